@@ -1,0 +1,1 @@
+//! drover-events: the language of the cluster's history.

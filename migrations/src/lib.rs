@@ -1,0 +1,1 @@
+//! drover-migrations: how old events and old tables become today's.

@@ -1,0 +1,1 @@
+//! drover-projections: everything derived from the log.

@@ -1,0 +1,1 @@
+//! drover: a workload orchestrator whose state is its history.

@@ -1,0 +1,3 @@
+//! The drover binary.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! Benchmarks, each with its floor in the same run.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! drover-testkit: what the test suites share.

@@ -1,0 +1,3 @@
+//! The task runner, called as `cargo xtask`.
+
+fn main() {}
