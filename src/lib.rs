@@ -1,1 +1,3 @@
 //! drover: a workload orchestrator whose state is its history.
+
+pub mod error;

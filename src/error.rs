@@ -1,0 +1,141 @@
+//! The one closed table of error codes that commands, HTTP and RPC share.
+//!
+//! A [`Code`] says what kind of refusal it is and which HTTP status it answers with; the message is
+//! the text a Nomad client sees. Nothing here knows HTTP types, Raft or RocksDB.
+
+use serde::{Deserialize, Serialize};
+
+/// The kind of a refusal or failure. Each has exactly one HTTP status ([`Code::status`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Code {
+    /// The request is malformed or names an impossible value; the message names the field.
+    BadRequest,
+    /// A token is needed and none was given.
+    Unauthorized,
+    /// The identity may not do this.
+    PermissionDenied,
+    /// The named object does not exist.
+    NotFound,
+    /// The method is not one of the route's.
+    MethodNotAllowed,
+    /// The object changed in the meantime (a check-and-set that lost).
+    Conflict,
+    /// The position asked for lies below the horizon of the log.
+    Gone,
+    /// The body is longer than the limit.
+    PayloadTooLarge,
+    /// Too many requests from this caller.
+    TooManyRequests,
+    /// A refusal that Nomad answers with 500: validation and business rules.
+    Refused,
+    /// A fault of this server (storage, a bug); the message is for an operator.
+    Internal,
+    /// The role is not enabled on this agent, or the feature does not exist in this edition.
+    NotImplemented,
+    /// There is no leader, or this server is not ready; the caller tries again.
+    NoLeader,
+    /// The disk is full or proposals are held back; reads go on.
+    Unavailable,
+    /// A deadline passed.
+    Timeout,
+}
+
+impl Code {
+    /// The HTTP status of this code (Nomad's HTTP API, error mapping).
+    pub const fn status(self) -> u16 {
+        match self {
+            Code::BadRequest => 400,
+            Code::Unauthorized => 401,
+            Code::PermissionDenied => 403,
+            Code::NotFound => 404,
+            Code::MethodNotAllowed => 405,
+            Code::Conflict => 409,
+            Code::Gone => 410,
+            Code::PayloadTooLarge => 413,
+            Code::TooManyRequests => 429,
+            Code::Refused | Code::Internal | Code::NoLeader => 500,
+            Code::NotImplemented => 501,
+            Code::Unavailable => 503,
+            Code::Timeout => 504,
+        }
+    }
+}
+
+/// A refusal or failure on its way to a client: a code and Nomad's text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[error("{message}")]
+pub struct ApiError {
+    /// What kind it is; decides the status.
+    pub code: Code,
+    /// What the client reads.
+    pub message: String,
+}
+
+impl ApiError {
+    /// An error of `code` with `message`.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+        }
+    }
+
+    /// 400: the request is malformed.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(Code::BadRequest, message)
+    }
+
+    /// 404: the object does not exist.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(Code::NotFound, message)
+    }
+
+    /// 500 with Nomad's text: a rule refuses the request.
+    pub fn refused(message: impl Into<String>) -> Self {
+        Self::new(Code::Refused, message)
+    }
+
+    /// 500: this server failed.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(Code::Internal, message)
+    }
+
+    /// 403 with Nomad's text.
+    pub fn permission_denied() -> Self {
+        Self::new(Code::PermissionDenied, "Permission denied")
+    }
+
+    /// 500 `No cluster leader` (HTTP API 0.2).
+    pub fn no_leader() -> Self {
+        Self::new(Code::NoLeader, "No cluster leader")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_a_status_of_an_error() {
+        use Code::*;
+        for code in [
+            BadRequest,
+            Unauthorized,
+            PermissionDenied,
+            NotFound,
+            MethodNotAllowed,
+            Conflict,
+            Gone,
+            PayloadTooLarge,
+            TooManyRequests,
+            Refused,
+            Internal,
+            NotImplemented,
+            NoLeader,
+            Unavailable,
+            Timeout,
+        ] {
+            assert!((400..600).contains(&code.status()), "{code:?}");
+        }
+    }
+}
