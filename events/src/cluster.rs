@@ -1,0 +1,72 @@
+//! Events about the cluster itself: who leads, what every server reads, its identity and its configuration.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// A server became leader. The first event each leader proposes; a lone server's too.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+pub struct LeaderElected {
+    /// The server's id.
+    #[serde(rename = "ServerID")]
+    pub server_id: String,
+    /// The server's name.
+    pub name: String,
+    /// Where the other servers and the clients reach it.
+    pub addr: String,
+    /// The newest feature level this server reads and writes.
+    pub level: u32,
+    /// The server's version, for people.
+    pub version: String,
+}
+
+/// Every server reads this feature level; from here on it may be written.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+pub struct VersionBarrierRaised {
+    /// The feature level: a line of the change log.
+    pub level: u32,
+    /// What each server reported: its id and the newest level it reads.
+    pub servers: BTreeMap<String, u32>,
+}
+
+/// The cluster got its identity, once.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+pub struct ClusterIdSet {
+    /// A UUID.
+    #[serde(rename = "ClusterID")]
+    pub cluster_id: String,
+    /// Unix nanoseconds.
+    pub create_time: i64,
+}
+
+/// A verified backup became the base of a new epoch. The first event of that epoch.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+pub struct ClusterRestored {
+    /// The epoch the backup was taken from.
+    pub former_epoch: String,
+    /// How many leaves that epoch's tree had.
+    pub former_size: u64,
+    /// The root of that tree.
+    #[serde(with = "serde_bytes")]
+    pub former_root: Vec<u8>,
+    /// The index the backup holds the state of.
+    pub base_index: u64,
+    /// The new epoch.
+    pub epoch: String,
+}
+
+/// The digests of the state tables that a majority of the servers agrees on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+pub struct DigestRecorded {
+    /// The index whose state was digested.
+    pub at: u64,
+    /// The digest of each table, by the table's number.
+    pub digests: BTreeMap<u16, serde_bytes::ByteBuf>,
+    /// The servers that reported these very digests.
+    pub servers: Vec<String>,
+}

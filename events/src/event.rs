@@ -1,0 +1,59 @@
+//! What happened: one variant per kind, each with the payload that apply needs.
+
+use crate::codec::{CodecError, decode_payload, encode_map};
+use crate::kind::EventKind;
+
+use crate::cluster::*;
+
+macro_rules! events {
+    ($($name:ident,)*) => {
+        /// An event: the fact that is replicated. Its payload is named as its kind.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Event {
+            $(
+                #[doc = concat!("[`", stringify!($name), "`].")]
+                $name(Box<$name>),
+            )*
+        }
+
+        impl Event {
+            /// The registered kind.
+            pub const fn kind(&self) -> EventKind {
+                match self {
+                    $(Self::$name(_) => EventKind::$name,)*
+                }
+            }
+
+            /// Appends the payload, encoded in the version now written.
+            pub fn encode_payload(&self, bytes: &mut Vec<u8>) -> Result<(), CodecError> {
+                match self {
+                    $(Self::$name(payload) => encode_map(bytes, &**payload, EventKind::$name),)*
+                }
+            }
+
+            /// Decodes a payload of the version now written; older ones are upcast in `drover-migrations`.
+            pub fn decode_payload(kind: EventKind, bytes: &[u8]) -> Result<Self, CodecError> {
+                match kind {
+                    $(EventKind::$name => Ok(Self::$name(Box::new(decode_payload(bytes)?))),)*
+                    _ => Err(CodecError::NoEnvelope(kind)),
+                }
+            }
+        }
+
+        $(
+            impl From<$name> for Event {
+                fn from(payload: $name) -> Self {
+                    Self::$name(Box::new(payload))
+                }
+            }
+        )*
+    };
+}
+
+events! {
+    LeaderElected,
+    VersionBarrierRaised,
+    ClusterIdSet,
+    ClusterRestored,
+    DigestRecorded,
+}
