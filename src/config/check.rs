@@ -1,0 +1,215 @@
+//! What must hold of a configuration as a whole before an agent starts with it.
+
+use super::{Config, ConfigError};
+use std::path::Path;
+
+/// Checks a complete configuration.
+///
+/// # Errors
+/// Every reason why the agent cannot start with it, in the words users of the format know.
+pub fn check(config: &Config) -> Result<(), ConfigError> {
+    let mut wrong = Vec::new();
+    if !config.server.enabled && !config.client.enabled {
+        wrong.push("Must specify either server, client or dev mode for the agent.".to_owned());
+    }
+    if config.region.contains(|c: char| c.is_control() || c == '/') || config.region.is_empty() {
+        wrong.push("Region contains invalid characters".to_owned());
+    }
+    if config.datacenter.contains(['\0', '*']) || config.datacenter.is_empty() {
+        wrong.push("Datacenter contains invalid characters (null or '*')".to_owned());
+    }
+    paths(config, &mut wrong);
+    levels(config, &mut wrong);
+    server(config, &mut wrong);
+    client(config, &mut wrong);
+    for (what, found) in [
+        ("addresses.http", config.http_listen().map(|_| ())),
+        ("addresses.rpc", config.rpc_listen().map(|_| ())),
+    ] {
+        if let Err(err) = found {
+            wrong.push(format!("Failed to parse {what}: {err}"));
+        }
+    }
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(ConfigError::Invalid(wrong))
+    }
+}
+
+fn paths(config: &Config, wrong: &mut Vec<String>) {
+    let named = [
+        ("data-dir", &config.data_dir),
+        ("plugin-dir", &config.plugin_dir),
+        ("state-dir", &config.client.state_dir),
+        ("alloc-dir", &config.client.alloc_dir),
+        ("alloc-mounts-dir", &config.client.alloc_mounts_dir),
+        ("server data_dir", &config.server.data_dir),
+    ];
+    for (name, path) in named {
+        if let Some(path) = path.as_deref().filter(|p| !Path::is_absolute(p)) {
+            wrong.push(format!(
+                "{name} must be given as an absolute path: got {}",
+                path.display()
+            ));
+        }
+    }
+    if config.data_dir.is_none() && !config.dev {
+        wrong.push("Must specify \"data_dir\" config option or \"data-dir\" CLI flag".to_owned());
+    }
+}
+
+fn levels(config: &Config, wrong: &mut Vec<String>) {
+    let level = config.log.level.to_ascii_uppercase();
+    if !["TRACE", "DEBUG", "INFO", "WARN", "ERROR", "OFF"].contains(&level.as_str()) {
+        let valid = "valid levels: TRACE, DEBUG, INFO, WARN, ERROR, OFF";
+        wrong.push(format!(
+            "Invalid log level {:?} ({valid})",
+            config.log.level
+        ));
+    }
+}
+
+fn server(config: &Config, wrong: &mut Vec<String>) {
+    let server = &config.server;
+    if server.bootstrap_expect > 0 && !server.enabled {
+        wrong.push("Bootstrap requires server mode to be enabled".to_owned());
+    }
+    if server.raft_protocol != 3 {
+        let got = server.raft_protocol;
+        wrong.push(format!(
+            "raft_protocol must be 3 in Nomad v1.4 and later, got {got}"
+        ));
+    }
+    if server.raft_multiplier > 10 {
+        let got = server.raft_multiplier;
+        wrong.push(format!(
+            "raft_multiplier cannot be {got}. Must be between 1 and 10"
+        ));
+    }
+    if !(100..=32_766).contains(&server.job_max_priority) {
+        let got = server.job_max_priority;
+        wrong.push(format!(
+            "job_max_priority cannot be {got}. Must be between 100 and 32766"
+        ));
+    }
+    if !(50..=server.job_max_priority).contains(&server.job_default_priority) {
+        let (got, max) = (server.job_default_priority, server.job_max_priority);
+        wrong.push(format!(
+            "job_default_priority cannot be {got}. Must be between 50 and {max}"
+        ));
+    }
+    for name in &server.enabled_schedulers {
+        if !["service", "batch", "system", "sysbatch", "_core"].contains(&name.as_str()) {
+            wrong.push(format!(
+                "invalid configuration: scheduler {name:?} not registered"
+            ));
+        }
+    }
+}
+
+fn client(config: &Config, wrong: &mut Vec<String>) {
+    let client = &config.client;
+    if client.min_dynamic_port > client.max_dynamic_port || client.min_dynamic_port == 0 {
+        let (min, max) = (client.min_dynamic_port, client.max_dynamic_port);
+        wrong.push(format!(
+            "Invalid dynamic port range: min_dynamic_port={min} max_dynamic_port={max}"
+        ));
+    }
+    for key in client.meta.keys() {
+        if key.is_empty() || key.contains(|c: char| c.is_whitespace() || c.is_control()) {
+            wrong.push(format!("Invalid Client.Meta key: {key:?}"));
+        }
+    }
+    for (name, volume) in &client.host_volumes {
+        if volume.path.is_empty() {
+            wrong.push(format!("Missing path in host_volume config: {name:?}"));
+        }
+    }
+    if !["", "ipv4", "ipv6"].contains(&client.preferred_address_family.as_str()) {
+        let got = &client.preferred_address_family;
+        wrong.push(format!(
+            "Invalid preferred-address-family value: {got} (valid values: ipv4, ipv6)"
+        ));
+    }
+    let pool = &client.node_pool;
+    let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if pool == "all" || pool.is_empty() || pool.len() > 128 || !pool.chars().all(word) {
+        wrong.push(format!("Invalid node pool: {pool:?}"));
+    }
+    if let Err(text) = ports(&client.reserved.reserved_ports) {
+        wrong.push(format!(
+            "reserved.reserved_ports {:?} invalid: {text}",
+            client.reserved.reserved_ports
+        ));
+    }
+    for (name, network) in &client.host_networks {
+        if let Err(text) = ports(&network.reserved_ports) {
+            let got = &network.reserved_ports;
+            wrong.push(format!(
+                "host_network[{name:?}].reserved_ports {got:?} invalid: {text}"
+            ));
+        }
+    }
+}
+
+/// Reads `22,80,8500-8600`.
+fn ports(text: &str) -> Result<(), String> {
+    for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+        let (low, high) = part.split_once('-').unwrap_or((part, part));
+        let port = |t: &str| {
+            t.trim()
+                .parse::<u16>()
+                .map_err(|_| format!("{t:?} is not a port"))
+        };
+        if port(low)? > port(high)? {
+            return Err(format!("{part:?} ends before it begins"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_reasons_are_given_at_once() {
+        let mut config = Config::default();
+        config.region = "a/b".into();
+        config.data_dir = Some("relative".into());
+        config.server.raft_multiplier = 11;
+        config.client.reserved.reserved_ports = "22,90-80".into();
+        let text = check(&config).expect_err("refused").to_string();
+        for part in [
+            "Must specify either server, client or dev mode",
+            "Region contains invalid characters",
+            "data-dir must be given as an absolute path: got relative",
+            "raft_multiplier cannot be 11",
+            "reserved.reserved_ports \"22,90-80\" invalid",
+        ] {
+            assert!(text.contains(part), "{part} missing in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn dev_mode_needs_no_file() {
+        let config = Config::dev();
+        check(&config).expect("valid");
+        assert_eq!(config.http_advertise().expect("addr"), "127.0.0.1:4646");
+        assert_eq!(config.rpc_listen().expect("addr").port(), 4647);
+    }
+
+    #[test]
+    fn addresses_may_be_several_and_carry_ports() {
+        let mut config = Config::dev();
+        config.addresses.http = Some("127.0.0.1 [::1]:80 localhost".into());
+        let listen = config.http_listen().expect("addresses");
+        assert_eq!(
+            listen.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["127.0.0.1:4646", "[::1]:80", "127.0.0.1:4646"]
+        );
+        config.advertise.http = Some("10.1.2.3".into());
+        assert_eq!(config.http_advertise().expect("addr"), "10.1.2.3:4646");
+    }
+}

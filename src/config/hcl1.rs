@@ -1,0 +1,505 @@
+//! Reads the agent's configuration language: HCL1's blocks and attributes, or JSON, by one small parser.
+//!
+//! The two differ in little (`=` or `:`, quoted keys, commas), so the format is found by content and never
+//! by a file's name. Labels nest: `host_volume "a" {}` reads as `host_volume = { a = {} }`, which is what
+//! the JSON form says. Repeated keys are kept in order; the reader decides what a repetition means.
+
+use std::fmt;
+
+/// How deep objects and lists may nest before the file is refused.
+const MAX_DEPTH: usize = 64;
+
+/// A place in a file, both counted from 1; the column in characters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.line, self.column)
+    }
+}
+
+/// A value with the place where it begins.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Node {
+    /// Where the value begins.
+    pub(crate) place: Place,
+    /// The value.
+    pub(crate) value: Value,
+}
+
+/// What a configuration file can say.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    /// JSON's null; an attribute with it counts as absent.
+    Null,
+    /// `true` or `false`.
+    Bool(bool),
+    /// A number as it was written.
+    Number(String),
+    /// A quoted string or a heredoc, escapes resolved.
+    String(String),
+    /// A list.
+    List(Vec<Node>),
+    /// A block's body or an object: keys in the order of the file, repeated ones too.
+    Object(Vec<Entry>),
+}
+
+impl Value {
+    /// The word used for this kind of value in error texts.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Value::Null => "null",
+            Value::Bool(_) => "bool",
+            Value::Number(_) => "number",
+            Value::String(_) => "string",
+            Value::List(_) => "list",
+            Value::Object(_) => "object",
+        }
+    }
+}
+
+/// One key of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Entry {
+    /// The key, without quotes.
+    pub(crate) key: String,
+    /// Where the key stands.
+    pub(crate) place: Place,
+    /// Its value.
+    pub(crate) node: Node,
+}
+
+/// Why a file could not be read.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{place}: {message}")]
+pub struct SyntaxError {
+    /// Where.
+    pub place: Place,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// Parses a whole file.
+///
+/// # Errors
+/// The first place that is neither HCL nor JSON.
+pub(crate) fn parse(text: &str) -> Result<Node, SyntaxError> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut parser = Parser {
+        rest: text.chars().peekable(),
+        place: Place { line: 1, column: 1 },
+        depth: 0,
+    };
+    parser.skip_space()?;
+    let place = parser.place;
+    let node = if parser.peek() == Some('{') {
+        let node = parser.value()?;
+        parser.skip_space()?;
+        node
+    } else {
+        Node {
+            place,
+            value: Value::Object(parser.entries(None)?),
+        }
+    };
+    match parser.peek() {
+        None => Ok(node),
+        Some(c) => parser.fail(format!(
+            "unexpected {c:?} after the end of the configuration"
+        )),
+    }
+}
+
+struct Parser<'a> {
+    rest: std::iter::Peekable<std::str::Chars<'a>>,
+    place: Place,
+    depth: usize,
+}
+
+impl Parser<'_> {
+    fn peek(&mut self) -> Option<char> {
+        self.rest.peek().copied()
+    }
+
+    fn next(&mut self) -> Option<char> {
+        let c = self.rest.next()?;
+        if c == '\n' {
+            self.place = Place {
+                line: self.place.line + 1,
+                column: 1,
+            };
+        } else {
+            self.place.column += 1;
+        }
+        Some(c)
+    }
+
+    fn fail<T>(&self, message: impl Into<String>) -> Result<T, SyntaxError> {
+        Err(SyntaxError {
+            place: self.place,
+            message: message.into(),
+        })
+    }
+
+    fn skip_line(&mut self) {
+        while self.peek().is_some_and(|c| c != '\n') {
+            self.next();
+        }
+    }
+
+    /// Skips white space, commas between entries excluded, and comments.
+    fn skip_space(&mut self) -> Result<(), SyntaxError> {
+        loop {
+            match self.peek() {
+                Some(c) if c.is_whitespace() => {
+                    self.next();
+                }
+                Some('#') => self.skip_line(),
+                Some('/') => {
+                    self.next();
+                    match self.peek() {
+                        Some('/') => self.skip_line(),
+                        Some('*') => self.skip_block_comment()?,
+                        _ => return self.fail("unexpected '/'"),
+                    }
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    fn skip_block_comment(&mut self) -> Result<(), SyntaxError> {
+        self.next();
+        let mut last = ' ';
+        while let Some(c) = self.next() {
+            if last == '*' && c == '/' {
+                return Ok(());
+            }
+            last = c;
+        }
+        self.fail("comment not terminated")
+    }
+
+    fn entries(&mut self, close: Option<char>) -> Result<Vec<Entry>, SyntaxError> {
+        let mut entries = Vec::new();
+        loop {
+            self.skip_space()?;
+            match self.peek() {
+                Some(',') => {
+                    self.next();
+                }
+                None if close.is_none() => return Ok(entries),
+                None => return self.fail("object not terminated, expected '}'"),
+                c if c == close => {
+                    self.next();
+                    return Ok(entries);
+                }
+                _ => entries.push(self.entry()?),
+            }
+        }
+    }
+
+    fn entry(&mut self) -> Result<Entry, SyntaxError> {
+        let place = self.place;
+        let key = self.key()?;
+        let mut labels = Vec::new();
+        loop {
+            self.skip_space()?;
+            let node = match self.peek() {
+                Some('=' | ':') => {
+                    self.next();
+                    self.skip_space()?;
+                    self.value()?
+                }
+                Some('{') => self.value()?,
+                Some(_) => {
+                    labels.push((self.place, self.key()?));
+                    if labels.len() > 8 {
+                        return self.fail("too many labels");
+                    }
+                    continue;
+                }
+                None => return self.fail(format!("key {key:?} has no value")),
+            };
+            let nested = labels
+                .into_iter()
+                .rev()
+                .fold(node, |node, (place, key)| Node {
+                    place,
+                    value: Value::Object(vec![Entry { key, place, node }]),
+                });
+            return Ok(Entry {
+                key,
+                place,
+                node: nested,
+            });
+        }
+    }
+
+    fn key(&mut self) -> Result<String, SyntaxError> {
+        match self.peek() {
+            Some('"') => self.quoted(),
+            Some(c) if c.is_alphanumeric() || c == '_' => {
+                let word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
+                let mut key = String::new();
+                while let Some(c) = self.peek().filter(|&c| word(c)) {
+                    key.push(c);
+                    self.next();
+                }
+                Ok(key)
+            }
+            Some(c) => self.fail(format!("expected a key, found {c:?}")),
+            None => self.fail("expected a key, found the end of the file"),
+        }
+    }
+
+    fn value(&mut self) -> Result<Node, SyntaxError> {
+        let place = self.place;
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return self.fail(format!("nested deeper than {MAX_DEPTH} levels"));
+        }
+        let value = match self.peek() {
+            Some('"') => Value::String(self.quoted()?),
+            Some('<') => Value::String(self.heredoc()?),
+            Some('{') => {
+                self.next();
+                Value::Object(self.entries(Some('}'))?)
+            }
+            Some('[') => {
+                self.next();
+                Value::List(self.list()?)
+            }
+            Some(c) if c.is_ascii_digit() || c == '-' || c == '+' || c == '.' => self.number(),
+            Some(c) if c.is_alphabetic() => self.word()?,
+            Some(c) => return self.fail(format!("expected a value, found {c:?}")),
+            None => return self.fail("expected a value, found the end of the file"),
+        };
+        self.depth -= 1;
+        Ok(Node { place, value })
+    }
+
+    fn list(&mut self) -> Result<Vec<Node>, SyntaxError> {
+        let mut items = Vec::new();
+        loop {
+            self.skip_space()?;
+            match self.peek() {
+                Some(',') => {
+                    self.next();
+                }
+                Some(']') => {
+                    self.next();
+                    return Ok(items);
+                }
+                None => return self.fail("list not terminated, expected ']'"),
+                _ => items.push(self.value()?),
+            }
+        }
+    }
+
+    fn number(&mut self) -> Value {
+        let part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '+' | '.' | '_');
+        let mut text = String::new();
+        while let Some(c) = self.peek().filter(|&c| part(c)) {
+            text.push(c);
+            self.next();
+        }
+        Value::Number(text)
+    }
+
+    fn word(&mut self) -> Result<Value, SyntaxError> {
+        match self.key()?.as_str() {
+            "true" => Ok(Value::Bool(true)),
+            "false" => Ok(Value::Bool(false)),
+            "null" => Ok(Value::Null),
+            other => self.fail(format!(
+                "unknown word {other:?}; strings are written in quotes"
+            )),
+        }
+    }
+
+    fn quoted(&mut self) -> Result<String, SyntaxError> {
+        self.next();
+        let mut text = String::new();
+        let mut braces = 0usize;
+        loop {
+            match self.next() {
+                None => return self.fail("string not terminated"),
+                Some('"') if braces == 0 => return Ok(text),
+                Some('\n') if braces == 0 => {
+                    return self.fail("string not terminated at the line's end");
+                }
+                Some('\\') => text.push(self.escape()?),
+                Some(c) => {
+                    if text.ends_with('$') && c == '{' {
+                        braces += 1;
+                    } else if c == '}' && braces > 0 {
+                        braces -= 1;
+                    }
+                    text.push(c);
+                }
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Result<char, SyntaxError> {
+        match self.next() {
+            Some('n') => Ok('\n'),
+            Some('t') => Ok('\t'),
+            Some('r') => Ok('\r'),
+            Some('b') => Ok('\u{8}'),
+            Some('f') => Ok('\u{c}'),
+            Some(c @ ('"' | '\\' | '/')) => Ok(c),
+            Some('u') => {
+                let first = self.hex4()?;
+                if (0xd800..0xdc00).contains(&first) {
+                    if self.next() != Some('\\') || self.next() != Some('u') {
+                        return self.fail("half of a surrogate pair");
+                    }
+                    let second = self.hex4()?;
+                    let code = 0x10000 + ((first - 0xd800) << 10) + second.wrapping_sub(0xdc00);
+                    return char::from_u32(code)
+                        .map_or_else(|| self.fail("bad surrogate pair"), Ok);
+                }
+                char::from_u32(first).map_or_else(|| self.fail("bad \\u escape"), Ok)
+            }
+            _ => self.fail("unknown escape in a string"),
+        }
+    }
+
+    fn hex4(&mut self) -> Result<u32, SyntaxError> {
+        let mut code = 0;
+        for _ in 0..4 {
+            match self.next().and_then(|c| c.to_digit(16)) {
+                Some(digit) => code = code * 16 + digit,
+                None => return self.fail("\\u needs four hexadecimal digits"),
+            }
+        }
+        Ok(code)
+    }
+
+    fn heredoc(&mut self) -> Result<String, SyntaxError> {
+        self.next();
+        if self.next() != Some('<') {
+            return self.fail("expected a heredoc, `<<NAME`");
+        }
+        let indented = self.peek() == Some('-');
+        if indented {
+            self.next();
+        }
+        let mark = self.raw_line().trim().to_owned();
+        if mark.is_empty() {
+            return self.fail("a heredoc needs a name after `<<`");
+        }
+        let mut lines = Vec::new();
+        loop {
+            if self.peek().is_none() {
+                return self.fail(format!("heredoc {mark} not terminated"));
+            }
+            let line = self.raw_line();
+            if line.trim() == mark {
+                break;
+            }
+            lines.push(line);
+        }
+        let indent = if indented { common_indent(&lines) } else { 0 };
+        Ok(lines
+            .iter()
+            .map(|l| l.get(indent..).unwrap_or("").to_owned() + "\n")
+            .collect())
+    }
+
+    fn raw_line(&mut self) -> String {
+        let mut line = String::new();
+        while let Some(c) = self.next() {
+            if c == '\n' {
+                break;
+            }
+            line.push(c);
+        }
+        line.trim_end_matches('\r').to_owned()
+    }
+}
+
+fn common_indent(lines: &[String]) -> usize {
+    lines
+        .iter()
+        .filter(|l| !l.trim().is_empty())
+        .map(|l| l.len() - l.trim_start_matches([' ', '\t']).len())
+        .min()
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(text: &str) -> Vec<Entry> {
+        match parse(text).expect("parses").value {
+            Value::Object(entries) => entries,
+            other => panic!("not an object: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn json_and_hcl_read_alike() {
+        let hcl = object("client {\n  enabled = true\n  meta { \"a.b\" = 1 }\n}\n");
+        let json = object(r#"{"client": {"enabled": true, "meta": {"a.b": 1}}}"#);
+        assert_eq!(strip(&hcl), strip(&json));
+    }
+
+    fn strip(entries: &[Entry]) -> String {
+        entries
+            .iter()
+            .map(|e| match &e.node.value {
+                Value::Object(inner) => format!("{}{{{}}}", e.key, strip(inner)),
+                value => format!("{}={value:?};", e.key),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn labels_nest() {
+        let entries = object("plugin \"raw_exec\" {\n config { enabled = true }\n}");
+        let Value::Object(inner) = &entries[0].node.value else {
+            panic!("no object")
+        };
+        assert_eq!(inner[0].key, "raw_exec");
+    }
+
+    #[test]
+    fn broken_files_name_their_place() {
+        for (text, place) in [
+            ("a = ", "1:5"),
+            ("a = \"x", "1:7"),
+            ("\n  b {", "2:6"),
+            ("a = nope", "1:9"),
+            ("a = [1, 2", "1:10"),
+            ("/* x", "1:5"),
+            ("a = \"\\q\"", "1:8"),
+            ("= 1", "1:1"),
+        ] {
+            let err = parse(text).expect_err(text);
+            assert_eq!(err.place.to_string(), place, "{text:?}: {err}");
+        }
+        assert!(parse(&"a = ".repeat(1)).is_err());
+        assert!(parse(&format!("a = {}", "[".repeat(5000))).is_err());
+    }
+
+    #[test]
+    fn heredocs_and_escapes() {
+        let entries = object(
+            "a = <<EOF\n one\n two\nEOF\nb = <<-X\n  in\n   deeper\n  X\nc = \"\\u00e9\\n\"",
+        );
+        let texts: Vec<_> = entries.iter().map(|e| e.node.value.clone()).collect();
+        assert_eq!(texts[0], Value::String(" one\n two\n".into()));
+        assert_eq!(texts[1], Value::String("in\n deeper\n".into()));
+        assert_eq!(texts[2], Value::String("é\n".into()));
+    }
+}

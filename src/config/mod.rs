@@ -1,0 +1,337 @@
+//! The agent's configuration: one plain value, read from defaults, files, the environment and flags in that
+//! order, checked once, and never changed afterwards.
+//!
+//! - Every block is a struct with public fields and a `read` that lays one file over it; later files win,
+//!   lists grow, maps merge. Unknown keys are refused with their place.
+//! - Nothing here has interior mutability. [`Shared`] is the only accessor: who wants a change copies,
+//!   alters the copy and swaps it; holders of the old value do not see it (ENV-01).
+//! - It must not know who uses it: no server, client or HTTP type appears here.
+//!
+//! Start reading at [`Config`], then [`load`].
+
+mod block;
+mod check;
+mod client;
+mod hcl1;
+mod load;
+mod read;
+mod server;
+mod shared;
+
+pub use block::{
+    AclConfig, Addresses, AutopilotConfig, LimitsConfig, LogSettings, PluginConfig, Ports,
+    RpcConfig, TelemetryConfig, TlsConfig, UiConfig,
+};
+pub use check::check;
+pub use client::{
+    ArtifactConfig, ClientConfig, DrainOnShutdown, HostNetwork, HostVolume, Reserved,
+};
+pub use hcl1::{Place, SyntaxError};
+pub use load::{ConfigError, load};
+pub use read::Problem;
+pub use server::{
+    DefaultSchedulerConfig, PlanRejectionTracker, SearchConfig, ServerConfig, ServerJoin,
+};
+pub use shared::Shared;
+
+use read::Reader;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+/// Everything an agent was told. See `reference` names in the agent's own documentation of each block.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// `-dev`: server and client in one, on the loopback interface.
+    pub dev: bool,
+    /// The region's name.
+    pub region: String,
+    /// The datacenter's name.
+    pub datacenter: String,
+    /// The agent's name; empty means the host's name.
+    pub name: String,
+    /// Where everything is kept; absent only in `-dev`, where the agent makes a temporary one.
+    pub data_dir: Option<PathBuf>,
+    /// Where driver plugins lie; absent means `<data_dir>/plugins`.
+    pub plugin_dir: Option<PathBuf>,
+    /// How the agent logs.
+    pub log: LogSettings,
+    /// The address to listen on unless `addresses` names another.
+    pub bind_addr: String,
+    /// Profiling routes.
+    pub enable_debug: bool,
+    /// Leave gracefully on SIGINT.
+    pub leave_on_interrupt: bool,
+    /// Leave gracefully on SIGTERM.
+    pub leave_on_terminate: bool,
+    /// Headers added to every HTTP answer.
+    pub http_api_response_headers: BTreeMap<String, String>,
+    /// The three ports.
+    pub ports: Ports,
+    /// Addresses to listen on, each defaulting to `bind_addr`.
+    pub addresses: Addresses,
+    /// Addresses told to others.
+    pub advertise: Addresses,
+    /// The server's block.
+    pub server: ServerConfig,
+    /// The client's block.
+    pub client: ClientConfig,
+    /// Access control.
+    pub acl: AclConfig,
+    /// Limits on connections.
+    pub limits: LimitsConfig,
+    /// Metrics.
+    pub telemetry: TelemetryConfig,
+    /// Autopilot's first settings.
+    pub autopilot: AutopilotConfig,
+    /// Transport between agents.
+    pub rpc: RpcConfig,
+    /// TLS.
+    pub tls: TlsConfig,
+    /// The user interface's settings.
+    pub ui: UiConfig,
+    /// `plugin "<driver>"` blocks by driver.
+    pub plugins: BTreeMap<String, PluginConfig>,
+    /// Blocks that are accepted but that nothing reads yet (`consul`, `vault`, `audit`, …), as JSON.
+    pub unread: BTreeMap<String, serde_json::Value>,
+    /// The files this was read from, in order.
+    pub files: Vec<PathBuf>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            dev: false,
+            region: "global".into(),
+            datacenter: "dc1".into(),
+            name: String::new(),
+            data_dir: None,
+            plugin_dir: None,
+            log: LogSettings::default(),
+            bind_addr: "0.0.0.0".into(),
+            enable_debug: false,
+            leave_on_interrupt: false,
+            leave_on_terminate: false,
+            http_api_response_headers: BTreeMap::new(),
+            ports: Ports::default(),
+            addresses: Addresses::default(),
+            advertise: Addresses::default(),
+            server: ServerConfig::default(),
+            client: ClientConfig::default(),
+            acl: AclConfig::default(),
+            limits: LimitsConfig::default(),
+            telemetry: TelemetryConfig::default(),
+            autopilot: AutopilotConfig::default(),
+            rpc: RpcConfig::default(),
+            tls: TlsConfig::default(),
+            ui: UiConfig::default(),
+            plugins: BTreeMap::new(),
+            unread: BTreeMap::new(),
+            files: Vec::new(),
+        }
+    }
+}
+
+const UNREAD: [&str; 7] = [
+    "consul",
+    "vault",
+    "audit",
+    "sentinel",
+    "reporting",
+    "keyring",
+    "eventlog",
+];
+
+impl Config {
+    /// What `-dev` starts from: a server and a client on the loopback interface, `raw_exec` enabled.
+    pub fn dev() -> Config {
+        let mut config = Config {
+            dev: true,
+            bind_addr: "127.0.0.1".into(),
+            ..Config::default()
+        };
+        config.log.level = "DEBUG".into();
+        config.enable_debug = true;
+        config.server.enabled = true;
+        config.server.bootstrap_expect = 1;
+        config.client.enabled = true;
+        config.client.network_interface = "lo".into();
+        config
+            .client
+            .options
+            .insert("driver.raw_exec.enable".into(), "true".into());
+        config
+            .client
+            .options
+            .insert("test.tighten_network_timeouts".into(), "true".into());
+        config.client.gc_interval = std::time::Duration::from_secs(600);
+        config.client.gc_disk_usage_threshold = 99.0;
+        config.client.gc_inode_usage_threshold = 99.0;
+        config.telemetry.prometheus_metrics = true;
+        config.telemetry.publish_allocation_metrics = true;
+        config.telemetry.publish_node_metrics = true;
+        config
+    }
+
+    /// Lays one parsed file over this configuration.
+    pub(crate) fn read(&mut self, r: &mut Reader<'_>) {
+        r.set("region", &mut self.region);
+        r.set("datacenter", &mut self.datacenter);
+        r.set("name", &mut self.name);
+        r.set("data_dir", &mut self.data_dir);
+        r.set("plugin_dir", &mut self.plugin_dir);
+        self.log.read(r);
+        r.set("bind_addr", &mut self.bind_addr);
+        r.set("enable_debug", &mut self.enable_debug);
+        r.set("leave_on_interrupt", &mut self.leave_on_interrupt);
+        r.set("leave_on_terminate", &mut self.leave_on_terminate);
+        for key in ["disable_update_check", "disable_anonymous_signature"] {
+            r.set(key, &mut bool::default());
+        }
+        r.set(
+            "http_api_response_headers",
+            &mut self.http_api_response_headers,
+        );
+        r.block("ports", |r| self.ports.read(r));
+        r.block("addresses", |r| self.addresses.read(r));
+        r.block("advertise", |r| self.advertise.read(r));
+        r.block("server", |r| self.server.read(r));
+        r.block("client", |r| self.client.read(r));
+        r.block("acl", |r| self.acl.read(r));
+        r.block("limits", |r| self.limits.read(r));
+        r.block("telemetry", |r| self.telemetry.read(r));
+        r.block("autopilot", |r| self.autopilot.read(r));
+        r.block("rpc", |r| self.rpc.read(r));
+        r.block("tls", |r| self.tls.read(r));
+        r.block("ui", |r| self.ui.read(r));
+        r.labelled("plugin", |name, r| {
+            self.plugins.entry(name.to_owned()).or_default().read(r)
+        });
+        for key in UNREAD {
+            let mut value = self.unread.remove(key);
+            r.set(key, &mut value);
+            if let Some(value) = value {
+                self.unread.insert(key.to_owned(), value);
+            }
+        }
+    }
+
+    /// The addresses the HTTP API listens on; several may be named, separated by spaces.
+    ///
+    /// # Errors
+    /// The text that is not an address.
+    pub fn http_listen(&self) -> Result<Vec<SocketAddr>, ConfigError> {
+        let text = self.addresses.http.as_deref().unwrap_or(&self.bind_addr);
+        text.split_whitespace()
+            .map(|one| socket(one, self.ports.http, "addresses.http"))
+            .collect()
+    }
+
+    /// The address the internal transport listens on.
+    ///
+    /// # Errors
+    /// The text that is not an address.
+    pub fn rpc_listen(&self) -> Result<SocketAddr, ConfigError> {
+        let text = self.addresses.rpc.as_deref().unwrap_or(&self.bind_addr);
+        socket(text, self.ports.rpc, "addresses.rpc")
+    }
+
+    /// The address told to others for the HTTP API, `host:port`.
+    ///
+    /// # Errors
+    /// The listening address cannot be read.
+    pub fn http_advertise(&self) -> Result<String, ConfigError> {
+        let listen = self.http_listen()?;
+        Ok(advertised(
+            self.advertise.http.as_deref(),
+            listen.first().copied(),
+            self.ports.http,
+        ))
+    }
+
+    /// The address told to others for the internal transport, `host:port`.
+    ///
+    /// # Errors
+    /// The listening address cannot be read.
+    pub fn rpc_advertise(&self) -> Result<String, ConfigError> {
+        let listen = self.rpc_listen()?;
+        Ok(advertised(
+            self.advertise.rpc.as_deref(),
+            Some(listen),
+            self.ports.rpc,
+        ))
+    }
+
+    /// The agent's name: as configured, else the host's.
+    pub fn node_name(&self) -> String {
+        if !self.name.is_empty() {
+            return self.name.clone();
+        }
+        nix::unistd::gethostname()
+            .ok()
+            .and_then(|name| name.into_string().ok())
+            .unwrap_or_else(|| "drover".to_owned())
+    }
+
+    /// Where the server keeps its files, given the data directory in use.
+    pub fn server_dir(&self, data_dir: &Path) -> PathBuf {
+        self.server
+            .data_dir
+            .clone()
+            .unwrap_or_else(|| data_dir.join("server"))
+    }
+
+    /// Where the client keeps its journal and identity.
+    pub fn client_dir(&self, data_dir: &Path) -> PathBuf {
+        self.client
+            .state_dir
+            .clone()
+            .unwrap_or_else(|| data_dir.join("client"))
+    }
+
+    /// Where allocation directories are made.
+    pub fn alloc_dir(&self, data_dir: &Path) -> PathBuf {
+        self.client
+            .alloc_dir
+            .clone()
+            .unwrap_or_else(|| data_dir.join("alloc"))
+    }
+}
+
+fn socket(text: &str, port: u16, what: &'static str) -> Result<SocketAddr, ConfigError> {
+    if let Ok(addr) = text.parse::<SocketAddr>() {
+        return Ok(addr);
+    }
+    let host = text.trim_start_matches('[').trim_end_matches(']');
+    let host = if host == "localhost" {
+        "127.0.0.1"
+    } else {
+        host
+    };
+    match host.parse::<IpAddr>() {
+        Ok(ip) => Ok(SocketAddr::new(ip, port)),
+        Err(_) => Err(ConfigError::Address {
+            what,
+            text: text.to_owned(),
+        }),
+    }
+}
+
+fn advertised(told: Option<&str>, listen: Option<SocketAddr>, port: u16) -> String {
+    if let Some(told) = told {
+        let has_port = told.parse::<SocketAddr>().is_ok()
+            || told
+                .rsplit_once(':')
+                .is_some_and(|(h, p)| !h.contains(':') && p.parse::<u16>().is_ok());
+        return if has_port {
+            told.to_owned()
+        } else {
+            format!("{told}:{port}")
+        };
+    }
+    match listen {
+        Some(addr) if addr.ip().is_unspecified() => format!("127.0.0.1:{}", addr.port()),
+        Some(addr) => addr.to_string(),
+        None => format!("127.0.0.1:{port}"),
+    }
+}

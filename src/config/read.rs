@@ -1,0 +1,314 @@
+//! Takes typed values out of a parsed file, field by field, and remembers what nobody asked for.
+//!
+//! A file is read *onto* the configuration that earlier files left: scalars are replaced, lists grow, maps
+//! merge by key. That is all there is to merging.
+
+use super::hcl1::{Entry, Node, Place, Value};
+use crate::jobspec::duration;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// One thing wrong in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where.
+    pub place: Place,
+    /// What, with the block's path before it.
+    pub text: String,
+}
+
+/// A body being read: hands out fields by name, complains about those left over.
+pub(crate) struct Reader<'a> {
+    entries: &'a [Entry],
+    path: String,
+    used: Vec<bool>,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads `node` as a body called `path`; anything but an object is a problem.
+    pub(crate) fn open(
+        node: &'a Node,
+        path: &str,
+        problems: &'a mut Vec<Problem>,
+    ) -> Option<Reader<'a>> {
+        match &node.value {
+            Value::Object(entries) => {
+                let used = vec![false; entries.len()];
+                Some(Reader {
+                    entries,
+                    path: path.to_owned(),
+                    used,
+                    problems,
+                })
+            }
+            other => {
+                let text = format!("{path} must be a block, not a {}", other.kind());
+                problems.push(Problem {
+                    place: node.place,
+                    text,
+                });
+                None
+            }
+        }
+    }
+
+    fn take(&mut self, key: &str) -> Vec<&'a Node> {
+        let mut found = Vec::new();
+        for (entry, used) in self.entries.iter().zip(&mut self.used) {
+            if entry.key == key {
+                *used = true;
+                if entry.node.value != Value::Null {
+                    found.push(&entry.node);
+                }
+            }
+        }
+        found
+    }
+
+    fn problem(&mut self, place: Place, text: String) {
+        let text = if self.path.is_empty() {
+            text
+        } else {
+            format!("{} {text}", self.path)
+        };
+        self.problems.push(Problem { place, text });
+    }
+
+    /// Reads the attribute `key` onto `out`, if it is there.
+    pub(crate) fn set<T: FromNode>(&mut self, key: &str, out: &mut T) {
+        for node in self.take(key) {
+            if let Err(text) = out.read(node) {
+                self.problem(node.place, format!("{key}: {text}"));
+            }
+        }
+    }
+
+    /// Reads every block `key`; JSON's list of objects counts as several blocks.
+    pub(crate) fn block(&mut self, key: &str, mut f: impl FnMut(&mut Reader<'_>)) {
+        let path = self.child(key);
+        for node in self.take(key) {
+            for node in spread(node) {
+                if let Some(mut reader) = Reader::open(node, &path, self.problems) {
+                    f(&mut reader);
+                    reader.finish();
+                }
+            }
+        }
+    }
+
+    /// Reads every block `key "label"`.
+    pub(crate) fn labelled(&mut self, key: &str, mut f: impl FnMut(&str, &mut Reader<'_>)) {
+        let path = self.child(key);
+        for node in self.take(key) {
+            for node in spread(node) {
+                let Value::Object(entries) = &node.value else {
+                    self.problem(node.place, format!("{key} needs a label and a block"));
+                    continue;
+                };
+                for entry in entries {
+                    let path = format!("{path} {:?}", entry.key);
+                    for node in spread(&entry.node) {
+                        if let Some(mut reader) = Reader::open(node, &path, self.problems) {
+                            f(&entry.key, &mut reader);
+                            reader.finish();
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn child(&self, key: &str) -> String {
+        if self.path.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.path)
+        }
+    }
+
+    /// Complains about every key nobody asked for.
+    pub(crate) fn finish(self) {
+        let left: Vec<&Entry> = self
+            .entries
+            .iter()
+            .zip(&self.used)
+            .filter(|(_, used)| !**used)
+            .map(|(e, _)| e)
+            .collect();
+        let Some(first) = left.first() else { return };
+        let keys: Vec<&str> = left.iter().map(|e| e.key.as_str()).collect();
+        let path = if self.path.is_empty() {
+            String::new()
+        } else {
+            format!("{} ", self.path)
+        };
+        let text = format!("{path}unexpected keys {}", keys.join(", "));
+        self.problems.push(Problem {
+            place: first.place,
+            text,
+        });
+    }
+}
+
+fn spread(node: &Node) -> Vec<&Node> {
+    match &node.value {
+        Value::List(items) => items.iter().collect(),
+        _ => vec![node],
+    }
+}
+
+/// A type that a configuration attribute can be read onto.
+pub(crate) trait FromNode {
+    /// Reads `node` over what is there: scalars replace, lists grow, maps merge.
+    ///
+    /// # Errors
+    /// The text says which kind of value was expected.
+    fn read(&mut self, node: &Node) -> Result<(), String>;
+}
+
+fn scalar(node: &Node) -> Result<String, String> {
+    match &node.value {
+        Value::String(s) | Value::Number(s) => Ok(s.clone()),
+        Value::Bool(b) => Ok(b.to_string()),
+        other => Err(format!("expected a string, not a {}", other.kind())),
+    }
+}
+
+impl FromNode for String {
+    fn read(&mut self, node: &Node) -> Result<(), String> {
+        *self = scalar(node)?;
+        Ok(())
+    }
+}
+
+impl FromNode for PathBuf {
+    fn read(&mut self, node: &Node) -> Result<(), String> {
+        *self = PathBuf::from(scalar(node)?);
+        Ok(())
+    }
+}
+
+impl FromNode for bool {
+    fn read(&mut self, node: &Node) -> Result<(), String> {
+        *self = match &node.value {
+            Value::Bool(b) => *b,
+            Value::String(s) | Value::Number(s) => match s.as_str() {
+                "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
+                "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
+                other => return Err(format!("expected true or false, not {other:?}")),
+            },
+            other => return Err(format!("expected true or false, not a {}", other.kind())),
+        };
+        Ok(())
+    }
+}
+
+macro_rules! numbers {
+    ($($t:ty),*) => {$(
+        impl FromNode for $t {
+            fn read(&mut self, node: &Node) -> Result<(), String> {
+                let text = match &node.value {
+                    Value::Number(s) | Value::String(s) => s,
+                    other => return Err(format!("expected a number, not a {}", other.kind())),
+                };
+                *self = text.parse().map_err(|_| {
+                    format!("{text:?} is not a number from {} to {}", <$t>::MIN, <$t>::MAX)
+                })?;
+                Ok(())
+            }
+        }
+    )*};
+}
+numbers!(u16, u32, u64, usize, i32, i64, f64);
+
+impl FromNode for Duration {
+    fn read(&mut self, node: &Node) -> Result<(), String> {
+        let ns = match &node.value {
+            Value::String(s) => duration::parse(s).map_err(|e| e.to_string())?,
+            Value::Number(s) => s.parse().map_err(|_| format!("{s:?} is not a duration"))?,
+            other => {
+                return Err(format!(
+                    "expected a duration such as \"30s\", not a {}",
+                    other.kind()
+                ));
+            }
+        };
+        *self = u64::try_from(ns)
+            .map(Duration::from_nanos)
+            .map_err(|_| "a duration may not be negative".to_owned())?;
+        Ok(())
+    }
+}
+
+impl FromNode for Vec<String> {
+    fn read(&mut self, node: &Node) -> Result<(), String> {
+        for item in spread(node) {
+            let text = scalar(item)?;
+            if !self.contains(&text) {
+                self.push(text);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromNode for BTreeMap<String, String> {
+    fn read(&mut self, node: &Node) -> Result<(), String> {
+        for item in spread(node) {
+            let Value::Object(entries) = &item.value else {
+                return Err(format!("expected a map, not a {}", item.value.kind()));
+            };
+            for entry in entries {
+                self.insert(entry.key.clone(), scalar(&entry.node)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromNode for serde_json::Value {
+    fn read(&mut self, node: &Node) -> Result<(), String> {
+        merge(self, json(node));
+        Ok(())
+    }
+}
+
+impl<T: FromNode + Default> FromNode for Option<T> {
+    fn read(&mut self, node: &Node) -> Result<(), String> {
+        self.get_or_insert_default().read(node)
+    }
+}
+
+fn json(node: &Node) -> serde_json::Value {
+    use serde_json::Value as Json;
+    match &node.value {
+        Value::Null => Json::Null,
+        Value::Bool(b) => Json::Bool(*b),
+        Value::String(s) => Json::String(s.clone()),
+        Value::Number(s) => serde_json::from_str(s).unwrap_or_else(|_| Json::String(s.clone())),
+        Value::List(items) => Json::Array(items.iter().map(json).collect()),
+        Value::Object(entries) => {
+            let mut map = Json::Object(serde_json::Map::new());
+            for entry in entries {
+                let mut one = serde_json::Map::new();
+                one.insert(entry.key.clone(), json(&entry.node));
+                merge(&mut map, Json::Object(one));
+            }
+            map
+        }
+    }
+}
+
+fn merge(into: &mut serde_json::Value, from: serde_json::Value) {
+    use serde_json::Value as Json;
+    match (into, from) {
+        (Json::Object(into), Json::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Json::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
