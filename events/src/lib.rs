@@ -19,8 +19,10 @@ pub mod cluster;
 pub mod codec;
 pub mod envelope;
 pub mod event;
+pub mod gojson;
 pub mod guard;
 pub mod kind;
+pub mod model;
 pub mod topic;
 
 pub use actor::{Actor, ActorKind};
@@ -30,3 +32,9 @@ pub use event::Event;
 pub use guard::Guard;
 pub use kind::EventKind;
 pub use topic::{Publication, Topic};
+
+/// What the code that [`wire!`] writes needs; not for others.
+#[doc(hidden)]
+pub mod __private {
+    pub use serde;
+}

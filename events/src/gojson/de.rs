@@ -1,0 +1,195 @@
+//! Reading JSON as Go's decoder does.
+//!
+//! The adaptor streams over `serde_json`: keys match in any case, `null` is the zero value,
+//! unknown keys are skipped, an error names the field it happened in. Nothing is buffered. The
+//! depth limit is that of `serde_json` (128).
+
+use std::cell::RefCell;
+use std::fmt::{self, Write as _};
+
+use serde::de::{DeserializeOwned, Deserializer, Visitor};
+use serde::forward_to_deserialize_any;
+
+use super::de_access::{Kind, Nullable};
+
+/// Why a body is not what was asked for.
+#[derive(Debug)]
+pub struct GoJsonError {
+    path: String,
+    source: serde_json::Error,
+}
+
+impl GoJsonError {
+    /// The field the error happened in (`Job.TaskGroups[0].Count`), empty at the top.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+impl fmt::Display for GoJsonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.path.is_empty() {
+            write!(f, "{}", self.source)
+        } else {
+            write!(f, "{}: {}", self.path, self.source)
+        }
+    }
+}
+
+impl std::error::Error for GoJsonError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// Reads a JSON document as Go would; the top level may be `null`.
+///
+/// # Errors
+/// Malformed JSON, a value of the wrong type or out of its range, too deep nesting.
+pub fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, GoJsonError> {
+    let track = Track::default();
+    let mut inner = serde_json::Deserializer::from_slice(bytes);
+    let read = T::deserialize(Adaptor {
+        inner: &mut inner,
+        track: &track,
+    });
+    read.and_then(|value| inner.end().map(|()| value))
+        .map_err(|source| GoJsonError {
+            path: track.path(),
+            source,
+        })
+}
+
+/// A step on the way to a value.
+pub(super) enum Step {
+    Field(String),
+    Index(usize),
+}
+
+/// The way to the value that failed, innermost step first.
+#[derive(Default)]
+pub(super) struct Track(RefCell<Vec<Step>>);
+
+impl Track {
+    pub(super) fn push(&self, step: Step) {
+        self.0.borrow_mut().push(step);
+    }
+
+    fn path(&self) -> String {
+        let mut out = String::new();
+        for step in self.0.borrow().iter().rev() {
+            match step {
+                Step::Field(name) if out.is_empty() => out.push_str(name),
+                Step::Field(name) => {
+                    out.push('.');
+                    out.push_str(name);
+                }
+                // Writing into a String cannot fail.
+                Step::Index(i) => drop(write!(out, "[{i}]")),
+            }
+        }
+        out
+    }
+}
+
+/// A deserialiser that reads as Go does, over one that does not.
+pub(super) struct Adaptor<'t, D> {
+    pub(super) inner: D,
+    pub(super) track: &'t Track,
+}
+
+macro_rules! nullable {
+    ($($method:ident => $kind:ident),* $(,)?) => {$(
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+            self.inner.deserialize_option(Nullable {
+                visitor,
+                kind: Kind::$kind,
+                track: self.track,
+            })
+        }
+    )*};
+}
+
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for Adaptor<'_, D> {
+    type Error = D::Error;
+
+    nullable! {
+        deserialize_bool => Bool,
+        deserialize_i8 => I64,
+        deserialize_i16 => I64,
+        deserialize_i32 => I64,
+        deserialize_i64 => I64,
+        deserialize_u8 => U64,
+        deserialize_u16 => U64,
+        deserialize_u32 => U64,
+        deserialize_u64 => U64,
+        deserialize_f32 => F64,
+        deserialize_f64 => F64,
+        deserialize_char => Str,
+        deserialize_str => Str,
+        deserialize_string => Str,
+        deserialize_bytes => Bytes,
+        deserialize_byte_buf => Bytes,
+        deserialize_option => Option,
+        deserialize_seq => Seq,
+        deserialize_map => Map,
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        self.inner.deserialize_option(Nullable {
+            visitor,
+            kind: Kind::Struct(fields),
+            track: self.track,
+        })
+    }
+
+    fn deserialize_tuple<V: Visitor<'de>>(
+        self,
+        _len: usize,
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        self.deserialize_seq(visitor)
+    }
+
+    fn deserialize_tuple_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        _len: usize,
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        self.deserialize_seq(visitor)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        self.inner.deserialize_enum(name, variants, visitor)
+    }
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.inner.deserialize_any(visitor)
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.inner.deserialize_ignored_any(visitor)
+    }
+
+    forward_to_deserialize_any! { i128 u128 unit unit_struct identifier }
+}

@@ -1,0 +1,301 @@
+//! The parts of the adaptor that look inside lists, maps and structs.
+
+use std::fmt;
+
+use serde::de::value::StrDeserializer;
+use serde::de::{
+    self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor,
+};
+
+use super::KeySeed;
+use super::de::{Adaptor, Step, Track};
+
+/// What a value is read as when it is not `null`.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    Bool,
+    I64,
+    U64,
+    F64,
+    Str,
+    Bytes,
+    Option,
+    Seq,
+    Map,
+    Struct(&'static [&'static str]),
+}
+
+/// Reads `null` as the zero value of a kind, anything else as that kind.
+pub(super) struct Nullable<'t, V> {
+    pub(super) visitor: V,
+    pub(super) kind: Kind,
+    pub(super) track: &'t Track,
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for Nullable<'_, V> {
+    type Value = V::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.visitor.expecting(f)
+    }
+
+    fn visit_none<E: de::Error>(self) -> Result<V::Value, E> {
+        match self.kind {
+            Kind::Bool => self.visitor.visit_bool(false),
+            Kind::I64 => self.visitor.visit_i64(0),
+            Kind::U64 => self.visitor.visit_u64(0),
+            Kind::F64 => self.visitor.visit_f64(0.0),
+            Kind::Str => self.visitor.visit_borrowed_str(""),
+            Kind::Bytes => self.visitor.visit_borrowed_bytes(&[]),
+            Kind::Option => self.visitor.visit_none(),
+            Kind::Seq => self.visitor.visit_seq(Nothing(std::marker::PhantomData)),
+            Kind::Map | Kind::Struct(_) => {
+                self.visitor.visit_map(Nothing(std::marker::PhantomData))
+            }
+        }
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<V::Value, E> {
+        self.visit_none()
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, inner: D) -> Result<V::Value, D::Error> {
+        let Self {
+            visitor,
+            kind,
+            track,
+        } = self;
+        match kind {
+            Kind::Bool => inner.deserialize_bool(visitor),
+            Kind::I64 => inner.deserialize_i64(visitor),
+            Kind::U64 => inner.deserialize_u64(visitor),
+            Kind::F64 => inner.deserialize_f64(visitor),
+            Kind::Str => inner.deserialize_str(visitor),
+            Kind::Bytes => inner.deserialize_bytes(visitor),
+            Kind::Option => visitor.visit_some(Adaptor { inner, track }),
+            Kind::Seq => inner.deserialize_seq(Inside {
+                visitor,
+                fields: None,
+                track,
+            }),
+            Kind::Map => inner.deserialize_map(Inside {
+                visitor,
+                fields: None,
+                track,
+            }),
+            Kind::Struct(fields) => inner.deserialize_map(Inside {
+                visitor,
+                fields: Some(fields),
+                track,
+            }),
+        }
+    }
+}
+
+/// Neither an element nor an entry: the inside of `null`.
+struct Nothing<E>(std::marker::PhantomData<E>);
+
+impl<'de, E: de::Error> SeqAccess<'de> for Nothing<E> {
+    type Error = E;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        _seed: T,
+    ) -> Result<Option<T::Value>, E> {
+        Ok(None)
+    }
+}
+
+impl<'de, E: de::Error> MapAccess<'de> for Nothing<E> {
+    type Error = E;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, _seed: K) -> Result<Option<K::Value>, E> {
+        Ok(None)
+    }
+
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, _seed: T) -> Result<T::Value, E> {
+        Err(E::custom("a value without a key"))
+    }
+}
+
+/// Hands a list or map to the visitor, with the adaptor around everything in it.
+struct Inside<'t, V> {
+    visitor: V,
+    fields: Option<&'static [&'static str]>,
+    track: &'t Track,
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for Inside<'_, V> {
+    type Value = V::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.visitor.expecting(f)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
+        self.visitor.visit_seq(Elements {
+            inner,
+            index: 0,
+            track: self.track,
+        })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
+        self.visitor.visit_map(Entries {
+            inner,
+            fields: self.fields,
+            cursor: 0,
+            key: String::new(),
+            field: None,
+            track: self.track,
+        })
+    }
+}
+
+struct Elements<'t, A> {
+    inner: A,
+    index: usize,
+    track: &'t Track,
+}
+
+impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, A> {
+    type Error = A::Error;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, A::Error> {
+        let index = self.index;
+        self.index += 1;
+        self.inner
+            .next_element_seed(Wrapped {
+                seed,
+                track: self.track,
+            })
+            .inspect_err(|_| self.track.push(Step::Index(index)))
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        self.inner.size_hint()
+    }
+}
+
+struct Entries<'t, A> {
+    inner: A,
+    fields: Option<&'static [&'static str]>,
+    cursor: usize,
+    key: String,
+    field: Option<&'static str>,
+    track: &'t Track,
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<'_, A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, A::Error> {
+        let Some(fields) = self.fields else {
+            let key = &mut self.key;
+            return self.inner.next_key_seed(CopyKey { seed, key });
+        };
+        let cursor = &mut self.cursor;
+        let Some(field) = self.inner.next_key_seed(FieldSeed { fields, cursor })? else {
+            return Ok(None);
+        };
+        self.field = Some(field);
+        let name: StrDeserializer<'_, A::Error> = field.into_deserializer();
+        seed.deserialize(name).map(Some)
+    }
+
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, A::Error> {
+        let track = self.track;
+        self.inner
+            .next_value_seed(Wrapped { seed, track })
+            .inspect_err(|_| {
+                let name = self.field.map_or_else(|| self.key.clone(), str::to_owned);
+                track.push(Step::Field(name));
+            })
+    }
+}
+
+/// Puts the adaptor around a value.
+struct Wrapped<'t, T> {
+    seed: T,
+    track: &'t Track,
+}
+
+impl<'de, T: DeserializeSeed<'de>> DeserializeSeed<'de> for Wrapped<'_, T> {
+    type Value = T::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, inner: D) -> Result<T::Value, D::Error> {
+        self.seed.deserialize(Adaptor {
+            inner,
+            track: self.track,
+        })
+    }
+}
+
+/// Reads a key as the field's own spelling; an unknown key as the empty name.
+struct FieldSeed<'a> {
+    fields: &'static [&'static str],
+    cursor: &'a mut usize,
+}
+
+impl<'de> DeserializeSeed<'de> for FieldSeed<'_> {
+    type Value = &'static str;
+
+    fn deserialize<D: Deserializer<'de>>(self, inner: D) -> Result<&'static str, D::Error> {
+        inner.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for FieldSeed<'_> {
+    type Value = &'static str;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E: de::Error>(self, key: &str) -> Result<&'static str, E> {
+        let found = KeySeed::new(self.fields, self.cursor).find(key);
+        if let Some(name) = self.fields.get(found) {
+            return Ok(name);
+        }
+        let other = self.fields.iter().find(|f| f.eq_ignore_ascii_case(key));
+        Ok(other.copied().unwrap_or_default())
+    }
+}
+
+/// Passes a key on and keeps a copy for the error's path.
+struct CopyKey<'k, K> {
+    seed: K,
+    key: &'k mut String,
+}
+
+impl<'de, K: DeserializeSeed<'de>> DeserializeSeed<'de> for CopyKey<'_, K> {
+    type Value = K::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, inner: D) -> Result<K::Value, D::Error> {
+        self.key.clear();
+        inner.deserialize_str(KeyInto(self.key))?;
+        let name: StrDeserializer<'_, D::Error> = self.key.as_str().into_deserializer();
+        self.seed.deserialize(name)
+    }
+}
+
+struct KeyInto<'k>(&'k mut String);
+
+impl Visitor<'_> for KeyInto<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E: de::Error>(self, key: &str) -> Result<(), E> {
+        self.0.push_str(key);
+        Ok(())
+    }
+}

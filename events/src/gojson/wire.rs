@@ -1,0 +1,196 @@
+//! The macro that gives a struct its two encodings.
+//!
+//! JSON prints every field (sparse structs: every field that is not empty) in declaration order;
+//! the binary form (MessagePack maps) has the same names and leaves out what equals the default.
+
+use serde::de::{DeserializeSeed, Deserializer, Visitor};
+use std::fmt;
+
+use super::Zero;
+
+/// Declares structs together with both of their encodings.
+///
+/// `field: Type = "Name"` is printed always, `field: Type = "Name" omit` only when not empty.
+/// `sparse:` before the struct omits every empty field; `custom:` leaves `Serialize` to the
+/// caller, who gets `serialize_fields` for the default form. Clone, Debug, Default, PartialEq,
+/// Deserialize and [`Zero`](crate::gojson::Zero) are always there.
+#[macro_export]
+macro_rules! wire {
+    (sparse: $($rest:tt)*) => { $crate::wire!(@structs serialize true $($rest)*); };
+    (custom: $($rest:tt)*) => { $crate::wire!(@structs none false $($rest)*); };
+
+    (@structs $how:ident $omit:literal $(
+        $(#[$meta:meta])*
+        $vis:vis struct $name:ident {
+            $( $(#[$fmeta:meta])* $field:ident: $ty:ty = $key:literal $($opt:ident)? ),* $(,)?
+        }
+    )*) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Debug, Default, PartialEq)]
+        #[allow(missing_docs, reason = "fields carry the names of the wire; the type says what it is")]
+        $vis struct $name {
+            $( $(#[$fmeta])* pub $field: $ty, )*
+        }
+
+        impl $crate::gojson::Zero for $name {
+            fn is_zero(&self) -> bool {
+                $( $crate::gojson::Zero::is_zero(&self.$field) && )* true
+            }
+
+            fn is_blank(&self) -> bool {
+                $( $crate::gojson::Zero::is_blank(&self.$field) && )* true
+            }
+        }
+
+        impl $name {
+            /// The names of the fields on the wire, in order.
+            pub const FIELDS: &'static [&'static str] = &[$($key),*];
+
+            /// Writes the fields in the default form of the serialiser's kind.
+            ///
+            /// # Errors
+            /// Those of the serialiser.
+            pub fn serialize_fields<S: $crate::__private::serde::Serializer>(
+                &self,
+                serializer: S,
+            ) -> Result<S::Ok, S::Error> {
+                use $crate::__private::serde::ser::SerializeStruct as _;
+                let human = serializer.is_human_readable();
+                let mut kept = 0_usize;
+                $(
+                    let $field = $crate::gojson::keep(
+                        human, $omit $(|| $crate::wire!(@opt $opt))?, &self.$field);
+                    kept += usize::from($field);
+                )*
+                let mut out = serializer.serialize_struct(stringify!($name), kept)?;
+                $( if $field { out.serialize_field($key, &self.$field)?; } )*
+                out.end()
+            }
+        }
+
+        $crate::wire!(@$how $name);
+
+        impl<'de> $crate::__private::serde::Deserialize<'de> for $name {
+            fn deserialize<D>(deserializer: D) -> Result<Self, D::Error>
+            where
+                D: $crate::__private::serde::Deserializer<'de>,
+            {
+                use $crate::__private::serde::de;
+
+                #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+                enum Field { $($field),* }
+
+                struct FieldsVisitor;
+
+                impl<'de> de::Visitor<'de> for FieldsVisitor {
+                    type Value = $name;
+
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str(concat!("an object (", stringify!($name), ")"))
+                    }
+
+                    fn visit_map<A: de::MapAccess<'de>>(
+                        self,
+                        mut map: A,
+                    ) -> Result<$name, A::Error> {
+                        let mut value = $name::default();
+                        let mut cursor = 0_usize;
+                        while let Some(found) = map.next_key_seed(
+                            $crate::gojson::KeySeed::new($name::FIELDS, &mut cursor))?
+                        {
+                            $(
+                                if found == Field::$field as usize {
+                                    value.$field = map.next_value()?;
+                                    continue;
+                                }
+                            )*
+                            map.next_value::<de::IgnoredAny>()?;
+                        }
+                        Ok(value)
+                    }
+                }
+
+                deserializer.deserialize_struct(stringify!($name), $name::FIELDS, FieldsVisitor)
+            }
+        }
+    )*};
+
+    (@serialize $name:ident) => {
+        impl $crate::__private::serde::Serialize for $name {
+            fn serialize<S: $crate::__private::serde::Serializer>(
+                &self,
+                serializer: S,
+            ) -> Result<S::Ok, S::Error> {
+                self.serialize_fields(serializer)
+            }
+        }
+    };
+    (@none $name:ident) => {};
+    (@opt omit) => { true };
+
+    ($($rest:tt)*) => { $crate::wire!(@structs serialize false $($rest)*); };
+}
+
+/// Whether a field is written: the rule of both encodings. For the macro.
+#[inline]
+pub fn keep<T: Zero>(human: bool, omit_empty: bool, value: &T) -> bool {
+    if human {
+        !omit_empty || !value.is_blank()
+    } else {
+        !value.is_zero()
+    }
+}
+
+/// Reads a key as the position of a field name; unknown names give the number of fields.
+///
+/// Names come in declaration order nearly always, so the search starts after the last hit.
+pub struct KeySeed<'a> {
+    fields: &'static [&'static str],
+    cursor: &'a mut usize,
+}
+
+impl<'a> KeySeed<'a> {
+    /// A seed over the names of a struct and the place where the last one was found.
+    pub fn new(fields: &'static [&'static str], cursor: &'a mut usize) -> Self {
+        Self { fields, cursor }
+    }
+
+    /// The position of an exact name, searched from the cursor on and then from the start.
+    pub(super) fn find(&mut self, key: &str) -> usize {
+        let start = *self.cursor;
+        let (before, after) = self.fields.split_at(start.min(self.fields.len()));
+        let found = after
+            .iter()
+            .position(|f| *f == key)
+            .map(|i| i + start)
+            .or_else(|| before.iter().position(|f| *f == key));
+        if let Some(i) = found {
+            *self.cursor = i + 1;
+        }
+        found.unwrap_or(self.fields.len())
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for KeySeed<'_> {
+    type Value = usize;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<usize, D::Error> {
+        deserializer.deserialize_identifier(self)
+    }
+}
+
+impl Visitor<'_> for KeySeed<'_> {
+    type Value = usize;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a field name")
+    }
+
+    fn visit_str<E: serde::de::Error>(mut self, key: &str) -> Result<usize, E> {
+        Ok(self.find(key))
+    }
+
+    fn visit_bytes<E: serde::de::Error>(mut self, key: &[u8]) -> Result<usize, E> {
+        Ok(std::str::from_utf8(key).map_or(self.fields.len(), |k| self.find(k)))
+    }
+}

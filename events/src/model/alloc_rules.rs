@@ -1,0 +1,133 @@
+//! What follows from an allocation by itself.
+
+use crate::gojson::Time;
+use crate::model::status::{client, desired, task};
+use crate::model::{Allocation, ComparableResources, DesiredTransition, TaskGroup, TaskState};
+
+impl Allocation {
+    /// Nothing will run any more: the servers want it gone, or the client says it ended.
+    #[must_use]
+    pub fn terminal_status(&self) -> bool {
+        self.server_terminal() || self.client_terminal()
+    }
+
+    /// The servers want it stopped or evicted.
+    #[must_use]
+    pub fn server_terminal(&self) -> bool {
+        matches!(self.desired_status.as_str(), desired::STOP | desired::EVICT)
+    }
+
+    /// The client (or its loss) ended it: complete, failed or lost.
+    #[must_use]
+    pub fn client_terminal(&self) -> bool {
+        matches!(
+            self.client_status.as_str(),
+            client::COMPLETE | client::FAILED | client::LOST
+        )
+    }
+
+    /// The number in `job.group[7]`; `None` when the name has another form.
+    #[must_use]
+    pub fn index(&self) -> Option<u64> {
+        let (_, number) = self.name.strip_suffix(']')?.rsplit_once('[')?;
+        number.parse().ok()
+    }
+
+    /// The name of an allocation: `job.group[7]`.
+    #[must_use]
+    pub fn name_of(job: &str, group: &str, index: u64) -> String {
+        format!("{job}.{group}[{index}]")
+    }
+
+    /// The version of its job, 0 without one.
+    #[must_use]
+    pub fn job_version(&self) -> u64 {
+        self.job.as_ref().map_or(0, |job| job.version)
+    }
+
+    /// The group it runs, as its own copy of the job has it.
+    #[must_use]
+    pub fn group(&self) -> Option<&TaskGroup> {
+        self.job.as_ref()?.task_group(&self.task_group)
+    }
+
+    /// What it takes from its node.
+    #[must_use]
+    pub fn comparable_resources(&self) -> ComparableResources {
+        self.allocated_resources
+            .as_ref()
+            .map(ComparableResources::of_allocated)
+            .unwrap_or_default()
+    }
+
+    /// Placed as a canary of its deployment.
+    #[must_use]
+    pub fn is_canary(&self) -> bool {
+        self.deployment_status.as_ref().is_some_and(|s| s.canary)
+    }
+
+    /// Its deployment's verdict: healthy, unhealthy or none yet.
+    #[must_use]
+    pub fn health(&self) -> Option<bool> {
+        self.deployment_status.as_ref().and_then(|s| s.healthy)
+    }
+
+    /// Every task ended, and none of them failed.
+    #[must_use]
+    pub fn ran_successfully(&self) -> bool {
+        !self.task_states.is_empty() && self.task_states.values().all(TaskState::successful)
+    }
+
+    /// The last moment one of its tasks ended; zero when none did.
+    #[must_use]
+    pub fn last_finished(&self) -> Time {
+        self.task_states
+            .values()
+            .map(|state| state.finished_at)
+            .max()
+            .unwrap_or_default()
+    }
+
+    /// The servers asked it to move away from its node.
+    #[must_use]
+    pub fn wants_migration(&self) -> bool {
+        self.desired_transition.migrate == Some(true)
+    }
+
+    /// The same allocation without its job, as plans and events carry it.
+    #[must_use]
+    pub fn without_job(&self) -> Self {
+        let mut copy = self.clone();
+        copy.job = None;
+        copy
+    }
+}
+
+impl DesiredTransition {
+    /// Takes over every wish that the other one states.
+    pub fn merge(&mut self, other: &Self) {
+        let pairs = [
+            (&mut self.migrate, other.migrate),
+            (&mut self.reschedule, other.reschedule),
+            (&mut self.force_reschedule, other.force_reschedule),
+            (&mut self.no_shutdown_delay, other.no_shutdown_delay),
+            (
+                &mut self.migrate_disable_placement,
+                other.migrate_disable_placement,
+            ),
+        ];
+        for (mine, theirs) in pairs {
+            if theirs.is_some() {
+                *mine = theirs;
+            }
+        }
+    }
+}
+
+impl TaskState {
+    /// Ended without failing.
+    #[must_use]
+    pub fn successful(&self) -> bool {
+        self.state == task::DEAD && !self.failed
+    }
+}

@@ -1,0 +1,162 @@
+//! What follows from a job by itself.
+
+use super::{Job, Task, TaskGroup};
+use crate::model::status::{self, job_type};
+
+impl Job {
+    /// Launched by the clock, not placed itself.
+    #[must_use]
+    pub fn is_periodic(&self) -> bool {
+        self.periodic.is_some()
+    }
+
+    /// Periodic and switched on.
+    #[must_use]
+    pub fn is_periodic_active(&self) -> bool {
+        self.periodic.as_ref().is_some_and(|p| p.enabled)
+            && !self.stopped()
+            && !self.is_parameterized()
+    }
+
+    /// A template for dispatches, not placed itself; a dispatched job is an ordinary one.
+    #[must_use]
+    pub fn is_parameterized(&self) -> bool {
+        self.parameterized_job.is_some() && !self.dispatched
+    }
+
+    /// Has children instead of allocations.
+    #[must_use]
+    pub fn has_children(&self) -> bool {
+        self.is_periodic() || self.is_parameterized()
+    }
+
+    /// Asked to stop.
+    #[must_use]
+    pub fn stopped(&self) -> bool {
+        self.stop
+    }
+
+    /// Runs until it is stopped (service, system).
+    #[must_use]
+    pub fn is_long_running(&self) -> bool {
+        matches!(self.r#type.as_str(), job_type::SERVICE | job_type::SYSTEM)
+    }
+
+    /// Placed on every node that fits (system, sysbatch).
+    #[must_use]
+    pub fn is_system(&self) -> bool {
+        matches!(self.r#type.as_str(), job_type::SYSTEM | job_type::SYSBATCH)
+    }
+
+    /// Dead for good: its status says so.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        self.status == status::job::DEAD
+    }
+
+    /// The group of a name.
+    #[must_use]
+    pub fn task_group(&self, name: &str) -> Option<&TaskGroup> {
+        self.task_groups.iter().find(|group| group.name == name)
+    }
+
+    /// Some group has an update block that takes effect.
+    #[must_use]
+    pub fn has_update_strategy(&self) -> bool {
+        self.task_groups
+            .iter()
+            .any(|group| group.update.as_ref().is_some_and(|u| u.max_parallel > 0))
+    }
+
+    /// The job's metadata, the group's over it, the task's over that, as tasks see it.
+    #[must_use]
+    pub fn combined_meta(
+        &self,
+        group: &str,
+        task: &str,
+    ) -> std::collections::BTreeMap<String, String> {
+        let mut out = (*self.meta).clone();
+        let Some(group) = self.task_group(group) else {
+            return out;
+        };
+        out.extend(group.meta.iter().map(|(k, v)| (k.clone(), v.clone())));
+        if let Some(task) = group.task(task) {
+            out.extend(task.meta.iter().map(|(k, v)| (k.clone(), v.clone())));
+        }
+        out
+    }
+
+    /// Same specification: everything but indexes, status and version bookkeeping.
+    #[must_use]
+    pub fn same_spec(&self, other: &Self) -> bool {
+        self.spec() == other.spec()
+    }
+
+    fn spec(&self) -> Self {
+        Self {
+            status: String::new(),
+            status_description: String::new(),
+            stable: false,
+            version: 0,
+            create_index: 0,
+            modify_index: 0,
+            job_modify_index: 0,
+            submit_time: 0,
+            version_tag: None,
+            nomad_token_id: String::new(),
+            ..self.clone()
+        }
+    }
+}
+
+impl TaskGroup {
+    /// The task of a name.
+    #[must_use]
+    pub fn task(&self, name: &str) -> Option<&Task> {
+        self.tasks.iter().find(|task| task.name == name)
+    }
+
+    /// How long a disconnected client's allocations are left alone, nanoseconds.
+    #[must_use]
+    pub fn disconnect_lost_after(&self) -> Option<i64> {
+        match &self.disconnect {
+            Some(disconnect) if disconnect.lost_after > 0 => Some(disconnect.lost_after),
+            _ => self.max_client_disconnect,
+        }
+    }
+
+    /// When a client without servers stops the group by itself, nanoseconds.
+    #[must_use]
+    pub fn stop_on_client_after(&self) -> Option<i64> {
+        self.disconnect
+            .as_ref()
+            .and_then(|d| d.stop_on_client_after)
+            .or(self.stop_after_client_disconnect)
+    }
+
+    /// Unneeded allocations are replaced while their node is away.
+    #[must_use]
+    pub fn replace_while_disconnected(&self) -> bool {
+        self.disconnect
+            .as_ref()
+            .and_then(|d| d.replace)
+            .unwrap_or(true)
+    }
+}
+
+impl Task {
+    /// Runs beside the main tasks or before them, as its lifecycle says.
+    #[must_use]
+    pub fn hook(&self) -> Option<&str> {
+        self.lifecycle
+            .as_ref()
+            .map(|l| l.hook.as_str())
+            .filter(|hook| !hook.is_empty())
+    }
+
+    /// One of the tasks the allocation exists for.
+    #[must_use]
+    pub fn is_main(&self) -> bool {
+        self.hook().is_none()
+    }
+}

@@ -1,0 +1,54 @@
+//! Variables: small secrets and settings, by path.
+
+use crate::gojson::{Base64, DurationTextOrEmpty, Map};
+
+crate::wire! {
+    /// What is known of a variable without reading it.
+    pub struct VariableMetadata {
+        namespace: String = "Namespace",
+        path: String = "Path",
+        lock: Option<VariableLock> = "Lock",
+        create_index: u64 = "CreateIndex",
+        create_time: i64 = "CreateTime",
+        modify_index: u64 = "ModifyIndex",
+        modify_time: i64 = "ModifyTime",
+    }
+}
+
+crate::wire! {
+    /// A variable with its items in clear.
+    pub struct VariableDecrypted {
+        namespace: String = "Namespace",
+        path: String = "Path",
+        lock: Option<VariableLock> = "Lock",
+        create_index: u64 = "CreateIndex",
+        create_time: i64 = "CreateTime",
+        modify_index: u64 = "ModifyIndex",
+        modify_time: i64 = "ModifyTime",
+        items: Map<String> = "Items",
+    }
+}
+
+crate::wire! {
+    /// A variable as it is stored: ciphertext and the key it needs.
+    pub struct VariableEncrypted {
+        namespace: String = "Namespace",
+        path: String = "Path",
+        lock: Option<VariableLock> = "Lock",
+        create_index: u64 = "CreateIndex",
+        create_time: i64 = "CreateTime",
+        modify_index: u64 = "ModifyIndex",
+        modify_time: i64 = "ModifyTime",
+        data: Base64 = "Data",
+        key_id: String = "KeyID",
+    }
+}
+
+crate::wire! {
+    /// A lock on a variable.
+    pub struct VariableLock {
+        id: String = "ID",
+        ttl: DurationTextOrEmpty = "TTL",
+        lock_delay: DurationTextOrEmpty = "LockDelay",
+    }
+}
