@@ -1,5 +1,6 @@
 //! drover: a workload orchestrator whose state is its history.
 
+pub mod client;
 pub mod config;
 pub mod error;
 pub mod identity;

@@ -1,3 +1,8 @@
 //! The drover binary.
 
-fn main() {}
+fn main() {
+    // Before anything starts a thread: an executor is its process's only one.
+    if let Some(code) = drover::client::executor::dispatch(std::env::args_os()) {
+        std::process::exit(code);
+    }
+}

@@ -1,0 +1,72 @@
+//! Time and chance for the client, behind one seam so that tests can set both.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+
+/// Nanoseconds in a second.
+pub const SECOND: i64 = 1_000_000_000;
+/// Nanoseconds in a millisecond.
+pub const MILLISECOND: i64 = 1_000_000;
+
+/// The system's clock, unix nanoseconds.
+pub fn wall_now() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| i64::try_from(d.as_nanos()).unwrap_or(i64::MAX))
+}
+
+/// A duration from nanoseconds; negative ones are zero.
+pub fn nanos(ns: i64) -> Duration {
+    Duration::from_nanos(u64::try_from(ns).unwrap_or(0))
+}
+
+/// Where the client gets the time from.
+#[derive(Clone, Debug, Default)]
+pub enum Clock {
+    /// The system's.
+    #[default]
+    System,
+    /// One that a test moves by hand.
+    Manual(Arc<Mutex<i64>>),
+}
+
+impl Clock {
+    /// Now, unix nanoseconds.
+    pub fn now(&self) -> i64 {
+        match self {
+            Self::System => wall_now(),
+            Self::Manual(now) => *now.lock(),
+        }
+    }
+}
+
+/// A small seeded generator (SplitMix64, Steele et al. 2014): jitter needs no more, and a state
+/// machine that owns one stays a pure function of its state.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Jitter(pub u64);
+
+impl Jitter {
+    /// A generator whose numbers nobody else has.
+    pub fn random() -> Self {
+        Self(rand::random())
+    }
+
+    /// The next number.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number in `0..limit`; 0 when the limit is not above 0.
+    pub fn below(&mut self, limit: i64) -> i64 {
+        match u64::try_from(limit) {
+            Ok(limit) if limit > 0 => i64::try_from(self.next() % limit).unwrap_or(0),
+            _ => 0,
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The files of a run directory: how agent and executor talk across restarts of either.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// What to run; written by the agent before the executor is started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecSpec {
+    /// Program: a path, or a name looked up in the environment's `PATH`.
+    pub command: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// The whole environment; nothing else is inherited.
+    pub env: Vec<(String, String)>,
+    /// Working directory.
+    pub cwd: PathBuf,
+    /// User to run as; empty for the agent's own.
+    pub user: String,
+    /// Value for `/proc/<pid>/oom_score_adj`; 0 leaves it alone.
+    pub oom_score_adj: i32,
+    /// Directory of the log files.
+    pub log_dir: PathBuf,
+    /// Log files are named `<log_name>.stdout.N` and `<log_name>.stderr.N`.
+    pub log_name: String,
+    /// How many files of each stream are kept.
+    pub log_max_files: u64,
+    /// Size at which a file is rotated, bytes.
+    pub log_max_bytes: u64,
+    /// Throw output away.
+    pub log_disabled: bool,
+}
+
+/// Who runs; written by the executor once the task is started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecState {
+    /// The executor.
+    pub executor_pid: i32,
+    /// Its start time, ticks since boot.
+    pub executor_start: u64,
+    /// The task's first process; also its process group.
+    pub task_pid: i32,
+    /// Its start time, ticks since boot.
+    pub task_start: u64,
+    /// The boot the times belong to.
+    pub boot_id: String,
+    /// When the task was started, unix nanoseconds.
+    pub started_at: i64,
+}
+
+/// How it ended; written by the executor, synced, before it leaves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExitRecord {
+    /// Exit code; 0 when a signal ended it.
+    pub exit_code: i32,
+    /// The signal that ended it; 0 for none.
+    pub signal: i32,
+    /// Killed by the kernel for its memory.
+    pub oom_killed: bool,
+    /// Why it could not be started or followed; empty when all went well.
+    pub error: String,
+    /// The start itself failed: no process ever ran.
+    pub not_started: bool,
+    /// When it ended, unix nanoseconds.
+    pub finished_at: i64,
+}
+
+/// How to stop; written by the agent before it sends the executor SIGTERM.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopRequest {
+    /// Signal for the task, a number.
+    pub signal: i32,
+    /// Milliseconds until everything is killed.
+    pub grace_ms: u64,
+}
+
+/// Names inside a run directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunDir(pub PathBuf);
+
+impl RunDir {
+    /// [`ExecSpec`], mode 0600 (the environment holds secrets).
+    pub fn spec(&self) -> PathBuf {
+        self.0.join("spec.json")
+    }
+    /// [`ExecState`].
+    pub fn state(&self) -> PathBuf {
+        self.0.join("state.json")
+    }
+    /// [`ExitRecord`].
+    pub fn exit(&self) -> PathBuf {
+        self.0.join("exit.json")
+    }
+    /// [`StopRequest`].
+    pub fn stop(&self) -> PathBuf {
+        self.0.join("stop.json")
+    }
+    /// Locked by the executor for as long as it lives.
+    pub fn lock(&self) -> PathBuf {
+        self.0.join("lock")
+    }
+    /// An executor that finds this file starts nothing.
+    pub fn cancelled(&self) -> PathBuf {
+        self.0.join("cancelled")
+    }
+    /// What the executor itself has to say.
+    pub fn log(&self) -> PathBuf {
+        self.0.join("executor.log")
+    }
+
+    /// Takes the lock if nobody holds it; it is held until the file is dropped.
+    pub fn try_lock(&self) -> io::Result<Option<File>> {
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(self.lock())?;
+        match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+/// Writes a JSON file so that a reader sees all of it or nothing: temporary file, sync, rename.
+pub fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    let tmp = path.with_extension("tmp");
+    let mut file = OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&tmp)?;
+    file.write_all(&serde_json::to_vec(value)?)?;
+    file.sync_data()?;
+    fs::rename(&tmp, path)
+}
+
+/// Reads a JSON file; `None` when there is none.
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}

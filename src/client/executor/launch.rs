@@ -1,0 +1,290 @@
+//! The agent's side of the executor: start it, find it again, wait for it, stop it.
+
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+use super::files::{ExecSpec, ExecState, ExitRecord, RunDir, StopRequest, read_json, write_json};
+use crate::client::proc;
+
+/// How long an executor may take to report the start.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often an executor that is just starting is looked at during recovery.
+const START_POLL: Duration = Duration::from_millis(10);
+
+/// Why a launch or a recovery failed.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// The run directory or the process could not be made or read.
+    #[error("executor: {0}")]
+    Io(#[from] io::Error),
+    /// The executor said that the task did not start.
+    #[error("{0}")]
+    NotStarted(String),
+    /// The executor ended or kept silent.
+    #[error("executor did not report the start of the task")]
+    Silent,
+}
+
+/// How executors are started: the agent's own binary, but for tests.
+#[derive(Clone, Debug)]
+pub struct Launcher {
+    /// The program.
+    pub program: PathBuf,
+    /// Arguments before the run directory.
+    pub args: Vec<OsString>,
+    /// Variables for the executor itself, with the run directory as the last one's value if empty.
+    pub env: Vec<(String, String)>,
+}
+
+impl Launcher {
+    /// `<this binary> executor <run directory>`.
+    pub fn current() -> io::Result<Self> {
+        // A replaced binary shows as "(deleted)"; the link itself always works.
+        let program = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
+        Ok(Self {
+            program,
+            args: vec!["executor".into()],
+            env: Vec::new(),
+        })
+    }
+
+    /// Starts the task described by `spec` in a new run directory and waits until it runs.
+    pub async fn launch(&self, dir: &RunDir, spec: &ExecSpec) -> Result<Executor, LaunchError> {
+        fs::create_dir_all(&dir.0)?;
+        write_json(&dir.spec(), spec)?;
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(dir.log())?;
+        let (reader, writer) = io::pipe()?;
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.args)
+            .arg(&dir.0)
+            .env_clear()
+            .envs(self.env.iter().map(|(k, v)| (k, v)))
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(writer)
+            .stderr(log);
+        if let Some((_, path)) = std::env::vars_os().find(|(k, _)| k == "LD_LIBRARY_PATH") {
+            command.env("LD_LIBRARY_PATH", path);
+        }
+        let child = command.spawn()?;
+        drop(command);
+        let reader = tokio::net::unix::pipe::Receiver::from_owned_fd(OwnedFd::from(reader))?;
+        let report = tokio::time::timeout(START_TIMEOUT, first_report(reader)).await;
+        match report {
+            Ok(Ok(Report::Started(state))) => Executor::follow(dir.clone(), state, Some(child)),
+            Ok(Ok(Report::Failed(exit))) => {
+                reap(child);
+                Err(LaunchError::NotStarted(exit.error))
+            }
+            Ok(Err(_)) | Err(_) => {
+                reap(child);
+                Err(LaunchError::Silent)
+            }
+        }
+    }
+}
+
+enum Report {
+    Started(ExecState),
+    Failed(ExitRecord),
+}
+
+async fn first_report(pipe: tokio::net::unix::pipe::Receiver) -> io::Result<Report> {
+    let mut lines = BufReader::new(pipe).lines();
+    while let Some(line) = lines.next_line().await? {
+        let Some(json) = line.find('{').map(|at| &line[at..]) else {
+            continue;
+        };
+        if let Ok(state) = serde_json::from_str::<ExecState>(json) {
+            return Ok(Report::Started(state));
+        }
+        return Ok(Report::Failed(serde_json::from_str(json)?));
+    }
+    Err(io::ErrorKind::UnexpectedEof.into())
+}
+
+/// Waits for a child elsewhere, so that it leaves no zombie.
+fn reap(mut child: Child) {
+    std::thread::spawn(move || child.wait());
+}
+
+/// What a run directory says after a restart of the agent.
+#[derive(Debug)]
+pub enum Found {
+    /// The task lives.
+    Live(Executor),
+    /// It ended, and how.
+    Exited(ExitRecord),
+    /// It was never started, and never will be in this directory.
+    NeverStarted,
+}
+
+/// A followed executor.
+#[derive(Clone, Debug)]
+pub struct Executor {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    dir: RunDir,
+    state: ExecState,
+    /// Readable once the executor ended; `None` when it had ended before we looked.
+    pidfd: Option<AsyncFd<OwnedFd>>,
+    child: Mutex<Option<Child>>,
+}
+
+impl Executor {
+    fn follow(dir: RunDir, state: ExecState, child: Option<Child>) -> Result<Self, LaunchError> {
+        let pidfd = Pid::from_raw(state.executor_pid)
+            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
+            .filter(|_| proc::is_alive(state.executor_pid, state.executor_start))
+            .map(watch)
+            .transpose()?;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                dir,
+                state,
+                pidfd,
+                child: Mutex::new(child),
+            }),
+        })
+    }
+
+    /// Looks what became of a run: after a restart of the agent (DRV-08).
+    ///
+    /// Whatever is found, a task that this directory described is never started a second time.
+    pub async fn find(dir: &RunDir) -> Result<Found, LaunchError> {
+        if !dir.0.exists() {
+            return Ok(Found::NeverStarted);
+        }
+        loop {
+            // The lock is looked at first: what its holder wrote before it left is then all there.
+            let free = dir.try_lock()?;
+            let state: Option<ExecState> = read_json(&dir.state())?;
+            if let Some(exit) = read_json::<ExitRecord>(&dir.exit())? {
+                return Ok(Found::Exited(exit));
+            }
+            match (state, free) {
+                (Some(state), None) => {
+                    return Ok(Found::Live(Self::follow(dir.clone(), state, None)?));
+                }
+                (Some(state), Some(_lock)) => return Ok(Found::Exited(lost(&state))),
+                (None, Some(_lock)) => {
+                    fs::write(dir.cancelled(), b"")?;
+                    return Ok(Found::NeverStarted);
+                }
+                (None, None) => tokio::time::sleep(START_POLL).await,
+            }
+        }
+    }
+
+    /// Who runs.
+    pub fn state(&self) -> &ExecState {
+        &self.inner.state
+    }
+
+    /// Waits until the executor ended and tells how the task did.
+    pub async fn wait(&self) -> ExitRecord {
+        if let Some(pidfd) = &self.inner.pidfd {
+            // An error means that the reactor is gone; the record below is still right or missing.
+            let _ = pidfd.readable().await;
+        }
+        if let Some(child) = self.inner.child.lock().take() {
+            reap(child);
+        }
+        match read_json::<ExitRecord>(&self.inner.dir.exit()) {
+            Ok(Some(exit)) => exit,
+            _ => lost(&self.inner.state),
+        }
+    }
+
+    /// Asks for the end: `signal` to the task now, everything killed after `grace`.
+    pub fn stop(&self, signal: i32, grace: Duration) -> io::Result<()> {
+        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        write_json(&self.inner.dir.stop(), &StopRequest { signal, grace_ms })?;
+        match &self.inner.pidfd {
+            Some(pidfd) => send(pidfd, Signal::TERM),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends a signal to the task's first process.
+    pub fn signal(&self, signal: i32) -> io::Result<()> {
+        let gone = || io::Error::new(io::ErrorKind::NotFound, "the task has ended");
+        let state = &self.inner.state;
+        let pid = Pid::from_raw(state.task_pid).ok_or_else(gone)?;
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|_| gone())?;
+        if !proc::is_alive(state.task_pid, state.task_start) {
+            return Err(gone());
+        }
+        let signal = Signal::from_named_raw(signal)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "unknown signal"))?;
+        Ok(pidfd_send_signal(&pidfd, signal)?)
+    }
+
+    /// What the task's processes use now.
+    pub fn usage(&self) -> proc::TreeUsage {
+        proc::tree_usage(self.inner.state.executor_pid)
+    }
+
+    /// Where the run's files are.
+    pub fn dir(&self) -> &RunDir {
+        &self.inner.dir
+    }
+}
+
+#[expect(
+    unsafe_code,
+    reason = "tokio has no safe way to watch a descriptor of our own"
+)]
+fn watch(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: the descriptor is owned by the value handed over, and an OwnedFd's never changes.
+    let watched = unsafe { AsyncFd::register_with_interest(pidfd, tokio::io::Interest::READABLE) };
+    Ok(watched?)
+}
+
+fn send(pidfd: &AsyncFd<OwnedFd>, signal: Signal) -> io::Result<()> {
+    match pidfd_send_signal(pidfd.get_ref(), signal) {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// The executor is gone without a record: a reboot, or somebody killed it. What is left of the task's
+/// process group goes, and the end is told as it is.
+fn lost(state: &ExecState) -> ExitRecord {
+    let same_boot = state.boot_id == proc::boot_id();
+    if same_boot && proc::is_alive(state.task_pid, state.task_start) {
+        if let Some(group) = Pid::from_raw(state.task_pid) {
+            let _ = rustix::process::kill_process_group(group, Signal::KILL);
+        }
+    }
+    let reason = if same_boot {
+        "the executor was killed"
+    } else {
+        "the machine was restarted"
+    };
+    ExitRecord {
+        exit_code: 0,
+        signal: 9,
+        error: reason.to_owned(),
+        finished_at: crate::client::clock::wall_now(),
+        ..ExitRecord::default()
+    }
+}
