@@ -1,0 +1,151 @@
+//! Limits, messages, and that nothing panics.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use serde::Serialize;
+use serde_json::{Value as Json, json};
+
+use super::{FILTER_VERSION, FilterError, MAX_DEPTH, MAX_LENGTH, compile};
+
+fn answer(expr: &str, row: &impl Serialize) -> Result<bool, FilterError> {
+    compile(expr, FILTER_VERSION)?.matches(row)
+}
+
+fn row() -> Json {
+    json!({"Row": {
+        "Status": "running", "Count": 3, "Tags": ["a", "b"], "Mixed": ["a", 1, true],
+        "Groups": [{"Name": "web", "Tasks": [{"Name": "x"}]}],
+    }})
+}
+
+#[test]
+fn unknown_versions_are_refused() {
+    assert_eq!(compile("a == 1", 2).unwrap_err(), FilterError::Version(2));
+}
+
+#[test]
+fn long_and_deep_expressions_are_refused() {
+    let long = format!("a == \"{}\"", "x".repeat(MAX_LENGTH));
+    assert!(matches!(
+        answer(&long, &row()),
+        Err(FilterError::TooLong { .. })
+    ));
+    let deep = format!(
+        "{}Row.Count == 3{}",
+        "(".repeat(MAX_DEPTH),
+        ")".repeat(MAX_DEPTH)
+    );
+    assert!(matches!(answer(&deep, &row()), Err(FilterError::TooDeep)));
+    let depth = MAX_DEPTH - 1;
+    let just = format!("{}Row.Count == 3{}", "(".repeat(depth), ")".repeat(depth));
+    assert_eq!(answer(&just, &row()), Ok(true));
+    let wide = vec!["Row.Count == 3"; 500].join(" and ");
+    assert_eq!(answer(&wide, &row()), Ok(true));
+    let nots = format!("{}Row.Count == 3", "not ".repeat(3001));
+    assert_eq!(answer(&nots, &row()), Ok(false));
+}
+
+#[test]
+fn huge_patterns_are_refused() {
+    let huge = "Row.Status matches \"((((a{100}){100}){100}){100})\"";
+    assert!(matches!(
+        answer(huge, &row()),
+        Err(FilterError::Pattern { .. })
+    ));
+}
+
+#[test]
+fn costly_expressions_are_given_up() {
+    let row = json!({"R": {"L": vec![1; 300]}});
+    let costly = "any R.L as a { any R.L as b { any R.L as c { a == 2 } } }";
+    assert_eq!(answer(costly, &row), Err(FilterError::TooCostly));
+}
+
+#[test]
+fn mixed_lists_skip_what_does_not_parse() {
+    assert_eq!(answer("a in Row.Mixed", &row()), Ok(true));
+    assert_eq!(answer("z in Row.Mixed", &row()), Ok(false));
+}
+
+#[test]
+fn errors_name_the_place_and_the_selector() {
+    let text = |expr: &str| answer(expr, &row()).unwrap_err().to_string();
+    assert_eq!(
+        text("Row.Count = 3"),
+        "1:11: no match found, unexpected '='"
+    );
+    assert_eq!(
+        text("Row.Count =="),
+        "1:13: no match found, unexpected end of expression"
+    );
+    assert!(text("Row.Count == three").contains("three"));
+    assert!(text("Row.Count is empty").contains("Row.Count"));
+    #[derive(Serialize)]
+    struct Eval {
+        status: String,
+    }
+    let eval = Eval {
+        status: String::new(),
+    };
+    let text = answer("Statsu == x", &eval).unwrap_err().to_string();
+    assert!(text.contains("\"Statsu\""), "{text}");
+}
+
+#[test]
+fn skipped_fields_count_as_zero() {
+    #[derive(Serialize)]
+    struct Sparse {
+        #[serde(skip_serializing_if = "String::is_empty")]
+        text: String,
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        map: BTreeMap<String, String>,
+    }
+    let sparse = Sparse {
+        text: String::new(),
+        map: BTreeMap::new(),
+    };
+    assert_eq!(answer("text == \"\"", &sparse), Ok(true));
+    assert_eq!(answer("text == x", &sparse), Ok(false));
+    assert_eq!(answer("text is empty", &sparse), Ok(true));
+    assert_eq!(answer("map is nil", &sparse), Ok(true));
+    assert_eq!(answer("map.x is nil", &sparse), Ok(true));
+}
+
+/// Pieces that make text which is nearly a filter.
+fn piece() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("Row.Status".to_owned()),
+        Just("Row.Tags".to_owned()),
+        Just("\"/Row/Groups\"".to_owned()),
+        Just("Row[\"Count\"]".to_owned()),
+        prop::sample::select(vec![
+            "==", "!=", "in", "not", "contains", "matches", "is", "empty", "nil", "and", "or", "(",
+            ")", "{", "}", "any", "all", "as", "x", "_", ",", "[", "]", ".", "\"", "`", "3", "-",
+        ])
+        .prop_map(str::to_owned),
+        "\\PC{0,6}",
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn any_text_gets_an_answer(text in "\\PC*") {
+        let _ = answer(&text, &row());
+    }
+
+    #[test]
+    fn nearly_filters_get_an_answer(
+        pieces in prop::collection::vec(piece(), 0..14),
+        glue in prop::sample::select(vec!["", " "]),
+    ) {
+        let _ = answer(&pieces.join(glue), &row());
+    }
+
+    #[test]
+    fn patterns_never_panic(pattern in "[\\[\\](){}*+?|^$.\\\\a-zA-Z0-9,:&~<>=!_ -]{0,16}") {
+        let _ = answer(&format!("Row.Status matches `{pattern}`"), &row());
+    }
+}
