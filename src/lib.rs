@@ -5,3 +5,4 @@ pub mod config;
 pub mod error;
 pub mod identity;
 pub mod jobspec;
+pub mod log;

@@ -1,0 +1,565 @@
+//! The calls: append, read, commit, truncate, purge. What they share with the writer is `Shared`.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
+
+use super::error::LogError;
+use super::file::{FileLayer, RealFiles};
+use super::format::{Entry, Epoch};
+use super::keeper::{self, KeeperState};
+use super::open::{self, OpenReport};
+use super::options::{OnFull, Options};
+use super::scan::{Scan, Source};
+use super::segment::SegmentInfo;
+use super::set::SegmentSet;
+use super::tree::{CompactRange, Hash, Tree};
+use super::writer::Writer;
+
+/// Called once, when what a call asked for is durable or has failed. It runs on the writer's
+/// thread and must not block.
+pub type Done = Box<dyn FnOnce(Result<(), LogError>) + Send>;
+
+/// How much room the log has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Space {
+    /// As far as it knows, enough.
+    #[default]
+    Enough,
+    /// The next segment could not be allocated; what is in flight still fits. New work should be
+    /// refused.
+    Low,
+    /// Nothing can be written.
+    Full,
+}
+
+pub(super) enum Job {
+    Append(Vec<Entry>, Done),
+    Vote(Bytes, Done),
+    Truncate(u64, Done),
+    Purge(u64, Bytes, Done),
+    Barrier(Done),
+}
+
+impl Job {
+    pub(super) fn fail(self, e: &LogError) {
+        let (Job::Append(_, done)
+        | Job::Vote(_, done)
+        | Job::Truncate(_, done)
+        | Job::Purge(_, _, done)
+        | Job::Barrier(done)) = self;
+        done(Err(e.clone()));
+    }
+}
+
+/// An index and what the caller keeps with it.
+pub(super) type Position = (u64, Bytes);
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) queue: VecDeque<Job>,
+    /// The index the next append must have.
+    pub(super) next: u64,
+    /// The first index that can be read.
+    pub(super) first: u64,
+    /// The next durable index, as far as the writer has told.
+    pub(super) durable_next: u64,
+    /// Entries `tail_first..next`, in memory.
+    pub(super) tail: VecDeque<Entry>,
+    pub(super) tail_first: u64,
+    pub(super) tail_bytes: usize,
+    pub(super) vote: Option<Bytes>,
+    pub(super) committed: Option<Position>,
+    pub(super) purged: Option<Position>,
+    /// The compact range expected after an index that is about to be purged (a snapshot's).
+    pub(super) base: Option<(u64, CompactRange)>,
+    /// Counts truncations; the writer's durable index is only taken over when it has caught up.
+    pub(super) generation: u64,
+    /// The writer sleeps without a deadline.
+    pub(super) asleep: bool,
+    pub(super) space: Space,
+    pub(super) stopped: Option<String>,
+    pub(super) closed: bool,
+}
+
+impl State {
+    fn check(&self) -> Result<(), LogError> {
+        match &self.stopped {
+            Some(why) => Err(LogError::Stopped(why.clone())),
+            None if self.closed => Err(LogError::Closed),
+            None => Ok(()),
+        }
+    }
+
+    /// Forgets the entries from `next` on.
+    pub(super) fn cut(&mut self, next: u64) {
+        let keep = next.saturating_sub(self.tail_first) as usize;
+        if keep == 0 || keep > self.tail.len() {
+            self.tail.clear();
+            self.tail_first = next;
+        } else {
+            self.tail.truncate(keep);
+        }
+        self.next = next;
+        self.durable_next = self.durable_next.min(next);
+        self.tail_bytes = self.tail.iter().map(|e| e.body.len()).sum();
+        self.generation += 1;
+    }
+
+    /// Drops durable entries from memory beyond `keep` bytes.
+    pub(super) fn evict(&mut self, keep: usize) {
+        while self.tail_bytes > keep && self.tail_first < self.durable_next {
+            let Some(entry) = self.tail.pop_front() else {
+                break;
+            };
+            self.tail_bytes -= entry.body.len();
+            self.tail_first += 1;
+        }
+    }
+
+    pub(super) fn committed_index(&self) -> Option<u64> {
+        self.committed.as_ref().map(|(i, _)| *i)
+    }
+}
+
+pub(super) struct Shared {
+    pub(super) dir: PathBuf,
+    pub(super) options: Options,
+    pub(super) files: Arc<dyn FileLayer>,
+    pub(super) epoch: Epoch,
+    pub(super) state: Mutex<State>,
+    pub(super) wake: Condvar,
+    pub(super) segments: SegmentSet,
+    pub(super) tree: Mutex<Tree>,
+    pub(super) keeper: Mutex<KeeperState>,
+    pub(super) keeper_wake: Condvar,
+}
+
+impl Source for Shared {
+    fn read_range(&self, from: u64, to: u64, max_bytes: usize) -> Result<Vec<Entry>, LogError> {
+        loop {
+            let to = {
+                let state = self.state.lock();
+                if from < state.first {
+                    return Err(LogError::Purged {
+                        index: from,
+                        first: state.first,
+                    });
+                }
+                let to = to.min(state.next);
+                if from >= to {
+                    return Ok(Vec::new());
+                }
+                if from >= state.tail_first {
+                    return Ok(from_tail(&state, from, to, max_bytes));
+                }
+                to.min(state.tail_first)
+            };
+            let entries = self.segments.read(from, to, max_bytes)?;
+            if !entries.is_empty() {
+                return Ok(entries);
+            }
+            // A truncation or purge came between; look again.
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn from_tail(state: &State, from: u64, to: u64, max_bytes: usize) -> Vec<Entry> {
+    let skip = (from - state.tail_first) as usize;
+    let mut bytes = 0;
+    let mut out = Vec::new();
+    for e in state.tail.iter().skip(skip).take((to - from) as usize) {
+        if bytes > max_bytes {
+            break;
+        }
+        bytes += e.body.len();
+        out.push(e.clone());
+    }
+    out
+}
+
+/// A log that is open for writing. Dropping it writes a last mark and stops its threads.
+pub struct LogEngine {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    _lock: Box<dyn Any + Send + Sync>,
+}
+
+impl LogEngine {
+    /// Opens the log in `dir`, or creates it, and says what was found.
+    ///
+    /// # Errors
+    /// [`LogError::Corrupt`] if what had been durable is damaged, [`LogError::Locked`] if another
+    /// process writes it.
+    pub fn open(dir: &Path, options: Options) -> Result<(LogEngine, OpenReport), LogError> {
+        LogEngine::open_with(Arc::new(RealFiles), dir, options)
+    }
+
+    /// Opens the log over another file layer.
+    pub fn open_with(
+        files: Arc<dyn FileLayer>,
+        dir: &Path,
+        options: Options,
+    ) -> Result<(LogEngine, OpenReport), LogError> {
+        files
+            .create_dir(dir)
+            .map_err(|e| LogError::io("create", dir, e))?;
+        let lock = files
+            .lock(dir)
+            .map_err(|e| LogError::io("lock", dir, e))?
+            .ok_or_else(|| LogError::Locked {
+                path: dir.to_owned(),
+            })?;
+        let opened = open::open(&files, dir, &options)?;
+        let report = opened.report.clone();
+        let keeper = KeeperState::new(opened.spares);
+        let shared = Arc::new(Shared {
+            dir: dir.to_owned(),
+            files,
+            epoch: opened.epoch,
+            state: Mutex::new(opened.state),
+            wake: Condvar::new(),
+            segments: SegmentSet::new(opened.segments),
+            tree: Mutex::new(opened.tree),
+            keeper: Mutex::new(keeper),
+            keeper_wake: Condvar::new(),
+            options,
+        });
+        let writer = Writer::new(Arc::clone(&shared), opened.active);
+        let mut threads = vec![spawn("log-writer", move || writer.run())?];
+        if shared.options.prepare || shared.options.seal {
+            let shared = Arc::clone(&shared);
+            threads.push(spawn("log-keeper", move || keeper::run(&shared))?);
+        }
+        let engine = LogEngine {
+            shared,
+            threads: Mutex::new(threads),
+            _lock: lock,
+        };
+        Ok((engine, report))
+    }
+
+    /// Queues entries, which must follow the last one. They can be read when this returns; `done`
+    /// is called when they are durable.
+    ///
+    /// # Errors
+    /// At once for a gap, a body that is too long, or a log that has stopped; `done` is dropped
+    /// then. Later through `done`: [`LogError::DiskFull`] (with [`OnFull::Fail`]) or a failed
+    /// write, and then none of the entries queued at that time is kept.
+    pub fn append(&self, entries: Vec<Entry>, done: Done) -> Result<(), LogError> {
+        let max = self.shared.options.max_body;
+        if let Some(e) = entries.iter().find(|e| e.body.len() > max) {
+            return Err(LogError::TooLarge {
+                index: e.index,
+                len: e.body.len(),
+                max,
+            });
+        }
+        let mut state = self.shared.state.lock();
+        state.check()?;
+        let mut expected = state.next;
+        for e in &entries {
+            if e.index != expected {
+                return Err(LogError::Gap {
+                    expected,
+                    got: e.index,
+                });
+            }
+            expected += 1;
+        }
+        state.next = expected;
+        state.tail_bytes += entries.iter().map(|e| e.body.len()).sum::<usize>();
+        state.tail.extend(entries.iter().cloned());
+        state.queue.push_back(Job::Append(entries, done));
+        drop(state);
+        self.shared.wake.notify_one();
+        Ok(())
+    }
+
+    /// Appends one entry after the last and waits until it is durable; answers its index.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_one(&self, kind: u16, time: i64, body: Bytes) -> Result<u64, LogError> {
+        let (tx, rx) = mpsc::sync_channel(1);
+        let done: Done = Box::new(move |r| {
+            let _ = tx.send(r);
+        });
+        let index = {
+            let mut state = self.shared.state.lock();
+            state.check()?;
+            let (index, len, max) = (state.next, body.len(), self.shared.options.max_body);
+            if len > max {
+                return Err(LogError::TooLarge { index, len, max });
+            }
+            let entry = Entry {
+                index,
+                kind,
+                time,
+                body,
+            };
+            state.next += 1;
+            state.tail_bytes += len;
+            state.tail.push_back(entry.clone());
+            state.queue.push_back(Job::Append(vec![entry], done));
+            index
+        };
+        self.shared.wake.notify_one();
+        rx.recv().map_err(|_| LogError::Closed)??;
+        Ok(index)
+    }
+
+    fn push(&self, job: Job) -> Result<(), LogError> {
+        let mut state = self.shared.state.lock();
+        state.check()?;
+        state.queue.push_back(job);
+        drop(state);
+        self.shared.wake.notify_one();
+        Ok(())
+    }
+
+    /// Stores the vote. [`vote`](Self::vote) answers it at once; `done` is called when durable.
+    ///
+    /// # Errors
+    /// If the log has stopped.
+    pub fn save_vote(&self, vote: Bytes, done: Done) -> Result<(), LogError> {
+        let mut state = self.shared.state.lock();
+        state.check()?;
+        state.vote = Some(vote.clone());
+        state.queue.push_back(Job::Vote(vote, done));
+        drop(state);
+        self.shared.wake.notify_one();
+        Ok(())
+    }
+
+    /// The last stored vote.
+    pub fn vote(&self) -> Option<Bytes> {
+        self.shared.state.lock().vote.clone()
+    }
+
+    /// Tells up to where the log is committed, with what the caller wants back after a restart.
+    /// It is written with the next round, within the mark's delay at the latest, and never
+    /// synced for its own sake: after a crash an older position may be found.
+    pub fn commit(&self, index: u64, position: Bytes) {
+        let mut state = self.shared.state.lock();
+        if state.committed_index().is_none_or(|c| index >= c) {
+            state.committed = Some((index, position));
+            if state.asleep {
+                drop(state);
+                self.shared.wake.notify_one();
+            }
+        }
+    }
+
+    /// The committed position.
+    pub fn committed(&self) -> Option<(u64, Bytes)> {
+        self.shared.state.lock().committed.clone()
+    }
+
+    /// Removes the entries above `after` (all, if `None`), which must not be committed.
+    ///
+    /// # Errors
+    /// [`LogError::Committed`], or a log that has stopped.
+    pub fn truncate_after(&self, after: Option<u64>, done: Done) -> Result<(), LogError> {
+        let mut state = self.shared.state.lock();
+        state.check()?;
+        let from = after.map_or(0, |a| a + 1).max(state.first);
+        if let Some(committed) = state.committed_index().filter(|c| *c >= from) {
+            let after = from.saturating_sub(1);
+            if state.next > from {
+                return Err(LogError::Committed { after, committed });
+            }
+        }
+        if from < state.next {
+            state.cut(from);
+            state.queue.push_back(Job::Truncate(from, done));
+        } else {
+            state.queue.push_back(Job::Barrier(done));
+        }
+        drop(state);
+        self.shared.wake.notify_one();
+        Ok(())
+    }
+
+    /// Drops the entries up to `index`, inclusive, and remembers `position`, which may lie beyond
+    /// the last entry (a snapshot was installed): appending then goes on after it.
+    ///
+    /// # Errors
+    /// If the log has stopped.
+    pub fn purge(&self, index: u64, position: Bytes, done: Done) -> Result<(), LogError> {
+        let mut state = self.shared.state.lock();
+        state.check()?;
+        if index + 1 > state.next {
+            state.cut(index + 1);
+        }
+        state.first = state.first.max(index + 1);
+        state.purged = Some((index, position.clone()));
+        state.queue.push_back(Job::Purge(index, position, done));
+        drop(state);
+        self.shared.wake.notify_one();
+        Ok(())
+    }
+
+    /// Announces the tree's state after `index`, so that a purge beyond the last entry can go on
+    /// from it (a Raft snapshot carries it).
+    pub fn set_base(&self, index: u64, range: CompactRange) {
+        self.shared.state.lock().base = Some((index, range));
+    }
+
+    /// The purged position.
+    pub fn purged(&self) -> Option<(u64, Bytes)> {
+        self.shared.state.lock().purged.clone()
+    }
+
+    /// Calls `done` when all that was queued before is durable.
+    ///
+    /// # Errors
+    /// If the log has stopped.
+    pub fn barrier(&self, done: Done) -> Result<(), LogError> {
+        self.push(Job::Barrier(done))
+    }
+
+    /// Waits until all that was queued is durable.
+    ///
+    /// # Errors
+    /// If a write failed or the log has stopped.
+    pub fn sync(&self) -> Result<(), LogError> {
+        let (tx, rx) = mpsc::sync_channel(1);
+        self.barrier(Box::new(move |r| {
+            let _ = tx.send(r);
+        }))?;
+        rx.recv().map_err(|_| LogError::Closed)?
+    }
+
+    /// The first index that can be read, and the index after the last.
+    pub fn bounds(&self) -> (u64, u64) {
+        let state = self.shared.state.lock();
+        (state.first, state.next)
+    }
+
+    /// The index after the last durable entry.
+    pub fn durable_next(&self) -> u64 {
+        self.shared.state.lock().durable_next
+    }
+
+    /// One entry; `None` beyond the end.
+    ///
+    /// # Errors
+    /// [`LogError::Purged`], or damage, which is never served.
+    pub fn read(&self, index: u64) -> Result<Option<Entry>, LogError> {
+        Ok(self
+            .shared
+            .read_range(index, index.saturating_add(1), 0)?
+            .pop())
+    }
+
+    /// Some of the entries `from..to`: at least one if there is any, about `max_bytes` at most.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_range(&self, from: u64, to: u64, max_bytes: usize) -> Result<Vec<Entry>, LogError> {
+        self.shared.read_range(from, to, max_bytes)
+    }
+
+    /// All entries from `from` to the end.
+    pub fn scan(&self, from: u64) -> Scan<'_> {
+        Scan::new(&*self.shared, from, u64::MAX)
+    }
+
+    /// The epoch of this log.
+    pub fn epoch(&self) -> Epoch {
+        self.shared.epoch
+    }
+
+    /// The tree over the committed and durable entries; `None` without a tree.
+    pub fn compact_range(&self) -> Option<CompactRange> {
+        let committed = self.shared.state.lock().committed_index();
+        let mut tree = self.shared.tree.lock();
+        if let Some(index) = committed {
+            tree.commit(index);
+        }
+        tree.range.clone()
+    }
+
+    /// Size and root of that tree.
+    pub fn root(&self) -> Option<(u64, Hash)> {
+        self.compact_range().map(|r| (r.size(), r.root()))
+    }
+
+    /// The tree after entry `index`, folded from the start of its segment; `None` if it is not
+    /// durable here or there is no tree.
+    ///
+    /// # Errors
+    /// Damage in that segment.
+    pub fn range_at(&self, index: u64) -> Result<Option<CompactRange>, LogError> {
+        self.shared.segments.range_at(index)
+    }
+
+    /// The segments, in order.
+    pub fn segments(&self) -> Vec<SegmentInfo> {
+        self.shared.segments.infos()
+    }
+
+    /// Whether there is room.
+    pub fn space(&self) -> Space {
+        self.shared.state.lock().space
+    }
+
+    /// Why the log stopped, if it did.
+    pub fn stopped(&self) -> Option<String> {
+        self.shared.state.lock().stopped.clone()
+    }
+
+    /// The log's directory.
+    pub fn dir(&self) -> &Path {
+        &self.shared.dir
+    }
+
+    /// Writes what is queued and a last mark, and stops the threads. Later calls fail.
+    pub fn close(&self) {
+        self.shared.state.lock().closed = true;
+        self.shared.wake.notify_all();
+        self.shared.keeper.lock().closed = true;
+        self.shared.keeper_wake.notify_all();
+        for thread in std::mem::take(&mut *self.threads.lock()) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for LogEngine {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Shared {
+    pub(super) fn set_space(&self, space: Space) {
+        let mut state = self.state.lock();
+        if state.space != space {
+            match space {
+                Space::Enough => tracing::info!(dir = %self.dir.display(), "log has space again"),
+                _ => tracing::error!(dir = %self.dir.display(), ?space, "log is short of space"),
+            }
+            state.space = space;
+        }
+    }
+
+    pub(super) fn waits_when_full(&self) -> bool {
+        self.options.on_full == OnFull::Wait
+    }
+}
+
+fn spawn(name: &str, f: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, LogError> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(f)
+        .map_err(|e| LogError::io("start a thread for", Path::new(name), e))
+}

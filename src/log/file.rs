@@ -1,0 +1,148 @@
+//! The file layer: what the engine asks of the operating system, and nothing more.
+//!
+//! A trait because the crash tests need a disk that drops unsynced writes, tears them, flips bits
+//! and runs full.
+
+use std::any::Any;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// One file of a log.
+pub trait LogFile: Send + Sync {
+    /// Writes all of `buf` at `offset`.
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
+    /// Reads up to `buf.len()` bytes at `offset`; fewer only at the end of the file.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Makes all written data, and the metadata needed to read it, durable.
+    fn sync(&self) -> io::Result<()>;
+    /// Bytes of the file.
+    fn len(&self) -> io::Result<u64>;
+}
+
+/// A directory of log files.
+pub trait FileLayer: Send + Sync {
+    /// Creates the directory and those above it.
+    fn create_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Names of the files in `dir`, in no order.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+    /// Creates (or truncates) a file and allocates `size` bytes, which read as zeros.
+    fn create(&self, path: &Path, size: u64) -> io::Result<Arc<dyn LogFile>>;
+    /// Opens an existing file.
+    fn open(&self, path: &Path, write: bool) -> io::Result<Arc<dyn LogFile>>;
+    /// Renames a file within its directory, replacing the target.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Makes creations, renames and removals in `dir` durable.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Takes the exclusive right to write in `dir` until the answer is dropped; `None` if another
+    /// process has it.
+    fn lock(&self, dir: &Path) -> io::Result<Option<Box<dyn Any + Send + Sync>>>;
+}
+
+/// The operating system's files.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealFiles;
+
+impl LogFile for File {
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        FileExt::write_all_at(self, buf, offset)
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buf.len() {
+            match FileExt::read_at(self, &mut buf[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(done)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+}
+
+impl FileLayer for RealFiles {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        fs::create_dir_all(dir)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(dir)? {
+            if let Ok(name) = entry?.file_name().into_string() {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn create(&self, path: &Path, size: u64) -> io::Result<Arc<dyn LogFile>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path)?;
+        if size > 0 {
+            allocate(&file, size).inspect_err(|_| {
+                let _ = fs::remove_file(path);
+            })?;
+        }
+        Ok(Arc::new(file))
+    }
+
+    fn open(&self, path: &Path, write: bool) -> io::Result<Arc<dyn LogFile>> {
+        Ok(Arc::new(
+            OpenOptions::new().read(true).write(write).open(path)?,
+        ))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        File::open(dir)?.sync_all()
+    }
+
+    fn lock(&self, dir: &Path) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
+        let path = dir.join("lock");
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Box::new(file))),
+            Err(fs::TryLockError::WouldBlock) => Ok(None),
+            Err(fs::TryLockError::Error(e)) => Err(e),
+        }
+    }
+}
+
+/// Reserves the blocks; a file system that cannot is only given the length.
+fn allocate(file: &File, size: u64) -> io::Result<()> {
+    use rustix::fs::{FallocateFlags, fallocate};
+    match fallocate(file, FallocateFlags::empty(), 0, size) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => file.set_len(size),
+        Err(e) => Err(e.into()),
+    }
+}

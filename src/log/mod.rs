@@ -1,0 +1,53 @@
+//! The log engine: plain segment files with one writer thread, the ground state of a server.
+//!
+//! What it is: an append-only sequence of bodies, numbered without gaps, of which everything that
+//! was reported durable survives any crash. [`LogEngine`] writes, [`ReadOnlyLog`] reads the same
+//! files from another process while a server runs, [`tools`] folds them for the command line.
+//!
+//! What it must not know: Raft, events, projections. An [`Entry`] is an index, a registered kind
+//! and a time (both only counted), and bytes. Vote, committed position and purge position are
+//! opaque local records. The server's log, the client's journal and the request log are all this
+//! engine with other [`Options`].
+//!
+//! Invariants:
+//! 1. One thread writes. A round takes all that is queued, writes it with one `pwrite`, syncs
+//!    once, and fires the callbacks in the order of the calls. Local records take the same queue.
+//! 2. An entry can be read as soon as `append` returns; it is acknowledged only when synced.
+//! 3. A segment receives its first frame only after the one before it was synced to its end, so
+//!    only the last segment can have an unsynced tail.
+//! 4. A frame's checksum is seeded with its segment's random seed: what a recycled file held
+//!    before is never taken for a frame.
+//! 5. Damage at or above the highest offset known durable is an unsynced tail: cut and reported.
+//!    Damage below it is corruption: named by segment, offset and index, and never served.
+//! 6. What is committed is never truncated; only what is committed is sealed.
+//! 7. After a failed sync nothing is written any more (the kernel may have dropped the pages).
+//!
+//! Start reading at `engine.rs` (the calls), then `writer.rs` (the rounds), `open.rs` (recovery),
+//! `format.rs` (the bytes), `tree.rs` (the proof).
+
+mod engine;
+mod error;
+mod file;
+mod format;
+mod keeper;
+mod open;
+mod options;
+mod readonly;
+mod scan;
+mod sealed;
+mod segment;
+mod set;
+pub mod tools;
+mod tree;
+mod writer;
+
+pub use engine::{Done, LogEngine, Space};
+pub use error::LogError;
+pub use file::{FileLayer, LogFile, RealFiles};
+pub use format::{Entry, Epoch};
+pub use open::{Cut, OpenReport};
+pub use options::{OnFull, Options};
+pub use readonly::ReadOnlyLog;
+pub use scan::Scan;
+pub use segment::SegmentInfo;
+pub use tree::{CompactRange, Hash, leaf_hash};

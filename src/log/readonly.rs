@@ -1,0 +1,195 @@
+//! Reading a log's files from outside, while a server may be writing them.
+//!
+//! Nothing is locked and nothing is changed. The end of the last segment is whatever could be
+//! read when it was opened; [`ReadOnlyLog::refresh`] looks again. A segment that was sealed or
+//! used again meanwhile is found under its new name.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::error::LogError;
+use super::file::{FileLayer, RealFiles};
+use super::format::{Entry, Epoch, index_of_name};
+use super::open::{Locals, Names, names, scan_open};
+use super::scan::{Scan, Source};
+use super::sealed::SealedSegment;
+use super::segment::{Segment, SegmentInfo};
+use super::set::SegmentSet;
+use super::tree::CompactRange;
+
+const MAX_BODY: usize = 64 << 20;
+/// How often a directory that changes under the reader is read again.
+const TRIES: usize = 5;
+
+/// A log as its files show it.
+pub struct ReadOnlyLog {
+    dir: PathBuf,
+    files: Arc<dyn FileLayer>,
+    view: View,
+}
+
+struct View {
+    segments: SegmentSet,
+    epoch: Epoch,
+    first: u64,
+    next: u64,
+    locals: Locals,
+    damage: Option<LogError>,
+}
+
+impl Source for View {
+    fn read_range(&self, from: u64, to: u64, max_bytes: usize) -> Result<Vec<Entry>, LogError> {
+        if from < self.first {
+            return Err(LogError::Purged {
+                index: from,
+                first: self.first,
+            });
+        }
+        self.segments.read(from, to.min(self.next), max_bytes)
+    }
+}
+
+impl ReadOnlyLog {
+    /// Opens the log in `dir` for reading.
+    ///
+    /// # Errors
+    /// If there is no log, or a sealed segment's header or footer is damaged. Damage inside the
+    /// log is answered by [`damage`](Self::damage) and by the reads that meet it.
+    pub fn open(dir: &Path) -> Result<ReadOnlyLog, LogError> {
+        ReadOnlyLog::open_with(Arc::new(RealFiles), dir)
+    }
+
+    /// Opens over another file layer.
+    pub fn open_with(files: Arc<dyn FileLayer>, dir: &Path) -> Result<ReadOnlyLog, LogError> {
+        let view = look(&*files, dir)?;
+        Ok(ReadOnlyLog {
+            dir: dir.to_owned(),
+            files,
+            view,
+        })
+    }
+
+    /// Looks at the files again.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn refresh(&mut self) -> Result<(), LogError> {
+        self.view = look(&*self.files, &self.dir)?;
+        Ok(())
+    }
+
+    /// The first index, and the index after the last readable one.
+    pub fn bounds(&self) -> (u64, u64) {
+        (self.view.first, self.view.next)
+    }
+
+    /// The last committed index that was written down; the log may be further.
+    pub fn committed(&self) -> Option<u64> {
+        self.view.locals.committed.as_ref().map(|(i, _)| *i)
+    }
+
+    /// The epoch.
+    pub fn epoch(&self) -> Epoch {
+        self.view.epoch
+    }
+
+    /// Damage of what had been durable, if the frames show any.
+    pub fn damage(&self) -> Option<&LogError> {
+        self.view.damage.as_ref()
+    }
+
+    /// One entry; `None` beyond the end.
+    ///
+    /// # Errors
+    /// [`LogError::Purged`], or damage.
+    pub fn read(&self, index: u64) -> Result<Option<Entry>, LogError> {
+        Ok(self
+            .view
+            .read_range(index, index.saturating_add(1), 0)?
+            .pop())
+    }
+
+    /// The entries from `from` to the end as last looked at.
+    pub fn scan(&self, from: u64) -> Scan<'_> {
+        Scan::new(&self.view, from, self.view.next)
+    }
+
+    /// The tree after entry `index`.
+    ///
+    /// # Errors
+    /// Damage in that segment.
+    pub fn range_at(&self, index: u64) -> Result<Option<CompactRange>, LogError> {
+        self.view.segments.range_at(index)
+    }
+
+    /// The segments, in order.
+    pub fn segments(&self) -> Vec<SegmentInfo> {
+        self.view.segments.infos()
+    }
+}
+
+/// Reads the directory; again, when a file was sealed, removed or used again in between.
+fn look(files: &dyn FileLayer, dir: &Path) -> Result<View, LogError> {
+    let mut tries = 0;
+    loop {
+        let found = names(files, dir)?;
+        match view(files, dir, &found) {
+            Err(LogError::Io { .. } | LogError::Corrupt { .. })
+                if tries < TRIES && changed(files, dir, &found)? =>
+            {
+                tries += 1;
+            }
+            other => return other,
+        }
+    }
+}
+
+fn changed(files: &dyn FileLayer, dir: &Path, found: &Names) -> Result<bool, LogError> {
+    let now = names(files, dir)?;
+    Ok(now.open != found.open || now.sealed != found.sealed)
+}
+
+fn view(files: &dyn FileLayer, dir: &Path, found: &Names) -> Result<View, LogError> {
+    let mut segments = Vec::new();
+    let mut locals = Locals::default();
+    let mut damage = None;
+    for name in &found.sealed {
+        segments.push(Segment::Sealed(SealedSegment::open(files, dir, name)?));
+    }
+    let sealed: Vec<u64> = found.sealed.iter().map(|n| index_of_name(n)).collect();
+    let mut open = found
+        .open
+        .iter()
+        .filter(|n| !sealed.contains(&index_of_name(n)))
+        .peekable();
+    while let Some(name) = open.next() {
+        let s = scan_open(files, dir, name, false, MAX_BODY, &mut locals)?;
+        let segment = Segment::Open(s.segment);
+        let follows = open.peek().map(|n| index_of_name(n));
+        let short = follows.is_some_and(|f| segment.next() != f);
+        if damage.is_none() && (short || s.end.durable > s.end.end) {
+            let what = "a frame that was durable cannot be read";
+            damage = Some(LogError::corrupt(name, s.end.end, segment.next(), what));
+        }
+        segments.push(segment);
+    }
+    segments.sort_by_key(Segment::first);
+    let purged = locals.purged.as_ref().map(|(i, _)| i + 1);
+    segments.retain(|s| purged.is_none_or(|p| s.next() > p) || s.open().is_some());
+    let Some(last) = segments.last() else {
+        let e = std::io::Error::from(std::io::ErrorKind::NotFound);
+        return Err(LogError::io("find a log in", dir, e));
+    };
+    let next = last.next();
+    let epoch = last.header().epoch;
+    let first = purged.unwrap_or(segments[0].first());
+    let segments = SegmentSet::new(segments.into_iter().map(Arc::new).collect());
+    Ok(View {
+        segments,
+        epoch,
+        first,
+        next,
+        locals,
+        damage,
+    })
+}

@@ -1,0 +1,58 @@
+//! Reading a log from an index on, in order.
+
+use std::collections::VecDeque;
+
+use super::error::LogError;
+use super::format::Entry;
+
+/// Bytes fetched at a time.
+const CHUNK: usize = 256 << 10;
+
+/// Anything entries can be read from by range.
+pub(super) trait Source {
+    /// Some of the entries `from..to`, at least one if there is any.
+    fn read_range(&self, from: u64, to: u64, max_bytes: usize) -> Result<Vec<Entry>, LogError>;
+}
+
+/// An iterator over the entries from an index to the end of the log, as it is when it gets there.
+/// After an error it ends.
+pub struct Scan<'a> {
+    source: &'a dyn Source,
+    next: u64,
+    to: u64,
+    ready: VecDeque<Entry>,
+    done: bool,
+}
+
+impl<'a> Scan<'a> {
+    pub(super) fn new(source: &'a dyn Source, from: u64, to: u64) -> Scan<'a> {
+        Scan {
+            source,
+            next: from,
+            to,
+            ready: VecDeque::new(),
+            done: false,
+        }
+    }
+}
+
+impl Iterator for Scan<'_> {
+    type Item = Result<Entry, LogError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ready.is_empty() && !self.done && self.next < self.to {
+            match self.source.read_range(self.next, self.to, CHUNK) {
+                Ok(entries) => {
+                    self.done = entries.is_empty();
+                    self.next += entries.len() as u64;
+                    self.ready.extend(entries);
+                }
+                Err(e) => {
+                    self.done = true;
+                    return Some(Err(e));
+                }
+            }
+        }
+        self.ready.pop_front().map(Ok)
+    }
+}

@@ -1,0 +1,622 @@
+//! The one thread that writes. A round encodes all that is queued, writes it with one `pwrite`,
+//! syncs once, publishes what is durable and fires the callbacks in order.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use parking_lot::RwLock;
+
+use super::engine::{Done, Job, Position, Shared, Space};
+use super::error::LogError;
+use super::file::LogFile;
+use super::format::{
+    Entry, HEADER, Header, OPEN_MAGIC, Record, Stamp, frame_size, open_name, put_frame,
+};
+use super::segment::{Frames, OpenSegment, Segment};
+use super::tree::{CompactRange, Hash, Tree, leaf_hash};
+
+/// Room left in a segment for marks and local records.
+const RESERVE: u64 = 4096;
+/// How often a full disk is tried again.
+const FULL_RETRY: Duration = Duration::from_millis(50);
+/// A round that leaves this much written zeroes no further ahead: the file is growing fast, and
+/// zeroing would only write it twice.
+const LARGE_ROUND: usize = 32 << 10;
+
+/// Where the writer stands when it begins.
+pub(super) struct Active {
+    pub(super) segment: Arc<Segment>,
+    /// End of the frames.
+    pub(super) pos: u64,
+    /// Bytes of the file that were written before and need no metadata change.
+    pub(super) zeroed: u64,
+    /// The index of the next entry.
+    pub(super) next: u64,
+}
+
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    segment: Arc<Segment>,
+    pos: u64,
+    synced: u64,
+    zeroed: u64,
+    next: u64,
+    generation: u64,
+    buf: Vec<u8>,
+    offsets: Vec<u32>,
+    leaves: Vec<Hash>,
+    /// Fired by the next flush.
+    done: Vec<Done>,
+    /// Callbacks of the job at hand: not fired before all of it is written.
+    held: Vec<Done>,
+    committed: Option<u64>,
+    marked: bool,
+    asked: bool,
+    seal_at: Option<u64>,
+}
+
+enum Taken {
+    Jobs(VecDeque<Job>),
+    Idle,
+    Closed,
+}
+
+impl Writer {
+    pub(super) fn new(shared: Arc<Shared>, active: Active) -> Writer {
+        let committed = shared.state.lock().committed_index();
+        Writer {
+            segment: active.segment,
+            pos: active.pos,
+            synced: active.pos,
+            zeroed: active.zeroed,
+            next: active.next,
+            generation: 0,
+            buf: Vec::new(),
+            offsets: Vec::new(),
+            leaves: Vec::new(),
+            done: Vec::new(),
+            held: Vec::new(),
+            committed,
+            marked: true,
+            asked: false,
+            seal_at: Some(0),
+            shared,
+        }
+    }
+
+    pub(super) fn run(mut self) {
+        loop {
+            let result = match self.take() {
+                Taken::Jobs(jobs) => self.round(jobs),
+                Taken::Idle => self.mark(),
+                Taken::Closed => {
+                    if !self.marked {
+                        let _ = self.mark();
+                    }
+                    return;
+                }
+            };
+            if let Err(e) = result {
+                self.stop(&e);
+                return;
+            }
+        }
+    }
+
+    fn take(&mut self) -> Taken {
+        let mut state = self.shared.state.lock();
+        let deadline = Instant::now() + self.shared.options.mark_after;
+        loop {
+            if !state.queue.is_empty() {
+                return Taken::Jobs(std::mem::take(&mut state.queue));
+            }
+            if state.closed {
+                return Taken::Closed;
+            }
+            if self.marked && state.committed_index() == self.committed {
+                state.asleep = true;
+                self.shared.wake.wait(&mut state);
+                state.asleep = false;
+                if state.queue.is_empty() && !state.closed {
+                    self.marked = false;
+                }
+            } else if self
+                .shared
+                .wake
+                .wait_until(&mut state, deadline)
+                .timed_out()
+            {
+                if state.queue.is_empty() {
+                    return Taken::Idle;
+                }
+            }
+        }
+    }
+
+    fn stamp(&self) -> Stamp {
+        let durable_to = u32::try_from(self.synced).expect("segments are far below 4 GiB");
+        Stamp {
+            seed: self.segment.header().seed,
+            durable_to,
+        }
+    }
+
+    /// Writes all jobs. With [`OnFull::Fail`](super::OnFull::Fail) a full disk fails them and the
+    /// log goes on; any other error ends the writer.
+    fn round(&mut self, mut jobs: VecDeque<Job>) -> Result<(), LogError> {
+        self.marked = false;
+        while let Some(job) = jobs.pop_front() {
+            if let Err(e) = self.one(job) {
+                return self.fail(&e, jobs);
+            }
+        }
+        match self.flush() {
+            Ok(()) => Ok(()),
+            Err(e) => self.fail(&e, jobs),
+        }
+    }
+
+    fn one(&mut self, job: Job) -> Result<(), LogError> {
+        match job {
+            Job::Append(entries, done) => {
+                self.held.push(done);
+                for e in &entries {
+                    self.entry(e)?;
+                }
+            }
+            Job::Vote(vote, done) => {
+                self.held.push(done);
+                self.local(Record::Vote, 0, &vote);
+            }
+            Job::Truncate(from, done) => {
+                self.held.push(done);
+                self.truncate(from)?;
+            }
+            Job::Purge(index, position, done) => {
+                self.held.push(done);
+                self.purge(index, &position)?;
+            }
+            Job::Barrier(done) => self.held.push(done),
+        }
+        self.done.append(&mut self.held);
+        Ok(())
+    }
+
+    fn entry(&mut self, e: &Entry) -> Result<(), LogError> {
+        let end = self.pos + (self.buf.len() + frame_size(e.body.len())) as u64;
+        let limit = self.shared.options.segment_bytes.saturating_sub(RESERVE);
+        if end > limit && self.next > self.segment.first() {
+            self.flush()?;
+            self.rotate()?;
+        }
+        let stamp = self.stamp();
+        let offset = self.pos + self.buf.len() as u64;
+        put_frame(
+            &mut self.buf,
+            stamp,
+            Record::Entry,
+            (e.kind, e.index, e.time),
+            &e.body,
+        );
+        self.offsets
+            .push(u32::try_from(offset).expect("segments are far below 4 GiB"));
+        if self.shared.options.tree {
+            self.leaves.push(leaf_hash(&e.body));
+        }
+        self.next = e.index + 1;
+        Ok(())
+    }
+
+    fn local(&mut self, record: Record, index: u64, body: &[u8]) {
+        let stamp = self.stamp();
+        put_frame(&mut self.buf, stamp, record, (0, index, 0), body);
+    }
+
+    /// The vote, the committed and the purged position.
+    fn locals(&mut self) {
+        let (vote, committed, purged) = {
+            let state = self.shared.state.lock();
+            (
+                state.vote.clone(),
+                state.committed.clone(),
+                state.purged.clone(),
+            )
+        };
+        if let Some(vote) = vote {
+            self.local(Record::Vote, 0, &vote);
+        }
+        if let Some((index, position)) = committed {
+            self.committed = Some(index);
+            self.local(Record::Committed, index, &position);
+        }
+        if let Some((index, position)) = purged {
+            self.local(Record::Purged, index, &position);
+        }
+    }
+
+    fn mark(&mut self) -> Result<(), LogError> {
+        self.local(Record::Mark, 0, &[]);
+        match self.flush() {
+            Err(e) if e.is_full() => {
+                self.buf.clear();
+                self.marked = true;
+                Ok(())
+            }
+            other => {
+                self.marked = true;
+                other
+            }
+        }
+    }
+
+    /// Writes and syncs the buffer, publishes it, and fires the callbacks.
+    fn flush(&mut self) -> Result<(), LogError> {
+        if let Some((index, position)) = self.new_commit() {
+            self.committed = Some(index);
+            self.local(Record::Committed, index, &position);
+        }
+        if !self.buf.is_empty() {
+            let len = self.buf.len();
+            self.zero_ahead();
+            let segment = Arc::clone(&self.segment);
+            let open = segment.open().expect("the active segment is open");
+            self.write(open)?;
+            open.file
+                .sync()
+                .map_err(|e| stopped(LogError::io("sync", &open.path, e)))?;
+            self.zeroed = self.zeroed.max(self.pos + self.buf.len() as u64);
+            self.pos += len as u64;
+            self.synced = self.pos;
+            self.buf.clear();
+            self.publish(open);
+        }
+        for done in self.done.drain(..) {
+            done(Ok(()));
+        }
+        Ok(())
+    }
+
+    fn new_commit(&self) -> Option<Position> {
+        let state = self.shared.state.lock();
+        state
+            .committed
+            .clone()
+            .filter(|(i, _)| Some(*i) != self.committed)
+    }
+
+    /// Pads the buffer with zeros up to the next step of `zero_ahead` when it leaves the part of
+    /// the file that was written before.
+    fn zero_ahead(&mut self) {
+        let end = self.pos + self.buf.len() as u64;
+        let ahead = self.shared.options.zero_ahead;
+        if end > self.zeroed && ahead > 0 && self.buf.len() < LARGE_ROUND {
+            let to = (end + 1)
+                .next_multiple_of(ahead)
+                .min(self.shared.options.segment_bytes);
+            if to > end {
+                self.buf.resize((to - self.pos) as usize, 0);
+            }
+        }
+    }
+
+    fn write(&self, open: &OpenSegment) -> Result<(), LogError> {
+        loop {
+            let Err(e) = open.file.write_at(&self.buf, self.pos) else {
+                self.has_space();
+                return Ok(());
+            };
+            let e = LogError::io("write", &open.path, e);
+            if !e.is_full() {
+                return Err(e);
+            }
+            if !self.shared.waits_when_full() {
+                // What was written in part must not be taken for frames later.
+                let zeros = vec![0; self.buf.len()];
+                let used = open
+                    .file
+                    .len()
+                    .map_err(|e| LogError::io("read", &open.path, e))?;
+                let part = zeros.len().min(used.saturating_sub(self.pos) as usize);
+                open.file
+                    .write_at(&zeros[..part], self.pos)
+                    .map_err(|e| stopped(LogError::io("write", &open.path, e)))?;
+                self.shared.set_space(Space::Full);
+                return Err(e);
+            }
+            self.wait_for_space()?;
+        }
+    }
+
+    fn has_space(&self) {
+        if self.shared.state.lock().space == Space::Full {
+            self.shared.set_space(Space::Enough);
+        }
+    }
+
+    fn wait_for_space(&self) -> Result<(), LogError> {
+        self.shared.set_space(Space::Full);
+        let mut state = self.shared.state.lock();
+        if state.closed {
+            return Err(LogError::Closed);
+        }
+        let until = Instant::now() + FULL_RETRY;
+        while !state.closed && !self.shared.wake.wait_until(&mut state, until).timed_out() {}
+        Ok(())
+    }
+
+    fn publish(&mut self, open: &OpenSegment) {
+        {
+            let mut frames = open.frames.write();
+            frames.offsets.append(&mut self.offsets);
+            frames.end = self.pos;
+        }
+        let committed = {
+            let mut state = self.shared.state.lock();
+            if state.generation == self.generation {
+                state.durable_next = self.next;
+            }
+            if self.shared.options.auto_commit && self.next > 0 {
+                state.committed = Some((self.next - 1, Bytes::new()));
+                self.committed = state.committed_index();
+            }
+            state.evict(self.shared.options.tail_bytes);
+            state.committed_index()
+        };
+        if self.shared.options.tree {
+            let mut tree = self.shared.tree.lock();
+            for leaf in self.leaves.drain(..) {
+                tree.append(leaf);
+            }
+            if let Some(index) = committed {
+                tree.commit(index);
+            }
+        }
+        self.nudge_keeper(committed);
+    }
+
+    /// Asks for the next file in time, and for sealing when a full segment is committed.
+    fn nudge_keeper(&mut self, committed: Option<u64>) {
+        let options = &self.shared.options;
+        let prepare = options.prepare && !self.asked && self.pos > options.segment_bytes / 2;
+        let seal = options.seal && self.seal_at.is_some_and(|i| committed >= Some(i));
+        if prepare || seal {
+            let mut keeper = self.shared.keeper.lock();
+            keeper.want |= prepare;
+            keeper.seal |= seal;
+            self.shared.keeper_wake.notify_one();
+            self.asked |= prepare;
+            if seal {
+                self.seal_at = None;
+            }
+        }
+    }
+
+    /// Goes on in a new segment. The active one is synced to its end.
+    fn rotate(&mut self) -> Result<(), LogError> {
+        let range = self.shared.tree.lock().with_pending();
+        let last = self.next.checked_sub(1);
+        self.start_segment(self.next, range)?;
+        self.seal_at = self.seal_at.or(last);
+        Ok(())
+    }
+
+    fn start_segment(&mut self, first: u64, range: Option<CompactRange>) -> Result<(), LogError> {
+        let (tmp, file, zeroed) = loop {
+            match self.next_file() {
+                Ok(found) => break found,
+                Err(e) if e.is_full() && self.shared.waits_when_full() => self.wait_for_space()?,
+                Err(e) => {
+                    if e.is_full() {
+                        self.shared.set_space(Space::Full);
+                    }
+                    return Err(e);
+                }
+            }
+        };
+        let header = Header {
+            seed: rand::random(),
+            epoch: self.shared.epoch,
+            first,
+            range,
+        };
+        let name = open_name(first);
+        let path = self.shared.dir.join(&name);
+        let frames = RwLock::new(Frames {
+            offsets: Vec::new(),
+            end: HEADER as u64,
+        });
+        let file_again = Arc::clone(&file);
+        let open = OpenSegment {
+            name,
+            path: path.clone(),
+            header,
+            file,
+            frames,
+        };
+        let before = std::mem::replace(&mut self.segment, Arc::new(Segment::Open(open)));
+        let position = (self.pos, self.synced);
+        (self.pos, self.synced) = (0, 0);
+        let mut buf = self.segment.header().encode(OPEN_MAGIC);
+        std::mem::swap(&mut self.buf, &mut buf);
+        self.locals();
+        let written = self.install(&*file_again, &tmp, &path);
+        if let Err(e) = written {
+            self.buf.clear();
+            self.segment = before;
+            (self.pos, self.synced) = position;
+            return Err(e);
+        }
+        self.pos = self.buf.len() as u64;
+        self.synced = self.pos;
+        self.zeroed = zeroed.max(self.pos);
+        self.buf.clear();
+        let open = self.segment.open().expect("just made");
+        open.frames.write().end = self.pos;
+        self.shared.segments.push(Arc::clone(&self.segment));
+        self.asked = false;
+        self.has_space();
+        Ok(())
+    }
+
+    fn install(&self, file: &dyn LogFile, tmp: &Path, path: &Path) -> Result<(), LogError> {
+        let files = &self.shared.files;
+        let result = file
+            .write_at(&self.buf, 0)
+            .map_err(|e| LogError::io("write", tmp, e))
+            .and_then(|()| file.sync().map_err(|e| LogError::io("sync", tmp, e)));
+        if let Err(e) = result {
+            let _ = files.remove(tmp);
+            return Err(e);
+        }
+        files
+            .rename(tmp, path)
+            .map_err(|e| LogError::io("rename", path, e))?;
+        let dir = &self.shared.dir;
+        files
+            .sync_dir(dir)
+            .map_err(|e| stopped(LogError::io("sync", dir, e)))
+    }
+
+    fn next_file(&self) -> Result<(PathBuf, Arc<dyn LogFile>, u64), LogError> {
+        if let Some(p) = self.shared.keeper.lock().prepared.take() {
+            return Ok((p.path, p.file, p.zeroed));
+        }
+        let path = self.shared.dir.join("next.tmp");
+        let file = self
+            .shared
+            .files
+            .create(&path, self.shared.options.segment_bytes)
+            .map_err(|e| LogError::io("create", &path, e))?;
+        Ok((path, file, 0))
+    }
+
+    fn truncate(&mut self, from: u64) -> Result<(), LogError> {
+        self.flush()?;
+        if self.segment.first() > from {
+            self.go_back(from)?;
+        }
+        self.local(Record::Truncate, from, &[]);
+        self.flush()?;
+        let open = self.segment.open().expect("the active segment is open");
+        open.frames
+            .write()
+            .offsets
+            .truncate((from - open.header.first) as usize);
+        self.next = from;
+        self.shared.tree.lock().truncate(from);
+        self.generation += 1;
+        let mut state = self.shared.state.lock();
+        if state.generation == self.generation {
+            state.durable_next = from;
+        }
+        Ok(())
+    }
+
+    /// Makes the segment that holds `from` the active one. The later ones hold nothing committed;
+    /// the local records are written here before they go, the last segment first.
+    fn go_back(&mut self, from: u64) -> Result<(), LogError> {
+        let target = self
+            .shared
+            .segments
+            .find(from)
+            .filter(|s| s.open().is_some());
+        let Some(target) = target else {
+            let what = "entries to truncate lie in a sealed segment";
+            return Err(LogError::corrupt(self.segment.name(), 0, from, what));
+        };
+        self.pos = target.open().expect("filtered").frames.read().end;
+        self.synced = self.pos;
+        self.zeroed = self.pos;
+        self.segment = target;
+        self.locals();
+        self.flush()?;
+        let gone = self.shared.segments.take_if(|s| s.first() > from);
+        self.remove(gone.iter().rev())
+    }
+
+    fn remove<'a>(&self, gone: impl Iterator<Item = &'a Arc<Segment>>) -> Result<(), LogError> {
+        let files = &self.shared.files;
+        for segment in gone {
+            files
+                .remove(segment.path())
+                .map_err(|e| LogError::io("remove", segment.path(), e))?;
+        }
+        let dir = &self.shared.dir;
+        files
+            .sync_dir(dir)
+            .map_err(|e| stopped(LogError::io("sync", dir, e)))
+    }
+
+    fn purge(&mut self, index: u64, position: &[u8]) -> Result<(), LogError> {
+        self.flush()?;
+        let old = if index >= self.next {
+            let base = self.shared.state.lock().base.take();
+            let range = base.filter(|(i, _)| *i == index).map(|(_, range)| range);
+            let epoch_first = self.shared.epoch.first_index;
+            *self.shared.tree.lock() = Tree::new(range.clone(), epoch_first);
+            self.start_segment(index + 1, range)?;
+            self.next = index + 1;
+            self.generation += 1;
+            self.shared.state.lock().durable_next = self.next;
+            let active = self.segment.first();
+            self.shared.segments.take_if(|s| s.first() != active)
+        } else {
+            self.local(Record::Purged, index, position);
+            self.flush()?;
+            let active = self.segment.first();
+            self.shared
+                .segments
+                .take_if(|s| s.first() != active && s.next() <= index + 1)
+        };
+        self.remove(old.iter())
+    }
+
+    /// Fails this round and what is queued. Only a full disk lets the writer go on.
+    fn fail(&mut self, e: &LogError, rest: VecDeque<Job>) -> Result<(), LogError> {
+        let mut jobs = rest;
+        if e.is_full() {
+            let mut state = self.shared.state.lock();
+            jobs.append(&mut state.queue);
+            let segment_next = self.segment.next();
+            state.cut(segment_next);
+            state.durable_next = segment_next;
+            self.next = segment_next;
+            self.generation = state.generation;
+        }
+        self.buf.clear();
+        self.offsets.clear();
+        self.leaves.clear();
+        for done in self.done.drain(..).chain(self.held.drain(..)) {
+            done(Err(e.clone()));
+        }
+        for job in jobs {
+            job.fail(e);
+        }
+        if e.is_full() { Ok(()) } else { Err(e.clone()) }
+    }
+
+    fn stop(&self, e: &LogError) {
+        let queue = {
+            let mut state = self.shared.state.lock();
+            if !state.closed {
+                tracing::error!(error = %e, "the log stops");
+            }
+            state.stopped = Some(e.to_string());
+            std::mem::take(&mut state.queue)
+        };
+        for job in queue {
+            job.fail(e);
+        }
+    }
+}
+
+/// A failure after which the state of the file is unknown, even if the disk was merely full.
+fn stopped(e: LogError) -> LogError {
+    match e {
+        LogError::DiskFull { path } => LogError::Stopped(format!("disk full: {}", path.display())),
+        other => other,
+    }
+}
