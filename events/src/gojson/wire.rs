@@ -63,7 +63,13 @@ macro_rules! wire {
                     kept += usize::from($field);
                 )*
                 let mut out = serializer.serialize_struct(stringify!($name), kept)?;
-                $( if $field { out.serialize_field($key, &self.$field)?; } )*
+                $(
+                    if $field {
+                        out.serialize_field($key, &self.$field)?;
+                    } else {
+                        out.skip_field($key)?;
+                    }
+                )*
                 out.end()
             }
         }
