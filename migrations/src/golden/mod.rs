@@ -10,6 +10,7 @@ use std::fs;
 use std::io::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
 
+use drover_events::codec::encode_map;
 use drover_events::{EventKind, Recorded};
 use serde_json::{Value, json};
 
@@ -87,7 +88,7 @@ pub fn meaning(body: &[u8]) -> std::result::Result<Value, String> {
         value["request_id"] = json!(envelope.request_id);
         value["cause"] = json!(envelope.cause);
         value["trace"] = json!(envelope.trace);
-        value["guards"] = json!(envelope.guards);
+        value["guards"] = plain::to_json(&guards).map_err(|error| error.to_string())?;
         value["event"] = plain::to_json(&payload).map_err(|error| error.to_string())?;
     }
     Ok(value)
