@@ -83,6 +83,8 @@ pub fn meaning(body: &[u8]) -> std::result::Result<Value, String> {
             .event
             .encode_payload(&mut payload)
             .map_err(|error| error.to_string())?;
+        let mut guards = Vec::new();
+        encode_map(&mut guards, &envelope.guards, kind).map_err(|error| error.to_string())?;
         value["id"] = json!(envelope.id);
         value["actor"] = json!(envelope.actor);
         value["request_id"] = json!(envelope.request_id);
