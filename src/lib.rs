@@ -5,5 +5,4 @@ pub mod config;
 pub mod error;
 pub mod identity;
 pub mod jobspec;
-pub mod keyring;
 pub mod log;

@@ -1,4 +1,208 @@
 //! drover-projections: everything derived from the log.
+//!
+//! **What it is.** One RocksDB database per server, filled by *apply* alone: `state` rows with their
+//! secondary indexes, and beside them `history`, `changes`, `postings`, `outcomes` and `digests`.
+//! Whatever it holds can be thrown away and built again from the log.
+//!
+//! **How it is written.** [`Projections::open`] gives one [`Writer`]; whoever holds that token is the
+//! only writer. It takes decoded events in the order of the log, checks each one's guards, runs its
+//! apply function in a [`Txn`] that sees everything before it, and writes what came of it with the
+//! applied index in one batch. Then it becomes visible, and waiters are woken ([`Watch`]).
+//!
+//! **How it is read.** [`Projections::view`] gives a [`View`]: a consistent read at one applied
+//! index, cheap to take, held two seconds at most. A query that both sides need is written over
+//! [`Read`].
+//!
+//! **What it must not know.** No Raft, no network, no clock, no randomness, no threads: the same log
+//! gives the same bytes on every server, however it is cut into batches. Old events are upcast
+//! before they come here.
+//!
+//! **Invariants.** The stored position, rows, indexes and digests belong to one index, also after a
+//! crash (no log of RocksDB's own, atomic flush). A refused event leaves nothing but its outcome
+//! (EV-20). An index entry exists exactly if its row yields it (EV-17). Encodings of keys
+//! ([`key`]), rows ([`canonical`]), digests ([`digest`]) and the tables' numbers ([`tables`]) are
+//! for ever.
+//!
+//! Start reading at [`table`], then [`txn`] and [`writer`].
+#![deny(missing_docs)]
 
+pub mod apply;
+pub mod canonical;
+pub mod changes;
+mod db;
+pub mod digest;
+pub mod error;
 pub mod filter;
+pub mod history;
+pub mod key;
+mod layer;
+mod merge;
+pub mod outcome;
 pub mod page;
+mod row;
+pub mod scan;
+pub mod table;
+pub mod tables;
+pub mod txn;
+pub mod view;
+pub mod watch;
+pub mod writer;
+
+#[cfg(test)]
+mod engine_test;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+pub use changes::{Change, Operation};
+pub use db::Options;
+pub use digest::{Digest, TableDigest};
+pub use error::StorageError;
+pub use history::Version;
+pub use key::{AsKey, Id, Key};
+pub use outcome::{Applied, Outcome, Refused, Rejection, Reply};
+pub use scan::{Prefix, Scan};
+pub use table::{Entries, History, Index, IndexDef, StreamKey, Table};
+pub use tables::Registry;
+pub use txn::{Ctx, Read, Txn};
+pub use view::{Cursor, EntryRef, IndexCursor, Position, RowRef, View};
+pub use watch::{Interest, Waiter, Watch};
+pub use writer::{DIGEST_EVERY, Writer};
+
+use db::{Database, Family};
+use view::Visible;
+
+/// The projections of one server.
+pub struct Projections {
+    db: Arc<Database>,
+    visible: RwLock<Arc<Visible>>,
+    watch: Watch,
+    registry: &'static Registry,
+    options: Options,
+}
+
+/// Sizes and positions, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// The last applied index.
+    pub applied: u64,
+    /// The index a crash would leave.
+    pub flushed: u64,
+    /// Bytes in the block cache, write buffers included.
+    pub cache: u64,
+    /// Bytes in write buffers.
+    pub write_buffers: u64,
+    /// Bytes of the files on disk.
+    pub files: u64,
+    /// Rows, roughly.
+    pub rows: u64,
+    /// Waiters registered.
+    pub waiting: u64,
+}
+
+impl Projections {
+    /// Opens the database at `path`, or makes an empty one, with drover's tables.
+    pub fn open(
+        path: impl AsRef<Path>,
+        options: Options,
+    ) -> Result<(Arc<Self>, Writer), StorageError> {
+        Self::open_with(path.as_ref(), options, tables::registry())
+    }
+
+    pub(crate) fn open_with(
+        path: &Path,
+        options: Options,
+        registry: &'static Registry,
+    ) -> Result<(Arc<Self>, Writer), StorageError> {
+        let db = Database::open(path, &options)?;
+        let visible = Arc::new(writer::load(&db, registry)?);
+        let projections = Arc::new(Self {
+            db,
+            visible: RwLock::new(Arc::clone(&visible)),
+            watch: Watch::default(),
+            registry,
+            options,
+        });
+        projections.watch.notify(visible.position.index, &[], &[]);
+        let writer = Writer::new(Arc::clone(&projections), &visible);
+        Ok((projections, writer))
+    }
+
+    /// A consistent read at the applied index.
+    pub fn view(&self) -> View {
+        View {
+            visible: self.visible(),
+        }
+    }
+
+    /// The last applied index; 0 before the first.
+    pub fn applied_index(&self) -> u64 {
+        self.watch.applied()
+    }
+
+    /// Change notices.
+    pub fn watch(&self) -> &Watch {
+        &self.watch
+    }
+
+    /// The position a crash would leave: the log is needed from there on.
+    pub fn flushed(&self) -> Result<Position, StorageError> {
+        writer::flushed(&self.db)
+    }
+
+    /// Writes everything applied to disk and waits for it; answers the flushed index. Any thread
+    /// may call this.
+    pub fn flush(&self) -> Result<u64, StorageError> {
+        self.db.flush(true)?;
+        Ok(self.flushed()?.index)
+    }
+
+    /// Makes a copy of the database at `path`, which must not exist; files are linked where the
+    /// file system can.
+    pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<(), StorageError> {
+        rocksdb::checkpoint::Checkpoint::new(self.db.raw())
+            .and_then(|checkpoint| checkpoint.create_checkpoint(path.as_ref()))
+            .map_err(StorageError::database("make a checkpoint"))
+    }
+
+    /// Sizes and positions.
+    pub fn stats(&self) -> Result<Stats, StorageError> {
+        let sum = |name: &str| {
+            Family::ALL
+                .map(|family| self.db.property(family, name))
+                .iter()
+                .sum()
+        };
+        Ok(Stats {
+            applied: self.applied_index(),
+            flushed: self.flushed()?.index,
+            cache: self.db.cache_usage() as u64,
+            write_buffers: sum("rocksdb.cur-size-all-mem-tables"),
+            files: sum("rocksdb.total-sst-files-size"),
+            rows: self.db.property(Family::Rows, "rocksdb.estimate-num-keys"),
+            waiting: self.watch.waiting() as u64,
+        })
+    }
+
+    pub(crate) fn visible(&self) -> Arc<Visible> {
+        Arc::clone(&self.visible.read())
+    }
+
+    pub(crate) fn show(&self, visible: Visible) {
+        *self.visible.write() = Arc::new(visible);
+    }
+
+    pub(crate) fn database(&self) -> &Arc<Database> {
+        &self.db
+    }
+
+    pub(crate) fn registry(&self) -> &'static Registry {
+        self.registry
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+}

@@ -82,7 +82,7 @@ impl Writer {
             committed,
             marked: true,
             asked: false,
-            seal_at: None,
+            seal_at: Some(0),
             shared,
         }
     }
@@ -93,7 +93,7 @@ impl Writer {
                 Taken::Jobs(jobs) => self.round(jobs),
                 Taken::Idle => self.mark(),
                 Taken::Closed => {
-                    if !self.marked || self.new_commit().is_some() {
+                    if !self.marked {
                         let _ = self.mark();
                     }
                     return;

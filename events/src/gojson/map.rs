@@ -150,8 +150,7 @@ impl<V> Zero for Map<V> {
 impl<V: Serialize> Serialize for Map<V> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.0 {
-            // The name tells readers that have use for it what is absent.
-            None => serializer.serialize_newtype_struct("Map", &()),
+            None => serializer.serialize_none(),
             Some(entries) => entries.serialize(serializer),
         }
     }

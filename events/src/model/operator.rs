@@ -3,36 +3,36 @@
 use crate::gojson::{DurationText, GoTime};
 
 crate::wire! {
-    /// Settings of the servers' own care.
+    /// Settings of the servers' own care; keys in JSON are sorted.
     pub struct AutopilotConfiguration {
-        last_contact_threshold: DurationText = "LastContactThreshold",
-        server_stabilization_time: DurationText = "ServerStabilizationTime",
         cleanup_dead_servers: bool = "CleanupDeadServers",
-        max_trailing_logs: u64 = "MaxTrailingLogs",
-        min_quorum: u64 = "MinQuorum",
-        enable_redundancy_zones: bool = "EnableRedundancyZones",
+        create_index: u64 = "CreateIndex",
         disable_upgrade_migration: bool = "DisableUpgradeMigration",
         enable_custom_upgrades: bool = "EnableCustomUpgrades",
-        create_index: u64 = "CreateIndex",
+        enable_redundancy_zones: bool = "EnableRedundancyZones",
+        last_contact_threshold: DurationText = "LastContactThreshold",
+        max_trailing_logs: u64 = "MaxTrailingLogs",
+        min_quorum: u64 = "MinQuorum",
         modify_index: u64 = "ModifyIndex",
+        server_stabilization_time: DurationText = "ServerStabilizationTime",
     }
 }
 
 crate::wire! {
-    /// The health of a server.
+    /// The health of a server; keys in JSON are sorted.
     pub struct ServerHealth {
-        last_contact: DurationText = "LastContact",
-        id: String = "ID",
-        name: String = "Name",
         address: String = "Address",
-        serf_status: String = "SerfStatus",
-        version: String = "Version",
-        leader: bool = "Leader",
-        last_term: u64 = "LastTerm",
-        last_index: u64 = "LastIndex",
         healthy: bool = "Healthy",
-        voter: bool = "Voter",
+        id: String = "ID",
+        last_contact: DurationText = "LastContact",
+        last_index: u64 = "LastIndex",
+        last_term: u64 = "LastTerm",
+        leader: bool = "Leader",
+        name: String = "Name",
+        serf_status: String = "SerfStatus",
         stable_since: GoTime = "StableSince",
+        version: String = "Version",
+        voter: bool = "Voter",
     }
 }
 

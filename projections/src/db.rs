@@ -1,0 +1,299 @@
+//! The database itself: seven column families, tuned small, without RocksDB's own log.
+//!
+//! The event log is the write-ahead log; `atomic_flush` keeps the families at one index, and the
+//! applied index is written in the batch it explains.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rocksdb::{
+    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType,
+    DBPinnableSlice, DBRawIterator, FlushOptions, ReadOptions, ReadTier, Snapshot, WriteBatch,
+    WriteBufferManager, WriteOptions,
+};
+
+use crate::error::StorageError;
+
+/// The column families; their names are for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// table (u16 BE) ‖ key → the row.
+    Rows,
+    /// table (u16 BE) ‖ index (u8) ‖ group ‖ order ‖ key → birth (varint).
+    Index,
+    /// Ended versions of rows and dead index entries.
+    History,
+    /// index (u64 BE) → what the event changed.
+    Changes,
+    /// topic ‖ namespace ‖ key ‖ index → nothing.
+    Postings,
+    /// index (u64 BE) → the digests of all tables.
+    Digests,
+    /// The applied position, outcomes, the schema.
+    Meta,
+}
+
+impl Family {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Rows,
+        Self::Index,
+        Self::History,
+        Self::Changes,
+        Self::Postings,
+        Self::Digests,
+        Self::Meta,
+    ];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Rows => "rows",
+            Self::Index => "index",
+            Self::History => "history",
+            Self::Changes => "changes",
+            Self::Postings => "postings",
+            Self::Digests => "digests",
+            Self::Meta => "meta",
+        }
+    }
+}
+
+/// How much the projections may use. Sizes are bytes.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Cache of blocks, filters and indexes; write buffers are charged to it.
+    pub block_cache: usize,
+    /// All write buffers together.
+    pub write_buffers: usize,
+    /// Files kept open.
+    pub max_open_files: i32,
+    /// Threads for flushes and compactions.
+    pub background_jobs: i32,
+    /// Entries between the applied and the flushed index before a flush is started (at most 50,000
+    /// may be lost to a crash and applied again).
+    pub flush_every: u64,
+    /// Decoded rows the writer keeps from one batch to the next, per table.
+    pub kept_rows: usize,
+}
+
+impl Options {
+    /// A server's sizes.
+    pub fn server() -> Self {
+        Self {
+            block_cache: 96 << 20,
+            write_buffers: 64 << 20,
+            max_open_files: 512,
+            background_jobs: 2,
+            flush_every: 40_000,
+            kept_rows: 4_096,
+        }
+    }
+
+    /// A development agent's sizes: everything in little memory.
+    pub fn dev() -> Self {
+        Self {
+            block_cache: 8 << 20,
+            write_buffers: 6 << 20,
+            max_open_files: 128,
+            background_jobs: 2,
+            flush_every: 20_000,
+            kept_rows: 512,
+        }
+    }
+
+    fn database(&self) -> rocksdb::Options {
+        let mut options = rocksdb::Options::default();
+        options.create_if_missing(true);
+        options.create_missing_column_families(true);
+        options.set_atomic_flush(true);
+        options.set_max_open_files(self.max_open_files);
+        options.set_max_background_jobs(self.background_jobs);
+        options.set_max_file_opening_threads(2);
+        options.set_keep_log_file_num(3);
+        options.set_max_log_file_size(4 << 20);
+        options.set_stats_dump_period_sec(0);
+        options.set_stats_persist_period_sec(0);
+        options.set_skip_stats_update_on_db_open(true);
+        options.set_allow_concurrent_memtable_write(false);
+        options.set_bytes_per_sync(1 << 20);
+        options
+    }
+
+    fn family(&self, family: Family, cache: &Cache) -> rocksdb::Options {
+        let mut table = BlockBasedOptions::default();
+        table.set_block_cache(cache);
+        table.set_block_size(16 << 10);
+        table.set_cache_index_and_filter_blocks(true);
+        table.set_pin_l0_filter_and_index_blocks_in_cache(true);
+        table.set_format_version(5);
+        if matches!(family, Family::Rows) {
+            table.set_ribbon_filter(10.0);
+        }
+        let mut options = rocksdb::Options::default();
+        options.set_block_based_table_factory(&table);
+        let buffer = match family {
+            Family::Rows | Family::Index | Family::History => self.write_buffers / 3,
+            _ => self.write_buffers / 6,
+        };
+        options.set_write_buffer_size(buffer.max(1 << 20));
+        options.set_max_write_buffer_number(3);
+        options.set_level_compaction_dynamic_level_bytes(true);
+        options.set_compression_type(DBCompressionType::Lz4);
+        options.set_bottommost_compression_type(match family {
+            Family::History | Family::Changes => DBCompressionType::Zstd,
+            _ => DBCompressionType::Lz4,
+        });
+        options
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::server()
+    }
+}
+
+/// An open database.
+pub(crate) struct Database {
+    db: DB,
+    cache: Cache,
+}
+
+/// A forward or backward walk over one family.
+pub(crate) type RawCursor<'a> = DBRawIterator<'a>;
+
+impl Database {
+    pub(crate) fn open(path: &Path, options: &Options) -> Result<Arc<Self>, StorageError> {
+        let cache = Cache::new_lru_cache(options.block_cache);
+        let buffers = WriteBufferManager::new_write_buffer_manager_with_cache(
+            options.write_buffers,
+            false,
+            cache.clone(),
+        );
+        let mut whole = options.database();
+        whole.set_write_buffer_manager(&buffers);
+        let families = Family::ALL.map(|family| {
+            ColumnFamilyDescriptor::new(family.name(), options.family(family, &cache))
+        });
+        let db = DB::open_cf_descriptors(&whole, path, families).map_err(|source| {
+            StorageError::Open {
+                path: path.to_owned(),
+                source,
+            }
+        })?;
+        Ok(Arc::new(Self { db, cache }))
+    }
+
+    pub(crate) fn raw(&self) -> &DB {
+        &self.db
+    }
+
+    pub(crate) fn family(&self, family: Family) -> &ColumnFamily {
+        self.db
+            .cf_handle(family.name())
+            .expect("every family is opened with the database")
+    }
+
+    pub(crate) fn get(
+        &self,
+        family: Family,
+        key: &[u8],
+    ) -> Result<Option<DBPinnableSlice<'_>>, StorageError> {
+        self.db
+            .get_pinned_cf(self.family(family), key)
+            .map_err(StorageError::database("read"))
+    }
+
+    /// What survives a crash: the value as of the last completed flush.
+    pub(crate) fn get_flushed(
+        &self,
+        family: Family,
+        key: &[u8],
+    ) -> Result<Option<Vec<u8>>, StorageError> {
+        let mut options = ReadOptions::default();
+        options.set_read_tier(ReadTier::Persisted);
+        self.db
+            .get_cf_opt(self.family(family), key, &options)
+            .map_err(StorageError::database("read"))
+    }
+
+    pub(crate) fn cursor(&self, family: Family, upper: Option<&[u8]>) -> RawCursor<'_> {
+        self.db
+            .raw_iterator_cf_opt(self.family(family), bounded(upper))
+    }
+
+    pub(crate) fn write(&self, batch: WriteBatch) -> Result<(), StorageError> {
+        let mut options = WriteOptions::default();
+        options.disable_wal(true);
+        options.set_memtable_insert_hint_per_batch(true);
+        self.db
+            .write_opt(batch, &options)
+            .map_err(StorageError::database("write"))
+    }
+
+    /// Flushes all families to one index; `wait` until it is on disk.
+    pub(crate) fn flush(&self, wait: bool) -> Result<(), StorageError> {
+        let mut options = FlushOptions::default();
+        options.set_wait(wait);
+        let families = Family::ALL.map(|family| self.family(family));
+        self.db
+            .flush_cfs_opt(&families, &options)
+            .map_err(StorageError::database("flush"))
+    }
+
+    pub(crate) fn cache_usage(&self) -> usize {
+        self.cache.get_usage()
+    }
+
+    pub(crate) fn property(&self, family: Family, name: &str) -> u64 {
+        self.db
+            .property_int_value_cf(self.family(family), name)
+            .ok()
+            .flatten()
+            .unwrap_or(0)
+    }
+}
+
+/// A consistent read of the database that owns what it reads from.
+pub(crate) struct Frozen {
+    // Declared before the database, so it is released first.
+    snapshot: Snapshot<'static>,
+    db: Arc<Database>,
+}
+
+impl Frozen {
+    #[expect(
+        unsafe_code,
+        reason = "a RocksDB snapshot borrows the database it keeps alive"
+    )]
+    pub(crate) fn new(db: Arc<Database>) -> Self {
+        let snapshot = db.db.snapshot();
+        // SAFETY: the snapshot borrows only `db.db`, which lies in the `Arc` kept beside it: it is
+        // neither moved nor dropped before the snapshot, which is declared, hence dropped, first.
+        // No reference with the extended lifetime leaves this type.
+        let snapshot = unsafe { std::mem::transmute::<Snapshot<'_>, Snapshot<'static>>(snapshot) };
+        Self { snapshot, db }
+    }
+
+    pub(crate) fn get(
+        &self,
+        family: Family,
+        key: &[u8],
+    ) -> Result<Option<DBPinnableSlice<'_>>, StorageError> {
+        self.snapshot
+            .get_pinned_cf(self.db.family(family), key)
+            .map_err(StorageError::database("read"))
+    }
+
+    pub(crate) fn cursor(&self, family: Family, upper: Option<&[u8]>) -> RawCursor<'_> {
+        self.snapshot
+            .raw_iterator_cf_opt(self.db.family(family), bounded(upper))
+    }
+}
+
+fn bounded(upper: Option<&[u8]>) -> ReadOptions {
+    let mut options = ReadOptions::default();
+    if let Some(upper) = upper {
+        options.set_iterate_upper_bound(upper);
+    }
+    options
+}

@@ -1,0 +1,108 @@
+//! What can go wrong between the projections and their database.
+
+use std::path::PathBuf;
+
+/// A failure of storage. It stops the applier: a business refusal is never one of these.
+#[derive(Debug, thiserror::Error)]
+pub enum StorageError {
+    /// The database cannot be opened.
+    #[error("cannot open the projections at {path}")]
+    Open {
+        /// Where it lies.
+        path: PathBuf,
+        /// RocksDB's reason.
+        #[source]
+        source: rocksdb::Error,
+    },
+    /// RocksDB refused a read or a write.
+    #[error("the projections' database failed to {doing}")]
+    Database {
+        /// What was being done.
+        doing: &'static str,
+        /// RocksDB's reason.
+        #[source]
+        source: rocksdb::Error,
+    },
+    /// The file system refused.
+    #[error("cannot {doing} {path}")]
+    File {
+        /// What was being done.
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A stored row is no valid MessagePack of its type.
+    #[error("a row of table {table} cannot be decoded (key {key})")]
+    Row {
+        /// The table's name.
+        table: &'static str,
+        /// The encoded key in hexadecimal.
+        key: String,
+        /// The decoder's reason.
+        #[source]
+        source: rmp_serde::decode::Error,
+    },
+    /// A row cannot be encoded.
+    #[error("a row of table {table} cannot be encoded")]
+    Encode {
+        /// The table's name.
+        table: &'static str,
+        /// The encoder's reason.
+        #[source]
+        source: crate::canonical::CanonicalError,
+    },
+    /// Stored bytes are shorter than their fixed part or of an unknown format.
+    #[error("a stored {what} is damaged (key {key})")]
+    Damaged {
+        /// What kind of entry.
+        what: &'static str,
+        /// The key in hexadecimal.
+        key: String,
+    },
+    /// The log skipped or repeated an index.
+    #[error("entry {got} cannot follow {applied}")]
+    OutOfOrder {
+        /// The last applied index.
+        applied: u64,
+        /// The index that came.
+        got: u64,
+    },
+    /// The database has a schema this binary does not know.
+    #[error("the projections have schema {found}, this binary knows {known}")]
+    Schema {
+        /// The stored version.
+        found: u32,
+        /// The version of this binary.
+        known: u32,
+    },
+    /// A snapshot lacks a table or names an unknown one.
+    #[error("the snapshot is not usable: {0}")]
+    Snapshot(String),
+}
+
+impl StorageError {
+    /// Wraps a RocksDB error with what was being done.
+    pub(crate) fn database(doing: &'static str) -> impl FnOnce(rocksdb::Error) -> Self {
+        move |source| Self::Database { doing, source }
+    }
+
+    /// A damaged entry, its key in hexadecimal.
+    pub(crate) fn damaged(what: &'static str, key: &[u8]) -> Self {
+        Self::Damaged {
+            what,
+            key: hex(key),
+        }
+    }
+}
+
+/// Bytes as lower-case hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,442 @@
+//! One table's part of a write batch: what was read, what is to be written, what can be undone.
+//!
+//! A row has three states here: *origin* (as the database has it), *base* (before the event that
+//! touched it last) and *state* (now). History and changes compare base and state when an event
+//! ends; rows, indexes and digests compare origin and state when the batch ends, so a row touched
+//! by many events of a batch is written once.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use rocksdb::WriteBatch;
+
+use crate::canonical::Canonical;
+use crate::changes::{ChangeList, Operation, Recording, post};
+use crate::db::{Database, Family};
+use crate::digest::{Digest, Sums};
+use crate::error::StorageError;
+use crate::history;
+use crate::merge;
+use crate::row::{Births, Stored};
+use crate::scan::Scan;
+use crate::table::{Entries, History, Table};
+
+/// An encoded key, without the table's prefix.
+pub(crate) type RowKey = Box<[u8]>;
+type Read<T> = Option<Arc<Stored<T>>>;
+
+struct Slot<T: Table> {
+    origin: Read<T>,
+    base: Read<T>,
+    state: Read<T>,
+    event: u64,
+    by_rule: bool,
+}
+
+impl<T: Table> Clone for Slot<T> {
+    fn clone(&self) -> Self {
+        Self {
+            origin: self.origin.clone(),
+            base: self.base.clone(),
+            state: self.state.clone(),
+            event: self.event,
+            by_rule: self.by_rule,
+        }
+    }
+}
+
+/// One table's overlay.
+pub(crate) struct Layer<T: Table> {
+    rows: BTreeMap<RowKey, Slot<T>>,
+    entries: BTreeMap<Box<[u8]>, Option<u64>>,
+    reads: RefCell<HashMap<RowKey, Read<T>, foldhash::fast::FixedState>>,
+    undo_rows: Vec<(RowKey, Option<Slot<T>>)>,
+    undo_entries: Vec<(Box<[u8]>, Option<Option<u64>>)>,
+    kept_rows: usize,
+}
+
+/// What the end of an event writes to.
+pub(crate) struct EventSink<'a> {
+    pub(crate) index: u64,
+    pub(crate) db: &'a Database,
+    pub(crate) batch: &'a mut WriteBatch,
+    pub(crate) canonical: &'a mut Canonical,
+    pub(crate) changes: &'a mut ChangeList,
+    pub(crate) bytes: &'a mut Vec<u8>,
+    pub(crate) scratch: &'a mut Vec<u8>,
+}
+
+/// What the end of a batch writes to.
+pub(crate) struct BatchSink<'a> {
+    pub(crate) db: &'a Database,
+    pub(crate) batch: &'a mut WriteBatch,
+    pub(crate) canonical: &'a mut Canonical,
+    pub(crate) sums: &'a mut Sums,
+    pub(crate) scratch: &'a mut Vec<u8>,
+    /// Table and hash of the key of every written row.
+    pub(crate) touched: &'a mut Vec<(u16, u64)>,
+}
+
+/// A layer whose table is known only by number.
+pub(crate) trait AnyLayer: Send {
+    fn any(&self) -> &dyn Any;
+    fn any_mut(&mut self) -> &mut dyn Any;
+    fn modified(&self, db: &Database, key: &[u8]) -> Result<Option<u64>, StorageError>;
+    fn count(&self, db: &Database, prefix: &[u8], limit: u64) -> Result<u64, StorageError>;
+    fn undo_event(&mut self);
+    /// Writes what the event did to the row; false if nothing.
+    fn finish_row(&mut self, key: &[u8], sink: &mut EventSink<'_>) -> Result<bool, StorageError>;
+    fn end_event(&mut self);
+    fn end_batch(&mut self);
+    fn finish_batch(&mut self, sink: &mut BatchSink<'_>) -> Result<(), StorageError>;
+    fn forget(&mut self);
+}
+
+impl<T: Table> Layer<T> {
+    /// An empty overlay that keeps so many decoded rows from one batch to the next.
+    pub(crate) fn boxed(kept_rows: usize) -> Box<dyn AnyLayer> {
+        Box::new(Self {
+            kept_rows,
+            rows: BTreeMap::new(),
+            entries: BTreeMap::new(),
+            reads: RefCell::default(),
+            undo_rows: Vec::new(),
+            undo_entries: Vec::new(),
+        })
+    }
+
+    /// The row as the event sees it now.
+    pub(crate) fn read(&self, db: &Database, key: &[u8]) -> Result<Read<T>, StorageError> {
+        if let Some(slot) = self.rows.get(key) {
+            return Ok(slot.state.clone());
+        }
+        if let Some(read) = self.reads.borrow().get(key) {
+            return Ok(read.clone());
+        }
+        let row = match db.get(Family::Rows, &absolute::<T>(key))? {
+            Some(value) => Some(Arc::new(Stored::decode(key, &value)?)),
+            None => None,
+        };
+        self.reads.borrow_mut().insert(key.into(), row.clone());
+        Ok(row)
+    }
+
+    /// Puts or deletes a row; says whether the event touched it for the first time.
+    pub(crate) fn write(
+        &mut self,
+        db: &Database,
+        index: u64,
+        key: &[u8],
+        row: Option<T::Row>,
+        by_rule: bool,
+    ) -> Result<bool, StorageError> {
+        let old = self.read(db, key)?;
+        let slot = self.rows.get(key);
+        let first = slot.is_none_or(|slot| slot.event != index);
+        let base = match slot {
+            Some(slot) if !first => slot.base.clone(),
+            _ => old.clone(),
+        };
+        let origin = slot.map_or_else(|| old.clone(), |slot| slot.origin.clone());
+        let state = row.map(|row| Arc::new(stored::<T>(row, index, key, base.as_deref())));
+        self.move_entries(old.as_deref(), state.as_deref());
+        let slot = Slot {
+            origin,
+            base,
+            state,
+            event: index,
+            by_rule,
+        };
+        let previous = match self.rows.get_mut(key) {
+            Some(known) => Some(std::mem::replace(known, slot)),
+            None => {
+                self.rows.insert(key.into(), slot);
+                None
+            }
+        };
+        self.undo_rows.push((key.into(), previous));
+        Ok(first)
+    }
+
+    fn move_entries(&mut self, old: Option<&Stored<T>>, new: Option<&Stored<T>>) {
+        let none = Entries::default();
+        let before = old.map_or(&none, |row| &row.entries);
+        let after = new.map_or(&none, |row| &row.entries);
+        for entry in &before.list {
+            if after.list.binary_search(entry).is_err() {
+                self.set_entry(&entry.bytes, None);
+            }
+        }
+        let births = new.map(|row| &row.births);
+        for (at, entry) in after.list.iter().enumerate() {
+            if before.list.binary_search(entry).is_err() {
+                self.set_entry(
+                    &entry.bytes,
+                    births.and_then(|births| births.get(at)).copied(),
+                );
+            }
+        }
+    }
+
+    fn set_entry(&mut self, entry: &[u8], birth: Option<u64>) {
+        let previous = match self.entries.get_mut(entry) {
+            Some(known) => Some(std::mem::replace(known, birth)),
+            None => {
+                self.entries.insert(entry.into(), birth);
+                None
+            }
+        };
+        self.undo_entries.push((entry.into(), previous));
+    }
+
+    /// The rows of a range, as the event sees them now.
+    pub(crate) fn scan<'a>(
+        &'a self,
+        db: &'a Database,
+        scan: &Scan,
+    ) -> impl Iterator<Item = Result<(RowKey, Arc<Stored<T>>), StorageError>> + use<'a, T> {
+        let over = |slot: &Slot<T>| slot.state.clone();
+        merge::merged(
+            db,
+            Family::Rows,
+            &T::ID.to_be_bytes(),
+            scan,
+            &self.rows,
+            over,
+        )
+        .map(|item| {
+            let (key, value) = item?;
+            let row = match value {
+                merge::Value::Over(row) => row,
+                merge::Value::Stored(value) => Arc::new(Stored::decode(&key, &value)?),
+            };
+            Ok((key, row))
+        })
+    }
+
+    /// The entries of a range of one index: bytes from the group on.
+    pub(crate) fn scan_entries<'a>(
+        &'a self,
+        db: &'a Database,
+        no: u8,
+        scan: &Scan,
+    ) -> impl Iterator<Item = Result<RowKey, StorageError>> + use<'a, T> {
+        let [high, low] = T::ID.to_be_bytes();
+        merge::merged_under(
+            db,
+            Family::Index,
+            &[high, low, no],
+            2,
+            scan,
+            &self.entries,
+            |birth| *birth,
+        )
+        .map(|item| item.map(|(key, _)| key[1..].into()))
+    }
+}
+
+/// A row to be stored: entries it already had keep their birth.
+fn stored<T: Table>(row: T::Row, index: u64, key: &[u8], base: Option<&Stored<T>>) -> Stored<T> {
+    let entries = Entries::of::<T>(&row, key);
+    let births: Births = entries
+        .list
+        .iter()
+        .map(|entry| {
+            base.and_then(|base| base.birth(&entry.bytes))
+                .unwrap_or(index)
+        })
+        .collect();
+    Stored::fresh(row, index, entries, births)
+}
+
+/// Table prefix ‖ key.
+pub(crate) fn absolute<T: Table>(key: &[u8]) -> crate::key::KeyBuf {
+    let mut out = crate::key::KeyBuf::new();
+    out.extend_from_slice(&T::ID.to_be_bytes());
+    out.extend_from_slice(key);
+    out
+}
+
+impl<T: Table> AnyLayer for Layer<T> {
+    fn any(&self) -> &dyn Any {
+        self
+    }
+
+    fn any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn modified(&self, db: &Database, key: &[u8]) -> Result<Option<u64>, StorageError> {
+        Ok(self.read(db, key)?.map(|row| row.modified))
+    }
+
+    fn count(&self, db: &Database, prefix: &[u8], limit: u64) -> Result<u64, StorageError> {
+        let scan = Scan::bytes(prefix);
+        let over = |slot: &Slot<T>| slot.state.is_some().then_some(());
+        let rows = merge::merged(
+            db,
+            Family::Rows,
+            &T::ID.to_be_bytes(),
+            &scan,
+            &self.rows,
+            over,
+        );
+        let mut count = 0;
+        for row in rows.take(usize::try_from(limit).unwrap_or(usize::MAX)) {
+            row?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn undo_event(&mut self) {
+        while let Some((key, previous)) = self.undo_rows.pop() {
+            match previous {
+                Some(slot) => self.rows.insert(key, slot),
+                None => self.rows.remove(&key),
+            };
+        }
+        while let Some((entry, previous)) = self.undo_entries.pop() {
+            match previous {
+                Some(birth) => self.entries.insert(entry, birth),
+                None => self.entries.remove(&entry),
+            };
+        }
+    }
+
+    fn end_event(&mut self) {
+        self.undo_rows.clear();
+        self.undo_entries.clear();
+    }
+
+    fn finish_row(&mut self, key: &[u8], sink: &mut EventSink<'_>) -> Result<bool, StorageError> {
+        let Some(slot) = self.rows.get(key) else {
+            return Ok(false);
+        };
+        let (base, state) = (slot.base.as_deref(), slot.state.as_deref());
+        let Some(shown) = state.or(base) else {
+            return Ok(false);
+        };
+        if T::HISTORY == History::Full {
+            if let Some(base) = base {
+                history::end_version::<T>(key, base, state, sink)?;
+            }
+            record::<T>(key, &shown.row, (slot.state.is_none(), slot.by_rule), sink);
+        }
+        Ok(true)
+    }
+
+    fn end_batch(&mut self) {
+        // Rows and entries are left only where every touch was taken back or came to nothing.
+        self.rows.clear();
+        self.entries.clear();
+        let reads = self.reads.get_mut();
+        if reads.len() > self.kept_rows {
+            reads.clear();
+        }
+    }
+
+    fn finish_batch(&mut self, sink: &mut BatchSink<'_>) -> Result<(), StorageError> {
+        let reads = self.reads.get_mut();
+        for (key, slot) in std::mem::take(&mut self.rows) {
+            finish_row::<T>(&key, &slot, sink)?;
+            reads.insert(key, slot.state);
+        }
+        let family = sink.db.family(Family::Index);
+        for (entry, birth) in std::mem::take(&mut self.entries) {
+            let scratch = &mut *sink.scratch;
+            scratch.clear();
+            scratch.extend_from_slice(&T::ID.to_be_bytes());
+            scratch.extend_from_slice(&entry);
+            match birth {
+                Some(birth) => {
+                    let at = scratch.len();
+                    crate::row::varint(scratch, birth);
+                    let (key, value) = scratch.split_at(at);
+                    sink.batch.put_cf(family, key, value);
+                }
+                None => sink.batch.delete_cf(family, &*scratch),
+            }
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self) {
+        self.undo_rows.clear();
+        self.undo_entries.clear();
+        self.rows.clear();
+        self.entries.clear();
+        self.reads.get_mut().clear();
+    }
+}
+
+/// Writes a row's final state of the batch and moves its digest.
+fn finish_row<T: Table>(
+    key: &[u8],
+    slot: &Slot<T>,
+    sink: &mut BatchSink<'_>,
+) -> Result<(), StorageError> {
+    let family = sink.db.family(Family::Rows);
+    let stored_key = absolute::<T>(key);
+    sink.touched.push((T::ID, crate::watch::row_hash(key)));
+    if let Some(origin) = &slot.origin {
+        let body = origin.body(sink.canonical)?;
+        sink.sums.of(T::ID).sub(&Digest::of_row(T::ID, key, body));
+    }
+    match &slot.state {
+        Some(state) => {
+            sink.scratch.clear();
+            state.write(sink.canonical, sink.scratch)?;
+            let body = state.body(sink.canonical)?;
+            sink.sums.of(T::ID).add(&Digest::of_row(T::ID, key, body));
+            sink.batch.put_cf(family, &stored_key, &*sink.scratch);
+        }
+        None if slot.origin.is_some() => sink.batch.delete_cf(family, &stored_key),
+        None => {}
+    }
+    Ok(())
+}
+
+/// Records a change for `changes` and `postings`.
+fn record<T: Table>(
+    key: &[u8],
+    row: &T::Row,
+    (deleted, by_rule): (bool, bool),
+    sink: &mut EventSink<'_>,
+) {
+    let stream = T::stream(row).filter(|_| !deleted || T::PUBLISHES_DELETES);
+    if deleted && by_rule {
+        let topic = stream.map(|stream| stream.topic);
+        return sink.changes.add_rule(T::ID, T::namespace(row), topic);
+    }
+    if let (true, Some(stream)) = (T::POSTED, &stream) {
+        for key in std::iter::once(&stream.key).chain(&stream.filter_keys) {
+            if !key.is_empty() {
+                post(
+                    sink.db,
+                    sink.batch,
+                    stream.topic,
+                    stream.namespace,
+                    key,
+                    sink.index,
+                );
+            }
+        }
+    }
+    let what = Recording {
+        table: T::ID,
+        operation: if deleted {
+            Operation::Delete
+        } else {
+            Operation::Put
+        },
+        key,
+        namespace: T::namespace(row),
+        stream,
+        side: T::BESIDE_ANOTHER,
+    };
+    sink.changes.add(sink.bytes, &what);
+}

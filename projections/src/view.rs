@@ -1,0 +1,470 @@
+//! A consistent read of all projections at one applied index.
+//!
+//! Views are cheap: all of one index share a database snapshot. A view pins what it sees, so it
+//! lives two seconds at most; a reader that waits or writes slowly takes a new one.
+
+use std::sync::Arc;
+
+use drover_events::Topic;
+
+use crate::changes::{self, Change};
+use crate::db::{Database, Family, Frozen};
+use crate::digest::{Sums, TableDigest};
+use crate::error::StorageError;
+use crate::history::{self, Version};
+use crate::key::{AsKey, Key, KeyBuf};
+use crate::layer::absolute;
+use crate::outcome::Rejection;
+use crate::row;
+use crate::scan::{Scan, Source, Walk};
+use crate::table::{Index, Table};
+use crate::tables::Registry;
+use crate::tables::table_indexes::TableIndexes;
+use crate::txn::{Read, Rows, encoded, primary_key};
+
+/// Where apply stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// The last applied index; 0 before the first.
+    pub index: u64,
+    /// The term of that entry.
+    pub term: u64,
+    /// The time of the last event, Unix nanoseconds.
+    pub time: i64,
+    /// The index of the last applied membership entry.
+    pub membership: u64,
+    /// Whether anything was applied: the first entry has index 0.
+    pub begun: bool,
+}
+
+/// What is visible at one index.
+pub(crate) struct Visible {
+    pub(crate) frozen: Frozen,
+    pub(crate) position: Position,
+    pub(crate) sums: Sums,
+    pub(crate) tables: Vec<u64>,
+    pub(crate) registry: &'static Registry,
+}
+
+impl Visible {
+    pub(crate) fn new(
+        db: &Arc<Database>,
+        position: Position,
+        sums: Sums,
+        tables: Vec<u64>,
+        registry: &'static Registry,
+    ) -> Self {
+        Self {
+            frozen: Frozen::new(Arc::clone(db)),
+            position,
+            sums,
+            tables,
+            registry,
+        }
+    }
+
+    /// Reads the tables' indexes from their rows.
+    pub(crate) fn load_tables(&mut self) -> Result<(), StorageError> {
+        let range = Scan::all().absolute(&TableIndexes::ID.to_be_bytes());
+        let mut walk = Source::Frozen(&self.frozen).walk(Family::Rows, range);
+        let mut tables = Vec::new();
+        while walk.advance()? {
+            let body = row::body(walk.key(), walk.value())?;
+            let row = row::decode_body::<TableIndexes>(walk.key(), body)?;
+            tables.resize(usize::from(row.table) + 1, 0);
+            tables[usize::from(row.table)] = row.value;
+        }
+        drop(walk);
+        self.tables = tables;
+        Ok(())
+    }
+}
+
+/// A consistent read at one applied index. Cloning is free.
+#[derive(Clone)]
+pub struct View {
+    pub(crate) visible: Arc<Visible>,
+}
+
+impl std::fmt::Debug for View {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("View")
+            .field("index", &self.index())
+            .finish_non_exhaustive()
+    }
+}
+
+impl View {
+    /// The applied index.
+    pub fn index(&self) -> u64 {
+        self.visible.position.index
+    }
+
+    /// The time of the last event, Unix nanoseconds.
+    pub fn time(&self) -> i64 {
+        self.visible.position.time
+    }
+
+    /// Index, term, time and membership of what is applied.
+    pub fn position(&self) -> Position {
+        self.visible.position
+    }
+
+    /// The index of the last event that changed the table; 0 for an untouched one.
+    pub fn table_index<T: Table>(&self) -> u64 {
+        self.table_index_of(T::ID)
+    }
+
+    /// As [`View::table_index`], by the table's number.
+    pub fn table_index_of(&self, table: u16) -> u64 {
+        let tables = &self.visible.tables;
+        tables.get(usize::from(table)).copied().unwrap_or(0)
+    }
+
+    fn source(&self) -> Source<'_> {
+        Source::Frozen(&self.visible.frozen)
+    }
+
+    /// The row with this key.
+    pub fn get<T: Table>(&self, key: impl AsKey<T::Key>) -> Result<Option<T::Row>, StorageError> {
+        Ok(self.get_modified::<T>(key)?.map(|(row, _)| row))
+    }
+
+    /// The row with this key and the index of the event that wrote it.
+    pub fn get_modified<T: Table>(
+        &self,
+        key: impl AsKey<T::Key>,
+    ) -> Result<Option<(T::Row, u64)>, StorageError> {
+        self.get_encoded::<T>(&encoded::<T>(key))
+    }
+
+    fn get_encoded<T: Table>(&self, key: &[u8]) -> Result<Option<(T::Row, u64)>, StorageError> {
+        let value = self.visible.frozen.get(Family::Rows, &absolute::<T>(key))?;
+        let Some(value) = value else {
+            return Ok(None);
+        };
+        let (modified, _, body) = row::split(key, &value)?;
+        Ok(Some((row::decode_body::<T>(key, body)?, modified)))
+    }
+
+    /// The index of the event that last wrote the row, without decoding it.
+    pub fn modified<T: Table>(&self, key: impl AsKey<T::Key>) -> Result<Option<u64>, StorageError> {
+        let key = absolute::<T>(&encoded::<T>(key));
+        let value = self.visible.frozen.get(Family::Rows, &key)?;
+        Ok(value.and_then(|value| row::modified(&value)))
+    }
+
+    /// The guard that says the row is as this view sees it, or absent as it is here.
+    pub fn guard<T: Table>(
+        &self,
+        key: impl AsKey<T::Key>,
+    ) -> Result<drover_events::Guard, StorageError> {
+        let key = encoded::<T>(key);
+        let value = self
+            .visible
+            .frozen
+            .get(Family::Rows, &absolute::<T>(&key))?;
+        let (table, key) = (T::ID, bytes::Bytes::copy_from_slice(&key));
+        Ok(match value.and_then(|value| row::modified(&value)) {
+            Some(index) => drover_events::Guard::RowAt { table, key, index },
+            None => drover_events::Guard::RowAbsent { table, key },
+        })
+    }
+
+    /// The rows of a range of the table, in key order.
+    pub fn scan<T: Table>(
+        &self,
+        scan: Scan,
+    ) -> impl Iterator<Item = Result<T::Row, StorageError>> + '_ {
+        let mut cursor = self.cursor::<T>(&scan);
+        std::iter::from_fn(move || cursor.next_row().transpose())
+    }
+
+    /// The rows of one group of an index, in the index's order.
+    pub fn by_index<I: Index>(&self, group: impl AsKey<I::Group>) -> Found<'_, I::Table> {
+        Box::new(self.by_index_scan::<I>(Scan::group(group)))
+    }
+
+    /// The rows of a range of an index: keys are group ‖ order ‖ primary key.
+    pub fn by_index_scan<I: Index>(
+        &self,
+        scan: Scan,
+    ) -> impl Iterator<Item = Result<<I::Table as Table>::Row, StorageError>> + '_ {
+        let mut cursor = self.index_cursor::<I>(&scan);
+        std::iter::from_fn(move || cursor.next_row().transpose())
+    }
+
+    /// A walk over a range of the table that decodes only what it is asked to.
+    pub fn cursor<T: Table>(&self, scan: &Scan) -> Cursor<'_, T> {
+        let range = scan.absolute(&T::ID.to_be_bytes());
+        Cursor {
+            walk: self.source().walk(Family::Rows, range),
+            table: std::marker::PhantomData,
+        }
+    }
+
+    /// A walk over a range of an index that reads only the rows it is asked for.
+    pub fn index_cursor<I: Index>(&self, scan: &Scan) -> IndexCursor<'_, I> {
+        let [high, low] = I::Table::ID.to_be_bytes();
+        let range = scan.absolute(&[high, low, I::NO]);
+        IndexCursor {
+            view: self,
+            walk: self.source().walk(Family::Index, range),
+            index: std::marker::PhantomData,
+        }
+    }
+
+    /// The digests of all tables, by number.
+    pub fn digests(&self) -> Vec<TableDigest> {
+        let tables = self.visible.registry.tables();
+        tables
+            .map(|table| TableDigest {
+                table: table.id(),
+                name: table.name(),
+                digest: self.visible.sums.get(table.id()),
+            })
+            .collect()
+    }
+
+    /// The digests as they were kept at a multiple of 1,024; none if that index was not applied
+    /// here.
+    pub fn digests_at(&self, index: u64) -> Result<Option<Vec<TableDigest>>, StorageError> {
+        let key = index.to_be_bytes();
+        let Some(value) = self.visible.frozen.get(Family::Digests, &key)? else {
+            return Ok(None);
+        };
+        let sums = Sums::decode(&value).ok_or_else(|| StorageError::damaged("digests", &key))?;
+        let tables = self.visible.registry.tables();
+        let digests = tables.map(|table| TableDigest {
+            table: table.id(),
+            name: table.name(),
+            digest: sums.get(table.id()),
+        });
+        Ok(Some(digests.collect()))
+    }
+
+    /// The digest of a table, computed again from all of its rows.
+    pub fn recompute<T: Table>(&self) -> Result<crate::digest::Digest, StorageError> {
+        self.recompute_of(T::ID)
+    }
+
+    pub(crate) fn recompute_of(&self, table: u16) -> Result<crate::digest::Digest, StorageError> {
+        let prefix = table.to_be_bytes();
+        let mut walk = self
+            .source()
+            .walk(Family::Rows, Scan::all().absolute(&prefix));
+        let mut sum = crate::digest::Digest::default();
+        while walk.advance()? {
+            let key = &walk.key()[2..];
+            let body = row::body(key, walk.value())?;
+            sum.add(&crate::digest::Digest::of_row(table, key, body));
+        }
+        Ok(sum)
+    }
+
+    /// The row as it was after the event at `index`; for tables with full history, at or above the
+    /// horizon.
+    pub fn get_at<T: Table>(
+        &self,
+        key: impl AsKey<T::Key>,
+        index: u64,
+    ) -> Result<Option<T::Row>, StorageError> {
+        self.get_at_encoded::<T>(&encoded::<T>(key), index)
+    }
+
+    /// As [`View::get_at`], by an encoded key as a [`Change`] carries it.
+    pub fn get_at_encoded<T: Table>(
+        &self,
+        key: &[u8],
+        index: u64,
+    ) -> Result<Option<T::Row>, StorageError> {
+        let living = self.visible.frozen.get(Family::Rows, &absolute::<T>(key))?;
+        history::at::<T>(self.source(), key, living.as_deref(), index)
+    }
+
+    /// Every version of a row, oldest first, the living one last.
+    pub fn versions<T: Table>(
+        &self,
+        key: impl AsKey<T::Key>,
+    ) -> Result<Vec<Version<T::Row>>, StorageError> {
+        let key = encoded::<T>(key);
+        let mut versions = history::versions::<T>(self.source(), &key)?;
+        if let Some((row, from)) = self.get_encoded::<T>(&key)? {
+            versions.push(Version {
+                from,
+                until: None,
+                deleted: false,
+                row,
+            });
+        }
+        Ok(versions)
+    }
+
+    /// The rows of one group of an index as they were after the event at `index`, in the index's
+    /// order.
+    pub fn by_index_at<I: Index>(
+        &self,
+        group: impl AsKey<I::Group>,
+        index: u64,
+    ) -> Result<Vec<<I::Table as Table>::Row>, StorageError> {
+        let mut group_key = KeyBuf::new();
+        group.encode_as(&mut group_key);
+        let mut entries = history::dead_entries::<I>(self.source(), &group_key, index)?;
+        let mut cursor = self.index_cursor::<I>(&Scan::bytes(&group_key));
+        while let Some(entry) = cursor.advance()? {
+            if entry.birth <= index {
+                entries.push(entry.key[group_key.len()..].to_vec());
+            }
+        }
+        entries.sort_unstable();
+        let mut rows = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let mut key = entry.as_slice();
+            I::Order::skip(&mut key).map_err(|_| StorageError::damaged("index entry", &entry))?;
+            rows.extend(self.get_at_encoded::<I::Table>(key, index)?);
+        }
+        Ok(rows)
+    }
+
+    /// What the events from `first` on changed, one event at a time, up to this view's index.
+    pub fn changes(
+        &self,
+        first: u64,
+    ) -> impl Iterator<Item = Result<Vec<Change>, StorageError>> + '_ {
+        changes::walk(self.source(), first, self.index())
+    }
+
+    /// The indexes posted under a stream key (or `*`, for changes by rule) from `first` on.
+    pub fn postings(
+        &self,
+        topic: Topic,
+        namespace: &str,
+        key: &str,
+        first: u64,
+    ) -> impl Iterator<Item = Result<u64, StorageError>> + '_ {
+        changes::postings(self.source(), (topic, namespace, key), first)
+    }
+
+    /// Why the event at this index changed nothing; none if it was applied.
+    pub fn rejection(&self, index: u64) -> Result<Option<Rejection>, StorageError> {
+        let key = crate::writer::outcome_key(index);
+        let Some(value) = self.visible.frozen.get(Family::Meta, &key)? else {
+            return Ok(None);
+        };
+        rmp_serde::from_slice(&value)
+            .map(Some)
+            .map_err(|_| StorageError::damaged("outcome", &key))
+    }
+}
+
+impl Read for View {
+    fn row<T: Table>(&self, key: impl AsKey<T::Key>) -> Result<Option<Arc<T::Row>>, StorageError> {
+        Ok(self.get::<T>(key)?.map(Arc::new))
+    }
+
+    fn rows<T: Table>(&self, scan: Scan) -> Rows<'_, T> {
+        Box::new(self.scan::<T>(scan).map(|row| row.map(Arc::new)))
+    }
+
+    fn rows_by<I: Index>(&self, scan: Scan) -> Rows<'_, I::Table> {
+        Box::new(self.by_index_scan::<I>(scan).map(|row| row.map(Arc::new)))
+    }
+}
+
+/// Rows a view found.
+pub type Found<'a, T> = Box<dyn Iterator<Item = Result<<T as Table>::Row, StorageError>> + 'a>;
+
+/// A walk over a table's rows.
+pub struct Cursor<'a, T> {
+    walk: Walk<'a>,
+    table: std::marker::PhantomData<T>,
+}
+
+/// A row under a cursor, not yet decoded.
+#[derive(Clone, Copy, Debug)]
+pub struct RowRef<'a> {
+    /// The encoded key.
+    pub key: &'a [u8],
+    value: &'a [u8],
+}
+
+impl<T: Table> Cursor<'_, T> {
+    /// The next row, not decoded.
+    pub fn advance(&mut self) -> Result<Option<RowRef<'_>>, StorageError> {
+        if !self.walk.advance()? {
+            return Ok(None);
+        }
+        Ok(Some(RowRef {
+            key: &self.walk.key()[2..],
+            value: self.walk.value(),
+        }))
+    }
+
+    /// The next row, decoded.
+    pub fn next_row(&mut self) -> Result<Option<T::Row>, StorageError> {
+        self.advance()?.map(|row| row.decode::<T>()).transpose()
+    }
+}
+
+impl RowRef<'_> {
+    /// The index of the event that wrote it.
+    pub fn modified(&self) -> Result<u64, StorageError> {
+        row::modified(self.value).ok_or_else(|| StorageError::damaged("row", self.key))
+    }
+
+    /// Its canonical MessagePack.
+    pub fn body(&self) -> Result<&[u8], StorageError> {
+        row::body(self.key, self.value)
+    }
+
+    /// The row.
+    pub fn decode<T: Table>(&self) -> Result<T::Row, StorageError> {
+        row::decode_body::<T>(self.key, self.body()?)
+    }
+}
+
+/// A walk over an index.
+pub struct IndexCursor<'a, I> {
+    view: &'a View,
+    walk: Walk<'a>,
+    index: std::marker::PhantomData<I>,
+}
+
+/// An index entry under a cursor.
+#[derive(Clone, Copy, Debug)]
+pub struct EntryRef<'a> {
+    /// group ‖ order ‖ primary key.
+    pub key: &'a [u8],
+    /// The primary key.
+    pub primary: &'a [u8],
+    /// The index of the event that brought the entry.
+    pub birth: u64,
+}
+
+impl<I: Index> IndexCursor<'_, I> {
+    /// The next entry; its row is not read.
+    pub fn advance(&mut self) -> Result<Option<EntryRef<'_>>, StorageError> {
+        if !self.walk.advance()? {
+            return Ok(None);
+        }
+        let key = &self.walk.key()[3..];
+        let birth = row::take_varint(&mut self.walk.value());
+        Ok(Some(EntryRef {
+            key,
+            primary: primary_key::<I>(key)?,
+            birth: birth.ok_or_else(|| StorageError::damaged("index entry", key))?,
+        }))
+    }
+
+    /// The row of the next entry.
+    pub fn next_row(&mut self) -> Result<Option<<I::Table as Table>::Row>, StorageError> {
+        let view = self.view;
+        let Some(entry) = self.advance()? else {
+            return Ok(None);
+        };
+        match view.get_encoded::<I::Table>(entry.primary)? {
+            Some((row, _)) => Ok(Some(row)),
+            None => Err(StorageError::damaged("index entry (no row)", entry.key)),
+        }
+    }
+}

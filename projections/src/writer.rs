@@ -1,0 +1,453 @@
+//! The single writer: entries in, one write batch out, then notices and outcomes.
+//!
+//! A batch ends at every 1,024th index, where digests are kept, and after a bounded amount of work,
+//! so that none takes long. How entries are cut into batches changes nothing in the state.
+
+use std::sync::Arc;
+
+use drover_events::{EventId, EventKind, Guard, Recorded};
+use rocksdb::WriteBatch;
+
+use crate::Projections;
+use crate::canonical::Canonical;
+use crate::changes::ChangeList;
+use crate::db::{Database, Family};
+use crate::digest::Sums;
+use crate::error::StorageError;
+use crate::layer::{BatchSink, EventSink, RowKey};
+use crate::outcome::{Applied, Outcome, Refused, Rejection, Reply};
+use crate::table::Table;
+use crate::tables::Registry;
+use crate::tables::table_indexes::{TableIndex, TableIndexes};
+use crate::txn::{Ctx, Layers, Txn};
+use crate::view::{Position, Visible};
+
+/// Digests are kept at multiples of this; no batch reaches across one.
+pub const DIGEST_EVERY: u64 = 1_024;
+/// Rows after which a batch ends: some ten microseconds each, so well below 20 ms (EV-13).
+const BATCH_ROWS: usize = 768;
+/// Bytes of history and changes after which a batch ends.
+const BATCH_BYTES: usize = 2 << 20;
+
+const APPLIED: &[u8] = b"applied";
+const SUMS: &[u8] = b"digests";
+
+/// Where an outcome lies among the database's own entries.
+pub(crate) fn outcome_key(index: u64) -> [u8; 9] {
+    let mut key = [b'o'; 9];
+    key[1..].copy_from_slice(&index.to_be_bytes());
+    key
+}
+
+/// The token for writing projections: there is one per database, and it is not `Clone`.
+pub struct Writer {
+    projections: Arc<Projections>,
+    layers: Layers,
+    position: Position,
+    sums: Sums,
+    tables: Vec<u64>,
+    flush_at: u64,
+    canonical: Canonical,
+    changes: ChangeList,
+    touched: Vec<(u16, RowKey)>,
+    bytes: Vec<u8>,
+    scratch: Vec<u8>,
+}
+
+/// What the writer applies: an entry with its guards. Tests have their own.
+pub(crate) trait Entry {
+    /// Index, term, time, id and kind; a time of 0 stands for the time of the event before.
+    fn ctx(&self) -> Ctx;
+    /// The guards to check first.
+    fn guards(&self) -> &[Guard];
+    /// Applies the event.
+    fn run(&self, txn: &mut Txn<'_>, ctx: &Ctx) -> Result<Reply, Refused>;
+}
+
+impl Entry for Recorded {
+    fn ctx(&self) -> Ctx {
+        Ctx {
+            index: self.index,
+            term: self.term,
+            time: self.time,
+            id: self
+                .envelope
+                .as_ref()
+                .map_or(EventId::ZERO, |envelope| envelope.id),
+            kind: self.kind,
+        }
+    }
+
+    fn guards(&self) -> &[Guard] {
+        self.envelope
+            .as_ref()
+            .map_or(&[], |envelope| &envelope.guards)
+    }
+
+    fn run(&self, txn: &mut Txn<'_>, ctx: &Ctx) -> Result<Reply, Refused> {
+        match &self.envelope {
+            Some(envelope) => crate::apply::dispatch(txn, ctx, &envelope.event),
+            None => Ok(Reply::None),
+        }
+    }
+}
+
+impl Writer {
+    pub(crate) fn new(projections: Arc<Projections>, visible: &Visible) -> Self {
+        let layers = projections
+            .registry()
+            .layers(projections.options().kept_rows);
+        Self {
+            projections,
+            layers,
+            position: visible.position,
+            sums: visible.sums.clone(),
+            tables: visible.tables.clone(),
+            flush_at: visible.position.index,
+            canonical: Canonical::default(),
+            changes: ChangeList::default(),
+            touched: Vec::new(),
+            bytes: Vec::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// The projections this token writes.
+    pub fn projections(&self) -> &Arc<Projections> {
+        &self.projections
+    }
+
+    /// Applies entries in the order of the log; every outcome is written when this returns.
+    ///
+    /// After an error the projections are as before the batch that failed, and the applier stops.
+    pub fn apply(&mut self, entries: &[Recorded]) -> Result<Vec<Applied>, StorageError> {
+        let mut all = Vec::with_capacity(entries.len());
+        self.apply_each(entries, |applied| all.extend(applied))?;
+        Ok(all)
+    }
+
+    /// As [`Writer::apply`]; outcomes are handed over batch by batch, once visible.
+    pub fn apply_each(
+        &mut self,
+        entries: &[Recorded],
+        mut done: impl FnMut(Vec<Applied>),
+    ) -> Result<(), StorageError> {
+        let mut rest = entries;
+        while !rest.is_empty() {
+            let applied = self.apply_batch(rest)?;
+            rest = &rest[applied.len()..];
+            done(applied);
+        }
+        Ok(())
+    }
+
+    /// Applies as many of the entries as one batch takes.
+    pub(crate) fn apply_batch<E: Entry>(
+        &mut self,
+        entries: &[E],
+    ) -> Result<Vec<Applied>, StorageError> {
+        let result = self.try_batch(entries);
+        if result.is_err() {
+            for layer in self.layers.iter_mut().flatten() {
+                layer.forget();
+            }
+            self.touched.clear();
+            let visible = self.projections.visible();
+            self.position = visible.position;
+            self.sums = visible.sums.clone();
+            self.tables.clone_from(&visible.tables);
+        }
+        result
+    }
+
+    fn try_batch<E: Entry>(&mut self, entries: &[E]) -> Result<Vec<Applied>, StorageError> {
+        let db = Arc::clone(self.projections.database());
+        let mut batch = WriteBatch::default();
+        let mut applied = Vec::new();
+        let mut changed = Vec::new();
+        let mut rows = 0;
+        for entry in entries {
+            let ctx = self.advance(entry)?;
+            let outcome = self.apply_entry(entry, &ctx, (&db, &mut batch), &mut changed)?;
+            rows += self.touched.len();
+            self.touched.clear();
+            applied.push(Applied {
+                index: ctx.index,
+                outcome,
+            });
+            let full = rows >= BATCH_ROWS || batch.size_in_bytes() >= BATCH_BYTES;
+            if full || ctx.index.is_multiple_of(DIGEST_EVERY) {
+                break;
+            }
+        }
+        changed.sort_unstable();
+        changed.dedup();
+        let written = self.finish(&db, batch, &changed)?;
+        self.publish(&db, &changed, &written);
+        self.flush_when_due()?;
+        Ok(applied)
+    }
+
+    /// Moves the position to an entry.
+    fn advance<E: Entry>(&mut self, entry: &E) -> Result<Ctx, StorageError> {
+        let mut ctx = entry.ctx();
+        let applied = self.position.index;
+        if self.position.begun && ctx.index != applied + 1 {
+            return Err(StorageError::OutOfOrder {
+                applied,
+                got: ctx.index,
+            });
+        }
+        if ctx.time == 0 {
+            ctx.time = self.position.time;
+        }
+        self.position = Position {
+            index: ctx.index,
+            term: ctx.term,
+            time: ctx.time,
+            membership: match ctx.kind {
+                EventKind::RaftMembership => ctx.index,
+                _ => self.position.membership,
+            },
+            begun: true,
+        };
+        Ok(ctx)
+    }
+
+    /// Applies one event, or takes it back; `touched` then names its rows.
+    fn apply_entry<E: Entry>(
+        &mut self,
+        entry: &E,
+        ctx: &Ctx,
+        (db, batch): (&Database, &mut WriteBatch),
+        changed: &mut Vec<u16>,
+    ) -> Result<Outcome, StorageError> {
+        let mut txn = Txn {
+            db,
+            layers: &mut self.layers,
+            touched: &mut self.touched,
+            index: ctx.index,
+        };
+        let result = txn
+            .check(entry.guards())
+            .and_then(|()| entry.run(&mut txn, ctx));
+        match result {
+            Ok(reply) => {
+                self.finish_event(ctx, (db, batch), changed)?;
+                Ok(Outcome::Applied(reply))
+            }
+            Err(Refused::Storage(error)) => Err(error),
+            Err(Refused::Rejected(rejection)) => {
+                self.undo_event();
+                keep_outcome(db, batch, ctx.index, &rejection);
+                Ok(Outcome::Rejected(rejection))
+            }
+        }
+    }
+
+    fn undo_event(&mut self) {
+        for (table, _) in std::mem::take(&mut self.touched) {
+            if let Some(layer) = layer(&mut self.layers, table) {
+                layer.undo_event();
+            }
+        }
+    }
+
+    /// Writes history, changes and postings of an event; notes the tables it changed.
+    fn finish_event(
+        &mut self,
+        ctx: &Ctx,
+        (db, batch): (&Database, &mut WriteBatch),
+        changed: &mut Vec<u16>,
+    ) -> Result<(), StorageError> {
+        self.changes.clear();
+        self.bytes.clear();
+        let mut sink = EventSink {
+            index: ctx.index,
+            db,
+            batch,
+            canonical: &mut self.canonical,
+            changes: &mut self.changes,
+            bytes: &mut self.bytes,
+            scratch: &mut self.scratch,
+        };
+        for (table, key) in &self.touched {
+            if let Some(layer) = layer(&mut self.layers, *table)
+                && layer.finish_row(key, &mut sink)?
+            {
+                let at = usize::from(*table);
+                if self.tables.len() <= at {
+                    self.tables.resize(at + 1, 0);
+                }
+                if self.tables[at] != ctx.index {
+                    self.tables[at] = ctx.index;
+                    changed.push(*table);
+                }
+            }
+        }
+        for (table, _) in &self.touched {
+            if let Some(layer) = layer(&mut self.layers, *table) {
+                layer.end_event();
+            }
+        }
+        self.changes
+            .finish((ctx.index, ctx.kind), &mut self.bytes, db, batch);
+        Ok(())
+    }
+
+    /// Writes rows, indexes, digests and the position; answers the written rows' hashes.
+    fn finish(
+        &mut self,
+        db: &Database,
+        mut batch: WriteBatch,
+        changed: &[u16],
+    ) -> Result<Vec<(u16, u64)>, StorageError> {
+        self.put_table_indexes(db, changed)?;
+        let mut touched = Vec::new();
+        let mut sink = BatchSink {
+            db,
+            batch: &mut batch,
+            canonical: &mut self.canonical,
+            sums: &mut self.sums,
+            scratch: &mut self.scratch,
+            touched: &mut touched,
+        };
+        for table in changed.iter().chain([&TableIndexes::ID]) {
+            if let Some(layer) = layer(&mut self.layers, *table) {
+                layer.finish_batch(&mut sink)?;
+            }
+        }
+        for layer in self.layers.iter_mut().flatten() {
+            layer.end_batch();
+        }
+        let mut sums = Vec::new();
+        self.sums.encode(&mut sums);
+        if self.position.index.is_multiple_of(DIGEST_EVERY) {
+            let key = self.position.index.to_be_bytes();
+            batch.put_cf(db.family(Family::Digests), key, &sums);
+        }
+        let meta = db.family(Family::Meta);
+        batch.put_cf(meta, SUMS, &sums);
+        batch.put_cf(meta, APPLIED, encode_position(&self.position));
+        db.write(batch)?;
+        Ok(touched)
+    }
+
+    /// Keeps the changed tables' indexes as rows, so that snapshots and digests hold them.
+    fn put_table_indexes(&mut self, db: &Database, changed: &[u16]) -> Result<(), StorageError> {
+        for table in changed {
+            let index = self.tables[usize::from(*table)];
+            let mut txn = Txn {
+                db,
+                layers: &mut self.layers,
+                touched: &mut self.touched,
+                index,
+            };
+            txn.put::<TableIndexes>(TableIndex {
+                table: *table,
+                value: index,
+            })?;
+        }
+        self.touched.clear();
+        if let Some(layer) = layer(&mut self.layers, TableIndexes::ID) {
+            layer.end_event();
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self, db: &Arc<Database>, changed: &[u16], rows: &[(u16, u64)]) {
+        let visible = Visible::new(
+            db,
+            self.position,
+            self.sums.clone(),
+            self.tables.clone(),
+            self.projections.registry(),
+        );
+        self.projections.show(visible);
+        self.projections
+            .watch()
+            .notify(self.position.index, changed, rows);
+    }
+
+    fn flush_when_due(&mut self) -> Result<(), StorageError> {
+        let every = self.projections.options().flush_every;
+        if self.position.index - self.flush_at >= every {
+            self.flush_at = self.position.index;
+            self.projections.database().flush(false)?;
+        }
+        Ok(())
+    }
+
+    /// Writes everything applied to disk and waits for it; answers the flushed index.
+    pub fn flush(&mut self) -> Result<u64, StorageError> {
+        self.flush_at = self.position.index;
+        self.projections.flush()
+    }
+}
+
+fn layer(layers: &mut Layers, table: u16) -> Option<&mut Box<dyn crate::layer::AnyLayer>> {
+    layers.get_mut(usize::from(table)).and_then(Option::as_mut)
+}
+
+fn keep_outcome(db: &Database, batch: &mut WriteBatch, index: u64, rejection: &Rejection) {
+    let value = rmp_serde::to_vec_named(rejection)
+        .expect("a rejection holds only numbers and text, which always encode");
+    batch.put_cf(db.family(Family::Meta), outcome_key(index), value);
+}
+
+fn encode_position(position: &Position) -> [u8; 32] {
+    let mut out = [0; 32];
+    out[..8].copy_from_slice(&position.index.to_le_bytes());
+    out[8..16].copy_from_slice(&position.term.to_le_bytes());
+    out[16..24].copy_from_slice(&position.time.to_le_bytes());
+    out[24..].copy_from_slice(&position.membership.to_le_bytes());
+    out
+}
+
+pub(crate) fn decode_position(bytes: &[u8]) -> Option<Position> {
+    let (chunks, []) = bytes.as_chunks::<8>() else {
+        return None;
+    };
+    let [index, term, time, membership] = chunks else {
+        return None;
+    };
+    Some(Position {
+        index: u64::from_le_bytes(*index),
+        term: u64::from_le_bytes(*term),
+        time: i64::from_le_bytes(*time),
+        membership: u64::from_le_bytes(*membership),
+        begun: true,
+    })
+}
+
+/// Reads what is visible from a database that was just opened or filled.
+pub(crate) fn load(
+    db: &Arc<Database>,
+    registry: &'static Registry,
+) -> Result<Visible, StorageError> {
+    let position = match db.get(Family::Meta, APPLIED)? {
+        Some(value) => {
+            decode_position(&value).ok_or_else(|| StorageError::damaged("position", APPLIED))?
+        }
+        None => Position::default(),
+    };
+    let sums = match db.get(Family::Meta, SUMS)? {
+        Some(value) => {
+            Sums::decode(&value).ok_or_else(|| StorageError::damaged("digests", SUMS))?
+        }
+        None => Sums::default(),
+    };
+    let mut visible = Visible::new(db, position, sums, Vec::new(), registry);
+    visible.load_tables()?;
+    Ok(visible)
+}
+
+/// The position that a crash would leave.
+pub(crate) fn flushed(db: &Database) -> Result<Position, StorageError> {
+    match db.get_flushed(Family::Meta, APPLIED)? {
+        Some(value) => {
+            decode_position(&value).ok_or_else(|| StorageError::damaged("position", APPLIED))
+        }
+        None => Ok(Position::default()),
+    }
+}
