@@ -5,4 +5,5 @@ pub mod config;
 pub mod error;
 pub mod identity;
 pub mod jobspec;
+pub mod keyring;
 pub mod log;

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::{AutopilotConfiguration, SchedulerConfiguration};
+use crate::wire;
+
 /// A server became leader. The first event each leader proposes; a lone server's too.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
@@ -69,4 +72,22 @@ pub struct DigestRecorded {
     pub digests: BTreeMap<u16, serde_bytes::ByteBuf>,
     /// The servers that reported these very digests.
     pub servers: Vec<String>,
+}
+
+wire! {
+    /// The scheduler configuration was set.
+    pub struct SchedulerConfigured {
+        /// The configuration; with `cas`, its modify index is the one the caller knows.
+        config: SchedulerConfiguration = "Config",
+        /// Whether it is set only if it is unchanged since that index.
+        cas: bool = "CAS",
+    }
+
+    /// The autopilot configuration was set.
+    pub struct AutopilotConfigured {
+        /// The configuration; with `cas`, its modify index is the one the caller knows.
+        config: AutopilotConfiguration = "Config",
+        /// Whether it is set only if it is unchanged since that index.
+        cas: bool = "CAS",
+    }
 }

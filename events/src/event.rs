@@ -3,7 +3,22 @@
 use crate::codec::{CodecError, decode_payload, encode_map};
 use crate::kind::EventKind;
 
+use crate::acl::*;
+use crate::alloc::{AllocsDesiredTransitionUpdated, AllocsUpdatedByClient};
 use crate::cluster::*;
+use crate::csi::*;
+use crate::deployment::*;
+use crate::eval::*;
+use crate::host_volume::*;
+use crate::job::*;
+use crate::keyring::*;
+use crate::namespace::*;
+use crate::node::*;
+use crate::node_pool::*;
+use crate::plan::PlanApplied;
+use crate::scaling::ScalingEventRecorded;
+use crate::service::{ServiceRegistrationsDeleted, ServiceRegistrationsUpserted};
+use crate::variable::VariableApplied;
 
 macro_rules! events {
     ($($name:ident,)*) => {
@@ -35,7 +50,9 @@ macro_rules! events {
             pub fn decode_payload(kind: EventKind, bytes: &[u8]) -> Result<Self, CodecError> {
                 match kind {
                     $(EventKind::$name => Ok(Self::$name(Box::new(decode_payload(bytes)?))),)*
-                    _ => Err(CodecError::NoEnvelope(kind)),
+                    EventKind::RaftBlank | EventKind::RaftMembership => {
+                        Err(CodecError::NoEnvelope(kind))
+                    }
                 }
             }
         }
@@ -56,4 +73,60 @@ events! {
     ClusterIdSet,
     ClusterRestored,
     DigestRecorded,
+    SchedulerConfigured,
+    AutopilotConfigured,
+    NodeRegistered,
+    NodesDeregistered,
+    NodeStatusUpdated,
+    NodeDrainUpdated,
+    NodeEligibilityUpdated,
+    NodeEventsUpserted,
+    NodePoolsUpserted,
+    NodePoolsDeleted,
+    NamespacesUpserted,
+    NamespacesDeleted,
+    JobRegistered,
+    JobDeregistered,
+    JobsDeregistered,
+    JobStabilityUpdated,
+    JobVersionTagged,
+    JobSummariesReconciled,
+    PeriodicJobLaunched,
+    EvalsUpserted,
+    EvalsDeleted,
+    PlanApplied,
+    AllocsUpdatedByClient,
+    AllocsDesiredTransitionUpdated,
+    DeploymentStatusUpdated,
+    DeploymentPromoted,
+    DeploymentAllocHealthUpdated,
+    DeploymentsDeleted,
+    ServiceRegistrationsUpserted,
+    ServiceRegistrationsDeleted,
+    VariableApplied,
+    RootKeyUpserted,
+    RootKeyDeleted,
+    ScalingEventRecorded,
+    AclPoliciesUpserted,
+    AclPoliciesDeleted,
+    AclTokensUpserted,
+    AclTokensDeleted,
+    AclBootstrapped,
+    AclRolesUpserted,
+    AclRolesDeleted,
+    AclAuthMethodsUpserted,
+    AclAuthMethodsDeleted,
+    AclBindingRulesUpserted,
+    AclBindingRulesDeleted,
+    OneTimeTokensUpserted,
+    OneTimeTokensDeleted,
+    OneTimeTokensExpired,
+    CsiVolumesRegistered,
+    CsiVolumeDeregistered,
+    CsiVolumeClaimed,
+    CsiVolumeClaimsApplied,
+    CsiPluginDeleted,
+    HostVolumeRegistered,
+    HostVolumeDeleted,
+    HostVolumeClaimReleased,
 }

@@ -207,14 +207,24 @@ impl EventKind {
                     Topic::NodePool,
                     Topic::CsiPlugin,
                     Topic::HostVolume,
+                    Topic::Evaluation,
+                    Topic::Job,
                 ],
             ),
             Self::NodesDeregistered => {
                 event("NodeDeregistration", &[Topic::Node, Topic::CsiPlugin])
             }
-            Self::NodeStatusUpdated => event("NodeStreamEvent", &[Topic::Node]),
-            Self::NodeDrainUpdated => event("NodeDrain", &[Topic::Node]),
-            Self::NodeEligibilityUpdated => event("NodeEligibility", &[Topic::Node]),
+            Self::NodeStatusUpdated => event(
+                "NodeStreamEvent",
+                &[Topic::Node, Topic::Evaluation, Topic::Job],
+            ),
+            Self::NodeDrainUpdated => {
+                event("NodeDrain", &[Topic::Node, Topic::Evaluation, Topic::Job])
+            }
+            Self::NodeEligibilityUpdated => event(
+                "NodeEligibility",
+                &[Topic::Node, Topic::Evaluation, Topic::Job],
+            ),
             Self::NodeEventsUpserted => event("NodeStreamEvent", &[Topic::Node]),
             Self::NodePoolsUpserted => event("NodePoolUpserted", &[Topic::NodePool]),
             Self::NodePoolsDeleted => event("NodePoolDeleted", &[Topic::NodePool]),

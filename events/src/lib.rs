@@ -14,16 +14,31 @@
 //! version, with the old struct frozen and an upcaster beside it.
 #![deny(missing_docs)]
 
+pub mod acl;
 pub mod actor;
+pub mod alloc;
 pub mod cluster;
 pub mod codec;
+pub mod csi;
+pub mod deployment;
 pub mod envelope;
+pub mod eval;
 pub mod event;
 pub mod gojson;
 pub mod guard;
+pub mod host_volume;
+pub mod job;
+pub mod keyring;
 pub mod kind;
 pub mod model;
+pub mod namespace;
+pub mod node;
+pub mod node_pool;
+pub mod plan;
+pub mod scaling;
+pub mod service;
 pub mod topic;
+pub mod variable;
 
 pub use actor::{Actor, ActorKind};
 pub use codec::{BodyParts, CodecError, Draft, Header, MAX_PAYLOAD, RaftPayload};

@@ -39,6 +39,7 @@ impl KeeperState {
     pub(super) fn new(spares: Vec<PathBuf>) -> KeeperState {
         KeeperState {
             spares,
+            seal: true,
             ..KeeperState::default()
         }
     }
@@ -144,11 +145,25 @@ fn seal_all(shared: &Arc<Shared>) -> Result<(), LogError> {
         if shared.keeper.lock().closed {
             return Ok(());
         }
-        let sealed = sealed::seal(&*shared.files, &shared.dir, &segment, source)?;
-        let old = shared.segments.replace(Arc::new(Segment::Sealed(sealed)));
-        drop(segment);
-        if let Some(old) = old {
-            discard(shared, old)?;
+        let (files, dir) = (&*shared.files, &shared.dir);
+        let (sealed, tmp) = sealed::seal(files, dir, &segment, source)?;
+        let path = sealed.path.clone();
+        let replaced = shared
+            .segments
+            .replace(&segment, Segment::Sealed(sealed), || {
+                files
+                    .rename(&tmp, &path)
+                    .map_err(|e| LogError::io("rename", &path, e))?;
+                files
+                    .sync_dir(dir)
+                    .map_err(|e| LogError::io("sync", dir, e))
+            })?;
+        if replaced {
+            discard(shared, segment)?;
+        } else {
+            files
+                .remove(&tmp)
+                .map_err(|e| LogError::io("remove", &tmp, e))?;
         }
     }
     Ok(())

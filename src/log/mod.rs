@@ -41,6 +41,13 @@ pub mod tools;
 mod tree;
 mod writer;
 
+#[cfg(test)]
+mod crash_test;
+#[cfg(test)]
+mod engine_test;
+#[cfg(test)]
+mod fake;
+
 pub use engine::{Done, LogEngine, Space};
 pub use error::LogError;
 pub use file::{FileLayer, LogFile, RealFiles};

@@ -122,7 +122,7 @@ pub(super) fn scan_open(
     let header = Header::decode(&buf, OPEN_MAGIC, name)?;
     let first = header.first;
     let mut offsets: Vec<u32> = Vec::new();
-    let end = scan_frames(&*file, header.seed, max_body, &mut |offset, frame, body| {
+    let end = scan_frames(&*file, &header, max_body, &mut |offset, frame, body| {
         accept(offset, frame, body, first, &mut offsets, locals)
     })
     .map_err(io)?;

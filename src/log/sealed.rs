@@ -167,13 +167,14 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes the sealed form of `segment`, whose entries are all committed, beside it.
+/// Writes the sealed form of `segment`, whose entries are all committed, beside it, under a
+/// temporary name that is answered too.
 pub(super) fn seal(
     files: &dyn FileLayer,
     dir: &Path,
     segment: &Segment,
     source: &OpenSegment,
-) -> Result<SealedSegment, LogError> {
+) -> Result<(SealedSegment, PathBuf), LogError> {
     let name = sealed_name(source.header.first);
     let path = dir.join(&name);
     let tmp = dir.join(format!("{name}.tmp"));
@@ -184,14 +185,8 @@ pub(super) fn seal(
     let (footer, bytes) = written.inspect_err(|_| {
         let _ = files.remove(&tmp);
     })?;
-    files
-        .rename(&tmp, &path)
-        .map_err(|e| LogError::io("rename", &path, e))?;
-    files
-        .sync_dir(dir)
-        .map_err(|e| LogError::io("sync", dir, e))?;
     let header = source.header.clone();
-    Ok(SealedSegment {
+    let sealed = SealedSegment {
         name,
         path,
         header,
@@ -199,7 +194,8 @@ pub(super) fn seal(
         file,
         bytes,
         cache: Mutex::default(),
-    })
+    };
+    Ok((sealed, tmp))
 }
 
 fn write_sealed(
@@ -385,10 +381,9 @@ fn read_footer(
     first: u64,
 ) -> Result<Footer, LogError> {
     let io = |e| LogError::io("read", path, e);
-    let bad = || {
-        let what = "the footer's checksum does not match";
-        LogError::corrupt(name, bytes.saturating_sub(TRAILER as u64), first, what)
-    };
+    let damaged =
+        |offset| LogError::corrupt(name, offset, first, "the footer's checksum does not match");
+    let bad = || damaged(bytes.saturating_sub(TRAILER as u64));
     let mut trailer = [0; TRAILER];
     let at = bytes.checked_sub(TRAILER as u64).ok_or_else(bad)?;
     file.read_at(&mut trailer, at).map_err(io)?;
@@ -399,7 +394,7 @@ fn read_footer(
     let mut buf = vec![0; len];
     file.read_at(&mut buf, offset).map_err(io)?;
     if crc32c::crc32c(&buf) != u32_at(&trailer, 12) {
-        return Err(bad());
+        return Err(damaged(offset));
     }
-    Footer::decode(&buf).ok_or_else(bad)
+    Footer::decode(&buf).ok_or_else(|| damaged(offset))
 }

@@ -234,7 +234,7 @@ impl Window<'_> {
 /// scan only looks for later readable frames.
 pub(super) fn scan_frames(
     file: &dyn LogFile,
-    seed: u32,
+    header: &Header,
     max_body: usize,
     accept: &mut dyn FnMut(u64, &Frame, &[u8]) -> bool,
 ) -> io::Result<ScanEnd> {
@@ -262,7 +262,7 @@ pub(super) fn scan_frames(
             && offset + (FRAME + frame.len as usize) as u64 <= len
         {
             let bytes = window.at(offset, FRAME + frame.len as usize)?;
-            if frame.check(bytes, seed) {
+            if frame.check(bytes, header.seed) {
                 let body = &bytes[FRAME..FRAME + frame.len as usize];
                 let accepted = whole && accept(offset, &frame, body);
                 good = Some((frame, accepted));
@@ -282,7 +282,9 @@ pub(super) fn scan_frames(
             }
             None => {
                 if whole {
-                    end.torn = parsed.is_some_and(|f| f.len > 0 && f.index > 0);
+                    // A file that is used again holds older frames; they are no loss.
+                    end.torn = parsed
+                        .is_some_and(|f| f.record == Record::Entry && f.index >= header.first);
                     whole = false;
                 }
                 offset += 8;

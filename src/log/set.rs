@@ -33,11 +33,22 @@ impl SegmentSet {
         self.0.write().push(segment);
     }
 
-    /// Puts `new` in the place of the segment with the same first index; the old one is returned.
-    pub(super) fn replace(&self, new: Arc<Segment>) -> Option<Arc<Segment>> {
+    /// Puts `new` in the place of `old`, if the writer has not gone back to it meanwhile; `rename`
+    /// makes the files say the same, before the writer can.
+    pub(super) fn replace(
+        &self,
+        old: &Arc<Segment>,
+        new: Segment,
+        rename: impl FnOnce() -> Result<(), LogError>,
+    ) -> Result<bool, LogError> {
         let mut list = self.0.write();
-        let slot = list.iter_mut().find(|s| s.first() == new.first())?;
-        Some(std::mem::replace(slot, new))
+        let at = list.iter().position(|s| Arc::ptr_eq(s, old));
+        let Some(at) = at.filter(|at| *at + 1 < list.len() && old.next() == new.next()) else {
+            return Ok(false);
+        };
+        rename()?;
+        list[at] = Arc::new(new);
+        Ok(true)
     }
 
     /// Takes out the segments for which `gone` holds, in order.

@@ -82,7 +82,7 @@ impl Writer {
             committed,
             marked: true,
             asked: false,
-            seal_at: Some(0),
+            seal_at: None,
             shared,
         }
     }
@@ -93,7 +93,7 @@ impl Writer {
                 Taken::Jobs(jobs) => self.round(jobs),
                 Taken::Idle => self.mark(),
                 Taken::Closed => {
-                    if !self.marked {
+                    if !self.marked || self.new_commit().is_some() {
                         let _ = self.mark();
                     }
                     return;

@@ -142,7 +142,8 @@ impl<T> Zero for List<T> {
 impl<T: Serialize> Serialize for List<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.0 {
-            None => serializer.serialize_none(),
+            // The name tells readers that have use for it what is absent.
+            None => serializer.serialize_newtype_struct("List", &()),
             Some(items) => items.serialize(serializer),
         }
     }

@@ -150,7 +150,8 @@ impl<V> Zero for Map<V> {
 impl<V: Serialize> Serialize for Map<V> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.0 {
-            None => serializer.serialize_none(),
+            // The name tells readers that have use for it what is absent.
+            None => serializer.serialize_newtype_struct("Map", &()),
             Some(entries) => entries.serialize(serializer),
         }
     }

@@ -21,6 +21,9 @@ mod time;
 mod wire;
 mod zero;
 
+#[cfg(test)]
+mod gojson_test;
+
 pub use base64::Base64;
 pub use de::{GoJsonError, from_slice};
 pub use duration::{

@@ -29,7 +29,7 @@ macro_rules! wire {
         #[derive(Clone, Debug, Default, PartialEq)]
         #[allow(missing_docs, reason = "fields carry the names of the wire; the type says what it is")]
         $vis struct $name {
-            $( $(#[$fmeta])* pub $field: $ty, )*
+            $( $(#[$fmeta])* $vis $field: $ty, )*
         }
 
         impl $crate::gojson::Zero for $name {
@@ -44,13 +44,13 @@ macro_rules! wire {
 
         impl $name {
             /// The names of the fields on the wire, in order.
-            pub const FIELDS: &'static [&'static str] = &[$($key),*];
+            $vis const FIELDS: &'static [&'static str] = &[$($key),*];
 
             /// Writes the fields in the default form of the serialiser's kind.
             ///
             /// # Errors
             /// Those of the serialiser.
-            pub fn serialize_fields<S: $crate::__private::serde::Serializer>(
+            $vis fn serialize_fields<S: $crate::__private::serde::Serializer>(
                 &self,
                 serializer: S,
             ) -> Result<S::Ok, S::Error> {
@@ -63,7 +63,13 @@ macro_rules! wire {
                     kept += usize::from($field);
                 )*
                 let mut out = serializer.serialize_struct(stringify!($name), kept)?;
-                $( if $field { out.serialize_field($key, &self.$field)?; } )*
+                $(
+                    if $field {
+                        out.serialize_field($key, &self.$field)?;
+                    } else {
+                        out.skip_field($key)?;
+                    }
+                )*
                 out.end()
             }
         }

@@ -56,6 +56,12 @@ impl<T> Zero for Vec<T> {
     }
 }
 
+impl<K, V> Zero for std::collections::BTreeMap<K, V> {
+    fn is_zero(&self) -> bool {
+        self.is_empty()
+    }
+}
+
 impl<T: Zero + ?Sized> Zero for Box<T> {
     fn is_zero(&self) -> bool {
         (**self).is_zero()

@@ -42,6 +42,13 @@ pub mod status;
 mod task_state;
 mod variable;
 
+#[cfg(test)]
+mod golden_test;
+#[cfg(test)]
+mod invent;
+#[cfg(test)]
+mod property_test;
+
 pub use acl::*;
 pub use acl_auth::*;
 pub use alloc::*;

@@ -3,36 +3,36 @@
 use crate::gojson::{DurationText, GoTime};
 
 crate::wire! {
-    /// Settings of the servers' own care; keys in JSON are sorted.
+    /// Settings of the servers' own care.
     pub struct AutopilotConfiguration {
-        cleanup_dead_servers: bool = "CleanupDeadServers",
-        create_index: u64 = "CreateIndex",
-        disable_upgrade_migration: bool = "DisableUpgradeMigration",
-        enable_custom_upgrades: bool = "EnableCustomUpgrades",
-        enable_redundancy_zones: bool = "EnableRedundancyZones",
         last_contact_threshold: DurationText = "LastContactThreshold",
+        server_stabilization_time: DurationText = "ServerStabilizationTime",
+        cleanup_dead_servers: bool = "CleanupDeadServers",
         max_trailing_logs: u64 = "MaxTrailingLogs",
         min_quorum: u64 = "MinQuorum",
+        enable_redundancy_zones: bool = "EnableRedundancyZones",
+        disable_upgrade_migration: bool = "DisableUpgradeMigration",
+        enable_custom_upgrades: bool = "EnableCustomUpgrades",
+        create_index: u64 = "CreateIndex",
         modify_index: u64 = "ModifyIndex",
-        server_stabilization_time: DurationText = "ServerStabilizationTime",
     }
 }
 
 crate::wire! {
-    /// The health of a server; keys in JSON are sorted.
+    /// The health of a server.
     pub struct ServerHealth {
-        address: String = "Address",
-        healthy: bool = "Healthy",
-        id: String = "ID",
         last_contact: DurationText = "LastContact",
-        last_index: u64 = "LastIndex",
-        last_term: u64 = "LastTerm",
-        leader: bool = "Leader",
+        id: String = "ID",
         name: String = "Name",
+        address: String = "Address",
         serf_status: String = "SerfStatus",
-        stable_since: GoTime = "StableSince",
         version: String = "Version",
+        leader: bool = "Leader",
+        last_term: u64 = "LastTerm",
+        last_index: u64 = "LastIndex",
+        healthy: bool = "Healthy",
         voter: bool = "Voter",
+        stable_since: GoTime = "StableSince",
     }
 }
 

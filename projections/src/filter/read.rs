@@ -164,10 +164,6 @@ impl<'p> Serializer for Reader<'p> {
     type SerializeStruct = StructReader<'p>;
     type SerializeStructVariant = Refused;
 
-    fn is_human_readable(&self) -> bool {
-        false
-    }
-
     fn serialize_bool(self, v: bool) -> Result<Lookup, ReadError> {
         self.leaf("bool", || Value::Bool(v))
     }

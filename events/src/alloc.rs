@@ -1,0 +1,38 @@
+//! Events about allocations that are no plan: what clients report, what is asked of them (EV-14).
+
+use std::collections::BTreeMap;
+
+use crate::model::{
+    AllocDeploymentStatus, AllocNetworkStatus, DesiredTransition, Evaluation, TaskState,
+};
+use crate::wire;
+
+wire! {
+    /// Clients reported what became of their allocations.
+    pub struct AllocsUpdatedByClient {
+        updates: Vec<ClientAllocUpdate> = "Updates",
+        /// Evaluations the server made of it (EVAL-15); a client cannot send any.
+        evals: Vec<Evaluation> = "Evals",
+        /// Server time, unix nanoseconds; a client's clock decides nothing (EV-15).
+        updated_at: i64 = "UpdatedAt",
+    }
+
+    /// What a client may say of an allocation, and nothing else.
+    pub struct ClientAllocUpdate {
+        id: String = "ID",
+        client_status: String = "ClientStatus",
+        client_description: String = "ClientDescription",
+        task_states: BTreeMap<String, TaskState> = "TaskStates",
+        network_status: Option<AllocNetworkStatus> = "NetworkStatus",
+        deployment_status: Option<AllocDeploymentStatus> = "DeploymentStatus",
+    }
+
+    /// Allocations are to be moved, replaced, or stopped without delay.
+    pub struct AllocsDesiredTransitionUpdated {
+        /// By allocation id; only the flags that are set change anything.
+        transitions: BTreeMap<String, DesiredTransition> = "Allocs",
+        evals: Vec<Evaluation> = "Evals",
+        /// Unix nanoseconds.
+        updated_at: i64 = "UpdatedAt",
+    }
+}

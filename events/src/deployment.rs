@@ -1,0 +1,45 @@
+//! Events about deployments.
+
+use std::sync::Arc;
+
+use crate::model::{DeploymentStatusUpdate, Evaluation, Job};
+use crate::wire;
+
+wire! {
+    /// A deployment's status changed; perhaps the job went back to an older version with it.
+    pub struct DeploymentStatusUpdated {
+        update: DeploymentStatusUpdate = "DeploymentUpdate",
+        /// The job as it is registered again, when it goes back to a stable version.
+        job: Option<Arc<Job>> = "Job",
+        eval: Option<Evaluation> = "Eval",
+    }
+
+    /// Canaries were promoted.
+    pub struct DeploymentPromoted {
+        deployment_id: String = "DeploymentID",
+        /// Of all groups; else of those named.
+        all: bool = "All",
+        groups: Vec<String> = "Groups",
+        /// Unix nanoseconds.
+        promoted_at: i64 = "PromotedAt",
+        eval: Option<Evaluation> = "Eval",
+    }
+
+    /// The health of a deployment's allocations was set by an operator or the watcher.
+    pub struct DeploymentAllocHealthUpdated {
+        deployment_id: String = "DeploymentID",
+        healthy: Vec<String> = "HealthyAllocationIDs",
+        unhealthy: Vec<String> = "UnhealthyAllocationIDs",
+        /// Unix nanoseconds.
+        timestamp: i64 = "Timestamp",
+        /// The status that follows from it.
+        update: Option<DeploymentStatusUpdate> = "DeploymentUpdate",
+        job: Option<Arc<Job>> = "Job",
+        eval: Option<Evaluation> = "Eval",
+    }
+
+    /// Deployments were removed by garbage collection.
+    pub struct DeploymentsDeleted {
+        ids: Vec<String> = "Deployments",
+    }
+}

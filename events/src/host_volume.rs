@@ -1,0 +1,24 @@
+//! Events about host volumes.
+
+use crate::model::HostVolume;
+use crate::wire;
+
+wire! {
+    /// A host volume was created, registered or changed.
+    pub struct HostVolumeRegistered {
+        volume: HostVolume = "Volume",
+    }
+
+    /// A host volume was removed.
+    pub struct HostVolumeDeleted {
+        namespace: String = "Namespace",
+        volume_id: String = "VolumeID",
+        /// Also when its node is gone.
+        force: bool = "Force",
+    }
+
+    /// A group's claim on a volume was released.
+    pub struct HostVolumeClaimReleased {
+        claim_id: String = "ClaimID",
+    }
+}

@@ -1,0 +1,140 @@
+//! Recorded answers of the real thing, read and written again.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::*;
+use crate::gojson::{self, List};
+
+fn recorded(name: &str) -> Vec<u8> {
+    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "testdata", name]
+        .iter()
+        .collect();
+    std::fs::read(path).unwrap()
+}
+
+/// The value at a pointer (RFC 6901) of a recorded answer reads as T and is written the same.
+fn same<T: Serialize + DeserializeOwned>(name: &str, pointer: &str) {
+    let body: Value = serde_json::from_slice(&recorded(name)).unwrap();
+    let want = body.pointer(pointer).unwrap();
+    let read: T = gojson::from_slice(&serde_json::to_vec(want).unwrap()).unwrap();
+    let written: Value = serde_json::from_slice(&gojson::to_vec(&read).unwrap()).unwrap();
+    assert_eq!(&written, want, "{name}{pointer}");
+    let stored = rmp_serde::to_vec_named(&read).unwrap();
+    let back: T = rmp_serde::from_slice(&stored).unwrap();
+    let written: Value = serde_json::from_slice(&gojson::to_vec(&back).unwrap()).unwrap();
+    assert_eq!(&written, want, "{name}{pointer} from its stored form");
+}
+
+/// The whole answer reads as T and is written byte for byte the same, key order included.
+fn identical<T: Serialize + DeserializeOwned>(name: &str) {
+    let body = recorded(name);
+    let read: T = gojson::from_slice(&body).unwrap();
+    let mut written = Vec::new();
+    let format = serde_json::ser::PrettyFormatter::with_indent(b" ");
+    let mut out = serde_json::Serializer::with_formatter(&mut written, format);
+    read.serialize(&mut out).unwrap();
+    let (want, got) = (
+        String::from_utf8(body).unwrap(),
+        String::from_utf8(written).unwrap(),
+    );
+    assert_eq!(got.trim_end(), want.trim_end(), "{name}");
+}
+
+/// As `same` for a whole answer; the last digit of a decimal may differ after reading it.
+fn close<T: Serialize + DeserializeOwned>(name: &str) {
+    let read: T = gojson::from_slice(&recorded(name)).unwrap();
+    let written: Value = serde_json::from_slice(&gojson::to_vec(&read).unwrap()).unwrap();
+    let want: Value = serde_json::from_slice(&recorded(name)).unwrap();
+    assert!(near(&written, &want), "{name}: {written:#} is not {want:#}");
+}
+
+fn near(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| near(a, b))
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(k, v)| b.get(k).is_some_and(|b| near(v, b)))
+        }
+        (Value::Number(a), Value::Number(b)) if a.is_f64() && b.is_f64() => {
+            let (a, b) = (a.as_f64().unwrap(), b.as_f64().unwrap());
+            (a - b).abs() <= a.abs() * 1e-12
+        }
+        _ => a == b,
+    }
+}
+
+#[test]
+fn recorded_jobs() {
+    same::<Job>("job.json", "");
+    same::<Vec<Job>>("job-versions.json", "/Versions");
+    identical::<JobSummary>("job-summary.json");
+}
+
+#[test]
+fn recorded_plans() {
+    same::<JobDiff>("job-plan.json", "/Diff");
+    same::<PlanAnnotations>("job-plan.json", "/Annotations");
+    same::<List<Evaluation>>("job-plan.json", "/CreatedEvals");
+}
+
+#[test]
+fn recorded_allocations() {
+    same::<Allocation>("allocation.json", "");
+    for name in [
+        "allocations.json",
+        "allocations-resources.json",
+        "job-allocations.json",
+    ] {
+        same::<Vec<AllocListStub>>(name, "");
+    }
+    close::<AllocResourceUsage>("allocation-stats.json");
+    identical::<Vec<AllocFileInfo>>("fs-ls.json");
+    identical::<AllocFileInfo>("fs-stat.json");
+}
+
+#[test]
+fn recorded_evaluations() {
+    identical::<Evaluation>("evaluation-blocked.json");
+    identical::<Evaluation>("evaluation-complete.json");
+    for name in [
+        "evaluations.json",
+        "evaluations-blocked.json",
+        "job-evaluations.json",
+    ] {
+        same::<Vec<Evaluation>>(name, "");
+    }
+}
+
+#[test]
+fn recorded_deployments() {
+    identical::<Deployment>("deployment.json");
+    identical::<Vec<Deployment>>("deployments.json");
+    identical::<Vec<Deployment>>("job-deployments.json");
+}
+
+#[test]
+fn recorded_nodes() {
+    same::<Node>("node.json", "");
+    close::<HostStats>("client-stats.json");
+}
+
+#[test]
+fn recorded_small_things() {
+    identical::<Vec<Namespace>>("namespaces.json");
+    identical::<Vec<NodePool>>("node-pools.json");
+    identical::<VariableDecrypted>("variable.json");
+    identical::<Vec<VariableMetadata>>("variables.json");
+    identical::<Vec<ServiceRegistration>>("service.json");
+    identical::<Vec<ServiceRegistration>>("allocation-services.json");
+    identical::<Vec<ServiceRegistrationListStub>>("services.json");
+    identical::<Vec<RootKeyMeta>>("keyring-keys.json");
+    same::<SchedulerConfiguration>("scheduler-configuration.json", "/SchedulerConfig");
+    identical::<AutopilotConfiguration>("autopilot-configuration.json");
+    same::<Vec<ServerHealth>>("autopilot-health.json", "/Servers");
+    same::<Vec<RaftServer>>("raft-configuration.json", "/Servers");
+}

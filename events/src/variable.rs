@@ -1,0 +1,60 @@
+//! The event of variables: one operation, settled in apply (VAR-01, VAR-02).
+
+use serde::{Deserialize, Serialize};
+
+use crate::gojson::Zero;
+use crate::model::VariableEncrypted;
+use crate::wire;
+
+/// What is done with a variable; the names are those of the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum VarOp {
+    /// Write it, whatever is there.
+    #[default]
+    #[serde(rename = "set")]
+    Set,
+    /// Write it if it is unchanged since the index the caller knows; 0: if it is absent (VAR-04).
+    #[serde(rename = "cas")]
+    Cas,
+    /// Remove it, whatever is there.
+    #[serde(rename = "delete")]
+    Delete,
+    /// Remove it if it is unchanged since the index the caller knows.
+    #[serde(rename = "delete-cas")]
+    DeleteCas,
+    /// Take its lock.
+    #[serde(rename = "lock-acquire")]
+    LockAcquire,
+    /// Give its lock back.
+    #[serde(rename = "lock-release")]
+    LockRelease,
+}
+
+impl VarOp {
+    /// The name on the wire.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Set => "set",
+            Self::Cas => "cas",
+            Self::Delete => "delete",
+            Self::DeleteCas => "delete-cas",
+            Self::LockAcquire => "lock-acquire",
+            Self::LockRelease => "lock-release",
+        }
+    }
+}
+
+impl Zero for VarOp {
+    fn is_zero(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+wire! {
+    /// One operation on one variable. Its items are ciphertext already (VAR-07); the index of a
+    /// check-and-set is the variable's modify index.
+    pub struct VariableApplied {
+        op: VarOp = "Op",
+        var: VariableEncrypted = "Var",
+    }
+}

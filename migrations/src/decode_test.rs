@@ -1,0 +1,102 @@
+use drover_events::{Event, EventKind, RaftPayload};
+use proptest::prelude::*;
+
+use super::*;
+use crate::golden::samples;
+
+#[test]
+fn ev_02_kind_zero_is_never_decoded() {
+    let mut body = samples::body(EventKind::LeaderElected, 1).unwrap();
+    body[16..18].copy_from_slice(&[0, 0]);
+    let error = decode(&body).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            DecodeError::UnknownKind {
+                index: 4711,
+                number: 0
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_newer_kind_or_version_parks_and_never_panics() {
+    let mut body = samples::body(EventKind::LeaderElected, 1).unwrap();
+    body[16..18].copy_from_slice(&60_000_u16.to_le_bytes());
+    assert!(decode(&body).unwrap_err().is_newer());
+
+    let mut body = samples::body(EventKind::LeaderElected, 1).unwrap();
+    body[18..20].copy_from_slice(&2_u16.to_le_bytes());
+    let error = decode(&body).unwrap_err();
+    assert!(error.is_newer());
+    assert_eq!(
+        error.to_string(),
+        "index 4711: LeaderElected has version 2, this server reads up to 1"
+    );
+    body[18..20].copy_from_slice(&0_u16.to_le_bytes());
+    assert!(matches!(
+        decode(&body),
+        Err(DecodeError::NoSuchVersion { found: 0, .. })
+    ));
+}
+
+#[test]
+fn an_old_version_is_read_as_the_one_of_today() {
+    let recorded = decode(&samples::body(EventKind::EvalsDeleted, 1).unwrap()).unwrap();
+    let Some(Event::EvalsDeleted(event)) = recorded.envelope.map(|envelope| envelope.event) else {
+        panic!("another event");
+    };
+    assert_eq!(event.filter_version, 1);
+    assert_eq!(event.page_token, "12.5b0cd2c5-0000-4000-8000-000000000002");
+}
+
+#[test]
+fn raft_s_own_entries_have_a_place_and_no_envelope() {
+    let recorded = decode(&RaftPayload::blank().body(7, 2)).unwrap();
+    assert_eq!(
+        (recorded.index, recorded.term, recorded.kind),
+        (7, 2, EventKind::RaftBlank)
+    );
+    assert!(recorded.envelope.is_none());
+}
+
+#[test]
+fn a_cut_body_is_damage_at_its_index() {
+    for kind in EventKind::ALL
+        .iter()
+        .copied()
+        .filter(|kind| !kind.is_raft_own())
+    {
+        let body = samples::body(kind, kind.version()).unwrap();
+        for length in [0, 19, 20, 40, body.len() / 2, body.len() - 1] {
+            let error = decode(&body[..length]).unwrap_err();
+            assert!(
+                matches!(error, DecodeError::Damaged { .. }),
+                "{kind} at {length}: {error}"
+            );
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn decoding_arbitrary_bytes_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+        let _ = decode(&bytes);
+    }
+
+    #[test]
+    fn decoding_a_damaged_event_never_panics(
+        kind in 0..EventKind::ALL.len(),
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+    ) {
+        let kind = EventKind::ALL[kind];
+        let mut body = samples::body(kind, kind.version()).expect("every kind has a sample");
+        for (at, byte) in flips {
+            let at = at.index(body.len());
+            body[at] ^= byte;
+        }
+        let _ = decode(&body);
+    }
+}

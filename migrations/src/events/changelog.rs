@@ -1,0 +1,43 @@
+//! The feature levels: every change of the language, in order, for ever.
+
+/// Each level and what it brought. Lines are only added at the end; the last one is the level of
+/// this binary. Whatever a level brings is written only once a raised barrier says that every
+/// server reads it.
+pub const EVENT_CHANGE_LOG: &[(u32, &str)] = &[
+    (1, "every kind of the first registry, each in version 1"),
+    (
+        2,
+        "EvalsDeleted v2: the filter names the version of its language; NextToken is PageToken; \
+         UserInitiated is a rule of apply",
+    ),
+];
+
+/// The level of this binary: the last line of the change log.
+pub const FEATURE_LEVEL: u32 = EVENT_CHANGE_LOG[EVENT_CHANGE_LOG.len() - 1].0;
+
+#[cfg(test)]
+mod tests {
+    use drover_events::EventKind;
+
+    use super::*;
+
+    #[test]
+    fn levels_are_contiguous_from_one() {
+        for (position, (level, what)) in EVENT_CHANGE_LOG.iter().enumerate() {
+            assert_eq!(*level as usize, position + 1);
+            assert!(!what.is_empty());
+        }
+    }
+
+    #[test]
+    fn every_version_now_written_has_its_line() {
+        for kind in EventKind::ALL {
+            assert!((1..=FEATURE_LEVEL).contains(&kind.since()), "{kind}");
+            if kind.version() > 1 {
+                let line = EVENT_CHANGE_LOG[kind.since() as usize - 1].1;
+                let name = format!("{kind} v{}", kind.version());
+                assert!(line.contains(&name), "{name} is not in: {line}");
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! `EvalsDeleted`, version 1: the filter had the meaning of the only language there was.
+
+use drover_events::eval::EvalsDeleted;
+use serde::{Deserialize, Serialize};
+
+/// The frozen shape.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+pub(crate) struct EvalsDeletedV1 {
+    #[serde(rename = "EvalIDs")]
+    pub(crate) eval_ids: Vec<String>,
+    #[serde(rename = "AllocIDs")]
+    pub(crate) alloc_ids: Vec<String>,
+    pub(crate) filter: String,
+    pub(crate) next_token: String,
+    pub(crate) per_page: u32,
+    pub(crate) user_initiated: bool,
+}
+
+impl EvalsDeletedV1 {
+    /// One step up: the filter, if there is one, gets the version it always had.
+    pub(crate) fn upcast(self) -> EvalsDeleted {
+        EvalsDeleted {
+            filter_version: u32::from(!self.filter.is_empty()),
+            eval_ids: self.eval_ids,
+            alloc_ids: self.alloc_ids,
+            filter: self.filter,
+            page_token: self.next_token,
+            per_page: self.per_page,
+            user_initiated: self.user_initiated,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_gets_the_language_it_was_written_in() {
+        let old = EvalsDeletedV1 {
+            filter: "Status == \"complete\"".into(),
+            next_token: "7.abc".into(),
+            per_page: 1000,
+            user_initiated: true,
+            ..EvalsDeletedV1::default()
+        };
+        let new = old.upcast();
+        assert_eq!(new.filter_version, 1);
+        assert_eq!(new.page_token, "7.abc");
+        assert!(new.user_initiated && new.eval_ids.is_empty());
+    }
+
+    #[test]
+    fn ids_need_no_language() {
+        let old = EvalsDeletedV1 {
+            eval_ids: vec!["a".into()],
+            ..EvalsDeletedV1::default()
+        };
+        assert_eq!(old.upcast().filter_version, 0);
+    }
+}

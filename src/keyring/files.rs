@@ -1,0 +1,202 @@
+//! The keystore: a directory with one wrapped file per root key.
+//!
+//! `wrap.key` holds the key-encryption key, random and readable by the server's user only. It is
+//! made when the first keystore is opened. A key's file is written beside its final name, synced,
+//! renamed, and the directory synced, so that after a crash it is there whole or not at all.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use super::{ALGORITHM, KeyringError, RootKey, cipher};
+
+/// The file with the key-encryption key.
+const WRAP_FILE: &str = "wrap.key";
+
+/// The directory with the server's root keys.
+pub struct Keystore {
+    dir: PathBuf,
+    wrap: Zeroizing<[u8; 32]>,
+}
+
+/// A root key as its file holds it.
+#[derive(Serialize, Deserialize)]
+struct WrappedKey {
+    version: u32,
+    id: String,
+    algorithm: String,
+    create_time: i64,
+    wrapped: String,
+}
+
+impl Keystore {
+    /// Opens the directory, and makes it with a new key-encryption key where there is none.
+    ///
+    /// # Errors
+    /// [`KeyringError::Io`], or [`KeyringError::Damaged`] for a key-encryption key of a wrong size.
+    pub fn open(dir: &Path) -> Result<Keystore, KeyringError> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        made.map_err(|source| io_error(dir, source))?;
+        let path = dir.join(WRAP_FILE);
+        let wrap = match fs::read(&path) {
+            Ok(bytes) => <[u8; 32]>::try_from(Zeroizing::new(bytes).as_slice()).map_err(|_| {
+                KeyringError::Damaged {
+                    path: path.clone(),
+                    reason: "expected 32 bytes".to_owned(),
+                }
+            })?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let mut bytes = [0; 32];
+                aws_lc_rs::rand::fill(&mut bytes).map_err(|_| KeyringError::Random)?;
+                replace(dir, WRAP_FILE, &bytes)?;
+                bytes
+            }
+            Err(source) => return Err(io_error(&path, source)),
+        };
+        Ok(Keystore {
+            dir: dir.to_owned(),
+            wrap: Zeroizing::new(wrap),
+        })
+    }
+
+    /// Writes a key. When this returns, the file and its name are on the disk.
+    ///
+    /// # Errors
+    /// [`KeyringError::Io`].
+    pub fn save(&self, key: &RootKey) -> Result<(), KeyringError> {
+        let place = place(key.id());
+        let sealed = cipher::seal(&self.wrap, &place, key.bytes()).ok_or(KeyringError::Random)?;
+        let file = WrappedKey {
+            version: 1,
+            id: key.id().to_owned(),
+            algorithm: ALGORITHM.to_owned(),
+            create_time: key.create_time(),
+            wrapped: STANDARD.encode(sealed),
+        };
+        let name = file_name(key.id());
+        let text = serde_json::to_vec_pretty(&file).map_err(|error| KeyringError::Damaged {
+            path: self.dir.join(&name),
+            reason: error.to_string(),
+        })?;
+        replace(&self.dir, &name, &text)
+    }
+
+    /// Reads one key.
+    ///
+    /// # Errors
+    /// [`KeyringError::MissingKey`] when there is no such file, [`KeyringError::Damaged`] when it
+    /// cannot be unwrapped.
+    pub fn load(&self, id: &str) -> Result<RootKey, KeyringError> {
+        let path = self.dir.join(file_name(id));
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(KeyringError::MissingKey(id.to_owned()));
+            }
+            Err(source) => return Err(io_error(&path, source)),
+        };
+        let damaged = |reason: &str| KeyringError::Damaged {
+            path: path.clone(),
+            reason: reason.to_owned(),
+        };
+        let file: WrappedKey =
+            serde_json::from_slice(&text).map_err(|error| damaged(&error.to_string()))?;
+        if file.version != 1 || file.algorithm != ALGORITHM {
+            return Err(damaged("unknown version or algorithm"));
+        }
+        if file.id != id {
+            return Err(damaged("the file holds another key"));
+        }
+        let sealed = STANDARD
+            .decode(&file.wrapped)
+            .map_err(|_| damaged("not base64"))?;
+        let clear = cipher::open(&self.wrap, &place(id), &sealed)
+            .ok_or_else(|| damaged("wrapped by another key, or changed"))?;
+        let bytes = <[u8; 32]>::try_from(clear.as_slice()).map_err(|_| damaged("wrong length"))?;
+        let bytes = Zeroizing::new(bytes);
+        Ok(RootKey::from_bytes(file.id, file.create_time, bytes))
+    }
+
+    /// The ids of all keys that have a file, sorted.
+    ///
+    /// # Errors
+    /// [`KeyringError::Io`].
+    pub fn ids(&self) -> Result<Vec<String>, KeyringError> {
+        let mut ids = Vec::new();
+        let entries = fs::read_dir(&self.dir).map_err(|source| io_error(&self.dir, source))?;
+        for entry in entries {
+            let entry = entry.map_err(|source| io_error(&self.dir, source))?;
+            let name = entry.file_name();
+            ids.extend(
+                name.to_str()
+                    .and_then(|name| name.strip_suffix(".json"))
+                    .map(str::to_owned),
+            );
+        }
+        ids.sort();
+        Ok(ids)
+    }
+
+    /// Removes a key's file; one that is gone already is no error.
+    ///
+    /// # Errors
+    /// [`KeyringError::Io`].
+    pub fn remove(&self, id: &str) -> Result<(), KeyringError> {
+        let path = self.dir.join(file_name(id));
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error(&path, error)),
+            _ => sync_dir(&self.dir),
+        }
+    }
+}
+
+/// An id comes from this program or from a server of the same cluster; it never leaves the
+/// directory even if it should look like a path.
+fn file_name(id: &str) -> String {
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || c == '-' {
+            c
+        } else {
+            '_'
+        }
+    };
+    format!("{}.json", id.chars().map(plain).collect::<String>())
+}
+
+/// What a wrapped key is bound to.
+fn place(id: &str) -> Vec<u8> {
+    format!("drover root key\0{id}").into_bytes()
+}
+
+fn io_error(path: &Path, source: io::Error) -> KeyringError {
+    KeyringError::Io {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn sync_dir(dir: &Path) -> Result<(), KeyringError> {
+    let synced = File::open(dir).and_then(|dir| dir.sync_all());
+    synced.map_err(|source| io_error(dir, source))
+}
+
+fn replace(dir: &Path, name: &str, content: &[u8]) -> Result<(), KeyringError> {
+    let path = dir.join(name);
+    let draft = dir.join(format!("{name}.tmp"));
+    let write = || {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let mut file = options.open(&draft)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&draft, &path)
+    };
+    write().map_err(|source| io_error(&path, source))?;
+    sync_dir(dir)
+}

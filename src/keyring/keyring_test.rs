@@ -1,0 +1,280 @@
+//! Keys in files, variables, tokens.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_events::gojson::Base64;
+use drover_events::model::VariableDecrypted;
+use proptest::prelude::*;
+
+use super::{Jwks, KeyUse, Keyring, KeyringError, WorkloadIdentity, check_delete};
+
+const CANARY: &str = "canary-7f3a1c";
+const NOW: i64 = 1_795_252_066_071_717_144;
+
+fn ready(dir: &Path) -> Keyring {
+    let (keyring, problems) = Keyring::open(dir).expect("a keystore");
+    assert!(problems.is_empty());
+    let key = keyring.generate("key-1".to_owned(), NOW).expect("a key");
+    keyring.activate(key.id()).expect("its material is here");
+    keyring
+}
+
+fn variable(path: &str) -> VariableDecrypted {
+    VariableDecrypted {
+        namespace: "default".into(),
+        path: path.into(),
+        items: BTreeMap::from([("pass".to_owned(), CANARY.to_owned())]).into(),
+        ..VariableDecrypted::default()
+    }
+}
+
+fn identity() -> WorkloadIdentity {
+    WorkloadIdentity {
+        region: "global".into(),
+        namespace: "default".into(),
+        job_id: "cache".into(),
+        group: "redis".into(),
+        task: "redis".into(),
+        alloc_id: "0b156e3e-bb39-cc04-5170-80b70d217ba2".into(),
+        name: "default".into(),
+        ttl_ns: 60_000_000_000,
+        ..WorkloadIdentity::default()
+    }
+}
+
+/// Every byte of every file below a directory.
+fn all_bytes(dir: &Path) -> Vec<u8> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).expect("a directory") {
+        found.extend(std::fs::read(entry.expect("an entry").path()).expect("a file"));
+    }
+    found
+}
+
+fn holds(bytes: &[u8], needle: &[u8]) -> bool {
+    bytes.windows(needle.len()).any(|window| window == needle)
+}
+
+#[tokio::test]
+async fn kr_03_users_are_told_to_wait_until_a_key_is_active() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (keyring, _) = Keyring::open(dir.path()).expect("a keystore");
+    let keyring = Arc::new(keyring);
+    assert!(matches!(
+        keyring.encrypt(&variable("a")),
+        Err(KeyringError::NotReady)
+    ));
+    let waiter = tokio::spawn({
+        let keyring = Arc::clone(&keyring);
+        async move { keyring.wait_active().await.id().to_owned() }
+    });
+    keyring.generate("key-1".to_owned(), NOW).expect("a key");
+    // The file is there; the event is not, so nobody may use the key.
+    assert!(matches!(keyring.active(), Err(KeyringError::NotReady)));
+    keyring.activate("key-1").expect("its material is here");
+    let waited = tokio::time::timeout(Duration::from_secs(10), waiter).await;
+    assert_eq!(waited.expect("in time").expect("no panic"), "key-1");
+}
+
+#[test]
+fn kr_08_the_active_key_and_keys_in_use_stay() {
+    let active = KeyUse {
+        active: true,
+        ..KeyUse::default()
+    };
+    let error = check_delete(active, true).expect_err("never");
+    assert_eq!(
+        error.to_string(),
+        "active root key cannot be deleted - call rotate first"
+    );
+    for used in [
+        KeyUse {
+            live_allocs: 1,
+            ..KeyUse::default()
+        },
+        KeyUse {
+            variables: 1,
+            ..KeyUse::default()
+        },
+    ] {
+        let error = check_delete(used, false).expect_err("in use");
+        assert_eq!(error.to_string(), "root key in use, cannot delete");
+        assert!(check_delete(used, true).is_ok());
+    }
+    assert!(check_delete(KeyUse::default(), false).is_ok());
+}
+
+#[test]
+fn var_07_no_clear_value_in_what_is_stored() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let keyring = ready(dir.path());
+    let sealed = keyring
+        .encrypt(&variable("app/db"))
+        .expect("a key is active");
+    assert_eq!(sealed.key_id, "key-1");
+    let stored = rmp_serde::to_vec_named(&sealed).expect("it encodes");
+    let shown = serde_json::to_vec(&sealed).expect("it encodes");
+    for bytes in [stored, shown, all_bytes(dir.path())] {
+        assert!(!holds(&bytes, CANARY.as_bytes()));
+    }
+    let opened = keyring.decrypt(&sealed).expect("the same place");
+    assert_eq!(opened.items, variable("app/db").items);
+}
+
+#[test]
+fn ciphertext_opens_in_its_own_place_only() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let keyring = ready(dir.path());
+    let sealed = keyring
+        .encrypt(&variable("app/db"))
+        .expect("a key is active");
+    let mut moved = sealed.clone();
+    moved.path = "app/other".into();
+    assert!(matches!(
+        keyring.decrypt(&moved),
+        Err(KeyringError::Sealed(_))
+    ));
+    let mut elsewhere = sealed.clone();
+    elsewhere.namespace = "prod".into();
+    assert!(matches!(
+        keyring.decrypt(&elsewhere),
+        Err(KeyringError::Sealed(_))
+    ));
+    let mut unknown = sealed;
+    unknown.key_id = "key-2".into();
+    assert!(matches!(
+        keyring.decrypt(&unknown),
+        Err(KeyringError::MissingKey(_))
+    ));
+}
+
+#[test]
+fn keys_survive_a_restart_and_their_files_are_private() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let keyring = ready(dir.path());
+    let sealed = keyring
+        .encrypt(&variable("app/db"))
+        .expect("a key is active");
+    let material = *keyring.key("key-1").expect("it is here").bytes();
+    assert!(
+        !holds(&all_bytes(dir.path()), &material),
+        "material lies on the disk unwrapped"
+    );
+    drop(keyring);
+    let (keyring, problems) = Keyring::open(dir.path()).expect("a keystore");
+    assert!(problems.is_empty());
+    assert!(keyring.decrypt(&sealed).is_ok());
+    for entry in std::fs::read_dir(dir.path()).expect("a directory") {
+        let meta = entry.expect("an entry").metadata().expect("metadata");
+        assert_eq!(meta.permissions().mode() & 0o777, 0o600);
+    }
+}
+
+#[test]
+fn a_damaged_key_does_not_stop_the_others() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let keyring = ready(dir.path());
+    keyring.generate("key-0".to_owned(), NOW).expect("a key");
+    drop(keyring);
+    let path = dir.path().join("key-0.json");
+    let text = std::fs::read_to_string(&path).expect("a file");
+    std::fs::write(&path, text.replace("\"wrapped\": \"A", "\"wrapped\": \"B")).expect("written");
+    let (keyring, problems) = Keyring::open(dir.path()).expect("a keystore");
+    assert!(
+        matches!(problems.as_slice(), [KeyringError::Damaged { .. }]),
+        "{problems:?}"
+    );
+    assert_eq!(keyring.ids(), ["key-1"]);
+}
+
+#[test]
+fn a_removed_key_is_gone_from_the_disk() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let keyring = ready(dir.path());
+    let sealed = keyring
+        .encrypt(&variable("app/db"))
+        .expect("a key is active");
+    keyring.remove("key-1").expect("it can be removed");
+    keyring.remove("key-1").expect("twice is no error");
+    assert!(matches!(
+        keyring.decrypt(&sealed),
+        Err(KeyringError::MissingKey(_))
+    ));
+    assert!(matches!(keyring.active(), Err(KeyringError::NotReady)));
+    assert!(!dir.path().join("key-1.json").exists());
+}
+
+#[test]
+fn tokens_are_deterministic_and_checked() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let keyring = ready(dir.path());
+    let claims = identity().claims(NOW);
+    let token = keyring.sign("key-1", &claims).expect("the key is here");
+    assert_eq!(
+        token,
+        keyring
+            .sign("key-1", &identity().claims(NOW))
+            .expect("again")
+    );
+    assert_eq!(keyring.verify(&token, NOW).expect("valid"), claims);
+    assert_eq!(claims.sub, "global:default:cache:redis:redis:default");
+    let late = NOW + 61_000_000_000;
+    assert!(matches!(
+        keyring.verify(&token, late),
+        Err(KeyringError::Token("token is expired"))
+    ));
+    let (signed, _) = token.rsplit_once('.').expect("three parts");
+    let forged = format!("{signed}.{}", "A".repeat(86));
+    assert!(keyring.verify(&forged, NOW).is_err());
+}
+
+#[test]
+fn tokens_are_what_other_libraries_accept() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let keyring = ready(dir.path());
+    let mut identity = identity();
+    identity.audience = vec!["vault".into()];
+    identity.ttl_ns = i64::from(u32::MAX) * 1_000_000_000;
+    let token = keyring
+        .sign("key-1", &identity.claims(NOW))
+        .expect("the key is here");
+    let public = keyring.key("key-1").expect("it is here").public_identity();
+    let jwks = Jwks::new([("key-1", public.as_bytes().as_slice())]);
+    let json = serde_json::to_value(&jwks).expect("it encodes");
+    assert_eq!(json["keys"][0]["kid"], "key-1");
+    assert_eq!(json["keys"][0]["use"], "sig");
+    let set: jsonwebtoken::jwk::JwkSet = serde_json::from_value(json).expect("a key set");
+    let key = jsonwebtoken::DecodingKey::from_jwk(&set.keys[0]).expect("a key");
+    let mut rules = jsonwebtoken::Validation::new(jsonwebtoken::Algorithm::EdDSA);
+    rules.set_audience(&["vault"]);
+    let read = jsonwebtoken::decode::<super::Claims>(&token, &key, &rules).expect("valid");
+    assert_eq!(read.claims.nomad_job_id, "cache");
+    assert_eq!(read.header.kid.as_deref(), Some("key-1"));
+}
+
+#[test]
+fn debug_output_shows_no_material() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let keyring = ready(dir.path());
+    let key = keyring.active().expect("active");
+    assert_eq!(format!("{key:?}"), "RootKey { id: \"key-1\", .. }");
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_the_keyring_panic(
+        data in prop::collection::vec(any::<u8>(), 0..80),
+        token in "[A-Za-z0-9_.-]{0,80}",
+    ) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let keyring = ready(dir.path());
+        let mut sealed = keyring.encrypt(&variable("a")).expect("a key is active");
+        sealed.data = Base64::from(data);
+        prop_assert!(keyring.decrypt(&sealed).is_err());
+        prop_assert!(keyring.verify(&token, NOW).is_err());
+    }
+}
