@@ -10,7 +10,10 @@ use crate::client::proc;
 
 const MARK: &str = "DROVER_TEST_EXECUTOR";
 
-#[expect(unsafe_code, reason = "the harness offers no way to run before its threads")]
+#[expect(
+    unsafe_code,
+    reason = "the harness offers no way to run before its threads"
+)]
 // SAFETY: the loader calls what lies in this section, with this signature, once, before main.
 #[unsafe(link_section = ".init_array")]
 #[used]
@@ -20,7 +23,9 @@ extern "C" fn become_executor() {
     if std::env::var_os(MARK).is_none() {
         return;
     }
-    let dir = std::env::args_os().next_back().expect("the run directory is the last argument");
+    let dir = std::env::args_os()
+        .next_back()
+        .expect("the run directory is the last argument");
     std::process::exit(super::run(Path::new(&dir)));
 }
 

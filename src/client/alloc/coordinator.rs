@@ -1,0 +1,221 @@
+//! Which of a group's tasks may run: a finite state machine that can go back (CL-01 to CL-04).
+
+use drover_events::model::status::hook;
+use drover_events::model::{Task, TaskLifecycleConfig};
+use serde::{Deserialize, Serialize};
+
+/// A task's part in its group's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// Runs to its end before the main tasks.
+    PrestartOnce,
+    /// Starts before the main tasks and stays.
+    PrestartSidecar,
+    /// What the group is for.
+    Main,
+    /// Runs to its end once the main tasks run.
+    PoststartOnce,
+    /// Starts once the main tasks run and stays.
+    PoststartSidecar,
+    /// Runs when everything else is over.
+    Poststop,
+}
+
+impl Kind {
+    /// The part a task's lifecycle gives it.
+    pub fn of(task: &Task) -> Self {
+        match task
+            .lifecycle
+            .as_ref()
+            .map(|TaskLifecycleConfig { hook, sidecar }| (hook.as_str(), *sidecar))
+        {
+            Some((hook::PRESTART, false)) => Self::PrestartOnce,
+            Some((hook::PRESTART, true)) => Self::PrestartSidecar,
+            Some((hook::POSTSTART, false)) => Self::PoststartOnce,
+            Some((hook::POSTSTART, true)) => Self::PoststartSidecar,
+            Some((hook::POSTSTOP, _)) => Self::Poststop,
+            _ => Self::Main,
+        }
+    }
+
+    /// Runs beside the main tasks for as long as they do.
+    pub fn is_sidecar(self) -> bool {
+        matches!(self, Self::PrestartSidecar | Self::PoststartSidecar)
+    }
+
+    /// Ends by itself.
+    pub fn is_once(self) -> bool {
+        matches!(self, Self::PrestartOnce | Self::PoststartOnce)
+    }
+}
+
+/// How far a task is, as the coordinator sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Not started, or between two starts.
+    Pending,
+    /// Runs.
+    Running,
+    /// Ended well.
+    Done,
+    /// Ended badly.
+    Failed,
+    /// Can never run again; neither blocks nor counts (CL-04).
+    Ended,
+}
+
+/// Where the group is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Stage {
+    /// Nothing may run.
+    #[default]
+    Init,
+    /// What comes before the main tasks.
+    Prestart,
+    /// The main tasks start.
+    Main,
+    /// What comes when they run.
+    Poststart,
+    /// Everything was started.
+    WaitAlloc,
+    /// What comes at the end.
+    Poststop,
+}
+
+impl Stage {
+    /// The stage that follows from the tasks; goes on as far as it can.
+    #[must_use]
+    pub fn advance(self, tasks: &[(Kind, Progress)]) -> Self {
+        let mut stage = self;
+        loop {
+            let next = stage.next(tasks);
+            if next == stage {
+                return stage;
+            }
+            stage = next;
+        }
+    }
+
+    fn next(self, tasks: &[(Kind, Progress)]) -> Self {
+        let over = |p: Progress| matches!(p, Progress::Done | Progress::Failed | Progress::Ended);
+        let mut others = tasks
+            .iter()
+            .filter(|(k, _)| *k != Kind::Poststop)
+            .peekable();
+        if others.peek().is_some() && others.all(|(_, p)| over(*p)) {
+            return Self::Poststop;
+        }
+        let settled = |once: Kind, sidecar: Kind| {
+            tasks.iter().all(|(kind, p)| match *kind {
+                k if k == once => matches!(p, Progress::Done | Progress::Ended),
+                k if k == sidecar => matches!(p, Progress::Running | Progress::Ended),
+                _ => true,
+            })
+        };
+        match self {
+            Self::Init => Self::Prestart,
+            Self::Prestart if settled(Kind::PrestartOnce, Kind::PrestartSidecar) => Self::Main,
+            Self::Main
+                if tasks
+                    .iter()
+                    .all(|(k, p)| *k != Kind::Main || *p != Progress::Pending) =>
+            {
+                Self::Poststart
+            }
+            Self::Poststart if settled(Kind::PoststartOnce, Kind::PoststartSidecar) => {
+                Self::WaitAlloc
+            }
+            stage => stage,
+        }
+    }
+
+    /// Whether tasks of a kind may start at this stage.
+    pub fn allows(self, kind: Kind) -> bool {
+        match kind {
+            Kind::PrestartOnce => self == Self::Prestart,
+            Kind::PrestartSidecar => (Self::Prestart..=Self::WaitAlloc).contains(&self),
+            Kind::Main => (Self::Main..=Self::WaitAlloc).contains(&self),
+            Kind::PoststartOnce => self == Self::Poststart,
+            Kind::PoststartSidecar => (Self::Poststart..=Self::WaitAlloc).contains(&self),
+            Kind::Poststop => self == Self::Poststop,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Kind::*;
+    use super::Progress::*;
+    use super::*;
+
+    #[test]
+    fn cl_02_first_run_order() {
+        let kinds = [
+            PrestartOnce,
+            PrestartSidecar,
+            Main,
+            PoststartOnce,
+            PoststartSidecar,
+            Poststop,
+        ];
+        let mut tasks = kinds.map(|k| (k, Pending));
+        let mut set = |i: usize, p: Progress, stage: Stage| {
+            tasks[i].1 = p;
+            let next = stage.advance(&tasks);
+            let allowed: Vec<_> = kinds.iter().filter(|k| next.allows(**k)).copied().collect();
+            (next, allowed)
+        };
+        let (s, allowed) = set(0, Pending, Stage::Init);
+        assert_eq!(
+            (s, allowed),
+            (Stage::Prestart, vec![PrestartOnce, PrestartSidecar])
+        );
+        let (s, _) = set(0, Done, s);
+        assert_eq!(s, Stage::Prestart);
+        let (s, allowed) = set(1, Running, s);
+        assert_eq!((s, allowed), (Stage::Main, vec![PrestartSidecar, Main]));
+        let (s, allowed) = set(2, Running, s);
+        let expected = vec![PrestartSidecar, Main, PoststartOnce, PoststartSidecar];
+        assert_eq!((s, allowed), (Stage::Poststart, expected));
+        let (s, _) = set(3, Done, s);
+        let (s, _) = set(4, Running, s);
+        assert_eq!(s, Stage::WaitAlloc);
+        for i in [1, 2] {
+            assert_eq!(set(i, Done, s).0, Stage::WaitAlloc);
+        }
+        assert_eq!(set(4, Done, s), (Stage::Poststop, vec![Poststop]));
+    }
+
+    #[test]
+    fn cl_03_from_any_stage_the_end_of_all_leads_to_poststop() {
+        let tasks = [(PrestartOnce, Failed), (Main, Ended), (Poststop, Pending)];
+        for stage in [
+            Stage::Init,
+            Stage::Prestart,
+            Stage::Main,
+            Stage::Poststart,
+            Stage::WaitAlloc,
+        ] {
+            assert_eq!(stage.advance(&tasks), Stage::Poststop);
+        }
+    }
+
+    #[test]
+    fn cl_01_the_machine_goes_back_and_forward_again() {
+        let run = |prestart, main| Stage::Init.advance(&[(PrestartOnce, prestart), (Main, main)]);
+        assert_eq!(run(Done, Running), Stage::WaitAlloc);
+        assert_eq!(run(Pending, Pending), Stage::Prestart);
+        assert_eq!(run(Done, Pending), Stage::Main);
+        assert_eq!(run(Done, Running), Stage::WaitAlloc);
+    }
+
+    #[test]
+    fn cl_04_tasks_that_can_never_run_again_do_not_block() {
+        let tasks = [
+            (PrestartOnce, Ended),
+            (PrestartSidecar, Ended),
+            (Main, Pending),
+        ];
+        assert_eq!(Stage::Init.advance(&tasks), Stage::Main);
+    }
+}

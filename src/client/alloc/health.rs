@@ -1,0 +1,198 @@
+//! Whether an allocation is healthy in its deployment or migration (client facts, health tracking).
+
+use drover_events::gojson::format_duration;
+use drover_events::model::status::{job_type, task as status};
+use drover_events::model::{Allocation, TaskState};
+use serde::{Deserialize, Serialize};
+
+use super::coordinator::Kind;
+use crate::client::clock::SECOND;
+
+/// `min_healthy_time` of groups that name none, nanoseconds.
+const MIN_HEALTHY_TIME: i64 = 10 * SECOND;
+/// `healthy_deadline` of groups that name none, nanoseconds.
+const HEALTHY_DEADLINE: i64 = 300 * SECOND;
+
+/// What is asked; times in nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthSpec {
+    /// All tasks run uninterrupted for so long.
+    pub min_healthy_time: i64,
+    /// And that must be so within this time.
+    pub healthy_deadline: i64,
+    /// In a deployment; tasks are told when it fails.
+    pub deployment: bool,
+}
+
+impl HealthSpec {
+    /// Services are watched; those of a deployment with its group's `update` block unless health is
+    /// told by hand, others with the `migrate` block.
+    pub fn of(alloc: &Allocation) -> Option<Self> {
+        let job = alloc.job.as_ref()?;
+        let group = alloc.group()?;
+        if job.r#type != job_type::SERVICE {
+            return None;
+        }
+        let positive = |value: i64, default: i64| if value > 0 { value } else { default };
+        if alloc.deployment_id.is_empty() {
+            let migrate = group.migrate.clone().unwrap_or_default();
+            return Some(Self {
+                min_healthy_time: positive(migrate.min_healthy_time, MIN_HEALTHY_TIME),
+                healthy_deadline: positive(migrate.healthy_deadline, HEALTHY_DEADLINE),
+                deployment: false,
+            });
+        }
+        let update = group.update.clone().unwrap_or_default();
+        (update.health_check != "manual").then(|| Self {
+            min_healthy_time: if group.update.is_some() {
+                update.min_healthy_time.max(0)
+            } else {
+                MIN_HEALTHY_TIME
+            },
+            healthy_deadline: positive(update.healthy_deadline, HEALTHY_DEADLINE),
+            deployment: true,
+        })
+    }
+}
+
+/// What is known so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing; look again then (unix nanoseconds).
+    Pending(i64),
+    /// It is.
+    Healthy,
+    /// It is not; why, by task.
+    Unhealthy(Vec<(String, String)>),
+}
+
+/// Judges the tasks at `now`; watching began at `since`.
+pub fn judge<'a>(
+    spec: &HealthSpec,
+    since: i64,
+    tasks: impl Iterator<Item = (&'a str, Kind, &'a TaskState)> + Clone,
+    now: i64,
+) -> Verdict {
+    let watched = || tasks.clone().filter(|(_, kind, _)| *kind != Kind::Poststop);
+    let dead = |state: &TaskState| state.state == status::DEAD;
+    let tell = |name: &str, why: &str| Verdict::Unhealthy(vec![(name.to_owned(), why.to_owned())]);
+    for (name, kind, state) in watched() {
+        if dead(state) && state.failed {
+            return tell(name, "Unhealthy because of failed task");
+        }
+        if dead(state) && kind == Kind::Main {
+            return tell(name, "Unhealthy because of dead task");
+        }
+    }
+    let up = |kind: Kind, state: &TaskState| {
+        if kind.is_once() {
+            dead(state)
+        } else {
+            state.state == status::RUNNING
+        }
+    };
+    let all_up = watched().all(|(_, kind, state)| up(kind, state));
+    let deadline = since.saturating_add(spec.healthy_deadline);
+    let last_start = watched()
+        .filter(|(_, kind, _)| !kind.is_once())
+        .map(|(_, _, state)| state.started_at.nanos())
+        .max()
+        .unwrap_or(since);
+    let healthy_at = last_start.saturating_add(spec.min_healthy_time);
+    if all_up && healthy_at <= now && healthy_at <= deadline {
+        return Verdict::Healthy;
+    }
+    if now < deadline {
+        return Verdict::Pending(if all_up {
+            healthy_at.min(deadline)
+        } else {
+            deadline
+        });
+    }
+    let limit = format_duration(spec.healthy_deadline);
+    let why = |kind: Kind, state: &TaskState| {
+        if up(kind, state) {
+            let least = format_duration(spec.min_healthy_time);
+            format!(
+                "Task not running for min_healthy_time of {least} by healthy_deadline of {limit}"
+            )
+        } else {
+            format!("Task not running by healthy_deadline of {limit}")
+        }
+    };
+    let late = |kind: Kind, state: &TaskState| !up(kind, state) || (!kind.is_once() && all_up);
+    Verdict::Unhealthy(
+        watched()
+            .filter(|(_, kind, state)| late(*kind, state))
+            .map(|(name, kind, state)| (name.to_owned(), why(kind, state)))
+            .collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use drover_events::gojson::Time;
+
+    use super::*;
+
+    const SPEC: HealthSpec = HealthSpec {
+        min_healthy_time: 10 * SECOND,
+        healthy_deadline: 60 * SECOND,
+        deployment: true,
+    };
+
+    fn state(word: &str, started: i64) -> TaskState {
+        TaskState {
+            state: word.into(),
+            started_at: Time(started * SECOND),
+            ..TaskState::default()
+        }
+    }
+
+    fn at(tasks: &[(&str, Kind, TaskState)], now: i64) -> Verdict {
+        let tasks = tasks.iter().map(|(n, k, s)| (*n, *k, s));
+        judge(&SPEC, 100 * SECOND, tasks, now * SECOND)
+    }
+
+    #[test]
+    fn mod_02_healthy_after_the_least_time_uninterrupted() {
+        let web = |started| {
+            [
+                ("web", Kind::Main, state("running", started)),
+                ("prep", Kind::PrestartOnce, state("dead", 100)),
+                ("last", Kind::Poststop, state("pending", 0)),
+            ]
+        };
+        assert_eq!(at(&web(105), 106), Verdict::Pending(115 * SECOND));
+        // A restart begins the time anew.
+        assert_eq!(at(&web(112), 116), Verdict::Pending(122 * SECOND));
+        assert_eq!(at(&web(112), 122), Verdict::Healthy);
+        assert_eq!(at(&web(155), 156), Verdict::Pending(160 * SECOND));
+    }
+
+    #[test]
+    fn mod_02_unhealthy_at_once_or_at_the_deadline() {
+        let mut failed = state("dead", 101);
+        failed.failed = true;
+        let why = |v: Verdict| match v {
+            Verdict::Unhealthy(list) => list.into_iter().map(|(_, w)| w).collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            why(at(&[("w", Kind::Main, failed)], 102)),
+            ["Unhealthy because of failed task"]
+        );
+        assert_eq!(
+            why(at(&[("w", Kind::Main, state("dead", 101))], 102)),
+            ["Unhealthy because of dead task"]
+        );
+        assert_eq!(
+            why(at(&[("w", Kind::Main, state("pending", 0))], 160)),
+            ["Task not running by healthy_deadline of 1m0s"]
+        );
+        assert_eq!(
+            why(at(&[("w", Kind::Main, state("running", 155))], 160)),
+            ["Task not running for min_healthy_time of 10s by healthy_deadline of 1m0s"]
+        );
+    }
+}

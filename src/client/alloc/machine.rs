@@ -1,0 +1,502 @@
+//! The allocation runner: `(state, input) -> (state, actions)` over the machines of its tasks.
+
+use std::collections::BTreeMap;
+
+use drover_events::gojson::{Map, Time};
+use drover_events::model::status::{client, job_type};
+use drover_events::model::{AllocDeploymentStatus, Allocation, TaskEvent, TaskState};
+use serde::{Deserialize, Serialize};
+
+use super::coordinator::{Kind, Progress, Stage};
+use super::health::{HealthSpec, Verdict, judge};
+use crate::client::clock::Jitter;
+use crate::client::task::events;
+use crate::client::task::machine::{TaskAction, TaskInput, TaskMachine, TaskSpec};
+
+/// What an allocation's job says, as the machine needs it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AllocSpec {
+    /// Its tasks.
+    pub tasks: BTreeMap<String, TaskSpec>,
+    /// How its health is told; `None` when nobody asks.
+    pub health: Option<HealthSpec>,
+}
+
+impl AllocSpec {
+    /// Reads the allocation's copy of its job; `max_kill_timeout` in nanoseconds.
+    pub fn of(alloc: &Allocation, max_kill_timeout: i64) -> Option<Self> {
+        let job = alloc.job.as_ref()?;
+        let group = alloc.group()?;
+        let service = matches!(job.r#type.as_str(), job_type::SERVICE | job_type::SYSTEM);
+        let tasks = group.tasks.iter().map(|task| {
+            let kind = Kind::of(task);
+            let policy = task
+                .restart_policy
+                .as_ref()
+                .or(group.restart_policy.as_ref());
+            let spec = TaskSpec {
+                kind,
+                leader: task.leader,
+                restart: policy.cloned().unwrap_or_default(),
+                restart_on_success: match kind {
+                    Kind::Main => service,
+                    Kind::Poststop => false,
+                    other => other.is_sidecar(),
+                },
+                kill_timeout: task.kill_timeout.clamp(0, max_kill_timeout),
+                shutdown_delay: task.shutdown_delay,
+            };
+            (task.name.clone(), spec)
+        });
+        Some(Self {
+            tasks: tasks.collect(),
+            health: HealthSpec::of(alloc),
+        })
+    }
+}
+
+/// Where the allocation is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// Its hooks before the tasks run.
+    #[default]
+    Prerun,
+    /// Its tasks have their time.
+    Live,
+    /// Nothing will run any more.
+    Done,
+}
+
+/// How far the end of the tasks is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+enum Kill {
+    /// The leader first.
+    Leader,
+    /// Then all but sidecars.
+    Others,
+    /// Then those.
+    Sidecars,
+}
+
+/// What happens to an allocation.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// Its hooks are through.
+    PrerunDone(Result<(), String>),
+    /// Something happens to a task.
+    Task(String, TaskInput),
+    /// It is to end; without waiting first, if so said.
+    Stop {
+        /// Skips the shutdown delays.
+        no_delay: bool,
+    },
+    /// Its tasks are to be started again: one, all that run, or all that can (CL-06 to CL-08).
+    Restart {
+        /// Only this one.
+        task: Option<String>,
+        /// Dead ones too.
+        all: bool,
+    },
+    /// It is part of another deployment now; as a canary, if so said.
+    Deployment {
+        /// Placed as a canary.
+        canary: bool,
+    },
+    /// The servers see it again after a time without contact.
+    Reconnected,
+    /// The servers answered for the first time.
+    ServerContacted,
+    /// Time has passed.
+    Tick,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Run the hooks before the tasks.
+    Prerun,
+    /// Something for a task.
+    Task(String, TaskAction),
+    /// Run the hooks after the tasks.
+    Postrun,
+}
+
+/// An allocation's whole state; what the journal keeps.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AllocMachine {
+    /// Its tasks.
+    pub tasks: BTreeMap<String, TaskMachine>,
+    /// Where it is.
+    pub phase: Phase,
+    /// Its health, once told.
+    pub deployment_status: Option<AllocDeploymentStatus>,
+    stage: Stage,
+    kill: Option<Kill>,
+    /// The servers want its end.
+    stopped: bool,
+    no_delay: bool,
+    health_since: i64,
+}
+
+impl AllocMachine {
+    /// An allocation that the client just received.
+    pub fn new(spec: &AllocSpec, seed: u64, now: i64) -> Self {
+        let mut jitter = Jitter(seed);
+        let tasks = spec
+            .tasks
+            .keys()
+            .map(|name| (name.clone(), TaskMachine::new(jitter.next(), now)));
+        Self {
+            tasks: tasks.collect(),
+            health_since: now,
+            ..Self::default()
+        }
+    }
+
+    /// What has to be done first: for a new allocation, and after a restart of the agent.
+    pub fn begin(&mut self) -> Vec<Action> {
+        if self.phase == Phase::Prerun {
+            return vec![Action::Prerun];
+        }
+        let mut out = Vec::new();
+        for (name, task) in &mut self.tasks {
+            out.extend(
+                task.restore()
+                    .into_iter()
+                    .map(|a| Action::Task(name.clone(), a)),
+            );
+        }
+        out
+    }
+
+    /// When time alone will change something, unix nanoseconds.
+    pub fn wakes_at(&self, spec: &AllocSpec, now: i64) -> Option<i64> {
+        let tasks = self.tasks.values().filter_map(TaskMachine::wakes_at).min();
+        let health = match self.verdict(spec, now) {
+            Some(Verdict::Pending(at)) => Some(at),
+            _ => None,
+        };
+        [tasks, health].into_iter().flatten().min()
+    }
+
+    /// Takes one input.
+    pub fn step(&mut self, spec: &AllocSpec, input: Input, now: i64) -> Vec<Action> {
+        let mut out = Vec::new();
+        match input {
+            Input::PrerunDone(Ok(())) => self.phase = Phase::Live,
+            Input::PrerunDone(Err(error)) => self.setup_failed(&error, now),
+            Input::Task(name, input) => self.task(spec, &name, input, now, &mut out),
+            Input::Stop { no_delay } => {
+                self.stopped = true;
+                self.no_delay |= no_delay;
+                self.kill.get_or_insert(Kill::Leader);
+            }
+            Input::Restart { task, all } => self.restart(spec, task, all, now, &mut out),
+            Input::Deployment { canary } => {
+                self.watch_health(canary, now);
+            }
+            Input::Reconnected => self.for_all(spec, now, &mut out, |_| {
+                Some(TaskInput::Event(events::reconnected(now)))
+            }),
+            Input::ServerContacted => {
+                self.for_all(spec, now, &mut out, |_| Some(TaskInput::ServerContacted));
+            }
+            Input::Tick => self.for_all(spec, now, &mut out, |_| Some(TaskInput::Tick)),
+        }
+        self.settle(spec, now, &mut out);
+        out
+    }
+
+    /// Begins to watch the health anew.
+    pub fn watch_health(&mut self, canary: bool, now: i64) {
+        self.deployment_status = canary.then(|| AllocDeploymentStatus {
+            canary,
+            ..AllocDeploymentStatus::default()
+        });
+        self.health_since = now;
+    }
+
+    fn task(
+        &mut self,
+        spec: &AllocSpec,
+        name: &str,
+        input: TaskInput,
+        now: i64,
+        out: &mut Vec<Action>,
+    ) {
+        if let (Some(task), Some(spec)) = (self.tasks.get_mut(name), spec.tasks.get(name)) {
+            let actions = task.step(spec, input, now);
+            out.extend(
+                actions
+                    .into_iter()
+                    .map(|a| Action::Task(name.to_owned(), a)),
+            );
+        }
+    }
+
+    fn for_all(
+        &mut self,
+        spec: &AllocSpec,
+        now: i64,
+        out: &mut Vec<Action>,
+        input: impl Fn(&TaskMachine) -> Option<TaskInput>,
+    ) {
+        for name in self.tasks.keys().cloned().collect::<Vec<_>>() {
+            if let Some(input) = self.tasks.get(&name).and_then(&input) {
+                self.task(spec, &name, input, now, out);
+            }
+        }
+    }
+
+    /// Follows up until nothing changes any more.
+    fn settle(&mut self, spec: &AllocSpec, now: i64, out: &mut Vec<Action>) {
+        if self.phase == Phase::Prerun {
+            if self.kill.is_some() {
+                self.for_all(spec, now, out, |_| Some(TaskInput::Kill { no_delay: true }));
+                self.phase = Phase::Done;
+                out.push(Action::Postrun);
+            }
+            return;
+        }
+        loop {
+            let before = out.len();
+            let stage = self.stage;
+            let kill = self.kill;
+            self.kill_rules(spec, now, out);
+            self.kill_on(spec, now, out);
+            self.let_run(spec, now, out);
+            if before == out.len() && stage == self.stage && kill == self.kill {
+                break;
+            }
+        }
+        self.tell_health(spec, now);
+        if self.phase == Phase::Live && self.tasks.values().all(TaskMachine::is_dead) {
+            self.phase = Phase::Done;
+            self.for_all(spec, now, out, |_| Some(TaskInput::Kill { no_delay: true }));
+            out.push(Action::Postrun);
+        }
+    }
+
+    /// What the end of one task means for the others.
+    fn kill_rules(&mut self, spec: &AllocSpec, now: i64, out: &mut Vec<Action>) {
+        if self.kill.is_some() {
+            return;
+        }
+        let kind = |name: &str| spec.tasks.get(name).map_or(Kind::Main, |t| t.kind);
+        let counted = || self.tasks.iter().filter(|(n, _)| kind(n) != Kind::Poststop);
+        let failed = counted()
+            .find(|(_, t)| t.is_dead() && t.state.failed)
+            .map(|(n, _)| n.clone());
+        let leader =
+            counted().any(|(n, t)| t.is_dead() && spec.tasks.get(n).is_some_and(|s| s.leader));
+        let sidecars_only = counted().any(|(n, _)| !kind(n).is_sidecar())
+            && counted().all(|(n, t)| kind(n).is_sidecar() || t.is_dead());
+        let event: TaskEvent = if let Some(name) = failed {
+            events::sibling_failed(now, &name)
+        } else if leader {
+            events::leader_dead(now)
+        } else if sidecars_only {
+            events::main_dead(now)
+        } else {
+            return;
+        };
+        let live: Vec<String> = counted()
+            .filter(|(_, t)| !t.is_dead())
+            .map(|(n, _)| n.clone())
+            .collect();
+        if live.is_empty() {
+            return;
+        }
+        for name in live {
+            self.task(spec, &name, TaskInput::Event(event.clone()), now, out);
+        }
+        self.kill = Some(Kill::Leader);
+    }
+
+    /// Ends the tasks in their order; those for the end are left alone.
+    fn kill_on(&mut self, spec: &AllocSpec, now: i64, out: &mut Vec<Action>) {
+        while let Some(step) = self.kill {
+            let of_step = |name: &str| {
+                let Some(task) = spec.tasks.get(name) else {
+                    return false;
+                };
+                match step {
+                    Kill::Leader => task.leader && task.kind != Kind::Poststop,
+                    Kill::Others => !task.kind.is_sidecar() && task.kind != Kind::Poststop,
+                    Kill::Sidecars => task.kind.is_sidecar(),
+                }
+            };
+            let names: Vec<String> = self.tasks.keys().filter(|n| of_step(n)).cloned().collect();
+            let no_delay = self.no_delay;
+            for name in &names {
+                if self
+                    .tasks
+                    .get(name)
+                    .is_some_and(|t| !t.is_killed() || no_delay)
+                {
+                    self.task(spec, name, TaskInput::Kill { no_delay }, now, out);
+                }
+            }
+            let over = names
+                .iter()
+                .all(|n| self.tasks.get(n).is_none_or(TaskMachine::is_dead));
+            self.kill = match step {
+                _ if !over => return,
+                Kill::Leader => Some(Kill::Others),
+                Kill::Others => Some(Kill::Sidecars),
+                Kill::Sidecars => return,
+            };
+        }
+    }
+
+    /// Tells every task whether it may run.
+    fn let_run(&mut self, spec: &AllocSpec, now: i64, out: &mut Vec<Action>) {
+        let progress: Vec<(Kind, Progress)> = self
+            .tasks
+            .iter()
+            .filter_map(|(name, task)| Some((spec.tasks.get(name)?.kind, progress(task))))
+            .collect();
+        self.stage = self.stage.advance(&progress);
+        let stage = self.stage;
+        for name in self.tasks.keys().cloned().collect::<Vec<_>>() {
+            let Some(task) = spec.tasks.get(&name) else {
+                continue;
+            };
+            let allowed = stage.allows(task.kind);
+            self.task(spec, &name, TaskInput::Allow(allowed), now, out);
+        }
+    }
+
+    fn restart(
+        &mut self,
+        spec: &AllocSpec,
+        task: Option<String>,
+        all: bool,
+        now: i64,
+        out: &mut Vec<Action>,
+    ) {
+        if self.kill.is_some() || self.phase == Phase::Done {
+            return;
+        }
+        if all {
+            self.stage = Stage::Init;
+        }
+        let input = TaskInput::Restart {
+            force: all,
+            reason: "User requested task to restart".into(),
+        };
+        match task {
+            Some(name) => self.task(spec, &name, input, now, out),
+            None => self.for_all(spec, now, out, |_| Some(input.clone())),
+        }
+    }
+
+    fn setup_failed(&mut self, error: &str, now: i64) {
+        let text = format!("failed to setup alloc: {error}");
+        for task in self.tasks.values_mut() {
+            task.emit(events::setup_failure(now, &text));
+            task.state.failed = true;
+            task.state.state = "dead".to_owned();
+            task.state.finished_at = Time(now);
+            task.phase = crate::client::task::machine::Phase::Ended;
+        }
+        self.phase = Phase::Live;
+    }
+
+    fn verdict(&self, spec: &AllocSpec, now: i64) -> Option<Verdict> {
+        let told = self
+            .deployment_status
+            .as_ref()
+            .is_some_and(|s| s.healthy.is_some());
+        if told || self.phase != Phase::Live || self.stopped {
+            return None;
+        }
+        let health = spec.health.as_ref()?;
+        let tasks = self.tasks.iter().filter_map(|(name, task)| {
+            Some((name.as_str(), spec.tasks.get(name)?.kind, &task.state))
+        });
+        Some(judge(health, self.health_since, tasks, now))
+    }
+
+    fn tell_health(&mut self, spec: &AllocSpec, now: i64) {
+        let healthy = match self.verdict(spec, now) {
+            None | Some(Verdict::Pending(_)) => return,
+            Some(Verdict::Healthy) => true,
+            Some(Verdict::Unhealthy(reasons)) => {
+                if spec.health.as_ref().is_some_and(|h| h.deployment) {
+                    for (name, why) in reasons {
+                        if let Some(task) = self.tasks.get_mut(&name) {
+                            let event = events::message(events::kind::ALLOC_UNHEALTHY, now, why);
+                            task.emit(event);
+                        }
+                    }
+                }
+                false
+            }
+        };
+        self.deployment_status = Some(AllocDeploymentStatus {
+            healthy: Some(healthy),
+            timestamp: Time(now),
+            canary: self.deployment_status.as_ref().is_some_and(|s| s.canary),
+            ..AllocDeploymentStatus::default()
+        });
+    }
+
+    /// The tasks' states, as the servers are told.
+    pub fn task_states(&self) -> Map<TaskState> {
+        self.tasks
+            .iter()
+            .map(|(name, task)| (name.clone(), task.state.clone()))
+            .collect()
+    }
+
+    /// Client status and its description.
+    pub fn status(&self) -> (&'static str, &'static str) {
+        let any = |test: fn(&TaskMachine) -> bool| self.tasks.values().any(test);
+        if any(|t| t.is_dead() && t.state.failed) {
+            (client::FAILED, "Failed tasks")
+        } else if any(TaskMachine::is_running) {
+            (client::RUNNING, "Tasks are running")
+        } else if any(|t| !t.is_dead()) {
+            (client::PENDING, "No tasks have started")
+        } else {
+            (client::COMPLETE, "All tasks have completed")
+        }
+    }
+
+    /// Whether a restart request makes sense.
+    ///
+    /// # Errors
+    /// Nomad's text when the named task does not run or none is left.
+    pub fn may_restart(&self, task: Option<&str>) -> Result<(), String> {
+        match task {
+            Some(name) => match self.tasks.get(name) {
+                None => Err(format!("Could not find task {name:?}")),
+                Some(task) if task.is_running() => Ok(()),
+                Some(_) => Err("Task not running".to_owned()),
+            },
+            None if self.phase == Phase::Done => Err("Task not running".to_owned()),
+            None => Ok(()),
+        }
+    }
+}
+
+fn progress(task: &TaskMachine) -> Progress {
+    if task.has_ended() && task.state.failed {
+        Progress::Failed
+    } else if task.has_ended() {
+        Progress::Ended
+    } else if task.is_running() {
+        Progress::Running
+    } else if !task.is_dead() {
+        Progress::Pending
+    } else if task.state.failed {
+        Progress::Failed
+    } else {
+        Progress::Done
+    }
+}
+
+#[cfg(test)]
+#[path = "machine_test.rs"]
+mod tests;

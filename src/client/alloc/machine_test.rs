@@ -1,0 +1,302 @@
+use std::collections::BTreeSet;
+
+use drover_events::model::RestartPolicy;
+
+use super::*;
+use crate::client::clock::SECOND;
+use crate::client::drivers::{ExitResult, Handle};
+use crate::client::task::machine::Prepared;
+
+/// Runs a whole allocation with a driver that starts everything at once.
+struct Case {
+    spec: AllocSpec,
+    alloc: AllocMachine,
+    now: i64,
+    /// What was started, in order.
+    starts: Vec<String>,
+    /// Whose end was asked for, in order.
+    stops: Vec<String>,
+    postrun: usize,
+}
+
+fn task(kind: Kind) -> TaskSpec {
+    TaskSpec {
+        kind,
+        leader: false,
+        restart: RestartPolicy::default(),
+        restart_on_success: kind.is_sidecar(),
+        kill_timeout: 5 * SECOND,
+        shutdown_delay: 0,
+    }
+}
+
+impl Case {
+    fn new(tasks: &[(&str, TaskSpec)]) -> Self {
+        let tasks = tasks
+            .iter()
+            .map(|(n, t)| ((*n).to_owned(), t.clone()))
+            .collect();
+        let spec = AllocSpec {
+            tasks,
+            health: None,
+        };
+        let alloc = AllocMachine::new(&spec, 1, 0);
+        Self {
+            spec,
+            alloc,
+            now: 0,
+            starts: vec![],
+            stops: vec![],
+            postrun: 0,
+        }
+    }
+
+    fn begin(mut self) -> Self {
+        let out = self.alloc.begin();
+        assert_eq!(out, [Action::Prerun]);
+        self.input(Input::PrerunDone(Ok(())));
+        self
+    }
+
+    fn input(&mut self, input: Input) {
+        self.now += SECOND;
+        let mut todo = self.alloc.step(&self.spec, input, self.now);
+        while !todo.is_empty() {
+            match todo.remove(0) {
+                Action::Task(name, TaskAction::Prepare { .. }) => {
+                    let input = TaskInput::Prepared(Ok(Prepared::default()));
+                    todo.extend(
+                        self.alloc
+                            .step(&self.spec, Input::Task(name, input), self.now),
+                    );
+                }
+                Action::Task(name, TaskAction::Start { run }) => {
+                    self.starts.push(name.clone());
+                    let handle = Handle {
+                        run,
+                        started_at: self.now,
+                        ..Handle::default()
+                    };
+                    let input = TaskInput::Started(Ok(handle));
+                    todo.extend(
+                        self.alloc
+                            .step(&self.spec, Input::Task(name, input), self.now),
+                    );
+                }
+                Action::Task(name, TaskAction::Stop) => self.stops.push(name),
+                Action::Postrun => self.postrun += 1,
+                _ => {}
+            }
+        }
+    }
+
+    fn exit(&mut self, name: &str, exit_code: i32) {
+        let exit = ExitResult {
+            exit_code,
+            ..ExitResult::default()
+        };
+        self.input(Input::Task(name.to_owned(), TaskInput::Exited(exit)));
+    }
+
+    fn events(&self, name: &str) -> Vec<&str> {
+        self.alloc.tasks[name]
+            .state
+            .events
+            .iter()
+            .map(|e| e.r#type.as_str())
+            .collect()
+    }
+
+    fn status(&self) -> &str {
+        self.alloc.status().0
+    }
+}
+
+fn full() -> Case {
+    Case::new(&[
+        ("a-prep", task(Kind::PrestartOnce)),
+        ("b-proxy", task(Kind::PrestartSidecar)),
+        ("c-main", task(Kind::Main)),
+        ("d-warm", task(Kind::PoststartOnce)),
+        ("e-clean", task(Kind::Poststop)),
+    ])
+    .begin()
+}
+
+#[test]
+fn cl_02_tasks_start_in_the_order_of_their_lifecycles() {
+    let mut case = full();
+    assert_eq!(case.starts, ["a-prep", "b-proxy"]);
+    assert_eq!(case.status(), "running");
+    case.exit("a-prep", 0);
+    assert_eq!(case.starts[2..], ["c-main", "d-warm"]);
+    case.exit("d-warm", 0);
+    case.exit("c-main", 0);
+    // Only the sidecar is left: it is told, and stopped; then what comes at the end runs.
+    assert_eq!(case.stops, ["b-proxy"]);
+    assert!(case.events("b-proxy").contains(&"Main Tasks Dead"));
+    case.exit("b-proxy", 0);
+    assert_eq!(case.starts.last().unwrap(), "e-clean");
+    case.exit("e-clean", 0);
+    assert_eq!((case.status(), case.postrun), ("complete", 1));
+    assert!(case.alloc.tasks.values().all(TaskMachine::has_ended));
+}
+
+#[test]
+fn cl_03_a_failed_prestart_ends_the_group_and_poststop_runs() {
+    let mut case = full();
+    case.exit("a-prep", 1);
+    assert_eq!(case.stops, ["b-proxy"]);
+    assert!(case.events("c-main").contains(&"Sibling Task Failed"));
+    case.exit("b-proxy", 0);
+    assert_eq!(case.starts, ["a-prep", "b-proxy", "e-clean"]);
+    case.exit("e-clean", 0);
+    assert_eq!((case.status(), case.postrun), ("failed", 1));
+}
+
+#[test]
+fn cl_11_the_leader_ends_the_others_and_goes_first_when_all_end() {
+    let leader = TaskSpec {
+        leader: true,
+        ..task(Kind::Main)
+    };
+    let make = || {
+        Case::new(&[
+            ("boss", leader.clone()),
+            ("hand", task(Kind::Main)),
+            ("side", task(Kind::PoststartSidecar)),
+        ])
+        .begin()
+    };
+    let mut case = make();
+    case.exit("boss", 0);
+    assert_eq!(case.stops, ["hand"]);
+    assert!(case.events("hand").contains(&"Leader Task Dead"));
+    case.exit("hand", 0);
+    assert_eq!(case.stops, ["hand", "side"]);
+
+    let mut case = make();
+    case.input(Input::Stop { no_delay: false });
+    assert_eq!(case.stops, ["boss"]);
+    case.exit("boss", 0);
+    case.exit("hand", 0);
+    case.exit("side", 0);
+    assert_eq!(case.stops, ["boss", "hand", "side"]);
+    assert_eq!((case.status(), case.postrun), ("complete", 1));
+}
+
+#[test]
+fn cl_07_a_restart_of_all_tasks_keeps_their_order() {
+    let mut case = full();
+    case.exit("a-prep", 0);
+    case.exit("d-warm", 0);
+    case.starts.clear();
+    case.input(Input::Restart {
+        task: None,
+        all: true,
+    });
+    // The one-shot runs at once; those that run are stopped and wait for their turn.
+    assert_eq!(case.starts, ["a-prep"]);
+    assert_eq!(case.stops, ["b-proxy", "c-main"]);
+    case.exit("b-proxy", 0);
+    case.exit("c-main", 0);
+    case.input(Input::Tick);
+    assert_eq!(case.starts, ["a-prep", "b-proxy"]);
+    case.exit("a-prep", 0);
+    assert_eq!(case.starts, ["a-prep", "b-proxy", "c-main", "d-warm"]);
+}
+
+#[test]
+fn cl_06_a_plain_restart_is_for_running_tasks_only() {
+    let mut case = full();
+    case.exit("a-prep", 0);
+    case.input(Input::Restart {
+        task: None,
+        all: false,
+    });
+    assert_eq!(case.stops, ["b-proxy", "c-main", "d-warm"]);
+    assert!(case.alloc.tasks["a-prep"].is_dead());
+}
+
+#[test]
+fn cl_08_a_dead_task_cannot_be_restarted_alone() {
+    let mut case = full();
+    case.exit("a-prep", 0);
+    assert_eq!(
+        case.alloc.may_restart(Some("a-prep")),
+        Err("Task not running".into())
+    );
+    assert_eq!(case.alloc.may_restart(Some("c-main")), Ok(()));
+    assert!(case.alloc.may_restart(Some("nope")).is_err());
+}
+
+#[test]
+fn cl_11_a_thousand_batch_allocations_end_by_themselves() {
+    for _ in 0..1000 {
+        let mut case = Case::new(&[("work", task(Kind::Main))]).begin();
+        case.exit("work", 0);
+        assert_eq!((case.alloc.phase, case.postrun), (Phase::Done, 1));
+        assert!(case.alloc.tasks["work"].has_ended());
+    }
+}
+
+#[test]
+fn cl_13_a_restored_allocation_goes_on_from_its_own_state() {
+    let mut case = full();
+    case.exit("a-prep", 0);
+    let bytes = rmp_serde::to_vec_named(&case.alloc).unwrap();
+    let mut restored: AllocMachine = rmp_serde::from_slice(&bytes).unwrap();
+    assert_eq!(restored, case.alloc);
+    let recovered: BTreeSet<String> = restored
+        .begin()
+        .into_iter()
+        .map(|a| match a {
+            Action::Task(
+                name,
+                TaskAction::Recover {
+                    handle: Some(_), ..
+                },
+            ) => name,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(
+        recovered,
+        ["b-proxy", "c-main", "d-warm"].map(String::from).into()
+    );
+}
+
+#[test]
+fn mod_03_a_failed_setup_fails_every_task() {
+    let mut case = Case::new(&[("web", task(Kind::Main))]);
+    case.alloc.begin();
+    case.input(Input::PrerunDone(Err("no space".into())));
+    assert_eq!((case.status(), case.postrun), ("failed", 1));
+    let event = case.alloc.tasks["web"].state.events.last().unwrap().clone();
+    assert_eq!(event.display_message, "failed to setup alloc: no space");
+}
+
+#[test]
+fn mod_02_health_is_told_once_and_a_stop_is_no_verdict() {
+    let mut case = Case::new(&[("web", task(Kind::Main))]);
+    case.spec.health = Some(HealthSpec {
+        min_healthy_time: 10 * SECOND,
+        healthy_deadline: 60 * SECOND,
+        deployment: true,
+    });
+    case.alloc.watch_health(true, 0);
+    let mut case = case.begin();
+    let at = case.alloc.wakes_at(&case.spec, case.now).unwrap();
+    assert_eq!(at, case.now + 10 * SECOND);
+    let fresh = case.alloc.clone();
+    case.now = at;
+    case.input(Input::Tick);
+    let told = case.alloc.deployment_status.clone().unwrap();
+    assert_eq!((told.healthy, told.canary), (Some(true), true));
+    assert_eq!(case.alloc.wakes_at(&case.spec, case.now), None);
+
+    case.alloc = fresh;
+    case.input(Input::Stop { no_delay: false });
+    case.exit("web", 0);
+    assert_eq!(case.alloc.deployment_status.unwrap().healthy, None);
+}

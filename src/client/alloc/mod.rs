@@ -1,0 +1,11 @@
+//! One allocation on this node: its directories, its tasks' order and end, its health.
+//!
+//! [`machine::AllocMachine`] is the runner as a pure state machine; [`runner`] carries its actions out
+//! and brings the answers back; [`factory`] is the seam where a smaller runner can stand instead.
+//!
+//! It must not know: servers, other allocations, how updates are sent.
+
+pub mod coordinator;
+pub mod dir;
+pub mod health;
+pub mod machine;

@@ -1,0 +1,112 @@
+//! What the client agent is told: one value, read through one accessor (ENV-01 to ENV-03).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use crate::config::ClientConfig;
+
+/// Everything a client is configured with. A plain value: a clone shares nothing with the original.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    /// The `client` block.
+    pub client: ClientConfig,
+    /// The agent's region.
+    pub region: String,
+    /// The agent's datacenter.
+    pub datacenter: String,
+    /// The node's name.
+    pub name: String,
+    /// What the node says its HTTP address is.
+    pub http_addr: String,
+    /// Where ids and the journal lie.
+    pub state_dir: PathBuf,
+    /// Where allocations live.
+    pub alloc_dir: PathBuf,
+    /// Development mode: quick retries, an id of its own at every start.
+    pub dev: bool,
+    /// The agent's environment, which tasks inherit.
+    pub host_env: BTreeMap<String, String>,
+}
+
+/// The one holder of the settings in use.
+///
+/// Who reads gets the value as it is now and keeps it; a change copies, alters the copy and swaps it,
+/// so nobody sees a half-changed one and nobody's copy changes under him.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    current: Arc<ArcSwap<Settings>>,
+}
+
+impl Shared {
+    /// Holds `settings`.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            current: Arc::new(ArcSwap::from_pointee(settings)),
+        }
+    }
+
+    /// The settings now.
+    pub fn get(&self) -> Arc<Settings> {
+        self.current.load_full()
+    }
+
+    /// Replaces them by an altered copy; concurrent changes are all kept, one after the other.
+    pub fn change(&self, alter: impl Fn(&mut Settings)) {
+        self.current.rcu(|now| {
+            let mut copy = Settings::clone(now);
+            alter(&mut copy);
+            copy
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn env_01_holders_of_the_old_settings_see_no_change_and_no_change_is_lost() {
+        let shared = Shared::new(Settings::default());
+        let old = shared.get();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let shared = &shared;
+                scope.spawn(move || {
+                    for i in 0..100 {
+                        shared.change(|s| {
+                            s.client.meta.insert(format!("{thread}-{i}"), "x".into());
+                        });
+                    }
+                });
+            }
+        });
+        assert!(old.client.meta.is_empty());
+        assert_eq!(shared.get().client.meta.len(), 400);
+    }
+
+    #[test]
+    fn env_02_a_copy_shares_nothing() {
+        let mut original = Settings::default();
+        original.client.meta.insert("a".into(), "1".into());
+        original.client.servers.push("one".into());
+        let copy = original.clone();
+        original.client.meta.clear();
+        original.client.servers.push("two".into());
+        original.host_env.insert("X".into(), "y".into());
+        assert_eq!(copy.client.meta.len(), 1);
+        assert_eq!(copy.client.servers, ["one"]);
+        assert!(copy.host_env.is_empty());
+    }
+
+    #[test]
+    fn env_03_empty_containers_stay_empty() {
+        let shared = Shared::new(Settings::default());
+        shared.change(|_| {});
+        let settings = shared.get();
+        assert!(settings.client.servers.is_empty() && settings.client.options.is_empty());
+        assert!(settings.client.host_volumes.is_empty());
+    }
+}

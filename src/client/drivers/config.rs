@@ -1,0 +1,148 @@
+//! Reading a driver's configuration: every key typed, unknown keys refused.
+
+use std::collections::BTreeMap;
+
+use drover_events::gojson::parse_duration;
+use serde_json::Value;
+
+/// A configuration being read; problems are collected and told together.
+pub struct Reader<'a> {
+    config: &'a BTreeMap<String, Value>,
+    known: Vec<&'static str>,
+    problems: Vec<String>,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads `config`.
+    pub fn new(config: &'a BTreeMap<String, Value>) -> Self {
+        Self {
+            config,
+            known: Vec::new(),
+            problems: Vec::new(),
+        }
+    }
+
+    fn get(&mut self, key: &'static str) -> Option<&'a Value> {
+        self.known.push(key);
+        self.config.get(key).filter(|v| !v.is_null())
+    }
+
+    fn wrong(&mut self, key: &str, expected: &str) {
+        self.problems.push(format!("{key}: expected {expected}"));
+    }
+
+    /// A text; numbers and booleans are taken as their text, as HCL does.
+    pub fn text(&mut self, key: &'static str) -> Option<String> {
+        match self.get(key)? {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            Value::Bool(flag) => Some(flag.to_string()),
+            _ => {
+                self.wrong(key, "a string");
+                None
+            }
+        }
+    }
+
+    /// A list of texts.
+    pub fn texts(&mut self, key: &'static str) -> Vec<String> {
+        let Some(value) = self.get(key) else {
+            return Vec::new();
+        };
+        let item = |v: &Value| match v {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            Value::Bool(flag) => Some(flag.to_string()),
+            _ => None,
+        };
+        let items = value
+            .as_array()
+            .and_then(|a| a.iter().map(item).collect::<Option<Vec<_>>>());
+        items.unwrap_or_else(|| {
+            self.wrong(key, "a list of strings");
+            Vec::new()
+        })
+    }
+
+    /// A whole number; a text with one is taken too.
+    pub fn number(&mut self, key: &'static str) -> Option<i64> {
+        let value = self.get(key)?;
+        let number = value
+            .as_i64()
+            .or_else(|| {
+                value
+                    .as_f64()
+                    .filter(|f| f.fract() == 0.0)
+                    .map(|f| f as i64)
+            })
+            .or_else(|| value.as_str()?.trim().parse().ok());
+        if number.is_none() {
+            self.wrong(key, "a number");
+        }
+        number
+    }
+
+    /// A boolean; a text with one is taken too.
+    pub fn flag(&mut self, key: &'static str) -> bool {
+        let Some(value) = self.get(key) else {
+            return false;
+        };
+        let flag = value.as_bool().or_else(|| match value.as_str()? {
+            "true" | "1" => Some(true),
+            "false" | "0" => Some(false),
+            _ => None,
+        });
+        flag.unwrap_or_else(|| {
+            self.wrong(key, "a boolean");
+            false
+        })
+    }
+
+    /// A duration in nanoseconds: `"30s"`, or a number of nanoseconds.
+    pub fn duration(&mut self, key: &'static str) -> Option<i64> {
+        let value = self.get(key)?;
+        let nanos = value.as_i64().or_else(|| parse_duration(value.as_str()?));
+        if nanos.is_none() {
+            self.wrong(key, "a duration");
+        }
+        nanos
+    }
+
+    /// A block: an object, or a list with one.
+    pub fn block(&mut self, key: &'static str) -> Option<BTreeMap<String, Value>> {
+        let value = self.get(key)?;
+        let value = value.as_array().and_then(|a| a.first()).unwrap_or(value);
+        let block = value.as_object().map(|o| o.clone().into_iter().collect());
+        if block.is_none() {
+            self.wrong(key, "a block");
+        }
+        block
+    }
+
+    /// Marks a key as known without reading it.
+    pub fn ignore(&mut self, key: &'static str) {
+        self.known.push(key);
+    }
+
+    /// Adds a problem.
+    pub fn problem(&mut self, text: impl Into<String>) {
+        self.problems.push(text.into());
+    }
+
+    /// Ends with `value` when there was no problem and no unknown key.
+    ///
+    /// # Errors
+    /// All problems in one text.
+    pub fn finish<T>(mut self, value: T) -> Result<T, String> {
+        for key in self.config.keys() {
+            if !self.known.contains(&key.as_str()) {
+                self.problems.push(format!("{key}: unknown key"));
+            }
+        }
+        if self.problems.is_empty() {
+            Ok(value)
+        } else {
+            Err(self.problems.join("; "))
+        }
+    }
+}

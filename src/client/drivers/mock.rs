@@ -1,0 +1,274 @@
+//! `mock_driver`: a task that only pretends, for tests and for measuring servers.
+//!
+//! A mock task ends with the agent; what it was to do is in its handle, so that a restarted agent
+//! goes on with the time that is left.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_events::model::{DriverInfo, TaskResourceUsage};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::config::Reader;
+use super::{
+    Driver, ExitResult, Handle, Recovered, RunningTask, StartError, TaskConfig, TaskError, signals,
+};
+use crate::client::clock::{nanos, wall_now};
+use crate::client::executor::rotate::Rotator;
+use crate::client::stats::no_usage;
+
+/// The driver's name.
+pub const NAME: &str = "mock_driver";
+
+/// Pretends to run tasks.
+#[derive(Debug, Default)]
+pub struct Mock;
+
+/// The configuration of a task; durations in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Config {
+    run_for: i64,
+    exit_code: i32,
+    exit_signal: i32,
+    exit_err_msg: String,
+    start_error: String,
+    start_error_recoverable: bool,
+    start_block_for: i64,
+    kill_after: i64,
+    signal_error: String,
+    stdout: Text,
+    stderr: Text,
+}
+
+/// What is written to a log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Text {
+    text: String,
+    repeat: i64,
+    every: i64,
+}
+
+impl Config {
+    fn read(config: &BTreeMap<String, Value>) -> Result<Self, String> {
+        let mut r = Reader::new(config);
+        let out = Self {
+            run_for: r.duration("run_for").unwrap_or(0),
+            exit_code: int(r.number("exit_code")),
+            exit_signal: int(r.number("exit_signal")),
+            exit_err_msg: r.text("exit_err_msg").unwrap_or_default(),
+            start_error: r.text("start_error").unwrap_or_default(),
+            start_error_recoverable: r.flag("start_error_recoverable"),
+            start_block_for: r.duration("start_block_for").unwrap_or(0),
+            kill_after: r.duration("kill_after").unwrap_or(0),
+            signal_error: r.text("signal_error").unwrap_or_default(),
+            stdout: Text {
+                text: r.text("stdout_string").unwrap_or_default(),
+                repeat: r.number("stdout_repeat").unwrap_or(0),
+                every: r.duration("stdout_repeat_duration").unwrap_or(0),
+            },
+            stderr: Text {
+                text: r.text("stderr_string").unwrap_or_default(),
+                repeat: r.number("stderr_repeat").unwrap_or(0),
+                every: r.duration("stderr_repeat_duration").unwrap_or(0),
+            },
+        };
+        for known in [
+            "plugin_exit_after",
+            "driver_ip",
+            "driver_advertise",
+            "driver_port_map",
+            "exec_command",
+        ] {
+            r.ignore(known);
+        }
+        r.finish(out)
+    }
+}
+
+fn int(value: Option<i64>) -> i32 {
+    value.and_then(|v| i32::try_from(v).ok()).unwrap_or(0)
+}
+
+impl Driver for Mock {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn fingerprint(&self, now: i64) -> DriverInfo {
+        super::registry::info(NAME, true, now, "Healthy")
+    }
+
+    fn validate(&self, config: &BTreeMap<String, Value>) -> Result<(), String> {
+        Config::read(config).map(|_| ())
+    }
+
+    fn start(
+        &self,
+        task: TaskConfig,
+    ) -> BoxFuture<'static, Result<Arc<dyn RunningTask>, StartError>> {
+        async move {
+            let config = Config::read(&task.config).map_err(StartError::fatal)?;
+            if config.start_block_for > 0 {
+                tokio::time::sleep(nanos(config.start_block_for)).await;
+            }
+            if !config.start_error.is_empty() {
+                return Err(StartError {
+                    message: config.start_error,
+                    recoverable: config.start_error_recoverable,
+                });
+            }
+            if !task.log_disabled {
+                for (text, stream) in [(&config.stdout, "stdout"), (&config.stderr, "stderr")] {
+                    tokio::spawn(write_log(text.clone(), task.clone(), stream));
+                }
+            }
+            Ok(Arc::new(Pretence::new(config, task.run, wall_now())) as Arc<dyn RunningTask>)
+        }
+        .boxed()
+    }
+
+    fn recover(
+        &self,
+        task: TaskConfig,
+        handle: Option<Handle>,
+    ) -> BoxFuture<'static, Result<Recovered, StartError>> {
+        async move {
+            let Some(handle) = handle else {
+                return Ok(Recovered::NeverStarted);
+            };
+            let config = Config::read(&task.config).map_err(StartError::fatal)?;
+            Ok(Recovered::Live(Arc::new(Pretence::new(
+                config,
+                handle.run,
+                handle.started_at,
+            ))))
+        }
+        .boxed()
+    }
+
+    fn destroy(&self, _alloc_id: &str, _task: &str, _run: u64) {}
+}
+
+async fn write_log(text: Text, task: TaskConfig, stream: &'static str) {
+    let name = format!("{}.{stream}", task.task);
+    let Ok(mut log) = Rotator::open(&task.log_dir, &name, task.log_max_files, task.log_max_bytes)
+    else {
+        return;
+    };
+    for round in 0..=text.repeat.max(0) {
+        if round > 0 {
+            tokio::time::sleep(nanos(text.every)).await;
+        }
+        if log.write(text.text.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+struct Pretence {
+    config: Config,
+    run: u64,
+    started_at: i64,
+    /// How it ended, once it has.
+    end: watch::Sender<Option<ExitResult>>,
+}
+
+impl Pretence {
+    fn new(config: Config, run: u64, started_at: i64) -> Self {
+        let out = Self {
+            config,
+            run,
+            started_at,
+            end: watch::Sender::new(None),
+        };
+        if out.config.run_for > 0 {
+            let left = out.config.run_for - (wall_now() - started_at);
+            out.end_later(left, out.natural_end());
+        }
+        out
+    }
+
+    fn natural_end(&self) -> ExitResult {
+        ExitResult {
+            exit_code: self.config.exit_code,
+            signal: self.config.exit_signal,
+            error: self.config.exit_err_msg.clone(),
+            ..ExitResult::default()
+        }
+    }
+
+    fn end_later(&self, delay: i64, result: ExitResult) {
+        let end = self.end.clone();
+        tokio::spawn(async move {
+            let mut ended = end.subscribe();
+            tokio::select! {
+                () = tokio::time::sleep(nanos(delay)) => {}
+                _ = ended.wait_for(Option::is_some) => return,
+            }
+            end.send_if_modified(|slot| {
+                let first = slot.is_none();
+                slot.get_or_insert(ExitResult {
+                    finished_at: wall_now(),
+                    ..result
+                });
+                first
+            });
+        });
+    }
+}
+
+impl RunningTask for Pretence {
+    fn handle(&self) -> Handle {
+        Handle {
+            run: self.run,
+            started_at: self.started_at,
+            state: Value::Null,
+        }
+    }
+
+    fn wait(&self) -> BoxFuture<'static, ExitResult> {
+        let mut end = self.end.subscribe();
+        let keep = self.end.clone();
+        async move {
+            let result = end.wait_for(Option::is_some).await.map(|r| r.clone());
+            drop(keep);
+            result.ok().flatten().unwrap_or_default()
+        }
+        .boxed()
+    }
+
+    fn stop(&self, signal: &str, _grace: Duration) -> Result<(), TaskError> {
+        let name = if signal.is_empty() {
+            signals::DEFAULT_KILL_SIGNAL
+        } else {
+            signal
+        };
+        let signal =
+            signals::number(name).ok_or_else(|| TaskError::UnknownSignal(name.to_owned()))?;
+        self.end_later(
+            self.config.kill_after,
+            ExitResult {
+                signal,
+                ..ExitResult::default()
+            },
+        );
+        Ok(())
+    }
+
+    fn signal(&self, signal: &str) -> Result<(), TaskError> {
+        if !self.config.signal_error.is_empty() {
+            return Err(TaskError::Driver(self.config.signal_error.clone()));
+        }
+        signals::number(signal)
+            .map(|_| ())
+            .ok_or_else(|| TaskError::UnknownSignal(signal.to_owned()))
+    }
+
+    fn stats(&self, now: i64) -> TaskResourceUsage {
+        no_usage(now)
+    }
+}

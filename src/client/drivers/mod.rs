@@ -1,0 +1,189 @@
+//! Task drivers: how a task is run.
+//!
+//! A [`Driver`] starts tasks and finds them again after a restart of the agent; a [`RunningTask`] is
+//! one that it follows. What must survive the agent is a [`Handle`]: plain data in the journal.
+//!
+//! Drivers must not know: servers, allocations' states, the journal. They get a finished
+//! [`TaskConfig`] (environment built, configuration interpolated).
+//!
+//! Invariant: for one `(allocation, task, run)` a driver starts at most one task, whatever dies in
+//! between (DRV-08).
+
+pub mod config;
+pub mod mock;
+pub mod raw_exec;
+pub mod registry;
+pub mod signals;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_events::model::{DriverInfo, TaskResourceUsage};
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::client::env::TaskPaths;
+
+pub use registry::Registry;
+
+/// How a task ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExitResult {
+    /// Its exit code.
+    pub exit_code: i32,
+    /// The signal that ended it; 0 for none.
+    pub signal: i32,
+    /// The kernel killed it for its memory.
+    pub oom_killed: bool,
+    /// Why it could not be followed to its end; empty when all went well.
+    pub error: String,
+    /// When, unix nanoseconds; 0 when not known.
+    pub finished_at: i64,
+}
+
+impl ExitResult {
+    /// Ended by itself with code 0.
+    pub fn successful(&self) -> bool {
+        self.exit_code == 0 && self.signal == 0 && self.error.is_empty()
+    }
+}
+
+/// What a driver must find a task again with.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Handle {
+    /// Which attempt of the task this is.
+    pub run: u64,
+    /// When the task was started, unix nanoseconds.
+    pub started_at: i64,
+    /// The driver's own data.
+    pub state: Value,
+}
+
+/// A task ready to be started.
+#[derive(Clone, Debug, Default)]
+pub struct TaskConfig {
+    /// The allocation.
+    pub alloc_id: String,
+    /// The task's name.
+    pub task: String,
+    /// Which attempt this is; never used twice for a task.
+    pub run: u64,
+    /// The driver's configuration, interpolated.
+    pub config: BTreeMap<String, Value>,
+    /// The environment.
+    pub env: BTreeMap<String, String>,
+    /// The user to run as; empty for the agent's.
+    pub user: String,
+    /// Directories.
+    pub paths: TaskPaths,
+    /// Where log files go.
+    pub log_dir: PathBuf,
+    /// How many log files of a stream are kept.
+    pub log_max_files: u64,
+    /// When they are rotated, bytes.
+    pub log_max_bytes: u64,
+    /// No logs.
+    pub log_disabled: bool,
+}
+
+/// Why a task did not start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct StartError {
+    /// What happened.
+    pub message: String,
+    /// Another attempt may help.
+    pub recoverable: bool,
+}
+
+impl StartError {
+    /// An error that another attempt will not cure.
+    pub fn fatal(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            recoverable: false,
+        }
+    }
+}
+
+/// Why a running task could not be told something.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskError {
+    /// The task has ended.
+    #[error("task is not running")]
+    NotRunning,
+    /// No such signal.
+    #[error("unknown signal {0:?}")]
+    UnknownSignal(String),
+    /// The driver said no.
+    #[error("{0}")]
+    Driver(String),
+}
+
+/// What became of a task while the agent was away.
+pub enum Recovered {
+    /// It lives.
+    Live(Arc<dyn RunningTask>),
+    /// It ended.
+    Exited(ExitResult),
+    /// It was never started, and with this run it never will be.
+    NeverStarted,
+}
+
+/// Starts tasks.
+pub trait Driver: Send + Sync {
+    /// `Task.Driver`.
+    fn name(&self) -> &'static str;
+
+    /// Whether it works here, and what it says about itself; `now` in unix nanoseconds.
+    fn fingerprint(&self, now: i64) -> DriverInfo;
+
+    /// Checks a configuration; the text names every problem.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn validate(&self, config: &BTreeMap<String, Value>) -> Result<(), String>;
+
+    /// Starts a task.
+    fn start(
+        &self,
+        config: TaskConfig,
+    ) -> BoxFuture<'static, Result<Arc<dyn RunningTask>, StartError>>;
+
+    /// Finds a task again. Without a handle, the agent died while it was starting the task.
+    fn recover(
+        &self,
+        config: TaskConfig,
+        handle: Option<Handle>,
+    ) -> BoxFuture<'static, Result<Recovered, StartError>>;
+
+    /// Removes what a run left behind, logs excepted.
+    fn destroy(&self, alloc_id: &str, task: &str, run: u64);
+}
+
+/// A task that runs.
+pub trait RunningTask: Send + Sync {
+    /// What finds it again.
+    fn handle(&self) -> Handle;
+
+    /// Waits for its end.
+    fn wait(&self) -> BoxFuture<'static, ExitResult>;
+
+    /// Asks for its end: `signal` now (a name; empty for the driver's own), killed after `grace`.
+    ///
+    /// # Errors
+    /// That the request could not be made; the end itself is told by [`RunningTask::wait`].
+    fn stop(&self, signal: &str, grace: Duration) -> Result<(), TaskError>;
+
+    /// Sends a signal.
+    ///
+    /// # Errors
+    /// An unknown signal, or that the task is gone.
+    fn signal(&self, signal: &str) -> Result<(), TaskError>;
+
+    /// What it uses now.
+    fn stats(&self, now: i64) -> TaskResourceUsage;
+}

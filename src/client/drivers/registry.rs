@@ -1,0 +1,69 @@
+//! The drivers of this client.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use drover_events::gojson::{Map, Time};
+use drover_events::model::DriverInfo;
+
+use super::Driver;
+
+/// Drivers by name.
+#[derive(Clone, Default)]
+pub struct Registry {
+    drivers: BTreeMap<&'static str, Arc<dyn Driver>>,
+}
+
+impl Registry {
+    /// A registry of these drivers, less what the lists of `client.options` leave out:
+    /// `driver.allowlist` and `driver.denylist`, names separated by commas.
+    pub fn new(
+        drivers: impl IntoIterator<Item = Arc<dyn Driver>>,
+        options: &BTreeMap<String, String>,
+    ) -> Self {
+        let list = |key: &str| -> Vec<String> {
+            let text = options.get(key).map_or("", String::as_str);
+            text.split(',')
+                .map(|n| n.trim().to_owned())
+                .filter(|n| !n.is_empty())
+                .collect()
+        };
+        let (allow, deny) = (list("driver.allowlist"), list("driver.denylist"));
+        let drivers = drivers
+            .into_iter()
+            .map(|d| (d.name(), d))
+            .filter(|(n, _)| allow.is_empty() || allow.iter().any(|a| a == n))
+            .filter(|(n, _)| !deny.iter().any(|d| d == n))
+            .collect();
+        Self { drivers }
+    }
+
+    /// A driver.
+    pub fn get(&self, name: &str) -> Option<&Arc<dyn Driver>> {
+        self.drivers.get(name)
+    }
+
+    /// What they say about themselves.
+    pub fn fingerprint(&self, now: i64) -> Map<DriverInfo> {
+        self.drivers
+            .iter()
+            .map(|(n, d)| ((*n).to_owned(), d.fingerprint(now)))
+            .collect()
+    }
+}
+
+/// What a driver says about itself.
+pub(super) fn info(name: &str, detected: bool, now: i64, health: &str) -> DriverInfo {
+    let attributes = if detected {
+        Map::from([(format!("driver.{name}"), "true".to_owned())])
+    } else {
+        Map::empty()
+    };
+    DriverInfo {
+        attributes,
+        detected,
+        healthy: detected,
+        health_description: health.to_owned(),
+        update_time: Time(now),
+    }
+}

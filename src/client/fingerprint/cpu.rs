@@ -1,0 +1,113 @@
+//! Processors.
+
+use std::fs;
+
+use drover_events::model::{Core, Topology};
+
+use super::Facts;
+use crate::client::config::Settings;
+
+/// MHz of a machine that says nothing about itself.
+const FALLBACK_MHZ: u64 = 1000;
+
+/// `/proc/cpuinfo`, as far as it matters.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct CpuInfo {
+    model: String,
+    mhz: u64,
+    cores: Vec<u16>,
+}
+
+fn parse(text: &str) -> CpuInfo {
+    let mut out = CpuInfo::default();
+    for line in text.lines() {
+        let Some((key, value)) = line.split_once(':') else {
+            continue;
+        };
+        let value = value.trim();
+        match key.trim() {
+            "processor" => out.cores.extend(value.parse::<u16>().ok()),
+            "model name" if out.model.is_empty() => out.model = value.to_owned(),
+            "cpu MHz" => {
+                let mhz = value.parse::<f64>().unwrap_or(0.0).round() as u64;
+                out.mhz = out.mhz.max(mhz);
+            }
+            _ => {}
+        }
+    }
+    out
+}
+
+fn read() -> CpuInfo {
+    let mut info = parse(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default());
+    let base = "/sys/devices/system/cpu/cpu0/cpufreq/";
+    for name in ["base_frequency", "cpuinfo_max_freq"] {
+        let khz = fs::read_to_string(format!("{base}{name}")).ok();
+        if let Some(khz) = khz.and_then(|t| t.trim().parse::<u64>().ok()) {
+            info.mhz = khz / 1000;
+            break;
+        }
+    }
+    if info.mhz == 0 {
+        info.mhz = FALLBACK_MHZ;
+    }
+    info
+}
+
+/// MHz of one core.
+pub fn core_mhz() -> u64 {
+    read().mhz
+}
+
+pub(super) fn probe(facts: &mut Facts, settings: &Settings) {
+    let info = read();
+    let count = info.cores.len().max(1);
+    let found = info.mhz * count as u64;
+    let told = settings.client.cpu_total_compute;
+    let total = if told > 0 { told } else { found };
+    let usable = total.saturating_sub(settings.client.reserved.cpu);
+    facts.set("cpu.modelname", &info.model);
+    facts.set("cpu.frequency", info.mhz.to_string());
+    facts.set("cpu.numcores", count.to_string());
+    facts.set("cpu.reservablecores", count.to_string());
+    facts.set("cpu.totalcompute", total.to_string());
+    facts.set("cpu.usablecompute", usable.to_string());
+    facts.set("numa.node.count", "1");
+    facts.set("numa.node0.cores", crate::client::env::cpu_set(&info.cores));
+    let cpu = &mut facts.resources.cpu;
+    cpu.cpu_shares = i64::try_from(total).unwrap_or(i64::MAX);
+    cpu.total_cpu_cores = u16::try_from(count).unwrap_or(u16::MAX);
+    cpu.reservable_cpu_cores = info.cores.clone().into();
+    let cores = info.cores.iter().map(|id| Core {
+        id: i64::from(*id),
+        base_speed: info.mhz,
+        grade: true,
+        ..Core::default()
+    });
+    facts.resources.processors.topology = Some(Topology {
+        cores: cores.collect::<Vec<_>>().into(),
+        nodes: vec![0].into(),
+        override_total_compute: told,
+        ..Topology::default()
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mod_09_cpuinfo_is_read() {
+        let text = "processor\t: 0\nmodel name\t: EPYC\ncpu MHz\t\t: 2595.99\n\nprocessor\t: 1\n";
+        let info = parse(text);
+        assert_eq!(
+            info,
+            CpuInfo {
+                model: "EPYC".into(),
+                mhz: 2596,
+                cores: vec![0, 1]
+            }
+        );
+        assert_eq!(parse(""), CpuInfo::default());
+    }
+}

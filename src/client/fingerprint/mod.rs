@@ -1,0 +1,258 @@
+//! What this machine is and has, as attributes and resources of its node (MOD-09).
+//!
+//! One probe per file; each adds to [`Facts`] and knows nothing of the others. A probe that finds
+//! nothing adds nothing: a node without a fact is better than no node.
+
+pub mod cpu;
+pub mod host;
+pub mod network;
+pub mod storage;
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use drover_events::gojson::Map;
+use drover_events::model::status::{DEFAULT_NODE_POOL, eligibility, node as status};
+use drover_events::model::{Node, NodeReservedResources, NodeResources};
+
+use crate::client::config::Settings;
+use crate::client::drivers::Registry;
+use crate::client::ids::NodeIds;
+
+/// The Nomad release whose interfaces a node speaks (`attr.nomad.version`).
+pub const NOMAD_VERSION: &str = "2.0.5";
+
+/// What the probes found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Facts {
+    /// `attr.*`.
+    pub attributes: BTreeMap<String, String>,
+    /// What can be given to tasks.
+    pub resources: NodeResources,
+}
+
+impl Facts {
+    /// Adds an attribute; an empty value is none.
+    pub fn set(&mut self, name: impl Into<String>, value: impl Into<String>) {
+        let value = value.into();
+        if !value.is_empty() {
+            self.attributes.insert(name.into(), value);
+        }
+    }
+}
+
+type Probe = fn(&mut Facts, &Settings);
+
+/// The probes by name, as `fingerprint.allowlist` and `fingerprint.denylist` know them.
+const PROBES: &[(&str, Probe)] = &[
+    ("arch", host::arch),
+    ("cpu", cpu::probe),
+    ("memory", memory),
+    ("storage", storage::probe),
+    ("host", host::probe),
+    ("network", network::probe),
+    ("cgroup", host::cgroup),
+    ("signal", host::signals),
+    ("nomad", nomad),
+];
+
+/// Runs all probes that the options allow.
+pub fn probe(settings: &Settings) -> Facts {
+    let list = |key: &str| -> Vec<&str> {
+        let text = settings.client.options.get(key).map_or("", String::as_str);
+        text.split(',')
+            .map(str::trim)
+            .filter(|n| !n.is_empty())
+            .collect()
+    };
+    let (allow, deny) = (list("fingerprint.allowlist"), list("fingerprint.denylist"));
+    let mut facts = Facts::default();
+    facts.resources.min_dynamic_port = i64::from(settings.client.min_dynamic_port);
+    facts.resources.max_dynamic_port = i64::from(settings.client.max_dynamic_port);
+    for (name, probe) in PROBES {
+        if (allow.is_empty() || allow.contains(name)) && !deny.contains(name) {
+            probe(&mut facts, settings);
+        }
+    }
+    facts
+}
+
+fn memory(facts: &mut Facts, settings: &Settings) {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let bytes = meminfo(&text, "MemTotal").unwrap_or(0);
+    facts.set("memory.totalbytes", bytes.to_string());
+    let told = settings.client.memory_total_mb;
+    let mb = if told > 0 { told } else { bytes >> 20 };
+    facts.resources.memory.memory_mb = i64::try_from(mb).unwrap_or(i64::MAX);
+}
+
+/// A line of `/proc/meminfo`, bytes.
+pub fn meminfo(text: &str, key: &str) -> Option<u64> {
+    let line = text
+        .lines()
+        .find_map(|l| l.strip_prefix(key)?.strip_prefix(':'))?;
+    line.split_ascii_whitespace()
+        .next()?
+        .parse::<u64>()
+        .ok()
+        .map(|kb| kb * 1024)
+}
+
+fn nomad(facts: &mut Facts, settings: &Settings) {
+    facts.set("nomad.version", NOMAD_VERSION);
+    facts.set("drover.version", env!("CARGO_PKG_VERSION"));
+    facts.set(
+        "nomad.service_discovery",
+        settings.client.nomad_service_discovery.to_string(),
+    );
+    facts.set("unique.advertise.address", &settings.http_addr);
+}
+
+/// Metadata that every node has.
+const META: &[(&str, &str)] = &[
+    (
+        "connect.sidecar_image",
+        "docker.io/envoyproxy/envoy:v${NOMAD_envoy_version}",
+    ),
+    (
+        "connect.gateway_image",
+        "docker.io/envoyproxy/envoy:v${NOMAD_envoy_version}",
+    ),
+    ("connect.log_level", "info"),
+    ("connect.proxy_concurrency", "1"),
+    ("connect.transparent_proxy.default_uid", "101"),
+    ("connect.transparent_proxy.default_outbound_port", "15001"),
+];
+
+/// The node that the client registers.
+pub fn node(
+    settings: &Settings,
+    ids: &NodeIds,
+    facts: Facts,
+    drivers: &Registry,
+    now: i64,
+) -> Node {
+    let config = &settings.client;
+    let drivers = drivers.fingerprint(now);
+    let mut attributes = facts.attributes;
+    for (name, info) in drivers.iter().filter(|(_, i)| i.detected) {
+        attributes.insert(format!("driver.{name}"), "1".to_owned());
+        for (key, value) in info.attributes.iter() {
+            attributes
+                .entry(key.clone())
+                .or_insert_with(|| value.clone());
+        }
+    }
+    let mut meta: Map<String> = META.iter().map(|(k, v)| (*k, (*v).to_owned())).collect();
+    meta.extend(config.meta.clone());
+    let eligible = if config.default_ineligible {
+        eligibility::INELIGIBLE
+    } else {
+        eligibility::ELIGIBLE
+    };
+    Node {
+        id: ids.id.clone(),
+        secret_id: ids.secret.clone(),
+        name: settings.name.clone(),
+        datacenter: settings.datacenter.clone(),
+        node_class: config.node_class.clone(),
+        node_pool: if config.node_pool.is_empty() {
+            DEFAULT_NODE_POOL.to_owned()
+        } else {
+            config.node_pool.clone()
+        },
+        http_addr: settings.http_addr.clone(),
+        attributes: attributes.into(),
+        meta,
+        links: Map::empty(),
+        drivers,
+        csi_controller_plugins: Map::empty(),
+        csi_node_plugins: Map::empty(),
+        host_volumes: Map::empty(),
+        node_resources: Some(facts.resources),
+        reserved_resources: Some(reserved(settings)),
+        node_max_allocs: i64::from(config.node_max_allocs),
+        gc_volumes_on_node_gc: config.gc_volumes_on_node_gc,
+        cgroup_parent: config.cgroup_parent.clone(),
+        scheduling_eligibility: eligible.to_owned(),
+        status: status::INIT.to_owned(),
+        ..Node::default()
+    }
+}
+
+fn reserved(settings: &Settings) -> NodeReservedResources {
+    let told = &settings.client.reserved;
+    let mut out = NodeReservedResources::default();
+    let int = |v: u64| i64::try_from(v).unwrap_or(i64::MAX);
+    out.cpu.cpu_shares = int(told.cpu);
+    out.memory.memory_mb = int(told.memory);
+    out.disk.disk_mb = int(told.disk);
+    out.networks
+        .reserved_host_ports
+        .clone_from(&told.reserved_ports);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mod_09_this_machine_has_the_facts_that_jobs_ask_for() {
+        let tmp = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            alloc_dir: tmp.path().to_owned(),
+            name: "box".into(),
+            datacenter: "dc1".into(),
+            ..Settings::default()
+        };
+        let facts = probe(&settings);
+        for name in [
+            "cpu.arch",
+            "cpu.numcores",
+            "cpu.totalcompute",
+            "memory.totalbytes",
+            "kernel.name",
+            "kernel.version",
+            "os.name",
+            "unique.hostname",
+            "unique.storage.volume",
+            "unique.network.ip-address",
+            "nomad.version",
+            "os.signals",
+            "os.cgroups.version",
+        ] {
+            assert!(
+                facts.attributes.contains_key(name),
+                "{name} in {:?}",
+                facts.attributes
+            );
+        }
+        assert!(facts.resources.cpu.cpu_shares > 0);
+        assert!(facts.resources.memory.memory_mb > 0 && facts.resources.disk.disk_mb > 0);
+        assert!(!facts.resources.networks.is_empty());
+        let node = node(
+            &settings,
+            &NodeIds::random(),
+            facts,
+            &Registry::default(),
+            5,
+        );
+        assert_eq!(
+            (node.status.as_str(), node.node_pool.as_str()),
+            ("initializing", "default")
+        );
+    }
+
+    #[test]
+    fn mod_09_probes_can_be_left_out() {
+        let mut settings = Settings::default();
+        settings
+            .client
+            .options
+            .insert("fingerprint.denylist".into(), "cpu, memory".into());
+        let facts = probe(&settings);
+        assert!(!facts.attributes.contains_key("cpu.numcores"));
+        assert_eq!(facts.resources.memory.memory_mb, 0);
+    }
+}

@@ -1,0 +1,91 @@
+//! The node's id and its secret: plain files, made once.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use uuid::Uuid;
+
+/// Who this node is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeIds {
+    /// Public.
+    pub id: String,
+    /// What it proves its identity with.
+    pub secret: String,
+}
+
+impl NodeIds {
+    /// Ids that are forgotten with the process.
+    pub fn random() -> Self {
+        Self {
+            id: Uuid::new_v4().to_string(),
+            secret: Uuid::new_v4().to_string(),
+        }
+    }
+
+    /// Reads `client-id` and `secret-id` in `dir`, or makes them (mode 0600, synced).
+    ///
+    /// # Errors
+    /// What the file system says; a file with something else than an id in it is refused.
+    pub fn load(dir: &Path) -> io::Result<Self> {
+        fs::create_dir_all(dir)?;
+        Ok(Self {
+            id: load(&dir.join("client-id"))?,
+            secret: load(&dir.join("secret-id"))?,
+        })
+    }
+}
+
+fn load(path: &Path) -> io::Result<String> {
+    match fs::read_to_string(path) {
+        Ok(text) => {
+            let id = text.trim().to_lowercase();
+            Uuid::parse_str(&id).map(|_| id).map_err(|e| {
+                io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("{}: {e}", path.display()),
+                )
+            })
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            let id = Uuid::new_v4().to_string();
+            let tmp = path.with_extension("tmp");
+            let mut file = OpenOptions::new()
+                .create(true)
+                .truncate(true)
+                .write(true)
+                .mode(0o600)
+                .open(&tmp)?;
+            file.write_all(id.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&tmp, path)?;
+            Ok(id)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn mod_24_ids_are_made_once_and_only_the_owner_reads_them() {
+        let tmp = tempfile::tempdir().unwrap();
+        let first = NodeIds::load(tmp.path()).unwrap();
+        assert_eq!(NodeIds::load(tmp.path()).unwrap(), first);
+        let mode = fs::metadata(tmp.path().join("secret-id"))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600);
+        fs::write(tmp.path().join("client-id"), first.id.to_uppercase()).unwrap();
+        assert_eq!(NodeIds::load(tmp.path()).unwrap().id, first.id);
+        fs::write(tmp.path().join("client-id"), "nonsense").unwrap();
+        assert!(NodeIds::load(tmp.path()).is_err());
+    }
+}

@@ -1,0 +1,589 @@
+//! The task runner: `(state, input) -> (state, actions)`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use drover_events::gojson::Time;
+use drover_events::model::status::task as status;
+use drover_events::model::{RestartPolicy, TaskEvent, TaskState};
+use serde::{Deserialize, Serialize};
+
+use super::events;
+use super::restart::{Cause, Decision, RestartTracker};
+use crate::client::alloc::coordinator::Kind;
+use crate::client::drivers::{ExitResult, Handle, StartError};
+
+/// How often the end of a task is asked for before it is given up.
+const STOP_TRIES: u32 = 5;
+/// The first wait after a failed request, nanoseconds; each further one is four times as long.
+const STOP_RETRY: i64 = 5 * crate::client::clock::SECOND;
+/// The longest of those waits, nanoseconds.
+const STOP_RETRY_MAX: i64 = 120 * crate::client::clock::SECOND;
+
+/// What a job says about the task; times in nanoseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaskSpec {
+    /// Its part in the group's life.
+    pub kind: Kind,
+    /// The others end with it.
+    pub leader: bool,
+    /// When it is started again.
+    pub restart: RestartPolicy,
+    /// Also after it ended well.
+    pub restart_on_success: bool,
+    /// Between asking for its end and killing it.
+    pub kill_timeout: i64,
+    /// Before asking for its end.
+    pub shutdown_delay: i64,
+}
+
+/// Where the task is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub enum Phase {
+    /// Until the coordinator lets it run.
+    #[default]
+    Waiting,
+    /// Its prestart hooks run.
+    Preparing,
+    /// The driver starts it; `TaskMachine::run` names the attempt.
+    Starting,
+    /// It runs.
+    Running(Handle),
+    /// It is started again then (unix nanoseconds).
+    Backoff(i64),
+    /// It runs, and its end is asked for then (unix nanoseconds).
+    Delaying(Handle, i64),
+    /// It was asked to end.
+    Stopping(Handle, Why),
+    /// It does not run, and could be told to.
+    Dead,
+    /// It will never run again (CL-12).
+    Ended,
+}
+
+/// Why a task is being stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Why {
+    /// For good.
+    Kill,
+    /// To be started again.
+    Restart,
+}
+
+/// What happens to a task.
+#[derive(Clone, Debug)]
+pub enum TaskInput {
+    /// The coordinator lets it run, or no longer.
+    Allow(bool),
+    /// Its prestart hooks are through.
+    Prepared(Result<Prepared, HookError>),
+    /// The driver answered.
+    Started(Result<Handle, StartError>),
+    /// The driver found it, after a restart of the agent.
+    Recovered(Found),
+    /// It ended.
+    Exited(ExitResult),
+    /// The driver could not be asked for its end.
+    StopFailed(String),
+    /// It is to end for good; without waiting first, if so said.
+    Kill {
+        /// Skips the shutdown delay.
+        no_delay: bool,
+    },
+    /// It is to be started again; dead ones only if forced (CL-10).
+    Restart {
+        /// Dead ones too.
+        force: bool,
+        /// For the event.
+        reason: String,
+    },
+    /// Something to be told about it.
+    Event(TaskEvent),
+    /// The servers answered for the first time.
+    ServerContacted,
+    /// Time has passed.
+    Tick,
+}
+
+/// What the prestart hooks left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prepared {
+    /// Hooks that need not run again.
+    pub done: BTreeSet<String>,
+    /// Variables for the task (CL-28).
+    pub env: BTreeMap<String, String>,
+}
+
+/// A hook failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HookError {
+    /// Its name.
+    pub hook: String,
+    /// What happened.
+    pub message: String,
+    /// Another attempt may help.
+    pub recoverable: bool,
+}
+
+/// What a driver found after a restart of the agent.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// The task lives.
+    Live(Handle),
+    /// It ended.
+    Exited(ExitResult),
+    /// It never ran, or nobody knows.
+    Nothing,
+    /// Starting it had failed.
+    NotStarted(StartError),
+}
+
+/// What is to be done for a task.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TaskAction {
+    /// Run the prestart hooks, but for these.
+    Prepare {
+        /// Hooks that are done.
+        done: BTreeSet<String>,
+    },
+    /// Start it, as attempt `run`, with these variables from hooks.
+    Start {
+        /// The attempt.
+        run: u64,
+    },
+    /// Find attempt `run` again.
+    Recover {
+        /// The attempt.
+        run: u64,
+        /// What it is found with.
+        handle: Option<Handle>,
+    },
+    /// Ask for its end.
+    Stop,
+    /// Remove what the driver keeps of an attempt that is over.
+    Destroy {
+        /// The attempt.
+        run: u64,
+    },
+}
+
+/// A task's whole state; what the journal keeps.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskMachine {
+    /// What the servers are told.
+    pub state: TaskState,
+    /// Where it is.
+    pub phase: Phase,
+    /// The last attempt's number.
+    pub run: u64,
+    /// Variables from hooks.
+    pub hook_env: BTreeMap<String, String>,
+    hooks_done: BTreeSet<String>,
+    tracker: RestartTracker,
+    killed: bool,
+    allowed: bool,
+    /// Until the servers answer (a task that could not be found again).
+    held: bool,
+    stop_tries: u32,
+    stop_retry_at: Option<i64>,
+}
+
+impl TaskMachine {
+    /// A task that the client just received.
+    pub fn new(seed: u64, now: i64) -> Self {
+        let mut out = Self {
+            state: TaskState {
+                state: status::PENDING.to_owned(),
+                ..TaskState::default()
+            },
+            phase: Phase::Waiting,
+            run: 0,
+            hook_env: BTreeMap::new(),
+            hooks_done: BTreeSet::new(),
+            tracker: RestartTracker::new(seed),
+            killed: false,
+            allowed: false,
+            held: false,
+            stop_tries: 0,
+            stop_retry_at: None,
+        };
+        out.emit(events::received(now));
+        out
+    }
+
+    /// What a restarted agent has to do first.
+    pub fn restore(&mut self) -> Vec<TaskAction> {
+        self.allowed = false;
+        let run = self.run;
+        let recover = |handle| vec![TaskAction::Recover { run, handle }];
+        match &self.phase {
+            Phase::Preparing => {
+                self.phase = Phase::Waiting;
+                Vec::new()
+            }
+            Phase::Starting => recover(None),
+            Phase::Running(h) | Phase::Delaying(h, _) | Phase::Stopping(h, _) => {
+                recover(Some(h.clone()))
+            }
+            Phase::Waiting | Phase::Backoff(_) | Phase::Dead | Phase::Ended => Vec::new(),
+        }
+    }
+
+    /// When time alone will change something, unix nanoseconds.
+    pub fn wakes_at(&self) -> Option<i64> {
+        match self.phase {
+            Phase::Backoff(at) | Phase::Delaying(_, at) => Some(at),
+            Phase::Stopping(..) => self.stop_retry_at,
+            _ => None,
+        }
+    }
+
+    /// It runs now.
+    pub fn is_running(&self) -> bool {
+        self.state.state == status::RUNNING
+    }
+
+    /// It does not run, and will not without being told.
+    pub fn is_dead(&self) -> bool {
+        self.state.state == status::DEAD
+    }
+
+    /// It can never run again.
+    pub fn has_ended(&self) -> bool {
+        self.phase == Phase::Ended
+    }
+
+    /// Its end was asked for.
+    pub fn is_killed(&self) -> bool {
+        self.killed
+    }
+
+    /// Takes one input.
+    pub fn step(&mut self, spec: &TaskSpec, input: TaskInput, now: i64) -> Vec<TaskAction> {
+        let mut out = Vec::new();
+        match input {
+            TaskInput::Allow(allowed) => {
+                self.allowed = allowed;
+                self.go(&mut out);
+            }
+            TaskInput::ServerContacted => {
+                self.held = false;
+                self.go(&mut out);
+            }
+            TaskInput::Prepared(result) => self.prepared(spec, result, now, &mut out),
+            TaskInput::Started(result) => self.started(spec, result, now, &mut out),
+            TaskInput::Recovered(found) => self.recovered(spec, found, now, &mut out),
+            TaskInput::Exited(exit) => self.exited(spec, &exit, now, &mut out),
+            TaskInput::StopFailed(error) => self.stop_failed(&error, now),
+            TaskInput::Kill { no_delay } => self.kill(spec, no_delay, now, &mut out),
+            TaskInput::Restart { force, reason } => self.restart(force, &reason, now, &mut out),
+            TaskInput::Event(event) => self.emit(event),
+            TaskInput::Tick => self.tick(now, &mut out),
+        }
+        out
+    }
+
+    /// Keeps the newest events only.
+    pub(crate) fn emit(&mut self, event: TaskEvent) {
+        self.state.events.push(event);
+        let events = self.state.events.to_mut();
+        if events.len() > events::MAX_EVENTS {
+            events.remove(0);
+        }
+    }
+
+    fn go(&mut self, out: &mut Vec<TaskAction>) {
+        if self.phase == Phase::Waiting && self.allowed && !self.held {
+            self.phase = Phase::Preparing;
+            out.push(TaskAction::Prepare {
+                done: self.hooks_done.clone(),
+            });
+        }
+    }
+
+    fn prepared(
+        &mut self,
+        spec: &TaskSpec,
+        result: Result<Prepared, HookError>,
+        now: i64,
+        out: &mut Vec<TaskAction>,
+    ) {
+        if self.phase != Phase::Preparing {
+            return;
+        }
+        if self.killed {
+            return self.end(now);
+        }
+        match result {
+            Ok(prepared) => {
+                self.hooks_done.extend(prepared.done);
+                self.hook_env.extend(prepared.env);
+                self.run += 1;
+                self.phase = Phase::Starting;
+                out.push(TaskAction::Start { run: self.run });
+            }
+            Err(e) => {
+                self.emit(match e.hook.as_str() {
+                    super::hooks::VALIDATE => events::failed_validation(now, &e.message),
+                    _ => events::hook_failed(now, &e.hook, &e.message),
+                });
+                self.decide(
+                    spec,
+                    Cause::StartError {
+                        recoverable: e.recoverable,
+                    },
+                    now,
+                    now,
+                );
+            }
+        }
+    }
+
+    fn started(
+        &mut self,
+        spec: &TaskSpec,
+        result: Result<Handle, StartError>,
+        now: i64,
+        out: &mut Vec<TaskAction>,
+    ) {
+        if self.phase != Phase::Starting {
+            return;
+        }
+        match result {
+            Ok(handle) => {
+                self.runs(&handle, now);
+                self.phase = Phase::Running(handle);
+                if self.killed {
+                    self.stop(Why::Kill, out);
+                }
+            }
+            Err(e) => {
+                self.emit(events::driver_failure(now, &e.message));
+                out.push(TaskAction::Destroy { run: self.run });
+                if self.killed {
+                    return self.end(now);
+                }
+                self.decide(
+                    spec,
+                    Cause::StartError {
+                        recoverable: e.recoverable,
+                    },
+                    now,
+                    now,
+                );
+            }
+        }
+    }
+
+    fn runs(&mut self, handle: &Handle, now: i64) {
+        self.state.state = status::RUNNING.to_owned();
+        self.state.started_at = Time(if handle.started_at > 0 {
+            handle.started_at
+        } else {
+            now
+        });
+        self.emit(events::started(now));
+    }
+
+    fn recovered(&mut self, spec: &TaskSpec, found: Found, now: i64, out: &mut Vec<TaskAction>) {
+        let starting = self.phase == Phase::Starting;
+        match found {
+            Found::Live(handle) if starting => self.started(spec, Ok(handle), now, out),
+            Found::NotStarted(error) if starting => self.started(spec, Err(error), now, out),
+            Found::Exited(exit) if starting => {
+                let handle = Handle {
+                    run: self.run,
+                    ..Handle::default()
+                };
+                self.runs(&handle, now);
+                self.phase = Phase::Running(handle);
+                self.exited(spec, &exit, now, out);
+            }
+            Found::Nothing if starting && self.killed => self.end(now),
+            Found::Nothing if starting => self.phase = Phase::Waiting,
+            // What was under way goes on: a stop is asked for again, a delay has its timer.
+            Found::Live(_) => {
+                if matches!(self.phase, Phase::Stopping(..)) {
+                    out.push(TaskAction::Stop);
+                }
+            }
+            Found::Exited(exit) => self.exited(spec, &exit, now, out),
+            Found::Nothing | Found::NotStarted(_) => self.lost_hold(now),
+        }
+    }
+
+    /// A task that ran and cannot be found: it waits for the servers' word.
+    fn lost_hold(&mut self, now: i64) {
+        if self.killed {
+            return self.end(now);
+        }
+        self.emit(events::failed_restore(now));
+        self.state.state = status::PENDING.to_owned();
+        self.phase = Phase::Waiting;
+        self.held = true;
+    }
+
+    fn exited(&mut self, spec: &TaskSpec, exit: &ExitResult, now: i64, out: &mut Vec<TaskAction>) {
+        let why = match &self.phase {
+            Phase::Running(_) | Phase::Delaying(..) => None,
+            Phase::Stopping(_, why) => Some(*why),
+            _ => return,
+        };
+        self.stop_tries = 0;
+        self.stop_retry_at = None;
+        self.emit(events::terminated(now, exit));
+        out.push(TaskAction::Destroy { run: self.run });
+        let at = if exit.finished_at > 0 {
+            exit.finished_at
+        } else {
+            now
+        };
+        if self.killed {
+            self.state.finished_at = Time(at);
+            return self.end(now);
+        }
+        let cause = match why {
+            Some(Why::Restart) => Cause::RestartAsked,
+            _ => Cause::Exit {
+                success: exit.successful(),
+            },
+        };
+        self.decide(spec, cause, at, now);
+    }
+
+    fn decide(&mut self, spec: &TaskSpec, cause: Cause, at: i64, now: i64) {
+        match self
+            .tracker
+            .next(&spec.restart, spec.restart_on_success, cause, now)
+        {
+            Decision::Restart { delay, reason } => {
+                self.emit(events::restarting(now, &reason, delay));
+                self.state.restarts += 1;
+                self.state.last_restart = Time(now);
+                self.state.state = status::PENDING.to_owned();
+                self.phase = Phase::Backoff(now.saturating_add(delay));
+            }
+            Decision::Fail { reason } => {
+                self.emit(events::not_restarting(now, &reason));
+                self.state.failed = true;
+                self.dead(at);
+            }
+            Decision::Done => self.dead(at),
+        }
+    }
+
+    fn dead(&mut self, at: i64) {
+        self.state.state = status::DEAD.to_owned();
+        self.state.finished_at = Time(at);
+        self.phase = Phase::Dead;
+    }
+
+    /// Killed: the loop ends cleanly, and stays so over restarts of the agent (CL-12).
+    fn end(&mut self, now: i64) {
+        self.emit(events::killed(now, ""));
+        self.state.state = status::DEAD.to_owned();
+        if self.state.finished_at.is_unset() || self.state.finished_at < self.state.started_at {
+            self.state.finished_at = Time(now);
+        }
+        self.phase = Phase::Ended;
+    }
+
+    fn kill(&mut self, spec: &TaskSpec, no_delay: bool, now: i64, out: &mut Vec<TaskAction>) {
+        let first = !self.killed;
+        self.killed = true;
+        match &self.phase {
+            Phase::Ended => {}
+            Phase::Dead => self.phase = Phase::Ended,
+            Phase::Waiting | Phase::Backoff(_) => {
+                self.emit(events::killing(now, spec.kill_timeout));
+                self.end(now);
+            }
+            Phase::Preparing | Phase::Starting if first => {
+                self.emit(events::killing(now, spec.kill_timeout));
+            }
+            Phase::Preparing | Phase::Starting => {}
+            Phase::Running(handle) => {
+                let handle = handle.clone();
+                self.emit(events::killing(now, spec.kill_timeout));
+                let delay = spec.shutdown_delay;
+                if delay > 0 && !no_delay {
+                    self.emit(events::waiting_shutdown_delay(now, delay));
+                    self.phase = Phase::Delaying(handle, now.saturating_add(delay));
+                    return;
+                }
+                if delay > 0 {
+                    self.emit(events::skipping_shutdown_delay(now, delay));
+                }
+                self.stop(Why::Kill, out);
+            }
+            Phase::Delaying(..) if no_delay => self.stop(Why::Kill, out),
+            Phase::Delaying(..) => {}
+            Phase::Stopping(handle, _) => {
+                self.phase = Phase::Stopping(handle.clone(), Why::Kill);
+            }
+        }
+    }
+
+    fn stop(&mut self, why: Why, out: &mut Vec<TaskAction>) {
+        if let Phase::Running(h) | Phase::Delaying(h, _) | Phase::Stopping(h, _) = &self.phase {
+            self.phase = Phase::Stopping(h.clone(), why);
+            out.push(TaskAction::Stop);
+        }
+    }
+
+    fn stop_failed(&mut self, error: &str, now: i64) {
+        if !matches!(self.phase, Phase::Stopping(..)) {
+            return;
+        }
+        self.stop_tries += 1;
+        if self.stop_tries >= STOP_TRIES {
+            self.emit(events::killed(now, error));
+            self.state.failed = true;
+            self.dead(now);
+            self.phase = Phase::Ended;
+            return;
+        }
+        let wait = STOP_RETRY.saturating_mul(4_i64.saturating_pow(self.stop_tries - 1));
+        self.stop_retry_at = Some(now + wait.min(STOP_RETRY_MAX));
+    }
+
+    fn restart(&mut self, force: bool, reason: &str, now: i64, out: &mut Vec<TaskAction>) {
+        if self.killed {
+            return;
+        }
+        match &self.phase {
+            Phase::Running(_) => {
+                self.emit(events::restart_signal(now, reason));
+                self.stop(Why::Restart, out);
+            }
+            Phase::Dead if force => {
+                self.emit(events::restart_signal(now, reason));
+                self.state.state = status::PENDING.to_owned();
+                self.state.failed = false;
+                self.state.restarts += 1;
+                self.state.last_restart = Time(now);
+                self.phase = Phase::Waiting;
+                self.allowed = false;
+            }
+            _ => {}
+        }
+    }
+
+    fn tick(&mut self, now: i64, out: &mut Vec<TaskAction>) {
+        match &self.phase {
+            Phase::Backoff(at) if *at <= now => {
+                self.phase = Phase::Waiting;
+                self.go(out);
+            }
+            Phase::Delaying(_, at) if *at <= now => self.stop(Why::Kill, out),
+            Phase::Stopping(..) if self.stop_retry_at.is_some_and(|at| at <= now) => {
+                self.stop_retry_at = None;
+                out.push(TaskAction::Stop);
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "machine_test.rs"]
+mod tests;

@@ -1,0 +1,319 @@
+use super::*;
+use crate::client::clock::SECOND;
+
+fn spec(attempts: i64) -> TaskSpec {
+    TaskSpec {
+        kind: Kind::Main,
+        leader: false,
+        restart: RestartPolicy {
+            attempts,
+            interval: 600 * SECOND,
+            delay: 2 * SECOND,
+            mode: "fail".into(),
+            ..RestartPolicy::default()
+        },
+        restart_on_success: true,
+        kill_timeout: 5 * SECOND,
+        shutdown_delay: 0,
+    }
+}
+
+/// A task under test with its time.
+struct Case {
+    spec: TaskSpec,
+    task: TaskMachine,
+    now: i64,
+}
+
+impl Case {
+    fn new(spec: TaskSpec) -> Self {
+        Self {
+            spec,
+            task: TaskMachine::new(1, 0),
+            now: 0,
+        }
+    }
+
+    fn step(&mut self, input: TaskInput) -> Vec<TaskAction> {
+        self.now += SECOND;
+        self.task.step(&self.spec, input, self.now)
+    }
+
+    fn handle(&self) -> Handle {
+        Handle {
+            run: self.task.run,
+            started_at: self.now,
+            ..Handle::default()
+        }
+    }
+
+    fn run(mut self) -> Self {
+        let first = self.step(TaskInput::Allow(true));
+        assert_eq!(
+            first,
+            [TaskAction::Prepare {
+                done: BTreeSet::new()
+            }]
+        );
+        self.start();
+        self
+    }
+
+    fn start(&mut self) {
+        let run = self.task.run + 1;
+        let out = self.step(TaskInput::Prepared(Ok(Prepared::default())));
+        assert_eq!(out, [TaskAction::Start { run }]);
+        let handle = self.handle();
+        assert_eq!(self.step(TaskInput::Started(Ok(handle))), []);
+        assert!(self.task.is_running());
+    }
+
+    fn exit(&mut self, exit_code: i32) -> Vec<TaskAction> {
+        self.step(TaskInput::Exited(ExitResult {
+            exit_code,
+            ..ExitResult::default()
+        }))
+    }
+
+    fn events(&self) -> Vec<&str> {
+        self.task
+            .state
+            .events
+            .iter()
+            .map(|e| e.r#type.as_str())
+            .collect()
+    }
+}
+
+#[test]
+fn cl_29_a_crash_is_restarted_and_then_fails() {
+    let mut case = Case::new(spec(1)).run();
+    assert_eq!(case.exit(1), [TaskAction::Destroy { run: 1 }]);
+    assert_eq!(
+        (case.task.state.state.as_str(), case.task.state.restarts),
+        ("pending", 1)
+    );
+    let at = case.task.wakes_at().unwrap();
+    assert_eq!(case.step(TaskInput::Tick), []);
+    case.now = at;
+    assert!(matches!(
+        case.step(TaskInput::Tick)[..],
+        [TaskAction::Prepare { .. }]
+    ));
+    case.start();
+    case.exit(1);
+    assert!(case.task.is_dead() && case.task.state.failed && !case.task.has_ended());
+    let expected = [
+        "Received",
+        "Started",
+        "Terminated",
+        "Restarting",
+        "Started",
+        "Terminated",
+        "Not Restarting",
+    ];
+    assert_eq!(case.events(), expected);
+}
+
+#[test]
+fn cl_29_a_kill_waits_for_the_delay_and_then_stops() {
+    let mut case = Case::new(TaskSpec {
+        shutdown_delay: 3 * SECOND,
+        ..spec(1)
+    })
+    .run();
+    assert_eq!(case.step(TaskInput::Kill { no_delay: false }), []);
+    case.now = case.task.wakes_at().unwrap();
+    assert_eq!(case.step(TaskInput::Tick), [TaskAction::Stop]);
+    case.exit(0);
+    assert!(case.task.has_ended() && !case.task.state.failed);
+    let expected = [
+        "Received",
+        "Started",
+        "Killing",
+        "Waiting for shutdown delay",
+        "Terminated",
+        "Killed",
+    ];
+    assert_eq!(case.events(), expected);
+    let text = &case.task.state.events[2].display_message;
+    assert_eq!(text, "Sent interrupt. Waiting 5s before force killing");
+}
+
+#[test]
+fn cl_10_restart_and_force_restart() {
+    let mut case = Case::new(spec(0)).run();
+    let restart = |force| TaskInput::Restart {
+        force,
+        reason: "asked".to_owned(),
+    };
+    assert_eq!(case.step(restart(false)), [TaskAction::Stop]);
+    case.exit(1);
+    assert_eq!(case.task.state.state, "pending");
+    assert!(matches!(
+        case.step(TaskInput::Tick)[..],
+        [TaskAction::Prepare { .. }]
+    ));
+    case.start();
+    case.exit(1);
+    assert!(case.task.is_dead());
+    assert_eq!(case.step(restart(false)), []);
+    assert!(case.task.is_dead());
+    case.step(restart(true));
+    assert_eq!(case.task.phase, Phase::Waiting);
+    assert!(matches!(
+        case.step(TaskInput::Allow(true))[..],
+        [TaskAction::Prepare { .. }]
+    ));
+}
+
+#[test]
+fn cl_12_a_task_that_ended_cleanly_never_runs_again() {
+    let mut case = Case::new(spec(5)).run();
+    case.step(TaskInput::Kill { no_delay: false });
+    case.exit(0);
+    assert!(case.task.has_ended());
+    let bytes = rmp_serde::to_vec_named(&case.task).unwrap();
+    let mut restored: TaskMachine = rmp_serde::from_slice(&bytes).unwrap();
+    assert_eq!(restored, case.task);
+    assert_eq!(restored.restore(), []);
+    case.task = restored;
+    case.step(TaskInput::Allow(true));
+    case.step(TaskInput::Restart {
+        force: true,
+        reason: String::new(),
+    });
+    assert!(case.task.has_ended());
+}
+
+#[test]
+fn cl_14_restoring_a_dead_task_kills_nothing() {
+    let mut case = Case::new(spec(0)).run();
+    case.exit(1);
+    assert!(case.task.is_dead());
+    let before = case.events().len();
+    assert_eq!(case.task.restore(), []);
+    case.step(TaskInput::Kill { no_delay: true });
+    assert!(case.task.has_ended());
+    assert_eq!(case.events().len(), before);
+}
+
+#[test]
+fn drv_08_an_agent_that_died_while_starting_finds_the_task_or_starts_it_once_more() {
+    let mut case = Case::new(spec(1));
+    case.step(TaskInput::Allow(true));
+    case.step(TaskInput::Prepared(Ok(Prepared::default())));
+    let starting = case.task.clone();
+    let recover = [TaskAction::Recover {
+        run: 1,
+        handle: None,
+    }];
+
+    // It had started: the event is told now, once.
+    assert_eq!(case.task.restore(), recover);
+    let handle = case.handle();
+    case.step(TaskInput::Recovered(Found::Live(handle)));
+    assert_eq!(case.events(), ["Received", "Started"]);
+    assert!(case.task.is_running());
+
+    // It had started and ended.
+    case.task = starting.clone();
+    case.task.restore();
+    case.step(TaskInput::Recovered(Found::Exited(ExitResult {
+        exit_code: 3,
+        ..ExitResult::default()
+    })));
+    assert_eq!(
+        case.events(),
+        ["Received", "Started", "Terminated", "Restarting"]
+    );
+
+    // It had not: the next attempt has another number.
+    case.task = starting;
+    case.task.restore();
+    case.step(TaskInput::Recovered(Found::Nothing));
+    case.step(TaskInput::Allow(true));
+    let out = case.step(TaskInput::Prepared(Ok(Prepared::default())));
+    assert_eq!(out, [TaskAction::Start { run: 2 }]);
+}
+
+#[test]
+fn cl_13_a_task_that_cannot_be_found_waits_for_the_servers() {
+    let mut case = Case::new(spec(1)).run();
+    let handle = case.task.restore();
+    assert!(matches!(
+        handle[..],
+        [TaskAction::Recover {
+            run: 1,
+            handle: Some(_)
+        }]
+    ));
+    case.step(TaskInput::Recovered(Found::Nothing));
+    assert_eq!(case.step(TaskInput::Allow(true)), []);
+    assert_eq!(*case.events().last().unwrap(), "Failed Restoring Task");
+    assert!(matches!(
+        case.step(TaskInput::ServerContacted)[..],
+        [TaskAction::Prepare { .. }]
+    ));
+}
+
+#[test]
+fn cl_16_a_stop_under_way_is_asked_for_again_after_a_restart() {
+    let mut case = Case::new(spec(1)).run();
+    assert_eq!(
+        case.step(TaskInput::Kill { no_delay: false }),
+        [TaskAction::Stop]
+    );
+    case.task.restore();
+    let handle = case.handle();
+    assert_eq!(
+        case.step(TaskInput::Recovered(Found::Live(handle))),
+        [TaskAction::Stop]
+    );
+    case.exit(0);
+    assert!(case.task.has_ended());
+}
+
+#[test]
+fn cl_29_a_kill_during_the_start_waits_for_the_driver() {
+    let mut case = Case::new(spec(1));
+    case.step(TaskInput::Allow(true));
+    case.step(TaskInput::Prepared(Ok(Prepared::default())));
+    assert_eq!(case.step(TaskInput::Kill { no_delay: false }), []);
+    let handle = case.handle();
+    assert_eq!(
+        case.step(TaskInput::Started(Ok(handle))),
+        [TaskAction::Stop]
+    );
+}
+
+#[test]
+fn cl_29_a_stop_that_fails_is_tried_again_and_then_given_up() {
+    let mut case = Case::new(spec(1)).run();
+    case.step(TaskInput::Kill { no_delay: false });
+    for _ in 0..4 {
+        case.step(TaskInput::StopFailed("no answer".into()));
+        case.now = case.task.wakes_at().unwrap();
+        assert_eq!(case.step(TaskInput::Tick), [TaskAction::Stop]);
+    }
+    case.step(TaskInput::StopFailed("no answer".into()));
+    assert!(case.task.has_ended() && case.task.state.failed);
+    assert_eq!(
+        case.task.state.events.last().unwrap().kill_error,
+        "no answer"
+    );
+}
+
+#[test]
+fn cl_29_ten_events_are_kept() {
+    let mut case = Case::new(spec(1));
+    for i in 0..20 {
+        case.step(TaskInput::Event(events::message(
+            "Driver",
+            i,
+            i.to_string(),
+        )));
+    }
+    assert_eq!(case.task.state.events.len(), events::MAX_EVENTS);
+    assert_eq!(case.task.state.events[9].message, "19");
+}
