@@ -412,14 +412,18 @@ fn record<T: Table>(
         let topic = stream.map(|stream| stream.topic);
         return sink.changes.add_rule(T::ID, T::namespace(row), topic);
     }
-    if let (true, Some(stream)) = (T::POSTED, &stream) {
-        for key in std::iter::once(&stream.key).chain(&stream.filter_keys) {
+    if let Some(stream) = &stream {
+        for key in T::POSTED
+            .iter()
+            .filter_map(|at| stream.filter_keys.get(*at))
+        {
             if !key.is_empty() {
+                let namespace = stream.namespace;
                 post(
                     sink.db,
                     sink.batch,
                     stream.topic,
-                    stream.namespace,
+                    namespace,
                     key,
                     sink.index,
                 );

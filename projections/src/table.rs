@@ -34,6 +34,18 @@ pub struct StreamKey<'a> {
     pub filter_keys: SmallVec<[&'a str; 3]>,
 }
 
+impl<'a> StreamKey<'a> {
+    /// A row's appearance on the stream.
+    pub fn new(topic: Topic, namespace: &'a str, key: &'a str, filter_keys: &[&'a str]) -> Self {
+        Self {
+            topic,
+            namespace,
+            key,
+            filter_keys: filter_keys.into(),
+        }
+    }
+}
+
 /// A table: rows under one numbered prefix.
 pub trait Table: Sized + Send + Sync + 'static {
     /// The prefix of its keys; never reused.
@@ -57,8 +69,9 @@ pub trait Table: Sized + Send + Sync + 'static {
     const HISTORY: History = History::Full;
     /// Whether deletions are published on the stream (evaluations and allocations are not).
     const PUBLISHES_DELETES: bool = true;
-    /// Whether stream keys get postings; false where indexes and history of the table answer.
-    const POSTED: bool = false;
+    /// Which filter keys (by position) get postings: those that no index of the table answers.
+    /// The stream key itself is answered by the row's history.
+    const POSTED: &'static [usize] = &[];
     /// Whether its rows lie beside another table's rows of the same stream key (a node's state
     /// beside the node): an event that changes both is published once.
     const BESIDE_ANOTHER: bool = false;

@@ -115,18 +115,31 @@ fn skipped_fields_count_as_zero() {
 #[test]
 fn rows_of_the_model_are_read_by_their_wire_names() {
     use drover_events::model::{Evaluation, Job, Node};
-    let eval = Evaluation { status: "pending".into(), priority: 50, ..Evaluation::default() };
-    assert_eq!(answer("Status == pending and Priority == 50", &eval), Ok(true));
+    let eval = Evaluation {
+        status: "pending".into(),
+        priority: 50,
+        ..Evaluation::default()
+    };
+    assert_eq!(
+        answer("Status == pending and Priority == 50", &eval),
+        Ok(true)
+    );
     assert_eq!(answer("JobID == \"\" and NodeID is empty", &eval), Ok(true));
     assert_eq!(answer("ModifyIndex == 0", &eval), Ok(true));
     assert!(answer("Gone == 0", &eval).is_err());
     let job = Job::default();
-    assert_eq!(answer("Datacenters is empty and Datacenters is nil", &job), Ok(true));
+    assert_eq!(
+        answer("Datacenters is empty and Datacenters is nil", &job),
+        Ok(true)
+    );
     assert_eq!(answer("Meta.owner == x", &job), Ok(false));
     assert_eq!(answer("Periodic is nil and Meta is nil", &job), Ok(true));
     assert_eq!(answer("x in Datacenters", &job), Ok(false));
     let node = Node::default();
-    assert_eq!(answer("Attributes[\"kernel.name\"] == linux", &node), Ok(false));
+    assert_eq!(
+        answer("Attributes[\"kernel.name\"] == linux", &node),
+        Ok(false)
+    );
 }
 
 /// Pieces that make text which is nearly a filter.

@@ -1,0 +1,19 @@
+//! `autopilot_config`: autopilot's configuration: one row.
+
+use drover_events::model::AutopilotConfiguration;
+
+use crate::table::Table;
+
+/// The table.
+pub struct AutopilotConfig;
+
+impl Table for AutopilotConfig {
+    const ID: u16 = 34;
+    const NAME: &'static str = "autopilot_config";
+    type Key = ();
+    type Row = AutopilotConfiguration;
+
+    fn key(_row: &AutopilotConfiguration) -> () {
+        ()
+    }
+}

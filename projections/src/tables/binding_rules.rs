@@ -1,0 +1,46 @@
+//! `binding_rules`: what somebody who signed in may be.
+
+use drover_events::Topic;
+use drover_events::model::AclBindingRule;
+
+use crate::key::Id;
+use crate::table::{Entries, Index, IndexDef, StreamKey, Table};
+
+/// The table.
+pub struct BindingRules;
+
+impl Table for BindingRules {
+    const ID: u16 = 25;
+    const NAME: &'static str = "binding_rules";
+    type Key = Id;
+    type Row = AclBindingRule;
+    const INDEXES: &'static [IndexDef<Self>] = &[IndexDef::of::<BindingRulesByMethod>()];
+
+    fn key(row: &AclBindingRule) -> Id {
+        Id::new(row.id.as_str())
+    }
+
+    fn stream(row: &AclBindingRule) -> Option<StreamKey<'_>> {
+        Some(StreamKey::new(
+            Topic::AclBindingRule,
+            "",
+            &row.id,
+            &[&row.auth_method],
+        ))
+    }
+}
+
+/// The rules of a method (EV-17).
+pub struct BindingRulesByMethod;
+
+impl Index for BindingRulesByMethod {
+    type Table = BindingRules;
+    const NO: u8 = 1;
+    const NAME: &'static str = "auth_method";
+    type Group = String;
+    type Order = ();
+
+    fn entries(row: &AclBindingRule, out: &mut Entries) {
+        out.add::<Self>(&row.auth_method, ());
+    }
+}

@@ -1,0 +1,31 @@
+//! `cluster_meta`: what the cluster knows of itself: one row.
+
+use crate::table::Table;
+
+/// The table.
+pub struct ClusterMetas;
+
+drover_events::wire! {
+    /// The cluster's identity, its feature level, and who led last.
+    pub struct ClusterMeta {
+        cluster_id: String = "ClusterID",
+        create_time: i64 = "CreateTime",
+        feature_level: u32 = "FeatureLevel",
+        leader_id: String = "LeaderID",
+        leader_name: String = "LeaderName",
+        leader_addr: String = "LeaderAddr",
+        leader_since: u64 = "LeaderSince",
+        epoch: String = "Epoch",
+    }
+}
+
+impl Table for ClusterMetas {
+    const ID: u16 = 35;
+    const NAME: &'static str = "cluster_meta";
+    type Key = ();
+    type Row = ClusterMeta;
+
+    fn key(_row: &ClusterMeta) -> () {
+        ()
+    }
+}

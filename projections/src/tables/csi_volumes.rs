@@ -1,0 +1,58 @@
+//! `csi_volumes`: CSI volumes and the claims on them.
+
+use drover_events::Topic;
+use drover_events::csi::CsiVolumeClaimed;
+use drover_events::gojson::Map;
+use drover_events::model::CsiVolume;
+
+use crate::table::{Entries, Index, IndexDef, StreamKey, Table};
+
+/// The table; its key is (namespace, id) (EV-17).
+pub struct CsiVolumes;
+
+drover_events::wire! {
+    /// A volume as registered, and its claims by allocation.
+    pub struct CsiVolumeRow {
+        volume: CsiVolume = "Volume",
+        read_claims: Map<CsiVolumeClaimed> = "ReadClaims",
+        write_claims: Map<CsiVolumeClaimed> = "WriteClaims",
+        past_claims: Map<CsiVolumeClaimed> = "PastClaims",
+    }
+}
+
+impl Table for CsiVolumes {
+    const ID: u16 = 16;
+    const NAME: &'static str = "csi_volumes";
+    type Key = (String, String);
+    type Row = CsiVolumeRow;
+    const INDEXES: &'static [IndexDef<Self>] = &[IndexDef::of::<CsiVolumesByPlugin>()];
+    const POSTED: &'static [usize] = &[1];
+
+    fn key(row: &CsiVolumeRow) -> (String, String) {
+        (row.volume.namespace.clone(), row.volume.id.clone())
+    }
+
+    fn stream(row: &CsiVolumeRow) -> Option<StreamKey<'_>> {
+        Some(StreamKey::new(
+            Topic::CsiVolume,
+            &row.volume.namespace,
+            &row.volume.id,
+            &[&row.volume.id, &row.volume.name, &row.volume.plugin_id],
+        ))
+    }
+}
+
+/// The volumes of a plugin (EV-17).
+pub struct CsiVolumesByPlugin;
+
+impl Index for CsiVolumesByPlugin {
+    type Table = CsiVolumes;
+    const NO: u8 = 1;
+    const NAME: &'static str = "plugin_id";
+    type Group = String;
+    type Order = ();
+
+    fn entries(row: &CsiVolumeRow, out: &mut Entries) {
+        out.add::<Self>(&row.volume.plugin_id, ());
+    }
+}

@@ -1,0 +1,19 @@
+//! `scheduler_config`: the scheduler's configuration: one row.
+
+use drover_events::model::SchedulerConfiguration;
+
+use crate::table::Table;
+
+/// The table.
+pub struct SchedulerConfig;
+
+impl Table for SchedulerConfig {
+    const ID: u16 = 33;
+    const NAME: &'static str = "scheduler_config";
+    type Key = ();
+    type Row = SchedulerConfiguration;
+
+    fn key(_row: &SchedulerConfiguration) -> () {
+        ()
+    }
+}
