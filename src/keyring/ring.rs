@@ -153,8 +153,8 @@ impl Keyring {
     /// Decrypts a variable with the key that it names.
     ///
     /// # Errors
-    /// [`KeyringError::MissingKey`], or [`KeyringError::Sealed`] when the ciphertext does not belong
-    /// to that key, namespace and path.
+    /// [`KeyringError::MissingKey`], or [`KeyringError::Sealed`] when the ciphertext belongs to no
+    /// such key, namespace and path.
     pub fn decrypt(&self, sealed: &VariableEncrypted) -> Result<VariableDecrypted, KeyringError> {
         let key = self.key(&sealed.key_id)?;
         let place = place(&sealed.namespace, &sealed.path);

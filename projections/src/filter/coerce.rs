@@ -1,6 +1,6 @@
 //! Reading the value of an expression as the type of the field it is compared with.
 //!
-//! The forms accepted are those of Go's `strconv` with base 0: `0x1f`, `0b1`, `0o7`, `017`, `1_000`.
+//! The forms accepted are those of Go's `strconv` with base 0: `0x1f`, `0b1`, `0o7`, `1_000`.
 
 /// Why a text is not a value of the wanted type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

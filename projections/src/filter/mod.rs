@@ -1,6 +1,6 @@
 //! The filter language of lists and of rule-shaped events.
 //!
-//! A filter is a small boolean expression over one row: `Status == "pending" and JobID contains "web"`.
+//! A filter is a boolean expression over one row: `Status == "pending" and JobID contains "web"`.
 //! Its grammar and meaning are those of go-bexpr 0.1.17, which Nomad's clients expect, quirks
 //! included (a quoted value that looks like a JSON pointer loses its first slash, for one).
 //!
@@ -9,7 +9,7 @@
 //! that a row never becomes a tree of JSON first.
 //!
 //! Invariants:
-//! - **Frozen.** Apply evaluates filters, so the meaning of a version never changes. `golden_v1.json`
+//! - **Frozen.** Apply evaluates filters, so a version's meaning never changes. `golden_v1.json`
 //!   holds expressions with the answers of the Go module; a changed meaning is a new version.
 //! - **Total and bounded.** Nothing panics; length, depth, the size of a pattern and the steps
 //!   spent on one row have limits, and every limit is an error text.

@@ -1,3 +1,92 @@
 //! The task runner, called as `cargo xtask`.
+//!
+//! `verify` is what has to pass before a change lands, and it never writes; `fix` does the writing.
+//! Everything works without a network.
 
-fn main() {}
+mod behaviours;
+mod deny;
+mod event;
+mod lexer;
+mod ratchet;
+mod run;
+mod tidy;
+mod tree;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Tasks of the drover workspace")]
+struct Options {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Check everything that must hold before a change lands; writes nothing.
+    Verify {
+        /// Leave out clippy, which compiles.
+        #[arg(long)]
+        fast: bool,
+    },
+    /// Format, and lower the ratchet to what is true now.
+    Fix,
+    /// Check sizes, words, essays and layers.
+    Tidy,
+    /// Check that every listed behaviour has its test, and count them.
+    Behaviours,
+    /// Check licences, sources and duplicates of the dependencies.
+    Deny,
+    /// Register a new kind of event: number, payload struct, variant.
+    NewEvent {
+        /// Its name, past tense: `NodeRegistered`.
+        name: String,
+        /// The resource file it belongs to: `node`.
+        resource: String,
+        /// What happened, as a sentence.
+        sentence: String,
+    },
+    /// Write the frozen bytes of kinds that have none yet for their version.
+    FreezeEvent {
+        /// One kind, or all of them.
+        name: Option<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let root = root()?;
+    match Options::parse().task {
+        Task::Verify { fast } => run::verify(&root, fast),
+        Task::Fix => run::fix(&root),
+        Task::Tidy => run::report("tidy", tidy::check(&root)?),
+        Task::Behaviours => run::report("behaviours", behaviours::check(&root)?),
+        Task::Deny => run::report("deny", deny::check(&root)?),
+        Task::NewEvent {
+            name,
+            resource,
+            sentence,
+        } => event::new_event(&root, &name, &resource, &sentence),
+        Task::FreezeEvent { name } => event::freeze(&root, name.as_deref()),
+    }
+}
+
+/// The workspace's folder: two above this crate's.
+fn root() -> Result<PathBuf> {
+    let here = std::env::var("CARGO_MANIFEST_DIR").context("run this as `cargo xtask`")?;
+    let root = PathBuf::from(here).join("../..").canonicalize()?;
+    Ok(root)
+}

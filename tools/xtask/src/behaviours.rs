@@ -1,0 +1,99 @@
+//! Which behaviours are shown, and by which test.
+//!
+//! `src/docs/behaviours.md` lists them as table rows `| ID | what, in our words | test |`. A test's
+//! name begins with the ID: `ev_05_every_table_survives_a_snapshot`, in Go `TestEV05…`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::lexer;
+use crate::tree;
+
+const FILE: &str = "src/docs/behaviours.md";
+
+/// How many behaviours there are in all.
+const TOTAL: usize = 346;
+
+/// Checks the list: problems, then notes.
+pub(crate) fn check(root: &Path) -> Result<(Vec<String>, Vec<String>)> {
+    let text = fs::read_to_string(root.join(FILE)).context(FILE)?;
+    let tests = tests(root)?;
+    let mut problems = Vec::new();
+    let mut listed = BTreeSet::new();
+    for (number, line) in text.lines().enumerate() {
+        let Some((id, test)) = row(line) else {
+            continue;
+        };
+        let place = format!("{FILE}:{}", number + 1);
+        if !listed.insert(id.clone()) {
+            problems.push(format!("{place}: {id} is listed twice"));
+        }
+        let wanted = id.to_lowercase().replace('-', "_") + "_";
+        if !test.starts_with(&wanted) {
+            problems.push(format!(
+                "{place}: the test of {id} must begin with `{wanted}`"
+            ));
+        } else if !tests.contains_key(&test) {
+            problems.push(format!("{place}: there is no test `{test}`"));
+        }
+    }
+    let with_id: BTreeSet<String> = tests.keys().filter_map(|name| id_of(name)).collect();
+    for id in with_id.difference(&listed) {
+        problems.push(format!("{FILE}: {id} has a test and is not listed"));
+    }
+    let notes = vec![format!("{} of {TOTAL} behaviours are shown", listed.len())];
+    Ok((problems, notes))
+}
+
+/// The ID and the test of a table row.
+fn row(line: &str) -> Option<(String, String)> {
+    let mut cells = line.strip_prefix('|')?.split('|').map(str::trim);
+    let id = cells.next()?;
+    let (area, number) = id.split_once('-')?;
+    let plain = area.bytes().all(|b| b.is_ascii_uppercase()) && !area.is_empty();
+    if !plain || number.is_empty() || !number.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let test = cells.nth(1)?.trim_matches('`');
+    Some((id.to_owned(), test.to_owned()))
+}
+
+/// The ID that a test's name begins with.
+fn id_of(name: &str) -> Option<String> {
+    let mut parts = name.split('_');
+    let (area, number) = (parts.next()?, parts.next()?);
+    let known = [
+        "ev", "eval", "kr", "var", "sch", "cl", "hb", "env", "drv", "sim", "raft", "wi", "acl",
+        "job", "csi", "vw", "dep", "plan",
+    ];
+    let digits = number.len() == 2 && number.bytes().all(|b| b.is_ascii_digit());
+    (known.contains(&area) && digits).then(|| format!("{}-{number}", area.to_uppercase()))
+}
+
+/// Every test function of the tree, with its file.
+fn tests(root: &Path) -> Result<BTreeMap<String, String>> {
+    let mut found = BTreeMap::new();
+    for file in tree::read(root)?.into_iter().filter(tree::File::is_rust) {
+        let blanked = lexer::blank(&file.text);
+        let lines: Vec<&str> = blanked.lines().collect();
+        for function in lexer::functions(&lines) {
+            let above = lines[function.start.saturating_sub(6)..function.start]
+                .iter()
+                .rev();
+            let attributes = above.take_while(|line| !line.trim_end().ends_with('}'));
+            let is_test = attributes
+                .map(|line| line.trim())
+                .any(|line| line == "#[test]" || line.starts_with("#[tokio::test"));
+            let ignored = lines[function.start.saturating_sub(3)..function.start]
+                .iter()
+                .any(|line| line.contains("#[ignore"));
+            if is_test && !ignored {
+                found.insert(function.name, file.path.clone());
+            }
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,91 @@
+//! `verify` and `fix`.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{behaviours, deny, ratchet, tidy};
+
+/// Prints what a check found; fails when there are problems.
+pub(crate) fn report(name: &str, (problems, notes): (Vec<String>, Vec<String>)) -> Result<()> {
+    for problem in &problems {
+        println!("{name}: {problem}");
+    }
+    for note in &notes {
+        println!("{name}: {note}");
+    }
+    if problems.is_empty() {
+        return Ok(());
+    }
+    bail!("{name}: {} problems", problems.len())
+}
+
+/// Checks everything and writes nothing.
+pub(crate) fn verify(root: &Path, fast: bool) -> Result<()> {
+    let mut failed = Vec::new();
+    let mut check = |name: &str, outcome: Result<()>| {
+        if let Err(error) = outcome {
+            println!("{name}: failed: {error:#}");
+            failed.push(name.to_owned());
+        } else {
+            println!("{name}: ok");
+        }
+    };
+    check("fmt", cargo(root, &["fmt", "--all", "--check"]));
+    if !fast {
+        let clippy = [
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--locked",
+            "--",
+            "-D",
+            "warnings",
+        ];
+        check("clippy", cargo(root, &clippy));
+    }
+    check(
+        "tidy",
+        tidy::check(root).and_then(|found| report("tidy", found)),
+    );
+    check(
+        "behaviours",
+        behaviours::check(root).and_then(|found| report("behaviours", found)),
+    );
+    check(
+        "deny",
+        deny::check(root).and_then(|found| report("deny", found)),
+    );
+    if failed.is_empty() {
+        return Ok(());
+    }
+    bail!("failed: {}", failed.join(", "))
+}
+
+/// Formats, and lowers the ratchet.
+pub(crate) fn fix(root: &Path) -> Result<()> {
+    cargo(root, &["fmt", "--all"])?;
+    ratchet::lower(root, &tidy::measure(root)?.excess)?;
+    println!("formatted; ratchet lowered");
+    Ok(())
+}
+
+fn cargo(root: &Path, arguments: &[&str]) -> Result<()> {
+    let mut command = Command::new("cargo");
+    // Set by the cargo that runs this program, they would name this crate to the next one.
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("CARGO_PKG_") {
+            command.env_remove(name);
+        }
+    }
+    let status = command
+        .args(arguments)
+        .current_dir(root)
+        .status()
+        .context("cargo")?;
+    if !status.success() {
+        bail!("cargo {}", arguments[0]);
+    }
+    Ok(())
+}
