@@ -1,0 +1,103 @@
+//! What a decision is made from, and what comes of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use drover_events::model::{
+    AllocMetric, AllocState, Allocation, Deployment, DeploymentStatusUpdate, DesiredUpdates,
+    Evaluation, RescheduleTracker,
+};
+
+use super::cluster::Demand;
+
+/// The version of the scheduler's rules. It goes up with every change that can alter a decision.
+pub const SCHEDULER_VERSION: u32 = 1;
+
+/// What a decision depends on beside the state: with the same state and these, it is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inputs {
+    /// The index of the state.
+    pub snapshot_index: u64,
+    /// Unix nanoseconds.
+    pub now: i64,
+    /// Where the pseudo-random choices begin.
+    pub seed: u64,
+    /// The version of the rules.
+    pub scheduler_version: u32,
+}
+
+/// An allocation that the plan stops.
+#[derive(Clone, Debug)]
+pub struct Stop {
+    /// The allocation as it is.
+    pub alloc: Arc<Allocation>,
+    /// Why, in Nomad's words.
+    pub description: &'static str,
+    /// `lost`, `unknown`, or empty for as it is.
+    pub client_status: &'static str,
+    /// The evaluation that will replace it later.
+    pub followup_eval_id: String,
+    /// Its history of statuses, when the plan adds to it.
+    pub alloc_states: Option<Vec<AllocState>>,
+    /// Its history of reschedules, when the plan changes it.
+    pub reschedule_tracker: Option<RescheduleTracker>,
+}
+
+/// An allocation that the plan writes: a new one, or one that exists and changes in place.
+#[derive(Clone, Debug)]
+pub struct Placement {
+    /// The allocation, without its job.
+    pub alloc: Allocation,
+    /// The `JobModifyIndex` of the version of the job it runs.
+    pub job_modify_index: u64,
+    /// What it takes of its node.
+    pub demand: Demand,
+    /// What it took of the node before, for one that exists and takes room.
+    pub replaces: Option<Demand>,
+}
+
+/// What one evaluation wants to change.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Allocations that stop.
+    pub stops: Vec<Stop>,
+    /// Allocations that are placed or changed.
+    pub placements: Vec<Placement>,
+    /// Allocations that make room, each with the id of the one that needs it.
+    pub preemptions: Vec<(Arc<Allocation>, String)>,
+    /// The deployment that is created, or whose totals are set.
+    pub deployment: Option<Deployment>,
+    /// New statuses of deployments.
+    pub deployment_updates: Vec<DeploymentStatusUpdate>,
+    /// All or nothing.
+    pub all_at_once: bool,
+}
+
+impl Plan {
+    /// Whether the plan changes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.stops.is_empty()
+            && self.placements.is_empty()
+            && self.preemptions.is_empty()
+            && self.deployment.is_none()
+            && self.deployment_updates.is_empty()
+    }
+}
+
+/// What comes of one evaluation at one state.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// What changes.
+    pub plan: Plan,
+    /// The evaluation as it is once the plan is committed in full: complete, failed, or blocked
+    /// again.
+    pub finished: Evaluation,
+    /// Evaluations that do the rest later; they must exist when the plan is committed.
+    pub follow_ups: Vec<Evaluation>,
+    /// A new blocked evaluation for what could not be placed.
+    pub blocked: Option<Evaluation>,
+    /// What the plan means for each group.
+    pub desired: BTreeMap<String, DesiredUpdates>,
+    /// Why groups could not be placed in full.
+    pub failed: BTreeMap<String, AllocMetric>,
+}

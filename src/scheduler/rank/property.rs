@@ -1,0 +1,93 @@
+//! How the allocations of a job lie over the values of an attribute: for spreads and
+//! `distinct_property`.
+
+use hashbrown::HashMap;
+
+use crate::scheduler::cluster::{Cluster, NodeInfo};
+use crate::scheduler::feasible::resolve;
+
+const UNSEEN: u32 = 0;
+const MISSING: u32 = 1;
+const FIRST: u32 = 2;
+
+/// Counts of allocations by the value their node has for an attribute.
+#[derive(Debug, Default)]
+pub struct Property {
+    attribute: String,
+    of_slot: Vec<u32>,
+    ids: HashMap<String, u32>,
+    names: Vec<String>,
+    counts: Vec<i64>,
+    extremes: Option<(i64, i64)>,
+    stale: bool,
+}
+
+impl Property {
+    /// Starts with no allocation counted.
+    pub fn new(attribute: &str, slots: usize) -> Self {
+        Self {
+            attribute: attribute.to_owned(),
+            of_slot: vec![UNSEEN; slots],
+            ..Self::default()
+        }
+    }
+
+    /// The attribute.
+    pub fn attribute(&self) -> &str {
+        &self.attribute
+    }
+
+    /// The number of the value a node has; none if it has no such attribute.
+    pub fn value(&mut self, slot: u32, info: &NodeInfo) -> Option<usize> {
+        let known = self.of_slot[slot as usize];
+        let id = if known == UNSEEN { self.look_up(slot, info) } else { known };
+        (id >= FIRST).then(|| (id - FIRST) as usize)
+    }
+
+    fn look_up(&mut self, slot: u32, info: &NodeInfo) -> u32 {
+        let id = match resolve(&self.attribute, &info.node) {
+            None => MISSING,
+            Some(value) => match self.ids.get(value) {
+                Some(id) => *id,
+                None => {
+                    let id = self.names.len() as u32 + FIRST;
+                    self.ids.insert(value.to_owned(), id);
+                    self.names.push(value.to_owned());
+                    self.counts.push(0);
+                    id
+                }
+            },
+        };
+        self.of_slot[slot as usize] = id;
+        id
+    }
+
+    /// Counts an allocation on a node, or takes one away.
+    pub fn count(&mut self, cluster: &Cluster, slot: u32, by: i64) {
+        let Some(info) = &cluster.slot(slot).info else { return };
+        if let Some(value) = self.value(slot, info) {
+            self.counts[value] = (self.counts[value] + by).max(0);
+            self.stale = true;
+        }
+    }
+
+    /// How many allocations lie on nodes with this value.
+    pub fn used(&self, value: usize) -> i64 {
+        self.counts[value]
+    }
+
+    /// A value's name.
+    pub fn name(&self, value: usize) -> &str {
+        &self.names[value]
+    }
+
+    /// The lowest and the highest count among values that are used at all.
+    pub fn extremes(&mut self) -> Option<(i64, i64)> {
+        if self.stale {
+            self.stale = false;
+            let used = || self.counts.iter().copied().filter(|count| *count > 0);
+            self.extremes = used().min().zip(used().max());
+        }
+        self.extremes
+    }
+}

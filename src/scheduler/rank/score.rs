@@ -1,0 +1,112 @@
+//! The parts of a node's score and how they are added up.
+
+use drover_events::model::{AllocMetric, NodeScoreMeta};
+
+use crate::scheduler::cluster::{Cluster, NodeInfo, Usage};
+
+/// The names of the parts, in the order of [`Score::parts`].
+const NAMES: [&str; 6] = [
+    "binpack",
+    "devices",
+    "job-anti-affinity",
+    "node-reschedule-penalty",
+    "node-affinity",
+    "allocation-spread",
+];
+
+/// A part of a score.
+#[derive(Clone, Copy, Debug)]
+pub enum Part {
+    /// How full the node becomes, or how empty it stays.
+    Binpack,
+    /// Affinities of devices.
+    Devices,
+    /// Other allocations of the group are there.
+    AntiAffinity,
+    /// An earlier attempt failed there.
+    ReschedulePenalty,
+    /// Affinities of the job.
+    Affinity,
+    /// Spreads of the job.
+    Spread,
+}
+
+/// A node's score in the making.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Score {
+    parts: [f64; 6],
+    shown: u8,
+    sum: f64,
+    count: u32,
+}
+
+impl Score {
+    /// Adds a part that counts.
+    pub fn add(&mut self, part: Part, value: f64) {
+        self.show(part, value);
+        self.sum += value;
+        self.count += 1;
+    }
+
+    /// Shows a part that does not count.
+    pub fn show(&mut self, part: Part, value: f64) {
+        self.parts[part as usize] = value;
+        self.shown |= 1 << part as u8;
+    }
+
+    /// The mean of the parts that count.
+    pub fn normal(&self) -> f64 {
+        if self.count == 0 { 0.0 } else { self.sum / f64::from(self.count) }
+    }
+}
+
+/// How well a node is used once an allocation is added, from 0 to 1 (scheduler.md 5.5).
+pub fn fit_score(info: &NodeInfo, used: &Usage, cpu: i64, memory: i64, spread: bool) -> f64 {
+    let free = |used: i64, total: i64| {
+        if total > 0 { 1.0 - used as f64 / total as f64 } else { 0.0 }
+    };
+    let total = 10_f64.powf(free(used.cpu + cpu, info.cpu))
+        + 10_f64.powf(free(used.memory + memory, info.memory));
+    let score = if spread { total - 2.0 } else { 20.0 - total };
+    score.clamp(0.0, 18.0) / 18.0
+}
+
+/// The best five nodes that were looked at.
+#[derive(Debug, Default)]
+pub struct Best {
+    list: Vec<(u32, Score, f64)>,
+}
+
+impl Best {
+    const KEPT: usize = 5;
+
+    /// Takes note of a node.
+    pub fn note(&mut self, slot: u32, score: Score) {
+        let normal = score.normal();
+        if self.list.len() == Self::KEPT {
+            if self.list.last().is_some_and(|(_, _, worst)| *worst >= normal) {
+                return;
+            }
+            self.list.pop();
+        }
+        let at = self.list.partition_point(|(_, _, other)| *other >= normal);
+        self.list.insert(at, (slot, score, normal));
+    }
+
+    /// Writes them into a metric.
+    pub fn write(&self, cluster: &Cluster, metric: &mut AllocMetric) {
+        if self.list.is_empty() {
+            return;
+        }
+        let shown = self.list.iter().map(|(slot, score, normal)| {
+            let names = NAMES.iter().enumerate().filter(|(i, _)| score.shown & 1 << i != 0);
+            let info = &cluster.slot(*slot).info;
+            NodeScoreMeta {
+                node_id: info.as_ref().map(|i| i.node.id.clone()).unwrap_or_default(),
+                scores: names.map(|(i, name)| (*name, score.parts[i])).collect(),
+                norm_score: *normal,
+            }
+        });
+        metric.score_meta_data = shown.collect();
+    }
+}

@@ -1,0 +1,111 @@
+//! Spreads: a better score for nodes that bring a group closer to the spread its job asks for.
+
+use std::collections::BTreeMap;
+
+use drover_events::model::{Spread, TaskGroup};
+
+use super::property::Property;
+use crate::scheduler::cluster::{Cluster, NodeInfo};
+
+/// All spreads of one group.
+#[derive(Debug)]
+pub struct Spreads {
+    list: Vec<OneSpread>,
+    sum_of_weights: f64,
+    lowest: f64,
+}
+
+#[derive(Debug)]
+struct OneSpread {
+    property: Property,
+    weight: f64,
+    desired: BTreeMap<String, f64>,
+    rest: Option<f64>,
+}
+
+impl Spreads {
+    /// The group's own spreads, then the job's.
+    pub fn new(group: &TaskGroup, of_job: &[Spread], slots: usize) -> Self {
+        let all = group.spreads.iter().chain(of_job);
+        let list: Vec<OneSpread> = all
+            .map(|spread| {
+                let total = group.count as f64;
+                let mut desired = BTreeMap::new();
+                let mut sum = 0.0;
+                for target in &spread.spread_target {
+                    let count = f64::from(target.percent) / 100.0 * total;
+                    sum += count;
+                    desired.insert(target.value.clone(), count);
+                }
+                let mut rest = desired.remove("*");
+                if sum > 0.0 && sum < total {
+                    rest = Some(total - sum);
+                }
+                OneSpread {
+                    property: Property::new(&spread.attribute, slots),
+                    weight: f64::from(spread.weight),
+                    desired,
+                    rest,
+                }
+            })
+            .collect();
+        let sum_of_weights = list.iter().map(|s| s.weight).sum();
+        Self { list, sum_of_weights, lowest: -1.0 }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Counts an allocation of the group on a node, or takes one away.
+    pub fn count(&mut self, cluster: &Cluster, slot: u32, by: i64) {
+        for spread in &mut self.list {
+            spread.property.count(cluster, slot, by);
+        }
+    }
+
+    /// The score of one more allocation on a node (scheduler.md 5.5, allocation-spread).
+    pub fn score(&mut self, slot: u32, info: &NodeInfo) -> f64 {
+        let mut total = 0.0;
+        for spread in &mut self.list {
+            let Some(value) = spread.property.value(slot, info) else {
+                total -= 1.0;
+                continue;
+            };
+            if spread.desired.is_empty() && spread.rest.is_none() {
+                total += even(&mut spread.property, value);
+                continue;
+            }
+            let name = spread.property.name(value);
+            let Some(desired) = spread.desired.get(name).copied().or(spread.rest) else {
+                total -= 1.0;
+                continue;
+            };
+            if desired == 0.0 {
+                total += self.lowest;
+                continue;
+            }
+            let used = spread.property.used(value) as f64 + 1.0;
+            let boost = (desired - used) / desired * (spread.weight / self.sum_of_weights);
+            total += boost;
+            self.lowest = self.lowest.min(boost);
+        }
+        total
+    }
+}
+
+/// Without targets every value is to have the same number.
+fn even(property: &mut Property, value: usize) -> f64 {
+    let Some((min, max)) = property.extremes() else {
+        return 0.0;
+    };
+    let here = property.used(value);
+    if here != min {
+        (min - here) as f64 / min as f64
+    } else if min == max {
+        -1.0
+    } else {
+        (max - min) as f64 / min as f64
+    }
+}

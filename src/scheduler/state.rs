@@ -1,0 +1,45 @@
+//! What the scheduler reads: one consistent picture of the state, whoever holds it.
+
+use std::sync::Arc;
+
+use drover_events::model::{Allocation, Deployment, Job, NodePool, SchedulerConfiguration};
+
+use super::cluster::Cluster;
+
+/// Why a picture could not be read.
+#[derive(Debug, thiserror::Error)]
+#[error("state could not be read: {0}")]
+pub struct ReadError(#[source] Box<dyn std::error::Error + Send + Sync>);
+
+impl ReadError {
+    /// Wraps the error of a store.
+    pub fn new(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self(error.into())
+    }
+}
+
+/// The state at one index. Every method answers as of [`StateView::index`].
+pub trait StateView {
+    /// The index of the picture.
+    fn index(&self) -> u64;
+    /// All nodes with their use.
+    fn cluster(&self) -> &Cluster;
+    /// The current version of a job.
+    fn job(&self, namespace: &str, id: &str) -> Result<Option<Arc<Job>>, ReadError>;
+    /// Every allocation of a job that there still is, with its own version of the job attached.
+    fn allocs_of_job(
+        &self,
+        namespace: &str,
+        id: &str,
+    ) -> Result<Vec<Arc<Allocation>>, ReadError>;
+    /// The newest deployment of a job.
+    fn latest_deployment(
+        &self,
+        namespace: &str,
+        id: &str,
+    ) -> Result<Option<Deployment>, ReadError>;
+    /// The scheduler's settings.
+    fn config(&self) -> Result<SchedulerConfiguration, ReadError>;
+    /// A node pool.
+    fn node_pool(&self, name: &str) -> Result<Option<NodePool>, ReadError>;
+}
