@@ -7,3 +7,4 @@ pub mod identity;
 pub mod jobspec;
 pub mod keyring;
 pub mod log;
+pub mod scheduler;

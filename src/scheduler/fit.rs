@@ -9,14 +9,22 @@ pub type Dimension = &'static str;
 /// Checks what a node has against what is used and asked. The first dimension that does not fit
 /// is the answer, in the order of scheduler.md 5.5.
 pub fn check(info: &NodeInfo, used: &Usage, ask: &Demand) -> Result<(), Dimension> {
-    if ask.cores.iter().any(|core| used.cores().contains(core) || !info.cores.contains(core)) {
+    if ask
+        .cores
+        .iter()
+        .any(|core| used.cores().contains(core) || !info.cores.contains(core))
+    {
         return Err("cores");
     }
     check_amounts(info, used, ask.cpu, ask.memory, ask.disk)?;
     if ask.ports.iter().any(|port| used.ports.contains(*port)) {
         return Err("reserved port collision");
     }
-    if ask.devices.iter().any(|device| used.devices().contains(device)) {
+    if ask
+        .devices
+        .iter()
+        .any(|device| used.devices().contains(device))
+    {
         return Err("device oversubscribed");
     }
     Ok(())

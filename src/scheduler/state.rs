@@ -27,17 +27,10 @@ pub trait StateView {
     /// The current version of a job.
     fn job(&self, namespace: &str, id: &str) -> Result<Option<Arc<Job>>, ReadError>;
     /// Every allocation of a job that there still is, with its own version of the job attached.
-    fn allocs_of_job(
-        &self,
-        namespace: &str,
-        id: &str,
-    ) -> Result<Vec<Arc<Allocation>>, ReadError>;
+    fn allocs_of_job(&self, namespace: &str, id: &str) -> Result<Vec<Arc<Allocation>>, ReadError>;
     /// The newest deployment of a job.
-    fn latest_deployment(
-        &self,
-        namespace: &str,
-        id: &str,
-    ) -> Result<Option<Deployment>, ReadError>;
+    fn latest_deployment(&self, namespace: &str, id: &str)
+    -> Result<Option<Deployment>, ReadError>;
     /// The scheduler's settings.
     fn config(&self) -> Result<SchedulerConfiguration, ReadError>;
     /// A node pool.

@@ -20,9 +20,7 @@ use imbl::OrdMap;
 
 pub use node::{Address, NodeInfo, is_ready};
 pub use ports::{PortKey, PortSet, parse_ranges};
-pub use usage::{
-    Demand, Phase, Special, Usage, demand, demand_of, device_key, phase, takes_room,
-};
+pub use usage::{Demand, Phase, Special, Usage, demand, demand_of, device_key, phase, takes_room};
 
 const CHUNK: usize = 64;
 
@@ -144,7 +142,8 @@ impl Cluster {
     /// All nodes in the order of their ids: where every decision starts from, so that it does not
     /// depend on the order in which this process met them.
     pub fn by_node_id(&self) -> &[u32] {
-        self.order.get_or_init(|| Arc::new(self.by_id.values().copied().collect()))
+        self.order
+            .get_or_init(|| Arc::new(self.by_id.values().copied().collect()))
     }
 
     /// Adds a node, or replaces its description; its use and mark stay.
@@ -173,7 +172,10 @@ impl Cluster {
             self.chunks.push(Arc::new(vec![Slot::default(); CHUNK]));
             self.free.extend((first..first + CHUNK as u32).rev());
         }
-        let slot = self.free.pop().expect("a chunk of free slots was just added");
+        let slot = self
+            .free
+            .pop()
+            .expect("a chunk of free slots was just added");
         self.by_id.insert(node_id.to_owned(), slot);
         self.order = OnceLock::new();
         slot

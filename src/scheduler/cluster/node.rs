@@ -23,7 +23,9 @@ pub struct Address {
 impl Address {
     /// Whether a port is never given out here.
     pub fn is_reserved(&self, port: u16) -> bool {
-        self.reserved.iter().any(|(low, high)| (*low..=*high).contains(&port))
+        self.reserved
+            .iter()
+            .any(|(low, high)| (*low..=*high).contains(&port))
     }
 
     /// How many of the ports between two numbers are never given out (overlaps count twice).
@@ -94,7 +96,11 @@ impl NodeInfo {
             cpu: resources.cpu.cpu_shares - reserved.cpu.cpu_shares,
             memory: resources.memory.memory_mb - reserved.memory.memory_mb,
             disk: resources.disk.disk_mb - reserved.disk.disk_mb,
-            core_speed: resources.cpu.cpu_shares.checked_div(core_count).unwrap_or(0),
+            core_speed: resources
+                .cpu
+                .cpu_shares
+                .checked_div(core_count)
+                .unwrap_or(0),
             cores,
             addresses: addresses(&node, &parse_ranges(&reserved.networks.reserved_host_ports)),
             min_port: port_or(resources.min_dynamic_port, DEFAULT_MIN_PORT),
@@ -113,11 +119,16 @@ pub fn is_ready(node: &Node) -> bool {
 }
 
 fn port_or(value: i64, default: u16) -> u16 {
-    u16::try_from(value).ok().filter(|port| *port > 0).unwrap_or(default)
+    u16::try_from(value)
+        .ok()
+        .filter(|port| *port > 0)
+        .unwrap_or(default)
 }
 
 fn addresses(node: &Node, reserved: &[(u16, u16)]) -> Vec<Address> {
-    let Some(resources) = &node.node_resources else { return Vec::new() };
+    let Some(resources) = &node.node_resources else {
+        return Vec::new();
+    };
     let mut addresses: Vec<Address> = Vec::new();
     for network in resources.node_networks.iter() {
         for address in network.addresses.iter() {

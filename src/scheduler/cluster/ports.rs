@@ -12,7 +12,10 @@ pub struct PortKey {
 impl PortKey {
     /// The key of a port on an address (its text as the node reports it).
     pub fn new(ip: &str, port: u16) -> Self {
-        Self { address: hash(ip), port }
+        Self {
+            address: hash(ip),
+            port,
+        }
     }
 
     /// The port's number.
@@ -36,7 +39,9 @@ pub struct PortSet(Option<Arc<Vec<PortKey>>>);
 impl PortSet {
     /// Whether a port is taken.
     pub fn contains(&self, key: PortKey) -> bool {
-        self.0.as_ref().is_some_and(|set| set.binary_search(&key).is_ok())
+        self.0
+            .as_ref()
+            .is_some_and(|set| set.binary_search(&key).is_ok())
     }
 
     /// Takes a port; false if it was taken already.
@@ -67,7 +72,12 @@ impl PortSet {
         let Some(set) = &self.0 else { return 0 };
         let address = hash(ip);
         let from = set.partition_point(|k| *k < PortKey { address, port: low });
-        let to = set.partition_point(|k| *k <= PortKey { address, port: high });
+        let to = set.partition_point(|k| {
+            *k <= PortKey {
+                address,
+                port: high,
+            }
+        });
         to.saturating_sub(from)
     }
 
@@ -120,7 +130,10 @@ mod tests {
 
     #[test]
     fn ranges_of_ports_are_read() {
-        assert_eq!(parse_ranges("22, 80,8000-8080,x,9-3"), [(22, 22), (80, 80), (8000, 8080)]);
+        assert_eq!(
+            parse_ranges("22, 80,8000-8080,x,9-3"),
+            [(22, 22), (80, 80), (8000, 8080)]
+        );
         assert_eq!(parse_ranges(""), []);
     }
 }

@@ -78,10 +78,14 @@ impl Usage {
             self.ports.remove(*port);
         }
         if !demand.cores.is_empty() || !demand.devices.is_empty() {
-            let Some(special) = &mut self.special else { return };
+            let Some(special) = &mut self.special else {
+                return;
+            };
             let special = Arc::make_mut(special);
             special.cores.retain(|core| !demand.cores.contains(core));
-            special.devices.retain(|device| !demand.devices.contains(device));
+            special
+                .devices
+                .retain(|device| !demand.devices.contains(device));
             if special.cores.is_empty() && special.devices.is_empty() {
                 self.special = None;
             }
@@ -95,7 +99,9 @@ impl Usage {
 
     /// The device instances in use.
     pub fn devices(&self) -> &[u64] {
-        self.special.as_ref().map_or(&[], |special| &special.devices)
+        self.special
+            .as_ref()
+            .map_or(&[], |special| &special.devices)
     }
 }
 
@@ -125,11 +131,17 @@ pub fn demand(resources: &AllocatedResources) -> Demand {
         demand.cores.extend(task.cpu.reserved_cores.iter());
         for device in task.devices.iter() {
             for id in device.device_ids.iter() {
-                demand.devices.push(device_key(&device.vendor, &device.r#type, &device.name, id));
+                demand
+                    .devices
+                    .push(device_key(&device.vendor, &device.r#type, &device.name, id));
             }
         }
         for network in task.networks.iter() {
-            for port in network.reserved_ports.iter().chain(network.dynamic_ports.iter()) {
+            for port in network
+                .reserved_ports
+                .iter()
+                .chain(network.dynamic_ports.iter())
+            {
                 demand.ports.extend(port_key(&network.ip, port.value));
             }
         }
@@ -180,5 +192,9 @@ pub fn takes_room(alloc: &Allocation) -> bool {
 
 /// What an allocation takes; nothing without resources.
 pub fn demand_of(alloc: &Allocation) -> Demand {
-    alloc.allocated_resources.as_ref().map(|r| demand(r)).unwrap_or_default()
+    alloc
+        .allocated_resources
+        .as_ref()
+        .map(|r| demand(r))
+        .unwrap_or_default()
 }

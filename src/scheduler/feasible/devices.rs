@@ -97,7 +97,10 @@ fn resolve(target: &str, group: &NodeDeviceResource) -> Option<String> {
             let ids: Vec<&str> = group.instances.iter().map(|i| i.id.as_str()).collect();
             Some(ids.join(","))
         }
-        _ => group.attributes.get(name.strip_prefix("device.attr.")?).map(text),
+        _ => group
+            .attributes
+            .get(name.strip_prefix("device.attr.")?)
+            .map(text),
     }
 }
 

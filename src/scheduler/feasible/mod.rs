@@ -69,8 +69,10 @@ impl Level {
     /// A group's constraints with those of its tasks, its drivers, networks and devices.
     pub fn of_group(group: &TaskGroup) -> Self {
         let tasks = || group.tasks.iter();
-        let constraints =
-            group.constraints.iter().chain(tasks().flat_map(|t| t.constraints.iter()));
+        let constraints = group
+            .constraints
+            .iter()
+            .chain(tasks().flat_map(|t| t.constraints.iter()));
         let mut level = Self::default().with_constraints(constraints);
         level.drivers = tasks().map(|t| t.driver.clone()).collect();
         level.devices = tasks()
@@ -120,7 +122,9 @@ impl Level {
     /// Classes that were looked at, with what is known of them.
     pub fn classes(&self) -> impl Iterator<Item = (u32, Known)> + '_ {
         let known = self.known.iter().enumerate();
-        known.map(|(i, k)| (i as u32, *k)).filter(|(_, k)| *k != Known::Unknown)
+        known
+            .map(|(i, k)| (i as u32, *k))
+            .filter(|(_, k)| *k != Known::Unknown)
     }
 
     /// Checks a node, by its class if that is known.
@@ -138,8 +142,11 @@ impl Level {
             if self.known.len() <= class {
                 self.known.resize(class + 1, Known::Unknown);
             }
-            self.known[class] =
-                if reason.is_none() { Known::Eligible } else { Known::Ineligible };
+            self.known[class] = if reason.is_none() {
+                Known::Eligible
+            } else {
+                Known::Ineligible
+            };
         }
         reason.map_or(Verdict::Pass, Verdict::Filter)
     }
@@ -156,7 +163,9 @@ impl Level {
         if self.devices.iter().any(|ask| !ask.possible(node, operands)) {
             return Some("missing devices".to_owned());
         }
-        self.networks.iter().find_map(|need| missing_network(need, node))
+        self.networks
+            .iter()
+            .find_map(|need| missing_network(need, node))
     }
 }
 
@@ -169,7 +178,10 @@ pub fn holds(constraint: &Constraint, node: &Node, operands: &mut OperandCache) 
 
 /// A constraint as metrics name it.
 pub fn constraint_text(constraint: &Constraint) -> String {
-    format!("{} {} {}", constraint.l_target, constraint.operand, constraint.r_target)
+    format!(
+        "{} {} {}",
+        constraint.l_target, constraint.operand, constraint.r_target
+    )
 }
 
 /// Whether a node has a driver and it is healthy; nodes that do not say so are believed by their
@@ -204,7 +216,9 @@ fn missing_network(need: &NetworkNeed, node: &Node) -> Option<String> {
                 addresses.into_iter().any(|a| a.alias == wanted)
             });
         if !known {
-            return Some(format!("missing host network \"{wanted}\" for port \"{label}\""));
+            return Some(format!(
+                "missing host network \"{wanted}\" for port \"{label}\""
+            ));
         }
     }
     None

@@ -64,7 +64,11 @@ impl OperandCache {
     }
 
     fn check_version(&mut self, left: &str, right: &str, strict: bool) -> bool {
-        let version = if strict { Version::parse_strict(left) } else { Version::parse(left) };
+        let version = if strict {
+            Version::parse_strict(left)
+        } else {
+            Version::parse(left)
+        };
         match (version, self.version(right, strict)) {
             (Some(version), Some(constraints)) => constraints.check(&version),
             _ => false,
@@ -122,7 +126,11 @@ mod tests {
             ("x", "nonsense", "x", false),
             ("-", "distinct_hosts", "true", true),
         ] {
-            assert_eq!(cache.check(operand, some(left), some(right)), want, "{left} {operand} {right}");
+            assert_eq!(
+                cache.check(operand, some(left), some(right)),
+                want,
+                "{left} {operand} {right}"
+            );
         }
     }
 }

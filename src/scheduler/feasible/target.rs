@@ -28,9 +28,14 @@ pub fn resolve<'a>(target: &'a str, node: &'a Node) -> Option<&'a str> {
 
 /// Whether a target depends on more than a node's computed class.
 pub fn escapes_class(target: &str) -> bool {
-    ["${unique.", "${node.unique.", "${attr.unique.", "${meta.unique."]
-        .iter()
-        .any(|prefix| target.starts_with(prefix))
+    [
+        "${unique.",
+        "${node.unique.",
+        "${attr.unique.",
+        "${meta.unique.",
+    ]
+    .iter()
+    .any(|prefix| target.starts_with(prefix))
 }
 
 #[cfg(test)]
@@ -39,7 +44,11 @@ mod tests {
 
     #[test]
     fn targets_are_looked_up_on_the_node() {
-        let mut node = Node { id: "n1".into(), node_class: "big".into(), ..Node::default() };
+        let mut node = Node {
+            id: "n1".into(),
+            node_class: "big".into(),
+            ..Node::default()
+        };
         node.attributes.insert("kernel.name", "linux".to_owned());
         node.meta.insert("rack", "r1".to_owned());
         for (target, want) in [

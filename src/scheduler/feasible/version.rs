@@ -16,7 +16,9 @@ impl Version {
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let text = text.strip_prefix('v').unwrap_or(text);
-        let (text, meta) = text.split_once('+').map_or((text, None), |(t, m)| (t, Some(m)));
+        let (text, meta) = text
+            .split_once('+')
+            .map_or((text, None), |(t, m)| (t, Some(m)));
         if meta.is_some_and(|m| m.is_empty() || !identifiers(m)) {
             return None;
         }
@@ -36,7 +38,11 @@ impl Version {
         while segments.len() < 3 {
             segments.push(0);
         }
-        Some(Self { segments, given, prerelease: prerelease.to_owned() })
+        Some(Self {
+            segments,
+            given,
+            prerelease: prerelease.to_owned(),
+        })
     }
 
     /// Reads a version of exactly three segments, without a `v`, as Semantic Versioning has it.
@@ -48,7 +54,8 @@ impl Version {
 }
 
 fn identifiers(text: &str) -> bool {
-    text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '~'))
+    text.chars()
+        .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '~'))
 }
 
 fn compare_prerelease(a: &str, b: &str) -> Ordering {
@@ -132,7 +139,9 @@ impl VersionConstraints {
 
     /// Whether a version satisfies every part.
     pub fn check(&self, version: &Version) -> bool {
-        self.parts.iter().all(|(op, want)| self.holds(*op, version, want))
+        self.parts
+            .iter()
+            .all(|(op, want)| self.holds(*op, version, want))
     }
 
     fn holds(&self, op: Op, version: &Version, want: &Version) -> bool {
@@ -177,7 +186,8 @@ fn operator(part: &str) -> Option<(Op, &str)> {
             return Some((op, rest));
         }
     }
-    part.starts_with(|c: char| c.is_ascii_digit() || c == 'v').then_some((Op::Eq, part))
+    part.starts_with(|c: char| c.is_ascii_digit() || c == 'v')
+        .then_some((Op::Eq, part))
 }
 
 /// `~> 1.2.3` is `>= 1.2.3` with the first two segments fixed.
@@ -201,8 +211,11 @@ mod tests {
 
     fn check(version: &str, constraint: &str, strict: bool) -> Option<bool> {
         let constraints = VersionConstraints::parse(constraint, strict)?;
-        let version =
-            if strict { Version::parse_strict(version) } else { Version::parse(version) };
+        let version = if strict {
+            Version::parse_strict(version)
+        } else {
+            Version::parse(version)
+        };
         Some(constraints.check(&version?))
     }
 
@@ -224,7 +237,11 @@ mod tests {
             ("1.0.0", "!= 1.0.1", true),
             ("1.2.3.4", "> 1.2.3.3", true),
         ] {
-            assert_eq!(check(version, constraint, false), Some(want), "{version} {constraint}");
+            assert_eq!(
+                check(version, constraint, false),
+                Some(want),
+                "{version} {constraint}"
+            );
         }
         assert_eq!(check("x.y", ">= 1", false), None);
         assert_eq!(check("1.0", "abc", false), None);
@@ -238,7 +255,11 @@ mod tests {
             ("1.7.0-beta.2", "> 1.7.0-beta.1", true),
             ("2.0.5", ">= 1.4.0", true),
         ] {
-            assert_eq!(check(version, constraint, true), Some(want), "{version} {constraint}");
+            assert_eq!(
+                check(version, constraint, true),
+                Some(want),
+                "{version} {constraint}"
+            );
         }
         assert_eq!(check("1.2.3", "~> 1.2", true), None);
         assert_eq!(check("1.2", ">= 1.2.0", true), None);

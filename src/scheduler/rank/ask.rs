@@ -1,8 +1,8 @@
 //! What one allocation of a group asks of a node, worked out once for the group.
 
 use drover_events::model::{
-    AllocatedCpuResources, AllocatedMemoryResources, AllocatedResources,
-    AllocatedSharedResources, AllocatedTaskResources, NetworkResource, Port, TaskGroup,
+    AllocatedCpuResources, AllocatedMemoryResources, AllocatedResources, AllocatedSharedResources,
+    AllocatedTaskResources, NetworkResource, Port, TaskGroup,
 };
 
 use crate::scheduler::cluster::{Demand, NodeInfo, Phase, phase};
@@ -46,7 +46,11 @@ impl GroupAsk {
         let mut tasks = Vec::with_capacity(group.tasks.len());
         for task in &group.tasks {
             let resources = task.resources.clone().unwrap_or_default();
-            let memory_max = if oversubscription { resources.memory_max_mb } else { 0 };
+            let memory_max = if oversubscription {
+                resources.memory_max_mb
+            } else {
+                0
+            };
             given.tasks.insert(
                 task.name.as_str(),
                 AllocatedTaskResources {
@@ -61,7 +65,9 @@ impl GroupAsk {
                     ..Default::default()
                 },
             );
-            given.task_lifecycles.insert(task.name.as_str(), task.lifecycle.clone());
+            given
+                .task_lifecycles
+                .insert(task.name.as_str(), task.lifecycle.clone());
             tasks.push(TaskAsk {
                 name: task.name.clone(),
                 phase: phase(task.lifecycle.as_ref()),
@@ -73,7 +79,10 @@ impl GroupAsk {
             });
         }
         let disk = group.ephemeral_disk.as_ref().map_or(0, |disk| disk.size_mb);
-        given.shared = AllocatedSharedResources { disk_mb: disk, ..Default::default() };
+        given.shared = AllocatedSharedResources {
+            disk_mb: disk,
+            ..Default::default()
+        };
         let cores = tasks.iter().map(|t| t.cores).sum();
         let mut ask = Self {
             tasks,
@@ -91,11 +100,18 @@ impl GroupAsk {
         let mut sums = [(0_i64, 0_i64); 4];
         for task in &self.tasks {
             let sum = &mut sums[task.phase as usize];
-            sum.0 += if task.cores > 0 { task.cores as i64 * core_speed } else { task.cpu };
+            sum.0 += if task.cores > 0 {
+                task.cores as i64 * core_speed
+            } else {
+                task.cpu
+            };
             sum.1 += task.memory;
         }
         let [early, main, late, side] = sums;
-        (side.0 + early.0.max(main.0).max(late.0), side.1 + early.1.max(main.1).max(late.1))
+        (
+            side.0 + early.0.max(main.0).max(late.0),
+            side.1 + early.1.max(main.1).max(late.1),
+        )
     }
 
     /// MHz, memory and disk that an allocation takes on a node.
@@ -110,17 +126,25 @@ impl GroupAsk {
     /// The amounts as a demand, without ports, cores and devices.
     pub fn demand(&self, info: &NodeInfo) -> Demand {
         let (cpu, memory, disk) = self.amounts(info);
-        Demand { cpu, memory, disk, ..Demand::default() }
+        Demand {
+            cpu,
+            memory,
+            disk,
+            ..Demand::default()
+        }
     }
 
     /// Whether it needs ports.
     pub fn wants_ports(&self) -> bool {
-        self.networks().any(|n| n.reserved_ports.len() + n.dynamic_ports.len() > 0)
+        self.networks()
+            .any(|n| n.reserved_ports.len() + n.dynamic_ports.len() > 0)
     }
 
     /// The group's network and the tasks' own.
     pub fn networks(&self) -> impl Iterator<Item = &NetworkResource> {
-        self.network.iter().chain(self.tasks.iter().filter_map(|t| t.network.as_ref()))
+        self.network
+            .iter()
+            .chain(self.tasks.iter().filter_map(|t| t.network.as_ref()))
     }
 
     /// Whether it needs devices.
@@ -131,5 +155,9 @@ impl GroupAsk {
 
 /// The host network a port is to be on.
 pub fn host_network(port: &Port) -> &str {
-    if port.host_network.is_empty() { "default" } else { &port.host_network }
+    if port.host_network.is_empty() {
+        "default"
+    } else {
+        &port.host_network
+    }
 }

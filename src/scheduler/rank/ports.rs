@@ -24,9 +24,15 @@ fn addresses<'a>(
     port: &'a Port,
 ) -> Result<impl Iterator<Item = &'a Address>, String> {
     let wanted = resolve(host_network(port), &info.node).unwrap_or_default();
-    let mut matching = info.addresses.iter().filter(move |a| a.alias == wanted).peekable();
+    let mut matching = info
+        .addresses
+        .iter()
+        .filter(move |a| a.alias == wanted)
+        .peekable();
     if matching.peek().is_none() {
-        return Err(format!("network: no addresses available for \"{wanted}\" network"));
+        return Err(format!(
+            "network: no addresses available for \"{wanted}\" network"
+        ));
     }
     Ok(matching)
 }
@@ -59,10 +65,13 @@ const FAILED_DYNAMIC: &str = "network: dynamic port selection failed";
 
 fn fixed<'a>(info: &'a NodeInfo, used: &Usage, port: &'a Port) -> Result<&'a Address, String> {
     let number = u16::try_from(port.value).unwrap_or(0);
-    let found = addresses(info, port)?
-        .find(|address| port.ignore_collision || free(used, address, number));
+    let found =
+        addresses(info, port)?.find(|address| port.ignore_collision || free(used, address, number));
     found.ok_or_else(|| {
-        format!("network: reserved port collision {}={}", port.label, port.value)
+        format!(
+            "network: reserved port collision {}={}",
+            port.label, port.value
+        )
     })
 }
 
@@ -73,7 +82,10 @@ pub fn assign(
     ask: &NetworkResource,
     rng: &mut Rng,
 ) -> Result<PortOffer, String> {
-    let mut offer = PortOffer { network: ask.clone(), mappings: Vec::new() };
+    let mut offer = PortOffer {
+        network: ask.clone(),
+        mappings: Vec::new(),
+    };
     for (i, port) in ask.reserved_ports.iter().enumerate() {
         let address = fixed(info, used, port)?;
         let number = u16::try_from(port.value).unwrap_or(0);
@@ -116,7 +128,11 @@ impl PortOffer {
 
 /// `to = -1` means the same number inside as outside.
 fn to_port(port: &Port, number: u16) -> i64 {
-    if port.to == -1 { i64::from(number) } else { port.to }
+    if port.to == -1 {
+        i64::from(number)
+    } else {
+        port.to
+    }
 }
 
 fn dynamic(info: &NodeInfo, used: &Usage, address: &Address, rng: &mut Rng) -> Option<u16> {

@@ -40,7 +40,11 @@ impl Property {
     /// The number of the value a node has; none if it has no such attribute.
     pub fn value(&mut self, slot: u32, info: &NodeInfo) -> Option<usize> {
         let known = self.of_slot[slot as usize];
-        let id = if known == UNSEEN { self.look_up(slot, info) } else { known };
+        let id = if known == UNSEEN {
+            self.look_up(slot, info)
+        } else {
+            known
+        };
         (id >= FIRST).then(|| (id - FIRST) as usize)
     }
 
@@ -64,7 +68,9 @@ impl Property {
 
     /// Counts an allocation on a node, or takes one away.
     pub fn count(&mut self, cluster: &Cluster, slot: u32, by: i64) {
-        let Some(info) = &cluster.slot(slot).info else { return };
+        let Some(info) = &cluster.slot(slot).info else {
+            return;
+        };
         if let Some(value) = self.value(slot, info) {
             self.counts[value] = (self.counts[value] + by).max(0);
             self.stale = true;

@@ -56,14 +56,22 @@ impl Score {
 
     /// The mean of the parts that count.
     pub fn normal(&self) -> f64 {
-        if self.count == 0 { 0.0 } else { self.sum / f64::from(self.count) }
+        if self.count == 0 {
+            0.0
+        } else {
+            self.sum / f64::from(self.count)
+        }
     }
 }
 
 /// How well a node is used once an allocation is added, from 0 to 1 (scheduler.md 5.5).
 pub fn fit_score(info: &NodeInfo, used: &Usage, cpu: i64, memory: i64, spread: bool) -> f64 {
     let free = |used: i64, total: i64| {
-        if total > 0 { 1.0 - used as f64 / total as f64 } else { 0.0 }
+        if total > 0 {
+            1.0 - used as f64 / total as f64
+        } else {
+            0.0
+        }
     };
     let total = 10_f64.powf(free(used.cpu + cpu, info.cpu))
         + 10_f64.powf(free(used.memory + memory, info.memory));
@@ -84,7 +92,11 @@ impl Best {
     pub fn note(&mut self, slot: u32, score: Score) {
         let normal = score.normal();
         if self.list.len() == Self::KEPT {
-            if self.list.last().is_some_and(|(_, _, worst)| *worst >= normal) {
+            if self
+                .list
+                .last()
+                .is_some_and(|(_, _, worst)| *worst >= normal)
+            {
                 return;
             }
             self.list.pop();
@@ -99,7 +111,10 @@ impl Best {
             return;
         }
         let shown = self.list.iter().map(|(slot, score, normal)| {
-            let names = NAMES.iter().enumerate().filter(|(i, _)| score.shown & 1 << i != 0);
+            let names = NAMES
+                .iter()
+                .enumerate()
+                .filter(|(i, _)| score.shown & 1 << i != 0);
             let info = &cluster.slot(*slot).info;
             NodeScoreMeta {
                 node_id: info.as_ref().map(|i| i.node.id.clone()).unwrap_or_default(),

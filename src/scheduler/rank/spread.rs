@@ -50,7 +50,11 @@ impl Spreads {
             })
             .collect();
         let sum_of_weights = list.iter().map(|s| s.weight).sum();
-        Self { list, sum_of_weights, lowest: -1.0 }
+        Self {
+            list,
+            sum_of_weights,
+            lowest: -1.0,
+        }
     }
 
     /// Whether there is none.

@@ -70,7 +70,11 @@ fn bump(map: &mut BTreeMap<String, i64>, key: &str) {
 }
 
 fn map(counts: BTreeMap<String, i64>) -> drover_events::gojson::Map<i64> {
-    if counts.is_empty() { Default::default() } else { counts.into() }
+    if counts.is_empty() {
+        Default::default()
+    } else {
+        counts.into()
+    }
 }
 
 /// Adds what a group asks for of the dimensions that were short, task by task, once for each

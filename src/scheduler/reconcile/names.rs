@@ -144,7 +144,10 @@ mod tests {
     fn the_highest_names_go_first() {
         let mut names = index(5, &[0, 1, 2, 3, 4]);
         let highest = names.take_highest(2);
-        assert_eq!(highest.into_iter().collect::<Vec<_>>(), ["j.g[3]", "j.g[4]"]);
+        assert_eq!(
+            highest.into_iter().collect::<Vec<_>>(),
+            ["j.g[3]", "j.g[4]"]
+        );
         assert_eq!(names.next(1), ["j.g[3]"]);
     }
 

@@ -1,0 +1,631 @@
+//! The search for a node for one allocation of a group, and the state of the plan it works on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use drover_events::model::{AllocMetric, AllocatedResources, Job};
+
+use super::group::{GroupState, is_distinct_hosts};
+use super::ports;
+use super::score::{Best, Part, Score, fit_score};
+use super::tally::Tally;
+use crate::scheduler::cluster::{Cluster, Demand, NodeInfo, PortKey, Usage, device_key};
+use crate::scheduler::feasible::{Known, Level, OperandCache, Verdict, device_offer, glob_matches};
+use crate::scheduler::fit;
+use crate::scheduler::rng::Rng;
+
+/// How many candidates with a score of 0 or less are passed over, in hope of a better one.
+const MAX_SKIP: usize = 3;
+
+/// What the search depends on beside the cluster and the job.
+#[derive(Clone, Debug)]
+pub struct StackOptions {
+    /// Fill nodes up, or spread over them.
+    pub spread: bool,
+    /// Whether `memory_max` counts.
+    pub oversubscription: bool,
+    /// The least number of candidates where affinities or spreads are to be weighed.
+    pub wide_limit: usize,
+    /// Two candidates are enough.
+    pub batch: bool,
+    /// Where chance begins.
+    pub seed: u64,
+}
+
+/// A node that was found.
+#[derive(Debug)]
+pub struct Choice {
+    /// Its slot.
+    pub slot: u32,
+    /// What the allocation is given.
+    pub resources: AllocatedResources,
+    /// What it takes.
+    pub demand: Demand,
+}
+
+/// The end of one search.
+#[derive(Debug)]
+pub struct Selection {
+    /// The node, if there is one.
+    pub choice: Option<Choice>,
+    /// What was looked at.
+    pub metric: AllocMetric,
+}
+
+#[derive(Clone, Copy)]
+struct Candidate {
+    slot: u32,
+    score: f64,
+}
+
+/// The search of one evaluation over one cluster, with what its plan changes so far.
+pub struct Stack<'a> {
+    cluster: &'a Cluster,
+    options: StackOptions,
+    nodes: Vec<u32>,
+    offset: usize,
+    limit: usize,
+    in_pool: i64,
+    available: BTreeMap<String, i64>,
+    pool: String,
+    changed: BTreeMap<u32, Usage>,
+    is_changed: Vec<bool>,
+    of_job: Vec<u16>,
+    distinct_hosts: bool,
+    job_level: Level,
+    groups: BTreeMap<String, GroupState>,
+    operands: OperandCache,
+    rng: Rng,
+}
+
+impl<'a> Stack<'a> {
+    /// Prepares the search for a job: which nodes are ready in its datacenters and its pool.
+    pub fn new(cluster: &'a Cluster, job: &Job, options: StackOptions) -> Self {
+        let slots = cluster.slots();
+        let mut stack = Self {
+            cluster,
+            nodes: Vec::new(),
+            offset: 0,
+            limit: 2,
+            in_pool: 0,
+            available: BTreeMap::new(),
+            pool: job.node_pool.clone(),
+            changed: BTreeMap::new(),
+            is_changed: vec![false; slots],
+            of_job: vec![0; slots],
+            distinct_hosts: job.constraints.iter().any(is_distinct_hosts),
+            job_level: Level::of_job(job),
+            groups: BTreeMap::new(),
+            operands: OperandCache::default(),
+            rng: Rng::new(options.seed),
+            options,
+        };
+        for group in &job.task_groups {
+            let oversubscription = stack.options.oversubscription;
+            let state = GroupState::new(job, group, slots, oversubscription);
+            stack.groups.insert(group.name.clone(), state);
+        }
+        stack.find_nodes(job);
+        stack
+    }
+
+    fn find_nodes(&mut self, job: &Job) {
+        let names = self.cluster.names();
+        let mut wanted: Vec<Option<bool>> = vec![None; names.len()];
+        let mut counts = vec![0_i64; names.len()];
+        let any_pool = job.node_pool == "all";
+        let pool = names.get(&job.node_pool);
+        for slot in self.cluster.by_node_id() {
+            let Some(info) = &self.cluster.slot(*slot).info else {
+                continue;
+            };
+            if !info.ready || !(any_pool || Some(info.pool) == pool) {
+                continue;
+            }
+            self.in_pool += 1;
+            let datacenter = info.datacenter as usize;
+            let suits = *wanted[datacenter].get_or_insert_with(|| {
+                let name = names.name(info.datacenter);
+                job.datacenters
+                    .iter()
+                    .any(|pattern| glob_matches(pattern, name))
+            });
+            if suits {
+                counts[datacenter] += 1;
+                self.nodes.push(*slot);
+            }
+        }
+        for (id, count) in counts
+            .into_iter()
+            .enumerate()
+            .filter(|(_, count)| *count > 0)
+        {
+            self.available
+                .insert(names.name(id as u32).to_owned(), count);
+        }
+        self.rng.shuffle(&mut self.nodes);
+        if !self.options.batch {
+            let bits = usize::BITS - self.nodes.len().saturating_sub(1).leading_zeros();
+            self.limit = 2.max(bits as usize);
+        }
+    }
+
+    /// The nodes the job may be placed on, in the order of the search.
+    pub fn nodes(&self) -> &[u32] {
+        &self.nodes
+    }
+
+    /// The generator, for ids.
+    pub fn rng(&mut self) -> &mut Rng {
+        &mut self.rng
+    }
+
+    /// The cluster that is searched.
+    pub fn cluster(&self) -> &'a Cluster {
+        self.cluster
+    }
+
+    /// What is used of a node, the plan included.
+    pub fn used(&self, slot: u32) -> &Usage {
+        if self.is_changed[slot as usize]
+            && let Some(used) = self.changed.get(&slot)
+        {
+            return used;
+        }
+        &self.cluster.slot(slot).used
+    }
+
+    fn change(&mut self, slot: u32) -> &mut Usage {
+        self.is_changed[slot as usize] = true;
+        for group in self.groups.values_mut() {
+            group.fit[slot as usize] = f64::NAN;
+        }
+        let cluster = self.cluster;
+        self.changed
+            .entry(slot)
+            .or_insert_with(|| cluster.slot(slot).used.clone())
+    }
+
+    /// Counts a live allocation of the job that is there already.
+    pub fn count(&mut self, node_id: &str, group: &str, by: i64) {
+        let Some(slot) = self.cluster.find(node_id) else {
+            return;
+        };
+        let of_job = &mut self.of_job[slot as usize];
+        *of_job = of_job.saturating_add_signed(by as i16);
+        for (name, state) in &mut self.groups {
+            let same = name == group;
+            if same {
+                state.count(self.cluster, slot, by);
+            }
+            for distinct in &mut state.distinct {
+                if same || distinct.of_job {
+                    distinct.property.count(self.cluster, slot, by);
+                }
+            }
+        }
+    }
+
+    /// The plan stops a live allocation of the job: its room is free, and it no longer counts.
+    pub fn stop(&mut self, node_id: &str, group: &str, demand: &Demand) {
+        if let Some(slot) = self.cluster.find(node_id) {
+            self.change(slot).sub(demand);
+            self.count(node_id, group, -1);
+        }
+    }
+
+    /// The plan adds an allocation of the job, or takes a stop back.
+    pub fn add(&mut self, node_id: &str, group: &str, demand: &Demand) {
+        if let Some(slot) = self.cluster.find(node_id) {
+            self.change(slot).add(demand);
+            self.count(node_id, group, 1);
+        }
+    }
+
+    /// Looks for a node for one allocation of a group. `penalty` are nodes where it failed before;
+    /// `preferred` is tried alone first.
+    pub fn select(
+        &mut self,
+        group: &str,
+        penalty: &BTreeSet<u32>,
+        preferred: Option<u32>,
+    ) -> Selection {
+        if let Some(slot) = preferred {
+            let selection = self.search(group, penalty, Some(slot));
+            if selection.choice.is_some() {
+                return selection;
+            }
+        }
+        self.search(group, penalty, None)
+    }
+
+    fn search(&mut self, name: &str, penalty: &BTreeSet<u32>, only: Option<u32>) -> Selection {
+        let Some(mut group) = self.groups.remove(name) else {
+            return Selection {
+                choice: None,
+                metric: AllocMetric::default(),
+            };
+        };
+        let mut tally = Tally::default();
+        let mut best = Best::default();
+        let choice = loop {
+            let found = self.best_of(&mut group, penalty, only, &mut tally, &mut best);
+            let Some(slot) = found else { break None };
+            match self.give(&group, slot) {
+                Ok(choice) => break Some(choice),
+                Err(dimension) => {
+                    if let Some(info) = &self.cluster.slot(slot).info {
+                        tally.exhaust(info, &dimension);
+                    }
+                    if only.is_some() {
+                        break None;
+                    }
+                }
+            }
+        };
+        self.groups.insert(name.to_owned(), group);
+        let mut metric = tally.metric();
+        best.write(self.cluster, &mut metric);
+        metric.nodes_in_pool = self.in_pool;
+        metric.node_pool.clone_from(&self.pool);
+        metric.nodes_available = self.available.clone().into();
+        Selection { choice, metric }
+    }
+
+    fn limit_of(&self, group: &GroupState) -> usize {
+        if group.affinities.is_empty() && group.spreads.is_empty() {
+            return self.limit;
+        }
+        self.options
+            .wide_limit
+            .max(usize::try_from(group.group.count).unwrap_or(0))
+    }
+
+    /// Goes round the nodes until enough candidates were met, and takes the best of them.
+    fn best_of(
+        &mut self,
+        group: &mut GroupState,
+        penalty: &BTreeSet<u32>,
+        only: Option<u32>,
+        tally: &mut Tally,
+        best: &mut Best,
+    ) -> Option<u32> {
+        let limit = self.limit_of(group);
+        let mut skipped: [Option<Candidate>; MAX_SKIP] = [None; MAX_SKIP];
+        let (mut skips, mut met, mut seen) = (0, 0, 0);
+        let mut winner: Option<Candidate> = None;
+        let total = if only.is_some() { 1 } else { self.nodes.len() };
+        while met < limit && seen < total {
+            let slot = only.unwrap_or_else(|| self.next_node());
+            seen += 1;
+            tally.evaluate();
+            let Some(score) = self.candidate(group, slot, penalty, tally) else {
+                continue;
+            };
+            best.note(slot, score);
+            let candidate = Candidate {
+                slot,
+                score: score.normal(),
+            };
+            if candidate.score <= 0.0 && skips < MAX_SKIP {
+                skipped[skips] = Some(candidate);
+                skips += 1;
+                continue;
+            }
+            met += 1;
+            prefer(&mut winner, candidate);
+        }
+        for candidate in skipped.into_iter().flatten() {
+            if met >= limit {
+                break;
+            }
+            met += 1;
+            prefer(&mut winner, candidate);
+        }
+        winner.map(|w| w.slot)
+    }
+
+    fn next_node(&mut self) -> u32 {
+        if self.offset >= self.nodes.len() {
+            self.offset = 0;
+        }
+        self.offset += 1;
+        self.nodes[self.offset - 1]
+    }
+
+    fn feasible(&mut self, group: &mut GroupState, info: &NodeInfo, tally: &mut Tally) -> bool {
+        for level in [&mut self.job_level, &mut group.level] {
+            if let Verdict::Filter(reason) = level.check(info, &mut self.operands) {
+                tally.filter(info, &reason);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn candidate(
+        &mut self,
+        group: &mut GroupState,
+        slot: u32,
+        penalty: &BTreeSet<u32>,
+        tally: &mut Tally,
+    ) -> Option<Score> {
+        let cluster = self.cluster;
+        let info = cluster.slot(slot).info.as_deref()?;
+        if !self.feasible(group, info, tally) {
+            return None;
+        }
+        let here = group.here[slot as usize];
+        if (self.distinct_hosts && self.of_job[slot as usize] > 0)
+            || (group.distinct_hosts && here > 0)
+        {
+            tally.filter(info, "distinct_hosts");
+            return None;
+        }
+        if !group.distinct.is_empty()
+            && let Some(reason) = group.distinct_reason(slot, info)
+        {
+            tally.filter(info, &reason);
+            return None;
+        }
+        let mut score = Score::default();
+        let known = group.fit[slot as usize];
+        let fit = if known.is_nan() {
+            match self.fit_of(group, slot, info) {
+                Ok(fit) => fit,
+                Err(dimension) => {
+                    tally.exhaust(info, &dimension);
+                    return None;
+                }
+            }
+        } else {
+            known
+        };
+        group.fit[slot as usize] = fit;
+        score.add(Part::Binpack, fit);
+        self.add_parts(group, slot, info, penalty, &mut score);
+        Some(score)
+    }
+
+    fn add_parts(
+        &mut self,
+        group: &mut GroupState,
+        slot: u32,
+        info: &NodeInfo,
+        penalty: &BTreeSet<u32>,
+        score: &mut Score,
+    ) {
+        let here = group.here[slot as usize];
+        if here > 0 {
+            let count = group.group.count.max(1) as f64;
+            score.add(Part::AntiAffinity, -(f64::from(here) + 1.0) / count);
+        } else {
+            score.show(Part::AntiAffinity, 0.0);
+        }
+        if penalty.contains(&slot) {
+            score.add(Part::ReschedulePenalty, -1.0);
+        } else {
+            score.show(Part::ReschedulePenalty, 0.0);
+        }
+        let affinity = if group.affinities.is_empty() {
+            Some(0.0)
+        } else {
+            Some(group.affinities.score(slot, info, &mut self.operands))
+        };
+        match affinity {
+            Some(value) if value != 0.0 => score.add(Part::Affinity, value),
+            _ if group.affinities.is_empty() => score.show(Part::Affinity, 0.0),
+            _ => {}
+        }
+        if !group.spreads.is_empty() {
+            let spread = group.spreads.score(slot, info);
+            if spread != 0.0 {
+                score.add(Part::Spread, spread);
+            }
+        }
+    }
+
+    /// Whether one more allocation fits, and how well.
+    fn fit_of(&mut self, group: &GroupState, slot: u32, info: &NodeInfo) -> Result<f64, String> {
+        let (cpu, memory, disk) = group.ask.amounts(info);
+        if group.ask.wants_ports() {
+            for network in group.ask.networks() {
+                ports::possible(info, self.used(slot), network)?;
+            }
+        }
+        if group.ask.wants_devices() {
+            self.devices(group, slot, info)?;
+        }
+        let used = self.used(slot);
+        if group.ask.cores > 0 {
+            let free = info
+                .cores
+                .iter()
+                .filter(|core| !used.cores().contains(core))
+                .count();
+            if free < group.ask.cores {
+                return Err("cores".to_owned());
+            }
+        }
+        fit::check_amounts(info, used, cpu, memory, disk)?;
+        Ok(fit_score(info, used, cpu, memory, self.options.spread))
+    }
+
+    fn devices(
+        &mut self,
+        group: &GroupState,
+        slot: u32,
+        info: &NodeInfo,
+    ) -> Result<Vec<(String, drover_events::model::AllocatedDeviceResource)>, String> {
+        let mut given = Vec::new();
+        let mut taken = Vec::new();
+        let mut operands = std::mem::take(&mut self.operands);
+        for task in &group.ask.tasks {
+            for ask in &task.devices {
+                let used = self.used(slot);
+                let offer = device_offer(ask, &info.node, used, &taken, &mut operands);
+                let Some(offer) = offer else {
+                    self.operands = operands;
+                    return Err("devices: no devices match request".to_owned());
+                };
+                taken.extend(
+                    offer
+                        .device_ids
+                        .iter()
+                        .map(|id| device_key(&offer.vendor, &offer.r#type, &offer.name, id)),
+                );
+                given.push((task.name.clone(), offer));
+            }
+        }
+        self.operands = operands;
+        Ok(given)
+    }
+
+    /// Settles what an allocation gets on a node: ports, cores, devices.
+    fn give(&mut self, group: &GroupState, slot: u32) -> Result<Choice, String> {
+        let cluster = self.cluster;
+        let info = cluster.slot(slot).info.as_deref().ok_or("node is gone")?;
+        let mut resources = group.ask.given.clone();
+        let mut demand = group.ask.demand(info);
+        if group.ask.network.is_some() || group.ask.wants_ports() {
+            self.give_ports(group, slot, info, &mut resources, &mut demand)?;
+        }
+        if group.ask.cores > 0 {
+            let used = self.used(slot).cores();
+            let mut free = info
+                .cores
+                .iter()
+                .copied()
+                .filter(|core| !used.contains(core));
+            for task in group.ask.tasks.iter().filter(|t| t.cores > 0) {
+                let cores: Vec<u16> = free.by_ref().take(task.cores).collect();
+                demand.cores.extend(&cores);
+                if let Some(given) = resources.tasks.get_mut(&task.name) {
+                    given.cpu.cpu_shares = task.cores as i64 * info.core_speed;
+                    given.cpu.reserved_cores = cores.into();
+                }
+            }
+        }
+        if group.ask.wants_devices() {
+            for (task, device) in self.devices(group, slot, info)? {
+                demand.devices.extend(
+                    device
+                        .device_ids
+                        .iter()
+                        .map(|id| device_key(&device.vendor, &device.r#type, &device.name, id)),
+                );
+                if let Some(given) = resources.tasks.get_mut(&task) {
+                    given.devices.push(device);
+                }
+            }
+        }
+        fit::check(info, self.used(slot), &demand)?;
+        Ok(Choice {
+            slot,
+            resources,
+            demand,
+        })
+    }
+
+    fn give_ports(
+        &mut self,
+        group: &GroupState,
+        slot: u32,
+        info: &NodeInfo,
+        resources: &mut AllocatedResources,
+        demand: &mut Demand,
+    ) -> Result<(), String> {
+        let mut used = self.used(slot).clone();
+        if let Some(ask) = &group.ask.network {
+            let offer = ports::assign(info, &mut used, ask, &mut self.rng)?;
+            for port in offer.mappings.iter().filter(|p| !p.ignore_collision) {
+                demand.ports.extend(port_key(&port.host_ip, port.value));
+            }
+            resources.shared.networks = vec![offer.network].into();
+            if !offer.mappings.is_empty() {
+                resources.shared.ports = offer.mappings.into();
+            }
+        }
+        for task in &group.ask.tasks {
+            let Some(ask) = &task.network else { continue };
+            let offer = ports::assign(info, &mut used, ask, &mut self.rng)?;
+            for port in &offer.mappings {
+                demand.ports.extend(port_key(&port.host_ip, port.value));
+            }
+            if let Some(given) = resources.tasks.get_mut(&task.name) {
+                given.networks = vec![offer.network].into();
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a group may stay on a node with the given room freed: the check of an update in
+    /// place, which keeps ports, cores and devices.
+    pub fn fits_in_place(&mut self, name: &str, slot: u32, freed: &Demand) -> Option<Demand> {
+        let mut group = self.groups.remove(name)?;
+        let answer = self.check_in_place(&mut group, slot, freed);
+        self.groups.insert(name.to_owned(), group);
+        answer
+    }
+
+    fn check_in_place(
+        &mut self,
+        group: &mut GroupState,
+        slot: u32,
+        freed: &Demand,
+    ) -> Option<Demand> {
+        let cluster = self.cluster;
+        let info = cluster.slot(slot).info.as_deref()?;
+        if !self.feasible(group, info, &mut Tally::default()) {
+            return None;
+        }
+        let mut used = self.used(slot).clone();
+        used.sub(freed);
+        let (cpu, memory, disk) = group.ask.amounts(info);
+        fit::check_amounts(info, &used, cpu, memory, disk).ok()?;
+        Some(Demand {
+            cpu,
+            memory,
+            disk,
+            ..freed.clone()
+        })
+    }
+
+    /// What every allocation of a group is given before ports, cores and devices.
+    pub fn given(&self, group: &str) -> Option<&AllocatedResources> {
+        self.groups.get(group).map(|g| &g.ask.given)
+    }
+
+    /// Which classes of nodes may run the job, as far as was looked at.
+    pub fn class_eligibility(&self) -> BTreeMap<String, bool> {
+        let names = self.cluster.names();
+        let mut classes = BTreeMap::new();
+        for group in self.groups.values() {
+            for (class, known) in group.level.classes() {
+                let eligible = known == Known::Eligible;
+                let entry = classes.entry(names.name(class).to_owned()).or_insert(false);
+                *entry |= eligible;
+            }
+        }
+        for (class, known) in self.job_level.classes() {
+            if known == Known::Ineligible {
+                classes.insert(names.name(class).to_owned(), false);
+            }
+        }
+        classes
+    }
+
+    /// Whether some constraint depends on more than the class.
+    pub fn escaped(&self) -> bool {
+        self.job_level.escaped() || self.groups.values().any(|g| g.level.escaped())
+    }
+}
+
+fn prefer(winner: &mut Option<Candidate>, candidate: Candidate) {
+    if winner.is_none_or(|w| candidate.score > w.score) {
+        *winner = Some(candidate);
+    }
+}
+
+fn port_key(ip: &str, value: i64) -> Option<PortKey> {
+    u16::try_from(value).ok().map(|port| PortKey::new(ip, port))
+}
