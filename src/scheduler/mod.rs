@@ -11,13 +11,73 @@
 //! the picture of the nodes.
 
 pub mod cluster;
+mod evals;
 pub mod feasible;
 pub mod fit;
+mod generic;
 mod outcome;
 pub mod rank;
 pub mod reconcile;
 pub mod rng;
 mod state;
 
+pub use evals::give_up;
 pub use outcome::{Inputs, Outcome, Placement, Plan, SCHEDULER_VERSION, Stop};
 pub use state::{ReadError, StateView};
+
+use drover_events::model::Evaluation;
+
+/// What may cause an evaluation of a service or batch job.
+const GENERIC_TRIGGERS: [&str; 18] = [
+    "job-register",
+    "job-deregister",
+    "periodic-job",
+    "node-drain",
+    "node-update",
+    "alloc-stop",
+    "scheduled",
+    "rolling-update",
+    "deployment-watcher",
+    "failed-follow-up",
+    "max-plan-attempts",
+    "alloc-failure",
+    "queued-allocs",
+    "preemption",
+    "job-scaling",
+    "max-disconnect-timeout",
+    "reconnect",
+    "alloc-reschedule",
+];
+
+/// How often a plan is tried without any progress before an evaluation is given up
+/// (scheduler.md 4).
+pub fn attempts(kind: &str) -> u32 {
+    if kind == "batch" { 2 } else { 5 }
+}
+
+/// Works out what an evaluation changes. An evaluation nobody can work on is answered with an
+/// empty plan and its failure.
+pub fn schedule(
+    view: &dyn StateView,
+    eval: &Evaluation,
+    inputs: &Inputs,
+) -> Result<Outcome, ReadError> {
+    let refuse = |why: String| {
+        Ok(Outcome {
+            finished: evals::failed(eval, inputs, why),
+            ..Outcome::default()
+        })
+    };
+    match eval.r#type.as_str() {
+        "service" | "batch" => {
+            if !GENERIC_TRIGGERS.contains(&eval.triggered_by.as_str()) {
+                let trigger = &eval.triggered_by;
+                return refuse(format!(
+                    "scheduler cannot handle '{trigger}' evaluation reason"
+                ));
+            }
+            generic::schedule(view, eval, inputs)
+        }
+        kind => refuse(format!("there is no scheduler for jobs of type '{kind}'")),
+    }
+}

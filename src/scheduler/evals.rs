@@ -1,0 +1,155 @@
+//! What becomes of the evaluation itself, and which ones it leaves behind.
+
+use std::collections::BTreeMap;
+
+use drover_events::gojson::Map;
+use drover_events::model::{AllocMetric, Evaluation, PlanAnnotations};
+
+use super::outcome::Inputs;
+use super::rng::Rng;
+
+const REMAINING: &str = "created to place remaining allocations";
+const CONFLICTS: &str = "created due to placement conflicts";
+
+/// What an evaluation has come to so far.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    /// Why groups could not be placed in full.
+    pub failed: BTreeMap<String, AllocMetric>,
+    /// How many allocations of each group wait for a place.
+    pub queued: BTreeMap<String, i64>,
+    /// What the plan means.
+    pub annotations: Option<PlanAnnotations>,
+    /// Which classes of nodes could run the job.
+    pub classes: BTreeMap<String, bool>,
+    /// Some constraint depends on more than the class.
+    pub escaped: bool,
+    /// The deployment the allocations belong to.
+    pub deployment_id: String,
+}
+
+/// The evaluation as it is once its plan is committed, and a new blocked one if something found no
+/// place. One that was blocked itself is blocked again instead.
+pub fn finish(
+    eval: &Evaluation,
+    inputs: &Inputs,
+    progress: &Progress,
+    rng: &mut Rng,
+) -> (Evaluation, Option<Evaluation>) {
+    let mut done = eval.clone();
+    done.snapshot_index = inputs.snapshot_index;
+    done.modify_time = inputs.now;
+    done.failed_tg_allocs = nil_if_empty(progress.failed.clone());
+    done.queued_allocations = progress.queued.clone().into();
+    done.plan_annotations.clone_from(&progress.annotations);
+    done.deployment_id.clone_from(&progress.deployment_id);
+    if progress.failed.is_empty() {
+        done.status = "complete".to_owned();
+        done.status_description = String::new();
+        return (done, None);
+    }
+    if was_blocked(eval) {
+        reblock(&mut done, progress);
+        return (done, None);
+    }
+    done.status = "complete".to_owned();
+    let blocked = blocked_of(eval, inputs, progress, rng, false);
+    done.blocked_eval.clone_from(&blocked.id);
+    (done, Some(blocked))
+}
+
+/// Whether an evaluation waited for room when it was taken up: it says so itself until it ends.
+fn was_blocked(eval: &Evaluation) -> bool {
+    eval.status == "blocked"
+        || matches!(
+            eval.triggered_by.as_str(),
+            "queued-allocs" | "max-plan-attempts"
+        )
+}
+
+fn reblock(done: &mut Evaluation, progress: &Progress) {
+    done.status = "blocked".to_owned();
+    done.class_eligibility = nil_if_empty(progress.classes.clone());
+    done.escaped_computed_class = progress.escaped;
+}
+
+fn blocked_of(
+    eval: &Evaluation,
+    inputs: &Inputs,
+    progress: &Progress,
+    rng: &mut Rng,
+    gave_up: bool,
+) -> Evaluation {
+    let (trigger, description) = if gave_up {
+        ("max-plan-attempts", CONFLICTS)
+    } else {
+        ("queued-allocs", REMAINING)
+    };
+    Evaluation {
+        id: rng.uuid(),
+        namespace: eval.namespace.clone(),
+        priority: eval.priority,
+        r#type: eval.r#type.clone(),
+        triggered_by: trigger.to_owned(),
+        job_id: eval.job_id.clone(),
+        job_modify_index: eval.job_modify_index,
+        status: "blocked".to_owned(),
+        status_description: description.to_owned(),
+        previous_eval: eval.id.clone(),
+        failed_tg_allocs: nil_if_empty(progress.failed.clone()),
+        class_eligibility: nil_if_empty(progress.classes.clone()),
+        escaped_computed_class: progress.escaped,
+        snapshot_index: inputs.snapshot_index,
+        create_time: inputs.now,
+        modify_time: inputs.now,
+        ..Evaluation::default()
+    }
+}
+
+/// The end of an evaluation whose plans were refused too often: it fails, and a blocked one tries
+/// again when something changes.
+pub fn give_up(
+    eval: &Evaluation,
+    finished: &Evaluation,
+    inputs: &Inputs,
+    attempts: u32,
+) -> Vec<Evaluation> {
+    let mut rng = Rng::new(inputs.seed ^ 0x5bd1_e995);
+    let progress = Progress {
+        failed: finished.failed_tg_allocs.clone().into_map(),
+        escaped: true,
+        ..Progress::default()
+    };
+    let mut failed = eval.clone();
+    failed.status = "failed".to_owned();
+    failed.status_description = format!("maximum attempts reached ({attempts})");
+    failed.snapshot_index = inputs.snapshot_index;
+    failed.modify_time = inputs.now;
+    failed
+        .failed_tg_allocs
+        .clone_from(&finished.failed_tg_allocs);
+    failed
+        .queued_allocations
+        .clone_from(&finished.queued_allocations);
+    let blocked = blocked_of(eval, inputs, &progress, &mut rng, true);
+    failed.blocked_eval.clone_from(&blocked.id);
+    vec![failed, blocked]
+}
+
+/// The end of an evaluation that cannot be worked on at all.
+pub fn failed(eval: &Evaluation, inputs: &Inputs, why: String) -> Evaluation {
+    let mut failed = eval.clone();
+    failed.status = "failed".to_owned();
+    failed.status_description = why;
+    failed.snapshot_index = inputs.snapshot_index;
+    failed.modify_time = inputs.now;
+    failed
+}
+
+fn nil_if_empty<V>(map: BTreeMap<String, V>) -> Map<V> {
+    if map.is_empty() {
+        Map::nil()
+    } else {
+        map.into()
+    }
+}

@@ -1,0 +1,491 @@
+//! Service and batch jobs: what the reconciler wants, given places by the search.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use drover_events::model::{
+    AllocDeploymentStatus, Allocation, Evaluation, Job, PlanAnnotations, TaskGroup,
+};
+
+use super::cluster::{Cluster, Demand, demand_of, takes_room};
+use super::evals::{self, Progress};
+use super::outcome::{Inputs, Outcome, Placement, Plan};
+use super::rank::{Selection, Stack, StackOptions, add_exhausted};
+use super::reconcile::{
+    self, Alloc, InPlace, Input, NodeState, Place, Reconciled, next_tracker, penalty_nodes,
+};
+use super::rng::Rng;
+use super::state::{ReadError, StateView};
+
+/// The least number of candidates where affinities or spreads are weighed (scheduler.md 5.3).
+const WIDE_LIMIT: usize = 100;
+
+/// Runs one evaluation of a service or batch job.
+pub(super) fn schedule(
+    view: &dyn StateView,
+    eval: &Evaluation,
+    inputs: &Inputs,
+) -> Result<Outcome, ReadError> {
+    let job = view.job(&eval.namespace, &eval.job_id)?;
+    let allocs = view.allocs_of_job(&eval.namespace, &eval.job_id)?;
+    let batch = eval.r#type == "batch";
+    let deployment = if batch {
+        None
+    } else {
+        view.latest_deployment(&eval.namespace, &eval.job_id)?
+    };
+    let nodes = node_states(view.cluster(), &allocs);
+    let mut rng = Rng::new(inputs.seed);
+    let search_job = job.clone().filter(|job| !job.stop).unwrap_or_default();
+    let options = options(view, &search_job, batch, inputs)?;
+    let mut stack = Stack::new(view.cluster(), &search_job, options);
+    for alloc in allocs.iter().filter(|a| takes_room(a)) {
+        stack.count(&alloc.node_id, &alloc.task_group, 1);
+    }
+    let reconciled = {
+        let mut in_place = Updater {
+            stack: &mut stack,
+            eval,
+        };
+        let input = Input {
+            job: job.as_ref(),
+            allocs: allocs.clone(),
+            deployment,
+            nodes,
+            eval,
+            batch,
+            now: inputs.now,
+        };
+        reconcile::reconcile(input, &mut in_place, &mut rng)
+    };
+    let mut attempt = Attempt {
+        eval,
+        inputs,
+        job: search_job,
+        stack,
+        rng,
+        plan: Plan::default(),
+        progress: Progress::default(),
+        deployment_id: String::new(),
+        versions: old_versions(&allocs),
+    };
+    attempt.plan.all_at_once = attempt.job.all_at_once;
+    let lost: Vec<Alloc> = allocs
+        .into_iter()
+        .filter(|a| stopped_but_running_on_lost(view.cluster(), a))
+        .collect();
+    attempt.mark_lost(lost);
+    Ok(attempt.finish(reconciled))
+}
+
+fn options(
+    view: &dyn StateView,
+    job: &Job,
+    batch: bool,
+    inputs: &Inputs,
+) -> Result<StackOptions, ReadError> {
+    let config = view.config()?;
+    let pool = view
+        .node_pool(&job.node_pool)?
+        .and_then(|p| p.scheduler_configuration);
+    let of_pool = pool.as_ref().map(|p| p.scheduler_algorithm.as_str());
+    let algorithm = of_pool
+        .filter(|a| !a.is_empty())
+        .unwrap_or(config.scheduler_algorithm.as_str());
+    let oversubscription = pool
+        .as_ref()
+        .and_then(|p| p.memory_oversubscription_enabled)
+        .unwrap_or(config.memory_oversubscription_enabled);
+    let wide = usize::try_from(config.node_limit_for_feasibility_checks).unwrap_or(0);
+    Ok(StackOptions {
+        spread: algorithm == "spread",
+        oversubscription,
+        wide_limit: if wide == 0 { WIDE_LIMIT } else { wide },
+        batch,
+        seed: inputs.seed,
+    })
+}
+
+/// The states of the nodes that allocations are on, where something is wrong with them.
+pub(super) fn node_states(cluster: &Cluster, allocs: &[Alloc]) -> BTreeMap<String, NodeState> {
+    let ids: BTreeSet<&str> = allocs.iter().map(|a| a.node_id.as_str()).collect();
+    let mut states = BTreeMap::new();
+    for id in ids {
+        let state = match cluster.node(id) {
+            None => NodeState::Gone,
+            Some(info) => match info.node.status.as_str() {
+                "down" => NodeState::Down,
+                "disconnected" => NodeState::Disconnected,
+                _ if info.node.drain_strategy.is_some() => NodeState::Draining,
+                _ => continue,
+            },
+        };
+        states.insert(id.to_owned(), state);
+    }
+    states
+}
+
+/// Stopped by the server, still running for the client, and the node is lost: nobody will ever
+/// report the end.
+fn stopped_but_running_on_lost(cluster: &Cluster, alloc: &Allocation) -> bool {
+    let stopped = matches!(alloc.desired_status.as_str(), "stop" | "evict");
+    let open = matches!(
+        alloc.client_status.as_str(),
+        "pending" | "running" | "unknown"
+    );
+    let lost = cluster
+        .node(&alloc.node_id)
+        .is_none_or(|info| info.node.status == "down");
+    stopped && open && lost
+}
+
+fn old_versions(allocs: &[Alloc]) -> Vec<Arc<Job>> {
+    let mut versions: BTreeMap<u64, Arc<Job>> = BTreeMap::new();
+    for job in allocs.iter().filter_map(|a| a.job.as_ref()) {
+        versions
+            .entry(job.version)
+            .or_insert_with(|| Arc::clone(job));
+    }
+    versions.into_values().collect()
+}
+
+/// Asks the search whether an allocation may stay where it is with a new version of its job.
+struct Updater<'s, 'c> {
+    stack: &'s mut Stack<'c>,
+    eval: &'s Evaluation,
+}
+
+impl InPlace for Updater<'_, '_> {
+    fn updated(&mut self, alloc: &Alloc, job: &Arc<Job>, group: &TaskGroup) -> Option<Allocation> {
+        let cluster = self.stack.cluster();
+        let slot = cluster.find(&alloc.node_id)?;
+        let info = cluster.slot(slot).info.as_ref()?;
+        let in_datacenter = job
+            .datacenters
+            .iter()
+            .any(|pattern| super::feasible::glob_matches(pattern, &info.node.datacenter));
+        let in_pool = job.node_pool == "all" || job.node_pool == info.node.node_pool;
+        if !in_datacenter || !in_pool {
+            return None;
+        }
+        self.stack
+            .fits_in_place(&group.name, slot, &demand_of(alloc))?;
+        let mut given = self.stack.given(&group.name)?.clone();
+        if let Some(before) = &alloc.allocated_resources {
+            for (name, task) in given.tasks.iter_mut() {
+                if let Some(before) = before.tasks.get(name) {
+                    task.networks.clone_from(&before.networks);
+                    task.devices.clone_from(&before.devices);
+                    if !before.cpu.reserved_cores.is_empty() {
+                        task.cpu.clone_from(&before.cpu);
+                    }
+                }
+            }
+            given.shared.ports.clone_from(&before.shared.ports);
+            given.shared.networks.clone_from(&before.shared.networks);
+        }
+        let mut updated = Allocation::clone(alloc);
+        updated.eval_id.clone_from(&self.eval.id);
+        updated.allocated_resources = Some(given);
+        updated.job = None;
+        Some(updated)
+    }
+}
+
+/// One evaluation in the making.
+struct Attempt<'a> {
+    eval: &'a Evaluation,
+    inputs: &'a Inputs,
+    job: Arc<Job>,
+    stack: Stack<'a>,
+    rng: Rng,
+    plan: Plan,
+    progress: Progress,
+    deployment_id: String,
+    versions: Vec<Arc<Job>>,
+}
+
+impl Attempt<'_> {
+    fn mark_lost(&mut self, lost: Vec<Alloc>) {
+        for alloc in lost {
+            let description = "alloc is lost since its node is down";
+            self.plan.stops.push(super::outcome::Stop {
+                alloc,
+                description,
+                client_status: "lost",
+                followup_eval_id: String::new(),
+                alloc_states: None,
+                reschedule_tracker: None,
+            });
+        }
+    }
+
+    fn finish(mut self, reconciled: Reconciled) -> Outcome {
+        let Reconciled {
+            place,
+            destructive,
+            stop,
+            in_place,
+            attributes,
+            deployment,
+            current_deployment,
+            deployment_updates,
+            desired,
+            follow_ups,
+        } = reconciled;
+        if let Some(current) = &current_deployment {
+            self.deployment_id.clone_from(&current.id);
+        }
+        for one in stop {
+            self.free(&one.alloc);
+            self.plan.stops.push(one);
+        }
+        self.change(in_place, attributes);
+        self.plan.deployment = deployment;
+        self.plan.deployment_updates = deployment_updates;
+        for group in &self.job.task_groups {
+            self.progress.queued.insert(group.name.clone(), 0);
+        }
+        for replace in &destructive {
+            *self
+                .progress
+                .queued
+                .entry(replace.old.task_group.clone())
+                .or_default() += 1;
+        }
+        for one in &place {
+            *self.progress.queued.entry(one.group.clone()).or_default() += 1;
+        }
+        for replace in destructive {
+            self.replace(replace.old);
+        }
+        for one in place {
+            self.place(one);
+        }
+        self.progress.annotations = Some(PlanAnnotations {
+            desired_tg_updates: desired.clone().into(),
+            ..Default::default()
+        });
+        self.progress.classes = self.stack.class_eligibility();
+        self.progress.escaped = self.stack.escaped();
+        self.progress.deployment_id = self.deployment_id.clone();
+        let (finished, blocked) =
+            evals::finish(self.eval, self.inputs, &self.progress, &mut self.rng);
+        Outcome {
+            plan: self.plan,
+            finished,
+            follow_ups,
+            blocked,
+            desired,
+            failed: self.progress.failed,
+        }
+    }
+
+    fn free(&mut self, alloc: &Alloc) {
+        if takes_room(alloc) {
+            let demand = demand_of(alloc);
+            self.stack.stop(&alloc.node_id, &alloc.task_group, &demand);
+        }
+    }
+
+    fn change(&mut self, in_place: Vec<(Alloc, Allocation)>, attributes: Vec<(Alloc, Allocation)>) {
+        for (before, mut after) in in_place {
+            let demand = demand_of(&after);
+            let old = demand_of(&before);
+            self.stack.stop(&before.node_id, &before.task_group, &old);
+            self.stack.add(&before.node_id, &before.task_group, &demand);
+            if !self.deployment_id.is_empty() && after.deployment_id != self.deployment_id {
+                after.deployment_id.clone_from(&self.deployment_id);
+                after.deployment_status = None;
+            }
+            self.plan.placements.push(Placement {
+                alloc: after,
+                job_modify_index: self.job.job_modify_index,
+                demand,
+                replaces: takes_room(&before).then_some(old),
+            });
+        }
+        for (before, mut after) in attributes {
+            let job_modify_index = before.job.as_ref().map_or(0, |job| job.job_modify_index);
+            after.job = None;
+            let replaces = takes_room(&before).then(|| demand_of(&before));
+            let demand = if takes_room(&after) {
+                demand_of(&after)
+            } else {
+                Demand::default()
+            };
+            self.plan.placements.push(Placement {
+                alloc: after,
+                job_modify_index,
+                demand,
+                replaces,
+            });
+        }
+    }
+
+    /// The old one stops and its room is used, unless no place is found for the new one.
+    fn replace(&mut self, old: Alloc) {
+        let demand = demand_of(&old);
+        let live = takes_room(&old);
+        if live {
+            self.stack.stop(&old.node_id, &old.task_group, &demand);
+        }
+        let wanted = Place {
+            name: old.name.clone(),
+            group: old.task_group.clone(),
+            previous: Some(Alloc::clone(&old)),
+            ..Place::default()
+        };
+        if self.place(wanted) {
+            self.plan.stops.push(super::outcome::Stop {
+                alloc: old,
+                description: "alloc is being updated due to job update",
+                client_status: "",
+                followup_eval_id: String::new(),
+                alloc_states: None,
+                reschedule_tracker: None,
+            });
+        } else if live {
+            self.stack.add(&old.node_id, &old.task_group, &demand);
+        }
+    }
+
+    /// Looks for a place; answers whether there was one.
+    fn place(&mut self, wanted: Place) -> bool {
+        let job = self.version_for(&wanted);
+        let Some(group) = job.task_groups.iter().find(|g| g.name == wanted.group) else {
+            return false;
+        };
+        if let Some(metric) = self.progress.failed.get_mut(&wanted.group) {
+            metric.coalesced_failures += 1;
+            add_exhausted(metric, group);
+            self.note_no_place(&wanted);
+            return false;
+        }
+        let (penalty, preferred) = self.preferences(&wanted, group);
+        let selection = self.stack.select(&wanted.group, &penalty, preferred);
+        let Selection { choice, mut metric } = selection;
+        let Some(choice) = choice else {
+            add_exhausted(&mut metric, group);
+            self.progress.failed.insert(wanted.group.clone(), metric);
+            self.note_no_place(&wanted);
+            return false;
+        };
+        let cluster = self.stack.cluster();
+        let Some(info) = &cluster.slot(choice.slot).info else {
+            return false;
+        };
+        let mut alloc = Allocation {
+            id: self.rng.uuid(),
+            namespace: self.eval.namespace.clone(),
+            eval_id: self.eval.id.clone(),
+            name: wanted.name,
+            node_id: info.node.id.clone(),
+            node_name: info.node.name.clone(),
+            job_id: self.eval.job_id.clone(),
+            task_group: wanted.group,
+            allocated_resources: Some(choice.resources),
+            metrics: Some(metric),
+            desired_status: "run".to_owned(),
+            client_status: "pending".to_owned(),
+            deployment_id: self.deployment_id.clone(),
+            ..Allocation::default()
+        };
+        if wanted.canary && !self.deployment_id.is_empty() {
+            alloc.deployment_status = Some(AllocDeploymentStatus {
+                canary: true,
+                ..Default::default()
+            });
+            self.note_canary(&alloc);
+        }
+        if let Some(previous) = &wanted.previous {
+            alloc.previous_allocation.clone_from(&previous.id);
+            if wanted.reschedule {
+                alloc.reschedule_tracker = Some(next_tracker(previous, self.inputs.now));
+            } else if previous.reschedule_tracker.is_some() && wanted.lost {
+                alloc
+                    .reschedule_tracker
+                    .clone_from(&previous.reschedule_tracker);
+            }
+        }
+        self.stack
+            .add(&alloc.node_id, &alloc.task_group, &choice.demand);
+        if let Some(queued) = self.progress.queued.get_mut(&alloc.task_group) {
+            *queued -= 1;
+        }
+        self.plan.placements.push(Placement {
+            alloc,
+            job_modify_index: job.job_modify_index,
+            demand: choice.demand,
+            replaces: None,
+        });
+        true
+    }
+
+    /// While canaries are out, what replaces an old allocation runs the old version.
+    fn version_for(&self, wanted: &Place) -> Arc<Job> {
+        if wanted.downgrade {
+            let older =
+                self.versions.iter().rev().find(|job| {
+                    job.version >= wanted.min_version && job.version < self.job.version
+                });
+            if let Some(older) = older {
+                return Arc::clone(older);
+            }
+        }
+        Arc::clone(&self.job)
+    }
+
+    fn preferences(&self, wanted: &Place, group: &TaskGroup) -> (BTreeSet<u32>, Option<u32>) {
+        let Some(previous) = &wanted.previous else {
+            return Default::default();
+        };
+        let cluster = self.stack.cluster();
+        let mut penalty = BTreeSet::new();
+        if wanted.reschedule {
+            penalty = penalty_nodes(previous)
+                .into_iter()
+                .filter_map(|node| cluster.find(node))
+                .collect();
+        }
+        let sticky = group
+            .ephemeral_disk
+            .as_ref()
+            .is_some_and(|disk| disk.sticky);
+        let preferred = cluster.find(&previous.node_id).filter(|slot| {
+            sticky
+                && cluster
+                    .slot(*slot)
+                    .info
+                    .as_ref()
+                    .is_some_and(|info| info.ready)
+        });
+        (penalty, preferred)
+    }
+
+    /// A failed allocation for which no successor found a place is noted as such.
+    fn note_no_place(&mut self, wanted: &Place) {
+        let Some(previous) = wanted.previous.as_ref().filter(|_| wanted.reschedule) else {
+            return;
+        };
+        let mut tracker = previous.reschedule_tracker.clone().unwrap_or_default();
+        tracker.last_reschedule = "no placement".to_owned();
+        let stop = self
+            .plan
+            .stops
+            .iter_mut()
+            .find(|stop| stop.alloc.id == previous.id);
+        if let Some(stop) = stop {
+            stop.reschedule_tracker = Some(tracker);
+        }
+    }
+
+    fn note_canary(&mut self, alloc: &Allocation) {
+        let Some(deployment) = &mut self.plan.deployment else {
+            return;
+        };
+        if let Some(state) = deployment.task_groups.get_mut(&alloc.task_group) {
+            state.placed_canaries.push(alloc.id.clone());
+        }
+    }
+}

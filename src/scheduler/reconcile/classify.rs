@@ -1,0 +1,209 @@
+//! What has become of each allocation, given the state of its node (scheduler.md 5.1, step 6).
+
+use drover_events::model::{Allocation, TaskGroup};
+
+use super::{Alloc, Reconciler};
+
+/// The state of a node as far as it matters to what is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NodeState {
+    /// Nothing is wrong with it.
+    #[default]
+    Fine,
+    /// There is no such node any more.
+    Gone,
+    /// It is taken for lost.
+    Down,
+    /// It is out of contact.
+    Disconnected,
+    /// It is being drained.
+    Draining,
+}
+
+/// The allocations of a group by what has become of them.
+#[derive(Debug, Default)]
+pub(super) struct Classes {
+    /// Nothing speaks against them.
+    pub untainted: Vec<Alloc>,
+    /// They are to move.
+    pub migrate: Vec<Alloc>,
+    /// They are gone with their node.
+    pub lost: Vec<Alloc>,
+    /// Their node has just gone out of contact.
+    pub disconnecting: Vec<Alloc>,
+    /// They came back.
+    pub reconnecting: Vec<Alloc>,
+    /// They were out of contact for too long.
+    pub expired: Vec<Alloc>,
+}
+
+const SECOND: i64 = 1_000_000_000;
+
+/// How long an allocation may be out of contact; 0 for not at all.
+pub(super) fn lost_after(group: Option<&TaskGroup>) -> i64 {
+    let Some(group) = group else { return 0 };
+    let of_disconnect = group.disconnect.as_ref().map_or(0, |d| d.lost_after);
+    if of_disconnect > 0 {
+        of_disconnect
+    } else {
+        group.max_client_disconnect.unwrap_or(0)
+    }
+}
+
+/// Whether a replacement is placed while an allocation is out of contact.
+pub(super) fn replaces(group: Option<&TaskGroup>) -> bool {
+    let Some(group) = group else { return true };
+    let of_disconnect = group.disconnect.as_ref().and_then(|d| d.replace);
+    of_disconnect.unwrap_or(!group.prevent_reschedule_on_lost)
+}
+
+/// The group of the version of the job that an allocation runs.
+pub(super) fn own_group(alloc: &Allocation) -> Option<&TaskGroup> {
+    alloc
+        .job
+        .as_ref()?
+        .task_groups
+        .iter()
+        .find(|g| g.name == alloc.task_group)
+}
+
+/// The server no longer wants it.
+pub fn is_server_terminal(alloc: &Allocation) -> bool {
+    matches!(alloc.desired_status.as_str(), "stop" | "evict")
+}
+
+/// The client has ended it.
+pub fn is_client_terminal(alloc: &Allocation) -> bool {
+    matches!(alloc.client_status.as_str(), "complete" | "failed" | "lost")
+}
+
+/// It is over, on one side or the other.
+pub fn is_terminal(alloc: &Allocation) -> bool {
+    is_server_terminal(alloc) || is_client_terminal(alloc)
+}
+
+/// Whether an allocation came back from being out of contact and nobody has dealt with it yet.
+/// The history of its states alone decides (SCH-02, SCH-03, SCH-08).
+pub fn needs_reconnect(alloc: &Allocation) -> bool {
+    let last = alloc
+        .alloc_states
+        .iter()
+        .rev()
+        .find(|state| state.field == 0);
+    last.is_some_and(|state| state.value == "unknown") && alloc.client_status != "unknown"
+}
+
+/// When an allocation went out of contact.
+pub(super) fn unknown_since(alloc: &Allocation) -> Option<i64> {
+    let states = alloc.alloc_states.iter().rev();
+    states
+        .into_iter()
+        .find(|s| s.field == 0 && s.value == "unknown")
+        .map(|s| s.time.0)
+}
+
+/// Whether it was out of contact for longer than its group allows.
+pub(super) fn is_expired(alloc: &Allocation, now: i64) -> bool {
+    let window = lost_after(own_group(alloc));
+    alloc.client_status == "unknown"
+        && window > 0
+        && unknown_since(alloc).is_some_and(|since| since.saturating_add(window) <= now)
+}
+
+fn should_migrate(alloc: &Allocation) -> bool {
+    alloc.desired_transition.migrate == Some(true)
+}
+
+impl Reconciler<'_> {
+    /// Sorts allocations by what has become of them.
+    pub(super) fn classify(&self, allocs: Vec<Alloc>) -> Classes {
+        let mut classes = Classes::default();
+        for alloc in allocs {
+            let node = self.nodes.get(&alloc.node_id).copied().unwrap_or_default();
+            let list = match class_of(&alloc, node, self.now) {
+                Class::Untainted => &mut classes.untainted,
+                Class::Migrate => &mut classes.migrate,
+                Class::Lost => &mut classes.lost,
+                Class::Disconnecting => &mut classes.disconnecting,
+                Class::Reconnecting => &mut classes.reconnecting,
+                Class::Expired => &mut classes.expired,
+            };
+            list.push(alloc);
+        }
+        classes
+    }
+}
+
+/// What has become of one allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    Untainted,
+    Migrate,
+    Lost,
+    Disconnecting,
+    Reconnecting,
+    Expired,
+}
+
+/// The first rule that matches decides.
+pub(super) fn class_of(alloc: &Allocation, node: NodeState, now: i64) -> Class {
+    let reconnecting = needs_reconnect(alloc);
+    if reconnecting && alloc.desired_status == "run" && alloc.client_status == "failed" {
+        return Class::Reconnecting;
+    }
+    if is_terminal(alloc) && !reconnecting {
+        return Class::Untainted;
+    }
+    if is_expired(alloc, now) {
+        return Class::Expired;
+    }
+    let window = lost_after(own_group(alloc));
+    if node == NodeState::Disconnected {
+        return match alloc.client_status.as_str() {
+            "unknown" => Class::Untainted,
+            "pending" => Class::Lost,
+            _ if window == 0 => Class::Lost,
+            _ => Class::Disconnecting,
+        };
+    }
+    if should_migrate(alloc) {
+        return Class::Migrate;
+    }
+    match node {
+        NodeState::Fine | NodeState::Draining if reconnecting => Class::Reconnecting,
+        NodeState::Fine | NodeState::Draining => Class::Untainted,
+        NodeState::Gone => Class::Lost,
+        NodeState::Down | NodeState::Disconnected => {
+            let keep = !replaces(own_group(alloc)) && window > 0;
+            match alloc.client_status.as_str() {
+                "unknown" if keep => Class::Untainted,
+                "running" if keep => Class::Disconnecting,
+                _ => Class::Lost,
+            }
+        }
+    }
+}
+
+/// Until when the replacement of a lost allocation waits, because its client stops it by itself.
+pub(super) fn client_stops_at(alloc: &Allocation, now: i64) -> Option<i64> {
+    let group = own_group(alloc)?;
+    let timeout = group
+        .disconnect
+        .as_ref()
+        .and_then(|d| d.stop_on_client_after)
+        .or(group.stop_after_client_disconnect)
+        .filter(|timeout| *timeout > 0)?;
+    let lost = alloc
+        .alloc_states
+        .iter()
+        .find(|s| s.field == 0 && s.value == "lost");
+    let since = lost.map_or(now, |state| state.time.0);
+    let kill = group
+        .tasks
+        .iter()
+        .map(|t| t.kill_timeout)
+        .max()
+        .unwrap_or(0);
+    let kill = if kill == 0 { 5 * SECOND } else { kill };
+    Some(since.saturating_add(timeout).saturating_add(kill))
+}

@@ -1,0 +1,172 @@
+//! What a new version of a job means for an allocation: nothing, a change in place, or a
+//! replacement (scheduler.md 5.1, step 13).
+
+use std::sync::Arc;
+
+use drover_events::gojson::Map;
+use drover_events::model::{Job, NetworkResource, Service, Task, TaskGroup};
+
+use super::classify::{is_terminal, own_group};
+use super::{Alloc, Reconciler};
+
+impl Reconciler<'_> {
+    /// Sorts allocations that run into those that stay, those that change in place (written to
+    /// the result; their number is answered) and those to replace.
+    pub(super) fn updates(
+        &mut self,
+        job: &Arc<Job>,
+        group: &TaskGroup,
+        untainted: &[Alloc],
+    ) -> (Vec<Alloc>, usize) {
+        let mut destructive = Vec::new();
+        let (mut ignored, mut in_place) = (0, 0);
+        for alloc in untainted {
+            match self.update_of(job, group, alloc) {
+                Update::Nothing => ignored += 1,
+                Update::Replace => destructive.push(Alloc::clone(alloc)),
+                Update::InPlace(updated) => {
+                    in_place += 1;
+                    self.result.in_place.push((Alloc::clone(alloc), *updated));
+                }
+            }
+        }
+        let desired = self.desired(&group.name);
+        desired.ignore += ignored;
+        desired.in_place_update += in_place;
+        (destructive, in_place as usize)
+    }
+
+    fn update_of(&mut self, job: &Arc<Job>, group: &TaskGroup, alloc: &Alloc) -> Update {
+        let Some(own) = &alloc.job else {
+            return Update::Replace;
+        };
+        if own.job_modify_index == job.job_modify_index && own.create_index == job.create_index {
+            return Update::Nothing;
+        }
+        if alloc.client_status == "unknown" {
+            return Update::Nothing;
+        }
+        let Some(old) = own_group(alloc) else {
+            return Update::Replace;
+        };
+        if tasks_updated(job, group, own, old) {
+            return Update::Replace;
+        }
+        if is_terminal(alloc) {
+            return Update::Nothing;
+        }
+        match self.in_place.updated(alloc, job, group) {
+            Some(updated) => Update::InPlace(Box::new(updated)),
+            None => Update::Replace,
+        }
+    }
+}
+
+enum Update {
+    Nothing,
+    Replace,
+    InPlace(Box<drover_events::model::Allocation>),
+}
+
+/// Whether two versions of a group differ in what only a new allocation can have.
+pub fn tasks_updated(new_job: &Job, new: &TaskGroup, old_job: &Job, old: &TaskGroup) -> bool {
+    new.tasks.len() != old.tasks.len()
+        || new.ephemeral_disk != old.ephemeral_disk
+        || networks_differ(&new.networks, &old.networks)
+        || connect_differs(&new.services, &old.services)
+        || new.volumes != old.volumes
+        || new.consul != old.consul
+        || new.tasks.iter().any(|task| {
+            let before = old.tasks.iter().find(|t| t.name == task.name);
+            before.is_none_or(|before| {
+                task_differs(task, before)
+                    || combined_meta(new_job, new, task) != combined_meta(old_job, old, before)
+            })
+        })
+}
+
+fn task_differs(new: &Task, old: &Task) -> bool {
+    let restart = |task: &Task| {
+        task.restart_policy
+            .as_ref()
+            .is_some_and(|r| r.render_templates)
+    };
+    let no_logs = |task: &Task| task.log_config.as_ref().is_some_and(|l| l.disabled);
+    new.driver != old.driver
+        || new.user != old.user
+        || new.config != old.config
+        || new.env != old.env
+        || new.artifacts != old.artifacts
+        || new.vault != old.vault
+        || new.secrets != old.secrets
+        || new.consul != old.consul
+        || new.templates != old.templates
+        || new.csi_plugin_config != old.csi_plugin_config
+        || new.volume_mounts != old.volume_mounts
+        || new.identity != old.identity
+        || new.identities != old.identities
+        || new.schedule != old.schedule
+        || no_logs(new) != no_logs(old)
+        || restart(new) != restart(old)
+        || resources_differ(new, old)
+}
+
+fn resources_differ(new: &Task, old: &Task) -> bool {
+    let (new, old) = (
+        new.resources.clone().unwrap_or_default(),
+        old.resources.clone().unwrap_or_default(),
+    );
+    new.cpu != old.cpu
+        || new.cores != old.cores
+        || new.memory_mb != old.memory_mb
+        || new.memory_max_mb != old.memory_max_mb
+        || new.secrets_mb != old.secrets_mb
+        || new.devices != old.devices
+        || new.numa != old.numa
+        || networks_differ(&new.networks, &old.networks)
+}
+
+/// A task's meta with that of its group and job, the closer one winning.
+fn combined_meta(job: &Job, group: &TaskGroup, task: &Task) -> Map<String> {
+    let mut meta: Map<String> = Map::empty();
+    for part in [&job.meta, &group.meta, &task.meta] {
+        meta.extend(part.iter().map(|(k, v)| (k.clone(), v.clone())));
+    }
+    meta
+}
+
+fn networks_differ(new: &[NetworkResource], old: &[NetworkResource]) -> bool {
+    new.len() != old.len()
+        || new.iter().zip(old).any(|(new, old)| {
+            new.mode != old.mode
+                || new.mbits != old.mbits
+                || new.hostname != old.hostname
+                || new.dns != old.dns
+                || new.cni != old.cni
+                || ports_of(new) != ports_of(old)
+        })
+}
+
+/// Ports without the numbers of dynamic ones: label, fixed number, inner port, host network.
+fn ports_of(network: &NetworkResource) -> Vec<(String, i64, i64, String)> {
+    let fixed = network.reserved_ports.iter().map(|p| (p, p.value));
+    let dynamic = network.dynamic_ports.iter().map(|p| (p, -1));
+    let mut ports: Vec<_> = fixed
+        .chain(dynamic)
+        .map(|(p, value)| (p.label.clone(), value, p.to, p.host_network.clone()))
+        .collect();
+    ports.sort();
+    ports
+}
+
+/// Sidecars and gateways of services cannot be changed in place.
+fn connect_differs(new: &[Service], old: &[Service]) -> bool {
+    let of = |services: &[Service]| -> Vec<(String, String)> {
+        let connect = services.iter().filter_map(|s| {
+            let connect = s.connect.as_ref()?;
+            Some((s.name.clone(), format!("{connect:?}")))
+        });
+        connect.collect()
+    };
+    of(new) != of(old)
+}
