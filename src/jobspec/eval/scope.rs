@@ -1,0 +1,38 @@
+//! Names and their values, innermost first.
+
+use super::super::value::Value;
+
+/// One level of names over an outer one.
+#[derive(Debug, Default)]
+pub struct Scope<'a> {
+    outer: Option<&'a Scope<'a>>,
+    names: Vec<(String, Value)>,
+}
+
+impl<'a> Scope<'a> {
+    /// A level on top of this one.
+    pub fn child(&'a self) -> Scope<'a> {
+        Scope {
+            outer: Some(self),
+            names: Vec::new(),
+        }
+    }
+
+    /// Gives a name a value on this level.
+    pub fn set(&mut self, name: &str, value: Value) {
+        self.names.retain(|(n, _)| n != name);
+        self.names.push((name.to_owned(), value));
+    }
+
+    /// The value of a name.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        let mut level = Some(self);
+        while let Some(scope) = level {
+            if let Some((_, value)) = scope.names.iter().find(|(n, _)| n == name) {
+                return Some(value);
+            }
+            level = scope.outer;
+        }
+        None
+    }
+}

@@ -1,0 +1,193 @@
+//! Strings and heredocs with `${…}` and `%{…}` in them.
+
+use super::super::value::Value;
+use super::{Diagnostic, Evaluated, Evaluator, Scope};
+use hcl_edit::Span;
+use hcl_edit::template::{
+    Directive, Element, ForDirective, HeredocTemplate, IfDirective, Interpolation, Strip, Template,
+};
+use std::ops::Range;
+
+/// A piece of a result: text, with whether white space beside it is to be cut.
+#[derive(Default)]
+struct Pieces {
+    text: String,
+    trim_next: bool,
+}
+
+impl Pieces {
+    fn literal(&mut self, text: &str) {
+        let text = if self.trim_next {
+            text.trim_start()
+        } else {
+            text
+        };
+        self.trim_next = self.trim_next && text.is_empty();
+        self.text.push_str(text);
+    }
+
+    fn before(&mut self, strip: Strip) {
+        if strip.strip_start() {
+            let kept = self.text.trim_end().len();
+            self.text.truncate(kept);
+        }
+        self.trim_next = false;
+    }
+
+    fn after(&mut self, strip: Strip) {
+        self.trim_next = strip.strip_end();
+    }
+}
+
+impl Evaluator<'_> {
+    /// A quoted template. One that is a single interpolation gives that value itself.
+    pub(super) fn template<'t>(
+        &self,
+        mut elements: impl Iterator<Item = &'t Element>,
+        scope: &Scope<'_>,
+        span: Option<Range<usize>>,
+    ) -> Evaluated {
+        let first = elements.next();
+        let second = elements.next();
+        if let (Some(Element::Interpolation(only)), None) = (first, second) {
+            return self.eval(&only.expr, scope);
+        }
+        let mut out = Pieces::default();
+        for element in first.into_iter().chain(second).chain(elements) {
+            self.element(element, scope, &mut out)?;
+        }
+        self.spend(out.text.len() as u64, span)?;
+        Ok(Value::Str(out.text))
+    }
+
+    /// Evaluates a template that stands for itself, as strings of the JSON form do.
+    pub(crate) fn bare_template(&self, template: &Template, scope: &Scope<'_>) -> Evaluated {
+        self.template(template.iter(), scope, template.span())
+    }
+
+    pub(super) fn heredoc(
+        &self,
+        heredoc: &HeredocTemplate,
+        scope: &Scope<'_>,
+        span: Option<Range<usize>>,
+    ) -> Evaluated {
+        let mut out = Pieces::default();
+        for element in heredoc.template.iter() {
+            self.element(element, scope, &mut out)?;
+        }
+        self.spend(out.text.len() as u64, span)?;
+        Ok(Value::Str(out.text))
+    }
+
+    fn element(
+        &self,
+        element: &Element,
+        scope: &Scope<'_>,
+        out: &mut Pieces,
+    ) -> Result<(), Box<Diagnostic>> {
+        match element {
+            Element::Literal(text) => out.literal(text),
+            Element::Interpolation(i) => self.interpolation(i, scope, out)?,
+            Element::Directive(d) => match d.as_ref() {
+                Directive::If(d) => self.if_directive(d, scope, out)?,
+                Directive::For(d) => self.for_directive(d, scope, out)?,
+            },
+        }
+        Ok(())
+    }
+
+    fn interpolation(
+        &self,
+        i: &Interpolation,
+        scope: &Scope<'_>,
+        out: &mut Pieces,
+    ) -> Result<(), Box<Diagnostic>> {
+        let value = self.eval(&i.expr, scope)?;
+        let Some(text) = value.to_text() else {
+            let detail = match value {
+                Value::Null => "The expression result is null. Cannot include a null value in a string template.".to_owned(),
+                _ => "Cannot include the given value in a string template: string required.".to_owned(),
+            };
+            return Err(self.problem(
+                i.expr.span(),
+                "Invalid template interpolation value",
+                detail,
+            ));
+        };
+        self.spend(text.len() as u64, i.expr.span())?;
+        out.before(i.strip);
+        out.text.push_str(&text);
+        out.after(i.strip);
+        Ok(())
+    }
+
+    fn inner(
+        &self,
+        template: &Template,
+        scope: &Scope<'_>,
+        out: &mut Pieces,
+    ) -> Result<(), Box<Diagnostic>> {
+        let before = out.text.len();
+        for element in template.iter() {
+            self.element(element, scope, out)?;
+        }
+        self.spend(
+            out.text.len().saturating_sub(before) as u64,
+            template.span(),
+        )
+    }
+
+    fn if_directive(
+        &self,
+        d: &IfDirective,
+        scope: &Scope<'_>,
+        out: &mut Pieces,
+    ) -> Result<(), Box<Diagnostic>> {
+        let cond = self.eval(&d.if_expr.cond_expr, scope)?;
+        let Some(cond) = cond.to_bool() else {
+            let detail = "The condition expression must be of type bool.";
+            let span = d.if_expr.cond_expr.span();
+            return Err(self.problem(span, "Incorrect condition type", detail));
+        };
+        out.before(d.if_expr.strip);
+        if cond {
+            out.after(d.if_expr.strip);
+            self.inner(&d.if_expr.template, scope, out)?;
+        }
+        if let Some(other) = &d.else_expr {
+            if cond {
+                out.before(other.strip);
+            } else {
+                out.after(other.strip);
+                self.inner(&other.template, scope, out)?;
+            }
+        }
+        out.before(d.endif_expr.strip);
+        out.after(d.endif_expr.strip);
+        Ok(())
+    }
+
+    fn for_directive(
+        &self,
+        d: &ForDirective,
+        scope: &Scope<'_>,
+        out: &mut Pieces,
+    ) -> Result<(), Box<Diagnostic>> {
+        let f = &d.for_expr;
+        let collection = self.eval(&f.collection_expr, scope)?;
+        out.before(f.strip);
+        for (key, value) in self.pairs(collection, f.collection_expr.span())? {
+            let mut inner = scope.child();
+            if let Some(name) = &f.key_var {
+                inner.set(name.as_str(), key);
+            }
+            inner.set(f.value_var.as_str(), value);
+            out.after(f.strip);
+            self.inner(&f.template, &inner, out)?;
+            out.before(d.endfor_expr.strip);
+        }
+        out.before(d.endfor_expr.strip);
+        out.after(d.endfor_expr.strip);
+        Ok(())
+    }
+}
