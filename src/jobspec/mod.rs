@@ -1,10 +1,42 @@
 //! Job specifications: HCL2 or JSON in, the model's `Job` out.
 //!
-//! It must not know where a text came from or what happens to the job: no HTTP, no server, no clock.
+//! The way: text → syntax tree with places ([`bounds`]) → evaluated tree ([`tree`], through [`eval`] with
+//! variables, locals and functions) → decode table ([`schema`], [`decode`]) → [`ApiJob`], a job in the API's
+//! form in which "not said" and "said zero" differ → canonical defaults ([`canonical`]) → the model's `Job` →
+//! [`validate`].
+//!
+//! - It must not know where a text came from or what happens to the job: no HTTP, no server, no clock.
+//! - Texts are hostile: long, deep, cyclic, not even text. Every limit is a clear error, nothing panics.
+//! - Every problem is reported at once, with its place.
 
+mod admit;
+mod api;
+mod bounds;
+mod canonical;
+mod canonical_service;
+mod canonical_task;
+mod decode;
 pub mod diagnostic;
 pub mod duration;
 mod eval;
+mod fixup;
 mod functions;
+mod json;
+mod locals;
+mod normal;
+mod parse;
+mod refs;
+mod schema;
+mod tree;
 mod types;
 mod value;
+mod variables;
+
+pub use api::ApiJob;
+pub use diagnostic::{Diagnostic, Diagnostics};
+pub use functions::Functions;
+pub use normal::FieldError;
+pub use parse::{Input, parse};
+
+#[cfg(test)]
+mod parse_test;

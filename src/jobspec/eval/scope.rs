@@ -24,6 +24,12 @@ impl<'a> Scope<'a> {
         self.names.push((name.to_owned(), value));
     }
 
+    /// Takes a name's value from this level.
+    pub fn take(&mut self, name: &str) -> Option<Value> {
+        let at = self.names.iter().position(|(n, _)| n == name)?;
+        Some(self.names.swap_remove(at).1)
+    }
+
     /// The value of a name.
     pub fn get(&self, name: &str) -> Option<&Value> {
         let mut level = Some(self);

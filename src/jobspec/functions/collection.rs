@@ -41,7 +41,9 @@ fn length(args: &mut Args) -> Outcome {
         Value::Map(map) => map.len(),
         Value::Str(text) => text.chars().count(),
         _ => {
-            return Err("argument must be a string, a collection type, or a structural type".into());
+            return Err(
+                "argument must be a string, a collection type, or a structural type".into(),
+            );
         }
     };
     args.end()?;

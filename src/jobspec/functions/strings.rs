@@ -207,7 +207,9 @@ fn format(args: &mut Args) -> Result<String, String> {
         loop {
             match chars.next() {
                 None => {
-                    return Err("unrecognized format character at the end of the pattern".to_owned());
+                    return Err(
+                        "unrecognized format character at the end of the pattern".to_owned()
+                    );
                 }
                 Some('%') => out.push('%'),
                 Some('-') => {

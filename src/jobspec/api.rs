@@ -1,0 +1,75 @@
+//! A job as clients send it: what was not said is absent, so canonicalisation can tell it from zero.
+
+use super::normal::{self, FieldError};
+use super::schema::JOB;
+use super::{admit, canonical};
+use drover_events::gojson::{self, GoJsonError};
+use drover_events::model::Job;
+use serde_json::{Map, Value as Json};
+
+/// A job in the API's form, with only the fields that were said.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ApiJob {
+    fields: Map<String, Json>,
+}
+
+impl ApiJob {
+    /// From fields that are known to be of the right names and types.
+    pub(super) fn from_fields(fields: Map<String, Json>) -> ApiJob {
+        ApiJob { fields }
+    }
+
+    /// From the API's JSON form: field names in any case, unknown ones ignored, durations in nanoseconds or as
+    /// text.
+    ///
+    /// # Errors
+    /// The first field of the wrong type, with its path.
+    pub fn from_json(json: &Json) -> Result<ApiJob, FieldError> {
+        normal::read(&JOB, json, "Job").map(ApiJob::from_fields)
+    }
+
+    /// Fills in every default (`types.md` calls them canonical).
+    pub fn canonicalise(&mut self) {
+        canonical::job(&mut self.fields);
+    }
+
+    /// The full JSON form: every field, `null` where an optional one was not said.
+    pub fn to_json(&self) -> Json {
+        normal::full(&JOB, &self.fields)
+    }
+
+    /// Canonicalises, applies what a server changes on admission, and gives the model's job.
+    ///
+    /// `job.NodePool` stays empty if it was: the pool of the namespace is the caller's to know.
+    ///
+    /// # Errors
+    /// A field the model cannot hold; the decode table rules that out for all but free-form JSON.
+    pub fn into_model(mut self) -> Result<Job, GoJsonError> {
+        self.canonicalise();
+        canonical::server(&mut self.fields);
+        let bytes = serde_json::to_vec(&Json::Object(self.fields)).unwrap_or_default();
+        let mut job: Job = gojson::from_slice(&bytes)?;
+        admit::adapt(&mut job);
+        Ok(job)
+    }
+
+    /// The job's ID, if it was said.
+    pub fn id(&self) -> Option<&str> {
+        self.fields.get("ID").and_then(Json::as_str)
+    }
+
+    /// The job's namespace, if it was said.
+    pub fn namespace(&self) -> Option<&str> {
+        self.fields.get("Namespace").and_then(Json::as_str)
+    }
+
+    /// Sets a text field that was not said.
+    pub fn default_text(&mut self, field: &str, value: &str) {
+        self.fields.entry(field).or_insert_with(|| value.into());
+    }
+
+    /// The fields that were said.
+    pub fn fields(&self) -> &Map<String, Json> {
+        &self.fields
+    }
+}

@@ -1,0 +1,320 @@
+//! Canonical defaults of every part of a job, over the API's form: what was said stays, what was not is filled.
+
+use super::canonical_service as service;
+use serde_json::{Map, Value as Json, json};
+
+pub(super) type Object = Map<String, Json>;
+
+const SECOND: i64 = 1_000_000_000;
+const MINUTE: i64 = 60 * SECOND;
+const HOUR: i64 = 60 * MINUTE;
+
+/// Sets a field that was not said.
+pub(super) fn default(o: &mut Object, key: &str, value: impl Into<Json>) {
+    if o.get(key).is_none_or(Json::is_null) {
+        o.insert(key.to_owned(), value.into());
+    }
+}
+
+/// Sets a text field that is absent or empty.
+pub(super) fn default_text(o: &mut Object, key: &str, value: &str) {
+    if text(o, key).is_empty() {
+        o.insert(key.to_owned(), value.into());
+    }
+}
+
+pub(super) fn text(o: &Object, key: &str) -> String {
+    o.get(key).and_then(Json::as_str).unwrap_or("").to_owned()
+}
+
+pub(super) fn objects<'a>(o: &'a mut Object, key: &str) -> impl Iterator<Item = &'a mut Object> {
+    o.get_mut(key)
+        .and_then(Json::as_array_mut)
+        .into_iter()
+        .flatten()
+        .filter_map(Json::as_object_mut)
+}
+
+pub(super) fn object<'a>(o: &'a mut Object, key: &str) -> Option<&'a mut Object> {
+    o.get_mut(key).and_then(Json::as_object_mut)
+}
+
+fn cloned(o: &Object, key: &str) -> Option<Object> {
+    o.get(key).and_then(Json::as_object).cloned()
+}
+
+fn as_object(json: Json) -> Object {
+    match json {
+        Json::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+/// Lays `over` on top of `under`, field by field.
+fn merged(mut under: Object, over: Object) -> Object {
+    under.extend(over.into_iter().filter(|(_, v)| !v.is_null()));
+    under
+}
+
+/// What groups need to know of their job.
+pub(super) struct Above {
+    pub(super) id: String,
+    pub(super) name: String,
+    pub(super) kind: String,
+    pub(super) namespace: String,
+    update: Option<Object>,
+    reschedule: Option<Object>,
+    migrate: Option<Object>,
+}
+
+/// Canonicalises a job as clients do.
+pub fn job(o: &mut Object) {
+    default(o, "ID", "");
+    let id = text(o, "ID");
+    default_text(o, "Name", &id);
+    for (key, value) in [
+        ("ParentID", ""),
+        ("NodePool", ""),
+        ("ConsulNamespace", ""),
+        ("VaultNamespace", ""),
+    ] {
+        default(o, key, value);
+    }
+    for key in ["NomadTokenID", "Status", "StatusDescription"] {
+        default(o, key, "");
+    }
+    default_text(o, "Namespace", "default");
+    default_text(o, "Region", "global");
+    default_text(o, "Type", "service");
+    if o.get("Priority")
+        .is_none_or(|p| p.is_null() || p == &json!(0))
+    {
+        o.insert("Priority".into(), 50.into());
+    }
+    for key in ["Stop", "AllAtOnce", "Stable"] {
+        default(o, key, false);
+    }
+    for key in ["Version", "CreateIndex", "ModifyIndex", "JobModifyIndex"] {
+        default(o, key, 0);
+    }
+    if let Some(periodic) = object(o, "Periodic") {
+        default(periodic, "Enabled", true);
+        default(periodic, "Spec", "");
+        default(periodic, "Specs", json!([]));
+        default_text(periodic, "SpecType", "cron");
+        default(periodic, "ProhibitOverlap", false);
+        default_text(periodic, "TimeZone", "UTC");
+    }
+    if let Some(parameterized) = object(o, "ParameterizedJob") {
+        default_text(parameterized, "Payload", "optional");
+    }
+    let kind = text(o, "Type");
+    if o.get("Update").is_none_or(Json::is_null) && matches!(kind.as_str(), "service" | "system") {
+        o.insert("Update".into(), json!({}));
+    }
+    let said_update = cloned(o, "Update");
+    if let Some(update) = object(o, "Update") {
+        fill_update(update);
+    }
+    affinities_and_spreads(o);
+    let above = Above {
+        id,
+        name: text(o, "Name"),
+        kind,
+        namespace: text(o, "Namespace"),
+        update: said_update,
+        reschedule: cloned(o, "Reschedule"),
+        migrate: cloned(o, "Migrate"),
+    };
+    for group in objects(o, "TaskGroups") {
+        self::group(group, &above);
+    }
+}
+
+fn fill_update(o: &mut Object) {
+    default(o, "Stagger", 30 * SECOND);
+    default(o, "MaxParallel", 1);
+    default_text(o, "HealthCheck", "checks");
+    default(o, "MinHealthyTime", 10 * SECOND);
+    default(o, "HealthyDeadline", 5 * MINUTE);
+    default(o, "ProgressDeadline", 10 * MINUTE);
+    default(o, "AutoRevert", false);
+    default(o, "AutoPromote", false);
+    default(o, "Canary", 0);
+}
+
+fn affinities_and_spreads(o: &mut Object) {
+    for key in ["Affinities", "Spreads"] {
+        for one in objects(o, key) {
+            default(one, "Weight", 50);
+        }
+    }
+}
+
+fn group(o: &mut Object, above: &Above) {
+    default(o, "Name", "");
+    let name = text(o, "Name");
+    let scaling_min = o
+        .get("Scaling")
+        .and_then(|s| s.get("Min"))
+        .filter(|m| !m.is_null())
+        .cloned();
+    default(o, "Count", scaling_min.unwrap_or_else(|| json!(1)));
+    let count = o.get("Count").cloned().unwrap_or_else(|| json!(1));
+    if let Some(scaling) = object(o, "Scaling") {
+        default(scaling, "Min", count);
+        default(scaling, "Enabled", true);
+        default_text(scaling, "Type", "horizontal");
+    }
+    default(o, "EphemeralDisk", json!({}));
+    if let Some(disk) = object(o, "EphemeralDisk") {
+        default(disk, "Sticky", false);
+        default(disk, "Migrate", false);
+        default(disk, "SizeMB", 300);
+    }
+    if let Some(consul) = object(o, "Consul") {
+        default_text(consul, "Cluster", "default");
+    }
+    policies(o, above);
+    if let Some(disconnect) = object(o, "Disconnect") {
+        default(disconnect, "Replace", true);
+        default_text(disconnect, "Reconcile", "best_score");
+    }
+    affinities_and_spreads(o);
+    networks(o);
+    for s in objects(o, "Services") {
+        service::service(s, above, &name, None);
+    }
+    let restart = cloned(o, "RestartPolicy").unwrap_or_default();
+    for task in objects(o, "Tasks") {
+        super::canonical_task::task(task, above, &name, &restart);
+    }
+}
+
+/// Update, reschedule, migrate and restart: the group's over the job's over the type's.
+fn policies(o: &mut Object, above: &Above) {
+    let own = cloned(o, "Update");
+    if above.update.is_some() || own.is_some() {
+        let mut update = merged(
+            above.update.clone().unwrap_or_default(),
+            own.unwrap_or_default(),
+        );
+        fill_update(&mut update);
+        o.insert("Update".into(), Json::Object(update));
+    }
+    let own = cloned(o, "ReschedulePolicy");
+    let base = match above.kind.as_str() {
+        "service" => Some(json!({"Attempts": 0, "Interval": 0, "Delay": 30 * SECOND,
+            "DelayFunction": "exponential", "MaxDelay": HOUR, "Unlimited": true})),
+        "batch" => Some(
+            json!({"Attempts": 1, "Interval": 24 * HOUR, "Delay": 5 * SECOND,
+            "DelayFunction": "constant", "MaxDelay": 0, "Unlimited": false}),
+        ),
+        _ => None,
+    };
+    if base.is_some() || own.is_some() || above.reschedule.is_some() {
+        let zero = json!({"Attempts": 0, "Interval": 0, "Delay": 0, "DelayFunction": "",
+            "MaxDelay": 0, "Unlimited": false});
+        let base = as_object(base.unwrap_or(zero));
+        let policy = merged(
+            merged(base, above.reschedule.clone().unwrap_or_default()),
+            own.unwrap_or_default(),
+        );
+        o.insert("ReschedulePolicy".into(), Json::Object(policy));
+    }
+    let own = cloned(o, "Migrate");
+    if above.kind == "service" || own.is_some() || above.migrate.is_some() {
+        let base = json!({"MaxParallel": 1, "HealthCheck": "checks", "MinHealthyTime": 10 * SECOND,
+            "HealthyDeadline": 5 * MINUTE});
+        let job = above.migrate.clone().unwrap_or_default();
+        let policy = merged(merged(as_object(base), job), own.unwrap_or_default());
+        o.insert("Migrate".into(), Json::Object(policy));
+    }
+    let base = match above.kind.as_str() {
+        "batch" | "sysbatch" => (3, 24 * HOUR),
+        _ => (2, 30 * MINUTE),
+    };
+    let base = json!({"Attempts": base.0, "Interval": base.1, "Delay": 15 * SECOND, "Mode": "fail",
+        "RenderTemplates": false});
+    let own = cloned(o, "RestartPolicy").unwrap_or_default();
+    o.insert(
+        "RestartPolicy".into(),
+        Json::Object(merged(as_object(base), own)),
+    );
+}
+
+pub(super) fn restart(group: &Object, own: Option<Object>) -> Json {
+    Json::Object(merged(group.clone(), own.unwrap_or_default()))
+}
+
+pub(super) fn networks(o: &mut Object) {
+    for network in objects(o, "Networks") {
+        for key in ["ReservedPorts", "DynamicPorts"] {
+            for port in objects(network, key) {
+                default_text(port, "HostNetwork", "default");
+            }
+        }
+    }
+}
+
+/// What a server fills in beyond that: structs it keeps have no unset fields, and empty maps become none.
+pub fn server(o: &mut Object) {
+    if o.get("Datacenters")
+        .and_then(Json::as_array)
+        .is_none_or(Vec::is_empty)
+    {
+        o.insert("Datacenters".into(), json!(["*"]));
+    }
+    let update = cloned(o, "Update").unwrap_or_default();
+    let parallel = update
+        .get("MaxParallel")
+        .and_then(Json::as_i64)
+        .unwrap_or(0);
+    o.remove("Update");
+    if parallel > 0 {
+        let kept = ["Stagger", "MaxParallel"]
+            .map(|k| (k.to_owned(), update.get(k).cloned().unwrap_or(json!(0))));
+        o.insert("Update".into(), Json::Object(kept.into_iter().collect()));
+    }
+    let (namespace, job_id) = (text(o, "Namespace"), text(o, "ID"));
+    drop_empty(o);
+    for group in objects(o, "TaskGroups") {
+        let name = text(group, "Name");
+        if let Some(scaling) = object(group, "Scaling") {
+            let target = json!({"Namespace": namespace, "Job": job_id, "Group": name});
+            scaling.insert("Target".into(), target);
+        }
+        drop_empty(group);
+        for task in objects(group, "Tasks") {
+            drop_empty(task);
+        }
+    }
+}
+
+/// Empty lists and maps are stored as none.
+fn drop_empty(o: &mut Object) {
+    let empty = |v: &Json| match v {
+        Json::Array(items) => items.is_empty(),
+        Json::Object(map) => map.is_empty(),
+        _ => false,
+    };
+    let lists = [
+        "Meta",
+        "Env",
+        "Constraints",
+        "Affinities",
+        "Spreads",
+        "Networks",
+        "Services",
+        "Volumes",
+        "Config",
+        "Artifacts",
+        "Templates",
+        "VolumeMounts",
+        "Identities",
+        "Actions",
+        "Secrets",
+        "ScalingPolicies",
+    ];
+    o.retain(|key, value| !(lists.contains(&key.as_str()) && empty(value)));
+}

@@ -1,0 +1,113 @@
+//! Canonical defaults of services and checks.
+
+use super::canonical::{Above, Object, default, default_text, object, objects, text};
+use super::canonical_task::fill_resources;
+use serde_json::Value as Json;
+
+const SECOND: i64 = 1_000_000_000;
+
+/// Fills a service of a group, or of a task if one is named.
+pub(super) fn service(o: &mut Object, above: &Above, group: &str, task: Option<&str>) {
+    let base = match task {
+        Some(task) => format!("{}-{group}-{task}", above.name),
+        None => format!("{}-{group}", above.name),
+    };
+    default_text(o, "Name", &base);
+    let long = format!("{}-{group}-{}", above.name, task.unwrap_or("group"));
+    let name = text(o, "Name")
+        .replace("${JOB}", &above.name)
+        .replace("${TASKGROUP}", group)
+        .replace("${TASK}", task.unwrap_or("group"))
+        .replace("${BASE}", &long);
+    o.insert("Name".into(), name.clone().into());
+    default_text(o, "AddressMode", "auto");
+    default_text(o, "OnUpdate", "require_healthy");
+    default_text(o, "Provider", "consul");
+    default_text(o, "Cluster", "default");
+    let nomad = text(o, "Provider") == "nomad";
+    if nomad && !above.id.is_empty() {
+        default_text(o, "Namespace", &above.namespace);
+    } else {
+        default_text(o, "Namespace", "default");
+    }
+    for key in ["Meta", "CanaryMeta", "TaggedAddresses"] {
+        if o.get(key)
+            .and_then(Json::as_object)
+            .is_some_and(serde_json::Map::is_empty)
+        {
+            o.remove(key);
+        }
+    }
+    checks(o, &name);
+    if let Some(connect) = object(o, "Connect") {
+        fill_connect(connect);
+    }
+}
+
+fn checks(o: &mut Object, name: &str) {
+    let on_update = text(o, "OnUpdate");
+    let owner = text(o, "TaskName");
+    if let Some(restart) = object(o, "CheckRestart") {
+        default(restart, "Grace", SECOND);
+    }
+    let shared = o.remove("CheckRestart").filter(|r| !r.is_null());
+    for check in objects(o, "Checks") {
+        default_text(check, "Name", &format!("service: {name:?} check"));
+        default_text(check, "OnUpdate", &on_update);
+        if !owner.is_empty() {
+            default_text(check, "TaskName", &owner);
+        }
+        for key in [
+            "SuccessBeforePassing",
+            "FailuresBeforeCritical",
+            "FailuresBeforeWarning",
+        ] {
+            if check.get(key).and_then(Json::as_i64).is_some_and(|n| n < 0) {
+                check.insert(key.to_owned(), 0.into());
+            }
+        }
+        merge_restart(check, shared.as_ref());
+    }
+}
+
+/// A check's restart rule, the service's where the check says nothing.
+fn merge_restart(check: &mut Object, shared: Option<&Json>) {
+    let Some(shared) = shared.and_then(Json::as_object) else {
+        if let Some(own) = object(check, "CheckRestart") {
+            default(own, "Grace", SECOND);
+        }
+        return;
+    };
+    let mut rule = shared.clone();
+    if let Some(own) = object(check, "CheckRestart") {
+        let said = |v: &Json| !v.is_null() && v != &Json::from(0) && v != &Json::from(false);
+        rule.extend(
+            own.iter()
+                .filter(|(_, v)| said(v))
+                .map(|(k, v)| (k.clone(), v.clone())),
+        );
+    }
+    check.insert("CheckRestart".into(), Json::Object(rule));
+}
+
+fn fill_connect(o: &mut Object) {
+    if let Some(task) = object(o, "SidecarTask") {
+        if let Some(resources) = object(task, "Resources") {
+            fill_resources(resources);
+        }
+        if let Some(logs) = object(task, "LogConfig") {
+            default(logs, "MaxFiles", 10);
+            default(logs, "MaxFileSizeMB", 10);
+        }
+    }
+    if let Some(gateway) = object(o, "Gateway") {
+        if let Some(proxy) = object(gateway, "Proxy") {
+            default(proxy, "ConnectTimeout", 5 * SECOND);
+        }
+        if let Some(ingress) = object(gateway, "Ingress") {
+            for listener in objects(ingress, "Listeners") {
+                default_text(listener, "Protocol", "tcp");
+            }
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! A body with everything in it evaluated: what the decode table is applied to.
+//!
+//! Native syntax comes with places; the JSON form has none but the file's name.
+
+use super::diagnostic::{Diagnostic, Diagnostics};
+use super::eval::{Evaluator, Scope};
+use super::value::Value;
+use hcl_edit::Span;
+use hcl_edit::expr::Expression;
+use hcl_edit::structure::{Block as HclBlock, Body, Structure};
+use std::ops::Range;
+
+/// A byte range, where there is one.
+pub type Place = Option<Range<usize>>;
+
+/// An evaluated block.
+#[derive(Debug, Default)]
+pub struct Block {
+    /// Its type, e.g. `group`.
+    pub name: String,
+    /// Its labels.
+    pub labels: Vec<String>,
+    /// Its attributes, in the order of the text.
+    pub attributes: Vec<Attribute>,
+    /// The blocks in it, in the order of the text, `dynamic` ones expanded.
+    pub blocks: Vec<Block>,
+    /// Where its head stands.
+    pub place: Place,
+}
+
+/// An evaluated attribute; its value is absent if evaluating it failed (which has been reported).
+#[derive(Debug)]
+pub struct Attribute {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: Option<Value>,
+    /// Where its name stands.
+    pub name_place: Place,
+    /// Where its value stands.
+    pub place: Place,
+}
+
+/// How many blocks one `dynamic` may make.
+const MAX_DYNAMIC: usize = 10_000;
+
+/// Evaluates a native body; problems are added to `problems`.
+pub fn build(
+    ev: &Evaluator<'_>,
+    body: &Body,
+    scope: &Scope<'_>,
+    problems: &mut Diagnostics,
+) -> Block {
+    let mut out = Block::default();
+    for structure in body {
+        match structure {
+            Structure::Attribute(a) => {
+                let value = ev.eval(&a.value, scope).map_err(|p| problems.push(*p)).ok();
+                out.attributes.push(Attribute {
+                    name: a.key.as_str().to_owned(),
+                    value,
+                    name_place: a.key.span(),
+                    place: a.value.span(),
+                });
+            }
+            Structure::Block(b) if b.ident.as_str() == "dynamic" => {
+                if let Err(problem) = dynamic(ev, b, scope, &mut out.blocks, problems) {
+                    problems.push(*problem);
+                }
+            }
+            Structure::Block(b) => out.blocks.push(block(ev, b, scope, problems)),
+        }
+    }
+    out
+}
+
+/// Evaluates one native block.
+pub fn block(
+    ev: &Evaluator<'_>,
+    b: &HclBlock,
+    scope: &Scope<'_>,
+    problems: &mut Diagnostics,
+) -> Block {
+    let labels = b.labels.iter().map(|l| l.as_str().to_owned()).collect();
+    let place = head(b);
+    Block {
+        name: b.ident.as_str().to_owned(),
+        labels,
+        place,
+        ..build(ev, &b.body, scope, problems)
+    }
+}
+
+/// From the block's type to its last label.
+pub fn head(b: &HclBlock) -> Place {
+    let start = b.ident.span()?;
+    let end = b
+        .labels
+        .last()
+        .and_then(Span::span)
+        .map_or(start.end, |s| s.end);
+    Some(start.start..end)
+}
+
+fn dynamic(
+    ev: &Evaluator<'_>,
+    b: &HclBlock,
+    scope: &Scope<'_>,
+    out: &mut Vec<Block>,
+    problems: &mut Diagnostics,
+) -> Result<(), Box<Diagnostic>> {
+    let fail = |summary: &str, detail: String| Err(ev.problem(head(b), summary, detail));
+    let [label] = b.labels.as_slice() else {
+        return fail(
+            "Missing name for dynamic",
+            "A dynamic block has one label: the type of block to make.".into(),
+        );
+    };
+    let name = label.as_str().to_owned();
+    let Some(for_each) = b.body.get_attribute("for_each") else {
+        let detail = "The argument \"for_each\" is required, but no definition was found.";
+        return fail("Missing required argument", detail.into());
+    };
+    let iterator = match b.body.get_attribute("iterator").map(|a| &a.value) {
+        None => name.clone(),
+        Some(Expression::Variable(v)) => v.as_str().to_owned(),
+        Some(Expression::String(s)) => s.as_str().to_owned(),
+        Some(_) => {
+            return fail(
+                "Invalid expression",
+                "The iterator is given as a single name.".into(),
+            );
+        }
+    };
+    let mut contents = b.body.get_blocks("content");
+    let Some(content) = contents.next() else {
+        return fail(
+            "Missing content block",
+            "A dynamic block needs a \"content\" block.".into(),
+        );
+    };
+    if contents.next().is_some() {
+        return fail(
+            "Extraneous content block",
+            "Only one \"content\" block is allowed.".into(),
+        );
+    }
+    let labels = b.body.get_attribute("labels").map(|a| &a.value);
+    let collection = ev.eval(&for_each.value, scope)?;
+    let pairs = ev.pairs(collection, for_each.value.span())?;
+    if pairs.len() > MAX_DYNAMIC {
+        let detail = format!(
+            "This would make {} blocks; at most {MAX_DYNAMIC} are allowed.",
+            pairs.len()
+        );
+        return fail("Too many dynamic blocks", detail);
+    }
+    for (key, value) in pairs {
+        let mut inner = scope.child();
+        let pair = [("key".to_owned(), key), ("value".to_owned(), value)];
+        inner.set(&iterator, Value::Map(pair.into_iter().collect()));
+        let mut made = build(ev, &content.body, &inner, problems);
+        made.name.clone_from(&name);
+        made.place = head(b);
+        if let Some(labels) = labels {
+            match ev.eval(labels, &inner)? {
+                Value::List(items) => {
+                    made.labels = items.iter().filter_map(Value::to_text).collect()
+                }
+                _ => {
+                    return fail(
+                        "Invalid dynamic block label",
+                        "\"labels\" must be a list of strings.".into(),
+                    );
+                }
+            }
+        }
+        out.push(made);
+    }
+    Ok(())
+}
+
+impl Block {
+    /// The first attribute with this name.
+    pub fn attribute(&self, name: &str) -> Option<&Attribute> {
+        self.attributes.iter().find(|a| a.name == name)
+    }
+
+    /// The block as a plain value, as driver settings take it: attributes by name, and the blocks of one
+    /// type as a list of such values.
+    pub fn to_value(&self) -> Value {
+        let mut map = std::collections::BTreeMap::new();
+        for a in &self.attributes {
+            map.insert(a.name.clone(), a.value.clone().unwrap_or(Value::Null));
+        }
+        for b in &self.blocks {
+            let mut value = b.to_value();
+            for label in b.labels.iter().rev() {
+                value = Value::Map(
+                    [(label.clone(), Value::List(vec![value]))]
+                        .into_iter()
+                        .collect(),
+                );
+            }
+            let list = map
+                .entry(b.name.clone())
+                .or_insert_with(|| Value::List(Vec::new()));
+            match list {
+                Value::List(items) => items.push(value),
+                other => *other = Value::List(vec![value]),
+            }
+        }
+        Value::Map(map)
+    }
+}
