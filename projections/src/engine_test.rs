@@ -1,1 +1,653 @@
 //! Tests of the engine as a whole, on tables of its own.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use drover_events::{EventId, EventKind, Guard, Topic};
+use proptest::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::db::Family;
+use crate::key::Id;
+use crate::outcome::{Outcome, Refused, Rejection, Reply};
+use crate::scan::{Scan, Source};
+use crate::table::{Entries, History, Index, IndexDef, StreamKey, Table};
+use crate::tables::{NodeUses, Registry, TableIndexes, TableInfo};
+use crate::txn::{Ctx, Txn};
+use crate::writer::Entry;
+use crate::{Options, Projections, StorageError, View, Writer};
+
+struct Things;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Thing {
+    id: String,
+    space: String,
+    color: String,
+    size: u64,
+}
+
+impl Table for Things {
+    const ID: u16 = 40;
+    const NAME: &'static str = "things";
+    type Key = Id;
+    type Row = Thing;
+    const INDEXES: &'static [IndexDef<Self>] =
+        &[IndexDef::of::<BySpace>(), IndexDef::of::<ByColor>()];
+    const POSTED: &'static [usize] = &[0];
+
+    fn key(row: &Thing) -> Id {
+        Id::new(row.id.as_str())
+    }
+
+    fn stream(row: &Thing) -> Option<StreamKey<'_>> {
+        Some(StreamKey::new(
+            Topic::Job,
+            &row.space,
+            &row.id,
+            &[&row.color],
+        ))
+    }
+}
+
+struct BySpace;
+
+impl Index for BySpace {
+    type Table = Things;
+    const NO: u8 = 1;
+    const NAME: &'static str = "space";
+    type Group = String;
+    type Order = u64;
+
+    fn entries(row: &Thing, out: &mut Entries) {
+        out.add::<Self>(&row.space, row.size);
+    }
+}
+
+struct ByColor;
+
+impl Index for ByColor {
+    type Table = Things;
+    const NO: u8 = 2;
+    const NAME: &'static str = "color";
+    type Group = String;
+    type Order = ();
+
+    fn entries(row: &Thing, out: &mut Entries) {
+        if !row.color.is_empty() {
+            out.add::<Self>(&row.color, ());
+        }
+    }
+}
+
+struct Counters;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Counter {
+    space: String,
+    count: u64,
+}
+
+impl Table for Counters {
+    const ID: u16 = 41;
+    const NAME: &'static str = "counters";
+    type Key = String;
+    type Row = Counter;
+    const HISTORY: History = History::Derived;
+
+    fn key(row: &Counter) -> String {
+        row.space.clone()
+    }
+}
+
+static TABLES: Registry = Registry::new(&[
+    TableInfo::of::<TableIndexes>(),
+    TableInfo::of::<NodeUses>(),
+    TableInfo::of::<Things>(),
+    TableInfo::of::<Counters>(),
+]);
+
+#[derive(Clone, Debug)]
+enum Op {
+    Put(Thing),
+    Delete(String),
+    Rule(String),
+    Count(String),
+    Refuse,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Step {
+    index: u64,
+    ops: Vec<Op>,
+    guards: Vec<Guard>,
+}
+
+impl Entry for Step {
+    fn ctx(&self) -> Ctx {
+        Ctx {
+            index: self.index,
+            term: 1,
+            time: self.index.cast_signed() * 1_000,
+            id: EventId::ZERO,
+            kind: EventKind::JobRegistered,
+        }
+    }
+
+    fn guards(&self) -> &[Guard] {
+        &self.guards
+    }
+
+    fn run(&self, txn: &mut Txn<'_>, _: &Ctx) -> Result<Reply, Refused> {
+        for op in &self.ops {
+            match op {
+                Op::Put(thing) => txn.put::<Things>(thing.clone())?,
+                Op::Delete(id) => drop(txn.delete::<Things>(id.as_str())?),
+                Op::Rule(space) => {
+                    let ids: Vec<String> = txn
+                        .by_index::<BySpace>(space.as_str())
+                        .map(|thing| thing.map(|thing| thing.id.clone()))
+                        .collect::<Result<_, _>>()?;
+                    for id in ids {
+                        txn.delete_by_rule::<Things>(id.as_str())?;
+                    }
+                }
+                Op::Count(space) => {
+                    let count = txn.by_index::<BySpace>(space.as_str()).count() as u64;
+                    let space = space.clone();
+                    txn.put::<Counters>(Counter { space, count })?;
+                }
+                Op::Refuse => return Err(Refused::because("refused half-way")),
+            }
+        }
+        Ok(Reply::None)
+    }
+}
+
+fn open(path: &Path) -> (std::sync::Arc<Projections>, Writer) {
+    Projections::open_with(path, Options::dev(), &TABLES).unwrap()
+}
+
+fn apply(writer: &mut Writer, steps: &[Step], chunks: &[usize]) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    let mut rest = steps;
+    let mut chunks = chunks.iter().cycle();
+    while !rest.is_empty() {
+        let take = (*chunks.next().unwrap()).clamp(1, rest.len());
+        let applied = writer.apply_batch(&rest[..take]).unwrap();
+        rest = &rest[applied.len()..];
+        outcomes.extend(applied.into_iter().map(|applied| applied.outcome));
+    }
+    outcomes
+}
+
+/// Every entry of every family but the kept digests' own bookkeeping.
+fn dump(view: &View) -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
+    let mut all = Vec::new();
+    for family in Family::ALL {
+        let source = Source::Frozen(&view.visible.frozen);
+        let mut walk = source.walk(family, Scan::all().absolute(&[]));
+        while walk.advance().unwrap() {
+            all.push((family.name(), walk.key().to_vec(), walk.value().to_vec()));
+        }
+    }
+    all
+}
+
+/// What the table must hold after each step, computed the plain way.
+fn expected(steps: &[Step]) -> Vec<BTreeMap<Id, Thing>> {
+    let mut state = BTreeMap::new();
+    let mut states = vec![state.clone()];
+    for step in steps {
+        let mut next = state.clone();
+        let mut refused = false;
+        for op in &step.ops {
+            match op {
+                Op::Put(thing) => drop(next.insert(Id::new(thing.id.as_str()), thing.clone())),
+                Op::Delete(id) => drop(next.remove(&Id::new(id.as_str()))),
+                Op::Rule(space) => next.retain(|_, thing| thing.space != *space),
+                Op::Count(_) => {}
+                Op::Refuse => {
+                    refused = true;
+                    break;
+                }
+            }
+        }
+        if !refused {
+            state = next;
+        }
+        states.push(state.clone());
+    }
+    states
+}
+
+fn by_space(state: &BTreeMap<Id, Thing>, space: &str) -> Vec<Thing> {
+    let mut things: Vec<_> = state
+        .iter()
+        .filter(|(_, thing)| thing.space == space)
+        .map(|(id, thing)| ((thing.size, id.clone()), thing.clone()))
+        .collect();
+    things.sort_by(|a, b| a.0.cmp(&b.0));
+    things.into_iter().map(|(_, thing)| thing).collect()
+}
+
+fn check_now(view: &View, state: &BTreeMap<Id, Thing>) {
+    let rows: Vec<_> = view
+        .scan::<Things>(Scan::all())
+        .collect::<Result<_, _>>()
+        .unwrap();
+    assert_eq!(rows, state.values().cloned().collect::<Vec<_>>());
+    let mut backwards: Vec<_> = view
+        .scan::<Things>(Scan::all().reverse())
+        .collect::<Result<_, _>>()
+        .unwrap();
+    backwards.reverse();
+    assert_eq!(backwards, rows);
+    for space in ["a", "b", ""] {
+        let found: Vec<_> = view
+            .by_index::<BySpace>(space)
+            .collect::<Result<_, _>>()
+            .unwrap();
+        assert_eq!(found, by_space(state, space), "index equals a full scan");
+    }
+    for color in ["red", "blue"] {
+        let found: Vec<_> = view
+            .by_index::<ByColor>(color)
+            .collect::<Result<_, _>>()
+            .unwrap();
+        let wanted: Vec<_> = state
+            .values()
+            .filter(|thing| thing.color == color)
+            .cloned()
+            .collect();
+        assert_eq!(found, wanted);
+    }
+    for table in view.digests() {
+        assert_eq!(
+            table.digest,
+            view.recompute_of(table.table).unwrap(),
+            "digest of {}",
+            table.name
+        );
+    }
+}
+
+fn check_past(view: &View, states: &[BTreeMap<Id, Thing>]) -> Result<(), StorageError> {
+    for (index, state) in states.iter().enumerate() {
+        let index = index as u64;
+        for id in IDS {
+            let row = view.get_at::<Things>(id, index)?;
+            assert_eq!(row.as_ref(), state.get(&Id::new(id)), "{id} at {index}");
+        }
+        for space in ["a", "b", ""] {
+            let found = view.by_index_at::<BySpace>(space, index)?;
+            assert_eq!(found, by_space(state, space), "space {space} at {index}");
+        }
+    }
+    Ok(())
+}
+
+const IDS: [&str; 5] = [
+    "0b156e3e-bb39-cc04-5170-80b70d217ba2",
+    "0b156e3e-bb39-cc04-5170-80b70d217ba3",
+    "plain",
+    "pla\0in",
+    "zulu",
+];
+
+fn id() -> impl Strategy<Value = String> {
+    proptest::sample::select(&IDS[..]).prop_map(str::to_owned)
+}
+
+fn space() -> impl Strategy<Value = String> {
+    proptest::sample::select(&["a", "b", ""][..]).prop_map(str::to_owned)
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let color = proptest::sample::select(&["", "red", "blue"][..]).prop_map(str::to_owned);
+    let put = (id(), space(), color, 0..3_u64).prop_map(|(id, space, color, size)| {
+        Op::Put(Thing {
+            id,
+            space,
+            color,
+            size,
+        })
+    });
+    prop_oneof![
+        6 => put,
+        2 => id().prop_map(Op::Delete),
+        1 => space().prop_map(Op::Rule),
+        1 => space().prop_map(Op::Count),
+        1 => Just(Op::Refuse),
+    ]
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    proptest::collection::vec(proptest::collection::vec(op(), 0..4), 1..25).prop_map(|steps| {
+        let numbered = steps.into_iter().enumerate();
+        numbered
+            .map(|(at, ops)| Step {
+                index: at as u64 + 1,
+                ops,
+                guards: Vec::new(),
+            })
+            .collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn ev_17_indexes_digests_and_the_past_equal_a_plain_fold(
+        steps in steps(),
+        chunks in proptest::collection::vec(1..9_usize, 1..5),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let (projections, mut writer) = open(&dir.path().join("cut"));
+        apply(&mut writer, &steps, &chunks);
+        let states = expected(&steps);
+        check_now(&projections.view(), states.last().unwrap());
+        check_past(&projections.view(), &states).unwrap();
+
+        // One event at a time gives the same bytes.
+        let (single, mut writer) = open(&dir.path().join("single"));
+        apply(&mut writer, &steps, &[1]);
+        prop_assert_eq!(dump(&projections.view()), dump(&single.view()));
+    }
+
+    #[test]
+    fn what_was_not_flushed_is_applied_again_to_the_same_state(
+        steps in steps(),
+        cut in 0..25_usize,
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let (projections, mut writer) = open(&dir.path().join("whole"));
+        apply(&mut writer, &steps, &[4]);
+        let whole = dump(&projections.view());
+
+        let (crashed, mut writer) = open(&dir.path().join("crashed"));
+        let cut = cut.min(steps.len());
+        apply(&mut writer, &steps[..cut], &[3]);
+        let flushed = writer.flush().unwrap();
+        prop_assert_eq!(flushed, cut as u64);
+        apply(&mut writer, &steps[cut..], &[5]);
+        prop_assert_eq!(crashed.flushed().unwrap().index, cut as u64);
+        // Files as a crash would leave them: what is only in memory is not copied.
+        copy_files(&dir.path().join("crashed"), &dir.path().join("copy"));
+        let (again, mut writer) = open(&dir.path().join("copy"));
+        prop_assert_eq!(again.applied_index(), cut as u64);
+        apply(&mut writer, &steps[cut..], &[2]);
+        prop_assert_eq!(dump(&again.view()), whole);
+    }
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_name() != "LOCK" {
+            std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        }
+    }
+}
+
+fn thing(id: &str, size: u64) -> Thing {
+    Thing {
+        id: id.to_owned(),
+        space: "a".to_owned(),
+        color: "red".to_owned(),
+        size,
+    }
+}
+
+fn step(index: u64, ops: Vec<Op>) -> Step {
+    Step {
+        index,
+        ops,
+        guards: Vec::new(),
+    }
+}
+
+#[test]
+fn ev_20_a_refused_event_leaves_only_its_outcome() {
+    let dir = tempfile::tempdir().unwrap();
+    let (projections, mut writer) = open(dir.path());
+    apply(&mut writer, &[step(1, vec![Op::Put(thing("x", 1))])], &[1]);
+    let before = projections.view();
+    let refused = step(
+        2,
+        vec![
+            Op::Put(thing("x", 2)),
+            Op::Put(thing("y", 2)),
+            Op::Delete("x".into()),
+            Op::Refuse,
+        ],
+    );
+    let outcomes = apply(&mut writer, &[refused], &[1]);
+    let reason = Rejection::Rule {
+        message: "refused half-way".into(),
+    };
+    assert_eq!(outcomes, [Outcome::Rejected(reason.clone())]);
+    let after = projections.view();
+    assert_eq!(after.rejection(2).unwrap(), Some(reason));
+    assert_eq!(after.rejection(1).unwrap(), None);
+    assert_eq!(after.modified::<Things>("x").unwrap(), Some(1));
+    assert_eq!(after.table_index::<Things>(), 1);
+    assert_eq!(after.digests(), before.digests());
+    let data = |view: &View| {
+        let mut all = dump(view);
+        all.retain(|(family, ..)| *family != "meta");
+        all
+    };
+    assert_eq!(data(&after), data(&before));
+}
+
+#[test]
+fn guards_are_checked_before_anything_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let (projections, mut writer) = open(dir.path());
+    apply(&mut writer, &[step(1, vec![Op::Put(thing("x", 1))])], &[1]);
+    let view = projections.view();
+    let guarded = |index, guards| Step {
+        guards,
+        ..step(index, vec![Op::Put(thing("x", index))])
+    };
+    let held = vec![
+        view.guard::<Things>("x").unwrap(),
+        view.guard::<Things>("y").unwrap(),
+        Guard::CountBelow {
+            table: Things::ID,
+            prefix: bytes::Bytes::new(),
+            limit: 2,
+        },
+        Guard::NodeMark {
+            node: "n".into(),
+            mark: EventId::ZERO,
+        },
+    ];
+    // Both in one batch: the second sees what the first wrote.
+    let outcomes = apply(
+        &mut writer,
+        &[guarded(2, held.clone()), guarded(3, held.clone())],
+        &[2],
+    );
+    assert_eq!(outcomes[0], Outcome::Applied(Reply::None));
+    assert_eq!(
+        outcomes[1],
+        Outcome::Rejected(Rejection::Guard {
+            position: 0,
+            found: 2
+        })
+    );
+    let refuses = |guard: Guard, found| {
+        let index = projections.applied_index() + 1;
+        let dir = guarded(index, vec![guard]);
+        (dir, Rejection::Guard { position: 0, found })
+    };
+    let absent = Guard::RowAbsent {
+        table: Things::ID,
+        key: bytes::Bytes::copy_from_slice(&crate::Key::to_bytes(&Id::new("x"))),
+    };
+    let few = Guard::CountBelow {
+        table: Things::ID,
+        prefix: bytes::Bytes::new(),
+        limit: 1,
+    };
+    let mark = Guard::NodeMark {
+        node: "n".into(),
+        mark: EventId([1; 16]),
+    };
+    for (guard, found) in [(absent, 2), (few, 1), (mark, 0)] {
+        let (step, wanted) = refuses(guard, found);
+        let outcomes = apply(&mut writer, &[step], &[1]);
+        assert_eq!(outcomes, [Outcome::Rejected(wanted)]);
+    }
+}
+
+#[test]
+fn changes_and_postings_tell_what_happened_once_per_row() {
+    let dir = tempfile::tempdir().unwrap();
+    let (projections, mut writer) = open(dir.path());
+    let steps = [
+        step(1, vec![Op::Put(thing("x", 1)), Op::Put(thing("y", 1))]),
+        step(2, vec![Op::Put(thing("x", 2)), Op::Put(thing("x", 3))]),
+        step(3, vec![Op::Delete("x".into())]),
+        step(4, vec![Op::Put(thing("v", 1)), Op::Delete("v".into())]),
+        step(5, vec![Op::Put(thing("z", 1))]),
+        step(6, vec![Op::Rule("a".into())]),
+    ];
+    apply(&mut writer, &steps, &[3]);
+    let view = projections.view();
+    let told: Vec<_> = view
+        .changes(1)
+        .flat_map(|event| event.unwrap())
+        .map(|change| {
+            let keys = change.stream_keys.join(",");
+            (change.index, change.seq, change.operation, keys)
+        })
+        .collect();
+    use crate::Operation::{Delete, Put, Rule};
+    let wanted = [
+        (1, 0, Put, "x,red"),
+        (1, 1, Put, "y,red"),
+        (2, 0, Put, "x,red"),
+        (3, 0, Delete, "x,red"),
+        (5, 0, Put, "z,red"),
+        (6, 0, Rule, "*"),
+    ];
+    let wanted = wanted.map(|(index, seq, operation, keys)| (index, seq, operation, keys.into()));
+    assert_eq!(told, wanted);
+    let posted = |key| -> Vec<u64> {
+        view.postings(Topic::Job, "a", key, 2)
+            .collect::<Result<_, _>>()
+            .unwrap()
+    };
+    assert_eq!(posted("red"), [2, 3, 5]);
+    assert_eq!(posted("*"), [6]);
+    let versions = view.versions::<Things>("x").unwrap();
+    let spans: Vec<_> = versions
+        .iter()
+        .map(|version| {
+            (
+                version.from,
+                version.until,
+                version.deleted,
+                version.row.size,
+            )
+        })
+        .collect();
+    assert_eq!(spans, [(1, Some(2), false, 1), (2, Some(3), true, 3)]);
+}
+
+#[test]
+fn digests_are_kept_at_every_1024th_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let (projections, mut writer) = open(dir.path());
+    let steps: Vec<_> = (1..=2_100)
+        .map(|index| {
+            step(
+                index,
+                vec![Op::Put(thing(&format!("{}", index % 7), index))],
+            )
+        })
+        .collect();
+    apply(&mut writer, &steps[..1_024], &[100]);
+    let then = projections.view().digests();
+    apply(&mut writer, &steps[1_024..], &[1_000]);
+    let view = projections.view();
+    assert_eq!(view.digests_at(1_024).unwrap(), Some(then));
+    assert!(view.digests_at(2_048).unwrap().is_some());
+    assert_eq!(view.digests_at(1_023).unwrap(), None);
+}
+
+#[test]
+fn entries_out_of_order_stop_the_writer_and_change_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (projections, mut writer) = open(dir.path());
+    apply(&mut writer, &[step(0, vec![]), step(1, vec![])], &[2]);
+    let gap = [
+        step(2, vec![Op::Put(thing("x", 1))]),
+        step(4, vec![Op::Put(thing("y", 1))]),
+    ];
+    assert!(matches!(
+        writer.apply_batch(&gap),
+        Err(StorageError::OutOfOrder { applied: 2, got: 4 })
+    ));
+    assert_eq!(projections.applied_index(), 1);
+    assert_eq!(projections.view().get::<Things>("x").unwrap(), None);
+    apply(&mut writer, &gap[..1], &[1]);
+    assert_eq!(
+        projections.view().get::<Things>("x").unwrap(),
+        Some(thing("x", 1))
+    );
+    assert_eq!(projections.view().table_index::<Things>(), 2);
+}
+
+#[test]
+fn ev_10_a_view_stays_at_its_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let (projections, mut writer) = open(dir.path());
+    apply(&mut writer, &[step(1, vec![Op::Put(thing("x", 1))])], &[1]);
+    let view = projections.view();
+    apply(&mut writer, &[step(2, vec![Op::Delete("x".into())])], &[1]);
+    drop(writer);
+    assert_eq!(view.get::<Things>("x").unwrap(), Some(thing("x", 1)));
+    assert_eq!(view.index(), 1);
+    assert_eq!(view.time(), 1_000);
+    assert_eq!(projections.view().get::<Things>("x").unwrap(), None);
+    assert_eq!(projections.view().table_index::<Things>(), 2);
+}
+
+#[test]
+fn identifiers_are_found_by_the_beginning_of_their_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let (projections, mut writer) = open(dir.path());
+    let puts = IDS.map(|id| Op::Put(thing(id, 1)));
+    apply(&mut writer, &[step(1, puts.to_vec())], &[1]);
+    let view = projections.view();
+    for text in [
+        "",
+        "0",
+        "0b1",
+        "0b156e3e-",
+        "0b156e3e-bb39-cc04-5170-80b70d217ba3",
+        "pl",
+        "x",
+    ] {
+        let scans = Scan::id_prefix(&crate::Prefix::new(), text);
+        let found: Vec<_> = scans
+            .into_iter()
+            .flat_map(|scan| view.scan::<Things>(scan))
+            .map(|thing| thing.unwrap().id)
+            .collect();
+        let wanted: Vec<_> = IDS.iter().filter(|id| id.starts_with(text)).collect();
+        let mut sorted = found.clone();
+        sorted.sort();
+        let mut wanted: Vec<_> = wanted.into_iter().map(|id| (*id).to_owned()).collect();
+        wanted.sort();
+        assert_eq!(sorted, wanted, "prefix {text:?}");
+    }
+}
