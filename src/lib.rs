@@ -8,3 +8,4 @@ pub mod jobspec;
 pub mod keyring;
 pub mod log;
 pub mod scheduler;
+pub mod telemetry;
