@@ -13,7 +13,7 @@ use crate::outcome::{Refused, Reply};
 use crate::tables::node_pools::NodePools;
 use crate::tables::node_states::{NodeState, NodeStates};
 use crate::tables::node_use::NodeUses;
-use crate::tables::nodes::Nodes;
+use crate::tables::nodes::{self, Nodes};
 use crate::txn::{Ctx, Txn};
 
 /// How many of a node's events are kept, the newest.
@@ -30,7 +30,6 @@ pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodeRegistered) -> A
             node.drain_strategy = old.drain_strategy.clone();
             node.last_drain = old.last_drain.clone();
             node.scheduling_eligibility = old.scheduling_eligibility.clone();
-            node.events = old.events.clone();
             if node.identity_signing_key_id.is_empty() {
                 node.identity_signing_key_id = old.identity_signing_key_id.clone();
             }
@@ -40,16 +39,11 @@ pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodeRegistered) -> A
         }
         None => {
             node.create_index = ctx.index;
-            node.events = Default::default();
             if node.scheduling_eligibility.is_empty() {
                 node.scheduling_eligibility = eligibility::ELIGIBLE.to_owned();
             }
-            txn.put::<NodeStates>(first_state(&node))?;
             usage::mark(txn, ctx, &node.id)?;
         }
-    }
-    if let Some(event) = &ev.event {
-        push_event(&mut node, event, ctx.index);
     }
     if ev.create_node_pool && !txn.exists::<NodePools>(node.node_pool.as_str())? {
         txn.put::<NodePools>(NodePool {
@@ -59,7 +53,13 @@ pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodeRegistered) -> A
             ..NodePool::default()
         })?;
     }
-    clear_state(&mut node);
+    let (node, first) = nodes::split(node);
+    if known.is_none() {
+        let status = if first.status.is_empty() { status::INIT } else { &first.status }.to_owned();
+        let events = Default::default();
+        txn.put::<NodeStates>(NodeState { status, events, ..first })?;
+    }
+    note_event(txn, ctx, &node.id, ev.event.as_ref())?;
     txn.put::<Nodes>(node)?;
     eval::upsert_all(txn, ctx, &ev.evals)?;
     Ok(Reply::None)
@@ -80,11 +80,9 @@ pub(super) fn deregistered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodesDeregistered)
 
 /// A node's status changes.
 pub(super) fn status_updated(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodeStatusUpdated) -> Answer {
-    let node = known(txn, &ev.node_id)?;
-    let mut state = match txn.get::<NodeStates>(ev.node_id.as_str())? {
-        Some(state) => NodeState::clone(&state),
-        None => first_state(&node),
-    };
+    let mut node = known(txn, &ev.node_id)?;
+    let known = txn.get::<NodeStates>(ev.node_id.as_str())?;
+    let mut state = known.as_deref().cloned().unwrap_or_default();
     if state.status != ev.status {
         usage::mark(txn, ctx, &ev.node_id)?;
     }
@@ -92,18 +90,16 @@ pub(super) fn status_updated(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodeStatusUpdate
     if missed(&ev.status) && !missed(&state.status) {
         state.last_missed_heartbeat_index = ctx.index;
     }
+    state.node_id.clone_from(&ev.node_id);
     state.status.clone_from(&ev.status);
     state.status_updated_at = ev.updated_at;
     state.modify_index = ctx.index;
+    if let Some(event) = &ev.event {
+        push_event(&mut state, event, ctx.index);
+    }
     txn.put::<NodeStates>(state)?;
-    if ev.event.is_some() || !ev.identity_signing_key_id.is_empty() {
-        let mut node = node;
-        if !ev.identity_signing_key_id.is_empty() {
-            node.identity_signing_key_id.clone_from(&ev.identity_signing_key_id);
-        }
-        if let Some(event) = &ev.event {
-            push_event(&mut node, event, ctx.index);
-        }
+    if !ev.identity_signing_key_id.is_empty() {
+        node.identity_signing_key_id.clone_from(&ev.identity_signing_key_id);
         node.modify_index = ctx.index;
         txn.put::<Nodes>(node)?;
     }
@@ -122,9 +118,7 @@ pub(super) fn drain_updated(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodeDrainUpdated)
         } else if update.mark_eligible {
             node.scheduling_eligibility = eligibility::ELIGIBLE.to_owned();
         }
-        if let Some(event) = &update.event {
-            push_event(&mut node, event, ctx.index);
-        }
+        note_event(txn, ctx, id, update.event.as_ref())?;
         node.modify_index = ctx.index;
         txn.put::<Nodes>(node)?;
         usage::mark(txn, ctx, id)?;
@@ -145,9 +139,7 @@ pub(super) fn eligibility_updated(
         return Err(Refused::because(text));
     }
     node.scheduling_eligibility.clone_from(&ev.eligibility);
-    if let Some(event) = &ev.event {
-        push_event(&mut node, event, ctx.index);
-    }
+    note_event(txn, ctx, &ev.node_id, ev.event.as_ref())?;
     node.modify_index = ctx.index;
     txn.put::<Nodes>(node)?;
     usage::mark(txn, ctx, &ev.node_id)?;
@@ -158,12 +150,10 @@ pub(super) fn eligibility_updated(
 /// Nodes reported something about themselves.
 pub(super) fn events_upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodeEventsUpserted) -> Answer {
     for (id, events) in &ev.events {
-        let mut node = known(txn, id)?;
+        known(txn, id)?;
         for event in events {
-            push_event(&mut node, event, ctx.index);
+            note_event(txn, ctx, id, Some(event))?;
         }
-        node.modify_index = ctx.index;
-        txn.put::<Nodes>(node)?;
     }
     Ok(Reply::None)
 }
@@ -184,7 +174,7 @@ pub(super) fn make_ineligible(
             timestamp: Time(ctx.time),
             ..NodeEvent::default()
         };
-        push_event(&mut node, &event, ctx.index);
+        note_event(txn, ctx, id, Some(&event))?;
         node.modify_index = ctx.index;
         txn.put::<Nodes>(node)?;
         usage::mark(txn, ctx, id)?;
@@ -207,26 +197,6 @@ fn known(txn: &Txn<'_>, id: &str) -> Result<Node, Refused> {
     Ok(Node::clone(&node))
 }
 
-fn first_state(node: &Node) -> NodeState {
-    NodeState {
-        node_id: node.id.clone(),
-        status: if node.status.is_empty() { status::INIT.to_owned() } else { node.status.clone() },
-        status_description: node.status_description.clone(),
-        status_updated_at: node.status_updated_at,
-        modify_index: node.modify_index,
-        ..NodeState::default()
-    }
-}
-
-/// What lies in the row beside is not stored twice.
-fn clear_state(node: &mut Node) {
-    node.status.clear();
-    node.status_description.clear();
-    node.status_updated_at = 0;
-    node.last_alloc_update_index = 0;
-    node.last_missed_heartbeat_index = 0;
-}
-
 /// Whether what fits on the node may be different now.
 fn capacity_changed(old: &Node, new: &Node) -> bool {
     old.node_resources != new.node_resources
@@ -237,8 +207,24 @@ fn capacity_changed(old: &Node, new: &Node) -> bool {
         || old.node_max_allocs != new.node_max_allocs
 }
 
-fn push_event(node: &mut Node, event: &NodeEvent, index: u64) {
-    let events = node.events.to_mut();
+/// Adds to a node's list of events.
+fn note_event(
+    txn: &mut Txn<'_>,
+    ctx: &Ctx,
+    id: &str,
+    event: Option<&NodeEvent>,
+) -> Result<(), Refused> {
+    if let Some(event) = event {
+        txn.update::<NodeStates>(id, |state| {
+            push_event(state, event, ctx.index);
+            state.modify_index = ctx.index;
+        })?;
+    }
+    Ok(())
+}
+
+fn push_event(state: &mut NodeState, event: &NodeEvent, index: u64) {
+    let events = state.events.to_mut();
     if events.len() >= MAX_NODE_EVENTS {
         events.drain(..=events.len() - MAX_NODE_EVENTS);
     }
