@@ -62,7 +62,10 @@ impl Decision {
 
     /// An event with guards.
     pub fn guarded(event: impl Into<Event>, guards: Vec<Guard>) -> Self {
-        Self::Event { event: event.into(), guards }
+        Self::Event {
+            event: event.into(),
+            guards,
+        }
     }
 }
 

@@ -19,7 +19,9 @@ pub(super) fn updated_by_client(
     let mut effects = Effects::default();
     let mut nodes = std::collections::BTreeSet::new();
     for update in &ev.updates {
-        let Some(before) = txn.get::<Allocs>(update.id.as_str())? else { continue };
+        let Some(before) = txn.get::<Allocs>(update.id.as_str())? else {
+            continue;
+        };
         let mut after = AllocRow::clone(&before);
         take_update(&mut after.alloc, update, ctx.index);
         after.alloc.modify_index = ctx.index;
@@ -47,10 +49,14 @@ pub(super) fn updated_by_client(
 /// Takes over what a client may say, and nothing else (EV-14).
 fn take_update(alloc: &mut Allocation, update: &ClientAllocUpdate, index: u64) {
     alloc.client_status.clone_from(&update.client_status);
-    alloc.client_description.clone_from(&update.client_description);
+    alloc
+        .client_description
+        .clone_from(&update.client_description);
     alloc.task_states = Map::from(update.task_states.clone());
     alloc.network_status.clone_from(&update.network_status);
-    let Some(reported) = &update.deployment_status else { return };
+    let Some(reported) = &update.deployment_status else {
+        return;
+    };
     match &mut alloc.deployment_status {
         Some(known) => {
             if reported.healthy.is_some() && reported.healthy != known.healthy {
@@ -60,8 +66,10 @@ fn take_update(alloc: &mut Allocation, update: &ClientAllocUpdate, index: u64) {
             }
         }
         None => {
-            alloc.deployment_status =
-                Some(AllocDeploymentStatus { modify_index: index, ..reported.clone() });
+            alloc.deployment_status = Some(AllocDeploymentStatus {
+                modify_index: index,
+                ..reported.clone()
+            });
         }
     }
 }

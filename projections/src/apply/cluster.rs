@@ -6,23 +6,27 @@ use drover_events::model::{AutopilotConfiguration, SchedulerConfiguration};
 use super::{Answer, namespace, node_pool};
 use crate::outcome::{Refused, Reply};
 use crate::tables::autopilot_config::AutopilotConfig;
-use crate::tables::cluster_meta::{ClusterMeta, ClusterMetadata};
+use crate::tables::cluster_meta::{ClusterMeta, ClusterMetas};
 use crate::tables::scheduler_config::SchedulerConfig;
 use crate::txn::{Ctx, Txn};
 
-/// A server became leader: a fact that changes no row.
-pub(super) fn leader_elected(_txn: &mut Txn<'_>, _ctx: &Ctx, _ev: &LeaderElected) -> Answer {
+/// A server became leader.
+pub(super) fn leader_elected(txn: &mut Txn<'_>, ctx: &Ctx, ev: &LeaderElected) -> Answer {
+    let mut row = meta(txn)?;
+    row.leader_id.clone_from(&ev.server_id);
+    row.leader_name.clone_from(&ev.name);
+    row.leader_addr.clone_from(&ev.addr);
+    row.leader_since = ctx.index;
+    txn.put::<ClusterMetas>(row)?;
     Ok(Reply::None)
 }
 
 /// What every server reads is raised, never lowered.
-pub(super) fn barrier_raised(txn: &mut Txn<'_>, ctx: &Ctx, ev: &VersionBarrierRaised) -> Answer {
+pub(super) fn barrier_raised(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &VersionBarrierRaised) -> Answer {
     let mut row = meta(txn)?;
     if ev.level > row.feature_level {
         row.feature_level = ev.level;
-        row.create_index = if row.create_index == 0 { ctx.index } else { row.create_index };
-        row.modify_index = ctx.index;
-        txn.put::<ClusterMeta>(row)?;
+        txn.put::<ClusterMetas>(row)?;
     }
     Ok(Reply::None)
 }
@@ -31,13 +35,14 @@ pub(super) fn barrier_raised(txn: &mut Txn<'_>, ctx: &Ctx, ev: &VersionBarrierRa
 pub(super) fn id_set(txn: &mut Txn<'_>, ctx: &Ctx, ev: &ClusterIdSet) -> Answer {
     let mut row = meta(txn)?;
     if !row.cluster_id.is_empty() {
-        return Err(Refused::because(format!("the cluster is {} already", row.cluster_id)));
+        return Err(Refused::because(format!(
+            "the cluster is {} already",
+            row.cluster_id
+        )));
     }
     row.cluster_id.clone_from(&ev.cluster_id);
     row.create_time = ev.create_time;
-    row.create_index = if row.create_index == 0 { ctx.index } else { row.create_index };
-    row.modify_index = ctx.index;
-    txn.put::<ClusterMeta>(row)?;
+    txn.put::<ClusterMetas>(row)?;
     namespace::create_built_in(txn, ctx)?;
     node_pool::create_built_in(txn, ctx)?;
     Ok(Reply::None)
@@ -60,8 +65,11 @@ pub(super) fn scheduler_configured(
         return Ok(Reply::Cas(false));
     }
     let create_index = known.map_or(ctx.index, |known| known.create_index);
-    let row =
-        SchedulerConfiguration { create_index, modify_index: ctx.index, ..ev.config.clone() };
+    let row = SchedulerConfiguration {
+        create_index,
+        modify_index: ctx.index,
+        ..ev.config.clone()
+    };
     txn.put::<SchedulerConfig>(row)?;
     Ok(Reply::Cas(true))
 }
@@ -78,12 +86,19 @@ pub(super) fn autopilot_configured(
         return Ok(Reply::Cas(false));
     }
     let create_index = known.map_or(ctx.index, |known| known.create_index);
-    let row =
-        AutopilotConfiguration { create_index, modify_index: ctx.index, ..ev.config.clone() };
+    let row = AutopilotConfiguration {
+        create_index,
+        modify_index: ctx.index,
+        ..ev.config.clone()
+    };
     txn.put::<AutopilotConfig>(row)?;
     Ok(Reply::Cas(true))
 }
 
-fn meta(txn: &Txn<'_>) -> Result<ClusterMetadata, Refused> {
-    Ok(txn.get::<ClusterMeta>(())?.as_deref().cloned().unwrap_or_default())
+fn meta(txn: &Txn<'_>) -> Result<ClusterMeta, Refused> {
+    Ok(txn
+        .get::<ClusterMetas>(())?
+        .as_deref()
+        .cloned()
+        .unwrap_or_default())
 }

@@ -34,7 +34,9 @@ pub(super) fn put_planned(
     let mut row = planned.clone();
     if let Some(known) = txn.get::<Deployments>(row.id.as_str())? {
         for (name, group) in known.task_groups.iter() {
-            let Some(planned) = row.task_groups.get_mut(name) else { continue };
+            let Some(planned) = row.task_groups.get_mut(name) else {
+                continue;
+            };
             planned.placed_allocs = group.placed_allocs;
             planned.healthy_allocs = group.healthy_allocs;
             planned.unhealthy_allocs = group.unhealthy_allocs;
@@ -47,11 +49,7 @@ pub(super) fn put_planned(
 }
 
 /// A deployment's status changes, and perhaps its job goes back to an older version.
-pub(super) fn status_updated(
-    txn: &mut Txn<'_>,
-    ctx: &Ctx,
-    ev: &DeploymentStatusUpdated,
-) -> Answer {
+pub(super) fn status_updated(txn: &mut Txn<'_>, ctx: &Ctx, ev: &DeploymentStatusUpdated) -> Answer {
     set_status(txn, ctx, &ev.update)?;
     follow_up(txn, ctx, ev.job.as_deref(), ev.eval.as_ref())?;
     Ok(Reply::None)
@@ -67,7 +65,8 @@ pub(super) fn set_status(
     let mut row = open(txn, id)?;
     let resumes = row.status == status::PAUSED && update.status == status::RUNNING;
     row.status.clone_from(&update.status);
-    row.status_description.clone_from(&update.status_description);
+    row.status_description
+        .clone_from(&update.status_description);
     row.modify_index = ctx.index;
     row.modify_time = update.updated_at;
     for group in row.task_groups.values_mut() {
@@ -100,13 +99,17 @@ pub(super) fn promoted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &DeploymentPromoted) ->
         let mut healthy = 0;
         for id in &group.placed_canaries {
             let alloc = txn.get::<Allocs>(id.as_str())?;
-            let Some(alloc) = alloc.filter(|row| !row.alloc.terminal_status()) else { continue };
+            let Some(alloc) = alloc.filter(|row| !row.alloc.terminal_status()) else {
+                continue;
+            };
             healthy += i64::from(alloc.alloc.health() == Some(true));
             canaries.push(alloc);
         }
         if healthy < group.desired_canaries {
             let (want, name) = (group.desired_canaries, name.as_str());
-            unhealthy.push(format!("Task group \"{name}\" has {healthy}/{want} healthy allocations"));
+            unhealthy.push(format!(
+                "Task group \"{name}\" has {healthy}/{want} healthy allocations"
+            ));
         }
         group.promoted = true;
         if group.progress_deadline != 0 {
@@ -195,7 +198,10 @@ fn open(txn: &Txn<'_>, id: &str) -> Result<Deployment, Refused> {
         )));
     };
     if !row.active() {
-        let text = format!("Deployment \"{id}\" has terminal status \"{}\":", row.status);
+        let text = format!(
+            "Deployment \"{id}\" has terminal status \"{}\":",
+            row.status
+        );
         return Err(Refused::because(text));
     }
     Ok(Deployment::clone(&row))

@@ -58,7 +58,10 @@ impl Effects {
     ) -> Result<(), Refused> {
         let create_index = self.move_spec(txn, before, after)?;
         let alloc = &after.alloc;
-        let job = self.jobs.entry((alloc.namespace.clone(), alloc.job_id.clone())).or_default();
+        let job = self
+            .jobs
+            .entry((alloc.namespace.clone(), alloc.job_id.clone()))
+            .or_default();
         job.live |= !alloc.terminal_status();
         job.create_index = job.create_index.max(create_index);
         if job.create_index == create_index {
@@ -71,25 +74,28 @@ impl Effects {
     }
 
     /// Notes that an allocation is removed.
-    pub(super) fn removed(
-        &mut self,
-        txn: &mut Txn<'_>,
-        before: &AllocRow,
-    ) -> Result<(), Refused> {
+    pub(super) fn removed(&mut self, txn: &mut Txn<'_>, before: &AllocRow) -> Result<(), Refused> {
         let alloc = &before.alloc;
         let effect = self.spec(txn, spec::Name::of(before), &alloc.id)?;
         effect.count -= 1;
         effect.live -= i64::from(!alloc.terminal_status());
-        self.jobs.entry((alloc.namespace.clone(), alloc.job_id.clone())).or_default();
+        self.jobs
+            .entry((alloc.namespace.clone(), alloc.job_id.clone()))
+            .or_default();
         if usage::holds(alloc) {
-            self.nodes.entry(alloc.node_id.clone()).or_default().release(alloc);
+            self.nodes
+                .entry(alloc.node_id.clone())
+                .or_default()
+                .release(alloc);
         }
         Ok(())
     }
 
     /// The job is touched, and its status is looked at again.
     pub(super) fn touch_job(&mut self, namespace: &str, id: &str) {
-        self.jobs.entry((namespace.to_owned(), id.to_owned())).or_default();
+        self.jobs
+            .entry((namespace.to_owned(), id.to_owned()))
+            .or_default();
     }
 
     /// What fits on the node changed by this event, so plans made before it are refused.
@@ -114,7 +120,13 @@ impl Effects {
             settle_deployment(txn, ctx, id, groups)?;
         }
         for ((namespace, id), effect) in &self.jobs {
-            summary::add(txn, ctx, (namespace, id), effect.create_index, &effect.groups)?;
+            summary::add(
+                txn,
+                ctx,
+                (namespace, id),
+                effect.create_index,
+                &effect.groups,
+            )?;
             status::settle(txn, ctx, (namespace, id), effect.live, evals_deleted)?;
         }
         Ok(())
@@ -150,8 +162,11 @@ impl Effects {
         Ok(match self.specs.entry(name) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
-                let create_index = spec::resolve(txn, entry.key(), alloc)?;
-                entry.insert(SpecEffect { create_index, ..SpecEffect::default() })
+                let create_index = spec::resolve(txn, entry.key(), alloc)?.create_index;
+                entry.insert(SpecEffect {
+                    create_index,
+                    ..SpecEffect::default()
+                })
             }
         })
     }
@@ -167,10 +182,16 @@ impl Effects {
             return;
         }
         if let Some(held) = held {
-            self.nodes.entry(held.node_id.clone()).or_default().release(held);
+            self.nodes
+                .entry(held.node_id.clone())
+                .or_default()
+                .release(held);
         }
         if holds {
-            self.nodes.entry(after.node_id.clone()).or_default().take(after);
+            self.nodes
+                .entry(after.node_id.clone())
+                .or_default()
+                .take(after);
         }
     }
 
@@ -210,7 +231,9 @@ fn settle_deployment(
     id: &str,
     groups: &BTreeMap<String, GroupEffect>,
 ) -> Result<(), Refused> {
-    let Some(known) = txn.get::<Deployments>(id)? else { return Ok(()) };
+    let Some(known) = txn.get::<Deployments>(id)? else {
+        return Ok(());
+    };
     let mut row = Deployment::clone(&known);
     for (name, effect) in groups {
         let Some(group) = row.task_groups.get_mut(name) else {

@@ -6,9 +6,9 @@ use drover_events::eval::*;
 use drover_events::model::Evaluation;
 use drover_events::model::status::eval as status;
 
+use super::Answer;
 use super::effects::Effects;
 use super::job;
-use super::Answer;
 use crate::filter;
 use crate::outcome::{Refused, Reply};
 use crate::page::{PageToken, Pager, Step};
@@ -83,7 +83,9 @@ pub(super) fn cancel(
     id: &str,
     description: &str,
 ) -> Result<(), Refused> {
-    let Some(known) = txn.get::<Evals>(id)? else { return Ok(()) };
+    let Some(known) = txn.get::<Evals>(id)? else {
+        return Ok(());
+    };
     if !known.terminal_status() {
         txn.update::<Evals>(id, |row| {
             row.status = status::CANCELED.to_owned();
@@ -141,7 +143,9 @@ fn delete(
     effects: &mut Effects,
     by_rule: bool,
 ) -> Result<bool, Refused> {
-    let Some(known) = txn.get::<Evals>(id)? else { return Ok(false) };
+    let Some(known) = txn.get::<Evals>(id)? else {
+        return Ok(false);
+    };
     effects.touch_job(&known.namespace, &known.job_id);
     if by_rule {
         txn.delete_by_rule::<Evals>(id)?;
@@ -168,10 +172,13 @@ fn delete_page(
     }
     let mut pager = Pager::new(None, ev.per_page, false).scan_limit(DELETE_SCAN_LIMIT);
     let mut page = Vec::new();
-    for row in txn.scan::<Evals>(&scan) {
+    for row in txn.scan::<Evals>(scan) {
         let row = row?;
         let token = PageToken::Id(row.id.clone());
-        match pager.offer(token, || filter.matches(&*row)).map_err(|error| refuse(&error))? {
+        match pager
+            .offer(token, || filter.matches(&*row))
+            .map_err(|error| refuse(&error))?
+        {
             Step::Take => page.push(row.id.clone()),
             Step::Skip => {}
             Step::Stop => break,
@@ -180,6 +187,12 @@ fn delete_page(
     for id in &page {
         delete(txn, id, effects, true)?;
     }
-    let next = pager.next_token().map(PageToken::to_string).unwrap_or_default();
-    Ok(Reply::Page { count: page.len() as u64, next })
+    let next = pager
+        .next_token()
+        .map(PageToken::to_string)
+        .unwrap_or_default();
+    Ok(Reply::Page {
+        count: page.len() as u64,
+        next,
+    })
 }

@@ -34,11 +34,19 @@ pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobRegistered) -> An
         versions::add_submission(txn, &row, submission)?;
     }
     if ev.launch != 0 {
-        let id = if row.parent_id.is_empty() { &row.id } else { &row.parent_id };
+        let id = if row.parent_id.is_empty() {
+            &row.id
+        } else {
+            &row.parent_id
+        };
         launch(txn, ctx, (&row.namespace, id), ev.launch)?;
     }
     if let Some(scaled) = &ev.scaling {
-        let key = (row.namespace.as_str(), row.id.as_str(), scaled.task_group.as_str());
+        let key = (
+            row.namespace.as_str(),
+            row.id.as_str(),
+            scaled.task_group.as_str(),
+        );
         scaling::record(txn, ctx, key, &scaled.event)?;
     }
     if let Some(created) = &ev.deployment {
@@ -50,7 +58,10 @@ pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobRegistered) -> An
         deployment::put(txn, ctx, &created)?;
     }
     if let Some(created) = &ev.eval {
-        let created = Evaluation { job_modify_index: ctx.index, ..created.clone() };
+        let created = Evaluation {
+            job_modify_index: ctx.index,
+            ..created.clone()
+        };
         eval::upsert_all(txn, ctx, &[created])?;
     }
     status::settle(txn, ctx, (&row.namespace, &row.id), false, false)?;
@@ -59,12 +70,7 @@ pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobRegistered) -> An
 
 /// Writes a specification as the newest version of its job. Also when a deployment goes back to an
 /// older one.
-pub(super) fn put(
-    txn: &mut Txn<'_>,
-    ctx: &Ctx,
-    job: &Job,
-    tracked: u32,
-) -> Result<Job, Refused> {
+pub(super) fn put(txn: &mut Txn<'_>, ctx: &Ctx, job: &Job, tracked: u32) -> Result<Job, Refused> {
     if !namespace::exists(txn, &job.namespace)? {
         return Err(Refused::because(format!(
             "job \"{}\" is in nonexistent namespace \"{}\"",
@@ -109,14 +115,26 @@ pub(super) fn put(
 pub(super) fn deregistered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobDeregistered) -> Answer {
     let key = (ev.namespace.as_str(), ev.job_id.as_str());
     if ev.no_shutdown_delay {
-        let wish = DesiredTransition { no_shutdown_delay: Some(true), ..Default::default() };
+        let wish = DesiredTransition {
+            no_shutdown_delay: Some(true),
+            ..Default::default()
+        };
         for id in query::alloc_ids_of_job(txn, key)? {
             transition(txn, ctx, &id, &wish, ev.submit_time)?;
         }
     }
-    end(txn, ctx, key, ev.purge, (ev.submit_time, ev.tracked_versions))?;
+    end(
+        txn,
+        ctx,
+        key,
+        ev.purge,
+        (ev.submit_time, ev.tracked_versions),
+    )?;
     if let Some(created) = &ev.eval {
-        let created = Evaluation { job_modify_index: ctx.index, ..created.clone() };
+        let created = Evaluation {
+            job_modify_index: ctx.index,
+            ..created.clone()
+        };
         eval::upsert_all(txn, ctx, &[created])?;
     }
     status::settle(txn, ctx, key, false, false)?;
@@ -127,7 +145,13 @@ pub(super) fn deregistered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobDeregistered) -
 pub(super) fn all_deregistered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobsDeregistered) -> Answer {
     for job in &ev.jobs {
         let key = (job.namespace.as_str(), job.job_id.as_str());
-        end(txn, ctx, key, job.purge, (ev.submit_time, ev.tracked_versions))?;
+        end(
+            txn,
+            ctx,
+            key,
+            job.purge,
+            (ev.submit_time, ev.tracked_versions),
+        )?;
     }
     eval::upsert_all(txn, ctx, &ev.evals)?;
     for job in &ev.jobs {
@@ -137,11 +161,7 @@ pub(super) fn all_deregistered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobsDeregister
 }
 
 /// A version is marked stable or unstable.
-pub(super) fn stability_updated(
-    txn: &mut Txn<'_>,
-    ctx: &Ctx,
-    ev: &JobStabilityUpdated,
-) -> Answer {
+pub(super) fn stability_updated(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobStabilityUpdated) -> Answer {
     let key = (ev.namespace.as_str(), ev.job_id.as_str());
     if !versions::change(txn, ctx, key, ev.job_version, |job| job.stable = ev.stable)? {
         return Err(Refused::because(format!(
@@ -169,7 +189,9 @@ pub(super) fn version_tagged(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobVersionTagged
         }
         (Some(_), _) => ev.version,
     };
-    if !versions::change(txn, ctx, key, version, |job| job.version_tag.clone_from(&ev.tag))? {
+    if !versions::change(txn, ctx, key, version, |job| {
+        job.version_tag.clone_from(&ev.tag)
+    })? {
         return Err(Refused::because(format!("version {version} not found")));
     }
     Ok(Reply::None)
@@ -187,12 +209,15 @@ pub(super) fn summaries_reconciled(
         let key = (job.namespace.as_str(), job.id.as_str());
         let mut groups = BTreeMap::new();
         for alloc in query::allocs_of_job(txn, key)? {
-            let group = groups.entry(alloc.alloc.task_group.clone()).or_default();
+            let group = groups.entry(alloc.task_group.clone()).or_default();
             summary::count(group, None, &alloc.alloc);
         }
         txn.update::<JobSummaries>(key, |row| {
-            let queued: BTreeMap<String, i64> =
-                row.summary.iter().map(|(name, group)| (name.clone(), group.queued)).collect();
+            let queued: BTreeMap<String, i64> = row
+                .summary
+                .iter()
+                .map(|(name, group)| (name.clone(), group.queued))
+                .collect();
             for (name, queued) in queued {
                 let mut group = groups.remove(&name).unwrap_or_default();
                 group.queued = queued;
@@ -249,7 +274,13 @@ fn end(
     }
     if !known.parent_id.is_empty() && known.status != job_status::DEAD {
         let parent = (key.0, known.parent_id.as_str());
-        summary::child_moved(txn, ctx, parent, Some(&known.status), Some(job_status::DEAD))?;
+        summary::child_moved(
+            txn,
+            ctx,
+            parent,
+            Some(&known.status),
+            Some(job_status::DEAD),
+        )?;
     }
     txn.delete::<Jobs>(key)?;
     txn.delete::<JobSummaries>(key)?;
@@ -268,7 +299,9 @@ fn dispatched_before(txn: &Txn<'_>, job: &Job) -> Result<bool, Refused> {
     }
     let token = &job.dispatch_idempotency_token;
     let children = query::children_of_job(txn, (&job.namespace, &job.parent_id))?;
-    Ok(children.iter().any(|child| child.dispatch_idempotency_token == *token))
+    Ok(children
+        .iter()
+        .any(|child| child.dispatch_idempotency_token == *token))
 }
 
 /// The scaling policies of the job's groups are as the job says; a target keeps its policy's id.
@@ -279,8 +312,13 @@ fn put_policies(txn: &mut Txn<'_>, ctx: &Ctx, job: &Job) -> Result<(), Refused> 
         .map(|policy| (policy.target.clone(), policy))
         .collect();
     for group in job.task_groups.iter().filter(|_| !job.stop) {
-        let Some(policy) = &group.scaling else { continue };
-        let mut row = ScalingPolicy { target: target_of(job, &group.name), ..policy.clone() };
+        let Some(policy) = &group.scaling else {
+            continue;
+        };
+        let mut row = ScalingPolicy {
+            target: target_of(job, &group.name),
+            ..policy.clone()
+        };
         row.create_index = ctx.index;
         row.modify_index = ctx.index;
         if let Some(old) = known.remove(&row.target) {
@@ -301,7 +339,11 @@ fn put_policies(txn: &mut Txn<'_>, ctx: &Ctx, job: &Job) -> Result<(), Refused> 
 }
 
 fn target_of(job: &Job, group: &str) -> Map<String> {
-    let target = [("Namespace", &job.namespace), ("Job", &job.id), ("Group", &group.to_owned())]
-        .map(|(key, value)| (key.to_owned(), value.clone()));
+    let target = [
+        ("Namespace", &job.namespace),
+        ("Job", &job.id),
+        ("Group", &group.to_owned()),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.clone()));
     Map::from(BTreeMap::from(target))
 }

@@ -13,7 +13,10 @@ use crate::txn::{Ctx, Txn};
 /// A key's metadata is written. There is one active key: a new one takes the old one's place.
 pub(super) fn upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &RootKeyUpserted) -> Answer {
     let known = txn.get::<RootKeys>(ev.key.key_id.as_str())?;
-    let mut row = RootKey { meta: ev.key.clone(), public_key: ev.public_key.clone() };
+    let mut row = RootKey {
+        meta: ev.key.clone(),
+        public_key: ev.public_key.clone(),
+    };
     row.meta.create_index = ctx.index;
     row.meta.modify_index = ctx.index;
     if let Some(known) = &known {
@@ -23,8 +26,14 @@ pub(super) fn upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &RootKeyUpserted) -> An
         }
     }
     if row.meta.state == root_key::ACTIVE {
-        let retired = if ev.rekey { root_key::REKEYING } else { root_key::INACTIVE };
-        let others: Vec<_> = txn.scan::<RootKeys>(&Scan::all()).collect::<Result<_, _>>()?;
+        let retired = if ev.rekey {
+            root_key::REKEYING
+        } else {
+            root_key::INACTIVE
+        };
+        let others: Vec<_> = txn
+            .scan::<RootKeys>(Scan::all())
+            .collect::<Result<_, _>>()?;
         for other in others {
             let other = &other.meta;
             if other.key_id != row.meta.key_id && other.state == root_key::ACTIVE {

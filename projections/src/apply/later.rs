@@ -35,5 +35,7 @@ pub const LATER: &[EventKind] = &[
 
 /// Refuses an event of such a kind.
 pub(super) fn refuse(kind: EventKind) -> Answer {
-    Err(Refused::because(format!("{kind} is not applied by this version")))
+    Err(Refused::because(format!(
+        "{kind} is not applied by this version"
+    )))
 }

@@ -34,7 +34,11 @@ pub(super) fn upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NamespacesUpserted) ->
     for namespace in &ev.namespaces {
         let known = txn.get::<Namespaces>(namespace.name.as_str())?;
         let create_index = known.map_or(ctx.index, |known| known.create_index);
-        let row = Namespace { create_index, modify_index: ctx.index, ..namespace.clone() };
+        let row = Namespace {
+            create_index,
+            modify_index: ctx.index,
+            ..namespace.clone()
+        };
         txn.put::<Namespaces>(row)?;
     }
     Ok(Reply::None)

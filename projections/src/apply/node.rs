@@ -55,9 +55,18 @@ pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodeRegistered) -> A
     }
     let (node, first) = nodes::split(node);
     if known.is_none() {
-        let status = if first.status.is_empty() { status::INIT } else { &first.status }.to_owned();
+        let status = if first.status.is_empty() {
+            status::INIT
+        } else {
+            &first.status
+        }
+        .to_owned();
         let events = Default::default();
-        txn.put::<NodeStates>(NodeState { status, events, ..first })?;
+        txn.put::<NodeStates>(NodeState {
+            status,
+            events,
+            ..first
+        })?;
     }
     note_event(txn, ctx, &node.id, ev.event.as_ref())?;
     txn.put::<Nodes>(node)?;
@@ -99,7 +108,8 @@ pub(super) fn status_updated(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodeStatusUpdate
     }
     txn.put::<NodeStates>(state)?;
     if !ev.identity_signing_key_id.is_empty() {
-        node.identity_signing_key_id.clone_from(&ev.identity_signing_key_id);
+        node.identity_signing_key_id
+            .clone_from(&ev.identity_signing_key_id);
         node.modify_index = ctx.index;
         txn.put::<Nodes>(node)?;
     }
@@ -228,7 +238,10 @@ fn push_event(state: &mut NodeState, event: &NodeEvent, index: u64) {
     if events.len() >= MAX_NODE_EVENTS {
         events.drain(..=events.len() - MAX_NODE_EVENTS);
     }
-    events.push(NodeEvent { create_index: index, ..event.clone() });
+    events.push(NodeEvent {
+        create_index: index,
+        ..event.clone()
+    });
 }
 
 /// Keeps what is known of the last drain.
@@ -236,9 +249,14 @@ fn note_drain(node: &mut Node, ev: &NodeDrainUpdated, update: &DrainUpdate) {
     let now = Time(ev.updated_at);
     let begins = update.drain_strategy.is_some() && node.drain_strategy.is_none();
     if begins || (update.drain_strategy.is_some() && node.last_drain.is_none()) {
-        node.last_drain = Some(DrainMetadata { started_at: now, ..DrainMetadata::default() });
+        node.last_drain = Some(DrainMetadata {
+            started_at: now,
+            ..DrainMetadata::default()
+        });
     }
-    let Some(last) = &mut node.last_drain else { return };
+    let Some(last) = &mut node.last_drain else {
+        return;
+    };
     if update.drain_strategy.is_none() && last.status != drain::DRAINING {
         return;
     }

@@ -44,7 +44,11 @@ pub(super) fn upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodePoolsUpserted) -> 
         }
         let known = txn.get::<NodePools>(pool.name.as_str())?;
         let create_index = known.map_or(ctx.index, |known| known.create_index);
-        let row = NodePool { create_index, modify_index: ctx.index, ..pool.clone() };
+        let row = NodePool {
+            create_index,
+            modify_index: ctx.index,
+            ..pool.clone()
+        };
         txn.put::<NodePools>(row)?;
     }
     Ok(Reply::None)
@@ -54,13 +58,17 @@ pub(super) fn upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodePoolsUpserted) -> 
 pub(super) fn deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &NodePoolsDeleted) -> Answer {
     for name in &ev.names {
         if matches!(name.as_str(), ALL_NODE_POOL | DEFAULT_NODE_POOL) {
-            return Err(Refused::because(format!("deleting node pool \"{name}\" is not allowed")));
+            return Err(Refused::because(format!(
+                "deleting node pool \"{name}\" is not allowed"
+            )));
         }
         if query::pool_has_nodes(txn, name)? {
             return Err(Refused::because(format!("node pool \"{name}\" has nodes")));
         }
         if query::pool_has_live_jobs(txn, name)? {
-            return Err(Refused::because(format!("node pool \"{name}\" has non-terminal jobs")));
+            return Err(Refused::because(format!(
+                "node pool \"{name}\" has non-terminal jobs"
+            )));
         }
         if !txn.delete::<NodePools>(name.as_str())? {
             return Err(Refused::because(format!("node pool {name} not found")));

@@ -4,10 +4,11 @@
 //! The guards of the event say that what was placed still fits; nothing is reckoned again here.
 
 use drover_events::model::status::{client, desired};
-use drover_events::model::{Allocation, AllocDeploymentStatus};
+use drover_events::model::{AllocDeploymentStatus, Allocation};
 use drover_events::plan::*;
 
 use super::effects::Effects;
+use super::job::spec;
 use super::{Answer, deployment, eval, node};
 use crate::outcome::{Refused, Reply};
 use crate::tables::allocs::{AllocRow, Allocs};
@@ -35,7 +36,9 @@ pub(super) fn applied(txn: &mut Txn<'_>, ctx: &Ctx, ev: &PlanApplied) -> Answer 
         let alloc = &mut after.alloc;
         alloc.desired_status = desired::EVICT.to_owned();
         alloc.desired_description = format!("Preempted by alloc ID {}", preempted.preempted_by);
-        alloc.preempted_by_allocation.clone_from(&preempted.preempted_by);
+        alloc
+            .preempted_by_allocation
+            .clone_from(&preempted.preempted_by);
         write(txn, ctx, ev, (Some(&before), after), &mut effects)?;
     }
     for placed in &ev.placed {
@@ -54,7 +57,9 @@ fn known(txn: &Txn<'_>, id: &str) -> Result<std::sync::Arc<AllocRow>, Refused> {
 
 fn stop(alloc: &mut Allocation, stopped: &StoppedAlloc) {
     alloc.desired_status = desired::STOP.to_owned();
-    alloc.desired_description.clone_from(&stopped.desired_description);
+    alloc
+        .desired_description
+        .clone_from(&stopped.desired_description);
     if !stopped.client_status.is_empty() {
         alloc.client_status.clone_from(&stopped.client_status);
     }
@@ -65,7 +70,9 @@ fn stop(alloc: &mut Allocation, stopped: &StoppedAlloc) {
         alloc.alloc_states = states.clone().into();
     }
     if stopped.reschedule_tracker.is_some() {
-        alloc.reschedule_tracker.clone_from(&stopped.reschedule_tracker);
+        alloc
+            .reschedule_tracker
+            .clone_from(&stopped.reschedule_tracker);
     }
 }
 
@@ -94,7 +101,14 @@ fn place(
             link_previous(txn, ctx, &alloc)?;
         }
     }
-    let after = AllocRow { alloc, job_modify_index: placed.job_modify_index };
+    let mut after = AllocRow {
+        alloc,
+        job_modify_index: placed.job_modify_index,
+        ..AllocRow::default()
+    };
+    let job = spec::resolve(txn, &spec::Name::of(&after), &placed.alloc.id)?;
+    after.job_type.clone_from(&job.r#type);
+    after.job_version = job.version;
     write(txn, ctx, ev, (before.as_deref(), after), effects)
 }
 
@@ -106,15 +120,23 @@ fn keep_client_fields(alloc: &mut Allocation, before: &Allocation, index: u64) {
     alloc.network_status.clone_from(&before.network_status);
     if !matches!(alloc.client_status.as_str(), client::LOST | client::UNKNOWN) {
         alloc.client_status.clone_from(&before.client_status);
-        alloc.client_description.clone_from(&before.client_description);
+        alloc
+            .client_description
+            .clone_from(&before.client_description);
     }
     let same_deployment = alloc.deployment_id == before.deployment_id;
-    if let Some(reported) = before.deployment_status.as_ref().filter(|_| same_deployment)
+    if let Some(reported) = before
+        .deployment_status
+        .as_ref()
+        .filter(|_| same_deployment)
         && reported.healthy.is_some()
         && alloc.health().is_none()
     {
         let canary = alloc.is_canary();
-        alloc.deployment_status = Some(AllocDeploymentStatus { canary, ..reported.clone() });
+        alloc.deployment_status = Some(AllocDeploymentStatus {
+            canary,
+            ..reported.clone()
+        });
     } else if alloc.deployment_status != before.deployment_status
         && let Some(status) = &mut alloc.deployment_status
     {

@@ -13,7 +13,12 @@ const MAX_SCALING_EVENTS: usize = 20;
 
 /// Something about a group's count is recorded.
 pub(super) fn recorded(txn: &mut Txn<'_>, ctx: &Ctx, ev: &ScalingEventRecorded) -> Answer {
-    record(txn, ctx, (&ev.namespace, &ev.job_id, &ev.task_group), &ev.event)?;
+    record(
+        txn,
+        ctx,
+        (&ev.namespace, &ev.job_id, &ev.task_group),
+        &ev.event,
+    )?;
     Ok(Reply::None)
 }
 
@@ -25,12 +30,18 @@ pub(super) fn record(
     event: &ScalingEvent,
 ) -> Result<(), Refused> {
     let known = txn.get::<ScalingEvents>((namespace, job))?;
-    let mut row = known.as_deref().cloned().unwrap_or_else(|| JobScalingEvents {
-        namespace: namespace.to_owned(),
-        job_id: job.to_owned(),
-        ..JobScalingEvents::default()
-    });
-    let event = ScalingEvent { create_index: ctx.index, ..event.clone() };
+    let mut row = known
+        .as_deref()
+        .cloned()
+        .unwrap_or_else(|| JobScalingEvents {
+            namespace: namespace.to_owned(),
+            job_id: job.to_owned(),
+            ..JobScalingEvents::default()
+        });
+    let event = ScalingEvent {
+        create_index: ctx.index,
+        ..event.clone()
+    };
     let mut events = row.scaling_events.remove(group).unwrap_or_default();
     events.to_mut().insert(0, event);
     events.to_mut().truncate(MAX_SCALING_EVENTS);

@@ -10,11 +10,7 @@ use crate::tables::services::Services;
 use crate::txn::{Ctx, Txn};
 
 /// Services are registered; one that is unchanged is not written.
-pub(super) fn upserted(
-    txn: &mut Txn<'_>,
-    ctx: &Ctx,
-    ev: &ServiceRegistrationsUpserted,
-) -> Answer {
+pub(super) fn upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &ServiceRegistrationsUpserted) -> Answer {
     for service in &ev.services {
         let key = (service.namespace.as_str(), service.id.as_str());
         let known = txn.get::<Services>(key)?;
@@ -35,11 +31,7 @@ pub(super) fn upserted(
 }
 
 /// Services go: those named, and all of a node.
-pub(super) fn deleted(
-    txn: &mut Txn<'_>,
-    _ctx: &Ctx,
-    ev: &ServiceRegistrationsDeleted,
-) -> Answer {
+pub(super) fn deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &ServiceRegistrationsDeleted) -> Answer {
     for key in &ev.services {
         if !txn.delete::<Services>((key.namespace.as_str(), key.id.as_str()))? {
             return Err(Refused::because(format!(

@@ -36,17 +36,32 @@ impl UseDelta {
 
     fn add(&mut self, resources: &ComparableResources, sign: i64) {
         self.allocs += sign;
-        self.cpu = self.cpu.saturating_add(resources.cpu_shares.saturating_mul(sign));
-        self.memory = self.memory.saturating_add(resources.memory_mb.saturating_mul(sign));
-        self.memory_max =
-            self.memory_max.saturating_add(resources.memory_max_mb.saturating_mul(sign));
-        self.disk = self.disk.saturating_add(resources.disk_mb.saturating_mul(sign));
+        self.cpu = self
+            .cpu
+            .saturating_add(resources.cpu_shares.saturating_mul(sign));
+        self.memory = self
+            .memory
+            .saturating_add(resources.memory_mb.saturating_mul(sign));
+        self.memory_max = self
+            .memory_max
+            .saturating_add(resources.memory_max_mb.saturating_mul(sign));
+        self.disk = self
+            .disk
+            .saturating_add(resources.disk_mb.saturating_mul(sign));
     }
 }
 
 /// What fits on the node changed: this event is its mark now.
 pub(super) fn mark(txn: &mut Txn<'_>, ctx: &Ctx, node: &str) -> Result<(), Refused> {
-    apply(txn, ctx, node, &UseDelta { mark: true, ..UseDelta::default() })
+    apply(
+        txn,
+        ctx,
+        node,
+        &UseDelta {
+            mark: true,
+            ..UseDelta::default()
+        },
+    )
 }
 
 /// Changes a node's row of use.
@@ -60,10 +75,10 @@ pub(super) fn apply(
         return Ok(());
     }
     let known = txn.get::<NodeUses>(node)?;
-    let mut row = known
-        .as_deref()
-        .cloned()
-        .unwrap_or_else(|| NodeUse { node_id: node.to_owned(), ..NodeUse::default() });
+    let mut row = known.as_deref().cloned().unwrap_or_else(|| NodeUse {
+        node_id: node.to_owned(),
+        ..NodeUse::default()
+    });
     row.allocs = row.allocs.saturating_add_signed(delta.allocs);
     row.cpu = row.cpu.saturating_add(delta.cpu);
     row.memory_mb = row.memory_mb.saturating_add(delta.memory);

@@ -24,9 +24,10 @@ pub(super) fn applied(txn: &mut Txn<'_>, ctx: &Ctx, ev: &VariableApplied) -> Ans
         }
         VarOp::Cas => set(txn, ctx, &ev.var, known),
         VarOp::DeleteCas => delete(txn, ctx, &ev.var, known),
-        VarOp::LockAcquire | VarOp::LockRelease => {
-            Err(Refused::because(format!("variable operation \"{}\" is not known", ev.op.name())))
-        }
+        VarOp::LockAcquire | VarOp::LockRelease => Err(Refused::because(format!(
+            "variable operation \"{}\" is not known",
+            ev.op.name()
+        ))),
     }
 }
 
@@ -41,7 +42,10 @@ fn set(
     known: Option<Arc<VariableEncrypted>>,
 ) -> Answer {
     if !namespace::exists(txn, &var.namespace)? {
-        return Err(Refused::because(format!("namespace \"{}\" does not exist", var.namespace)));
+        return Err(Refused::because(format!(
+            "namespace \"{}\" does not exist",
+            var.namespace
+        )));
     }
     let mut row = var.clone();
     row.create_index = ctx.index;
@@ -72,7 +76,9 @@ fn delete(
     };
     charge(txn, ctx, &var.namespace, -size(&known))?;
     txn.delete::<Variables>(key(var))?;
-    Ok(Reply::Variable(Box::new(VarOutcome::Deleted(Some(metadata(&known))))))
+    Ok(Reply::Variable(Box::new(VarOutcome::Deleted(Some(
+        metadata(&known),
+    )))))
 }
 
 /// The variable that is there, or one without index and items where there is none (VAR-04).

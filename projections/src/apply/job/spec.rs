@@ -7,7 +7,8 @@ use drover_events::model::Job;
 
 use super::versions;
 use crate::outcome::Refused;
-use crate::tables::alloc_jobs::{AllocJob, AllocJobs};
+use crate::tables::alloc_job_counts::{AllocJobCount, AllocJobCounts};
+use crate::tables::alloc_jobs::AllocJobs;
 use crate::tables::allocs::AllocRow;
 use crate::tables::jobs::Jobs;
 use crate::txn::Txn;
@@ -35,40 +36,36 @@ impl Name {
     }
 }
 
-/// Makes sure that there is a row for the specification; gives the create index of its job.
-pub(crate) fn resolve(txn: &mut Txn<'_>, name: &Name, alloc: &str) -> Result<u64, Refused> {
+/// The specification of this name; it gets its row if it has none.
+pub(crate) fn resolve(txn: &mut Txn<'_>, name: &Name, alloc: &str) -> Result<Arc<Job>, Refused> {
     if let Some(known) = txn.get::<AllocJobs>(name.key())? {
-        return Ok(known.job.create_index);
+        return Ok(known);
     }
     let Some(job) = find(txn, name)? else {
         let text = format!("attempting to upsert allocation \"{alloc}\" without a job");
         return Err(Refused::because(text));
     };
-    let create_index = job.create_index;
-    txn.put::<AllocJobs>(AllocJob {
+    txn.put::<AllocJobs>(Job::clone(&job))?;
+    txn.put::<AllocJobCounts>(AllocJobCount {
         namespace: name.namespace.clone(),
         job_id: name.id.clone(),
         job_modify_index: name.index,
-        job,
-        ..AllocJob::default()
+        ..AllocJobCount::default()
     })?;
-    Ok(create_index)
+    Ok(job)
 }
 
 /// Moves the counts of a specification; without an allocation it goes.
-pub(crate) fn count(
-    txn: &mut Txn<'_>,
-    name: &Name,
-    count: i64,
-    live: i64,
-) -> Result<(), Refused> {
-    let Some(known) = txn.get::<AllocJobs>(name.key())? else { return Ok(()) };
-    let allocs = known.allocs.saturating_add_signed(count);
-    if allocs == 0 {
+pub(crate) fn count(txn: &mut Txn<'_>, name: &Name, count: i64, live: i64) -> Result<(), Refused> {
+    let known = txn.get::<AllocJobCounts>(name.key())?;
+    let mut row = known.as_deref().cloned().unwrap_or_default();
+    row.count = row.count.saturating_add_signed(count);
+    row.live = row.live.saturating_add_signed(live);
+    if row.count == 0 {
+        txn.delete::<AllocJobCounts>(name.key())?;
         txn.delete::<AllocJobs>(name.key())?;
     } else if count != 0 || live != 0 {
-        let live = known.live.saturating_add_signed(live);
-        txn.put::<AllocJobs>(AllocJob { allocs, live, ..AllocJob::clone(&known) })?;
+        txn.put::<AllocJobCounts>(row)?;
     }
     Ok(())
 }
@@ -81,5 +78,7 @@ fn find(txn: &Txn<'_>, name: &Name) -> Result<Option<Arc<Job>>, Refused> {
         return Ok(Some(job));
     }
     let versions = versions::all(txn, key)?;
-    Ok(versions.into_iter().find(|job| job.job_modify_index == name.index))
+    Ok(versions
+        .into_iter()
+        .find(|job| job.job_modify_index == name.index))
 }

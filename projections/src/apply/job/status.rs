@@ -18,8 +18,14 @@ pub(crate) fn settle(
     live: bool,
     evals_deleted: bool,
 ) -> Result<(), Refused> {
-    let Some(known) = txn.get::<Jobs>((namespace, id))? else { return Ok(()) };
-    let now = if live { status::RUNNING } else { derive(txn, &known, evals_deleted)? };
+    let Some(known) = txn.get::<Jobs>((namespace, id))? else {
+        return Ok(());
+    };
+    let now = if live {
+        status::RUNNING
+    } else {
+        derive(txn, &known, evals_deleted)?
+    };
     if known.status == now {
         return Ok(());
     }
@@ -37,7 +43,11 @@ pub(crate) fn settle(
 /// The rule (raft-messages section 3).
 fn derive(txn: &Txn<'_>, job: &Job, evals_deleted: bool) -> Result<&'static str, Refused> {
     if job.r#type == job_type::SYSTEM || job.has_children() {
-        return Ok(if job.stop { status::DEAD } else { status::RUNNING });
+        return Ok(if job.stop {
+            status::DEAD
+        } else {
+            status::RUNNING
+        });
     }
     let key = (job.namespace.as_str(), job.id.as_str());
     if query::has_live_alloc(txn, key)? || query::has_active_deployment(txn, key)? {

@@ -14,11 +14,7 @@ use crate::tables::job_summaries::JobSummaries;
 use crate::txn::{Ctx, Txn};
 
 /// Moves the counts of a group as an allocation changes.
-pub(crate) fn count(
-    group: &mut TaskGroupSummary,
-    before: Option<&Allocation>,
-    after: &Allocation,
-) {
+pub(crate) fn count(group: &mut TaskGroupSummary, before: Option<&Allocation>, after: &Allocation) {
     let was = before.map(|alloc| alloc.client_status.as_str());
     let now = after.client_status.as_str();
     if was == Some(now) {
@@ -54,10 +50,15 @@ pub(crate) fn add(
     create_index: u64,
     groups: &BTreeMap<String, TaskGroupSummary>,
 ) -> Result<(), Refused> {
-    if groups.values().all(|group| *group == TaskGroupSummary::default()) {
+    if groups
+        .values()
+        .all(|group| *group == TaskGroupSummary::default())
+    {
         return Ok(());
     }
-    let Some(known) = txn.get::<JobSummaries>(job)? else { return Ok(()) };
+    let Some(known) = txn.get::<JobSummaries>(job)? else {
+        return Ok(());
+    };
     if known.create_index != create_index {
         return Ok(());
     }
@@ -85,16 +86,14 @@ pub(crate) fn add(
 }
 
 /// What an evaluation could not place is queued.
-pub(crate) fn set_queued(
-    txn: &mut Txn<'_>,
-    ctx: &Ctx,
-    eval: &Evaluation,
-) -> Result<(), Refused> {
+pub(crate) fn set_queued(txn: &mut Txn<'_>, ctx: &Ctx, eval: &Evaluation) -> Result<(), Refused> {
     if eval.queued_allocations.is_empty() {
         return Ok(());
     }
     let key = (eval.namespace.as_str(), eval.job_id.as_str());
-    let Some(known) = txn.get::<JobSummaries>(key)? else { return Ok(()) };
+    let Some(known) = txn.get::<JobSummaries>(key)? else {
+        return Ok(());
+    };
     let mut row = JobSummary::clone(&known);
     for (name, queued) in eval.queued_allocations.iter() {
         if let Some(group) = row.summary.get_mut(name) {
@@ -121,7 +120,8 @@ pub(crate) fn ensure(txn: &mut Txn<'_>, ctx: &Ctx, job: &Job) -> Result<(), Refu
     });
     for group in &job.task_groups {
         if !row.summary.contains_key(&group.name) {
-            row.summary.insert(group.name.as_str(), TaskGroupSummary::default());
+            row.summary
+                .insert(group.name.as_str(), TaskGroupSummary::default());
         }
     }
     if known.as_deref() != Some(&row) {
@@ -139,7 +139,9 @@ pub(crate) fn child_moved(
     from: Option<&str>,
     to: Option<&str>,
 ) -> Result<(), Refused> {
-    let Some(known) = txn.get::<JobSummaries>(parent)? else { return Ok(()) };
+    let Some(known) = txn.get::<JobSummaries>(parent)? else {
+        return Ok(());
+    };
     let mut row = JobSummary::clone(&known);
     let children = row.children.get_or_insert_default();
     let mut step = |name: Option<&str>, by: i64| {

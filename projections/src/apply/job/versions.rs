@@ -16,12 +16,9 @@ use crate::txn::{Ctx, Txn};
 const TRACKED_VERSIONS: u32 = 6;
 
 /// Every kept version of a job, the newest first.
-pub(crate) fn all(
-    txn: &Txn<'_>,
-    (namespace, id): (&str, &str),
-) -> Result<Vec<Arc<Job>>, Refused> {
+pub(crate) fn all(txn: &Txn<'_>, (namespace, id): (&str, &str)) -> Result<Vec<Arc<Job>>, Refused> {
     let scan = Scan::group::<(String, String)>((namespace, id)).reverse();
-    Ok(txn.scan::<JobVersions>(&scan).collect::<Result<_, _>>()?)
+    Ok(txn.scan::<JobVersions>(scan).collect::<Result<_, _>>()?)
 }
 
 /// Adds a version and drops the oldest that need not be kept: the newest, tagged ones and the
@@ -29,7 +26,11 @@ pub(crate) fn all(
 pub(crate) fn add(txn: &mut Txn<'_>, job: &Job, tracked: u32) -> Result<(), Refused> {
     txn.put::<JobVersions>(job.clone())?;
     let key = (job.namespace.as_str(), job.id.as_str());
-    let keep = if tracked == 0 { TRACKED_VERSIONS } else { tracked } as usize;
+    let keep = if tracked == 0 {
+        TRACKED_VERSIONS
+    } else {
+        tracked
+    } as usize;
     let mut untagged = all(txn, key)?;
     untagged.retain(|version| version.version_tag.is_none());
     if let Some(stable) = untagged.iter().position(|version| version.stable)
