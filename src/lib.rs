@@ -1,9 +1,9 @@
 //! drover: a workload orchestrator whose state is its history.
 
 pub mod client;
-pub mod commands;
 pub mod config;
 pub mod error;
+pub mod http;
 pub mod identity;
 pub mod jobspec;
 pub mod keyring;

@@ -1,0 +1,77 @@
+//! The agent itself and its cluster: status, members, health, metrics.
+
+use serde_json::{Value, json};
+
+use super::answer::{Answer, TEXT};
+use super::front::Read;
+use crate::error::{ApiError, Code};
+
+/// `GET /v1/status/leader`.
+pub(super) fn leader(read: &Read<'_>) -> Result<Answer, ApiError> {
+    Answer::json(&read.api.agent.leader().unwrap_or_default())
+}
+
+/// `GET /v1/status/peers`.
+pub(super) fn peers(read: &Read<'_>) -> Result<Answer, ApiError> {
+    Answer::json(&read.api.agent.peers())
+}
+
+/// `GET /v1/regions`.
+pub(super) fn regions(read: &Read<'_>) -> Result<Answer, ApiError> {
+    Answer::json(&[&read.api.settings.region])
+}
+
+/// `GET /v1/agent/self`.
+pub(super) fn describe(read: &Read<'_>) -> Result<Answer, ApiError> {
+    Answer::json(&read.api.agent.describe())
+}
+
+/// `GET /v1/agent/members`.
+pub(super) fn members(read: &Read<'_>) -> Result<Answer, ApiError> {
+    Answer::json(&read.api.agent.members())
+}
+
+/// `GET /v1/agent/health`.
+pub(super) fn health(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let kinds: Vec<&str> = read.request.query.all("type").collect();
+    let wanted = |kind: &str| kinds.is_empty() || kinds.contains(&kind);
+    let mut parts = serde_json::Map::new();
+    let mut healthy = true;
+    let agent = &read.api.agent;
+    let roles = [
+        ("client", agent.client_health()),
+        ("server", agent.server_health()),
+    ];
+    for (kind, health) in roles {
+        if !wanted(kind) || (health.is_none() && kinds.is_empty()) {
+            continue;
+        }
+        let health = health.unwrap_or_else(|| Err(format!("{kind} not enabled")));
+        healthy &= health.is_ok();
+        let message = health.as_ref().err().map_or("ok", String::as_str);
+        parts.insert(
+            kind.to_owned(),
+            json!({ "message": message, "ok": health.is_ok() }),
+        );
+    }
+    let body = Value::Object(parts);
+    if healthy {
+        return Answer::json(&body);
+    }
+    Ok(Answer::of(TEXT, body.to_string()).status(500))
+}
+
+/// `GET /v1/metrics`.
+pub(super) fn metrics(read: &Read<'_>) -> Result<Answer, ApiError> {
+    match read.request.query.text("format") {
+        "prometheus" => Ok(Answer::of(
+            "text/plain; version=0.0.4; charset=utf-8",
+            read.api.agent.prometheus(),
+        )),
+        "" => Answer::json(&read.api.agent.metrics()),
+        other => {
+            let text = format!("unknown metrics format {other:?}");
+            Err(ApiError::new(Code::BadRequest, text))
+        }
+    }
+}

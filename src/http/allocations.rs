@@ -1,0 +1,186 @@
+//! Allocations.
+
+use drover_events::model::{AllocListStub, Allocation, Job};
+use drover_projections::page::PageToken;
+use drover_projections::tables::alloc_jobs::AllocJobs;
+use drover_projections::tables::allocs::{self, AllocRow, Allocs, AllocsByNamespace};
+use drover_projections::tables::services::{Services, ServicesByAlloc};
+use drover_projections::view::View;
+use drover_projections::watch::Interest;
+use serde::{Serialize, Serializer};
+use smallvec::SmallVec;
+
+use super::answer::Answer;
+use super::front::Read;
+use super::list::{self, storage};
+use super::pieces::Pieces;
+use super::request::Request;
+use super::rows::{self, Created};
+use crate::error::ApiError;
+
+/// A row as lists and filters see it.
+struct Listed {
+    alloc: Allocation,
+    job_type: String,
+    job_version: u64,
+    token: PageToken,
+}
+
+impl Serialize for Listed {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.alloc.serialize(serializer)
+    }
+}
+
+/// `GET /v1/allocations`.
+pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let resources = read.request.query.flag("resources")?;
+    let task_states = read.request.query.flag_or("task_states", true)?;
+    let (kind, rows) = rows::created::<AllocsByNamespace>(&read.view, read.options)?;
+    let filtered = !read.options.filter.is_empty();
+    let rows = rows.map(|row| {
+        let row = row?;
+        let token = row.token(kind);
+        // A filter may look into the job; nothing else does.
+        let alloc = if filtered {
+            row.with_job(&read.view)?
+        } else {
+            row.alloc
+        };
+        let (job_type, job_version) = (row.job_type, row.job_version);
+        Ok(Listed {
+            alloc,
+            job_type,
+            job_version,
+            token,
+        })
+    });
+    let answer = list::render(
+        read.options,
+        kind,
+        rows,
+        |row| row.token.clone(),
+        |row| {
+            Ok(shortened(
+                stub(row.alloc, row.job_type, row.job_version),
+                resources,
+                task_states,
+            ))
+        },
+    )?;
+    Ok(answer.at(read.view.table_index::<Allocs>()))
+}
+
+/// The row of the allocation in the path.
+pub(super) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+    let id = request.segment(2)?;
+    Ok([Interest::row::<Allocs>(id.as_str())].into_iter().collect())
+}
+
+/// `GET /v1/allocation/:id`.
+pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let id = read.request.segment(2)?;
+    let alloc = allocs::get(&read.view, &id).map_err(storage)?;
+    let alloc = alloc.ok_or_else(|| ApiError::not_found("alloc not found"))?;
+    Ok(Answer::json(&alloc)?.at(alloc.modify_index))
+}
+
+/// `GET /v1/allocation/:id/services`.
+pub(super) fn services(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let id = read.request.segment(2)?;
+    if read
+        .view
+        .get::<Allocs>(id.as_str())
+        .map_err(storage)?
+        .is_none()
+    {
+        return Err(ApiError::not_found("allocation not found"));
+    }
+    let mut pieces = Pieces::default();
+    for service in read.view.by_index::<ServicesByAlloc>(id.as_str()) {
+        pieces.push(&service.map_err(storage)?)?;
+    }
+    Ok(Answer::pieces(pieces.finish()).at(read.view.table_index::<Services>()))
+}
+
+/// What a list shows of an allocation.
+pub(super) fn stub(alloc: Allocation, job_type: String, job_version: u64) -> AllocListStub {
+    AllocListStub {
+        id: alloc.id,
+        eval_id: alloc.eval_id,
+        name: alloc.name,
+        namespace: alloc.namespace,
+        node_id: alloc.node_id,
+        node_name: alloc.node_name,
+        job_id: alloc.job_id,
+        job_type,
+        job_version,
+        task_group: alloc.task_group,
+        allocated_resources: alloc.allocated_resources,
+        desired_status: alloc.desired_status,
+        desired_description: alloc.desired_description,
+        client_status: alloc.client_status,
+        client_description: alloc.client_description,
+        desired_transition: alloc.desired_transition,
+        task_states: alloc.task_states,
+        deployment_status: alloc.deployment_status,
+        followup_eval_id: alloc.followup_eval_id,
+        next_allocation: alloc.next_allocation,
+        reschedule_tracker: alloc.reschedule_tracker,
+        preempted_allocations: alloc.preempted_allocations,
+        preempted_by_allocation: alloc.preempted_by_allocation,
+        create_index: alloc.create_index,
+        modify_index: alloc.modify_index,
+        create_time: alloc.create_time,
+        modify_time: alloc.modify_time,
+    }
+}
+
+fn shortened(mut stub: AllocListStub, resources: bool, task_states: bool) -> AllocListStub {
+    if !resources {
+        stub.allocated_resources = None;
+    }
+    if !task_states {
+        stub.task_states = drover_events::gojson::Map::nil();
+    }
+    stub
+}
+
+/// Stubs of the allocations that belong to something.
+pub(super) struct AllocStubs<'v> {
+    view: &'v View,
+    pieces: Pieces,
+    resources: bool,
+}
+
+impl<'v> AllocStubs<'v> {
+    /// An empty list.
+    pub(super) fn new(view: &'v View, resources: bool) -> Self {
+        Self {
+            view,
+            pieces: Pieces::default(),
+            resources,
+        }
+    }
+
+    /// Whether an allocation is of this incarnation of its job: the same creation.
+    pub(super) fn belongs_to(&self, row: &AllocRow, job: Option<&Job>) -> Result<bool, ApiError> {
+        let Some(job) = job else { return Ok(true) };
+        let own = self
+            .view
+            .get::<AllocJobs>(&row.job_key())
+            .map_err(storage)?;
+        Ok(own.is_none_or(|own| own.create_index == job.create_index))
+    }
+
+    /// Adds an allocation.
+    pub(super) fn push(&mut self, row: AllocRow) -> Result<(), ApiError> {
+        let stub = stub(row.alloc, row.job_type, row.job_version);
+        self.pieces.push(&shortened(stub, self.resources, true))
+    }
+
+    /// The answer.
+    pub(super) fn finish(self) -> Answer {
+        Answer::pieces(self.pieces.finish())
+    }
+}

@@ -1,0 +1,189 @@
+//! What a handler answers, before it becomes a response.
+
+use bytes::Bytes;
+use drover_events::gojson;
+use serde::Serialize;
+
+use super::body::Body;
+use crate::error::ApiError;
+
+/// The type of JSON answers, without a charset as Nomad sends it.
+pub(super) const JSON: &str = "application/json";
+/// The type of errors and other texts.
+pub(super) const TEXT: &str = "text/plain; charset=utf-8";
+
+/// Which headers of the state's position an answer carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Meta {
+    /// None: it is not about replicated state.
+    #[default]
+    None,
+    /// A read: index, last contact, known leader.
+    Read(u64),
+    /// A write: the index only.
+    Write(u64),
+}
+
+/// An answer on its way out.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// The status, 200 by default.
+    pub(super) status: u16,
+    /// The content type; none for an empty answer.
+    pub(super) content_type: Option<&'static str>,
+    /// The body.
+    pub(super) body: Body,
+    /// The headers of the state's position.
+    pub(super) meta: Meta,
+    /// Where the next page starts.
+    pub(super) next_token: Option<String>,
+    /// Further headers.
+    pub(super) headers: Vec<(&'static str, String)>,
+    /// Already compressed with gzip.
+    pub(super) gzipped: bool,
+}
+
+impl Answer {
+    /// 200 without a body.
+    #[must_use]
+    pub(super) const fn nothing() -> Self {
+        Self {
+            status: 200,
+            content_type: None,
+            body: Body::empty(),
+            meta: Meta::None,
+            next_token: None,
+            headers: Vec::new(),
+            gzipped: false,
+        }
+    }
+
+    /// 200 with a body of some type.
+    #[must_use]
+    pub(super) fn of(content_type: &'static str, body: impl Into<Body>) -> Self {
+        Self {
+            content_type: Some(content_type),
+            body: body.into(),
+            ..Self::nothing()
+        }
+    }
+
+    /// 200 with a value as JSON.
+    ///
+    /// # Errors
+    /// 500 when the value cannot be encoded.
+    pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> Result<Self, ApiError> {
+        let bytes = gojson::to_vec(value).map_err(|e| ApiError::internal(e.to_string()))?;
+        Ok(Self::of(JSON, bytes))
+    }
+
+    /// 200 with pieces of JSON that are rendered already.
+    #[must_use]
+    pub(super) fn pieces(pieces: Vec<Bytes>) -> Self {
+        Self {
+            content_type: Some(JSON),
+            body: Body::pieces(pieces),
+            ..Self::nothing()
+        }
+    }
+
+    /// The same answer, read at an index.
+    #[must_use]
+    pub(super) fn at(mut self, index: u64) -> Self {
+        self.meta = Meta::Read(index);
+        self
+    }
+
+    /// The same answer to a write that was applied at an index.
+    #[must_use]
+    pub(super) fn written(mut self, index: u64) -> Self {
+        self.meta = Meta::Write(index);
+        self
+    }
+
+    /// The same answer with another status.
+    #[must_use]
+    pub(super) fn status(mut self, status: u16) -> Self {
+        self.status = status;
+        self
+    }
+
+    /// The same answer with a header.
+    #[must_use]
+    pub(super) fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    /// The index it was read at, 0 for what is not about replicated state.
+    #[must_use]
+    pub(super) const fn index(&self) -> u64 {
+        match self.meta {
+            Meta::None => 0,
+            Meta::Read(index) | Meta::Write(index) => index,
+        }
+    }
+}
+
+impl From<ApiError> for Answer {
+    /// The bare message as text (HTTP API 0.1).
+    fn from(error: ApiError) -> Self {
+        let (status, message) = with_code(error);
+        Self::of(TEXT, message).status(status)
+    }
+}
+
+/// The status of an error: its code's, unless the text says otherwise (HTTP API 0.2).
+fn with_code(error: ApiError) -> (u16, String) {
+    if let Some(rest) = error.message.strip_prefix("RPC Error:: ")
+        && let Some((code, message)) = rest.split_once(',')
+        && let Ok(code @ 400..600) = code.parse()
+    {
+        return (code, message.to_owned());
+    }
+    const BY_SUFFIX: [(&str, u16); 4] = [
+        ("Permission denied", 403),
+        ("ACL token not found", 403),
+        (
+            "Job registration, dispatch, and scale are disabled by the scheduler configuration",
+            403,
+        ),
+        (
+            "Filter expression cannot be used with other filter parameters",
+            400,
+        ),
+    ];
+    if error.code.status() == 500 {
+        for (suffix, status) in BY_SUFFIX {
+            if error.message.ends_with(suffix) {
+                return (status, suffix.to_owned());
+            }
+        }
+    }
+    (error.code.status(), error.message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_errors_decide_where_nomad_lets_them() {
+        for (message, status, text) in [
+            (
+                "RPC Error:: 429,slow down, please",
+                429,
+                "slow down, please",
+            ),
+            ("rpc error: Permission denied", 403, "Permission denied"),
+            ("RPC Error:: x,y", 500, "RPC Error:: x,y"),
+            ("eval not found", 500, "eval not found"),
+        ] {
+            assert_eq!(
+                with_code(ApiError::refused(message)),
+                (status, text.to_owned())
+            );
+        }
+        assert_eq!(with_code(ApiError::not_found("x")), (404, "x".to_owned()));
+    }
+}

@@ -1,0 +1,118 @@
+//! Response bodies: nothing, pieces that are there already, or a stream.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use tokio::sync::mpsc;
+
+/// The body of a response.
+#[derive(Debug)]
+pub(super) struct Body(Inner);
+
+#[derive(Debug)]
+enum Inner {
+    Pieces(VecDeque<Bytes>, u64),
+    One(Option<Bytes>),
+    Stream(mpsc::Receiver<Bytes>),
+}
+
+impl Body {
+    /// No bytes at all.
+    #[must_use]
+    pub(super) const fn empty() -> Self {
+        Self(Inner::One(None))
+    }
+
+    /// Pieces sent one after the other, never copied together.
+    #[must_use]
+    pub(super) fn pieces(pieces: Vec<Bytes>) -> Self {
+        let size = pieces.iter().map(|p| p.len() as u64).sum();
+        Self(Inner::Pieces(pieces.into(), size))
+    }
+
+    /// Whatever comes through the channel until its sender is gone.
+    #[must_use]
+    pub(super) const fn stream(receiver: mpsc::Receiver<Bytes>) -> Self {
+        Self(Inner::Stream(receiver))
+    }
+
+    /// The bytes that are left; `None` for a stream.
+    #[must_use]
+    pub(super) fn len(&self) -> Option<u64> {
+        match &self.0 {
+            Inner::One(bytes) => Some(bytes.as_ref().map_or(0, |b| b.len() as u64)),
+            Inner::Pieces(_, size) => Some(*size),
+            Inner::Stream(_) => None,
+        }
+    }
+
+    /// Whether there is nothing to send.
+    #[must_use]
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == Some(0)
+    }
+
+    /// The pieces of a body that is not a stream.
+    pub(super) fn into_pieces(self) -> Result<Vec<Bytes>, Self> {
+        match self.0 {
+            Inner::One(bytes) => Ok(bytes.into_iter().collect()),
+            Inner::Pieces(pieces, _) => Ok(pieces.into()),
+            Inner::Stream(_) => Err(self),
+        }
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self(Inner::One(Some(bytes).filter(|b| !b.is_empty())))
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Bytes::from(bytes).into()
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Bytes::from(text).into()
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let next = match &mut self.0 {
+            Inner::One(bytes) => bytes.take(),
+            Inner::Pieces(pieces, size) => {
+                let piece = pieces.pop_front();
+                *size -= piece.as_ref().map_or(0, |p| p.len() as u64);
+                piece
+            }
+            Inner::Stream(receiver) => match receiver.poll_recv(context) {
+                Poll::Ready(next) => next,
+                Poll::Pending => return Poll::Pending,
+            },
+        };
+        Poll::Ready(next.map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.len()
+            .map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}

@@ -1,0 +1,47 @@
+//! Deployments.
+
+use drover_projections::tables::allocs::{Allocs, AllocsByDeployment};
+use drover_projections::tables::deployments::{Deployments, DeploymentsByNamespace};
+use drover_projections::watch::Interest;
+use smallvec::SmallVec;
+
+use super::allocations::AllocStubs;
+use super::answer::Answer;
+use super::front::Read;
+use super::list::{self, storage};
+use super::request::Request;
+use super::rows::{self, Created};
+use crate::error::ApiError;
+
+/// `GET /v1/deployments`.
+pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let (kind, rows) = rows::created::<DeploymentsByNamespace>(&read.view, read.options)?;
+    let answer = list::render(read.options, kind, rows, |row| row.token(kind), Ok)?;
+    Ok(answer.at(read.view.table_index::<Deployments>()))
+}
+
+/// The row of the deployment in the path.
+pub(super) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+    let id = request.segment(2)?;
+    Ok([Interest::row::<Deployments>(id.as_str())]
+        .into_iter()
+        .collect())
+}
+
+/// `GET /v1/deployment/:id`.
+pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let id = read.request.segment(2)?;
+    let deployment = read.view.get::<Deployments>(id.as_str()).map_err(storage)?;
+    let deployment = deployment.ok_or_else(|| ApiError::not_found("deployment not found"))?;
+    Ok(Answer::json(&deployment)?.at(deployment.modify_index))
+}
+
+/// `GET /v1/deployment/allocations/:id`.
+pub(super) fn allocations(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let id = read.request.segment(3)?;
+    let mut stubs = AllocStubs::new(&read.view, false);
+    for row in read.view.by_index::<AllocsByDeployment>(id.as_str()) {
+        stubs.push(row.map_err(storage)?)?;
+    }
+    Ok(stubs.finish().at(read.view.table_index::<Allocs>()))
+}

@@ -1,0 +1,140 @@
+//! Evaluations.
+
+use drover_events::gojson::List;
+use drover_events::model::{Evaluation, EvaluationStub};
+use drover_projections::page::TokenKind;
+use drover_projections::tables::allocs::{Allocs, AllocsByEval};
+use drover_projections::tables::evals::{Evals, EvalsByJob, EvalsByNamespace};
+use drover_projections::watch::Interest;
+use smallvec::SmallVec;
+
+use super::allocations::AllocStubs;
+use super::answer::Answer;
+use super::front::Read;
+use super::list::{self, storage};
+use super::request::Request;
+use super::rows::{self, Created, Rows};
+use crate::error::ApiError;
+
+/// The rows that a request's parameters leave.
+fn wanted<'v>(read: &'v Read<'_>) -> Result<(TokenKind, Rows<'v, Evaluation>), ApiError> {
+    let status = read.request.query.text("status");
+    let job = read.request.query.text("job");
+    if !read.options.filter.is_empty() && (!status.is_empty() || !job.is_empty()) {
+        return Err(ApiError::bad_request(
+            "Filter expression cannot be used with other filter parameters",
+        ));
+    }
+    let (kind, rows) = rows::created::<EvalsByNamespace>(&read.view, read.options)?;
+    let rows = rows.filter(move |row| {
+        row.as_ref().map_or(true, |eval| {
+            (status.is_empty() || eval.status == status) && (job.is_empty() || eval.job_id == job)
+        })
+    });
+    Ok((kind, Box::new(rows)))
+}
+
+/// `GET /v1/evaluations`.
+pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let (kind, rows) = wanted(read)?;
+    let answer = list::render(read.options, kind, rows, |eval| eval.token(kind), Ok)?;
+    Ok(answer.at(read.view.table_index::<Evals>()))
+}
+
+drover_events::wire! {
+    /// How many evaluations there are.
+    pub(super) struct EvalCountResponse {
+        count: u64 = "Count",
+        index: u64 = "Index",
+        last_contact: i64 = "LastContact",
+        known_leader: bool = "KnownLeader",
+        next_token: String = "NextToken",
+    }
+
+    /// How many evaluations were deleted.
+    pub(super) struct EvalDeleteResponse {
+        count: u64 = "Count",
+        index: u64 = "Index",
+    }
+
+    /// Which evaluations to delete: these, or those that match.
+    pub(super) struct EvalDeleteRequest {
+        eval_ids: List<String> = "EvalIDs",
+        filter: String = "Filter",
+    }
+}
+
+/// `GET /v1/evaluations/count`.
+pub(super) fn count(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let filter = list::filter(read.options)?;
+    let (_, rows) = wanted(read)?;
+    let mut count = 0;
+    for row in rows {
+        let row = row.map_err(storage)?;
+        let matches = filter.as_ref().map_or(Ok(true), |f| f.matches(&row));
+        let matches = matches
+            .map_err(|e| ApiError::bad_request(format!("failed to read result page: {e}")))?;
+        count += u64::from(matches);
+    }
+    let index = read.view.table_index::<Evals>();
+    let known_leader = read.api.agent.leader().is_some();
+    let answer = EvalCountResponse {
+        count,
+        index,
+        known_leader,
+        ..EvalCountResponse::default()
+    };
+    Ok(Answer::json(&answer)?.at(index))
+}
+
+/// The row of the evaluation in the path.
+pub(super) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+    let id = request.segment(2)?;
+    Ok([Interest::row::<Evals>(id.as_str())].into_iter().collect())
+}
+
+/// `GET /v1/evaluation/:id`.
+pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let id = read.request.segment(2)?;
+    let eval = read.view.get::<Evals>(id.as_str()).map_err(storage)?;
+    let mut eval = eval.ok_or_else(|| ApiError::not_found("eval not found"))?;
+    if read.request.query.flag("related")? {
+        eval.related_evals = related(read, &eval)?.into();
+    }
+    Ok(Answer::json(&eval)?.at(eval.modify_index))
+}
+
+/// The evaluations of the same job that lead to this one or follow from it.
+fn related(read: &Read<'_>, eval: &Evaluation) -> Result<Vec<EvaluationStub>, ApiError> {
+    let key = (eval.namespace.as_str(), eval.job_id.as_str());
+    let others = read
+        .view
+        .by_index::<EvalsByJob>(key)
+        .collect::<Result<Vec<_>, _>>();
+    let mut others = others.map_err(storage)?;
+    let mut found = Vec::new();
+    let mut open = vec![eval.clone()];
+    while let Some(from) = open.pop() {
+        let links = |other: &Evaluation| {
+            let ids = [&from.next_eval, &from.previous_eval, &from.blocked_eval];
+            let back = [&other.next_eval, &other.previous_eval, &other.blocked_eval];
+            other.id != eval.id && (ids.contains(&&other.id) || back.contains(&&from.id))
+        };
+        for other in others.extract_if(.., |other| links(other)) {
+            found.push(other.stub());
+            open.push(other);
+        }
+    }
+    found.sort_by(|a, b| (a.create_index, &a.id).cmp(&(b.create_index, &b.id)));
+    Ok(found)
+}
+
+/// `GET /v1/evaluation/:id/allocations`.
+pub(super) fn allocations(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let id = read.request.segment(2)?;
+    let mut stubs = AllocStubs::new(&read.view, false);
+    for row in read.view.by_index::<AllocsByEval>(id.as_str()) {
+        stubs.push(row.map_err(storage)?)?;
+    }
+    Ok(stubs.finish().at(read.view.table_index::<Allocs>()))
+}

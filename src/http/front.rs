@@ -1,0 +1,293 @@
+//! What every request goes through, once: decoding, authentication, body limit, blocking, errors,
+//! caught panics, indentation, compression and the headers of the state's position.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_projections::view::View;
+use drover_projections::watch::Interest;
+use futures_util::FutureExt;
+use hyper::Response;
+use hyper::header::{HeaderName, HeaderValue};
+use smallvec::SmallVec;
+
+use super::answer::{Answer, Meta};
+use super::body::Body;
+use super::query::{self, Options};
+use super::request::Request;
+use super::state::Api;
+use super::{auth, gzip, pretty};
+use crate::error::ApiError;
+
+/// What the router gives us.
+pub(super) type Incoming = axum::extract::Request;
+
+/// A read, as handlers see it.
+pub(super) struct Read<'a> {
+    /// The server.
+    pub(super) api: &'a Api,
+    /// The request.
+    pub(super) request: &'a Request,
+    /// The parameters of every read.
+    pub(super) options: &'a Options,
+    /// One consistent view.
+    pub(super) view: View,
+}
+
+/// A read handler: a view in, an answer out; it neither waits nor writes.
+pub(super) type Reader = fn(&Read<'_>) -> Result<Answer, ApiError>;
+
+/// What a blocking read waits for.
+#[derive(Clone, Copy)]
+pub(super) enum Watched {
+    /// Any change of these tables; the greatest of their indexes is the answer's.
+    Tables(&'static [u16]),
+    /// The rows that the request names.
+    Rows(fn(&Request) -> Result<SmallVec<[Interest; 2]>, ApiError>),
+    /// Nothing: the read never blocks.
+    Nothing,
+}
+
+/// A write, as handlers see it. It owns what it needs, so that it may outlive the connection.
+pub(super) struct Write {
+    /// The server.
+    pub(super) api: Arc<Api>,
+    /// The request.
+    pub(super) request: Request,
+}
+
+const WAIT_DEFAULT: Duration = Duration::from_secs(300);
+const WAIT_MOST: Duration = Duration::from_secs(300);
+/// The part of a wait that is added at random at most, so that waiters spread.
+const JITTER_PART: u32 = 16;
+
+/// Serves a read.
+pub(super) async fn read(
+    api: Arc<Api>,
+    incoming: Incoming,
+    watched: Watched,
+    run: Reader,
+) -> Response<axum::body::Body> {
+    let (parts, _) = incoming.into_parts();
+    let outline = Outline::of(&parts);
+    let work = AssertUnwindSafe(async {
+        let mut request = Request::head(&parts)?;
+        identify(&api, &mut request)?;
+        let options = Options::read(&request.query)?;
+        answer_read(&api, &request, &options, watched, run).await
+    });
+    let answer = settle(work.catch_unwind().await);
+    respond(&api, outline, answer)
+}
+
+/// Serves a request with a body: a write, or a read by POST.
+pub(super) async fn write<F, Fut>(
+    api: Arc<Api>,
+    incoming: Incoming,
+    run: F,
+) -> Response<axum::body::Body>
+where
+    F: FnOnce(Write) -> Fut,
+    Fut: Future<Output = Result<Answer, ApiError>>,
+{
+    let (parts, body) = incoming.into_parts();
+    let outline = Outline::of(&parts);
+    let work = AssertUnwindSafe(async {
+        let mut request = Request::head(&parts)?;
+        identify(&api, &mut request)?;
+        request.read_body(body, api.settings.body_limit).await?;
+        run(Write {
+            api: Arc::clone(&api),
+            request,
+        })
+        .await
+    });
+    let answer = settle(work.catch_unwind().await);
+    respond(&api, outline, answer)
+}
+
+fn identify(api: &Api, request: &mut Request) -> Result<(), ApiError> {
+    let addr = request
+        .remote
+        .map(|a| a.ip().to_string())
+        .unwrap_or_default();
+    request.identity = api.auth.authenticate(auth::token(request), &addr)?;
+    Ok(())
+}
+
+async fn answer_read(
+    api: &Api,
+    request: &Request,
+    options: &Options,
+    watched: Watched,
+    run: Reader,
+) -> Result<Answer, ApiError> {
+    let now = || Read {
+        api,
+        request,
+        options,
+        view: api.projections.view(),
+    };
+    if options.index == 0 || matches!(watched, Watched::Nothing) {
+        return run(&now());
+    }
+    let deadline = tokio::time::Instant::now() + wait_time(options.wait);
+    let interests: SmallVec<[Interest; 2]> = match watched {
+        Watched::Tables(tables) => tables.iter().map(|t| Interest::Table(*t)).collect(),
+        Watched::Rows(rows) => rows(request)?,
+        Watched::Nothing => SmallVec::new(),
+    };
+    loop {
+        // Registered before the read, so that no change falls between the two.
+        let waiter = api.projections.watch().register(&interests);
+        let read = now();
+        let changed = match watched {
+            Watched::Tables(tables) => table_index(&read.view, tables) > options.index,
+            _ => true,
+        };
+        if changed {
+            let answer = run(&read)?;
+            if answer.index() > options.index {
+                return Ok(answer);
+            }
+        }
+        drop(read);
+        if tokio::time::timeout_at(deadline, waiter).await.is_err() {
+            return run(&now());
+        }
+    }
+}
+
+/// The greatest index of some tables.
+pub(super) fn table_index(view: &View, tables: &[u16]) -> u64 {
+    tables
+        .iter()
+        .map(|table| view.table_index_of(*table))
+        .max()
+        .unwrap_or_default()
+}
+
+fn wait_time(nanos: i64) -> Duration {
+    let asked = match u64::try_from(nanos) {
+        Ok(0) | Err(_) => WAIT_DEFAULT,
+        Ok(nanos) => Duration::from_nanos(nanos).min(WAIT_MOST),
+    };
+    asked + (asked / JITTER_PART).mul_f64(rand::random::<f64>())
+}
+
+/// The answer to a finished request; a panic is a fault of ours and is said so in the log.
+pub(super) fn settle(outcome: std::thread::Result<Result<Answer, ApiError>>) -> Answer {
+    match outcome {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) => error.into(),
+        Err(panic) => {
+            let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+            tracing::error!(panic = text.unwrap_or_default(), "a handler panicked");
+            ApiError::internal("internal error").into()
+        }
+    }
+}
+
+/// What of a request decides the form of its response.
+pub(super) struct Outline {
+    pretty: bool,
+    head: bool,
+    loopback: bool,
+    accept_encoding: Option<HeaderValue>,
+}
+
+impl Outline {
+    pub(super) fn of(parts: &hyper::http::request::Parts) -> Self {
+        let remote = parts.extensions.get::<super::request::Remote>();
+        let query = parts.uri.query().unwrap_or_default();
+        Self {
+            pretty: query.contains("pretty")
+                && query::Query::parse(Some(query)).is_ok_and(|q| query::pretty(&q)),
+            head: parts.method == hyper::Method::HEAD,
+            loopback: remote.is_none_or(|r| r.0.ip().to_canonical().is_loopback()),
+            accept_encoding: parts.headers.get(hyper::header::ACCEPT_ENCODING).cloned(),
+        }
+    }
+}
+
+/// Puts an answer into its final form.
+pub(super) fn respond(
+    api: &Api,
+    outline: Outline,
+    mut answer: Answer,
+) -> Response<axum::body::Body> {
+    if outline.pretty && answer.content_type == Some(super::answer::JSON) && !answer.gzipped {
+        answer.body = match std::mem::replace(&mut answer.body, Body::empty()).into_pieces() {
+            Ok(pieces) => pretty::indent(&pieces.concat()).into(),
+            Err(stream) => stream,
+        };
+    }
+    let encoding = outline
+        .accept_encoding
+        .as_ref()
+        .and_then(|v| v.to_str().ok());
+    let long = answer.body.len().is_some_and(|len| len >= gzip::MINIMUM);
+    if !answer.gzipped && long && api.settings.gzip.wanted(outline.loopback, encoding) {
+        if let Ok(pieces) = std::mem::replace(&mut answer.body, Body::empty()).into_pieces() {
+            answer.body = gzip::compress(&pieces).into();
+            answer.gzipped = true;
+        }
+    }
+    let body = if outline.head {
+        Body::empty()
+    } else {
+        answer.body
+    };
+    let mut response = Response::new(axum::body::Body::new(body));
+    *response.status_mut() = hyper::StatusCode::from_u16(answer.status)
+        .unwrap_or(hyper::StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    if let Some(content_type) = answer.content_type {
+        headers.insert(
+            hyper::header::CONTENT_TYPE,
+            HeaderValue::from_static(content_type),
+        );
+    }
+    if answer.gzipped {
+        headers.insert(
+            hyper::header::CONTENT_ENCODING,
+            HeaderValue::from_static("gzip"),
+        );
+        headers.insert(
+            hyper::header::VARY,
+            HeaderValue::from_static("Accept-Encoding"),
+        );
+    }
+    let position = match answer.meta {
+        Meta::None => None,
+        Meta::Read(index) => {
+            headers.insert(
+                "x-nomad-lastcontact",
+                HeaderValue::from(api.agent.last_contact()),
+            );
+            let known = if api.agent.leader().is_some() {
+                "true"
+            } else {
+                "false"
+            };
+            headers.insert("x-nomad-knownleader", HeaderValue::from_static(known));
+            Some(index)
+        }
+        Meta::Write(index) => Some(index),
+    };
+    if let Some(index) = position {
+        headers.insert("x-nomad-index", HeaderValue::from(index));
+    }
+    let more = answer.next_token.map(|token| ("x-nomad-nexttoken", token));
+    for (name, value) in more.into_iter().chain(answer.headers) {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            headers.insert(HeaderName::from_static(name), value);
+        }
+    }
+    for (name, value) in &api.settings.headers {
+        headers.insert(name.clone(), value.clone());
+    }
+    response
+}

@@ -1,0 +1,88 @@
+//! The list of jobs.
+
+use drover_events::gojson::Map;
+use drover_events::model::{Job, JobSummary};
+use drover_projections::page::{PageToken, TokenKind};
+use drover_projections::tables::job_summaries::JobSummaries;
+use drover_projections::tables::jobs::Jobs;
+use drover_projections::{Prefix, Scan, Table};
+
+use super::JobListStub;
+use crate::error::ApiError;
+use crate::http::answer::Answer;
+use crate::http::front::{Read, table_index};
+use crate::http::list;
+use crate::http::query::Options;
+
+/// `GET /v1/jobs`.
+pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+    list_of(read, |_| true)
+}
+
+/// A page of the jobs that a condition leaves.
+pub(in crate::http) fn list_of(
+    read: &Read<'_>,
+    keep: impl Fn(&Job) -> bool,
+) -> Result<Answer, ApiError> {
+    let meta = read.request.query.flag("meta")?;
+    let options = read.options;
+    let rows = read.view.scan::<Jobs>(scan(options));
+    let rows = rows.filter(|row| {
+        row.as_ref()
+            .map_or(true, |job| job.id.starts_with(&options.prefix) && keep(job))
+    });
+    let answer = list::render(options, TokenKind::NamespaceId, rows, token, |job| {
+        let summary = read
+            .view
+            .get::<JobSummaries>((job.namespace.as_str(), job.id.as_str()));
+        Ok(stub(job, summary.map_err(list::storage)?, meta))
+    })?;
+    Ok(answer.at(table_index(&read.view, &[Jobs::ID, JobSummaries::ID])))
+}
+
+fn token(job: &Job) -> PageToken {
+    PageToken::NamespaceId(job.namespace.clone(), job.id.clone())
+}
+
+/// The keys of a namespace (or all) that begin with the prefix, from the page's start on.
+fn scan(options: &Options) -> Scan {
+    let scan = match options.namespace.as_str() {
+        "*" => Scan::all(),
+        name => Scan::prefix(Prefix::new().str(name).open(&options.prefix)),
+    };
+    let scan = match options.next_token.split_once('.') {
+        Some((namespace, id)) => scan.from(Prefix::new().str(namespace).str(id).as_bytes()),
+        None => scan,
+    };
+    if options.reverse {
+        scan.reverse()
+    } else {
+        scan
+    }
+}
+
+/// What a list shows of a job.
+pub(in crate::http) fn stub(job: Job, summary: Option<JobSummary>, meta: bool) -> JobListStub {
+    JobListStub {
+        periodic: job.is_periodic(),
+        parameterized_job: job.is_parameterized(),
+        id: job.id,
+        parent_id: job.parent_id,
+        name: job.name,
+        namespace: job.namespace,
+        datacenters: job.datacenters,
+        node_pool: job.node_pool,
+        multiregion: job.multiregion,
+        r#type: job.r#type,
+        priority: job.priority,
+        stop: job.stop,
+        status: job.status,
+        status_description: job.status_description,
+        job_summary: summary,
+        create_index: job.create_index,
+        modify_index: job.modify_index,
+        job_modify_index: job.job_modify_index,
+        submit_time: job.submit_time,
+        meta: if meta { job.meta } else { Map::nil() },
+    }
+}

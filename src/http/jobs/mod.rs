@@ -1,0 +1,13 @@
+//! Jobs.
+//!
+//! A job's id may hold slashes, so everything under `/v1/job/` is one route: the id is what stands
+//! before one of the known endings, tried in Nomad's order.
+
+mod list;
+mod path;
+mod read;
+mod shapes;
+
+pub(super) use list::{list, list_of};
+pub(super) use path::{job_id, route};
+pub(super) use shapes::*;

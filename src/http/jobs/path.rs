@@ -1,0 +1,168 @@
+//! The one route of everything under `/v1/job/`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use drover_projections::Table;
+use drover_projections::tables::job_summaries::JobSummaries;
+use drover_projections::tables::jobs::Jobs;
+use drover_projections::tables::{
+    allocs, deployments, evals, job_submissions, job_versions, services,
+};
+use drover_projections::watch::Interest;
+use hyper::Method;
+use smallvec::SmallVec;
+
+use super::read;
+use crate::error::{ApiError, Code};
+use crate::http::front::{self, Incoming, Reader, Watched};
+use crate::http::query;
+use crate::http::request::Request;
+use crate::http::state::Api;
+
+/// Endings of paths, in the order they are tried.
+const ENDINGS: [&str; 18] = [
+    "evaluate",
+    "allocations",
+    "evaluations",
+    "periodic/force",
+    "plan",
+    "summary",
+    "dispatch",
+    "dispatch/payload",
+    "versions",
+    "revert",
+    "deployments",
+    "deployment",
+    "stable",
+    "scale",
+    "services",
+    "submission",
+    "actions",
+    "action",
+];
+
+/// A path under `/v1/job/`, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct JobPath {
+    /// The job's id, decoded.
+    pub(super) id: String,
+    /// The ending, empty for the job itself.
+    pub(super) ending: &'static str,
+}
+
+impl JobPath {
+    /// Takes a request's path apart.
+    ///
+    /// # Errors
+    /// 400 for a broken escape.
+    pub(super) fn of(request: &Request) -> Result<Self, ApiError> {
+        let path = request.path.strip_prefix("/v1/job/").unwrap_or_default();
+        Self::parse(path)
+    }
+
+    fn parse(path: &str) -> Result<Self, ApiError> {
+        let found = ENDINGS.iter().find_map(|ending| {
+            let id = path.strip_suffix(ending)?.strip_suffix('/')?;
+            Some((id, *ending))
+        });
+        let (id, ending) = found.unwrap_or((path, ""));
+        Ok(Self {
+            id: query::decode(id, false)?,
+            ending,
+        })
+    }
+}
+
+/// The id of the job a request is about.
+pub(in crate::http) fn job_id(request: &Request) -> Result<String, ApiError> {
+    JobPath::of(request).map(|path| path.id)
+}
+
+fn job_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+    let key = (request.namespace(), job_id(request)?);
+    let key = (key.0, key.1.as_str());
+    Ok([Interest::row::<Jobs>(key)].into_iter().collect())
+}
+
+fn summary_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+    let id = job_id(request)?;
+    let key = (request.namespace(), id.as_str());
+    Ok([Interest::row::<JobSummaries>(key)].into_iter().collect())
+}
+
+/// The read behind an ending.
+fn reader(ending: &str) -> Option<(Watched, Reader)> {
+    Some(match ending {
+        "" => (Watched::Rows(job_row), read::get as Reader),
+        "summary" => (Watched::Rows(summary_row), read::summary),
+        "allocations" => (Watched::Tables(&[allocs::Allocs::ID]), read::allocations),
+        "evaluations" => (Watched::Tables(&[evals::Evals::ID]), read::evaluations),
+        "versions" => (
+            Watched::Tables(&[job_versions::JobVersions::ID]),
+            read::versions,
+        ),
+        "deployments" => (
+            Watched::Tables(&[deployments::Deployments::ID]),
+            read::deployments,
+        ),
+        "deployment" => (
+            Watched::Tables(&[deployments::Deployments::ID]),
+            read::deployment,
+        ),
+        "submission" => (
+            Watched::Tables(&[job_submissions::JobSubmissions::ID]),
+            read::submission,
+        ),
+        "services" => (
+            Watched::Tables(&[services::Services::ID]),
+            crate::http::services::of_job,
+        ),
+        _ => return None,
+    })
+}
+
+/// Serves any request under `/v1/job/`.
+pub(in crate::http) async fn route(State(api): State<Arc<Api>>, incoming: Incoming) -> Response {
+    let path = incoming
+        .uri()
+        .path()
+        .strip_prefix("/v1/job/")
+        .unwrap_or_default();
+    let ending = JobPath::parse(path).map_or("", |p| p.ending);
+    let reads = matches!(*incoming.method(), Method::GET | Method::HEAD);
+    if reads && let Some((watched, run)) = reader(ending) {
+        return front::read(api, incoming, watched, run).await;
+    }
+    let method = incoming.method().clone();
+    front::write(api, incoming, async move |_write| {
+        let _ = (method, ending);
+        Err(ApiError::new(Code::MethodNotAllowed, "Invalid method"))
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_id_is_what_stands_before_a_known_ending() {
+        for (path, id, ending) in [
+            ("web", "web", ""),
+            ("web/allocations", "web", "allocations"),
+            ("a/b/periodic-7/summary", "a/b/periodic-7", "summary"),
+            ("a%2Fb%20c/dispatch/payload", "a/b c", "dispatch/payload"),
+            ("x/periodic/force", "x", "periodic/force"),
+            ("summary", "summary", ""),
+            ("\u{4e16}\u{754c}/plan", "\u{4e16}\u{754c}", "plan"),
+        ] {
+            let want = JobPath {
+                id: id.to_owned(),
+                ending,
+            };
+            assert_eq!(JobPath::parse(path).unwrap(), want, "{path}");
+        }
+    }
+}

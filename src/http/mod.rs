@@ -1,0 +1,47 @@
+//! The HTTP API: Nomad's, and what drover adds to it.
+//!
+//! The route table is in `router.rs`. What every request goes through is in `front.rs`, once:
+//! authentication, body limit, blocking queries, errors, compression, the headers of the state's
+//! position. A handler is what is left: parse, authorise, read a view *or* send one command,
+//! respond. Reads are plain functions of a view; a blocking query is the same function run again.
+//!
+//! It must not know Raft, RocksDB or apply. What differs from the model on the wire (list stubs,
+//! answers with an index) is a struct here; everything else is the model itself.
+//!
+//! Invariants: nothing panics on input, and a panic is a 500; a waiter registers before it reads
+//! and holds no view while it waits; every error has one status and Nomad's text.
+
+mod agent;
+mod allocations;
+mod answer;
+pub mod auth;
+mod body;
+mod deployments;
+mod evaluations;
+mod front;
+pub mod gzip;
+mod jobs;
+mod list;
+pub mod member_shapes;
+mod namespaces;
+mod node_shapes;
+mod nodes;
+mod operator;
+mod pieces;
+mod pretty;
+mod query;
+mod request;
+mod router;
+mod rows;
+mod search;
+mod serve;
+mod services;
+mod state;
+mod stream;
+mod variables;
+
+pub use request::Remote;
+pub use router::router;
+pub use serve::serve;
+pub use state::{Agent, Api, BODY_LIMIT, Settings};
+pub use stream::Publisher;

@@ -1,0 +1,156 @@
+//! Nodes and node pools.
+
+use drover_events::gojson::Map;
+use drover_events::model::Node;
+use drover_projections::page::{PageToken, TokenKind};
+use drover_projections::tables::allocs::{Allocs, AllocsByNode};
+use drover_projections::tables::node_states::NodeStates;
+use drover_projections::tables::nodes::{self, Nodes};
+use drover_projections::watch::Interest;
+use drover_projections::{Prefix, Scan, Table};
+use smallvec::SmallVec;
+
+use super::answer::Answer;
+use super::front::{Read, table_index};
+use super::list::{self, storage};
+use super::node_shapes::NodeListStub;
+use super::pieces::Pieces;
+use super::request::Request;
+use super::rows;
+use crate::error::ApiError;
+
+/// The tables a list of nodes is made of.
+pub(super) const TABLES: &[u16] = &[Nodes::ID, NodeStates::ID];
+
+/// Which of a node's larger parts a list shows.
+#[derive(Clone, Copy)]
+pub(super) struct Fields {
+    resources: bool,
+    os: bool,
+}
+
+impl Fields {
+    fn read(request: &Request) -> Result<Self, ApiError> {
+        let flag = |name| {
+            request.query.flag(name).map_err(|e| {
+                ApiError::bad_request(format!("Failed to parse node list fields: {}", e.message))
+            })
+        };
+        Ok(Self {
+            resources: flag("resources")?,
+            os: flag("os")?,
+        })
+    }
+}
+
+/// `GET /v1/nodes`.
+pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+    list_of(read, |_| true)
+}
+
+/// A page of the nodes that a condition leaves.
+pub(super) fn list_of(read: &Read<'_>, keep: impl Fn(&Node) -> bool) -> Result<Answer, ApiError> {
+    let fields = Fields::read(read.request)?;
+    let options = read.options;
+    let rows: rows::Rows<'_, Node> = if options.prefix.is_empty() {
+        let scan = match options.next_token.as_str() {
+            "" => Scan::all(),
+            token => Scan::all().from(Prefix::new().id(token).as_bytes()),
+        };
+        let scan = if options.reverse {
+            scan.reverse()
+        } else {
+            scan
+        };
+        Box::new(read.view.scan::<Nodes>(scan))
+    } else {
+        rows::ids::<Nodes>(&read.view, &options.prefix, options.reverse)?
+    };
+    let rows = rows
+        .filter(|row| row.as_ref().map_or(true, &keep))
+        .map(|row| {
+            let node = row?;
+            let state = read
+                .view
+                .get::<NodeStates>(node.id.as_str())?
+                .unwrap_or_default();
+            Ok(nodes::join(node, state))
+        });
+    let token = |node: &Node| PageToken::Id(node.id.clone());
+    let answer = list::render(options, TokenKind::Id, rows, token, |n| Ok(stub(n, fields)))?;
+    Ok(answer.at(table_index(&read.view, TABLES)))
+}
+
+/// What a list shows of a node.
+fn stub(node: Node, fields: Fields) -> NodeListStub {
+    let address = node
+        .http_addr
+        .rsplit_once(':')
+        .map_or("", |(host, _)| host)
+        .to_owned();
+    NodeListStub {
+        address: address.trim_matches(['[', ']']).to_owned(),
+        version: node
+            .attributes
+            .get("nomad.version")
+            .cloned()
+            .unwrap_or_default(),
+        drain: node.draining(),
+        attributes: if fields.os {
+            os_attributes(&node)
+        } else {
+            Map::nil()
+        },
+        id: node.id,
+        datacenter: node.datacenter,
+        name: node.name,
+        node_pool: node.node_pool,
+        node_class: node.node_class,
+        scheduling_eligibility: node.scheduling_eligibility,
+        status: node.status,
+        status_description: node.status_description,
+        drivers: node.drivers,
+        host_volumes: node.host_volumes,
+        node_resources: node.node_resources.filter(|_| fields.resources),
+        reserved_resources: node.reserved_resources.filter(|_| fields.resources),
+        last_drain: node.last_drain,
+        create_index: node.create_index,
+        modify_index: node.modify_index,
+    }
+}
+
+fn os_attributes(node: &Node) -> Map<String> {
+    let name = node.attributes.get("os.name").cloned().unwrap_or_default();
+    [("os.name", name)].into()
+}
+
+/// The rows of the node in the path.
+pub(super) fn watched_rows(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+    let id = request.segment(2)?;
+    let rows = [
+        Interest::row::<Nodes>(id.as_str()),
+        Interest::row::<NodeStates>(id.as_str()),
+    ];
+    Ok(rows.into_iter().collect())
+}
+
+/// `GET /v1/node/:id`.
+pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let id = read.request.segment(2)?;
+    let node = nodes::get(&read.view, &id).map_err(storage)?;
+    let node = node.ok_or_else(|| ApiError::not_found("node not found"))?;
+    Ok(Answer::json(&node)?.at(node.modify_index))
+}
+
+/// `GET /v1/node/:id/allocations`: whole allocations, their jobs included.
+pub(super) fn allocations(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let id = read.request.segment(2)?;
+    let mut pieces = Pieces::default();
+    for row in read.view.by_index::<AllocsByNode>(id.as_str()) {
+        let alloc = row
+            .and_then(|row| row.with_job(&read.view))
+            .map_err(storage)?;
+        pieces.push(&alloc)?;
+    }
+    Ok(Answer::pieces(pieces.finish()).at(read.view.table_index::<Allocs>()))
+}

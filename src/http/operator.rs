@@ -1,0 +1,89 @@
+//! What operators look after: Raft, the scheduler's settings, keys, digests, reactors.
+
+use drover_events::model::SchedulerConfiguration;
+use drover_projections::Scan;
+use drover_projections::tables::root_keys::RootKeys;
+use drover_projections::tables::scheduler_config::SchedulerConfig;
+use serde_json::json;
+
+use super::answer::Answer;
+use super::front::Read;
+use super::list::storage;
+use super::pieces::Pieces;
+use crate::error::ApiError;
+
+/// `GET /v1/operator/raft/configuration`.
+pub(super) fn raft_configuration(read: &Read<'_>) -> Result<Answer, ApiError> {
+    Answer::json(&read.api.agent.raft_configuration())
+}
+
+drover_events::wire! {
+    /// The scheduler's settings.
+    pub(super) struct SchedulerConfigurationResponse {
+        scheduler_config: Option<SchedulerConfiguration> = "SchedulerConfig",
+        index: u64 = "Index",
+        last_contact: i64 = "LastContact",
+        known_leader: bool = "KnownLeader",
+        next_token: String = "NextToken",
+    }
+}
+
+/// `GET /v1/operator/scheduler/configuration`.
+pub(super) fn scheduler_configuration(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let config = read.view.get::<SchedulerConfig>(()).map_err(storage)?;
+    let index = config.as_ref().map_or(0, |c| c.modify_index);
+    let answer = SchedulerConfigurationResponse {
+        scheduler_config: config,
+        index,
+        known_leader: read.api.agent.leader().is_some(),
+        ..SchedulerConfigurationResponse::default()
+    };
+    Ok(Answer::json(&answer)?.at(index))
+}
+
+/// `GET /v1/operator/keyring/keys`.
+pub(super) fn keys(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let mut pieces = Pieces::default();
+    for key in read.view.scan::<RootKeys>(Scan::all()) {
+        pieces.push(&key.map_err(storage)?.meta)?;
+    }
+    Ok(Answer::pieces(pieces.finish()).at(read.view.table_index::<RootKeys>()))
+}
+
+/// `GET /v1/operator/digests`: index and digest per table, from one view.
+pub(super) fn digests(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let tables: Vec<_> = read
+        .view
+        .digests()
+        .into_iter()
+        .map(|table| {
+            json!({
+                "Table": table.table,
+                "Name": table.name,
+                "Index": read.view.table_index_of(table.table),
+                "Digest": table.digest.to_hex(),
+            })
+        })
+        .collect();
+    let index = read.view.index();
+    Ok(Answer::json(&json!({ "Index": index, "Tables": tables }))?.at(index))
+}
+
+/// `GET /v1/operator/reactors`.
+pub(super) fn reactors(read: &Read<'_>) -> Result<Answer, ApiError> {
+    Answer::json(&read.api.agent.reactors())
+}
+
+/// `GET /.well-known/jwks.json`: the public halves, kept also for keys that are gone.
+pub(super) fn jwks(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let keys = read
+        .view
+        .scan::<RootKeys>(Scan::all())
+        .collect::<Result<Vec<_>, _>>();
+    let keys = keys.map_err(storage)?;
+    let halves = keys
+        .iter()
+        .map(|k| (k.meta.key_id.as_str(), &*k.public_key));
+    let answer = Answer::json(&crate::keyring::Jwks::new(halves))?;
+    Ok(answer.header("cache-control", "max-age=3600"))
+}

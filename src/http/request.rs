@@ -1,0 +1,145 @@
+//! A request as handlers see it: decoded, limited, and from somebody.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use drover_events::gojson;
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Body as HttpBody;
+use hyper::http::request::Parts;
+use hyper::{HeaderMap, Method};
+use serde::de::DeserializeOwned;
+
+use super::query::{self, Query};
+use crate::error::{ApiError, Code};
+use crate::identity::Identity;
+
+/// Who is at the other end of a connection; put beside every request by the serve loop.
+#[derive(Clone, Copy, Debug)]
+pub struct Remote(pub SocketAddr);
+
+/// One request, its body read.
+#[derive(Debug)]
+pub(super) struct Request {
+    /// The method.
+    pub(super) method: Method,
+    /// The path as it came, escapes and all.
+    pub(super) path: String,
+    /// The decoded parameters.
+    pub(super) query: Query,
+    /// The headers.
+    pub(super) headers: HeaderMap,
+    /// The caller's address, where there is one.
+    pub(super) remote: Option<SocketAddr>,
+    /// Who it is; filled in by the authentication step.
+    pub(super) identity: Identity,
+    /// The body, not longer than the route allows.
+    pub(super) body: Bytes,
+}
+
+impl Request {
+    /// Decodes everything but the body.
+    ///
+    /// # Errors
+    /// 400 for a malformed target.
+    pub(super) fn head(parts: &Parts) -> Result<Self, ApiError> {
+        Ok(Self {
+            method: parts.method.clone(),
+            path: parts.uri.path().to_owned(),
+            query: Query::parse(parts.uri.query())?,
+            headers: parts.headers.clone(),
+            remote: parts.extensions.get::<Remote>().map(|r| r.0),
+            identity: Identity::default(),
+            body: Bytes::new(),
+        })
+    }
+
+    /// Reads the body.
+    ///
+    /// # Errors
+    /// 413 above the limit, 400 when the connection breaks off.
+    pub(super) async fn read_body<B>(&mut self, body: B, limit: usize) -> Result<(), ApiError>
+    where
+        B: HttpBody<Data = Bytes>,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        if body.is_end_stream() {
+            return Ok(());
+        }
+        let too_long = || {
+            let text = format!("request body too large, at most {limit} bytes are allowed");
+            ApiError::new(Code::PayloadTooLarge, text)
+        };
+        if body.size_hint().lower() > limit as u64 {
+            return Err(too_long());
+        }
+        let read = Limited::new(body, limit).collect().await.map_err(|error| {
+            if error.is::<http_body_util::LengthLimitError>() {
+                too_long()
+            } else {
+                ApiError::bad_request(format!("failed to read request body: {error}"))
+            }
+        })?;
+        self.body = read.to_bytes();
+        Ok(())
+    }
+
+    /// The decoded path segment of a number (`/v1/job/x`: 0 is `v1`), empty when absent.
+    ///
+    /// # Errors
+    /// 400 for a broken escape.
+    pub(super) fn segment(&self, number: usize) -> Result<String, ApiError> {
+        let raw = self.path.split('/').nth(number + 1).unwrap_or_default();
+        query::decode(raw, false)
+    }
+
+    /// The decoded path behind a prefix, slashes included.
+    ///
+    /// # Errors
+    /// 400 for a broken escape.
+    pub(super) fn behind(&self, prefix: &str) -> Result<String, ApiError> {
+        query::decode(self.path.strip_prefix(prefix).unwrap_or_default(), false)
+    }
+
+    /// A header as text.
+    #[must_use]
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// The body as JSON.
+    ///
+    /// # Errors
+    /// 400: empty, or not what was asked for; the message names the field.
+    pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
+        if self.body.is_empty() {
+            return Err(ApiError::bad_request("Request body is empty"));
+        }
+        gojson::from_slice(&self.body).map_err(|e| ApiError::bad_request(e.to_string()))
+    }
+
+    /// The body as JSON, the default when there is none.
+    ///
+    /// # Errors
+    /// 400: not what was asked for.
+    pub(super) fn json_or_default<T: DeserializeOwned + Default>(&self) -> Result<T, ApiError> {
+        if self.body.is_empty() {
+            Ok(T::default())
+        } else {
+            self.json()
+        }
+    }
+
+    /// The namespace the query names, `default` without one.
+    #[must_use]
+    pub(super) fn namespace(&self) -> &str {
+        query::namespace(&self.query)
+    }
+
+    /// Whether the caller is on this machine.
+    #[must_use]
+    pub(super) fn from_loopback(&self) -> bool {
+        self.remote
+            .is_none_or(|addr| addr.ip().to_canonical().is_loopback())
+    }
+}

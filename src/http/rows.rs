@@ -1,0 +1,161 @@
+//! Rows in the order lists have: by creation, or by id under a prefix; of one namespace or all.
+
+use drover_events::model::{Deployment, Evaluation};
+use drover_projections::page::{PageToken, TokenKind};
+use drover_projections::tables::allocs::AllocRow;
+use drover_projections::tables::namespaces::Namespaces;
+use drover_projections::view::View;
+use drover_projections::{Id, Index, Prefix, Scan, StorageError, Table};
+
+use super::list::storage;
+use super::query::Options;
+use crate::error::ApiError;
+
+/// A row that lists order by its creation.
+pub(super) trait Created {
+    /// Its id.
+    fn id(&self) -> &str;
+    /// Its namespace.
+    fn namespace(&self) -> &str;
+    /// The index it was created at.
+    fn created(&self) -> u64;
+
+    /// Its place in a list.
+    fn token(&self, kind: TokenKind) -> PageToken {
+        match kind {
+            TokenKind::IndexId => PageToken::IndexId(self.created(), self.id().to_owned()),
+            _ => PageToken::Id(self.id().to_owned()),
+        }
+    }
+}
+
+macro_rules! created {
+    ($($row:ty),*) => {$(
+        impl Created for $row {
+            fn id(&self) -> &str {
+                &self.id
+            }
+
+            fn namespace(&self) -> &str {
+                &self.namespace
+            }
+
+            fn created(&self) -> u64 {
+                self.create_index
+            }
+        }
+    )*};
+}
+
+created!(Evaluation, Deployment, AllocRow);
+
+/// Rows in a list's order.
+pub(super) type Rows<'v, R> = Box<dyn Iterator<Item = Result<R, StorageError>> + 'v>;
+
+/// The rows a request asks for, and the form of their tokens.
+pub(super) fn created<'v, I>(
+    view: &'v View,
+    options: &'v Options,
+) -> Result<(TokenKind, Rows<'v, <I::Table as Table>::Row>), ApiError>
+where
+    I: Index<Group = String, Order = u64>,
+    I::Table: Table<Key = Id>,
+    <I::Table as Table>::Row: Created,
+{
+    if !options.prefix.is_empty() {
+        return Ok((TokenKind::Id, by_prefix::<I::Table>(view, options)?));
+    }
+    if options.namespace != "*" {
+        let scan = by_creation(&options.namespace, options);
+        return Ok((TokenKind::IndexId, Box::new(view.by_index_scan::<I>(scan))));
+    }
+    let mut names = Vec::new();
+    for namespace in view.scan::<Namespaces>(Scan::all()) {
+        names.push(namespace.map_err(storage)?.name);
+    }
+    let streams = names.iter().map(|name| {
+        let rows = view.by_index_scan::<I>(by_creation(name, options));
+        (Box::new(rows) as Rows<'v, _>).peekable()
+    });
+    Ok((
+        TokenKind::IndexId,
+        merge(streams.collect(), options.reverse),
+    ))
+}
+
+/// The part of a creation index that a namespace takes, from the page's start on.
+fn by_creation(namespace: &str, options: &Options) -> Scan {
+    let group = Prefix::new().str(namespace);
+    let scan = Scan::prefix(group.clone());
+    let scan = match PageToken::parse(TokenKind::IndexId, &options.next_token) {
+        Ok(PageToken::IndexId(index, id)) => scan.from(group.u64(index).id(&id).as_bytes()),
+        _ => scan,
+    };
+    if options.reverse {
+        scan.reverse()
+    } else {
+        scan
+    }
+}
+
+/// The rows whose ids begin with the prefix.
+fn by_prefix<'v, T>(view: &'v View, options: &'v Options) -> Result<Rows<'v, T::Row>, ApiError>
+where
+    T: Table<Key = Id>,
+    T::Row: Created,
+{
+    let rows = ids::<T>(view, &options.prefix, options.reverse)?;
+    Ok(Box::new(rows.filter(|row| {
+        options.namespace == "*"
+            || row
+                .as_ref()
+                .map_or(true, |row| row.namespace() == options.namespace)
+    })))
+}
+
+/// The rows of a table of ids whose ids begin with a prefix, in the order of ids.
+pub(super) fn ids<'v, T: Table<Key = Id>>(
+    view: &'v View,
+    prefix: &str,
+    reverse: bool,
+) -> Result<Rows<'v, T::Row>, ApiError> {
+    let digits = prefix.chars().filter(|c| *c != '-').count();
+    let hex = prefix.chars().all(|c| c == '-' || c.is_ascii_hexdigit());
+    if !hex || digits % 2 != 0 {
+        return Err(ApiError::refused(format!(
+            "index error: an id prefix has an even number of hexadecimal digits, not {prefix:?}"
+        )));
+    }
+    let mut scans = Scan::id_prefix(&Prefix::new(), prefix);
+    if reverse {
+        scans.reverse();
+    }
+    let scans = scans
+        .into_iter()
+        .map(move |scan| if reverse { scan.reverse() } else { scan });
+    Ok(Box::new(
+        scans.flat_map(|scan| view.scan::<T>(scan).collect::<Vec<_>>()),
+    ))
+}
+
+/// Merges rows that come in order from several sources.
+fn merge<'v, R: Created + 'v>(
+    mut streams: Vec<std::iter::Peekable<Rows<'v, R>>>,
+    reverse: bool,
+) -> Rows<'v, R> {
+    Box::new(std::iter::from_fn(move || {
+        let mut best: Option<(usize, PageToken)> = None;
+        for (at, stream) in streams.iter_mut().enumerate() {
+            let token = match stream.peek() {
+                None => continue,
+                Some(Err(_)) => return stream.next(),
+                Some(Ok(row)) => row.token(TokenKind::IndexId),
+            };
+            let better = best.as_ref().is_none_or(|(_, b)| (token < *b) != reverse);
+            if better {
+                best = Some((at, token));
+            }
+        }
+        streams.get_mut(best?.0)?.next()
+    }))
+}

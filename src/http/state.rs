@@ -1,0 +1,82 @@
+//! What the handlers work with: the projections to read, the proposer to write through, and what
+//! only the agent itself knows.
+
+use std::sync::Arc;
+
+use drover_projections::Projections;
+use hyper::header::{HeaderName, HeaderValue};
+use serde_json::Value;
+
+use super::auth::Authenticate;
+use super::gzip::Gzip;
+use super::member_shapes::{RaftConfigurationResponse, ServerMembersResponse};
+use crate::keyring::Keyring;
+
+/// The largest request body, bytes: an event holds 4 MiB, and JSON is longer than what it becomes.
+pub const BODY_LIMIT: usize = 16 << 20;
+
+/// Settings of the API.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// When answers are compressed.
+    pub gzip: Gzip,
+    /// Headers put on every response, as the configuration says.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// The largest request body, bytes.
+    pub body_limit: usize,
+    /// The region of this agent.
+    pub region: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            gzip: Gzip::default(),
+            headers: Vec::new(),
+            body_limit: BODY_LIMIT,
+            region: "global".to_owned(),
+        }
+    }
+}
+
+/// What the agent knows about itself and its cluster, beyond the replicated state.
+pub trait Agent: Send + Sync {
+    /// The leader's RPC address (`ip:port`); none while there is no leader.
+    fn leader(&self) -> Option<String>;
+    /// The RPC addresses of the servers, sorted.
+    fn peers(&self) -> Vec<String>;
+    /// Milliseconds since the leader was last heard of, 0 on the leader.
+    fn last_contact(&self) -> u64;
+    /// The members of the Raft group.
+    fn raft_configuration(&self) -> RaftConfigurationResponse;
+    /// The members of the gossip pool.
+    fn members(&self) -> ServerMembersResponse;
+    /// `config`, `member` and `stats` as `/v1/agent/self` shows them, secrets left out.
+    fn describe(&self) -> Value;
+    /// The state of every reactor.
+    fn reactors(&self) -> Value;
+    /// Whether a client runs in this agent and knows a server; none without a client.
+    fn client_health(&self) -> Option<Result<(), String>>;
+    /// Whether a server runs in this agent and knows a leader; none without a server.
+    fn server_health(&self) -> Option<Result<(), String>>;
+    /// The metrics in Prometheus' text form.
+    fn prometheus(&self) -> String;
+    /// The metrics as a summary.
+    fn metrics(&self) -> Value;
+}
+
+/// Everything a handler can reach.
+pub struct Api {
+    /// The state to read.
+    pub projections: Arc<Projections>,
+    /// The keys that variables are encrypted with.
+    pub keyring: Arc<Keyring>,
+    /// The authentication step.
+    pub auth: Box<dyn Authenticate>,
+    /// The agent.
+    pub agent: Arc<dyn Agent>,
+    /// The live end of the event stream.
+    pub stream: super::Publisher,
+    /// The settings.
+    pub settings: Settings,
+}

@@ -1,0 +1,65 @@
+//! The one task that renders what is applied and puts it into the ring.
+
+use std::sync::Arc;
+
+use drover_projections::Projections;
+use tokio_util::sync::CancellationToken;
+
+use super::render;
+use super::ring::{HEAD, Ring};
+use crate::error::ApiError;
+
+/// Indexes rendered in one view at most.
+const STRIDE: u64 = 256;
+
+/// The live end of the stream.
+#[derive(Default)]
+pub struct Publisher {
+    ring: Arc<Ring>,
+}
+
+impl Publisher {
+    pub(super) fn ring(&self) -> &Arc<Ring> {
+        &self.ring
+    }
+
+    /// Publishes until told to stop.
+    pub async fn run(&self, projections: Arc<Projections>, stop: CancellationToken) {
+        let mut position = match self.begin(&projections) {
+            Ok(position) => position,
+            Err(error) => return tracing::error!(%error, "the event stream cannot start"),
+        };
+        loop {
+            let applied = tokio::select! {
+                applied = projections.watch().beyond(position) => applied,
+                () = stop.cancelled() => return,
+            };
+            while position < applied {
+                let last = (position + STRIDE).min(applied);
+                match render::batches(&projections.view(), position + 1, last) {
+                    Ok(batches) => self.ring.push(batches, last),
+                    Err(error) => return tracing::error!(%error, "the event stream stops"),
+                }
+                position = last;
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Fills the ring with the newest batches of the past; answers the index it reaches.
+    fn begin(&self, projections: &Projections) -> Result<u64, ApiError> {
+        let view = projections.view();
+        let applied = view.index();
+        let mut stretch = HEAD as u64 * 2;
+        loop {
+            let first = applied.saturating_sub(stretch).max(1);
+            let batches = render::batches(&view, first, applied)?;
+            if batches.len() >= HEAD || first == 1 {
+                self.ring.reset(first);
+                self.ring.push(batches, applied);
+                return Ok(applied);
+            }
+            stretch *= 8;
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Variables.
+
+use drover_events::model::{VariableEncrypted, VariableMetadata};
+use drover_projections::page::{PageToken, TokenKind};
+use drover_projections::tables::variables::Variables;
+use drover_projections::watch::Interest;
+use drover_projections::{Prefix, Scan};
+use smallvec::SmallVec;
+
+use super::answer::Answer;
+use super::front::Read;
+use super::list::{self, storage};
+use super::query::Options;
+use super::request::Request;
+use crate::error::ApiError;
+
+/// `GET /v1/vars`.
+pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let options = read.options;
+    let rows = read.view.scan::<Variables>(scan(options));
+    let rows = rows.filter_map(|row| match row {
+        Ok(row) if !row.path.starts_with(&options.prefix) => None,
+        Ok(row) => Some(Ok(metadata(row))),
+        Err(error) => Some(Err(error)),
+    });
+    let token =
+        |row: &VariableMetadata| PageToken::NamespaceId(row.namespace.clone(), row.path.clone());
+    let answer = list::render(options, TokenKind::NamespaceId, rows, token, Ok)?;
+    Ok(answer.at(read.view.table_index::<Variables>()))
+}
+
+fn scan(options: &Options) -> Scan {
+    let scan = match options.namespace.as_str() {
+        "*" => Scan::all(),
+        name => Scan::prefix(Prefix::new().str(name).open(&options.prefix)),
+    };
+    let scan = match options.next_token.split_once('.') {
+        Some((namespace, path)) => scan.from(Prefix::new().str(namespace).str(path).as_bytes()),
+        None => scan,
+    };
+    if options.reverse {
+        scan.reverse()
+    } else {
+        scan
+    }
+}
+
+pub(super) fn metadata(row: VariableEncrypted) -> VariableMetadata {
+    VariableMetadata {
+        namespace: row.namespace,
+        path: row.path,
+        lock: row.lock,
+        create_index: row.create_index,
+        create_time: row.create_time,
+        modify_index: row.modify_index,
+        modify_time: row.modify_time,
+    }
+}
+
+/// The path of the variable in the URL; 400 when there is none.
+pub(super) fn path(request: &Request) -> Result<String, ApiError> {
+    let path = request.behind("/v1/var/")?;
+    if path.is_empty() {
+        Err(ApiError::bad_request("missing variable path"))
+    } else {
+        Ok(path)
+    }
+}
+
+/// The row of the variable in the path.
+pub(super) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+    let path = path(request)?;
+    let row = Interest::row::<Variables>((request.namespace(), path.as_str()));
+    Ok([row].into_iter().collect())
+}
+
+/// `GET /v1/var/:path`.
+pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let path = path(read.request)?;
+    let key = (read.options.namespace.as_str(), path.as_str());
+    let sealed = read.view.get::<Variables>(key).map_err(storage)?;
+    let sealed = sealed.ok_or_else(|| ApiError::not_found("variable not found"))?;
+    let clear = read
+        .api
+        .keyring
+        .decrypt(&sealed)
+        .map_err(|e| ApiError::internal(e.to_string()))?;
+    Ok(Answer::json(&clear)?.at(clear.modify_index))
+}
