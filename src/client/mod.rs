@@ -22,6 +22,8 @@ pub mod env;
 pub mod executor;
 pub mod fingerprint;
 pub mod ids;
+pub mod journal;
 pub mod proc;
 pub mod stats;
+pub mod sync;
 pub mod task;

@@ -7,5 +7,10 @@
 
 pub mod coordinator;
 pub mod dir;
+pub mod factory;
 pub mod health;
+pub mod hooks;
 pub mod machine;
+pub mod runner;
+#[cfg(test)]
+pub(crate) mod runner_test;

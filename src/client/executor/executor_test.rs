@@ -9,6 +9,8 @@ use super::launch::{Executor, Found, LaunchError, Launcher};
 use crate::client::proc;
 
 const MARK: &str = "DROVER_TEST_EXECUTOR";
+/// Names a directory: the process becomes an agent that runs the allocation in it.
+pub(crate) const AGENT: &str = "DROVER_TEST_AGENT";
 
 #[expect(
     unsafe_code,
@@ -17,9 +19,12 @@ const MARK: &str = "DROVER_TEST_EXECUTOR";
 // SAFETY: the loader calls what lies in this section, with this signature, once, before main.
 #[unsafe(link_section = ".init_array")]
 #[used]
-static BEFORE_MAIN: extern "C" fn() = become_executor;
+static BEFORE_MAIN: extern "C" fn() = become_something_else;
 
-extern "C" fn become_executor() {
+extern "C" fn become_something_else() {
+    if let Some(dir) = std::env::var_os(AGENT) {
+        crate::client::alloc::runner_test::agent(Path::new(&dir));
+    }
     if std::env::var_os(MARK).is_none() {
         return;
     }

@@ -18,7 +18,7 @@
 //! - When it ends, no process of the task's tree is left.
 
 #[cfg(test)]
-mod executor_test;
+pub(crate) mod executor_test;
 pub mod files;
 pub mod launch;
 mod output;

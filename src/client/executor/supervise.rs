@@ -92,7 +92,7 @@ fn report<T: serde::Serialize>(value: &T) {
     }
 }
 
-/// Blocks what is to be read from the descriptor; the task starts with an empty mask again.
+/// Blocks what is to be read from the descriptor, and what a dead agent's pipe would send; the task starts with an empty mask again.
 fn catch_signals() -> io::Result<SignalFd> {
     let mut set = SigSet::empty();
     for signal in [
@@ -101,6 +101,7 @@ fn catch_signals() -> io::Result<SignalFd> {
         Signal::SIGINT,
         Signal::SIGHUP,
         Signal::SIGQUIT,
+        Signal::SIGPIPE,
     ] {
         set.add(signal);
     }

@@ -1,0 +1,101 @@
+//! The seam between the agent and what runs an allocation (CL-24, SIM-01).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use drover_events::model::{AllocResourceUsage, Allocation};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::sync::watch;
+
+use super::dir::AllocDir;
+
+/// Takes what the servers are to be told of an allocation: id, node, states of tasks, client status,
+/// health and network; nothing else of it is filled in.
+pub type Report = Arc<dyn Fn(Allocation) + Send + Sync>;
+
+/// Runs one allocation. This is all that the agent needs; [`AllocRunner::control`] is for runners
+/// that users can talk to.
+pub trait AllocRunner: Send + Sync {
+    /// The servers' newest version of the allocation.
+    fn update(&self, alloc: Arc<Allocation>);
+
+    /// The last version that came from the servers.
+    fn alloc(&self) -> Arc<Allocation>;
+
+    /// Turns true when nothing of it runs any more, and stays so.
+    fn done(&self) -> watch::Receiver<bool>;
+
+    /// Ends what runs, and removes everything there is of it on this node.
+    fn destroy(&self) -> BoxFuture<'static, ()>;
+
+    /// The servers answered for the first time since the start.
+    fn server_contacted(&self) {}
+
+    /// The agent ends; what runs goes on without it.
+    fn detach(&self) -> BoxFuture<'static, ()> {
+        std::future::ready(()).boxed()
+    }
+
+    /// What users can ask of it.
+    fn control(&self) -> Option<&dyn AllocControl> {
+        None
+    }
+}
+
+/// Why a user's request to an allocation failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ControlError {
+    /// No such task.
+    #[error("unknown task name {0:?}")]
+    UnknownTask(String),
+    /// The task does not run.
+    #[error("Task not running")]
+    NotRunning,
+    /// The request makes no sense now, or the driver refused it.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// What users can ask of an allocation that runs.
+pub trait AllocControl: Send + Sync {
+    /// Starts tasks again: one, all that run, or all that can (CL-06 to CL-08).
+    ///
+    /// # Errors
+    /// That nothing could be restarted.
+    fn restart(&self, task: Option<&str>, all: bool) -> Result<(), ControlError>;
+
+    /// Sends a signal to one task, or to all that run.
+    ///
+    /// # Errors
+    /// An unknown task or signal, or that none runs.
+    fn signal(&self, task: Option<&str>, signal: &str) -> Result<(), ControlError>;
+
+    /// What it uses; of one task, if named.
+    ///
+    /// # Errors
+    /// An unknown task.
+    fn stats(&self, task: Option<&str>) -> Result<AllocResourceUsage, ControlError>;
+
+    /// Its directories.
+    fn dir(&self) -> &AllocDir;
+
+    /// Whether a task was ever started, and whether it is over.
+    fn task_progress(&self, task: &str) -> Option<(bool, bool)>;
+}
+
+/// Makes runners.
+pub trait AllocRunnerFactory: Send + Sync {
+    /// Runs an allocation: a new one, or, with `state` from the journal, one from before the agent's
+    /// restart. It waits for `previous` to be done first.
+    ///
+    /// # Errors
+    /// Why it cannot be run at all; the agent reports it as failed.
+    fn start(
+        &self,
+        alloc: Arc<Allocation>,
+        state: Option<Bytes>,
+        previous: Vec<Arc<dyn AllocRunner>>,
+        report: Report,
+    ) -> Result<Arc<dyn AllocRunner>, String>;
+}

@@ -1,0 +1,297 @@
+//! The runner with real processes, and its agent killed at any moment.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use drover_events::model::{Allocation, Job, Node, RestartPolicy, Task, TaskGroup, TaskState};
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use super::factory::{AllocRunner, AllocRunnerFactory, Report};
+use super::runner::{RunnerFactory, alloc_key, state_key};
+use crate::client::clock::{Clock, Jitter};
+use crate::client::config::{Settings, Shared};
+use crate::client::drivers::{Driver, Registry, mock::Mock, raw_exec::RawExec};
+use crate::client::executor::executor_test::{AGENT, launcher};
+use crate::client::journal::LogJournal;
+
+fn factory(dir: &Path) -> RunnerFactory {
+    let settings = Settings {
+        alloc_dir: dir.join("alloc"),
+        host_env: [("PATH".to_owned(), "/usr/bin:/bin".to_owned())].into(),
+        ..Settings::default()
+    };
+    let (journal, _) = LogJournal::open(&dir.join("journal")).unwrap();
+    let raw: Arc<dyn Driver> = Arc::new(RawExec::new(true, launcher(), dir.join("runs")));
+    RunnerFactory {
+        settings: Shared::new(settings),
+        drivers: Registry::new([raw, Arc::new(Mock)], &BTreeMap::new()),
+        journal: Arc::new(journal),
+        clock: Clock::System,
+        node: Arc::new(Mutex::new(Arc::new(Node::default()))),
+    }
+}
+
+fn alloc(kind: &str, driver: &str, config: Value) -> Allocation {
+    let Value::Object(config) = config else {
+        panic!("a block")
+    };
+    let task = Task {
+        name: "web".into(),
+        driver: driver.into(),
+        config: config.into_iter().collect(),
+        kill_timeout: 1_000_000_000,
+        ..Task::default()
+    };
+    let group = TaskGroup {
+        name: "g".into(),
+        tasks: vec![task].into(),
+        restart_policy: Some(RestartPolicy {
+            mode: "fail".into(),
+            ..RestartPolicy::default()
+        }),
+        ..TaskGroup::default()
+    };
+    let job = Job {
+        id: "j".into(),
+        r#type: kind.into(),
+        task_groups: vec![group].into(),
+        ..Job::default()
+    };
+    Allocation {
+        id: "11111111-2222-3333-4444-555555555555".into(),
+        name: "j.g[0]".into(),
+        job_id: "j".into(),
+        task_group: "g".into(),
+        desired_status: "run".into(),
+        job: Some(Arc::new(job)),
+        ..Allocation::default()
+    }
+}
+
+/// Starts or restores the allocation; reports go to the cell.
+fn run(
+    factory: &RunnerFactory,
+    alloc: &Allocation,
+    told: &Arc<Mutex<Option<Allocation>>>,
+) -> Arc<dyn AllocRunner> {
+    let told = told.clone();
+    let report: Report = Arc::new(move |update| *told.lock() = Some(update));
+    let kept = factory.journal.load();
+    let state = kept.get(&state_key(&alloc.id)).cloned();
+    factory
+        .start(Arc::new(alloc.clone()), state, Vec::new(), report)
+        .unwrap()
+}
+
+async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "{what} did not happen"
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn events(state: &TaskState) -> Vec<String> {
+    state.events.iter().map(|e| e.r#type.clone()).collect()
+}
+
+/// The agent process of the tests below; never returns.
+pub(crate) fn agent(dir: &Path) -> ! {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let factory = factory(dir);
+        let kept = factory.journal.load();
+        let given: Allocation = match kept.get(&alloc_key("11111111-2222-3333-4444-555555555555")) {
+            Some(bytes) => rmp_serde::from_slice(bytes).unwrap(),
+            None => rmp_serde::from_slice(&std::fs::read(dir.join("given")).unwrap()).unwrap(),
+        };
+        let told = Arc::new(Mutex::new(None));
+        let runner = run(&factory, &given, &told);
+        runner.done().wait_for(|done| *done).await.unwrap();
+        let last = told.lock().clone().unwrap();
+        std::fs::write(
+            dir.join("final.tmp"),
+            rmp_serde::to_vec_named(&last).unwrap(),
+        )
+        .unwrap();
+        std::fs::rename(dir.join("final.tmp"), dir.join("final")).unwrap();
+    });
+    std::process::exit(0);
+}
+
+struct Agent(Child);
+
+impl Agent {
+    fn spawn(dir: &Path) -> Self {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .env(AGENT, dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self(child)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn drv_08_cl_12_an_agent_killed_at_any_moment_starts_nothing_twice_and_loses_no_event() {
+    let mut chance = Jitter(20);
+    for round in 0..4 {
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = tmp.path();
+        let starts = dir.join("starts");
+        let script = format!(
+            "echo run >> {}; sleep 0.8; echo over; exit 7",
+            starts.display()
+        );
+        let given = alloc(
+            "batch",
+            "raw_exec",
+            serde_json::json!({"command": "/bin/sh", "args": ["-c", script]}),
+        );
+        std::fs::write(dir.join("given"), rmp_serde::to_vec_named(&given).unwrap()).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !dir.join("final").exists() {
+            assert!(Instant::now() < deadline, "round {round} does not end");
+            let agent = Agent::spawn(dir);
+            let life = Duration::from_millis(u64::try_from(chance.below(300)).unwrap());
+            std::thread::sleep(life); // how long this agent is allowed to live
+            drop(agent);
+        }
+        let last: Allocation =
+            rmp_serde::from_slice(&std::fs::read(dir.join("final")).unwrap()).unwrap();
+        let state = &last.task_states["web"];
+        assert_eq!(
+            std::fs::read_to_string(&starts).unwrap(),
+            "run\n",
+            "{:?}",
+            events(state)
+        );
+        let counted: Vec<String> = events(state)
+            .into_iter()
+            .filter(|e| e != "Task Setup")
+            .collect();
+        assert_eq!(
+            counted,
+            ["Received", "Started", "Terminated", "Not Restarting"]
+        );
+        let exit = state
+            .events
+            .iter()
+            .find(|e| e.r#type == "Terminated")
+            .unwrap();
+        assert_eq!((exit.exit_code, last.client_status.as_str()), (7, "failed"));
+        let log = dir.join(format!("alloc/{}/alloc/logs/web.stdout.0", given.id));
+        assert_eq!(std::fs::read_to_string(log).unwrap(), "over\n");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mod_03_a_service_runs_is_signalled_and_stops() {
+    let tmp = tempfile::tempdir().unwrap();
+    let factory = factory(tmp.path());
+    let script = "trap 'echo usr' USR1; trap 'echo bye; exit 0' INT; \
+                  echo up $NOMAD_ALLOC_INDEX ${NOMAD_TASK_NAME}; while :; do sleep 0.02; done";
+    let config = serde_json::json!({"command": "/bin/sh", "args": ["-c", script]});
+    let given = alloc("service", "raw_exec", config);
+    let told = Arc::new(Mutex::new(None));
+    let runner = run(&factory, &given, &told);
+    let status = || {
+        told.lock()
+            .as_ref()
+            .map(|a: &Allocation| a.client_status.clone())
+    };
+    until("it runs", || status().as_deref() == Some("running")).await;
+    let log = tmp
+        .path()
+        .join(format!("alloc/{}/alloc/logs/web.stdout.0", given.id));
+    let text = || std::fs::read_to_string(&log).unwrap_or_default();
+    until("it is up", || text().contains("up 0 web")).await;
+    let control = runner.control().unwrap();
+    control.signal(Some("web"), "SIGUSR1").unwrap();
+    until("the signal arrives", || text().contains("usr")).await;
+    assert!(control.signal(Some("nope"), "SIGUSR1").is_err());
+    let usage = control.stats(None).unwrap();
+    assert!(usage.resource_usage.unwrap().memory_stats.unwrap().rss > 0);
+
+    let mut stop = given.clone();
+    stop.desired_status = "stop".into();
+    runner.update(Arc::new(stop));
+    runner.done().wait_for(|done| *done).await.unwrap();
+    assert_eq!(status().as_deref(), Some("complete"));
+    assert!(text().ends_with("bye\n"), "{:?}", text());
+    let state = told.lock().clone().unwrap().task_states["web"].clone();
+    let expected = [
+        "Received",
+        "Task Setup",
+        "Started",
+        "Signaling",
+        "Killing",
+        "Terminated",
+        "Killed",
+    ];
+    assert_eq!(events(&state), expected);
+    runner.destroy().await;
+    assert!(!tmp.path().join("alloc").join(&given.id).exists());
+    assert!(factory.journal.load().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cl_12_cl_13_a_finished_allocation_stays_finished_after_a_restart() {
+    let tmp = tempfile::tempdir().unwrap();
+    let config = serde_json::json!({"run_for": "20ms"});
+    let given = alloc("batch", "mock_driver", config);
+    let told = Arc::new(Mutex::new(None));
+    {
+        let factory = factory(tmp.path());
+        let runner = run(&factory, &given, &told);
+        runner.done().wait_for(|done| *done).await.unwrap();
+        runner.detach().await;
+        until("the journal is let go", || {
+            Arc::strong_count(&factory.journal) == 1
+        })
+        .await;
+    }
+    let before = told.lock().take().unwrap();
+    let factory = factory(tmp.path());
+    let runner = run(&factory, &given, &told);
+    runner.done().wait_for(|done| *done).await.unwrap();
+    until("it is told again", || told.lock().is_some()).await;
+    assert_eq!(told.lock().clone().unwrap(), before);
+    assert_eq!(before.client_status, "complete");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mod_03_what_this_client_cannot_run_is_refused_in_words() {
+    let tmp = tempfile::tempdir().unwrap();
+    let factory = factory(tmp.path());
+    let given = alloc("batch", "docker", serde_json::json!({}));
+    let told = Arc::new(Mutex::new(None));
+    let runner = run(&factory, &given, &told);
+    runner.done().wait_for(|done| *done).await.unwrap();
+    let last = told.lock().clone().unwrap();
+    assert_eq!(last.client_status, "failed");
+    let event = last.task_states["web"]
+        .events
+        .iter()
+        .find(|e| e.r#type == "Failed Validation");
+    assert!(event.unwrap().validation_error.contains("docker"));
+}

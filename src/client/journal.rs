@@ -1,0 +1,269 @@
+//! What the client remembers over restarts: keys and values on the log engine (MOD-16).
+//!
+//! Every change is one entry; the state is their fold. When most of the log is outdated, the live
+//! values are written once more at its end and what lies before is dropped, so a crash at any point
+//! leaves either the old entries or both. A torn tail is cut by the engine; what it held was never
+//! acknowledged.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use crate::client::clock::wall_now;
+use crate::log::{Entry, LogEngine, LogError, OpenReport, Options};
+
+/// Why the journal failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The log said no.
+    #[error("journal: {0}")]
+    Log(#[from] LogError),
+    /// An entry cannot be read: it was written by another release, or by a bug.
+    #[error("journal entry {index}: {message}")]
+    Entry {
+        /// Its index.
+        index: u64,
+        /// What is wrong with it.
+        message: String,
+    },
+}
+
+/// Something that keeps values by key.
+pub trait Journal: Send + Sync {
+    /// Sets a value; the future ends when it is durable. An unchanged value is not written.
+    fn put(&self, key: &str, value: Vec<u8>) -> BoxFuture<'static, Result<(), JournalError>>;
+
+    /// Forgets all keys that begin with `prefix`.
+    fn delete(&self, prefix: &str) -> BoxFuture<'static, Result<(), JournalError>>;
+
+    /// All that it holds.
+    fn load(&self) -> BTreeMap<String, Bytes>;
+}
+
+/// Entry kinds in the journal's log.
+const PUT: u16 = 1;
+const DELETE: u16 = 2;
+/// The form of the entries; the first byte of each.
+const FORM: u8 = 1;
+/// An entry may be as long as an event.
+const MAX_ENTRY: usize = 8 << 20;
+/// A segment holds more than the longest entry.
+const SEGMENT: u64 = 16 << 20;
+/// Below this many outdated bytes nothing is compacted.
+const SLACK: usize = 4 << 20;
+
+#[derive(Serialize, Deserialize)]
+struct Record<'a> {
+    #[serde(borrow)]
+    key: &'a str,
+    #[serde(with = "serde_bytes", borrow)]
+    value: &'a [u8],
+}
+
+/// The journal of a client.
+pub struct LogJournal {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    log: LogEngine,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    live: BTreeMap<String, Bytes>,
+    live_bytes: usize,
+    /// Bytes written since the last compaction.
+    written: usize,
+}
+
+impl State {
+    fn put(&mut self, key: &str, value: Bytes) {
+        self.live_bytes += key.len() + value.len();
+        if let Some(old) = self.live.insert(key.to_owned(), value) {
+            self.live_bytes -= key.len() + old.len();
+        }
+    }
+
+    fn delete(&mut self, prefix: &str) -> bool {
+        let keys: Vec<String> = self
+            .live
+            .range(prefix.to_owned()..)
+            .take_while(|(k, _)| k.starts_with(prefix))
+            .map(|(k, _)| k.clone())
+            .collect();
+        for key in &keys {
+            if let Some(old) = self.live.remove(key) {
+                self.live_bytes -= key.len() + old.len();
+            }
+        }
+        !keys.is_empty()
+    }
+}
+
+impl LogJournal {
+    /// Opens the journal in `dir`, or makes one, and says what recovery found.
+    ///
+    /// # Errors
+    /// Damage of what had been durable, and entries that cannot be read.
+    pub fn open(dir: &Path) -> Result<(Self, OpenReport), JournalError> {
+        let options = Options {
+            max_body: MAX_ENTRY,
+            segment_bytes: SEGMENT,
+            ..Options::journal()
+        };
+        let (log, report) = LogEngine::open(dir, options)?;
+        let mut state = State::default();
+        for entry in log.scan(log.bounds().0) {
+            let entry = entry?;
+            fold(&mut state, &entry)?;
+        }
+        let shared = Arc::new(Shared {
+            log,
+            state: Mutex::new(state),
+        });
+        Ok((Self { shared }, report))
+    }
+}
+
+fn fold(state: &mut State, entry: &Entry) -> Result<(), JournalError> {
+    let wrong = |message: String| JournalError::Entry {
+        index: entry.index,
+        message,
+    };
+    let (form, body) = entry
+        .body
+        .split_first()
+        .ok_or_else(|| wrong("empty".into()))?;
+    if *form != FORM {
+        return Err(wrong(format!("unknown form {form}")));
+    }
+    state.written += body.len();
+    let record: Record<'_> = rmp_serde::from_slice(body).map_err(|e| wrong(e.to_string()))?;
+    match entry.kind {
+        PUT => state.put(record.key, Bytes::copy_from_slice(record.value)),
+        DELETE => {
+            state.delete(record.key);
+        }
+        kind => return Err(wrong(format!("unknown kind {kind}"))),
+    }
+    Ok(())
+}
+
+fn encode(key: &str, value: &[u8]) -> Bytes {
+    let mut out = vec![FORM];
+    rmp_serde::encode::write(&mut out, &Record { key, value })
+        .expect("a text and bytes always encode, and a vector takes all");
+    out.into()
+}
+
+impl Shared {
+    /// Appends under the state's lock, so that the log's order is the order of the changes.
+    fn append(
+        &self,
+        state: &mut State,
+        bodies: Vec<(u16, Bytes)>,
+    ) -> BoxFuture<'static, Result<(), JournalError>> {
+        let time = wall_now();
+        let mut index = self.log.bounds().1;
+        let entries = bodies
+            .into_iter()
+            .map(|(kind, body)| {
+                state.written += body.len();
+                let entry = Entry {
+                    index,
+                    kind,
+                    time,
+                    body,
+                };
+                index += 1;
+                entry
+            })
+            .collect();
+        let (tx, rx) = oneshot::channel();
+        let done = Box::new(move |result| drop(tx.send(result)));
+        if let Err(e) = self.log.append(entries, done) {
+            return std::future::ready(Err(e.into())).boxed();
+        }
+        async move { Ok(rx.await.unwrap_or(Err(LogError::Closed))?) }.boxed()
+    }
+
+    fn compact(&self, state: &mut State) {
+        if state.written < SLACK + 2 * state.live_bytes {
+            return;
+        }
+        state.written = 0;
+        let before = self.log.bounds().1;
+        let live = state
+            .live
+            .iter()
+            .map(|(k, v)| (PUT, encode(k, v)))
+            .collect();
+        let appended = self.append(state, live);
+        // The purge takes the same queue: it comes after what was appended is synced.
+        drop(appended);
+        if let Some(last) = before.checked_sub(1)
+            && let Err(e) = self.log.purge(last, Bytes::new(), Box::new(|_| {}))
+        {
+            tracing::warn!("the journal's old entries are kept: {e}");
+        }
+    }
+}
+
+impl Journal for LogJournal {
+    fn put(&self, key: &str, value: Vec<u8>) -> BoxFuture<'static, Result<(), JournalError>> {
+        let mut state = self.shared.state.lock();
+        if state.live.get(key).is_some_and(|old| **old == *value) {
+            return std::future::ready(Ok(())).boxed();
+        }
+        let body = encode(key, &value);
+        state.put(key, value.into());
+        let done = self.shared.append(&mut state, vec![(PUT, body)]);
+        self.shared.compact(&mut state);
+        done
+    }
+
+    fn delete(&self, prefix: &str) -> BoxFuture<'static, Result<(), JournalError>> {
+        let mut state = self.shared.state.lock();
+        if !state.delete(prefix) {
+            return std::future::ready(Ok(())).boxed();
+        }
+        self.shared
+            .append(&mut state, vec![(DELETE, encode(prefix, b""))])
+    }
+
+    fn load(&self) -> BTreeMap<String, Bytes> {
+        self.shared.state.lock().live.clone()
+    }
+}
+
+/// Remembers nothing over a restart: for development mode without a data directory, and for
+/// simulated nodes.
+#[derive(Debug, Default)]
+pub struct NoJournal;
+
+impl Journal for NoJournal {
+    fn put(&self, _: &str, _: Vec<u8>) -> BoxFuture<'static, Result<(), JournalError>> {
+        std::future::ready(Ok(())).boxed()
+    }
+
+    fn delete(&self, _: &str) -> BoxFuture<'static, Result<(), JournalError>> {
+        std::future::ready(Ok(())).boxed()
+    }
+
+    fn load(&self) -> BTreeMap<String, Bytes> {
+        BTreeMap::new()
+    }
+}
+
+#[cfg(test)]
+#[path = "journal_test.rs"]
+mod tests;

@@ -1,0 +1,241 @@
+//! Telling the servers about allocations: which updates go out on which tick (HB-01 to HB-06).
+//!
+//! A pure structure; who ticks it and who sends is [`crate::client::agent`]. Runners put their latest
+//! state in and go on; a slow call delays nobody.
+
+use std::collections::BTreeMap;
+
+use drover_events::model::Allocation;
+use drover_events::model::status::client;
+
+/// How often the buffer is looked at, milliseconds (HB-01).
+pub const TICK_MS: u64 = 200;
+/// Without anything urgent, a batch goes out on every such tick (HB-03): once a second.
+pub const SLOW_TICKS: u32 = 5;
+
+/// How soon an update has to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Priority {
+    /// The servers know it.
+    None,
+    /// With the next batch.
+    Typical,
+    /// On the next tick.
+    Urgent,
+}
+
+/// Compares an update with what the servers last acknowledged (HB-02).
+pub fn priority(acked: Option<&Allocation>, update: &Allocation) -> Priority {
+    let known = acked.map_or(client::PENDING, |a| a.client_status.as_str());
+    if known != update.client_status {
+        return Priority::Urgent;
+    }
+    match acked {
+        None => Priority::Typical,
+        // Health decides a deployment's pace (DEP-08).
+        Some(a) if a.health() != update.health() => Priority::Urgent,
+        Some(a) if same(a, update) => Priority::None,
+        Some(_) => Priority::Typical,
+    }
+}
+
+fn same(a: &Allocation, b: &Allocation) -> bool {
+    a.client_description == b.client_description
+        && a.task_states == b.task_states
+        && a.deployment_status == b.deployment_status
+        && a.network_status == b.network_status
+}
+
+/// Updates that wait, latest per allocation.
+#[derive(Debug, Default)]
+pub struct UpdateBuffer {
+    pending: BTreeMap<String, Allocation>,
+    acked: BTreeMap<String, Allocation>,
+    ticks: u32,
+}
+
+impl UpdateBuffer {
+    /// Takes an allocation's latest state; only what clients tell is kept of it.
+    pub fn put(&mut self, update: Allocation) {
+        self.pending.insert(update.id.clone(), update);
+    }
+
+    /// The servers know this state: after a restart of the agent.
+    pub fn acknowledge(&mut self, update: Allocation) {
+        self.acked.insert(update.id.clone(), update);
+    }
+
+    /// Forgets an allocation that is gone from servers and client.
+    pub fn forget(&mut self, id: &str) {
+        self.pending.remove(id);
+        self.acked.remove(id);
+    }
+
+    /// Everything that servers know of is to be told again (HB-10).
+    pub fn tell_all(&mut self) {
+        for (id, update) in std::mem::take(&mut self.acked) {
+            self.pending.entry(id).or_insert(update);
+        }
+    }
+
+    /// One tick: a batch that is to be sent now, with all that waits (HB-04).
+    pub fn tick(&mut self) -> Option<Vec<Allocation>> {
+        self.ticks += 1;
+        let acked = &self.acked;
+        let mut top = Priority::None;
+        self.pending.retain(|id, update| {
+            let priority = priority(acked.get(id), update);
+            top = top.max(priority);
+            priority > Priority::None
+        });
+        let due = match top {
+            Priority::None => false,
+            Priority::Typical => self.ticks >= SLOW_TICKS,
+            Priority::Urgent => true,
+        };
+        if !due {
+            return None;
+        }
+        self.ticks = 0;
+        Some(std::mem::take(&mut self.pending).into_values().collect())
+    }
+
+    /// The batch arrived.
+    pub fn sent(&mut self, batch: Vec<Allocation>) {
+        for update in batch {
+            self.acked.insert(update.id.clone(), update);
+        }
+    }
+
+    /// It did not: its updates wait again, but for those that have a newer one (HB-06).
+    pub fn failed(&mut self, batch: Vec<Allocation>) {
+        for update in batch {
+            self.pending.entry(update.id.clone()).or_insert(update);
+        }
+    }
+
+    /// How many wait.
+    pub fn waiting(&self) -> usize {
+        self.pending.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use drover_events::model::{AllocDeploymentStatus, TaskState};
+
+    use super::*;
+
+    fn alloc(id: &str, status: &str, restarts: u64) -> Allocation {
+        let state = TaskState {
+            restarts,
+            ..TaskState::default()
+        };
+        Allocation {
+            id: id.into(),
+            client_status: status.into(),
+            task_states: [("web", state)].into(),
+            ..Allocation::default()
+        }
+    }
+
+    fn ids(batch: Option<Vec<Allocation>>) -> Vec<String> {
+        batch
+            .unwrap_or_default()
+            .into_iter()
+            .map(|a| a.id)
+            .collect()
+    }
+
+    #[test]
+    fn hb_02_priority_against_what_was_acknowledged() {
+        let running = alloc("a", "running", 0);
+        let mut healthy = running.clone();
+        healthy.deployment_status = Some(AllocDeploymentStatus {
+            healthy: Some(true),
+            ..Default::default()
+        });
+        for (acked, update, expected) in [
+            (None, alloc("a", "pending", 0), Priority::Typical),
+            (None, running.clone(), Priority::Urgent),
+            (Some(&running), running.clone(), Priority::None),
+            (Some(&running), alloc("a", "running", 1), Priority::Typical),
+            (Some(&running), healthy, Priority::Urgent),
+            (Some(&running), alloc("a", "failed", 0), Priority::Urgent),
+        ] {
+            assert_eq!(priority(acked, &update), expected, "{acked:?} {update:?}");
+        }
+    }
+
+    #[test]
+    fn hb_01_hb_03_urgent_goes_with_the_next_tick_and_the_rest_once_a_second() {
+        let mut buffer = UpdateBuffer::default();
+        buffer.put(alloc("a", "running", 0));
+        let batch = buffer.tick();
+        assert_eq!(ids(batch.clone()), ["a"]);
+        buffer.sent(batch.unwrap());
+        let mut sent_on = Vec::new();
+        for tick in 1..=20_u64 {
+            buffer.put(alloc("a", "running", tick));
+            if let Some(batch) = buffer.tick() {
+                sent_on.push(tick * TICK_MS);
+                buffer.sent(batch);
+            }
+        }
+        assert_eq!(sent_on, [1000, 2000, 3000, 4000]);
+        assert_eq!(buffer.tick(), None);
+    }
+
+    #[test]
+    fn hb_04_a_batch_holds_all_that_waits() {
+        let mut buffer = UpdateBuffer::default();
+        buffer.acknowledge(alloc("slow", "running", 0));
+        buffer.put(alloc("slow", "running", 1));
+        buffer.put(alloc("fast", "failed", 0));
+        assert_eq!(ids(buffer.tick()), ["fast", "slow"]);
+    }
+
+    #[test]
+    fn hb_05_one_entry_per_allocation_while_a_call_is_slow() {
+        let mut buffer = UpdateBuffer::default();
+        buffer.put(alloc("a", "running", 0));
+        let under_way = buffer.tick().unwrap();
+        for n in 1..100 {
+            buffer.put(alloc("a", "running", n));
+        }
+        assert_eq!(buffer.waiting(), 1);
+        buffer.sent(under_way);
+        for _ in 1..SLOW_TICKS {
+            assert_eq!(buffer.tick(), None);
+        }
+        assert_eq!(buffer.tick().unwrap()[0].task_states["web"].restarts, 99);
+    }
+
+    #[test]
+    fn hb_06_a_failed_batch_waits_again_behind_newer_updates() {
+        let mut buffer = UpdateBuffer::default();
+        buffer.put(alloc("a", "running", 0));
+        buffer.put(alloc("b", "running", 0));
+        let batch = buffer.tick().unwrap();
+        buffer.put(alloc("a", "failed", 0));
+        buffer.failed(batch);
+        let batch = buffer.tick().unwrap();
+        let told: Vec<_> = batch
+            .iter()
+            .map(|a| (a.id.as_str(), a.client_status.as_str()))
+            .collect();
+        assert_eq!(told, [("a", "failed"), ("b", "running")]);
+    }
+
+    #[test]
+    fn hb_10_after_a_loss_of_contact_everything_is_told_again() {
+        let mut buffer = UpdateBuffer::default();
+        for id in ["a", "b"] {
+            buffer.put(alloc(id, "running", 0));
+        }
+        let batch = buffer.tick().unwrap();
+        buffer.sent(batch);
+        buffer.tell_all();
+        assert_eq!(ids(buffer.tick()), ["a", "b"]);
+    }
+}
