@@ -1,0 +1,32 @@
+//! Waiting for a condition.
+
+use std::fmt::Display;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+/// The usual deadline: long, since a loaded machine is slow and a condition that holds ends the wait.
+pub const LONG: Duration = Duration::from_secs(60);
+
+/// Asks until there is an answer; the last refusal is part of the error when time is up.
+///
+/// # Errors
+/// When `limit` has passed.
+pub fn wait_for<T, E: Display>(
+    what: &str,
+    limit: Duration,
+    mut ask: impl FnMut() -> Result<T, E>,
+) -> Result<T> {
+    let start = Instant::now();
+    let mut pause = Duration::from_millis(2);
+    loop {
+        match ask() {
+            Ok(answer) => return Ok(answer),
+            Err(refusal) if start.elapsed() > limit => {
+                bail!("waited {limit:?} for {what}; last: {refusal}");
+            }
+            Err(_) => std::thread::sleep(pause),
+        }
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+}
