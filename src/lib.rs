@@ -1,6 +1,7 @@
 //! drover: a workload orchestrator whose state is its history.
 
 pub mod client;
+pub mod commands;
 pub mod config;
 pub mod error;
 pub mod http;
@@ -10,3 +11,4 @@ pub mod keyring;
 pub mod log;
 pub mod scheduler;
 pub mod telemetry;
+pub mod raft;

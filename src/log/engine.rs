@@ -44,6 +44,7 @@ pub(super) enum Job {
     Vote(Bytes, Done),
     Truncate(u64, Done),
     Purge(u64, Bytes, Done),
+    Begin(u64, Done),
     Barrier(Done),
 }
 
@@ -53,6 +54,7 @@ impl Job {
         | Job::Vote(_, done)
         | Job::Truncate(_, done)
         | Job::Purge(_, _, done)
+        | Job::Begin(_, done)
         | Job::Barrier(done)) = self;
         done(Err(e.clone()));
     }
@@ -132,7 +134,7 @@ pub(super) struct Shared {
     pub(super) dir: PathBuf,
     pub(super) options: Options,
     pub(super) files: Arc<dyn FileLayer>,
-    pub(super) epoch: Epoch,
+    pub(super) epoch: Mutex<Epoch>,
     pub(super) state: Mutex<State>,
     pub(super) wake: Condvar,
     pub(super) segments: SegmentSet,
@@ -223,7 +225,7 @@ impl LogEngine {
         let shared = Arc::new(Shared {
             dir: dir.to_owned(),
             files,
-            epoch: opened.epoch,
+            epoch: Mutex::new(opened.epoch),
             state: Mutex::new(opened.state),
             wake: Condvar::new(),
             segments: SegmentSet::new(opened.segments),
@@ -407,6 +409,32 @@ impl LogEngine {
         Ok(())
     }
 
+    /// Lets a log that never held an entry begin at `index`, which becomes its epoch's first.
+    ///
+    /// # Errors
+    /// [`LogError::Gap`] if it is not empty, or a log that has stopped.
+    pub fn begin_at(&self, index: u64, done: Done) -> Result<(), LogError> {
+        let mut state = self.shared.state.lock();
+        state.check()?;
+        if state.next != state.first || state.purged.is_some() || index < state.next {
+            let expected = state.next;
+            return Err(LogError::Gap {
+                expected,
+                got: index,
+            });
+        }
+        if index > state.next {
+            state.cut(index);
+            state.first = index;
+            state.queue.push_back(Job::Begin(index, done));
+        } else {
+            state.queue.push_back(Job::Barrier(done));
+        }
+        drop(state);
+        self.shared.wake.notify_one();
+        Ok(())
+    }
+
     /// Announces the tree's state after `index`, so that a purge beyond the last entry can go on
     /// from it (a Raft snapshot carries it).
     pub fn set_base(&self, index: u64, range: CompactRange) {
@@ -475,7 +503,7 @@ impl LogEngine {
 
     /// The epoch of this log.
     pub fn epoch(&self) -> Epoch {
-        self.shared.epoch
+        *self.shared.epoch.lock()
     }
 
     /// The tree over the committed and durable entries; `None` without a tree.

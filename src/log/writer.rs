@@ -179,6 +179,12 @@ impl Writer {
                 self.held.push(done);
                 self.purge(index, &position)?;
             }
+            Job::Begin(index, done) => {
+                self.held.push(done);
+                self.flush()?;
+                self.shared.epoch.lock().first_index = index;
+                self.restart_at(index, Some(CompactRange::default()))?;
+            }
             Job::Barrier(done) => self.held.push(done),
         }
         self.done.append(&mut self.held);
@@ -418,7 +424,7 @@ impl Writer {
         };
         let header = Header {
             seed: rand::random(),
-            epoch: self.shared.epoch,
+            epoch: *self.shared.epoch.lock(),
             first,
             range,
         };
@@ -552,25 +558,28 @@ impl Writer {
 
     fn purge(&mut self, index: u64, position: &[u8]) -> Result<(), LogError> {
         self.flush()?;
-        let old = if index >= self.next {
+        if index >= self.next {
             let base = self.shared.state.lock().base.take();
             let range = base.filter(|(i, _)| *i == index).map(|(_, range)| range);
-            let epoch_first = self.shared.epoch.first_index;
-            *self.shared.tree.lock() = Tree::new(range.clone(), epoch_first);
-            self.start_segment(index + 1, range)?;
-            self.next = index + 1;
-            self.generation += 1;
-            self.shared.state.lock().durable_next = self.next;
-            let active = self.segment.first();
-            self.shared.segments.take_if(|s| s.first() != active)
-        } else {
-            self.local(Record::Purged, index, position);
-            self.flush()?;
-            let active = self.segment.first();
-            self.shared
-                .segments
-                .take_if(|s| s.first() != active && s.next() <= index + 1)
-        };
+            return self.restart_at(index + 1, range);
+        }
+        self.local(Record::Purged, index, position);
+        self.flush()?;
+        let active = self.segment.first();
+        let gone = |s: &Segment| s.first() != active && s.next() <= index + 1;
+        let old = self.shared.segments.take_if(gone);
+        self.remove(old.iter())
+    }
+
+    /// Drops every entry and goes on in a new segment that begins at `first`.
+    fn restart_at(&mut self, first: u64, range: Option<CompactRange>) -> Result<(), LogError> {
+        let epoch_first = self.shared.epoch.lock().first_index;
+        *self.shared.tree.lock() = Tree::new(range.clone(), epoch_first);
+        self.start_segment(first, range)?;
+        self.next = first;
+        self.generation += 1;
+        self.shared.state.lock().durable_next = first;
+        let old = self.shared.segments.take_if(|s| s.first() != first);
         self.remove(old.iter())
     }
 

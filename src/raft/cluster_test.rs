@@ -1,0 +1,268 @@
+//! One server and three servers in one process, over a transport that can cut links.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use openraft::async_runtime::WatchReceiver;
+use parking_lot::Mutex;
+use tempfile::TempDir;
+
+use super::fold::opaque;
+use super::*;
+use crate::log::{LogEngine, Options};
+
+fn member(n: u64) -> Member {
+    Member {
+        id: n.to_string(),
+        name: format!("s{n}"),
+        ..Member::default()
+    }
+}
+
+fn members(n: u64) -> BTreeMap<u64, Member> {
+    (1..=n).map(|i| (i, member(i))).collect()
+}
+
+/// Calls between nodes of this process.
+#[derive(Clone, Default)]
+struct Wires {
+    nodes: Arc<Mutex<BTreeMap<String, Arc<RaftNode>>>>,
+    cut: Arc<Mutex<BTreeSet<String>>>,
+    scratch: Arc<Mutex<Option<PathBuf>>>,
+}
+
+impl Wires {
+    fn to(&self, target: &Member) -> Result<Arc<RaftNode>, TransportError> {
+        if self.cut.lock().contains(&target.id) {
+            return Err(TransportError::Unreachable("cut".to_owned()));
+        }
+        let node = self.nodes.lock().get(&target.id).cloned();
+        node.ok_or_else(|| TransportError::Unreachable("not started".to_owned()))
+    }
+}
+
+struct Wire {
+    wires: Wires,
+    this: String,
+}
+
+impl Transport for Wire {
+    fn call<'a>(
+        &'a self,
+        target: &'a Member,
+        method: Method,
+        request: Vec<u8>,
+        _: Duration,
+    ) -> BoxFuture<'a, Result<Vec<u8>, TransportError>> {
+        Box::pin(async move {
+            if self.wires.cut.lock().contains(&self.this) {
+                return Err(TransportError::Unreachable("cut".to_owned()));
+            }
+            self.wires.to(target)?.serve(method, &request).await
+        })
+    }
+
+    fn send_snapshot<'a>(
+        &'a self,
+        target: &'a Member,
+        vote: Vec<u8>,
+        dir: PathBuf,
+    ) -> BoxFuture<'a, Result<Vec<u8>, TransportError>> {
+        Box::pin(async move {
+            let to = self.wires.scratch.lock().clone().unwrap();
+            std::fs::create_dir_all(to.join("state")).unwrap();
+            std::fs::copy(dir.join("head"), to.join("head")).unwrap();
+            std::fs::copy(dir.join("state/place"), to.join("state/place")).unwrap();
+            self.wires.to(target)?.install(&vote, to).await
+        })
+    }
+}
+
+async fn start(dir: &Path, n: u64, size: u64, wires: &Wires) -> Arc<RaftNode> {
+    let options = Options {
+        segment_bytes: 1 << 20,
+        ..Options::default()
+    };
+    let (log, _) = LogEngine::open(&dir.join(format!("log-{n}")), options).unwrap();
+    let transport = Arc::new(Wire {
+        wires: wires.clone(),
+        this: n.to_string(),
+    });
+    let node = RaftNode::start(Start {
+        number: n,
+        log: Arc::new(log),
+        fold: Box::new(Discard::default()),
+        snapshots: dir.join(format!("snapshots-{n}")),
+        transport,
+        settings: Settings::default(),
+        bootstrap: (n == 1).then(|| members(size)),
+    })
+    .await
+    .unwrap();
+    wires.nodes.lock().insert(n.to_string(), Arc::clone(&node));
+    node
+}
+
+async fn leading(node: &RaftNode) -> u64 {
+    let mut leadership = node.leadership();
+    let found = leadership.wait_for(|l| matches!(l, Leadership::Leading { .. }));
+    let found = tokio::time::timeout(Duration::from_secs(10), found)
+        .await
+        .unwrap()
+        .unwrap();
+    let Leadership::Leading { term } = *found else {
+        unreachable!()
+    };
+    term
+}
+
+async fn write(node: &RaftNode, count: usize) -> u64 {
+    let payloads = (0..count).map(|_| opaque(300));
+    let mut results = node.raft.client_write_many(payloads).await.unwrap();
+    let mut last = 0;
+    while let Some(r) = results.next().await {
+        last = r.unwrap().unwrap().response.index;
+    }
+    last
+}
+
+async fn applied(node: &RaftNode, index: u64) {
+    let wait = node.raft.wait(Some(Duration::from_secs(20)));
+    wait.applied_index_at_least(Some(index), "applied")
+        .await
+        .unwrap();
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+#[test]
+fn a_lone_server_leads_at_once_and_again_after_a_restart() {
+    runtime().block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let wires = Wires::default();
+        let node = start(dir.path(), 1, 1, &wires).await;
+        let term = leading(&node).await;
+        assert_eq!(node.read_barrier(Consistency::Consistent).await, Ok(()));
+        let last = write(&node, 1000).await;
+        // Index 0 is the membership, 1 the blank entry of the first term.
+        assert_eq!(last, 1001);
+        node.shutdown().await;
+        wires.nodes.lock().clear();
+        drop(node);
+        let again = std::time::Instant::now();
+        let node = start(dir.path(), 1, 1, &wires).await;
+        assert!(leading(&node).await > term);
+        assert!(
+            again.elapsed() < Duration::from_millis(400),
+            "{:?}",
+            again.elapsed()
+        );
+        assert_eq!(write(&node, 1).await, 1003);
+        let entries = node
+            .log()
+            .scan(0)
+            .map(|e| e.unwrap().index)
+            .collect::<Vec<_>>();
+        assert_eq!(entries, (0..=1003).collect::<Vec<_>>());
+        node.shutdown().await;
+    });
+}
+
+#[test]
+fn three_servers_agree_and_outlive_their_leader() {
+    runtime().block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let wires = Wires::default();
+        let mut nodes = Vec::new();
+        for n in [2, 3, 1] {
+            nodes.push(start(dir.path(), n, 3, &wires).await);
+        }
+        let first = Arc::clone(&nodes[2]);
+        let old_term = leading(&first).await;
+        let last = write(&first, 500).await;
+        for node in &nodes {
+            applied(node, last).await;
+        }
+        wires.cut.lock().insert("1".to_owned());
+        let (a, b) = (Arc::clone(&nodes[0]), Arc::clone(&nodes[1]));
+        let (leader, term) = tokio::select! {
+            term = leading(&a) => (a, term),
+            term = leading(&b) => (b, term),
+        };
+        assert!(term > old_term);
+        let last = write(&leader, 100).await;
+        assert_eq!(leader.read_barrier(Consistency::Consistent).await, Ok(()));
+        let cut_off = first.read_barrier(Consistency::Consistent);
+        let cut_off = tokio::time::timeout(Duration::from_secs(2), cut_off).await;
+        assert!(
+            !matches!(cut_off, Ok(Ok(()))),
+            "a leader that was cut off must not confirm"
+        );
+        wires.cut.lock().clear();
+        for node in &nodes {
+            applied(node, last).await;
+        }
+        let bodies = |n: &RaftNode| -> Vec<_> {
+            n.log()
+                .scan(0)
+                .take(last as usize + 1)
+                .map(|e| e.unwrap().body)
+                .collect()
+        };
+        assert_eq!(bodies(&nodes[0]), bodies(&nodes[1]));
+        assert_eq!(bodies(&nodes[0]), bodies(&nodes[2]));
+        for node in &nodes {
+            assert_eq!(
+                node.log().range_at(last).unwrap(),
+                nodes[0].log().range_at(last).unwrap()
+            );
+            node.shutdown().await;
+        }
+    });
+}
+
+#[test]
+fn a_server_that_joins_late_starts_from_a_snapshot_and_goes_on_with_its_tree() {
+    runtime().block_on(async {
+        let dir: TempDir = tempfile::tempdir().unwrap();
+        let wires = Wires::default();
+        *wires.scratch.lock() = Some(dir.path().join("received"));
+        let one = start(dir.path(), 1, 1, &wires).await;
+        leading(&one).await;
+        let last = write(&one, 300).await;
+        one.raft.trigger().snapshot().await.unwrap();
+        let wait = one.raft.wait(Some(Duration::from_secs(10)));
+        wait.metrics(|m| m.snapshot.is_some_and(|s| s.index >= last), "built")
+            .await
+            .unwrap();
+        one.raft.trigger().purge_log(last).await.unwrap();
+        let wait = one.raft.wait(Some(Duration::from_secs(10)));
+        wait.metrics(|m| m.purged.is_some_and(|s| s.index >= last), "purged")
+            .await
+            .unwrap();
+        let two = start(dir.path(), 2, 2, &wires).await;
+        one.raft.add_learner(2, member(2), true).await.unwrap();
+        let last = write(&one, 50).await;
+        applied(&two, last).await;
+        assert!(two.log().bounds().0 > 300, "the start came as a snapshot");
+        two.log().sync().unwrap();
+        let ours = one.log().range_at(last).unwrap().unwrap();
+        assert_eq!(two.log().range_at(last).unwrap().unwrap(), ours);
+        assert_eq!(ours.size(), last + 1);
+        assert_eq!(
+            two.raft.server_metrics().borrow_watched().current_leader,
+            Some(1)
+        );
+        one.shutdown().await;
+        two.shutdown().await;
+    });
+}

@@ -1,0 +1,221 @@
+//! What the applier feeds: the projections' writer, or nothing at all (benchmarks, store tests).
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use drover_events::{RaftPayload, Recorded};
+use drover_projections::{Outcome, Projections, Writer};
+
+use super::types::{Entry, Payload};
+
+/// Where a fold stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The last applied index.
+    pub index: u64,
+    /// Its term.
+    pub term: u64,
+    /// The index of the last applied membership entry.
+    pub membership: u64,
+    /// The time of the last event, Unix nanoseconds.
+    pub time: i64,
+}
+
+/// Why applying stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum FoldError {
+    /// This server cannot read the entry: it is newer than the program. The applier parks.
+    #[error("cannot read the event at index {index}: {reason}")]
+    Unreadable {
+        /// The entry's index.
+        index: u64,
+        /// Why.
+        reason: String,
+    },
+    /// The database failed. The server stops.
+    #[error("cannot apply: {0}")]
+    Storage(String),
+}
+
+/// The state that committed entries are folded into.
+pub trait Fold: Send + 'static {
+    /// Where it stands; `None` before the first entry.
+    fn place(&self) -> Option<Place>;
+
+    /// Applies entries in order; `done` is called for each once what it changed can be read.
+    ///
+    /// # Errors
+    /// At the first entry that cannot be applied; those before it are.
+    fn apply(
+        &mut self,
+        entries: &[Entry],
+        done: &mut dyn FnMut(u64, Option<Outcome>),
+    ) -> Result<(), FoldError>;
+
+    /// Writes the state into the empty directory `dir`.
+    ///
+    /// # Errors
+    /// If the files cannot be written.
+    fn save(&mut self, dir: &Path) -> io::Result<()>;
+
+    /// Replaces the state by that in `dir`.
+    ///
+    /// # Errors
+    /// If the files cannot be read.
+    fn load(&mut self, dir: &Path) -> io::Result<()>;
+}
+
+/// Applies to the projections.
+pub struct Projector {
+    writer: Writer,
+    projections: Arc<Projections>,
+    batch: Vec<Recorded>,
+}
+
+impl Projector {
+    /// Takes over the one writer of the projections.
+    pub fn new(writer: Writer) -> Projector {
+        let projections = Arc::clone(writer.projections());
+        Projector {
+            writer,
+            projections,
+            batch: Vec::new(),
+        }
+    }
+}
+
+fn decode(entry: &Entry) -> Result<Recorded, FoldError> {
+    let payload = RaftPayload(entry.payload.0.clone());
+    let (term, index) = (*entry.log_id.leader_id, entry.log_id.index);
+    drover_migrations::decode(&payload.body(index, term)).map_err(|e| FoldError::Unreadable {
+        index,
+        reason: e.to_string(),
+    })
+}
+
+impl Fold for Projector {
+    fn place(&self) -> Option<Place> {
+        let p = self.projections.view().position();
+        p.begun.then_some(Place {
+            index: p.index,
+            term: p.term,
+            membership: p.membership,
+            time: p.time,
+        })
+    }
+
+    fn apply(
+        &mut self,
+        entries: &[Entry],
+        done: &mut dyn FnMut(u64, Option<Outcome>),
+    ) -> Result<(), FoldError> {
+        self.batch.clear();
+        let mut unreadable = None;
+        for entry in entries {
+            match decode(entry) {
+                Ok(recorded) => self.batch.push(recorded),
+                Err(e) => {
+                    unreadable = Some(e);
+                    break;
+                }
+            }
+        }
+        self.writer
+            .apply_each(&self.batch, |applied| {
+                for a in applied {
+                    done(a.index, Some(a.outcome));
+                }
+            })
+            .map_err(|e| FoldError::Storage(chain(&e)))?;
+        unreadable.map_or(Ok(()), Err)
+    }
+
+    fn save(&mut self, _dir: &Path) -> io::Result<()> {
+        let text = "the projections cannot write a snapshot yet";
+        Err(io::Error::new(io::ErrorKind::Unsupported, text))
+    }
+
+    fn load(&mut self, _dir: &Path) -> io::Result<()> {
+        let text = "the projections cannot read a snapshot yet";
+        Err(io::Error::new(io::ErrorKind::Unsupported, text))
+    }
+}
+
+/// An error with its sources, on one line.
+fn chain(e: &dyn std::error::Error) -> String {
+    let mut out = e.to_string();
+    let mut source = e.source();
+    while let Some(s) = source {
+        out.push_str(": ");
+        out.push_str(&s.to_string());
+        source = s.source();
+    }
+    out
+}
+
+/// Keeps nothing but where it stands.
+#[derive(Debug, Default)]
+pub struct Discard {
+    place: Option<Place>,
+}
+
+impl Fold for Discard {
+    fn place(&self) -> Option<Place> {
+        self.place
+    }
+
+    fn apply(
+        &mut self,
+        entries: &[Entry],
+        done: &mut dyn FnMut(u64, Option<Outcome>),
+    ) -> Result<(), FoldError> {
+        for e in entries {
+            let (term, index) = (*e.log_id.leader_id, e.log_id.index);
+            let before = self.place.unwrap_or_default();
+            let member = openraft::entry::RaftPayload::get_membership(&e.payload).is_some();
+            let membership = if member { index } else { before.membership };
+            self.place = Some(Place {
+                index,
+                term,
+                membership,
+                time: 0,
+            });
+            done(index, None);
+        }
+        Ok(())
+    }
+
+    fn save(&mut self, dir: &Path) -> io::Result<()> {
+        let p = self.place.unwrap_or_default();
+        let text = format!("{} {} {}", p.index, p.term, p.membership);
+        fs::write(dir.join("place"), text)
+    }
+
+    fn load(&mut self, dir: &Path) -> io::Result<()> {
+        let text = fs::read_to_string(dir.join("place"))?;
+        let mut numbers = text.split(' ').map(str::parse::<u64>);
+        let mut next = || {
+            numbers
+                .next()
+                .and_then(Result::ok)
+                .ok_or(io::ErrorKind::InvalidData)
+        };
+        let (index, term, membership) = (next()?, next()?, next()?);
+        self.place = Some(Place {
+            index,
+            term,
+            membership,
+            time: 0,
+        });
+        Ok(())
+    }
+}
+
+/// A payload that no projection reads, for benchmarks of Raft alone.
+pub fn opaque(len: usize) -> Payload {
+    let mut bytes = vec![0xAB; len.max(4)];
+    bytes[..4].copy_from_slice(&[0xFF, 0xFF, 1, 0]);
+    Payload(bytes.into())
+}

@@ -1,0 +1,343 @@
+//! Starting and stopping openraft, on a thread of its own, and who leads.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use openraft::async_runtime::WatchReceiver;
+use openraft::raft::{AppendEntriesRequest, TransferLeaderRequest, VoteRequest};
+use openraft::{Config, Raft, ServerState, Snapshot, SnapshotPolicy};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::{oneshot, watch};
+
+use super::fold::Fold;
+use super::log_store::LogStore;
+use super::network::{Method, Network, Transport, TransportError, decode, encode};
+use super::snapshot::SnapshotDir;
+use super::state_machine::{Applier, Parked, StateMachine};
+use super::types::{Member, TypeConfig};
+use crate::log::LogEngine;
+
+/// Time limits of Raft.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How often a leader shows itself.
+    pub heartbeat: Duration,
+    /// The shortest silence after which a follower stands for election.
+    pub election_min: Duration,
+    /// The longest.
+    pub election_max: Duration,
+    /// How long a snapshot may take.
+    pub snapshot_timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            heartbeat: Duration::from_millis(100),
+            election_min: Duration::from_millis(400),
+            election_max: Duration::from_millis(800),
+            snapshot_timeout: Duration::from_secs(600),
+        }
+    }
+}
+
+/// What a node is started with.
+pub struct Start {
+    /// The number Raft knows this server by.
+    pub number: u64,
+    /// The log; its `on_full` must be `Wait`, since a failed append is fatal to openraft.
+    pub log: Arc<LogEngine>,
+    /// What committed entries are applied to.
+    pub fold: Box<dyn Fold>,
+    /// Where snapshots lie.
+    pub snapshots: PathBuf,
+    /// The way to the other servers.
+    pub transport: Arc<dyn Transport>,
+    /// Time limits.
+    pub settings: Settings,
+    /// The members of a new cluster; ignored where a log exists. `None` waits to be invited.
+    pub bootstrap: Option<BTreeMap<u64, Member>>,
+}
+
+/// Who leads, as far as this server knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Leadership {
+    /// Nobody.
+    #[default]
+    Unknown,
+    /// Another server.
+    Following(Member),
+    /// This server, but it has not yet applied an entry of its own term.
+    Elected,
+    /// This server, and it may propose: the first entry of this term is applied.
+    Leading {
+        /// The term.
+        term: u64,
+    },
+}
+
+/// What can go wrong here.
+#[derive(Debug, thiserror::Error)]
+pub enum RaftFailure {
+    /// A file or thread.
+    #[error("raft: {0}")]
+    Io(#[from] io::Error),
+    /// openraft refused or stopped.
+    #[error("raft: {0}")]
+    Raft(String),
+}
+
+fn failed(e: impl std::fmt::Display) -> RaftFailure {
+    RaftFailure::Raft(e.to_string())
+}
+
+pub(super) type Inner = Raft<TypeConfig, StateMachine>;
+
+/// A running Raft node.
+pub struct RaftNode {
+    pub(super) raft: Inner,
+    pub(super) handle: Handle,
+    pub(super) log: Arc<LogEngine>,
+    applier: Applier,
+    leadership: watch::Receiver<Leadership>,
+    thread: Mutex<Option<(oneshot::Sender<()>, JoinHandle<()>)>>,
+}
+
+impl RaftNode {
+    /// Starts a node. A lone voter stands for election at once.
+    ///
+    /// # Errors
+    /// If the log or the state cannot be read, or the threads cannot be started.
+    pub async fn start(start: Start) -> Result<Arc<RaftNode>, RaftFailure> {
+        let (handle, thread) = spawn_runtime()?;
+        let machine = StateMachine::new(start.fold, Arc::clone(&start.log), start.snapshots)?;
+        let applier = machine.applier();
+        let store = LogStore::new(Arc::clone(&start.log));
+        let network = Network::new(start.transport, start.number);
+        let config = Arc::new(config(start.settings).validate().map_err(failed)?);
+        let (tx, leadership) = watch::channel(Leadership::default());
+        let (number, bootstrap) = (start.number, start.bootstrap);
+        let begin = async move {
+            let raft = Inner::new(number, config, network, store, machine)
+                .await
+                .map_err(failed)?;
+            if let Some(members) = bootstrap
+                && !raft.is_initialized().await.map_err(failed)?
+            {
+                raft.initialize(members).await.map_err(failed)?;
+            } else if raft.voter_ids().collect::<Vec<_>>() == [number] {
+                raft.trigger().elect(false).await.map_err(failed)?;
+            }
+            tokio::spawn(follow(raft.clone(), number, tx));
+            Ok::<Inner, RaftFailure>(raft)
+        };
+        let raft = handle.spawn(begin).await.map_err(failed)??;
+        Ok(Arc::new(RaftNode {
+            raft,
+            handle,
+            log: start.log,
+            applier,
+            leadership,
+            thread: Mutex::new(Some(thread)),
+        }))
+    }
+
+    /// Who leads; changes can be waited for.
+    pub fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.leadership.clone()
+    }
+
+    /// The event at which the applier waits for a newer program.
+    pub fn parked(&self) -> Option<Parked> {
+        self.applier.parked()
+    }
+
+    /// The log.
+    pub fn log(&self) -> &Arc<LogEngine> {
+        &self.log
+    }
+
+    /// The voters and learners now in force: number, member, whether it votes.
+    pub fn members(&self) -> Vec<(u64, Member, bool)> {
+        let metrics = self.raft.server_metrics().borrow_watched().clone();
+        let membership = metrics.membership_config.membership();
+        let voters: Vec<u64> = membership.voter_ids().collect();
+        membership
+            .nodes()
+            .map(|(id, m)| (*id, m.clone(), voters.contains(id)))
+            .collect()
+    }
+
+    /// Term, last log index and last applied index.
+    pub fn progress(&self) -> (u64, u64, u64) {
+        let m = self.raft.metrics().borrow_watched().clone();
+        let applied = m.last_applied.map_or(0, |id| id.index);
+        (m.current_term, m.last_log_index.unwrap_or(0), applied)
+    }
+
+    /// Answers a message of another server.
+    ///
+    /// # Errors
+    /// If the message is malformed or this node has stopped.
+    pub async fn serve(&self, method: Method, request: &[u8]) -> Result<Vec<u8>, TransportError> {
+        let refused = |e: String| TransportError::Refused(e);
+        match method {
+            Method::Append => {
+                let rpc: AppendEntriesRequest<TypeConfig> = decode(request)?;
+                let answer = self.raft.append_entries(rpc).await;
+                encode(&answer.map_err(|e| refused(e.to_string()))?)
+            }
+            Method::Vote => {
+                let rpc: VoteRequest<TypeConfig> = decode(request)?;
+                encode(
+                    &self
+                        .raft
+                        .vote(rpc)
+                        .await
+                        .map_err(|e| refused(e.to_string()))?,
+                )
+            }
+            Method::PreVote => {
+                let rpc: VoteRequest<TypeConfig> = decode(request)?;
+                encode(
+                    &self
+                        .raft
+                        .pre_vote(rpc)
+                        .await
+                        .map_err(|e| refused(e.to_string()))?,
+                )
+            }
+            Method::TransferLeader => {
+                let rpc: TransferLeaderRequest<TypeConfig> = decode(request)?;
+                let answer = self.raft.handle_transfer_leader(rpc).await;
+                encode(&answer.map_err(|e| refused(e.to_string()))?)
+            }
+        }
+    }
+
+    /// Installs a snapshot that another server sent into `dir`; answers its message back.
+    ///
+    /// # Errors
+    /// If the snapshot is malformed or this node has stopped.
+    pub async fn install(&self, vote: &[u8], dir: PathBuf) -> Result<Vec<u8>, TransportError> {
+        let refused = |e: String| TransportError::Refused(e);
+        let snapshot = SnapshotDir::new(dir);
+        let head = snapshot.head().map_err(|e| refused(e.to_string()))?;
+        let snapshot = Snapshot {
+            meta: head.meta(),
+            snapshot,
+        };
+        let answer = self
+            .raft
+            .install_full_snapshot(decode(vote)?, snapshot)
+            .await;
+        encode(&answer.map_err(|e| refused(e.to_string()))?)
+    }
+
+    /// Stops Raft and its thread. What is in flight is answered with an error or not at all.
+    pub async fn shutdown(&self) {
+        let raft = self.raft.clone();
+        let _ = self
+            .handle
+            .spawn(async move { raft.shutdown().await })
+            .await;
+        let thread = self.thread.lock().take();
+        if let Some((stop, thread)) = thread {
+            drop(stop);
+            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        }
+    }
+}
+
+type RuntimeThread = (oneshot::Sender<()>, JoinHandle<()>);
+
+/// A current-thread runtime on its own thread: a busy API never costs an election.
+fn spawn_runtime() -> io::Result<(Handle, RuntimeThread)> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let handle = runtime.handle().clone();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let thread = std::thread::Builder::new()
+        .name("raft".to_owned())
+        .spawn(move || {
+            let _ = runtime.block_on(stopped);
+        })?;
+    Ok((handle, (stop, thread)))
+}
+
+fn config(settings: Settings) -> Config {
+    let ms = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
+    Config {
+        cluster_name: "drover".to_owned(),
+        heartbeat_interval: ms(settings.heartbeat),
+        election_timeout_min: ms(settings.election_min),
+        election_timeout_max: ms(settings.election_max),
+        install_snapshot_timeout: ms(settings.snapshot_timeout),
+        max_payload_entries: 4096,
+        max_append_entries: Some(4096),
+        api_batch_capacity: 4096,
+        api_batch_linger_ms: 0,
+        snapshot_policy: SnapshotPolicy::Never,
+        max_in_snapshot_log_to_keep: u64::MAX,
+        replication_lag_threshold: u64::MAX,
+        enable_pre_vote: Some(true),
+        // A restarted leader stands again: its first event says who leads, in a term of its own.
+        enable_leader_restore: Some(false),
+        ..Config::default()
+    }
+}
+
+/// Keeps `Leadership` true to openraft's state.
+async fn follow(raft: Inner, this: u64, tx: watch::Sender<Leadership>) {
+    let mut metrics = raft.server_metrics();
+    loop {
+        let now = metrics.borrow_watched().clone();
+        let term = now.vote.leader_id.term;
+        if now.state == ServerState::Leader {
+            tx.send_if_modified(|l| replace(l, Leadership::Elected, term));
+            let own = move |m: &openraft::RaftMetrics<TypeConfig>| {
+                m.state != ServerState::Leader
+                    || m.current_term != term
+                    || m.last_applied.is_some_and(|id| *id.leader_id == term)
+            };
+            if raft
+                .wait(None)
+                .metrics(own, "the first entry of this term")
+                .await
+                .is_err()
+            {
+                break;
+            }
+            let still = metrics.borrow_watched().clone();
+            if still.state == ServerState::Leader && still.vote.leader_id.term == term {
+                tx.send_if_modified(|l| replace(l, Leadership::Leading { term }, term));
+            }
+        } else {
+            let leader = now.current_leader.filter(|l| *l != this);
+            let member = leader
+                .and_then(|l| now.membership_config.membership().get_node(&l).cloned())
+                .map_or(Leadership::Unknown, Leadership::Following);
+            tx.send_if_modified(|l| replace(l, member, term));
+        }
+        if metrics.changed().await.is_err() {
+            break;
+        }
+    }
+    tx.send_replace(Leadership::Unknown);
+}
+
+/// Sets `now` to `next`; a leader of the same term is not told again that it was elected.
+fn replace(now: &mut Leadership, next: Leadership, term: u64) -> bool {
+    let again = next == Leadership::Elected && *now == Leadership::Leading { term };
+    if again || *now == next {
+        return false;
+    }
+    *now = next;
+    true
+}

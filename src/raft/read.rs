@@ -1,0 +1,61 @@
+//! How fresh a read must be, and waiting until it is.
+
+use openraft::errors::{LinearizableReadError, RaftError};
+use openraft::raft::ReadPolicy;
+
+use super::node::{Leadership, RaftNode};
+use super::types::TypeConfig;
+use crate::error::{ApiError, Code};
+
+/// The freshness a read asks for, in the terms of Nomad's API.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Consistency {
+    /// The leader's state; a leader cut off for less than its lease may answer.
+    #[default]
+    Default,
+    /// The leader's state, after a majority has confirmed that it leads.
+    Consistent,
+    /// Whatever this server has applied.
+    Stale,
+}
+
+impl RaftNode {
+    /// Returns when a view taken afterwards is as fresh as asked.
+    ///
+    /// # Errors
+    /// [`Code::NoLeader`] if this server does not lead (the caller forwards to
+    /// [`leadership`](RaftNode::leadership)'s member) or cannot confirm that it does.
+    pub async fn read_barrier(&self, consistency: Consistency) -> Result<(), ApiError> {
+        if consistency == Consistency::Stale {
+            return Ok(());
+        }
+        let leading = matches!(*self.leadership().borrow(), Leadership::Leading { .. });
+        if !leading {
+            return Err(no_leader());
+        }
+        // Nobody else can lead, and whatever was acknowledged is applied here.
+        if self.raft.voter_ids().take(2).count() == 1 {
+            return Ok(());
+        }
+        if consistency == Consistency::Default
+            && self
+                .raft
+                .ensure_linearizable(ReadPolicy::LeaseRead)
+                .await
+                .is_ok()
+        {
+            return Ok(());
+        }
+        let confirmed = self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await;
+        confirmed.map(|_| ()).map_err(
+            |e: RaftError<TypeConfig, LinearizableReadError<TypeConfig>>| {
+                tracing::debug!(error = %e, "cannot confirm leadership");
+                no_leader()
+            },
+        )
+    }
+}
+
+pub(super) fn no_leader() -> ApiError {
+    ApiError::new(Code::NoLeader, "No cluster leader")
+}

@@ -1,0 +1,250 @@
+//! Raft snapshots: a directory with the state's files and a head that says what they are.
+//!
+//! `<snapshots>/<term>-<index>/head` and `…/state/*`. The head carries the last log id, the
+//! membership, the epoch and the tree's compact range, so that the tree can go on from it. A
+//! directory is complete once it has its final name. None is ever built unless it is asked for.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use openraft::alias::{SnapshotMetaOf, SnapshotOf};
+use openraft::{RaftSnapshotBuilder, Snapshot, SnapshotMeta};
+use serde::{Deserialize, Serialize};
+
+use super::fold::Place;
+use super::state_machine::Applier;
+use super::types::{
+    LogId, StoredMembership, TypeConfig, decode_membership, encode_membership, log_id,
+};
+use crate::log::{CompactRange, LogEngine};
+
+/// What a snapshot says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// The last log id in it: term and index; none for the empty state.
+    pub last: Option<(u64, u64)>,
+    /// Where the membership stands in the log: term and index.
+    pub membership_at: Option<(u64, u64)>,
+    /// The membership's canonical bytes.
+    #[serde(with = "serde_bytes")]
+    pub membership: Vec<u8>,
+    /// The log's epoch.
+    pub epoch: [u8; 16],
+    /// The epoch's first index.
+    pub epoch_first: u64,
+    /// The tree's compact range after the last entry; empty if it is not known.
+    #[serde(with = "serde_bytes")]
+    pub range: Vec<u8>,
+    /// The time of the last event, Unix nanoseconds.
+    pub time: i64,
+}
+
+impl Head {
+    fn last_log_id(&self) -> Option<LogId> {
+        self.last.map(|(term, index)| log_id(term, index))
+    }
+
+    pub(super) fn membership(&self) -> StoredMembership {
+        let at = self.membership_at.map(|(term, index)| log_id(term, index));
+        StoredMembership::new(at, decode_membership(&self.membership).unwrap_or_default())
+    }
+
+    pub(super) fn meta(&self) -> SnapshotMetaOf<TypeConfig> {
+        SnapshotMeta {
+            last_log_id: self.last_log_id(),
+            last_membership: self.membership(),
+        }
+    }
+
+    pub(super) fn base(&self) -> Option<(u64, CompactRange)> {
+        Some((self.last?.1, CompactRange::from_bytes(&self.range)?))
+    }
+
+    fn name(&self) -> String {
+        match self.last {
+            Some((term, index)) => format!("{term:020}-{index:020}"),
+            None => "empty".to_owned(),
+        }
+    }
+
+    /// The head's bytes, as the transport carries them.
+    ///
+    /// # Errors
+    /// Never in practice: it holds numbers and bytes.
+    pub fn encode(&self) -> io::Result<Vec<u8>> {
+        rmp_serde::to_vec_named(self).map_err(io::Error::other)
+    }
+
+    /// Reads [`encode`](Self::encode)'s bytes.
+    ///
+    /// # Errors
+    /// If they are malformed.
+    pub fn decode(bytes: &[u8]) -> io::Result<Head> {
+        rmp_serde::from_slice(bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+    }
+}
+
+/// A snapshot's directory.
+#[derive(Clone, Debug)]
+pub struct SnapshotDir {
+    path: PathBuf,
+}
+
+impl SnapshotDir {
+    /// A directory that holds a head and a state.
+    pub fn new(path: PathBuf) -> SnapshotDir {
+        SnapshotDir { path }
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the state's files lie.
+    pub fn state(&self) -> PathBuf {
+        self.path.join("state")
+    }
+
+    /// Reads the head.
+    ///
+    /// # Errors
+    /// If it is missing or malformed.
+    pub fn head(&self) -> io::Result<Head> {
+        Head::decode(&fs::read(self.path.join("head"))?)
+    }
+}
+
+/// The snapshots of one server; there is one at a time.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshots {
+    dir: PathBuf,
+}
+
+impl Snapshots {
+    pub(super) fn open(dir: PathBuf) -> io::Result<Snapshots> {
+        fs::create_dir_all(&dir)?;
+        Ok(Snapshots { dir })
+    }
+
+    fn complete(&self) -> io::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.dir)? {
+            let path = entry?.path();
+            if path.extension().is_none() && path.join("head").exists() {
+                found.push(path);
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// The newest complete one.
+    pub(super) fn current(&self) -> io::Result<Option<(Head, SnapshotDir)>> {
+        let Some(path) = self.complete()?.pop() else {
+            return Ok(None);
+        };
+        let dir = SnapshotDir::new(path);
+        Ok(Some((dir.head()?, dir)))
+    }
+
+    /// An empty directory to build one in.
+    fn scratch(&self) -> io::Result<SnapshotDir> {
+        let path = self.dir.join("building.tmp");
+        if path.exists() {
+            fs::remove_dir_all(&path)?;
+        }
+        fs::create_dir_all(path.join("state"))?;
+        Ok(SnapshotDir::new(path))
+    }
+
+    /// Makes `from` the one current snapshot.
+    pub(super) fn adopt(&self, head: &Head, from: SnapshotDir) -> io::Result<()> {
+        let to = self.dir.join(head.name());
+        if from.path != to {
+            if to.exists() {
+                fs::remove_dir_all(&to)?;
+            }
+            fs::rename(&from.path, &to)?;
+        }
+        fs::File::open(&self.dir)?.sync_all()?;
+        for old in self.complete()? {
+            if old != to {
+                fs::remove_dir_all(old)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Builds a snapshot of what is applied.
+pub struct Builder {
+    applier: Applier,
+    log: Arc<LogEngine>,
+    snapshots: Snapshots,
+    membership: StoredMembership,
+}
+
+impl Builder {
+    pub(super) fn new(
+        applier: Applier,
+        log: Arc<LogEngine>,
+        snapshots: Snapshots,
+        membership: StoredMembership,
+    ) -> Builder {
+        Builder {
+            applier,
+            log,
+            snapshots,
+            membership,
+        }
+    }
+
+    fn head(&self, place: Option<Place>) -> io::Result<Head> {
+        let epoch = self.log.epoch();
+        let range = match place {
+            Some(p) => self.log.range_at(p.index)?.map(|r| r.to_bytes()),
+            None => None,
+        };
+        let at = self
+            .membership
+            .log_id()
+            .as_ref()
+            .map(|id| (*id.leader_id, id.index));
+        Ok(Head {
+            last: place.map(|p| (p.term, p.index)),
+            membership_at: at,
+            membership: encode_membership(self.membership.membership()),
+            epoch: epoch.id,
+            epoch_first: epoch.first_index,
+            range: range.unwrap_or_default(),
+            time: place.map_or(0, |p| p.time),
+        })
+    }
+}
+
+impl RaftSnapshotBuilder<TypeConfig> for Builder {
+    type SnapshotData = SnapshotDir;
+
+    async fn build_snapshot(&mut self) -> io::Result<SnapshotOf<TypeConfig, SnapshotDir>> {
+        let scratch = self.snapshots.scratch()?;
+        let state = scratch.state();
+        let place = self
+            .applier
+            .with(move |fold| fold.save(&state).map(|()| fold.place()))
+            .await??;
+        let head = self.head(place)?;
+        fs::write(scratch.path().join("head"), head.encode()?)?;
+        self.snapshots.adopt(&head, scratch)?;
+        let (head, dir) = self
+            .snapshots
+            .current()?
+            .ok_or_else(|| io::Error::other("the snapshot just built is gone"))?;
+        Ok(Snapshot {
+            meta: head.meta(),
+            snapshot: dir,
+        })
+    }
+}

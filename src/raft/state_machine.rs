@@ -1,0 +1,276 @@
+//! openraft's state machine: a handle to the applier, a thread of its own that owns the fold.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc as blocking;
+
+use futures_util::{Stream, StreamExt};
+use openraft::entry::RaftEntry;
+use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
+use openraft::{OptionalSend, Snapshot, SnapshotMeta};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::fold::{Fold, FoldError, Place};
+use super::log_store::decode_entry;
+use super::snapshot::{Builder, SnapshotDir, Snapshots};
+use super::types::{Entry, LogId, Response, StoredMembership, TypeConfig, log_id};
+use crate::log::LogEngine;
+
+/// Entries handed to the applier at a time.
+const CHUNK: usize = 1024;
+/// Chunks handed over and not yet applied.
+const AHEAD: usize = 2;
+
+/// The applier met an event it cannot read and waits for a newer program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parked {
+    /// The index of that event.
+    pub index: u64,
+    /// What is the matter.
+    pub reason: String,
+}
+
+type Chunk = Vec<(Entry, Option<ApplyResponder<TypeConfig>>)>;
+type Control = Box<dyn FnOnce(&mut dyn Fold) + Send>;
+
+enum Command {
+    Apply(Chunk, oneshot::Sender<io::Result<()>>),
+    Control(Control),
+}
+
+/// The handle openraft holds.
+pub struct StateMachine {
+    applier: Applier,
+    log: Arc<LogEngine>,
+    membership: StoredMembership,
+    snapshots: Snapshots,
+}
+
+/// Talks to the applier thread; clones talk to the same.
+#[derive(Clone)]
+pub(super) struct Applier {
+    tx: blocking::Sender<Command>,
+    parked: Arc<Mutex<Option<Parked>>>,
+}
+
+impl Applier {
+    pub(super) fn parked(&self) -> Option<Parked> {
+        self.parked.lock().clone()
+    }
+
+    /// Runs `f` on the applier's thread between two chunks.
+    pub(super) async fn with<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut dyn Fold) -> T + Send + 'static,
+    ) -> io::Result<T> {
+        let (tx, rx) = oneshot::channel();
+        let control: Control = Box::new(move |fold| {
+            let _ = tx.send(f(fold));
+        });
+        self.tx
+            .send(Command::Control(control))
+            .map_err(|_| stopped())?;
+        rx.await.map_err(|_| stopped())
+    }
+}
+
+fn stopped() -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, "the applier has stopped")
+}
+
+impl StateMachine {
+    /// Starts the applier over `fold`. Snapshots lie in `snapshots`.
+    ///
+    /// # Errors
+    /// If the thread cannot be started or the last membership cannot be read.
+    pub fn new(
+        fold: Box<dyn Fold>,
+        log: Arc<LogEngine>,
+        snapshots: PathBuf,
+    ) -> io::Result<StateMachine> {
+        let snapshots = Snapshots::open(snapshots)?;
+        let membership = match fold.place() {
+            Some(place) => last_membership(&log, &snapshots, place)?,
+            None => StoredMembership::default(),
+        };
+        let (tx, rx) = blocking::channel();
+        let parked = Arc::new(Mutex::new(None));
+        let shared = Arc::clone(&parked);
+        std::thread::Builder::new()
+            .name("applier".to_owned())
+            .spawn(move || run(fold, &rx, &shared))?;
+        let applier = Applier { tx, parked };
+        Ok(StateMachine {
+            applier,
+            log,
+            membership,
+            snapshots,
+        })
+    }
+
+    pub(super) fn applier(&self) -> Applier {
+        self.applier.clone()
+    }
+
+    async fn place(&self) -> io::Result<Option<Place>> {
+        self.applier.with(|fold| fold.place()).await
+    }
+}
+
+/// The membership last applied: an entry of the log, or in the snapshot this state came from.
+fn last_membership(
+    log: &LogEngine,
+    snapshots: &Snapshots,
+    place: Place,
+) -> io::Result<StoredMembership> {
+    let (first, next) = log.bounds();
+    if place.membership >= first && place.membership < next {
+        let entry = log
+            .read(place.membership)?
+            .map(|e| decode_entry(&e))
+            .transpose()?;
+        if let Some((id, m)) = entry.and_then(|e| Some((e.log_id(), e.get_membership()?))) {
+            return Ok(StoredMembership::new(Some(id), m));
+        }
+    }
+    match snapshots.current()? {
+        Some((head, _)) => Ok(head.membership()),
+        None => Ok(StoredMembership::default()),
+    }
+}
+
+fn run(mut fold: Box<dyn Fold>, rx: &blocking::Receiver<Command>, parked: &Mutex<Option<Parked>>) {
+    let mut waiting = Vec::new();
+    while let Ok(command) = rx.recv() {
+        match command {
+            Command::Control(f) => f(&mut *fold),
+            Command::Apply(chunk, done) if parked.lock().is_some() => waiting.push((chunk, done)),
+            Command::Apply(chunk, done) => match apply(&mut *fold, chunk) {
+                Ok(()) => {
+                    let _ = done.send(Ok(()));
+                }
+                Err(FoldError::Unreadable { index, reason }) => {
+                    tracing::error!(index, reason, "the applier parks: a newer drover is needed");
+                    *parked.lock() = Some(Parked { index, reason });
+                    // Kept unanswered: to openraft the entry is still being applied.
+                    waiting.push((Vec::new(), done));
+                }
+                Err(e) => {
+                    tracing::error!(error = %e, "the applier stops");
+                    let _ = done.send(Err(io::Error::other(e)));
+                    return;
+                }
+            },
+        }
+    }
+}
+
+fn apply(fold: &mut dyn Fold, chunk: Chunk) -> Result<(), FoldError> {
+    let mut entries = Vec::with_capacity(chunk.len());
+    let mut responders = VecDeque::with_capacity(chunk.len());
+    for (entry, responder) in chunk {
+        entries.push(entry);
+        responders.push_back(responder);
+    }
+    fold.apply(&entries, &mut |index, outcome| {
+        if let Some(Some(responder)) = responders.pop_front() {
+            responder.send(Response { index, outcome });
+        }
+    })
+}
+
+impl RaftStateMachine<TypeConfig> for StateMachine {
+    type SnapshotData = SnapshotDir;
+    type SnapshotBuilder = Builder;
+
+    async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembership)> {
+        let place = self.place().await?;
+        Ok((
+            place.map(|p| log_id(p.term, p.index)),
+            self.membership.clone(),
+        ))
+    }
+
+    async fn apply<S>(&mut self, mut entries: S) -> io::Result<()>
+    where
+        S: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + OptionalSend,
+    {
+        let mut ahead = VecDeque::new();
+        loop {
+            let mut chunk: Chunk = Vec::new();
+            while chunk.len() < CHUNK {
+                let Some(item) = entries.next().await else {
+                    break;
+                };
+                let (entry, responder) = item?;
+                if let Some(m) = entry.get_membership() {
+                    self.membership = StoredMembership::new(Some(entry.log_id()), m);
+                }
+                chunk.push((entry, responder));
+            }
+            let last = chunk.len() < CHUNK;
+            if !chunk.is_empty() {
+                let (tx, rx) = oneshot::channel();
+                self.applier
+                    .tx
+                    .send(Command::Apply(chunk, tx))
+                    .map_err(|_| stopped())?;
+                ahead.push_back(rx);
+            }
+            while ahead.len() > if last { 0 } else { AHEAD } {
+                let rx = ahead.pop_front().expect("longer than a number");
+                rx.await.map_err(|_| stopped())??;
+            }
+            if last {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Builder {
+        let applier = self.applier.clone();
+        Builder::new(
+            applier,
+            Arc::clone(&self.log),
+            self.snapshots.clone(),
+            self.membership.clone(),
+        )
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        meta: &SnapshotMeta<openraft::alias::CommittedLeaderIdOf<TypeConfig>, u64, super::Member>,
+        snapshot: SnapshotDir,
+    ) -> io::Result<()> {
+        let head = snapshot.head()?;
+        let state = snapshot.state();
+        self.applier.with(move |fold| fold.load(&state)).await??;
+        if let Some((index, range)) = head.base() {
+            self.log.set_base(index, range);
+        }
+        self.membership = meta.last_membership.clone();
+        self.snapshots.adopt(&head, snapshot)
+    }
+
+    async fn get_current_snapshot(
+        &mut self,
+    ) -> io::Result<
+        Option<
+            Snapshot<
+                openraft::alias::CommittedLeaderIdOf<TypeConfig>,
+                u64,
+                super::Member,
+                SnapshotDir,
+            >,
+        >,
+    > {
+        let current = self.snapshots.current()?;
+        Ok(current.map(|(head, dir)| Snapshot {
+            meta: head.meta(),
+            snapshot: dir,
+        }))
+    }
+}
