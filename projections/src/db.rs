@@ -73,6 +73,8 @@ pub struct Options {
     pub flush_every: u64,
     /// Decoded rows the writer keeps from one batch to the next, per table.
     pub kept_rows: usize,
+    /// Bytes of rendered rows kept ready, per list.
+    pub list_bytes: usize,
 }
 
 impl Options {
@@ -85,6 +87,7 @@ impl Options {
             background_jobs: 2,
             flush_every: 40_000,
             kept_rows: 4_096,
+            list_bytes: 32 << 20,
         }
     }
 
@@ -97,6 +100,7 @@ impl Options {
             background_jobs: 2,
             flush_every: 20_000,
             kept_rows: 512,
+            list_bytes: 4 << 20,
         }
     }
 

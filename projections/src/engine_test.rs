@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::db::Family;
 use crate::key::Id;
+use crate::lists::{List, Part};
 use crate::outcome::{Outcome, Refused, Rejection, Reply};
 use crate::scan::{Scan, Source};
 use crate::table::{Entries, History, Index, IndexDef, StreamKey, Table};
@@ -381,6 +382,94 @@ proptest! {
         prop_assert_eq!(again.applied_index(), cut as u64);
         apply(&mut writer, &steps[cut..], &[2]);
         prop_assert_eq!(dump(&again.view()), whole);
+    }
+}
+
+struct ThingList;
+
+impl List for ThingList {
+    type Table = Things;
+    const BESIDE: &'static [u16] = &[Counters::ID];
+
+    fn order(row: &Thing) -> crate::key::KeyBuf {
+        crate::Key::to_bytes(&(row.space.clone(), Id::new(row.id.as_str())))
+    }
+
+    fn render(_: &View, row: &Thing, out: &mut Vec<u8>) -> Result<(), StorageError> {
+        out.extend_from_slice(format!("{}:{}", row.id.replace('\0', "-"), row.size).as_bytes());
+        Ok(())
+    }
+}
+
+fn text(parts: &[Part]) -> String {
+    let parts: Vec<_> = parts.iter().map(|part| part.bytes().to_vec()).collect();
+    String::from_utf8(parts.join(&b","[..])).unwrap()
+}
+
+/// Many rows, so that lists have several chunks.
+fn many_steps() -> impl Strategy<Value = Vec<Step>> {
+    let op = (0..400_u32, 0..9_u64).prop_map(|(id, size)| match size {
+        0 => Op::Delete(format!("{id}")),
+        size => Op::Put(Thing {
+            id: format!("{id}"),
+            space: if id % 3 == 0 { "a" } else { "b" }.to_owned(),
+            color: String::new(),
+            size,
+        }),
+    });
+    proptest::collection::vec(proptest::collection::vec(op, 1..120), 1..12).prop_map(|steps| {
+        let numbered = steps.into_iter().enumerate();
+        numbered.map(|(at, ops)| step(at as u64 + 1, ops)).collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn a_rendered_list_equals_its_rows(steps in many_steps(), limit in 1..90_usize) {
+        let dir = tempfile::tempdir().unwrap();
+        let (projections, mut writer) = open(dir.path());
+        for step in &steps {
+            apply(&mut writer, std::slice::from_ref(step), &[1]);
+            let list = projections.list::<ThingList>().unwrap().unwrap();
+            let mut rows: Vec<_> = projections
+                .view()
+                .scan::<Things>(Scan::all())
+                .map(|row| row.unwrap())
+                .map(|row| (ThingList::order(&row), format!("{}:{}", row.id, row.size)))
+                .collect();
+            rows.sort();
+            prop_assert_eq!(list.index(), step.index);
+            prop_assert_eq!(list.rows(), rows.len());
+            let texts = |prefix: &[u8]| -> Vec<_> {
+                let rows = rows.iter().filter(|(order, _)| order.starts_with(prefix));
+                rows.map(|(_, text)| text.clone()).collect()
+            };
+            for prefix in [crate::Prefix::new(), crate::Prefix::new().str("a"), crate::Prefix::new().str("c")] {
+                let wanted = texts(prefix.as_bytes());
+                let (mut paged, mut from) = (Vec::new(), None);
+                loop {
+                    let page = list.page(prefix.as_bytes(), from.as_deref(), limit);
+                    if page.rows > 0 {
+                        paged.push(text(&page.parts));
+                    }
+                    prop_assert!(page.rows <= limit);
+                    from = page.next;
+                    if from.is_none() { break; }
+                }
+                prop_assert_eq!(paged.join(","), wanted.join(","));
+                let (mut back, mut from) = (Vec::new(), None);
+                loop {
+                    let page = list.page_back(prefix.as_bytes(), from.as_deref(), limit);
+                    back.extend(page.parts.iter().map(|part| text(std::slice::from_ref(part))));
+                    from = page.next;
+                    if from.is_none() { break; }
+                }
+                back.reverse();
+                prop_assert_eq!(back, wanted);
+            }
+        }
     }
 }
 

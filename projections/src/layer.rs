@@ -76,8 +76,8 @@ pub(crate) struct BatchSink<'a> {
     pub(crate) canonical: &'a mut Canonical,
     pub(crate) sums: &'a mut Sums,
     pub(crate) scratch: &'a mut Vec<u8>,
-    /// Table and hash of the key of every written row.
-    pub(crate) touched: &'a mut Vec<(u16, u64)>,
+    /// Table and key of every written row.
+    pub(crate) touched: &'a mut Vec<(u16, RowKey)>,
 }
 
 /// A layer whose table is known only by number.
@@ -381,7 +381,7 @@ fn finish_row<T: Table>(
 ) -> Result<(), StorageError> {
     let family = sink.db.family(Family::Rows);
     let stored_key = absolute::<T>(key);
-    sink.touched.push((T::ID, crate::watch::row_hash(key)));
+    sink.touched.push((T::ID, key.into()));
     if let Some(origin) = &slot.origin {
         let body = origin.body(sink.canonical)?;
         sink.sums.of(T::ID).sub(&Digest::of_row(T::ID, key, body));

@@ -36,6 +36,7 @@ pub mod filter;
 pub mod history;
 pub mod key;
 mod layer;
+pub mod lists;
 mod merge;
 pub mod outcome;
 pub mod page;
@@ -62,6 +63,7 @@ pub use digest::{Digest, TableDigest};
 pub use error::StorageError;
 pub use history::Version;
 pub use key::{AsKey, Id, Key};
+pub use lists::{List, ListSnapshot};
 pub use outcome::{Applied, Outcome, Refused, Rejection, Reply};
 pub use scan::{Prefix, Scan};
 pub use table::{Entries, History, Index, IndexDef, StreamKey, Table};
@@ -81,6 +83,7 @@ pub struct Projections {
     watch: Watch,
     registry: &'static Registry,
     options: Options,
+    lists: lists::Lists,
 }
 
 /// Sizes and positions, for metrics.
@@ -124,6 +127,7 @@ impl Projections {
             watch: Watch::default(),
             registry,
             options,
+            lists: lists::Lists::default(),
         });
         projections.watch.notify(visible.position.index, &[], &[]);
         let writer = Writer::new(Arc::clone(&projections), &visible);
@@ -200,6 +204,10 @@ impl Projections {
 
     pub(crate) fn registry(&self) -> &'static Registry {
         self.registry
+    }
+
+    pub(crate) fn lists(&self) -> &lists::Lists {
+        &self.lists
     }
 
     pub(crate) fn options(&self) -> &Options {

@@ -138,7 +138,10 @@ impl View {
         self.get_encoded::<T>(&encoded::<T>(key))
     }
 
-    fn get_encoded<T: Table>(&self, key: &[u8]) -> Result<Option<(T::Row, u64)>, StorageError> {
+    pub(crate) fn get_encoded<T: Table>(
+        &self,
+        key: &[u8],
+    ) -> Result<Option<(T::Row, u64)>, StorageError> {
         let value = self.visible.frozen.get(Family::Rows, &absolute::<T>(key))?;
         let Some(value) = value else {
             return Ok(None);

@@ -30,6 +30,10 @@ pub enum Interest {
 }
 
 impl Interest {
+    fn is_row(self) -> bool {
+        matches!(self, Self::Row(..))
+    }
+
     /// Any change of this table.
     pub const fn table<T: Table>() -> Self {
         Self::Table(T::ID)
@@ -65,6 +69,7 @@ struct State {
     interests: HashMap<Interest, BTreeSet<u64>, foldhash::fast::FixedState>,
     waiters: HashMap<u64, Slot, foldhash::fast::FixedState>,
     next: u64,
+    row_waiters: usize,
     closed: bool,
 }
 
@@ -83,6 +88,7 @@ impl Watch {
         let fired = state.closed;
         state.waiters.insert(id, Slot { fired, waker: None });
         for interest in interests {
+            state.row_waiters += usize::from(interest.is_row());
             state.interests.entry(*interest).or_default().insert(id);
         }
         Waiter {
@@ -129,7 +135,7 @@ impl Watch {
     }
 
     /// Wakes who waits for these tables and rows, after they are visible.
-    pub(crate) fn notify(&self, applied: u64, tables: &[u16], rows: &[(u16, u64)]) {
+    pub(crate) fn notify(&self, applied: u64, tables: &[u16], rows: &[(u16, Box<[u8]>)]) {
         self.shared.applied.store(applied, Ordering::Release);
         let mut state = self.shared.state.lock();
         if state.interests.is_empty() {
@@ -140,11 +146,10 @@ impl Watch {
         for table in tables {
             state.fire(Interest::Table(*table), &mut woken);
         }
-        for (table, row) in rows {
-            if state.interests.is_empty() {
-                break;
+        if state.row_waiters > 0 {
+            for (table, key) in rows {
+                state.fire(Interest::Row(*table, row_hash(key)), &mut woken);
             }
-            state.fire(Interest::Row(*table, *row), &mut woken);
         }
         drop(state);
         woken.into_iter().for_each(Waker::wake);
@@ -208,6 +213,7 @@ impl Drop for Waiter {
         let mut state = self.shared.state.lock();
         state.waiters.remove(&self.id);
         for interest in &self.interests {
+            state.row_waiters -= usize::from(interest.is_row());
             if let Some(ids) = state.interests.get_mut(interest) {
                 ids.remove(&self.id);
                 if ids.is_empty() {
@@ -215,5 +221,84 @@ impl Drop for Waiter {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::{Evals, Nodes};
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn polled(waiter: &mut Waiter, count: &Arc<Count>) -> bool {
+        let waker = Waker::from(Arc::clone(count));
+        Pin::new(waiter)
+            .poll(&mut Context::from_waker(&waker))
+            .is_ready()
+    }
+
+    fn rows(id: &str) -> Vec<(u16, Box<[u8]>)> {
+        vec![(Nodes::ID, Box::from(&*encoded::<Nodes>(id)))]
+    }
+
+    #[test]
+    fn a_waiter_is_woken_once_by_what_it_waits_for_and_nothing_else() {
+        let watch = Watch::default();
+        let count = Arc::new(Count::default());
+        let mut table = watch.register(&[Interest::table::<Nodes>()]);
+        let mut row = watch.register(&[Interest::row::<Nodes>("n1")]);
+        assert!(!polled(&mut table, &count) && !polled(&mut row, &count));
+        watch.notify(1, &[Evals::ID], &[]);
+        watch.notify(2, &[Nodes::ID], &rows("n2"));
+        assert!(polled(&mut table, &count) && !polled(&mut row, &count));
+        watch.notify(3, &[Nodes::ID], &rows("n1"));
+        assert!(row.is_woken() && polled(&mut row, &count));
+        assert_eq!(count.0.load(Ordering::SeqCst), 2);
+    }
+
+    #[test]
+    fn a_change_between_registering_and_waiting_is_not_missed() {
+        let watch = Watch::default();
+        let mut waiter = watch.register(&[Interest::Progress]);
+        watch.notify(1, &[], &[]);
+        assert!(polled(&mut waiter, &Arc::default()));
+    }
+
+    #[test]
+    fn waiters_leave_nothing_behind() {
+        let watch = Watch::default();
+        let waiters: Vec<_> = (0..10_000)
+            .map(|n| {
+                let row = Interest::row::<Nodes>(format!("{}", n % 10).as_str());
+                watch.register(&[Interest::table::<Nodes>(), row])
+            })
+            .collect();
+        assert_eq!(watch.waiting(), 10_000);
+        watch.notify(1, &[Nodes::ID], &rows("3"));
+        assert!(waiters.iter().all(Waiter::is_woken));
+        drop(waiters);
+        let state = watch.shared.state.lock();
+        assert!(state.waiters.is_empty() && state.interests.is_empty() && state.row_waiters == 0);
+    }
+
+    #[test]
+    fn closing_wakes_everybody_and_whoever_comes_later() {
+        let watch = Watch::default();
+        let count = Arc::new(Count::default());
+        let mut early = watch.register(&[Interest::Progress]);
+        assert!(!polled(&mut early, &count));
+        watch.close();
+        assert!(polled(&mut early, &count));
+        assert!(polled(&mut watch.register(&[Interest::Progress]), &count));
     }
 }

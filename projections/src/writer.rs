@@ -295,13 +295,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes rows, indexes, digests and the position; answers the written rows' hashes.
+    /// Writes rows, indexes, digests and the position; answers the written rows.
     fn finish(
         &mut self,
         db: &Database,
         mut batch: WriteBatch,
         changed: &[u16],
-    ) -> Result<Vec<(u16, u64)>, StorageError> {
+    ) -> Result<Vec<(u16, RowKey)>, StorageError> {
         self.put_table_indexes(db, changed)?;
         let mut touched = Vec::new();
         let mut sink = BatchSink {
@@ -355,7 +355,7 @@ impl Writer {
         Ok(())
     }
 
-    fn publish(&mut self, db: &Arc<Database>, changed: &[u16], rows: &[(u16, u64)]) {
+    fn publish(&mut self, db: &Arc<Database>, changed: &[u16], rows: &[(u16, RowKey)]) {
         let visible = Visible::new(
             db,
             self.position,
@@ -363,6 +363,7 @@ impl Writer {
             self.tables.clone(),
             self.projections.registry(),
         );
+        self.projections.lists().note(self.position.index, rows);
         self.projections.show(visible);
         self.projections
             .watch()
