@@ -1,0 +1,205 @@
+//! One server: the log, Raft, the projections, the keyring and the reactors, put together.
+//!
+//! What it is: the handle that HTTP and RPC handlers work with, and the order in which its parts
+//! start and stop. A read takes a view of [`Server::projections`]; a write is one command given to
+//! [`Server::submit`]. There is no third way.
+//!
+//! What it must not know: routes, message names, tables' contents, what any event means.
+//!
+//! Invariants: parts start bottom up (files, projections, log, Raft, proposer, reactors) and stop
+//! top down; what is acknowledged is in the log before anybody hears of it.
+
+mod about;
+mod bootstrap;
+mod keys;
+mod myself;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use drover_projections::{Options, Projections};
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+
+use crate::commands::Command;
+use crate::config::Config;
+use crate::error::ApiError;
+use crate::identity::Identity;
+use crate::keyring::{Keyring, KeyringError};
+use crate::log::{self, LogEngine, LogError};
+use crate::raft::{
+    Alone, Committed, Leadership, Member, Origin, Projector, Proposer, RaftFailure, RaftNode,
+    Settings, Start,
+};
+
+pub use myself::Myself;
+
+/// drover's version.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The version of Nomad whose API and behaviour is spoken, as clients that ask are told.
+pub const NOMAD_VERSION: &str = "2.0.5";
+
+/// A running server.
+pub struct Server {
+    /// The agent's configuration.
+    pub config: Arc<Config>,
+    /// This server's name, id and addresses.
+    pub me: Myself,
+    /// The state to read.
+    pub projections: Arc<Projections>,
+    /// The way to write; most callers want [`Server::submit`].
+    pub proposer: Proposer,
+    /// Raft: who leads, the members, the log.
+    pub raft: Arc<RaftNode>,
+    /// The root keys.
+    pub keyring: Arc<Keyring>,
+    started: Instant,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A file or directory.
+    #[error("cannot use {path}")]
+    Files {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// An address in the configuration.
+    #[error(transparent)]
+    Config(#[from] crate::config::ConfigError),
+    /// The projections cannot be opened.
+    #[error("the projections cannot be opened")]
+    Projections(#[from] drover_projections::StorageError),
+    /// The log cannot be opened.
+    #[error("the log cannot be opened")]
+    Log(#[from] LogError),
+    /// The keystore cannot be opened.
+    #[error("the keystore cannot be opened")]
+    Keyring(#[from] KeyringError),
+    /// Raft does not start.
+    #[error(transparent)]
+    Raft(#[from] RaftFailure),
+}
+
+impl Server {
+    /// Starts a server whose files lie in `data_dir`.
+    ///
+    /// # Errors
+    /// What could not be opened, with its place. Nothing is changed by a start that fails.
+    pub async fn start(config: Arc<Config>, data_dir: &Path) -> Result<Arc<Self>, StartError> {
+        let started = Instant::now();
+        let dir = config.server_dir(data_dir);
+        let me = Myself::settle(&config, &dir)?;
+        let options = if config.dev { Options::dev() } else { Options::server() };
+        let (projections, writer) = Projections::open(dir.join("projections"), options)?;
+        let (keyring, unreadable) = Keyring::open(&dir.join("keystore"))?;
+        for problem in unreadable {
+            tracing::error!(error = %problem, "a root key cannot be used");
+        }
+        let (log, report) = LogEngine::open(&dir.join("log"), log_options(&config))?;
+        tracing::debug!(?report, "opened the log");
+        let raft = RaftNode::start(Start {
+            number: me.number,
+            log: Arc::new(log),
+            fold: Box::new(Projector::new(writer)),
+            snapshots: dir.join("snapshots"),
+            transport: Arc::new(Alone),
+            settings: Settings::default(),
+            bootstrap: Some([(me.number, me.member())].into()),
+        })
+        .await?;
+        let first = {
+            let (me, configured) = (me.clone(), config.server.scheduler_configuration());
+            Arc::new(move |view: &_| bootstrap::first_events(view, &me, &configured, true))
+        };
+        let actor = Identity::server(&me.id, "leader").actor;
+        let proposer =
+            Proposer::start(Arc::clone(&raft), Arc::clone(&projections), actor, first);
+        let server = Arc::new(Self {
+            config,
+            me,
+            projections,
+            proposer,
+            raft,
+            keyring: Arc::new(keyring),
+            started,
+            tasks: Mutex::default(),
+        });
+        let keys = tokio::spawn(keys::keep_a_key(Arc::clone(&server)));
+        server.tasks.lock().push(keys);
+        tracing::info!(id = %server.me.id, took = ?started.elapsed(), "server started");
+        Ok(server)
+    }
+
+    /// Decides, replicates and applies a command.
+    ///
+    /// # Errors
+    /// As [`Proposer::submit`].
+    pub async fn submit(
+        &self,
+        command: impl Command + 'static,
+        origin: Origin,
+    ) -> Result<Committed, ApiError> {
+        self.proposer.submit(Arc::new(command), origin).await
+    }
+
+    /// The origin of what a part of this server does by itself.
+    pub fn origin(&self, part: &str) -> Origin {
+        Origin { actor: Identity::server(&self.me.id, part).actor, ..Origin::default() }
+    }
+
+    /// Whether this server leads and takes commands.
+    pub fn leads(&self) -> bool {
+        self.proposer.ready().borrow().is_some()
+    }
+
+    /// Waits until this server leads and takes commands.
+    pub async fn wait_ready(&self) {
+        let mut ready = self.proposer.ready();
+        // The sender lives as long as Raft does; without it nothing will ever be ready.
+        let _ = ready.wait_for(Option::is_some).await;
+    }
+
+    /// The leader, where one is known.
+    pub fn leader(&self) -> Option<Member> {
+        match &*self.raft.leadership().borrow() {
+            Leadership::Unknown => None,
+            Leadership::Following(leader) => Some(leader.clone()),
+            Leadership::Elected | Leadership::Leading { .. } => Some(self.me.member()),
+        }
+    }
+
+    /// Stops everything, top down, and writes the projections out so that the next start is short.
+    pub async fn shutdown(&self) {
+        for task in self.tasks.lock().drain(..) {
+            task.abort();
+        }
+        self.raft.shutdown().await;
+        let projections = Arc::clone(&self.projections);
+        let flushed = tokio::task::spawn_blocking(move || projections.flush()).await;
+        if let Ok(Err(error)) = flushed {
+            tracing::warn!(%error, "the projections were not written out: the log has it all");
+        }
+    }
+}
+
+fn log_options(config: &Config) -> log::Options {
+    let defaults = log::Options::default();
+    if config.dev {
+        return log::Options { segment_bytes: 16 << 20, tail_bytes: 1 << 20, ..defaults };
+    }
+    defaults
+}
+
+/// The clock, as Unix nanoseconds.
+pub(crate) fn unix_nanos() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
