@@ -1,5 +1,6 @@
 //! drover: a workload orchestrator whose state is its history.
 
+pub mod agent;
 pub mod client;
 pub mod commands;
 pub mod config;
@@ -9,6 +10,7 @@ pub mod identity;
 pub mod jobspec;
 pub mod keyring;
 pub mod log;
-pub mod scheduler;
-pub mod telemetry;
 pub mod raft;
+pub mod scheduler;
+pub mod server;
+pub mod telemetry;

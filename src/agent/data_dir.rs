@@ -20,14 +20,20 @@ impl DataDir {
         };
         std::fs::create_dir_all(path)?;
         let path = path.canonicalize()?;
-        Ok(Self { path, temporary: false })
+        Ok(Self {
+            path,
+            temporary: false,
+        })
     }
 
     fn temporary() -> io::Result<Self> {
         let name = format!("drover-dev-{}", uuid::Uuid::new_v4().simple());
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path)?;
-        Ok(Self { path: path.canonicalize()?, temporary: true })
+        Ok(Self {
+            path: path.canonicalize()?,
+            temporary: true,
+        })
     }
 
     /// The directory, absolute.
@@ -53,7 +59,10 @@ mod tests {
     #[test]
     fn only_a_temporary_directory_vanishes() {
         let own = tempfile::tempdir().expect("a temporary directory");
-        let mut config = Config { data_dir: Some(own.path().join("data")), ..Config::default() };
+        let mut config = Config {
+            data_dir: Some(own.path().join("data")),
+            ..Config::default()
+        };
         let kept = DataDir::make(&config).expect("makes").path().to_owned();
         assert!(kept.is_dir());
         config.data_dir = None;

@@ -47,7 +47,11 @@ pub fn install(settings: &LogSettings) -> Result<(), LoggingError> {
         .with_ansi(false)
         .with_writer(writer);
     // A second agent in one process (tests) goes on with the first one's subscriber.
-    let _ = if settings.json { builder.json().try_init() } else { builder.try_init() };
+    let _ = if settings.json {
+        builder.json().try_init()
+    } else {
+        builder.try_init()
+    };
     Ok(())
 }
 
@@ -78,14 +82,24 @@ struct Rotated {
 
 impl Rotated {
     fn open(path: &Path, limit: u64, keep: u64) -> Result<Self, LoggingError> {
-        let wrap = |source| LoggingError::File { path: path.to_owned(), source };
+        let wrap = |source| LoggingError::File {
+            path: path.to_owned(),
+            source,
+        };
         let file = append_to(path).map_err(wrap)?;
         let written = file.metadata().map_err(wrap)?.len();
         let mut next = 1;
         while numbered(path, next).exists() {
             next += 1;
         }
-        Ok(Self { path: path.to_owned(), file, written, limit, keep, next })
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            written,
+            limit,
+            keep,
+            next,
+        })
     }
 
     fn rotate(&mut self) -> io::Result<()> {

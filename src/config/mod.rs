@@ -12,6 +12,7 @@
 mod block;
 mod check;
 mod client;
+mod describe;
 mod hcl1;
 mod load;
 mod read;

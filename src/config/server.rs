@@ -401,3 +401,24 @@ impl SearchConfig {
         r.set("min_term_length", &mut self.min_term_length);
     }
 }
+
+impl ServerConfig {
+    /// The scheduler configuration of a new cluster, as the model has it.
+    pub fn scheduler_configuration(&self) -> drover_events::model::SchedulerConfiguration {
+        use drover_events::model::{PreemptionConfig, SchedulerConfiguration};
+        let set = &self.default_scheduler_config;
+        SchedulerConfiguration {
+            scheduler_algorithm: set.scheduler_algorithm.clone(),
+            preemption_config: PreemptionConfig {
+                system_scheduler_enabled: set.preempt_system,
+                sys_batch_scheduler_enabled: set.preempt_sysbatch,
+                batch_scheduler_enabled: set.preempt_batch,
+                service_scheduler_enabled: set.preempt_service,
+            },
+            memory_oversubscription_enabled: set.memory_oversubscription_enabled,
+            reject_job_registration: set.reject_job_registration,
+            pause_eval_broker: set.pause_eval_broker,
+            ..SchedulerConfiguration::default()
+        }
+    }
+}

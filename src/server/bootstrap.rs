@@ -1,8 +1,10 @@
 //! What a new leader says first: that it leads, and, in a new cluster, what a cluster begins with.
 
-use drover_events::cluster::{ClusterIdSet, LeaderElected, SchedulerConfigured, VersionBarrierRaised};
-use drover_events::model::SchedulerConfiguration;
 use drover_events::Event;
+use drover_events::cluster::{
+    ClusterIdSet, LeaderElected, SchedulerConfigured, VersionBarrierRaised,
+};
+use drover_events::model::SchedulerConfiguration;
 use drover_projections::View;
 use drover_projections::tables::cluster_meta::{ClusterMeta, ClusterMetas};
 use drover_projections::tables::scheduler_config::SchedulerConfig;
@@ -18,7 +20,11 @@ pub(super) fn first_events(
     configured: &SchedulerConfiguration,
     lone: bool,
 ) -> Vec<Event> {
-    let meta: ClusterMeta = view.get::<ClusterMetas>(()).ok().flatten().unwrap_or_default();
+    let meta: ClusterMeta = view
+        .get::<ClusterMetas>(())
+        .ok()
+        .flatten()
+        .unwrap_or_default();
     let level = drover_migrations::FEATURE_LEVEL;
     let mut events: Vec<Event> = Vec::with_capacity(4);
     if lone && meta.feature_level < level {
@@ -38,10 +44,22 @@ pub(super) fn first_events(
     if meta.cluster_id.is_empty() {
         let cluster_id = uuid::Uuid::new_v4().to_string();
         let create_time = super::unix_nanos();
-        events.push(ClusterIdSet { cluster_id, create_time }.into());
+        events.push(
+            ClusterIdSet {
+                cluster_id,
+                create_time,
+            }
+            .into(),
+        );
     }
     if matches!(view.get::<SchedulerConfig>(()), Ok(None)) {
-        events.push(SchedulerConfigured { config: configured.clone(), cas: false }.into());
+        events.push(
+            SchedulerConfigured {
+                config: configured.clone(),
+                cas: false,
+            }
+            .into(),
+        );
     }
     events
 }

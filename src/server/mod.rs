@@ -28,10 +28,12 @@ use crate::error::ApiError;
 use crate::identity::Identity;
 use crate::keyring::{Keyring, KeyringError};
 use crate::log::{self, LogEngine, LogError};
+use crate::raft::network::Alone;
 use crate::raft::{
-    Alone, Committed, Leadership, Member, Origin, Projector, Proposer, RaftFailure, RaftNode,
+    Committed, Leadership, Member, Origin, Projector, Proposer, RaftFailure, RaftNode,
     Settings, Start,
 };
+use crate::telemetry::Telemetry;
 
 pub use myself::Myself;
 
@@ -55,6 +57,7 @@ pub struct Server {
     pub raft: Arc<RaftNode>,
     /// The root keys.
     pub keyring: Arc<Keyring>,
+    telemetry: Telemetry,
     started: Instant,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -93,11 +96,19 @@ impl Server {
     ///
     /// # Errors
     /// What could not be opened, with its place. Nothing is changed by a start that fails.
-    pub async fn start(config: Arc<Config>, data_dir: &Path) -> Result<Arc<Self>, StartError> {
+    pub async fn start(
+        config: Arc<Config>,
+        data_dir: &Path,
+        telemetry: Telemetry,
+    ) -> Result<Arc<Self>, StartError> {
         let started = Instant::now();
         let dir = config.server_dir(data_dir);
         let me = Myself::settle(&config, &dir)?;
-        let options = if config.dev { Options::dev() } else { Options::server() };
+        let options = if config.dev {
+            Options::dev()
+        } else {
+            Options::server()
+        };
         let (projections, writer) = Projections::open(dir.join("projections"), options)?;
         let (keyring, unreadable) = Keyring::open(&dir.join("keystore"))?;
         for problem in unreadable {
@@ -120,8 +131,7 @@ impl Server {
             Arc::new(move |view: &_| bootstrap::first_events(view, &me, &configured, true))
         };
         let actor = Identity::server(&me.id, "leader").actor;
-        let proposer =
-            Proposer::start(Arc::clone(&raft), Arc::clone(&projections), actor, first);
+        let proposer = Proposer::start(Arc::clone(&raft), Arc::clone(&projections), actor, first);
         let server = Arc::new(Self {
             config,
             me,
@@ -129,6 +139,7 @@ impl Server {
             proposer,
             raft,
             keyring: Arc::new(keyring),
+            telemetry,
             started,
             tasks: Mutex::default(),
         });
@@ -152,7 +163,10 @@ impl Server {
 
     /// The origin of what a part of this server does by itself.
     pub fn origin(&self, part: &str) -> Origin {
-        Origin { actor: Identity::server(&self.me.id, part).actor, ..Origin::default() }
+        Origin {
+            actor: Identity::server(&self.me.id, part).actor,
+            ..Origin::default()
+        }
     }
 
     /// Whether this server leads and takes commands.
@@ -193,13 +207,19 @@ impl Server {
 fn log_options(config: &Config) -> log::Options {
     let defaults = log::Options::default();
     if config.dev {
-        return log::Options { segment_bytes: 16 << 20, tail_bytes: 1 << 20, ..defaults };
+        return log::Options {
+            segment_bytes: 16 << 20,
+            tail_bytes: 1 << 20,
+            ..defaults
+        };
     }
     defaults
 }
 
 /// The clock, as Unix nanoseconds.
 pub(crate) fn unix_nanos() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }

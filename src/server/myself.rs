@@ -26,8 +26,10 @@ impl Myself {
     /// Reads the id from `dir`, or makes it.
     pub(super) fn settle(config: &Config, dir: &Path) -> Result<Self, StartError> {
         let path = dir.join("node-id");
-        let id = kept_id(dir, &path)
-            .map_err(|source| StartError::Files { path: path.clone(), source })?;
+        let id = kept_id(dir, &path).map_err(|source| StartError::Files {
+            path: path.clone(),
+            source,
+        })?;
         Ok(Self {
             number: node_number(&id),
             id: id.to_string(),
@@ -52,7 +54,10 @@ fn kept_id(dir: &Path, path: &Path) -> std::io::Result<uuid::Uuid> {
     std::fs::create_dir_all(dir)?;
     match std::fs::read_to_string(path) {
         Ok(text) => uuid::Uuid::parse_str(text.trim()).map_err(|error| {
-            std::io::Error::new(std::io::ErrorKind::InvalidData, format!("not a UUID: {error}"))
+            std::io::Error::new(
+                std::io::ErrorKind::InvalidData,
+                format!("not a UUID: {error}"),
+            )
         }),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let id = uuid::Uuid::new_v4();

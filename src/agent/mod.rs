@@ -1,0 +1,79 @@
+//! One process: a server, a client, or both, with the HTTP API in front.
+//!
+//! What it is: the order in which the roles of an agent start and stop, its signals, its log and its
+//! data directory. It must not know: events, tables, jobs.
+//!
+//! Invariants: SIGINT and SIGTERM end the process within [`STOP_LIMIT`]; the HTTP listener opens
+//! when the roles behind it are there; tasks of the client outlive the agent.
+
+mod data_dir;
+mod logging;
+mod roles;
+mod signals;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::config::Config;
+use roles::Roles;
+
+/// How long an orderly stop may take before the process ends without it.
+pub const STOP_LIMIT: Duration = Duration::from_secs(5);
+
+/// Runs an agent until a signal ends it.
+///
+/// The exit code is 0 after a stop by signal and 1 where the agent cannot start; the reason is on
+/// standard error.
+pub fn run(config: Config) -> ExitCode {
+    match try_run(config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprint_chain(&*error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+fn try_run(config: Config) -> Result<(), Failure> {
+    logging::install(&config.log)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(workers())
+        .thread_name("api")
+        .enable_all()
+        .build()?;
+    let stopped = runtime.block_on(async {
+        let mut signals = signals::Signals::listen()?;
+        let roles = tokio::select! {
+            roles = Roles::start(config) => roles?,
+            _ = signals.stop() => return Ok(()),
+        };
+        let signal = signals.stop().await;
+        tracing::info!(signal, "stopping");
+        let limit = tokio::time::timeout(STOP_LIMIT - Duration::from_millis(500), roles.stop());
+        if limit.await.is_err() {
+            tracing::warn!("not everything stopped in time");
+        }
+        Ok::<(), Failure>(())
+    });
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    stopped
+}
+
+fn workers() -> usize {
+    std::thread::available_parallelism()
+        .map_or(2, usize::from)
+        .max(2)
+}
+
+/// The error and what it came from, a line each, on standard error.
+#[allow(clippy::print_stderr, reason = "the log may be off or not there yet")]
+fn eprint_chain(error: &dyn std::error::Error) {
+    eprintln!("==> the agent cannot run: {error}");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        eprintln!("    because: {error}");
+        cause = error.source();
+    }
+}

@@ -1,0 +1,125 @@
+//! What runs in this agent, put together bottom up.
+
+use std::sync::Arc;
+
+use hyper::header::{HeaderName, HeaderValue};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::Failure;
+use super::data_dir::DataDir;
+use crate::config::Config;
+use crate::http::auth::Open;
+use crate::http::{self, Api, Publisher};
+use crate::server::Server;
+use crate::telemetry;
+
+/// The running roles.
+pub(super) struct Roles {
+    server: Arc<Server>,
+    stop: CancellationToken,
+    tasks: Vec<JoinHandle<()>>,
+    _data: DataDir,
+}
+
+impl Roles {
+    /// Starts what `config` asks for.
+    pub(super) async fn start(config: Config) -> Result<Self, Failure> {
+        let config = Arc::new(config);
+        let data = DataDir::make(&config)?;
+        let stop = CancellationToken::new();
+        let telemetry = telemetry::install(config.telemetry.in_memory_collection_interval);
+        if !config.server.enabled {
+            return Err(
+                "an agent without a server needs a cluster to join, and joining one is \
+                        not built yet: set server { enabled = true } or use -dev"
+                    .into(),
+            );
+        }
+        let server = Server::start(Arc::clone(&config), data.path(), telemetry.clone()).await?;
+        let mut tasks = vec![tokio::spawn(tick(
+            telemetry,
+            Arc::clone(&config),
+            stop.clone(),
+        ))];
+        tasks.extend(front(&config, &server, &stop).await?);
+        Ok(Self {
+            server,
+            stop,
+            tasks,
+            _data: data,
+        })
+    }
+
+    /// Stops everything, top down.
+    pub(super) async fn stop(self) {
+        self.stop.cancel();
+        for task in self.tasks {
+            let _ = task.await;
+        }
+        self.server.shutdown().await;
+    }
+}
+
+/// Opens the HTTP API on every address of the configuration.
+async fn front(
+    config: &Arc<Config>,
+    server: &Arc<Server>,
+    stop: &CancellationToken,
+) -> Result<Vec<JoinHandle<()>>, Failure> {
+    let api = Arc::new(Api {
+        projections: Arc::clone(&server.projections),
+        keyring: Arc::clone(&server.keyring),
+        auth: Box::new(Open),
+        agent: Arc::clone(server) as Arc<dyn http::Agent>,
+        stream: Publisher::default(),
+        settings: settings(config)?,
+    });
+    let mut tasks = Vec::new();
+    let (publisher, projections) = (Arc::clone(&api), Arc::clone(&server.projections));
+    let ends = stop.clone();
+    tasks.push(tokio::spawn(async move {
+        publisher.stream.run(projections, ends).await
+    }));
+    for address in config.http_listen()? {
+        let listener = TcpListener::bind(address)
+            .await
+            .map_err(|error| format!("cannot listen on {address}: {error}"))?;
+        tracing::info!(address = %listener.local_addr()?, "HTTP API");
+        tasks.push(tokio::spawn(http::serve(
+            listener,
+            http::router(Arc::clone(&api)),
+            stop.clone(),
+        )));
+    }
+    Ok(tasks)
+}
+
+fn settings(config: &Config) -> Result<http::Settings, Failure> {
+    let mut headers = Vec::new();
+    for (name, value) in &config.http_api_response_headers {
+        let name = HeaderName::try_from(name)
+            .map_err(|_| format!("http_api_response_headers: {name:?} is no header name"))?;
+        let value = HeaderValue::try_from(value)
+            .map_err(|_| format!("http_api_response_headers: bad value for {name}"))?;
+        headers.push((name, value));
+    }
+    Ok(http::Settings {
+        headers,
+        region: config.region.clone(),
+        ..http::Settings::default()
+    })
+}
+
+/// Ends an interval of the metrics every ten seconds.
+async fn tick(telemetry: telemetry::Telemetry, config: Arc<Config>, stop: CancellationToken) {
+    let interval = config.telemetry.in_memory_collection_interval;
+    let mut ticks = tokio::time::interval(interval.max(std::time::Duration::from_secs(1)));
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => telemetry.tick(),
+            () = stop.cancelled() => return,
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The configuration as `/v1/agent/self` shows it: Nomad's names, secrets left out.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Addresses, Config};
+use crate::server::NOMAD_VERSION;
+
+fn ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Config {
+    /// The configuration for people and clients to read. Tokens and keys are not in it.
+    pub fn describe(&self) -> Value {
+        let advertise = Addresses {
+            http: self.http_advertise().ok(),
+            rpc: self.rpc_advertise().ok(),
+            serf: self.advertise.serf.clone(),
+        };
+        let mut all = json!({
+            "ACL": {
+                "Enabled": self.acl.enabled,
+                "PolicyTTL": ns(self.acl.policy_ttl),
+                "ReplicationToken": "",
+                "RoleTTL": ns(self.acl.role_ttl),
+                "TokenMaxExpirationTTL": ns(self.acl.token_max_expiration_ttl),
+                "TokenMinExpirationTTL": ns(self.acl.token_min_expiration_ttl),
+                "TokenTTL": ns(self.acl.token_ttl),
+            },
+            "Addresses": addresses(&self.addresses, &self.bind_addr),
+            "AdvertiseAddrs": addresses(&advertise, &self.bind_addr),
+            "Autopilot": {
+                "CleanupDeadServers": self.autopilot.cleanup_dead_servers,
+                "LastContactThreshold": ns(self.autopilot.last_contact_threshold),
+                "MaxTrailingLogs": self.autopilot.max_trailing_logs,
+                "MinQuorum": self.autopilot.min_quorum,
+                "ServerStabilizationTime": ns(self.autopilot.server_stabilization_time),
+            },
+            "BindAddr": self.bind_addr,
+            "DataDir": self.data_dir,
+            "Datacenter": self.datacenter,
+            "DevMode": self.dev,
+            "EnableDebug": self.enable_debug,
+            "EnableSyslog": self.log.syslog,
+            "Files": self.files,
+            "HTTPAPIResponseHeaders": self.http_api_response_headers,
+            "LeaveOnInt": self.leave_on_interrupt,
+            "LeaveOnTerm": self.leave_on_terminate,
+            "NodeName": self.node_name(),
+            "PluginDir": self.plugin_dir,
+            "Ports": { "HTTP": self.ports.http, "RPC": self.ports.rpc, "Serf": self.ports.serf },
+            "Region": self.region,
+            "UI": { "Enabled": self.ui.enabled },
+            "Version": {
+                "BuildDate": null,
+                "Revision": "",
+                "Version": NOMAD_VERSION,
+                "VersionMetadata": "",
+                "VersionPrerelease": "",
+            },
+        });
+        self.describe_log(&mut all);
+        self.describe_roles(&mut all);
+        all
+    }
+
+    fn describe_log(&self, all: &mut Value) {
+        all["LogLevel"] = json!(self.log.level);
+        all["LogJson"] = json!(self.log.json);
+        all["LogFile"] = json!(self.log.file);
+        all["LogIncludeLocation"] = json!(self.log.include_location);
+        all["LogRotateBytes"] = json!(self.log.rotate_bytes);
+        all["LogRotateMaxFiles"] = json!(self.log.rotate_max_files);
+        all["SyslogFacility"] = json!(self.log.syslog_facility);
+        all["Telemetry"] = json!({
+            "CollectionInterval": format!("{}s", self.telemetry.collection_interval.as_secs()),
+            "DisableHostname": self.telemetry.disable_hostname,
+            "PrometheusMetrics": self.telemetry.prometheus_metrics,
+            "PublishAllocationMetrics": self.telemetry.publish_allocation_metrics,
+            "PublishNodeMetrics": self.telemetry.publish_node_metrics,
+            "UseNodeName": self.telemetry.use_node_name,
+        });
+        all["Limits"] = json!({
+            "HTTPMaxConnsPerClient": self.limits.http_max_conns_per_client,
+            "HTTPSHandshakeTimeout":
+                format!("{}s", self.limits.https_handshake_timeout.as_secs()),
+            "RPCHandshakeTimeout": format!("{}s", self.limits.rpc_handshake_timeout.as_secs()),
+            "RPCMaxConnsPerClient": self.limits.rpc_max_conns_per_client,
+        });
+    }
+
+    fn describe_roles(&self, all: &mut Value) {
+        all["Server"] = json!({
+            "AuthoritativeRegion": self.server.authoritative_region,
+            "BootstrapExpect": self.server.bootstrap_expect,
+            "Enabled": self.server.enabled,
+            "EnabledSchedulers": self.server.enabled_schedulers,
+            "NumSchedulers": self.server.num_schedulers,
+            "RaftProtocol": self.server.raft_protocol,
+        });
+        all["Client"] = json!({
+            "AllocDir": self.client.alloc_dir,
+            "Enabled": self.client.enabled,
+            "MaxDynamicPort": self.client.max_dynamic_port,
+            "Meta": self.client.meta,
+            "MinDynamicPort": self.client.min_dynamic_port,
+            "NetworkInterface": self.client.network_interface,
+            "NodeClass": self.client.node_class,
+            "NodePool": self.client.node_pool,
+            "Options": self.client.options,
+            "Servers": self.client.servers,
+            "StateDir": self.client.state_dir,
+        });
+        all["TLSConfig"] = json!({
+            "CAFile": self.tls.ca_file,
+            "CertFile": self.tls.cert_file,
+            "EnableHTTP": self.tls.http,
+            "EnableRPC": self.tls.rpc,
+            "KeyFile": self.tls.key_file,
+            "VerifyHTTPSClient": self.tls.verify_https_client,
+            "VerifyServerHostname": self.tls.verify_server_hostname,
+        });
+    }
+}
+
+fn addresses(named: &Addresses, bind: &str) -> Value {
+    let or_bind = |one: &Option<String>| one.clone().unwrap_or_else(|| bind.to_owned());
+    json!({
+        "HTTP": or_bind(&named.http),
+        "RPC": or_bind(&named.rpc),
+        "Serf": or_bind(&named.serf),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_secret_is_shown() {
+        let mut config = Config::dev();
+        config.acl.replication_token = "canary-8c6f".to_owned();
+        let shown = config.describe();
+        assert_eq!(shown["Region"], "global");
+        assert_eq!(shown["Ports"]["HTTP"], 4646);
+        assert!(!shown.to_string().contains("canary-8c6f"));
+    }
+}

@@ -1,0 +1,194 @@
+//! What a server says about itself: leader, peers, members, health, metrics.
+
+use std::collections::BTreeMap;
+
+use drover_events::model::RaftServer;
+use serde_json::{Value, json};
+
+use super::{NOMAD_VERSION, Server, VERSION};
+use crate::http::Agent;
+use crate::http::member_shapes::{RaftConfigurationResponse, ServerMember, ServerMembersResponse};
+
+/// Raft's protocol version as Nomad counts it.
+const RAFT_PROTOCOL: &str = "3";
+
+impl Server {
+    /// How long this server has run.
+    pub fn uptime(&self) -> std::time::Duration {
+        self.started.elapsed()
+    }
+
+    /// The member entry of one server, as the gossip pool would show it.
+    fn member(&self, member: &crate::raft::Member) -> ServerMember {
+        let (host, port) = split(&member.rpc_addr);
+        let tag = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let tags: BTreeMap<String, String> = [
+            tag("role", "nomad"),
+            tag("dc", &self.config.datacenter),
+            tag("build", NOMAD_VERSION),
+            tag("revision", ""),
+            tag("drover", VERSION),
+            tag("id", &member.id),
+            tag("bootstrap", "1"),
+            tag("expect", "1"),
+            tag("region", &self.config.region),
+            tag("raft_vsn", RAFT_PROTOCOL),
+            tag("rpc_addr", &host),
+            tag("port", &port.to_string()),
+            tag("vsn", "1"),
+        ]
+        .into();
+        ServerMember {
+            name: member.name.clone(),
+            addr: host,
+            port,
+            tags: tags.into(),
+            status: "alive".to_owned(),
+            protocol_min: 1,
+            protocol_max: 5,
+            protocol_cur: 2,
+            delegate_min: 2,
+            delegate_max: 5,
+            delegate_cur: 4,
+        }
+    }
+
+    /// `stats` of `/v1/agent/self`: everything as text, as Nomad shows it.
+    fn stats(&self) -> Value {
+        let (term, last, applied) = self.raft.progress();
+        let state = if self.leads() { "Leader" } else { "Follower" };
+        let leader = self
+            .leader()
+            .map(|leader| leader.rpc_addr)
+            .unwrap_or_default();
+        let counts = self.projections.stats().unwrap_or_default();
+        json!({
+            "nomad": {
+                "bootstrap": "true",
+                "known_regions": "1",
+                "leader": self.leads().to_string(),
+                "leader_addr": leader,
+                "server": "true",
+            },
+            "raft": {
+                "applied_index": applied.to_string(),
+                "commit_index": applied.to_string(),
+                "last_contact": "0",
+                "last_log_index": last.to_string(),
+                "num_peers": self.raft.members().len().saturating_sub(1).to_string(),
+                "protocol_version": RAFT_PROTOCOL,
+                "state": state,
+                "term": term.to_string(),
+            },
+            "projections": {
+                "applied": counts.applied.to_string(),
+                "flushed": counts.flushed.to_string(),
+                "rows": counts.rows.to_string(),
+                "bytes": counts.files.to_string(),
+            },
+            "runtime": {
+                "arch": std::env::consts::ARCH,
+                "kernel.name": std::env::consts::OS,
+                "version": VERSION,
+            },
+        })
+    }
+}
+
+impl Agent for Server {
+    fn leader(&self) -> Option<String> {
+        Server::leader(self).map(|leader| leader.rpc_addr)
+    }
+
+    fn peers(&self) -> Vec<String> {
+        let members = self.raft.members();
+        let mut peers: Vec<_> = members
+            .into_iter()
+            .map(|(_, member, _)| member.rpc_addr)
+            .collect();
+        peers.sort();
+        peers
+    }
+
+    fn last_contact(&self) -> u64 {
+        0
+    }
+
+    fn raft_configuration(&self) -> RaftConfigurationResponse {
+        let leader = Server::leader(self).map(|leader| leader.id);
+        let servers: Vec<RaftServer> = self
+            .raft
+            .members()
+            .into_iter()
+            .map(|(_, member, voter)| RaftServer {
+                leader: leader.as_ref() == Some(&member.id),
+                id: member.id,
+                node: member.name,
+                address: member.rpc_addr,
+                voter,
+                raft_protocol: RAFT_PROTOCOL.to_owned(),
+            })
+            .collect();
+        let index = self.projections.view().position().membership;
+        RaftConfigurationResponse {
+            servers: servers.into(),
+            index,
+        }
+    }
+
+    fn members(&self) -> ServerMembersResponse {
+        let members: Vec<_> = self
+            .raft
+            .members()
+            .iter()
+            .map(|(_, member, _)| self.member(member))
+            .collect();
+        ServerMembersResponse {
+            server_name: self.config.node_name(),
+            server_region: self.config.region.clone(),
+            server_dc: self.config.datacenter.clone(),
+            members: members.into(),
+        }
+    }
+
+    fn describe(&self) -> Value {
+        let own = self.member(&self.me.member());
+        json!({
+            "config": self.config.describe(),
+            "member": own,
+            "stats": self.stats(),
+        })
+    }
+
+    fn reactors(&self) -> Value {
+        Value::Array(Vec::new())
+    }
+
+    fn client_health(&self) -> Option<Result<(), String>> {
+        None
+    }
+
+    fn server_health(&self) -> Option<Result<(), String>> {
+        Some(match Server::leader(self) {
+            Some(_) => Ok(()),
+            None => Err("No cluster leader".to_owned()),
+        })
+    }
+
+    fn prometheus(&self) -> String {
+        self.telemetry.prometheus()
+    }
+
+    fn metrics(&self) -> Value {
+        serde_json::to_value(self.telemetry.summary()).unwrap_or_default()
+    }
+}
+
+/// Host and port of `host:port`.
+fn split(addr: &str) -> (String, u16) {
+    let (host, port) = addr.rsplit_once(':').unwrap_or((addr, ""));
+    (
+        host.trim_matches(['[', ']']).to_owned(),
+        port.parse().unwrap_or(0),
+    )
+}
