@@ -77,6 +77,6 @@ struct AnnounceKey(RootKeyUpserted);
 
 impl Command for AnnounceKey {
     fn decide(&self, _view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
-        Ok(Decision::event(self.0.clone()))
+        Ok(Decision::free(self.0.clone()))
     }
 }

@@ -30,8 +30,8 @@ use crate::keyring::{Keyring, KeyringError};
 use crate::log::{self, LogEngine, LogError};
 use crate::raft::network::Alone;
 use crate::raft::{
-    Committed, Leadership, Member, Origin, Projector, Proposer, RaftFailure, RaftNode,
-    Settings, Start,
+    Committed, Leadership, Member, Origin, Projector, Proposer, RaftFailure, RaftNode, Settings,
+    Start,
 };
 use crate::telemetry::Telemetry;
 
