@@ -48,7 +48,7 @@ pub fn finish(
         done.status_description = String::new();
         return (done, None);
     }
-    if was_blocked(eval) {
+    if eval.status == "blocked" {
         reblock(&mut done, progress);
         return (done, None);
     }
@@ -56,15 +56,6 @@ pub fn finish(
     let blocked = blocked_of(eval, inputs, progress, rng, false);
     done.blocked_eval.clone_from(&blocked.id);
     (done, Some(blocked))
-}
-
-/// Whether an evaluation waited for room when it was taken up: it says so itself until it ends.
-fn was_blocked(eval: &Evaluation) -> bool {
-    eval.status == "blocked"
-        || matches!(
-            eval.triggered_by.as_str(),
-            "queued-allocs" | "max-plan-attempts"
-        )
 }
 
 fn reblock(done: &mut Evaluation, progress: &Progress) {

@@ -81,3 +81,8 @@ pub fn schedule(
         kind => refuse(format!("there is no scheduler for jobs of type '{kind}'")),
     }
 }
+
+#[cfg(test)]
+mod scenario_test;
+#[cfg(test)]
+pub(crate) mod testing;

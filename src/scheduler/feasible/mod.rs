@@ -223,7 +223,3 @@ fn missing_network(need: &NetworkNeed, node: &Node) -> Option<String> {
     }
     None
 }
-
-#[cfg(test)]
-#[path = "feasible_test.rs"]
-mod tests;

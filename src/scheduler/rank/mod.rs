@@ -14,5 +14,6 @@ mod stack;
 mod tally;
 
 pub use ask::GroupAsk;
+pub use score::fit_score;
 pub use stack::{Choice, Selection, Stack, StackOptions};
 pub use tally::add_exhausted;

@@ -18,7 +18,7 @@ mod results;
 mod stop;
 mod update;
 
-pub use classify::NodeState;
+pub use classify::{NodeState, is_client_terminal, is_terminal, needs_reconnect};
 pub use reschedule::{next_delay, next_tracker, penalty_nodes};
 pub use results::{Destructive, InPlace, Place, Reconciled};
 pub use update::tasks_updated;
@@ -198,7 +198,3 @@ pub fn is_active(deployment: &Deployment) -> bool {
         "running" | "paused" | "blocked" | "unblocking" | "initializing" | "pending"
     )
 }
-
-#[cfg(test)]
-#[path = "reconcile_test.rs"]
-mod tests;
