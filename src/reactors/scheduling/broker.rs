@@ -1,0 +1,335 @@
+//! The evaluation broker: which evaluation is worked on next, and by whom.
+//!
+//! One evaluation of a job at a time; higher priorities first; what is not finished in time is
+//! given out again, later each time, and given up after a few deliveries (scheduler.md 2). It is a
+//! cache of the pending evaluations and can be thrown away at any time. Times are nanoseconds of
+//! one clock, passed in.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use drover_events::model::Evaluation;
+
+const SECOND: i64 = 1_000_000_000;
+
+/// How long things take.
+#[derive(Clone, Copy, Debug)]
+pub struct BrokerSettings {
+    /// How long an evaluation may be worked on, in nanoseconds.
+    pub nack_timeout: i64,
+    /// How often one is given out at most.
+    pub delivery_limit: u32,
+    /// How long it waits after the first failure, in nanoseconds.
+    pub initial_nack_delay: i64,
+    /// How much longer after each further one, in nanoseconds.
+    pub subsequent_nack_delay: i64,
+}
+
+impl Default for BrokerSettings {
+    fn default() -> Self {
+        Self {
+            nack_timeout: 60 * SECOND,
+            delivery_limit: 3,
+            initial_nack_delay: SECOND,
+            subsequent_nack_delay: 20 * SECOND,
+        }
+    }
+}
+
+/// Why the broker refused something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BrokerError {
+    /// Nobody has it.
+    #[error("evaluation is not outstanding")]
+    NotOutstanding,
+    /// Somebody else has it by now.
+    #[error("evaluation token does not match")]
+    WrongToken,
+}
+
+type JobKey = (String, String);
+/// Higher priority first, then the oldest.
+type ReadyKey = (Reverse<i64>, u64, String);
+/// Higher priority first, then the newest.
+type PendingKey = (Reverse<i64>, Reverse<u64>, String);
+
+#[derive(Debug)]
+struct Outstanding {
+    eval: Evaluation,
+    token: u64,
+    /// None while its plan is queued.
+    expires: Option<i64>,
+    /// A newer copy, to be given out once this one is done.
+    requeue: Option<Evaluation>,
+}
+
+/// What the broker holds, in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BrokerStats {
+    /// Can be given out now.
+    pub ready: usize,
+    /// Are worked on.
+    pub unacked: usize,
+    /// Wait for another one of their job.
+    pub pending: usize,
+    /// Wait for a time.
+    pub waiting: usize,
+    /// Need not be worked on any more.
+    pub cancelable: usize,
+    /// Were given out too often.
+    pub failed: usize,
+}
+
+/// The broker.
+#[derive(Debug, Default)]
+pub struct Broker {
+    settings: BrokerSettings,
+    enabled: bool,
+    ready: BTreeMap<String, BTreeSet<ReadyKey>>,
+    evals: BTreeMap<String, Evaluation>,
+    busy: BTreeMap<JobKey, String>,
+    pending: BTreeMap<JobKey, BTreeSet<PendingKey>>,
+    outstanding: BTreeMap<String, Outstanding>,
+    deliveries: BTreeMap<String, u32>,
+    waiting: BTreeSet<(i64, String)>,
+    cancelable: VecDeque<Evaluation>,
+    failed: VecDeque<Evaluation>,
+    tokens: u64,
+}
+
+fn job_of(eval: &Evaluation) -> JobKey {
+    (eval.namespace.clone(), eval.job_id.clone())
+}
+
+impl Broker {
+    /// A broker that holds nothing and gives nothing out yet.
+    pub fn new(settings: BrokerSettings) -> Self {
+        Self { settings, ..Self::default() }
+    }
+
+    /// Starts to take evaluations.
+    pub fn enable(&mut self) {
+        self.enabled = true;
+    }
+
+    /// Forgets everything and takes nothing any more.
+    pub fn disable(&mut self) {
+        *self = Self { settings: self.settings, tokens: self.tokens, ..Self::default() };
+    }
+
+    /// Whether it takes evaluations.
+    pub fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+
+    /// Takes a pending evaluation. One that is known already is not taken again, unless it is
+    /// worked on and this copy is newer: then it is given out again afterwards.
+    pub fn enqueue(&mut self, eval: Evaluation, now: i64) {
+        if !self.enabled {
+            return;
+        }
+        if let Some(outstanding) = self.outstanding.get_mut(&eval.id) {
+            if eval.modify_index > outstanding.eval.modify_index {
+                outstanding.requeue = Some(eval);
+            }
+            return;
+        }
+        if self.evals.contains_key(&eval.id) {
+            return;
+        }
+        let id = eval.id.clone();
+        let wait = if eval.wait > 0 { now.saturating_add(eval.wait) } else { eval.wait_until.0 };
+        self.evals.insert(id.clone(), eval);
+        if wait > now {
+            self.waiting.insert((wait, id));
+        } else {
+            self.make_ready(id);
+        }
+    }
+
+    fn make_ready(&mut self, id: String) {
+        let Some(eval) = self.evals.get(&id) else { return };
+        let job = job_of(eval);
+        if self.busy.contains_key(&job) {
+            let key = (Reverse(eval.priority), Reverse(eval.modify_index), id);
+            self.pending.entry(job).or_default().insert(key);
+            return;
+        }
+        let key = (Reverse(eval.priority), eval.create_index, id.clone());
+        self.ready.entry(eval.r#type.clone()).or_default().insert(key);
+        self.busy.insert(job, id);
+    }
+
+    /// Gives out the most urgent evaluation of these types, with a token.
+    pub fn dequeue(&mut self, types: &[&str], now: i64) -> Option<(Evaluation, u64)> {
+        let (kind, key) = types
+            .iter()
+            .filter_map(|kind| Some((*kind, self.ready.get(*kind)?.first()?.clone())))
+            .min_by(|a, b| a.1.cmp(&b.1))?;
+        self.ready.get_mut(kind)?.remove(&key);
+        let eval = self.evals.remove(&key.2)?;
+        self.tokens += 1;
+        *self.deliveries.entry(eval.id.clone()).or_default() += 1;
+        let outstanding = Outstanding {
+            eval: eval.clone(),
+            token: self.tokens,
+            expires: Some(now.saturating_add(self.settings.nack_timeout)),
+            requeue: None,
+        };
+        self.outstanding.insert(eval.id.clone(), outstanding);
+        Some((eval, self.tokens))
+    }
+
+    fn check(&mut self, id: &str, token: u64) -> Result<&mut Outstanding, BrokerError> {
+        let outstanding = self.outstanding.get_mut(id).ok_or(BrokerError::NotOutstanding)?;
+        if outstanding.token != token {
+            return Err(BrokerError::WrongToken);
+        }
+        Ok(outstanding)
+    }
+
+    /// Whether an evaluation is worked on under this token.
+    pub fn is_outstanding(&mut self, id: &str, token: u64) -> Result<(), BrokerError> {
+        self.check(id, token).map(|_| ())
+    }
+
+    /// Stops the clock of an evaluation while its plan waits.
+    pub fn pause(&mut self, id: &str, token: u64) -> Result<(), BrokerError> {
+        self.check(id, token)?.expires = None;
+        Ok(())
+    }
+
+    /// Starts its clock again.
+    pub fn resume(&mut self, id: &str, token: u64, now: i64) -> Result<(), BrokerError> {
+        let timeout = self.settings.nack_timeout;
+        self.check(id, token)?.expires = Some(now.saturating_add(timeout));
+        Ok(())
+    }
+
+    /// An evaluation is done. Of those that waited for it the most urgent is next; the others need
+    /// not be worked on at all, since the next one sees what they would have seen.
+    pub fn ack(&mut self, id: &str, token: u64, now: i64) -> Result<(), BrokerError> {
+        self.check(id, token)?;
+        let Some(done) = self.outstanding.remove(id) else {
+            return Err(BrokerError::NotOutstanding);
+        };
+        self.deliveries.remove(id);
+        let job = job_of(&done.eval);
+        self.busy.remove(&job);
+        if let Some(mut waiting) = self.pending.remove(&job)
+            && let Some((_, _, next)) = waiting.pop_first()
+        {
+            self.make_ready(next);
+            for (_, _, id) in waiting {
+                self.cancelable.extend(self.evals.remove(&id));
+            }
+        }
+        if let Some(again) = done.requeue {
+            self.enqueue(again, now);
+        }
+        Ok(())
+    }
+
+    /// An evaluation could not be done: it is given out again later, or given up.
+    pub fn nack(&mut self, id: &str, token: u64, now: i64) -> Result<(), BrokerError> {
+        self.check(id, token)?;
+        let Some(failed) = self.outstanding.remove(id) else {
+            return Err(BrokerError::NotOutstanding);
+        };
+        let eval = failed.requeue.unwrap_or(failed.eval);
+        let deliveries = self.deliveries.get(id).copied().unwrap_or_default();
+        let job = job_of(&eval);
+        if deliveries >= self.settings.delivery_limit {
+            self.deliveries.remove(id);
+            self.busy.remove(&job);
+            self.failed.push_back(eval);
+            let next = self.pending.get_mut(&job).and_then(BTreeSet::pop_first);
+            if let Some((_, _, next)) = next {
+                self.make_ready(next);
+            }
+            return Ok(());
+        }
+        let delay = if deliveries <= 1 {
+            self.settings.initial_nack_delay
+        } else {
+            i64::from(deliveries - 1).saturating_mul(self.settings.subsequent_nack_delay)
+        };
+        self.busy.remove(&job);
+        self.waiting.insert((now.saturating_add(delay), eval.id.clone()));
+        self.evals.insert(eval.id.clone(), eval);
+        Ok(())
+    }
+
+    /// Does what is due: takes back what was not finished in time, and lets what waited go on.
+    pub fn tick(&mut self, now: i64) {
+        let late: Vec<(String, u64)> = self
+            .outstanding
+            .iter()
+            .filter(|(_, o)| o.expires.is_some_and(|at| at <= now))
+            .map(|(id, o)| (id.clone(), o.token))
+            .collect();
+        for (id, token) in late {
+            tracing::warn!(eval = %id, "evaluation nack timeout reached");
+            let _ = self.nack(&id, token, now);
+        }
+        while self.waiting.first().is_some_and(|(at, _)| *at <= now) {
+            if let Some((_, id)) = self.waiting.pop_first() {
+                self.make_ready(id);
+            }
+        }
+    }
+
+    /// When something is due next.
+    pub fn next_due(&self) -> Option<i64> {
+        let expiry = self.outstanding.values().filter_map(|o| o.expires).min();
+        let wait = self.waiting.first().map(|(at, _)| *at);
+        expiry.into_iter().chain(wait).min()
+    }
+
+    /// Forgets an evaluation that was deleted, unless it is worked on.
+    pub fn forget(&mut self, id: &str) {
+        let Some(eval) = self.evals.remove(id) else { return };
+        let job = job_of(&eval);
+        self.waiting.retain(|(_, other)| other != id);
+        if let Some(ready) = self.ready.get_mut(&eval.r#type) {
+            ready.retain(|(_, _, other)| other != id);
+        }
+        if let Some(pending) = self.pending.get_mut(&job) {
+            pending.retain(|(_, _, other)| other != id);
+        }
+        if self.busy.get(&job).is_some_and(|other| other == id) {
+            self.busy.remove(&job);
+            let next = self.pending.get_mut(&job).and_then(BTreeSet::pop_first);
+            if let Some((_, _, next)) = next {
+                self.make_ready(next);
+            }
+        }
+    }
+
+    /// Evaluations that need not be worked on, at most so many.
+    pub fn take_cancelable(&mut self, most: usize) -> Vec<Evaluation> {
+        let count = most.min(self.cancelable.len());
+        self.cancelable.drain(..count).collect()
+    }
+
+    /// Evaluations that were given out too often.
+    pub fn take_failed(&mut self) -> Vec<Evaluation> {
+        self.failed.drain(..).collect()
+    }
+
+    /// Numbers.
+    pub fn stats(&self) -> BrokerStats {
+        BrokerStats {
+            ready: self.ready.values().map(BTreeSet::len).sum(),
+            unacked: self.outstanding.len(),
+            pending: self.pending.values().map(BTreeSet::len).sum(),
+            waiting: self.waiting.len(),
+            cancelable: self.cancelable.len(),
+            failed: self.failed.len(),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "broker_test.rs"]
+mod tests;

@@ -1,0 +1,130 @@
+use super::*;
+
+fn eval(id: &str, job: &str, priority: i64, index: u64) -> Evaluation {
+    Evaluation {
+        id: id.into(),
+        namespace: "default".into(),
+        job_id: job.into(),
+        r#type: "service".into(),
+        priority,
+        create_index: index,
+        modify_index: index,
+        ..Evaluation::default()
+    }
+}
+
+fn broker() -> Broker {
+    let mut broker = Broker::new(BrokerSettings::default());
+    broker.enable();
+    broker
+}
+
+fn next(broker: &mut Broker, now: i64) -> Option<(String, u64)> {
+    broker.dequeue(&["service", "batch"], now).map(|(eval, token)| (eval.id, token))
+}
+
+#[test]
+fn the_most_urgent_comes_first_and_then_the_oldest() {
+    let mut broker = broker();
+    for (id, job, priority, index) in [("a", "1", 50, 3), ("b", "2", 50, 2), ("c", "3", 90, 9)] {
+        broker.enqueue(eval(id, job, priority, index), 0);
+    }
+    let order: Vec<String> =
+        std::iter::from_fn(|| next(&mut broker, 0)).map(|(id, _)| id).collect();
+    assert_eq!(order, ["c", "b", "a"]);
+}
+
+#[test]
+fn one_of_a_job_at_a_time_and_the_superfluous_are_cancelled() {
+    let mut broker = broker();
+    for (id, index) in [("a", 1), ("b", 2), ("c", 3), ("d", 4)] {
+        broker.enqueue(eval(id, "job", 50, index), 0);
+    }
+    let (id, token) = next(&mut broker, 0).unwrap();
+    assert_eq!(id, "a");
+    assert_eq!(next(&mut broker, 0), None, "the job is busy");
+    assert_eq!(broker.ack("a", token + 1, 0), Err(BrokerError::WrongToken));
+    broker.ack("a", token, 0).unwrap();
+    assert_eq!(next(&mut broker, 0).unwrap().0, "d", "the newest sees all the others saw");
+    let cancelled: Vec<String> =
+        broker.take_cancelable(10).into_iter().map(|eval| eval.id).collect();
+    assert_eq!(cancelled, ["c", "b"]);
+    assert_eq!(broker.ack("a", token, 0), Err(BrokerError::NotOutstanding));
+}
+
+#[test]
+fn what_is_not_finished_in_time_comes_again_later_each_time_and_is_given_up() {
+    let mut broker = broker();
+    broker.enqueue(eval("a", "job", 50, 1), 0);
+    let mut now = 0;
+    for delay in [1, 20] {
+        let (_, token) = next(&mut broker, now).unwrap();
+        assert_eq!(broker.next_due(), Some(now + 60 * SECOND));
+        now += 60 * SECOND;
+        broker.tick(now);
+        assert_eq!(broker.nack("a", token, now), Err(BrokerError::NotOutstanding));
+        assert_eq!(next(&mut broker, now), None);
+        assert_eq!(broker.next_due(), Some(now + delay * SECOND));
+        now += delay * SECOND;
+        broker.tick(now);
+    }
+    let (_, token) = next(&mut broker, now).unwrap();
+    broker.nack("a", token, now).unwrap();
+    assert_eq!(broker.take_failed().len(), 1);
+    assert_eq!(broker.stats(), BrokerStats::default());
+}
+
+#[test]
+fn a_paused_clock_does_not_run_out() {
+    let mut broker = broker();
+    broker.enqueue(eval("a", "job", 50, 1), 0);
+    let (_, token) = next(&mut broker, 0).unwrap();
+    broker.pause("a", token).unwrap();
+    broker.tick(1000 * SECOND);
+    broker.is_outstanding("a", token).unwrap();
+    broker.resume("a", token, 1000 * SECOND).unwrap();
+    broker.tick(1060 * SECOND);
+    assert!(broker.is_outstanding("a", token).is_err());
+}
+
+#[test]
+fn an_evaluation_waits_for_its_time() {
+    let mut broker = broker();
+    let mut later = eval("a", "job", 50, 1);
+    later.wait_until = drover_events::gojson::Time(5 * SECOND);
+    broker.enqueue(later, 0);
+    assert_eq!(next(&mut broker, 0), None);
+    broker.tick(5 * SECOND);
+    assert_eq!(next(&mut broker, 5 * SECOND).unwrap().0, "a");
+}
+
+#[test]
+fn a_newer_copy_of_what_is_worked_on_comes_again_afterwards() {
+    let mut broker = broker();
+    broker.enqueue(eval("a", "job", 50, 1), 0);
+    let (_, token) = next(&mut broker, 0).unwrap();
+    broker.enqueue(eval("a", "job", 50, 1), 0);
+    broker.enqueue(eval("a", "job", 50, 7), 0);
+    broker.ack("a", token, 0).unwrap();
+    let (again, _) = broker.dequeue(&["service"], 0).unwrap();
+    assert_eq!(again.modify_index, 7);
+}
+
+#[test]
+fn a_deleted_evaluation_lets_the_next_of_its_job_go() {
+    let mut broker = broker();
+    broker.enqueue(eval("a", "job", 50, 1), 0);
+    broker.enqueue(eval("b", "job", 50, 2), 0);
+    broker.forget("a");
+    assert_eq!(next(&mut broker, 0).unwrap().0, "b");
+}
+
+#[test]
+fn eval_09_a_paused_broker_takes_nothing() {
+    let mut broker = broker();
+    broker.enqueue(eval("a", "job", 50, 1), 0);
+    broker.disable();
+    broker.enqueue(eval("b", "job", 50, 2), 0);
+    assert_eq!(next(&mut broker, 0), None);
+    assert_eq!(broker.stats(), BrokerStats::default());
+}

@@ -1,0 +1,262 @@
+//! The cluster kept up with the projections: which nodes there are, what is used of them, and the
+//! marks of their use.
+//!
+//! It is filled from a view once and then follows `changes`. Allocations that this server's own
+//! plans placed are known before they are committed ([`Cache::expect`]), so their rows are not read
+//! again. Whatever it holds can be read anew from the projections.
+
+use std::collections::BTreeSet;
+
+use drover_events::model::Allocation;
+use drover_events::{EventId, EventKind};
+use drover_projections::key::{Id, Key};
+use drover_projections::tables::allocs::Allocs;
+use drover_projections::tables::node_states::NodeStates;
+use drover_projections::tables::node_use::NodeUses;
+use drover_projections::tables::nodes::{self, Nodes};
+use drover_projections::{Change, Operation, Scan, StorageError, Table, View};
+use hashbrown::HashMap;
+
+use crate::scheduler::cluster::{Cluster, Demand, demand_of, takes_room};
+
+/// A live allocation: where it is and what it takes.
+#[derive(Clone, Debug)]
+struct Live {
+    slot: u32,
+    demand: Demand,
+    unknown: bool,
+}
+
+/// What a plan in flight does to an allocation.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// It takes this of a node.
+    Takes {
+        /// The node's slot.
+        slot: u32,
+        /// What it takes.
+        demand: Demand,
+        /// It is out of contact.
+        unknown: bool,
+    },
+    /// It takes nothing any more.
+    Gone,
+}
+
+/// Something became free or usable on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Freed {
+    /// The node.
+    pub node_id: String,
+    /// Its class.
+    pub class: String,
+    /// When.
+    pub index: u64,
+}
+
+/// The cluster and what is needed to keep it up.
+#[derive(Default)]
+pub struct Cache {
+    cluster: Cluster,
+    live: HashMap<String, Live>,
+    expected: HashMap<String, (EventId, Effect)>,
+}
+
+impl Cache {
+    /// Reads everything from a view.
+    pub fn load(view: &View) -> Result<Self, StorageError> {
+        let mut cache = Self::default();
+        for node in view.scan::<Nodes>(Scan::all()) {
+            let node = node?;
+            let state = view.get::<NodeStates>(node.id.as_str())?.unwrap_or_default();
+            let id = node.id.clone();
+            let slot = cache.cluster.upsert_node(nodes::join(node, state));
+            cache.read_mark(view, &id, slot)?;
+        }
+        for row in view.scan::<Allocs>(Scan::all()) {
+            cache.put_alloc(&row?.alloc);
+        }
+        cache.cluster.set_index(view.index());
+        Ok(cache)
+    }
+
+    /// The cluster as of the last change that was followed.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// What a live allocation takes, and where.
+    pub fn demand(&self, alloc_id: &str) -> Option<(u32, &Demand)> {
+        self.live.get(alloc_id).map(|live| (live.slot, &live.demand))
+    }
+
+    /// Says what an event in flight will do to an allocation.
+    pub fn expect(&mut self, alloc_id: String, event: EventId, effect: Effect) {
+        self.expected.insert(alloc_id, (event, effect));
+    }
+
+    /// An event in flight has come to an end: what was expected of it is no longer.
+    pub fn settle<'a>(&mut self, alloc_ids: impl Iterator<Item = &'a String>) {
+        for id in alloc_ids {
+            self.expected.remove(id);
+        }
+    }
+
+    fn read_mark(&mut self, view: &View, node_id: &str, slot: u32) -> Result<(), StorageError> {
+        if let Some(row) = view.get::<NodeUses>(node_id)? {
+            self.cluster.slot_mut(slot).mark = row.mark;
+        }
+        Ok(())
+    }
+
+    /// Takes one event's changes. Everything in `view` is at or after them.
+    pub fn follow(&mut self, view: &View, changes: &[Change]) -> Result<Vec<Freed>, StorageError> {
+        let mut freed = Vec::new();
+        let mut marks = BTreeSet::new();
+        for change in changes {
+            match change.table {
+                Nodes::ID | NodeStates::ID => self.follow_node(view, change, &mut freed)?,
+                Allocs::ID => {
+                    let slot = self.follow_alloc(view, change, &mut freed)?;
+                    marks.extend(slot);
+                }
+                _ => {}
+            }
+        }
+        for slot in marks {
+            let info = self.cluster.slot(slot).info.clone();
+            if let Some(info) = info {
+                self.read_mark(view, &info.node.id, slot)?;
+            }
+        }
+        Ok(freed)
+    }
+
+    /// States that every change up to an index was followed.
+    pub fn followed(&mut self, index: u64) {
+        self.cluster.set_index(index);
+    }
+
+    fn follow_node(
+        &mut self,
+        view: &View,
+        change: &Change,
+        freed: &mut Vec<Freed>,
+    ) -> Result<(), StorageError> {
+        // A client's report touches its node's row only to note the time of it.
+        if change.kind == EventKind::AllocsUpdatedByClient {
+            return Ok(());
+        }
+        let Some(id) = text_key(&change.key) else { return Ok(()) };
+        let Some(node) = nodes::get(view, &id)? else {
+            if change.table == Nodes::ID && change.operation == Operation::Delete {
+                self.cluster.remove_node(&id);
+            }
+            return Ok(());
+        };
+        let slot = self.cluster.upsert_node(node);
+        self.read_mark(view, &id, slot)?;
+        self.note_freed(slot, change.index, true, freed);
+        Ok(())
+    }
+
+    fn note_freed(&self, slot: u32, index: u64, ready: bool, freed: &mut Vec<Freed>) {
+        let Some(info) = &self.cluster.slot(slot).info else { return };
+        if ready && !info.ready {
+            return;
+        }
+        let class = info.node.computed_class.clone();
+        freed.push(Freed { node_id: info.node.id.clone(), class, index });
+    }
+
+    /// Answers the slot whose mark has to be read again.
+    fn follow_alloc(
+        &mut self,
+        view: &View,
+        change: &Change,
+        freed: &mut Vec<Freed>,
+    ) -> Result<Option<u32>, StorageError> {
+        let Some(id) = text_key(&change.key) else { return Ok(None) };
+        if change.kind == EventKind::PlanApplied
+            && let Some((event, effect)) = self.expected.remove(&id)
+        {
+            self.take_effect(id, event, effect, change.index, freed);
+            return Ok(None);
+        }
+        let row = view.get::<Allocs>(id.as_str())?;
+        let before = self.live.get(&id).map(|live| (live.slot, live.unknown));
+        let after = match &row {
+            Some(row) => self.put_alloc(&row.alloc),
+            None => {
+                self.remove_live(&id);
+                None
+            }
+        };
+        if let (Some((slot, _)), None) = (before, after) {
+            self.note_freed(slot, change.index, false, freed);
+        }
+        let by_client = change.kind == EventKind::AllocsUpdatedByClient;
+        let was_unknown = before.is_some_and(|(_, unknown)| unknown);
+        let slot = after.or(before.map(|(slot, _)| slot));
+        Ok(slot.filter(|_| !by_client || was_unknown))
+    }
+
+    fn take_effect(
+        &mut self,
+        id: String,
+        event: EventId,
+        effect: Effect,
+        index: u64,
+        freed: &mut Vec<Freed>,
+    ) {
+        let before = self.remove_live(&id);
+        match effect {
+            Effect::Takes { slot, demand, unknown } => {
+                let place = self.cluster.slot_mut(slot);
+                place.used.add(&demand);
+                place.mark = event;
+                self.live.insert(id, Live { slot, demand, unknown });
+            }
+            Effect::Gone => {
+                if let Some(slot) = before {
+                    self.cluster.slot_mut(slot).mark = event;
+                    self.note_freed(slot, index, false, freed);
+                }
+            }
+        }
+    }
+
+    fn remove_live(&mut self, id: &str) -> Option<u32> {
+        let live = self.live.remove(id)?;
+        self.cluster.slot_mut(live.slot).used.sub(&live.demand);
+        Some(live.slot)
+    }
+
+    /// Answers the slot if the allocation takes room.
+    fn put_alloc(&mut self, alloc: &Allocation) -> Option<u32> {
+        let unknown = alloc.client_status == "unknown";
+        let room = takes_room(alloc);
+        if room && let Some(live) = self.live.get_mut(&alloc.id) {
+            // What a live allocation takes is changed by plans alone; most reports change nothing.
+            let demand = demand_of(alloc);
+            live.unknown = unknown;
+            if live.demand == demand {
+                return Some(live.slot);
+            }
+        }
+        self.remove_live(&alloc.id);
+        if !room {
+            return None;
+        }
+        let slot = self.cluster.find(&alloc.node_id)?;
+        let demand = demand_of(alloc);
+        self.cluster.slot_mut(slot).used.add(&demand);
+        self.live.insert(alloc.id.clone(), Live { slot, demand, unknown });
+        Some(slot)
+    }
+}
+
+/// The text of an identifier's key.
+pub fn text_key(key: &[u8]) -> Option<String> {
+    Id::from_bytes(key).ok().map(|id| id.as_str().to_owned())
+}

@@ -1,0 +1,166 @@
+//! The scheduling state of a leader: broker, blocked evaluations, the cluster, and what plans in
+//! flight do to it. All of it follows the projections; none of it is truth.
+
+use std::collections::BTreeMap;
+
+use drover_events::EventId;
+use drover_events::model::Evaluation;
+use drover_projections::tables::evals::Evals;
+use drover_projections::tables::scheduler_config::SchedulerConfig;
+use drover_projections::{Change, Operation, Scan, StorageError, Table, View};
+
+use super::blocked::Blocked;
+use super::broker::{Broker, BrokerSettings};
+use super::cache::{Cache, Freed, text_key};
+use crate::scheduler::cluster::Usage;
+
+/// What a plan in flight makes of a node.
+#[derive(Clone, Debug)]
+pub struct InFlight {
+    /// What is used of it then.
+    pub used: Usage,
+    /// The event it will be marked by.
+    pub mark: EventId,
+}
+
+/// The state, behind one lock.
+pub struct Core {
+    /// Pending evaluations.
+    pub broker: Broker,
+    /// Blocked evaluations.
+    pub blocked: Blocked,
+    /// The cluster as committed.
+    pub cache: Cache,
+    /// Nodes as they will be once what is in flight is committed, by slot.
+    pub in_flight: BTreeMap<u32, InFlight>,
+    /// An operator has paused the broker (EVAL-09).
+    pub paused: bool,
+    followed: u64,
+}
+
+impl Core {
+    /// Reads the state from a view.
+    pub fn load(view: &View, settings: BrokerSettings, now: i64) -> Result<Self, StorageError> {
+        let mut core = Self {
+            broker: Broker::new(settings),
+            blocked: Blocked::default(),
+            cache: Cache::load(view)?,
+            in_flight: BTreeMap::new(),
+            paused: is_paused(view)?,
+            followed: view.index(),
+        };
+        if !core.paused {
+            core.restore(view, now)?;
+        }
+        Ok(core)
+    }
+
+    /// Takes every open evaluation there is.
+    fn restore(&mut self, view: &View, now: i64) -> Result<(), StorageError> {
+        self.broker.enable();
+        self.blocked.enable();
+        for eval in view.scan::<Evals>(Scan::all()) {
+            self.take(eval?, now);
+        }
+        Ok(())
+    }
+
+    /// Takes an evaluation as it is now.
+    fn take(&mut self, eval: Evaluation, now: i64) {
+        match eval.status.as_str() {
+            "pending" => self.broker.enqueue(eval, now),
+            "blocked" => {
+                if let Some(back) = self.blocked.block(eval) {
+                    self.broker.enqueue(back, now);
+                }
+            }
+            status => {
+                if status == "complete" && eval.failed_tg_allocs.is_empty() {
+                    self.blocked.untrack(&eval.namespace, &eval.job_id);
+                }
+                self.broker.forget(&eval.id);
+                self.blocked.forget(&eval.id);
+            }
+        }
+    }
+
+    /// The index up to which changes were followed.
+    pub fn followed(&self) -> u64 {
+        self.followed
+    }
+
+    /// Follows all changes up to a view.
+    pub fn catch_up(&mut self, view: &View, now: i64) -> Result<(), StorageError> {
+        if view.index() <= self.followed {
+            return Ok(());
+        }
+        let mut reload = false;
+        for changes in view.changes(self.followed + 1) {
+            let changes = changes?;
+            let freed = self.cache.follow(view, &changes)?;
+            reload |= self.follow_evals(view, &changes, now)?;
+            self.unblock(&freed, now);
+        }
+        self.followed = view.index();
+        self.cache.followed(view.index());
+        if reload {
+            self.follow_config(view, now)?;
+        }
+        Ok(())
+    }
+
+    fn follow_evals(
+        &mut self,
+        view: &View,
+        changes: &[Change],
+        now: i64,
+    ) -> Result<bool, StorageError> {
+        let mut reload = false;
+        for change in changes {
+            if change.table == SchedulerConfig::ID {
+                reload = true;
+            }
+            if change.table != Evals::ID || self.paused {
+                continue;
+            }
+            let Some(id) = text_key(&change.key) else { continue };
+            let eval = match change.operation {
+                Operation::Put => view.get::<Evals>(id.as_str())?,
+                _ => None,
+            };
+            match eval {
+                Some(eval) => self.take(eval, now),
+                None => {
+                    self.broker.forget(&id);
+                    self.blocked.forget(&id);
+                }
+            }
+        }
+        Ok(reload)
+    }
+
+    fn unblock(&mut self, freed: &[Freed], now: i64) {
+        for freed in freed {
+            for eval in self.blocked.unblock(&freed.class, &freed.node_id, freed.index) {
+                self.broker.enqueue(eval, now);
+            }
+        }
+    }
+
+    /// The configuration may say that the broker pauses, or goes on.
+    fn follow_config(&mut self, view: &View, now: i64) -> Result<(), StorageError> {
+        let paused = is_paused(view)?;
+        if paused && !self.paused {
+            self.broker.disable();
+            self.blocked.disable();
+        } else if !paused && self.paused {
+            self.restore(view, now)?;
+        }
+        self.paused = paused;
+        Ok(())
+    }
+}
+
+fn is_paused(view: &View) -> Result<bool, StorageError> {
+    Ok(view.get::<SchedulerConfig>(())?.is_some_and(|config| config.pause_eval_broker))
+}

@@ -1,0 +1,253 @@
+//! Scheduling on the leader: from pending evaluations to committed plans.
+//!
+//! [`Core`](core::Core) (broker, blocked evaluations, the cluster) follows the projections;
+//! workers, threads of their own, take evaluations from it, run the pure scheduler on a snapshot
+//! and hand the plan to the plan queue, which checks it against what is in flight and proposes it.
+//!
+//! It must not know: Raft, HTTP, how apply writes a plan.
+//! Invariants: nothing here is truth; whatever is lost with leadership is found again in the
+//! projections. One evaluation of a job is worked on at a time. What an evaluation leads to and its
+//! end are one event wherever the plan fits into one.
+
+pub mod blocked;
+pub mod broker;
+pub mod cache;
+pub mod clock;
+pub mod core;
+pub mod plan_check;
+pub mod plan_queue;
+mod reaper;
+pub mod snapshot;
+pub mod worker;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use drover_projections::{Projections, StorageError};
+use parking_lot::{Condvar, Mutex};
+use serde::Serialize;
+
+use self::broker::BrokerSettings;
+use self::clock::Clock;
+use self::core::Core;
+use self::plan_queue::PlanQueue;
+use super::propose::{Propose, propose};
+
+/// What scheduling can be told.
+#[derive(Clone, Copy, Debug)]
+pub struct SchedulingSettings {
+    /// How many workers there are (`num_schedulers`).
+    pub workers: usize,
+    /// How the broker gives evaluations out.
+    pub broker: BrokerSettings,
+}
+
+impl Default for SchedulingSettings {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self { workers: cores, broker: BrokerSettings::default() }
+    }
+}
+
+/// What workers, the plan queue and the follower share.
+pub struct Shared {
+    core: Mutex<Core>,
+    ready: Condvar,
+    plans: PlanQueue,
+    projections: Arc<Projections>,
+    proposer: Arc<dyn Propose>,
+    runtime: tokio::runtime::Handle,
+    clock: Clock,
+    settings: SchedulingSettings,
+    stopped: AtomicBool,
+}
+
+impl Shared {
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Wakes the workers.
+    fn changed(&self) {
+        self.ready.notify_all();
+    }
+}
+
+/// What scheduling does, in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct SchedulingStatus {
+    /// The broker is paused by an operator.
+    pub paused: bool,
+    /// Evaluations that can be worked on.
+    pub ready: usize,
+    /// Evaluations that are worked on.
+    pub unacked: usize,
+    /// Evaluations that wait for another one of their job.
+    pub pending: usize,
+    /// Evaluations that wait for a time.
+    pub waiting: usize,
+    /// Evaluations that found no place.
+    pub blocked: usize,
+    /// Of those, the ones that wait for any node.
+    pub escaped: usize,
+    /// Plans that wait for their check.
+    pub plans: usize,
+    /// Nodes that plans in flight touch.
+    pub in_flight: usize,
+    /// The index up to which the projections were followed.
+    pub followed: u64,
+}
+
+/// Scheduling while this server leads. Dropping it stops everything.
+pub struct Scheduling {
+    shared: Arc<Shared>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+    workers: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Scheduling {
+    /// Reads the state and starts; to be called in a runtime.
+    ///
+    /// # Errors
+    /// The projections cannot be read, or no thread can be had.
+    pub fn start(
+        projections: Arc<Projections>,
+        proposer: Arc<dyn Propose>,
+        settings: SchedulingSettings,
+    ) -> Result<Self, StartError> {
+        let clock = Clock::default();
+        let core = Core::load(&projections.view(), settings.broker, clock.now())?;
+        let shared = Arc::new(Shared {
+            core: Mutex::new(core),
+            ready: Condvar::new(),
+            plans: PlanQueue::default(),
+            projections,
+            proposer,
+            runtime: tokio::runtime::Handle::current(),
+            clock,
+            settings,
+            stopped: AtomicBool::new(false),
+        });
+        let tasks = vec![
+            tokio::spawn(plan_queue::run(Arc::clone(&shared))),
+            tokio::spawn(follow(Arc::clone(&shared))),
+        ];
+        let mut workers = Vec::new();
+        for number in 0..settings.workers.max(1) {
+            let shared = Arc::clone(&shared);
+            let thread = std::thread::Builder::new().name(format!("scheduler-{number}"));
+            workers.push(thread.spawn(move || worker::run(&shared))?);
+        }
+        Ok(Self { shared, tasks, workers })
+    }
+
+    /// What it does, in numbers.
+    pub fn status(&self) -> SchedulingStatus {
+        let core = self.shared.core.lock();
+        let (broker, blocked) = (core.broker.stats(), core.blocked.stats());
+        SchedulingStatus {
+            paused: core.paused,
+            ready: broker.ready,
+            unacked: broker.unacked,
+            pending: broker.pending,
+            waiting: broker.waiting,
+            blocked: blocked.total,
+            escaped: blocked.escaped,
+            plans: self.shared.plans.len(),
+            in_flight: core.in_flight.len(),
+            followed: core.followed(),
+        }
+    }
+
+    /// Stops the workers and waits for them.
+    pub fn stop(mut self) {
+        self.halt();
+        for worker in self.workers.drain(..) {
+            let _ = worker.join();
+        }
+    }
+
+    fn halt(&mut self) {
+        self.shared.stopped.store(true, Ordering::Release);
+        for task in &self.tasks {
+            task.abort();
+        }
+        // Whoever waits for a plan gets no answer any more.
+        self.shared.plans.clear();
+        self.shared.changed();
+    }
+}
+
+impl Drop for Scheduling {
+    fn drop(&mut self) {
+        self.halt();
+    }
+}
+
+/// Why scheduling could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The projections cannot be read.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// There is no thread to be had.
+    #[error("no thread for a worker: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// How often what was refused too often is tried again.
+const RETRY_REFUSED: i64 = 60_000_000_000;
+/// How long the follower sleeps at most.
+const LONGEST_SLEEP: Duration = Duration::from_secs(5);
+
+/// Follows the projections, and does what is due.
+async fn follow(shared: Arc<Shared>) {
+    let mut retried = shared.clock.now();
+    loop {
+        let (followed, due, events) = match step(&shared, &mut retried) {
+            Ok(step) => step,
+            Err(error) => {
+                tracing::error!(%error, "scheduling cannot follow the projections");
+                tokio::time::sleep(LONGEST_SLEEP).await;
+                continue;
+            }
+        };
+        shared.changed();
+        for event in events {
+            if let Err(error) = propose(&shared.proposer, event).await {
+                tracing::warn!(%error, "evaluations could not be settled");
+            }
+        }
+        let sleep = due.map_or(LONGEST_SLEEP, |due| {
+            let left = due.saturating_sub(shared.clock.now()).max(0);
+            Duration::from_nanos(left.unsigned_abs()).min(LONGEST_SLEEP)
+        });
+        let _ = tokio::time::timeout(sleep, shared.projections.watch().beyond(followed)).await;
+    }
+}
+
+type Step = (u64, Option<i64>, Vec<super::propose::Decided>);
+
+fn step(shared: &Shared, retried: &mut i64) -> Result<Step, StorageError> {
+    let now = shared.clock.now();
+    let mut core = shared.core.lock();
+    let view = shared.projections.view();
+    core.catch_up(&view, now)?;
+    core.broker.tick(now);
+    if now - *retried >= RETRY_REFUSED {
+        *retried = now;
+        for eval in core.blocked.unblock_failed() {
+            core.broker.enqueue(eval, now);
+        }
+    }
+    let jitter = i64::from(rand::random::<u32>()).saturating_mul(100);
+    let limit = shared.settings.broker.delivery_limit;
+    let events = reaper::reap(&mut core, limit, jitter, now);
+    Ok((core.followed(), core.broker.next_due(), events))
+}
+
+#[cfg(test)]
+#[path = "scheduling_test.rs"]
+mod tests;

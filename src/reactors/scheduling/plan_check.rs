@@ -1,0 +1,314 @@
+//! The check of a plan against what is committed and what is in flight, and the events it becomes.
+//!
+//! The rule that says what fits is the scheduler's own ([`fit::check`]). A node that does not fit
+//! any more loses its part of the plan; the rest goes on (scheduler.md 4). A plan of more than 256
+//! allocations is several events under one plan id; each is guarded by the one before, so that what
+//! is committed is always a beginning of the plan.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use drover_events::model::Evaluation;
+use drover_events::plan::{DecisionInputs, PlacedAlloc, PlanApplied, PreemptedAlloc, StoppedAlloc};
+use drover_events::{EventId, Guard};
+
+use super::cache::Effect;
+use super::core::{Core, InFlight};
+use crate::reactors::propose::Decided;
+use crate::scheduler::cluster::{Cluster, NodeInfo, Usage, takes_room};
+use crate::scheduler::{Inputs, Outcome, Placement, Stop, fit};
+
+/// How many allocations one event has at most.
+const CHUNK: usize = 256;
+
+/// A plan that wants to be committed.
+pub struct PlanRequest {
+    /// The evaluation it belongs to.
+    pub eval: Evaluation,
+    /// Under which token it is worked on.
+    pub token: u64,
+    /// The evaluation's row as the decision saw it.
+    pub guard: Guard,
+    /// What was decided.
+    pub outcome: Outcome,
+    /// From what.
+    pub inputs: Inputs,
+    /// The key that signs new identities; empty if there is none.
+    pub signing_key: String,
+}
+
+/// A plan as it is proposed.
+#[derive(Default)]
+pub struct Prepared {
+    /// The events, in order.
+    pub events: Vec<Decided>,
+    /// Nodes whose part of the plan does not fit any more.
+    pub refused: BTreeSet<String>,
+    /// The allocations it says something about.
+    pub allocs: Vec<String>,
+    /// The slots it is noted on as in flight.
+    pub slots: BTreeSet<u32>,
+}
+
+/// What a plan does on one node.
+#[derive(Default)]
+struct OnNode<'a> {
+    stops: Vec<&'a str>,
+    placements: Vec<&'a Placement>,
+}
+
+/// Checks a plan and makes events of it; what it takes is noted as in flight.
+pub fn prepare(core: &mut Core, request: PlanRequest, now: i64) -> Prepared {
+    let mut prepared = Prepared::default();
+    let mut after: BTreeMap<u32, Usage> = BTreeMap::new();
+    {
+        let plan = &request.outcome.plan;
+        let mut nodes: BTreeMap<&str, OnNode<'_>> = BTreeMap::new();
+        for stop in &plan.stops {
+            nodes.entry(&stop.alloc.node_id).or_default().stops.push(&stop.alloc.id);
+        }
+        for (victim, _) in &plan.preemptions {
+            nodes.entry(&victim.node_id).or_default().stops.push(&victim.id);
+        }
+        for placement in &plan.placements {
+            nodes.entry(&placement.alloc.node_id).or_default().placements.push(placement);
+        }
+        for (node, on_node) in nodes {
+            match check_node(core, node, &on_node) {
+                Ok(Some((slot, used))) => {
+                    after.insert(slot, used);
+                }
+                Ok(None) => {}
+                Err(why) => {
+                    tracing::debug!(node, why, eval = %request.eval.id, "plan refused for node");
+                    prepared.refused.insert(node.to_owned());
+                }
+            }
+        }
+    }
+    if request.outcome.plan.all_at_once && !prepared.refused.is_empty() {
+        return prepared;
+    }
+    make_events(core, request, after, now, &mut prepared);
+    prepared
+}
+
+fn used_of(core: &Core, slot: u32) -> &Usage {
+    match core.in_flight.get(&slot) {
+        Some(in_flight) => &in_flight.used,
+        None => &core.cache.cluster().slot(slot).used,
+    }
+}
+
+fn mark_of(core: &Core, slot: u32) -> EventId {
+    match core.in_flight.get(&slot) {
+        Some(in_flight) => in_flight.mark,
+        None => core.cache.cluster().slot(slot).mark,
+    }
+}
+
+/// What is used of a node after its part of the plan, or why that does not fit. A node that is gone
+/// takes stops only.
+fn check_node(
+    core: &Core,
+    node: &str,
+    on_node: &OnNode<'_>,
+) -> Result<Option<(u32, Usage)>, &'static str> {
+    let cluster = core.cache.cluster();
+    let Some(slot) = cluster.find(node) else {
+        return if on_node.placements.is_empty() { Ok(None) } else { Err("node is gone") };
+    };
+    let mut used = used_of(core, slot).clone();
+    for id in &on_node.stops {
+        if let Some((_, demand)) = core.cache.demand(id) {
+            used.sub(demand);
+        }
+    }
+    let Some(info) = &cluster.slot(slot).info else { return Err("node is gone") };
+    for placement in &on_node.placements {
+        if let Some((_, demand)) = core.cache.demand(&placement.alloc.id) {
+            used.sub(demand);
+        }
+    }
+    for placement in &on_node.placements {
+        may_take(info, placement)?;
+        if !takes_room(&placement.alloc) {
+            continue;
+        }
+        // What is there already and only changes its attributes always fits.
+        let unchanged = placement.replaces.as_ref() == Some(&placement.demand);
+        if !unchanged {
+            fit::check(info, &used, &placement.demand)?;
+        }
+        used.add(&placement.demand);
+    }
+    Ok(Some((slot, used)))
+}
+
+/// Whether a node in its state takes such an allocation (scheduler.md 4).
+fn may_take(info: &NodeInfo, placement: &Placement) -> Result<(), &'static str> {
+    let unknown = placement.alloc.client_status == "unknown";
+    let exists = placement.replaces.is_some() || placement.alloc.create_index > 0;
+    match info.node.status.as_str() {
+        "ready" if info.ready || exists => Ok(()),
+        "ready" => Err("node is not eligible"),
+        "disconnected" if unknown => Ok(()),
+        "down" if unknown || placement.alloc.client_status == "lost" => Ok(()),
+        "initializing" if exists => Ok(()),
+        _ => Err("node is not ready"),
+    }
+}
+
+/// One of the things an event can hold.
+enum Item {
+    Stop(Box<Stop>),
+    Preempt(PreemptedAlloc, String),
+    Place(Box<Placement>),
+}
+
+fn make_events(
+    core: &mut Core,
+    request: PlanRequest,
+    after: BTreeMap<u32, Usage>,
+    now: i64,
+    prepared: &mut Prepared,
+) {
+    let PlanRequest { eval, guard, outcome, inputs, signing_key, .. } = request;
+    let plan = outcome.plan;
+    let refused = &prepared.refused;
+    let mut items: Vec<Item> = Vec::with_capacity(plan.stops.len() + plan.placements.len());
+    let fits = |node: &str| !refused.contains(node);
+    let stops = plan.stops.into_iter().filter(|s| fits(&s.alloc.node_id));
+    items.extend(stops.map(|stop| Item::Stop(Box::new(stop))));
+    let victims = plan.preemptions.into_iter().filter(|(v, _)| fits(&v.node_id));
+    items.extend(victims.map(|(victim, by)| {
+        let preempted = PreemptedAlloc { id: victim.id.clone(), preempted_by: by };
+        Item::Preempt(preempted, victim.node_id.clone())
+    }));
+    let placements = plan.placements.into_iter().filter(|p| fits(&p.alloc.node_id));
+    items.extend(placements.map(|placement| Item::Place(Box::new(placement))));
+    let full = prepared.refused.is_empty();
+    let chunk = if plan.all_at_once { usize::MAX } else { CHUNK };
+    let plan_id = uuid::Uuid::new_v4().to_string();
+    let decision = DecisionInputs {
+        snapshot_index: inputs.snapshot_index,
+        now: inputs.now,
+        seed: inputs.seed,
+        scheduler_version: inputs.scheduler_version,
+    };
+    let mut items = items.into_iter().peekable();
+    let mut first = Some((guard, plan.deployment, plan.deployment_updates, outcome.follow_ups));
+    let mut link: Option<Guard> = None;
+    while first.is_some() || items.peek().is_some() {
+        let mut event = PlanApplied {
+            plan_id: plan_id.clone(),
+            eval_id: eval.id.clone(),
+            decision: decision.clone(),
+            updated_at: now,
+            ..PlanApplied::default()
+        };
+        let mut decided = Decided::new("scheduling", PlanApplied::default());
+        decided = decided.caused_by(eval.modify_index);
+        if let Some((guard, deployment, updates, follow_ups)) = first.take() {
+            decided.guards.push(guard);
+            event.deployment = deployment;
+            event.deployment_updates = updates;
+            event.evals = follow_ups;
+        }
+        decided.guards.extend(link.take());
+        let mut batch = Batch { core, id: decided.id, prepared };
+        let mut guarded: BTreeSet<u32> = BTreeSet::new();
+        let mut touched: BTreeSet<u32> = BTreeSet::new();
+        for item in items.by_ref().take(chunk) {
+            batch.add(item, &mut event, &signing_key, &mut guarded, &mut touched);
+        }
+        for slot in guarded {
+            let node = node_id(core.cache.cluster(), slot);
+            let guard = Guard::NodeMark { node, mark: mark_of(core, slot) };
+            decided.guards.push(guard);
+        }
+        for slot in &touched {
+            let used = after.get(slot).cloned().unwrap_or_else(|| used_of(core, *slot).clone());
+            core.in_flight.insert(*slot, InFlight { used, mark: decided.id });
+        }
+        if let Some(slot) = touched.first() {
+            let node = node_id(core.cache.cluster(), *slot);
+            link = Some(Guard::NodeMark { node, mark: decided.id });
+        }
+        prepared.slots.extend(touched);
+        if full && items.peek().is_none() {
+            event.evals.push(outcome.finished.clone());
+            event.evals.extend(outcome.blocked.clone());
+        }
+        decided.event = event.into();
+        prepared.events.push(decided);
+    }
+}
+
+fn node_id(cluster: &Cluster, slot: u32) -> String {
+    cluster.slot(slot).info.as_ref().map(|info| info.node.id.clone()).unwrap_or_default()
+}
+
+/// One event in the making.
+struct Batch<'a> {
+    core: &'a mut Core,
+    id: EventId,
+    prepared: &'a mut Prepared,
+}
+
+impl Batch<'_> {
+    fn add(
+        &mut self,
+        item: Item,
+        event: &mut PlanApplied,
+        signing_key: &str,
+        guarded: &mut BTreeSet<u32>,
+        touched: &mut BTreeSet<u32>,
+    ) {
+        match item {
+            Item::Stop(stop) => {
+                let stop = *stop;
+                self.goes(&stop.alloc.id, &stop.alloc.node_id, touched);
+                event.stopped.push(StoppedAlloc {
+                    id: stop.alloc.id.clone(),
+                    desired_description: stop.description.to_owned(),
+                    client_status: stop.client_status.to_owned(),
+                    followup_eval_id: stop.followup_eval_id,
+                    alloc_states: stop.alloc_states,
+                    reschedule_tracker: stop.reschedule_tracker,
+                });
+            }
+            Item::Preempt(preempted, node) => {
+                self.goes(&preempted.id, &node, touched);
+                event.preempted.push(preempted);
+            }
+            Item::Place(placement) => {
+                let Placement { mut alloc, job_modify_index, demand, .. } = *placement;
+                if let Some(slot) = self.core.cache.cluster().find(&alloc.node_id) {
+                    guarded.insert(slot);
+                    touched.insert(slot);
+                    if takes_room(&alloc) {
+                        let unknown = alloc.client_status == "unknown";
+                        let effect = Effect::Takes { slot, demand, unknown };
+                        self.expect(&alloc.id, effect);
+                    }
+                }
+                if alloc.create_index == 0 {
+                    alloc.signing_key_id = signing_key.to_owned();
+                }
+                event.placed.push(PlacedAlloc { alloc: Box::new(alloc), job_modify_index });
+            }
+        }
+    }
+
+    fn goes(&mut self, alloc: &str, node: &str, touched: &mut BTreeSet<u32>) {
+        touched.extend(self.core.cache.cluster().find(node));
+        if self.core.cache.demand(alloc).is_some() {
+            self.expect(alloc, Effect::Gone);
+        }
+    }
+
+    fn expect(&mut self, alloc: &str, effect: Effect) {
+        self.core.cache.expect(alloc.to_owned(), self.id, effect);
+        self.prepared.allocs.push(alloc.to_owned());
+    }
+}

@@ -1,0 +1,195 @@
+//! The plan queue: plans are checked one after the other, in the order of their priority, and go on
+//! to be committed without waiting for the one before.
+//!
+//! Each is guarded by the ids of those in flight that it builds on. If one of them is refused, no
+//! mark equals its id and what was built on it fails by itself.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use drover_events::EventId;
+use drover_projections::Projections;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore, oneshot};
+
+use super::Shared;
+use super::plan_check::{PlanRequest, Prepared, prepare};
+use crate::error::ApiError;
+use crate::reactors::propose::{Propose, Settling};
+
+/// How many plans may be in flight.
+const DEPTH: usize = 16;
+
+/// What became of a plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlanAnswer {
+    /// All of it is committed, the end of its evaluation included.
+    pub full: bool,
+    /// Some of it is.
+    pub progress: bool,
+    /// The index to look at next.
+    pub index: u64,
+}
+
+type Answer = oneshot::Sender<Result<PlanAnswer, ApiError>>;
+
+/// Plans that wait.
+#[derive(Default)]
+pub struct PlanQueue {
+    waiting: Mutex<Waiting>,
+    arrived: Notify,
+}
+
+#[derive(Default)]
+struct Waiting {
+    plans: BTreeMap<(Reverse<i64>, u64), (PlanRequest, Answer)>,
+    next: u64,
+}
+
+impl PlanQueue {
+    /// Queues a plan.
+    pub fn submit(&self, request: PlanRequest) -> oneshot::Receiver<Result<PlanAnswer, ApiError>> {
+        let (answer, wait) = oneshot::channel();
+        let mut waiting = self.waiting.lock();
+        let key = (Reverse(request.eval.priority), waiting.next);
+        waiting.next += 1;
+        waiting.plans.insert(key, (request, answer));
+        drop(waiting);
+        self.arrived.notify_one();
+        wait
+    }
+
+    /// How many plans wait.
+    pub fn len(&self) -> usize {
+        self.waiting.lock().plans.len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Drops what waits; whoever submitted it gets no answer.
+    pub fn clear(&self) {
+        self.waiting.lock().plans.clear();
+    }
+
+    async fn next(&self) -> (PlanRequest, Answer) {
+        loop {
+            let arrived = self.arrived.notified();
+            if let Some((_, plan)) = self.waiting.lock().plans.pop_first() {
+                return plan;
+            }
+            arrived.await;
+        }
+    }
+}
+
+/// Works the queue off until it is dropped.
+pub(super) async fn run(shared: Arc<Shared>) {
+    let depth = Arc::new(Semaphore::new(DEPTH));
+    loop {
+        let (request, answer) = shared.plans.next().await;
+        let Ok(permit) = Arc::clone(&depth).acquire_owned().await else { return };
+        let (eval, token) = (request.eval.id.clone(), request.token);
+        let prepared = match checked(&shared, request) {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                let _ = answer.send(Err(error));
+                continue;
+            }
+        };
+        let flight = Flight { shared: Arc::clone(&shared), eval, token };
+        let launched = launch(&*shared.proposer, prepared).await;
+        tokio::spawn(async move {
+            let _permit = permit;
+            let result = flight.land(launched).await;
+            let _ = answer.send(result);
+        });
+    }
+}
+
+fn checked(shared: &Shared, request: PlanRequest) -> Result<Prepared, ApiError> {
+    let now = shared.clock.now();
+    let mut core = shared.core.lock();
+    let view = shared.projections.view();
+    core.catch_up(&view, now)?;
+    let outstanding = core.broker.pause(&request.eval.id, request.token);
+    outstanding.map_err(|error| ApiError::internal(error.to_string()))?;
+    Ok(prepare(&mut core, request, now))
+}
+
+/// A plan whose events are queued.
+struct Launched {
+    settling: Vec<Settling>,
+    failed: Option<ApiError>,
+    refused: bool,
+    allocs: Vec<String>,
+    slots: Vec<u32>,
+    ids: Vec<EventId>,
+}
+
+async fn launch(proposer: &dyn Propose, prepared: Prepared) -> Launched {
+    let mut launched = Launched {
+        settling: Vec::with_capacity(prepared.events.len()),
+        failed: None,
+        refused: !prepared.refused.is_empty(),
+        allocs: prepared.allocs,
+        slots: prepared.slots.into_iter().collect(),
+        ids: prepared.events.iter().map(|event| event.id).collect(),
+    };
+    for event in prepared.events {
+        match proposer.queue(event).await {
+            Ok(settling) => launched.settling.push(settling),
+            Err(error) => {
+                launched.failed = Some(error);
+                break;
+            }
+        }
+    }
+    launched
+}
+
+/// A plan on its way.
+struct Flight {
+    shared: Arc<Shared>,
+    eval: String,
+    token: u64,
+}
+
+impl Flight {
+    /// Waits for all of it and takes it out of what is in flight.
+    async fn land(self, launched: Launched) -> Result<PlanAnswer, ApiError> {
+        let mut answer = PlanAnswer { full: !launched.refused, ..PlanAnswer::default() };
+        let mut failed = launched.failed;
+        for settling in launched.settling {
+            match settling.await {
+                Ok(settled) => {
+                    answer.index = answer.index.max(settled.index);
+                    if let Some(rejection) = settled.rejection {
+                        tracing::debug!(eval = %self.eval, ?rejection, "plan refused");
+                        answer.full = false;
+                    } else {
+                        answer.progress = true;
+                    }
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        let now = self.shared.clock.now();
+        let mut core = self.shared.core.lock();
+        let view = Projections::view(&self.shared.projections);
+        core.catch_up(&view, now)?;
+        core.cache.settle(launched.allocs.iter());
+        for slot in launched.slots {
+            let ours = core.in_flight.get(&slot).is_some_and(|f| launched.ids.contains(&f.mark));
+            if ours {
+                core.in_flight.remove(&slot);
+            }
+        }
+        // Its evaluation may have been taken back in the meantime; then nobody waits for this.
+        let _ = core.broker.resume(&self.eval, self.token, now);
+        failed.map_or(Ok(answer), Err)
+    }
+}

@@ -1,0 +1,75 @@
+//! Evaluations that need nobody's work any more: cancelled, given up, or freed after a while.
+
+use drover_events::eval::EvalsUpserted;
+use drover_events::gojson::Time;
+use drover_events::model::Evaluation;
+
+use super::core::Core;
+use crate::reactors::propose::Decided;
+
+/// How many evaluations one event cancels.
+const BATCH: usize = 500;
+const MINUTE: i64 = 60_000_000_000;
+
+/// The events that are due.
+pub fn reap(core: &mut Core, delivery_limit: u32, jitter: i64, now: i64) -> Vec<Decided> {
+    let mut events = Vec::new();
+    loop {
+        let superfluous = core.broker.take_cancelable(BATCH);
+        if superfluous.is_empty() {
+            break;
+        }
+        let why = "canceled after more recent eval was processed".to_owned();
+        let cancelled = superfluous.into_iter().map(|eval| cancel(eval, why.clone(), now));
+        events.push(upsert(cancelled.collect()));
+    }
+    let duplicates = core.blocked.take_duplicates();
+    for batch in duplicates.chunks(BATCH) {
+        let cancelled = batch.iter().map(|eval| {
+            let why = format!("existing blocked evaluation exists for job \"{}\"", eval.job_id);
+            cancel(eval.clone(), why, now)
+        });
+        events.push(upsert(cancelled.collect()));
+    }
+    for eval in core.broker.take_failed() {
+        events.push(upsert(given_up(eval, delivery_limit, jitter, now)));
+    }
+    events
+}
+
+fn upsert(evals: Vec<Evaluation>) -> Decided {
+    Decided::new("scheduling", EvalsUpserted { evals, decision: None })
+}
+
+fn cancel(mut eval: Evaluation, why: String, now: i64) -> Evaluation {
+    eval.status = "canceled".to_owned();
+    eval.status_description = why;
+    eval.modify_time = now;
+    eval
+}
+
+/// A failed evaluation, and one that tries again after one to six minutes.
+fn given_up(mut eval: Evaluation, limit: u32, jitter: i64, now: i64) -> Vec<Evaluation> {
+    let wait = MINUTE + jitter.rem_euclid(5 * MINUTE);
+    let next = Evaluation {
+        id: uuid::Uuid::new_v4().to_string(),
+        namespace: eval.namespace.clone(),
+        priority: eval.priority,
+        r#type: eval.r#type.clone(),
+        triggered_by: "failed-follow-up".to_owned(),
+        job_id: eval.job_id.clone(),
+        job_modify_index: eval.job_modify_index,
+        status: "pending".to_owned(),
+        wait,
+        wait_until: Time(now.saturating_add(wait)),
+        previous_eval: eval.id.clone(),
+        create_time: now,
+        modify_time: now,
+        ..Evaluation::default()
+    };
+    eval.status = "failed".to_owned();
+    eval.status_description = format!("evaluation reached delivery limit ({limit})");
+    eval.next_eval.clone_from(&next.id);
+    eval.modify_time = now;
+    vec![eval, next]
+}
