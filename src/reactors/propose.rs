@@ -68,9 +68,6 @@ pub trait Propose: Send + Sync + 'static {
 }
 
 /// Proposes an event and waits for its end.
-pub async fn propose(
-    proposer: &Arc<dyn Propose>,
-    decided: Decided,
-) -> Result<Settled, ApiError> {
+pub async fn propose(proposer: &Arc<dyn Propose>, decided: Decided) -> Result<Settled, ApiError> {
     proposer.queue(decided).await?.await
 }

@@ -85,9 +85,9 @@ impl Blocked {
         if eval.escaped_computed_class {
             return self.last_change > eval.snapshot_index;
         }
-        self.changed.iter().any(|(class, index)| {
-            *index > eval.snapshot_index && could_run(eval, class)
-        })
+        self.changed
+            .iter()
+            .any(|(class, index)| *index > eval.snapshot_index && could_run(eval, class))
     }
 
     /// Something was freed, or became usable, on a node of this class: answers what may go on.
@@ -105,8 +105,12 @@ impl Blocked {
             }
             !goes
         });
-        let of_node: Vec<(String, JobKey)> =
-            self.system.keys().filter(|(node, _)| node == node_id).cloned().collect();
+        let of_node: Vec<(String, JobKey)> = self
+            .system
+            .keys()
+            .filter(|(node, _)| node == node_id)
+            .cloned()
+            .collect();
         freed.extend(of_node.iter().filter_map(|key| self.system.remove(key)));
         freed
     }
@@ -192,7 +196,13 @@ mod tests {
         let mut escaped = blocked("d", "4", &[("big", false)], 5);
         escaped.escaped_computed_class = true;
         tracker.block(escaped);
-        assert_eq!(tracker.stats(), BlockedStats { total: 4, escaped: 1 });
+        assert_eq!(
+            tracker.stats(),
+            BlockedStats {
+                total: 4,
+                escaped: 1
+            }
+        );
         assert_eq!(ids(&tracker.unblock("big", "n", 6)), ["a", "c", "d"]);
         assert_eq!(tracker.stats().total, 1);
     }
@@ -203,8 +213,16 @@ mod tests {
         tracker.unblock("big", "n", 10);
         let back = tracker.block(blocked("a", "1", &[("big", true)], 9));
         assert_eq!(back.unwrap().id, "a");
-        assert!(tracker.block(blocked("b", "1", &[("big", true)], 10)).is_none());
-        assert!(tracker.block(blocked("c", "2", &[("big", false)], 9)).is_none());
+        assert!(
+            tracker
+                .block(blocked("b", "1", &[("big", true)], 10))
+                .is_none()
+        );
+        assert!(
+            tracker
+                .block(blocked("c", "2", &[("big", false)], 9))
+                .is_none()
+        );
     }
 
     #[test]

@@ -104,7 +104,10 @@ fn job_of(eval: &Evaluation) -> JobKey {
 impl Broker {
     /// A broker that holds nothing and gives nothing out yet.
     pub fn new(settings: BrokerSettings) -> Self {
-        Self { settings, ..Self::default() }
+        Self {
+            settings,
+            ..Self::default()
+        }
     }
 
     /// Starts to take evaluations.
@@ -114,7 +117,11 @@ impl Broker {
 
     /// Forgets everything and takes nothing any more.
     pub fn disable(&mut self) {
-        *self = Self { settings: self.settings, tokens: self.tokens, ..Self::default() };
+        *self = Self {
+            settings: self.settings,
+            tokens: self.tokens,
+            ..Self::default()
+        };
     }
 
     /// Whether it takes evaluations.
@@ -138,7 +145,11 @@ impl Broker {
             return;
         }
         let id = eval.id.clone();
-        let wait = if eval.wait > 0 { now.saturating_add(eval.wait) } else { eval.wait_until.0 };
+        let wait = if eval.wait > 0 {
+            now.saturating_add(eval.wait)
+        } else {
+            eval.wait_until.0
+        };
         self.evals.insert(id.clone(), eval);
         if wait > now {
             self.waiting.insert((wait, id));
@@ -148,7 +159,9 @@ impl Broker {
     }
 
     fn make_ready(&mut self, id: String) {
-        let Some(eval) = self.evals.get(&id) else { return };
+        let Some(eval) = self.evals.get(&id) else {
+            return;
+        };
         let job = job_of(eval);
         if self.busy.contains_key(&job) {
             let key = (Reverse(eval.priority), Reverse(eval.modify_index), id);
@@ -156,7 +169,10 @@ impl Broker {
             return;
         }
         let key = (Reverse(eval.priority), eval.create_index, id.clone());
-        self.ready.entry(eval.r#type.clone()).or_default().insert(key);
+        self.ready
+            .entry(eval.r#type.clone())
+            .or_default()
+            .insert(key);
         self.busy.insert(job, id);
     }
 
@@ -181,7 +197,10 @@ impl Broker {
     }
 
     fn check(&mut self, id: &str, token: u64) -> Result<&mut Outstanding, BrokerError> {
-        let outstanding = self.outstanding.get_mut(id).ok_or(BrokerError::NotOutstanding)?;
+        let outstanding = self
+            .outstanding
+            .get_mut(id)
+            .ok_or(BrokerError::NotOutstanding)?;
         if outstanding.token != token {
             return Err(BrokerError::WrongToken);
         }
@@ -255,7 +274,8 @@ impl Broker {
             i64::from(deliveries - 1).saturating_mul(self.settings.subsequent_nack_delay)
         };
         self.busy.remove(&job);
-        self.waiting.insert((now.saturating_add(delay), eval.id.clone()));
+        self.waiting
+            .insert((now.saturating_add(delay), eval.id.clone()));
         self.evals.insert(eval.id.clone(), eval);
         Ok(())
     }
@@ -288,7 +308,9 @@ impl Broker {
 
     /// Forgets an evaluation that was deleted, unless it is worked on.
     pub fn forget(&mut self, id: &str) {
-        let Some(eval) = self.evals.remove(id) else { return };
+        let Some(eval) = self.evals.remove(id) else {
+            return;
+        };
         let job = job_of(&eval);
         self.waiting.retain(|(_, other)| other != id);
         if let Some(ready) = self.ready.get_mut(&eval.r#type) {

@@ -20,7 +20,9 @@ fn broker() -> Broker {
 }
 
 fn next(broker: &mut Broker, now: i64) -> Option<(String, u64)> {
-    broker.dequeue(&["service", "batch"], now).map(|(eval, token)| (eval.id, token))
+    broker
+        .dequeue(&["service", "batch"], now)
+        .map(|(eval, token)| (eval.id, token))
 }
 
 #[test]
@@ -29,8 +31,9 @@ fn the_most_urgent_comes_first_and_then_the_oldest() {
     for (id, job, priority, index) in [("a", "1", 50, 3), ("b", "2", 50, 2), ("c", "3", 90, 9)] {
         broker.enqueue(eval(id, job, priority, index), 0);
     }
-    let order: Vec<String> =
-        std::iter::from_fn(|| next(&mut broker, 0)).map(|(id, _)| id).collect();
+    let order: Vec<String> = std::iter::from_fn(|| next(&mut broker, 0))
+        .map(|(id, _)| id)
+        .collect();
     assert_eq!(order, ["c", "b", "a"]);
 }
 
@@ -45,9 +48,16 @@ fn one_of_a_job_at_a_time_and_the_superfluous_are_cancelled() {
     assert_eq!(next(&mut broker, 0), None, "the job is busy");
     assert_eq!(broker.ack("a", token + 1, 0), Err(BrokerError::WrongToken));
     broker.ack("a", token, 0).unwrap();
-    assert_eq!(next(&mut broker, 0).unwrap().0, "d", "the newest sees all the others saw");
-    let cancelled: Vec<String> =
-        broker.take_cancelable(10).into_iter().map(|eval| eval.id).collect();
+    assert_eq!(
+        next(&mut broker, 0).unwrap().0,
+        "d",
+        "the newest sees all the others saw"
+    );
+    let cancelled: Vec<String> = broker
+        .take_cancelable(10)
+        .into_iter()
+        .map(|eval| eval.id)
+        .collect();
     assert_eq!(cancelled, ["c", "b"]);
     assert_eq!(broker.ack("a", token, 0), Err(BrokerError::NotOutstanding));
 }
@@ -62,7 +72,10 @@ fn what_is_not_finished_in_time_comes_again_later_each_time_and_is_given_up() {
         assert_eq!(broker.next_due(), Some(now + 60 * SECOND));
         now += 60 * SECOND;
         broker.tick(now);
-        assert_eq!(broker.nack("a", token, now), Err(BrokerError::NotOutstanding));
+        assert_eq!(
+            broker.nack("a", token, now),
+            Err(BrokerError::NotOutstanding)
+        );
         assert_eq!(next(&mut broker, now), None);
         assert_eq!(broker.next_due(), Some(now + delay * SECOND));
         now += delay * SECOND;

@@ -68,7 +68,9 @@ impl Cache {
         let mut cache = Self::default();
         for node in view.scan::<Nodes>(Scan::all()) {
             let node = node?;
-            let state = view.get::<NodeStates>(node.id.as_str())?.unwrap_or_default();
+            let state = view
+                .get::<NodeStates>(node.id.as_str())?
+                .unwrap_or_default();
             let id = node.id.clone();
             let slot = cache.cluster.upsert_node(nodes::join(node, state));
             cache.read_mark(view, &id, slot)?;
@@ -87,7 +89,9 @@ impl Cache {
 
     /// What a live allocation takes, and where.
     pub fn demand(&self, alloc_id: &str) -> Option<(u32, &Demand)> {
-        self.live.get(alloc_id).map(|live| (live.slot, &live.demand))
+        self.live
+            .get(alloc_id)
+            .map(|live| (live.slot, &live.demand))
     }
 
     /// Says what an event in flight will do to an allocation.
@@ -147,7 +151,9 @@ impl Cache {
         if change.kind == EventKind::AllocsUpdatedByClient {
             return Ok(());
         }
-        let Some(id) = text_key(&change.key) else { return Ok(()) };
+        let Some(id) = text_key(&change.key) else {
+            return Ok(());
+        };
         let Some(node) = nodes::get(view, &id)? else {
             if change.table == Nodes::ID && change.operation == Operation::Delete {
                 self.cluster.remove_node(&id);
@@ -161,12 +167,18 @@ impl Cache {
     }
 
     fn note_freed(&self, slot: u32, index: u64, ready: bool, freed: &mut Vec<Freed>) {
-        let Some(info) = &self.cluster.slot(slot).info else { return };
+        let Some(info) = &self.cluster.slot(slot).info else {
+            return;
+        };
         if ready && !info.ready {
             return;
         }
         let class = info.node.computed_class.clone();
-        freed.push(Freed { node_id: info.node.id.clone(), class, index });
+        freed.push(Freed {
+            node_id: info.node.id.clone(),
+            class,
+            index,
+        });
     }
 
     /// Answers the slot whose mark has to be read again.
@@ -176,7 +188,9 @@ impl Cache {
         change: &Change,
         freed: &mut Vec<Freed>,
     ) -> Result<Option<u32>, StorageError> {
-        let Some(id) = text_key(&change.key) else { return Ok(None) };
+        let Some(id) = text_key(&change.key) else {
+            return Ok(None);
+        };
         if change.kind == EventKind::PlanApplied
             && let Some((event, effect)) = self.expected.remove(&id)
         {
@@ -211,11 +225,22 @@ impl Cache {
     ) {
         let before = self.remove_live(&id);
         match effect {
-            Effect::Takes { slot, demand, unknown } => {
+            Effect::Takes {
+                slot,
+                demand,
+                unknown,
+            } => {
                 let place = self.cluster.slot_mut(slot);
                 place.used.add(&demand);
                 place.mark = event;
-                self.live.insert(id, Live { slot, demand, unknown });
+                self.live.insert(
+                    id,
+                    Live {
+                        slot,
+                        demand,
+                        unknown,
+                    },
+                );
             }
             Effect::Gone => {
                 if let Some(slot) = before {
@@ -251,7 +276,14 @@ impl Cache {
         let slot = self.cluster.find(&alloc.node_id)?;
         let demand = demand_of(alloc);
         self.cluster.slot_mut(slot).used.add(&demand);
-        self.live.insert(alloc.id.clone(), Live { slot, demand, unknown });
+        self.live.insert(
+            alloc.id.clone(),
+            Live {
+                slot,
+                demand,
+                unknown,
+            },
+        );
         Some(slot)
     }
 }

@@ -11,9 +11,14 @@ pub struct Clock {
 
 impl Default for Clock {
     fn default() -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let unix = i64::try_from(since.as_nanos()).unwrap_or(i64::MAX);
-        Self { start: Instant::now(), unix }
+        Self {
+            start: Instant::now(),
+            unix,
+        }
     }
 }
 

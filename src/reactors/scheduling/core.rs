@@ -123,7 +123,9 @@ impl Core {
             if change.table != Evals::ID || self.paused {
                 continue;
             }
-            let Some(id) = text_key(&change.key) else { continue };
+            let Some(id) = text_key(&change.key) else {
+                continue;
+            };
             let eval = match change.operation {
                 Operation::Put => view.get::<Evals>(id.as_str())?,
                 _ => None,
@@ -141,7 +143,10 @@ impl Core {
 
     fn unblock(&mut self, freed: &[Freed], now: i64) {
         for freed in freed {
-            for eval in self.blocked.unblock(&freed.class, &freed.node_id, freed.index) {
+            for eval in self
+                .blocked
+                .unblock(&freed.class, &freed.node_id, freed.index)
+            {
                 self.broker.enqueue(eval, now);
             }
         }
@@ -162,5 +167,7 @@ impl Core {
 }
 
 fn is_paused(view: &View) -> Result<bool, StorageError> {
-    Ok(view.get::<SchedulerConfig>(())?.is_some_and(|config| config.pause_eval_broker))
+    Ok(view
+        .get::<SchedulerConfig>(())?
+        .is_some_and(|config| config.pause_eval_broker))
 }

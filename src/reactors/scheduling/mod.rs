@@ -46,7 +46,10 @@ pub struct SchedulingSettings {
 impl Default for SchedulingSettings {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self { workers: cores, broker: BrokerSettings::default() }
+        Self {
+            workers: cores,
+            broker: BrokerSettings::default(),
+        }
     }
 }
 
@@ -140,7 +143,11 @@ impl Scheduling {
             let thread = std::thread::Builder::new().name(format!("scheduler-{number}"));
             workers.push(thread.spawn(move || worker::run(&shared))?);
         }
-        Ok(Self { shared, tasks, workers })
+        Ok(Self {
+            shared,
+            tasks,
+            workers,
+        })
     }
 
     /// What it does, in numbers.

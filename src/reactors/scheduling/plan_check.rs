@@ -64,13 +64,25 @@ pub fn prepare(core: &mut Core, request: PlanRequest, now: i64) -> Prepared {
         let plan = &request.outcome.plan;
         let mut nodes: BTreeMap<&str, OnNode<'_>> = BTreeMap::new();
         for stop in &plan.stops {
-            nodes.entry(&stop.alloc.node_id).or_default().stops.push(&stop.alloc.id);
+            nodes
+                .entry(&stop.alloc.node_id)
+                .or_default()
+                .stops
+                .push(&stop.alloc.id);
         }
         for (victim, _) in &plan.preemptions {
-            nodes.entry(&victim.node_id).or_default().stops.push(&victim.id);
+            nodes
+                .entry(&victim.node_id)
+                .or_default()
+                .stops
+                .push(&victim.id);
         }
         for placement in &plan.placements {
-            nodes.entry(&placement.alloc.node_id).or_default().placements.push(placement);
+            nodes
+                .entry(&placement.alloc.node_id)
+                .or_default()
+                .placements
+                .push(placement);
         }
         for (node, on_node) in nodes {
             match check_node(core, node, &on_node) {
@@ -115,7 +127,11 @@ fn check_node(
 ) -> Result<Option<(u32, Usage)>, &'static str> {
     let cluster = core.cache.cluster();
     let Some(slot) = cluster.find(node) else {
-        return if on_node.placements.is_empty() { Ok(None) } else { Err("node is gone") };
+        return if on_node.placements.is_empty() {
+            Ok(None)
+        } else {
+            Err("node is gone")
+        };
     };
     let mut used = used_of(core, slot).clone();
     for id in &on_node.stops {
@@ -123,7 +139,9 @@ fn check_node(
             used.sub(demand);
         }
     }
-    let Some(info) = &cluster.slot(slot).info else { return Err("node is gone") };
+    let Some(info) = &cluster.slot(slot).info else {
+        return Err("node is gone");
+    };
     for placement in &on_node.placements {
         if let Some((_, demand)) = core.cache.demand(&placement.alloc.id) {
             used.sub(demand);
@@ -172,19 +190,35 @@ fn make_events(
     now: i64,
     prepared: &mut Prepared,
 ) {
-    let PlanRequest { eval, guard, outcome, inputs, signing_key, .. } = request;
+    let PlanRequest {
+        eval,
+        guard,
+        outcome,
+        inputs,
+        signing_key,
+        ..
+    } = request;
     let plan = outcome.plan;
     let refused = &prepared.refused;
     let mut items: Vec<Item> = Vec::with_capacity(plan.stops.len() + plan.placements.len());
     let fits = |node: &str| !refused.contains(node);
     let stops = plan.stops.into_iter().filter(|s| fits(&s.alloc.node_id));
     items.extend(stops.map(|stop| Item::Stop(Box::new(stop))));
-    let victims = plan.preemptions.into_iter().filter(|(v, _)| fits(&v.node_id));
+    let victims = plan
+        .preemptions
+        .into_iter()
+        .filter(|(v, _)| fits(&v.node_id));
     items.extend(victims.map(|(victim, by)| {
-        let preempted = PreemptedAlloc { id: victim.id.clone(), preempted_by: by };
+        let preempted = PreemptedAlloc {
+            id: victim.id.clone(),
+            preempted_by: by,
+        };
         Item::Preempt(preempted, victim.node_id.clone())
     }));
-    let placements = plan.placements.into_iter().filter(|p| fits(&p.alloc.node_id));
+    let placements = plan
+        .placements
+        .into_iter()
+        .filter(|p| fits(&p.alloc.node_id));
     items.extend(placements.map(|placement| Item::Place(Box::new(placement))));
     let full = prepared.refused.is_empty();
     let chunk = if plan.all_at_once { usize::MAX } else { CHUNK };
@@ -196,7 +230,12 @@ fn make_events(
         scheduler_version: inputs.scheduler_version,
     };
     let mut items = items.into_iter().peekable();
-    let mut first = Some((guard, plan.deployment, plan.deployment_updates, outcome.follow_ups));
+    let mut first = Some((
+        guard,
+        plan.deployment,
+        plan.deployment_updates,
+        outcome.follow_ups,
+    ));
     let mut link: Option<Guard> = None;
     while first.is_some() || items.peek().is_some() {
         let mut event = PlanApplied {
@@ -215,7 +254,11 @@ fn make_events(
             event.evals = follow_ups;
         }
         decided.guards.extend(link.take());
-        let mut batch = Batch { core, id: decided.id, prepared };
+        let mut batch = Batch {
+            core,
+            id: decided.id,
+            prepared,
+        };
         let mut guarded: BTreeSet<u32> = BTreeSet::new();
         let mut touched: BTreeSet<u32> = BTreeSet::new();
         for item in items.by_ref().take(chunk) {
@@ -223,16 +266,31 @@ fn make_events(
         }
         for slot in guarded {
             let node = node_id(core.cache.cluster(), slot);
-            let guard = Guard::NodeMark { node, mark: mark_of(core, slot) };
+            let guard = Guard::NodeMark {
+                node,
+                mark: mark_of(core, slot),
+            };
             decided.guards.push(guard);
         }
         for slot in &touched {
-            let used = after.get(slot).cloned().unwrap_or_else(|| used_of(core, *slot).clone());
-            core.in_flight.insert(*slot, InFlight { used, mark: decided.id });
+            let used = after
+                .get(slot)
+                .cloned()
+                .unwrap_or_else(|| used_of(core, *slot).clone());
+            core.in_flight.insert(
+                *slot,
+                InFlight {
+                    used,
+                    mark: decided.id,
+                },
+            );
         }
         if let Some(slot) = touched.first() {
             let node = node_id(core.cache.cluster(), *slot);
-            link = Some(Guard::NodeMark { node, mark: decided.id });
+            link = Some(Guard::NodeMark {
+                node,
+                mark: decided.id,
+            });
         }
         prepared.slots.extend(touched);
         if full && items.peek().is_none() {
@@ -245,7 +303,12 @@ fn make_events(
 }
 
 fn node_id(cluster: &Cluster, slot: u32) -> String {
-    cluster.slot(slot).info.as_ref().map(|info| info.node.id.clone()).unwrap_or_default()
+    cluster
+        .slot(slot)
+        .info
+        .as_ref()
+        .map(|info| info.node.id.clone())
+        .unwrap_or_default()
 }
 
 /// One event in the making.
@@ -282,20 +345,32 @@ impl Batch<'_> {
                 event.preempted.push(preempted);
             }
             Item::Place(placement) => {
-                let Placement { mut alloc, job_modify_index, demand, .. } = *placement;
+                let Placement {
+                    mut alloc,
+                    job_modify_index,
+                    demand,
+                    ..
+                } = *placement;
                 if let Some(slot) = self.core.cache.cluster().find(&alloc.node_id) {
                     guarded.insert(slot);
                     touched.insert(slot);
                     if takes_room(&alloc) {
                         let unknown = alloc.client_status == "unknown";
-                        let effect = Effect::Takes { slot, demand, unknown };
+                        let effect = Effect::Takes {
+                            slot,
+                            demand,
+                            unknown,
+                        };
                         self.expect(&alloc.id, effect);
                     }
                 }
                 if alloc.create_index == 0 {
                     alloc.signing_key_id = signing_key.to_owned();
                 }
-                event.placed.push(PlacedAlloc { alloc: Box::new(alloc), job_modify_index });
+                event.placed.push(PlacedAlloc {
+                    alloc: Box::new(alloc),
+                    job_modify_index,
+                });
             }
         }
     }

@@ -91,7 +91,9 @@ pub(super) async fn run(shared: Arc<Shared>) {
     let depth = Arc::new(Semaphore::new(DEPTH));
     loop {
         let (request, answer) = shared.plans.next().await;
-        let Ok(permit) = Arc::clone(&depth).acquire_owned().await else { return };
+        let Ok(permit) = Arc::clone(&depth).acquire_owned().await else {
+            return;
+        };
         let (eval, token) = (request.eval.id.clone(), request.token);
         let prepared = match checked(&shared, request) {
             Ok(prepared) => prepared,
@@ -100,7 +102,11 @@ pub(super) async fn run(shared: Arc<Shared>) {
                 continue;
             }
         };
-        let flight = Flight { shared: Arc::clone(&shared), eval, token };
+        let flight = Flight {
+            shared: Arc::clone(&shared),
+            eval,
+            token,
+        };
         let launched = launch(&*shared.proposer, prepared).await;
         tokio::spawn(async move {
             let _permit = permit;
@@ -114,7 +120,7 @@ fn checked(shared: &Shared, request: PlanRequest) -> Result<Prepared, ApiError> 
     let now = shared.clock.now();
     let mut core = shared.core.lock();
     let view = shared.projections.view();
-    core.catch_up(&view, now)?;
+    core.catch_up(&view, now).map_err(unreadable)?;
     let outstanding = core.broker.pause(&request.eval.id, request.token);
     outstanding.map_err(|error| ApiError::internal(error.to_string()))?;
     Ok(prepare(&mut core, request, now))
@@ -161,7 +167,10 @@ struct Flight {
 impl Flight {
     /// Waits for all of it and takes it out of what is in flight.
     async fn land(self, launched: Launched) -> Result<PlanAnswer, ApiError> {
-        let mut answer = PlanAnswer { full: !launched.refused, ..PlanAnswer::default() };
+        let mut answer = PlanAnswer {
+            full: !launched.refused,
+            ..PlanAnswer::default()
+        };
         let mut failed = launched.failed;
         for settling in launched.settling {
             match settling.await {
@@ -180,10 +189,13 @@ impl Flight {
         let now = self.shared.clock.now();
         let mut core = self.shared.core.lock();
         let view = Projections::view(&self.shared.projections);
-        core.catch_up(&view, now)?;
+        core.catch_up(&view, now).map_err(unreadable)?;
         core.cache.settle(launched.allocs.iter());
         for slot in launched.slots {
-            let ours = core.in_flight.get(&slot).is_some_and(|f| launched.ids.contains(&f.mark));
+            let ours = core
+                .in_flight
+                .get(&slot)
+                .is_some_and(|f| launched.ids.contains(&f.mark));
             if ours {
                 core.in_flight.remove(&slot);
             }
@@ -192,4 +204,8 @@ impl Flight {
         let _ = core.broker.resume(&self.eval, self.token, now);
         failed.map_or(Ok(answer), Err)
     }
+}
+
+fn unreadable(error: drover_projections::StorageError) -> ApiError {
+    ApiError::internal(format!("state could not be read: {error}"))
 }

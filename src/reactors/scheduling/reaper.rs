@@ -20,13 +20,18 @@ pub fn reap(core: &mut Core, delivery_limit: u32, jitter: i64, now: i64) -> Vec<
             break;
         }
         let why = "canceled after more recent eval was processed".to_owned();
-        let cancelled = superfluous.into_iter().map(|eval| cancel(eval, why.clone(), now));
+        let cancelled = superfluous
+            .into_iter()
+            .map(|eval| cancel(eval, why.clone(), now));
         events.push(upsert(cancelled.collect()));
     }
     let duplicates = core.blocked.take_duplicates();
     for batch in duplicates.chunks(BATCH) {
         let cancelled = batch.iter().map(|eval| {
-            let why = format!("existing blocked evaluation exists for job \"{}\"", eval.job_id);
+            let why = format!(
+                "existing blocked evaluation exists for job \"{}\"",
+                eval.job_id
+            );
             cancel(eval.clone(), why, now)
         });
         events.push(upsert(cancelled.collect()));
@@ -38,7 +43,13 @@ pub fn reap(core: &mut Core, delivery_limit: u32, jitter: i64, now: i64) -> Vec<
 }
 
 fn upsert(evals: Vec<Evaluation>) -> Decided {
-    Decided::new("scheduling", EvalsUpserted { evals, decision: None })
+    Decided::new(
+        "scheduling",
+        EvalsUpserted {
+            evals,
+            decision: None,
+        },
+    )
 }
 
 fn cancel(mut eval: Evaluation, why: String, now: i64) -> Evaluation {

@@ -43,15 +43,14 @@ impl StateView for Snapshot {
     }
 
     fn job(&self, namespace: &str, id: &str) -> Result<Option<Arc<Job>>, ReadError> {
-        let job = self.view.get::<Jobs>((namespace, id)).map_err(ReadError::new)?;
+        let job = self
+            .view
+            .get::<Jobs>((namespace, id))
+            .map_err(ReadError::new)?;
         Ok(job.map(Arc::new))
     }
 
-    fn allocs_of_job(
-        &self,
-        namespace: &str,
-        id: &str,
-    ) -> Result<Vec<Arc<Allocation>>, ReadError> {
+    fn allocs_of_job(&self, namespace: &str, id: &str) -> Result<Vec<Arc<Allocation>>, ReadError> {
         let mut versions: BTreeMap<u64, Option<Arc<Job>>> = BTreeMap::new();
         let mut allocs = Vec::new();
         for row in self.view.by_index::<AllocsByJob>((namespace, id)) {
@@ -74,13 +73,16 @@ impl StateView for Snapshot {
         namespace: &str,
         id: &str,
     ) -> Result<Option<Deployment>, ReadError> {
-        let scan = Scan::group((namespace, id)).reverse();
+        let scan = Scan::group::<(String, String)>((namespace, id)).reverse();
         let mut newest = self.view.by_index_scan::<DeploymentsByJob>(scan);
         newest.next().transpose().map_err(ReadError::new)
     }
 
     fn config(&self) -> Result<SchedulerConfiguration, ReadError> {
-        let config = self.view.get::<SchedulerConfig>(()).map_err(ReadError::new)?;
+        let config = self
+            .view
+            .get::<SchedulerConfig>(())
+            .map_err(ReadError::new)?;
         Ok(config.unwrap_or_default())
     }
 

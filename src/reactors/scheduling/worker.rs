@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_events::Guard;
 use drover_events::eval::EvalsUpserted;
 use drover_events::model::Evaluation;
 use drover_events::plan::DecisionInputs;
-use drover_events::Guard;
 use drover_projections::tables::evals::Evals;
 use drover_projections::tables::root_keys::RootKeys;
 use drover_projections::{Scan, StorageError, View};
@@ -103,7 +103,9 @@ fn work(shared: &Arc<Shared>, eval: Evaluation, token: u64) -> Result<(), WorkEr
     loop {
         let snapshot = snapshot(shared)?;
         let view = snapshot.view().clone();
-        let Some(current) = view.get::<Evals>(eval.id.as_str())? else { return Ok(()) };
+        let Some(current) = view.get::<Evals>(eval.id.as_str())? else {
+            return Ok(());
+        };
         if !matches!(current.status.as_str(), "pending" | "blocked") {
             return Ok(());
         }
@@ -122,7 +124,14 @@ fn work(shared: &Arc<Shared>, eval: Evaluation, token: u64) -> Result<(), WorkEr
             conclude(shared, guard, evals_of(outcome), &current, &inputs)?
         } else {
             let eval = current.clone();
-            let request = PlanRequest { eval, token, guard, outcome, inputs, signing_key };
+            let request = PlanRequest {
+                eval,
+                token,
+                guard,
+                outcome,
+                inputs,
+                signing_key,
+            };
             submit(shared, request)?
         };
         if answer.full {
@@ -142,8 +151,8 @@ fn work(shared: &Arc<Shared>, eval: Evaluation, token: u64) -> Result<(), WorkEr
 fn signing_key(view: &View) -> Result<String, StorageError> {
     for key in view.scan::<RootKeys>(Scan::all()) {
         let key = key?;
-        if key.state == "active" {
-            return Ok(key.key_id);
+        if key.meta.state == "active" {
+            return Ok(key.meta.key_id);
         }
     }
     Ok(String::new())
@@ -178,10 +187,20 @@ fn conclude(
         seed: inputs.seed,
         scheduler_version: inputs.scheduler_version,
     };
-    let event = EvalsUpserted { evals, decision: Some(decision) };
-    let decided =
-        Decided::new("scheduling", event).guarded(guard).caused_by(eval.modify_index);
-    let settled = shared.runtime.block_on(propose(&shared.proposer, decided))?;
+    let event = EvalsUpserted {
+        evals,
+        decision: Some(decision),
+    };
+    let decided = Decided::new("scheduling", event)
+        .guarded(guard)
+        .caused_by(eval.modify_index);
+    let settled = shared
+        .runtime
+        .block_on(propose(&shared.proposer, decided))?;
     let full = settled.rejection.is_none();
-    Ok(PlanAnswer { full, progress: false, index: settled.index })
+    Ok(PlanAnswer {
+        full,
+        progress: false,
+        index: settled.index,
+    })
 }
