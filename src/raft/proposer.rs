@@ -164,6 +164,35 @@ impl Proposer {
         encode(origin, stamp.id, decision.guards, decision.event)
     }
 
+    /// Queues an event that is decided already, under an id its successors may be guarded by. It
+    /// is in its place among all events when this returns; the answer comes once it is applied.
+    /// It is not decided again when apply refuses it.
+    ///
+    /// # Errors
+    /// As for [`Proposer::submit`], but for a refusal, which is in the answer.
+    pub async fn queue(
+        &self,
+        id: EventId,
+        event: Event,
+        guards: Vec<drover_events::Guard>,
+        origin: &Origin,
+    ) -> Result<impl Future<Output = Result<Response, ApiError>> + Send + 'static, ApiError> {
+        if self.ready.borrow().is_none() {
+            return Err(no_leader());
+        }
+        if self.node.log.space() != Space::Enough {
+            return Err(ApiError::new(
+                Code::Unavailable,
+                "no space left for the log",
+            ));
+        }
+        let draft = encode(origin, id, guards, event)?;
+        let (answer, wait) = oneshot::channel();
+        let submission = Submission { draft, answer };
+        self.tx.send(submission).await.map_err(|_| no_leader())?;
+        Ok(async move { wait.await.map_err(|_| no_leader())? })
+    }
+
     async fn propose(&self, draft: Draft) -> Result<Response, ApiError> {
         let (answer, wait) = oneshot::channel();
         self.tx

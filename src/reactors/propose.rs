@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use drover_events::actor::Actor;
 use drover_events::{Event, EventId, Guard};
-use drover_projections::Rejection;
+use drover_projections::{Outcome, Rejection};
 use futures_util::future::BoxFuture;
 
 use crate::error::ApiError;
+use crate::raft::{Origin, Proposer};
 
 /// An event that was decided on, under an id its successors may already be guarded by.
 #[derive(Clone, Debug)]
@@ -70,4 +72,42 @@ pub trait Propose: Send + Sync + 'static {
 /// Proposes an event and waits for its end.
 pub async fn propose(proposer: &Arc<dyn Propose>, decided: Decided) -> Result<Settled, ApiError> {
     proposer.queue(decided).await?.await
+}
+
+/// Proposes through Raft, as this server.
+#[derive(Clone)]
+pub struct RaftPropose {
+    proposer: Proposer,
+    server: String,
+}
+
+impl RaftPropose {
+    /// `server` is this server's id, the actor of what its reactors do.
+    pub fn new(proposer: Proposer, server: impl Into<String>) -> Self {
+        Self { proposer, server: server.into() }
+    }
+}
+
+impl Propose for RaftPropose {
+    fn queue(&self, decided: Decided) -> BoxFuture<'_, Result<Settling, ApiError>> {
+        Box::pin(async move {
+            let origin = Origin {
+                actor: Actor::server(&self.server, decided.reactor),
+                request_id: decided.id.to_string(),
+                cause: decided.cause,
+                trace: String::new(),
+            };
+            let Decided { id, event, guards, .. } = decided;
+            let answer = self.proposer.queue(id, event, guards, &origin).await?;
+            let settling: Settling = Box::pin(async move {
+                let response = answer.await?;
+                let rejection = match response.outcome {
+                    Some(Outcome::Rejected(rejection)) => Some(rejection),
+                    Some(Outcome::Applied(_)) | None => None,
+                };
+                Ok(Settled { index: response.index, rejection })
+            });
+            Ok(settling)
+        })
+    }
 }
