@@ -1,4 +1,85 @@
 //! drover: a workload orchestrator whose state is its history.
+//!
+//! It runs jobs on machines as Nomad does, speaks Nomad's HTTP API and job specification, and keeps
+//! every change that ever happened as a versioned event in one append-only, verifiable log. Lists,
+//! indexes, the past, the event stream and the scheduler's view are derived from that log and can
+//! be thrown away and built again.
+//!
+//! **One command → one event → one apply → projections → reactors (→ commands).**
+//!
+//! ```text
+//!  command ──decide──▶ event ──replicate──▶ log ──apply──▶ projections ──notify──▶ reactors
+//!  (HTTP, RPC,        (past tense,         (Raft,         (RocksDB)      │            │
+//!   reactor)           versioned)           segments)                    └──▶ readers │
+//!      ▲                                                                              │
+//!      └──────────────────────────────── commands ◀───────────────────────────────────┘
+//! ```
+//!
+//! # The way of a change
+//!
+//! 1. A **command** ([`commands`]) is somebody's intention. It lives in memory on the leader and may
+//!    be refused. `decide` is a pure function of a view and the command; it answers with the event
+//!    that should happen, and with guards: what must still hold when it does.
+//! 2. An **event** (crate [`drover_events`]) is the fact. One Raft entry is one event, and the
+//!    event's index is the log's index: the `CreateIndex` and `ModifyIndex` of the rows it writes.
+//! 3. The **log** ([`log`]) is plain segment files, synced before anything is acknowledged; Raft
+//!    ([`raft`]) replicates bytes that it never looks into.
+//! 4. **Apply** (crate [`drover_projections`]) checks the guards and writes rows, in one batch with
+//!    the applied index. It is total and deterministic. A failed guard is a normal outcome: the
+//!    leader decides again on newer state.
+//! 5. **Reactors** ([`reactors`]) are woken by what was applied. They read a view, do what follows
+//!    (schedule, expire, publish) and send commands, as anybody does. They hold no truth.
+//!
+//! # Where things are
+//!
+//! The crates form a line; each can be read knowing only those before it:
+//! [`drover_events`] (the language of today) ← [`drover_projections`] (the state today) ←
+//! [`drover_migrations`] (what both used to be) ← this crate (behaviour). A resource has the same
+//! file name in all of them: `job.rs` in `events/src`, `projections/src/apply`, `src/commands` and
+//! `src/http` is a job's whole life.
+//!
+//! | module | what | knows nothing of |
+//! |---|---|---|
+//! | [`log`] | segments, group commit, recovery, the tree over all bodies | Raft, events |
+//! | [`raft`] | openraft as one thin part; the proposer, the applier | what an event means |
+//! | [`commands`] | intentions and their rules | HTTP, RPC |
+//! | [`reactors`] | what follows from what happened | who asked for it |
+//! | [`scheduler`] | where allocations go; pure | async, clocks, I/O |
+//! | [`http`] | routes, parameters, status codes | how rows are stored |
+//! | [`jobspec`] | HCL and JSON to jobs | servers |
+//! | [`client`] | tasks on this machine, their journal | projections |
+//! | [`keyring`] | keys in files, ciphertext, tokens | the log |
+//! | [`server`], [`agent`] | the parts put together | what they do |
+//!
+//! # Invariants
+//!
+//! What is deliberately absent matters as much as what is there.
+//!
+//! 1. There is one way to change state: an event that was committed. No handler, reactor, tool or
+//!    restore writes a table.
+//! 2. Only the applier holds the `Writer` of the projections; its type cannot be copied.
+//! 3. Apply asks no clock, no random source, no environment and no network; lints refuse them in the
+//!    crates it lives in.
+//! 4. Apply never meets an old event: [`drover_migrations::decode`] brings each to today's form.
+//! 5. Every invariant of the state is enforced in apply, by guards or in the row functions; a check
+//!    in a handler only saves a round trip.
+//! 6. An answer is given after the event is applied, with the event's own index.
+//! 7. A read takes one view and answers from it alone; it holds no view while it waits.
+//! 8. What is acknowledged is on the disk, of a majority where there is one.
+//! 9. Secrets are ciphertext or hashes before they are events; key material is never in the log.
+//! 10. Reactors take no input but the view; woken twice or late they do the same thing.
+//! 11. The scheduler is a pure function that can be run again on any past view.
+//! 12. A task does not depend on its agent: it outlives it, and is found again from the journal.
+//! 13. Nothing on the way of a request panics on input; whatever is unbounded from outside is
+//!     bounded here.
+//!
+//! # Why it is so
+//!
+//! Decisions with their reasons and prices are in `src/docs/decisions/`, among them: [events, not
+//! commands, are replicated](decisions::events_not_commands), [one model for log, tables and
+//! API](decisions::one_model), [the log is ours](decisions::own_log), [filters are frozen by a
+//! corpus](decisions::frozen_filters), [key material stays outside](decisions::keys_outside).
+//! Behaviours that tests show are listed in `src/docs/behaviours.md`.
 
 pub mod agent;
 pub mod client;
@@ -12,7 +93,21 @@ pub mod keyring;
 pub mod log;
 pub mod raft;
 pub mod reactors;
-pub mod rpc;
 pub mod scheduler;
 pub mod server;
 pub mod telemetry;
+
+/// The decisions that shaped the code, each with its context, its reasons and its price.
+#[cfg(doc)]
+pub mod decisions {
+    #[doc = include_str!("docs/decisions/0001-events-not-commands.md")]
+    pub mod events_not_commands {}
+    #[doc = include_str!("docs/decisions/0002-one-model.md")]
+    pub mod one_model {}
+    #[doc = include_str!("docs/decisions/0003-own-log.md")]
+    pub mod own_log {}
+    #[doc = include_str!("docs/decisions/0004-frozen-filters.md")]
+    pub mod frozen_filters {}
+    #[doc = include_str!("docs/decisions/0005-keys-outside-the-log.md")]
+    pub mod keys_outside {}
+}
