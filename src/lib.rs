@@ -111,3 +111,4 @@ pub mod decisions {
     #[doc = include_str!("docs/decisions/0005-keys-outside-the-log.md")]
     pub mod keys_outside {}
 }
+pub mod replay;

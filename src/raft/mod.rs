@@ -31,6 +31,8 @@ mod types;
 #[cfg(test)]
 mod cluster_test;
 #[cfg(test)]
+mod kill_test;
+#[cfg(test)]
 mod store_test;
 
 pub use fold::{Discard, Fold, FoldError, Place, Projector, opaque};

@@ -19,7 +19,7 @@ use super::log_store::LogStore;
 use super::network::{Method, Network, Transport, TransportError, decode, encode};
 use super::snapshot::SnapshotDir;
 use super::state_machine::{Applier, Parked, StateMachine};
-use super::types::{Member, TypeConfig};
+use super::types::{Member, Payload, Response, TypeConfig};
 use crate::log::LogEngine;
 
 /// Time limits of Raft.
@@ -180,6 +180,16 @@ impl RaftNode {
         (m.current_term, m.last_log_index.unwrap_or(0), applied)
     }
 
+    /// Commits a payload as it is and waits until it is applied. Commands go through the
+    /// [`Proposer`](super::Proposer); this is for what has no envelope.
+    ///
+    /// # Errors
+    /// If this server does not lead or stops.
+    pub async fn commit(&self, payload: Payload) -> Result<Response, RaftFailure> {
+        let written = self.raft.client_write(payload).await.map_err(failed)?;
+        Ok(written.data)
+    }
+
     /// Answers a message of another server.
     ///
     /// # Errors
@@ -246,6 +256,7 @@ impl RaftNode {
             .handle
             .spawn(async move { raft.shutdown().await })
             .await;
+        self.applier.stop().await;
         let thread = self.thread.lock().take();
         if let Some((stop, thread)) = thread {
             drop(stop);

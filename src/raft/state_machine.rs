@@ -39,6 +39,7 @@ type Control = Box<dyn FnOnce(&mut dyn Fold) + Send>;
 enum Command {
     Apply(Chunk, oneshot::Sender<io::Result<()>>),
     Control(Control),
+    Stop(oneshot::Sender<()>),
 }
 
 /// The handle openraft holds.
@@ -59,6 +60,14 @@ pub(super) struct Applier {
 impl Applier {
     pub(super) fn parked(&self) -> Option<Parked> {
         self.parked.lock().clone()
+    }
+
+    /// Ends the applier's thread; when this returns, the fold is dropped.
+    pub(super) async fn stop(&self) {
+        let (tx, rx) = oneshot::channel();
+        if self.tx.send(Command::Stop(tx)).is_ok() {
+            let _ = rx.await;
+        }
     }
 
     /// Runs `f` on the applier's thread between two chunks.
@@ -147,6 +156,11 @@ fn run(mut fold: Box<dyn Fold>, rx: &blocking::Receiver<Command>, parked: &Mutex
     while let Ok(command) = rx.recv() {
         match command {
             Command::Control(f) => f(&mut *fold),
+            Command::Stop(done) => {
+                drop(fold);
+                let _ = done.send(());
+                return;
+            }
             Command::Apply(chunk, done) if parked.lock().is_some() => waiting.push((chunk, done)),
             Command::Apply(chunk, done) => match apply(&mut *fold, chunk) {
                 Ok(()) => {

@@ -58,7 +58,11 @@ fn line(what: &str, m: &Measured, floor: f64) {
 
 fn rss_mb() -> f64 {
     let status = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: f64 = status.split(' ').nth(1).and_then(|s| s.parse().ok()).unwrap_or(0.0);
+    let pages: f64 = status
+        .split(' ')
+        .nth(1)
+        .and_then(|s| s.parse().ok())
+        .unwrap_or(0.0);
     pages * 4096.0 / 1e6
 }
 
@@ -82,7 +86,12 @@ fn floor(dir: &Path, span: Duration) -> Result<f64> {
 }
 
 fn open(dir: &Path, name: &str, tree: bool, seal: bool) -> Result<LogEngine> {
-    let options = Options { tree, seal, auto_commit: true, ..Options::default() };
+    let options = Options {
+        tree,
+        seal,
+        auto_commit: true,
+        ..Options::default()
+    };
     Ok(LogEngine::open(&dir.join(name), options)?.0)
 }
 
@@ -95,7 +104,10 @@ fn one_client(dir: &Path, span: Duration) -> Result<Measured> {
         log.append_one(1, 1, body.clone())?;
         micros.push(at.elapsed().as_micros() as u64);
     }
-    Ok(Measured { rate: micros.len() as f64 / start.elapsed().as_secs_f64(), micros })
+    Ok(Measured {
+        rate: micros.len() as f64 / start.elapsed().as_secs_f64(),
+        micros,
+    })
 }
 
 /// Keeps 256 single appends in flight.
@@ -118,19 +130,30 @@ fn in_flight(dir: &Path, span: Duration, tree: bool, seal: bool) -> Result<Measu
         let at = Instant::now();
         let done = move |r: Result<(), _>| {
             assert!(r.is_ok(), "an append failed");
-            times.lock().expect("no panic").push(at.elapsed().as_micros() as u64);
+            times
+                .lock()
+                .expect("no panic")
+                .push(at.elapsed().as_micros() as u64);
             acked.fetch_add(1, Ordering::Relaxed);
             *gate.0.lock().expect("no panic") += 1;
             gate.1.notify_one();
         };
-        let entry = Entry { index, kind: 1, time: 1, body: bytes(index) };
+        let entry = Entry {
+            index,
+            kind: 1,
+            time: 1,
+            body: bytes(index),
+        };
         log.append(vec![entry], Box::new(done))?;
         index += 1;
     }
     log.sync()?;
     let elapsed = start.elapsed().as_secs_f64();
     let micros = std::mem::take(&mut *times.lock().expect("no panic"));
-    Ok(Measured { rate: acked.load(Ordering::Relaxed) as f64 / elapsed, micros })
+    Ok(Measured {
+        rate: acked.load(Ordering::Relaxed) as f64 / elapsed,
+        micros,
+    })
 }
 
 /// A body that does not compress to nothing.

@@ -1,0 +1,198 @@
+//! kill -9 at random times under load: no acknowledged write is lost, and the applied state
+//! equals a replay of the log from its beginning.
+//!
+//! The server under load is this test binary, run again for the test `server_under_load` with a
+//! directory in its environment; it prints a line for each acknowledged write.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use drover_events::codec::Draft;
+use drover_events::model::Namespace;
+use drover_events::namespace::NamespacesUpserted;
+use drover_events::{Envelope, Event, EventId};
+use drover_projections::Projections;
+
+use super::network::Alone;
+use super::*;
+use crate::log::{LogEngine, Options, ReadOnlyLog};
+use crate::replay;
+
+const DIR: &str = "DROVER_KILL_TEST_DIR";
+const WRITERS: u64 = 16;
+
+fn event(name: &str) -> Payload {
+    let namespace = Namespace {
+        name: name.to_owned(),
+        ..Namespace::default()
+    };
+    let event = NamespacesUpserted {
+        namespaces: vec![namespace],
+    };
+    let envelope = Envelope {
+        time: 0,
+        id: EventId(*uuid::Uuid::now_v7().as_bytes()),
+        actor: drover_events::actor::Actor::server("1", "test"),
+        request_id: name.to_owned(),
+        cause: None,
+        trace: String::new(),
+        guards: Vec::new(),
+        event: Event::NamespacesUpserted(Box::new(event)),
+    };
+    Draft::encode(&envelope)
+        .unwrap()
+        .stamp(1_700_000_000_000_000_000)
+        .into()
+}
+
+async fn start(dir: &Path) -> (Arc<RaftNode>, Arc<Projections>) {
+    let (log_dir, path) = replay::places(dir);
+    let options = Options {
+        segment_bytes: 1 << 20,
+        ..Options::default()
+    };
+    let (log, _) = LogEngine::open(&log_dir, options).unwrap();
+    let (projections, writer) = Projections::open(path, Default::default()).unwrap();
+    let node = RaftNode::start(Start {
+        number: 1,
+        log: Arc::new(log),
+        fold: Box::new(Projector::new(writer)),
+        snapshots: dir.join("server/snapshots"),
+        transport: Arc::new(Alone),
+        settings: Settings::default(),
+        bootstrap: Some(BTreeMap::from([(1, Member::default())])),
+    })
+    .await
+    .unwrap();
+    let mut leadership = node.leadership();
+    leadership
+        .wait_for(|l| matches!(l, Leadership::Leading { .. }))
+        .await
+        .unwrap();
+    (node, projections)
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+/// Not a test of its own: the process that is killed. Without its directory it does nothing.
+#[test]
+fn server_under_load() {
+    let Some(dir) = std::env::var_os(DIR) else {
+        return;
+    };
+    runtime().block_on(async {
+        let (node, _projections) = start(Path::new(&dir)).await;
+        let tasks = (0..WRITERS).map(|w| {
+            let node = Arc::clone(&node);
+            tokio::spawn(async move {
+                for i in 0u64.. {
+                    let name = format!("ns-{w}-{}-{i}", std::process::id());
+                    let done = node.commit(event(&name)).await.unwrap();
+                    let line = format!("ack {} {name}\n", done.index);
+                    std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
+                }
+            })
+        });
+        for task in tasks.collect::<Vec<_>>() {
+            task.await.unwrap();
+        }
+    });
+}
+
+/// Runs the server until `for_acks` writes are acknowledged, kills it, and answers all it said.
+fn run_and_kill(dir: &Path, for_acks: usize) -> Vec<(u64, String)> {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "raft::kill_test::server_under_load",
+            "--nocapture",
+        ])
+        .env(DIR, dir)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut acked = Vec::new();
+    let mut killed = false;
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        // The last line may be torn by the kill: not a whole acknowledgement.
+        let line = line.unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        if let ["ack", index, name] = words[..]
+            && name.matches('-').count() == 3
+        {
+            acked.push((index.parse().unwrap(), name.to_owned()));
+        }
+        if acked.len() >= for_acks && !killed {
+            child.kill().unwrap();
+            killed = true;
+        }
+    }
+    child.wait().unwrap();
+    assert!(killed, "the server under load ended by itself");
+    acked.pop();
+    acked
+}
+
+fn check_log(dir: &Path, acked: &BTreeMap<u64, String>) {
+    let (log_dir, _) = replay::places(dir);
+    let log = ReadOnlyLog::open(&log_dir).unwrap();
+    let mut found = BTreeMap::new();
+    for entry in log.scan(0) {
+        let entry = entry.unwrap();
+        let recorded = drover_migrations::decode(&entry.body).unwrap();
+        if let Some(envelope) = recorded.envelope {
+            found.insert(recorded.index, envelope.request_id);
+        }
+    }
+    for (index, name) in acked {
+        assert_eq!(
+            found.get(index),
+            Some(name),
+            "an acknowledged write is lost"
+        );
+    }
+}
+
+#[test]
+fn no_acknowledged_write_is_lost_when_a_server_is_killed() {
+    let kills = std::env::var("DROVER_KILLS").map_or(10, |n| n.parse().unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    let mut acked = BTreeMap::new();
+    for kill in 0..kills {
+        let for_acks = rand::random::<u64>() % 400 + 1;
+        acked.extend(run_and_kill(dir.path(), for_acks as usize));
+        if kill % 10 == 9 || kill + 1 == kills {
+            check_log(dir.path(), &acked);
+        }
+    }
+    let last = runtime().block_on(async {
+        let (node, projections) = start(dir.path()).await;
+        let (_, next) = node.log().bounds();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while projections.applied_index() + 1 < next {
+            assert!(Instant::now() < deadline, "the log is not applied");
+            tokio::task::yield_now().await;
+        }
+        node.shutdown().await;
+        next - 1
+    });
+    let (log_dir, path) = replay::places(dir.path());
+    let live = replay::catch_up(&log_dir, &path).unwrap();
+    assert_eq!(live.index, last);
+    let scratch = tempfile::tempdir().unwrap();
+    let replayed = replay::replay(&log_dir, scratch.path(), Some(last), &mut |_, _| ()).unwrap();
+    assert_eq!(live.differences(&replayed.state), Some(Vec::new()));
+    assert_eq!(live, replayed.state);
+    assert!(acked.len() as u64 <= replayed.entries);
+}

@@ -1,0 +1,213 @@
+//! Replay: folds the log from its beginning into fresh projections and answers their digests.
+//!
+//! What the command line's `log replay` is made of, and every test of "applied state equals
+//! replay". It opens the log read-only, so a server may be running; it never touches that
+//! server's projections. Offline, [`catch_up`] brings those up to the log first.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use drover_events::Recorded;
+use drover_migrations::DecodeError;
+use drover_projections::{Options, Projections, StorageError, TableDigest, Writer};
+
+use crate::log::{LogError, ReadOnlyLog};
+
+/// Events applied at a time.
+const BATCH: usize = 4096;
+/// How long the log may take to show an index that a running server named.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Why a replay stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// The log cannot be read, or is damaged.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The event at an index cannot be decoded.
+    #[error("the event at index {index} cannot be read")]
+    Decode {
+        /// Where.
+        index: u64,
+        /// Why.
+        #[source]
+        source: DecodeError,
+    },
+    /// A database failed.
+    #[error("projections")]
+    Storage(#[from] StorageError),
+    /// The log does not reach the index asked for.
+    #[error("the log ends before index {wanted}: {next} is next")]
+    Short {
+        /// The index asked for.
+        wanted: u64,
+        /// The index after the last one.
+        next: u64,
+    },
+    /// The log begins above zero and no base was given.
+    #[error("the log begins at index {first}; what is below was dropped by retention")]
+    NoBeginning {
+        /// The first index there is.
+        first: u64,
+    },
+}
+
+/// State at an index.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StateAt {
+    /// The last applied index.
+    pub index: u64,
+    /// The time of the last event, Unix nanoseconds.
+    pub time: i64,
+    /// The digest of every table.
+    pub digests: Vec<TableDigest>,
+}
+
+impl StateAt {
+    fn of(projections: &Projections) -> StateAt {
+        let view = projections.view();
+        StateAt {
+            index: view.index(),
+            time: view.time(),
+            digests: view.digests(),
+        }
+    }
+
+    /// The names of the tables whose digests differ; compares nothing if the indexes differ.
+    pub fn differences(&self, other: &StateAt) -> Option<Vec<String>> {
+        if self.index != other.index || self.digests.len() != other.digests.len() {
+            return None;
+        }
+        let pairs = self.digests.iter().zip(&other.digests);
+        Some(
+            pairs
+                .filter(|(a, b)| a != b)
+                .map(|(a, _)| a.name.to_string())
+                .collect(),
+        )
+    }
+}
+
+/// What a replay did.
+#[derive(Clone, Debug)]
+pub struct Replayed {
+    /// The state it ended with.
+    pub state: StateAt,
+    /// Entries folded, Raft's own included.
+    pub entries: u64,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// Folds the log in `log_dir` from its beginning to `to` (to the last committed index it knows
+/// of, if `None`) into new projections in `scratch`, an empty directory. `progress` hears the
+/// index reached after each batch, and the last one.
+///
+/// # Errors
+/// Damage, an event that cannot be read, a log that is too short or does not begin at its epoch's
+/// first index.
+pub fn replay(
+    log_dir: &Path,
+    scratch: &Path,
+    to: Option<u64>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Replayed, ReplayError> {
+    let began = Instant::now();
+    let log = open(log_dir, to)?;
+    let (first, next) = log.bounds();
+    if first > log.epoch().first_index {
+        return Err(ReplayError::NoBeginning { first });
+    }
+    let last = to
+        .or_else(|| log.committed())
+        .unwrap_or(next.saturating_sub(1));
+    let (projections, mut writer) = Projections::open(scratch, Options::default())?;
+    let entries = fold(&log, first, last, &mut writer, progress)?;
+    let state = StateAt::of(&projections);
+    Ok(Replayed {
+        state,
+        entries,
+        took: began.elapsed(),
+    })
+}
+
+/// Applies to the projections in `path`, of a server that is not running, what the log has beyond
+/// them up to its last committed index, and answers their state.
+///
+/// # Errors
+/// As [`replay`].
+pub fn catch_up(log_dir: &Path, path: &Path) -> Result<StateAt, ReplayError> {
+    let log = open(log_dir, None)?;
+    let (projections, mut writer) = Projections::open(path, Options::default())?;
+    let position = projections.view().position();
+    let from = if position.begun {
+        position.index + 1
+    } else {
+        log.bounds().0
+    };
+    if let Some(last) = log.committed().filter(|last| *last >= from) {
+        fold(&log, from, last, &mut writer, &mut |_, _| ())?;
+        writer.flush()?;
+    }
+    Ok(StateAt::of(&projections))
+}
+
+/// Where a server keeps its log and its projections under a data directory.
+pub fn places(data_dir: &Path) -> (PathBuf, PathBuf) {
+    let server = data_dir.join("server");
+    (server.join("log"), server.join("projections"))
+}
+
+/// Opens the log; waits until it shows `to`, which a running server may have named just now.
+fn open(log_dir: &Path, to: Option<u64>) -> Result<ReadOnlyLog, ReplayError> {
+    let mut log = ReadOnlyLog::open(log_dir)?;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(damage) = log.damage() {
+            return Err(damage.clone().into());
+        }
+        let (_, next) = log.bounds();
+        match to {
+            Some(wanted) if wanted >= next => {
+                if Instant::now() > deadline {
+                    return Err(ReplayError::Short { wanted, next });
+                }
+                log.refresh()?;
+            }
+            _ => return Ok(log),
+        }
+    }
+}
+
+fn fold(
+    log: &ReadOnlyLog,
+    from: u64,
+    last: u64,
+    writer: &mut Writer,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<u64, ReplayError> {
+    let mut batch: Vec<Recorded> = Vec::with_capacity(BATCH);
+    let mut entries = 0;
+    for found in log.scan(from) {
+        let entry = found?;
+        if entry.index > last {
+            break;
+        }
+        let recorded =
+            drover_migrations::decode(&entry.body).map_err(|source| ReplayError::Decode {
+                index: entry.index,
+                source,
+            })?;
+        batch.push(recorded);
+        entries += 1;
+        if batch.len() == BATCH || entry.index == last {
+            writer.apply(&batch)?;
+            batch.clear();
+            progress(entry.index, last);
+        }
+    }
+    match from + entries {
+        next if next <= last => Err(ReplayError::Short { wanted: last, next }),
+        _ => Ok(entries),
+    }
+}

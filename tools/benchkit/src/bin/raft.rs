@@ -1,0 +1,110 @@
+//! Raft on one server, with a state machine that discards: `raft [seconds] [directory]`.
+//!
+//! Prints a JSON line per measurement, the raw `fdatasync` floor of the same run first. Payloads
+//! are 300 bytes; a writer waits for its entry to be applied before it sends the next.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use drover::log::{LogEngine, Options};
+use drover::raft::network::Alone;
+use drover::raft::{Discard, Leadership, Member, RaftNode, Settings, Start, opaque};
+
+fn main() -> Result<()> {
+    let mut args = std::env::args().skip(1);
+    let seconds: f64 = args.next().map_or(Ok(3.0), |s| s.parse())?;
+    let base = args.next().unwrap_or_else(|| ".".to_owned());
+    let span = Duration::from_secs_f64(seconds);
+    let dir = tempfile::tempdir_in(base)?;
+    let floor = floor(dir.path(), span)?;
+    println!("{{\"what\":\"raw fdatasync floor\",\"per_second\":{floor:.0}}}");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        for writers in [1, 32, 256, 1024] {
+            measure(dir.path(), writers, span, floor).await?;
+        }
+        Ok(())
+    })
+}
+
+fn floor(dir: &Path, span: Duration) -> Result<f64> {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::create(dir.join("floor"))?;
+    let size = 64 << 20;
+    file.write_all_at(&vec![0; size], 0)?;
+    file.sync_all()?;
+    let (start, mut n) = (Instant::now(), 0u64);
+    while start.elapsed() < span {
+        file.write_all_at(&[7u8; 512], (n * 512) % (size as u64))?;
+        file.sync_data()?;
+        n += 1;
+    }
+    Ok(n as f64 / start.elapsed().as_secs_f64())
+}
+
+async fn measure(dir: &Path, writers: usize, span: Duration, floor: f64) -> Result<()> {
+    let (log, _) = LogEngine::open(&dir.join(format!("log-{writers}")), Options::default())?;
+    let member = Member {
+        id: "1".to_owned(),
+        name: "bench".to_owned(),
+        ..Member::default()
+    };
+    let node = RaftNode::start(Start {
+        number: 1,
+        log: Arc::new(log),
+        fold: Box::new(Discard::default()),
+        snapshots: dir.join("snapshots"),
+        transport: Arc::new(Alone),
+        settings: Settings::default(),
+        bootstrap: Some(BTreeMap::from([(1, member)])),
+    })
+    .await?;
+    let mut leadership = node.leadership();
+    leadership
+        .wait_for(|l| matches!(l, Leadership::Leading { .. }))
+        .await?;
+    let start = Instant::now();
+    let tasks: Vec<_> = (0..writers)
+        .map(|_| {
+            let node = Arc::clone(&node);
+            tokio::spawn(async move {
+                let mut micros = Vec::new();
+                while start.elapsed() < span {
+                    let at = Instant::now();
+                    node.commit(opaque(300)).await?;
+                    micros.push(u64::try_from(at.elapsed().as_micros())?);
+                }
+                Ok::<_, anyhow::Error>(micros)
+            })
+        })
+        .collect();
+    let mut micros = Vec::new();
+    for task in tasks {
+        micros.extend(task.await??);
+    }
+    let rate = micros.len() as f64 / start.elapsed().as_secs_f64();
+    micros.sort_unstable();
+    let p = |q: f64| micros[((micros.len() - 1) as f64 * q) as usize];
+    println!(
+        "{{\"what\":\"commit, {writers} writers\",\"per_second\":{rate:.0},\"of_floor\":{:.2},\"p50_us\":{},\"p99_us\":{},\"p999_us\":{},\"rss_mb\":{:.1}}}",
+        rate / floor,
+        p(0.5),
+        p(0.99),
+        p(0.999),
+        rss_mb().context("resident memory")?,
+    );
+    node.shutdown().await;
+    Ok(())
+}
+
+fn rss_mb() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: f64 = status.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * 4096.0 / 1e6)
+}
