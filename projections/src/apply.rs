@@ -1,14 +1,102 @@
-//! The dispatcher: one arm per kind, no logic.
+//! Apply: from an event to rows. The dispatcher has one arm per kind and no logic.
+//!
+//! An apply function is total and deterministic: it reads `state` tables through the transaction,
+//! writes rows, and answers, or refuses and leaves nothing behind (EV-20). It knows no clock, no
+//! randomness and no rule that may change with the code: times, ids and choices are in the event.
+//! Guards were checked before it runs. Start reading at [`dispatch`], then `job.rs` and `plan.rs`.
+
+mod alloc;
+mod cluster;
+mod deployment;
+mod effects;
+pub mod eval;
+mod job;
+mod keyring;
+mod later;
+mod namespace;
+mod node;
+mod node_pool;
+mod plan;
+mod scaling;
+mod service;
+mod usage;
+mod variable;
 
 use drover_events::Event;
 
 use crate::outcome::{Refused, Reply};
 use crate::txn::{Ctx, Txn};
 
-/// Applies an event. A kind without an arm here is refused as a whole, never half-applied.
-pub fn dispatch(_txn: &mut Txn<'_>, _ctx: &Ctx, event: &Event) -> Result<Reply, Refused> {
-    Err(Refused::because(format!(
-        "{} is not applied yet",
-        event.kind()
-    )))
+pub use later::LATER;
+
+/// What an apply function gives.
+type Answer = Result<Reply, Refused>;
+
+/// Applies an event: one arm per kind.
+pub fn dispatch(txn: &mut Txn<'_>, ctx: &Ctx, event: &Event) -> Result<Reply, Refused> {
+    match event {
+        Event::LeaderElected(ev) => cluster::leader_elected(txn, ctx, ev),
+        Event::VersionBarrierRaised(ev) => cluster::barrier_raised(txn, ctx, ev),
+        Event::ClusterIdSet(ev) => cluster::id_set(txn, ctx, ev),
+        Event::ClusterRestored(_) => later::refuse(event.kind()),
+        Event::DigestRecorded(ev) => cluster::digest_recorded(txn, ctx, ev),
+        Event::SchedulerConfigured(ev) => cluster::scheduler_configured(txn, ctx, ev),
+        Event::AutopilotConfigured(ev) => cluster::autopilot_configured(txn, ctx, ev),
+        Event::NodeRegistered(ev) => node::registered(txn, ctx, ev),
+        Event::NodesDeregistered(ev) => node::deregistered(txn, ctx, ev),
+        Event::NodeStatusUpdated(ev) => node::status_updated(txn, ctx, ev),
+        Event::NodeDrainUpdated(ev) => node::drain_updated(txn, ctx, ev),
+        Event::NodeEligibilityUpdated(ev) => node::eligibility_updated(txn, ctx, ev),
+        Event::NodeEventsUpserted(ev) => node::events_upserted(txn, ctx, ev),
+        Event::NodePoolsUpserted(ev) => node_pool::upserted(txn, ctx, ev),
+        Event::NodePoolsDeleted(ev) => node_pool::deleted(txn, ctx, ev),
+        Event::NamespacesUpserted(ev) => namespace::upserted(txn, ctx, ev),
+        Event::NamespacesDeleted(ev) => namespace::deleted(txn, ctx, ev),
+        Event::JobRegistered(ev) => job::registered(txn, ctx, ev),
+        Event::JobDeregistered(ev) => job::deregistered(txn, ctx, ev),
+        Event::JobsDeregistered(ev) => job::all_deregistered(txn, ctx, ev),
+        Event::JobStabilityUpdated(ev) => job::stability_updated(txn, ctx, ev),
+        Event::JobVersionTagged(ev) => job::version_tagged(txn, ctx, ev),
+        Event::JobSummariesReconciled(ev) => job::summaries_reconciled(txn, ctx, ev),
+        Event::PeriodicJobLaunched(ev) => job::launched(txn, ctx, ev),
+        Event::EvalsUpserted(ev) => eval::upserted(txn, ctx, ev),
+        Event::EvalsDeleted(ev) => eval::deleted(txn, ctx, ev),
+        Event::PlanApplied(ev) => plan::applied(txn, ctx, ev),
+        Event::AllocsUpdatedByClient(ev) => alloc::updated_by_client(txn, ctx, ev),
+        Event::AllocsDesiredTransitionUpdated(ev) => {
+            alloc::desired_transition_updated(txn, ctx, ev)
+        }
+        Event::DeploymentStatusUpdated(ev) => deployment::status_updated(txn, ctx, ev),
+        Event::DeploymentPromoted(ev) => deployment::promoted(txn, ctx, ev),
+        Event::DeploymentAllocHealthUpdated(ev) => deployment::alloc_health_updated(txn, ctx, ev),
+        Event::DeploymentsDeleted(ev) => deployment::deleted(txn, ctx, ev),
+        Event::ServiceRegistrationsUpserted(ev) => service::upserted(txn, ctx, ev),
+        Event::ServiceRegistrationsDeleted(ev) => service::deleted(txn, ctx, ev),
+        Event::VariableApplied(ev) => variable::applied(txn, ctx, ev),
+        Event::RootKeyUpserted(ev) => keyring::upserted(txn, ctx, ev),
+        Event::RootKeyDeleted(ev) => keyring::deleted(txn, ctx, ev),
+        Event::ScalingEventRecorded(ev) => scaling::recorded(txn, ctx, ev),
+        Event::AclPoliciesUpserted(_) => later::refuse(event.kind()),
+        Event::AclPoliciesDeleted(_) => later::refuse(event.kind()),
+        Event::AclTokensUpserted(_) => later::refuse(event.kind()),
+        Event::AclTokensDeleted(_) => later::refuse(event.kind()),
+        Event::AclBootstrapped(_) => later::refuse(event.kind()),
+        Event::AclRolesUpserted(_) => later::refuse(event.kind()),
+        Event::AclRolesDeleted(_) => later::refuse(event.kind()),
+        Event::AclAuthMethodsUpserted(_) => later::refuse(event.kind()),
+        Event::AclAuthMethodsDeleted(_) => later::refuse(event.kind()),
+        Event::AclBindingRulesUpserted(_) => later::refuse(event.kind()),
+        Event::AclBindingRulesDeleted(_) => later::refuse(event.kind()),
+        Event::OneTimeTokensUpserted(_) => later::refuse(event.kind()),
+        Event::OneTimeTokensDeleted(_) => later::refuse(event.kind()),
+        Event::OneTimeTokensExpired(_) => later::refuse(event.kind()),
+        Event::CsiVolumesRegistered(_) => later::refuse(event.kind()),
+        Event::CsiVolumeDeregistered(_) => later::refuse(event.kind()),
+        Event::CsiVolumeClaimed(_) => later::refuse(event.kind()),
+        Event::CsiVolumeClaimsApplied(_) => later::refuse(event.kind()),
+        Event::CsiPluginDeleted(_) => later::refuse(event.kind()),
+        Event::HostVolumeRegistered(_) => later::refuse(event.kind()),
+        Event::HostVolumeDeleted(_) => later::refuse(event.kind()),
+        Event::HostVolumeClaimReleased(_) => later::refuse(event.kind()),
+    }
 }

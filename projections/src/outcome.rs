@@ -4,6 +4,7 @@
 //! and handed to the proposer, which decides again. A storage failure is neither: it stops the
 //! applier.
 
+use drover_events::model::{VariableEncrypted, VariableMetadata};
 use serde::{Deserialize, Serialize};
 
 use crate::error::StorageError;
@@ -18,8 +19,29 @@ pub enum Reply {
     Count(u64),
     /// Whether a check-and-set took place.
     Cas(bool),
+    /// One page of a rule: how many rows it touched, and where the next page begins (empty: this
+    /// was the last).
+    Page {
+        /// Rows of this page.
+        count: u64,
+        /// The token of the next page.
+        next: String,
+    },
+    /// What became of an operation on a variable.
+    Variable(Box<VarOutcome>),
     /// Encoded value whose shape the command and the apply function of one resource share.
     Bytes(Vec<u8>),
+}
+
+/// What became of an operation on a variable; a conflict is a normal result (VAR-03).
+#[derive(Clone, Debug, PartialEq)]
+pub enum VarOutcome {
+    /// It was written.
+    Written(VariableMetadata),
+    /// It was removed; none if it was not there.
+    Deleted(Option<VariableMetadata>),
+    /// It is not as the caller knows it: this is there (without index where nothing is).
+    Conflict(VariableEncrypted),
 }
 
 /// Why an apply function stopped. Everything it wrote for this event is taken back (EV-20).

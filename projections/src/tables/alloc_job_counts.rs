@@ -12,6 +12,7 @@ drover_events::wire! {
         job_id: String = "JobID",
         job_modify_index: u64 = "JobModifyIndex",
         count: u64 = "Count",
+        live: u64 = "Live",
     }
 }
 

@@ -17,6 +17,7 @@ impl Table for Evals {
     const INDEXES: &'static [IndexDef<Self>] = &[
         IndexDef::of::<EvalsByNamespace>(),
         IndexDef::of::<EvalsByJob>(),
+        IndexDef::of::<EvalsOpenByJob>(),
     ];
     const PUBLISHES_DELETES: bool = false;
     const POSTED: &'static [usize] = &[1];
@@ -62,5 +63,22 @@ impl Index for EvalsByJob {
 
     fn entries(row: &Evaluation, out: &mut Entries) {
         out.add::<Self>((&row.namespace, &row.job_id), row.create_index);
+    }
+}
+
+/// The evaluations of a job (namespace, id) that are not terminal: what decides its status.
+pub struct EvalsOpenByJob;
+
+impl Index for EvalsOpenByJob {
+    type Table = Evals;
+    const NO: u8 = 3;
+    const NAME: &'static str = "job_open";
+    type Group = (String, String);
+    type Order = u64;
+
+    fn entries(row: &Evaluation, out: &mut Entries) {
+        if !row.terminal_status() {
+            out.add::<Self>((&row.namespace, &row.job_id), row.create_index);
+        }
     }
 }

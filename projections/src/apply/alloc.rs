@@ -1,0 +1,107 @@
+//! Allocations: what clients report of them and what is asked of them.
+
+use drover_events::alloc::*;
+use drover_events::gojson::Map;
+use drover_events::model::{AllocDeploymentStatus, Allocation, DesiredTransition};
+
+use super::effects::{Effects, came_back};
+use super::{Answer, eval, node, service};
+use crate::outcome::{Refused, Reply};
+use crate::tables::allocs::{AllocRow, Allocs};
+use crate::txn::{Ctx, Txn};
+
+/// Clients reported what became of their allocations. An allocation that is gone is passed over.
+pub(super) fn updated_by_client(
+    txn: &mut Txn<'_>,
+    ctx: &Ctx,
+    ev: &AllocsUpdatedByClient,
+) -> Answer {
+    let mut effects = Effects::default();
+    let mut nodes = std::collections::BTreeSet::new();
+    for update in &ev.updates {
+        let Some(before) = txn.get::<Allocs>(update.id.as_str())? else {
+            continue;
+        };
+        let mut after = AllocRow::clone(&before);
+        take_update(&mut after.alloc, update, ctx.index);
+        after.alloc.modify_index = ctx.index;
+        after.alloc.modify_time = ev.updated_at;
+        nodes.insert(after.alloc.node_id.clone());
+        if came_back(&before.alloc, &after.alloc) {
+            effects.mark_node(&after.alloc.node_id);
+            let text = "allocation reconnected before it was given up";
+            eval::cancel(txn, ctx, &before.alloc.followup_eval_id, text)?;
+        }
+        if after.alloc.client_terminal() && !before.alloc.client_terminal() {
+            service::alloc_ended(txn, &update.id)?;
+        }
+        effects.written(txn, Some(&before), &after)?;
+        txn.put::<Allocs>(after)?;
+    }
+    for id in &nodes {
+        node::allocs_updated(txn, ctx, id)?;
+    }
+    effects.settle(txn, ctx, false)?;
+    eval::upsert_all(txn, ctx, &ev.evals)?;
+    Ok(Reply::None)
+}
+
+/// Takes over what a client may say, and nothing else (EV-14).
+fn take_update(alloc: &mut Allocation, update: &ClientAllocUpdate, index: u64) {
+    alloc.client_status.clone_from(&update.client_status);
+    alloc
+        .client_description
+        .clone_from(&update.client_description);
+    alloc.task_states = Map::from(update.task_states.clone());
+    alloc.network_status.clone_from(&update.network_status);
+    let Some(reported) = &update.deployment_status else {
+        return;
+    };
+    match &mut alloc.deployment_status {
+        Some(known) => {
+            if reported.healthy.is_some() && reported.healthy != known.healthy {
+                known.healthy = reported.healthy;
+                known.timestamp = reported.timestamp;
+                known.modify_index = index;
+            }
+        }
+        None => {
+            alloc.deployment_status = Some(AllocDeploymentStatus {
+                modify_index: index,
+                ..reported.clone()
+            });
+        }
+    }
+}
+
+/// Something is asked of allocations.
+pub(super) fn desired_transition_updated(
+    txn: &mut Txn<'_>,
+    ctx: &Ctx,
+    ev: &AllocsDesiredTransitionUpdated,
+) -> Answer {
+    for (id, wish) in &ev.transitions {
+        transition(txn, ctx, id, wish, ev.updated_at)?;
+    }
+    eval::upsert_all(txn, ctx, &ev.evals)?;
+    Ok(Reply::None)
+}
+
+/// Merges a wish into an allocation's; one that is gone is passed over.
+pub(super) fn transition(
+    txn: &mut Txn<'_>,
+    ctx: &Ctx,
+    id: &str,
+    wish: &DesiredTransition,
+    at: i64,
+) -> Result<(), Refused> {
+    txn.update::<Allocs>(id, |row| {
+        row.alloc.desired_transition.merge(wish);
+        row.alloc.modify_index = ctx.index;
+        row.alloc.alloc_modify_index = ctx.index;
+        if at != 0 {
+            row.alloc.modify_time = at;
+        }
+    })?;
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! The cluster itself: its identity, what every server reads, and its configuration.
+
+use drover_events::cluster::*;
+use drover_events::model::{AutopilotConfiguration, SchedulerConfiguration};
+
+use super::{Answer, namespace, node_pool};
+use crate::outcome::{Refused, Reply};
+use crate::tables::autopilot_config::AutopilotConfig;
+use crate::tables::cluster_meta::{ClusterMeta, ClusterMetas};
+use crate::tables::scheduler_config::SchedulerConfig;
+use crate::txn::{Ctx, Txn};
+
+/// A server became leader.
+pub(super) fn leader_elected(txn: &mut Txn<'_>, ctx: &Ctx, ev: &LeaderElected) -> Answer {
+    let mut row = meta(txn)?;
+    row.leader_id.clone_from(&ev.server_id);
+    row.leader_name.clone_from(&ev.name);
+    row.leader_addr.clone_from(&ev.addr);
+    row.leader_since = ctx.index;
+    txn.put::<ClusterMetas>(row)?;
+    Ok(Reply::None)
+}
+
+/// What every server reads is raised, never lowered.
+pub(super) fn barrier_raised(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &VersionBarrierRaised) -> Answer {
+    let mut row = meta(txn)?;
+    if ev.level > row.feature_level {
+        row.feature_level = ev.level;
+        txn.put::<ClusterMetas>(row)?;
+    }
+    Ok(Reply::None)
+}
+
+/// The cluster gets its identity, once, and what is built in.
+pub(super) fn id_set(txn: &mut Txn<'_>, ctx: &Ctx, ev: &ClusterIdSet) -> Answer {
+    let mut row = meta(txn)?;
+    if !row.cluster_id.is_empty() {
+        return Err(Refused::because(format!(
+            "the cluster is {} already",
+            row.cluster_id
+        )));
+    }
+    row.cluster_id.clone_from(&ev.cluster_id);
+    row.create_time = ev.create_time;
+    txn.put::<ClusterMetas>(row)?;
+    namespace::create_built_in(txn, ctx)?;
+    node_pool::create_built_in(txn, ctx)?;
+    Ok(Reply::None)
+}
+
+/// Digests that a majority agrees on: a fact that changes no row.
+pub(super) fn digest_recorded(_txn: &mut Txn<'_>, _ctx: &Ctx, _ev: &DigestRecorded) -> Answer {
+    Ok(Reply::None)
+}
+
+/// The scheduler configuration is set; with a check, only if it is as the caller knows it.
+pub(super) fn scheduler_configured(
+    txn: &mut Txn<'_>,
+    ctx: &Ctx,
+    ev: &SchedulerConfigured,
+) -> Answer {
+    let known = txn.get::<SchedulerConfig>(())?;
+    let known_index = known.as_ref().map_or(0, |known| known.modify_index);
+    if ev.cas && known_index != ev.config.modify_index {
+        return Ok(Reply::Cas(false));
+    }
+    let create_index = known.map_or(ctx.index, |known| known.create_index);
+    let row = SchedulerConfiguration {
+        create_index,
+        modify_index: ctx.index,
+        ..ev.config.clone()
+    };
+    txn.put::<SchedulerConfig>(row)?;
+    Ok(Reply::Cas(true))
+}
+
+/// The autopilot configuration is set, as the scheduler's is.
+pub(super) fn autopilot_configured(
+    txn: &mut Txn<'_>,
+    ctx: &Ctx,
+    ev: &AutopilotConfigured,
+) -> Answer {
+    let known = txn.get::<AutopilotConfig>(())?;
+    let known_index = known.as_ref().map_or(0, |known| known.modify_index);
+    if ev.cas && known_index != ev.config.modify_index {
+        return Ok(Reply::Cas(false));
+    }
+    let create_index = known.map_or(ctx.index, |known| known.create_index);
+    let row = AutopilotConfiguration {
+        create_index,
+        modify_index: ctx.index,
+        ..ev.config.clone()
+    };
+    txn.put::<AutopilotConfig>(row)?;
+    Ok(Reply::Cas(true))
+}
+
+fn meta(txn: &Txn<'_>) -> Result<ClusterMeta, Refused> {
+    Ok(txn
+        .get::<ClusterMetas>(())?
+        .as_deref()
+        .cloned()
+        .unwrap_or_default())
+}
