@@ -93,6 +93,7 @@ pub mod keyring;
 pub mod log;
 pub mod raft;
 pub mod reactors;
+pub mod rpc;
 pub mod scheduler;
 pub mod server;
 pub mod telemetry;

@@ -1,0 +1,164 @@
+//! How a client reaches its servers: over connections, or within the process.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::client::Pool;
+use super::service::{Call, Dispatch};
+use super::{Rpc, RpcError, wire};
+
+/// The wait before another attempt; grows to the second.
+const RETRY: Duration = Duration::from_millis(50);
+const RETRY_MAX: Duration = Duration::from_secs(1);
+
+/// The servers that are known, in the order they are tried (MOD-14).
+#[derive(Clone, Debug, Default)]
+pub struct Servers {
+    list: Arc<Mutex<Vec<String>>>,
+}
+
+impl Servers {
+    /// These servers; the order they are tried in is random, so that many clients spread.
+    pub fn new(mut addrs: Vec<String>) -> Self {
+        use rand::seq::SliceRandom;
+        addrs.shuffle(&mut rand::rng());
+        Self {
+            list: Arc::new(Mutex::new(addrs)),
+        }
+    }
+
+    /// The one to try next.
+    pub fn first(&self) -> Option<String> {
+        self.list.lock().first().cloned()
+    }
+
+    /// A server did not answer: it goes to the end.
+    pub fn failed(&self, addr: &str) {
+        let mut list = self.list.lock();
+        if list.first().is_some_and(|a| a == addr) {
+            list.rotate_left(1);
+        }
+    }
+
+    /// What servers say of themselves; known ones keep their place, those not named go.
+    pub fn refresh(&self, addrs: &[String]) {
+        if addrs.is_empty() {
+            return;
+        }
+        let mut list = self.list.lock();
+        list.retain(|a| addrs.contains(a));
+        for addr in addrs {
+            if !list.contains(addr) {
+                list.push(addr.clone());
+            }
+        }
+    }
+
+    /// All of them.
+    pub fn all(&self) -> Vec<String> {
+        self.list.lock().clone()
+    }
+}
+
+#[derive(Clone)]
+enum Way {
+    Network(Pool, Servers),
+    Process(Arc<dyn Dispatch>),
+}
+
+/// Calls methods of the servers.
+#[derive(Clone)]
+pub struct Caller {
+    way: Way,
+    token: Arc<str>,
+}
+
+impl Caller {
+    /// Over connections of `pool`; `token` says who calls.
+    pub fn network(pool: Pool, servers: Servers, token: &str) -> Self {
+        Self {
+            way: Way::Network(pool, servers),
+            token: token.into(),
+        }
+    }
+
+    /// Within the process: the server of a development agent.
+    pub fn process(service: Arc<dyn Dispatch>, token: &str) -> Self {
+        Self {
+            way: Way::Process(service),
+            token: token.into(),
+        }
+    }
+
+    /// The servers, where there are connections to them.
+    pub fn servers(&self) -> Option<&Servers> {
+        match &self.way {
+            Way::Network(_, servers) => Some(servers),
+            Way::Process(_) => None,
+        }
+    }
+
+    /// One attempt at one server.
+    ///
+    /// # Errors
+    /// The refusal, or why there was no answer.
+    pub async fn once<R: Rpc>(
+        &self,
+        request: &R::Req,
+        timeout: Duration,
+    ) -> Result<R::Res, RpcError> {
+        let body = wire::encode(request)?;
+        let answer = match &self.way {
+            Way::Network(pool, servers) => {
+                let addr = servers
+                    .first()
+                    .ok_or_else(|| RpcError::Unreachable("no servers are known".into()))?;
+                let result = pool.call(&addr, R::NAME, &self.token, body, timeout).await;
+                if result.as_ref().is_err_and(RpcError::is_transient) {
+                    servers.failed(&addr);
+                }
+                result?
+            }
+            Way::Process(service) => {
+                let call = Call {
+                    addr: String::new(),
+                    token: self.token.to_string(),
+                };
+                tokio::time::timeout(timeout, service.dispatch(R::NAME, call, body))
+                    .await
+                    .map_err(|_| RpcError::TimedOut(R::NAME))??
+            }
+        };
+        wire::decode(&answer)
+    }
+
+    /// Tries again, at the servers in turn, while that may help and until `deadline` is over: also
+    /// while no server is known (HB-13).
+    ///
+    /// # Errors
+    /// The refusal, or the last reason why there was no answer.
+    pub async fn call<R: Rpc>(
+        &self,
+        request: &R::Req,
+        deadline: Duration,
+    ) -> Result<R::Res, RpcError> {
+        let end = Instant::now() + deadline;
+        let mut wait = RETRY;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            match self.once::<R>(request, left.max(RETRY)).await {
+                Err(e) if e.is_transient() && Instant::now() + wait < end => {
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(RETRY_MAX);
+                }
+                answer => return answer,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "caller_test.rs"]
+mod tests;

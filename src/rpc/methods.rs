@@ -1,0 +1,152 @@
+//! The methods between clients and servers, with Nomad's names and fields.
+
+use std::collections::BTreeMap;
+
+use drover_events::model::{Allocation, Node, NodeEvent};
+use serde::{Deserialize, Serialize};
+
+use super::Rpc;
+
+macro_rules! methods {
+    ($($(#[$doc:meta])* $method:ident = $name:literal: $req:ident -> $res:ident;)*) => {$(
+        $(#[$doc])*
+        pub struct $method;
+
+        impl Rpc for $method {
+            const NAME: &'static str = $name;
+            type Req = $req;
+            type Res = $res;
+        }
+    )*};
+}
+
+macro_rules! messages {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$fdoc:meta])* $field:ident: $ty:ty = $key:literal,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct $name {
+            $($(#[$fdoc])* #[serde(rename = $key)] pub $field: $ty,)*
+        }
+    )*};
+}
+
+methods! {
+    /// A node describes itself.
+    NodeRegister = "Node.Register": NodeRegisterRequest -> NodeUpdateResponse;
+    /// A node's heartbeat, and its word on its status.
+    NodeUpdateStatus = "Node.UpdateStatus": NodeUpdateStatusRequest -> NodeUpdateResponse;
+    /// A client tells what became of allocations.
+    NodeUpdateAlloc = "Node.UpdateAlloc": AllocUpdateRequest -> WriteResponse;
+    /// Which allocations a node has; waits for a change.
+    NodeGetClientAllocs = "Node.GetClientAllocs": NodeSpecificRequest -> NodeClientAllocsResponse;
+    /// A node tells what happened to it.
+    NodeEmitEvents = "Node.EmitEvents": EmitNodeEventsRequest -> WriteResponse;
+    /// Allocations by id, with their jobs.
+    AllocGetAllocs = "Alloc.GetAllocs": AllocsGetRequest -> AllocsGetResponse;
+    /// Whether somebody is there.
+    StatusPing = "Status.Ping": Empty -> Empty;
+    /// The leader's RPC address.
+    StatusLeader = "Status.Leader": Empty -> LeaderResponse;
+}
+
+messages! {
+    /// Nothing.
+    Empty {}
+    /// The leader's address; empty when there is none.
+    LeaderResponse {
+        /// `ip:port`.
+        leader: String = "Leader",
+    }
+    /// `Node.Register`.
+    NodeRegisterRequest {
+        /// The whole description, with the secret.
+        node: Node = "Node",
+    }
+    /// `Node.UpdateStatus`.
+    NodeUpdateStatusRequest {
+        /// Who.
+        node_id: String = "NodeID",
+        /// What it says it is.
+        status: String = "Status",
+        /// To be kept in the node's list.
+        node_event: Option<NodeEvent> = "NodeEvent",
+    }
+    /// What a node learns from registering and from heartbeats.
+    NodeUpdateResponse {
+        /// The next heartbeat is due after so many nanoseconds.
+        heartbeat_ttl: i64 = "HeartbeatTTL",
+        /// Evaluations that this made.
+        eval_ids: Vec<String> = "EvalIDs",
+        /// Their index.
+        eval_create_index: u64 = "EvalCreateIndex",
+        /// The node's index.
+        node_modify_index: u64 = "NodeModifyIndex",
+        /// Where the leader is.
+        leader_rpc_addr: String = "LeaderRPCAddr",
+        /// How many nodes there are.
+        num_nodes: i64 = "NumNodes",
+        /// The servers there are.
+        servers: Vec<NodeServerInfo> = "Servers",
+        /// Whether new allocations may come.
+        scheduling_eligibility: String = "SchedulingEligibility",
+        /// The index of the change; 0 when nothing changed.
+        index: u64 = "Index",
+    }
+    /// A server as nodes are told.
+    NodeServerInfo {
+        /// `ip:port`.
+        rpc_advertise_addr: String = "RPCAdvertiseAddr",
+        /// Its datacenter.
+        datacenter: String = "Datacenter",
+    }
+    /// `Node.UpdateAlloc`.
+    AllocUpdateRequest {
+        /// What a client may say of each, and nothing else.
+        alloc: Vec<Allocation> = "Alloc",
+    }
+    /// A change was made.
+    WriteResponse {
+        /// Its index.
+        index: u64 = "Index",
+    }
+    /// `Node.GetClientAllocs`.
+    NodeSpecificRequest {
+        /// Which node.
+        node_id: String = "NodeID",
+        /// Wait until there is something above this index; 0 does not wait.
+        min_query_index: u64 = "MinQueryIndex",
+        /// For so many nanoseconds at most.
+        max_query_time: i64 = "MaxQueryTime",
+    }
+    /// The allocations of a node.
+    NodeClientAllocsResponse {
+        /// Id to the index of the last change that concerns the client.
+        allocs: BTreeMap<String, u64> = "Allocs",
+        /// For fetching data of predecessors on other nodes.
+        migrate_tokens: BTreeMap<String, String> = "MigrateTokens",
+        /// The index of this state.
+        index: u64 = "Index",
+    }
+    /// `Alloc.GetAllocs`.
+    AllocsGetRequest {
+        /// Which.
+        alloc_ids: Vec<String> = "AllocIDs",
+        /// Wait until this index is there.
+        min_query_index: u64 = "MinQueryIndex",
+        /// For so many nanoseconds at most.
+        max_query_time: i64 = "MaxQueryTime",
+    }
+    /// Allocations; missing ones are left out.
+    AllocsGetResponse {
+        /// Each with its job.
+        allocs: Vec<Allocation> = "Allocs",
+        /// The highest index among them.
+        index: u64 = "Index",
+    }
+    /// `Node.EmitEvents`.
+    EmitNodeEventsRequest {
+        /// By node.
+        node_events: BTreeMap<String, Vec<NodeEvent>> = "NodeEvents",
+    }
+}

@@ -1,0 +1,64 @@
+//! RPC between servers and with clients: HTTP/2 and MessagePack behind one typed trait.
+//!
+//! A method is a type that implements [`Rpc`]: its name as Nomad has it, its request, its answer. A
+//! [`service::Service`] holds the handlers and is asked by name; [`server`] offers it on a port of its
+//! own, [`caller::Caller`] reaches it, over connections or, within one process, directly.
+//!
+//! `POST /rpc/<Name>`, body and answer MessagePack maps with Nomad's field names. Headers:
+//! `drover-rpc` (the version of these rules, 1), `drover-timeout-ms` (how long the caller waits),
+//! `x-nomad-token` (who calls). A refusal has the HTTP status of its code, the code in `drover-error`
+//! and the text as body.
+//!
+//! It must not know: what a method means. That is in `handlers`, which read a view or submit a
+//! command, and nothing else.
+
+pub mod caller;
+pub mod client;
+pub mod methods;
+pub mod server;
+pub mod service;
+mod wire;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::ApiError;
+
+/// One method.
+pub trait Rpc: 'static {
+    /// Its name, as in `Node.Register`.
+    const NAME: &'static str;
+    /// What is asked.
+    type Req: Serialize + DeserializeOwned + Send + Sync + 'static;
+    /// What is answered.
+    type Res: Serialize + DeserializeOwned + Send + Sync + 'static;
+}
+
+/// Why a call brought no answer.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum RpcError {
+    /// The method refused or failed.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    /// No server was reached, or the connection broke before the answer.
+    #[error("rpc: {0}")]
+    Unreachable(String),
+    /// No answer in time.
+    #[error("rpc: no answer to {0} in time")]
+    TimedOut(&'static str),
+    /// Request or answer cannot be read.
+    #[error("rpc: {0}")]
+    Malformed(String),
+}
+
+impl RpcError {
+    /// Another server, or the same a little later, may answer.
+    pub fn is_transient(&self) -> bool {
+        use crate::error::Code;
+        match self {
+            Self::Api(e) => matches!(e.code, Code::NoLeader | Code::Unavailable | Code::Timeout),
+            Self::Unreachable(_) | Self::TimedOut(_) => true,
+            Self::Malformed(_) => false,
+        }
+    }
+}

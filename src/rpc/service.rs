@@ -1,0 +1,90 @@
+//! Handlers by name.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use super::{Rpc, wire};
+use crate::error::{ApiError, Code};
+
+/// Who calls, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Call {
+    /// The address the call comes from; empty within the process.
+    pub addr: String,
+    /// The token given: a node's secret, an ACL token, or nothing.
+    pub token: String,
+}
+
+/// Something that answers calls by name.
+pub trait Dispatch: Send + Sync {
+    /// Answers one call.
+    fn dispatch(
+        &self,
+        name: &str,
+        call: Call,
+        body: Bytes,
+    ) -> BoxFuture<'static, Result<Bytes, ApiError>>;
+}
+
+type Handler<S> =
+    Box<dyn Fn(Arc<S>, Call, Bytes) -> BoxFuture<'static, Result<Bytes, ApiError>> + Send + Sync>;
+
+/// Handlers over a state `S` that all of them get.
+pub struct Service<S> {
+    state: Arc<S>,
+    handlers: HashMap<&'static str, Handler<S>>,
+}
+
+impl<S: Send + Sync + 'static> Service<S> {
+    /// A service without methods.
+    pub fn new(state: Arc<S>) -> Self {
+        Self {
+            state,
+            handlers: HashMap::new(),
+        }
+    }
+
+    /// Adds a method.
+    #[must_use]
+    pub fn method<R: Rpc, F, Fut>(mut self, handler: F) -> Self
+    where
+        F: Fn(Arc<S>, Call, R::Req) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R::Res, ApiError>> + Send + 'static,
+    {
+        let handler: Handler<S> =
+            Box::new(
+                move |state, call, body| match wire::decode::<R::Req>(&body) {
+                    Ok(req) => {
+                        let answer = handler(state, call, req);
+                        async move { Ok(wire::encode(&answer.await?)?) }.boxed()
+                    }
+                    Err(e) => std::future::ready(Err(e.into())).boxed(),
+                },
+            );
+        let old = self.handlers.insert(R::NAME, handler);
+        debug_assert!(old.is_none(), "{} is there twice", R::NAME);
+        self
+    }
+}
+
+impl<S: Send + Sync + 'static> Dispatch for Service<S> {
+    fn dispatch(
+        &self,
+        name: &str,
+        call: Call,
+        body: Bytes,
+    ) -> BoxFuture<'static, Result<Bytes, ApiError>> {
+        match self.handlers.get(name) {
+            Some(handler) => handler(self.state.clone(), call, body),
+            None => {
+                let text = format!("Unknown rpc method: {name:?}");
+                std::future::ready(Err(ApiError::new(Code::NotFound, text))).boxed()
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The rules of the wire: headers, bodies, errors.
+
+use bytes::Bytes;
+use hyper::StatusCode;
+use hyper::header::HeaderMap;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::RpcError;
+use crate::error::{ApiError, Code};
+
+/// The version of these rules.
+pub(super) const VERSION: &str = "1";
+/// Carries [`VERSION`].
+pub(super) const VERSION_HEADER: &str = "drover-rpc";
+/// How long the caller waits, milliseconds.
+pub(super) const TIMEOUT_HEADER: &str = "drover-timeout-ms";
+/// Who calls.
+pub(super) const TOKEN_HEADER: &str = "x-nomad-token";
+/// The code of a refusal.
+pub(super) const ERROR_HEADER: &str = "drover-error";
+/// Paths begin so.
+pub(super) const PATH: &str = "/rpc/";
+/// The longest body, bytes: eight events of the greatest length.
+pub(super) const MAX_BODY: usize = 32 << 20;
+
+/// Window of one stream, bytes: the default throttles large answers.
+pub(super) const STREAM_WINDOW: u32 = 2 << 20;
+/// Window of a connection, bytes.
+pub(super) const CONNECTION_WINDOW: u32 = 8 << 20;
+
+pub(super) fn encode<T: Serialize>(value: &T) -> Result<Bytes, RpcError> {
+    rmp_serde::to_vec_named(value)
+        .map(Bytes::from)
+        .map_err(|e| RpcError::Malformed(format!("cannot encode: {e}")))
+}
+
+pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, RpcError> {
+    rmp_serde::from_slice(bytes).map_err(|e| RpcError::Malformed(format!("cannot decode: {e}")))
+}
+
+/// A code's name on the wire.
+pub(super) fn code_name(code: Code) -> String {
+    serde_json::to_value(code)
+        .ok()
+        .and_then(|v| v.as_str().map(str::to_owned))
+        .unwrap_or_default()
+}
+
+/// The refusal in an answer; one whose code this release does not know is internal.
+pub(super) fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ApiError {
+    let code = headers
+        .get(ERROR_HEADER)
+        .and_then(|v| v.to_str().ok())
+        .and_then(|name| serde_json::from_value(name.into()).ok())
+        .unwrap_or(if status == StatusCode::NOT_FOUND {
+            Code::NotFound
+        } else {
+            Code::Internal
+        });
+    ApiError::new(code, String::from_utf8_lossy(body))
+}
+
+impl From<RpcError> for ApiError {
+    fn from(error: RpcError) -> Self {
+        match error {
+            RpcError::Api(e) => e,
+            RpcError::Malformed(text) => Self::new(Code::BadRequest, text),
+            RpcError::TimedOut(_) => Self::new(Code::Timeout, error.to_string()),
+            RpcError::Unreachable(_) => Self::new(Code::Unavailable, error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mod_30_codes_keep_their_names_over_the_wire() {
+        for code in [
+            Code::NotFound,
+            Code::NoLeader,
+            Code::PermissionDenied,
+            Code::Refused,
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(ERROR_HEADER, code_name(code).parse().unwrap());
+            let error = refusal(StatusCode::BAD_REQUEST, &headers, b"why");
+            assert_eq!(error, ApiError::new(code, "why"));
+        }
+        let error = refusal(StatusCode::IM_A_TEAPOT, &HeaderMap::new(), b"?");
+        assert_eq!(error.code, Code::Internal);
+    }
+}
