@@ -1,48 +1,111 @@
-//! Commands: intentions that may be refused, and the events they become.
+//! Commands: somebody's intention, in memory on the leader, which may be refused.
 //!
-//! A command lives in memory on the leader. [`Command::decide`] is a pure function of a view, the
-//! command and a stamp; the proposer (`crate::raft`) encodes what it answers, once, and calls it
-//! again on a fresh view when apply refused the event. Authentication and authorisation are over
-//! before a command exists. No clock, no randomness and no I/O but the view in here.
+//! A command reads a view and says which event should happen ([`Command::decide`]); that is a pure
+//! function of the view, the command and the stamp. Who is asking was settled before. Between the
+//! decision and the commit the world may move: what the decision rests on is in its guards, and
+//! every invariant is checked again by apply.
+//!
+//! A command's file has the name of its resource, as in `events/src` and `projections/src/apply`.
+//! It must not know: HTTP, RPC, Raft, clocks, randomness. Times and ids come with the command or the
+//! stamp.
 
-use drover_events::{Event, EventId, Guard};
-use drover_projections::View;
+pub mod alloc;
+pub mod cluster;
+pub mod deployment;
+pub mod eval;
+pub mod job;
+pub mod keyring;
+pub mod namespace;
+pub mod node;
+pub mod node_pool;
+pub mod plan;
+pub mod service;
+mod support;
+pub mod variable;
 
-use crate::error::ApiError;
+use drover_events::{Event, EventId, EventKind, Guard};
+use drover_projections::{Reply, StorageError, View};
+use sha2::{Digest as _, Sha256};
 
-/// What the proposer gives to a decision: nothing else may differ between two runs.
-#[derive(Clone, Copy, Debug)]
+use crate::error::{ApiError, Code};
+
+/// What the leader gives a decision: the id its event will have, and the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// The id the event will have.
+    /// The id of the event.
     pub id: EventId,
-    /// The leader's clock in Unix nanoseconds. The event's own time may be a little later.
+    /// Unix nanoseconds.
     pub now: i64,
 }
 
-/// What should happen, and what must still be so when it does.
-#[derive(Clone, Debug)]
-pub struct Decision {
-    /// The event.
-    pub event: Event,
-    /// Checked by apply before anything is written.
-    pub guards: Vec<Guard>,
+impl Stamp {
+    /// A UUID that follows from the event's id: the `n`th one this decision needs.
+    pub fn uuid(&self, n: u64) -> String {
+        let mut hash = Sha256::new();
+        hash.update(b"drover stamp uuid");
+        hash.update(self.id.0);
+        hash.update(n.to_le_bytes());
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&hash.finalize()[..16]);
+        uuid::Builder::from_custom_bytes(bytes)
+            .with_version(uuid::Version::Random)
+            .into_uuid()
+            .to_string()
+    }
+}
+
+/// What a decision comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decision {
+    /// This event should happen, if the guards hold when it is applied.
+    Event {
+        /// What should happen.
+        event: Event,
+        /// What it rests on.
+        guards: Vec<Guard>,
+    },
+    /// All is as it should be: nothing is proposed, this is the answer.
+    Nothing(Reply),
 }
 
 impl Decision {
-    /// An event that needs no guard.
-    pub fn free(event: impl Into<Event>) -> Decision {
-        Decision {
+    /// An event that rests on nothing but what apply checks itself.
+    pub fn free(event: impl Into<Event>) -> Self {
+        Self::guarded(event, Vec::new())
+    }
+
+    /// An event with guards.
+    pub fn guarded(event: impl Into<Event>, guards: Vec<Guard>) -> Self {
+        Self::Event {
             event: event.into(),
-            guards: Vec::new(),
+            guards,
         }
     }
 }
 
-/// An intention.
+/// An intention. `decide` may be called several times: after a guard failed, with a newer view.
 pub trait Command: Send + Sync + 'static {
-    /// Reads the view and answers the event that should happen.
+    /// Reads the view and says which event should happen.
     ///
     /// # Errors
-    /// The refusal, in the words of Nomad's API.
+    /// The refusal, in the words a client reads.
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError>;
+}
+
+/// Refuses an event whose apply comes later (the one list is in `drover_projections::apply`).
+///
+/// # Errors
+/// [`Code::NotImplemented`] for such a kind.
+pub fn refuse_later(kind: EventKind) -> Result<(), ApiError> {
+    if drover_projections::apply::LATER.contains(&kind) {
+        let text = format!("{kind} is not supported by this version");
+        return Err(ApiError::new(Code::NotImplemented, text));
+    }
+    Ok(())
+}
+
+impl From<StorageError> for ApiError {
+    fn from(error: StorageError) -> Self {
+        Self::internal(format!("state could not be read: {error}"))
+    }
 }

@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::node::{Inner, Leadership, RaftNode};
 use super::read::no_leader;
 use super::types::{Payload, Response, TypeConfig};
-use crate::commands::{Command, Stamp};
+use crate::commands::{Command, Decision, Stamp};
 use crate::error::{ApiError, Code};
 use crate::log::Space;
 
@@ -55,6 +55,12 @@ pub struct Committed {
 
 /// The events a leader proposes before anything else: `LeaderElected` and what must follow it.
 pub type FirstEvents = Arc<dyn Fn(&View) -> Vec<Event> + Send + Sync>;
+
+/// What a decision leaves to be done.
+enum Decided {
+    Draft(Draft),
+    Nothing(Committed),
+}
 
 struct Submission {
     draft: Draft,
@@ -117,7 +123,10 @@ impl Proposer {
     ) -> Result<Committed, ApiError> {
         let mut tried = 0;
         loop {
-            let draft = self.decide(&*command, &origin)?;
+            let draft = match self.decide(&*command, &origin)? {
+                Decided::Draft(draft) => draft,
+                Decided::Nothing(committed) => return Ok(committed),
+            };
             let response = self.propose(draft).await?;
             let rejection = match response.outcome {
                 Some(Outcome::Applied(reply)) => {
@@ -144,7 +153,7 @@ impl Proposer {
         }
     }
 
-    fn decide(&self, command: &dyn Command, origin: &Origin) -> Result<Draft, ApiError> {
+    fn decide(&self, command: &dyn Command, origin: &Origin) -> Result<Decided, ApiError> {
         if self.ready.borrow().is_none() {
             return Err(no_leader());
         }
@@ -159,9 +168,15 @@ impl Proposer {
             id: new_id(),
             now: now(),
         };
+        let index = view.index();
         let decision = command.decide(&view, &stamp)?;
         drop(view);
-        encode(origin, stamp.id, decision.guards, decision.event)
+        Ok(match decision {
+            Decision::Event { event, guards } => {
+                Decided::Draft(encode(origin, stamp.id, guards, event)?)
+            }
+            Decision::Nothing(reply) => Decided::Nothing(Committed { index, reply }),
+        })
     }
 
     /// Queues an event that is decided already, under an id its successors may be guarded by. It

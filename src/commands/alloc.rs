@@ -1,0 +1,273 @@
+//! Commands about allocations: what clients report, what operators ask.
+
+use std::collections::BTreeMap;
+
+use drover_events::alloc::*;
+use drover_events::model::status::{client, node as status, trigger};
+use drover_events::model::{
+    Allocation, DesiredTransition, Evaluation, ReschedulePolicy, RescheduleTracker,
+};
+use drover_projections::tables::alloc_jobs::AllocJobs;
+use drover_projections::tables::allocs::{AllocRow, Allocs};
+use drover_projections::tables::jobs::Jobs;
+use drover_projections::tables::nodes;
+use drover_projections::{Reply, View};
+
+use super::support::{eval_of, eval_of_missing};
+use super::{Command, Decision, Stamp};
+use crate::error::ApiError;
+
+/// A client reports what became of its allocations. Everything else in them is ignored (EV-14).
+#[derive(Clone, Debug)]
+pub struct UpdateAllocsFromClient {
+    /// The allocations as the client sends them: id, node, and what a client may say.
+    pub allocs: Vec<Allocation>,
+    /// The node that calls, where that is known from its identity.
+    pub caller: Option<String>,
+}
+
+impl Command for UpdateAllocsFromClient {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        self.check_node(view)?;
+        let mut updates = Vec::with_capacity(self.allocs.len());
+        let mut evals: Vec<Evaluation> = Vec::new();
+        for alloc in &self.allocs {
+            let Some(known) = view.get::<Allocs>(alloc.id.as_str())? else {
+                continue;
+            };
+            if known.node_id != alloc.node_id {
+                let text = format!("allocation {} is not on node {}", alloc.id, alloc.node_id);
+                return Err(ApiError::refused(text));
+            }
+            updates.push(client_update(alloc));
+            let id = stamp.uuid(evals.len() as u64);
+            if let Some(made) = follow_up(view, &known, alloc, (id, stamp.now))? {
+                let same =
+                    |e: &Evaluation| (&e.namespace, &e.job_id) == (&made.namespace, &made.job_id);
+                if !evals.iter().any(same) {
+                    evals.push(made);
+                }
+            }
+        }
+        if updates.is_empty() {
+            return Ok(Decision::Nothing(Reply::None));
+        }
+        let updated = AllocsUpdatedByClient {
+            updates,
+            evals,
+            updated_at: stamp.now,
+        };
+        Ok(Decision::free(updated))
+    }
+}
+
+impl UpdateAllocsFromClient {
+    /// The node is read from the allocations; it must be one that is in contact (SCH-09, SCH-10).
+    fn check_node(&self, view: &View) -> Result<(), ApiError> {
+        let Some(first) = self.allocs.first() else {
+            return Err(ApiError::refused("must update at least one allocation"));
+        };
+        if first.node_id.is_empty() {
+            return Err(ApiError::refused(format!(
+                "allocation {} has no node",
+                first.id
+            )));
+        }
+        let foreign = self
+            .allocs
+            .iter()
+            .find(|alloc| alloc.node_id != first.node_id);
+        if let Some(foreign) = foreign {
+            return Err(ApiError::refused(format!(
+                "allocations of one update must be of one node, not of {} and {}",
+                first.node_id, foreign.node_id
+            )));
+        }
+        if self
+            .caller
+            .as_ref()
+            .is_some_and(|caller| *caller != first.node_id)
+        {
+            return Err(ApiError::permission_denied());
+        }
+        let node = nodes::get(view, &first.node_id)?
+            .ok_or_else(|| ApiError::refused(format!("node {} not found", first.node_id)))?;
+        if matches!(node.status.as_str(), status::DOWN | status::DISCONNECTED) {
+            return Err(ApiError::refused(format!(
+                "node {} is not allowed to update allocs while in status {}",
+                node.id, node.status
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Takes out of a client's allocation what a client may say.
+fn client_update(alloc: &Allocation) -> ClientAllocUpdate {
+    ClientAllocUpdate {
+        id: alloc.id.clone(),
+        client_status: alloc.client_status.clone(),
+        client_description: alloc.client_description.clone(),
+        task_states: alloc.task_states.clone().into_map(),
+        network_status: alloc.network_status.clone(),
+        deployment_status: alloc.deployment_status.clone(),
+    }
+}
+
+/// The evaluation that an update makes necessary, if it does (EVAL-15).
+fn follow_up(
+    view: &View,
+    known: &AllocRow,
+    update: &Allocation,
+    (id, now): (String, i64),
+) -> Result<Option<Evaluation>, ApiError> {
+    let returns = known.client_status == client::UNKNOWN && update.client_status != client::UNKNOWN;
+    let ended = update.client_terminal() && !known.client_terminal();
+    if !ended && !returns {
+        return Ok(None);
+    }
+    let key = (known.namespace.as_str(), known.job_id.as_str());
+    let Some(job) = view.get::<Jobs>(key)? else {
+        let gone = match view.get::<AllocJobs>(&known.job_key())? {
+            Some(job) => eval_of(id, &job, trigger::JOB_DEREGISTER, now),
+            None => eval_of_missing(id, key, trigger::JOB_DEREGISTER, now),
+        };
+        return Ok(Some(gone));
+    };
+    let policy = job
+        .task_group(&known.task_group)
+        .and_then(|g| g.reschedule_policy.as_ref());
+    let failed = update.client_status == client::FAILED
+        && known.followup_eval_id.is_empty()
+        && policy
+            .is_some_and(|policy| may_reschedule(policy, known.reschedule_tracker.as_ref(), now));
+    let triggered_by = match (failed, returns) {
+        (true, _) => trigger::ALLOC_FAILURE,
+        (false, true) => trigger::RECONNECT,
+        (false, false) => return Ok(None),
+    };
+    Ok(Some(eval_of(id, &job, triggered_by, now)))
+}
+
+/// Whether the policy allows another attempt now.
+fn may_reschedule(
+    policy: &ReschedulePolicy,
+    tracker: Option<&RescheduleTracker>,
+    now: i64,
+) -> bool {
+    if policy.unlimited {
+        return true;
+    }
+    let since = now.saturating_sub(policy.interval);
+    let attempts = tracker.map_or(0, |tracker| {
+        tracker
+            .events
+            .iter()
+            .filter(|event| event.reschedule_time > since)
+            .count()
+    });
+    policy.attempts > 0 && (attempts as i64) < policy.attempts
+}
+
+/// An operator stops an allocation; the scheduler puts another in its place.
+#[derive(Clone, Debug)]
+pub struct StopAlloc {
+    /// The allocation.
+    pub alloc_id: String,
+    /// The id of the evaluation, which the answer names.
+    pub eval_id: String,
+    /// Whether it stops without the shutdown delay.
+    pub no_shutdown_delay: bool,
+    /// Whether it is rescheduled as if it had failed, not migrated.
+    pub reschedule: bool,
+}
+
+impl Command for StopAlloc {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        let known = view
+            .get::<Allocs>(self.alloc_id.as_str())?
+            .ok_or_else(|| ApiError::not_found("allocation not found"))?;
+        let key = (known.namespace.as_str(), known.job_id.as_str());
+        let job = match view.get::<Jobs>(key)? {
+            Some(job) => Some(job),
+            None => view.get::<AllocJobs>(&known.job_key())?,
+        };
+        let eval_id = self.eval_id.clone();
+        let made = match &job {
+            Some(job) => eval_of(eval_id, job, trigger::ALLOC_STOP, stamp.now),
+            None => eval_of_missing(eval_id, key, trigger::ALLOC_STOP, stamp.now),
+        };
+        let wish = DesiredTransition {
+            migrate: Some(!self.reschedule),
+            reschedule: self.reschedule.then_some(true),
+            force_reschedule: self.reschedule.then_some(true),
+            no_shutdown_delay: self.no_shutdown_delay.then_some(true),
+            ..DesiredTransition::default()
+        };
+        Ok(Decision::free(AllocsDesiredTransitionUpdated {
+            transitions: BTreeMap::from([(self.alloc_id.clone(), wish)]),
+            evals: vec![made],
+            updated_at: stamp.now,
+        }))
+    }
+}
+
+/// A reactor asks something of allocations (drainer, deployment watcher).
+#[derive(Clone, Debug)]
+pub struct UpdateDesiredTransitions {
+    /// By allocation.
+    pub transitions: BTreeMap<String, DesiredTransition>,
+    /// The evaluations that go with it.
+    pub evals: Vec<Evaluation>,
+}
+
+impl Command for UpdateDesiredTransitions {
+    fn decide(&self, _view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        if self.transitions.is_empty() && self.evals.is_empty() {
+            return Ok(Decision::Nothing(Reply::None));
+        }
+        let mut evals = self.evals.clone();
+        for eval in &mut evals {
+            eval.create_time = stamp.now;
+            eval.modify_time = stamp.now;
+        }
+        let transitions = self.transitions.clone();
+        let updated = AllocsDesiredTransitionUpdated {
+            transitions,
+            evals,
+            updated_at: stamp.now,
+        };
+        Ok(Decision::free(updated))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eval_15_attempts_count_within_the_interval() {
+        let policy = ReschedulePolicy {
+            attempts: 1,
+            interval: 100,
+            ..Default::default()
+        };
+        let tried = |at| RescheduleTracker {
+            events: vec![drover_events::model::RescheduleEvent {
+                reschedule_time: at,
+                ..Default::default()
+            }]
+            .into(),
+            ..Default::default()
+        };
+        assert!(may_reschedule(&policy, None, 1_000));
+        assert!(!may_reschedule(&policy, Some(&tried(950)), 1_000));
+        assert!(may_reschedule(&policy, Some(&tried(850)), 1_000));
+        assert!(!may_reschedule(&ReschedulePolicy::default(), None, 1_000));
+        let unlimited = ReschedulePolicy {
+            unlimited: true,
+            ..Default::default()
+        };
+        assert!(may_reschedule(&unlimited, Some(&tried(999)), 1_000));
+    }
+}

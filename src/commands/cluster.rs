@@ -1,0 +1,129 @@
+//! Commands about the cluster itself and its configuration.
+
+use std::collections::BTreeMap;
+
+use drover_events::cluster::*;
+use drover_events::model::status::algorithm;
+use drover_events::model::{AutopilotConfiguration, SchedulerConfiguration};
+use drover_projections::tables::cluster_meta::ClusterMetas;
+use drover_projections::tables::scheduler_config::SchedulerConfig;
+use drover_projections::{Reply, View};
+
+use super::{Command, Decision, Stamp};
+use crate::error::ApiError;
+
+/// This server became leader: the first thing it says.
+#[derive(Clone, Debug)]
+pub struct ElectLeader {
+    /// What is said of it.
+    pub leader: LeaderElected,
+}
+
+impl Command for ElectLeader {
+    fn decide(&self, _view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+        Ok(Decision::free(self.leader.clone()))
+    }
+}
+
+/// The cluster gets its identity, unless it has one.
+#[derive(Clone, Debug)]
+pub struct SetClusterId {
+    /// A UUID.
+    pub cluster_id: String,
+}
+
+impl Command for SetClusterId {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        let known = view.get::<ClusterMetas>(())?;
+        if known.is_some_and(|known| !known.cluster_id.is_empty()) {
+            return Ok(Decision::Nothing(Reply::None));
+        }
+        let cluster_id = self.cluster_id.clone();
+        Ok(Decision::free(ClusterIdSet {
+            cluster_id,
+            create_time: stamp.now,
+        }))
+    }
+}
+
+/// Every server reads this feature level.
+#[derive(Clone, Debug)]
+pub struct RaiseBarrier {
+    /// The level.
+    pub level: u32,
+    /// What each server reported.
+    pub servers: BTreeMap<String, u32>,
+}
+
+impl Command for RaiseBarrier {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+        if let Some((server, level)) = self.servers.iter().find(|(_, level)| **level < self.level) {
+            let text = format!("server {server} reads only up to level {level}");
+            return Err(ApiError::refused(text));
+        }
+        let known = view.get::<ClusterMetas>(())?;
+        if known.is_some_and(|known| known.feature_level >= self.level) {
+            return Ok(Decision::Nothing(Reply::None));
+        }
+        let (level, servers) = (self.level, self.servers.clone());
+        Ok(Decision::free(VersionBarrierRaised { level, servers }))
+    }
+}
+
+/// The scheduler configuration is set. Its reply is `Reply::Cas`.
+#[derive(Clone, Debug)]
+pub struct SetSchedulerConfig {
+    /// The configuration.
+    pub config: SchedulerConfiguration,
+    /// Whether only if it is unchanged since its modify index.
+    pub cas: bool,
+    /// Whether only if there is none yet: what a first leader starts from.
+    pub initial: bool,
+}
+
+impl Command for SetSchedulerConfig {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+        let mut config = self.config.clone();
+        if config.scheduler_algorithm.is_empty() {
+            config.scheduler_algorithm = algorithm::BINPACK.to_owned();
+        }
+        if !algorithm::ALL.contains(&config.scheduler_algorithm.as_str()) {
+            return Err(ApiError::bad_request(format!(
+                "invalid scheduler algorithm: {}",
+                config.scheduler_algorithm
+            )));
+        }
+        if !self.initial {
+            return Ok(Decision::free(SchedulerConfigured {
+                config,
+                cas: self.cas,
+            }));
+        }
+        if view.modified::<SchedulerConfig>(())?.is_some() {
+            return Ok(Decision::Nothing(Reply::Cas(false)));
+        }
+        let guards = vec![view.guard::<SchedulerConfig>(())?];
+        Ok(Decision::guarded(
+            SchedulerConfigured { config, cas: false },
+            guards,
+        ))
+    }
+}
+
+/// The autopilot configuration is set. Its reply is `Reply::Cas`.
+#[derive(Clone, Debug)]
+pub struct SetAutopilotConfig {
+    /// The configuration.
+    pub config: AutopilotConfiguration,
+    /// Whether only if it is unchanged since its modify index.
+    pub cas: bool,
+}
+
+impl Command for SetAutopilotConfig {
+    fn decide(&self, _view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+        Ok(Decision::free(AutopilotConfigured {
+            config: self.config.clone(),
+            cas: self.cas,
+        }))
+    }
+}

@@ -1,0 +1,259 @@
+//! Commands about deployments.
+
+use std::sync::Arc;
+
+use drover_events::deployment::*;
+use drover_events::model::status::{deployment as status, deployment_reason, trigger};
+use drover_events::model::{Deployment, DeploymentStatusUpdate, Evaluation, Job};
+use drover_projections::tables::deployments::Deployments;
+use drover_projections::tables::job_versions::JobVersions;
+use drover_projections::tables::jobs::Jobs;
+use drover_projections::{Reply, Scan, View};
+
+use super::support::{eval_of, eval_of_missing};
+use super::{Command, Decision, Stamp};
+use crate::error::ApiError;
+
+/// A deployment gets a status: by an operator, or by the watcher.
+#[derive(Clone, Debug)]
+pub struct SetDeploymentStatus {
+    /// The deployment.
+    pub deployment_id: String,
+    /// What happens to it.
+    pub change: DeploymentChange,
+    /// The id of the evaluation, which the answer names.
+    pub eval_id: String,
+}
+
+/// What can happen to a deployment's status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeploymentChange {
+    /// An operator marks it as failed.
+    Fail,
+    /// An operator pauses it.
+    Pause,
+    /// An operator resumes it.
+    Resume,
+    /// The watcher: allocations became unhealthy.
+    UnhealthyAllocations,
+    /// The watcher: the deadline for progress passed.
+    ProgressDeadline,
+}
+
+impl DeploymentChange {
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::Fail | Self::UnhealthyAllocations | Self::ProgressDeadline => "fail",
+        }
+    }
+
+    fn fails(self) -> bool {
+        self.verb() == "fail"
+    }
+}
+
+impl Command for SetDeploymentStatus {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        let row = open(view, &self.deployment_id, self.change.verb())?;
+        let (to, description) = match self.change {
+            DeploymentChange::Fail => (status::FAILED, deployment_reason::FAILED_BY_USER),
+            DeploymentChange::Pause => (status::PAUSED, deployment_reason::PAUSED),
+            DeploymentChange::Resume => (status::RUNNING, deployment_reason::RUNNING),
+            DeploymentChange::UnhealthyAllocations => {
+                (status::FAILED, deployment_reason::FAILED_ALLOCATIONS)
+            }
+            DeploymentChange::ProgressDeadline => {
+                (status::FAILED, deployment_reason::PROGRESS_DEADLINE)
+            }
+        };
+        if row.status == to {
+            return Ok(Decision::Nothing(Reply::None));
+        }
+        let mut update = DeploymentStatusUpdate {
+            deployment_id: row.id.clone(),
+            status: to.to_owned(),
+            status_description: description.to_owned(),
+            updated_at: stamp.now,
+        };
+        let mut job = None;
+        if self.change.fails() && row.has_auto_revert() {
+            job = revert(view, &row, &mut update.status_description)?;
+        }
+        // A pause needs no evaluation: nothing is to be placed.
+        let eval = (self.change != DeploymentChange::Pause)
+            .then(|| eval_for(view, &row, self.eval_id.clone(), stamp.now))
+            .transpose()?;
+        let guards = vec![view.guard::<Deployments>(row.id.as_str())?];
+        Ok(Decision::guarded(
+            DeploymentStatusUpdated { update, job, eval },
+            guards,
+        ))
+    }
+}
+
+/// The latest stable version before the failed one; the text says what comes of it.
+fn revert(
+    view: &View,
+    row: &Deployment,
+    description: &mut String,
+) -> Result<Option<Arc<Job>>, ApiError> {
+    let key = (row.namespace.as_str(), row.job_id.as_str());
+    let scan = Scan::group::<(String, String)>(key).reverse();
+    let mut stable = None;
+    for version in view.scan::<JobVersions>(scan) {
+        let version = version?;
+        if version.stable && version.version < row.job_version {
+            stable = Some(version);
+            break;
+        }
+    }
+    let Some(stable) = stable else {
+        description.push_str(" - no stable job version to auto revert to");
+        return Ok(None);
+    };
+    let Some(current) = view.get::<Jobs>(key)? else {
+        return Ok(None);
+    };
+    let version = stable.version;
+    if stable.same_spec(&current) {
+        description.push_str(&format!(
+            " - not rolling back to stable job version {version} as current job has same \
+             specification"
+        ));
+        return Ok(None);
+    }
+    description.push_str(&format!(" - rolling back to job version {version}"));
+    Ok(Some(Arc::new(stable)))
+}
+
+/// Canaries are promoted.
+#[derive(Clone, Debug)]
+pub struct PromoteDeployment {
+    /// The deployment.
+    pub deployment_id: String,
+    /// Of all groups; else of those named.
+    pub all: bool,
+    /// The groups.
+    pub groups: Vec<String>,
+    /// The id of the evaluation, which the answer names.
+    pub eval_id: String,
+}
+
+impl Command for PromoteDeployment {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        let row = open(view, &self.deployment_id, "promote")?;
+        if !self.all {
+            for group in &self.groups {
+                if !row.task_groups.contains_key(group) {
+                    let text = format!("task group \"{group}\" is not part of the deployment");
+                    return Err(ApiError::refused(text));
+                }
+            }
+        }
+        let promoted = DeploymentPromoted {
+            deployment_id: row.id.clone(),
+            all: self.all,
+            groups: self.groups.clone(),
+            promoted_at: stamp.now,
+            eval: Some(eval_for(view, &row, self.eval_id.clone(), stamp.now)?),
+        };
+        Ok(Decision::free(promoted))
+    }
+}
+
+/// The health of a deployment's allocations is set by hand.
+#[derive(Clone, Debug)]
+pub struct SetDeploymentAllocHealth {
+    /// The deployment.
+    pub deployment_id: String,
+    /// Allocations that are healthy.
+    pub healthy: Vec<String>,
+    /// Allocations that are not; they fail the deployment.
+    pub unhealthy: Vec<String>,
+    /// The id of the evaluation, which the answer names.
+    pub eval_id: String,
+}
+
+impl Command for SetDeploymentAllocHealth {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        if self.healthy.is_empty() && self.unhealthy.is_empty() {
+            let text = "must specify at least one healthy/unhealthy allocation ID";
+            return Err(ApiError::refused(text));
+        }
+        let row = open(view, &self.deployment_id, "set health of allocations for")?;
+        let mut job = None;
+        let mut update = None;
+        if !self.unhealthy.is_empty() {
+            let mut description = deployment_reason::FAILED_ALLOCATIONS.to_owned();
+            if row.has_auto_revert() {
+                job = revert(view, &row, &mut description)?;
+            }
+            update = Some(DeploymentStatusUpdate {
+                deployment_id: row.id.clone(),
+                status: status::FAILED.to_owned(),
+                status_description: description,
+                updated_at: stamp.now,
+            });
+        }
+        let set = DeploymentAllocHealthUpdated {
+            deployment_id: row.id.clone(),
+            healthy: self.healthy.clone(),
+            unhealthy: self.unhealthy.clone(),
+            timestamp: stamp.now,
+            update,
+            job,
+            eval: Some(eval_for(view, &row, self.eval_id.clone(), stamp.now)?),
+        };
+        Ok(Decision::free(set))
+    }
+}
+
+/// Garbage collection removes deployments that are over.
+#[derive(Clone, Debug)]
+pub struct DeleteDeployments {
+    /// The deployments; those gone already are passed over.
+    pub ids: Vec<String>,
+}
+
+impl Command for DeleteDeployments {
+    fn decide(&self, _view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+        if self.ids.is_empty() {
+            return Ok(Decision::Nothing(Reply::None));
+        }
+        Ok(Decision::free(DeploymentsDeleted {
+            ids: self.ids.clone(),
+        }))
+    }
+}
+
+fn open(view: &View, id: &str, verb: &str) -> Result<Deployment, ApiError> {
+    if id.is_empty() {
+        return Err(ApiError::refused("missing deployment ID"));
+    }
+    let row = view.get::<Deployments>(id)?;
+    let row = row.ok_or_else(|| ApiError::refused("deployment not found"))?;
+    if !row.active() {
+        let what = match verb {
+            "set health of allocations for" => "can't set health of allocations for a terminal",
+            _ => {
+                return Err(ApiError::refused(format!(
+                    "can't {verb} terminal deployment"
+                )));
+            }
+        };
+        return Err(ApiError::refused(format!("{what} deployment")));
+    }
+    Ok(row)
+}
+
+fn eval_for(view: &View, row: &Deployment, id: String, now: i64) -> Result<Evaluation, ApiError> {
+    let key = (row.namespace.as_str(), row.job_id.as_str());
+    let mut made = match view.get::<Jobs>(key)? {
+        Some(job) => eval_of(id, &job, trigger::DEPLOYMENT_WATCHER, now),
+        None => eval_of_missing(id, key, trigger::DEPLOYMENT_WATCHER, now),
+    };
+    made.deployment_id.clone_from(&row.id);
+    Ok(made)
+}

@@ -1,0 +1,214 @@
+//! Commands about evaluations.
+
+use drover_events::eval::*;
+use drover_events::model::status::client;
+use drover_events::model::{Evaluation, Job};
+use drover_events::plan::DecisionInputs;
+use drover_projections::filter;
+use drover_projections::tables::allocs::AllocsByEval;
+use drover_projections::tables::evals::Evals;
+use drover_projections::tables::jobs::Jobs;
+use drover_projections::tables::scheduler_config::SchedulerConfig;
+use drover_projections::{Id, Read, Reply, Scan, View};
+
+use super::{Command, Decision, Stamp};
+use crate::error::ApiError;
+
+/// How many evaluations may be named in one request (EVAL-08).
+pub const MAX_IDS: usize = 7_281;
+/// How many evaluations one event removes; its apply stays below 20 ms (EV-13).
+pub const DELETE_PAGE: u32 = 1_024;
+/// How many evaluations one event writes.
+pub const UPSERT_PAGE: usize = 512;
+
+/// Evaluations are created or changed, by a reactor or an API call.
+#[derive(Clone, Debug)]
+pub struct UpsertEvals {
+    /// At most [`UPSERT_PAGE`] of them.
+    pub evals: Vec<Evaluation>,
+    /// From what the scheduler decided, when this ends an evaluation.
+    pub decision: Option<DecisionInputs>,
+}
+
+impl Command for UpsertEvals {
+    fn decide(&self, _view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        if self.evals.is_empty() {
+            return Ok(Decision::Nothing(Reply::None));
+        }
+        if self.evals.len() > UPSERT_PAGE {
+            let text = format!(
+                "{} evaluations are too many for one event",
+                self.evals.len()
+            );
+            return Err(ApiError::bad_request(text));
+        }
+        let mut evals = self.evals.clone();
+        for eval in &mut evals {
+            if eval.create_time == 0 {
+                eval.create_time = stamp.now;
+            }
+            eval.modify_time = stamp.now;
+        }
+        let decision = self.decision.clone();
+        Ok(Decision::free(EvalsUpserted { evals, decision }))
+    }
+}
+
+/// What an operator asks to delete: ids, or everything that matches a filter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selection {
+    /// Those named.
+    Ids(Vec<String>),
+    /// Those that match.
+    Filter(String),
+}
+
+/// Checks a request to delete (EVAL-01, EVAL-08).
+///
+/// # Errors
+/// 400 with Nomad's texts.
+pub fn selection(ids: Vec<String>, filter: String) -> Result<Selection, ApiError> {
+    match (ids.is_empty(), filter.is_empty()) {
+        (false, false) => Err(ApiError::bad_request(
+            "evals cannot be deleted by both ID and filter",
+        )),
+        (true, true) => Err(ApiError::bad_request(
+            "evals must be deleted by either ID or filter",
+        )),
+        (true, false) => {
+            filter::compile(&filter, filter::FILTER_VERSION).map_err(|error| {
+                ApiError::bad_request(format!("failed to read filter expression: {error}"))
+            })?;
+            Ok(Selection::Filter(filter))
+        }
+        (false, true) if ids.len() > MAX_IDS => Err(ApiError::bad_request(format!(
+            "request includes {} evaluation IDs, must be {MAX_IDS} or fewer",
+            ids.len()
+        ))),
+        (false, true) => Ok(Selection::Ids(ids)),
+    }
+}
+
+/// One event's worth of an operator's deletion by ids: at most [`DELETE_PAGE`] of them.
+#[derive(Clone, Debug)]
+pub struct DeleteEvals {
+    /// The evaluations.
+    pub eval_ids: Vec<String>,
+}
+
+impl Command for DeleteEvals {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+        check_paused(view)?;
+        for id in &self.eval_ids {
+            let Some(eval) = view.get::<Evals>(id.as_str())? else {
+                return Err(ApiError::refused("eval not found"));
+            };
+            if !is_safe_to_delete(view, &eval)? {
+                return Err(ApiError::refused(format!(
+                    "eval {id} is not safe to delete"
+                )));
+            }
+        }
+        let eval_ids = self.eval_ids.clone();
+        let deleted = EvalsDeleted {
+            eval_ids,
+            user_initiated: true,
+            ..Default::default()
+        };
+        Ok(Decision::guarded(
+            deleted,
+            vec![view.guard::<SchedulerConfig>(())?],
+        ))
+    }
+}
+
+/// One page of an operator's deletion by filter. Its reply is [`Reply::Page`]: how many went, and
+/// the token of the next page (EVAL-02).
+#[derive(Clone, Debug)]
+pub struct DeleteEvalsPage {
+    /// The filter expression.
+    pub filter: String,
+    /// Where the page begins; empty: at the start.
+    pub page_token: String,
+}
+
+impl Command for DeleteEvalsPage {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+        check_paused(view)?;
+        let selection = selection(Vec::new(), self.filter.clone())?;
+        let Selection::Filter(filter) = selection else {
+            return Err(ApiError::bad_request(
+                "evals must be deleted by either ID or filter",
+            ));
+        };
+        Ok(Decision::free(EvalsDeleted {
+            filter,
+            filter_version: u32::from(filter::FILTER_VERSION),
+            page_token: self.page_token.clone(),
+            per_page: DELETE_PAGE,
+            user_initiated: true,
+            ..EvalsDeleted::default()
+        }))
+    }
+}
+
+/// Garbage collection: evaluations and allocations whose time is over.
+#[derive(Clone, Debug)]
+pub struct ReapEvals {
+    /// The evaluations.
+    pub eval_ids: Vec<String>,
+    /// The allocations.
+    pub alloc_ids: Vec<String>,
+}
+
+impl Command for ReapEvals {
+    fn decide(&self, _view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+        let (eval_ids, alloc_ids) = (self.eval_ids.clone(), self.alloc_ids.clone());
+        Ok(Decision::free(EvalsDeleted {
+            eval_ids,
+            alloc_ids,
+            ..EvalsDeleted::default()
+        }))
+    }
+}
+
+/// Deleting evaluations needs a paused broker (EVAL-09); apply checks it again.
+fn check_paused(view: &View) -> Result<(), ApiError> {
+    let config = view.get::<SchedulerConfig>(())?;
+    if config.is_some_and(|config| config.pause_eval_broker) {
+        return Ok(());
+    }
+    let text = "eval broker is enabled; eval broker must be paused to delete evals";
+    Err(ApiError::refused(text))
+}
+
+/// Whether nothing needs the evaluation any more: its job is over, or so are its allocations, with
+/// what they know of reschedules carried on.
+fn is_safe_to_delete(view: &View, eval: &Evaluation) -> Result<bool, ApiError> {
+    let job = view.get::<Jobs>((eval.namespace.as_str(), eval.job_id.as_str()))?;
+    let Some(job) = job.filter(|job: &Job| !job.stop && !job.is_dead()) else {
+        return Ok(true);
+    };
+    for row in view.rows_by::<AllocsByEval>(Scan::group::<Id>(eval.id.as_str())) {
+        let row = row?;
+        match row.client_status.as_str() {
+            client::RUNNING | client::UNKNOWN => return Ok(false),
+            client::FAILED => {}
+            _ => continue,
+        }
+        let policy = job
+            .task_group(&row.task_group)
+            .and_then(|g| g.reschedule_policy.as_ref());
+        let Some(policy) = policy.filter(|p| p.unlimited || p.attempts > 0) else {
+            continue;
+        };
+        let tried = row
+            .reschedule_tracker
+            .as_ref()
+            .is_some_and(|t| !t.events.is_empty());
+        if row.next_allocation.is_empty() && (policy.unlimited || !tried) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

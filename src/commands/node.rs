@@ -1,0 +1,458 @@
+//! Commands about nodes.
+
+use std::collections::BTreeMap;
+
+use drover_events::gojson::Time;
+use drover_events::model::status::{client, desired, eligibility, node as status, node_subsystem};
+use drover_events::model::{DrainSpec, DrainStrategy, Node, NodeEvent};
+use drover_events::node::*;
+use drover_projections::tables::alloc_jobs::AllocJobs;
+use drover_projections::tables::allocs::AllocsByNode;
+use drover_projections::tables::node_states::NodeStates;
+use drover_projections::tables::nodes::{self, Nodes};
+use drover_projections::{Prefix, Read, Reply, Scan, View};
+
+use super::support::{evals_of_node, node_event};
+use super::{Command, Decision, Stamp};
+use crate::error::ApiError;
+
+/// A client describes its node. The secret is a hash already.
+#[derive(Clone, Debug)]
+pub struct RegisterNode {
+    /// The description; its status counts only for a node that is new (SCH-14).
+    pub node: Node,
+    /// Whether a pool the node names and nobody made is made now.
+    pub create_node_pool: bool,
+}
+
+impl Command for RegisterNode {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        let mut node = self.node.clone();
+        for (what, value) in [
+            ("node ID", &node.id),
+            ("datacenter", &node.datacenter),
+            ("node name", &node.name),
+        ] {
+            if value.is_empty() {
+                let text = format!("missing {what} for client registration");
+                return Err(ApiError::refused(text));
+            }
+        }
+        if !node.status.is_empty() && !status::ALL.contains(&node.status.as_str()) {
+            return Err(ApiError::refused("invalid status for node"));
+        }
+        if node.node_pool.is_empty() {
+            node.node_pool = drover_events::model::status::DEFAULT_NODE_POOL.to_owned();
+        }
+        let known = nodes::get(view, &node.id)?;
+        let mut evals = Vec::new();
+        let event = match &known {
+            Some(known) if known.secret_id != node.secret_id => {
+                let text = "node secret ID does not match. Not registering node.";
+                return Err(ApiError::refused(text));
+            }
+            Some(known) if same_description(known, &node) => {
+                return Ok(Decision::Nothing(Reply::None));
+            }
+            Some(known) if known.status == status::DOWN => Some("Node re-registered"),
+            Some(_) => None,
+            None => {
+                if node.status.is_empty() {
+                    node.status = status::INIT.to_owned();
+                }
+                node.status_updated_at = stamp.now / 1_000_000_000;
+                if node.status == status::READY {
+                    evals = evals_of_node(view, &node, stamp)?;
+                }
+                Some("Node registered")
+            }
+        };
+        let guards = vec![view.guard::<Nodes>(node.id.as_str())?];
+        let event = event.map(|text| node_event(node_subsystem::CLUSTER, text, stamp.now));
+        let create_node_pool = self.create_node_pool;
+        Ok(Decision::guarded(
+            NodeRegistered {
+                node: Box::new(node),
+                event,
+                create_node_pool,
+                evals,
+            },
+            guards,
+        ))
+    }
+}
+
+/// Whether registering again would change nothing.
+fn same_description(known: &Node, node: &Node) -> bool {
+    let plain = |node: &Node| {
+        let (mut node, _) = nodes::split(node.clone());
+        node.create_index = 0;
+        node.modify_index = 0;
+        node.drain_strategy = None;
+        node.last_drain = None;
+        node.scheduling_eligibility.clear();
+        node.identity_signing_key_id.clear();
+        node
+    };
+    plain(known) == plain(node)
+}
+
+/// A node's heartbeat, or what a server says of it.
+#[derive(Clone, Debug)]
+pub struct UpdateNodeStatus {
+    /// The node.
+    pub node_id: String,
+    /// The status asked for; what it becomes follows SCH-11 and SCH-13.
+    pub status: String,
+    /// What is added to the node's events; by default what the transition says.
+    pub event: Option<NodeEvent>,
+}
+
+impl Command for UpdateNodeStatus {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        if !status::ALL.contains(&self.status.as_str()) {
+            return Err(ApiError::refused("invalid status for node"));
+        }
+        let node = known(view, &self.node_id)?;
+        let becomes = next_status(view, &node, &self.status)?;
+        if becomes == node.status && self.event.is_none() {
+            return Ok(Decision::Nothing(Reply::None));
+        }
+        let back = matches!(node.status.as_str(), status::DOWN | status::DISCONNECTED)
+            && matches!(becomes, status::READY | status::INIT);
+        let event = self.event.clone().or_else(|| {
+            let text = "Node reregistered by heartbeat";
+            back.then(|| node_event(node_subsystem::CLUSTER, text, stamp.now))
+        });
+        let evals = if needs_evals(&node.status, becomes) {
+            evals_of_node(view, &node, stamp)?
+        } else {
+            Vec::new()
+        };
+        let guards = vec![view.guard::<NodeStates>(self.node_id.as_str())?];
+        let updated = NodeStatusUpdated {
+            node_id: self.node_id.clone(),
+            status: becomes.to_owned(),
+            event,
+            updated_at: stamp.now / 1_000_000_000,
+            evals,
+            ..NodeStatusUpdated::default()
+        };
+        Ok(Decision::guarded(updated, guards))
+    }
+}
+
+/// What a status becomes: a node that was disconnected stays `initializing` until it has updated
+/// its allocations since (SCH-11, SCH-12), or has none to update (SCH-13).
+fn next_status<'a>(view: &View, node: &Node, asked: &'a str) -> Result<&'a str, ApiError> {
+    if asked != status::READY {
+        return Ok(asked);
+    }
+    Ok(match node.status.as_str() {
+        status::DISCONNECTED => status::INIT,
+        status::INIT
+            if node.last_alloc_update_index <= node.last_missed_heartbeat_index
+                && has_live_alloc(view, &node.id)? =>
+        {
+            status::INIT
+        }
+        _ => asked,
+    })
+}
+
+/// Whether anything on the node is not terminal.
+fn has_live_alloc(view: &View, node: &str) -> Result<bool, ApiError> {
+    let scan = Scan::prefix(Prefix::of::<(drover_projections::Id, bool)>((node, false)));
+    Ok(view
+        .rows_by::<AllocsByNode>(scan)
+        .next()
+        .transpose()?
+        .is_some())
+}
+
+/// Transitions after which jobs are looked at again.
+fn needs_evals(from: &str, to: &str) -> bool {
+    from != to
+        && match to {
+            status::DOWN | status::DISCONNECTED => true,
+            status::READY => true,
+            _ => from == status::DISCONNECTED,
+        }
+}
+
+/// A node's heartbeat did not come in time: it is down, or disconnected if something on it may wait
+/// for its return (SCH-01).
+#[derive(Clone, Debug)]
+pub struct MissHeartbeat {
+    /// The node.
+    pub node_id: String,
+}
+
+impl Command for MissHeartbeat {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        let node = known(view, &self.node_id)?;
+        if matches!(node.status.as_str(), status::DOWN | status::DISCONNECTED)
+            && !(node.status == status::DISCONNECTED && !may_wait(view, &node.id, stamp.now)?)
+        {
+            return Ok(Decision::Nothing(Reply::None));
+        }
+        let waits = may_wait(view, &node.id, stamp.now)?;
+        let event = node_event(node_subsystem::CLUSTER, "Node heartbeat missed", stamp.now);
+        let command = UpdateNodeStatus {
+            node_id: self.node_id.clone(),
+            status: if waits {
+                status::DISCONNECTED
+            } else {
+                status::DOWN
+            }
+            .to_owned(),
+            event: Some(event),
+        };
+        command.decide(view, stamp)
+    }
+}
+
+/// Whether an allocation that should run there has a window for disconnection that is still open.
+fn may_wait(view: &View, node: &str, now: i64) -> Result<bool, ApiError> {
+    for row in view.rows_by::<AllocsByNode>(Scan::group::<drover_projections::Id>(node)) {
+        let row = row?;
+        if row.desired_status != desired::RUN || row.client_terminal() {
+            continue;
+        }
+        let Some(job) = view.get::<AllocJobs>(&row.job_key())? else {
+            continue;
+        };
+        let window = job
+            .task_group(&row.task_group)
+            .and_then(|g| g.disconnect_lost_after());
+        let Some(window) = window.filter(|window| *window > 0) else {
+            continue;
+        };
+        let since = row
+            .alloc_states
+            .iter()
+            .rev()
+            .find(|state| state.value == client::UNKNOWN);
+        let since = match since {
+            Some(state) if row.client_status == client::UNKNOWN => state.time.0,
+            _ => now,
+        };
+        if now < since.saturating_add(window) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// An operator sets, changes or ends a node's drain.
+#[derive(Clone, Debug, Default)]
+pub struct UpdateNodeDrain {
+    /// The node.
+    pub node_id: String,
+    /// How to drain; none ends it.
+    pub spec: Option<DrainSpec>,
+    /// When it ends: whether the node is eligible again.
+    pub mark_eligible: bool,
+    /// Kept with the drain.
+    pub meta: BTreeMap<String, String>,
+    /// Who asks: the accessor id of the token.
+    pub updated_by: String,
+}
+
+impl Command for UpdateNodeDrain {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        let node = known(view, &self.node_id)?;
+        let text = match (&self.spec, &node.drain_strategy) {
+            (Some(_), Some(_)) => "Node drain strategy updated",
+            (Some(_), None) => "Node drain strategy set",
+            (None, _) => "Node drain disabled",
+        };
+        let started = node
+            .drain_strategy
+            .as_ref()
+            .map_or(Time(stamp.now), |old| old.started_at);
+        let drain_strategy = self.spec.as_ref().map(|spec| DrainStrategy {
+            deadline: spec.deadline,
+            ignore_system_jobs: spec.ignore_system_jobs,
+            started_at: started,
+            force_deadline: match spec.deadline {
+                deadline if deadline > 0 => Time(stamp.now.saturating_add(deadline)),
+                _ => Time::default(),
+            },
+        });
+        let returns = self.spec.is_none()
+            && self.mark_eligible
+            && node.scheduling_eligibility == eligibility::INELIGIBLE;
+        let evals = if returns {
+            evals_of_node(view, &node, stamp)?
+        } else {
+            Vec::new()
+        };
+        let update = DrainUpdate {
+            drain_strategy,
+            mark_eligible: self.mark_eligible,
+            complete: false,
+            event: Some(node_event(node_subsystem::DRAIN, text, stamp.now)),
+        };
+        let updated = NodeDrainUpdated {
+            updates: BTreeMap::from([(self.node_id.clone(), update)]),
+            updated_at: stamp.now,
+            updated_by: self.updated_by.clone(),
+            meta: self.meta.clone(),
+            evals,
+        };
+        Ok(Decision::guarded(
+            updated,
+            vec![view.guard::<Nodes>(self.node_id.as_str())?],
+        ))
+    }
+}
+
+/// The drainer found nothing left to drain on these nodes.
+#[derive(Clone, Debug)]
+pub struct CompleteDrains {
+    /// The nodes; those no longer draining are passed over.
+    pub node_ids: Vec<String>,
+}
+
+impl Command for CompleteDrains {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        let mut updates = BTreeMap::new();
+        let mut guards = Vec::new();
+        for id in &self.node_ids {
+            let Some(node) = nodes::get(view, id)? else {
+                continue;
+            };
+            if node.drain_strategy.is_none() {
+                continue;
+            }
+            let event = node_event(node_subsystem::DRAIN, "Node drain complete", stamp.now);
+            let update = DrainUpdate {
+                complete: true,
+                event: Some(event),
+                ..Default::default()
+            };
+            updates.insert(id.clone(), update);
+            guards.push(view.guard::<Nodes>(id.as_str())?);
+        }
+        if updates.is_empty() {
+            return Ok(Decision::Nothing(Reply::None));
+        }
+        let updated = NodeDrainUpdated {
+            updates,
+            updated_at: stamp.now,
+            ..NodeDrainUpdated::default()
+        };
+        Ok(Decision::guarded(updated, guards))
+    }
+}
+
+/// An operator makes a node eligible or ineligible.
+#[derive(Clone, Debug)]
+pub struct UpdateNodeEligibility {
+    /// The node.
+    pub node_id: String,
+    /// `eligible` or `ineligible`.
+    pub eligibility: String,
+}
+
+impl Command for UpdateNodeEligibility {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        if !eligibility::ALL.contains(&self.eligibility.as_str()) {
+            let text = format!("invalid scheduling eligibility \"{}\"", self.eligibility);
+            return Err(ApiError::refused(text));
+        }
+        let node = known(view, &self.node_id)?;
+        let becomes_eligible = self.eligibility == eligibility::ELIGIBLE;
+        if node.drain_strategy.is_some() && becomes_eligible {
+            return Err(ApiError::refused(
+                "can not set node's scheduling eligibility to eligible while it is draining",
+            ));
+        }
+        if node.scheduling_eligibility == self.eligibility {
+            return Ok(Decision::Nothing(Reply::None));
+        }
+        let text = format!("Node marked as {} for scheduling", self.eligibility);
+        let evals = if becomes_eligible {
+            evals_of_node(view, &node, stamp)?
+        } else {
+            Vec::new()
+        };
+        let updated = NodeEligibilityUpdated {
+            node_id: self.node_id.clone(),
+            eligibility: self.eligibility.clone(),
+            event: Some(node_event(node_subsystem::CLUSTER, &text, stamp.now)),
+            updated_at: stamp.now,
+            evals,
+        };
+        Ok(Decision::guarded(
+            updated,
+            vec![view.guard::<Nodes>(self.node_id.as_str())?],
+        ))
+    }
+}
+
+/// Nodes are removed, with evaluations of what ran there.
+#[derive(Clone, Debug)]
+pub struct DeregisterNodes {
+    /// The nodes.
+    pub node_ids: Vec<String>,
+}
+
+impl Command for DeregisterNodes {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        if self.node_ids.is_empty() {
+            return Err(ApiError::refused(
+                "missing node IDs for client deregistration",
+            ));
+        }
+        let mut evals: Vec<drover_events::model::Evaluation> = Vec::new();
+        let mut guards = Vec::new();
+        for id in &self.node_ids {
+            let node = known(view, id)?;
+            guards.push(view.guard::<Nodes>(id.as_str())?);
+            for mut made in evals_of_node(view, &node, stamp)? {
+                let same = |e: &drover_events::model::Evaluation| {
+                    (&e.namespace, &e.job_id) == (&made.namespace, &made.job_id)
+                };
+                if !evals.iter().any(same) {
+                    made.id = stamp.uuid(evals.len() as u64);
+                    evals.push(made);
+                }
+            }
+        }
+        let node_ids = self.node_ids.clone();
+        Ok(Decision::guarded(
+            NodesDeregistered { node_ids, evals },
+            guards,
+        ))
+    }
+}
+
+/// A node reports something about itself.
+#[derive(Clone, Debug)]
+pub struct AddNodeEvents {
+    /// By node.
+    pub events: BTreeMap<String, Vec<NodeEvent>>,
+}
+
+impl Command for AddNodeEvents {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+        if self.events.is_empty() {
+            return Err(ApiError::refused("no node events given"));
+        }
+        for id in self.events.keys() {
+            known(view, id)?;
+        }
+        Ok(Decision::free(NodeEventsUpserted {
+            events: self.events.clone(),
+        }))
+    }
+}
+
+fn known(view: &View, id: &str) -> Result<Node, ApiError> {
+    if id.is_empty() {
+        return Err(ApiError::refused("missing node ID"));
+    }
+    nodes::get(view, id)?.ok_or_else(|| ApiError::refused("node not found"))
+}

@@ -1,0 +1,79 @@
+//! Commands about service registrations.
+
+use drover_events::model::ServiceRegistration;
+use drover_events::service::*;
+use drover_projections::tables::services::Services;
+use drover_projections::{Reply, View};
+
+use super::{Command, Decision, Stamp};
+use crate::error::ApiError;
+
+/// A client registers services of its allocations.
+#[derive(Clone, Debug)]
+pub struct UpsertServices {
+    /// The services.
+    pub services: Vec<ServiceRegistration>,
+}
+
+impl Command for UpsertServices {
+    fn decide(&self, _view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+        if self.services.is_empty() {
+            return Ok(Decision::Nothing(Reply::None));
+        }
+        for service in &self.services {
+            if service.id.is_empty() || service.namespace.is_empty() {
+                return Err(ApiError::bad_request(
+                    "a service registration needs id and namespace",
+                ));
+            }
+        }
+        Ok(Decision::free(ServiceRegistrationsUpserted {
+            services: self.services.clone(),
+        }))
+    }
+}
+
+/// A service is removed.
+#[derive(Clone, Debug)]
+pub struct DeleteService {
+    /// The namespace.
+    pub namespace: String,
+    /// The registration.
+    pub id: String,
+}
+
+impl Command for DeleteService {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+        let key = (self.namespace.as_str(), self.id.as_str());
+        if view.modified::<Services>(key)?.is_none() {
+            return Err(ApiError::not_found("service registration not found"));
+        }
+        let key = ServiceKey {
+            namespace: self.namespace.clone(),
+            id: self.id.clone(),
+        };
+        Ok(Decision::free(ServiceRegistrationsDeleted {
+            services: vec![key],
+            ..ServiceRegistrationsDeleted::default()
+        }))
+    }
+}
+
+/// All services of a node that is gone are removed.
+#[derive(Clone, Debug)]
+pub struct DeleteServicesOfNode {
+    /// The node.
+    pub node_id: String,
+}
+
+impl Command for DeleteServicesOfNode {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+        if drover_projections::query::services_of_node(view, &self.node_id)?.is_empty() {
+            return Ok(Decision::Nothing(Reply::None));
+        }
+        Ok(Decision::free(ServiceRegistrationsDeleted {
+            node_id: self.node_id.clone(),
+            ..ServiceRegistrationsDeleted::default()
+        }))
+    }
+}

@@ -1,0 +1,147 @@
+//! What several commands need: evaluations of jobs, guards, words for people.
+
+use std::collections::BTreeMap;
+
+use drover_events::gojson::Time;
+use drover_events::model::status::{DEFAULT_PRIORITY, eval, job_type, trigger};
+use drover_events::model::{Evaluation, Job, Node, NodeEvent};
+use drover_projections::tables::alloc_jobs::AllocJobs;
+use drover_projections::tables::allocs::AllocsByNode;
+use drover_projections::tables::jobs::{Jobs, JobsByType};
+use drover_projections::{Id, Read, Scan, View};
+
+use super::Stamp;
+use crate::error::ApiError;
+
+/// An evaluation of a job, pending, made now.
+pub(super) fn eval_of(id: String, job: &Job, triggered_by: &str, now: i64) -> Evaluation {
+    let mut made = Evaluation::for_job(id, job, triggered_by);
+    made.job_modify_index = job.modify_index;
+    made.create_time = now;
+    made.modify_time = now;
+    made
+}
+
+/// An evaluation of a job whose row is gone.
+pub(super) fn eval_of_missing(
+    id: String,
+    (namespace, job_id): (&str, &str),
+    triggered_by: &str,
+    now: i64,
+) -> Evaluation {
+    Evaluation {
+        id,
+        namespace: namespace.to_owned(),
+        priority: DEFAULT_PRIORITY,
+        r#type: job_type::SERVICE.to_owned(),
+        triggered_by: triggered_by.to_owned(),
+        job_id: job_id.to_owned(),
+        status: eval::PENDING.to_owned(),
+        create_time: now,
+        modify_time: now,
+        ..Evaluation::default()
+    }
+}
+
+/// Evaluations of every job that has something on the node, and of every system job that may run
+/// there.
+pub(super) fn evals_of_node(
+    view: &View,
+    node: &Node,
+    stamp: &Stamp,
+) -> Result<Vec<Evaluation>, ApiError> {
+    let mut jobs: BTreeMap<(String, String), Job> = BTreeMap::new();
+    for row in view.rows_by::<AllocsByNode>(Scan::group::<Id>(node.id.as_str())) {
+        let row = row?;
+        let key = (row.namespace.clone(), row.job_id.clone());
+        if jobs.contains_key(&key) {
+            continue;
+        }
+        let current = view.get::<Jobs>((key.0.as_str(), key.1.as_str()))?;
+        let job = match current {
+            Some(job) => Some(job),
+            None => view.get::<AllocJobs>(&row.job_key())?,
+        };
+        if let Some(job) = job {
+            jobs.insert(key, job);
+        }
+    }
+    for kind in [job_type::SYSTEM, job_type::SYSBATCH] {
+        for job in view.rows_by::<JobsByType>(Scan::group::<String>(kind)) {
+            let job = job?;
+            if !job.stop && !job.has_children() && may_run(&job, node) {
+                let key = (job.namespace.clone(), job.id.clone());
+                jobs.entry(key).or_insert_with(|| Job::clone(&job));
+            }
+        }
+    }
+    let mut evals = Vec::with_capacity(jobs.len());
+    for (n, job) in jobs.values().enumerate() {
+        let mut made = eval_of(stamp.uuid(n as u64), job, trigger::NODE_UPDATE, stamp.now);
+        made.node_id.clone_from(&node.id);
+        made.node_modify_index = node.modify_index;
+        evals.push(made);
+    }
+    Ok(evals)
+}
+
+fn may_run(job: &Job, node: &Node) -> bool {
+    let pool = if job.node_pool.is_empty() {
+        "default"
+    } else {
+        &job.node_pool
+    };
+    let centre = |pattern: &String| glob(pattern, &node.datacenter);
+    node.in_pool(pool) && (job.datacenters.is_empty() || job.datacenters.iter().any(centre))
+}
+
+/// Whether a pattern with `*` matches the whole text.
+fn glob(pattern: &str, text: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == text,
+        Some((head, tail)) => text.strip_prefix(head).is_some_and(|rest| {
+            (0..=rest.len())
+                .filter(|at| rest.is_char_boundary(*at))
+                .any(|at| glob(tail, &rest[at..]))
+        }),
+    }
+}
+
+/// An event of a node, stamped by the leader.
+pub(super) fn node_event(subsystem: &str, message: &str, now: i64) -> NodeEvent {
+    NodeEvent {
+        message: message.to_owned(),
+        subsystem: subsystem.to_owned(),
+        timestamp: Time(now),
+        ..NodeEvent::default()
+    }
+}
+
+/// Whether a name is 1 to 128 letters, digits, dashes and what else is allowed.
+pub(super) fn is_name(name: &str, also: &[char]) -> bool {
+    (1..=128).contains(&name.len())
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || c == '-' || also.contains(&c))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_of_datacenters() {
+        for (pattern, text, matches) in [
+            ("*", "dc1", true),
+            ("dc*", "dc1", true),
+            ("dc*", "eu-dc1", false),
+            ("*-west-*", "us-west-2", true),
+            ("dc1", "dc1", true),
+            ("dc1", "dc10", false),
+            ("", "", true),
+            ("é*", "école", true),
+        ] {
+            assert_eq!(glob(pattern, text), matches, "{pattern} {text}");
+        }
+    }
+}
