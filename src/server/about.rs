@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::{NOMAD_VERSION, Server, VERSION};
 use crate::http::Agent;
+use crate::reactors::scheduling::Scheduling;
 use crate::http::member_shapes::{RaftConfigurationResponse, ServerMember, ServerMembersResponse};
 
 /// Raft's protocol version as Nomad counts it.
@@ -161,7 +162,8 @@ impl Agent for Server {
     }
 
     fn reactors(&self) -> Value {
-        Value::Array(Vec::new())
+        let scheduling = self.scheduling.lock().as_ref().map(Scheduling::status);
+        json!([{ "Name": "scheduling", "Scope": "Leader", "Status": scheduling }])
     }
 
     fn client_health(&self) -> Option<Result<(), String>> {

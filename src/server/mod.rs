@@ -12,6 +12,7 @@
 mod about;
 mod bootstrap;
 mod keys;
+mod lead;
 mod myself;
 
 use std::path::{Path, PathBuf};
@@ -33,6 +34,7 @@ use crate::raft::{
     Committed, Leadership, Member, Origin, Projector, Proposer, RaftFailure, RaftNode, Settings,
     Start,
 };
+use crate::reactors::scheduling::Scheduling;
 use crate::telemetry::Telemetry;
 
 pub use myself::Myself;
@@ -57,6 +59,7 @@ pub struct Server {
     pub raft: Arc<RaftNode>,
     /// The root keys.
     pub keyring: Arc<Keyring>,
+    scheduling: Mutex<Option<Scheduling>>,
     telemetry: Telemetry,
     started: Instant,
     tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -139,12 +142,14 @@ impl Server {
             proposer,
             raft,
             keyring: Arc::new(keyring),
+            scheduling: Mutex::default(),
             telemetry,
             started,
             tasks: Mutex::default(),
         });
         let keys = tokio::spawn(keys::keep_a_key(Arc::clone(&server)));
-        server.tasks.lock().push(keys);
+        let lead = tokio::spawn(lead::follow_leadership(Arc::clone(&server)));
+        server.tasks.lock().extend([keys, lead]);
         tracing::info!(id = %server.me.id, took = ?started.elapsed(), "server started");
         Ok(server)
     }
@@ -195,6 +200,7 @@ impl Server {
         for task in self.tasks.lock().drain(..) {
             task.abort();
         }
+        lead::end(self).await;
         self.raft.shutdown().await;
         let projections = Arc::clone(&self.projections);
         let flushed = tokio::task::spawn_blocking(move || projections.flush()).await;
