@@ -84,7 +84,10 @@ pub struct RaftPropose {
 impl RaftPropose {
     /// `server` is this server's id, the actor of what its reactors do.
     pub fn new(proposer: Proposer, server: impl Into<String>) -> Self {
-        Self { proposer, server: server.into() }
+        Self {
+            proposer,
+            server: server.into(),
+        }
     }
 }
 
@@ -97,7 +100,9 @@ impl Propose for RaftPropose {
                 cause: decided.cause,
                 trace: String::new(),
             };
-            let Decided { id, event, guards, .. } = decided;
+            let Decided {
+                id, event, guards, ..
+            } = decided;
             let answer = self.proposer.queue(id, event, guards, &origin).await?;
             let settling: Settling = Box::pin(async move {
                 let response = answer.await?;
@@ -105,7 +110,10 @@ impl Propose for RaftPropose {
                     Some(Outcome::Rejected(rejection)) => Some(rejection),
                     Some(Outcome::Applied(_)) | None => None,
                 };
-                Ok(Settled { index: response.index, rejection })
+                Ok(Settled {
+                    index: response.index,
+                    rejection,
+                })
             });
             Ok(settling)
         })

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::{NOMAD_VERSION, Server, VERSION};
 use crate::http::Agent;
-use crate::reactors::scheduling::Scheduling;
 use crate::http::member_shapes::{RaftConfigurationResponse, ServerMember, ServerMembersResponse};
+use crate::reactors::scheduling::Scheduling;
 
 /// Raft's protocol version as Nomad counts it.
 const RAFT_PROTOCOL: &str = "3";
