@@ -70,6 +70,7 @@ async fn front(
 ) -> Result<Vec<JoinHandle<()>>, Failure> {
     let api = Arc::new(Api {
         projections: Arc::clone(&server.projections),
+        proposer: server.proposer.clone(),
         keyring: Arc::clone(&server.keyring),
         auth: Box::new(Open),
         agent: Arc::clone(server) as Arc<dyn http::Agent>,

@@ -14,6 +14,7 @@ use super::answer::Answer;
 use super::front::Read;
 use super::list::{self, storage};
 use super::pieces::Pieces;
+use super::ready;
 use super::request::Request;
 use super::rows::{self, Created};
 use crate::error::ApiError;
@@ -36,6 +37,12 @@ impl Serialize for Listed {
 pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     let resources = read.request.query.flag("resources")?;
     let task_states = read.request.query.flag_or("task_states", true)?;
+    if !resources
+        && task_states
+        && let Some(answer) = ready::answer::<ready::AllocationList>(read)?
+    {
+        return Ok(answer);
+    }
     let (kind, rows) = rows::created::<AllocsByNamespace>(&read.view, read.options)?;
     let filtered = !read.options.filter.is_empty();
     let rows = rows.map(|row| {

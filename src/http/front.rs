@@ -18,7 +18,9 @@ use super::query::{self, Options};
 use super::request::Request;
 use super::state::Api;
 use super::{auth, gzip, pretty};
+use crate::commands::Command;
 use crate::error::ApiError;
+use crate::raft::{Committed, Origin};
 
 /// What the router gives us.
 pub(super) type Incoming = axum::extract::Request;
@@ -33,6 +35,20 @@ pub(super) struct Read<'a> {
     pub(super) options: &'a Options,
     /// One consistent view.
     pub(super) view: View,
+}
+
+impl Read<'_> {
+    /// Whether the answer is to be compressed.
+    pub(super) fn wants_gzip(&self) -> bool {
+        let encoding = self.request.header("accept-encoding");
+        let pretty = query::pretty(&self.request.query);
+        !pretty
+            && self
+                .api
+                .settings
+                .gzip
+                .wanted(self.request.from_loopback(), encoding)
+    }
 }
 
 /// A read handler: a view in, an answer out; it neither waits nor writes.
@@ -55,6 +71,29 @@ pub(super) struct Write {
     pub(super) api: Arc<Api>,
     /// The request.
     pub(super) request: Request,
+}
+
+impl Write {
+    /// Decides, replicates and applies a command in the name of the caller.
+    ///
+    /// # Errors
+    /// The command's refusal, or why it could not be committed.
+    pub(super) async fn submit(
+        &self,
+        command: impl Command + 'static,
+    ) -> Result<Committed, ApiError> {
+        let origin = Origin {
+            actor: self.request.identity.actor.clone(),
+            request_id: self.request.id(),
+            cause: None,
+            trace: self
+                .request
+                .header("traceparent")
+                .unwrap_or_default()
+                .to_owned(),
+        };
+        self.api.proposer.submit(Arc::new(command), origin).await
+    }
 }
 
 const WAIT_DEFAULT: Duration = Duration::from_secs(300);

@@ -30,6 +30,7 @@ mod operator;
 mod pieces;
 mod pretty;
 mod query;
+mod ready;
 mod request;
 mod router;
 mod rows;

@@ -15,6 +15,7 @@ use super::front::{Read, table_index};
 use super::list::{self, storage};
 use super::node_shapes::NodeListStub;
 use super::pieces::Pieces;
+use super::ready;
 use super::request::Request;
 use super::rows;
 use crate::error::ApiError;
@@ -23,7 +24,7 @@ use crate::error::ApiError;
 pub(super) const TABLES: &[u16] = &[Nodes::ID, NodeStates::ID];
 
 /// Which of a node's larger parts a list shows.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Fields {
     resources: bool,
     os: bool,
@@ -45,6 +46,11 @@ impl Fields {
 
 /// `GET /v1/nodes`.
 pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+    if Fields::read(read.request)? == Fields::default()
+        && let Some(answer) = ready::answer::<ready::NodeList>(read)?
+    {
+        return Ok(answer);
+    }
     list_of(read, |_| true)
 }
 
@@ -79,6 +85,11 @@ pub(super) fn list_of(read: &Read<'_>, keep: impl Fn(&Node) -> bool) -> Result<A
     let token = |node: &Node| PageToken::Id(node.id.clone());
     let answer = list::render(options, TokenKind::Id, rows, token, |n| Ok(stub(n, fields)))?;
     Ok(answer.at(table_index(&read.view, TABLES)))
+}
+
+/// What a plain list shows of a node.
+pub(super) fn plain_stub(node: Node) -> NodeListStub {
+    stub(node, Fields::default())
 }
 
 /// What a list shows of a node.

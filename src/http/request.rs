@@ -18,6 +18,9 @@ use crate::identity::Identity;
 #[derive(Clone, Copy, Debug)]
 pub struct Remote(pub SocketAddr);
 
+/// The longest request id that is taken over, bytes.
+const ID_LIMIT: usize = 128;
+
 /// One request, its body read.
 #[derive(Debug)]
 pub(super) struct Request {
@@ -134,6 +137,16 @@ impl Request {
     #[must_use]
     pub(super) fn namespace(&self) -> &str {
         query::namespace(&self.query)
+    }
+
+    /// The id of the request: the caller's, where it is sensible, else a new one.
+    #[must_use]
+    pub(super) fn id(&self) -> String {
+        let sensible = |id: &&str| !id.is_empty() && id.len() <= ID_LIMIT && id.is_ascii();
+        match self.header("x-request-id").filter(sensible) {
+            Some(id) => id.to_owned(),
+            None => uuid::Uuid::now_v7().to_string(),
+        }
     }
 
     /// Whether the caller is on this machine.

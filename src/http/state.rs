@@ -11,6 +11,7 @@ use super::auth::Authenticate;
 use super::gzip::Gzip;
 use super::member_shapes::{RaftConfigurationResponse, ServerMembersResponse};
 use crate::keyring::Keyring;
+use crate::raft::Proposer;
 
 /// The largest request body, bytes: an event holds 4 MiB, and JSON is longer than what it becomes.
 pub const BODY_LIMIT: usize = 16 << 20;
@@ -69,6 +70,8 @@ pub trait Agent: Send + Sync {
 pub struct Api {
     /// The state to read.
     pub projections: Arc<Projections>,
+    /// Where commands go.
+    pub proposer: Proposer,
     /// The keys that variables are encrypted with.
     pub keyring: Arc<Keyring>,
     /// The authentication step.

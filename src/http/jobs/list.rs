@@ -13,9 +13,15 @@ use crate::http::answer::Answer;
 use crate::http::front::{Read, table_index};
 use crate::http::list;
 use crate::http::query::Options;
+use crate::http::ready;
 
 /// `GET /v1/jobs`.
 pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+    if !read.request.query.flag("meta")?
+        && let Some(answer) = ready::answer::<ready::JobList>(read)?
+    {
+        return Ok(answer);
+    }
     list_of(read, |_| true)
 }
 

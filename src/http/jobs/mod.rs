@@ -8,6 +8,6 @@ mod path;
 mod read;
 mod shapes;
 
-pub(super) use list::{list, list_of};
+pub(super) use list::{list, list_of, stub};
 pub(super) use path::{job_id, route};
 pub(super) use shapes::*;

@@ -1,0 +1,271 @@
+//! Lists that are kept rendered: allocations, nodes, jobs in their plain form.
+//!
+//! A plain request (no filter, no prefix, no extra fields) is answered with pieces that all
+//! requests share, compressed once if somebody wants them so; everything else goes through
+//! `list.rs`. Which lists there are, and how a row looks in them, is said here; keeping them up is
+//! the projections' work.
+
+use std::sync::OnceLock;
+
+use bytes::Bytes;
+use drover_events::gojson;
+use drover_events::model::{Job, Node};
+use drover_projections::key::KeyBuf;
+use drover_projections::lists::{List, Page, Part};
+use drover_projections::page::{PageToken, TokenKind};
+use drover_projections::tables::allocs::{AllocRow, Allocs};
+use drover_projections::tables::job_summaries::JobSummaries;
+use drover_projections::tables::jobs::Jobs;
+use drover_projections::tables::namespaces::Namespaces;
+use drover_projections::tables::node_states::NodeStates;
+use drover_projections::tables::nodes::{self, Nodes};
+use drover_projections::view::View;
+use drover_projections::{Id, Key, Prefix, Scan, StorageError, Table};
+use serde::Serialize;
+
+use super::answer::Answer;
+use super::front::Read;
+use super::gzip::{self, Packed};
+use super::list::storage;
+use crate::error::ApiError;
+
+/// A list with Nomad's tokens.
+pub(super) trait Ready: List {
+    /// The form of its tokens.
+    const TOKEN: TokenKind;
+    /// Whether its rows have namespaces; places then begin with them.
+    const SPACED: bool;
+
+    /// The place a token names, in a namespace.
+    fn place(namespace: &str, token: &PageToken) -> KeyBuf;
+
+    /// The token of a place.
+    fn token(place: &[u8]) -> Option<PageToken>;
+}
+
+/// The answer to a plain request; none when rows must be walked after all.
+///
+/// # Errors
+/// 400 for a token of another form, 500 when the rows cannot be read.
+pub(super) fn answer<L: Ready>(read: &Read<'_>) -> Result<Option<Answer>, ApiError> {
+    let options = read.options;
+    let everywhere = options.namespace == "*";
+    if !options.filter.is_empty()
+        || !options.prefix.is_empty()
+        || (L::SPACED && everywhere && L::TOKEN == TokenKind::IndexId && several(&read.view)?)
+    {
+        return Ok(None);
+    }
+    let Some(list) = read.api.projections.list::<L>().map_err(storage)? else {
+        return Ok(None);
+    };
+    let prefix = match options.namespace.as_str() {
+        name if L::SPACED && !everywhere => Prefix::new().str(name),
+        _ => Prefix::new(),
+    };
+    let from = match options.next_token.as_str() {
+        "" => None,
+        token => {
+            let token = PageToken::parse(L::TOKEN, token).map_err(|e| {
+                ApiError::bad_request(format!("failed to create result paginator: {e}"))
+            })?;
+            let namespace = if everywhere {
+                "default"
+            } else {
+                &options.namespace
+            };
+            Some(L::place(namespace, &token))
+        }
+    };
+    let limit = match options.per_page {
+        0 => usize::MAX,
+        rows => usize::try_from(rows).unwrap_or(usize::MAX),
+    };
+    let page = if options.reverse {
+        list.page_back(prefix.as_bytes(), from.as_deref(), limit)
+    } else {
+        list.page(prefix.as_bytes(), from.as_deref(), limit)
+    };
+    let mut answer = rendered(&page, read.wants_gzip());
+    answer.next_token = page
+        .next
+        .as_deref()
+        .and_then(L::token)
+        .map(|token| token.to_string());
+    Ok(Some(answer.at(list.table_index())))
+}
+
+/// Whether there is more than one namespace, so that order by creation runs across them.
+fn several(view: &View) -> Result<bool, ApiError> {
+    let first = view.scan::<Namespaces>(Scan::all()).take(2);
+    Ok(first.collect::<Result<Vec<_>, _>>().map_err(storage)?.len() > 1)
+}
+
+fn rendered(page: &Page, gzip: bool) -> Answer {
+    let size: usize = page.parts.iter().map(|part| part.bytes().len()).sum();
+    if gzip && size as u64 >= gzip::MINIMUM {
+        return packed(page);
+    }
+    let mut pieces = Vec::with_capacity(page.parts.len() * 2 + 1);
+    pieces.push(Bytes::from_static(b"["));
+    for (n, part) in page.parts.iter().enumerate() {
+        if n > 0 {
+            pieces.push(Bytes::from_static(b","));
+        }
+        pieces.push(part.bytes().clone());
+    }
+    pieces.push(Bytes::from_static(b"]"));
+    Answer::pieces(pieces)
+}
+
+/// The page compressed; whole chunks keep their compressed form.
+fn packed(page: &Page) -> Answer {
+    static MARKS: OnceLock<[Packed; 3]> = OnceLock::new();
+    let [open, comma, close] = MARKS.get_or_init(|| [b"[", b",", b"]"].map(|m| Packed::new(m)));
+    let loose: Vec<Option<Packed>> = page
+        .parts
+        .iter()
+        .map(|part| match part {
+            Part::Whole(_) => None,
+            Part::Some(bytes) => Some(Packed::new(bytes)),
+        })
+        .collect();
+    let mut pieces = vec![open];
+    for (n, (part, loose)) in page.parts.iter().zip(&loose).enumerate() {
+        if n > 0 {
+            pieces.push(comma);
+        }
+        let kept = match part {
+            Part::Whole(chunk) => chunk.derived(|bytes| Packed::new(bytes)),
+            Part::Some(_) => None,
+        };
+        pieces.extend(kept.or(loose.as_ref()));
+    }
+    pieces.push(close);
+    let mut answer = Answer::pieces(gzip::join(pieces));
+    answer.gzipped = true;
+    answer
+}
+
+fn write<T: Serialize>(out: &mut Vec<u8>, value: &T) -> Result<(), StorageError> {
+    gojson::to_writer(out, value).map_err(|_| StorageError::Damaged {
+        what: "row (it cannot be shown)",
+        key: String::new(),
+    })
+}
+
+/// `/v1/allocations`.
+pub(super) struct AllocationList;
+
+impl List for AllocationList {
+    type Table = Allocs;
+
+    fn order(row: &AllocRow) -> KeyBuf {
+        let token = PageToken::IndexId(row.alloc.create_index, row.alloc.id.clone());
+        Self::place(&row.alloc.namespace, &token)
+    }
+
+    fn render(_view: &View, row: &AllocRow, out: &mut Vec<u8>) -> Result<(), StorageError> {
+        let row = row.clone();
+        let mut stub = super::allocations::stub(row.alloc, row.job_type, row.job_version);
+        stub.allocated_resources = None;
+        write(out, &stub)
+    }
+}
+
+impl Ready for AllocationList {
+    const TOKEN: TokenKind = TokenKind::IndexId;
+    const SPACED: bool = true;
+
+    fn place(namespace: &str, token: &PageToken) -> KeyBuf {
+        match token {
+            PageToken::IndexId(index, id) => Prefix::new()
+                .str(namespace)
+                .u64(*index)
+                .id(id)
+                .as_bytes()
+                .into(),
+            _ => KeyBuf::new(),
+        }
+    }
+
+    fn token(place: &[u8]) -> Option<PageToken> {
+        let (_, index, id) = <(String, u64, Id)>::from_bytes(place).ok()?;
+        Some(PageToken::IndexId(index, id.into_string()))
+    }
+}
+
+/// `/v1/nodes`.
+pub(super) struct NodeList;
+
+impl List for NodeList {
+    type Table = Nodes;
+    const BESIDE: &'static [u16] = &[NodeStates::ID];
+
+    fn order(row: &Node) -> KeyBuf {
+        Self::place("", &PageToken::Id(row.id.clone()))
+    }
+
+    fn render(view: &View, row: &Node, out: &mut Vec<u8>) -> Result<(), StorageError> {
+        let state = view.get::<NodeStates>(row.id.as_str())?.unwrap_or_default();
+        write(
+            out,
+            &super::nodes::plain_stub(nodes::join(row.clone(), state)),
+        )
+    }
+}
+
+impl Ready for NodeList {
+    const TOKEN: TokenKind = TokenKind::Id;
+    const SPACED: bool = false;
+
+    fn place(_namespace: &str, token: &PageToken) -> KeyBuf {
+        match token {
+            PageToken::Id(id) => Prefix::new().id(id).as_bytes().into(),
+            _ => KeyBuf::new(),
+        }
+    }
+
+    fn token(place: &[u8]) -> Option<PageToken> {
+        Id::from_bytes(place)
+            .ok()
+            .map(|id| PageToken::Id(id.into_string()))
+    }
+}
+
+/// `/v1/jobs`.
+pub(super) struct JobList;
+
+impl List for JobList {
+    type Table = Jobs;
+    const BESIDE: &'static [u16] = &[JobSummaries::ID];
+
+    fn order(row: &Job) -> KeyBuf {
+        let token = PageToken::NamespaceId(row.namespace.clone(), row.id.clone());
+        Self::place(&row.namespace, &token)
+    }
+
+    fn render(view: &View, row: &Job, out: &mut Vec<u8>) -> Result<(), StorageError> {
+        let summary = view.get::<JobSummaries>((row.namespace.as_str(), row.id.as_str()))?;
+        write(out, &super::jobs::stub(row.clone(), summary, false))
+    }
+}
+
+impl Ready for JobList {
+    const TOKEN: TokenKind = TokenKind::NamespaceId;
+    const SPACED: bool = true;
+
+    fn place(_namespace: &str, token: &PageToken) -> KeyBuf {
+        match token {
+            PageToken::NamespaceId(namespace, id) => {
+                Prefix::new().str(namespace).str(id).as_bytes().into()
+            }
+            _ => KeyBuf::new(),
+        }
+    }
+
+    fn token(place: &[u8]) -> Option<PageToken> {
+        let (namespace, id) = <(String, String)>::from_bytes(place).ok()?;
+        Some(PageToken::NamespaceId(namespace, id))
+    }
+}
