@@ -1,11 +1,22 @@
 //! Reactors: what watches the state and acts on it.
 //!
 //! A reactor holds no truth. It is woken by progress of the projections, by a timer or by its
-//! start; it takes no input but a view; what it wants changed it proposes as an event, like any
-//! other command. Whatever it keeps in memory is a cache and is built again at its next start.
+//! start; it takes no input but a view; what it wants changed it proposes as an event or a command.
+//! Whatever it keeps in memory is a cache and is built again at its next start.
 //!
 //! It must not know: how events are replicated ([`propose::Propose`]), HTTP.
-//! Start reading at `driver.rs` for how they run, and at [`scheduling`] for the largest.
+//! Start reading at `driver.rs` for how they run, `wiring.rs` for which there are, and at
+//! [`scheduling`] for the largest.
 
+pub mod core_gc;
+pub mod deployment_watcher;
+pub mod driver;
+pub mod heartbeat_expiry;
 pub mod propose;
 pub mod scheduling;
+mod wiring;
+
+pub use wiring::{ReactorSettings, Reactors, ReactorsStatus};
+
+#[cfg(test)]
+pub(crate) mod testing;

@@ -7,8 +7,9 @@ use drover_events::{Event, EventId, Guard};
 use drover_projections::{Outcome, Rejection};
 use futures_util::future::BoxFuture;
 
+use crate::commands::Command;
 use crate::error::ApiError;
-use crate::raft::{Origin, Proposer};
+use crate::raft::{Committed, Origin, Proposer};
 
 /// An event that was decided on, under an id its successors may already be guarded by.
 #[derive(Clone, Debug)]
@@ -67,6 +68,13 @@ pub trait Propose: Send + Sync + 'static {
     /// Queues an event; it is in its place when the outer future is done, and applied when the
     /// inner one is.
     fn queue(&self, decided: Decided) -> BoxFuture<'_, Result<Settling, ApiError>>;
+
+    /// Submits a command in the name of a reactor; it is decided again when the world moves.
+    fn submit(
+        &self,
+        command: Arc<dyn Command>,
+        reactor: &'static str,
+    ) -> BoxFuture<'_, Result<Committed, ApiError>>;
 }
 
 /// Proposes an event and waits for its end.
@@ -116,6 +124,21 @@ impl Propose for RaftPropose {
                 })
             });
             Ok(settling)
+        })
+    }
+
+    fn submit(
+        &self,
+        command: Arc<dyn Command>,
+        reactor: &'static str,
+    ) -> BoxFuture<'_, Result<Committed, ApiError>> {
+        Box::pin(async move {
+            let origin = Origin {
+                actor: Actor::server(&self.server, reactor),
+                request_id: uuid::Uuid::now_v7().to_string(),
+                ..Origin::default()
+            };
+            self.proposer.submit(command, origin).await
         })
     }
 }

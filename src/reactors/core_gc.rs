@@ -1,0 +1,406 @@
+//! Garbage collection of what is over: evaluations with their allocations, jobs, deployments, nodes
+//! (scheduler.md 11).
+//!
+//! Everything is judged by the times in the rows against the leader's clock; what goes is named in
+//! the event, a bounded number at a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_events::model::{Allocation, Deployment, Evaluation, Job, Node};
+use drover_projections::tables::alloc_jobs::AllocJobs;
+use drover_projections::tables::allocs::{
+    AllocsByDeployment, AllocsByEval, AllocsByJob, AllocsByNode,
+};
+use drover_projections::tables::deployments::Deployments;
+use drover_projections::tables::evals::{Evals, EvalsByJob};
+use drover_projections::tables::jobs::{Jobs, JobsCollectable};
+use drover_projections::tables::nodes::{self, Nodes};
+use drover_projections::{Interest, Scan, StorageError, View};
+use futures_util::future::BoxFuture;
+use serde::Serialize;
+
+use super::driver::{Activation, Context, Failure, Reactor, Scope};
+use crate::commands::deployment::DeleteDeployments;
+use crate::commands::eval::ReapEvals;
+use crate::commands::job::PurgeJobs;
+use crate::commands::node::DeregisterNodes;
+use crate::scheduler::reconcile::{is_active, is_client_terminal, is_terminal};
+
+/// For how long what is over is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct GcSettings {
+    /// How often it is looked.
+    pub interval: Duration,
+    /// Evaluations and allocations.
+    pub evals: Duration,
+    /// Those of batch jobs.
+    pub batch_evals: Duration,
+    /// Jobs.
+    pub jobs: Duration,
+    /// Deployments.
+    pub deployments: Duration,
+    /// Nodes.
+    pub nodes: Duration,
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+impl Default for GcSettings {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(300),
+            evals: HOUR,
+            batch_evals: HOUR * 24,
+            jobs: HOUR * 4,
+            deployments: HOUR,
+            nodes: HOUR * 24,
+        }
+    }
+}
+
+impl GcSettings {
+    /// Keeps nothing that is over.
+    pub fn forced(self) -> Self {
+        let now = Duration::from_millis(1);
+        Self { evals: now, batch_evals: now, jobs: now, deployments: now, nodes: now, ..self }
+    }
+}
+
+/// How many rows one event removes at most, and how many events one activation proposes.
+const BATCH: usize = 400;
+const EVENTS: usize = 64;
+
+/// What was collected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Collected {
+    /// Evaluations.
+    pub evals: usize,
+    /// Allocations.
+    pub allocs: usize,
+    /// Jobs.
+    pub jobs: usize,
+    /// Deployments.
+    pub deployments: usize,
+    /// Nodes.
+    pub nodes: usize,
+}
+
+/// The collector.
+pub struct CoreGc {
+    settings: GcSettings,
+}
+
+/// The times before which things may go.
+#[derive(Clone, Copy, Debug)]
+pub struct Cutoffs {
+    now: i64,
+    evals: i64,
+    batch_evals: i64,
+    jobs: i64,
+    deployments: i64,
+    nodes: i64,
+}
+
+impl Cutoffs {
+    /// Works them out from the clock.
+    pub fn new(settings: &GcSettings, now: i64) -> Self {
+        let before = |kept: Duration| {
+            now.saturating_sub(i64::try_from(kept.as_nanos()).unwrap_or(i64::MAX))
+        };
+        Self {
+            now,
+            evals: before(settings.evals),
+            batch_evals: before(settings.batch_evals),
+            jobs: before(settings.jobs),
+            deployments: before(settings.deployments),
+            nodes: before(settings.nodes),
+        }
+    }
+}
+
+/// Whether an allocation can go: it is over on both sides, long enough, and nobody will replace it
+/// any more.
+pub fn alloc_is_over(alloc: &Allocation, job: Option<&Job>, before: i64, now: i64) -> bool {
+    if !is_terminal(alloc) || !is_client_terminal(alloc) || alloc.modify_time > before {
+        return false;
+    }
+    let Some(job) = job.filter(|job| !job.stop && job.status != "dead") else { return true };
+    if matches!(alloc.desired_status.as_str(), "stop" | "evict") || alloc.client_status != "failed"
+    {
+        return true;
+    }
+    if !alloc.next_allocation.is_empty() {
+        return true;
+    }
+    let group = job.task_groups.iter().find(|group| group.name == alloc.task_group);
+    let Some(policy) = group.and_then(|group| group.reschedule_policy.as_ref()) else {
+        return true;
+    };
+    if policy.unlimited {
+        return false;
+    }
+    if policy.attempts == 0 {
+        return true;
+    }
+    let events = alloc.reschedule_tracker.as_ref().map_or(&[][..], |tracker| &tracker.events);
+    let recent = events.iter().filter(|e| now - e.reschedule_time < policy.interval).count();
+    recent as i64 >= policy.attempts || alloc.modify_time.saturating_add(policy.interval) < now
+}
+
+/// The allocations that go with an evaluation, if it can go. Evaluations of batch jobs stay while
+/// their job may still need to know what ran.
+pub fn eval_is_over(
+    view: &View,
+    eval: &Evaluation,
+    cutoffs: &Cutoffs,
+) -> Result<Option<Vec<String>>, StorageError> {
+    let over = matches!(eval.status.as_str(), "complete" | "failed" | "canceled");
+    let batch = matches!(eval.r#type.as_str(), "batch" | "sysbatch");
+    let before = if batch { cutoffs.batch_evals } else { cutoffs.evals };
+    if !over || eval.modify_time > before {
+        return Ok(None);
+    }
+    let job = view.get::<Jobs>((eval.namespace.as_str(), eval.job_id.as_str()))?;
+    let mut allocs = Vec::new();
+    let alive = job.as_ref().is_some_and(|job| !job.stop && job.status != "dead");
+    for row in view.by_index::<AllocsByEval>(eval.id.as_str()) {
+        let row = row?;
+        let key = (row.namespace.as_str(), row.job_id.as_str(), row.job_modify_index);
+        let older = match (&job, view.get::<AllocJobs>(key)?) {
+            (Some(job), Some(own)) => own.version < job.version,
+            _ => true,
+        };
+        if (batch && alive && !older)
+            || !alloc_is_over(&row.alloc, job.as_ref(), before, cutoffs.now)
+        {
+            return Ok(None);
+        }
+        allocs.push(row.alloc.id);
+    }
+    if batch && alive && allocs.is_empty() && eval.status == "complete" {
+        // What a live batch job has placed is told by its newest evaluation too.
+        return Ok(None);
+    }
+    Ok(Some(allocs))
+}
+
+/// Whether a job can go: nothing of it is needed any more.
+pub fn job_is_over(view: &View, job: &Job, cutoffs: &Cutoffs) -> Result<bool, StorageError> {
+    if job.submit_time > cutoffs.jobs {
+        return Ok(false);
+    }
+    let key = (job.namespace.as_str(), job.id.as_str());
+    for eval in view.by_index::<EvalsByJob>(key) {
+        let eval = eval?;
+        let open = matches!(eval.status.as_str(), "pending" | "blocked");
+        if open || eval.modify_time > cutoffs.jobs {
+            return Ok(false);
+        }
+    }
+    for row in view.by_index::<AllocsByJob>(key) {
+        let row = row?;
+        if !alloc_is_over(&row.alloc, None, cutoffs.jobs, cutoffs.now) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether a deployment can go.
+pub fn deployment_is_over(
+    view: &View,
+    deployment: &Deployment,
+    cutoffs: &Cutoffs,
+) -> Result<bool, StorageError> {
+    if is_active(deployment) || deployment.modify_time > cutoffs.deployments {
+        return Ok(false);
+    }
+    for row in view.by_index::<AllocsByDeployment>(deployment.id.as_str()) {
+        if !is_terminal(&row?.alloc) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether a node can go: down for long, and nothing of it is open.
+pub fn node_is_over(view: &View, node: &Node, cutoffs: &Cutoffs) -> Result<bool, StorageError> {
+    let since = node.status_updated_at.saturating_mul(1_000_000_000);
+    if node.status != "down" || since > cutoffs.nodes {
+        return Ok(false);
+    }
+    for row in view.by_index::<AllocsByNode>(node.id.as_str()) {
+        if !is_terminal(&row?.alloc) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// What is proposed for one kind of thing.
+type Commands = Vec<Arc<dyn crate::commands::Command>>;
+
+impl CoreGc {
+    /// Collects by these settings.
+    pub fn new(settings: GcSettings) -> Self {
+        Self { settings }
+    }
+
+    /// Collects what can be collected now.
+    ///
+    /// # Errors
+    /// Those of reading and proposing.
+    pub async fn collect(&self, context: &Context) -> Result<Collected, Failure> {
+        let mut collected = Collected::default();
+        let cutoffs = Cutoffs::new(&self.settings, context.clock.now());
+        let view = context.projections.view();
+        let commands = jobs(&view, &cutoffs, &mut collected)?;
+        drop(view);
+        submit(context, commands).await?;
+        let view = context.projections.view();
+        let mut commands = evals(&view, &cutoffs, &mut collected)?;
+        commands.extend(deployments(&view, &cutoffs, &mut collected)?);
+        commands.extend(nodes_over(&view, &cutoffs, &mut collected)?);
+        drop(view);
+        submit(context, commands).await?;
+        Ok(collected)
+    }
+}
+
+async fn submit(context: &Context, commands: Commands) -> Result<(), Failure> {
+    for command in commands {
+        context.proposer.submit(command, "core_gc").await.map_err(|e| e.to_string())?;
+    }
+    Ok(())
+}
+
+fn jobs(view: &View, cutoffs: &Cutoffs, to: &mut Collected) -> Result<Commands, StorageError> {
+    let mut over = Vec::new();
+    let (mut evals, mut allocs) = (Vec::new(), Vec::new());
+    for job in view.by_index::<JobsCollectable>(()) {
+        let job = job?;
+        if !job_is_over(view, &job, cutoffs)? {
+            continue;
+        }
+        let key = (job.namespace.as_str(), job.id.as_str());
+        for eval in view.by_index::<EvalsByJob>(key) {
+            evals.push(eval?.id);
+        }
+        for row in view.by_index::<AllocsByJob>(key) {
+            allocs.push(row?.alloc.id);
+        }
+        over.push((job.namespace.clone(), job.id.clone(), job.modify_index));
+        if over.len() >= BATCH || evals.len() + allocs.len() >= BATCH * EVENTS / 4 {
+            break;
+        }
+    }
+    to.jobs += over.len();
+    to.evals += evals.len();
+    to.allocs += allocs.len();
+    let mut commands: Commands = reap(evals, allocs);
+    for batch in over.chunks(BATCH) {
+        commands.push(Arc::new(PurgeJobs { jobs: batch.to_vec() }));
+    }
+    Ok(commands)
+}
+
+fn reap(evals: Vec<String>, allocs: Vec<String>) -> Commands {
+    let mut commands: Commands = Vec::new();
+    for batch in allocs.chunks(BATCH) {
+        commands.push(Arc::new(ReapEvals { eval_ids: Vec::new(), alloc_ids: batch.to_vec() }));
+    }
+    for batch in evals.chunks(BATCH) {
+        commands.push(Arc::new(ReapEvals { eval_ids: batch.to_vec(), alloc_ids: Vec::new() }));
+    }
+    commands
+}
+
+fn evals(view: &View, cutoffs: &Cutoffs, to: &mut Collected) -> Result<Commands, StorageError> {
+    let (mut evals, mut allocs) = (Vec::new(), Vec::new());
+    for eval in view.scan::<Evals>(Scan::all()) {
+        let eval = eval?;
+        if let Some(with_it) = eval_is_over(view, &eval, cutoffs)? {
+            evals.push(eval.id);
+            allocs.extend(with_it);
+        }
+        if evals.len() + allocs.len() >= BATCH * EVENTS {
+            break;
+        }
+    }
+    to.evals += evals.len();
+    to.allocs += allocs.len();
+    Ok(reap(evals, allocs))
+}
+
+fn deployments(
+    view: &View,
+    cutoffs: &Cutoffs,
+    to: &mut Collected,
+) -> Result<Commands, StorageError> {
+    let mut over = Vec::new();
+    for deployment in view.scan::<Deployments>(Scan::all()) {
+        let deployment = deployment?;
+        if deployment_is_over(view, &deployment, cutoffs)? {
+            over.push(deployment.id);
+        }
+    }
+    to.deployments += over.len();
+    let commands = over.chunks(BATCH).map(|ids| {
+        let command: Arc<dyn crate::commands::Command> =
+            Arc::new(DeleteDeployments { ids: ids.to_vec() });
+        command
+    });
+    Ok(commands.collect())
+}
+
+fn nodes_over(
+    view: &View,
+    cutoffs: &Cutoffs,
+    to: &mut Collected,
+) -> Result<Commands, StorageError> {
+    let mut over = Vec::new();
+    for row in view.scan::<Nodes>(Scan::all()) {
+        let Some(node) = nodes::get(view, &row?.id)? else { continue };
+        if node_is_over(view, &node, cutoffs)? {
+            over.push(node.id);
+        }
+    }
+    to.nodes += over.len();
+    let commands = over.chunks(BATCH).map(|ids| {
+        let command: Arc<dyn crate::commands::Command> =
+            Arc::new(DeregisterNodes { node_ids: ids.to_vec() });
+        command
+    });
+    Ok(commands.collect())
+}
+
+impl Reactor for CoreGc {
+    fn name(&self) -> &'static str {
+        "core_gc"
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::Leader
+    }
+
+    fn interests(&self) -> &'static [Interest] {
+        &[]
+    }
+
+    fn activate<'a>(
+        &'a self,
+        context: &'a Context,
+    ) -> BoxFuture<'a, Result<Activation, Failure>> {
+        Box::pin(async move {
+            let collected = self.collect(context).await?;
+            let status = serde_json::to_value(collected)?;
+            Ok(Activation { sleep: self.settings.interval, status })
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "core_gc_test.rs"]
+mod tests;

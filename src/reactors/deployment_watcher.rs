@@ -1,0 +1,244 @@
+//! The deployment watcher: sees that deployments go on, end, or fail (scheduler.md 7).
+//!
+//! What it does follows from the rows alone: an allocation that became healthy after the newest
+//! evaluation of its job needs a new one; one that became unhealthy may be rescheduled, or fails the
+//! deployment; no progress until the deadline fails it; healthy canaries are promoted if the job
+//! says so.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_events::model::{Allocation, Deployment, DesiredTransition, Evaluation, Job};
+use drover_projections::tables::allocs::{Allocs, AllocsByDeployment};
+use drover_projections::tables::deployments::Deployments;
+use drover_projections::tables::evals::EvalsByJob;
+use drover_projections::tables::jobs::Jobs;
+use drover_projections::{Interest, Scan, StorageError, View};
+use futures_util::future::BoxFuture;
+
+use super::driver::{Activation, Context, Failure, Reactor, Scope};
+use crate::commands::Command;
+use crate::commands::alloc::UpdateDesiredTransitions;
+use crate::commands::deployment::{DeploymentChange, PromoteDeployment, SetDeploymentStatus};
+use crate::scheduler::reconcile::is_terminal;
+
+/// The longest sleep between two looks.
+const LONGEST: Duration = Duration::from_secs(5);
+/// The shortest: what happens to many allocations is dealt with together.
+const SHORTEST: Duration = Duration::from_millis(100);
+
+/// The watcher.
+#[derive(Debug, Default)]
+pub struct DeploymentWatcher;
+
+/// What is to be done about one deployment.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// It failed.
+    Fail(DeploymentChange),
+    /// Its canaries are healthy.
+    Promote,
+    /// Its job is to be looked at again; these allocations may be replaced.
+    Evaluate(Vec<String>),
+}
+
+/// Looks at one deployment; answers what is to be done, and when it is due next.
+///
+/// # Errors
+/// The state cannot be read.
+pub fn look(
+    view: &View,
+    deployment: &Deployment,
+    now: i64,
+) -> Result<(Option<Step>, Option<i64>), StorageError> {
+    let allocs = allocs_of(view, deployment)?;
+    let key = (deployment.namespace.as_str(), deployment.job_id.as_str());
+    let Some(job) = view.get::<Jobs>(key)? else { return Ok((None, None)) };
+    let mut replace = Vec::new();
+    for alloc in allocs.iter().filter(|a| health(a) == Some(false)) {
+        match unhealthy(deployment, &job, alloc) {
+            Unhealthy::Fails => {
+                return Ok((Some(Step::Fail(DeploymentChange::UnhealthyAllocations)), None));
+            }
+            Unhealthy::MayBeReplaced => replace.push(alloc.id.clone()),
+            Unhealthy::Known => {}
+        }
+    }
+    let paused = deployment.status == "paused";
+    let due = progress_due(deployment);
+    if !paused && due.is_some_and(|due| due <= now) {
+        return Ok((Some(Step::Fail(DeploymentChange::ProgressDeadline)), None));
+    }
+    if wants_promotion(deployment, &allocs) {
+        return Ok((Some(Step::Promote), due));
+    }
+    if !replace.is_empty() {
+        return Ok((Some(Step::Evaluate(replace)), due));
+    }
+    let seen = newest_eval(view, key)?;
+    let changed = allocs.iter().any(|alloc| {
+        let status = alloc.deployment_status.as_ref();
+        health(alloc) == Some(true) && status.is_some_and(|s| s.modify_index > seen)
+    });
+    Ok((changed.then(|| Step::Evaluate(Vec::new())), due))
+}
+
+fn allocs_of(view: &View, deployment: &Deployment) -> Result<Vec<Allocation>, StorageError> {
+    let rows = view.by_index::<AllocsByDeployment>(deployment.id.as_str());
+    rows.map(|row| row.map(|row| row.alloc)).collect()
+}
+
+fn health(alloc: &Allocation) -> Option<bool> {
+    alloc.deployment_status.as_ref().and_then(|status| status.healthy)
+}
+
+/// The create index of the newest evaluation of a job.
+fn newest_eval(view: &View, key: (&str, &str)) -> Result<u64, StorageError> {
+    let scan = Scan::group::<(String, String)>(key).reverse();
+    let newest = view.by_index_scan::<EvalsByJob>(scan).next().transpose()?;
+    Ok(newest.map_or(0, |eval| eval.create_index))
+}
+
+enum Unhealthy {
+    Fails,
+    MayBeReplaced,
+    Known,
+}
+
+fn unhealthy(deployment: &Deployment, job: &Job, alloc: &Allocation) -> Unhealthy {
+    if alloc.desired_transition.reschedule == Some(true) || !alloc.next_allocation.is_empty() {
+        return Unhealthy::Known;
+    }
+    let state = deployment.task_groups.get(&alloc.task_group);
+    if state.is_none_or(|state| state.progress_deadline == 0) {
+        return Unhealthy::Fails;
+    }
+    if is_terminal(alloc) && alloc.client_status != "failed" {
+        return Unhealthy::Known;
+    }
+    let group = job.task_groups.iter().find(|group| group.name == alloc.task_group);
+    let policy = group.and_then(|group| group.reschedule_policy.as_ref());
+    let tried = alloc.reschedule_tracker.as_ref().map_or(0, |tracker| tracker.events.len());
+    match policy {
+        Some(policy) if policy.unlimited => Unhealthy::MayBeReplaced,
+        Some(policy) if (tried as i64) < policy.attempts => Unhealthy::MayBeReplaced,
+        _ => Unhealthy::Fails,
+    }
+}
+
+/// The earliest deadline of a group that is not done.
+fn progress_due(deployment: &Deployment) -> Option<i64> {
+    let open = deployment.task_groups.values().filter(|state| {
+        let waits_for_operator = state.desired_canaries > 0
+            && !state.promoted
+            && state.healthy_allocs >= state.desired_canaries;
+        let wanted = state.desired_total.max(state.desired_canaries);
+        state.progress_deadline > 0
+            && !waits_for_operator
+            && state.require_progress_by.0 > 0
+            && state.healthy_allocs < wanted
+    });
+    open.map(|state| state.require_progress_by.0).min()
+}
+
+fn wants_promotion(deployment: &Deployment, allocs: &[Allocation]) -> bool {
+    let mut any = false;
+    for (name, state) in deployment.task_groups.iter().filter(|(_, s)| s.desired_canaries > 0) {
+        if state.promoted {
+            continue;
+        }
+        let healthy = allocs.iter().filter(|alloc| {
+            alloc.task_group == *name
+                && health(alloc) == Some(true)
+                && state.placed_canaries.contains(&alloc.id)
+                && !is_terminal(alloc)
+        });
+        if !state.auto_promote || (healthy.count() as i64) < state.desired_canaries {
+            return false;
+        }
+        any = true;
+    }
+    any
+}
+
+fn command_of(deployment: &Deployment, view: &View, step: Step) -> Arc<dyn Command> {
+    let eval_id = uuid::Uuid::new_v4().to_string();
+    let deployment_id = deployment.id.clone();
+    match step {
+        Step::Fail(change) => Arc::new(SetDeploymentStatus { deployment_id, change, eval_id }),
+        Step::Promote => {
+            Arc::new(PromoteDeployment { deployment_id, all: true, groups: Vec::new(), eval_id })
+        }
+        Step::Evaluate(replace) => {
+            let wish = DesiredTransition { reschedule: Some(true), ..Default::default() };
+            let known = replace.into_iter().filter(|id| {
+                view.modified::<Allocs>(id.as_str()).is_ok_and(|index| index.is_some())
+            });
+            let transitions: BTreeMap<String, DesiredTransition> =
+                known.map(|id| (id, wish.clone())).collect();
+            let eval = Evaluation {
+                id: eval_id,
+                namespace: deployment.namespace.clone(),
+                priority: deployment.eval_priority,
+                r#type: "service".to_owned(),
+                triggered_by: "deployment-watcher".to_owned(),
+                job_id: deployment.job_id.clone(),
+                deployment_id,
+                status: "pending".to_owned(),
+                ..Evaluation::default()
+            };
+            Arc::new(UpdateDesiredTransitions { transitions, evals: vec![eval] })
+        }
+    }
+}
+
+impl Reactor for DeploymentWatcher {
+    fn name(&self) -> &'static str {
+        "deployment_watcher"
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::Leader
+    }
+
+    fn interests(&self) -> &'static [Interest] {
+        const INTERESTS: &[Interest] = &[Interest::table::<Deployments>()];
+        INTERESTS
+    }
+
+    fn activate<'a>(
+        &'a self,
+        context: &'a Context,
+    ) -> BoxFuture<'a, Result<Activation, Failure>> {
+        Box::pin(async move {
+            tokio::time::sleep(SHORTEST).await;
+            let now = context.clock.now();
+            let view = context.projections.view();
+            let mut commands = Vec::new();
+            let (mut active, mut next) = (0, None::<i64>);
+            for deployment in view.scan::<Deployments>(Scan::all()) {
+                let deployment = deployment?;
+                if !matches!(deployment.status.as_str(), "running" | "paused") {
+                    continue;
+                }
+                active += 1;
+                let (step, due) = look(&view, &deployment, now)?;
+                next = next.into_iter().chain(due).min();
+                commands.extend(step.map(|step| command_of(&deployment, &view, step)));
+            }
+            drop(view);
+            let steps = commands.len();
+            for command in commands {
+                if let Err(error) = context.proposer.submit(command, self.name()).await {
+                    tracing::debug!(%error, "deployment could not be changed");
+                }
+            }
+            let sleep = next.map_or(LONGEST, |due| {
+                Duration::from_nanos(due.saturating_sub(now).max(0).unsigned_abs()).min(LONGEST)
+            });
+            let status = serde_json::json!({ "Active": active, "Steps": steps });
+            Ok(Activation { sleep, status })
+        })
+    }
+}

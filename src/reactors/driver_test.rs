@@ -1,0 +1,53 @@
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use drover_projections::Options;
+
+use super::*;
+use crate::reactors::testing::Idle;
+
+/// Fails, panics, and then works.
+struct Moody(AtomicU32);
+
+impl Reactor for Moody {
+    fn name(&self) -> &'static str {
+        "moody"
+    }
+    fn scope(&self) -> Scope {
+        Scope::EveryServer
+    }
+    fn interests(&self) -> &'static [Interest] {
+        &[]
+    }
+    fn activate<'a>(&'a self, _: &'a Context) -> BoxFuture<'a, Result<Activation, Failure>> {
+        Box::pin(async move {
+            match self.0.fetch_add(1, Ordering::SeqCst) {
+                0 => Err("not today".into()),
+                1 => panic!("worse"),
+                turn => Ok(Activation { sleep: LONGEST_DELAY, status: turn.into() }),
+            }
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reactor_that_fails_or_panics_is_reported_and_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let (projections, _writer) = Projections::open(dir.path(), Options::dev()).unwrap();
+    let proposer = Arc::new(Idle);
+    let context = Context { projections, proposer, clock: Clock::default() };
+    let board = Board::default();
+    let running = start(Arc::new(Moody(AtomicU32::new(0))), context, board.clone());
+    let status = loop {
+        let status = board.all()["moody"].clone();
+        if status.activations >= 3 {
+            break status;
+        }
+        tokio::time::advance(FIRST_DELAY).await;
+    };
+    assert_eq!((status.failures, status.panics), (1, 1));
+    assert_eq!(status.last_error, "worse");
+    assert_eq!(status.status, 2);
+    assert!(status.running);
+    drop(running);
+    assert!(!board.all()["moody"].running);
+}

@@ -1,0 +1,179 @@
+//! Which reactors there are, and when they run: those of the leader while this server leads and has
+//! applied the first entry of its term, the others all the time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use drover_projections::Projections;
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::core_gc::{CoreGc, GcSettings};
+use super::deployment_watcher::DeploymentWatcher;
+use super::driver::{Board, Context, Reactor, ReactorStatus, Running, Scope, start};
+use super::heartbeat_expiry::{HeartbeatExpiry, HeartbeatSettings, Heartbeats};
+use super::propose::Propose;
+use super::scheduling::clock::Clock;
+use super::scheduling::{Scheduling, SchedulingSettings, SchedulingStatus};
+
+/// What reactors can be told.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReactorSettings {
+    /// Scheduling.
+    pub scheduling: SchedulingSettings,
+    /// Heartbeats.
+    pub heartbeats: HeartbeatSettings,
+    /// Garbage collection.
+    pub gc: GcSettings,
+}
+
+/// Every reactor but scheduling, which has threads of its own. A new one that is not started below
+/// is a warning of the compiler.
+struct All {
+    heartbeat_expiry: HeartbeatExpiry,
+    core_gc: CoreGc,
+    deployment_watcher: DeploymentWatcher,
+}
+
+impl All {
+    fn new(heartbeats: &Arc<Heartbeats>, settings: &ReactorSettings) -> Self {
+        Self {
+            heartbeat_expiry: HeartbeatExpiry::new(Arc::clone(heartbeats)),
+            core_gc: CoreGc::new(settings.gc),
+            deployment_watcher: DeploymentWatcher::default(),
+        }
+    }
+
+    fn into_list(self) -> Vec<Arc<dyn Reactor>> {
+        let Self { heartbeat_expiry, core_gc, deployment_watcher } = self;
+        vec![Arc::new(heartbeat_expiry), Arc::new(core_gc), Arc::new(deployment_watcher)]
+    }
+}
+
+/// What operators see at `/v1/operator/reactors`.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct ReactorsStatus {
+    /// Scheduling, while this server leads.
+    pub scheduling: Option<SchedulingStatus>,
+    /// The others, by name.
+    pub reactors: BTreeMap<&'static str, ReactorStatus>,
+}
+
+/// The reactors of one server. Dropping it stops them.
+pub struct Reactors {
+    heartbeats: Arc<Heartbeats>,
+    scheduling: Arc<Mutex<Option<Scheduling>>>,
+    board: Board,
+    context: Context,
+    gc: GcSettings,
+    task: JoinHandle<()>,
+}
+
+impl Reactors {
+    /// Starts them; to be called in a runtime. `ready` says in which term commands are taken here.
+    pub fn start(
+        projections: Arc<Projections>,
+        proposer: Arc<dyn Propose>,
+        ready: watch::Receiver<Option<u64>>,
+        settings: ReactorSettings,
+    ) -> Self {
+        let heartbeats = Heartbeats::new(settings.heartbeats);
+        let scheduling = Arc::new(Mutex::new(None));
+        let board = Board::default();
+        let context = Context { projections, proposer, clock: Clock::default() };
+        let lead = Lead {
+            heartbeats: Arc::clone(&heartbeats),
+            scheduling: Arc::clone(&scheduling),
+            board: board.clone(),
+            context: context.clone(),
+            settings,
+        };
+        let task = tokio::spawn(lead.follow(ready));
+        Self { heartbeats, scheduling, board, context, gc: settings.gc, task }
+    }
+
+    /// The deadlines of nodes, for whoever hears of one.
+    pub fn heartbeats(&self) -> &Arc<Heartbeats> {
+        &self.heartbeats
+    }
+
+    /// What they are doing.
+    pub fn status(&self) -> ReactorsStatus {
+        let scheduling = self.scheduling.lock().as_ref().map(Scheduling::status);
+        ReactorsStatus { scheduling, reactors: self.board.all() }
+    }
+
+    /// Collects whatever can be, at once (`PUT /v1/system/gc`).
+    ///
+    /// # Errors
+    /// Those of reading and proposing.
+    pub async fn collect_garbage(&self) -> Result<(), super::driver::Failure> {
+        CoreGc::new(self.gc.forced()).collect(&self.context).await.map(|_| ())
+    }
+}
+
+impl Drop for Reactors {
+    fn drop(&mut self) {
+        self.task.abort();
+        self.scheduling.lock().take();
+    }
+}
+
+/// What starts and stops the leader's reactors.
+struct Lead {
+    heartbeats: Arc<Heartbeats>,
+    scheduling: Arc<Mutex<Option<Scheduling>>>,
+    board: Board,
+    context: Context,
+    settings: ReactorSettings,
+}
+
+impl Lead {
+    async fn follow(self, mut ready: watch::Receiver<Option<u64>>) {
+        let always: Vec<Running> = self.list(Scope::EveryServer);
+        let mut leading: Vec<Running> = Vec::new();
+        let mut term = None;
+        loop {
+            let now = *ready.borrow_and_update();
+            if now != term {
+                leading.clear();
+                self.stop_scheduling().await;
+                if let Some(term) = now {
+                    tracing::info!(term, "reactors of the leader start");
+                    leading = self.list(Scope::Leader);
+                    self.start_scheduling();
+                }
+                term = now;
+            }
+            if ready.changed().await.is_err() {
+                break;
+            }
+        }
+        drop((always, leading));
+        self.stop_scheduling().await;
+    }
+
+    fn list(&self, scope: Scope) -> Vec<Running> {
+        let all = All::new(&self.heartbeats, &self.settings).into_list();
+        let wanted = all.into_iter().filter(|reactor| reactor.scope() == scope);
+        wanted.map(|one| start(one, self.context.clone(), self.board.clone())).collect()
+    }
+
+    fn start_scheduling(&self) {
+        let Context { projections, proposer, .. } = self.context.clone();
+        match Scheduling::start(projections, proposer, self.settings.scheduling) {
+            Ok(started) => *self.scheduling.lock() = Some(started),
+            Err(error) => tracing::error!(%error, "scheduling did not start"),
+        }
+    }
+
+    async fn stop_scheduling(&self) {
+        let running = self.scheduling.lock().take();
+        if let Some(running) = running {
+            let _ = tokio::task::spawn_blocking(move || running.stop()).await;
+        }
+    }
+}
