@@ -48,13 +48,16 @@ impl<T: Table> Clone for Slot<T> {
     }
 }
 
+/// What the overlay held of an index entry before the event: nothing, a removal, or a birth.
+type FormerEntry = Option<Option<u64>>;
+
 /// One table's overlay.
 pub(crate) struct Layer<T: Table> {
     rows: BTreeMap<RowKey, Slot<T>>,
     entries: BTreeMap<Box<[u8]>, Option<u64>>,
     reads: RefCell<HashMap<RowKey, Read<T>, foldhash::fast::FixedState>>,
     undo_rows: Vec<(RowKey, Option<Slot<T>>)>,
-    undo_entries: Vec<(Box<[u8]>, Option<Option<u64>>)>,
+    undo_entries: Vec<(Box<[u8]>, FormerEntry)>,
     kept_rows: usize,
 }
 

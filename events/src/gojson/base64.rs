@@ -54,7 +54,7 @@ impl Base64 {
             .bytes()
             .filter(|b| !matches!(b, b'\r' | b'\n'))
             .collect();
-        if clean.len() % 4 != 0 {
+        if !clean.len().is_multiple_of(4) {
             return None;
         }
         let padding = clean.iter().rev().take_while(|b| **b == b'=').count();

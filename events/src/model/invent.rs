@@ -111,7 +111,7 @@ impl<'de> Deserializer<'de> for &mut Source<'_> {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if self.depth > 8 || self.next() % 3 == 0 {
+        if self.depth > 8 || self.next().is_multiple_of(3) {
             return visitor.visit_none();
         }
         self.depth += 1;

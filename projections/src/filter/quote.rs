@@ -17,7 +17,7 @@ pub(super) fn unquote(literal: &str) -> Option<String> {
     let mut out = Vec::with_capacity(inner.len());
     let mut rest = inner;
     while let Some(at) = rest.find('\\') {
-        out.extend_from_slice(rest[..at].as_bytes());
+        out.extend_from_slice(&rest.as_bytes()[..at]);
         rest = escape(&rest[at + 1..], &mut out)?;
     }
     out.extend_from_slice(rest.as_bytes());

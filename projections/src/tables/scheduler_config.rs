@@ -13,7 +13,7 @@ impl Table for SchedulerConfig {
     type Key = ();
     type Row = SchedulerConfiguration;
 
-    fn key(_row: &SchedulerConfiguration) -> () {
-        ()
+    fn key(_row: &SchedulerConfiguration) {
+        
     }
 }

@@ -161,10 +161,11 @@ fn contains_word(line: &str, word: &str) -> bool {
         let before = line[..at].chars().next_back();
         let after = line[at + word.len()..].chars().next();
         let letter = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
-        let path = word.starts_with('/');
-        !letter(before)
-            && (!word.ends_with(char::is_alphabetic) || !letter(after))
-            && !(path && before.is_some_and(|c| matches!(c, '.' | '}' | '>' | '$')))
+        // `../x` and `$HOME/x` are not places on one machine.
+        let relative =
+            word.starts_with('/') && before.is_some_and(|c| matches!(c, '.' | '}' | '>' | '$'));
+        let longer = letter(before) || (word.ends_with(char::is_alphabetic) && letter(after));
+        !relative && !longer
     })
 }
 
