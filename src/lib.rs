@@ -94,6 +94,7 @@ pub mod log;
 pub mod raft;
 pub mod reactors;
 pub mod rpc;
+pub mod replay;
 pub mod scheduler;
 pub mod server;
 pub mod telemetry;
@@ -112,4 +113,3 @@ pub mod decisions {
     #[doc = include_str!("docs/decisions/0005-keys-outside-the-log.md")]
     pub mod keys_outside {}
 }
-pub mod replay;
