@@ -1,8 +1,7 @@
 //! The calls: append, read, commit, truncate, purge. What they share with the writer is `Shared`.
 
 use std::any::Any;
-use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -15,177 +14,13 @@ use super::file::{FileLayer, RealFiles};
 use super::format::{Entry, Epoch};
 use super::keeper::{self, KeeperState};
 use super::open::{self, OpenReport};
-use super::options::{OnFull, Options};
+use super::options::Options;
 use super::scan::{Scan, Source};
 use super::segment::SegmentInfo;
 use super::set::SegmentSet;
-use super::tree::{CompactRange, Hash, Tree};
+use super::state::{Done, Job, Shared, Space};
+use super::tree::{CompactRange, Hash};
 use super::writer::Writer;
-
-/// Called once, when what a call asked for is durable or has failed. It runs on the writer's
-/// thread and must not block.
-pub type Done = Box<dyn FnOnce(Result<(), LogError>) + Send>;
-
-/// How much room the log has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Space {
-    /// As far as it knows, enough.
-    #[default]
-    Enough,
-    /// The next segment could not be allocated; what is in flight still fits. New work should be
-    /// refused.
-    Low,
-    /// Nothing can be written.
-    Full,
-}
-
-pub(super) enum Job {
-    Append(Vec<Entry>, Done),
-    Vote(Bytes, Done),
-    Truncate(u64, Done),
-    Purge(u64, Bytes, Done),
-    Begin(u64, Done),
-    Barrier(Done),
-}
-
-impl Job {
-    pub(super) fn fail(self, e: &LogError) {
-        let (Job::Append(_, done)
-        | Job::Vote(_, done)
-        | Job::Truncate(_, done)
-        | Job::Purge(_, _, done)
-        | Job::Begin(_, done)
-        | Job::Barrier(done)) = self;
-        done(Err(e.clone()));
-    }
-}
-
-/// An index and what the caller keeps with it.
-pub(super) type Position = (u64, Bytes);
-
-#[derive(Default)]
-pub(super) struct State {
-    pub(super) queue: VecDeque<Job>,
-    /// The index the next append must have.
-    pub(super) next: u64,
-    /// The first index that can be read.
-    pub(super) first: u64,
-    /// The next durable index, as far as the writer has told.
-    pub(super) durable_next: u64,
-    /// Entries `tail_first..next`, in memory.
-    pub(super) tail: VecDeque<Entry>,
-    pub(super) tail_first: u64,
-    pub(super) tail_bytes: usize,
-    pub(super) vote: Option<Bytes>,
-    pub(super) committed: Option<Position>,
-    pub(super) purged: Option<Position>,
-    /// The compact range expected after an index that is about to be purged (a snapshot's).
-    pub(super) base: Option<(u64, CompactRange)>,
-    /// Counts truncations; the writer's durable index is only taken over when it has caught up.
-    pub(super) generation: u64,
-    /// The writer sleeps without a deadline.
-    pub(super) asleep: bool,
-    pub(super) space: Space,
-    pub(super) stopped: Option<String>,
-    pub(super) closed: bool,
-}
-
-impl State {
-    fn check(&self) -> Result<(), LogError> {
-        match &self.stopped {
-            Some(why) => Err(LogError::Stopped(why.clone())),
-            None if self.closed => Err(LogError::Closed),
-            None => Ok(()),
-        }
-    }
-
-    /// Forgets the entries from `next` on.
-    pub(super) fn cut(&mut self, next: u64) {
-        let keep = next.saturating_sub(self.tail_first) as usize;
-        if keep == 0 || keep > self.tail.len() {
-            self.tail.clear();
-            self.tail_first = next;
-        } else {
-            self.tail.truncate(keep);
-        }
-        self.next = next;
-        self.durable_next = self.durable_next.min(next);
-        self.tail_bytes = self.tail.iter().map(|e| e.body.len()).sum();
-        self.generation += 1;
-    }
-
-    /// Drops durable entries from memory beyond `keep` bytes.
-    pub(super) fn evict(&mut self, keep: usize) {
-        while self.tail_bytes > keep && self.tail_first < self.durable_next {
-            let Some(entry) = self.tail.pop_front() else {
-                break;
-            };
-            self.tail_bytes -= entry.body.len();
-            self.tail_first += 1;
-        }
-    }
-
-    pub(super) fn committed_index(&self) -> Option<u64> {
-        self.committed.as_ref().map(|(i, _)| *i)
-    }
-}
-
-pub(super) struct Shared {
-    pub(super) dir: PathBuf,
-    pub(super) options: Options,
-    pub(super) files: Arc<dyn FileLayer>,
-    pub(super) epoch: Mutex<Epoch>,
-    pub(super) state: Mutex<State>,
-    pub(super) wake: Condvar,
-    pub(super) segments: SegmentSet,
-    pub(super) tree: Mutex<Tree>,
-    pub(super) keeper: Mutex<KeeperState>,
-    pub(super) keeper_wake: Condvar,
-}
-
-impl Source for Shared {
-    fn read_range(&self, from: u64, to: u64, max_bytes: usize) -> Result<Vec<Entry>, LogError> {
-        loop {
-            let to = {
-                let state = self.state.lock();
-                if from < state.first {
-                    return Err(LogError::Purged {
-                        index: from,
-                        first: state.first,
-                    });
-                }
-                let to = to.min(state.next);
-                if from >= to {
-                    return Ok(Vec::new());
-                }
-                if from >= state.tail_first {
-                    return Ok(from_tail(&state, from, to, max_bytes));
-                }
-                to.min(state.tail_first)
-            };
-            let entries = self.segments.read(from, to, max_bytes)?;
-            if !entries.is_empty() {
-                return Ok(entries);
-            }
-            // A truncation or purge came between; look again.
-            std::thread::yield_now();
-        }
-    }
-}
-
-fn from_tail(state: &State, from: u64, to: u64, max_bytes: usize) -> Vec<Entry> {
-    let skip = (from - state.tail_first) as usize;
-    let mut bytes = 0;
-    let mut out = Vec::new();
-    for e in state.tail.iter().skip(skip).take((to - from) as usize) {
-        if bytes > max_bytes {
-            break;
-        }
-        bytes += e.body.len();
-        out.push(e.clone());
-    }
-    out
-}
 
 /// A log that is open for writing. Dropping it writes a last mark and stops its threads.
 pub struct LogEngine {
@@ -565,23 +400,6 @@ impl LogEngine {
 impl Drop for LogEngine {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-impl Shared {
-    pub(super) fn set_space(&self, space: Space) {
-        let mut state = self.state.lock();
-        if state.space != space {
-            match space {
-                Space::Enough => tracing::info!(dir = %self.dir.display(), "log has space again"),
-                _ => tracing::error!(dir = %self.dir.display(), ?space, "log is short of space"),
-            }
-            state.space = space;
-        }
-    }
-
-    pub(super) fn waits_when_full(&self) -> bool {
-        self.options.on_full == OnFull::Wait
     }
 }
 

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::engine::{Shared, Space};
 use super::error::LogError;
 use super::file::LogFile;
 use super::sealed;
 use super::segment::Segment;
+use super::state::{Shared, Space};
 
 /// Files kept for use again.
 const SPARES: usize = 1;

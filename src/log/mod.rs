@@ -33,10 +33,12 @@ mod keeper;
 mod open;
 mod options;
 mod readonly;
+mod rotate;
 mod scan;
 mod sealed;
 mod segment;
 mod set;
+mod state;
 pub mod tools;
 mod tree;
 mod writer;
@@ -48,7 +50,7 @@ mod engine_test;
 #[cfg(test)]
 mod fake;
 
-pub use engine::{Done, LogEngine, Space};
+pub use engine::LogEngine;
 pub use error::LogError;
 pub use file::{FileLayer, LogFile, RealFiles};
 pub use format::{Entry, Epoch};
@@ -57,4 +59,5 @@ pub use options::{OnFull, Options};
 pub use readonly::ReadOnlyLog;
 pub use scan::Scan;
 pub use segment::SegmentInfo;
+pub use state::{Done, Space};
 pub use tree::{CompactRange, Hash, leaf_hash};

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::RwLock;
 
-use super::engine::{Position, State};
 use super::error::LogError;
 use super::file::{FileLayer, LogFile};
 use super::format::{
@@ -16,6 +15,7 @@ use super::options::Options;
 use super::sealed::SealedSegment;
 use super::segment::{Frames, OpenSegment, ScanEnd, Segment, scan_frames};
 use super::set::SegmentSet;
+use super::state::{Position, State};
 use super::tree::{CompactRange, Tree, leaf_hash};
 use super::writer::Active;
 

@@ -2,21 +2,16 @@
 //! syncs once, publishes what is durable and fires the callbacks in order.
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use parking_lot::RwLock;
 
-use super::engine::{Done, Job, Position, Shared, Space};
 use super::error::LogError;
-use super::file::LogFile;
-use super::format::{
-    Entry, HEADER, Header, OPEN_MAGIC, Record, Stamp, frame_size, open_name, put_frame,
-};
-use super::segment::{Frames, OpenSegment, Segment};
-use super::tree::{CompactRange, Hash, Tree, leaf_hash};
+use super::format::{Entry, Record, Stamp, frame_size, put_frame};
+use super::segment::{OpenSegment, Segment};
+use super::state::{Done, Job, Position, Shared, Space};
+use super::tree::{CompactRange, Hash, leaf_hash};
 
 /// Room left in a segment for marks and local records.
 const RESERVE: u64 = 4096;
@@ -38,24 +33,24 @@ pub(super) struct Active {
 }
 
 pub(super) struct Writer {
-    shared: Arc<Shared>,
-    segment: Arc<Segment>,
-    pos: u64,
-    synced: u64,
-    zeroed: u64,
-    next: u64,
-    generation: u64,
-    buf: Vec<u8>,
-    offsets: Vec<u32>,
-    leaves: Vec<Hash>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) segment: Arc<Segment>,
+    pub(super) pos: u64,
+    pub(super) synced: u64,
+    pub(super) zeroed: u64,
+    pub(super) next: u64,
+    pub(super) generation: u64,
+    pub(super) buf: Vec<u8>,
+    pub(super) offsets: Vec<u32>,
+    pub(super) leaves: Vec<Hash>,
     /// Fired by the next flush.
-    done: Vec<Done>,
+    pub(super) done: Vec<Done>,
     /// Callbacks of the job at hand: not fired before all of it is written.
-    held: Vec<Done>,
-    committed: Option<u64>,
-    marked: bool,
-    asked: bool,
-    seal_at: Option<u64>,
+    pub(super) held: Vec<Done>,
+    pub(super) committed: Option<u64>,
+    pub(super) marked: bool,
+    pub(super) asked: bool,
+    pub(super) seal_at: Option<u64>,
 }
 
 enum Taken {
@@ -216,13 +211,13 @@ impl Writer {
         Ok(())
     }
 
-    fn local(&mut self, record: Record, index: u64, body: &[u8]) {
+    pub(super) fn local(&mut self, record: Record, index: u64, body: &[u8]) {
         let stamp = self.stamp();
         put_frame(&mut self.buf, stamp, record, (0, index, 0), body);
     }
 
     /// The vote, the committed and the purged position.
-    fn locals(&mut self) {
+    pub(super) fn locals(&mut self) {
         let (vote, committed, purged) = {
             let state = self.shared.state.lock();
             (
@@ -259,7 +254,7 @@ impl Writer {
     }
 
     /// Writes and syncs the buffer, publishes it, and fires the callbacks.
-    fn flush(&mut self) -> Result<(), LogError> {
+    pub(super) fn flush(&mut self) -> Result<(), LogError> {
         if let Some((index, position)) = self.new_commit() {
             self.committed = Some(index);
             self.local(Record::Committed, index, &position);
@@ -336,13 +331,13 @@ impl Writer {
         }
     }
 
-    fn has_space(&self) {
+    pub(super) fn has_space(&self) {
         if self.shared.state.lock().space == Space::Full {
             self.shared.set_space(Space::Enough);
         }
     }
 
-    fn wait_for_space(&self) -> Result<(), LogError> {
+    pub(super) fn wait_for_space(&self) -> Result<(), LogError> {
         self.shared.set_space(Space::Full);
         let mut state = self.shared.state.lock();
         if state.closed {
@@ -400,189 +395,6 @@ impl Writer {
         }
     }
 
-    /// Goes on in a new segment. The active one is synced to its end.
-    fn rotate(&mut self) -> Result<(), LogError> {
-        let range = self.shared.tree.lock().with_pending();
-        let last = self.next.checked_sub(1);
-        self.start_segment(self.next, range)?;
-        self.seal_at = self.seal_at.or(last);
-        Ok(())
-    }
-
-    fn start_segment(&mut self, first: u64, range: Option<CompactRange>) -> Result<(), LogError> {
-        let (tmp, file, zeroed) = loop {
-            match self.next_file() {
-                Ok(found) => break found,
-                Err(e) if e.is_full() && self.shared.waits_when_full() => self.wait_for_space()?,
-                Err(e) => {
-                    if e.is_full() {
-                        self.shared.set_space(Space::Full);
-                    }
-                    return Err(e);
-                }
-            }
-        };
-        let header = Header {
-            seed: rand::random(),
-            epoch: *self.shared.epoch.lock(),
-            first,
-            range,
-        };
-        let name = open_name(first);
-        let path = self.shared.dir.join(&name);
-        let frames = RwLock::new(Frames {
-            offsets: Vec::new(),
-            end: HEADER as u64,
-        });
-        let file_again = Arc::clone(&file);
-        let open = OpenSegment {
-            name,
-            path: path.clone(),
-            header,
-            file,
-            frames,
-        };
-        let before = std::mem::replace(&mut self.segment, Arc::new(Segment::Open(open)));
-        let position = (self.pos, self.synced);
-        (self.pos, self.synced) = (0, 0);
-        let mut buf = self.segment.header().encode(OPEN_MAGIC);
-        std::mem::swap(&mut self.buf, &mut buf);
-        self.locals();
-        let written = self.install(&*file_again, &tmp, &path);
-        if let Err(e) = written {
-            self.buf.clear();
-            self.segment = before;
-            (self.pos, self.synced) = position;
-            return Err(e);
-        }
-        self.pos = self.buf.len() as u64;
-        self.synced = self.pos;
-        self.zeroed = zeroed.max(self.pos);
-        self.buf.clear();
-        let open = self.segment.open().expect("just made");
-        open.frames.write().end = self.pos;
-        self.shared.segments.push(Arc::clone(&self.segment));
-        self.asked = false;
-        self.has_space();
-        Ok(())
-    }
-
-    fn install(&self, file: &dyn LogFile, tmp: &Path, path: &Path) -> Result<(), LogError> {
-        let files = &self.shared.files;
-        let result = file
-            .write_at(&self.buf, 0)
-            .map_err(|e| LogError::io("write", tmp, e))
-            .and_then(|()| file.sync().map_err(|e| LogError::io("sync", tmp, e)));
-        if let Err(e) = result {
-            let _ = files.remove(tmp);
-            return Err(e);
-        }
-        files
-            .rename(tmp, path)
-            .map_err(|e| LogError::io("rename", path, e))?;
-        let dir = &self.shared.dir;
-        files
-            .sync_dir(dir)
-            .map_err(|e| stopped(LogError::io("sync", dir, e)))
-    }
-
-    fn next_file(&self) -> Result<(PathBuf, Arc<dyn LogFile>, u64), LogError> {
-        if let Some(p) = self.shared.keeper.lock().prepared.take() {
-            return Ok((p.path, p.file, p.zeroed));
-        }
-        let path = self.shared.dir.join("next.tmp");
-        let file = self
-            .shared
-            .files
-            .create(&path, self.shared.options.segment_bytes)
-            .map_err(|e| LogError::io("create", &path, e))?;
-        Ok((path, file, 0))
-    }
-
-    fn truncate(&mut self, from: u64) -> Result<(), LogError> {
-        self.flush()?;
-        if self.segment.first() > from {
-            self.go_back(from)?;
-        }
-        self.local(Record::Truncate, from, &[]);
-        self.flush()?;
-        let open = self.segment.open().expect("the active segment is open");
-        open.frames
-            .write()
-            .offsets
-            .truncate((from - open.header.first) as usize);
-        self.next = from;
-        self.shared.tree.lock().truncate(from);
-        self.generation += 1;
-        let mut state = self.shared.state.lock();
-        if state.generation == self.generation {
-            state.durable_next = from;
-        }
-        Ok(())
-    }
-
-    /// Makes the segment that holds `from` the active one. The later ones hold nothing committed;
-    /// the local records are written here before they go, the last segment first.
-    fn go_back(&mut self, from: u64) -> Result<(), LogError> {
-        let target = self
-            .shared
-            .segments
-            .find(from)
-            .filter(|s| s.open().is_some());
-        let Some(target) = target else {
-            let what = "entries to truncate lie in a sealed segment";
-            return Err(LogError::corrupt(self.segment.name(), 0, from, what));
-        };
-        self.pos = target.open().expect("filtered").frames.read().end;
-        self.synced = self.pos;
-        self.zeroed = self.pos;
-        self.segment = target;
-        self.locals();
-        self.flush()?;
-        let gone = self.shared.segments.take_if(|s| s.first() > from);
-        self.remove(gone.iter().rev())
-    }
-
-    fn remove<'a>(&self, gone: impl Iterator<Item = &'a Arc<Segment>>) -> Result<(), LogError> {
-        let files = &self.shared.files;
-        for segment in gone {
-            files
-                .remove(segment.path())
-                .map_err(|e| LogError::io("remove", segment.path(), e))?;
-        }
-        let dir = &self.shared.dir;
-        files
-            .sync_dir(dir)
-            .map_err(|e| stopped(LogError::io("sync", dir, e)))
-    }
-
-    fn purge(&mut self, index: u64, position: &[u8]) -> Result<(), LogError> {
-        self.flush()?;
-        if index >= self.next {
-            let base = self.shared.state.lock().base.take();
-            let range = base.filter(|(i, _)| *i == index).map(|(_, range)| range);
-            return self.restart_at(index + 1, range);
-        }
-        self.local(Record::Purged, index, position);
-        self.flush()?;
-        let active = self.segment.first();
-        let gone = |s: &Segment| s.first() != active && s.next() <= index + 1;
-        let old = self.shared.segments.take_if(gone);
-        self.remove(old.iter())
-    }
-
-    /// Drops every entry and goes on in a new segment that begins at `first`.
-    fn restart_at(&mut self, first: u64, range: Option<CompactRange>) -> Result<(), LogError> {
-        let epoch_first = self.shared.epoch.lock().first_index;
-        *self.shared.tree.lock() = Tree::new(range.clone(), epoch_first);
-        self.start_segment(first, range)?;
-        self.next = first;
-        self.generation += 1;
-        self.shared.state.lock().durable_next = first;
-        let old = self.shared.segments.take_if(|s| s.first() != first);
-        self.remove(old.iter())
-    }
-
     /// Fails this round and what is queued. Only a full disk lets the writer go on.
     fn fail(&mut self, e: &LogError, rest: VecDeque<Job>) -> Result<(), LogError> {
         let mut jobs = rest;
@@ -623,7 +435,7 @@ impl Writer {
 }
 
 /// A failure after which the state of the file is unknown, even if the disk was merely full.
-fn stopped(e: LogError) -> LogError {
+pub(super) fn stopped(e: LogError) -> LogError {
     match e {
         LogError::DiskFull { path } => LogError::Stopped(format!("disk full: {}", path.display())),
         other => other,

@@ -1,0 +1,204 @@
+//! Where the writer goes on: the next segment, an earlier one after a truncation, a later one
+//! after a purge.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use super::error::LogError;
+use super::file::LogFile;
+use super::format::{HEADER, Header, OPEN_MAGIC, Record, open_name};
+use super::segment::{Frames, OpenSegment, Segment};
+use super::state::Space;
+use super::tree::{CompactRange, Tree};
+use super::writer::{Writer, stopped};
+
+impl Writer {
+    /// Goes on in a new segment. The active one is synced to its end.
+    pub(super) fn rotate(&mut self) -> Result<(), LogError> {
+        let range = self.shared.tree.lock().with_pending();
+        let last = self.next.checked_sub(1);
+        self.start_segment(self.next, range)?;
+        self.seal_at = self.seal_at.or(last);
+        Ok(())
+    }
+
+    fn start_segment(&mut self, first: u64, range: Option<CompactRange>) -> Result<(), LogError> {
+        let (tmp, file, zeroed) = loop {
+            match self.next_file() {
+                Ok(found) => break found,
+                Err(e) if e.is_full() && self.shared.waits_when_full() => self.wait_for_space()?,
+                Err(e) => {
+                    if e.is_full() {
+                        self.shared.set_space(Space::Full);
+                    }
+                    return Err(e);
+                }
+            }
+        };
+        let header = Header {
+            seed: rand::random(),
+            epoch: *self.shared.epoch.lock(),
+            first,
+            range,
+        };
+        let name = open_name(first);
+        let path = self.shared.dir.join(&name);
+        let frames = RwLock::new(Frames {
+            offsets: Vec::new(),
+            end: HEADER as u64,
+        });
+        let file_again = Arc::clone(&file);
+        let open = OpenSegment {
+            name,
+            path: path.clone(),
+            header,
+            file,
+            frames,
+        };
+        let before = std::mem::replace(&mut self.segment, Arc::new(Segment::Open(open)));
+        let position = (self.pos, self.synced);
+        (self.pos, self.synced) = (0, 0);
+        let mut buf = self.segment.header().encode(OPEN_MAGIC);
+        std::mem::swap(&mut self.buf, &mut buf);
+        self.locals();
+        let written = self.install(&*file_again, &tmp, &path);
+        if let Err(e) = written {
+            self.buf.clear();
+            self.segment = before;
+            (self.pos, self.synced) = position;
+            return Err(e);
+        }
+        self.pos = self.buf.len() as u64;
+        self.synced = self.pos;
+        self.zeroed = zeroed.max(self.pos);
+        self.buf.clear();
+        let open = self.segment.open().expect("just made");
+        open.frames.write().end = self.pos;
+        self.shared.segments.push(Arc::clone(&self.segment));
+        self.asked = false;
+        self.has_space();
+        Ok(())
+    }
+
+    fn install(&self, file: &dyn LogFile, tmp: &Path, path: &Path) -> Result<(), LogError> {
+        let files = &self.shared.files;
+        let result = file
+            .write_at(&self.buf, 0)
+            .map_err(|e| LogError::io("write", tmp, e))
+            .and_then(|()| file.sync().map_err(|e| LogError::io("sync", tmp, e)));
+        if let Err(e) = result {
+            let _ = files.remove(tmp);
+            return Err(e);
+        }
+        files
+            .rename(tmp, path)
+            .map_err(|e| LogError::io("rename", path, e))?;
+        let dir = &self.shared.dir;
+        files
+            .sync_dir(dir)
+            .map_err(|e| stopped(LogError::io("sync", dir, e)))
+    }
+
+    fn next_file(&self) -> Result<(PathBuf, Arc<dyn LogFile>, u64), LogError> {
+        if let Some(p) = self.shared.keeper.lock().prepared.take() {
+            return Ok((p.path, p.file, p.zeroed));
+        }
+        let path = self.shared.dir.join("next.tmp");
+        let file = self
+            .shared
+            .files
+            .create(&path, self.shared.options.segment_bytes)
+            .map_err(|e| LogError::io("create", &path, e))?;
+        Ok((path, file, 0))
+    }
+
+    pub(super) fn truncate(&mut self, from: u64) -> Result<(), LogError> {
+        self.flush()?;
+        if self.segment.first() > from {
+            self.go_back(from)?;
+        }
+        self.local(Record::Truncate, from, &[]);
+        self.flush()?;
+        let open = self.segment.open().expect("the active segment is open");
+        open.frames
+            .write()
+            .offsets
+            .truncate((from - open.header.first) as usize);
+        self.next = from;
+        self.shared.tree.lock().truncate(from);
+        self.generation += 1;
+        let mut state = self.shared.state.lock();
+        if state.generation == self.generation {
+            state.durable_next = from;
+        }
+        Ok(())
+    }
+
+    /// Makes the segment that holds `from` the active one. The later ones hold nothing committed;
+    /// the local records are written here before they go, the last segment first.
+    fn go_back(&mut self, from: u64) -> Result<(), LogError> {
+        let target = self
+            .shared
+            .segments
+            .find(from)
+            .filter(|s| s.open().is_some());
+        let Some(target) = target else {
+            let what = "entries to truncate lie in a sealed segment";
+            return Err(LogError::corrupt(self.segment.name(), 0, from, what));
+        };
+        self.pos = target.open().expect("filtered").frames.read().end;
+        self.synced = self.pos;
+        self.zeroed = self.pos;
+        self.segment = target;
+        self.locals();
+        self.flush()?;
+        let gone = self.shared.segments.take_if(|s| s.first() > from);
+        self.remove(gone.iter().rev())
+    }
+
+    fn remove<'a>(&self, gone: impl Iterator<Item = &'a Arc<Segment>>) -> Result<(), LogError> {
+        let files = &self.shared.files;
+        for segment in gone {
+            files
+                .remove(segment.path())
+                .map_err(|e| LogError::io("remove", segment.path(), e))?;
+        }
+        let dir = &self.shared.dir;
+        files
+            .sync_dir(dir)
+            .map_err(|e| stopped(LogError::io("sync", dir, e)))
+    }
+
+    pub(super) fn purge(&mut self, index: u64, position: &[u8]) -> Result<(), LogError> {
+        self.flush()?;
+        if index >= self.next {
+            let base = self.shared.state.lock().base.take();
+            let range = base.filter(|(i, _)| *i == index).map(|(_, range)| range);
+            return self.restart_at(index + 1, range);
+        }
+        self.local(Record::Purged, index, position);
+        self.flush()?;
+        let active = self.segment.first();
+        let gone = |s: &Segment| s.first() != active && s.next() <= index + 1;
+        let old = self.shared.segments.take_if(gone);
+        self.remove(old.iter())
+    }
+
+    /// Drops every entry and goes on in a new segment that begins at `first`.
+    pub(super) fn restart_at(
+        &mut self,
+        first: u64,
+        range: Option<CompactRange>,
+    ) -> Result<(), LogError> {
+        let epoch_first = self.shared.epoch.lock().first_index;
+        *self.shared.tree.lock() = Tree::new(range.clone(), epoch_first);
+        self.start_segment(first, range)?;
+        self.next = first;
+        self.generation += 1;
+        self.shared.state.lock().durable_next = first;
+        let old = self.shared.segments.take_if(|s| s.first() != first);
+        self.remove(old.iter())
+    }
+}
