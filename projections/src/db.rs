@@ -294,6 +294,15 @@ impl Frozen {
     }
 }
 
+impl Frozen {
+    /// How files of sorted entries are written.
+    pub(crate) fn file_options(&self) -> rocksdb::Options {
+        let mut options = rocksdb::Options::default();
+        options.set_compression_type(DBCompressionType::Lz4);
+        options
+    }
+}
+
 fn bounded(upper: Option<&[u8]>) -> ReadOptions {
     let mut options = ReadOptions::default();
     if let Some(upper) = upper {

@@ -43,6 +43,7 @@ pub mod page;
 pub mod query;
 mod row;
 pub mod scan;
+pub mod snapshot;
 pub mod table;
 pub mod tables;
 pub mod txn;
@@ -52,6 +53,8 @@ pub mod writer;
 
 #[cfg(test)]
 mod engine_test;
+#[cfg(test)]
+mod tables_test;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -121,6 +124,7 @@ impl Projections {
         registry: &'static Registry,
     ) -> Result<(Arc<Self>, Writer), StorageError> {
         let db = Database::open(path, &options)?;
+        snapshot::drop_partial(&db)?;
         let visible = Arc::new(writer::load(&db, registry)?);
         let projections = Arc::new(Self {
             db,

@@ -270,6 +270,13 @@ impl Lists {
         }
     }
 
+    /// Drops all that is rendered: the database was replaced.
+    pub(crate) fn forget(&self) {
+        for known in self.known.lock().values() {
+            known.pending.lock().rows = None;
+        }
+    }
+
     fn known<L: List>(&self) -> Arc<Known> {
         let mut known = self.known.lock();
         let list = known.entry(TypeId::of::<L>()).or_insert_with(|| {

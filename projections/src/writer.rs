@@ -320,15 +320,13 @@ impl Writer {
         for layer in self.layers.iter_mut().flatten() {
             layer.end_batch();
         }
-        let mut sums = Vec::new();
-        self.sums.encode(&mut sums);
         if self.position.index.is_multiple_of(DIGEST_EVERY) {
+            let mut sums = Vec::new();
+            self.sums.encode(&mut sums);
             let key = self.position.index.to_be_bytes();
             batch.put_cf(db.family(Family::Digests), key, &sums);
         }
-        let meta = db.family(Family::Meta);
-        batch.put_cf(meta, SUMS, &sums);
-        batch.put_cf(meta, APPLIED, encode_position(&self.position));
+        put_position(db, &mut batch, &self.position, &self.sums);
         db.write(batch)?;
         Ok(touched)
     }
@@ -370,6 +368,27 @@ impl Writer {
             .notify(self.position.index, changed, rows);
     }
 
+    /// Forgets everything held in memory and shows what the database has now.
+    pub(crate) fn restart(&mut self) -> Result<(), StorageError> {
+        let db = Arc::clone(self.projections.database());
+        let visible = load(&db, self.projections.registry())?;
+        for layer in self.layers.iter_mut().flatten() {
+            layer.forget();
+        }
+        self.position = visible.position;
+        self.sums = visible.sums.clone();
+        self.tables.clone_from(&visible.tables);
+        self.flush_at = self.position.index;
+        self.projections.lists().forget();
+        self.projections.show(visible);
+        let tables = self.projections.registry().tables();
+        let tables: Vec<_> = tables.map(crate::tables::TableInfo::id).collect();
+        self.projections
+            .watch()
+            .notify(self.position.index, &tables, &[]);
+        Ok(())
+    }
+
     fn flush_when_due(&mut self) -> Result<(), StorageError> {
         let every = self.projections.options().flush_every;
         if self.position.index - self.flush_at >= every {
@@ -394,6 +413,20 @@ fn keep_outcome(db: &Database, batch: &mut WriteBatch, index: u64, rejection: &R
     let value = rmp_serde::to_vec_named(rejection)
         .expect("a rejection holds only numbers and text, which always encode");
     batch.put_cf(db.family(Family::Meta), outcome_key(index), value);
+}
+
+/// Writes the position and the digests.
+pub(crate) fn put_position(
+    db: &Database,
+    batch: &mut WriteBatch,
+    position: &Position,
+    sums: &Sums,
+) {
+    let mut bytes = Vec::new();
+    sums.encode(&mut bytes);
+    let meta = db.family(Family::Meta);
+    batch.put_cf(meta, SUMS, &bytes);
+    batch.put_cf(meta, APPLIED, encode_position(position));
 }
 
 fn encode_position(position: &Position) -> [u8; 32] {

@@ -1,0 +1,180 @@
+//! What must hold for every table there is.
+
+use std::sync::Arc;
+
+use crate::canonical::Canonical;
+use crate::outcome::{Refused, Reply};
+use crate::snapshot::{self, Manifest};
+use crate::table::Table;
+use crate::tables::*;
+use crate::txn::{Ctx, Txn};
+use crate::writer::Entry;
+use crate::{Options, Projections, Scan, View};
+use drover_events::{EventId, EventKind, Guard};
+
+/// Calls a generic function for every table; a table missing here fails
+/// `every_table_is_listed_here`.
+macro_rules! for_every_table {
+    ($call:ident($($arg:expr),*)) => {
+        for_every_table!(@ $call ($($arg),*) TableIndexes, Nodes, NodeStates, NodePools, NodeUses,
+            Jobs, JobVersions, JobSummaries, JobSubmissions, PeriodicLaunches, Deployments, Evals,
+            Allocs, AllocJobs, AllocJobCounts, CsiVolumes, CsiPlugins, HostVolumes,
+            HostVolumeClaims, AclPolicies, AclTokens, OneTimeTokens, AclRoles, AuthMethods,
+            BindingRules, Namespaces, Services, Variables, VariableQuotas, RootKeys,
+            ScalingPolicies, ScalingEvents, SchedulerConfig, AutopilotConfig, ClusterMetas)
+    };
+    (@ $call:ident $args:tt $($table:ident),*) => {
+        $(for_every_table!(@@ $call $table $args);)*
+    };
+    (@@ $call:ident $table:ident ($($arg:expr),*)) => {
+        $call::<$table>($($arg),*)
+    };
+}
+
+fn list<T: Table>(ids: &mut Vec<u16>) {
+    ids.push(T::ID);
+}
+
+#[test]
+fn every_table_is_listed_here() {
+    let mut ids = Vec::new();
+    for_every_table!(list(&mut ids));
+    let registered: Vec<_> = registry().tables().map(TableInfo::id).collect();
+    assert_eq!(ids, registered);
+}
+
+fn default_is_zero<T: Table>()
+where
+    T::Row: PartialEq,
+{
+    let row = T::Row::default();
+    let mut canonical = Canonical::default();
+    let bytes = canonical.encode(&row).unwrap().to_vec();
+    let back: T::Row = rmp_serde::from_slice(&bytes).unwrap();
+    assert_eq!(back, row, "{}: the default row comes back", T::NAME);
+    let empty: T::Row = rmp_serde::from_slice(&[0x80]).unwrap();
+    assert_eq!(empty, row, "{}: absent fields are zero", T::NAME);
+    let mut numbers: Vec<_> = T::INDEXES.iter().map(|index| index.no).collect();
+    numbers.dedup();
+    assert_eq!(
+        numbers.len(),
+        T::INDEXES.len(),
+        "{}: index numbers",
+        T::NAME
+    );
+    assert!(numbers.is_sorted() && !numbers.contains(&0));
+}
+
+#[test]
+fn zero_fields_are_left_out_of_every_table_and_come_back() {
+    for_every_table!(default_is_zero());
+}
+
+struct FillAll;
+
+fn put_default<T: Table>(txn: &mut Txn<'_>) {
+    if T::ID != TableIndexes::ID {
+        txn.put::<T>(T::Row::default()).unwrap();
+    }
+}
+
+impl Entry for FillAll {
+    fn ctx(&self) -> Ctx {
+        Ctx {
+            index: 7,
+            term: 2,
+            time: 9,
+            id: EventId::ZERO,
+            kind: EventKind::ClusterIdSet,
+        }
+    }
+
+    fn guards(&self) -> &[Guard] {
+        &[]
+    }
+
+    fn run(&self, txn: &mut Txn<'_>, _: &Ctx) -> Result<Reply, Refused> {
+        for_every_table!(put_default(txn));
+        Ok(Reply::None)
+    }
+}
+
+fn filled() -> (tempfile::TempDir, Arc<Projections>) {
+    let dir = tempfile::tempdir().unwrap();
+    let (projections, mut writer) =
+        Projections::open(dir.path().join("db"), Options::dev()).unwrap();
+    writer.apply_batch(&[FillAll]).unwrap();
+    (dir, projections)
+}
+
+fn same_rows<T: Table>(a: &View, b: &View)
+where
+    T::Row: PartialEq,
+{
+    let rows = |view: &View| -> Vec<T::Row> {
+        let rows = view.scan::<T>(Scan::all());
+        rows.collect::<Result<_, _>>().unwrap()
+    };
+    assert_eq!(rows(a), rows(b), "{}", T::NAME);
+    assert_eq!(
+        rows(b).is_empty(),
+        false,
+        "{} has a row to carry over",
+        T::NAME
+    );
+    assert_eq!(a.table_index::<T>(), b.table_index::<T>());
+}
+
+#[test]
+fn ev_05_every_table_survives_a_snapshot() {
+    let (dir, full) = filled();
+    let files = dir.path().join("snapshot");
+    let manifest = full.view().write_snapshot(&files, 512).unwrap();
+    assert!(manifest.tables.iter().all(|table| table.rows > 0));
+    let (other, mut writer) = Projections::open(dir.path().join("other"), Options::dev()).unwrap();
+    let position = writer.install(&files).unwrap();
+    assert_eq!(position, full.view().position());
+    assert_eq!(other.view().digests(), full.view().digests());
+    for_every_table!(same_rows(&full.view(), &other.view()));
+    for table in other.view().digests() {
+        assert_eq!(
+            table.digest,
+            other.view().recompute_of(table.table).unwrap()
+        );
+    }
+    // It is on disk, and the next entry follows.
+    assert_eq!(other.flushed().unwrap().index, 7);
+    assert_eq!(other.applied_index(), 7);
+    drop((other, writer));
+    let (again, _writer) = Projections::open(dir.path().join("other"), Options::dev()).unwrap();
+    assert_eq!(again.view().digests(), full.view().digests());
+}
+
+fn edit(dir: &std::path::Path, change: impl FnOnce(&mut Manifest)) {
+    let mut manifest = snapshot::read_manifest(dir).unwrap();
+    change(&mut manifest);
+    let text = serde_json::to_vec(&manifest).unwrap();
+    std::fs::write(dir.join("manifest.json"), text).unwrap();
+}
+
+#[test]
+fn a_snapshot_that_is_not_what_it_says_is_refused() {
+    let (dir, full) = filled();
+    let files = dir.path().join("snapshot");
+    full.view().write_snapshot(&files, 1 << 20).unwrap();
+    let path = dir.path().join("other");
+    let (other, mut writer) = Projections::open(&path, Options::dev()).unwrap();
+    edit(&files, |manifest| drop(manifest.tables.pop()));
+    assert!(writer.install(&files).is_err(), "a table is missing");
+    full.view().write_snapshot(&files, 1 << 20).unwrap();
+    edit(&files, |manifest| {
+        manifest.tables[3].digest = "00".repeat(32)
+    });
+    let error = writer.install(&files).unwrap_err().to_string();
+    assert!(error.contains("node_pools"), "{error}");
+    drop((other, writer));
+    // What was taken in is not believed after a restart either.
+    let (other, _writer) = Projections::open(&path, Options::dev()).unwrap();
+    assert_eq!(other.applied_index(), 0);
+    assert_eq!(other.view().scan::<Nodes>(Scan::all()).count(), 0);
+}
