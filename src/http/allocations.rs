@@ -11,12 +11,14 @@ use serde::{Serialize, Serializer};
 use smallvec::SmallVec;
 
 use super::answer::Answer;
-use super::front::Read;
+use super::front::{Read, Write};
 use super::list::{self, storage};
+use super::new_id;
 use super::pieces::Pieces;
 use super::ready;
 use super::request::Request;
 use super::rows::{self, Created};
+use crate::commands::alloc::StopAlloc;
 use crate::error::ApiError;
 
 /// A row as lists and filters see it.
@@ -190,4 +192,29 @@ impl<'v> AllocStubs<'v> {
     pub(super) fn finish(self) -> Answer {
         Answer::pieces(self.pieces.finish())
     }
+}
+
+drover_events::wire! {
+    /// The evaluation that follows from a stop.
+    struct StopResponse {
+        eval_id: String = "EvalID",
+        index: u64 = "Index",
+    }
+}
+
+/// `PUT /v1/allocation/:id/stop`.
+pub(super) async fn stop(write: Write) -> Result<Answer, ApiError> {
+    let query = &write.request.query;
+    let (no_shutdown_delay, reschedule) =
+        (query.flag("no_shutdown_delay")?, query.flag("reschedule")?);
+    let eval_id = new_id();
+    let alloc_id = write.request.segment(2)?;
+    let command = StopAlloc {
+        alloc_id,
+        eval_id: eval_id.clone(),
+        no_shutdown_delay,
+        reschedule,
+    };
+    let index = write.submit(command).await?.index;
+    Ok(Answer::json(&StopResponse { eval_id, index })?.written(index))
 }

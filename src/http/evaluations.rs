@@ -2,6 +2,7 @@
 
 use drover_events::gojson::List;
 use drover_events::model::{Evaluation, EvaluationStub};
+use drover_projections::Reply;
 use drover_projections::page::TokenKind;
 use drover_projections::tables::allocs::{Allocs, AllocsByEval};
 use drover_projections::tables::evals::{Evals, EvalsByJob, EvalsByNamespace};
@@ -10,10 +11,11 @@ use smallvec::SmallVec;
 
 use super::allocations::AllocStubs;
 use super::answer::Answer;
-use super::front::Read;
+use super::front::{Read, Write};
 use super::list::{self, storage};
 use super::request::Request;
 use super::rows::{self, Created, Rows};
+use crate::commands::eval::{self, DeleteEvals, DeleteEvalsPage, Selection};
 use crate::error::ApiError;
 
 /// The rows that a request's parameters leave.
@@ -137,4 +139,41 @@ pub(super) fn allocations(read: &Read<'_>) -> Result<Answer, ApiError> {
         stubs.push(row.map_err(storage)?)?;
     }
     Ok(stubs.finish().at(read.view.table_index::<Allocs>()))
+}
+
+/// `DELETE /v1/evaluations`: in pages, each of them one event (EVAL-02).
+pub(super) async fn delete(write: Write) -> Result<Answer, ApiError> {
+    let body: EvalDeleteRequest = write.request.json()?;
+    let mut answer = EvalDeleteResponse::default();
+    match eval::selection(body.eval_ids.into_vec(), body.filter)? {
+        Selection::Ids(ids) => {
+            for page in ids.chunks(eval::DELETE_PAGE as usize) {
+                let command = DeleteEvals {
+                    eval_ids: page.to_vec(),
+                };
+                answer.index = write.submit(command).await?.index;
+                answer.count += page.len() as u64;
+            }
+        }
+        Selection::Filter(filter) => {
+            let mut page_token = String::new();
+            loop {
+                let command = DeleteEvalsPage {
+                    filter: filter.clone(),
+                    page_token,
+                };
+                let done = write.submit(command).await?;
+                answer.index = done.index;
+                let Reply::Page { count, next } = done.reply else {
+                    break;
+                };
+                answer.count += count;
+                if next.is_empty() {
+                    break;
+                }
+                page_token = next;
+            }
+        }
+    }
+    Ok(Answer::json(&answer)?.written(answer.index))
 }

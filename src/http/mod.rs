@@ -16,6 +16,7 @@ mod allocations;
 mod answer;
 pub mod auth;
 mod body;
+mod deployment_writes;
 mod deployments;
 mod evaluations;
 mod front;
@@ -23,8 +24,10 @@ pub mod gzip;
 mod jobs;
 mod list;
 pub mod member_shapes;
+mod namespace_writes;
 mod namespaces;
 mod node_shapes;
+mod node_writes;
 mod nodes;
 mod operator;
 mod pieces;
@@ -39,7 +42,14 @@ mod serve;
 mod services;
 mod state;
 mod stream;
+mod system;
+mod variable_writes;
 mod variables;
+
+/// A new random id, as the API names things.
+fn new_id() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
 
 pub use request::Remote;
 pub use router::router;

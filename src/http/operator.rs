@@ -1,15 +1,16 @@
 //! What operators look after: Raft, the scheduler's settings, keys, digests, reactors.
 
 use drover_events::model::SchedulerConfiguration;
-use drover_projections::Scan;
 use drover_projections::tables::root_keys::RootKeys;
 use drover_projections::tables::scheduler_config::SchedulerConfig;
+use drover_projections::{Reply, Scan};
 use serde_json::json;
 
 use super::answer::Answer;
-use super::front::Read;
+use super::front::{Read, Write};
 use super::list::storage;
 use super::pieces::Pieces;
+use crate::commands::cluster::SetSchedulerConfig;
 use crate::error::ApiError;
 
 /// `GET /v1/operator/raft/configuration`.
@@ -39,6 +40,33 @@ pub(super) fn scheduler_configuration(read: &Read<'_>) -> Result<Answer, ApiErro
         ..SchedulerConfigurationResponse::default()
     };
     Ok(Answer::json(&answer)?.at(index))
+}
+
+drover_events::wire! {
+    /// Whether the settings were taken.
+    struct SchedulerSetResponse {
+        updated: bool = "Updated",
+        index: u64 = "Index",
+    }
+}
+
+/// `PUT /v1/operator/scheduler/configuration`.
+pub(super) async fn configure_scheduler(write: Write) -> Result<Answer, ApiError> {
+    let mut config: SchedulerConfiguration = write.request.json()?;
+    let cas: Option<u64> = write.request.query.number("cas")?;
+    config.modify_index = cas.unwrap_or_default();
+    let command = SetSchedulerConfig {
+        config,
+        cas: cas.is_some(),
+        initial: false,
+    };
+    let done = write.submit(command).await?;
+    let updated = !matches!(done.reply, Reply::Cas(false));
+    let answer = SchedulerSetResponse {
+        updated,
+        index: done.index,
+    };
+    Ok(Answer::json(&answer)?.written(done.index))
 }
 
 /// `GET /v1/operator/keyring/keys`.

@@ -7,20 +7,23 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, any, get as axum_get, on};
-use drover_projections::Table;
+use drover_projections::Table as _;
 use drover_projections::tables::{
     allocs::Allocs, deployments::Deployments, evals::Evals, job_summaries::JobSummaries,
     jobs::Jobs, namespaces::Namespaces, node_pools::NodePools, root_keys::RootKeys,
     services::Services, variables::Variables,
 };
 
+use super::answer::Answer;
 use super::front::{self, Incoming, Reader, Watched, Write};
 use super::state::Api;
 use super::{
-    agent, allocations, answer::Answer, deployments, evaluations, jobs, namespaces, nodes,
-    operator, search, services, stream, variables,
+    agent, allocations, deployment_writes, deployments, evaluations, jobs, namespace_writes,
+    namespaces, node_writes, nodes, operator, search, services, stream, system, variable_writes,
+    variables,
 };
 use crate::error::ApiError;
+use Watched::{Nothing, Rows, Tables};
 
 type Routes = MethodRouter<Arc<Api>>;
 
@@ -46,29 +49,52 @@ where
 /// PUT and POST, which Nomad takes as the same.
 const PUT: MethodFilter = MethodFilter::PUT.or(MethodFilter::POST);
 
+/// DELETE by a handler that may read a body.
+const DELETE: MethodFilter = MethodFilter::DELETE;
+
+type Table = Router<Arc<Api>>;
+
 /// Every route of the API.
 pub fn router(api: Arc<Api>) -> Router {
-    use Watched::{Nothing, Rows, Tables};
+    workloads(Router::new())
+        .merge(machines(Router::new()))
+        .merge(settings(Router::new()))
+        .merge(cluster(Router::new()))
+        .route("/", axum_get(root))
+        .route("/ui/", axum_get(ui))
+        .method_not_allowed_fallback(wrong_method)
+        .fallback(nothing_here)
+        .with_state(api)
+}
+
+/// Jobs, and what becomes of them: allocations, evaluations, deployments.
+fn workloads(table: Table) -> Table {
+    let jobs = Tables(&[Jobs::ID, JobSummaries::ID]);
     let evals = Tables(&[Evals::ID]);
     let allocs = Tables(&[Allocs::ID]);
-    Router::new()
-        // Jobs
+    let deployments = Tables(&[Deployments::ID]);
+    table
         .route(
             "/v1/jobs",
-            get(Tables(&[Jobs::ID, JobSummaries::ID]), jobs::list),
+            get(jobs, jobs::list).merge(body(PUT, jobs::register)),
         )
+        .route("/v1/jobs/parse", body(PUT, jobs::parse))
+        .route("/v1/validate/job", body(PUT, jobs::validate))
         .route("/v1/job/{*rest}", any(jobs::route))
-        // Allocations, evaluations, deployments
         .route("/v1/allocations", get(allocs, allocations::list))
         .route(
             "/v1/allocation/{id}",
             get(Rows(allocations::watched_row), allocations::get),
         )
+        .route("/v1/allocation/{id}/stop", body(PUT, allocations::stop))
         .route(
             "/v1/allocation/{id}/services",
             get(Tables(&[Services::ID]), allocations::services),
         )
-        .route("/v1/evaluations", get(evals, evaluations::list))
+        .route(
+            "/v1/evaluations",
+            get(evals, evaluations::list).merge(body(DELETE, evaluations::delete)),
+        )
         .route("/v1/evaluations/count", get(evals, evaluations::count))
         .route(
             "/v1/evaluation/{id}",
@@ -78,10 +104,7 @@ pub fn router(api: Arc<Api>) -> Router {
             "/v1/evaluation/{id}/allocations",
             get(allocs, evaluations::allocations),
         )
-        .route(
-            "/v1/deployments",
-            get(Tables(&[Deployments::ID]), deployments::list),
-        )
+        .route("/v1/deployments", get(deployments, deployments::list))
         .route(
             "/v1/deployment/{id}",
             get(Rows(deployments::watched_row), deployments::get),
@@ -90,47 +113,93 @@ pub fn router(api: Arc<Api>) -> Router {
             "/v1/deployment/allocations/{id}",
             get(allocs, deployments::allocations),
         )
-        // Nodes and node pools
-        .route("/v1/nodes", get(Tables(nodes::TABLES), nodes::list))
+        .route(
+            "/v1/deployment/fail/{id}",
+            body(PUT, deployment_writes::fail),
+        )
+        .route(
+            "/v1/deployment/pause/{id}",
+            body(PUT, deployment_writes::pause),
+        )
+        .route(
+            "/v1/deployment/promote/{id}",
+            body(PUT, deployment_writes::promote),
+        )
+        .route(
+            "/v1/deployment/allocation-health/{id}",
+            body(PUT, deployment_writes::health),
+        )
+        .route("/v1/event/stream", body(MethodFilter::GET, stream::serve))
+}
+
+/// Nodes and node pools.
+fn machines(table: Table) -> Table {
+    let pools = Tables(&[NodePools::ID]);
+    let nodes = Tables(nodes::TABLES);
+    table
+        .route("/v1/nodes", get(nodes, nodes::list))
         .route("/v1/node/{id}", get(Rows(nodes::watched_rows), nodes::get))
-        .route("/v1/node/{id}/allocations", get(allocs, nodes::allocations))
+        .route(
+            "/v1/node/{id}/allocations",
+            get(Tables(&[Allocs::ID]), nodes::allocations),
+        )
+        .route("/v1/node/{id}/drain", body(PUT, node_writes::drain))
+        .route(
+            "/v1/node/{id}/eligibility",
+            body(PUT, node_writes::eligibility),
+        )
+        .route("/v1/node/{id}/purge", body(PUT, node_writes::purge))
         .route(
             "/v1/node/pools",
-            get(Tables(&[NodePools::ID]), namespaces::pools),
+            get(pools, namespaces::pools).merge(body(PUT, namespace_writes::upsert_pool)),
         )
         .route(
             "/v1/node/pool/{name}",
-            get(Rows(namespaces::watched_pool), namespaces::pool),
+            get(Rows(namespaces::watched_pool), namespaces::pool)
+                .merge(body(PUT, namespace_writes::upsert_pool))
+                .merge(body(DELETE, namespace_writes::delete_pool)),
         )
         .route(
             "/v1/node/pool/{name}/nodes",
-            get(Tables(nodes::TABLES), namespaces::pool_nodes),
+            get(nodes, namespaces::pool_nodes),
         )
         .route(
             "/v1/node/pool/{name}/jobs",
             get(Tables(&[Jobs::ID]), namespaces::pool_jobs),
         )
-        // Namespaces, variables, services
+}
+
+/// Namespaces, variables, services.
+fn settings(table: Table) -> Table {
+    let services = Tables(&[Services::ID]);
+    table
         .route(
             "/v1/namespaces",
             get(Tables(&[Namespaces::ID]), namespaces::list),
         )
+        .route("/v1/namespace", body(PUT, namespace_writes::upsert))
         .route(
             "/v1/namespace/{name}",
-            get(Rows(namespaces::watched_row), namespaces::get),
+            get(Rows(namespaces::watched_row), namespaces::get)
+                .merge(body(PUT, namespace_writes::upsert))
+                .merge(body(DELETE, namespace_writes::delete)),
         )
         .route("/v1/vars", get(Tables(&[Variables::ID]), variables::list))
         .route(
             "/v1/var/{*path}",
-            get(Rows(variables::watched_row), variables::get),
+            get(Rows(variables::watched_row), variables::get)
+                .merge(body(PUT, variable_writes::put))
+                .merge(body(DELETE, variable_writes::delete)),
         )
-        .route("/v1/services", get(Tables(&[Services::ID]), services::list))
-        .route(
-            "/v1/service/{*name}",
-            get(Tables(&[Services::ID]), services::get),
-        )
+        .route("/v1/services", get(services, services::list))
+        .route("/v1/service/{*name}", get(services, services::get))
         .route("/v1/search", body(PUT, search::prefix))
-        // The agent and its cluster
+}
+
+/// The agent, its cluster, and what operators look after.
+fn cluster(table: Table) -> Table {
+    let scheduler = get(Nothing, operator::scheduler_configuration);
+    table
         .route("/v1/status/leader", get(Nothing, agent::leader))
         .route("/v1/status/peers", get(Nothing, agent::peers))
         .route("/v1/regions", get(Nothing, agent::regions))
@@ -144,7 +213,7 @@ pub fn router(api: Arc<Api>) -> Router {
         )
         .route(
             "/v1/operator/scheduler/configuration",
-            get(Nothing, operator::scheduler_configuration),
+            scheduler.merge(body(PUT, operator::configure_scheduler)),
         )
         .route(
             "/v1/operator/keyring/keys",
@@ -152,14 +221,8 @@ pub fn router(api: Arc<Api>) -> Router {
         )
         .route("/v1/operator/digests", get(Nothing, operator::digests))
         .route("/v1/operator/reactors", get(Nothing, operator::reactors))
+        .route("/v1/system/gc", body(MethodFilter::PUT, system::gc))
         .route("/.well-known/jwks.json", get(Nothing, operator::jwks))
-        .route("/v1/event/stream", body(MethodFilter::GET, stream::serve))
-        // Everything else
-        .route("/", axum_get(root))
-        .route("/ui/", axum_get(ui))
-        .method_not_allowed_fallback(wrong_method)
-        .fallback(nothing_here)
-        .with_state(api)
 }
 
 /// An unknown path: 404 with an empty body.

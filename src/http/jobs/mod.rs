@@ -4,10 +4,15 @@
 //! before one of the known endings, tried in Nomad's order.
 
 mod list;
+mod parse;
 mod path;
 mod read;
+mod scale;
 mod shapes;
+mod write;
 
 pub(super) use list::{list, list_of, stub};
+pub(super) use parse::{parse, validate};
 pub(super) use path::{job_id, route};
 pub(super) use shapes::*;
+pub(super) use write::register;

@@ -14,9 +14,10 @@ use drover_projections::watch::Interest;
 use hyper::Method;
 use smallvec::SmallVec;
 
-use super::read;
+use super::{read, scale, write};
 use crate::error::{ApiError, Code};
-use crate::http::front::{self, Incoming, Reader, Watched};
+use crate::http::answer::Answer;
+use crate::http::front::{self, Incoming, Reader, Watched, Write};
 use crate::http::query;
 use crate::http::request::Request;
 use crate::http::state::Api;
@@ -119,6 +120,7 @@ fn reader(ending: &str) -> Option<(Watched, Reader)> {
             Watched::Tables(&[services::Services::ID]),
             crate::http::services::of_job,
         ),
+        "scale" => (Watched::Rows(job_row), scale::status),
         _ => return None,
     })
 }
@@ -135,12 +137,35 @@ pub(in crate::http) async fn route(State(api): State<Arc<Api>>, incoming: Incomi
     if reads && let Some((watched, run)) = reader(ending) {
         return front::read(api, incoming, watched, run).await;
     }
-    let method = incoming.method().clone();
-    front::write(api, incoming, async move |_write| {
-        let _ = (method, ending);
-        Err(ApiError::new(Code::MethodNotAllowed, "Invalid method"))
-    })
-    .await
+    let puts = matches!(*incoming.method(), Method::PUT | Method::POST);
+    let deletes = *incoming.method() == Method::DELETE;
+    match ending {
+        "" if puts => front::write(api, incoming, write::update).await,
+        "" if deletes => front::write(api, incoming, write::deregister).await,
+        "evaluate" if puts => front::write(api, incoming, write::evaluate).await,
+        "stable" if puts => front::write(api, incoming, write::stable).await,
+        "revert" if puts => front::write(api, incoming, write::revert).await,
+        "scale" if puts => front::write(api, incoming, scale::scale).await,
+        _ => front::write(api, incoming, refuse).await,
+    }
+}
+
+/// Methods and endings that are none, and those of later.
+async fn refuse(write: Write) -> Result<Answer, ApiError> {
+    let path = JobPath::of(&write.request)?;
+    let later = [
+        "dispatch",
+        "dispatch/payload",
+        "periodic/force",
+        "plan",
+        "actions",
+        "action",
+    ];
+    if later.contains(&path.ending) {
+        let text = format!("{} is not supported by this version", path.ending);
+        return Err(ApiError::new(Code::NotImplemented, text));
+    }
+    Err(ApiError::new(Code::MethodNotAllowed, "Invalid method"))
 }
 
 #[cfg(test)]

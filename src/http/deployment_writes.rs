@@ -1,0 +1,127 @@
+//! Changes of deployments: fail, pause, promote, health.
+
+use drover_events::gojson::List;
+use drover_projections::tables::deployments::Deployments;
+
+use super::answer::Answer;
+use super::front::Write;
+use super::list::storage;
+use super::new_id;
+use crate::commands::Command;
+use crate::commands::deployment::{
+    DeploymentChange, PromoteDeployment, SetDeploymentAllocHealth, SetDeploymentStatus,
+};
+use crate::error::ApiError;
+
+drover_events::wire! {
+    /// Everything a change of a deployment may say.
+    struct DeploymentBody {
+        deployment_id: String = "DeploymentID",
+        pause: bool = "Pause",
+        all: bool = "All",
+        groups: List<String> = "Groups",
+        healthy_allocation_ids: List<String> = "HealthyAllocationIDs",
+        unhealthy_allocation_ids: List<String> = "UnhealthyAllocationIDs",
+    }
+
+    /// What came of a change of a deployment.
+    struct DeploymentUpdateResponse {
+        eval_id: String = "EvalID",
+        eval_create_index: u64 = "EvalCreateIndex",
+        deployment_modify_index: u64 = "DeploymentModifyIndex",
+        reverted_job_version: Option<u64> = "RevertedJobVersion",
+        index: u64 = "Index",
+    }
+}
+
+/// The body, its deployment checked against the path.
+fn body(write: &Write) -> Result<DeploymentBody, ApiError> {
+    let mut body: DeploymentBody = write.request.json()?;
+    if body.deployment_id.is_empty() {
+        return Err(ApiError::bad_request("DeploymentID must be specified"));
+    }
+    if body.deployment_id != write.request.segment(3)? {
+        return Err(ApiError::bad_request("Deployment ID does not match"));
+    }
+    body.groups = std::mem::take(&mut body.groups).or_empty();
+    Ok(body)
+}
+
+async fn change(
+    write: &Write,
+    eval_id: String,
+    command: impl Command + 'static,
+) -> Result<Answer, ApiError> {
+    let index = write.submit(command).await?.index;
+    let view = write.api.projections.view();
+    let made = view.get::<drover_projections::tables::evals::Evals>(eval_id.as_str());
+    let made = made.map_err(storage)?.is_some();
+    let id = write.request.segment(3)?;
+    let known = view
+        .modified::<Deployments>(id.as_str())
+        .map_err(storage)?
+        .is_some();
+    let answer = DeploymentUpdateResponse {
+        eval_id: if made { eval_id } else { String::new() },
+        eval_create_index: if made { index } else { 0 },
+        deployment_modify_index: if known { index } else { 0 },
+        reverted_job_version: None,
+        index,
+    };
+    Ok(Answer::json(&answer)?.written(index))
+}
+
+/// `PUT /v1/deployment/fail/:id`.
+pub(super) async fn fail(write: Write) -> Result<Answer, ApiError> {
+    let (deployment_id, eval_id) = (write.request.segment(3)?, new_id());
+    let change_to = DeploymentChange::Fail;
+    let command = SetDeploymentStatus {
+        deployment_id,
+        change: change_to,
+        eval_id: eval_id.clone(),
+    };
+    change(&write, eval_id, command).await
+}
+
+/// `PUT /v1/deployment/pause/:id`.
+pub(super) async fn pause(write: Write) -> Result<Answer, ApiError> {
+    let body = body(&write)?;
+    let change_to = if body.pause {
+        DeploymentChange::Pause
+    } else {
+        DeploymentChange::Resume
+    };
+    let (deployment_id, eval_id) = (body.deployment_id, new_id());
+    let command = SetDeploymentStatus {
+        deployment_id,
+        change: change_to,
+        eval_id: eval_id.clone(),
+    };
+    change(&write, eval_id, command).await
+}
+
+/// `PUT /v1/deployment/promote/:id`.
+pub(super) async fn promote(write: Write) -> Result<Answer, ApiError> {
+    let body = body(&write)?;
+    let eval_id = new_id();
+    let command = PromoteDeployment {
+        deployment_id: body.deployment_id,
+        all: body.all,
+        groups: body.groups.into_vec(),
+        eval_id: eval_id.clone(),
+    };
+    change(&write, eval_id, command).await
+}
+
+/// `PUT /v1/deployment/allocation-health/:id`.
+pub(super) async fn health(write: Write) -> Result<Answer, ApiError> {
+    let body = body(&write)?;
+    let eval_id = new_id();
+    let command = SetDeploymentAllocHealth {
+        deployment_id: body.deployment_id,
+        healthy: body.healthy_allocation_ids.into_vec(),
+        unhealthy: body.unhealthy_allocation_ids.into_vec(),
+        eval_id: eval_id.clone(),
+    };
+    change(&write, eval_id, command).await
+}

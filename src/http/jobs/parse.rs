@@ -1,0 +1,48 @@
+//! Job specifications: parsed and validated, nothing changed.
+
+use drover_events::gojson::Any;
+
+use super::JobValidateResponse;
+use super::write::RegisterBody;
+use crate::error::ApiError;
+use crate::http::answer::Answer;
+use crate::http::front::Write;
+use crate::jobspec;
+
+drover_events::wire! {
+    /// A specification to parse.
+    struct ParseBody {
+        job_hcl: String = "JobHCL",
+        variables: String = "Variables",
+        canonicalize: bool = "Canonicalize",
+    }
+}
+
+/// `PUT /v1/jobs/parse`.
+pub(in crate::http) async fn parse(write: Write) -> Result<Answer, ApiError> {
+    let body: ParseBody = write.request.json()?;
+    if body.job_hcl.is_empty() {
+        return Err(ApiError::bad_request("Job spec is empty"));
+    }
+    let mut input = jobspec::Input::server(&body.job_hcl);
+    if !body.variables.is_empty() {
+        input.files.push(("input.hcl".to_owned(), body.variables));
+    }
+    let parsed = jobspec::parse(&input);
+    let mut job = parsed
+        .map_err(|problems| ApiError::bad_request(format!("Failed to parse job: {problems}")))?;
+    if body.canonicalize {
+        job.canonicalise();
+    }
+    Answer::json::<Any>(&job.to_json())
+}
+
+/// `PUT /v1/validate/job`.
+pub(in crate::http) async fn validate(write: Write) -> Result<Answer, ApiError> {
+    let body: RegisterBody = write.request.json()?;
+    body.canonical(&write)?;
+    Answer::json(&JobValidateResponse {
+        driver_config_validated: true,
+        ..JobValidateResponse::default()
+    })
+}

@@ -1,0 +1,117 @@
+//! Scaling.
+
+use std::collections::BTreeMap;
+
+use drover_events::gojson::{Any, Map};
+use drover_events::model::status::{client, desired};
+use drover_projections::tables::allocs::AllocsByJob;
+use drover_projections::tables::jobs::Jobs;
+use drover_projections::tables::scaling_events::ScalingEvents;
+
+use super::{JobRegisterResponse, JobScaleStatus, TaskGroupScaleStatus};
+use crate::commands::job::ScaleJob;
+use crate::error::ApiError;
+use crate::http::answer::Answer;
+use crate::http::front::{Read, Write};
+use crate::http::list::storage;
+use crate::http::new_id;
+
+/// `GET /v1/job/:id/scale`.
+pub(super) fn status(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let id = super::job_id(read.request)?;
+    let key = (read.request.namespace(), id.as_str());
+    let job = read.view.get::<Jobs>(key).map_err(storage)?;
+    let job = job.ok_or_else(|| ApiError::not_found("job not found"))?;
+    let mut events = read
+        .view
+        .get::<ScalingEvents>(key)
+        .map_err(storage)?
+        .unwrap_or_default();
+    let mut groups: BTreeMap<String, TaskGroupScaleStatus> = BTreeMap::new();
+    for group in &job.task_groups {
+        let status = TaskGroupScaleStatus {
+            desired: group.count,
+            events: events
+                .scaling_events
+                .remove(&group.name)
+                .unwrap_or_default(),
+            ..TaskGroupScaleStatus::default()
+        };
+        groups.insert(group.name.clone(), status);
+    }
+    for alloc in read.view.by_index::<AllocsByJob>(key) {
+        let alloc = alloc.map_err(storage)?;
+        let Some(group) = groups.get_mut(&alloc.task_group) else {
+            continue;
+        };
+        if alloc.terminal_status() || alloc.desired_status != desired::RUN {
+            continue;
+        }
+        group.placed += 1;
+        group.running += i64::from(alloc.client_status == client::RUNNING);
+        match alloc.health() {
+            Some(true) => group.healthy += 1,
+            Some(false) => group.unhealthy += 1,
+            None => {}
+        }
+    }
+    let answer = JobScaleStatus {
+        job_id: job.id,
+        namespace: job.namespace,
+        job_create_index: job.create_index,
+        job_modify_index: job.modify_index,
+        job_stopped: job.stop,
+        task_groups: groups.into(),
+    };
+    Ok(Answer::json(&answer)?.at(job.modify_index))
+}
+
+drover_events::wire! {
+    /// A wish for another count.
+    struct ScaleBody {
+        count: Option<i64> = "Count",
+        target: Map<String> = "Target",
+        message: String = "Message",
+        error: bool = "Error",
+        meta: Map<Any> = "Meta",
+        job_modify_index: u64 = "JobModifyIndex",
+    }
+}
+
+/// `PUT /v1/job/:id/scale`.
+pub(super) async fn scale(write: Write) -> Result<Answer, ApiError> {
+    let mut body: ScaleBody = write.request.json()?;
+    let job_id = super::job_id(&write.request)?;
+    if body
+        .target
+        .get("Job")
+        .is_some_and(|named| !named.is_empty() && *named != job_id)
+    {
+        return Err(ApiError::bad_request("job ID in payload did not match URL"));
+    }
+    let eval_id = new_id();
+    let changes = body.count.is_some();
+    let done = write
+        .submit(ScaleJob {
+            namespace: write.request.namespace().to_owned(),
+            job_id,
+            group: body.target.remove("Group").unwrap_or_default(),
+            count: body.count,
+            message: body.message,
+            error: body.error,
+            meta: body.meta,
+            job_modify_index: body.job_modify_index,
+            eval_id: eval_id.clone(),
+            ..ScaleJob::default()
+        })
+        .await?;
+    let mut answer = JobRegisterResponse {
+        job_modify_index: done.index,
+        index: done.index,
+        ..JobRegisterResponse::default()
+    };
+    if changes {
+        (answer.eval_id, answer.eval_create_index) = (eval_id, done.index);
+    }
+    Ok(Answer::json(&answer)?.written(done.index))
+}

@@ -1,0 +1,284 @@
+//! Registering, stopping and evaluating jobs.
+
+use drover_events::gojson::Any;
+use drover_events::model::{Job, JobSubmission};
+use drover_projections::tables::job_versions::JobVersions;
+use drover_projections::tables::jobs::Jobs;
+
+use super::{JobDeregisterResponse, JobEvaluateRequest, JobRegisterResponse, JobStabilityRequest};
+use crate::commands::job::{DeregisterJob, EvaluateJob, RegisterJob, SetJobStability};
+use crate::error::ApiError;
+use crate::http::answer::Answer;
+use crate::http::front::Write;
+use crate::http::list::storage;
+use crate::http::new_id;
+use crate::jobspec::ApiJob;
+use crate::raft::Committed;
+
+drover_events::wire! {
+    /// A job to register, as it came: what was not said is filled in afterwards.
+    pub(super) struct RegisterBody {
+        job: Option<Any> = "Job",
+        submission: Option<JobSubmission> = "Submission",
+        enforce_index: bool = "EnforceIndex",
+        job_modify_index: u64 = "JobModifyIndex",
+        policy_override: bool = "PolicyOverride",
+        preserve_counts: bool = "PreserveCounts",
+        preserve_resources: bool = "PreserveResources",
+        eval_priority: i64 = "EvalPriority",
+        region: String = "Region",
+        namespace: String = "Namespace",
+        diff: bool = "Diff",
+    }
+
+    /// A version to go back to.
+    struct RevertBody {
+        job_id: String = "JobID",
+        job_version: u64 = "JobVersion",
+        enforce_prior_version: Option<u64> = "EnforcePriorVersion",
+    }
+
+    /// The index of a job whose version was marked.
+    struct StableResponse {
+        job_modify_index: u64 = "JobModifyIndex",
+        index: u64 = "Index",
+    }
+}
+
+impl RegisterBody {
+    /// The job of the body in canonical form, in the namespace the request names.
+    pub(super) fn canonical(&self, write: &Write) -> Result<Job, ApiError> {
+        let missing = || ApiError::bad_request("Job must be specified");
+        let json = self
+            .job
+            .as_ref()
+            .filter(|job| !job.is_null())
+            .ok_or_else(missing)?;
+        let api = ApiJob::from_json(json).map_err(|e| ApiError::bad_request(e.to_string()))?;
+        let asked = write.request.query.text("namespace");
+        let named = [
+            asked,
+            &self.namespace,
+            api.namespace().unwrap_or_default(),
+            "default",
+        ];
+        let namespace = named
+            .into_iter()
+            .find(|name| !name.is_empty())
+            .unwrap_or_default();
+        let namespace = namespace.to_owned();
+        if api.id().is_none_or(str::is_empty) {
+            return Err(ApiError::bad_request("Job ID hasn't been provided"));
+        }
+        let mut job = api
+            .into_model()
+            .map_err(|e| ApiError::bad_request(e.to_string()))?;
+        job.namespace = namespace;
+        if job.region.is_empty() || (job.region == "global" && job.multiregion.is_none()) {
+            job.region.clone_from(&write.api.settings.region);
+        }
+        if job.node_pool.is_empty() {
+            job.node_pool = "default".to_owned();
+        }
+        Ok(job)
+    }
+}
+
+/// `PUT /v1/jobs`.
+pub(in crate::http) async fn register(write: Write) -> Result<Answer, ApiError> {
+    let body: RegisterBody = write.request.json()?;
+    let job = body.canonical(&write)?;
+    register_job(&write, job, &body).await
+}
+
+/// `PUT /v1/job/:id`.
+pub(super) async fn update(write: Write) -> Result<Answer, ApiError> {
+    let body: RegisterBody = write.request.json()?;
+    let job = body.canonical(&write)?;
+    if job.id != super::job_id(&write.request)? {
+        return Err(ApiError::bad_request("Job ID does not match name"));
+    }
+    register_job(&write, job, &body).await
+}
+
+async fn register_job(write: &Write, job: Job, body: &RegisterBody) -> Result<Answer, ApiError> {
+    let (namespace, id, children) = (job.namespace.clone(), job.id.clone(), job.has_children());
+    let eval_id = if children { String::new() } else { new_id() };
+    let command = RegisterJob {
+        job,
+        submission: body.submission.clone().filter(|s| !s.source.is_empty()),
+        enforce_index: body.enforce_index.then_some(body.job_modify_index),
+        preserve_counts: body.preserve_counts,
+        preserve_resources: body.preserve_resources,
+        eval_id: eval_id.clone(),
+        eval_priority: body.eval_priority,
+        override_rejection: write.request.identity.management && body.policy_override,
+        ..RegisterJob::default()
+    };
+    let done = write.submit(command).await?;
+    let answer = JobRegisterResponse {
+        eval_create_index: if children { 0 } else { done.index },
+        eval_id,
+        job_modify_index: job_index(write, &namespace, &id, done.index)?,
+        index: done.index,
+        ..JobRegisterResponse::default()
+    };
+    Ok(Answer::json(&answer)?.written(done.index))
+}
+
+/// The index of a job's specification after a write: the write's own, unless it changed nothing.
+fn job_index(write: &Write, namespace: &str, id: &str, index: u64) -> Result<u64, ApiError> {
+    let view = write.api.projections.view();
+    match view.modified::<Jobs>((namespace, id)).map_err(storage)? {
+        Some(modified) if modified <= index => Ok(modified),
+        // The scheduler was faster: the row has moved on.
+        Some(_) => {
+            let job = view.get::<Jobs>((namespace, id)).map_err(storage)?;
+            Ok(job.map_or(index, |job| job.job_modify_index))
+        }
+        None => Ok(index),
+    }
+}
+
+/// `DELETE /v1/job/:id`.
+pub(super) async fn deregister(write: Write) -> Result<Answer, ApiError> {
+    let query = &write.request.query;
+    let flag = |name| {
+        query
+            .flag(name)
+            .map_err(|e| ApiError::bad_request(e.message))
+    };
+    let (purge, no_shutdown_delay) = (flag("purge")?, flag("no_shutdown_delay")?);
+    let eval_id = new_id();
+    let command = DeregisterJob {
+        namespace: write.request.namespace().to_owned(),
+        job_id: super::job_id(&write.request)?,
+        purge,
+        no_shutdown_delay,
+        eval_id: eval_id.clone(),
+        eval_priority: query.number("eval_priority")?.unwrap_or_default(),
+        ..DeregisterJob::default()
+    };
+    let view = write.api.projections.view();
+    let known = view.get::<Jobs>((command.namespace.as_str(), command.job_id.as_str()));
+    let Some(job) = known.map_err(storage)? else {
+        return Ok(Answer::json(&JobDeregisterResponse::default())?.written(view.index()));
+    };
+    let done = write.submit(command).await?;
+    let mut answer = JobDeregisterResponse {
+        job_modify_index: done.index,
+        index: done.index,
+        ..JobDeregisterResponse::default()
+    };
+    if !job.has_children() {
+        (answer.eval_id, answer.eval_create_index) = (eval_id, done.index);
+    }
+    Ok(Answer::json(&answer)?.written(done.index))
+}
+
+/// `PUT /v1/job/:id/evaluate`.
+pub(super) async fn evaluate(write: Write) -> Result<Answer, ApiError> {
+    let body: JobEvaluateRequest = write.request.json_or_default()?;
+    let job_id = super::job_id(&write.request)?;
+    if !write.request.body.is_empty() {
+        if body.job_id.is_empty() {
+            return Err(ApiError::bad_request("Job ID must be specified"));
+        }
+        if body.job_id != job_id {
+            return Err(ApiError::bad_request("JobID not same as job name"));
+        }
+    }
+    let eval_id = new_id();
+    let namespace = write.request.namespace().to_owned();
+    let command = EvaluateJob {
+        namespace: namespace.clone(),
+        job_id: job_id.clone(),
+        force_reschedule: body.eval_options.force_reschedule,
+        eval_id: eval_id.clone(),
+    };
+    let done = write.submit(command).await?;
+    evaluated(&write, (&namespace, &job_id), eval_id, &done)
+}
+
+fn evaluated(
+    write: &Write,
+    (namespace, job_id): (&str, &str),
+    eval_id: String,
+    done: &Committed,
+) -> Result<Answer, ApiError> {
+    let answer = JobRegisterResponse {
+        eval_id,
+        eval_create_index: done.index,
+        job_modify_index: job_index(write, namespace, job_id, done.index)?,
+        index: done.index,
+        ..JobRegisterResponse::default()
+    };
+    Ok(Answer::json(&answer)?.written(done.index))
+}
+
+/// `PUT /v1/job/:id/stable`.
+pub(super) async fn stable(write: Write) -> Result<Answer, ApiError> {
+    let body: JobStabilityRequest = write.request.json()?;
+    let job_id = super::job_id(&write.request)?;
+    if body.job_id != job_id {
+        return Err(ApiError::bad_request("Job ID does not match"));
+    }
+    let done = write
+        .submit(SetJobStability {
+            namespace: write.request.namespace().to_owned(),
+            job_id,
+            version: body.job_version,
+            stable: body.stable,
+        })
+        .await?;
+    let answer = StableResponse {
+        job_modify_index: done.index,
+        index: done.index,
+    };
+    Ok(Answer::json(&answer)?.written(done.index))
+}
+
+/// `PUT /v1/job/:id/revert`: an older version is registered again.
+pub(super) async fn revert(write: Write) -> Result<Answer, ApiError> {
+    let body: RevertBody = write.request.json()?;
+    let id = super::job_id(&write.request)?;
+    if body.job_id.is_empty() {
+        return Err(ApiError::bad_request("JobID must be specified"));
+    }
+    if body.job_id != id {
+        return Err(ApiError::bad_request("Job ID does not match"));
+    }
+    let namespace = write.request.namespace();
+    let view = write.api.projections.view();
+    let current = view
+        .get::<Jobs>((namespace, id.as_str()))
+        .map_err(storage)?;
+    let current = current.ok_or_else(|| ApiError::refused(format!("job \"{id}\" not found")))?;
+    if current.version == body.job_version {
+        return Err(ApiError::refused("can't revert to current version"));
+    }
+    if let Some(wanted) = body.enforce_prior_version
+        && wanted != current.version
+    {
+        let text = format!(
+            "Current job has version {}; enforcing version {wanted}",
+            current.version
+        );
+        return Err(ApiError::refused(text));
+    }
+    let old = view.get::<JobVersions>((namespace, id.as_str(), body.job_version));
+    let mut job = old.map_err(storage)?.ok_or_else(|| {
+        ApiError::refused(format!(
+            "job \"{id}\" in namespace \"{namespace}\" at version {} not found",
+            body.job_version
+        ))
+    })?;
+    job.stop = false;
+    job.version_tag = None;
+    let again = RegisterBody {
+        enforce_index: true,
+        job_modify_index: current.job_modify_index,
+        ..RegisterBody::default()
+    };
+    register_job(&write, job, &again).await
+}

@@ -1,0 +1,127 @@
+//! Changes of nodes: drain, eligibility, evaluation, purge.
+
+use std::collections::BTreeMap;
+
+use drover_events::gojson::Map;
+use drover_events::model::{DrainSpec, Evaluation};
+use drover_projections::tables::evals::Evals;
+use drover_projections::tables::nodes;
+
+use super::answer::Answer;
+use super::front::Write;
+use super::list::storage;
+use super::node_shapes::{NodeDrainUpdateResponse, NodeUpdateResponse};
+use crate::commands::node::{DeregisterNodes, UpdateNodeDrain, UpdateNodeEligibility};
+use crate::error::ApiError;
+
+drover_events::wire! {
+    /// A drain, or its end.
+    struct DrainBody {
+        node_id: String = "NodeID",
+        drain_spec: Option<DrainSpec> = "DrainSpec",
+        mark_eligible: bool = "MarkEligible",
+        meta: Map<String> = "Meta",
+    }
+
+    /// Whether a node takes new allocations.
+    struct EligibilityBody {
+        node_id: String = "NodeID",
+        eligibility: String = "Eligibility",
+    }
+}
+
+/// The node in the path, which a body may name as well.
+fn node_id(write: &Write, named: &str) -> Result<String, ApiError> {
+    let id = write.request.segment(2)?;
+    if !named.is_empty() && named != id {
+        return Err(ApiError::bad_request("Node ID does not match"));
+    }
+    Ok(id)
+}
+
+/// The evaluations that an event created because of a node.
+fn evals_of(write: &Write, node_id: &str, index: u64) -> Result<Vec<Evaluation>, ApiError> {
+    use drover_projections::tables::evals::EvalsByNamespace;
+    use drover_projections::tables::namespaces::Namespaces;
+    use drover_projections::{Prefix, Scan};
+    let view = write.api.projections.view();
+    let mut found = Vec::new();
+    for namespace in view.scan::<Namespaces>(Scan::all()) {
+        let name = namespace.map_err(storage)?.name;
+        let scan = Scan::prefix(Prefix::new().str(&name).u64(index));
+        for eval in view.by_index_scan::<EvalsByNamespace>(scan) {
+            found.extend(Some(eval.map_err(storage)?).filter(|eval| eval.node_id == node_id));
+        }
+    }
+    debug_assert!(
+        found
+            .iter()
+            .all(|e: &Evaluation| view.get::<Evals>(e.id.as_str()).is_ok())
+    );
+    Ok(found)
+}
+
+fn drained(write: &Write, node_id: &str, index: u64) -> Result<Answer, ApiError> {
+    let evals = evals_of(write, node_id, index)?;
+    let answer = NodeDrainUpdateResponse {
+        node_modify_index: index,
+        eval_create_index: if evals.is_empty() { 0 } else { index },
+        eval_ids: evals.into_iter().map(|eval| eval.id).collect(),
+        index,
+    };
+    Ok(Answer::json(&answer)?.written(index))
+}
+
+/// `PUT /v1/node/:id/drain`.
+pub(super) async fn drain(write: Write) -> Result<Answer, ApiError> {
+    let body: DrainBody = write.request.json()?;
+    let id = node_id(&write, &body.node_id)?;
+    let meta: BTreeMap<String, String> = body.meta.into_map();
+    let done = write
+        .submit(UpdateNodeDrain {
+            node_id: id.clone(),
+            spec: body.drain_spec,
+            mark_eligible: body.mark_eligible,
+            meta,
+            updated_by: write.request.identity.actor.id.clone(),
+        })
+        .await?;
+    drained(&write, &id, done.index)
+}
+
+/// `PUT /v1/node/:id/eligibility`.
+pub(super) async fn eligibility(write: Write) -> Result<Answer, ApiError> {
+    let body: EligibilityBody = write.request.json()?;
+    let id = node_id(&write, &body.node_id)?;
+    let command = UpdateNodeEligibility {
+        node_id: id.clone(),
+        eligibility: body.eligibility,
+    };
+    let done = write.submit(command).await?;
+    drained(&write, &id, done.index)
+}
+
+/// `PUT /v1/node/:id/purge`.
+pub(super) async fn purge(write: Write) -> Result<Answer, ApiError> {
+    let id = node_id(&write, "")?;
+    let view = write.api.projections.view();
+    if nodes::get(&view, &id).map_err(storage)?.is_none() {
+        return Err(ApiError::refused("node not found"));
+    }
+    drop(view);
+    let index = write
+        .submit(DeregisterNodes {
+            node_ids: vec![id.clone()],
+        })
+        .await?
+        .index;
+    let evals = evals_of(&write, &id, index)?;
+    let answer = NodeUpdateResponse {
+        node_modify_index: index,
+        eval_create_index: if evals.is_empty() { 0 } else { index },
+        eval_ids: evals.into_iter().map(|eval| eval.id).collect(),
+        index,
+        ..NodeUpdateResponse::default()
+    };
+    Ok(Answer::json(&answer)?.written(index))
+}

@@ -1,0 +1,35 @@
+//! Work that operators ask the servers for.
+
+use drover_events::model::Evaluation;
+use drover_events::model::status::{core_job, eval, job_type, trigger};
+
+use super::answer::Answer;
+use super::front::Write;
+use super::new_id;
+use crate::commands::eval::UpsertEvals;
+use crate::error::ApiError;
+
+/// Core jobs go before all others.
+const PRIORITY: i64 = 200;
+
+/// `PUT /v1/system/gc`: everything that is over goes, whatever its age.
+pub(super) async fn gc(write: Write) -> Result<Answer, ApiError> {
+    let index = write.api.projections.applied_index();
+    let wish = Evaluation {
+        id: new_id(),
+        namespace: "-".to_owned(),
+        priority: PRIORITY,
+        r#type: job_type::CORE.to_owned(),
+        triggered_by: trigger::SCHEDULED.to_owned(),
+        job_id: format!("{}:{index}", core_job::FORCE_GC),
+        status: eval::PENDING.to_owned(),
+        ..Evaluation::default()
+    };
+    let done = write
+        .submit(UpsertEvals {
+            evals: vec![wish],
+            decision: None,
+        })
+        .await?;
+    Ok(Answer::nothing().written(done.index))
+}

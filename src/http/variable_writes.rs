@@ -1,0 +1,172 @@
+//! Changes of variables: encrypted here, settled in apply.
+
+use drover_events::model::{VariableDecrypted, VariableEncrypted};
+use drover_events::variable::VarOp;
+use drover_projections::{Reply, VarOutcome};
+
+use super::answer::Answer;
+use super::front::Write;
+use super::variables::path;
+use crate::commands::variable::ApplyVariable;
+use crate::error::ApiError;
+use crate::keyring::KeyringError;
+
+/// The largest sum of a variable's keys and values, bytes.
+const LARGEST: usize = 64 << 10;
+/// The longest path.
+const LONGEST_PATH: usize = 128;
+
+/// `PUT /v1/var/:path`.
+pub(super) async fn put(write: Write) -> Result<Answer, ApiError> {
+    let lock = ["lock-acquire", "lock-renew", "lock-release"];
+    if lock
+        .iter()
+        .any(|name| write.request.query.get(name).is_some())
+    {
+        return Err(later("variable locks"));
+    }
+    let mut var: VariableDecrypted = write.request.json()?;
+    var.path = path(&write.request)?;
+    if var.namespace.is_empty() {
+        write.request.namespace().clone_into(&mut var.namespace);
+    }
+    check(&var)?;
+    let cas = cas(&write)?;
+    var.modify_index = cas.unwrap_or_default();
+    let sealed = write.api.keyring.encrypt(&var).map_err(keyring)?;
+    let op = if cas.is_some() {
+        VarOp::Cas
+    } else {
+        VarOp::Set
+    };
+    let done = write.submit(ApplyVariable { op, var: sealed }).await?;
+    let outcome = outcome(done.reply)?;
+    match outcome {
+        VarOutcome::Written(meta) => {
+            var.create_index = meta.create_index;
+            var.create_time = meta.create_time;
+            var.modify_index = meta.modify_index;
+            var.modify_time = meta.modify_time;
+            Ok(Answer::json(&var)?.written(done.index))
+        }
+        VarOutcome::Conflict(there) => conflict(&write, &there),
+        VarOutcome::Deleted(_) => Err(ApiError::internal("a write answered as a deletion")),
+    }
+}
+
+/// `DELETE /v1/var/:path`.
+pub(super) async fn delete(write: Write) -> Result<Answer, ApiError> {
+    let cas = cas(&write)?;
+    let var = VariableEncrypted {
+        namespace: write.request.namespace().to_owned(),
+        path: path(&write.request)?,
+        modify_index: cas.unwrap_or_default(),
+        ..VariableEncrypted::default()
+    };
+    let op = if cas.is_some() {
+        VarOp::DeleteCas
+    } else {
+        VarOp::Delete
+    };
+    let done = write.submit(ApplyVariable { op, var }).await?;
+    match outcome(done.reply)? {
+        VarOutcome::Conflict(there) => conflict(&write, &there),
+        _ => Ok(Answer::nothing().status(204).written(done.index)),
+    }
+}
+
+/// What is there instead, with 409 (VAR-03).
+fn conflict(write: &Write, there: &VariableEncrypted) -> Result<Answer, ApiError> {
+    let clear = if there.modify_index == 0 {
+        VariableDecrypted {
+            namespace: there.namespace.clone(),
+            path: there.path.clone(),
+            ..VariableDecrypted::default()
+        }
+    } else {
+        write.api.keyring.decrypt(there).map_err(keyring)?
+    };
+    Ok(Answer::json(&clear)?
+        .status(409)
+        .written(clear.modify_index))
+}
+
+fn outcome(reply: Reply) -> Result<VarOutcome, ApiError> {
+    match reply {
+        Reply::Variable(outcome) => Ok(*outcome),
+        other => Err(ApiError::internal(format!(
+            "a variable was answered with {other:?}"
+        ))),
+    }
+}
+
+/// The index a check-and-set names.
+fn cas(write: &Write) -> Result<Option<u64>, ApiError> {
+    match write.request.query.text("cas") {
+        "" => Ok(None),
+        raw => raw.parse().map(Some).map_err(|_| {
+            ApiError::bad_request(format!(
+                "can not parse cas: strconv.ParseUint: parsing \"{raw}\": invalid syntax"
+            ))
+        }),
+    }
+}
+
+/// Nomad's rules for what a variable may be.
+fn check(var: &VariableDecrypted) -> Result<(), ApiError> {
+    let bad = |text: &str| Err(ApiError::bad_request(text));
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '~' | '/');
+    if var.path.len() > LONGEST_PATH || !var.path.chars().all(plain) {
+        return Err(ApiError::bad_request(format!(
+            "invalid path \"{}\"",
+            var.path
+        )));
+    }
+    reserved(&var.path)?;
+    if var.items.is_nil() {
+        return bad("variable missing required Items object");
+    }
+    if var.items.is_empty() {
+        return bad("empty variables are invalid");
+    }
+    let size: usize = var.items.iter().map(|(k, v)| k.len() + v.len()).sum();
+    if size > LARGEST {
+        return bad("variables are limited to 64KiB in total size");
+    }
+    if var.namespace == "*" {
+        return bad("can not target wildcard (\"*\")namespace");
+    }
+    if var.lock.is_some() {
+        return bad("variable should not contain lock definition");
+    }
+    Ok(())
+}
+
+/// What lies under `nomad/` has a meaning of its own.
+fn reserved(path: &str) -> Result<(), ApiError> {
+    let mut parts = path.split('/');
+    if parts.next() != Some("nomad") {
+        return Ok(());
+    }
+    let text = match parts.next() {
+        None | Some("") => {
+            "\"nomad\" is a reserved top-level directory path, but you may write variables to \
+             \"nomad/jobs\", \"nomad/job-templates\", \"nomad/sentinel\", or below"
+        }
+        Some("jobs" | "job-templates" | "sentinel") => return Ok(()),
+        Some(_) => {
+            "only paths at \"nomad/jobs\" or \"nomad/job-templates\" and below are valid paths \
+             under the top-level \"nomad\" directory"
+        }
+    };
+    Err(ApiError::bad_request(text))
+}
+
+fn keyring(error: KeyringError) -> ApiError {
+    ApiError::internal(error.to_string())
+}
+
+fn later(what: &str) -> ApiError {
+    let text = format!("{what} are not supported by this version");
+    ApiError::new(crate::error::Code::NotImplemented, text)
+}
