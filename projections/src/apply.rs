@@ -22,6 +22,9 @@ mod service;
 mod usage;
 mod variable;
 
+#[cfg(test)]
+mod tests;
+
 use drover_events::Event;
 
 use crate::outcome::{Refused, Reply};

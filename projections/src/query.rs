@@ -8,7 +8,7 @@ use drover_events::model::{Evaluation, Job, ScalingPolicy, ServiceRegistration};
 use crate::error::StorageError;
 use crate::scan::{Prefix, Scan};
 use crate::tables::alloc_job_counts::AllocJobCounts;
-use crate::tables::allocs::{AllocRow, AllocsByJob, AllocsBySigningKey};
+use crate::tables::allocs::{AllocRow, AllocsByJob, AllocsByNode, AllocsBySigningKey};
 use crate::tables::deployments::DeploymentsByJob;
 use crate::tables::evals::{EvalsByJob, EvalsOpenByJob};
 use crate::tables::jobs::{Jobs, JobsByPool};
@@ -55,6 +55,12 @@ pub fn alloc_ids_of_job(from: &impl Read, key: JobKey<'_>) -> Found<Vec<String>>
     let rows = allocs_of_job(from, key)?;
     let live = rows.iter().filter(|row| !row.alloc.terminal_status());
     Ok(live.map(|row| row.alloc.id.clone()).collect())
+}
+
+/// The allocations on a node that are not terminal.
+pub fn live_allocs_of_node(from: &impl Read, node: &str) -> Found<Vec<Arc<AllocRow>>> {
+    from.rows_by::<AllocsByNode>(Scan::group::<(crate::Id, bool)>((node, false)))
+        .collect()
 }
 
 /// Whether a deployment of the job is still going on.

@@ -42,7 +42,7 @@ pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodeRegistered) -> A
             if node.scheduling_eligibility.is_empty() {
                 node.scheduling_eligibility = eligibility::ELIGIBLE.to_owned();
             }
-            usage::mark(txn, ctx, &node.id)?;
+            usage::count(txn, ctx, &node.id)?;
         }
     }
     if ev.create_node_pool && !txn.exists::<NodePools>(node.node_pool.as_str())? {

@@ -3,6 +3,7 @@
 use drover_events::model::{Allocation, ComparableResources};
 
 use crate::outcome::Refused;
+use crate::query;
 use crate::tables::node_use::{NodeUse, NodeUses};
 use crate::txn::{Ctx, Txn};
 
@@ -64,21 +65,33 @@ pub(super) fn mark(txn: &mut Txn<'_>, ctx: &Ctx, node: &str) -> Result<(), Refus
     )
 }
 
-/// Changes a node's row of use.
+/// A node is new, or came back after it was removed: what is held there is counted.
+pub(super) fn count(txn: &mut Txn<'_>, ctx: &Ctx, node: &str) -> Result<(), Refused> {
+    let mut delta = UseDelta {
+        mark: true,
+        ..UseDelta::default()
+    };
+    for row in query::live_allocs_of_node(txn, node)? {
+        delta.take(&row);
+    }
+    txn.put::<NodeUses>(NodeUse {
+        node_id: node.to_owned(),
+        ..NodeUse::default()
+    })?;
+    apply(txn, ctx, node, &delta)
+}
+
+/// Changes a node's row of use. A node that is not there has none.
 pub(super) fn apply(
     txn: &mut Txn<'_>,
     ctx: &Ctx,
     node: &str,
     delta: &UseDelta,
 ) -> Result<(), Refused> {
-    if node.is_empty() {
+    let Some(known) = txn.get::<NodeUses>(node)? else {
         return Ok(());
-    }
-    let known = txn.get::<NodeUses>(node)?;
-    let mut row = known.as_deref().cloned().unwrap_or_else(|| NodeUse {
-        node_id: node.to_owned(),
-        ..NodeUse::default()
-    });
+    };
+    let mut row = NodeUse::clone(&known);
     row.allocs = row.allocs.saturating_add_signed(delta.allocs);
     row.cpu = row.cpu.saturating_add(delta.cpu);
     row.memory_mb = row.memory_mb.saturating_add(delta.memory);

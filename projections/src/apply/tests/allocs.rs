@@ -1,0 +1,379 @@
+use drover_events::Guard;
+use drover_events::alloc::*;
+use drover_events::gojson::Time;
+use drover_events::model::{AllocState, DesiredTransition, ServiceRegistration, TaskState};
+use drover_events::plan::*;
+use drover_events::service::ServiceRegistrationsUpserted;
+
+use super::*;
+use crate::query;
+use crate::scan::Scan;
+use crate::tables::alloc_jobs::AllocJobs;
+use crate::tables::allocs::{AllocRow, Allocs, AllocsBySigningKey};
+use crate::tables::job_summaries::JobSummaries;
+use crate::tables::node_use::NodeUses;
+use crate::tables::services::Services;
+use crate::txn::Read;
+
+/// A client's report of one allocation.
+pub(in crate::apply) fn update(number: u32, status: &str) -> AllocsUpdatedByClient {
+    let update = ClientAllocUpdate {
+        id: id(number),
+        client_status: status.into(),
+        ..Default::default()
+    };
+    AllocsUpdatedByClient {
+        updates: vec![update],
+        evals: Vec::new(),
+        updated_at: START + 5,
+    }
+}
+
+fn get(world: &World, number: u32) -> AllocRow {
+    world.view().get::<Allocs>(&id(number)).unwrap().unwrap()
+}
+
+fn usage(world: &World) -> (u64, i64, i64) {
+    let row = world.view().get::<NodeUses>(&id(10)).unwrap().unwrap();
+    (row.allocs, row.cpu, row.memory_mb)
+}
+
+fn summary(world: &World) -> drover_events::model::TaskGroupSummary {
+    let row = world
+        .view()
+        .get::<JobSummaries>(("default", "web"))
+        .unwrap()
+        .unwrap();
+    row.summary.get("g").unwrap().clone()
+}
+
+fn stopped(number: u32, client_status: &str) -> PlanApplied {
+    let stop = StoppedAlloc {
+        id: id(number),
+        desired_description: "alloc not needed due to job update".into(),
+        client_status: client_status.into(),
+        ..Default::default()
+    };
+    PlanApplied {
+        stopped: vec![stop],
+        updated_at: START,
+        ..Default::default()
+    }
+}
+
+#[test]
+fn a_plan_places_and_what_follows_is_counted() {
+    let world = running_job();
+    let row = get(&world, 40);
+    assert_eq!(
+        (row.create_index, row.modify_index, row.alloc_modify_index),
+        (3, 3, 3)
+    );
+    assert_eq!((row.job_version, row.job_type.as_str()), (0, "service"));
+    assert_eq!(usage(&world), (2, 1000, 512));
+    assert_eq!(summary(&world).starting, 2);
+    let spec = row.with_job(&world.view()).unwrap().job.unwrap();
+    assert_eq!((spec.id.as_str(), spec.job_modify_index), ("web", 2));
+}
+
+#[test]
+fn the_servers_change_keeps_what_belongs_to_the_client() {
+    let mut world = running_job();
+    let mut report = update(40, "running");
+    let state = TaskState {
+        state: "running".into(),
+        ..Default::default()
+    };
+    report.updates[0].task_states.insert("t".into(), state);
+    world.given(report);
+    let mut in_place = alloc(40, "web", 10);
+    in_place.desired_description = "alloc updating in-place".into();
+    world.given(placed(vec![in_place], 2));
+    let row = get(&world, 40);
+    assert_eq!(row.client_status, "running");
+    assert!(row.task_states.contains_key("t"));
+    assert_eq!(
+        (row.create_index, row.modify_index, row.alloc_modify_index),
+        (3, 5, 5)
+    );
+    world.given(stopped(40, "lost"));
+    let row = get(&world, 40);
+    assert_eq!(
+        (row.client_status.as_str(), row.desired_status.as_str()),
+        ("lost", "stop")
+    );
+    assert_eq!(usage(&world), (1, 500, 256));
+}
+
+#[test]
+fn sch_06_a_plan_persists_a_history_that_alone_changed() {
+    let mut world = running_job();
+    let mut row = get(&world, 40).alloc;
+    row.alloc_states = vec![AllocState {
+        value: "running".into(),
+        ..Default::default()
+    }]
+    .into();
+    world.given(placed(vec![row], 2));
+    assert_eq!(get(&world, 40).alloc_states.len(), 1);
+}
+
+#[test]
+fn a_replacement_is_linked_to_what_it_replaces() {
+    let mut world = running_job();
+    let mut next = alloc(42, "web", 10);
+    next.previous_allocation = id(40);
+    world.given(placed(vec![next], 2));
+    assert_eq!(get(&world, 40).next_allocation, id(42));
+}
+
+#[test]
+fn preempted_allocations_are_evicted_and_free_their_room() {
+    let mut world = running_job();
+    let preempted = PreemptedAlloc {
+        id: id(40),
+        preempted_by: id(99),
+    };
+    world.given(PlanApplied {
+        preempted: vec![preempted],
+        ..Default::default()
+    });
+    let row = get(&world, 40);
+    assert_eq!(row.desired_status, "evict");
+    assert_eq!(
+        row.desired_description,
+        format!("Preempted by alloc ID {}", id(99))
+    );
+    assert_eq!(usage(&world).0, 1);
+}
+
+#[test]
+fn a_job_s_specification_lives_as_long_as_an_allocation_names_it() {
+    let mut world = running_job();
+    let purge = drover_events::job::JobDeregistered {
+        namespace: "default".into(),
+        job_id: "web".into(),
+        purge: true,
+        ..Default::default()
+    };
+    world.given(purge);
+    let key = ("default", "web", 2);
+    assert!(world.view().get::<AllocJobs>(key).unwrap().is_some());
+    world.given(update(40, "complete"));
+    let reap = |ids: Vec<String>| drover_events::eval::EvalsDeleted {
+        alloc_ids: ids,
+        ..Default::default()
+    };
+    world.given(reap(vec![id(40)]));
+    assert!(world.view().get::<AllocJobs>(key).unwrap().is_some());
+    world.given(reap(vec![id(41)]));
+    assert!(world.view().get::<AllocJobs>(key).unwrap().is_none());
+    assert_eq!(usage(&world), (0, 0, 0));
+}
+
+#[test]
+fn ev_14_a_client_changes_only_what_is_a_client_s() {
+    let mut world = running_job();
+    let before = get(&world, 40);
+    world.given(update(40, "failed"));
+    let mut after = get(&world, 40);
+    assert_eq!(after.client_status, "failed");
+    assert_eq!((after.modify_index, after.alloc_modify_index), (4, 3));
+    after.client_status.clone_from(&before.client_status);
+    after.modify_index = before.modify_index;
+    after.modify_time = before.modify_time;
+    after.task_states = before.task_states.clone();
+    assert_eq!(after, before);
+    assert_eq!(summary(&world).failed, 1);
+}
+
+#[test]
+fn ev_15_a_client_s_clock_decides_nothing() {
+    let mut world = running_job();
+    for skew in [-3_600_000_000_000, 3_600_000_000_000] {
+        let mut report = update(40, "running");
+        let finished_at = Time(START + skew);
+        let state = TaskState {
+            finished_at,
+            ..Default::default()
+        };
+        report.updates[0].task_states.insert("t".into(), state);
+        world.given(report);
+        let row = get(&world, 40);
+        assert_eq!(row.modify_time, START + 5, "the servers' time");
+        let node = crate::tables::nodes::get(&world.view(), &id(10))
+            .unwrap()
+            .unwrap();
+        assert_eq!(node.last_alloc_update_index, world.index, "the log's index");
+    }
+}
+
+#[test]
+fn an_allocation_that_comes_back_marks_its_node_and_ends_the_wait() {
+    let mut world = running_job();
+    world.given(evals(vec![eval(7, "web", "pending")]));
+    let mut unknown = stopped(40, "unknown");
+    unknown.stopped[0].followup_eval_id = id(7);
+    world.given(unknown);
+    world.given(update(40, "running"));
+    let mark = world.view().get::<NodeUses>(&id(10)).unwrap().unwrap().mark;
+    assert_eq!(mark, event_id(world.index));
+    let waiting = world
+        .view()
+        .get::<crate::tables::evals::Evals>(&id(7))
+        .unwrap()
+        .unwrap();
+    assert_eq!(waiting.status, "canceled");
+}
+
+#[test]
+fn transitions_are_merged_and_pulled_by_the_client() {
+    let mut world = running_job();
+    let wish = |wish: DesiredTransition| AllocsDesiredTransitionUpdated {
+        transitions: BTreeMap::from([(id(40), wish), (id(999), DesiredTransition::default())]),
+        ..Default::default()
+    };
+    world.given(wish(DesiredTransition {
+        migrate: Some(true),
+        ..Default::default()
+    }));
+    world.given(wish(DesiredTransition {
+        reschedule: Some(true),
+        ..Default::default()
+    }));
+    let row = get(&world, 40);
+    assert_eq!(row.desired_transition.migrate, Some(true));
+    assert_eq!(row.desired_transition.reschedule, Some(true));
+    assert_eq!(row.alloc_modify_index, world.index);
+}
+
+#[test]
+fn services_go_with_the_allocation_that_ended() {
+    let mut world = running_job();
+    let service = ServiceRegistration {
+        id: "_s".into(),
+        namespace: "default".into(),
+        alloc_id: id(40),
+        ..Default::default()
+    };
+    world.given(ServiceRegistrationsUpserted {
+        services: vec![service],
+    });
+    assert!(
+        world
+            .view()
+            .get::<Services>(("default", "_s"))
+            .unwrap()
+            .is_some()
+    );
+    world.given(update(40, "complete"));
+    assert!(
+        world
+            .view()
+            .get::<Services>(("default", "_s"))
+            .unwrap()
+            .is_none()
+    );
+}
+
+#[test]
+fn ev_17_signing_keys_list_exactly_the_live_allocations() {
+    let mut world = running_job();
+    let signed = (50..56)
+        .map(|n| Allocation {
+            signing_key_id: id(n % 2),
+            ..alloc(n, "web", 10)
+        })
+        .collect();
+    world.given(placed(signed, 2));
+    let check = |world: &World| {
+        let view = world.view();
+        for key in [id(0), id(1), id(2)] {
+            let scan = Scan::group::<crate::Id>(key.as_str());
+            let mut by_index: Vec<_> = view
+                .rows_by::<AllocsBySigningKey>(scan)
+                .map(|row| row.unwrap().id.clone())
+                .collect();
+            let mut by_scan: Vec<_> = view
+                .rows::<Allocs>(Scan::all())
+                .map(|row| row.unwrap())
+                .filter(|row| row.signing_key_id == key && !row.client_terminal())
+                .map(|row| row.id.clone())
+                .collect();
+            by_index.sort();
+            by_scan.sort();
+            assert_eq!(by_index, by_scan);
+        }
+    };
+    check(&world);
+    world.given(update(50, "failed"));
+    check(&world);
+    let reap = drover_events::eval::EvalsDeleted {
+        alloc_ids: vec![id(51)],
+        ..Default::default()
+    };
+    world.given(reap);
+    check(&world);
+}
+
+#[test]
+fn ev_20_a_plan_that_fails_half_way_leaves_nothing() {
+    let mut world = running_job();
+    let mut plan = placed(vec![alloc(43, "web", 10), alloc(44, "gone", 10)], 2);
+    plan.stopped = stopped(40, "").stopped;
+    assert!(world.refused(plan).contains("without a job"));
+    assert_eq!(get(&world, 40).modify_index, 3);
+    assert!(world.view().get::<Allocs>(&id(43)).unwrap().is_none());
+    assert_eq!(usage(&world), (2, 1000, 512));
+}
+
+#[test]
+fn a_plan_made_before_another_on_the_same_node_is_rejected() {
+    let mut world = running_job();
+    let guard = |mark| vec![Guard::NodeMark { node: id(10), mark }];
+    let late = world.guarded(placed(vec![alloc(42, "web", 10)], 2), guard(event_id(1)));
+    assert!(matches!(
+        late,
+        Outcome::Rejected(Rejection::Guard {
+            position: 0,
+            found: 3
+        })
+    ));
+    let fresh = world.guarded(placed(vec![alloc(42, "web", 10)], 2), guard(event_id(3)));
+    assert_eq!(fresh, Outcome::Applied(Reply::None));
+    // The next in line knows its predecessor's id before it is committed.
+    let next = world.guarded(placed(vec![alloc(43, "web", 10)], 2), guard(event_id(5)));
+    assert_eq!(next, Outcome::Applied(Reply::None));
+}
+
+#[test]
+fn ev_09_a_query_gives_the_same_inside_and_outside_a_transaction() {
+    // The job's status is settled by the query inside the transaction; outside it says the same.
+    let mut world = running_job();
+    let key = ("default", "web");
+    for (event, live) in [
+        (update(40, "complete"), true),
+        (update(41, "failed"), false),
+    ] {
+        world.given(event);
+        let view = world.view();
+        assert_eq!(query::has_live_alloc(&view, key).unwrap(), live);
+        let job = view.get::<crate::tables::jobs::Jobs>(key).unwrap().unwrap();
+        assert_eq!(job.status == "running", live);
+    }
+}
+
+#[test]
+fn ev_08_a_query_sees_what_its_own_event_wrote() {
+    let mut world = running_job();
+    // Both end in one event: seen from outside the transaction, the other one would still run.
+    let mut both = update(40, "complete");
+    both.updates.extend(update(41, "complete").updates);
+    world.given(both);
+    let job = world
+        .view()
+        .get::<crate::tables::jobs::Jobs>(("default", "web"))
+        .unwrap()
+        .unwrap();
+    assert_eq!(job.status, "dead");
+}
