@@ -14,16 +14,22 @@
 //! - The three calls to servers (status, allocation updates, allocation fetch) are loops of their own;
 //!   nothing relies on an order between them (HB-08).
 
+pub mod agent;
 pub mod alloc;
 pub mod clock;
 pub mod config;
+mod contact;
 pub mod drivers;
 pub mod env;
 pub mod executor;
 pub mod fingerprint;
+mod gc;
 pub mod ids;
 pub mod journal;
 pub mod proc;
+pub mod pull;
+mod send;
+pub mod start;
 pub mod stats;
 pub mod sync;
 pub mod task;

@@ -78,9 +78,14 @@ impl UpdateBuffer {
         }
     }
 
+    /// So many ticks passed while nothing waited.
+    pub fn idle(&mut self, ticks: u32) {
+        self.ticks = self.ticks.saturating_add(ticks);
+    }
+
     /// One tick: a batch that is to be sent now, with all that waits (HB-04).
     pub fn tick(&mut self) -> Option<Vec<Allocation>> {
-        self.ticks += 1;
+        self.ticks = self.ticks.saturating_add(1);
         let acked = &self.acked;
         let mut top = Priority::None;
         self.pending.retain(|id, update| {

@@ -1,0 +1,258 @@
+//! The client agent: starts what was there before, then keeps in touch with the servers (MOD-24).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use drover_events::model::status::client as client_status;
+use drover_events::model::{Allocation, Node};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+use super::alloc::factory::{AllocRunner, AllocRunnerFactory, Report};
+use super::alloc::runner::{alloc_key, state_key};
+use super::clock::Clock;
+use super::config::Shared;
+use super::journal::Journal;
+use super::sync::UpdateBuffer;
+use super::{contact, gc, pull, send};
+use crate::rpc::caller::Caller;
+
+/// What a client is made of.
+pub struct Start {
+    /// The settings.
+    pub settings: Shared,
+    /// Itself, as it registers.
+    pub node: Arc<Mutex<Arc<Node>>>,
+    /// The servers.
+    pub caller: Caller,
+    /// What runs allocations.
+    pub factory: Arc<dyn AllocRunnerFactory>,
+    /// What survives.
+    pub journal: Arc<dyn Journal>,
+    /// The time.
+    pub clock: Clock,
+}
+
+/// A running client.
+pub struct Client {
+    pub(super) core: Arc<Core>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What the loops share.
+pub(super) struct Core {
+    pub(super) settings: Shared,
+    pub(super) node: Arc<Mutex<Arc<Node>>>,
+    pub(super) caller: Caller,
+    pub(super) factory: Arc<dyn AllocRunnerFactory>,
+    pub(super) journal: Arc<dyn Journal>,
+    pub(super) clock: Clock,
+    pub(super) allocs: Mutex<BTreeMap<String, Arc<dyn AllocRunner>>>,
+    pub(super) updates: Arc<Updates>,
+    pub(super) contact: watch::Sender<Contact>,
+}
+
+/// How things stand with the servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contact {
+    /// The node is registered.
+    pub registered: bool,
+    /// The last answered heartbeat, unix nanoseconds; 0 for none.
+    pub last_heartbeat: i64,
+    /// The time to the next one that the servers gave, nanoseconds.
+    pub ttl: i64,
+    /// Allocations have been asked for and answered.
+    pub allocs_known: bool,
+    /// Why the last call failed; empty after one that did not.
+    pub trouble: String,
+}
+
+/// Updates that wait, and who waits for them.
+#[derive(Default)]
+pub(super) struct Updates {
+    pub(super) buffer: Mutex<UpdateBuffer>,
+    pub(super) some: Notify,
+}
+
+impl Updates {
+    pub(super) fn put(&self, update: Allocation) {
+        self.buffer.lock().put(update);
+        self.some.notify_one();
+    }
+}
+
+impl Client {
+    /// Restores what ran before, without any server (CL-13), and begins to talk to them.
+    pub fn start(start: Start) -> Arc<Self> {
+        let Start {
+            settings,
+            node,
+            caller,
+            factory,
+            journal,
+            clock,
+        } = start;
+        let core = Arc::new(Core {
+            settings,
+            node,
+            caller,
+            factory,
+            journal,
+            clock,
+            allocs: Mutex::default(),
+            updates: Arc::default(),
+            contact: watch::Sender::new(Contact::default()),
+        });
+        core.restore();
+        let tasks = vec![
+            tokio::spawn(contact::keep(core.clone())),
+            tokio::spawn(pull::keep(core.clone())),
+            tokio::spawn(send::keep(core.clone())),
+            tokio::spawn(gc::keep(core.clone())),
+        ];
+        Arc::new(Self {
+            core,
+            tasks: Mutex::new(tasks),
+        })
+    }
+
+    /// This node's id.
+    pub fn node_id(&self) -> String {
+        self.core.node.lock().id.clone()
+    }
+
+    /// How things stand with the servers.
+    pub fn contact(&self) -> watch::Receiver<Contact> {
+        self.core.contact.subscribe()
+    }
+
+    /// Whether the client is of use: registered, and in touch.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub fn health(&self) -> Result<(), String> {
+        let contact = self.core.contact.borrow();
+        if contact.registered && contact.trouble.is_empty() {
+            return Ok(());
+        }
+        Err(if contact.trouble.is_empty() {
+            "no known servers".into()
+        } else {
+            contact.trouble.clone()
+        })
+    }
+
+    /// The runner of an allocation.
+    pub fn runner(&self, alloc: &str) -> Option<Arc<dyn AllocRunner>> {
+        self.core.allocs.lock().get(alloc).cloned()
+    }
+
+    /// Ids of all allocations here.
+    pub fn alloc_ids(&self) -> Vec<String> {
+        self.core.allocs.lock().keys().cloned().collect()
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> &Shared {
+        &self.core.settings
+    }
+
+    /// Stops following; tasks run on.
+    pub async fn shutdown(&self) {
+        for task in std::mem::take(&mut *self.tasks.lock()) {
+            task.abort();
+        }
+        let runners: Vec<_> = self.core.allocs.lock().values().cloned().collect();
+        for runner in runners {
+            runner.detach().await;
+        }
+    }
+
+    /// Removes what is left of a finished allocation.
+    ///
+    /// # Errors
+    /// It is not here, or not finished.
+    pub async fn collect(&self, alloc: &str) -> Result<(), String> {
+        gc::collect(&self.core, alloc).await
+    }
+
+    /// Removes what is left of all finished allocations.
+    pub async fn collect_all(&self) {
+        gc::collect_all(&self.core).await;
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        for task in self.tasks.lock().drain(..) {
+            task.abort();
+        }
+    }
+}
+
+impl Core {
+    fn restore(&self) {
+        let kept = self.journal.load();
+        for (key, bytes) in kept.range("alloc/".to_owned()..) {
+            let Some(id) = key
+                .strip_prefix("alloc/")
+                .and_then(|k| k.strip_suffix("/alloc"))
+            else {
+                continue;
+            };
+            match rmp_serde::from_slice::<Allocation>(bytes) {
+                Ok(alloc) => self.add(Arc::new(alloc), kept.get(&state_key(id)).cloned()),
+                Err(e) => {
+                    tracing::error!(alloc = id, key = alloc_key(id), "cannot be restored: {e}");
+                }
+            }
+        }
+    }
+
+    pub(super) fn report(&self) -> Report {
+        let updates = self.updates.clone();
+        Arc::new(move |update| updates.put(update))
+    }
+
+    /// Runs an allocation; one that cannot be run is told as failed.
+    pub(super) fn add(&self, alloc: Arc<Allocation>, state: Option<Bytes>) {
+        let mut allocs = self.allocs.lock();
+        if allocs.contains_key(&alloc.id) {
+            return;
+        }
+        let previous = std::iter::once(&alloc.previous_allocation)
+            .chain(alloc.preempted_allocations.iter())
+            .filter_map(|id| allocs.get(id).cloned())
+            .collect();
+        match self
+            .factory
+            .start(alloc.clone(), state, previous, self.report())
+        {
+            Ok(runner) => {
+                allocs.insert(alloc.id.clone(), runner);
+            }
+            Err(reason) => self.updates.put(Allocation {
+                id: alloc.id.clone(),
+                node_id: alloc.node_id.clone(),
+                client_status: client_status::FAILED.to_owned(),
+                client_description: reason,
+                ..Allocation::default()
+            }),
+        }
+    }
+
+    /// Destroys an allocation that the servers no longer know.
+    pub(super) fn remove(&self, id: &str) {
+        let Some(runner) = self.allocs.lock().remove(id) else {
+            return;
+        };
+        let updates = self.updates.clone();
+        let id = id.to_owned();
+        tokio::spawn(async move {
+            runner.destroy().await;
+            updates.buffer.lock().forget(&id);
+        });
+    }
+}

@@ -1,0 +1,146 @@
+//! Registration and heartbeats.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_events::model::status::node as status;
+use tokio::time::sleep;
+
+use super::agent::Core;
+use super::clock::{Jitter, SECOND, nanos};
+use crate::error::Code;
+use crate::rpc::RpcError;
+use crate::rpc::methods::{
+    NodeRegister, NodeRegisterRequest, NodeUpdateResponse, NodeUpdateStatus,
+    NodeUpdateStatusRequest,
+};
+
+/// How long one call may take.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// The wait after a failed registration, nanoseconds, and its random part.
+const RETRY: i64 = 15 * SECOND;
+/// The same in development mode.
+const RETRY_DEV: i64 = SECOND;
+/// The first heartbeat comes within this time of the registration, nanoseconds.
+const FIRST_HEARTBEAT: i64 = 10 * SECOND;
+/// The longest wait before another attempt while the time given runs out, nanoseconds.
+const RETRY_MAX: i64 = 30 * SECOND;
+
+/// Registers, and then heartbeats, until the task is aborted.
+pub(super) async fn keep(core: Arc<Core>) {
+    let mut chance = Jitter::random();
+    loop {
+        register(&core, &mut chance).await;
+        if !core.settings.get().dev {
+            sleep(nanos(chance.below(FIRST_HEARTBEAT))).await;
+        }
+        heartbeats(&core, &mut chance).await;
+    }
+}
+
+async fn register(core: &Core, chance: &mut Jitter) {
+    loop {
+        let request = NodeRegisterRequest {
+            node: (**core.node.lock()).clone(),
+        };
+        match core
+            .caller
+            .once::<NodeRegister>(&request, CALL_TIMEOUT)
+            .await
+        {
+            Ok(answer) => return heard(core, &answer, false),
+            Err(e) => {
+                let retry = if core.settings.get().dev {
+                    RETRY_DEV
+                } else {
+                    RETRY
+                };
+                let wait = match e.is_transient() {
+                    true if core.settings.get().dev => SECOND / 20,
+                    _ => retry + chance.below(retry),
+                };
+                trouble(core, &e);
+                tracing::debug!("registration: {e}");
+                sleep(nanos(wait)).await;
+            }
+        }
+    }
+}
+
+/// Returns when the servers do not know the node (any more).
+async fn heartbeats(core: &Core, chance: &mut Jitter) {
+    loop {
+        let request = NodeUpdateStatusRequest {
+            node_id: core.node.lock().id.clone(),
+            status: status::READY.to_owned(),
+            node_event: None,
+        };
+        let wait = match core
+            .caller
+            .once::<NodeUpdateStatus>(&request, CALL_TIMEOUT)
+            .await
+        {
+            Ok(answer) => {
+                heard(core, &answer, true);
+                answer.heartbeat_ttl.max(SECOND / 10)
+            }
+            Err(RpcError::Api(e))
+                if e.code == Code::NotFound || e.message.contains("not found") =>
+            {
+                tracing::info!("the servers do not know this node: registering again");
+                return;
+            }
+            Err(e) => {
+                trouble(core, &e);
+                tracing::warn!("heartbeat: {e}");
+                retry_wait(core, chance)
+            }
+        };
+        sleep(nanos(wait)).await;
+    }
+}
+
+/// A random part of the time that is left; longer once it is over.
+fn retry_wait(core: &Core, chance: &mut Jitter) -> i64 {
+    let contact = core.contact.borrow();
+    if core.settings.get().dev {
+        return RETRY_DEV;
+    }
+    if contact.last_heartbeat == 0 {
+        return RETRY + chance.below(RETRY);
+    }
+    let left = contact.last_heartbeat + contact.ttl - core.clock.now();
+    (SECOND + chance.below(left.abs())).min(RETRY_MAX)
+}
+
+fn heard(core: &Core, answer: &NodeUpdateResponse, heartbeat: bool) {
+    let now = core.clock.now();
+    if let Some(servers) = core.caller.servers() {
+        let addrs: Vec<String> = answer
+            .servers
+            .iter()
+            .map(|s| s.rpc_advertise_addr.clone())
+            .collect();
+        servers.refresh(&addrs);
+    }
+    let mut was_late = false;
+    core.contact.send_modify(|contact| {
+        was_late = contact.last_heartbeat > 0 && now > contact.last_heartbeat + contact.ttl;
+        contact.registered = true;
+        contact.trouble.clear();
+        if heartbeat {
+            contact.last_heartbeat = now;
+            contact.ttl = answer.heartbeat_ttl;
+        }
+    });
+    if was_late {
+        // The servers may have given this node up: they are told everything anew (HB-10).
+        core.updates.buffer.lock().tell_all();
+        core.updates.some.notify_one();
+    }
+}
+
+fn trouble(core: &Core, error: &RpcError) {
+    core.contact
+        .send_modify(|contact| contact.trouble = error.to_string());
+}

@@ -1,0 +1,183 @@
+//! Which allocations this node should have: fetched, compared, followed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_events::model::Allocation;
+use tokio::time::sleep;
+
+use super::agent::Core;
+use super::clock::{Jitter, SECOND, nanos};
+use crate::rpc::RpcError;
+use crate::rpc::methods::{
+    AllocGetAllocs, AllocsGetRequest, NodeGetClientAllocs, NodeSpecificRequest,
+};
+
+/// How long one question may wait for a change.
+const MAX_WAIT: Duration = Duration::from_secs(300);
+/// A little more than that: the answer has to travel.
+const CALL_TIMEOUT: Duration = Duration::from_secs(320);
+/// How long fetching may wait for a server that is behind.
+const FETCH_WAIT: Duration = Duration::from_secs(10);
+/// How many allocations are fetched with one call: they carry their jobs.
+const FETCH_CHUNK: usize = 200;
+/// The wait after a failure, nanoseconds, and its random part.
+const RETRY: i64 = 30 * SECOND;
+/// The same in development mode.
+const RETRY_DEV: i64 = SECOND;
+/// The wait when a wanted allocation was not among the fetched ones.
+const MISSING_RETRY: Duration = Duration::from_secs(2);
+
+/// What has to happen so that what runs is what should run (MOD-31).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Diff {
+    /// Ids to fetch: new here, or changed.
+    pub fetch: Vec<String>,
+    /// Ids that the servers no longer know.
+    pub removed: Vec<String>,
+}
+
+/// Compares what the servers say (id to index) with what is here.
+pub fn diff(wanted: &BTreeMap<String, u64>, here: &BTreeMap<String, u64>) -> Diff {
+    let newer = |(id, index): (&String, &u64)| {
+        here.get(id)
+            .is_none_or(|have| have < index)
+            .then(|| id.clone())
+    };
+    Diff {
+        fetch: wanted.iter().filter_map(newer).collect(),
+        removed: here
+            .keys()
+            .filter(|id| !wanted.contains_key(*id))
+            .cloned()
+            .collect(),
+    }
+}
+
+/// Follows the servers until the task is aborted.
+pub(super) async fn keep(core: Arc<Core>) {
+    let mut chance = Jitter::random();
+    let mut contact = core.contact.subscribe();
+    // An error means that the client is gone, and this task with it.
+    let _ = contact.wait_for(|c| c.registered).await;
+    let mut index = 0;
+    // Allocations that were looked at and not run: they ended before they came here.
+    let mut ignored = BTreeMap::new();
+    loop {
+        match round(&core, &mut index, &mut ignored).await {
+            Ok(true) => {}
+            Ok(false) => sleep(MISSING_RETRY).await,
+            Err(e) => {
+                tracing::debug!("allocations: {e}");
+                let dev = core.settings.get().dev;
+                let retry = if dev { RETRY_DEV } else { RETRY };
+                let wait = if e.is_transient() { SECOND } else { retry };
+                sleep(nanos(wait / 2 + chance.below(wait))).await;
+            }
+        }
+    }
+}
+
+/// One question and what follows from its answer; false when something wanted did not come.
+async fn round(
+    core: &Core,
+    index: &mut u64,
+    ignored: &mut BTreeMap<String, u64>,
+) -> Result<bool, RpcError> {
+    let request = NodeSpecificRequest {
+        node_id: core.node.lock().id.clone(),
+        min_query_index: *index,
+        max_query_time: i64::try_from(MAX_WAIT.as_nanos()).unwrap_or(i64::MAX),
+    };
+    let answer = core
+        .caller
+        .once::<NodeGetClientAllocs>(&request, CALL_TIMEOUT)
+        .await?;
+    ignored.retain(|id, _| answer.allocs.contains_key(id));
+    let mut here: BTreeMap<String, u64> = core
+        .allocs
+        .lock()
+        .iter()
+        .map(|(id, runner)| (id.clone(), runner.alloc().alloc_modify_index))
+        .collect();
+    here.extend(ignored.clone());
+    let diff = diff(&answer.allocs, &here);
+    let mut fetched = Vec::new();
+    for ids in diff.fetch.chunks(FETCH_CHUNK) {
+        let newest = ids.iter().filter_map(|id| answer.allocs.get(id)).max();
+        let request = AllocsGetRequest {
+            alloc_ids: ids.to_vec(),
+            min_query_index: newest.copied().unwrap_or(1).saturating_sub(1),
+            max_query_time: i64::try_from(FETCH_WAIT.as_nanos()).unwrap_or(i64::MAX),
+        };
+        fetched.extend(
+            core.caller
+                .once::<AllocGetAllocs>(&request, CALL_TIMEOUT)
+                .await?
+                .allocs,
+        );
+    }
+    let complete = fetched.len() == diff.fetch.len();
+    for id in &diff.removed {
+        core.remove(id);
+    }
+    follow(core, fetched, ignored);
+    if complete {
+        *index = answer.index;
+    }
+    if !core.contact.borrow().allocs_known {
+        core.contact.send_modify(|c| c.allocs_known = true);
+        let runners: Vec<_> = core.allocs.lock().values().cloned().collect();
+        for runner in runners {
+            runner.server_contacted();
+        }
+    }
+    Ok(complete)
+}
+
+/// Updates first, then additions.
+fn follow(core: &Core, fetched: Vec<Allocation>, ignored: &mut BTreeMap<String, u64>) {
+    let mut additions = Vec::new();
+    for alloc in fetched {
+        let runner = core.allocs.lock().get(&alloc.id).cloned();
+        match runner {
+            Some(runner) => runner.update(Arc::new(alloc)),
+            // CL-26: what ended before it came here is not started.
+            None if alloc.terminal_status() => {
+                ignored.insert(alloc.id.clone(), alloc.alloc_modify_index);
+            }
+            None => additions.push(Arc::new(alloc)),
+        }
+    }
+    for alloc in additions {
+        core.add(alloc, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn maps() -> impl Strategy<Value = BTreeMap<String, u64>> {
+        proptest::collection::btree_map("[a-f]", 0_u64..4, 0..6)
+    }
+
+    proptest! {
+        #[test]
+        fn mod_31_following_a_diff_gives_what_is_wanted(wanted in maps(), mut here in maps()) {
+            let diff = diff(&wanted, &here);
+            for id in &diff.fetch {
+                here.insert(id.clone(), wanted[id]);
+            }
+            for id in &diff.removed {
+                prop_assert!(!wanted.contains_key(id));
+                here.remove(id);
+            }
+            prop_assert!(here.keys().eq(wanted.keys()));
+            prop_assert!(here.iter().all(|(id, index)| *index >= wanted[id]));
+        }
+    }
+}

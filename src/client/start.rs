@@ -1,0 +1,84 @@
+//! Puts a client together that runs tasks on this machine.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::agent::{Client, Start};
+use super::alloc::runner::RunnerFactory;
+use super::clock::Clock;
+use super::config::{Settings, Shared};
+use super::drivers::{Driver, Registry, mock::Mock, raw_exec::RawExec};
+use super::executor::launch::Launcher;
+use super::fingerprint;
+use super::ids::NodeIds;
+use super::journal::{JournalError, LogJournal};
+use crate::rpc::caller::Caller;
+
+/// Why a client does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// A file or directory of the client.
+    #[error("client: {0}")]
+    Io(#[from] io::Error),
+    /// What it remembers.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+/// Starts the client of this machine; `reach` makes the way to the servers for its secret.
+///
+/// # Errors
+/// What it keeps on disk cannot be read or made.
+pub fn open(
+    settings: Settings,
+    reach: impl FnOnce(&str) -> Caller,
+) -> Result<Arc<Client>, ClientError> {
+    std::fs::create_dir_all(&settings.alloc_dir)?;
+    let ids = NodeIds::load(&settings.state_dir)?;
+    let (journal, report) = LogJournal::open(&settings.state_dir.join("journal"))?;
+    tracing::debug!(?report, "opened the client's journal");
+    let clock = Clock::System;
+    let drivers = drivers(&settings)?;
+    let facts = fingerprint::probe(&settings);
+    let node = fingerprint::node(&settings, &ids, facts, &drivers, clock.now());
+    let node = Arc::new(Mutex::new(Arc::new(node)));
+    let settings = Shared::new(settings);
+    let journal: Arc<dyn super::journal::Journal> = Arc::new(journal);
+    let factory = RunnerFactory {
+        settings: settings.clone(),
+        drivers,
+        journal: journal.clone(),
+        clock: clock.clone(),
+        node: node.clone(),
+    };
+    Ok(Client::start(Start {
+        settings,
+        node,
+        caller: reach(&ids.secret),
+        factory: Arc::new(factory),
+        journal,
+        clock,
+    }))
+}
+
+fn drivers(settings: &Settings) -> io::Result<Registry> {
+    let options = &settings.client.options;
+    let enabled = settings.dev
+        || options
+            .get("driver.raw_exec.enable")
+            .is_some_and(|v| v == "1" || v == "true");
+    let runs = settings.state_dir.join("tasks");
+    make_private(&runs)?;
+    let raw: Arc<dyn Driver> = Arc::new(RawExec::new(enabled, Launcher::current()?, runs));
+    Ok(Registry::new([raw, Arc::new(Mock)], options))
+}
+
+/// Environments of tasks lie there, with their secrets.
+fn make_private(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::create_dir_all(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700))
+}
