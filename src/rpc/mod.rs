@@ -14,6 +14,7 @@
 
 pub mod caller;
 pub mod client;
+pub mod handlers;
 pub mod methods;
 pub mod server;
 pub mod service;

@@ -1,0 +1,57 @@
+//! What the methods mean: read a view, or submit a command, and nothing else.
+//!
+//! Methods of clients prove who calls with the node's secret, whether ACLs are on or off.
+
+mod alloc_batch;
+mod auth;
+mod blocking;
+mod node;
+mod node_allocs;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::methods::{
+    AllocGetAllocs, Empty, LeaderResponse, NodeEmitEvents, NodeGetClientAllocs, NodeRegister,
+    NodeUpdateAlloc, NodeUpdateStatus, StatusLeader, StatusPing,
+};
+use super::service::{Call, Service};
+use crate::server::Server;
+
+pub use auth::secret_hash;
+
+/// Notes a heartbeat of a node and answers when the next one is due.
+pub type Beat = Box<dyn Fn(&str) -> Duration + Send + Sync>;
+
+/// What the handlers work with.
+pub struct Clients {
+    server: Arc<Server>,
+    beat: Beat,
+    batch: alloc_batch::Batcher,
+}
+
+/// The methods that clients call, over `server`. Must be called within a runtime.
+pub fn service(server: Arc<Server>, beat: Beat) -> Service<Clients> {
+    let batch = alloc_batch::Batcher::start(server.clone());
+    let clients = Arc::new(Clients {
+        server,
+        beat,
+        batch,
+    });
+    Service::new(clients)
+        .method::<NodeRegister, _, _>(node::register)
+        .method::<NodeUpdateStatus, _, _>(node::update_status)
+        .method::<NodeUpdateAlloc, _, _>(node::update_alloc)
+        .method::<NodeEmitEvents, _, _>(node::emit_events)
+        .method::<NodeGetClientAllocs, _, _>(node_allocs::client_allocs)
+        .method::<AllocGetAllocs, _, _>(node_allocs::get_allocs)
+        .method::<StatusPing, _, _>(async |_, _: Call, Empty {}| Ok(Empty {}))
+        .method::<StatusLeader, _, _>(async |clients: Arc<Clients>, _: Call, Empty {}| {
+            let leader = clients
+                .server
+                .leader()
+                .map(|m| m.rpc_addr)
+                .unwrap_or_default();
+            Ok(LeaderResponse { leader })
+        })
+}

@@ -1,0 +1,169 @@
+//! Nodes: registration, heartbeats, what they tell.
+
+use std::sync::Arc;
+
+use drover_events::model::Node;
+use drover_events::model::status::node as status;
+use drover_projections::tables::nodes;
+
+use super::{Clients, secret_hash};
+use crate::commands::node::{AddNodeEvents, RegisterNode, UpdateNodeStatus};
+use crate::error::ApiError;
+use crate::rpc::methods::{
+    AllocUpdateRequest, EmitNodeEventsRequest, NodeRegisterRequest, NodeServerInfo,
+    NodeUpdateResponse, NodeUpdateStatusRequest, WriteResponse,
+};
+use crate::rpc::service::Call;
+
+/// `Node.Register`.
+pub(super) async fn register(
+    clients: Arc<Clients>,
+    call: Call,
+    request: NodeRegisterRequest,
+) -> Result<NodeUpdateResponse, ApiError> {
+    let mut node = request.node;
+    if node.secret_id.is_empty() {
+        return Err(ApiError::refused(
+            "missing node secret ID for client registration",
+        ));
+    }
+    if node.attributes.is_empty() {
+        return Err(ApiError::refused(
+            "missing attributes for client registration",
+        ));
+    }
+    if node.node_pool == drover_events::model::status::ALL_NODE_POOL {
+        let text = "node is not allowed to register in node pool \"all\"";
+        return Err(ApiError::refused(text));
+    }
+    node.secret_id = secret_hash(&node.secret_id);
+    // A node says what it is, not how it is: that follows from its heartbeats.
+    node.status = status::INIT.to_owned();
+    node.computed_class = computed_class(&node);
+    let id = node.id.clone();
+    let origin = clients.origin(&call, &id);
+    let command = RegisterNode {
+        node,
+        create_node_pool: true,
+    };
+    let done = clients.server.submit(command, origin).await?;
+    clients.answer(&id, done.index)
+}
+
+/// `Node.UpdateStatus`.
+pub(super) async fn update_status(
+    clients: Arc<Clients>,
+    call: Call,
+    request: NodeUpdateStatusRequest,
+) -> Result<NodeUpdateResponse, ApiError> {
+    let NodeUpdateStatusRequest {
+        node_id,
+        status,
+        node_event,
+    } = request;
+    clients.caller(&call, &node_id)?;
+    let origin = clients.origin(&call, &node_id);
+    let command = UpdateNodeStatus {
+        node_id: node_id.clone(),
+        status,
+        event: node_event,
+    };
+    let done = clients.server.submit(command, origin).await?;
+    clients.answer(&node_id, done.index)
+}
+
+/// `Node.UpdateAlloc`.
+pub(super) async fn update_alloc(
+    clients: Arc<Clients>,
+    call: Call,
+    request: AllocUpdateRequest,
+) -> Result<WriteResponse, ApiError> {
+    let Some(first) = request.alloc.first() else {
+        return Err(ApiError::refused("must update at least one allocation"));
+    };
+    let node = clients.caller(&call, &first.node_id)?;
+    let origin = clients.origin(&call, &node.id);
+    let index = clients.batch.submit(node.id, request.alloc, origin).await?;
+    Ok(WriteResponse { index })
+}
+
+/// `Node.EmitEvents`.
+pub(super) async fn emit_events(
+    clients: Arc<Clients>,
+    call: Call,
+    request: EmitNodeEventsRequest,
+) -> Result<WriteResponse, ApiError> {
+    let Some(node) = request.node_events.keys().next().cloned() else {
+        return Err(ApiError::refused("no node events given"));
+    };
+    for id in request.node_events.keys() {
+        clients.caller(&call, id)?;
+    }
+    let origin = clients.origin(&call, &node);
+    let command = AddNodeEvents {
+        events: request.node_events,
+    };
+    let index = clients.server.submit(command, origin).await?.index;
+    Ok(WriteResponse { index })
+}
+
+impl Clients {
+    fn answer(&self, id: &str, index: u64) -> Result<NodeUpdateResponse, ApiError> {
+        let node = nodes::get(&self.server.projections.view(), id)?.unwrap_or_default();
+        let ttl = (self.beat)(id);
+        Ok(NodeUpdateResponse {
+            heartbeat_ttl: i64::try_from(ttl.as_nanos()).unwrap_or(i64::MAX),
+            node_modify_index: node.modify_index,
+            leader_rpc_addr: self.server.leader().map(|m| m.rpc_addr).unwrap_or_default(),
+            servers: self.servers(),
+            scheduling_eligibility: node.scheduling_eligibility,
+            index,
+            ..NodeUpdateResponse::default()
+        })
+    }
+
+    fn servers(&self) -> Vec<NodeServerInfo> {
+        let member = |(_, member, _): (u64, crate::raft::Member, bool)| NodeServerInfo {
+            rpc_advertise_addr: member.rpc_addr,
+            datacenter: self.server.config.datacenter.clone(),
+        };
+        self.server.raft.members().into_iter().map(member).collect()
+    }
+}
+
+/// Nodes of one class look the same to every constraint (SCH-19): a hash over what is not unique.
+fn computed_class(node: &Node) -> String {
+    use std::hash::{BuildHasher, Hash, Hasher};
+    let common = |key: &&String| !key.starts_with("unique.") && !key.contains(".unique.");
+    let mut hash = foldhash::fast::FixedState::default().build_hasher();
+    (&node.datacenter, &node.node_class, &node.node_pool).hash(&mut hash);
+    for map in [&node.attributes, &node.meta] {
+        for key in map.keys().filter(common) {
+            (key, map.get(key)).hash(&mut hash);
+        }
+    }
+    if let Some(resources) = &node.node_resources {
+        for device in &resources.devices {
+            (&device.vendor, &device.r#type, &device.name).hash(&mut hash);
+        }
+    }
+    format!("v1:{}", hash.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sch_19_the_class_ignores_what_is_unique() {
+        let node = |attributes: [(&str, &str); 2]| Node {
+            attributes: attributes.map(|(k, v)| (k, v.to_owned())).into(),
+            ..Node::default()
+        };
+        let one = computed_class(&node([("cpu.arch", "amd64"), ("unique.hostname", "a")]));
+        let two = computed_class(&node([("cpu.arch", "amd64"), ("unique.hostname", "b")]));
+        let other = computed_class(&node([("cpu.arch", "arm64"), ("unique.hostname", "a")]));
+        assert_eq!(one, two);
+        assert_ne!(one, other);
+    }
+}

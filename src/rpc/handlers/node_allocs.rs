@@ -1,0 +1,104 @@
+//! Which allocations a node has, and allocations with their jobs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use drover_projections::tables::allocs::{self, Allocs, AllocsByNode};
+use drover_projections::tables::node_use::NodeUses;
+use drover_projections::{Id, Interest, Read, Scan, View};
+
+use super::Clients;
+use super::blocking::wait_time;
+use crate::error::ApiError;
+use crate::rpc::methods::{
+    AllocsGetRequest, AllocsGetResponse, NodeClientAllocsResponse, NodeSpecificRequest,
+};
+use crate::rpc::service::Call;
+
+/// How many allocations one answer may hold.
+const MAX_ALLOCS: usize = 1000;
+
+/// `Node.GetClientAllocs`: waits until something concerns the client, or an allocation is gone.
+///
+/// The answer's index is the applied one: whatever comes later has a higher one.
+pub(super) async fn client_allocs(
+    clients: Arc<Clients>,
+    call: Call,
+    request: NodeSpecificRequest,
+) -> Result<NodeClientAllocsResponse, ApiError> {
+    let node = clients.caller(&call, &request.node_id)?.id;
+    let projections = &clients.server.projections;
+    let end = tokio::time::Instant::now() + wait_time(request.max_query_time);
+    let (mut index, mut allocs) = read(&projections.view(), &node)?;
+    let newer =
+        |allocs: &BTreeMap<String, u64>| allocs.values().any(|i| *i > request.min_query_index);
+    while request.min_query_index > 0 && !newer(&allocs) {
+        // New ones change what the node is used for; of those there are, the rows are watched.
+        let mut interests = vec![Interest::row::<NodeUses>(node.as_str())];
+        interests.extend(allocs.keys().map(|id| Interest::row::<Allocs>(id.as_str())));
+        let waiter = projections.watch().register(&interests);
+        let before = allocs;
+        (index, allocs) = read(&projections.view(), &node)?;
+        if newer(&allocs) || gone(&before, &allocs) {
+            break;
+        }
+        let woken = tokio::time::timeout_at(end, waiter).await.is_ok();
+        if !woken {
+            break;
+        }
+        let before = allocs;
+        (index, allocs) = read(&projections.view(), &node)?;
+        if gone(&before, &allocs) {
+            break;
+        }
+    }
+    Ok(NodeClientAllocsResponse {
+        allocs,
+        index,
+        ..NodeClientAllocsResponse::default()
+    })
+}
+
+fn gone(before: &BTreeMap<String, u64>, now: &BTreeMap<String, u64>) -> bool {
+    before.keys().any(|id| !now.contains_key(id))
+}
+
+fn read(view: &View, node: &str) -> Result<(u64, BTreeMap<String, u64>), ApiError> {
+    let mut out = BTreeMap::new();
+    for row in view.rows_by::<AllocsByNode>(Scan::group::<Id>(node)) {
+        let row = row?;
+        out.insert(row.id.clone(), row.alloc_modify_index);
+    }
+    Ok((view.index(), out))
+}
+
+/// `Alloc.GetAllocs`: waits until the index is applied here, and leaves out what does not exist.
+pub(super) async fn get_allocs(
+    clients: Arc<Clients>,
+    call: Call,
+    request: AllocsGetRequest,
+) -> Result<AllocsGetResponse, ApiError> {
+    if request.alloc_ids.len() > MAX_ALLOCS {
+        let text = format!("at most {MAX_ALLOCS} allocations can be asked for at once");
+        return Err(ApiError::bad_request(text));
+    }
+    let projections = &clients.server.projections;
+    let wait = wait_time(request.max_query_time);
+    let reached = projections.watch().reached(request.min_query_index);
+    // After the time the answer is what there is: the caller sees its index.
+    let _ = tokio::time::timeout(wait, reached).await;
+    let view = projections.view();
+    let mut node = String::new();
+    let mut out = AllocsGetResponse::default();
+    for id in &request.alloc_ids {
+        let Some(alloc) = allocs::get(&view, id)? else {
+            continue;
+        };
+        if alloc.node_id != node {
+            node = clients.caller(&call, &alloc.node_id)?.id;
+        }
+        out.index = out.index.max(alloc.modify_index);
+        out.allocs.push(alloc);
+    }
+    Ok(out)
+}
