@@ -6,6 +6,7 @@
 //! Invariants: SIGINT and SIGTERM end the process within [`STOP_LIMIT`]; the HTTP listener opens
 //! when the roles behind it are there; tasks of the client outlive the agent.
 
+mod client;
 mod data_dir;
 mod logging;
 mod roles;

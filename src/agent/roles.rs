@@ -8,16 +8,23 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::Failure;
+use super::client;
 use super::data_dir::DataDir;
+use crate::client::agent::Client;
 use crate::config::Config;
 use crate::http::auth::Open;
 use crate::http::{self, Api, Publisher};
+use crate::rpc::handlers;
+use crate::rpc::server::RpcServer;
+use crate::rpc::service::Dispatch;
 use crate::server::Server;
 use crate::telemetry;
 
 /// The running roles.
 pub(super) struct Roles {
     server: Arc<Server>,
+    client: Option<Arc<Client>>,
+    rpc: RpcServer,
     stop: CancellationToken,
     tasks: Vec<JoinHandle<()>>,
     _data: DataDir,
@@ -44,8 +51,19 @@ impl Roles {
             stop.clone(),
         ))];
         tasks.extend(front(&config, &server, &stop).await?);
+        let beats = Arc::clone(&server);
+        let beat = Box::new(move |node: &str| beats.beat(node));
+        let service: Arc<dyn Dispatch> = Arc::new(handlers::service(Arc::clone(&server), beat));
+        let rpc = client::listen(&config, Arc::clone(&service)).await?;
+        let client = config
+            .client
+            .enabled
+            .then(|| client::run(&config, data.path(), Some(service)))
+            .transpose()?;
         Ok(Self {
             server,
+            client,
+            rpc,
             stop,
             tasks,
             _data: data,
@@ -55,6 +73,10 @@ impl Roles {
     /// Stops everything, top down.
     pub(super) async fn stop(self) {
         self.stop.cancel();
+        if let Some(client) = self.client {
+            client.shutdown().await;
+        }
+        drop(self.rpc);
         for task in self.tasks {
             let _ = task.await;
         }
