@@ -51,9 +51,14 @@ pub(super) fn run(
 
 fn settings(config: &Config, data_dir: &Path) -> Result<Settings, Failure> {
     let mut client = config.client.clone();
-    let raw_exec = config.plugins.get("raw_exec").and_then(|p| p.config.get("enabled"));
+    let raw_exec = config
+        .plugins
+        .get("raw_exec")
+        .and_then(|p| p.config.get("enabled"));
     if raw_exec.is_some_and(|on| on.as_bool() == Some(true)) {
-        client.options.insert("driver.raw_exec.enable".into(), "true".into());
+        client
+            .options
+            .insert("driver.raw_exec.enable".into(), "true".into());
     }
     Ok(Settings {
         client,

@@ -60,6 +60,10 @@ impl Roles {
             .enabled
             .then(|| client::run(&config, data.path(), Some(service)))
             .transpose()?;
+        if let Some(client) = &client {
+            // Set once, here: nobody else starts a client.
+            let _ = server.client.set(Arc::clone(client));
+        }
         Ok(Self {
             server,
             client,

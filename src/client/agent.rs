@@ -256,3 +256,7 @@ impl Core {
         });
     }
 }
+
+#[cfg(test)]
+#[path = "agent_test.rs"]
+pub(crate) mod tests;

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use super::{NOMAD_VERSION, Server, VERSION};
 use crate::http::Agent;
 use crate::http::member_shapes::{RaftConfigurationResponse, ServerMember, ServerMembersResponse};
-use crate::reactors::scheduling::Scheduling;
 
 /// Raft's protocol version as Nomad counts it.
 const RAFT_PROTOCOL: &str = "3";
@@ -162,12 +161,13 @@ impl Agent for Server {
     }
 
     fn reactors(&self) -> Value {
-        let scheduling = self.scheduling.lock().as_ref().map(Scheduling::status);
-        json!([{ "Name": "scheduling", "Scope": "Leader", "Status": scheduling }])
+        let reactors = self.reactors.lock();
+        let status = reactors.as_ref().map(|reactors| serde_json::to_value(reactors.status()));
+        status.and_then(Result::ok).unwrap_or_default()
     }
 
     fn client_health(&self) -> Option<Result<(), String>> {
-        None
+        self.client.get().map(|client| client.health())
     }
 
     fn server_health(&self) -> Option<Result<(), String>> {

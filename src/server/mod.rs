@@ -12,11 +12,10 @@
 mod about;
 mod bootstrap;
 mod keys;
-mod lead;
 mod myself;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use drover_projections::{Options, Projections};
@@ -34,7 +33,11 @@ use crate::raft::{
     Committed, Leadership, Member, Origin, Projector, Proposer, RaftFailure, RaftNode, Settings,
     Start,
 };
-use crate::reactors::scheduling::Scheduling;
+use crate::client::agent::Client;
+use crate::reactors::heartbeat_expiry::{HeartbeatSettings, Heartbeats};
+use crate::reactors::propose::RaftPropose;
+use crate::reactors::scheduling::SchedulingSettings;
+use crate::reactors::{ReactorSettings, Reactors};
 use crate::telemetry::Telemetry;
 
 pub use myself::Myself;
@@ -59,7 +62,10 @@ pub struct Server {
     pub raft: Arc<RaftNode>,
     /// The root keys.
     pub keyring: Arc<Keyring>,
-    scheduling: Mutex<Option<Scheduling>>,
+    /// The client of the same process, where there is one.
+    pub client: OnceLock<Arc<Client>>,
+    heartbeats: Arc<Heartbeats>,
+    reactors: Mutex<Option<Reactors>>,
     telemetry: Telemetry,
     started: Instant,
     tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -135,6 +141,12 @@ impl Server {
         };
         let actor = Identity::server(&me.id, "leader").actor;
         let proposer = Proposer::start(Arc::clone(&raft), Arc::clone(&projections), actor, first);
+        let reactors = Reactors::start(
+            Arc::clone(&projections),
+            Arc::new(RaftPropose::new(proposer.clone(), &me.id)),
+            proposer.ready(),
+            reactor_settings(&config),
+        );
         let server = Arc::new(Self {
             config,
             me,
@@ -142,14 +154,15 @@ impl Server {
             proposer,
             raft,
             keyring: Arc::new(keyring),
-            scheduling: Mutex::default(),
+            client: OnceLock::new(),
+            heartbeats: Arc::clone(reactors.heartbeats()),
+            reactors: Mutex::new(Some(reactors)),
             telemetry,
             started,
             tasks: Mutex::default(),
         });
         let keys = tokio::spawn(keys::keep_a_key(Arc::clone(&server)));
-        let lead = tokio::spawn(lead::follow_leadership(Arc::clone(&server)));
-        server.tasks.lock().extend([keys, lead]);
+        server.tasks.lock().extend([keys]);
         tracing::info!(id = %server.me.id, took = ?started.elapsed(), "server started");
         Ok(server)
     }
@@ -172,6 +185,13 @@ impl Server {
             actor: Identity::server(&self.me.id, part).actor,
             ..Origin::default()
         }
+    }
+
+    /// A node was heard of: answers when its next heartbeat is due.
+    pub fn beat(&self, node: &str) -> std::time::Duration {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);
+        self.heartbeats.beat(node, now, rand::random())
     }
 
     /// Whether this server leads and takes commands.
@@ -200,7 +220,9 @@ impl Server {
         for task in self.tasks.lock().drain(..) {
             task.abort();
         }
-        lead::end(self).await;
+        let reactors = self.reactors.lock().take();
+        // Their threads are waited for, which may take a moment; a panic of theirs was logged.
+        let _ = tokio::task::spawn_blocking(move || drop(reactors)).await;
         self.raft.shutdown().await;
         let projections = Arc::clone(&self.projections);
         let flushed = tokio::task::spawn_blocking(move || projections.flush()).await;
@@ -228,4 +250,18 @@ pub(crate) fn unix_nanos() -> i64 {
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
+fn reactor_settings(config: &Config) -> ReactorSettings {
+    let mut scheduling = SchedulingSettings::default();
+    if let Some(workers) = config.server.num_schedulers {
+        scheduling.workers = workers as usize;
+    }
+    let heartbeats = HeartbeatSettings {
+        min_ttl: config.server.min_heartbeat_ttl,
+        max_per_second: config.server.max_heartbeats_per_second,
+        grace: config.server.heartbeat_grace,
+        failover_ttl: config.server.failover_heartbeat_ttl,
+    };
+    ReactorSettings { scheduling, heartbeats, ..ReactorSettings::default() }
 }

@@ -1,0 +1,195 @@
+//! The client against a real server, in one process.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use drover_events::model::{Allocation, Job, RestartPolicy, Task, TaskGroup};
+use drover_projections::tables::allocs::{self, AllocsByJob};
+use drover_projections::tables::nodes;
+use drover_projections::{Read, Scan};
+
+use super::Client;
+use crate::client::config::Settings;
+use crate::client::start;
+use crate::commands::job::RegisterJob;
+use crate::config::Config;
+use crate::raft::Origin;
+use crate::rpc::caller::{Caller, Servers};
+use crate::rpc::client::Pool;
+use crate::rpc::handlers;
+use crate::rpc::server::{RpcServer, serve};
+use crate::server::Server;
+
+pub(crate) struct World {
+    pub(crate) server: Arc<Server>,
+    pub(crate) rpc: RpcServer,
+    pub(crate) dir: tempfile::TempDir,
+}
+
+impl World {
+    pub(crate) async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let telemetry = crate::telemetry::install(Duration::from_secs(10));
+        let config = Arc::new(Config::dev());
+        let server = Server::start(config, dir.path(), telemetry).await.unwrap();
+        server.wait_ready().await;
+        let beat = Box::new(|_: &str| Duration::from_millis(500));
+        let service = Arc::new(handlers::service(server.clone(), beat));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self {
+            server,
+            rpc: serve(listener, service).unwrap(),
+            dir,
+        }
+    }
+
+    fn client(&self) -> Arc<Client> {
+        let settings = Settings {
+            alloc_dir: self.dir.path().join("alloc"),
+            state_dir: self.dir.path().join("client"),
+            datacenter: "dc1".into(),
+            name: "node".into(),
+            region: "global".into(),
+            dev: true,
+            ..Settings::default()
+        };
+        let servers = Servers::new(vec![self.rpc.addr().to_string()]);
+        start::open(settings, |secret| {
+            Caller::network(Pool::new(1), servers, secret)
+        })
+        .unwrap()
+    }
+
+    pub(crate) async fn register(
+        &self,
+        id: &str,
+        kind: &str,
+        count: i64,
+        config: serde_json::Value,
+    ) {
+        let serde_json::Value::Object(config) = config else {
+            panic!("a block")
+        };
+        let task = Task {
+            name: "web".into(),
+            driver: "mock_driver".into(),
+            config: config.into_iter().collect(),
+            kill_timeout: 1_000_000_000,
+            ..Task::default()
+        };
+        let mut task = task;
+        task.resources = Some(drover_events::model::Resources {
+            cpu: 10,
+            memory_mb: 10,
+            ..Default::default()
+        });
+        let group = TaskGroup {
+            name: "g".into(),
+            count,
+            tasks: vec![task].into(),
+            restart_policy: Some(RestartPolicy {
+                mode: "fail".into(),
+                ..RestartPolicy::default()
+            }),
+            ephemeral_disk: Some(drover_events::model::EphemeralDisk {
+                size_mb: 10,
+                ..Default::default()
+            }),
+            ..TaskGroup::default()
+        };
+        let job = Job {
+            id: id.into(),
+            name: id.into(),
+            namespace: "default".into(),
+            region: "global".into(),
+            node_pool: "default".into(),
+            priority: 50,
+            datacenters: vec!["*".to_owned()].into(),
+            r#type: kind.into(),
+            task_groups: vec![group].into(),
+            ..Job::default()
+        };
+        let command = RegisterJob {
+            job,
+            submission: None,
+            enforce_index: None,
+            preserve_counts: false,
+            preserve_resources: false,
+            eval_id: uuid::Uuid::new_v4().to_string(),
+            eval_priority: 0,
+            tracked_versions: 0,
+            override_rejection: false,
+        };
+        self.server
+            .submit(command, Origin::default())
+            .await
+            .unwrap();
+    }
+
+    pub(crate) fn allocs(&self, job: &str) -> Vec<Allocation> {
+        let view = self.server.projections.view();
+        view.rows_by::<AllocsByJob>(Scan::group::<(String, String)>(("default", job)))
+            .map(|row| allocs::get(&view, &row.unwrap().id).unwrap().unwrap())
+            .collect()
+    }
+}
+
+pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(
+            start.elapsed() < Duration::from_secs(30),
+            "{what} did not happen"
+        );
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mod_24_a_job_runs_from_registration_to_its_end_and_survives_the_clients_restart() {
+    let world = World::start().await;
+    let client = world.client();
+    let id = client.node_id();
+    let status = || {
+        let view = world.server.projections.view();
+        nodes::get(&view, &id).unwrap().map(|n| n.status)
+    };
+    until("the node is ready", || status().as_deref() == Some("ready")).await;
+
+    world
+        .register("svc", "service", 3, serde_json::json!({"run_for": "1h"}))
+        .await;
+    let running = |job: &str| {
+        world
+            .allocs(job)
+            .iter()
+            .filter(|a| a.client_status == "running")
+            .count()
+    };
+    until("three run", || running("svc") == 3).await;
+
+    world
+        .register("once", "batch", 2, serde_json::json!({"run_for": "50ms"}))
+        .await;
+    let complete = || {
+        let allocs = world.allocs("once");
+        allocs.len() == 2 && allocs.iter().all(|a| a.client_status == "complete")
+    };
+    until("the batch job is over", complete).await;
+    let events: Vec<String> = world.allocs("once")[0].task_states["web"]
+        .events
+        .iter()
+        .map(|e| e.r#type.clone())
+        .collect();
+    assert_eq!(events, ["Received", "Task Setup", "Started", "Terminated"]);
+
+    client.shutdown().await;
+    drop(client);
+    let again = world.client();
+    assert_eq!(again.node_id(), id);
+    assert_eq!(again.alloc_ids().len(), 5);
+    let mut contact = again.contact();
+    contact.wait_for(|c| c.allocs_known).await.unwrap();
+    assert_eq!((running("svc"), world.allocs("svc").len()), (3, 3));
+    assert!(again.health().is_ok());
+}
