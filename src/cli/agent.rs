@@ -1,0 +1,225 @@
+//! `agent`: builds the configuration from defaults, files, environment and flags, and hands it on.
+
+use super::out::Out;
+use crate::config::{self, Config};
+use anyhow::{Result, bail};
+use std::path::PathBuf;
+
+/// What runs an agent until it ends; the number is the process's exit code.
+pub type Runner = fn(Config) -> u8;
+
+/// Flags of the agent. They win over files.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover agent -dev                                  try it out; nothing is kept
+  drover agent -dev -data-dir /var/lib/drover        the same, kept
+  drover agent -config /etc/drover.d -config me.hcl  as configured, later files win")]
+pub(super) struct Args {
+    /// A server and a client in one process on the loopback interface
+    #[arg(long)]
+    dev: bool,
+    /// A file or a directory of *.hcl and *.json files; may be repeated
+    #[arg(long, value_name = "PATH")]
+    config: Vec<PathBuf>,
+    /// Run a server
+    #[arg(long)]
+    server: bool,
+    /// Run a client
+    #[arg(long)]
+    client: bool,
+    /// How many servers form a new cluster
+    #[arg(long, value_name = "N")]
+    bootstrap_expect: Option<u32>,
+    /// Where everything is kept
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Where driver plugins lie
+    #[arg(long, value_name = "DIR")]
+    plugin_dir: Option<PathBuf>,
+    /// Where the client keeps its journal
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+    /// Where allocations live
+    #[arg(long, value_name = "DIR")]
+    alloc_dir: Option<PathBuf>,
+    /// The address to listen on
+    #[arg(long, value_name = "ADDR")]
+    bind: Option<String>,
+    /// The region
+    #[arg(long)]
+    region: Option<String>,
+    /// The datacenter
+    #[arg(long)]
+    dc: Option<String>,
+    /// The agent's name
+    #[arg(long)]
+    node: Option<String>,
+    /// The node's class
+    #[arg(long)]
+    node_class: Option<String>,
+    /// The node's pool
+    #[arg(long)]
+    node_pool: Option<String>,
+    /// Meta of the node, key=value; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    meta: Vec<String>,
+    /// Servers to register with, comma separated
+    #[arg(long, value_delimiter = ',')]
+    servers: Vec<String>,
+    /// Servers to join once
+    #[arg(long, value_name = "ADDR")]
+    join: Vec<String>,
+    /// Servers to join until one answers
+    #[arg(long, value_name = "ADDR")]
+    retry_join: Vec<String>,
+    /// How often to try
+    #[arg(long, value_name = "N")]
+    retry_max: Option<u32>,
+    /// How long between tries
+    #[arg(long, value_name = "DURATION")]
+    retry_interval: Option<String>,
+    /// Join again after leaving
+    #[arg(long)]
+    rejoin: bool,
+    /// Gossip's key
+    #[arg(long, value_name = "KEY")]
+    encrypt: Option<String>,
+    /// The interface whose addresses are used
+    #[arg(long, value_name = "NAME")]
+    network_interface: Option<String>,
+    /// In Mbit/s
+    #[arg(long, value_name = "N")]
+    network_speed: Option<u64>,
+    /// TRACE, DEBUG, INFO, WARN, ERROR or OFF
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// Log as JSON
+    #[arg(long)]
+    log_json: bool,
+    /// Log the source's place too
+    #[arg(long)]
+    log_include_location: bool,
+    /// Requests need tokens
+    #[arg(long)]
+    acl_enabled: bool,
+    /// The token other regions replicate with
+    #[arg(long, value_name = "TOKEN")]
+    acl_replication_token: Option<String>,
+}
+
+/// Reads the configuration and runs the agent.
+pub(super) fn run(args: &Args, agent: Runner, out: &Out) -> u8 {
+    match configure(args) {
+        Ok(config) => {
+            announce(&config, out);
+            agent(config)
+        }
+        Err(err) => {
+            out.error(&format!("{err:#}"));
+            1
+        }
+    }
+}
+
+/// The configuration that these arguments describe, checked.
+pub(super) fn configure(args: &Args) -> Result<Config> {
+    let mut config = if args.dev { Config::dev() } else { Config::default() };
+    config::load(&mut config, &args.config)?;
+    flags(&mut config, args)?;
+    config::check(&config)?;
+    Ok(config)
+}
+
+fn set<T: Clone>(to: &mut T, from: Option<&T>) {
+    if let Some(value) = from {
+        to.clone_from(value);
+    }
+}
+
+fn flags(config: &mut Config, args: &Args) -> Result<()> {
+    config.server.enabled |= args.server;
+    config.client.enabled |= args.client;
+    set(&mut config.server.bootstrap_expect, args.bootstrap_expect.as_ref());
+    if let Some(dir) = &args.data_dir {
+        config.data_dir = Some(std::path::absolute(dir)?);
+    }
+    for (to, from) in [
+        (&mut config.plugin_dir, &args.plugin_dir),
+        (&mut config.client.state_dir, &args.state_dir),
+        (&mut config.client.alloc_dir, &args.alloc_dir),
+    ] {
+        if from.is_some() {
+            to.clone_from(from);
+        }
+    }
+    set(&mut config.bind_addr, args.bind.as_ref());
+    set(&mut config.region, args.region.as_ref());
+    set(&mut config.datacenter, args.dc.as_ref());
+    set(&mut config.name, args.node.as_ref());
+    set(&mut config.client.node_class, args.node_class.as_ref());
+    set(&mut config.client.node_pool, args.node_pool.as_ref());
+    for pair in &args.meta {
+        let Some((key, value)) = pair.split_once('=') else {
+            bail!("Error parsing Client.Meta value: {pair:?}; write -meta key=value");
+        };
+        config.client.meta.insert(key.to_owned(), value.to_owned());
+    }
+    config.client.servers.extend(args.servers.iter().cloned());
+    let join = &mut config.server.server_join;
+    join.start_join.extend(args.join.iter().cloned());
+    join.retry_join.extend(args.retry_join.iter().cloned());
+    set(&mut join.retry_max, args.retry_max.as_ref());
+    if let Some(text) = &args.retry_interval {
+        let ns = crate::jobspec::duration::parse(text)?;
+        join.retry_interval = std::time::Duration::from_nanos(u64::try_from(ns)?);
+    }
+    config.server.rejoin_after_leave |= args.rejoin;
+    set(&mut config.server.encrypt, args.encrypt.as_ref());
+    set(&mut config.client.network_interface, args.network_interface.as_ref());
+    set(&mut config.client.network_speed, args.network_speed.as_ref());
+    set(&mut config.log.level, args.log_level.as_ref());
+    config.log.json |= args.log_json;
+    config.log.include_location |= args.log_include_location;
+    config.acl.enabled |= args.acl_enabled;
+    set(&mut config.acl.replication_token, args.acl_replication_token.as_ref());
+    Ok(())
+}
+
+/// The lines every start begins with.
+fn announce(config: &Config, out: &Out) {
+    match config.files.as_slice() {
+        [] => out.line("==> No configuration files loaded"),
+        files => {
+            let names: Vec<_> = files.iter().map(|f| f.display().to_string()).collect();
+            out.line(&format!("==> Loaded configuration from {}", names.join(", ")));
+        }
+    }
+    if config.server.bootstrap_expect == 1 && !config.dev {
+        out.line("==> WARNING: Bootstrap mode enabled! Potentially unsafe operation.");
+    }
+    out.line("==> Starting drover agent...");
+    out.line("==> drover agent configuration:\n");
+    let unknown = || "<none>".to_owned();
+    let listen = config.http_listen().map(|a| a.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
+    let rpc = config.rpc_listen().map(|a| a.to_string());
+    let advertise = [config.http_advertise(), config.rpc_advertise()];
+    let [http_adv, rpc_adv] = advertise.map(|a| a.unwrap_or_else(|_| unknown()));
+    let rows = [
+        ("Advertise Addrs", format!("HTTP: {http_adv}; RPC: {rpc_adv}")),
+        (
+            "Bind Addrs",
+            format!("HTTP: {}; RPC: {}", listen.unwrap_or_else(|_| unknown()), rpc.unwrap_or_else(|_| unknown())),
+        ),
+        ("Client", config.client.enabled.to_string()),
+        ("Log Level", config.log.level.clone()),
+        ("Node Name", config.node_name()),
+        ("Region", format!("{} (DC: {})", config.region, config.datacenter)),
+        ("Server", config.server.enabled.to_string()),
+        ("Version", env!("CARGO_PKG_VERSION").to_owned()),
+    ];
+    let width = rows.iter().map(|(k, _)| k.len()).max().unwrap_or(0) + 7;
+    for (key, value) in rows {
+        out.line(&format!("{key:>width$}: {value}"));
+    }
+    out.line("\n==> drover agent started! Log data will stream in below:\n");
+}

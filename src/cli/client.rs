@@ -1,0 +1,284 @@
+//! A small HTTP client over hyper: requests with JSON bodies, and answers that stream.
+
+use super::conn::Conn;
+use anyhow::{Context, Result, anyhow, bail};
+use base64::Engine;
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde_json::Value as Json;
+
+/// Where the agent listens.
+#[derive(Clone, Debug)]
+enum Target {
+    Tcp(String),
+    Unix(String),
+}
+
+/// Talks to one agent.
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    target: Target,
+    shown: String,
+    host: String,
+    pub(super) region: String,
+    pub(super) namespace: String,
+    token: String,
+    auth: String,
+}
+
+/// An answer with its headers that matter.
+#[derive(Debug)]
+pub(super) struct Reply {
+    /// The body.
+    pub(super) body: Bytes,
+    /// Where the next page begins.
+    pub(super) next_token: String,
+}
+
+impl Reply {
+    /// The body as JSON.
+    pub(super) fn json(&self) -> Result<Json> {
+        serde_json::from_slice(&self.body).context("the agent's answer is not JSON")
+    }
+}
+
+/// A request that was answered, but not with success.
+#[derive(Debug, thiserror::Error)]
+#[error("Unexpected response code: {code} ({text})")]
+pub(super) struct Refused {
+    /// The status.
+    pub(super) code: u16,
+    /// The body.
+    pub(super) text: String,
+}
+
+/// Whether an error is this status.
+pub(super) fn is_status(err: &anyhow::Error, code: u16) -> bool {
+    err.downcast_ref::<Refused>().is_some_and(|r| r.code == code)
+}
+
+/// Query parameters.
+pub(super) type Query<'a> = &'a [(&'a str, &'a str)];
+
+impl Client {
+    pub(super) fn new(address: &str, conn: &Conn) -> Result<Client> {
+        let (target, host) = if let Some(path) = address.strip_prefix("unix://") {
+            (Target::Unix(path.to_owned()), "localhost".to_owned())
+        } else if let Some(rest) = address.strip_prefix("http://") {
+            let host = rest.trim_end_matches('/').to_owned();
+            let has_port = host.rsplit_once(':').is_some_and(|(_, p)| p.parse::<u16>().is_ok());
+            let dial = if has_port { host.clone() } else { format!("{host}:80") };
+            (Target::Tcp(dial), host)
+        } else if address.starts_with("https://") {
+            bail!("Error initializing client: https is not supported yet; use an http:// or unix:// address");
+        } else {
+            bail!("Error initializing client: {address:?} is not an address; use http://host:port, -address or NOMAD_ADDR");
+        };
+        Ok(Client {
+            target,
+            shown: address.to_owned(),
+            host,
+            region: conn.region.clone(),
+            namespace: conn.namespace.clone(),
+            token: conn.token.clone(),
+            auth: conn.http_auth.clone(),
+        })
+    }
+
+    /// The path and query of a request; region and namespace are added unless they are given.
+    fn uri(&self, path: &str, query: Query<'_>) -> String {
+        let mut uri = path.to_owned();
+        let given = |key: &str| query.iter().any(|(k, _)| *k == key);
+        let mut all: Vec<(&str, &str)> = query.to_vec();
+        for (key, value) in [("namespace", &self.namespace), ("region", &self.region)] {
+            if !value.is_empty() && !given(key) {
+                all.push((key, value));
+            }
+        }
+        for (i, (key, value)) in all.iter().enumerate() {
+            uri.push(if i == 0 { '?' } else { '&' });
+            uri.push_str(&format!("{key}={}", encode(value)));
+        }
+        uri
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        query: Query<'_>,
+        body: Option<&Json>,
+    ) -> Result<Response<Incoming>> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(self.uri(path, query))
+            .header("host", &self.host)
+            .header("user-agent", concat!("drover/", env!("CARGO_PKG_VERSION")));
+        if !self.token.is_empty() {
+            request = request.header("x-nomad-token", &self.token);
+        }
+        if !self.auth.is_empty() {
+            let basic = base64::engine::general_purpose::STANDARD.encode(&self.auth);
+            request = request.header("authorization", format!("Basic {basic}"));
+        }
+        let bytes = match body {
+            Some(json) => {
+                request = request.header("content-type", "application/json");
+                serde_json::to_vec(json)?
+            }
+            None => Vec::new(),
+        };
+        let request = request.body(Full::new(Bytes::from(bytes))).context("building the request")?;
+        let response = self.dial(request).await.map_err(|err| {
+            anyhow!(
+                "{err:#}\n\nIs an agent running at {}? Start one with `drover agent -dev`, or name another \
+                 with -address or NOMAD_ADDR.",
+                self.shown
+            )
+        })?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let code = response.status().as_u16();
+        let body = response.into_body().collect().await.map(|b| b.to_bytes()).unwrap_or_default();
+        let mut text = String::from_utf8_lossy(&body).trim().to_owned();
+        if text.is_empty() {
+            let status = StatusCode::from_u16(code).ok().and_then(|s| s.canonical_reason());
+            text = status.unwrap_or("no reason given").to_owned();
+        }
+        Err(Refused { code, text }.into())
+    }
+
+    async fn dial(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>> {
+        match &self.target {
+            Target::Tcp(address) => {
+                let stream = tokio::net::TcpStream::connect(address)
+                    .await
+                    .with_context(|| format!("dial tcp {address}"))?;
+                stream.set_nodelay(true).ok();
+                exchange(TokioIo::new(stream), request).await
+            }
+            Target::Unix(path) => {
+                let stream = tokio::net::UnixStream::connect(path)
+                    .await
+                    .with_context(|| format!("dial unix {path}"))?;
+                exchange(TokioIo::new(stream), request).await
+            }
+        }
+    }
+
+    async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        query: Query<'_>,
+        body: Option<&Json>,
+    ) -> Result<Reply> {
+        let response = self.send(method, path, query, body).await?;
+        let header = response.headers().get("x-nomad-nexttoken");
+        let next_token = header.and_then(|v| v.to_str().ok()).unwrap_or("").to_owned();
+        let body = response.into_body().collect().await.context("reading the answer")?.to_bytes();
+        Ok(Reply { body, next_token })
+    }
+
+    /// GET, the whole answer.
+    pub(super) async fn get(&self, path: &str, query: Query<'_>) -> Result<Reply> {
+        self.call(Method::GET, path, query, None).await
+    }
+
+    /// GET, the answer as JSON.
+    pub(super) async fn get_json(&self, path: &str, query: Query<'_>) -> Result<Json> {
+        self.get(path, query).await?.json()
+    }
+
+    /// PUT with a JSON body; an empty answer is `null`.
+    pub(super) async fn put(&self, path: &str, query: Query<'_>, body: &Json) -> Result<Json> {
+        let reply = self.call(Method::PUT, path, query, Some(body)).await?;
+        if reply.body.trim_ascii().is_empty() { Ok(Json::Null) } else { reply.json() }
+    }
+
+    /// DELETE, with or without a JSON body; an empty answer is `null`.
+    pub(super) async fn delete(&self, path: &str, query: Query<'_>, body: Option<&Json>) -> Result<Json> {
+        let reply = self.call(Method::DELETE, path, query, body).await?;
+        if reply.body.trim_ascii().is_empty() { Ok(Json::Null) } else { reply.json() }
+    }
+
+    /// GET of an answer that does not end.
+    pub(super) async fn stream(&self, path: &str, query: Query<'_>) -> Result<Stream> {
+        let response = self.send(Method::GET, path, query, None).await?;
+        Ok(Stream { body: response.into_body(), buffer: BytesMut::new() })
+    }
+}
+
+async fn exchange<I>(io: I, request: Request<Full<Bytes>>) -> Result<Response<Incoming>>
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+{
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(io).await.context("speaking HTTP")?;
+    tokio::spawn(async move {
+        // An error here reaches the request as well.
+        let _ = connection.await;
+    });
+    sender.send_request(request).await.context("sending the request")
+}
+
+/// An answer that is read as it comes.
+#[derive(Debug)]
+pub(super) struct Stream {
+    body: Incoming,
+    buffer: BytesMut,
+}
+
+impl Stream {
+    /// The next bytes; none at the end.
+    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>> {
+        if !self.buffer.is_empty() {
+            return Ok(Some(self.buffer.split().freeze()));
+        }
+        while let Some(frame) = self.body.frame().await {
+            if let Ok(data) = frame.context("reading the stream")?.into_data() {
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next line of JSON; none at the end.
+    pub(super) async fn json_line(&mut self) -> Result<Option<Json>> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|b| *b == b'\n') {
+                let line = self.buffer.split_to(end + 1);
+                if line.trim_ascii().is_empty() {
+                    continue;
+                }
+                return serde_json::from_slice(&line).map(Some).context("reading the stream");
+            }
+            match self.body.frame().await {
+                None => return Ok(None),
+                Some(frame) => {
+                    if let Ok(data) = frame.context("reading the stream")?.into_data() {
+                        self.buffer.extend_from_slice(&data);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Percent-encodes a query value or a path segment.
+pub(super) fn encode(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                out.push(char::from(byte));
+            }
+            other => out.push_str(&format!("%{other:02X}")),
+        }
+    }
+    out
+}

@@ -1,0 +1,41 @@
+//! The flags of every command that talks to an agent.
+
+use super::client::Client;
+use anyhow::Result;
+
+/// Which agent to talk to, and as whom.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Connection")]
+pub(super) struct Conn {
+    /// The agent's address, http://host:port or unix:///path
+    #[arg(long, env = "NOMAD_ADDR", default_value = "http://127.0.0.1:4646", value_name = "ADDR")]
+    pub(super) address: String,
+    /// Forward the request to this region
+    #[arg(long, env = "NOMAD_REGION", default_value = "", hide_default_value = true)]
+    pub(super) region: String,
+    /// The namespace, or * where a list may span all
+    #[arg(long, env = "NOMAD_NAMESPACE", default_value = "", hide_default_value = true)]
+    pub(super) namespace: String,
+    /// The token to act with
+    #[arg(long, env = "NOMAD_TOKEN", default_value = "", hide_default_value = true, hide_env_values = true)]
+    pub(super) token: String,
+    /// No colours
+    #[arg(long)]
+    pub(super) no_color: bool,
+    /// Colours even where no terminal is seen
+    #[arg(long)]
+    pub(super) force_color: bool,
+    /// User and password for a proxy, user:password
+    #[arg(long, env = "NOMAD_HTTP_AUTH", default_value = "", hide = true, hide_env_values = true)]
+    pub(super) http_auth: String,
+}
+
+impl Conn {
+    /// A client with these settings.
+    ///
+    /// # Errors
+    /// An address that is none.
+    pub(super) fn client(&self) -> Result<Client> {
+        Client::new(&self.address, self)
+    }
+}

@@ -1,0 +1,215 @@
+//! `job plan`
+
+use super::super::client::encode;
+use super::super::conn::Conn;
+use super::super::out::Out;
+use super::super::placement;
+use super::super::show::{number, pretty, text};
+use super::source::Source;
+use anyhow::Result;
+use serde_json::{Value as Json, json};
+
+/// Flags of `job plan`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover job plan web.nomad.hcl
+
+Exit codes: 0 nothing would change, 1 something would, 255 failed.")]
+pub(in crate::cli) struct Args {
+    #[command(flatten)]
+    conn: Conn,
+    #[command(flatten)]
+    source: Source,
+    /// Show the difference to the running job
+    #[arg(long, default_value = "true", action = clap::ArgAction::Set, value_name = "BOOL")]
+    diff: bool,
+    /// Override soft policies
+    #[arg(long)]
+    policy_override: bool,
+    /// Show unchanged fields too
+    #[arg(long)]
+    verbose: bool,
+    /// Print the API's answer
+    #[arg(long)]
+    json_output: bool,
+}
+
+/// Plans a job.
+pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
+    match plan(&args, out).await {
+        Ok(code) => Ok(code),
+        Err(err) => {
+            out.error(&format!("{err:#}"));
+            Ok(255)
+        }
+    }
+}
+
+async fn plan(args: &Args, out: &Out) -> Result<u8> {
+    let mut loaded = args.source.load(&args.conn)?;
+    loaded.job.canonicalise();
+    let client = args.conn.client()?;
+    let id = loaded.job.id().unwrap_or("").to_owned();
+    let namespace = loaded.job.namespace().unwrap_or("default").to_owned();
+    let body = json!({
+        "Job": loaded.job.to_json(),
+        "Diff": args.diff,
+        "PolicyOverride": args.policy_override,
+    });
+    let path = format!("/v1/job/{}/plan", encode(&id));
+    let answer = client.put(&path, &[("namespace", &namespace)], &body).await;
+    let answer = answer.map_err(|err| err.context("Error during plan"))?;
+    if args.json_output {
+        out.line(&pretty(&answer));
+        return Ok(code(&answer));
+    }
+    if args.diff && !answer["Diff"].is_null() {
+        out.line(&format!("{}\n", job_diff(&answer["Diff"], &answer["Annotations"], args.verbose)));
+    }
+    out.line("Scheduler dry-run:");
+    out.line(&dry_run(&answer));
+    let warnings = text(&answer, "Warnings");
+    if !warnings.is_empty() {
+        out.line(&format!("Job Warnings:\n{warnings}\n"));
+    }
+    let index = number(&answer, "JobModifyIndex");
+    let path = &args.source.path;
+    out.line(&format!("Job Modify Index: {index}"));
+    out.line("To submit the job with version verification run:\n");
+    out.line(&format!("drover job run -check-index {index} {path}\n"));
+    out.line(
+        "When running the job with the check-index flag, the job will only be run if the\njob modify index \
+         given matches the server-side version. If the index has\nchanged, another user has modified the \
+         job and the plan's results are\npotentially invalid.",
+    );
+    Ok(code(&answer))
+}
+
+fn code(answer: &Json) -> u8 {
+    let updates = &answer["Annotations"]["DesiredTGUpdates"];
+    let changes = updates.as_object().into_iter().flatten().any(|(_, u)| {
+        ["Place", "Stop", "Migrate", "InPlaceUpdate", "DestructiveUpdate", "Canary"]
+            .iter()
+            .any(|k| number(u, k) > 0)
+    });
+    u8::from(changes)
+}
+
+fn dry_run(answer: &Json) -> String {
+    let failed = &answer["FailedTGAllocs"];
+    let mut out = if failed.as_object().is_none_or(serde_json::Map::is_empty) {
+        "- All tasks successfully allocated.\n".to_owned()
+    } else {
+        let lines = placement::failed_groups(failed);
+        let lines: Vec<_> = lines.iter().map(|l| format!("  {l}")).collect();
+        format!("- WARNING: Failed to place all allocations.\n{}\n", lines.join("\n"))
+    };
+    for eval in answer["CreatedEvals"].as_array().into_iter().flatten() {
+        if text(eval, "TriggeredBy") == "rolling-update" {
+            out += "- Rolling update, next evaluation will be in some time.\n";
+        }
+    }
+    let next = text(answer, "NextPeriodicLaunch");
+    if !next.is_empty() && !next.starts_with("0001") {
+        out += &format!("- If submitted now, next periodic launch would be at {next}.\n");
+    }
+    let preempted = answer["Annotations"]["PreemptedAllocs"].as_array().map_or(0, Vec::len);
+    if preempted > 0 {
+        out += &format!("\nPreemptions:\n- {preempted} allocations would be preempted.\n");
+    }
+    out
+}
+
+fn marker(kind: &str) -> &'static str {
+    match kind {
+        "Added" => "+   ",
+        "Deleted" => "-   ",
+        "Edited" => "+/- ",
+        _ => "    ",
+    }
+}
+
+fn job_diff(diff: &Json, annotations: &Json, verbose: bool) -> String {
+    let mut lines = vec![format!("{}Job: {:?}", marker(&text(diff, "Type")), text(diff, "ID"))];
+    let kind = text(diff, "Type");
+    if kind == "Edited" || verbose {
+        fields(diff, 0, verbose, &mut lines);
+    }
+    for group in diff["TaskGroups"].as_array().into_iter().flatten() {
+        let updates = &annotations["DesiredTGUpdates"][text(group, "Name")];
+        group_diff(group, updates, verbose, &mut lines);
+    }
+    lines.join("\n")
+}
+
+fn group_diff(diff: &Json, updates: &Json, verbose: bool, lines: &mut Vec<String>) {
+    let names = [
+        ("Place", "create"),
+        ("Stop", "destroy"),
+        ("Migrate", "migrate"),
+        ("Canary", "canary"),
+        ("InPlaceUpdate", "in-place update"),
+        ("DestructiveUpdate", "create/destroy update"),
+        ("Ignore", "ignore"),
+    ];
+    let said: Vec<String> = match diff["Updates"].as_object().filter(|u| !u.is_empty()) {
+        Some(map) => map.iter().map(|(k, n)| format!("{n} {k}")).collect(),
+        None => names
+            .iter()
+            .filter(|(k, _)| number(updates, k) > 0)
+            .map(|(k, name)| format!("{} {name}", number(updates, k)))
+            .collect(),
+    };
+    let said = if said.is_empty() { String::new() } else { format!(" ({})", said.join(", ")) };
+    lines.push(format!("{}Task Group: {:?}{said}", marker(&text(diff, "Type")), text(diff, "Name")));
+    if text(diff, "Type") == "Edited" || verbose {
+        fields(diff, 2, verbose, lines);
+    }
+    for task in diff["Tasks"].as_array().into_iter().flatten() {
+        let notes: Vec<_> = task["Annotations"].as_array().into_iter().flatten().filter_map(Json::as_str).collect();
+        let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join(", ")) };
+        let kind = text(task, "Type");
+        if kind == "None" && !verbose {
+            continue;
+        }
+        lines.push(format!("  {}Task: {:?}{notes}", marker(&kind), text(task, "Name")));
+        if kind == "Edited" || verbose {
+            fields(task, 4, verbose, lines);
+        }
+    }
+}
+
+fn fields(diff: &Json, indent: usize, verbose: bool, lines: &mut Vec<String>) {
+    let pad = " ".repeat(indent);
+    let shown: Vec<&Json> = diff["Fields"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|f| verbose || text(f, "Type") != "None")
+        .collect();
+    let width = shown.iter().map(|f| text(f, "Name").len()).max().unwrap_or(0) + 1;
+    for field in shown {
+        let (kind, name) = (text(field, "Type"), text(field, "Name") + ":");
+        let (old, new) = (text(field, "Old"), text(field, "New"));
+        let value = match kind.as_str() {
+            "Added" => format!("{new:?}"),
+            "Deleted" => format!("{old:?}"),
+            "Edited" => format!("{old:?} => {new:?}"),
+            _ => format!("{new:?}"),
+        };
+        let notes: Vec<_> = field["Annotations"].as_array().into_iter().flatten().filter_map(Json::as_str).collect();
+        let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join(", ")) };
+        lines.push(format!("{pad}{}{name:<width$} {value}{notes}", marker(&kind)));
+    }
+    for object in diff["Objects"].as_array().into_iter().flatten() {
+        let kind = text(object, "Type");
+        if kind == "None" && !verbose {
+            continue;
+        }
+        lines.push(format!("{pad}{}{} {{", marker(&kind), text(object, "Name")));
+        if indent < 40 {
+            fields(object, indent + 2, verbose, lines);
+        }
+        lines.push(format!("{pad}    }}"));
+    }
+}

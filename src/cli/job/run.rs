@@ -1,0 +1,103 @@
+//! `job run`
+
+use super::super::conn::Conn;
+use super::super::monitor::Monitor;
+use super::super::out::Out;
+use super::super::show::{number, pretty, text};
+use super::source::Source;
+use anyhow::Result;
+use serde_json::json;
+
+/// Flags of `job run`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover job run web.nomad.hcl
+  drover job run -var image=redis:7 -detach web.nomad.hcl
+  drover job run -check-index 42 web.nomad.hcl     only if nobody changed it since
+
+Exit codes: 0 placed, 1 failed, 2 not everything could be placed.")]
+pub(in crate::cli) struct Args {
+    #[command(flatten)]
+    conn: Conn,
+    #[command(flatten)]
+    source: Source,
+    /// Do not wait for the evaluation
+    #[arg(long)]
+    detach: bool,
+    /// Show full ids
+    #[arg(long)]
+    verbose: bool,
+    /// Print the job as JSON and do nothing else
+    #[arg(long)]
+    output: bool,
+    /// Register only if the job's modify index is this; 0 means only if it is new
+    #[arg(long, value_name = "INDEX")]
+    check_index: Option<u64>,
+    /// Override soft policies
+    #[arg(long)]
+    policy_override: bool,
+    /// Keep the counts of a running job
+    #[arg(long)]
+    preserve_counts: bool,
+    /// Keep the resources of a running job
+    #[arg(long)]
+    preserve_resources: bool,
+    /// The evaluation's priority
+    #[arg(long, value_name = "N")]
+    eval_priority: Option<i64>,
+}
+
+/// Registers a job and follows its evaluation.
+pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
+    let mut loaded = args.source.load(&args.conn)?;
+    loaded.job.canonicalise();
+    if args.output {
+        out.line(&pretty(&json!({"Job": loaded.job.to_json()})));
+        return Ok(0);
+    }
+    let periodic = loaded.job.fields().get("Periodic").is_some_and(|p| !p.is_null());
+    let parameterized = loaded.job.fields().get("ParameterizedJob").is_some_and(|p| !p.is_null());
+    let mut body = json!({
+        "Job": loaded.job.to_json(),
+        "Submission": loaded.submission,
+        "PolicyOverride": args.policy_override,
+        "PreserveCounts": args.preserve_counts,
+        "PreserveResources": args.preserve_resources,
+    });
+    if let Some(index) = args.check_index {
+        body["EnforceIndex"] = true.into();
+        body["JobModifyIndex"] = index.into();
+    }
+    if let Some(priority) = args.eval_priority {
+        body["EvalPriority"] = priority.into();
+    }
+    let client = args.conn.client()?;
+    let namespace = loaded.job.namespace().unwrap_or("default").to_owned();
+    let answer = match client.put("/v1/jobs", &[("namespace", &namespace)], &body).await {
+        Ok(answer) => answer,
+        Err(err) => {
+            let said = format!("{err:#}");
+            if let Some(at) = said.find("Enforcing job modify index") {
+                out.error(said[at..].trim_end_matches(')'));
+                out.error("Job not updated");
+                return Ok(1);
+            }
+            out.error(&format!("Error submitting job: {said}"));
+            return Ok(1);
+        }
+    };
+    let warnings = text(&answer, "Warnings");
+    if !warnings.is_empty() {
+        out.line(&format!("Job Warnings:\n{warnings}\n"));
+    }
+    let eval = text(&answer, "EvalID");
+    if args.detach || periodic || parameterized || eval.is_empty() {
+        out.line("Job registration successful");
+        if !eval.is_empty() {
+            out.line(&format!("Evaluation ID: {eval}"));
+        }
+        return Ok(0);
+    }
+    let index = number(&answer, "EvalCreateIndex");
+    Monitor::new(&client, out, args.verbose, &namespace).follow(&eval, index).await
+}

@@ -1,0 +1,82 @@
+//! `job stop`
+
+use super::super::conn::Conn;
+use super::super::monitor::Monitor;
+use super::super::out::Out;
+use super::super::query::{Thing, find, job_path};
+use super::super::show::{number, text};
+use anyhow::Result;
+
+/// Flags of `job stop`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover job stop web
+  drover job stop -purge -yes web    and forget it")]
+pub(in crate::cli) struct Args {
+    #[command(flatten)]
+    conn: Conn,
+    /// The jobs' IDs or prefixes of them
+    #[arg(required = true)]
+    jobs: Vec<String>,
+    /// Do not wait for the evaluation
+    #[arg(long)]
+    detach: bool,
+    /// Forget the job at once
+    #[arg(long)]
+    purge: bool,
+    /// Stop in all regions
+    #[arg(long)]
+    global: bool,
+    /// Do not wait for shutdown delays
+    #[arg(long)]
+    no_shutdown_delay: bool,
+    /// Ask no questions
+    #[arg(long)]
+    yes: bool,
+    /// Show full ids
+    #[arg(long)]
+    verbose: bool,
+    /// The evaluation's priority
+    #[arg(long, value_name = "N")]
+    eval_priority: Option<i64>,
+}
+
+/// Stops jobs.
+pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
+    let client = args.conn.client()?;
+    let mut worst = 0;
+    for name in &args.jobs {
+        let stub = find(&client, Thing::Job, name).await?;
+        let (id, namespace) = (text(&stub, "ID"), text(&stub, "Namespace"));
+        if &id != name && !args.yes {
+            let answer = out.ask(&format!("Are you sure you want to stop job {id:?}? [y/N] "));
+            if !matches!(answer.as_str(), "y" | "Y" | "yes") {
+                out.line("Job stop cancelled");
+                continue;
+            }
+        }
+        let flag = |b: bool| if b { "true" } else { "false" };
+        let priority = args.eval_priority.unwrap_or(0).to_string();
+        let query = [
+            ("namespace", namespace.as_str()),
+            ("purge", flag(args.purge)),
+            ("global", flag(args.global)),
+            ("no_shutdown_delay", flag(args.no_shutdown_delay)),
+            ("eval_priority", priority.as_str()),
+        ];
+        let answer = client.delete(&job_path(&id, ""), &query, None).await;
+        let answer = answer.map_err(|err| err.context("Error deregistering job"))?;
+        let eval = text(&answer, "EvalID");
+        if eval.is_empty() {
+            continue;
+        }
+        if args.detach {
+            out.line(&eval);
+            continue;
+        }
+        let index = number(&answer, "EvalCreateIndex");
+        let code = Monitor::new(&client, out, args.verbose, &namespace).follow(&eval, index).await?;
+        worst = worst.max(code);
+    }
+    Ok(worst)
+}

@@ -1,0 +1,192 @@
+//! The command line: Nomad's nouns and verbs, flags with one dash or two, and the verbs of the log.
+//!
+//! - [`argv`] makes `-config=x` what the parser understands; [`Cli`] is the table of commands; one file per
+//!   verb does the rest, against a [`client::Client`] and an [`out::Out`], so that a test can stand in for both.
+//! - It must not know a server's inside: everything but `agent`, `nodesim` and `log` goes over HTTP.
+//! - Exit codes are Nomad's: 0 done, 1 failed, 2 done but not everything could be placed; `plan` has its own.
+//! - Monitors follow the event stream; nothing here polls.
+
+mod agent;
+mod alloc;
+mod argv;
+mod client;
+mod columns;
+mod completion;
+mod conn;
+mod eval;
+mod event;
+mod job;
+mod log;
+mod monitor;
+mod namespace;
+mod node;
+mod operator;
+mod out;
+mod placement;
+mod query;
+mod show;
+mod system;
+mod template;
+mod var;
+
+pub use agent::Runner;
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use out::Out;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// A workload orchestrator whose state is its history.
+#[derive(Debug, Parser)]
+#[command(name = "drover", version, disable_version_flag = true, max_term_width = 100)]
+#[command(arg_required_else_help = true, subcommand_required = true)]
+#[command(after_help = "Examples:
+  drover agent -dev                     a server and a client on this machine
+  drover job run web.nomad.hcl          run a job and watch it start
+  drover job status web                 what runs, and where
+  drover log inspect -data-dir DIR      what a server's log holds
+
+Flags take one dash or two. NOMAD_ADDR, NOMAD_TOKEN and NOMAD_NAMESPACE are read as usual.")]
+struct Cli {
+    #[command(subcommand)]
+    noun: Noun,
+}
+
+#[derive(Debug, Subcommand)]
+enum Noun {
+    /// Run an agent: a server, a client, or both
+    Agent(Box<agent::Args>),
+    /// Work with allocations
+    #[command(subcommand)]
+    Alloc(alloc::Verb),
+    /// Write a shell's completion script
+    Completions(completion::Args),
+    /// Work with evaluations
+    #[command(subcommand)]
+    Eval(eval::Verb),
+    /// Follow the event stream
+    #[command(subcommand)]
+    Event(event::Verb),
+    /// Work with jobs
+    #[command(subcommand)]
+    Job(job::Verb),
+    /// Inspect, verify and replay a server's log
+    #[command(subcommand)]
+    Log(log::Verb),
+    /// Work with namespaces
+    #[command(subcommand)]
+    Namespace(namespace::Verb),
+    /// Work with nodes
+    #[command(subcommand)]
+    Node(node::Verb),
+    /// Tools for cluster operators
+    #[command(subcommand)]
+    Operator(operator::Verb),
+    /// Work with the system as a whole
+    #[command(subcommand)]
+    System(system::Verb),
+    /// Work with variables
+    #[command(subcommand)]
+    Var(var::Verb),
+    /// Print the version
+    Version,
+    /// Run a job (short for `job run`)
+    #[command(hide = true)]
+    Run(job::run::Args),
+    /// Plan a job (short for `job plan`)
+    #[command(hide = true)]
+    Plan(job::plan::Args),
+    /// Stop a job (short for `job stop`)
+    #[command(hide = true)]
+    Stop(job::stop::Args),
+    /// Validate a job (short for `job validate`)
+    #[command(hide = true)]
+    Validate(job::validate::Args),
+    /// Inspect a job (short for `job inspect`)
+    #[command(hide = true)]
+    Inspect(job::inspect::Args),
+    /// Show logs (short for `alloc logs`)
+    #[command(hide = true)]
+    Logs(alloc::logs::Args),
+}
+
+/// Runs one command. `agent` is what the `agent` verb calls with its configuration.
+pub fn main(args: impl IntoIterator<Item = OsString>, agent: Runner) -> ExitCode {
+    let mut command = Cli::command();
+    command.build();
+    let args = argv::prepare(args, &command);
+    let parsed = Cli::command()
+        .try_get_matches_from(args)
+        .and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
+        Ok(cli) => cli,
+        Err(err) => return usage(&err),
+    };
+    let out = Out::terminal();
+    if let Noun::Agent(args) = cli.noun {
+        return ExitCode::from(agent::run(&args, agent, &out));
+    }
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(err) => {
+            out.error(&format!("Error starting: {err}"));
+            return ExitCode::from(1);
+        }
+    };
+    ExitCode::from(runtime.block_on(dispatch(cli.noun, &out)))
+}
+
+/// Nomad answers 127 where no command is named, 0 to `-help`, 1 to wrong flags.
+fn usage(err: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind as Kind;
+    let _ = err.print();
+    match err.kind() {
+        Kind::DisplayHelp | Kind::DisplayVersion => ExitCode::SUCCESS,
+        Kind::DisplayHelpOnMissingArgumentOrSubcommand
+        | Kind::InvalidSubcommand
+        | Kind::MissingSubcommand => ExitCode::from(127),
+        _ => ExitCode::from(1),
+    }
+}
+
+async fn dispatch(noun: Noun, out: &Out) -> u8 {
+    let done = match noun {
+        // Handled before a runtime exists.
+        Noun::Agent(_) => Ok(1),
+        Noun::Alloc(verb) => alloc::run(verb, out).await,
+        Noun::Completions(args) => completion::run(&args, &mut Cli::command(), out),
+        Noun::Eval(verb) => eval::run(verb, out).await,
+        Noun::Event(verb) => event::run(verb, out).await,
+        Noun::Job(verb) => job::run(verb, out).await,
+        Noun::Log(verb) => log::run(verb, out).await,
+        Noun::Namespace(verb) => namespace::run(verb, out).await,
+        Noun::Node(verb) => node::run(verb, out).await,
+        Noun::Operator(verb) => operator::run(verb, out).await,
+        Noun::System(verb) => system::run(verb, out).await,
+        Noun::Var(verb) => var::run(verb, out).await,
+        Noun::Version => version(out),
+        Noun::Run(args) => job::run::run(args, out).await,
+        Noun::Plan(args) => job::plan::run(args, out).await,
+        Noun::Stop(args) => job::stop::run(args, out).await,
+        Noun::Validate(args) => job::validate::run(args, out).await,
+        Noun::Inspect(args) => job::inspect::run(args, out).await,
+        Noun::Logs(args) => alloc::logs::run(args, out).await,
+    };
+    match done {
+        Ok(code) => code,
+        Err(err) => {
+            out.error(&format!("{err:#}"));
+            1
+        }
+    }
+}
+
+fn version(out: &Out) -> anyhow::Result<u8> {
+    out.line(&format!("drover v{}", env!("CARGO_PKG_VERSION")));
+    Ok(0)
+}
+
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod cli_test;

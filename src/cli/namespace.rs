@@ -1,0 +1,193 @@
+//! The `namespace` noun.
+
+use super::client::encode;
+use super::columns::{Table, pairs};
+use super::conn::Conn;
+use super::out::Out;
+use super::show::{Format, joined, text};
+use anyhow::{Context, Result, bail};
+use clap::Subcommand;
+use serde_json::{Value as Json, json};
+use std::io::Read;
+
+/// What can be done with namespaces.
+#[derive(Debug, Subcommand)]
+#[command(arg_required_else_help = true)]
+pub(super) enum Verb {
+    /// List namespaces
+    List(ListArgs),
+    /// Show a namespace
+    Status(OneArgs),
+    /// Create or change a namespace
+    Apply(ApplyArgs),
+    /// Delete a namespace
+    Delete(DeleteArgs),
+}
+
+/// Flags of `namespace list`.
+#[derive(Debug, clap::Args)]
+pub(super) struct ListArgs {
+    #[command(flatten)]
+    conn: Conn,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// Flags of `namespace status`.
+#[derive(Debug, clap::Args)]
+pub(super) struct OneArgs {
+    #[command(flatten)]
+    conn: Conn,
+    #[command(flatten)]
+    format: Format,
+    /// Its name
+    name: String,
+}
+
+/// Flags of `namespace apply`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover namespace apply -description 'web shops' shops
+  drover namespace apply -json shops.json")]
+pub(super) struct ApplyArgs {
+    #[command(flatten)]
+    conn: Conn,
+    /// Its name, or a file that describes it; - reads standard input
+    input: String,
+    /// What it is for
+    #[arg(long)]
+    description: Option<String>,
+    /// Its quota
+    #[arg(long)]
+    quota: Option<String>,
+    /// The file is JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Flags of `namespace delete`.
+#[derive(Debug, clap::Args)]
+pub(super) struct DeleteArgs {
+    #[command(flatten)]
+    conn: Conn,
+    /// Its name
+    name: String,
+}
+
+/// Runs a verb.
+pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
+    match verb {
+        Verb::List(args) => {
+            let all = args.conn.client()?.get_json("/v1/namespaces", &[]).await;
+            let all = all.map_err(|err| err.context("Error retrieving namespaces"))?;
+            if args.format.print(&all, out)? {
+                return Ok(0);
+            }
+            let mut table = Table::new(["Name", "Description"]);
+            for one in all.as_array().into_iter().flatten() {
+                table.row([text(one, "Name"), text(one, "Description")]);
+            }
+            out.line(&table.to_string());
+        }
+        Verb::Status(args) => {
+            let path = format!("/v1/namespace/{}", encode(&args.name));
+            let one = args.conn.client()?.get_json(&path, &[]).await;
+            let one = one.map_err(|err| err.context("Error retrieving namespace"))?;
+            if args.format.print(&one, out)? {
+                return Ok(0);
+            }
+            let can = &one["Capabilities"];
+            out.line(&pairs(&[
+                ("Name", text(&one, "Name")),
+                ("Description", text(&one, "Description")),
+                ("Quota", text(&one, "Quota")),
+                ("EnabledDrivers", joined(can, "EnabledTaskDrivers")),
+                ("DisabledDrivers", joined(can, "DisabledTaskDrivers")),
+                ("EnabledNetworkModes", joined(can, "EnabledNetworkModes")),
+                ("DisabledNetworkModes", joined(can, "DisabledNetworkModes")),
+            ]));
+        }
+        Verb::Apply(args) => apply(args, out).await?,
+        Verb::Delete(args) => {
+            let path = format!("/v1/namespace/{}", encode(&args.name));
+            let done = args.conn.client()?.delete(&path, &[], None).await;
+            done.map_err(|err| err.context("Error deleting namespace"))?;
+            out.line(&format!("Successfully deleted namespace {:?}!", args.name));
+        }
+    }
+    Ok(0)
+}
+
+async fn apply(args: ApplyArgs, out: &Out) -> Result<()> {
+    let client = args.conn.client()?;
+    let from_file = args.input == "-" || args.json || std::path::Path::new(&args.input).is_file();
+    let mut namespace = if from_file {
+        described(&args)?
+    } else {
+        let path = format!("/v1/namespace/{}", encode(&args.input));
+        match client.get_json(&path, &[]).await {
+            Ok(found) if found.is_object() => found,
+            _ => json!({"Name": args.input}),
+        }
+    };
+    if let Some(description) = &args.description {
+        namespace["Description"] = description.clone().into();
+    }
+    if let Some(quota) = &args.quota {
+        namespace["Quota"] = quota.clone().into();
+    }
+    let name = text(&namespace, "Name");
+    if name.is_empty() {
+        bail!("Error applying namespace: it has no name");
+    }
+    let done = client.put("/v1/namespaces", &[], &namespace).await;
+    done.map_err(|err| err.context("Error applying namespace"))?;
+    out.line(&format!("Successfully applied namespace {name:?}!"));
+    Ok(())
+}
+
+/// A namespace in JSON, or in HCL with the names of the JSON form in lower case.
+fn described(args: &ApplyArgs) -> Result<Json> {
+    let text = if args.input == "-" {
+        let mut text = String::new();
+        std::io::stdin().lock().read_to_string(&mut text)?;
+        text
+    } else {
+        std::fs::read_to_string(&args.input).with_context(|| format!("Error reading {}", args.input))?
+    };
+    if args.json || text.trim_start().starts_with('{') {
+        return serde_json::from_str(&text).context("Error parsing the namespace");
+    }
+    let said = crate::jobspec::plain(&args.input, &text).map_err(|err| anyhow::anyhow!("{err}"))?;
+    let mut namespace = json!({});
+    for (key, value) in said.as_object().into_iter().flatten() {
+        match key.as_str() {
+            "name" => namespace["Name"] = value.clone(),
+            "description" => namespace["Description"] = value.clone(),
+            "quota" => namespace["Quota"] = value.clone(),
+            "meta" => namespace["Meta"] = first(value),
+            "capabilities" => {
+                let value = first(value);
+                namespace["Capabilities"] = json!({
+                    "EnabledTaskDrivers": value["enabled_task_drivers"],
+                    "DisabledTaskDrivers": value["disabled_task_drivers"],
+                    "EnabledNetworkModes": value["enabled_network_modes"],
+                    "DisabledNetworkModes": value["disabled_network_modes"],
+                });
+            }
+            "node_pool_config" => {
+                let value = first(value);
+                namespace["NodePoolConfiguration"] = json!({
+                    "Default": value["default"], "Allowed": value["allowed"], "Denied": value["denied"],
+                });
+            }
+            other => bail!("Error parsing the namespace: unexpected key {other:?}"),
+        }
+    }
+    Ok(namespace)
+}
+
+/// A block reads as a list of one.
+fn first(value: &Json) -> Json {
+    value.as_array().and_then(|a| a.first()).unwrap_or(value).clone()
+}

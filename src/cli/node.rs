@@ -1,0 +1,240 @@
+//! The `node` noun.
+
+use super::alloc;
+use super::columns::{Table, pairs};
+use super::conn::Conn;
+use super::out::Out;
+use super::query::{Thing, find};
+use super::show::{Format, boolean, list, number, short, text};
+use anyhow::Result;
+use clap::Subcommand;
+use serde_json::Value as Json;
+
+/// What can be done with nodes.
+#[derive(Debug, Subcommand)]
+#[command(arg_required_else_help = true)]
+pub(super) enum Verb {
+    /// List nodes, or show one
+    Status(Args),
+}
+
+/// Flags of `node status`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover node status
+  drover node status -filter 'Status != \"ready\"'
+  drover node status 8ba85cef")]
+pub(super) struct Args {
+    #[command(flatten)]
+    conn: Conn,
+    #[command(flatten)]
+    format: Format,
+    /// A node's id or a prefix of it; without one all nodes are listed
+    node: Option<String>,
+    /// Only the node itself
+    #[arg(long)]
+    short: bool,
+    /// Show full ids, addresses and versions
+    #[arg(long)]
+    verbose: bool,
+    /// Print ids alone
+    #[arg(long)]
+    quiet: bool,
+    /// Show the operating system
+    #[arg(long)]
+    os: bool,
+    /// Count running allocations
+    #[arg(long)]
+    allocs: bool,
+    /// Only nodes that this expression holds for
+    #[arg(long, value_name = "EXPR", default_value = "", hide_default_value = true)]
+    filter: String,
+    /// How many in one page
+    #[arg(long, value_name = "N")]
+    per_page: Option<u32>,
+    /// Where the page begins
+    #[arg(long, value_name = "TOKEN", default_value = "", hide_default_value = true)]
+    page_token: String,
+}
+
+/// Runs a verb.
+pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
+    let Verb::Status(args) = verb;
+    let client = args.conn.client()?;
+    if args.node.is_none() {
+        return all(&args, &client, out).await;
+    }
+    let stub = find(&client, Thing::Node, args.node.as_deref().unwrap_or("")).await?;
+    let path = format!("/v1/node/{}", text(&stub, "ID"));
+    let node = client.get_json(&path, &[]).await;
+    let node = node.map_err(|err| err.context("Error querying node info"))?;
+    if args.format.print(&node, out)? {
+        return Ok(0);
+    }
+    out.line(&basics(&node));
+    if args.short {
+        return Ok(0);
+    }
+    events(&node, args.verbose, out);
+    let allocs = client.get_json(&format!("{path}/allocations"), &[("namespace", "*")]).await?;
+    resources(&node, &allocs, out);
+    out.head("Allocations");
+    out.line(&alloc::table(&allocs, args.verbose, true));
+    if args.verbose {
+        out.head("Attributes");
+        let map = node["Attributes"].as_object();
+        let rows: Vec<(String, String)> =
+            map.into_iter().flatten().map(|(k, v)| (k.clone(), v.as_str().unwrap_or("").to_owned())).collect();
+        out.line(&pairs(&rows));
+    }
+    Ok(0)
+}
+
+async fn all(args: &Args, client: &super::client::Client, out: &Out) -> Result<u8> {
+    let per_page = args.per_page.unwrap_or(0).to_string();
+    let mut query = vec![("os", if args.os { "true" } else { "false" })];
+    for (key, value) in
+        [("filter", args.filter.as_str()), ("per_page", per_page.as_str()), ("next_token", &args.page_token)]
+    {
+        if !value.is_empty() && value != "0" {
+            query.push((key, value));
+        }
+    }
+    let reply = client.get("/v1/nodes", &query).await;
+    let reply = reply.map_err(|err| err.context("Error querying node status"))?;
+    let nodes = reply.json()?;
+    if args.format.print(&nodes, out)? {
+        return Ok(0);
+    }
+    let nodes = nodes.as_array().cloned().unwrap_or_default();
+    if nodes.is_empty() {
+        out.line("No nodes registered");
+        return Ok(0);
+    }
+    if args.quiet {
+        for node in &nodes {
+            out.line(&text(node, "ID"));
+        }
+        return Ok(0);
+    }
+    let mut head = vec!["ID", "Node Pool", "DC", "Name", "Class"];
+    if args.os {
+        head.push("OS");
+    }
+    if args.verbose {
+        head.extend(["Address", "Version"]);
+    }
+    head.extend(["Drain", "Eligibility", "Status"]);
+    if args.allocs {
+        head.push("Running Allocs");
+    }
+    let mut table = Table::with_head(head);
+    for node in &nodes {
+        let mut row = vec![
+            short(&text(node, "ID"), args.verbose),
+            text(node, "NodePool"),
+            text(node, "Datacenter"),
+            text(node, "Name"),
+            text(node, "NodeClass"),
+        ];
+        if args.os {
+            row.push(text(&node["Attributes"], "os.name"));
+        }
+        if args.verbose {
+            row.extend([text(node, "Address"), text(node, "Version")]);
+        }
+        row.push(boolean(node, "Drain").to_string());
+        row.extend([text(node, "SchedulingEligibility"), text(node, "Status")]);
+        if args.allocs {
+            let path = format!("/v1/node/{}/allocations", text(node, "ID"));
+            let allocs = client.get_json(&path, &[("namespace", "*")]).await?;
+            let running = allocs.as_array().into_iter().flatten();
+            row.push(running.filter(|a| text(a, "ClientStatus") == "running").count().to_string());
+        }
+        table.row(row);
+    }
+    out.line(&table.to_string());
+    if !reply.next_token.is_empty() {
+        out.line(&format!("\nResults have been paginated. To get the next page run:\n\ndrover node status -page-token {}", reply.next_token));
+    }
+    Ok(0)
+}
+
+fn basics(node: &Json) -> String {
+    let names = |key: &str| {
+        let map = node[key].as_object();
+        map.into_iter().flatten().map(|(k, _)| k.clone()).collect::<Vec<_>>().join(",")
+    };
+    let drivers = node["Drivers"].as_object().into_iter().flatten();
+    let drivers = drivers.filter(|(_, d)| boolean(d, "Detected")).map(|(name, d)| {
+        if boolean(d, "Healthy") { name.clone() } else { format!("{name} (unhealthy)") }
+    });
+    let drain = match node["DrainStrategy"].is_null() {
+        true => "false".to_owned(),
+        false => "true".to_owned(),
+    };
+    pairs(&[
+        ("ID", text(node, "ID")),
+        ("Name", text(node, "Name")),
+        ("Node Pool", text(node, "NodePool")),
+        ("Class", text(node, "NodeClass")),
+        ("DC", text(node, "Datacenter")),
+        ("Drain", drain),
+        ("Eligibility", text(node, "SchedulingEligibility")),
+        ("Status", text(node, "Status")),
+        ("CSI Controllers", names("CSIControllerPlugins")),
+        ("CSI Drivers", names("CSINodePlugins")),
+        ("Host Volumes", names("HostVolumes")),
+        ("Host Networks", names("HostNetworks")),
+        ("Driver Status", drivers.collect::<Vec<_>>().join(",")),
+    ])
+}
+
+fn events(node: &Json, verbose: bool, out: &Out) {
+    let mut head = vec!["Time", "Subsystem", "Message"];
+    if verbose {
+        head.push("Details");
+    }
+    let mut table = Table::with_head(head);
+    for event in list(node, "Events").iter().rev() {
+        let mut row = vec![text(event, "Timestamp"), text(event, "Subsystem"), text(event, "Message")];
+        if verbose {
+            let details = event["Details"].as_object().into_iter().flatten();
+            row.push(details.map(|(k, v)| format!("{k} = {}", v.as_str().unwrap_or(""))).collect::<Vec<_>>().join(","));
+        }
+        table.row(row);
+    }
+    if !table.is_empty() {
+        out.head("Node Events");
+        out.line(&table.to_string());
+    }
+}
+
+fn resources(node: &Json, allocs: &Json, out: &Out) {
+    let (mut cpu, mut memory, mut disk) = (0, 0, 0);
+    for alloc in allocs.as_array().into_iter().flatten() {
+        if !matches!(text(alloc, "ClientStatus").as_str(), "running" | "pending") {
+            continue;
+        }
+        let given = &alloc["AllocatedResources"];
+        for (_, task) in given["Tasks"].as_object().into_iter().flatten() {
+            cpu += number(&task["Cpu"], "CpuShares");
+            memory += number(&task["Memory"], "MemoryMB");
+        }
+        disk += number(&given["Shared"], "DiskMB");
+    }
+    let (has, kept) = (&node["NodeResources"], &node["ReservedResources"]);
+    let left = |block: &str, key: &str| number(&has[block], key) - number(&kept[block], key);
+    let gib = |mb: i64| {
+        #[allow(clippy::cast_precision_loss)]
+        if mb >= 1024 { format!("{:.1} GiB", mb as f64 / 1024.0) } else { format!("{mb} MiB") }
+    };
+    let mut table = Table::new(["CPU", "Memory", "Disk"]);
+    table.row([
+        format!("{cpu}/{} MHz", left("Cpu", "CpuShares")),
+        format!("{}/{}", gib(memory), gib(left("Memory", "MemoryMB"))),
+        format!("{}/{}", gib(disk), gib(left("Disk", "DiskMB"))),
+    ]);
+    out.head("Allocated Resources");
+    out.line(&table.to_string());
+}

@@ -1,0 +1,205 @@
+//! The `operator` noun.
+
+use super::columns::{Table, pairs};
+use super::conn::Conn;
+use super::out::Out;
+use super::show::{Format, boolean, list, number, text};
+use anyhow::{Result, bail};
+use clap::Subcommand;
+use serde_json::{Value as Json, json};
+
+/// Tools for cluster operators.
+#[derive(Debug, Subcommand)]
+#[command(arg_required_else_help = true)]
+pub(super) enum Verb {
+    /// The scheduler's configuration
+    #[command(subcommand)]
+    Scheduler(Scheduler),
+    /// Raft
+    #[command(subcommand)]
+    Raft(Raft),
+}
+
+/// The scheduler's configuration.
+#[derive(Debug, Subcommand)]
+#[command(arg_required_else_help = true)]
+pub(super) enum Scheduler {
+    /// Show it
+    GetConfig(GetArgs),
+    /// Change it
+    SetConfig(SetArgs),
+}
+
+/// Raft.
+#[derive(Debug, Subcommand)]
+#[command(arg_required_else_help = true)]
+pub(super) enum Raft {
+    /// List the servers
+    ListPeers(PeersArgs),
+}
+
+/// Flags of `operator scheduler get-config`.
+#[derive(Debug, clap::Args)]
+pub(super) struct GetArgs {
+    #[command(flatten)]
+    conn: Conn,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// Flags of `operator scheduler set-config`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover operator scheduler set-config -scheduler-algorithm spread
+  drover operator scheduler set-config -pause-eval-broker true -check-index 10")]
+pub(super) struct SetArgs {
+    #[command(flatten)]
+    conn: Conn,
+    /// Change it only if its modify index is this
+    #[arg(long, value_name = "INDEX")]
+    check_index: Option<u64>,
+    /// binpack or spread
+    #[arg(long, value_name = "NAME")]
+    scheduler_algorithm: Option<String>,
+    /// Whether memory_max counts
+    #[arg(long, value_name = "BOOL")]
+    memory_oversubscription: Option<bool>,
+    /// Refuse registrations of all but management tokens
+    #[arg(long, value_name = "BOOL")]
+    reject_job_registration: Option<bool>,
+    /// Pause the evaluation broker
+    #[arg(long, value_name = "BOOL")]
+    pause_eval_broker: Option<bool>,
+    /// Preemption for batch jobs
+    #[arg(long, value_name = "BOOL")]
+    preempt_batch_scheduler: Option<bool>,
+    /// Preemption for service jobs
+    #[arg(long, value_name = "BOOL")]
+    preempt_service_scheduler: Option<bool>,
+    /// Preemption for sysbatch jobs
+    #[arg(long, value_name = "BOOL")]
+    preempt_sysbatch_scheduler: Option<bool>,
+    /// Preemption for system jobs
+    #[arg(long, value_name = "BOOL")]
+    preempt_system_scheduler: Option<bool>,
+    /// How many nodes are looked at for one placement
+    #[arg(long, value_name = "N")]
+    node_limit_for_feasibility_checks: Option<u32>,
+}
+
+/// Flags of `operator raft list-peers`.
+#[derive(Debug, clap::Args)]
+pub(super) struct PeersArgs {
+    #[command(flatten)]
+    conn: Conn,
+    #[command(flatten)]
+    format: Format,
+    /// Any server may answer
+    #[arg(long)]
+    stale: bool,
+}
+
+const PATH: &str = "/v1/operator/scheduler/configuration";
+
+/// Runs a verb.
+pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
+    match verb {
+        Verb::Scheduler(Scheduler::GetConfig(args)) => get(args, out).await,
+        Verb::Scheduler(Scheduler::SetConfig(args)) => set(args, out).await,
+        Verb::Raft(Raft::ListPeers(args)) => peers(args, out).await,
+    }
+}
+
+async fn get(args: GetArgs, out: &Out) -> Result<u8> {
+    let answer = args.conn.client()?.get_json(PATH, &[]).await;
+    let answer = answer.map_err(|err| err.context("Error querying scheduler configuration"))?;
+    if args.format.print(&answer, out)? {
+        return Ok(0);
+    }
+    let config = &answer["SchedulerConfig"];
+    let preempt = &config["PreemptionConfig"];
+    let mut rows = vec![
+        ("Scheduler Algorithm", text(config, "SchedulerAlgorithm")),
+        ("Memory Oversubscription", boolean(config, "MemoryOversubscriptionEnabled").to_string()),
+        ("Reject Job Registration", boolean(config, "RejectJobRegistration").to_string()),
+        ("Pause Eval Broker", boolean(config, "PauseEvalBroker").to_string()),
+    ];
+    for (name, key) in [
+        ("Preemption System Scheduler", "SystemSchedulerEnabled"),
+        ("Preemption Service Scheduler", "ServiceSchedulerEnabled"),
+        ("Preemption Batch Scheduler", "BatchSchedulerEnabled"),
+        ("Preemption SysBatch Scheduler", "SysBatchSchedulerEnabled"),
+    ] {
+        rows.push((name, boolean(preempt, key).to_string()));
+    }
+    rows.push(("Modify Index", number(config, "ModifyIndex").to_string()));
+    out.line(&pairs(&rows));
+    Ok(0)
+}
+
+async fn set(args: SetArgs, out: &Out) -> Result<u8> {
+    let client = args.conn.client()?;
+    let current = client.get_json(PATH, &[]).await;
+    let mut config = current.map_err(|err| err.context("Error querying scheduler configuration"))?["SchedulerConfig"].take();
+    if !config.is_object() {
+        config = json!({});
+    }
+    let flag = |key: &'static str, value: Option<bool>| value.map(|v| (key, Json::Bool(v)));
+    let top = [
+        args.scheduler_algorithm.map(|v| ("SchedulerAlgorithm", Json::String(v))),
+        flag("MemoryOversubscriptionEnabled", args.memory_oversubscription),
+        flag("RejectJobRegistration", args.reject_job_registration),
+        flag("PauseEvalBroker", args.pause_eval_broker),
+        args.node_limit_for_feasibility_checks.map(|n| ("NodeLimitForFeasibilityChecks", n.into())),
+    ];
+    for (key, value) in top.into_iter().flatten() {
+        config[key] = value;
+    }
+    if !config["PreemptionConfig"].is_object() {
+        config["PreemptionConfig"] = json!({});
+    }
+    let preempt = [
+        flag("BatchSchedulerEnabled", args.preempt_batch_scheduler),
+        flag("ServiceSchedulerEnabled", args.preempt_service_scheduler),
+        flag("SysBatchSchedulerEnabled", args.preempt_sysbatch_scheduler),
+        flag("SystemSchedulerEnabled", args.preempt_system_scheduler),
+    ];
+    for (key, value) in preempt.into_iter().flatten() {
+        config["PreemptionConfig"][key] = value;
+    }
+    let cas = args.check_index.map(|n| n.to_string());
+    if let Some(index) = args.check_index {
+        config["ModifyIndex"] = index.into();
+    }
+    let query: Vec<(&str, &str)> = cas.iter().map(|n| ("cas", n.as_str())).collect();
+    let answer = client.put(PATH, &query, &config).await;
+    let answer = answer.map_err(|err| err.context("Error updating scheduler configuration"))?;
+    if cas.is_some() && !boolean(&answer, "Updated") {
+        bail!("Scheduler configuration could not be atomically updated, please try again");
+    }
+    out.line("Scheduler configuration updated!");
+    Ok(0)
+}
+
+async fn peers(args: PeersArgs, out: &Out) -> Result<u8> {
+    let stale = if args.stale { vec![("stale", "true")] } else { Vec::new() };
+    let answer = args.conn.client()?.get_json("/v1/operator/raft/configuration", &stale).await;
+    let answer = answer.map_err(|err| err.context("Failed to retrieve raft configuration"))?;
+    if args.format.print(&answer, out)? {
+        return Ok(0);
+    }
+    let mut table = Table::new(["Node", "ID", "Address", "State", "Voter", "RaftProtocol"]);
+    for server in list(&answer, "Servers") {
+        let state = if boolean(server, "Leader") { "leader" } else { "follower" };
+        table.row([
+            text(server, "Node"),
+            text(server, "ID"),
+            text(server, "Address"),
+            state.to_owned(),
+            boolean(server, "Voter").to_string(),
+            text(server, "RaftProtocol"),
+        ]);
+    }
+    out.line(&table.to_string());
+    Ok(0)
+}

@@ -1,0 +1,136 @@
+//! JSON as text for people: fields, times, short ids, `-json` and `-t`.
+
+use super::out::Out;
+use super::template;
+use anyhow::{Result, bail};
+use jiff::{Timestamp, tz::TimeZone};
+use serde::Serialize;
+use serde_json::Value as Json;
+
+/// `-json` and `-t`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct Format {
+    /// Print the API's object as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Print through a Go template, e.g. '{{range .}}{{.ID}} {{end}}'
+    #[arg(short = 't', value_name = "TEMPLATE")]
+    pub(super) template: Option<String>,
+}
+
+impl Format {
+    /// Prints `value` if a form was asked for; says whether it did.
+    pub(super) fn print(&self, value: &Json, out: &Out) -> Result<bool> {
+        match (&self.template, self.json) {
+            (Some(_), true) => bail!("Both json and template formatting are not allowed"),
+            (Some(text), false) => out.line(&template::render(text, value)?),
+            (None, true) => out.line(&pretty(value)),
+            (None, false) => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// JSON with four spaces, as Nomad's commands print it.
+pub(super) fn pretty(value: &Json) -> String {
+    let mut bytes = Vec::new();
+    let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
+    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, formatter);
+    match value.serialize(&mut serializer) {
+        Ok(()) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(_) => value.to_string(),
+    }
+}
+
+/// A field as text; absent ones are empty.
+pub(super) fn text(value: &Json, key: &str) -> String {
+    match &value[key] {
+        Json::Null => String::new(),
+        Json::String(s) => s.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// A field as a number; absent ones are 0.
+pub(super) fn number(value: &Json, key: &str) -> i64 {
+    value[key].as_i64().or_else(|| value[key].as_u64().and_then(|n| i64::try_from(n).ok())).unwrap_or(0)
+}
+
+/// A field as a boolean; absent ones are false.
+pub(super) fn boolean(value: &Json, key: &str) -> bool {
+    value[key].as_bool().unwrap_or(false)
+}
+
+/// A field that is a list; absent ones are empty.
+pub(super) fn list<'a>(value: &'a Json, key: &str) -> &'a [Json] {
+    value[key].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// An id, cut to eight characters unless everything is asked for.
+pub(super) fn short(id: &str, verbose: bool) -> String {
+    if verbose { id.to_owned() } else { id.chars().take(8).collect() }
+}
+
+/// Now, in Unix nanoseconds.
+pub(super) fn now() -> i64 {
+    i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(0)
+}
+
+/// A time in Unix nanoseconds as `2006-01-02T15:04:05Z07:00`.
+pub(super) fn time(ns: i64) -> String {
+    if ns == 0 {
+        return String::new();
+    }
+    let Ok(stamp) = Timestamp::from_nanosecond(ns.into()) else { return String::new() };
+    let zoned = stamp.to_zoned(TimeZone::system());
+    if zoned.offset().is_zero() {
+        zoned.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    } else {
+        zoned.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
+    }
+}
+
+/// How long ago: `5m12s ago`, with at most two units.
+pub(super) fn ago(ns: i64, now: i64) -> String {
+    if ns == 0 {
+        return String::new();
+    }
+    let seconds = (now - ns).max(0) / 1_000_000_000;
+    let units = [("y", 31_536_000), ("mo", 2_592_000), ("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)];
+    let mut out = String::new();
+    let mut left = seconds;
+    let mut shown = 0;
+    for (name, size) in units {
+        let count = left / size;
+        left %= size;
+        if count > 0 && shown < 2 {
+            out.push_str(&format!("{count}{name}"));
+            shown += 1;
+        } else if shown == 1 {
+            break;
+        }
+    }
+    if out.is_empty() { "0s ago".to_owned() } else { out + " ago" }
+}
+
+/// A list of texts, joined.
+pub(super) fn joined(value: &Json, key: &str) -> String {
+    list(value, key).iter().filter_map(Json::as_str).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_told_as_users_know_them() {
+        let second = 1_000_000_000;
+        for (passed, expected) in
+            [(0, "0s ago"), (59, "59s ago"), (312, "5m12s ago"), (3600, "1h ago"), (90_061, "1d1h ago")]
+        {
+            assert_eq!(ago(100 * second, (100 + passed) * second), expected);
+        }
+        assert_eq!(ago(0, 5), "");
+        assert_eq!(pretty(&serde_json::json!({"a": [1]})), "{\n    \"a\": [\n        1\n    ]\n}");
+    }
+}

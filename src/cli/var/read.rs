@@ -1,0 +1,197 @@
+//! `var get`, `var list` and `var purge`
+
+use super::super::client::is_status;
+use super::super::columns::{Table, pairs};
+use super::super::conn::Conn;
+use super::super::out::Out;
+use super::super::show::{number, pretty, text, time};
+use super::super::template;
+use super::put::escape;
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+use serde_json::Value as Json;
+
+/// How a variable is printed.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(in crate::cli) enum Form {
+    /// Keys and values
+    Table,
+    /// Paths alone
+    Terse,
+    /// The API's object
+    Json,
+    /// A specification that can be put again
+    Hcl,
+    /// Through -template
+    GoTemplate,
+    /// Nothing but a word of success
+    None,
+}
+
+/// Flags of `var get`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover var get nomad/jobs/web
+  drover var get -item password nomad/jobs/web")]
+pub(in crate::cli) struct GetArgs {
+    #[command(flatten)]
+    conn: Conn,
+    /// The variable's path
+    path: String,
+    /// Print only this item's value
+    #[arg(long, value_name = "KEY")]
+    item: Option<String>,
+    /// How to print it
+    #[arg(long = "out", value_enum, default_value_t = Form::Table)]
+    form: Form,
+    /// A Go template for -out go-template
+    #[arg(long)]
+    template: Option<String>,
+}
+
+/// Flags of `var list`.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct ListArgs {
+    #[command(flatten)]
+    conn: Conn,
+    /// Only paths that begin so
+    #[arg(default_value = "")]
+    prefix: String,
+    /// Only variables that this expression holds for
+    #[arg(long, value_name = "EXPR")]
+    filter: Option<String>,
+    /// How many in one page
+    #[arg(long, value_name = "N")]
+    per_page: Option<u32>,
+    /// Where the page begins
+    #[arg(long, value_name = "TOKEN")]
+    page_token: Option<String>,
+    /// How to print them
+    #[arg(long = "out", value_enum, default_value_t = Form::Table)]
+    form: Form,
+    /// A Go template for -out go-template
+    #[arg(long)]
+    template: Option<String>,
+}
+
+/// Flags of `var purge`.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct PurgeArgs {
+    #[command(flatten)]
+    conn: Conn,
+    /// The variable's path
+    path: String,
+    /// Delete only if the modify index is this
+    #[arg(long, value_name = "INDEX")]
+    check_index: Option<u64>,
+}
+
+/// Shows a variable.
+pub(super) async fn get(args: GetArgs, out: &Out) -> Result<u8> {
+    let client = args.conn.client()?;
+    let found = match client.get_json(&format!("/v1/var/{}", escape(&args.path)), &[]).await {
+        Ok(found) => found,
+        Err(err) if is_status(&err, 404) => bail!("variable not found"),
+        Err(err) => return Err(err.context("Error retrieving variable")),
+    };
+    if let Some(item) = &args.item {
+        match found["Items"][item].as_str() {
+            Some(value) => out.line(value),
+            None => bail!("Variable does not contain a {item:?} item"),
+        }
+        return Ok(0);
+    }
+    print(&found, args.form, args.template.as_deref(), out)?;
+    Ok(0)
+}
+
+/// Prints a variable in a form.
+pub(super) fn print(var: &Json, form: Form, pattern: Option<&str>, out: &Out) -> Result<()> {
+    match form {
+        Form::None => {}
+        Form::Terse => out.line(&text(var, "Path")),
+        Form::Json => out.line(&pretty(var)),
+        Form::GoTemplate => match pattern {
+            Some(pattern) => out.line(&template::render(pattern, var)?),
+            None => bail!("-out go-template needs -template"),
+        },
+        Form::Hcl => {
+            let quote = |s: String| Json::String(s).to_string().replace("${", "$${").replace("%{", "%%{");
+            out.line(&format!("namespace = {}", quote(text(var, "Namespace"))));
+            out.line(&format!("path      = {}\n", quote(text(var, "Path"))));
+            out.line("items {");
+            for (key, value) in var["Items"].as_object().into_iter().flatten() {
+                out.line(&format!("  {key} = {}", quote(value.as_str().unwrap_or("").to_owned())));
+            }
+            out.line("}");
+        }
+        Form::Table => {
+            out.line(&pairs(&[
+                ("Namespace", text(var, "Namespace")),
+                ("Path", text(var, "Path")),
+                ("Create Time", time(number(var, "CreateTime"))),
+                ("Check Index", number(var, "ModifyIndex").to_string()),
+            ]));
+            out.head("Items");
+            let items = var["Items"].as_object();
+            let rows: Vec<(String, String)> =
+                items.into_iter().flatten().map(|(k, v)| (k.clone(), v.as_str().unwrap_or("").to_owned())).collect();
+            out.line(&pairs(&rows));
+        }
+    }
+    Ok(())
+}
+
+/// Lists variables.
+pub(super) async fn list(args: ListArgs, out: &Out) -> Result<u8> {
+    let client = args.conn.client()?;
+    let per_page = args.per_page.map(|n| n.to_string());
+    let mut query = vec![("prefix", args.prefix.as_str())];
+    for (key, value) in [
+        ("filter", args.filter.as_deref()),
+        ("per_page", per_page.as_deref()),
+        ("next_token", args.page_token.as_deref()),
+    ] {
+        query.extend(value.map(|v| (key, v)));
+    }
+    let reply = client.get("/v1/vars", &query).await;
+    let reply = reply.map_err(|err| err.context("Error retrieving vars"))?;
+    let vars = reply.json()?;
+    let rows = vars.as_array().map(Vec::as_slice).unwrap_or_default();
+    match args.form {
+        Form::Json => out.line(&pretty(&vars)),
+        Form::Terse => rows.iter().for_each(|v| out.line(&text(v, "Path"))),
+        Form::GoTemplate => match &args.template {
+            Some(pattern) => out.line(&template::render(pattern, &vars)?),
+            None => bail!("-out go-template needs -template"),
+        },
+        Form::Table | Form::Hcl | Form::None if rows.is_empty() => out.line("No secure variables found"),
+        Form::Table | Form::Hcl | Form::None => {
+            let mut table = Table::new(["Namespace", "Path", "Last Updated"]);
+            for var in rows {
+                table.row([text(var, "Namespace"), text(var, "Path"), time(number(var, "ModifyTime"))]);
+            }
+            out.line(&table.to_string());
+        }
+    }
+    if !reply.next_token.is_empty() {
+        out.line(&format!("Next page token: {}", reply.next_token));
+    }
+    Ok(0)
+}
+
+/// Deletes a variable.
+pub(super) async fn purge(args: PurgeArgs, out: &Out) -> Result<u8> {
+    let client = args.conn.client()?;
+    let cas = args.check_index.map(|n| n.to_string());
+    let query: Vec<(&str, &str)> = cas.iter().map(|n| ("cas", n.as_str())).collect();
+    match client.delete(&format!("/v1/var/{}", escape(&args.path)), &query, None).await {
+        Ok(_) => out.line(&format!("Successfully purged variable {:?}!", args.path)),
+        Err(err) if is_status(&err, 409) => {
+            out.error("Check-and-Set conflict: the variable was changed in the meantime.");
+            return Ok(1);
+        }
+        Err(err) => return Err(err.context("Error purging variable")),
+    }
+    Ok(0)
+}
