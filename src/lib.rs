@@ -82,6 +82,7 @@
 //! Behaviours that tests show are listed in `src/docs/behaviours.md`.
 
 pub mod agent;
+pub mod cli;
 pub mod client;
 pub mod commands;
 pub mod config;

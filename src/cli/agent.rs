@@ -4,9 +4,7 @@ use super::out::Out;
 use crate::config::{self, Config};
 use anyhow::{Result, bail};
 use std::path::PathBuf;
-
-/// What runs an agent until it ends; the number is the process's exit code.
-pub type Runner = fn(Config) -> u8;
+use std::process::ExitCode;
 
 /// Flags of the agent. They win over files.
 #[derive(Debug, clap::Args)]
@@ -108,22 +106,26 @@ pub(super) struct Args {
 }
 
 /// Reads the configuration and runs the agent.
-pub(super) fn run(args: &Args, agent: Runner, out: &Out) -> u8 {
+pub(super) fn run(args: &Args, out: &Out) -> ExitCode {
     match configure(args) {
         Ok(config) => {
             announce(&config, out);
-            agent(config)
+            crate::agent::run(config)
         }
         Err(err) => {
             out.error(&format!("{err:#}"));
-            1
+            ExitCode::FAILURE
         }
     }
 }
 
 /// The configuration that these arguments describe, checked.
 pub(super) fn configure(args: &Args) -> Result<Config> {
-    let mut config = if args.dev { Config::dev() } else { Config::default() };
+    let mut config = if args.dev {
+        Config::dev()
+    } else {
+        Config::default()
+    };
     config::load(&mut config, &args.config)?;
     flags(&mut config, args)?;
     config::check(&config)?;
@@ -139,7 +141,10 @@ fn set<T: Clone>(to: &mut T, from: Option<&T>) {
 fn flags(config: &mut Config, args: &Args) -> Result<()> {
     config.server.enabled |= args.server;
     config.client.enabled |= args.client;
-    set(&mut config.server.bootstrap_expect, args.bootstrap_expect.as_ref());
+    set(
+        &mut config.server.bootstrap_expect,
+        args.bootstrap_expect.as_ref(),
+    );
     if let Some(dir) = &args.data_dir {
         config.data_dir = Some(std::path::absolute(dir)?);
     }
@@ -175,13 +180,22 @@ fn flags(config: &mut Config, args: &Args) -> Result<()> {
     }
     config.server.rejoin_after_leave |= args.rejoin;
     set(&mut config.server.encrypt, args.encrypt.as_ref());
-    set(&mut config.client.network_interface, args.network_interface.as_ref());
-    set(&mut config.client.network_speed, args.network_speed.as_ref());
+    set(
+        &mut config.client.network_interface,
+        args.network_interface.as_ref(),
+    );
+    set(
+        &mut config.client.network_speed,
+        args.network_speed.as_ref(),
+    );
     set(&mut config.log.level, args.log_level.as_ref());
     config.log.json |= args.log_json;
     config.log.include_location |= args.log_include_location;
     config.acl.enabled |= args.acl_enabled;
-    set(&mut config.acl.replication_token, args.acl_replication_token.as_ref());
+    set(
+        &mut config.acl.replication_token,
+        args.acl_replication_token.as_ref(),
+    );
     Ok(())
 }
 
@@ -191,7 +205,10 @@ fn announce(config: &Config, out: &Out) {
         [] => out.line("==> No configuration files loaded"),
         files => {
             let names: Vec<_> = files.iter().map(|f| f.display().to_string()).collect();
-            out.line(&format!("==> Loaded configuration from {}", names.join(", ")));
+            out.line(&format!(
+                "==> Loaded configuration from {}",
+                names.join(", ")
+            ));
         }
     }
     if config.server.bootstrap_expect == 1 && !config.dev {
@@ -200,20 +217,35 @@ fn announce(config: &Config, out: &Out) {
     out.line("==> Starting drover agent...");
     out.line("==> drover agent configuration:\n");
     let unknown = || "<none>".to_owned();
-    let listen = config.http_listen().map(|a| a.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
+    let listen = config.http_listen().map(|a| {
+        a.iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(" ")
+    });
     let rpc = config.rpc_listen().map(|a| a.to_string());
     let advertise = [config.http_advertise(), config.rpc_advertise()];
     let [http_adv, rpc_adv] = advertise.map(|a| a.unwrap_or_else(|_| unknown()));
     let rows = [
-        ("Advertise Addrs", format!("HTTP: {http_adv}; RPC: {rpc_adv}")),
+        (
+            "Advertise Addrs",
+            format!("HTTP: {http_adv}; RPC: {rpc_adv}"),
+        ),
         (
             "Bind Addrs",
-            format!("HTTP: {}; RPC: {}", listen.unwrap_or_else(|_| unknown()), rpc.unwrap_or_else(|_| unknown())),
+            format!(
+                "HTTP: {}; RPC: {}",
+                listen.unwrap_or_else(|_| unknown()),
+                rpc.unwrap_or_else(|_| unknown())
+            ),
         ),
         ("Client", config.client.enabled.to_string()),
         ("Log Level", config.log.level.clone()),
         ("Node Name", config.node_name()),
-        ("Region", format!("{} (DC: {})", config.region, config.datacenter)),
+        (
+            "Region",
+            format!("{} (DC: {})", config.region, config.datacenter),
+        ),
         ("Server", config.server.enabled.to_string()),
         ("Version", env!("CARGO_PKG_VERSION").to_owned()),
     ];

@@ -59,16 +59,23 @@ fn flag(text: &str, command: &Command, is_value: &mut bool) -> Option<String> {
     let known = command.get_arguments().find(|a| {
         a.get_long() == Some(name)
             || a.get_all_aliases().is_some_and(|all| all.contains(&name))
-            || a.get_short().is_some_and(|s| name.len() == s.len_utf8() && name.starts_with(s))
+            || a.get_short()
+                .is_some_and(|s| name.len() == s.len_utf8() && name.starts_with(s))
     });
     let Some(known) = known else {
         // An unknown flag keeps its form but for the dashes, so that the parser names it.
         return Some(format!("--{bare}"));
     };
-    let dashes = if known.get_long() == Some(name) || name.chars().count() > 1 { "--" } else { "-" };
+    let dashes = if known.get_long() == Some(name) || name.chars().count() > 1 {
+        "--"
+    } else {
+        "-"
+    };
     if matches!(known.get_action(), ArgAction::SetTrue) {
         return match value {
-            None | Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Some(format!("{dashes}{name}")),
+            None | Some("1" | "t" | "T" | "true" | "TRUE" | "True") => {
+                Some(format!("{dashes}{name}"))
+            }
             Some("0" | "f" | "F" | "false" | "FALSE" | "False") => None,
             Some(_) => Some(format!("{dashes}{bare}")),
         };
@@ -88,9 +95,15 @@ mod tests {
         let mut command = Cli::command();
         command.build();
         for (given, expected) in [
-            ("agent -dev -config=a.hcl -config b.hcl", "agent --dev --config=a.hcl --config b.hcl"),
+            (
+                "agent -dev -config=a.hcl -config b.hcl",
+                "agent --dev --config=a.hcl --config b.hcl",
+            ),
             ("agent --dev --data-dir /x", "agent --dev --data-dir /x"),
-            ("job run -detach=false -var a=b -var=c=-d x.hcl", "job run --var a=b --var=c=-d x.hcl"),
+            (
+                "job run -detach=false -var a=b -var=c=-d x.hcl",
+                "job run --var a=b --var=c=-d x.hcl",
+            ),
             ("job run -detach=true -", "job run --detach -"),
             ("alloc logs -f -n=5 abc", "alloc logs -f -n=5 abc"),
             ("alloc logs -tail -n 5 abc", "alloc logs --tail -n 5 abc"),
@@ -99,11 +112,16 @@ mod tests {
             ("-version", "version"),
             ("-v", "version"),
             ("job run -nope=1", "job run --nope=1"),
-            ("eval delete -yes -filter -x", "eval delete --yes --filter -x"),
+            (
+                "eval delete -yes -filter -x",
+                "eval delete --yes --filter -x",
+            ),
             ("job stop -- -odd-name", "job stop -- -odd-name"),
             ("job run -verbose=maybe x", "job run --verbose=maybe x"),
         ] {
-            let given = std::iter::once("drover").chain(given.split(' ')).map(OsString::from);
+            let given = std::iter::once("drover")
+                .chain(given.split(' '))
+                .map(OsString::from);
             let got: Vec<_> = prepare(given, &command).into_iter().skip(1).collect();
             let expected: Vec<_> = expected.split(' ').map(OsString::from).collect();
             assert_eq!(got, expected);

@@ -57,7 +57,8 @@ pub(super) struct Refused {
 
 /// Whether an error is this status.
 pub(super) fn is_status(err: &anyhow::Error, code: u16) -> bool {
-    err.downcast_ref::<Refused>().is_some_and(|r| r.code == code)
+    err.downcast_ref::<Refused>()
+        .is_some_and(|r| r.code == code)
 }
 
 /// Query parameters.
@@ -69,13 +70,23 @@ impl Client {
             (Target::Unix(path.to_owned()), "localhost".to_owned())
         } else if let Some(rest) = address.strip_prefix("http://") {
             let host = rest.trim_end_matches('/').to_owned();
-            let has_port = host.rsplit_once(':').is_some_and(|(_, p)| p.parse::<u16>().is_ok());
-            let dial = if has_port { host.clone() } else { format!("{host}:80") };
+            let has_port = host
+                .rsplit_once(':')
+                .is_some_and(|(_, p)| p.parse::<u16>().is_ok());
+            let dial = if has_port {
+                host.clone()
+            } else {
+                format!("{host}:80")
+            };
             (Target::Tcp(dial), host)
         } else if address.starts_with("https://") {
-            bail!("Error initializing client: https is not supported yet; use an http:// or unix:// address");
+            bail!(
+                "Error initializing client: https is not supported yet; use an http:// or unix:// address"
+            );
         } else {
-            bail!("Error initializing client: {address:?} is not an address; use http://host:port, -address or NOMAD_ADDR");
+            bail!(
+                "Error initializing client: {address:?} is not an address; use http://host:port, -address or NOMAD_ADDR"
+            );
         };
         Ok(Client {
             target,
@@ -131,7 +142,9 @@ impl Client {
             }
             None => Vec::new(),
         };
-        let request = request.body(Full::new(Bytes::from(bytes))).context("building the request")?;
+        let request = request
+            .body(Full::new(Bytes::from(bytes)))
+            .context("building the request")?;
         let response = self.dial(request).await.map_err(|err| {
             anyhow!(
                 "{err:#}\n\nIs an agent running at {}? Start one with `drover agent -dev`, or name another \
@@ -143,10 +156,17 @@ impl Client {
             return Ok(response);
         }
         let code = response.status().as_u16();
-        let body = response.into_body().collect().await.map(|b| b.to_bytes()).unwrap_or_default();
+        let body = response
+            .into_body()
+            .collect()
+            .await
+            .map(|b| b.to_bytes())
+            .unwrap_or_default();
         let mut text = String::from_utf8_lossy(&body).trim().to_owned();
         if text.is_empty() {
-            let status = StatusCode::from_u16(code).ok().and_then(|s| s.canonical_reason());
+            let status = StatusCode::from_u16(code)
+                .ok()
+                .and_then(|s| s.canonical_reason());
             text = status.unwrap_or("no reason given").to_owned();
         }
         Err(Refused { code, text }.into())
@@ -179,8 +199,16 @@ impl Client {
     ) -> Result<Reply> {
         let response = self.send(method, path, query, body).await?;
         let header = response.headers().get("x-nomad-nexttoken");
-        let next_token = header.and_then(|v| v.to_str().ok()).unwrap_or("").to_owned();
-        let body = response.into_body().collect().await.context("reading the answer")?.to_bytes();
+        let next_token = header
+            .and_then(|v| v.to_str().ok())
+            .unwrap_or("")
+            .to_owned();
+        let body = response
+            .into_body()
+            .collect()
+            .await
+            .context("reading the answer")?
+            .to_bytes();
         Ok(Reply { body, next_token })
     }
 
@@ -197,19 +225,35 @@ impl Client {
     /// PUT with a JSON body; an empty answer is `null`.
     pub(super) async fn put(&self, path: &str, query: Query<'_>, body: &Json) -> Result<Json> {
         let reply = self.call(Method::PUT, path, query, Some(body)).await?;
-        if reply.body.trim_ascii().is_empty() { Ok(Json::Null) } else { reply.json() }
+        if reply.body.trim_ascii().is_empty() {
+            Ok(Json::Null)
+        } else {
+            reply.json()
+        }
     }
 
     /// DELETE, with or without a JSON body; an empty answer is `null`.
-    pub(super) async fn delete(&self, path: &str, query: Query<'_>, body: Option<&Json>) -> Result<Json> {
+    pub(super) async fn delete(
+        &self,
+        path: &str,
+        query: Query<'_>,
+        body: Option<&Json>,
+    ) -> Result<Json> {
         let reply = self.call(Method::DELETE, path, query, body).await?;
-        if reply.body.trim_ascii().is_empty() { Ok(Json::Null) } else { reply.json() }
+        if reply.body.trim_ascii().is_empty() {
+            Ok(Json::Null)
+        } else {
+            reply.json()
+        }
     }
 
     /// GET of an answer that does not end.
     pub(super) async fn stream(&self, path: &str, query: Query<'_>) -> Result<Stream> {
         let response = self.send(Method::GET, path, query, None).await?;
-        Ok(Stream { body: response.into_body(), buffer: BytesMut::new() })
+        Ok(Stream {
+            body: response.into_body(),
+            buffer: BytesMut::new(),
+        })
     }
 }
 
@@ -217,13 +261,17 @@ async fn exchange<I>(io: I, request: Request<Full<Bytes>>) -> Result<Response<In
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(io).await.context("speaking HTTP")?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(io)
+        .await
+        .context("speaking HTTP")?;
     tokio::spawn(async move {
         // An error here reaches the request as well.
         let _ = connection.await;
     });
-    sender.send_request(request).await.context("sending the request")
+    sender
+        .send_request(request)
+        .await
+        .context("sending the request")
 }
 
 /// An answer that is read as it comes.
@@ -255,7 +303,9 @@ impl Stream {
                 if line.trim_ascii().is_empty() {
                     continue;
                 }
-                return serde_json::from_slice(&line).map(Some).context("reading the stream");
+                return serde_json::from_slice(&line)
+                    .map(Some)
+                    .context("reading the stream");
             }
             match self.body.frame().await {
                 None => return Ok(None),

@@ -7,7 +7,11 @@
 fn columns(rows: &[Vec<String>], glue: &str) -> String {
     let shown = |cell: &String| {
         let cell = cell.trim();
-        if cell.is_empty() { "<none>".to_owned() } else { cell.to_owned() }
+        if cell.is_empty() {
+            "<none>".to_owned()
+        } else {
+            cell.to_owned()
+        }
     };
     let rows: Vec<Vec<String>> = rows.iter().map(|r| r.iter().map(shown).collect()).collect();
     let mut widths: Vec<usize> = Vec::new();
@@ -45,12 +49,16 @@ pub(super) struct Table {
 impl Table {
     /// A table with this head.
     pub(super) fn new<const N: usize>(head: [&str; N]) -> Table {
-        Table { rows: vec![head.iter().map(|h| (*h).to_owned()).collect()] }
+        Table {
+            rows: vec![head.iter().map(|h| (*h).to_owned()).collect()],
+        }
     }
 
     /// A table whose head depends on flags.
     pub(super) fn with_head(head: Vec<&str>) -> Table {
-        Table { rows: vec![head.into_iter().map(str::to_owned).collect()] }
+        Table {
+            rows: vec![head.into_iter().map(str::to_owned).collect()],
+        }
     }
 
     /// Adds a row.
@@ -72,8 +80,10 @@ impl std::fmt::Display for Table {
 
 /// Keys and values, aligned.
 pub(super) fn pairs<K: AsRef<str>>(pairs: &[(K, String)]) -> String {
-    let rows: Vec<Vec<String>> =
-        pairs.iter().map(|(k, v)| vec![k.as_ref().to_owned(), v.clone()]).collect();
+    let rows: Vec<Vec<String>> = pairs
+        .iter()
+        .map(|(k, v)| vec![k.as_ref().to_owned(), v.clone()])
+        .collect();
     columns(&rows, " = ")
 }
 
@@ -92,6 +102,9 @@ mod tests {
         );
         let kv = pairs(&[("ID", "x".to_owned()), ("Long Key", String::new())]);
         assert_eq!(kv, "ID       = x\nLong Key = <none>");
-        assert_eq!(columns(&[vec!["a".into()], vec!["bb".into(), "c".into()]], "  "), "a\nbb  c");
+        assert_eq!(
+            columns(&[vec!["a".into()], vec!["bb".into(), "c".into()]], "  "),
+            "a\nbb  c"
+        );
     }
 }

@@ -11,7 +11,7 @@ use clap_complete::Shell;
   drover completions fish > ~/.config/fish/completions/drover.fish")]
 pub(super) struct Args {
     /// Which shell
-    shell: Shell,
+    pub(super) shell: Shell,
 }
 
 /// Writes a completion script.

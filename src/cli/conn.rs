@@ -8,16 +8,37 @@ use anyhow::Result;
 #[command(next_help_heading = "Connection")]
 pub(super) struct Conn {
     /// The agent's address, http://host:port or unix:///path
-    #[arg(long, env = "NOMAD_ADDR", default_value = "http://127.0.0.1:4646", value_name = "ADDR")]
+    #[arg(
+        long,
+        env = "NOMAD_ADDR",
+        default_value = "http://127.0.0.1:4646",
+        value_name = "ADDR"
+    )]
     pub(super) address: String,
     /// Forward the request to this region
-    #[arg(long, env = "NOMAD_REGION", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        env = "NOMAD_REGION",
+        default_value = "",
+        hide_default_value = true
+    )]
     pub(super) region: String,
     /// The namespace, or * where a list may span all
-    #[arg(long, env = "NOMAD_NAMESPACE", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        env = "NOMAD_NAMESPACE",
+        default_value = "",
+        hide_default_value = true
+    )]
     pub(super) namespace: String,
     /// The token to act with
-    #[arg(long, env = "NOMAD_TOKEN", default_value = "", hide_default_value = true, hide_env_values = true)]
+    #[arg(
+        long,
+        env = "NOMAD_TOKEN",
+        default_value = "",
+        hide_default_value = true,
+        hide_env_values = true
+    )]
     pub(super) token: String,
     /// No colours
     #[arg(long)]
@@ -26,7 +47,13 @@ pub(super) struct Conn {
     #[arg(long)]
     pub(super) force_color: bool,
     /// User and password for a proxy, user:password
-    #[arg(long, env = "NOMAD_HTTP_AUTH", default_value = "", hide = true, hide_env_values = true)]
+    #[arg(
+        long,
+        env = "NOMAD_HTTP_AUTH",
+        default_value = "",
+        hide = true,
+        hide_env_values = true
+    )]
     pub(super) http_auth: String,
 }
 

@@ -67,9 +67,18 @@ fn show(args: &Args, event: &Json, out: &Out) -> Result<()> {
     } else {
         let key = text(event, "Key");
         let namespace = text(event, "Namespace");
-        let place = if namespace.is_empty() { key } else { format!("{namespace}/{key}") };
+        let place = if namespace.is_empty() {
+            key
+        } else {
+            format!("{namespace}/{key}")
+        };
         let index = number(event, "Index");
-        out.line(&format!("{index:>10}  {:<12} {:<34} {place}{}", text(event, "Topic"), text(event, "Type"), whence(event)));
+        out.line(&format!(
+            "{index:>10}  {:<12} {:<34} {place}{}",
+            text(event, "Topic"),
+            text(event, "Type"),
+            whence(event)
+        ));
     }
     Ok(())
 }
@@ -80,7 +89,11 @@ fn whence(event: &Json) -> String {
     let actor = &event["Actor"];
     if !actor.is_null() {
         let parts = ["Kind", "Name", "ID"].map(|k| text(actor, k));
-        let name = parts[1..].iter().find(|p| !p.is_empty()).cloned().unwrap_or_default();
+        let name = parts[1..]
+            .iter()
+            .find(|p| !p.is_empty())
+            .cloned()
+            .unwrap_or_default();
         out += &format!("  by {} {name}", parts[0]);
     }
     let cause = number(event, "Cause");

@@ -29,8 +29,6 @@ mod system;
 mod template;
 mod var;
 
-pub use agent::Runner;
-
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use out::Out;
 use std::ffi::OsString;
@@ -38,7 +36,12 @@ use std::process::ExitCode;
 
 /// A workload orchestrator whose state is its history.
 #[derive(Debug, Parser)]
-#[command(name = "drover", version, disable_version_flag = true, max_term_width = 100)]
+#[command(
+    name = "drover",
+    version,
+    disable_version_flag = true,
+    max_term_width = 100
+)]
 #[command(arg_required_else_help = true, subcommand_required = true)]
 #[command(after_help = "Examples:
   drover agent -dev                     a server and a client on this machine
@@ -110,8 +113,8 @@ enum Noun {
     Logs(alloc::logs::Args),
 }
 
-/// Runs one command. `agent` is what the `agent` verb calls with its configuration.
-pub fn main(args: impl IntoIterator<Item = OsString>, agent: Runner) -> ExitCode {
+/// Runs one command.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut command = Cli::command();
     command.build();
     let args = argv::prepare(args, &command);
@@ -124,9 +127,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>, agent: Runner) -> ExitCode
     };
     let out = Out::terminal();
     if let Noun::Agent(args) = cli.noun {
-        return ExitCode::from(agent::run(&args, agent, &out));
+        return agent::run(&args, &out);
     }
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(err) => {
             out.error(&format!("Error starting: {err}"));
@@ -187,6 +193,6 @@ fn version(out: &Out) -> anyhow::Result<u8> {
 }
 
 #[cfg(test)]
-mod fake;
-#[cfg(test)]
 mod cli_test;
+#[cfg(test)]
+mod fake;

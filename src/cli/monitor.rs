@@ -19,9 +19,24 @@ pub(super) struct Monitor<'a> {
 }
 
 impl<'a> Monitor<'a> {
-    pub(super) fn new(client: &'a Client, out: &'a Out, verbose: bool, namespace: &str) -> Monitor<'a> {
-        let namespace = if namespace.is_empty() { "default" } else { namespace };
-        Monitor { client, out, verbose, namespace: namespace.to_owned(), seen: BTreeMap::new() }
+    pub(super) fn new(
+        client: &'a Client,
+        out: &'a Out,
+        verbose: bool,
+        namespace: &str,
+    ) -> Monitor<'a> {
+        let namespace = if namespace.is_empty() {
+            "default"
+        } else {
+            namespace
+        };
+        Monitor {
+            client,
+            out,
+            verbose,
+            namespace: namespace.to_owned(),
+            seen: BTreeMap::new(),
+        }
     }
 
     fn header(&self, text: &str) {
@@ -33,20 +48,28 @@ impl<'a> Monitor<'a> {
     }
 
     async fn get(&self, path: &str) -> Result<Json> {
-        self.client.get_json(path, &[("namespace", &self.namespace)]).await
+        self.client
+            .get_json(path, &[("namespace", &self.namespace)])
+            .await
     }
 
     /// Follows an evaluation that was created at `index`; 0 for one that may be older.
     pub(super) async fn follow(&mut self, eval_id: &str, index: i64) -> Result<u8> {
         let (mut id, mut from) = (eval_id.to_owned(), index);
         loop {
-            self.header(&format!("Monitoring evaluation {:?}", short(&id, self.verbose)));
+            self.header(&format!(
+                "Monitoring evaluation {:?}",
+                short(&id, self.verbose)
+            ));
             let eval = self.one(&id, from).await?;
             let status = text(&eval, "Status");
             match status.as_str() {
                 "failed" | "canceled" => {
                     let why = text(&eval, "StatusDescription");
-                    self.header(&format!("Evaluation {:?} finished with status {status:?}", short(&id, self.verbose)));
+                    self.header(&format!(
+                        "Evaluation {:?} finished with status {status:?}",
+                        short(&id, self.verbose)
+                    ));
                     self.say(&format!("{why:?}"));
                 }
                 _ if placement::failed(&eval) => self.tell_failures(&eval, &status),
@@ -58,13 +81,18 @@ impl<'a> Monitor<'a> {
             let next = text(&eval, "NextEval");
             if !next.is_empty() {
                 let wait = crate::jobspec::duration::format(number(&eval, "Wait"));
-                self.say(&format!("Monitoring next evaluation {:?} in {wait}", short(&next, self.verbose)));
+                self.say(&format!(
+                    "Monitoring next evaluation {:?} in {wait}",
+                    short(&next, self.verbose)
+                ));
                 (id, from) = (next, number(&eval, "ModifyIndex"));
                 continue;
             }
             let deployment = text(&eval, "DeploymentID");
             if status == "complete" && !deployment.is_empty() && !placement::failed(&eval) {
-                return self.deployment(&deployment, number(&eval, "ModifyIndex")).await;
+                return self
+                    .deployment(&deployment, number(&eval, "ModifyIndex"))
+                    .await;
             }
             return Ok(match status.as_str() {
                 "failed" | "canceled" => 2,
@@ -85,7 +113,9 @@ impl<'a> Monitor<'a> {
         let blocked = text(eval, "BlockedEval");
         if !blocked.is_empty() {
             let blocked = short(&blocked, self.verbose);
-            self.say(&format!("Evaluation {blocked:?} waiting for additional capacity to place remainder"));
+            self.say(&format!(
+                "Evaluation {blocked:?} waiting for additional capacity to place remainder"
+            ));
         }
     }
 
@@ -95,17 +125,26 @@ impl<'a> Monitor<'a> {
         let mut eval = self.get(&path).await.context("Error reading evaluation")?;
         let job = text(&eval, "JobID");
         match text(&eval, "TriggeredBy").as_str() {
-            "node-update" => self.say(&format!("Evaluation triggered by node {:?}", short(&text(&eval, "NodeID"), self.verbose))),
+            "node-update" => self.say(&format!(
+                "Evaluation triggered by node {:?}",
+                short(&text(&eval, "NodeID"), self.verbose)
+            )),
             _ => self.say(&format!("Evaluation triggered by job {job:?}")),
         }
         let mut deployment = String::new();
         let mut last = text(&eval, "Status");
         self.tell_deployment(&eval, &mut deployment);
         if !done(&last) {
-            let from = if from > 0 { from } else { number(&eval, "CreateIndex") };
+            let from = if from > 0 {
+                from
+            } else {
+                number(&eval, "CreateIndex")
+            };
             let mut stream = self.stream(&job, from).await?;
             while !done(&last) {
-                let Some(frame) = stream.json_line().await? else { break };
+                let Some(frame) = stream.json_line().await? else {
+                    break;
+                };
                 for event in list(&frame, "Events") {
                     if text(event, "Topic") == "Allocation" {
                         self.tell_alloc(&event["Payload"]["Allocation"], id);
@@ -118,7 +157,9 @@ impl<'a> Monitor<'a> {
                     let status = text(&eval, "Status");
                     self.tell_deployment(&eval, &mut deployment);
                     if status != last {
-                        self.say(&format!("Evaluation status changed: {last:?} -> {status:?}"));
+                        self.say(&format!(
+                            "Evaluation status changed: {last:?} -> {status:?}"
+                        ));
                         last = status;
                     }
                 }
@@ -133,24 +174,36 @@ impl<'a> Monitor<'a> {
         }
         let status = text(&eval, "Status");
         if status != last {
-            self.say(&format!("Evaluation status changed: {last:?} -> {status:?}"));
+            self.say(&format!(
+                "Evaluation status changed: {last:?} -> {status:?}"
+            ));
         }
         Ok(eval)
     }
 
     async fn stream(&self, job: &str, from: i64) -> Result<Stream> {
-        let topics: Vec<String> =
-            ["Evaluation", "Allocation", "Deployment"].map(|t| format!("{t}:{job}")).into();
+        let topics: Vec<String> = ["Evaluation", "Allocation", "Deployment"]
+            .map(|t| format!("{t}:{job}"))
+            .into();
         let index = from.max(1).to_string();
-        let mut query = vec![("index", index.as_str()), ("namespace", self.namespace.as_str())];
+        let mut query = vec![
+            ("index", index.as_str()),
+            ("namespace", self.namespace.as_str()),
+        ];
         query.extend(topics.iter().map(|t| ("topic", t.as_str())));
-        self.client.stream("/v1/event/stream", &query).await.context("Error following the event stream")
+        self.client
+            .stream("/v1/event/stream", &query)
+            .await
+            .context("Error following the event stream")
     }
 
     fn tell_deployment(&self, eval: &Json, known: &mut String) {
         let id = text(eval, "DeploymentID");
         if !id.is_empty() && *known != id {
-            self.say(&format!("Evaluation within deployment: {:?}", short(&id, self.verbose)));
+            self.say(&format!(
+                "Evaluation within deployment: {:?}",
+                short(&id, self.verbose)
+            ));
             *known = id;
         }
     }
@@ -164,17 +217,33 @@ impl<'a> Monitor<'a> {
         let shown = short(&id, self.verbose);
         match self.seen.get(&id) {
             None if text(alloc, "EvalID") == eval => {
-                let (node, group) = (short(&text(alloc, "NodeID"), self.verbose), text(alloc, "TaskGroup"));
-                self.say(&format!("Allocation {shown:?} created: node {node:?}, group {group:?}"));
+                let (node, group) = (
+                    short(&text(alloc, "NodeID"), self.verbose),
+                    text(alloc, "TaskGroup"),
+                );
+                self.say(&format!(
+                    "Allocation {shown:?} created: node {node:?}, group {group:?}"
+                ));
             }
             None if text(alloc, "DesiredStatus") == "run" => {
-                let (node, group) = (short(&text(alloc, "NodeID"), self.verbose), text(alloc, "TaskGroup"));
-                self.say(&format!("Allocation {shown:?} modified: node {node:?}, group {group:?}"));
+                let (node, group) = (
+                    short(&text(alloc, "NodeID"), self.verbose),
+                    text(alloc, "TaskGroup"),
+                );
+                self.say(&format!(
+                    "Allocation {shown:?} modified: node {node:?}, group {group:?}"
+                ));
             }
             Some(old) if *old != status => {
                 let why = text(alloc, "ClientDescription");
-                let why = if why.is_empty() { why } else { format!(" ({why})") };
-                self.say(&format!("Allocation {shown:?} status changed: {old:?} -> {status:?}{why}"));
+                let why = if why.is_empty() {
+                    why
+                } else {
+                    format!(" ({why})")
+                };
+                self.say(&format!(
+                    "Allocation {shown:?} status changed: {old:?} -> {status:?}{why}"
+                ));
             }
             _ => {}
         }
@@ -189,12 +258,19 @@ impl<'a> Monitor<'a> {
             Err(err) if is_status(&err, 404) => return Ok(0),
             Err(err) => return Err(err.context("Error reading deployment")),
         };
-        self.header(&format!("Monitoring deployment {:?}", short(id, self.verbose)));
+        self.header(&format!(
+            "Monitoring deployment {:?}",
+            short(id, self.verbose)
+        ));
         let job = text(&deployment, "JobID");
         if !settled(&deployment) {
-            let mut stream = self.stream(&job, from.max(number(&deployment, "CreateIndex"))).await?;
+            let mut stream = self
+                .stream(&job, from.max(number(&deployment, "CreateIndex")))
+                .await?;
             while !settled(&deployment) {
-                let Some(frame) = stream.json_line().await? else { break };
+                let Some(frame) = stream.json_line().await? else {
+                    break;
+                };
                 for event in list(&frame, "Events") {
                     if text(event, "Topic") == "Allocation" {
                         self.tell_alloc(&event["Payload"]["Allocation"], "");
@@ -209,8 +285,12 @@ impl<'a> Monitor<'a> {
         }
         let deployment = self.get(&path).await.unwrap_or(deployment);
         let status = text(&deployment, "Status");
-        self.say(&format!("Deployment {:?} {status}", short(id, self.verbose)));
-        self.out.line(&format!("\n{}", deployment_text(&deployment, self.verbose)));
+        self.say(&format!(
+            "Deployment {:?} {status}",
+            short(id, self.verbose)
+        ));
+        self.out
+            .line(&format!("\n{}", deployment_text(&deployment, self.verbose)));
         Ok(u8::from(status != "successful"))
     }
 
@@ -236,11 +316,18 @@ fn done(status: &str) -> bool {
 fn settled(deployment: &Json) -> bool {
     let status = text(deployment, "Status");
     let by_hand = text(deployment, "StatusDescription").contains("requires manual promotion")
-        && deployment["TaskGroups"].as_object().into_iter().flatten().all(|(_, s)| {
-            number(s, "DesiredCanaries") == 0
-                || number(s, "HealthyAllocs") >= number(s, "DesiredCanaries")
-        });
-    !matches!(status.as_str(), "running" | "pending" | "blocked" | "unblocking" | "initializing") || by_hand
+        && deployment["TaskGroups"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .all(|(_, s)| {
+                number(s, "DesiredCanaries") == 0
+                    || number(s, "HealthyAllocs") >= number(s, "DesiredCanaries")
+            });
+    !matches!(
+        status.as_str(),
+        "running" | "pending" | "blocked" | "unblocking" | "initializing"
+    ) || by_hand
 }
 
 /// A deployment's fields and its table.
@@ -252,8 +339,11 @@ pub(super) fn deployment_text(deployment: &Json, verbose: bool) -> String {
         ("Status", text(deployment, "Status")),
         ("Description", text(deployment, "StatusDescription")),
     ]);
-    let states: Vec<(&String, &Json)> =
-        deployment["TaskGroups"].as_object().into_iter().flatten().collect();
+    let states: Vec<(&String, &Json)> = deployment["TaskGroups"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .collect();
     if states.is_empty() {
         return out;
     }
@@ -279,15 +369,26 @@ pub(super) fn deployment_text(deployment: &Json, verbose: bool) -> String {
         }
         if canaries {
             let wanted = number(state, "DesiredCanaries") > 0;
-            row.push(if wanted { boolean(state, "Promoted").to_string() } else { "N/A".to_owned() });
+            row.push(if wanted {
+                boolean(state, "Promoted").to_string()
+            } else {
+                "N/A".to_owned()
+            });
         }
         row.push(number(state, "DesiredTotal").to_string());
         if canaries {
             row.push(number(state, "DesiredCanaries").to_string());
         }
-        row.extend(["PlacedAllocs", "HealthyAllocs", "UnhealthyAllocs"].map(|k| number(state, k).to_string()));
+        row.extend(
+            ["PlacedAllocs", "HealthyAllocs", "UnhealthyAllocs"]
+                .map(|k| number(state, k).to_string()),
+        );
         let deadline = text(state, "RequireProgressBy");
-        row.push(if deadline.is_empty() { "N/A".to_owned() } else { deadline });
+        row.push(if deadline.is_empty() {
+            "N/A".to_owned()
+        } else {
+            deadline
+        });
         table.row(row);
     }
     out.push_str(&format!("\n\nDeployed\n{table}"));

@@ -153,7 +153,8 @@ fn described(args: &ApplyArgs) -> Result<Json> {
         std::io::stdin().lock().read_to_string(&mut text)?;
         text
     } else {
-        std::fs::read_to_string(&args.input).with_context(|| format!("Error reading {}", args.input))?
+        std::fs::read_to_string(&args.input)
+            .with_context(|| format!("Error reading {}", args.input))?
     };
     if args.json || text.trim_start().starts_with('{') {
         return serde_json::from_str(&text).context("Error parsing the namespace");
@@ -189,5 +190,9 @@ fn described(args: &ApplyArgs) -> Result<Json> {
 
 /// A block reads as a list of one.
 fn first(value: &Json) -> Json {
-    value.as_array().and_then(|a| a.first()).unwrap_or(value).clone()
+    value
+        .as_array()
+        .and_then(|a| a.first())
+        .unwrap_or(value)
+        .clone()
 }

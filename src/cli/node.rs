@@ -47,13 +47,23 @@ pub(super) struct Args {
     #[arg(long)]
     allocs: bool,
     /// Only nodes that this expression holds for
-    #[arg(long, value_name = "EXPR", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "EXPR",
+        default_value = "",
+        hide_default_value = true
+    )]
     filter: String,
     /// How many in one page
     #[arg(long, value_name = "N")]
     per_page: Option<u32>,
     /// Where the page begins
-    #[arg(long, value_name = "TOKEN", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        default_value = "",
+        hide_default_value = true
+    )]
     page_token: String,
 }
 
@@ -76,15 +86,20 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
         return Ok(0);
     }
     events(&node, args.verbose, out);
-    let allocs = client.get_json(&format!("{path}/allocations"), &[("namespace", "*")]).await?;
+    let allocs = client
+        .get_json(&format!("{path}/allocations"), &[("namespace", "*")])
+        .await?;
     resources(&node, &allocs, out);
     out.head("Allocations");
     out.line(&alloc::table(&allocs, args.verbose, true));
     if args.verbose {
         out.head("Attributes");
         let map = node["Attributes"].as_object();
-        let rows: Vec<(String, String)> =
-            map.into_iter().flatten().map(|(k, v)| (k.clone(), v.as_str().unwrap_or("").to_owned())).collect();
+        let rows: Vec<(String, String)> = map
+            .into_iter()
+            .flatten()
+            .map(|(k, v)| (k.clone(), v.as_str().unwrap_or("").to_owned()))
+            .collect();
         out.line(&pairs(&rows));
     }
     Ok(0)
@@ -93,9 +108,11 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
 async fn all(args: &Args, client: &super::client::Client, out: &Out) -> Result<u8> {
     let per_page = args.per_page.unwrap_or(0).to_string();
     let mut query = vec![("os", if args.os { "true" } else { "false" })];
-    for (key, value) in
-        [("filter", args.filter.as_str()), ("per_page", per_page.as_str()), ("next_token", &args.page_token)]
-    {
+    for (key, value) in [
+        ("filter", args.filter.as_str()),
+        ("per_page", per_page.as_str()),
+        ("next_token", &args.page_token),
+    ] {
         if !value.is_empty() && value != "0" {
             query.push((key, value));
         }
@@ -149,7 +166,12 @@ async fn all(args: &Args, client: &super::client::Client, out: &Out) -> Result<u
             let path = format!("/v1/node/{}/allocations", text(node, "ID"));
             let allocs = client.get_json(&path, &[("namespace", "*")]).await?;
             let running = allocs.as_array().into_iter().flatten();
-            row.push(running.filter(|a| text(a, "ClientStatus") == "running").count().to_string());
+            row.push(
+                running
+                    .filter(|a| text(a, "ClientStatus") == "running")
+                    .count()
+                    .to_string(),
+            );
         }
         table.row(row);
     }
@@ -163,12 +185,22 @@ async fn all(args: &Args, client: &super::client::Client, out: &Out) -> Result<u
 fn basics(node: &Json) -> String {
     let names = |key: &str| {
         let map = node[key].as_object();
-        map.into_iter().flatten().map(|(k, _)| k.clone()).collect::<Vec<_>>().join(",")
+        map.into_iter()
+            .flatten()
+            .map(|(k, _)| k.clone())
+            .collect::<Vec<_>>()
+            .join(",")
     };
     let drivers = node["Drivers"].as_object().into_iter().flatten();
-    let drivers = drivers.filter(|(_, d)| boolean(d, "Detected")).map(|(name, d)| {
-        if boolean(d, "Healthy") { name.clone() } else { format!("{name} (unhealthy)") }
-    });
+    let drivers = drivers
+        .filter(|(_, d)| boolean(d, "Detected"))
+        .map(|(name, d)| {
+            if boolean(d, "Healthy") {
+                name.clone()
+            } else {
+                format!("{name} (unhealthy)")
+            }
+        });
     let drain = match node["DrainStrategy"].is_null() {
         true => "false".to_owned(),
         false => "true".to_owned(),
@@ -197,10 +229,19 @@ fn events(node: &Json, verbose: bool, out: &Out) {
     }
     let mut table = Table::with_head(head);
     for event in list(node, "Events").iter().rev() {
-        let mut row = vec![text(event, "Timestamp"), text(event, "Subsystem"), text(event, "Message")];
+        let mut row = vec![
+            text(event, "Timestamp"),
+            text(event, "Subsystem"),
+            text(event, "Message"),
+        ];
         if verbose {
             let details = event["Details"].as_object().into_iter().flatten();
-            row.push(details.map(|(k, v)| format!("{k} = {}", v.as_str().unwrap_or(""))).collect::<Vec<_>>().join(","));
+            row.push(
+                details
+                    .map(|(k, v)| format!("{k} = {}", v.as_str().unwrap_or("")))
+                    .collect::<Vec<_>>()
+                    .join(","),
+            );
         }
         table.row(row);
     }
@@ -227,7 +268,11 @@ fn resources(node: &Json, allocs: &Json, out: &Out) {
     let left = |block: &str, key: &str| number(&has[block], key) - number(&kept[block], key);
     let gib = |mb: i64| {
         #[allow(clippy::cast_precision_loss)]
-        if mb >= 1024 { format!("{:.1} GiB", mb as f64 / 1024.0) } else { format!("{mb} MiB") }
+        if mb >= 1024 {
+            format!("{:.1} GiB", mb as f64 / 1024.0)
+        } else {
+            format!("{mb} MiB")
+        }
     };
     let mut table = Table::new(["CPU", "Memory", "Disk"]);
     table.row([

@@ -120,9 +120,18 @@ async fn get(args: GetArgs, out: &Out) -> Result<u8> {
     let preempt = &config["PreemptionConfig"];
     let mut rows = vec![
         ("Scheduler Algorithm", text(config, "SchedulerAlgorithm")),
-        ("Memory Oversubscription", boolean(config, "MemoryOversubscriptionEnabled").to_string()),
-        ("Reject Job Registration", boolean(config, "RejectJobRegistration").to_string()),
-        ("Pause Eval Broker", boolean(config, "PauseEvalBroker").to_string()),
+        (
+            "Memory Oversubscription",
+            boolean(config, "MemoryOversubscriptionEnabled").to_string(),
+        ),
+        (
+            "Reject Job Registration",
+            boolean(config, "RejectJobRegistration").to_string(),
+        ),
+        (
+            "Pause Eval Broker",
+            boolean(config, "PauseEvalBroker").to_string(),
+        ),
     ];
     for (name, key) in [
         ("Preemption System Scheduler", "SystemSchedulerEnabled"),
@@ -140,17 +149,24 @@ async fn get(args: GetArgs, out: &Out) -> Result<u8> {
 async fn set(args: SetArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let current = client.get_json(PATH, &[]).await;
-    let mut config = current.map_err(|err| err.context("Error querying scheduler configuration"))?["SchedulerConfig"].take();
+    let mut config = current
+        .map_err(|err| err.context("Error querying scheduler configuration"))?["SchedulerConfig"]
+        .take();
     if !config.is_object() {
         config = json!({});
     }
     let flag = |key: &'static str, value: Option<bool>| value.map(|v| (key, Json::Bool(v)));
     let top = [
-        args.scheduler_algorithm.map(|v| ("SchedulerAlgorithm", Json::String(v))),
-        flag("MemoryOversubscriptionEnabled", args.memory_oversubscription),
+        args.scheduler_algorithm
+            .map(|v| ("SchedulerAlgorithm", Json::String(v))),
+        flag(
+            "MemoryOversubscriptionEnabled",
+            args.memory_oversubscription,
+        ),
         flag("RejectJobRegistration", args.reject_job_registration),
         flag("PauseEvalBroker", args.pause_eval_broker),
-        args.node_limit_for_feasibility_checks.map(|n| ("NodeLimitForFeasibilityChecks", n.into())),
+        args.node_limit_for_feasibility_checks
+            .map(|n| ("NodeLimitForFeasibilityChecks", n.into())),
     ];
     for (key, value) in top.into_iter().flatten() {
         config[key] = value;
@@ -182,15 +198,27 @@ async fn set(args: SetArgs, out: &Out) -> Result<u8> {
 }
 
 async fn peers(args: PeersArgs, out: &Out) -> Result<u8> {
-    let stale = if args.stale { vec![("stale", "true")] } else { Vec::new() };
-    let answer = args.conn.client()?.get_json("/v1/operator/raft/configuration", &stale).await;
+    let stale = if args.stale {
+        vec![("stale", "true")]
+    } else {
+        Vec::new()
+    };
+    let answer = args
+        .conn
+        .client()?
+        .get_json("/v1/operator/raft/configuration", &stale)
+        .await;
     let answer = answer.map_err(|err| err.context("Failed to retrieve raft configuration"))?;
     if args.format.print(&answer, out)? {
         return Ok(0);
     }
     let mut table = Table::new(["Node", "ID", "Address", "State", "Voter", "RaftProtocol"]);
     for server in list(&answer, "Servers") {
-        let state = if boolean(server, "Leader") { "leader" } else { "follower" };
+        let state = if boolean(server, "Leader") {
+            "leader"
+        } else {
+            "follower"
+        };
         table.row([
             text(server, "Node"),
             text(server, "ID"),

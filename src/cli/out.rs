@@ -27,17 +27,25 @@ impl Out {
         let off = std::env::var_os("NOMAD_CLI_NO_COLOR").is_some()
             || std::env::var_os("NO_COLOR").is_some();
         let forced = std::env::var_os("NOMAD_CLI_FORCE_COLOR").is_some();
-        Out { captured: None, color: forced || (!off && std::io::stdout().is_terminal()) }
+        Out {
+            captured: None,
+            color: forced || (!off && std::io::stdout().is_terminal()),
+        }
     }
 
     /// A stand-in.
     #[cfg(test)]
     pub(super) fn capture(captured: Arc<Mutex<Captured>>) -> Out {
-        Out { captured: Some(captured), color: false }
+        Out {
+            captured: Some(captured),
+            color: false,
+        }
     }
 
     fn with(&self, f: impl FnOnce(&mut Captured)) -> bool {
-        let Some(captured) = &self.captured else { return false };
+        let Some(captured) = &self.captured else {
+            return false;
+        };
         if let Ok(mut captured) = captured.lock() {
             f(&mut captured);
         }
@@ -55,7 +63,11 @@ impl Out {
             return;
         }
         let mut stdout = std::io::stdout().lock();
-        if stdout.write_all(bytes).and_then(|()| stdout.flush()).is_err() {
+        if stdout
+            .write_all(bytes)
+            .and_then(|()| stdout.flush())
+            .is_err()
+        {
             std::process::exit(0);
         }
     }
@@ -67,7 +79,11 @@ impl Out {
         }
         let mut stderr = std::io::stderr().lock();
         let red = self.color && std::io::stderr().is_terminal();
-        let _ = if red { writeln!(stderr, "\u{1b}[31m{text}\u{1b}[0m") } else { writeln!(stderr, "{text}") };
+        let _ = if red {
+            writeln!(stderr, "\u{1b}[31m{text}\u{1b}[0m")
+        } else {
+            writeln!(stderr, "{text}")
+        };
     }
 
     /// A section's head, bold where colour is on.

@@ -7,7 +7,13 @@ use serde_json::Value as Json;
 pub(super) fn lines(metric: &Json, indent: &str) -> Vec<String> {
     let mut out = Vec::new();
     let mut line = |text: String| out.push(format!("{indent}* {text}"));
-    let nodes = |n: i64| if n == 1 { "1 node".to_owned() } else { format!("{n} nodes") };
+    let nodes = |n: i64| {
+        if n == 1 {
+            "1 node".to_owned()
+        } else {
+            format!("{n} nodes")
+        }
+    };
     if number(metric, "NodesEvaluated") == 0 {
         line("No nodes were eligible for evaluation".to_owned());
     }
@@ -17,10 +23,16 @@ pub(super) fn lines(metric: &Json, indent: &str) -> Vec<String> {
         }
     }
     for (class, count) in counts(metric, "ClassFiltered") {
-        line(format!("Class {class:?}: {} excluded by filter", nodes(count)));
+        line(format!(
+            "Class {class:?}: {} excluded by filter",
+            nodes(count)
+        ));
     }
     for (constraint, count) in counts(metric, "ConstraintFiltered") {
-        line(format!("Constraint {constraint:?}: {} excluded by filter", nodes(count)));
+        line(format!(
+            "Constraint {constraint:?}: {} excluded by filter",
+            nodes(count)
+        ));
     }
     let exhausted = number(metric, "NodesExhausted");
     if exhausted > 0 {
@@ -30,17 +42,26 @@ pub(super) fn lines(metric: &Json, indent: &str) -> Vec<String> {
         line(format!("Class {class:?} exhausted on {}", nodes(count)));
     }
     for (dimension, count) in counts(metric, "DimensionExhausted") {
-        line(format!("Dimension {dimension:?} exhausted on {}", nodes(count)));
+        line(format!(
+            "Dimension {dimension:?} exhausted on {}",
+            nodes(count)
+        ));
     }
     for quota in metric["QuotaExhausted"].as_array().into_iter().flatten() {
-        line(format!("Quota limit hit {:?}", quota.as_str().unwrap_or("")));
+        line(format!(
+            "Quota limit hit {:?}",
+            quota.as_str().unwrap_or("")
+        ));
     }
     out
 }
 
 fn counts(metric: &Json, key: &str) -> Vec<(String, i64)> {
     let map = metric[key].as_object();
-    map.into_iter().flatten().map(|(k, v)| (k.clone(), v.as_i64().unwrap_or(0))).collect()
+    map.into_iter()
+        .flatten()
+        .map(|(k, v)| (k.clone(), v.as_i64().unwrap_or(0)))
+        .collect()
 }
 
 /// The lines about every group of an evaluation that could not be placed in full.
@@ -48,8 +69,14 @@ pub(super) fn failed_groups(groups: &Json) -> Vec<String> {
     let mut out = Vec::new();
     for (name, metric) in groups.as_object().into_iter().flatten() {
         let count = number(metric, "CoalescedFailures") + 1;
-        let noun = if count == 1 { "allocation" } else { "allocations" };
-        out.push(format!("Task Group {name:?} (failed to place {count} {noun}):"));
+        let noun = if count == 1 {
+            "allocation"
+        } else {
+            "allocations"
+        };
+        out.push(format!(
+            "Task Group {name:?} (failed to place {count} {noun}):"
+        ));
         out.extend(lines(metric, "  "));
     }
     out
@@ -57,6 +84,8 @@ pub(super) fn failed_groups(groups: &Json) -> Vec<String> {
 
 /// Whether an evaluation says that something could not be placed.
 pub(super) fn failed(eval: &Json) -> bool {
-    eval["FailedTGAllocs"].as_object().is_some_and(|m| !m.is_empty())
+    eval["FailedTGAllocs"]
+        .as_object()
+        .is_some_and(|m| !m.is_empty())
         || !text(eval, "BlockedEval").is_empty()
 }

@@ -49,7 +49,10 @@ pub(super) async fn find(client: &Client, thing: Thing, prefix: &str) -> Result<
     // UUIDs are looked up by even numbers of digits.
     let trimmed: String = if uuid && prefix.len() < 36 {
         let digits = prefix.replace('-', "").len();
-        prefix.chars().take(prefix.chars().count() - digits % 2).collect()
+        prefix
+            .chars()
+            .take(prefix.chars().count() - digits % 2)
+            .collect()
     } else {
         prefix.to_owned()
     };
@@ -68,8 +71,14 @@ pub(super) async fn find(client: &Client, thing: Thing, prefix: &str) -> Result<
             let mut table = Table::new(["ID", "Name", "Status"]);
             for o in found.iter().take(20) {
                 let status = [text(o, "ClientStatus"), text(o, "Status")].concat();
-                let name = [text(o, "Name"), text(o, "JobID")].into_iter().find(|n| !n.is_empty());
-                table.row([short(&text(o, "ID"), !uuid), name.unwrap_or_default(), status]);
+                let name = [text(o, "Name"), text(o, "JobID")]
+                    .into_iter()
+                    .find(|n| !n.is_empty());
+                table.row([
+                    short(&text(o, "ID"), !uuid),
+                    name.unwrap_or_default(),
+                    status,
+                ]);
             }
             bail!("Prefix matched multiple {word}s\n\n{table}")
         }

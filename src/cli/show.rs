@@ -53,7 +53,10 @@ pub(super) fn text(value: &Json, key: &str) -> String {
 
 /// A field as a number; absent ones are 0.
 pub(super) fn number(value: &Json, key: &str) -> i64 {
-    value[key].as_i64().or_else(|| value[key].as_u64().and_then(|n| i64::try_from(n).ok())).unwrap_or(0)
+    value[key]
+        .as_i64()
+        .or_else(|| value[key].as_u64().and_then(|n| i64::try_from(n).ok()))
+        .unwrap_or(0)
 }
 
 /// A field as a boolean; absent ones are false.
@@ -68,7 +71,11 @@ pub(super) fn list<'a>(value: &'a Json, key: &str) -> &'a [Json] {
 
 /// An id, cut to eight characters unless everything is asked for.
 pub(super) fn short(id: &str, verbose: bool) -> String {
-    if verbose { id.to_owned() } else { id.chars().take(8).collect() }
+    if verbose {
+        id.to_owned()
+    } else {
+        id.chars().take(8).collect()
+    }
 }
 
 /// Now, in Unix nanoseconds.
@@ -81,7 +88,9 @@ pub(super) fn time(ns: i64) -> String {
     if ns == 0 {
         return String::new();
     }
-    let Ok(stamp) = Timestamp::from_nanosecond(ns.into()) else { return String::new() };
+    let Ok(stamp) = Timestamp::from_nanosecond(ns.into()) else {
+        return String::new();
+    };
     let zoned = stamp.to_zoned(TimeZone::system());
     if zoned.offset().is_zero() {
         zoned.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
@@ -96,7 +105,14 @@ pub(super) fn ago(ns: i64, now: i64) -> String {
         return String::new();
     }
     let seconds = (now - ns).max(0) / 1_000_000_000;
-    let units = [("y", 31_536_000), ("mo", 2_592_000), ("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)];
+    let units = [
+        ("y", 31_536_000),
+        ("mo", 2_592_000),
+        ("d", 86_400),
+        ("h", 3600),
+        ("m", 60),
+        ("s", 1),
+    ];
     let mut out = String::new();
     let mut left = seconds;
     let mut shown = 0;
@@ -110,12 +126,20 @@ pub(super) fn ago(ns: i64, now: i64) -> String {
             break;
         }
     }
-    if out.is_empty() { "0s ago".to_owned() } else { out + " ago" }
+    if out.is_empty() {
+        "0s ago".to_owned()
+    } else {
+        out + " ago"
+    }
 }
 
 /// A list of texts, joined.
 pub(super) fn joined(value: &Json, key: &str) -> String {
-    list(value, key).iter().filter_map(Json::as_str).collect::<Vec<_>>().join(",")
+    list(value, key)
+        .iter()
+        .filter_map(Json::as_str)
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 #[cfg(test)]
@@ -125,12 +149,19 @@ mod tests {
     #[test]
     fn times_are_told_as_users_know_them() {
         let second = 1_000_000_000;
-        for (passed, expected) in
-            [(0, "0s ago"), (59, "59s ago"), (312, "5m12s ago"), (3600, "1h ago"), (90_061, "1d1h ago")]
-        {
+        for (passed, expected) in [
+            (0, "0s ago"),
+            (59, "59s ago"),
+            (312, "5m12s ago"),
+            (3600, "1h ago"),
+            (90_061, "1d1h ago"),
+        ] {
             assert_eq!(ago(100 * second, (100 + passed) * second), expected);
         }
         assert_eq!(ago(0, 5), "");
-        assert_eq!(pretty(&serde_json::json!({"a": [1]})), "{\n    \"a\": [\n        1\n    ]\n}");
+        assert_eq!(
+            pretty(&serde_json::json!({"a": [1]})),
+            "{\n    \"a\": [\n        1\n    ]\n}"
+        );
     }
 }

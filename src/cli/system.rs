@@ -24,7 +24,11 @@ pub(super) struct Args {
 /// Runs a verb.
 pub(super) async fn run(verb: Verb, _: &Out) -> Result<u8> {
     let Verb::Gc(args) = verb;
-    let answer = args.conn.client()?.put("/v1/system/gc", &[], &json!({})).await;
+    let answer = args
+        .conn
+        .client()?
+        .put("/v1/system/gc", &[], &json!({}))
+        .await;
     answer.map_err(|err| err.context("Error running system garbage-collection"))?;
     Ok(0)
 }

@@ -15,7 +15,11 @@ pub(super) fn render(text: &str, data: &Json) -> Result<String> {
     if at < tokens.len() {
         bail!("template: unexpected {{{{{}}}}}", tokens[at].text());
     }
-    let mut run = Run { out: String::new(), root: data, names: Vec::new() };
+    let mut run = Run {
+        out: String::new(),
+        root: data,
+        names: Vec::new(),
+    };
     run.all(&nodes, data)?;
     Ok(run.out)
 }
@@ -37,7 +41,10 @@ fn tokens(mut text: &str) -> Result<Vec<Token>> {
     let mut out = Vec::new();
     let mut trim = false;
     while let Some(start) = text.find("{{") {
-        let end = text[start..].find("}}").ok_or_else(|| anyhow!("template: unclosed action"))? + start;
+        let end = text[start..]
+            .find("}}")
+            .ok_or_else(|| anyhow!("template: unclosed action"))?
+            + start;
         let mut action = &text[start + 2..end];
         let mut before = &text[..start];
         if trim {
@@ -49,10 +56,14 @@ fn tokens(mut text: &str) -> Result<Vec<Token>> {
         }
         trim = action.ends_with(" -");
         out.push(Token::Text(before.to_owned()));
-        out.push(Token::Action(action.trim_end_matches(" -").trim().to_owned()));
+        out.push(Token::Action(
+            action.trim_end_matches(" -").trim().to_owned(),
+        ));
         text = &text[end + 2..];
     }
-    out.push(Token::Text(if trim { text.trim_start() } else { text }.to_owned()));
+    out.push(Token::Text(
+        if trim { text.trim_start() } else { text }.to_owned(),
+    ));
     Ok(out)
 }
 
@@ -151,12 +162,20 @@ impl Run<'_> {
                 Node::Text(text) => self.out.push_str(text),
                 Node::Print(action) => self.print(action, dot)?,
                 Node::If(cond, yes, no) => {
-                    let branch = if truth(&self.pipeline(cond, dot)?) { yes } else { no };
+                    let branch = if truth(&self.pipeline(cond, dot)?) {
+                        yes
+                    } else {
+                        no
+                    };
                     self.all(branch, dot)?;
                 }
                 Node::With(expr, yes, no) => {
                     let value = self.pipeline(expr, dot)?;
-                    if truth(&value) { self.all(yes, &value)? } else { self.all(no, dot)? }
+                    if truth(&value) {
+                        self.all(yes, &value)?
+                    } else {
+                        self.all(no, dot)?
+                    }
                 }
                 Node::Range(expr, body, empty) => self.range(expr, body, empty, dot)?,
             }
@@ -180,12 +199,19 @@ impl Run<'_> {
 
     fn range(&mut self, expr: &str, body: &[Node], empty: &[Node], dot: &Json) -> Result<()> {
         let (names, expr) = match expr.split_once(":=") {
-            Some((names, expr)) => (names.split(',').map(|n| n.trim().to_owned()).collect(), expr),
+            Some((names, expr)) => (
+                names.split(',').map(|n| n.trim().to_owned()).collect(),
+                expr,
+            ),
             None => (Vec::new(), expr),
         };
         let value = self.pipeline(expr, dot)?;
         let items: Vec<(Json, Json)> = match value {
-            Json::Array(items) => items.into_iter().enumerate().map(|(i, v)| (Json::from(i), v)).collect(),
+            Json::Array(items) => items
+                .into_iter()
+                .enumerate()
+                .map(|(i, v)| (Json::from(i), v))
+                .collect(),
             Json::Object(map) => map.into_iter().map(|(k, v)| (Json::String(k), v)).collect(),
             _ => Vec::new(),
         };
@@ -219,18 +245,25 @@ impl Run<'_> {
     }
 
     fn command(&self, words: &[&str], piped: Option<Json>, dot: &Json) -> Result<Json> {
-        let Some(first) = words.first() else { bail!("template: missing value for command") };
+        let Some(first) = words.first() else {
+            bail!("template: missing value for command")
+        };
         if words.len() == 1 && piped.is_none() && !FUNCTIONS.contains(first) {
             return self.term(first, dot);
         }
-        let mut args = words[1..].iter().map(|w| self.term(w, dot)).collect::<Result<Vec<_>>>()?;
+        let mut args = words[1..]
+            .iter()
+            .map(|w| self.term(w, dot))
+            .collect::<Result<Vec<_>>>()?;
         args.extend(piped);
         function(first, &args)
     }
 
     fn term(&self, word: &str, dot: &Json) -> Result<Json> {
         if let Some(inner) = word.strip_prefix('(') {
-            let (inner, rest) = inner.rsplit_once(')').ok_or_else(|| anyhow!("template: unclosed ("))?;
+            let (inner, rest) = inner
+                .rsplit_once(')')
+                .ok_or_else(|| anyhow!("template: unclosed ("))?;
             return field(&self.pipeline(inner, dot)?, rest);
         }
         if let Some(rest) = word.strip_prefix('$') {
@@ -239,8 +272,16 @@ impl Run<'_> {
             if name == "$" {
                 return field(self.root, &rest[end..]);
             }
-            let value = self.names.iter().rev().find(|(n, _)| n == name).map(|(_, v)| v);
-            return field(value.ok_or_else(|| anyhow!("template: undefined variable {name:?}"))?, &rest[end..]);
+            let value = self
+                .names
+                .iter()
+                .rev()
+                .find(|(n, _)| n == name)
+                .map(|(_, v)| v);
+            return field(
+                value.ok_or_else(|| anyhow!("template: undefined variable {name:?}"))?,
+                &rest[end..],
+            );
         }
         match word.chars().next() {
             Some('.') => field(dot, word),
@@ -282,8 +323,12 @@ fn field(value: &Json, path: &str) -> Result<Json> {
         if value.is_null() {
             return Ok(Json::Null);
         }
-        let map = value.as_object().ok_or_else(|| anyhow!("template: can't evaluate field {name}"))?;
-        value = map.get(name).ok_or_else(|| anyhow!("template: can't evaluate field {name}"))?;
+        let map = value
+            .as_object()
+            .ok_or_else(|| anyhow!("template: can't evaluate field {name}"))?;
+        value = map
+            .get(name)
+            .ok_or_else(|| anyhow!("template: can't evaluate field {name}"))?;
     }
     Ok(value.clone())
 }
@@ -313,15 +358,20 @@ fn show(value: &Json) -> String {
 }
 
 const FUNCTIONS: [&str; 18] = [
-    "len", "index", "printf", "print", "println", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not",
-    "json", "toJSON", "toUpper", "toLower",
+    "len", "index", "printf", "print", "println", "eq", "ne", "lt", "le", "gt", "ge", "and", "or",
+    "not", "json", "toJSON", "toUpper", "toLower",
 ];
 
 fn function(name: &str, args: &[Json]) -> Result<Json> {
-    let arg = |n: usize| args.get(n).ok_or_else(|| anyhow!("template: wrong number of args for {name}"));
+    let arg = |n: usize| {
+        args.get(n)
+            .ok_or_else(|| anyhow!("template: wrong number of args for {name}"))
+    };
     let compare = || -> Result<std::cmp::Ordering> {
         match (arg(0)?.as_f64(), arg(1)?.as_f64()) {
-            (Some(a), Some(b)) => a.partial_cmp(&b).ok_or_else(|| anyhow!("template: cannot compare")),
+            (Some(a), Some(b)) => a
+                .partial_cmp(&b)
+                .ok_or_else(|| anyhow!("template: cannot compare")),
             _ => Ok(show(arg(0)?).cmp(&show(arg(1)?))),
         }
     };
@@ -338,7 +388,9 @@ fn function(name: &str, args: &[Json]) -> Result<Json> {
                 value = match (&value, key) {
                     (Json::Array(a), Json::Number(n)) => {
                         let at = n.as_u64().and_then(|n| usize::try_from(n).ok());
-                        at.and_then(|n| a.get(n)).cloned().ok_or_else(|| anyhow!("template: index out of range: {n}"))?
+                        at.and_then(|n| a.get(n))
+                            .cloned()
+                            .ok_or_else(|| anyhow!("template: index out of range: {n}"))?
                     }
                     (other, key) => other.get(show(key)).cloned().unwrap_or(Json::Null),
                 };
@@ -357,8 +409,18 @@ fn function(name: &str, args: &[Json]) -> Result<Json> {
         "gt" => Json::Bool(compare()?.is_gt()),
         "ge" => Json::Bool(compare()?.is_ge()),
         "not" => Json::Bool(!truth(arg(0)?)),
-        "and" => args.iter().find(|a| !truth(a)).or(args.last()).cloned().unwrap_or(Json::Null),
-        "or" => args.iter().find(|a| truth(a)).or(args.last()).cloned().unwrap_or(Json::Null),
+        "and" => args
+            .iter()
+            .find(|a| !truth(a))
+            .or(args.last())
+            .cloned()
+            .unwrap_or(Json::Null),
+        "or" => args
+            .iter()
+            .find(|a| truth(a))
+            .or(args.last())
+            .cloned()
+            .unwrap_or(Json::Null),
         "json" | "toJSON" => Json::String(arg(0)?.to_string()),
         "toUpper" => Json::String(show(arg(0)?).to_uppercase()),
         "toLower" => Json::String(show(arg(0)?).to_lowercase()),
@@ -378,19 +440,33 @@ fn printf(pattern: &str, args: &[Json]) -> String {
         let mut width = String::new();
         let verb = loop {
             match chars.next() {
-                Some(c) if c.is_ascii_digit() || matches!(c, '-' | '.' | '+' | '#') => width.push(c),
+                Some(c) if c.is_ascii_digit() || matches!(c, '-' | '.' | '+' | '#') => {
+                    width.push(c)
+                }
                 other => break other,
             }
         };
         let text = match verb {
             Some('%') => "%".to_owned(),
-            Some('q') => args.next().map(|a| Json::String(show(a)).to_string()).unwrap_or_default(),
+            Some('q') => args
+                .next()
+                .map(|a| Json::String(show(a)).to_string())
+                .unwrap_or_default(),
             Some('.') | None => String::new(),
-            Some(_) => args.next().map(show).unwrap_or_else(|| "%!(MISSING)".to_owned()),
+            Some(_) => args
+                .next()
+                .map(show)
+                .unwrap_or_else(|| "%!(MISSING)".to_owned()),
         };
-        let (left, size) = width.strip_prefix('-').map_or((false, width.as_str()), |w| (true, w));
+        let (left, size) = width
+            .strip_prefix('-')
+            .map_or((false, width.as_str()), |w| (true, w));
         let size: usize = size.parse().unwrap_or(0).min(1000);
-        out += &if left { format!("{text:<size$}") } else { format!("{text:>size$}") };
+        out += &if left {
+            format!("{text:<size$}")
+        } else {
+            format!("{text:>size$}")
+        };
     }
     out
 }
@@ -406,20 +482,39 @@ mod tests {
         for (text, expected) in [
             ("{{.ID}}-{{ .N }}", "x-3"),
             ("{{range .L}}{{.A}} {{end}}", "1 2 "),
-            ("{{range $i, $e := .L}}{{$i}}={{$e.A}};{{$.ID}} {{end}}", "0=1;x 1=2;x "),
-            ("{{range .L}}{{if .B}}{{.B}}{{else}}none{{end}},{{end}}", "b,none,"),
-            ("{{if eq .N 2}}two{{else if eq .N 3}}three{{else}}many{{end}}", "three"),
+            (
+                "{{range $i, $e := .L}}{{$i}}={{$e.A}};{{$.ID}} {{end}}",
+                "0=1;x 1=2;x ",
+            ),
+            (
+                "{{range .L}}{{if .B}}{{.B}}{{else}}none{{end}},{{end}}",
+                "b,none,",
+            ),
+            (
+                "{{if eq .N 2}}two{{else if eq .N 3}}three{{else}}many{{end}}",
+                "three",
+            ),
             ("{{len .L}} {{index .M \"k\"}} {{(index .L 1).A}}", "2 v 2"),
             ("{{printf \"%s|%5d|%-3s|\" .ID .N \"a\"}}", "x|    3|a  |"),
             ("{{.M | json}}", "{\"k\":\"v\"}"),
             ("a {{- .ID -}}  b", "axb"),
-            ("{{with .Z}}no{{else}}nil{{end}}{{with .M}}{{.k}}{{end}}", "nilv"),
+            (
+                "{{with .Z}}no{{else}}nil{{end}}{{with .M}}{{.k}}{{end}}",
+                "nilv",
+            ),
             ("{{range $k, $v := .M}}{{$k}}:{{$v}}{{end}}", "k:v"),
             ("{{$x := .ID}}{{$x}}{{not .Z}}{{and .N .ID}}", "xtruex"),
         ] {
             assert_eq!(render(text, &data).expect(text), expected, "{text}");
         }
-        for text in ["{{", "{{.Nope}}", "{{if .ID}}", "{{nope 1}}", "{{end}}", "{{index .L 9}}"] {
+        for text in [
+            "{{",
+            "{{.Nope}}",
+            "{{if .ID}}",
+            "{{nope 1}}",
+            "{{end}}",
+            "{{index .L 9}}",
+        ] {
             assert!(render(text, &data).is_err(), "{text}");
         }
     }

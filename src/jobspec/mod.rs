@@ -36,7 +36,7 @@ pub use api::ApiJob;
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use functions::Functions;
 pub use normal::FieldError;
-pub use parse::{Input, parse};
+pub use parse::{Input, parse, plain};
 
 #[cfg(test)]
 mod parse_test;

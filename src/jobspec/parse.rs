@@ -76,6 +76,24 @@ pub fn parse(input: &Input<'_>) -> Result<ApiJob, Diagnostics> {
     }
 }
 
+/// Evaluates a text that is no job, such as a variable's or a namespace's specification: attributes by name,
+/// blocks of one type as a list.
+///
+/// # Errors
+/// Every problem, with its place.
+pub fn plain(name: &str, text: &str) -> Result<Json, Diagnostics> {
+    let source = Source::new(name, text);
+    let body = bounds::parse(&source)?;
+    let mut problems = Diagnostics::default();
+    let ev = Evaluator::new(&source, &Functions::Server);
+    let value = tree::build(&ev, &body, &Scope::default(), &mut problems).to_value();
+    if problems.is_empty() {
+        Ok(value.to_json())
+    } else {
+        Err(problems)
+    }
+}
+
 fn from_native(
     input: &Input<'_>,
     source: &Source,

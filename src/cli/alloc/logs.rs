@@ -62,7 +62,11 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let alloc = allocation(&client, &args).await?;
     let task = pick_task(&alloc, args.task.as_ref().or(args.task_flag.as_ref()))?;
     let id = text(&alloc, "ID");
-    let kind = if args.stderr && !args.stdout { "stderr" } else { "stdout" };
+    let kind = if args.stderr && !args.stdout {
+        "stderr"
+    } else {
+        "stdout"
+    };
     let tail = args.tail || args.lines.is_some() || args.bytes.is_some();
     let lines = args.lines.unwrap_or(10);
     let offset = match args.bytes {
@@ -91,7 +95,11 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
             held.extend_from_slice(&chunk);
             continue;
         }
-        let chunk = if cut { last_lines(&chunk, lines) } else { &chunk };
+        let chunk = if cut {
+            last_lines(&chunk, lines)
+        } else {
+            &chunk
+        };
         cut = false;
         out.raw(chunk);
     }
@@ -119,9 +127,20 @@ async fn allocation(client: &Client, args: &Args) -> Result<Json> {
         let namespace = text(&job, "Namespace");
         let path = job_path(&text(&job, "ID"), "/allocations");
         let allocs = client.get_json(&path, &[("namespace", &namespace)]).await?;
-        let wanted = |a: &&Json| args.group.as_ref().is_none_or(|g| text(a, "TaskGroup") == *g);
-        let allocs: Vec<&Json> = allocs.as_array().into_iter().flatten().filter(wanted).collect();
-        let running = allocs.iter().filter(|a| text(a, "ClientStatus") == "running");
+        let wanted = |a: &&Json| {
+            args.group
+                .as_ref()
+                .is_none_or(|g| text(a, "TaskGroup") == *g)
+        };
+        let allocs: Vec<&Json> = allocs
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(wanted)
+            .collect();
+        let running = allocs
+            .iter()
+            .filter(|a| text(a, "ClientStatus") == "running");
         let newest = running.max_by_key(|a| number(a, "CreateTime"));
         match newest.or(allocs.iter().max_by_key(|a| number(a, "CreateTime"))) {
             Some(alloc) => (text(alloc, "ID"), namespace),
@@ -131,21 +150,35 @@ async fn allocation(client: &Client, args: &Args) -> Result<Json> {
         let stub = find(client, Thing::Alloc, &args.allocation).await?;
         (text(&stub, "ID"), text(&stub, "Namespace"))
     };
-    let alloc = client.get_json(&format!("/v1/allocation/{id}"), &[("namespace", &namespace)]).await;
+    let alloc = client
+        .get_json(
+            &format!("/v1/allocation/{id}"),
+            &[("namespace", &namespace)],
+        )
+        .await;
     alloc.map_err(|err| err.context("Error querying allocation"))
 }
 
 fn pick_task(alloc: &Json, named: Option<&String>) -> Result<String> {
     let group = text(alloc, "TaskGroup");
-    let group = list(&alloc["Job"], "TaskGroups").iter().find(|g| text(g, "Name") == group);
-    let tasks: Vec<String> =
-        group.map(|g| list(g, "Tasks").iter().map(|t| text(t, "Name")).collect()).unwrap_or_default();
+    let group = list(&alloc["Job"], "TaskGroups")
+        .iter()
+        .find(|g| text(g, "Name") == group);
+    let tasks: Vec<String> = group
+        .map(|g| list(g, "Tasks").iter().map(|t| text(t, "Name")).collect())
+        .unwrap_or_default();
     match (named, tasks.as_slice()) {
         (Some(named), tasks) if tasks.is_empty() || tasks.contains(named) => Ok(named.clone()),
-        (Some(named), tasks) => bail!("Could not find task named: {named}, found:\n{}", tasks.join("\n")),
+        (Some(named), tasks) => bail!(
+            "Could not find task named: {named}, found:\n{}",
+            tasks.join("\n")
+        ),
         (None, [one]) => Ok(one.clone()),
-        (None, tasks) => bail!("Allocation {:?} is running the following tasks:\n  * {}\n\nPlease specify the task.",
-            text(alloc, "ID"), tasks.join("\n  * ")),
+        (None, tasks) => bail!(
+            "Allocation {:?} is running the following tasks:\n  * {}\n\nPlease specify the task.",
+            text(alloc, "ID"),
+            tasks.join("\n  * ")
+        ),
     }
 }
 
@@ -154,7 +187,12 @@ mod tests {
     #[test]
     fn the_last_lines_are_cut_out() {
         let text = b"a\nb\nc\n";
-        for (n, expected) in [(0, &b""[..]), (1, b"c\n"), (2, b"b\nc\n"), (9, b"a\nb\nc\n")] {
+        for (n, expected) in [
+            (0, &b""[..]),
+            (1, b"c\n"),
+            (2, b"b\nc\n"),
+            (9, b"a\nb\nc\n"),
+        ] {
             assert_eq!(super::last_lines(text, n), expected);
         }
         assert_eq!(super::last_lines(b"a\nb", 1), b"b");

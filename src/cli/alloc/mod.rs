@@ -47,7 +47,13 @@ pub(super) fn table(allocs: &Json, verbose: bool, with_group: bool) -> String {
     head.extend(["Version", "Desired", "Status", "Created", "Modified"]);
     let mut table = Table::with_head(head);
     let now = now();
-    let when = |ns: i64| if verbose { super::show::time(ns) } else { ago(ns, now) };
+    let when = |ns: i64| {
+        if verbose {
+            super::show::time(ns)
+        } else {
+            ago(ns, now)
+        }
+    };
     for alloc in allocs {
         let mut row = vec![short(&text(alloc, "ID"), verbose)];
         if verbose {
@@ -60,7 +66,10 @@ pub(super) fn table(allocs: &Json, verbose: bool, with_group: bool) -> String {
         row.push(text(alloc, if with_group { "TaskGroup" } else { "JobID" }));
         row.push(number(alloc, "JobVersion").to_string());
         row.extend([text(alloc, "DesiredStatus"), text(alloc, "ClientStatus")]);
-        row.extend([when(number(alloc, "CreateTime")), when(number(alloc, "ModifyTime"))]);
+        row.extend([
+            when(number(alloc, "CreateTime")),
+            when(number(alloc, "ModifyTime")),
+        ]);
         table.row(row);
     }
     table.to_string()

@@ -50,7 +50,13 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         for (name, state) in alloc["TaskStates"].as_object().into_iter().flatten() {
             let last = list(state, "Events").last().cloned().unwrap_or_default();
             let (kind, at) = (text(&last, "Type"), time(number(&last, "Time")));
-            table.row([name.clone(), text(state, "State"), kind, at, lifecycle(&alloc, name)]);
+            table.row([
+                name.clone(),
+                text(state, "State"),
+                kind,
+                at,
+                lifecycle(&alloc, name),
+            ]);
         }
         out.line(&table.to_string());
         return Ok(0);
@@ -68,7 +74,11 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     if args.verbose && !alloc["Metrics"].is_null() {
         out.head("Placement Metrics");
         let lines = placement::lines(&alloc["Metrics"], "");
-        out.line(&if lines.is_empty() { metrics(&alloc["Metrics"]) } else { lines.join("\n") });
+        out.line(&if lines.is_empty() {
+            metrics(&alloc["Metrics"])
+        } else {
+            lines.join("\n")
+        });
     }
     Ok(0)
 }
@@ -92,7 +102,10 @@ fn basics(alloc: &Json, verbose: bool) -> String {
         ("Modified", when(number(alloc, "ModifyTime"))),
     ];
     if !text(alloc, "DeploymentID").is_empty() {
-        rows.push(("Deployment ID", short(&text(alloc, "DeploymentID"), verbose)));
+        rows.push((
+            "Deployment ID",
+            short(&text(alloc, "DeploymentID"), verbose),
+        ));
         let status = &alloc["DeploymentStatus"];
         let health = match status["Healthy"].as_bool() {
             Some(true) => "healthy",
@@ -110,7 +123,10 @@ fn basics(alloc: &Json, verbose: bool) -> String {
     }
     let follow = text(alloc, "FollowupEvalID");
     if !follow.is_empty() {
-        rows.push(("Reschedule Eligibility", format!("evaluation {}", short(&follow, verbose))));
+        rows.push((
+            "Reschedule Eligibility",
+            format!("evaluation {}", short(&follow, verbose)),
+        ));
     }
     pairs(&rows)
 }
@@ -122,17 +138,31 @@ fn addresses(alloc: &Json, out: &Out) {
     }
     let networks = list(&alloc["AllocatedResources"]["Shared"], "Networks");
     let fixed = |label: &str| {
-        networks.iter().flat_map(|n| list(n, "ReservedPorts")).any(|p| text(p, "Label") == label)
+        networks
+            .iter()
+            .flat_map(|n| list(n, "ReservedPorts"))
+            .any(|p| text(p, "Label") == label)
     };
     let mut table = Table::new(["Label", "Dynamic", "Address"]);
     for port in ports {
         let label = text(port, "Label");
         let to = number(port, "To");
-        let to = if to > 0 { format!(" -> {to}") } else { String::new() };
+        let to = if to > 0 {
+            format!(" -> {to}")
+        } else {
+            String::new()
+        };
         let address = format!("{}:{}{to}", text(port, "HostIP"), number(port, "Value"));
-        table.row([format!("*{label}"), if fixed(&label) { "no" } else { "yes" }.to_owned(), address]);
+        table.row([
+            format!("*{label}"),
+            if fixed(&label) { "no" } else { "yes" }.to_owned(),
+            address,
+        ]);
     }
-    let mode = networks.first().map(|n| text(n, "Mode")).filter(|m| !m.is_empty());
+    let mode = networks
+        .first()
+        .map(|n| text(n, "Mode"))
+        .filter(|m| !m.is_empty());
     let mode = mode.map(|m| format!(" (mode = {m:?})")).unwrap_or_default();
     out.head(&format!("Allocation Addresses{mode}:"));
     out.line(&table.to_string());
@@ -142,21 +172,39 @@ fn spec<'a>(alloc: &'a Json, task: &str) -> Option<&'a Json> {
     let group = text(alloc, "TaskGroup");
     let groups = list(&alloc["Job"], "TaskGroups");
     let group = groups.iter().find(|g| text(g, "Name") == group)?;
-    list(group, "Tasks").iter().find(|t| text(t, "Name") == task)
+    list(group, "Tasks")
+        .iter()
+        .find(|t| text(t, "Name") == task)
 }
 
 fn lifecycle(alloc: &Json, task: &str) -> String {
-    let hook = spec(alloc, task).map(|t| &t["Lifecycle"]).filter(|l| !l.is_null());
+    let hook = spec(alloc, task)
+        .map(|t| &t["Lifecycle"])
+        .filter(|l| !l.is_null());
     hook.map_or_else(
         || "main".to_owned(),
-        |l| text(l, "Hook") + if boolean(l, "Sidecar") { "_sidecar" } else { "" },
+        |l| {
+            text(l, "Hook")
+                + if boolean(l, "Sidecar") {
+                    "_sidecar"
+                } else {
+                    ""
+                }
+        },
     )
 }
 
 fn task(alloc: &Json, name: &str, state: &Json, stats: &Json, out: &Out) {
     let kind = lifecycle(alloc, name);
-    let kind = if kind == "main" { String::new() } else { format!(" ({kind})") };
-    out.head(&format!("Task {name:?}{kind} is {:?}", text(state, "State")));
+    let kind = if kind == "main" {
+        String::new()
+    } else {
+        format!(" ({kind})")
+    };
+    out.head(&format!(
+        "Task {name:?}{kind} is {:?}",
+        text(state, "State")
+    ));
     let given = &alloc["AllocatedResources"]["Tasks"][name];
     let used = &stats["Tasks"][name]["ResourceUsage"];
     let mhz = number(&given["Cpu"], "CpuShares");

@@ -46,7 +46,12 @@ async fn one(args: &Args, id: &str, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let stub = find(&client, Thing::Eval, id).await?;
     let id = text(&stub, "ID");
-    if !args.yes && !confirmed(out, &format!("Are you sure you want to delete evaluation {id:?}? [y/N] ")) {
+    if !args.yes
+        && !confirmed(
+            out,
+            &format!("Are you sure you want to delete evaluation {id:?}? [y/N] "),
+        )
+    {
         out.line("Cancelling evaluation deletion");
         return Ok(0);
     }
@@ -59,19 +64,37 @@ async fn one(args: &Args, id: &str, out: &Out) -> Result<u8> {
 
 async fn many(args: &Args, filter: &str, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let count = client.get_json("/v1/evaluations/count", &[("filter", filter)]).await;
-    let count = number(&count.map_err(|err| err.context("Error counting evaluations"))?, "Count");
+    let count = client
+        .get_json("/v1/evaluations/count", &[("filter", filter)])
+        .await;
+    let count = number(
+        &count.map_err(|err| err.context("Error counting evaluations"))?,
+        "Count",
+    );
     if count == 0 {
         out.line("failed to find any evals that matched filter criteria");
         return Ok(1);
     }
-    out.line(&format!("{count} {} the filter", if count == 1 { "evaluation matches" } else { "evaluations match" }));
-    if !args.yes && !confirmed(out, &format!("Are you sure you want to delete {count} evals? [y/N] ")) {
+    out.line(&format!(
+        "{count} {} the filter",
+        if count == 1 {
+            "evaluation matches"
+        } else {
+            "evaluations match"
+        }
+    ));
+    if !args.yes
+        && !confirmed(
+            out,
+            &format!("Are you sure you want to delete {count} evals? [y/N] "),
+        )
+    {
         out.line("Cancelling bulk evaluation deletion");
         return Ok(0);
     }
     let spinner = out.draws().then(|| {
-        let bar = indicatif::ProgressBar::new_spinner().with_message(format!("deleting {count} evaluations"));
+        let bar = indicatif::ProgressBar::new_spinner()
+            .with_message(format!("deleting {count} evaluations"));
         bar.enable_steady_tick(Duration::from_millis(120));
         bar
     });
@@ -80,8 +103,15 @@ async fn many(args: &Args, filter: &str, out: &Out) -> Result<u8> {
     if let Some(spinner) = spinner {
         spinner.finish_and_clear();
     }
-    let deleted = number(&answer.map_err(|err| err.context("Error deleting evaluations"))?, "Count");
-    let noun = if deleted == 1 { "evaluation" } else { "evaluations" };
+    let deleted = number(
+        &answer.map_err(|err| err.context("Error deleting evaluations"))?,
+        "Count",
+    );
+    let noun = if deleted == 1 {
+        "evaluation"
+    } else {
+        "evaluations"
+    };
     out.line(&format!("Successfully deleted {deleted} {noun}"));
     Ok(0)
 }

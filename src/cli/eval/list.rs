@@ -48,8 +48,10 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         ("per_page", &per_page),
         ("next_token", &args.page_token),
     ];
-    let query: Vec<(&str, &str)> =
-        given.iter().filter_map(|(k, v)| Some((*k, v.as_deref()?))).collect();
+    let query: Vec<(&str, &str)> = given
+        .iter()
+        .filter_map(|(k, v)| Some((*k, v.as_deref()?)))
+        .collect();
     let reply = client.get("/v1/evaluations", &query).await;
     let reply = reply.map_err(|err| err.context("Error querying evaluations"))?;
     let evals = reply.json()?;

@@ -35,10 +35,14 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let stub = find(&client, Thing::Eval, &args.evaluation).await?;
     let (id, namespace) = (text(&stub, "ID"), text(&stub, "Namespace"));
     if args.monitor {
-        return Monitor::new(&client, out, args.verbose, &namespace).follow(&id, 0).await;
+        return Monitor::new(&client, out, args.verbose, &namespace)
+            .follow(&id, 0)
+            .await;
     }
     let query = [("namespace", namespace.as_str()), ("related", "true")];
-    let eval = client.get_json(&format!("/v1/evaluation/{id}"), &query).await;
+    let eval = client
+        .get_json(&format!("/v1/evaluation/{id}"), &query)
+        .await;
     let eval = eval.map_err(|err| err.context("Error querying evaluation"))?;
     if args.format.print(&eval, out)? {
         return Ok(0);
@@ -50,7 +54,11 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         _ => placement::failed(&eval).to_string(),
     };
     let status = text(&eval, "StatusDescription");
-    let status = if status.is_empty() { text(&eval, "Status") } else { status };
+    let status = if status.is_empty() {
+        text(&eval, "Status")
+    } else {
+        status
+    };
     let mut rows = vec![
         ("ID", short(&id, args.verbose)),
         ("Create Time", when(number(&eval, "CreateTime"))),
@@ -64,15 +72,24 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         ("Priority", number(&eval, "Priority").to_string()),
         ("Placement Failures", failures),
     ];
-    for (name, key) in
-        [("Previous Eval", "PreviousEval"), ("Next Eval", "NextEval"), ("Blocked Eval", "BlockedEval")]
-    {
+    for (name, key) in [
+        ("Previous Eval", "PreviousEval"),
+        ("Next Eval", "NextEval"),
+        ("Blocked Eval", "BlockedEval"),
+    ] {
         if !text(&eval, key).is_empty() {
             rows.push((name, short(&text(&eval, key), args.verbose)));
         }
     }
     out.line(&pairs(&rows));
-    let mut table = Table::new(["ID", "Priority", "Triggered By", "Node ID", "Status", "Description"]);
+    let mut table = Table::new([
+        "ID",
+        "Priority",
+        "Triggered By",
+        "Node ID",
+        "Status",
+        "Description",
+    ]);
     for other in list(&eval, "RelatedEvals") {
         table.row([
             short(&text(other, "ID"), args.verbose),

@@ -37,7 +37,9 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let namespace = text(&stub, "Namespace");
     let diffs = args.diffs.to_string();
     let query = [("namespace", namespace.as_str()), ("diffs", diffs.as_str())];
-    let answer = client.get_json(&job_path(&text(&stub, "ID"), "/versions"), &query).await?;
+    let answer = client
+        .get_json(&job_path(&text(&stub, "ID"), "/versions"), &query)
+        .await?;
     let mut versions = list(&answer, "Versions").to_vec();
     if let Some(version) = args.version {
         let wanted = i64::try_from(version)?;
@@ -66,7 +68,10 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         }
         let diff = &answer["Diffs"][i];
         if args.diffs && !diff.is_null() {
-            rows.push(("Diff", format!("{} {:?}", text(diff, "Type"), text(diff, "ID"))));
+            rows.push((
+                "Diff",
+                format!("{} {:?}", text(diff, "Type"), text(diff, "ID")),
+            ));
         }
         if i > 0 {
             out.line("");

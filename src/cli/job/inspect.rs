@@ -38,15 +38,22 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     if let Some(version) = args.version {
         let versions = client.get_json(&job_path(&id, "/versions"), &scope).await?;
         let wanted = i64::try_from(version)?;
-        let found = list(&versions, "Versions").iter().find(|v| number(v, "Version") == wanted);
+        let found = list(&versions, "Versions")
+            .iter()
+            .find(|v| number(v, "Version") == wanted);
         match found {
             Some(found) => job = found.clone(),
-            None => bail!("job {id:?} has no version {version}; `drover job history {id}` lists them"),
+            None => {
+                bail!("job {id:?} has no version {version}; `drover job history {id}` lists them")
+            }
         }
     }
     if args.hcl {
         let version = number(&job, "Version").to_string();
-        let query = [("namespace", namespace.as_str()), ("version", version.as_str())];
+        let query = [
+            ("namespace", namespace.as_str()),
+            ("version", version.as_str()),
+        ];
         let source = client.get_json(&job_path(&id, "/submission"), &query).await;
         let source = source.map_err(|err| err.context("Error querying the job's source"))?;
         out.line(&text(&source, "Source"));

@@ -64,7 +64,10 @@ async fn plan(args: &Args, out: &Out) -> Result<u8> {
         return Ok(code(&answer));
     }
     if args.diff && !answer["Diff"].is_null() {
-        out.line(&format!("{}\n", job_diff(&answer["Diff"], &answer["Annotations"], args.verbose)));
+        out.line(&format!(
+            "{}\n",
+            job_diff(&answer["Diff"], &answer["Annotations"], args.verbose)
+        ));
     }
     out.line("Scheduler dry-run:");
     out.line(&dry_run(&answer));
@@ -88,9 +91,16 @@ async fn plan(args: &Args, out: &Out) -> Result<u8> {
 fn code(answer: &Json) -> u8 {
     let updates = &answer["Annotations"]["DesiredTGUpdates"];
     let changes = updates.as_object().into_iter().flatten().any(|(_, u)| {
-        ["Place", "Stop", "Migrate", "InPlaceUpdate", "DestructiveUpdate", "Canary"]
-            .iter()
-            .any(|k| number(u, k) > 0)
+        [
+            "Place",
+            "Stop",
+            "Migrate",
+            "InPlaceUpdate",
+            "DestructiveUpdate",
+            "Canary",
+        ]
+        .iter()
+        .any(|k| number(u, k) > 0)
     });
     u8::from(changes)
 }
@@ -102,7 +112,10 @@ fn dry_run(answer: &Json) -> String {
     } else {
         let lines = placement::failed_groups(failed);
         let lines: Vec<_> = lines.iter().map(|l| format!("  {l}")).collect();
-        format!("- WARNING: Failed to place all allocations.\n{}\n", lines.join("\n"))
+        format!(
+            "- WARNING: Failed to place all allocations.\n{}\n",
+            lines.join("\n")
+        )
     };
     for eval in answer["CreatedEvals"].as_array().into_iter().flatten() {
         if text(eval, "TriggeredBy") == "rolling-update" {
@@ -113,7 +126,9 @@ fn dry_run(answer: &Json) -> String {
     if !next.is_empty() && !next.starts_with("0001") {
         out += &format!("- If submitted now, next periodic launch would be at {next}.\n");
     }
-    let preempted = answer["Annotations"]["PreemptedAllocs"].as_array().map_or(0, Vec::len);
+    let preempted = answer["Annotations"]["PreemptedAllocs"]
+        .as_array()
+        .map_or(0, Vec::len);
     if preempted > 0 {
         out += &format!("\nPreemptions:\n- {preempted} allocations would be preempted.\n");
     }
@@ -130,7 +145,11 @@ fn marker(kind: &str) -> &'static str {
 }
 
 fn job_diff(diff: &Json, annotations: &Json, verbose: bool) -> String {
-    let mut lines = vec![format!("{}Job: {:?}", marker(&text(diff, "Type")), text(diff, "ID"))];
+    let mut lines = vec![format!(
+        "{}Job: {:?}",
+        marker(&text(diff, "Type")),
+        text(diff, "ID")
+    )];
     let kind = text(diff, "Type");
     if kind == "Edited" || verbose {
         fields(diff, 0, verbose, &mut lines);
@@ -160,19 +179,40 @@ fn group_diff(diff: &Json, updates: &Json, verbose: bool, lines: &mut Vec<String
             .map(|(k, name)| format!("{} {name}", number(updates, k)))
             .collect(),
     };
-    let said = if said.is_empty() { String::new() } else { format!(" ({})", said.join(", ")) };
-    lines.push(format!("{}Task Group: {:?}{said}", marker(&text(diff, "Type")), text(diff, "Name")));
+    let said = if said.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", said.join(", "))
+    };
+    lines.push(format!(
+        "{}Task Group: {:?}{said}",
+        marker(&text(diff, "Type")),
+        text(diff, "Name")
+    ));
     if text(diff, "Type") == "Edited" || verbose {
         fields(diff, 2, verbose, lines);
     }
     for task in diff["Tasks"].as_array().into_iter().flatten() {
-        let notes: Vec<_> = task["Annotations"].as_array().into_iter().flatten().filter_map(Json::as_str).collect();
-        let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join(", ")) };
+        let notes: Vec<_> = task["Annotations"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Json::as_str)
+            .collect();
+        let notes = if notes.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", notes.join(", "))
+        };
         let kind = text(task, "Type");
         if kind == "None" && !verbose {
             continue;
         }
-        lines.push(format!("  {}Task: {:?}{notes}", marker(&kind), text(task, "Name")));
+        lines.push(format!(
+            "  {}Task: {:?}{notes}",
+            marker(&kind),
+            text(task, "Name")
+        ));
         if kind == "Edited" || verbose {
             fields(task, 4, verbose, lines);
         }
@@ -187,7 +227,12 @@ fn fields(diff: &Json, indent: usize, verbose: bool, lines: &mut Vec<String>) {
         .flatten()
         .filter(|f| verbose || text(f, "Type") != "None")
         .collect();
-    let width = shown.iter().map(|f| text(f, "Name").len()).max().unwrap_or(0) + 1;
+    let width = shown
+        .iter()
+        .map(|f| text(f, "Name").len())
+        .max()
+        .unwrap_or(0)
+        + 1;
     for field in shown {
         let (kind, name) = (text(field, "Type"), text(field, "Name") + ":");
         let (old, new) = (text(field, "Old"), text(field, "New"));
@@ -197,9 +242,21 @@ fn fields(diff: &Json, indent: usize, verbose: bool, lines: &mut Vec<String>) {
             "Edited" => format!("{old:?} => {new:?}"),
             _ => format!("{new:?}"),
         };
-        let notes: Vec<_> = field["Annotations"].as_array().into_iter().flatten().filter_map(Json::as_str).collect();
-        let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join(", ")) };
-        lines.push(format!("{pad}{}{name:<width$} {value}{notes}", marker(&kind)));
+        let notes: Vec<_> = field["Annotations"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Json::as_str)
+            .collect();
+        let notes = if notes.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", notes.join(", "))
+        };
+        lines.push(format!(
+            "{pad}{}{name:<width$} {value}{notes}",
+            marker(&kind)
+        ));
     }
     for object in diff["Objects"].as_array().into_iter().flatten() {
         let kind = text(object, "Type");

@@ -55,8 +55,16 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         out.line(&pretty(&json!({"Job": loaded.job.to_json()})));
         return Ok(0);
     }
-    let periodic = loaded.job.fields().get("Periodic").is_some_and(|p| !p.is_null());
-    let parameterized = loaded.job.fields().get("ParameterizedJob").is_some_and(|p| !p.is_null());
+    let periodic = loaded
+        .job
+        .fields()
+        .get("Periodic")
+        .is_some_and(|p| !p.is_null());
+    let parameterized = loaded
+        .job
+        .fields()
+        .get("ParameterizedJob")
+        .is_some_and(|p| !p.is_null());
     let mut body = json!({
         "Job": loaded.job.to_json(),
         "Submission": loaded.submission,
@@ -73,7 +81,10 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     }
     let client = args.conn.client()?;
     let namespace = loaded.job.namespace().unwrap_or("default").to_owned();
-    let answer = match client.put("/v1/jobs", &[("namespace", &namespace)], &body).await {
+    let answer = match client
+        .put("/v1/jobs", &[("namespace", &namespace)], &body)
+        .await
+    {
         Ok(answer) => answer,
         Err(err) => {
             let said = format!("{err:#}");
@@ -99,5 +110,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         return Ok(0);
     }
     let index = number(&answer, "EvalCreateIndex");
-    Monitor::new(&client, out, args.verbose, &namespace).follow(&eval, index).await
+    Monitor::new(&client, out, args.verbose, &namespace)
+        .follow(&eval, index)
+        .await
 }

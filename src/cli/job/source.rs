@@ -43,16 +43,27 @@ impl Source {
     pub(super) fn load(&self, conn: &Conn) -> Result<Loaded> {
         let text = self.text()?;
         let api = self.json || is_api_form(&text);
-        let mut job = if api { api_form(&text)? } else { self.parse(&text)? };
+        let mut job = if api {
+            api_form(&text)?
+        } else {
+            self.parse(&text)?
+        };
         if !conn.namespace.is_empty() && conn.namespace != "*" {
             job.default_text("Namespace", &conn.namespace);
         }
         if !conn.region.is_empty() {
             job.default_text("Region", &conn.region);
         }
-        let format = if text.trim_start().starts_with('{') { "json" } else { "hcl2" };
-        let flags: serde_json::Map<String, Json> =
-            self.flags()?.into_iter().map(|(k, v)| (k, Json::String(v))).collect();
+        let format = if text.trim_start().starts_with('{') {
+            "json"
+        } else {
+            "hcl2"
+        };
+        let flags: serde_json::Map<String, Json> = self
+            .flags()?
+            .into_iter()
+            .map(|(k, v)| (k, Json::String(v)))
+            .collect();
         let submission = json!({
             "Source": text,
             "Format": format,
@@ -65,22 +76,33 @@ impl Source {
     fn text(&self) -> Result<String> {
         let bytes = if self.path == "-" {
             let mut bytes = Vec::new();
-            std::io::stdin().lock().read_to_end(&mut bytes).context("Error reading standard input")?;
+            std::io::stdin()
+                .lock()
+                .read_to_end(&mut bytes)
+                .context("Error reading standard input")?;
             bytes
         } else {
-            std::fs::read(&self.path)
-                .with_context(|| format!("Error getting job struct: Error opening {:?}", self.path))?
+            std::fs::read(&self.path).with_context(|| {
+                format!("Error getting job struct: Error opening {:?}", self.path)
+            })?
         };
         String::from_utf8(bytes).context("Error getting job struct: the file is not UTF-8 text")
     }
 
     fn parse(&self, text: &str) -> Result<ApiJob> {
         let path = Path::new(&self.path);
-        let base = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let base = path
+            .parent()
+            .filter(|p| !p.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         let env = std::env::vars()
             .filter_map(|(k, v)| Some((k.strip_prefix("NOMAD_VAR_")?.to_owned(), v)))
             .collect();
-        let name = if self.path == "-" { "stdin" } else { &self.path };
+        let name = if self.path == "-" {
+            "stdin"
+        } else {
+            &self.path
+        };
         let mut files = Vec::new();
         for path in &self.var_files {
             let text = std::fs::read_to_string(path)
@@ -96,7 +118,12 @@ impl Source {
             strict: self.hcl2_strict,
             functions: Functions::Local(base.to_owned()),
         };
-        jobspec::parse(&input).map_err(|err| anyhow::anyhow!("Error getting job struct: Error parsing job file from {}:\n{err}", self.path))
+        jobspec::parse(&input).map_err(|err| {
+            anyhow::anyhow!(
+                "Error getting job struct: Error parsing job file from {}:\n{err}",
+                self.path
+            )
+        })
     }
 
     fn flags(&self) -> Result<Vec<(String, String)>> {
@@ -125,12 +152,14 @@ impl Source {
 /// The API's form names its fields `Job` or `ID`; the specification's JSON form begins with `job`.
 fn is_api_form(text: &str) -> bool {
     text.trim_start().starts_with('{')
-        && serde_json::from_str::<Json>(text)
-            .is_ok_and(|j| j.get("Job").is_some() || j.get("ID").is_some() || j.get("TaskGroups").is_some())
+        && serde_json::from_str::<Json>(text).is_ok_and(|j| {
+            j.get("Job").is_some() || j.get("ID").is_some() || j.get("TaskGroups").is_some()
+        })
 }
 
 fn api_form(text: &str) -> Result<ApiJob> {
-    let json: Json = serde_json::from_str(text).context("Error getting job struct: Error parsing JSON")?;
+    let json: Json =
+        serde_json::from_str(text).context("Error getting job struct: Error parsing JSON")?;
     let job = json.get("Job").unwrap_or(&json);
     ApiJob::from_json(job).context("Error getting job struct")
 }

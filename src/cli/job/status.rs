@@ -151,7 +151,11 @@ async fn details(
         evaluations(evals, args.verbose, out);
     }
     let latest = evals.iter().max_by_key(|e| number(e, "CreateIndex"));
-    if let Some(eval) = latest.filter(|e| e["FailedTGAllocs"].as_object().is_some_and(|m| !m.is_empty())) {
+    if let Some(eval) = latest.filter(|e| {
+        e["FailedTGAllocs"]
+            .as_object()
+            .is_some_and(|m| !m.is_empty())
+    }) {
         out.head("Placement Failure");
         out.line(&placement::failed_groups(&eval["FailedTGAllocs"]).join("\n"));
     }
@@ -160,16 +164,25 @@ async fn details(
         out.head("Latest Deployment");
         out.line(&deployment_text(&deployment, args.verbose));
     }
-    let all = [scope[0], ("all", if args.all_allocs { "true" } else { "false" })];
-    let allocs = client.get_json(&job_path(&id, "/allocations"), &all).await?;
+    let all = [
+        scope[0],
+        ("all", if args.all_allocs { "true" } else { "false" }),
+    ];
+    let allocs = client
+        .get_json(&job_path(&id, "/allocations"), &all)
+        .await?;
     out.head("Allocations");
     out.line(&alloc::table(&allocs, args.verbose, true));
     Ok(())
 }
 
 fn groups(summary: &Json, out: &Out) {
-    let Some(groups) = summary["Summary"].as_object().filter(|g| !g.is_empty()) else { return };
-    let keys = ["Queued", "Starting", "Running", "Failed", "Complete", "Lost", "Unknown"];
+    let Some(groups) = summary["Summary"].as_object().filter(|g| !g.is_empty()) else {
+        return;
+    };
+    let keys = [
+        "Queued", "Starting", "Running", "Failed", "Complete", "Lost", "Unknown",
+    ];
     let mut table = Table::with_head(std::iter::once("Task Group").chain(keys).collect());
     for (name, counts) in groups {
         let cells = keys.iter().map(|k| number(counts, k).to_string());
@@ -180,7 +193,13 @@ fn groups(summary: &Json, out: &Out) {
 }
 
 fn evaluations(evals: &[Json], verbose: bool, out: &Out) {
-    let mut table = Table::new(["ID", "Priority", "Triggered By", "Status", "Placement Failures"]);
+    let mut table = Table::new([
+        "ID",
+        "Priority",
+        "Triggered By",
+        "Status",
+        "Placement Failures",
+    ]);
     let mut evals: Vec<&Json> = evals.iter().collect();
     evals.sort_by_key(|e| std::cmp::Reverse(number(e, "CreateIndex")));
     for eval in evals {
@@ -227,12 +246,24 @@ async fn children(
     let jobs = client.get_json("/v1/jobs", &query).await?;
     let mut table = Table::new(["ID", "Status"]);
     let id = text(job, "ID");
-    for child in jobs.as_array().into_iter().flatten().filter(|j| text(j, "ParentID") == id) {
+    for child in jobs
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|j| text(j, "ParentID") == id)
+    {
         table.row([text(child, "ID"), text(child, "Status")]);
     }
     out.head(title);
     if table.is_empty() {
-        out.line(&format!("No instances of {} job found", if mark.contains("dispatch") { "dispatched" } else { "periodic" }));
+        out.line(&format!(
+            "No instances of {} job found",
+            if mark.contains("dispatch") {
+                "dispatched"
+            } else {
+                "periodic"
+            }
+        ));
     } else {
         out.line(&table.to_string());
     }

@@ -75,7 +75,9 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
             continue;
         }
         let index = number(&answer, "EvalCreateIndex");
-        let code = Monitor::new(&client, out, args.verbose, &namespace).follow(&eval, index).await?;
+        let code = Monitor::new(&client, out, args.verbose, &namespace)
+            .follow(&eval, index)
+            .await?;
         worst = worst.max(code);
     }
     Ok(worst)

@@ -32,7 +32,9 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let namespace = job.namespace().unwrap_or("default").to_owned();
     let body = json!({"Job": job.to_json()});
-    let answer = client.put("/v1/validate/job", &[("namespace", &namespace)], &body).await;
+    let answer = client
+        .put("/v1/validate/job", &[("namespace", &namespace)], &body)
+        .await;
     let answer = answer.map_err(|err| err.context("Error validating job"))?;
     let warnings = text(&answer, "Warnings");
     let error = text(&answer, "Error");

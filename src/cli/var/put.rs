@@ -53,7 +53,10 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let mut specification = None;
     if path == "-" || path.starts_with('@') {
         specification = Some(std::mem::take(&mut path));
-    } else if let Some(one) = pairs.peek().filter(|p| **p == "-" || (p.starts_with('@') && !p.contains('='))) {
+    } else if let Some(one) = pairs
+        .peek()
+        .filter(|p| **p == "-" || (p.starts_with('@') && !p.contains('=')))
+    {
         specification = Some((*one).clone());
         pairs.next();
     }
@@ -72,7 +75,9 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
             bail!("Error parsing {pair:?}: write items as key=value");
         };
         let value = match value.strip_prefix('@') {
-            Some(file) => std::fs::read_to_string(file).with_context(|| format!("Error reading {file}"))?,
+            Some(file) => {
+                std::fs::read_to_string(file).with_context(|| format!("Error reading {file}"))?
+            }
             None => value.to_owned(),
         };
         items.insert(key.to_owned(), value.into());
@@ -84,11 +89,18 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         bail!("The variable needs at least one item, key=value");
     }
     let client = args.conn.client()?;
-    let namespace = if client.namespace.is_empty() { "default" } else { &client.namespace };
+    let namespace = if client.namespace.is_empty() {
+        "default"
+    } else {
+        &client.namespace
+    };
     let body = json!({"Namespace": namespace, "Path": path, "Items": items, "ModifyIndex": index.unwrap_or(0)});
     let cas = index.map(|n| n.to_string()).filter(|_| !args.force);
     let query: Vec<(&str, &str)> = cas.iter().map(|n| ("cas", n.as_str())).collect();
-    let stored = match client.put(&format!("/v1/var/{}", escape(&path)), &query, &body).await {
+    let stored = match client
+        .put(&format!("/v1/var/{}", escape(&path)), &query, &body)
+        .await
+    {
         Ok(stored) => stored,
         Err(err) if is_status(&err, 409) => {
             out.error(
@@ -101,7 +113,9 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     };
     if matches!(args.form, Form::None) {
         let index = number(&stored, "ModifyIndex");
-        out.line(&format!("Successfully created variable {path:?} with modify index {index}!"));
+        out.line(&format!(
+            "Successfully created variable {path:?} with modify index {index}!"
+        ));
         return Ok(0);
     }
     print(&stored, args.form, args.template.as_deref(), out)?;
@@ -116,7 +130,9 @@ pub(super) fn escape(path: &str) -> String {
 /// A specification: the API's JSON, or HCL with `path`, `namespace` and an `items` block.
 fn read(from: &str, form: Option<&str>) -> Result<Json> {
     let text = match from.strip_prefix('@') {
-        Some(file) => std::fs::read_to_string(file).with_context(|| format!("Error reading {file}"))?,
+        Some(file) => {
+            std::fs::read_to_string(file).with_context(|| format!("Error reading {file}"))?
+        }
         None => {
             let mut text = String::new();
             std::io::stdin().lock().read_to_string(&mut text)?;

@@ -89,7 +89,10 @@ pub(in crate::cli) struct PurgeArgs {
 /// Shows a variable.
 pub(super) async fn get(args: GetArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let found = match client.get_json(&format!("/v1/var/{}", escape(&args.path)), &[]).await {
+    let found = match client
+        .get_json(&format!("/v1/var/{}", escape(&args.path)), &[])
+        .await
+    {
         Ok(found) => found,
         Err(err) if is_status(&err, 404) => bail!("variable not found"),
         Err(err) => return Err(err.context("Error retrieving variable")),
@@ -116,12 +119,20 @@ pub(super) fn print(var: &Json, form: Form, pattern: Option<&str>, out: &Out) ->
             None => bail!("-out go-template needs -template"),
         },
         Form::Hcl => {
-            let quote = |s: String| Json::String(s).to_string().replace("${", "$${").replace("%{", "%%{");
+            let quote = |s: String| {
+                Json::String(s)
+                    .to_string()
+                    .replace("${", "$${")
+                    .replace("%{", "%%{")
+            };
             out.line(&format!("namespace = {}", quote(text(var, "Namespace"))));
             out.line(&format!("path      = {}\n", quote(text(var, "Path"))));
             out.line("items {");
             for (key, value) in var["Items"].as_object().into_iter().flatten() {
-                out.line(&format!("  {key} = {}", quote(value.as_str().unwrap_or("").to_owned())));
+                out.line(&format!(
+                    "  {key} = {}",
+                    quote(value.as_str().unwrap_or("").to_owned())
+                ));
             }
             out.line("}");
         }
@@ -134,8 +145,11 @@ pub(super) fn print(var: &Json, form: Form, pattern: Option<&str>, out: &Out) ->
             ]));
             out.head("Items");
             let items = var["Items"].as_object();
-            let rows: Vec<(String, String)> =
-                items.into_iter().flatten().map(|(k, v)| (k.clone(), v.as_str().unwrap_or("").to_owned())).collect();
+            let rows: Vec<(String, String)> = items
+                .into_iter()
+                .flatten()
+                .map(|(k, v)| (k.clone(), v.as_str().unwrap_or("").to_owned()))
+                .collect();
             out.line(&pairs(&rows));
         }
     }
@@ -165,11 +179,17 @@ pub(super) async fn list(args: ListArgs, out: &Out) -> Result<u8> {
             Some(pattern) => out.line(&template::render(pattern, &vars)?),
             None => bail!("-out go-template needs -template"),
         },
-        Form::Table | Form::Hcl | Form::None if rows.is_empty() => out.line("No secure variables found"),
+        Form::Table | Form::Hcl | Form::None if rows.is_empty() => {
+            out.line("No secure variables found")
+        }
         Form::Table | Form::Hcl | Form::None => {
             let mut table = Table::new(["Namespace", "Path", "Last Updated"]);
             for var in rows {
-                table.row([text(var, "Namespace"), text(var, "Path"), time(number(var, "ModifyTime"))]);
+                table.row([
+                    text(var, "Namespace"),
+                    text(var, "Path"),
+                    time(number(var, "ModifyTime")),
+                ]);
             }
             out.line(&table.to_string());
         }
@@ -185,7 +205,10 @@ pub(super) async fn purge(args: PurgeArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let cas = args.check_index.map(|n| n.to_string());
     let query: Vec<(&str, &str)> = cas.iter().map(|n| ("cas", n.as_str())).collect();
-    match client.delete(&format!("/v1/var/{}", escape(&args.path)), &query, None).await {
+    match client
+        .delete(&format!("/v1/var/{}", escape(&args.path)), &query, None)
+        .await
+    {
         Ok(_) => out.line(&format!("Successfully purged variable {:?}!", args.path)),
         Err(err) if is_status(&err, 409) => {
             out.error("Check-and-Set conflict: the variable was changed in the meantime.");

@@ -1,0 +1,346 @@
+use super::fake::{Answer, Call, Fake};
+use super::out::{Captured, Out};
+use super::{Cli, argv, dispatch};
+use clap::{CommandFactory, FromArgMatches};
+use std::ffi::OsString;
+use std::sync::{Arc, Mutex};
+
+struct Ran {
+    code: u8,
+    stdout: String,
+    stderr: String,
+    calls: Vec<Call>,
+}
+
+/// Runs a command line against a stand-in; `answers` are given to its questions.
+fn run(line: &[&str], answers: &[&str], answer: Answer) -> Ran {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("runtime");
+    runtime.block_on(async {
+        let fake = Fake::start(answer).await;
+        let mut command = Cli::command();
+        command.build();
+        let mut args = vec![OsString::from("drover")];
+        args.extend(line.iter().map(OsString::from));
+        args.push(format!("-address={}", fake.address).into());
+        let args = argv::prepare(args, &command);
+        let matches = Cli::command()
+            .try_get_matches_from(args)
+            .unwrap_or_else(|e| panic!("{e}"));
+        let cli = Cli::from_arg_matches(&matches).expect("matches");
+        let mut captured = Captured::default();
+        captured.answers = answers.iter().rev().map(|a| (*a).to_owned()).collect();
+        let captured = Arc::new(Mutex::new(captured));
+        let code = dispatch(cli.noun, &Out::capture(Arc::clone(&captured))).await;
+        let mut captured = captured.lock().expect("not poisoned");
+        Ran {
+            code,
+            stdout: std::mem::take(&mut captured.stdout),
+            stderr: std::mem::take(&mut captured.stderr),
+            calls: fake.calls(),
+        }
+    })
+}
+
+fn lines(calls: &[Call]) -> Vec<&str> {
+    calls.iter().map(|(line, _)| line.as_str()).collect()
+}
+
+#[test]
+fn the_table_of_commands_is_sound() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn eval_13_delete_by_filter_counts_asks_and_calls_once() {
+    let answer: Answer = |line, _| match line.split('?').next().expect("a path") {
+        "GET /v1/evaluations/count" => (200, "{\"Count\": 123456}".into()),
+        "DELETE /v1/evaluations" => (200, "{\"Count\": 123450}".into()),
+        _ => (404, "not expected".into()),
+    };
+    let filter = "Status == \"blocked\"";
+    let ran = run(&["eval", "delete", "-filter", filter], &["y"], answer);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert_eq!(
+        lines(&ran.calls),
+        [
+            "GET /v1/evaluations/count?filter=Status%20%3D%3D%20%22blocked%22",
+            "DELETE /v1/evaluations",
+        ]
+    );
+    assert_eq!(ran.calls[1].1, "{\"Filter\":\"Status == \\\"blocked\\\"\"}");
+    assert_eq!(
+        ran.stdout,
+        "123456 evaluations match the filter\n\
+         Are you sure you want to delete 123456 evals? [y/N] \n\
+         Successfully deleted 123450 evaluations\n"
+    );
+
+    let ran = run(&["eval", "delete", "-filter", filter], &["n"], answer);
+    assert_eq!(ran.calls.len(), 1, "nothing is deleted without a yes");
+    assert!(
+        ran.stdout
+            .ends_with("Cancelling bulk evaluation deletion\n")
+    );
+
+    let ran = run(&["eval", "delete", "-yes", "-filter", filter], &[], answer);
+    assert_eq!(ran.calls.len(), 2);
+    assert!(!ran.stdout.contains("Are you sure"));
+
+    let ran = run(&["eval", "delete", "-filter", filter, "abcd"], &[], answer);
+    assert_eq!((ran.code, ran.calls.len()), (1, 0));
+}
+
+#[test]
+fn lists_are_printed_in_columns() {
+    let answer: Answer = |line, _| {
+        match line {
+        "GET /v1/jobs" => (
+            200,
+            r#"[{"ID":"web","Type":"service","Priority":50,"Status":"running","SubmitTime":0},
+                {"ID":"nightly","Type":"batch","Priority":70,"Status":"dead","Stop":true,"Periodic":true}]"#.into(),
+        ),
+        _ => (404, "not expected".into()),
+    }
+    };
+    let ran = run(&["job", "status"], &[], answer);
+    assert_eq!(
+        ran.stdout,
+        "ID       Type            Priority  Status          Submit Date\n\
+         web      service         50        running         <none>\n\
+         nightly  batch/periodic  70        dead (stopped)  <none>\n"
+    );
+    let ran = run(
+        &["job", "status", "-t", "{{range .}}{{.ID}} {{end}}"],
+        &[],
+        answer,
+    );
+    assert_eq!(ran.stdout, "web nightly \n");
+    let ran = run(&["job", "status", "-json", "-t", "{{.}}"], &[], answer);
+    assert_eq!(
+        (ran.code, ran.stderr.as_str()),
+        (1, "Both json and template formatting are not allowed\n")
+    );
+}
+
+#[test]
+fn refusals_are_shown_as_they_came() {
+    let answer: Answer = |_, _| (403, "Permission denied\n".into());
+    let ran = run(&["node", "status"], &[], answer);
+    assert_eq!(ran.code, 1);
+    assert_eq!(
+        ran.stderr,
+        "Error querying node status: Unexpected response code: 403 (Permission denied)\n"
+    );
+    let ran = run(&["alloc", "status", "a"], &[], answer);
+    assert_eq!(
+        ran.stderr,
+        "Identifier must contain at least two characters.\n"
+    );
+    let answer: Answer = |_, _| (200, "[]".into());
+    let ran = run(&["alloc", "status", "abcdef"], &[], answer);
+    assert_eq!(
+        ran.stderr,
+        "No allocation(s) with prefix or id \"abcdef\" found\n"
+    );
+    assert_eq!(lines(&ran.calls), ["GET /v1/allocations?prefix=abcdef"]);
+}
+
+const JOB: &str = "job \"web\" {\n  group \"g\" {\n    task \"t\" {\n      driver = \"raw_exec\"\n    }\n  }\n}\n";
+
+fn job_file(text: &str) -> (tempfile::TempDir, String) {
+    let dir = tempfile::tempdir().expect("dir");
+    let path = dir.path().join("web.nomad.hcl");
+    std::fs::write(&path, text).expect("written");
+    let path = path.to_str().expect("text").to_owned();
+    (dir, path)
+}
+
+#[test]
+fn run_registers_and_follows_the_stream() {
+    let answer: Answer = |line, body| {
+        match line.split('?').next().expect("a path") {
+        "PUT /v1/jobs" => {
+            assert!(body.contains("\"Submission\":{\"Format\":\"hcl2\""), "{body}");
+            (200, r#"{"EvalID":"e1e1e1e1-0000","EvalCreateIndex":7,"Warnings":"1 warning:\n\n* careful"}"#.into())
+        }
+        "GET /v1/evaluation/e1e1e1e1-0000" => {
+            (200, r#"{"ID":"e1e1e1e1-0000","JobID":"web","Status":"pending","TriggeredBy":"job-register"}"#.into())
+        }
+        "GET /v1/evaluation/e1e1e1e1-0000/allocations" => (200, "[]".into()),
+        "GET /v1/event/stream" => (
+            200,
+            concat!(
+                "{}\n",
+                r#"{"Index":8,"Events":[{"Topic":"Allocation","Payload":{"Allocation":{"ID":"a1a1a1a1-0","EvalID":"e1e1e1e1-0000","NodeID":"n1n1n1n1-0","TaskGroup":"g","ClientStatus":"pending"}}}]}"#,
+                "\n",
+                r#"{"Index":9,"Events":[{"Topic":"Evaluation","Payload":{"Evaluation":{"ID":"e1e1e1e1-0000","Status":"complete"}}}]}"#,
+                "\n"
+            )
+            .into(),
+        ),
+        _ => (404, "not expected".into()),
+    }
+    };
+    let (_dir, path) = job_file(JOB);
+    let ran = run(&["job", "run", &path], &[], answer);
+    let told: Vec<&str> = ran
+        .stdout
+        .lines()
+        .map(|l| l.split_once("Z: ").map_or(l, |(_, t)| t))
+        .collect();
+    assert!(
+        ran.stdout
+            .starts_with("Job Warnings:\n1 warning:\n\n* careful\n"),
+        "{}",
+        ran.stdout
+    );
+    for part in [
+        "Monitoring evaluation \"e1e1e1e1\"",
+        "Evaluation triggered by job \"web\"",
+        "Allocation \"a1a1a1a1\" created: node \"n1n1n1n1\", group \"g\"",
+        "Evaluation status changed: \"pending\" -> \"complete\"",
+    ] {
+        assert!(told.contains(&part), "{part} is missing in {told:?}");
+    }
+    let streams = lines(&ran.calls)
+        .iter()
+        .filter(|l| l.contains("/v1/event/stream?index=7&"))
+        .count();
+    let evals = lines(&ran.calls)
+        .iter()
+        .filter(|l| l.starts_with("GET /v1/evaluation/e1e1e1e1-0000?"))
+        .count();
+    assert_eq!(
+        (streams, evals),
+        (1, 2),
+        "one stream, no polling: {:?}",
+        lines(&ran.calls)
+    );
+}
+
+#[test]
+fn a_refused_index_is_told_apart() {
+    let answer: Answer = |_, _| {
+        (
+            500,
+            "Enforcing job modify index 0: job already exists".into(),
+        )
+    };
+    let (_dir, path) = job_file(JOB);
+    let ran = run(&["job", "run", "-check-index", "0", &path], &[], answer);
+    assert_eq!(ran.code, 1);
+    assert_eq!(
+        ran.stderr,
+        "Enforcing job modify index 0: job already exists\nJob not updated\n"
+    );
+    assert!(ran.calls[0].1.contains("\"EnforceIndex\":true"));
+}
+
+#[test]
+fn a_broken_file_is_reported_before_anything_is_sent() {
+    let answer: Answer = |_, _| (404, "not expected".into());
+    let (_dir, path) = job_file("job \"x\" {\n  a = 1\n  b = 2\n}\n");
+    let ran = run(&["job", "run", &path], &[], answer);
+    assert_eq!((ran.code, ran.calls.len()), (1, 0));
+    assert!(
+        ran.stderr.contains(":2,3-4: Unsupported argument;"),
+        "{}",
+        ran.stderr
+    );
+    assert!(
+        ran.stderr.contains(":3,3-4: Unsupported argument;"),
+        "{}",
+        ran.stderr
+    );
+    let ran = run(&["job", "validate", &path], &[], answer);
+    assert_eq!(ran.code, 255);
+}
+
+#[test]
+fn variables_are_put_with_a_check() {
+    let answer: Answer = |line, _| {
+        assert_eq!(line, "PUT /v1/var/nomad/jobs/web?cas=4");
+        (409, "{}".into())
+    };
+    let ran = run(
+        &["var", "put", "-check-index", "4", "nomad/jobs/web", "a=b=c"],
+        &[],
+        answer,
+    );
+    assert_eq!(ran.code, 1);
+    assert!(ran.stderr.starts_with("Check-and-Set conflict"));
+    assert!(
+        ran.calls[0].1.contains("\"Items\":{\"a\":\"b=c\"}"),
+        "{}",
+        ran.calls[0].1
+    );
+}
+
+#[test]
+fn scheduler_settings_keep_what_is_not_said() {
+    let answer: Answer = |line, _| {
+        match line.split(' ').next() {
+        Some("GET") => (200, r#"{"SchedulerConfig":{"SchedulerAlgorithm":"spread","PreemptionConfig":{"SystemSchedulerEnabled":true}}}"#.into()),
+        _ => (200, "{\"Updated\":true}".into()),
+    }
+    };
+    let ran = run(
+        &[
+            "operator",
+            "scheduler",
+            "set-config",
+            "-pause-eval-broker=true",
+        ],
+        &[],
+        answer,
+    );
+    assert_eq!(
+        (ran.code, ran.stdout.as_str()),
+        (0, "Scheduler configuration updated!\n")
+    );
+    let body: serde_json::Value = serde_json::from_str(&ran.calls[1].1).expect("json");
+    assert_eq!(body["SchedulerAlgorithm"], "spread");
+    assert_eq!(body["PauseEvalBroker"], true);
+    assert_eq!(body["PreemptionConfig"]["SystemSchedulerEnabled"], true);
+}
+
+#[test]
+fn an_agent_that_is_not_there_is_named() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("runtime");
+    let captured = Arc::new(Mutex::new(Captured::default()));
+    let matches = Cli::command()
+        .try_get_matches_from(["drover", "system", "gc", "--address", "http://127.0.0.1:1"])
+        .expect("parses");
+    let cli = Cli::from_arg_matches(&matches).expect("matches");
+    let code = runtime.block_on(dispatch(cli.noun, &Out::capture(Arc::clone(&captured))));
+    assert_eq!(code, 1);
+    let told = captured.lock().expect("not poisoned").stderr.clone();
+    assert!(
+        told.contains("dial tcp 127.0.0.1:1") && told.contains("drover agent -dev"),
+        "{told}"
+    );
+}
+
+#[test]
+fn completions_name_the_verbs() {
+    let captured = Arc::new(Mutex::new(Captured::default()));
+    let args = super::completion::Args {
+        shell: clap_complete::Shell::Bash,
+    };
+    super::completion::run(
+        &args,
+        &mut Cli::command(),
+        &Out::capture(Arc::clone(&captured)),
+    )
+    .expect("runs");
+    let script = captured.lock().expect("not poisoned").stdout.clone();
+    for word in ["job", "--data-dir", "replay"] {
+        assert!(script.contains(word), "{word}");
+    }
+}
