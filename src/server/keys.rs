@@ -6,12 +6,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_events::keyring::RootKeyUpserted;
 use drover_projections::tables::root_keys::RootKeys;
 use drover_projections::{Scan, View};
 
 use super::Server;
-use crate::commands::{Command, Decision, Stamp};
+use crate::commands::keyring::UpsertRootKey;
 use crate::error::ApiError;
 
 /// How long a failed attempt waits before the next.
@@ -49,11 +48,11 @@ async fn ensure(server: &Arc<Server>) -> Result<(), ApiError> {
         .await
         .map_err(|error| ApiError::internal(error.to_string()))?;
     let key = made.map_err(|error| ApiError::internal(error.to_string()))?;
-    let command = AnnounceKey(RootKeyUpserted {
+    let command = UpsertRootKey {
         key: key.meta("active"),
         public_key: key.public_identity().to_bytes().to_vec().into(),
         rekey: false,
-    });
+    };
     server.submit(command, server.origin("keyring")).await?;
     let failed = |error: crate::keyring::KeyringError| ApiError::internal(error.to_string());
     server.keyring.activate(key.id()).map_err(failed)?;
@@ -70,13 +69,4 @@ fn active(view: &View) -> Result<Option<String>, ApiError> {
         }
     }
     Ok(None)
-}
-
-/// A root key whose material lies in the keystore, synced.
-struct AnnounceKey(RootKeyUpserted);
-
-impl Command for AnnounceKey {
-    fn decide(&self, _view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
-        Ok(Decision::free(self.0.clone()))
-    }
 }
