@@ -23,10 +23,7 @@ impl Reactor for Moody {
             match self.0.fetch_add(1, Ordering::SeqCst) {
                 0 => Err("not today".into()),
                 1 => panic!("worse"),
-                turn => Ok(Activation {
-                    sleep: LONGEST_DELAY,
-                    status: turn.into(),
-                }),
+                turn => Ok(Activation { sleep: LONGEST_DELAY, status: turn.into() }),
             }
         })
     }
@@ -37,11 +34,7 @@ async fn a_reactor_that_fails_or_panics_is_reported_and_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let (projections, _writer) = Projections::open(dir.path(), Options::dev()).unwrap();
     let proposer = Arc::new(Idle);
-    let context = Context {
-        projections,
-        proposer,
-        clock: Clock::default(),
-    };
+    let context = Context { projections, proposer, clock: Clock::default() };
     let board = Board::default();
     let running = start(Arc::new(Moody(AtomicU32::new(0))), context, board.clone());
     let status = loop {

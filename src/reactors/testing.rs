@@ -52,12 +52,7 @@ impl Direct {
     pub fn new() -> Arc<Self> {
         let dir = tempfile::tempdir().unwrap();
         let (projections, writer) = Projections::open(dir.path(), Options::dev()).unwrap();
-        let inner = Inner {
-            writer,
-            index: 0,
-            time: 1,
-            waiting: Vec::new(),
-        };
+        let inner = Inner { writer, index: 0, time: 1, waiting: Vec::new() };
         Arc::new(Self {
             projections,
             inner: Mutex::new(inner),
@@ -76,10 +71,8 @@ impl Direct {
 
     /// Decides a command and applies what it says.
     pub fn command(&self, command: &dyn Command) -> Result<(u64, Outcome), ApiError> {
-        let stamp = Stamp {
-            id: EventId(*uuid::Uuid::now_v7().as_bytes()),
-            now: self.time(),
-        };
+        let stamp =
+            Stamp { id: EventId(*uuid::Uuid::now_v7().as_bytes()), now: self.time() };
         match command.decide(&self.projections.view(), &stamp)? {
             Decision::Nothing(reply) => Ok((0, Outcome::Applied(reply))),
             Decision::Event { event, guards } => {
@@ -113,9 +106,7 @@ impl Direct {
 impl Inner {
     fn record(&mut self, id: EventId, event: Event, guards: Vec<Guard>) -> Recorded {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        self.time = self
-            .time
-            .max(i64::try_from(since.unwrap().as_nanos()).unwrap());
+        self.time = self.time.max(i64::try_from(since.unwrap().as_nanos()).unwrap());
         self.index += 1;
         let envelope = Envelope {
             time: self.time,
@@ -128,13 +119,7 @@ impl Inner {
             event,
         };
         let kind = envelope.event.kind();
-        Recorded {
-            index: self.index,
-            term: 1,
-            kind,
-            time: self.time,
-            envelope: Some(envelope),
-        }
+        Recorded { index: self.index, term: 1, kind, time: self.time, envelope: Some(envelope) }
     }
 
     fn apply(&mut self, recorded: Recorded) -> (u64, Outcome) {
