@@ -48,7 +48,7 @@ mod crash_test;
 #[cfg(test)]
 mod engine_test;
 #[cfg(test)]
-mod fake;
+pub(crate) mod fake;
 
 pub use engine::LogEngine;
 pub use error::LogError;

@@ -10,6 +10,9 @@ use drover_projections::{Outcome, Projections, Writer};
 
 use super::types::{Entry, Payload};
 
+/// Bytes of one file of a snapshot, roughly.
+const SNAPSHOT_FILE: u64 = 64 << 20;
+
 /// Where a fold stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
@@ -39,6 +42,9 @@ pub enum FoldError {
     Storage(String),
 }
 
+/// Writes a state into the empty directory it is given.
+pub type Save = Box<dyn FnOnce(&Path) -> io::Result<()> + Send>;
+
 /// The state that committed entries are folded into.
 pub trait Fold: Send + 'static {
     /// Where it stands; `None` before the first entry.
@@ -54,11 +60,9 @@ pub trait Fold: Send + 'static {
         done: &mut dyn FnMut(u64, Option<Outcome>),
     ) -> Result<(), FoldError>;
 
-    /// Writes the state into the empty directory `dir`.
-    ///
-    /// # Errors
-    /// If the files cannot be written.
-    fn save(&mut self, dir: &Path) -> io::Result<()>;
+    /// What writes the state as it is now into a directory; it is run on another thread, while
+    /// applying goes on.
+    fn save(&mut self) -> Save;
 
     /// Replaces the state by that in `dir`.
     ///
@@ -83,6 +87,11 @@ impl Projector {
             projections,
             batch: Vec::new(),
         }
+    }
+
+    /// The projections it writes.
+    pub fn projections(&self) -> &Arc<Projections> {
+        &self.projections
     }
 }
 
@@ -132,14 +141,19 @@ impl Fold for Projector {
         unreadable.map_or(Ok(()), Err)
     }
 
-    fn save(&mut self, _dir: &Path) -> io::Result<()> {
-        let text = "the projections cannot write a snapshot yet";
-        Err(io::Error::new(io::ErrorKind::Unsupported, text))
+    fn save(&mut self) -> Save {
+        let view = self.projections.view();
+        Box::new(move |dir| {
+            let written = view.write_snapshot(dir, SNAPSHOT_FILE);
+            written.map(|_| ()).map_err(|e| io::Error::other(chain(&e)))
+        })
     }
 
-    fn load(&mut self, _dir: &Path) -> io::Result<()> {
-        let text = "the projections cannot read a snapshot yet";
-        Err(io::Error::new(io::ErrorKind::Unsupported, text))
+    fn load(&mut self, dir: &Path) -> io::Result<()> {
+        let installed = self.writer.install(dir);
+        installed
+            .map(|_| ())
+            .map_err(|e| io::Error::other(chain(&e)))
     }
 }
 
@@ -187,10 +201,10 @@ impl Fold for Discard {
         Ok(())
     }
 
-    fn save(&mut self, dir: &Path) -> io::Result<()> {
+    fn save(&mut self) -> Save {
         let p = self.place.unwrap_or_default();
         let text = format!("{} {} {}", p.index, p.term, p.membership);
-        fs::write(dir.join("place"), text)
+        Box::new(move |dir| fs::write(dir.join("place"), text))
     }
 
     fn load(&mut self, dir: &Path) -> io::Result<()> {

@@ -231,10 +231,13 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
     async fn build_snapshot(&mut self) -> io::Result<SnapshotOf<TypeConfig, SnapshotDir>> {
         let scratch = self.snapshots.scratch()?;
         let state = scratch.state();
-        let place = self
+        let (save, place) = self
             .applier
-            .with(move |fold| fold.save(&state).map(|()| fold.place()))
-            .await??;
+            .with(|fold| (fold.save(), fold.place()))
+            .await?;
+        tokio::task::spawn_blocking(move || save(&state))
+            .await
+            .map_err(io::Error::other)??;
         let head = self.head(place)?;
         fs::write(scratch.path().join("head"), head.encode()?)?;
         self.snapshots.adopt(&head, scratch)?;
