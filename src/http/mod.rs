@@ -46,6 +46,11 @@ mod system;
 mod variable_writes;
 mod variables;
 
+#[cfg(test)]
+mod harness;
+#[cfg(test)]
+mod http_test;
+
 /// A new random id, as the API names things.
 fn new_id() -> String {
     uuid::Uuid::new_v4().to_string()

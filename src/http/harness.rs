@@ -1,0 +1,132 @@
+//! A server with its API, in one process, for the tests beside the handlers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use serde_json::Value;
+use tower::ServiceExt;
+
+use super::auth::Open;
+use super::gzip::Gzip;
+use super::{Api, Publisher, Settings, router};
+use crate::config::Config;
+use crate::server::Server;
+
+/// A running server.
+pub(super) struct Harness {
+    pub(super) api: Arc<Api>,
+    pub(super) server: Arc<Server>,
+    router: Router,
+    _data: tempfile::TempDir,
+}
+
+/// An answer, its body read.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) status: u16,
+    pub(super) headers: hyper::HeaderMap,
+    pub(super) body: Bytes,
+}
+
+impl Reply {
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&self.body)))
+    }
+
+    pub(super) fn text(&self) -> String {
+        String::from_utf8(self.body.to_vec()).unwrap()
+    }
+
+    pub(super) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |v| v.to_str().unwrap())
+    }
+
+    pub(super) fn index(&self) -> u64 {
+        self.header("x-nomad-index").parse().unwrap()
+    }
+}
+
+impl Harness {
+    /// Starts a server and waits until it takes commands.
+    pub(super) async fn start() -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let config = Arc::new(Config::dev());
+        let telemetry = crate::telemetry::install(Duration::from_secs(10));
+        let server = Server::start(config, data.path(), telemetry).await.unwrap();
+        server.wait_ready().await;
+        let api = Arc::new(Api {
+            projections: Arc::clone(&server.projections),
+            proposer: server.proposer.clone(),
+            keyring: Arc::clone(&server.keyring),
+            auth: Box::new(Open),
+            agent: Arc::clone(&server) as Arc<dyn super::Agent>,
+            stream: Publisher::default(),
+            settings: Settings {
+                gzip: Gzip::Always,
+                ..Settings::default()
+            },
+        });
+        let router = router(Arc::clone(&api));
+        Self {
+            api,
+            server,
+            router,
+            _data: data,
+        }
+    }
+
+    /// Sends a request.
+    pub(super) async fn send(&self, request: hyper::Request<Full<Bytes>>) -> Reply {
+        let request = request.map(axum::body::Body::new);
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Reply {
+            status: parts.status.as_u16(),
+            headers: parts.headers,
+            body,
+        }
+    }
+
+    /// Sends a request with a method, a target and a body.
+    pub(super) async fn ask(&self, method: &str, target: &str, body: impl Into<Bytes>) -> Reply {
+        let request = hyper::Request::builder().method(method).uri(target);
+        self.send(request.body(Full::new(body.into())).unwrap())
+            .await
+    }
+
+    pub(super) async fn get(&self, target: &str) -> Reply {
+        self.ask("GET", target, "").await
+    }
+
+    pub(super) async fn put(&self, target: &str, body: &Value) -> Reply {
+        self.ask("PUT", target, body.to_string()).await
+    }
+
+    /// Registers a small job; panics when that is refused.
+    pub(super) async fn register(&self, id: &str) -> Reply {
+        let reply = self.put("/v1/jobs", &job(id)).await;
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        reply
+    }
+
+    /// Stops the server.
+    pub(super) async fn stop(self) {
+        self.server.shutdown().await;
+    }
+}
+
+/// The body that registers a small job.
+pub(super) fn job(id: &str) -> Value {
+    serde_json::json!({ "Job": {
+        "ID": id, "Name": id, "Type": "service", "Datacenters": ["dc1"], "Meta": { "team": "store" },
+        "TaskGroups": [{ "Name": "g", "Count": 1, "Tasks": [{
+            "Name": "t", "Driver": "mock_driver", "Config": { "run_for": "10s" },
+            "Resources": { "CPU": 20, "MemoryMB": 16 },
+        }]}],
+    }})
+}
