@@ -63,7 +63,14 @@ impl GcSettings {
     /// Keeps nothing that is over.
     pub fn forced(self) -> Self {
         let now = Duration::from_millis(1);
-        Self { evals: now, batch_evals: now, jobs: now, deployments: now, nodes: now, ..self }
+        Self {
+            evals: now,
+            batch_evals: now,
+            jobs: now,
+            deployments: now,
+            nodes: now,
+            ..self
+        }
     }
 }
 
@@ -106,9 +113,8 @@ pub struct Cutoffs {
 impl Cutoffs {
     /// Works them out from the clock.
     pub fn new(settings: &GcSettings, now: i64) -> Self {
-        let before = |kept: Duration| {
-            now.saturating_sub(i64::try_from(kept.as_nanos()).unwrap_or(i64::MAX))
-        };
+        let before =
+            |kept: Duration| now.saturating_sub(i64::try_from(kept.as_nanos()).unwrap_or(i64::MAX));
         Self {
             now,
             evals: before(settings.evals),
@@ -126,7 +132,9 @@ pub fn alloc_is_over(alloc: &Allocation, job: Option<&Job>, before: i64, now: i6
     if !is_terminal(alloc) || !is_client_terminal(alloc) || alloc.modify_time > before {
         return false;
     }
-    let Some(job) = job.filter(|job| !job.stop && job.status != "dead") else { return true };
+    let Some(job) = job.filter(|job| !job.stop && job.status != "dead") else {
+        return true;
+    };
     if matches!(alloc.desired_status.as_str(), "stop" | "evict") || alloc.client_status != "failed"
     {
         return true;
@@ -134,7 +142,10 @@ pub fn alloc_is_over(alloc: &Allocation, job: Option<&Job>, before: i64, now: i6
     if !alloc.next_allocation.is_empty() {
         return true;
     }
-    let group = job.task_groups.iter().find(|group| group.name == alloc.task_group);
+    let group = job
+        .task_groups
+        .iter()
+        .find(|group| group.name == alloc.task_group);
     let Some(policy) = group.and_then(|group| group.reschedule_policy.as_ref()) else {
         return true;
     };
@@ -144,8 +155,14 @@ pub fn alloc_is_over(alloc: &Allocation, job: Option<&Job>, before: i64, now: i6
     if policy.attempts == 0 {
         return true;
     }
-    let events = alloc.reschedule_tracker.as_ref().map_or(&[][..], |tracker| &tracker.events);
-    let recent = events.iter().filter(|e| now - e.reschedule_time < policy.interval).count();
+    let events = alloc
+        .reschedule_tracker
+        .as_ref()
+        .map_or(&[][..], |tracker| &tracker.events);
+    let recent = events
+        .iter()
+        .filter(|e| now - e.reschedule_time < policy.interval)
+        .count();
     recent as i64 >= policy.attempts || alloc.modify_time.saturating_add(policy.interval) < now
 }
 
@@ -158,16 +175,26 @@ pub fn eval_is_over(
 ) -> Result<Option<Vec<String>>, StorageError> {
     let over = matches!(eval.status.as_str(), "complete" | "failed" | "canceled");
     let batch = matches!(eval.r#type.as_str(), "batch" | "sysbatch");
-    let before = if batch { cutoffs.batch_evals } else { cutoffs.evals };
+    let before = if batch {
+        cutoffs.batch_evals
+    } else {
+        cutoffs.evals
+    };
     if !over || eval.modify_time > before {
         return Ok(None);
     }
     let job = view.get::<Jobs>((eval.namespace.as_str(), eval.job_id.as_str()))?;
     let mut allocs = Vec::new();
-    let alive = job.as_ref().is_some_and(|job| !job.stop && job.status != "dead");
+    let alive = job
+        .as_ref()
+        .is_some_and(|job| !job.stop && job.status != "dead");
     for row in view.by_index::<AllocsByEval>(eval.id.as_str()) {
         let row = row?;
-        let key = (row.namespace.as_str(), row.job_id.as_str(), row.job_modify_index);
+        let key = (
+            row.namespace.as_str(),
+            row.job_id.as_str(),
+            row.job_modify_index,
+        );
         let older = match (&job, view.get::<AllocJobs>(key)?) {
             (Some(job), Some(own)) => own.version < job.version,
             _ => true,
@@ -271,7 +298,11 @@ impl CoreGc {
 
 async fn submit(context: &Context, commands: Commands) -> Result<(), Failure> {
     for command in commands {
-        context.proposer.submit(command, "core_gc").await.map_err(|e| e.to_string())?;
+        context
+            .proposer
+            .submit(command, "core_gc")
+            .await
+            .map_err(|e| e.to_string())?;
     }
     Ok(())
 }
@@ -301,7 +332,9 @@ fn jobs(view: &View, cutoffs: &Cutoffs, to: &mut Collected) -> Result<Commands, 
     to.allocs += allocs.len();
     let mut commands: Commands = reap(evals, allocs);
     for batch in over.chunks(BATCH) {
-        commands.push(Arc::new(PurgeJobs { jobs: batch.to_vec() }));
+        commands.push(Arc::new(PurgeJobs {
+            jobs: batch.to_vec(),
+        }));
     }
     Ok(commands)
 }
@@ -309,10 +342,16 @@ fn jobs(view: &View, cutoffs: &Cutoffs, to: &mut Collected) -> Result<Commands, 
 fn reap(evals: Vec<String>, allocs: Vec<String>) -> Commands {
     let mut commands: Commands = Vec::new();
     for batch in allocs.chunks(BATCH) {
-        commands.push(Arc::new(ReapEvals { eval_ids: Vec::new(), alloc_ids: batch.to_vec() }));
+        commands.push(Arc::new(ReapEvals {
+            eval_ids: Vec::new(),
+            alloc_ids: batch.to_vec(),
+        }));
     }
     for batch in evals.chunks(BATCH) {
-        commands.push(Arc::new(ReapEvals { eval_ids: batch.to_vec(), alloc_ids: Vec::new() }));
+        commands.push(Arc::new(ReapEvals {
+            eval_ids: batch.to_vec(),
+            alloc_ids: Vec::new(),
+        }));
     }
     commands
 }
@@ -362,15 +401,18 @@ fn nodes_over(
 ) -> Result<Commands, StorageError> {
     let mut over = Vec::new();
     for row in view.scan::<Nodes>(Scan::all()) {
-        let Some(node) = nodes::get(view, &row?.id)? else { continue };
+        let Some(node) = nodes::get(view, &row?.id)? else {
+            continue;
+        };
         if node_is_over(view, &node, cutoffs)? {
             over.push(node.id);
         }
     }
     to.nodes += over.len();
     let commands = over.chunks(BATCH).map(|ids| {
-        let command: Arc<dyn crate::commands::Command> =
-            Arc::new(DeregisterNodes { node_ids: ids.to_vec() });
+        let command: Arc<dyn crate::commands::Command> = Arc::new(DeregisterNodes {
+            node_ids: ids.to_vec(),
+        });
         command
     });
     Ok(commands.collect())
@@ -389,14 +431,14 @@ impl Reactor for CoreGc {
         &[]
     }
 
-    fn activate<'a>(
-        &'a self,
-        context: &'a Context,
-    ) -> BoxFuture<'a, Result<Activation, Failure>> {
+    fn activate<'a>(&'a self, context: &'a Context) -> BoxFuture<'a, Result<Activation, Failure>> {
         Box::pin(async move {
             let collected = self.collect(context).await?;
             let status = serde_json::to_value(collected)?;
-            Ok(Activation { sleep: self.settings.interval, status })
+            Ok(Activation {
+                sleep: self.settings.interval,
+                status,
+            })
         })
     }
 }

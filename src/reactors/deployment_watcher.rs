@@ -54,12 +54,17 @@ pub fn look(
 ) -> Result<(Option<Step>, Option<i64>), StorageError> {
     let allocs = allocs_of(view, deployment)?;
     let key = (deployment.namespace.as_str(), deployment.job_id.as_str());
-    let Some(job) = view.get::<Jobs>(key)? else { return Ok((None, None)) };
+    let Some(job) = view.get::<Jobs>(key)? else {
+        return Ok((None, None));
+    };
     let mut replace = Vec::new();
     for alloc in allocs.iter().filter(|a| health(a) == Some(false)) {
         match unhealthy(deployment, &job, alloc) {
             Unhealthy::Fails => {
-                return Ok((Some(Step::Fail(DeploymentChange::UnhealthyAllocations)), None));
+                return Ok((
+                    Some(Step::Fail(DeploymentChange::UnhealthyAllocations)),
+                    None,
+                ));
             }
             Unhealthy::MayBeReplaced => replace.push(alloc.id.clone()),
             Unhealthy::Known => {}
@@ -90,7 +95,10 @@ fn allocs_of(view: &View, deployment: &Deployment) -> Result<Vec<Allocation>, St
 }
 
 fn health(alloc: &Allocation) -> Option<bool> {
-    alloc.deployment_status.as_ref().and_then(|status| status.healthy)
+    alloc
+        .deployment_status
+        .as_ref()
+        .and_then(|status| status.healthy)
 }
 
 /// The create index of the newest evaluation of a job.
@@ -117,9 +125,15 @@ fn unhealthy(deployment: &Deployment, job: &Job, alloc: &Allocation) -> Unhealth
     if is_terminal(alloc) && alloc.client_status != "failed" {
         return Unhealthy::Known;
     }
-    let group = job.task_groups.iter().find(|group| group.name == alloc.task_group);
+    let group = job
+        .task_groups
+        .iter()
+        .find(|group| group.name == alloc.task_group);
     let policy = group.and_then(|group| group.reschedule_policy.as_ref());
-    let tried = alloc.reschedule_tracker.as_ref().map_or(0, |tracker| tracker.events.len());
+    let tried = alloc
+        .reschedule_tracker
+        .as_ref()
+        .map_or(0, |tracker| tracker.events.len());
     match policy {
         Some(policy) if policy.unlimited => Unhealthy::MayBeReplaced,
         Some(policy) if (tried as i64) < policy.attempts => Unhealthy::MayBeReplaced,
@@ -144,7 +158,11 @@ fn progress_due(deployment: &Deployment) -> Option<i64> {
 
 fn wants_promotion(deployment: &Deployment, allocs: &[Allocation]) -> bool {
     let mut any = false;
-    for (name, state) in deployment.task_groups.iter().filter(|(_, s)| s.desired_canaries > 0) {
+    for (name, state) in deployment
+        .task_groups
+        .iter()
+        .filter(|(_, s)| s.desired_canaries > 0)
+    {
         if state.promoted {
             continue;
         }
@@ -166,14 +184,25 @@ fn command_of(deployment: &Deployment, view: &View, step: Step) -> Arc<dyn Comma
     let eval_id = uuid::Uuid::new_v4().to_string();
     let deployment_id = deployment.id.clone();
     match step {
-        Step::Fail(change) => Arc::new(SetDeploymentStatus { deployment_id, change, eval_id }),
-        Step::Promote => {
-            Arc::new(PromoteDeployment { deployment_id, all: true, groups: Vec::new(), eval_id })
-        }
+        Step::Fail(change) => Arc::new(SetDeploymentStatus {
+            deployment_id,
+            change,
+            eval_id,
+        }),
+        Step::Promote => Arc::new(PromoteDeployment {
+            deployment_id,
+            all: true,
+            groups: Vec::new(),
+            eval_id,
+        }),
         Step::Evaluate(replace) => {
-            let wish = DesiredTransition { reschedule: Some(true), ..Default::default() };
+            let wish = DesiredTransition {
+                reschedule: Some(true),
+                ..Default::default()
+            };
             let known = replace.into_iter().filter(|id| {
-                view.modified::<Allocs>(id.as_str()).is_ok_and(|index| index.is_some())
+                view.modified::<Allocs>(id.as_str())
+                    .is_ok_and(|index| index.is_some())
             });
             let transitions: BTreeMap<String, DesiredTransition> =
                 known.map(|id| (id, wish.clone())).collect();
@@ -188,7 +217,10 @@ fn command_of(deployment: &Deployment, view: &View, step: Step) -> Arc<dyn Comma
                 status: "pending".to_owned(),
                 ..Evaluation::default()
             };
-            Arc::new(UpdateDesiredTransitions { transitions, evals: vec![eval] })
+            Arc::new(UpdateDesiredTransitions {
+                transitions,
+                evals: vec![eval],
+            })
         }
     }
 }
@@ -207,10 +239,7 @@ impl Reactor for DeploymentWatcher {
         INTERESTS
     }
 
-    fn activate<'a>(
-        &'a self,
-        context: &'a Context,
-    ) -> BoxFuture<'a, Result<Activation, Failure>> {
+    fn activate<'a>(&'a self, context: &'a Context) -> BoxFuture<'a, Result<Activation, Failure>> {
         Box::pin(async move {
             tokio::time::sleep(SHORTEST).await;
             let now = context.clock.now();

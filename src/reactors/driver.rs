@@ -59,10 +59,7 @@ pub trait Reactor: Send + Sync + 'static {
     /// What wakes it, beside time.
     fn interests(&self) -> &'static [Interest];
     /// Looks at the state and does what is to be done: a bounded amount of work.
-    fn activate<'a>(
-        &'a self,
-        context: &'a Context,
-    ) -> BoxFuture<'a, Result<Activation, Failure>>;
+    fn activate<'a>(&'a self, context: &'a Context) -> BoxFuture<'a, Result<Activation, Failure>>;
 }
 
 /// What is known of a reactor.
@@ -97,15 +94,17 @@ impl Board {
 
     fn update(&self, reactor: &dyn Reactor, change: impl FnOnce(&mut ReactorStatus)) {
         let mut board = self.0.lock();
-        let status = board.entry(reactor.name()).or_insert_with(|| ReactorStatus {
-            scope: reactor.scope(),
-            running: false,
-            activations: 0,
-            failures: 0,
-            panics: 0,
-            last_error: String::new(),
-            status: serde_json::Value::Null,
-        });
+        let status = board
+            .entry(reactor.name())
+            .or_insert_with(|| ReactorStatus {
+                scope: reactor.scope(),
+                running: false,
+                activations: 0,
+                failures: 0,
+                panics: 0,
+                last_error: String::new(),
+                status: serde_json::Value::Null,
+            });
         change(status);
     }
 }
@@ -123,7 +122,8 @@ pub struct Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.task.abort();
-        self.board.update(&*self.reactor, |status| status.running = false);
+        self.board
+            .update(&*self.reactor, |status| status.running = false);
     }
 }
 
@@ -131,14 +131,20 @@ impl Drop for Running {
 pub fn start(reactor: Arc<dyn Reactor>, context: Context, board: Board) -> Running {
     board.update(&*reactor, |status| status.running = true);
     let task = tokio::spawn(run(Arc::clone(&reactor), context, board.clone()));
-    Running { task, board, reactor }
+    Running {
+        task,
+        board,
+        reactor,
+    }
 }
 
 async fn run(reactor: Arc<dyn Reactor>, context: Context, board: Board) {
     let mut delay = FIRST_DELAY;
     loop {
         let waiter = context.projections.watch().register(reactor.interests());
-        let activation = AssertUnwindSafe(reactor.activate(&context)).catch_unwind().await;
+        let activation = AssertUnwindSafe(reactor.activate(&context))
+            .catch_unwind()
+            .await;
         board.update(&*reactor, |status| status.activations += 1);
         match activation {
             Ok(Ok(Activation { sleep, status })) => {
@@ -170,7 +176,8 @@ async fn run(reactor: Arc<dyn Reactor>, context: Context, board: Board) {
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("panic")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("panic")
 }
 
 #[cfg(test)]

@@ -79,7 +79,10 @@ pub struct Heartbeats {
 impl Heartbeats {
     /// Nobody is waited for yet.
     pub fn new(settings: HeartbeatSettings) -> Arc<Self> {
-        Arc::new(Self { settings, deadlines: Mutex::default() })
+        Arc::new(Self {
+            settings,
+            deadlines: Mutex::default(),
+        })
     }
 
     /// A node was heard of at `now` (Unix nanoseconds): answers when the next heartbeat is due.
@@ -87,7 +90,11 @@ impl Heartbeats {
     pub fn beat(&self, node: &str, now: i64, chance: f64) -> Duration {
         let mut deadlines = self.deadlines.lock();
         let nodes = deadlines.by_node.len().max(1) as f64;
-        let base = self.settings.min_ttl.as_secs_f64().max(nodes / self.settings.max_per_second);
+        let base = self
+            .settings
+            .min_ttl
+            .as_secs_f64()
+            .max(nodes / self.settings.max_per_second);
         let ttl = Duration::from_secs_f64(base + base * chance.clamp(0.0, 1.0));
         deadlines.set(node, later(now, ttl + self.settings.grace));
         ttl
@@ -139,7 +146,10 @@ pub struct HeartbeatExpiry {
 impl HeartbeatExpiry {
     /// Works on these deadlines.
     pub fn new(heartbeats: Arc<Heartbeats>) -> Self {
-        Self { heartbeats, begun: Mutex::new(false) }
+        Self {
+            heartbeats,
+            begun: Mutex::new(false),
+        }
     }
 
     /// After a change of leaders every node that is not lost has its time.
@@ -178,18 +188,21 @@ impl Reactor for HeartbeatExpiry {
         &[]
     }
 
-    fn activate<'a>(
-        &'a self,
-        context: &'a Context,
-    ) -> BoxFuture<'a, Result<Activation, Failure>> {
+    fn activate<'a>(&'a self, context: &'a Context) -> BoxFuture<'a, Result<Activation, Failure>> {
         Box::pin(async move {
             self.begin(context)?;
             let late = self.heartbeats.late(context.clock.now());
             let missed = late.len();
             for node in late {
                 tracing::warn!(node, "node heartbeat missed");
-                let command = MissHeartbeat { node_id: node.clone() };
-                match context.proposer.submit(Arc::new(command), self.name()).await {
+                let command = MissHeartbeat {
+                    node_id: node.clone(),
+                };
+                match context
+                    .proposer
+                    .submit(Arc::new(command), self.name())
+                    .await
+                {
                     Ok(_) => self.heartbeats.clear(&node),
                     Err(error) if error.code == crate::error::Code::NotFound => {
                         self.heartbeats.clear(&node);
@@ -231,6 +244,10 @@ mod tests {
         heartbeats.reset(names, 0);
         assert!(heartbeats.late(300 * SECOND - 1).is_empty());
         assert_eq!(heartbeats.late(300 * SECOND).len(), BATCH);
-        assert_eq!(heartbeats.beat("n1", 0, 0.0), Duration::from_secs(100), "5,000 by 50");
+        assert_eq!(
+            heartbeats.beat("n1", 0, 0.0),
+            Duration::from_secs(100),
+            "5,000 by 50"
+        );
     }
 }

@@ -52,7 +52,12 @@ impl Direct {
     pub fn new() -> Arc<Self> {
         let dir = tempfile::tempdir().unwrap();
         let (projections, writer) = Projections::open(dir.path(), Options::dev()).unwrap();
-        let inner = Inner { writer, index: 0, time: 1, waiting: Vec::new() };
+        let inner = Inner {
+            writer,
+            index: 0,
+            time: 1,
+            waiting: Vec::new(),
+        };
         Arc::new(Self {
             projections,
             inner: Mutex::new(inner),
@@ -71,8 +76,10 @@ impl Direct {
 
     /// Decides a command and applies what it says.
     pub fn command(&self, command: &dyn Command) -> Result<(u64, Outcome), ApiError> {
-        let stamp =
-            Stamp { id: EventId(*uuid::Uuid::now_v7().as_bytes()), now: self.time() };
+        let stamp = Stamp {
+            id: EventId(*uuid::Uuid::now_v7().as_bytes()),
+            now: self.time(),
+        };
         match command.decide(&self.projections.view(), &stamp)? {
             Decision::Nothing(reply) => Ok((0, Outcome::Applied(reply))),
             Decision::Event { event, guards } => {
@@ -106,8 +113,9 @@ impl Direct {
 impl Inner {
     fn record(&mut self, id: EventId, event: Event, guards: Vec<Guard>) -> Recorded {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        self.time = self.time.max(i64::try_from(since.unwrap().as_nanos()).unwrap());
-        self.index += 1;
+        self.time = self
+            .time
+            .max(i64::try_from(since.unwrap().as_nanos()).unwrap());
         let envelope = Envelope {
             time: self.time,
             id,
@@ -119,11 +127,19 @@ impl Inner {
             event,
         };
         let kind = envelope.event.kind();
-        Recorded { index: self.index, term: 1, kind, time: self.time, envelope: Some(envelope) }
+        Recorded {
+            index: 0,
+            term: 1,
+            kind,
+            time: self.time,
+            envelope: Some(envelope),
+        }
     }
 
-    fn apply(&mut self, recorded: Recorded) -> (u64, Outcome) {
-        let index = recorded.index;
+    fn apply(&mut self, mut recorded: Recorded) -> (u64, Outcome) {
+        self.index += 1;
+        let index = self.index;
+        recorded.index = index;
         let mut applied = self.writer.apply(&[recorded]).unwrap();
         (index, applied.remove(0).outcome)
     }

@@ -47,8 +47,16 @@ impl All {
     }
 
     fn into_list(self) -> Vec<Arc<dyn Reactor>> {
-        let Self { heartbeat_expiry, core_gc, deployment_watcher } = self;
-        vec![Arc::new(heartbeat_expiry), Arc::new(core_gc), Arc::new(deployment_watcher)]
+        let Self {
+            heartbeat_expiry,
+            core_gc,
+            deployment_watcher,
+        } = self;
+        vec![
+            Arc::new(heartbeat_expiry),
+            Arc::new(core_gc),
+            Arc::new(deployment_watcher),
+        ]
     }
 }
 
@@ -83,7 +91,11 @@ impl Reactors {
         let heartbeats = Heartbeats::new(settings.heartbeats);
         let scheduling = Arc::new(Mutex::new(None));
         let board = Board::default();
-        let context = Context { projections, proposer, clock: Clock::default() };
+        let context = Context {
+            projections,
+            proposer,
+            clock: Clock::default(),
+        };
         let lead = Lead {
             heartbeats: Arc::clone(&heartbeats),
             scheduling: Arc::clone(&scheduling),
@@ -92,7 +104,14 @@ impl Reactors {
             settings,
         };
         let task = tokio::spawn(lead.follow(ready));
-        Self { heartbeats, scheduling, board, context, gc: settings.gc, task }
+        Self {
+            heartbeats,
+            scheduling,
+            board,
+            context,
+            gc: settings.gc,
+            task,
+        }
     }
 
     /// The deadlines of nodes, for whoever hears of one.
@@ -103,7 +122,10 @@ impl Reactors {
     /// What they are doing.
     pub fn status(&self) -> ReactorsStatus {
         let scheduling = self.scheduling.lock().as_ref().map(Scheduling::status);
-        ReactorsStatus { scheduling, reactors: self.board.all() }
+        ReactorsStatus {
+            scheduling,
+            reactors: self.board.all(),
+        }
     }
 
     /// Collects whatever can be, at once (`PUT /v1/system/gc`).
@@ -111,7 +133,10 @@ impl Reactors {
     /// # Errors
     /// Those of reading and proposing.
     pub async fn collect_garbage(&self) -> Result<(), super::driver::Failure> {
-        CoreGc::new(self.gc.forced()).collect(&self.context).await.map(|_| ())
+        CoreGc::new(self.gc.forced())
+            .collect(&self.context)
+            .await
+            .map(|_| ())
     }
 }
 
@@ -159,11 +184,17 @@ impl Lead {
     fn list(&self, scope: Scope) -> Vec<Running> {
         let all = All::new(&self.heartbeats, &self.settings).into_list();
         let wanted = all.into_iter().filter(|reactor| reactor.scope() == scope);
-        wanted.map(|one| start(one, self.context.clone(), self.board.clone())).collect()
+        wanted
+            .map(|one| start(one, self.context.clone(), self.board.clone()))
+            .collect()
     }
 
     fn start_scheduling(&self) {
-        let Context { projections, proposer, .. } = self.context.clone();
+        let Context {
+            projections,
+            proposer,
+            ..
+        } = self.context.clone();
         match Scheduling::start(projections, proposer, self.settings.scheduling) {
             Ok(started) => *self.scheduling.lock() = Some(started),
             Err(error) => tracing::error!(%error, "scheduling did not start"),

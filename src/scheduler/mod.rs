@@ -11,6 +11,8 @@
 //! the picture of the nodes.
 
 pub mod cluster;
+pub mod diff;
+mod dry_run;
 mod evals;
 pub mod feasible;
 pub mod fit;
@@ -21,6 +23,7 @@ pub mod reconcile;
 pub mod rng;
 mod state;
 
+pub use dry_run::dry_run;
 pub use evals::give_up;
 pub use outcome::{Inputs, Outcome, Placement, Plan, SCHEDULER_VERSION, Stop};
 pub use state::{ReadError, StateView};

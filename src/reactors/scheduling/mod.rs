@@ -168,6 +168,14 @@ impl Scheduling {
         }
     }
 
+    /// The state as the scheduler would read it now.
+    ///
+    /// # Errors
+    /// The projections cannot be read.
+    pub fn snapshot(&self) -> Result<snapshot::Snapshot, StorageError> {
+        worker::snapshot(&self.shared)
+    }
+
     /// Stops the workers and waits for them.
     pub fn stop(mut self) {
         self.halt();

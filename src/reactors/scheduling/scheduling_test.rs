@@ -1,1 +1,305 @@
+//! Scheduling over real projections: what is registered is placed, what changes in between is
+//! noticed, what is in flight is built on.
 
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use drover_events::cluster::SchedulerConfigured;
+use drover_events::model::{Evaluation, SchedulerConfiguration};
+use drover_events::node::NodeStatusUpdated;
+use drover_projections::Scan;
+use drover_projections::tables::allocs::{AllocRow, Allocs, AllocsByJob};
+use drover_projections::tables::evals::{Evals, EvalsByJob};
+use drover_projections::tables::node_use::NodeUses;
+
+use super::*;
+use crate::commands::job::RegisterJob;
+use crate::commands::node::RegisterNode;
+use crate::reactors::testing::Direct;
+use crate::scheduler::testing::{job, node};
+
+struct Stage {
+    direct: Arc<Direct>,
+    scheduling: Scheduling,
+}
+
+fn start(direct: &Arc<Direct>) -> Scheduling {
+    let settings = SchedulingSettings {
+        workers: 2,
+        ..SchedulingSettings::default()
+    };
+    Scheduling::start(Arc::clone(&direct.projections), direct.clone(), settings).unwrap()
+}
+
+impl Stage {
+    fn new(nodes: usize) -> Self {
+        let direct = Direct::new();
+        for number in 0..nodes {
+            add_node(&direct, number);
+        }
+        let scheduling = start(&direct);
+        Self { direct, scheduling }
+    }
+
+    fn register(&self, id: &str, count: i64) -> String {
+        register(&self.direct, id, count)
+    }
+
+    fn allocs(&self, job: &str) -> Vec<AllocRow> {
+        let view = self.direct.projections.view();
+        view.by_index::<AllocsByJob>(("default", job))
+            .map(Result::unwrap)
+            .collect()
+    }
+
+    fn eval(&self, id: &str) -> Evaluation {
+        self.direct
+            .projections
+            .view()
+            .get::<Evals>(id)
+            .unwrap()
+            .unwrap()
+    }
+
+    /// Waits until the evaluation has this status.
+    async fn until(&self, id: &str, status: &str) -> Evaluation {
+        self.wait(|stage| stage.eval(id).status == status).await;
+        self.eval(id)
+    }
+
+    async fn wait(&self, done: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !done(self) {
+            assert!(Instant::now() < deadline, "{:?}", self.scheduling.status());
+            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+}
+
+fn add_node(direct: &Direct, number: usize) {
+    let command = RegisterNode {
+        node: node(number),
+        create_node_pool: true,
+    };
+    direct.command(&command).unwrap();
+}
+
+fn register(direct: &Direct, id: &str, count: i64) -> String {
+    let mut spec = job("batch", count);
+    spec.id = id.to_owned();
+    spec.name = id.to_owned();
+    let eval_id = uuid::Uuid::new_v4().to_string();
+    let command = RegisterJob {
+        job: spec,
+        eval_id: eval_id.clone(),
+        ..RegisterJob::default()
+    };
+    direct.command(&command).unwrap();
+    eval_id
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_registered_job_is_placed_and_its_evaluation_ends() {
+    let stage = Stage::new(5);
+    let eval = stage.register("a", 20);
+    let done = stage.until(&eval, "complete").await;
+    assert_eq!(stage.allocs("a").len(), 20);
+    assert_eq!(done.queued_allocations.get("g"), Some(&0));
+    assert!(done.plan_annotations.is_some());
+    assert!(done.snapshot_index > 0);
+    // What is cached of the cluster is what the projections say.
+    let core = stage.scheduling.shared.core.lock();
+    let view = stage.direct.projections.view();
+    for row in view.scan::<NodeUses>(Scan::all()) {
+        let row = row.unwrap();
+        let cluster = core.cache.cluster();
+        let slot = cluster.slot(cluster.find(&row.node_id).unwrap());
+        let used = (slot.used.cpu, slot.used.memory, slot.used.disk, slot.mark);
+        assert_eq!(used, (row.cpu, row.memory_mb, row.disk_mb, row.mark));
+    }
+    assert!(core.in_flight.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_plan_is_several_events_that_hang_together() {
+    let stage = Stage::new(10);
+    let eval = stage.register("big", 600);
+    stage.until(&eval, "complete").await;
+    let allocs = stage.allocs("big");
+    assert_eq!(allocs.len(), 600);
+    let indexes: std::collections::BTreeSet<u64> = allocs.iter().map(|a| a.create_index).collect();
+    assert_eq!(indexes.len(), 3, "256 allocations in each event at most");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plans_are_built_on_plans_in_flight() {
+    let stage = Stage::new(2);
+    stage.direct.held.store(true, Ordering::SeqCst);
+    let first = stage.register("a", 50);
+    let second = stage.register("b", 50);
+    stage.wait(|stage| stage.direct.waiting() == 2).await;
+    assert_eq!(stage.scheduling.status().in_flight, 2);
+    stage.direct.release();
+    stage.until(&first, "complete").await;
+    stage.until(&second, "complete").await;
+    let view = stage.direct.projections.view();
+    assert_eq!(stage.allocs("a").len() + stage.allocs("b").len(), 100);
+    let rejected = (1..=view.index()).filter(|i| view.rejection(*i).unwrap().is_some());
+    assert_eq!(
+        rejected.count(),
+        0,
+        "the second was guarded by the id of the first"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_built_on_a_refused_plan_fails_with_it_and_is_decided_again() {
+    let stage = Stage::new(2);
+    stage.direct.held.store(true, Ordering::SeqCst);
+    let first = stage.register("a", 50);
+    let second = stage.register("b", 50);
+    stage.wait(|stage| stage.direct.waiting() == 2).await;
+    // A node changes before both.
+    let id = node(0).id;
+    let updated = NodeStatusUpdated {
+        node_id: id.clone(),
+        status: "down".into(),
+        ..Default::default()
+    };
+    stage.direct.apply(updated);
+    stage.direct.release();
+    stage.until(&first, "complete").await;
+    stage.until(&second, "complete").await;
+    for job in ["a", "b"] {
+        let allocs = stage.allocs(job);
+        assert_eq!(allocs.len(), 50);
+        assert!(
+            allocs.iter().all(|alloc| alloc.node_id != id),
+            "nothing on the lost node"
+        );
+    }
+    let view = stage.direct.projections.view();
+    let rejected = (1..=view.index()).filter(|i| view.rejection(*i).unwrap().is_some());
+    assert_eq!(rejected.count(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn eval_16_what_found_no_place_goes_on_when_there_is_room() {
+    let stage = Stage::new(1);
+    let eval = stage.register("a", 250);
+    let done = stage.until(&eval, "complete").await;
+    assert_eq!(stage.allocs("a").len(), 200, "4,000 MHz by 20");
+    let blocked = stage.until(&done.blocked_eval, "blocked").await;
+    assert_eq!(blocked.previous_eval, eval);
+    stage
+        .wait(|stage| stage.scheduling.status().blocked == 1)
+        .await;
+    add_node(&stage.direct, 7);
+    stage.until(&blocked.id, "complete").await;
+    assert_eq!(stage.allocs("a").len(), 250);
+    assert_eq!(stage.scheduling.status().blocked, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn eval_09_a_paused_broker_leaves_evaluations_pending_until_it_goes_on() {
+    let stage = Stage::new(2);
+    let pause = |pause_eval_broker| {
+        let config = SchedulerConfiguration {
+            pause_eval_broker,
+            ..Default::default()
+        };
+        stage
+            .direct
+            .apply(SchedulerConfigured { config, cas: false });
+    };
+    pause(true);
+    stage.wait(|stage| stage.scheduling.status().paused).await;
+    let eval = stage.register("a", 3);
+    let index = stage.direct.projections.applied_index();
+    stage
+        .wait(|stage| stage.scheduling.status().followed >= index)
+        .await;
+    assert_eq!(stage.eval(&eval).status, "pending");
+    assert_eq!(stage.scheduling.status().ready, 0);
+    pause(false);
+    stage.until(&eval, "complete").await;
+    assert_eq!(stage.allocs("a").len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_leader_finds_everything_in_the_projections() {
+    let direct = Direct::new();
+    add_node(&direct, 1);
+    let eval = register(&direct, "a", 5);
+    let scheduling = start(&direct);
+    let stage = Stage { direct, scheduling };
+    stage.until(&eval, "complete").await;
+    let Stage { direct, scheduling } = stage;
+    tokio::task::spawn_blocking(|| scheduling.stop())
+        .await
+        .unwrap();
+    let next = register(&direct, "b", 5);
+    let scheduling = start(&direct);
+    let stage = Stage { direct, scheduling };
+    stage.until(&next, "complete").await;
+    assert_eq!(stage.allocs("a").len() + stage.allocs("b").len(), 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn superfluous_evaluations_of_a_job_are_cancelled() {
+    let direct = Direct::new();
+    add_node(&direct, 1);
+    for _ in 0..5 {
+        register(&direct, "a", 1);
+    }
+    let scheduling = start(&direct);
+    let stage = Stage { direct, scheduling };
+    let of_job = |stage: &Stage| -> Vec<Evaluation> {
+        let view = stage.direct.projections.view();
+        view.by_index::<EvalsByJob>(("default", "a"))
+            .map(Result::unwrap)
+            .collect()
+    };
+    stage
+        .wait(|stage| of_job(stage).iter().all(|eval| eval.status != "pending"))
+        .await;
+    let cancelled = of_job(&stage)
+        .into_iter()
+        .filter(|eval| eval.status == "canceled");
+    let reasons: Vec<String> = cancelled.map(|eval| eval.status_description).collect();
+    assert_eq!(
+        reasons,
+        vec!["canceled after more recent eval was processed"; 3]
+    );
+}
+
+/// The whole way of a plan but Raft: `cargo test --release -- --ignored place_20000`.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement"]
+async fn place_20000_on_5000_nodes() {
+    let direct = Direct::new();
+    for number in 0..5000 {
+        add_node(&direct, number);
+    }
+    let evals: Vec<String> = (0..20)
+        .map(|number| register(&direct, &format!("j{number}"), 1000))
+        .collect();
+    let begin = Instant::now();
+    let scheduling = start(&direct);
+    let stage = Stage { direct, scheduling };
+    for eval in &evals {
+        stage.until(eval, "complete").await;
+    }
+    let took = begin.elapsed();
+    let placed = stage
+        .direct
+        .projections
+        .view()
+        .scan::<Allocs>(Scan::all())
+        .count();
+    println!(
+        "{placed} in {took:?}: {:.0}/s",
+        placed as f64 / took.as_secs_f64()
+    );
+}

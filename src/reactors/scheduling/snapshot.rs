@@ -10,8 +10,9 @@ use drover_projections::tables::deployments::DeploymentsByJob;
 use drover_projections::tables::jobs::Jobs;
 use drover_projections::tables::node_pools::NodePools;
 use drover_projections::tables::scheduler_config::SchedulerConfig;
-use drover_projections::{Scan, View};
+use drover_projections::{Scan, StorageError, View};
 
+use super::cache::Cache;
 use crate::scheduler::cluster::Cluster;
 use crate::scheduler::{ReadError, StateView};
 
@@ -25,6 +26,15 @@ impl Snapshot {
     /// Puts the two together; they must be of one index.
     pub fn new(view: View, cluster: Cluster) -> Self {
         Self { view, cluster }
+    }
+
+    /// Reads the cluster from a view: for a server that does not lead, or an index of the past.
+    ///
+    /// # Errors
+    /// The projections cannot be read.
+    pub fn read(view: View) -> Result<Self, StorageError> {
+        let cluster = Cache::load(&view)?.cluster().clone();
+        Ok(Self { view, cluster })
     }
 
     /// The view.

@@ -89,7 +89,7 @@ fn next(shared: &Shared) -> Option<(Evaluation, u64)> {
 }
 
 /// A view, and the cluster at its index.
-fn snapshot(shared: &Shared) -> Result<Snapshot, StorageError> {
+pub(super) fn snapshot(shared: &Shared) -> Result<Snapshot, StorageError> {
     let mut core = shared.core.lock();
     let view = shared.projections.view();
     core.catch_up(&view, shared.clock.now())?;

@@ -1,0 +1,276 @@
+//! What the parts of a job are called in a difference, and how they are compared.
+
+/// One kind of object.
+#[derive(Debug)]
+pub struct Shape {
+    /// Fields that are never compared: the server's own, or what is compared elsewhere.
+    pub left_out: &'static [&'static str],
+    /// Fields that are maps of texts, listed as `Name[key]`.
+    pub maps: &'static [&'static str],
+    /// Fields that the JSON form leaves out when they are empty, and what they are then.
+    pub absent: &'static [(&'static str, &'static str)],
+    /// The objects in it, in the order in which they are listed.
+    pub objects: &'static [Part],
+}
+
+/// An object, or several, inside another one.
+#[derive(Debug)]
+pub struct Part {
+    /// The field it is in.
+    pub key: &'static str,
+    /// What it is called.
+    pub name: &'static str,
+    /// What it looks like.
+    pub shape: &'static Shape,
+    /// How many there are, and how they are matched.
+    pub holds: Holds,
+    /// What tells one from another.
+    pub identity: &'static [&'static str],
+    /// Whether fields that did not change are always listed.
+    pub context: bool,
+}
+
+/// How the objects of a field are matched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// There is one.
+    One,
+    /// A set of words.
+    Strings,
+    /// Objects without a name.
+    Set,
+    /// Objects with a name.
+    Named,
+    /// Anything: flattened.
+    Free,
+}
+
+const fn part(key: &'static str, name: &'static str, shape: &'static Shape, holds: Holds) -> Part {
+    Part {
+        key,
+        name,
+        shape,
+        holds,
+        identity: &["Name"],
+        context: false,
+    }
+}
+
+const fn shown(key: &'static str, name: &'static str, shape: &'static Shape, holds: Holds) -> Part {
+    Part {
+        key,
+        name,
+        shape,
+        holds,
+        identity: &["Name"],
+        context: true,
+    }
+}
+
+const fn shape(objects: &'static [Part]) -> Shape {
+    Shape {
+        left_out: &[],
+        maps: &["Meta", "Env"],
+        absent: &[],
+        objects,
+    }
+}
+
+use Holds::{Free, Named, One, Set, Strings};
+
+static PLAIN: Shape = shape(&[]);
+
+/// A job.
+pub static JOB: Shape = Shape {
+    left_out: &[
+        "ID",
+        "Status",
+        "StatusDescription",
+        "Version",
+        "Stable",
+        "CreateIndex",
+        "ModifyIndex",
+        "JobModifyIndex",
+        "SubmitTime",
+        "NomadTokenID",
+        "DispatchIdempotencyToken",
+        "Payload",
+    ],
+    maps: &["Meta"],
+    absent: &[],
+    objects: &[
+        part("Datacenters", "Datacenters", &PLAIN, Strings),
+        part("Constraints", "Constraint", &PLAIN, Set),
+        part("Affinities", "Affinity", &PLAIN, Set),
+        part("Spreads", "Spread", &SPREAD, Set),
+        part("Periodic", "Periodic", &PERIODIC, One),
+        part("ParameterizedJob", "ParameterizedJob", &PARAMETERIZED, One),
+        part("Multiregion", "Multiregion", &MULTIREGION, One),
+        part("UI", "UI", &UI, One),
+    ],
+};
+
+static SPREAD: Shape = shape(&[part("SpreadTarget", "SpreadTarget", &PLAIN, Set)]);
+static PERIODIC: Shape = shape(&[part("Specs", "Specs", &PLAIN, Strings)]);
+static PARAMETERIZED: Shape = shape(&[
+    part("MetaOptional", "MetaOptional", &PLAIN, Strings),
+    part("MetaRequired", "MetaRequired", &PLAIN, Strings),
+]);
+static MULTIREGION: Shape = shape(&[
+    part("Strategy", "Strategy", &PLAIN, One),
+    part("Regions", "Region", &REGION, Named),
+]);
+static REGION: Shape = shape(&[part("Datacenters", "Datacenters", &PLAIN, Strings)]);
+static UI: Shape = shape(&[part("Links", "Link", &PLAIN, Set)]);
+
+/// A group.
+pub static GROUP: Shape = Shape {
+    left_out: &["Name"],
+    maps: &["Meta"],
+    absent: &[],
+    objects: &[
+        part("Constraints", "Constraint", &PLAIN, Set),
+        part("Affinities", "Affinity", &PLAIN, Set),
+        part("Spreads", "Spread", &SPREAD, Set),
+        part("RestartPolicy", "RestartPolicy", &PLAIN, One),
+        part("Migrate", "Migrate", &PLAIN, One),
+        part("ReschedulePolicy", "ReschedulePolicy", &PLAIN, One),
+        part("EphemeralDisk", "EphemeralDisk", &PLAIN, One),
+        part("Update", "Update", &UPDATE, One),
+        part("Disconnect", "Disconnect", &PLAIN, One),
+        shown("Networks", "Network", &NETWORK, Set),
+        shown("Services", "Service", &SERVICE, Named),
+        part("Volumes", "Volume", &VOLUME, Named),
+        part("Scaling", "Scaling", &SCALING, One),
+        part("Consul", "Consul", &PLAIN, One),
+    ],
+};
+
+static UPDATE: Shape = Shape {
+    left_out: &["Stagger"],
+    maps: &[],
+    absent: &[],
+    objects: &[],
+};
+static VOLUME: Shape = shape(&[part("MountOptions", "MountOptions", &MOUNT, One)]);
+static MOUNT: Shape = shape(&[part("MountFlags", "MountFlags", &PLAIN, Strings)]);
+static SCALING: Shape = Shape {
+    left_out: &["ID", "CreateIndex", "ModifyIndex"],
+    maps: &["Target"],
+    absent: &[],
+    objects: &[part("Policy", "Policy", &PLAIN, Free)],
+};
+
+static NETWORK: Shape = Shape {
+    left_out: &["Device", "CIDR", "IP", "MBits"],
+    maps: &[],
+    absent: &[("Hostname", ""), ("Mode", "")],
+    objects: &[
+        part("ReservedPorts", "Static Port", &STATIC_PORT, Set),
+        part("DynamicPorts", "Dynamic Port", &DYNAMIC_PORT, Set),
+        part("DNS", "DNS", &DNS, One),
+        part("CNI", "CNIConfig", &CNI, One),
+    ],
+};
+static STATIC_PORT: Shape = Shape {
+    left_out: &[],
+    maps: &[],
+    absent: &[
+        ("HostNetwork", ""),
+        ("IgnoreCollision", "false"),
+        ("To", "0"),
+        ("Value", "0"),
+    ],
+    objects: &[],
+};
+static DYNAMIC_PORT: Shape = Shape {
+    left_out: &["Value", "IgnoreCollision"],
+    maps: &[],
+    absent: &[("HostNetwork", ""), ("To", "0")],
+    objects: &[],
+};
+static DNS: Shape = shape(&[
+    part("Servers", "Servers", &PLAIN, Strings),
+    part("Searches", "Searches", &PLAIN, Strings),
+    part("Options", "Options", &PLAIN, Strings),
+]);
+static CNI: Shape = Shape {
+    left_out: &[],
+    maps: &["Args"],
+    absent: &[],
+    objects: &[],
+};
+
+static SERVICE: Shape = Shape {
+    left_out: &[],
+    maps: &["Meta", "CanaryMeta", "TaggedAddresses"],
+    absent: &[],
+    objects: &[
+        part("Tags", "Tags", &PLAIN, Strings),
+        part("CanaryTags", "CanaryTags", &PLAIN, Strings),
+        shown("Checks", "Check", &CHECK, Named),
+        part("Connect", "ConsulConnect", &PLAIN, Free),
+        part("Weights", "Weights", &PLAIN, One),
+        shown("Identity", "Identity", &IDENTITY, One),
+    ],
+};
+static CHECK: Shape = shape(&[
+    part("Args", "Args", &PLAIN, Strings),
+    part("Header", "Header", &PLAIN, Free),
+    part("CheckRestart", "CheckRestart", &PLAIN, One),
+]);
+static IDENTITY: Shape = shape(&[
+    part("Audience", "Audience", &PLAIN, Strings),
+    part("ExtraClaims", "ExtraClaims", &PLAIN, Strings),
+]);
+
+/// A task.
+pub static TASK: Shape = Shape {
+    left_out: &["Name"],
+    maps: &["Meta", "Env"],
+    absent: &[],
+    objects: &[
+        part("Constraints", "Constraint", &PLAIN, Set),
+        part("Affinities", "Affinity", &PLAIN, Set),
+        part("Config", "Config", &PLAIN, Free),
+        part("Resources", "Resources", &RESOURCES, One),
+        part("Lifecycle", "Lifecycle", &PLAIN, One),
+        part("LogConfig", "LogConfig", &PLAIN, One),
+        part("Artifacts", "Artifact", &ARTIFACT, Set),
+        shown("Services", "Service", &SERVICE, Named),
+        part("Vault", "Vault", &PLAIN, One),
+        part("Consul", "Consul", &PLAIN, One),
+        part("Secrets", "Secret", &SECRET, Named),
+        part("Templates", "Template", &TEMPLATE, Set),
+        part("DispatchPayload", "DispatchPayload", &PLAIN, One),
+        part("VolumeMounts", "VolumeMount", &PLAIN, Set),
+        part("CSIPluginConfig", "CSIPluginConfig", &PLAIN, One),
+        shown("Identity", "Identity", &IDENTITY, One),
+        shown("Identities", "Identity", &IDENTITY, Named),
+        part("Actions", "Action", &ACTION, Named),
+        part("Schedule", "Schedule", &PLAIN, Free),
+    ],
+};
+static RESOURCES: Shape = shape(&[
+    shown("Networks", "Network", &NETWORK, Set),
+    part("Devices", "Device", &DEVICE, Set),
+    part("NUMA", "NUMA", &NUMA, One),
+]);
+static DEVICE: Shape = shape(&[
+    part("Constraints", "Constraint", &PLAIN, Set),
+    part("Affinities", "Affinity", &PLAIN, Set),
+]);
+static NUMA: Shape = shape(&[part("Devices", "Devices", &PLAIN, Strings)]);
+static ARTIFACT: Shape = Shape {
+    left_out: &[],
+    maps: &["GetterOptions", "GetterHeaders"],
+    absent: &[],
+    objects: &[],
+};
+static SECRET: Shape = shape(&[part("Config", "Config", &PLAIN, Free)]);
+static TEMPLATE: Shape = shape(&[
+    part("ChangeScript", "ChangeScript", &SCRIPT, One),
+    part("Wait", "Wait", &PLAIN, One),
+]);
+static SCRIPT: Shape = shape(&[part("Args", "Args", &PLAIN, Strings)]);
+static ACTION: Shape = shape(&[part("Args", "Args", &PLAIN, Strings)]);
