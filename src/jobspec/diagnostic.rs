@@ -49,7 +49,7 @@ impl fmt::Display for Diagnostic {
 /// How many problems are kept; more would help nobody.
 const MAX_KEPT: usize = 100;
 
-/// Every problem found. One prints alone, several as the API prints several.
+/// Every problem found, printed one to a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnostics {
     /// In the order they were found; at most a hundred are kept.
@@ -90,12 +90,11 @@ impl From<Diagnostic> for Diagnostics {
 
 impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let [one] = self.list.as_slice() {
-            return write!(f, "{one}");
-        }
-        write!(f, "{} errors occurred:\n\n", self.list.len())?;
-        for one in &self.list {
-            writeln!(f, "\t* {one}")?;
+        for (i, one) in self.list.iter().enumerate() {
+            if i > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{one}")?;
         }
         Ok(())
     }

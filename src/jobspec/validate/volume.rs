@@ -1,0 +1,97 @@
+//! Rules of volumes that groups ask for.
+
+use super::when;
+use drover_events::model::VolumeRequest;
+
+pub(super) fn check(
+    v: &VolumeRequest,
+    job_type: &str,
+    count: i64,
+    canaries: bool,
+    errors: &mut Vec<String>,
+) {
+    when(errors, !matches!(v.r#type.as_str(), "host" | "csi"), || {
+        format!("volume has unrecognized type {}", v.r#type)
+    });
+    when(errors, v.source.is_empty(), || {
+        "volume has an empty source".into()
+    });
+    if v.per_alloc {
+        when(errors, matches!(job_type, "system" | "sysbatch"), || {
+            "volume cannot be per_alloc for system or sysbatch jobs".into()
+        });
+        when(errors, canaries, || {
+            "volume cannot be per_alloc when canaries are in use".into()
+        });
+        when(errors, v.sticky, || {
+            "volume cannot be per_alloc and sticky at the same time".into()
+        });
+    }
+    let mode = v.access_mode.as_str();
+    match v.r#type.as_str() {
+        "host" => {
+            when(errors, v.mount_options.is_some(), || {
+                "host volumes cannot have mount options".into()
+            });
+            match mode {
+                "single-node-reader-only" | "multi-node-reader-only" => {
+                    when(errors, !v.read_only, || {
+                        format!("{mode} volumes must be read-only")
+                    });
+                }
+                ""
+                | "single-node-writer"
+                | "single-node-single-writer"
+                | "single-node-multi-writer" => {}
+                other => errors.push(format!(
+                    "host volumes cannot be mounted with {other} access mode"
+                )),
+            }
+            when(
+                errors,
+                mode == "single-node-single-writer" && count > 1 && !v.per_alloc,
+                || format!("volume with {mode} access mode allows only one writer"),
+            );
+        }
+        "csi" => csi(v, count, errors),
+        _ => {}
+    }
+}
+
+fn csi(v: &VolumeRequest, count: i64, errors: &mut Vec<String>) {
+    let mode = v.access_mode.as_str();
+    when(errors, v.attachment_mode.is_empty(), || {
+        "CSI volumes must have an attachment mode".into()
+    });
+    when(errors, mode.is_empty(), || {
+        "CSI volumes must have an access mode".into()
+    });
+    when(
+        errors,
+        v.attachment_mode == "block-device" && v.mount_options.is_some(),
+        || "block devices cannot have mount options".into(),
+    );
+    let shared = count > 1 && !v.per_alloc;
+    match mode {
+        "single-node-reader-only" => {
+            when(errors, !v.read_only, || {
+                format!("{mode} volumes must be read-only")
+            });
+            when(errors, shared, || {
+                format!("volume with {mode} access mode allows only one reader")
+            });
+        }
+        "single-node-writer" => when(errors, shared, || {
+            format!("volume with {mode} access mode allows only one reader or writer")
+        }),
+        "multi-node-reader-only" => {
+            when(errors, !v.read_only, || {
+                format!("{mode} volumes must be read-only")
+            });
+        }
+        "multi-node-single-writer" => when(errors, shared && !v.read_only, || {
+            format!("volume with {mode} access mode allows only one writer")
+        }),
+        _ => {}
+    }
+}

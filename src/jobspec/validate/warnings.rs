@@ -1,0 +1,142 @@
+//! What is allowed, but perhaps not meant.
+
+use super::Limits;
+use drover_events::model::{Job, Task, TaskGroup};
+
+/// All warnings about a job.
+pub(super) fn of(job: &Job, limits: &Limits) -> Vec<String> {
+    let mut out = Vec::new();
+    for g in job.task_groups.iter() {
+        let inner = group(g);
+        if !inner.is_empty() {
+            out.push(format!(
+                "Group {:?} has warnings: {}",
+                g.name,
+                super::many(&inner)
+            ));
+        }
+    }
+    let promoting = |g: &TaskGroup| g.update.as_ref().is_some_and(|u| u.auto_promote);
+    let canaries = |g: &TaskGroup| g.update.as_ref().is_some_and(|u| u.canary > 0);
+    let any = job.task_groups.iter().any(promoting);
+    if any && job.task_groups.iter().any(|g| canaries(g) && !promoting(g)) {
+        out.push("auto_promote must be true for all groups to enable automatic promotion".into());
+    }
+    if job.periodic.as_ref().is_some_and(|p| !p.spec.is_empty()) {
+        out.push(
+            "cron is deprecated and may be removed in a future release. Use crons instead".into(),
+        );
+    }
+    for g in job.task_groups.iter() {
+        shutdown(g, &mut out);
+    }
+    if !limits.memory_oversubscription {
+        for g in job.task_groups.iter() {
+            for t in g
+                .tasks
+                .iter()
+                .filter(|t| t.resources.as_ref().is_some_and(|r| r.memory_max_mb != 0))
+            {
+                out.push(format!(
+                    "Memory oversubscription is not enabled; Task \"{}.{}\" memory_max value will be ignored. \
+                     Update the Scheduler Configuration to allow oversubscription.",
+                    g.name, t.name
+                ));
+            }
+        }
+    }
+    out
+}
+
+/// Services go away with their tasks; without a delay callers may still be sent there.
+fn shutdown(g: &TaskGroup, out: &mut Vec<String>) {
+    let delayed = g.shutdown_delay.is_some_and(|d| d > 0);
+    if !g.services.is_empty() && !delayed && g.tasks.iter().all(|t| t.shutdown_delay == 0) {
+        out.push(format!(
+            "group {:?} defines services, but neither the group nor any of its tasks have shutdown_delay set",
+            g.name
+        ));
+    }
+}
+
+fn group(g: &TaskGroup) -> Vec<String> {
+    let mut out = Vec::new();
+    if let Some(update) = &g.update
+        && update.max_parallel > g.count
+        && g.count > 0
+        && update.max_parallel > 1
+    {
+        out.push(format!(
+            "Update max parallel count is greater than task group count ({} > {}). A destructive change would \
+             result in the simultaneous replacement of all allocations.",
+            update.max_parallel, g.count
+        ));
+    }
+    if g.max_client_disconnect.is_some() {
+        out.push(
+            "MaxClientDisconnect is deprecated and ignored in favor of Disconnect.LostAfter".into(),
+        );
+    }
+    if g.stop_after_client_disconnect.is_some() {
+        let text = "StopAfterClientDisconnect is deprecated and ignored favor of Disconnect.StopOnClientAfter";
+        out.push(text.into());
+    }
+    if g.prevent_reschedule_on_lost {
+        out.push(
+            "PreventRescheduleOnLost is deprecated and ignored in favor of Disconnect.Replace"
+                .into(),
+        );
+    }
+    if g.networks.iter().any(|n| n.mbits > 0) {
+        out.push(
+            "mbits has been deprecated as of Nomad 0.12.0. Please remove mbits from the network block".into(),
+        );
+    }
+    for t in g.tasks.iter() {
+        let inner = task(t);
+        if !inner.is_empty() {
+            out.push(format!(
+                "Task {:?} has warnings: {}",
+                t.name,
+                super::many(&inner)
+            ));
+        }
+    }
+    out
+}
+
+fn task(t: &Task) -> Vec<String> {
+    let mut out = Vec::new();
+    if let Some(resources) = &t.resources {
+        if resources.iops != 0 {
+            out.push("IOPS has been deprecated as of Nomad 0.9.0. Please remove IOPS from resource block.".into());
+        }
+        if !resources.networks.is_empty() {
+            out.push(
+                "task network resources have been deprecated as of Nomad 0.12.0. Please configure networking via \
+                 group network block."
+                    .into(),
+            );
+        }
+    }
+    if t.templates.iter().any(|t| t.vault_grace != 0) {
+        out.push(
+            "VaultGrace has been deprecated as of Nomad 0.11 and ignored since Vault 0.5. Please remove VaultGrace / \
+             vault_grace from template block."
+                .into(),
+        );
+    }
+    for identity in t.identities.iter() {
+        if identity.audience.is_empty() {
+            out.push("identities without an audience are insecure".into());
+        }
+        if identity.audience.len() > 1 {
+            let text = "while multiple audiences is allowed, it is more secure to use 1 audience per identity";
+            out.push(text.into());
+        }
+        if identity.ttl == 0 {
+            out.push("identities without an expiration are insecure".into());
+        }
+    }
+    out
+}
