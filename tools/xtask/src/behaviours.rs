@@ -14,6 +14,12 @@ use crate::tree;
 
 const FILE: &str = "src/docs/behaviours.md";
 
+/// The areas, as test names spell them.
+const AREAS: &[&str] = &[
+    "acl", "auth", "chk", "cl", "csi", "dep", "drv", "env", "ev", "eval", "hb", "hv", "job", "kr",
+    "mod", "ns", "plg", "sch", "sim", "var", "vw", "wi",
+];
+
 /// How many behaviours there are in all.
 const TOTAL: usize = 346;
 
@@ -31,16 +37,15 @@ pub(crate) fn check(root: &Path) -> Result<(Vec<String>, Vec<String>)> {
         if !listed.insert(id.clone()) {
             problems.push(format!("{place}: {id} is listed twice"));
         }
-        let wanted = id.to_lowercase().replace('-', "_") + "_";
-        if !test.starts_with(&wanted) {
+        if !ids_of(&test).contains(&id) {
             problems.push(format!(
-                "{place}: the test of {id} must begin with `{wanted}`"
+                "{place}: the name of the test must begin with {id}: `{test}`"
             ));
         } else if !tests.contains_key(&test) {
             problems.push(format!("{place}: there is no test `{test}`"));
         }
     }
-    let with_id: BTreeSet<String> = tests.keys().filter_map(|name| id_of(name)).collect();
+    let with_id: BTreeSet<String> = tests.keys().flat_map(|name| ids_of(name)).collect();
     for id in with_id.difference(&listed) {
         problems.push(format!("{FILE}: {id} has a test and is not listed"));
     }
@@ -61,16 +66,28 @@ fn row(line: &str) -> Option<(String, String)> {
     Some((id.to_owned(), test.to_owned()))
 }
 
-/// The ID that a test's name begins with.
-fn id_of(name: &str) -> Option<String> {
-    let mut parts = name.split('_');
-    let (area, number) = (parts.next()?, parts.next()?);
-    let known = [
-        "ev", "eval", "kr", "var", "sch", "cl", "hb", "env", "drv", "sim", "raft", "wi", "acl",
-        "job", "csi", "vw", "dep", "plan",
-    ];
-    let digits = number.len() == 2 && number.bytes().all(|b| b.is_ascii_digit());
-    (known.contains(&area) && digits).then(|| format!("{}-{number}", area.to_uppercase()))
+/// The IDs that a test's name begins with; one test may show several.
+fn ids_of(name: &str) -> Vec<String> {
+    let parts: Vec<&str> = name.split('_').collect();
+    let pairs = parts.as_chunks::<2>().0.iter();
+    pairs
+        .map_while(|[area, number]| {
+            let known = AREAS.contains(area);
+            let digits = number.len() == 2 && number.bytes().all(|b| b.is_ascii_digit());
+            (known && digits).then(|| format!("{}-{number}", area.to_uppercase()))
+        })
+        .collect()
+}
+
+/// Prints every test that names behaviours, with their IDs.
+pub(crate) fn list(root: &Path) -> Result<()> {
+    for name in tests(root)?.keys() {
+        let ids = ids_of(name);
+        if !ids.is_empty() {
+            println!("test {name} {}", ids.join(" "));
+        }
+    }
+    Ok(())
 }
 
 /// Every test function of the tree, with its file.

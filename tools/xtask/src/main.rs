@@ -38,7 +38,11 @@ enum Task {
     /// Check sizes, words, essays and layers.
     Tidy,
     /// Check that every listed behaviour has its test, and count them.
-    Behaviours,
+    Behaviours {
+        /// Print the tests that name behaviours instead.
+        #[arg(long)]
+        tests: bool,
+    },
     /// Check licences, sources and duplicates of the dependencies.
     Deny,
     /// Register a new kind of event: number, payload struct, variant.
@@ -73,7 +77,8 @@ fn run() -> Result<()> {
         Task::Verify { fast } => run::verify(&root, fast),
         Task::Fix => run::fix(&root),
         Task::Tidy => run::report("tidy", tidy::check(&root)?),
-        Task::Behaviours => run::report("behaviours", behaviours::check(&root)?),
+        Task::Behaviours { tests: true } => behaviours::list(&root),
+        Task::Behaviours { tests: false } => run::report("behaviours", behaviours::check(&root)?),
         Task::Deny => run::report("deny", deny::check(&root)?),
         Task::NewEvent {
             name,
