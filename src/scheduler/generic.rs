@@ -78,7 +78,7 @@ pub(super) fn schedule(
     Ok(attempt.finish(reconciled))
 }
 
-fn options(
+pub(super) fn options(
     view: &dyn StateView,
     job: &Job,
     batch: bool,
@@ -150,9 +150,9 @@ fn old_versions(allocs: &[Alloc]) -> Vec<Arc<Job>> {
 }
 
 /// Asks the search whether an allocation may stay where it is with a new version of its job.
-struct Updater<'s, 'c> {
-    stack: &'s mut Stack<'c>,
-    eval: &'s Evaluation,
+pub(super) struct Updater<'s, 'c> {
+    pub(super) stack: &'s mut Stack<'c>,
+    pub(super) eval: &'s Evaluation,
 }
 
 impl InPlace for Updater<'_, '_> {

@@ -22,6 +22,7 @@ pub mod rank;
 pub mod reconcile;
 pub mod rng;
 mod state;
+mod system;
 
 pub use dry_run::dry_run;
 pub use evals::give_up;
@@ -52,6 +53,14 @@ const GENERIC_TRIGGERS: [&str; 18] = [
     "alloc-reschedule",
 ];
 
+/// Causes that are none for system jobs: they are not rescheduled and have no canaries to wait for.
+const SYSTEM_REFUSED: [&str; 4] = [
+    "max-disconnect-timeout",
+    "reconnect",
+    "alloc-reschedule",
+    "preemption",
+];
+
 /// How often a plan is tried without any progress before an evaluation is given up
 /// (scheduler.md 4).
 pub fn attempts(kind: &str) -> u32 {
@@ -80,6 +89,15 @@ pub fn schedule(
                 ));
             }
             generic::schedule(view, eval, inputs)
+        }
+        "system" | "sysbatch" => {
+            if SYSTEM_REFUSED.contains(&eval.triggered_by.as_str()) {
+                let trigger = &eval.triggered_by;
+                return refuse(format!(
+                    "scheduler cannot handle '{trigger}' evaluation reason"
+                ));
+            }
+            system::schedule(view, eval, inputs)
         }
         kind => refuse(format!("there is no scheduler for jobs of type '{kind}'")),
     }

@@ -238,6 +238,11 @@ impl<'a> Stack<'a> {
         self.search(group, penalty, None)
     }
 
+    /// Looks whether one allocation of a group fits on this node.
+    pub fn select_only(&mut self, group: &str, slot: u32) -> Selection {
+        self.search(group, &BTreeSet::new(), Some(slot))
+    }
+
     fn search(&mut self, name: &str, penalty: &BTreeSet<u32>, only: Option<u32>) -> Selection {
         let Some(mut group) = self.groups.remove(name) else {
             return Selection {

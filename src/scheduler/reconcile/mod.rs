@@ -18,7 +18,9 @@ mod results;
 mod stop;
 mod update;
 
-pub use classify::{NodeState, is_client_terminal, is_terminal, needs_reconnect};
+pub use classify::{
+    NodeState, is_client_terminal, is_server_terminal, is_terminal, needs_reconnect,
+};
 pub use reschedule::{next_delay, next_tracker, penalty_nodes};
 pub use results::{Destructive, InPlace, Place, Reconciled};
 pub use update::tasks_updated;
