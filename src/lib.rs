@@ -92,6 +92,7 @@ pub mod identity;
 pub mod jobspec;
 pub mod keyring;
 pub mod log;
+pub mod nodesim;
 pub mod raft;
 pub mod reactors;
 pub mod rpc;

@@ -20,6 +20,7 @@ pub mod clock;
 pub mod config;
 mod contact;
 pub mod drivers;
+pub mod endpoints;
 pub mod env;
 pub mod executor;
 pub mod fingerprint;

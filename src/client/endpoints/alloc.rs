@@ -1,0 +1,50 @@
+//! Restart, signal, figures and removal of allocations.
+
+use drover_events::model::AllocResourceUsage;
+
+use super::{control, runner};
+use crate::client::agent::Client;
+use crate::error::ApiError;
+
+/// Restarts tasks: one, all that run, or all that can (JOB-11).
+///
+/// # Errors
+/// Unknown allocation or task, a task together with all, nothing that runs.
+pub fn restart(client: &Client, alloc: &str, task: &str, all: bool) -> Result<(), ApiError> {
+    if all && !task.is_empty() {
+        let text = "cannot restart all tasks and a single task at the same time";
+        return Err(ApiError::bad_request(text));
+    }
+    let runner = runner(client, alloc)?;
+    Ok(control(&runner)?.restart(named(task), all)?)
+}
+
+/// Sends a signal to one task, or to all that run.
+///
+/// # Errors
+/// Unknown allocation, task or signal; nothing that runs.
+pub fn signal(client: &Client, alloc: &str, task: &str, signal: &str) -> Result<(), ApiError> {
+    let runner = runner(client, alloc)?;
+    Ok(control(&runner)?.signal(named(task), signal)?)
+}
+
+/// What an allocation uses; of one task, if named.
+///
+/// # Errors
+/// Unknown allocation or task.
+pub fn stats(client: &Client, alloc: &str, task: &str) -> Result<AllocResourceUsage, ApiError> {
+    let runner = runner(client, alloc)?;
+    Ok(control(&runner)?.stats(named(task))?)
+}
+
+/// Removes what is left of a finished allocation.
+///
+/// # Errors
+/// It is not here, or not finished.
+pub async fn collect(client: &Client, alloc: &str) -> Result<(), ApiError> {
+    client.collect(alloc).await.map_err(ApiError::not_found)
+}
+
+fn named(task: &str) -> Option<&str> {
+    (!task.is_empty()).then_some(task)
+}

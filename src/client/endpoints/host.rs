@@ -1,0 +1,128 @@
+//! Figures of the machine (MOD-17).
+
+use std::fs;
+
+use drover_events::model::{HostCpuStats, HostDiskStats, HostMemoryStats, HostStats};
+use parking_lot::Mutex;
+
+use crate::client::agent::Client;
+use crate::client::clock::wall_now;
+use crate::client::fingerprint::{cpu, meminfo, storage};
+
+/// Clock ticks of one processor since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Ticks {
+    name: String,
+    user: u64,
+    system: u64,
+    idle: u64,
+    total: u64,
+}
+
+/// The last look, which the next one is compared with; processors are the machine's, not a client's.
+static LAST: Mutex<Vec<Ticks>> = Mutex::new(Vec::new());
+
+/// What the machine does now; processor figures since the last time somebody asked.
+pub fn stats(client: &Client) -> HostStats {
+    let now = ticks(&fs::read_to_string("/proc/stat").unwrap_or_default());
+    let before = std::mem::replace(&mut *LAST.lock(), now.clone());
+    let mhz = cpu::core_mhz() as f64;
+    let cpu: Vec<HostCpuStats> = now
+        .iter()
+        .map(|t| {
+            let old = before.iter().find(|b| b.name == t.name).cloned().unwrap_or_default();
+            usage(&old, t, mhz)
+        })
+        .collect();
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let memory = |key| meminfo(&text, key).unwrap_or(0);
+    let (total, available) = (memory("MemTotal"), memory("MemAvailable"));
+    let alloc_dir = storage::disk(&client.settings().get().alloc_dir);
+    let uptime = fs::read_to_string("/proc/uptime").unwrap_or_default();
+    HostStats {
+        cpu_ticks_consumed: cpu.iter().map(|c| c.total_ticks).sum(),
+        cpu: cpu.into(),
+        memory: Some(HostMemoryStats {
+            total,
+            available,
+            free: memory("MemFree"),
+            used: total.saturating_sub(memory("MemFree") + memory("Buffers") + memory("Cached")),
+        }),
+        disk_stats: vec![disk(&alloc_dir, true)].into(),
+        alloc_dir_stats: Some(disk(&alloc_dir, false)),
+        timestamp: wall_now(),
+        uptime: uptime
+            .split('.')
+            .next()
+            .and_then(|seconds| seconds.parse().ok())
+            .unwrap_or(0),
+        ..HostStats::default()
+    }
+}
+
+fn disk(disk: &storage::Disk, named: bool) -> HostDiskStats {
+    let reachable = disk.used + disk.available;
+    let name = |text: &str| if named { text.to_owned() } else { String::new() };
+    HostDiskStats {
+        device: name(&disk.device),
+        mountpoint: name(&disk.mountpoint),
+        size: disk.size,
+        used: disk.used,
+        available: disk.available,
+        used_percent: percent(disk.used as f64, reachable as f64),
+        inodes_used_percent: disk.inodes_used_percent,
+    }
+}
+
+fn ticks(stat: &str) -> Vec<Ticks> {
+    stat.lines()
+        .filter(|l| l.starts_with("cpu") && l.as_bytes().get(3).is_some_and(u8::is_ascii_digit))
+        .filter_map(|line| {
+            let mut fields = line.split_ascii_whitespace();
+            let name = fields.next()?.to_owned();
+            let values: Vec<u64> = fields.filter_map(|f| f.parse().ok()).collect();
+            let at = |i: usize| values.get(i).copied().unwrap_or(0);
+            Some(Ticks {
+                name,
+                user: at(0) + at(1),
+                system: at(2),
+                idle: at(3) + at(4),
+                total: values.iter().take(8).sum(),
+            })
+        })
+        .collect()
+}
+
+fn usage(old: &Ticks, new: &Ticks, mhz: f64) -> HostCpuStats {
+    let all = new.total.saturating_sub(old.total) as f64;
+    let part = |a: u64, b: u64| percent(b.saturating_sub(a) as f64, all);
+    let idle = part(old.idle, new.idle);
+    let busy = if all > 0.0 { 100.0 - idle } else { 0.0 };
+    HostCpuStats {
+        cpu: new.name.clone(),
+        user: part(old.user, new.user),
+        system: part(old.system, new.system),
+        idle,
+        total_percent: busy,
+        total_ticks: busy / 100.0 * mhz,
+    }
+}
+
+fn percent(part: f64, all: f64) -> f64 {
+    if all > 0.0 { part / all * 100.0 } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mod_17_processor_time_is_told_in_percent() {
+        let before = ticks("cpu  9 9 9 9\ncpu0 10 0 10 80 0 0 0 0 0 0\n");
+        let now = ticks("cpu  9 9 9 9\ncpu0 30 0 20 150 0 0 0 0 0 0\nintr 5\n");
+        assert_eq!(now.len(), 1);
+        let usage = usage(&before[0], &now[0], 1000.0);
+        assert_eq!((usage.user, usage.system, usage.idle), (20.0, 10.0, 70.0));
+        assert_eq!((usage.total_percent, usage.total_ticks), (30.0, 300.0));
+    }
+}

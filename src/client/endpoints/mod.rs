@@ -1,0 +1,92 @@
+//! What users ask of a client directly: files, logs, figures, restarts and signals of its allocations
+//! (MOD-23). Functions only; routes, query parameters and permissions are the front's.
+
+pub mod alloc;
+pub mod fs;
+pub mod host;
+pub mod logs;
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::agent::Client;
+use super::alloc::factory::{AllocControl, AllocRunner, ControlError};
+use crate::error::{ApiError, Code};
+
+/// A piece of a followed file; an empty one says that the stream is alive.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Frame {
+    /// Where in the file the data ends.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub offset: u64,
+    /// The bytes, base64 in JSON.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "base64")]
+    pub data: Vec<u8>,
+    /// The file's name.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub file: String,
+    /// `file truncated` or `file deleted`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub file_event: String,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants a reference")]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
+fn base64<S: serde::Serializer>(data: &[u8], out: S) -> Result<S::Ok, S::Error> {
+    out.serialize_str(&drover_events::gojson::Base64::encode(data))
+}
+
+/// Where reading begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// So far from the start.
+    #[default]
+    Start,
+    /// So far before the end.
+    End,
+}
+
+impl Origin {
+    /// Reads `start`, `end`, or nothing for the start.
+    ///
+    /// # Errors
+    /// Anything else.
+    pub fn parse(text: &str) -> Result<Self, ApiError> {
+        match text {
+            "" | "start" => Ok(Self::Start),
+            "end" => Ok(Self::End),
+            _ => Err(ApiError::bad_request("origin must be start or end")),
+        }
+    }
+}
+
+/// The runner of an allocation that is here.
+///
+/// # Errors
+/// 404 with Nomad's text.
+pub fn runner(client: &Client, alloc: &str) -> Result<Arc<dyn AllocRunner>, ApiError> {
+    client
+        .runner(alloc)
+        .ok_or_else(|| ApiError::not_found(format!("Unknown allocation {alloc:?}")))
+}
+
+fn control(runner: &Arc<dyn AllocRunner>) -> Result<&dyn AllocControl, ApiError> {
+    runner.control().ok_or_else(|| {
+        ApiError::new(Code::NotImplemented, "this allocation is simulated: it has no files")
+    })
+}
+
+impl From<ControlError> for ApiError {
+    fn from(error: ControlError) -> Self {
+        let code = match &error {
+            ControlError::UnknownTask(_) => Code::BadRequest,
+            ControlError::NotRunning | ControlError::Refused(_) => Code::Refused,
+        };
+        Self::new(code, error.to_string())
+    }
+}
