@@ -20,6 +20,7 @@ mod log;
 mod monitor;
 mod namespace;
 mod node;
+mod nodesim;
 mod operator;
 mod out;
 mod placement;
@@ -79,6 +80,8 @@ enum Noun {
     /// Work with namespaces
     #[command(subcommand)]
     Namespace(namespace::Verb),
+    /// Simulate nodes that register with servers and run what is placed on them
+    Nodesim(nodesim::Args),
     /// Work with nodes
     #[command(subcommand)]
     Node(node::Verb),
@@ -167,6 +170,7 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
         Noun::Log(verb) => log::run(verb, out).await,
         Noun::Namespace(verb) => namespace::run(verb, out).await,
         Noun::Node(verb) => node::run(verb, out).await,
+        Noun::Nodesim(args) => nodesim::run(args, out).await,
         Noun::Operator(verb) => operator::run(verb, out).await,
         Noun::System(verb) => system::run(verb, out).await,
         Noun::Var(verb) => var::run(verb, out).await,

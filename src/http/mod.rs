@@ -16,6 +16,7 @@ mod allocations;
 mod answer;
 pub mod auth;
 mod body;
+mod client;
 mod deployment_writes;
 mod deployments;
 mod evaluations;

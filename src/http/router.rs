@@ -18,7 +18,7 @@ use super::answer::Answer;
 use super::front::{self, Incoming, Reader, Watched, Write};
 use super::state::Api;
 use super::{
-    agent, allocations, deployment_writes, deployments, evaluations, jobs, namespace_writes,
+    agent, allocations, client, deployment_writes, deployments, evaluations, jobs, namespace_writes,
     namespaces, node_writes, nodes, operator, search, services, stream, system, variable_writes,
     variables,
 };
@@ -48,6 +48,9 @@ where
 
 /// PUT and POST, which Nomad takes as the same.
 const PUT: MethodFilter = MethodFilter::PUT.or(MethodFilter::POST);
+
+/// Where Nomad takes any method.
+const ANY: MethodFilter = PUT.or(MethodFilter::GET).or(MethodFilter::DELETE);
 
 /// DELETE by a handler that may read a body.
 const DELETE: MethodFilter = MethodFilter::DELETE;
@@ -221,6 +224,13 @@ fn cluster(table: Table) -> Table {
         )
         .route("/v1/operator/digests", get(Nothing, operator::digests))
         .route("/v1/operator/reactors", get(Nothing, operator::reactors))
+        .route("/v1/client/stats", body(MethodFilter::GET, client::stats))
+        .route("/v1/client/gc", body(ANY, client::collect_all))
+        .route(
+            "/v1/client/allocation/{id}/{verb}",
+            body(ANY, client::allocation),
+        )
+        .route("/v1/client/fs/{*rest}", body(MethodFilter::GET, client::files))
         .route("/v1/system/gc", body(MethodFilter::PUT, system::gc))
         .route("/.well-known/jwks.json", get(Nothing, operator::jwks))
 }

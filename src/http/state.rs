@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::auth::Authenticate;
 use super::gzip::Gzip;
 use super::member_shapes::{RaftConfigurationResponse, ServerMembersResponse};
+use crate::client::agent::Client;
 use crate::keyring::Keyring;
 use crate::raft::Proposer;
 
@@ -56,6 +57,8 @@ pub trait Agent: Send + Sync {
     fn describe(&self) -> Value;
     /// The state of every reactor.
     fn reactors(&self) -> Value;
+    /// The client of this agent; none without one.
+    fn client(&self) -> Option<Arc<Client>>;
     /// Whether a client runs in this agent and knows a server; none without a client.
     fn client_health(&self) -> Option<Result<(), String>>;
     /// Whether a server runs in this agent and knows a leader; none without a server.

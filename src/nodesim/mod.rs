@@ -44,7 +44,12 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { nodes: 1, servers: Vec::new(), datacenter: "dc1".into(), class: String::new() }
+        Self {
+            nodes: 1,
+            servers: Vec::new(),
+            datacenter: "dc1".into(),
+            class: String::new(),
+        }
     }
 }
 
@@ -131,7 +136,10 @@ impl NodeSim {
 
     /// What was measured until now.
     pub fn stats(&self) -> Stats {
-        let ready = self.clients.iter().filter(|c| c.contact().borrow().last_heartbeat > 0);
+        let ready = self
+            .clients
+            .iter()
+            .filter(|c| c.contact().borrow().last_heartbeat > 0);
         let ready_ms = self.ready_after.lock().map_or(0, |d| d.as_millis());
         Stats {
             nodes: self.clients.len(),

@@ -12,11 +12,20 @@ async fn sim_01_simulated_nodes_register_and_a_jobs_allocations_run_on_them() {
         ..Options::default()
     };
     let sim = NodeSim::start(&options).await;
-    tokio::time::timeout(Duration::from_secs(60), sim.ready()).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(60), sim.ready())
+        .await
+        .unwrap();
     assert_eq!(sim.stats().ready, 200);
-    world.register("load", "service", 500, serde_json::json!({"run_for": "1h"})).await;
-    let running =
-        || world.allocs("load").iter().filter(|a| a.client_status == "running").count();
+    world
+        .register("load", "service", 500, serde_json::json!({"run_for": "1h"}))
+        .await;
+    let running = || {
+        world
+            .allocs("load")
+            .iter()
+            .filter(|a| a.client_status == "running")
+            .count()
+    };
     until("five hundred run", || running() == 500).await;
     let stats = sim.stats();
     assert_eq!((stats.started, stats.stopped, stats.allocs), (500, 0, 500));
@@ -25,6 +34,8 @@ async fn sim_01_simulated_nodes_register_and_a_jobs_allocations_run_on_them() {
 
 #[tokio::test]
 async fn sim_01_without_servers_nothing_is_simulated() {
-    let error = run(&Options::default(), |_| {}, std::future::ready(())).await.unwrap_err();
+    let error = run(&Options::default(), |_| {}, std::future::ready(()))
+        .await
+        .unwrap_err();
     assert!(error.contains("-servers"), "{error}");
 }

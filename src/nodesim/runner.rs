@@ -60,7 +60,11 @@ impl AllocRunnerFactory for SimFactory {
 
 /// Keeps no job: thousands of nodes would hold thousands of copies.
 fn thin(alloc: &Allocation) -> Arc<Allocation> {
-    Arc::new(Allocation { job: None, metrics: None, ..alloc.clone() })
+    Arc::new(Allocation {
+        job: None,
+        metrics: None,
+        ..alloc.clone()
+    })
 }
 
 /// An allocation that runs in name only.
@@ -82,7 +86,10 @@ impl SimRunner {
             finished_at: if running { Time::ZERO } else { Time(now) },
             ..TaskState::default()
         };
-        let service = alloc.job.as_ref().is_some_and(|j| j.r#type == job_type::SERVICE);
+        let service = alloc
+            .job
+            .as_ref()
+            .is_some_and(|j| j.r#type == job_type::SERVICE);
         let healthy = running && service && !alloc.deployment_id.is_empty();
         let tasks: Map<TaskState> = alloc
             .task_names()
@@ -111,7 +118,9 @@ trait TaskNames {
 
 impl TaskNames for Allocation {
     fn task_names(&self) -> impl Iterator<Item = &String> {
-        self.allocated_resources.iter().flat_map(|all| all.tasks.keys())
+        self.allocated_resources
+            .iter()
+            .flat_map(|all| all.tasks.keys())
     }
 }
 
@@ -151,12 +160,21 @@ mod tests {
         let told = Arc::new(Mutex::new(Vec::new()));
         let keep = told.clone();
         let report: Report = Arc::new(move |a: Allocation| keep.lock().push(a.client_status));
-        let alloc = Allocation { id: "a".into(), alloc_modify_index: 7, ..Allocation::default() };
+        let alloc = Allocation {
+            id: "a".into(),
+            alloc_modify_index: 7,
+            ..Allocation::default()
+        };
         let factory = SimFactory::new(counters.clone());
-        let runner = factory.start(Arc::new(alloc.clone()), None, Vec::new(), report).unwrap();
+        let runner = factory
+            .start(Arc::new(alloc.clone()), None, Vec::new(), report)
+            .unwrap();
         assert_eq!(runner.alloc().alloc_modify_index, 7);
         assert!(!*runner.done().borrow());
-        let stop = Allocation { desired_status: "stop".into(), ..alloc };
+        let stop = Allocation {
+            desired_status: "stop".into(),
+            ..alloc
+        };
         for _ in 0..2 {
             runner.update(Arc::new(stop.clone()));
         }

@@ -1,6 +1,7 @@
 //! What a server says about itself: leader, peers, members, health, metrics.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use drover_events::model::RaftServer;
 use serde_json::{Value, json};
@@ -164,6 +165,10 @@ impl Agent for Server {
         let reactors = self.reactors.lock();
         let status = reactors.as_ref().map(|reactors| serde_json::to_value(reactors.status()));
         status.and_then(Result::ok).unwrap_or_default()
+    }
+
+    fn client(&self) -> Option<Arc<crate::client::agent::Client>> {
+        self.client.get().map(Arc::clone)
     }
 
     fn client_health(&self) -> Option<Result<(), String>> {

@@ -37,7 +37,11 @@ pub fn list(client: &Client, alloc: &str, path: &str) -> Result<Vec<AllocFileInf
     for entry in fs::read_dir(&real).map_err(|e| file_error(path, &e))? {
         let entry = entry.map_err(|e| file_error(path, &e))?;
         if let Ok(meta) = entry.metadata() {
-            out.push(info(&entry.file_name().to_string_lossy(), &meta, String::new()));
+            out.push(info(
+                &entry.file_name().to_string_lossy(),
+                &meta,
+                String::new(),
+            ));
         }
     }
     out.sort_by(|a, b| a.name.cmp(&b.name));
@@ -52,8 +56,14 @@ pub fn stat(client: &Client, alloc: &str, path: &str) -> Result<AllocFileInfo, A
     let runner = runner(client, alloc)?;
     let real = resolve(control(&runner)?.dir(), path)?;
     let meta = fs::metadata(&real).map_err(|e| file_error(path, &e))?;
-    let name = Path::new(path).file_name().map_or("/".into(), |n| n.to_string_lossy());
-    let kind = if meta.is_dir() { BYTES } else { content_type(&real) };
+    let name = Path::new(path)
+        .file_name()
+        .map_or("/".into(), |n| n.to_string_lossy());
+    let kind = if meta.is_dir() {
+        BYTES
+    } else {
+        content_type(&real)
+    };
     Ok(info(&name, &meta, kind.to_owned()))
 }
 
@@ -70,7 +80,8 @@ pub fn open(
     let runner = runner(client, alloc)?;
     let real = resolve(control(&runner)?.dir(), path)?;
     let mut file = open_file(&real, path)?;
-    file.seek(SeekFrom::Start(offset)).map_err(|e| file_error(path, &e))?;
+    file.seek(SeekFrom::Start(offset))
+        .map_err(|e| file_error(path, &e))?;
     Ok((file, content_type(&real)))
 }
 
@@ -88,7 +99,9 @@ pub fn read_at(
     let (file, kind) = open(client, alloc, path, offset)?;
     let mut out = Vec::new();
     let limit = if limit == 0 { u64::MAX } else { limit };
-    file.take(limit).read_to_end(&mut out).map_err(|e| file_error(path, &e))?;
+    file.take(limit)
+        .read_to_end(&mut out)
+        .map_err(|e| file_error(path, &e))?;
     Ok((out, kind))
 }
 
@@ -120,7 +133,12 @@ pub fn stream(
                 Ok(found) => found,
                 Err(_) => return,
             };
-            let frame = Frame { offset: at, data, file: name.clone(), file_event: event.into() };
+            let frame = Frame {
+                offset: at,
+                data,
+                file: name.clone(),
+                file_event: event.into(),
+            };
             if !frame.data.is_empty() || !event.is_empty() {
                 silent = Duration::ZERO;
                 let ends = event == DELETED;
@@ -189,11 +207,15 @@ fn resolve(dir: &AllocDir, path: &str) -> Result<std::path::PathBuf, ApiError> {
 fn open_file(real: &Path, path: &str) -> Result<File, ApiError> {
     let meta = fs::metadata(real).map_err(|e| file_error(path, &e))?;
     if meta.is_dir() {
-        return Err(ApiError::bad_request(format!("file {path:?} is a directory")));
+        return Err(ApiError::bad_request(format!(
+            "file {path:?} is a directory"
+        )));
     }
     // A pipe would block whoever opens it.
     if !meta.is_file() {
-        return Err(ApiError::bad_request(format!("file {path:?} is no regular file")));
+        return Err(ApiError::bad_request(format!(
+            "file {path:?} is no regular file"
+        )));
     }
     File::open(real).map_err(|e| file_error(path, &e))
 }
@@ -211,7 +233,10 @@ fn file_error(path: &str, error: &io::Error) -> ApiError {
 }
 
 fn info(name: &str, meta: &Metadata, content_type: String) -> AllocFileInfo {
-    let changed = meta.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok());
+    let changed = meta
+        .modified()
+        .ok()
+        .and_then(|t| t.duration_since(UNIX_EPOCH).ok());
     AllocFileInfo {
         name: name.to_owned(),
         is_dir: meta.is_dir(),
@@ -236,7 +261,11 @@ fn file_mode(meta: &Metadata) -> String {
         (kind.is_char_device(), 'c'),
         (mode & 0o1000 != 0, 't'),
     ];
-    let mut out: String = letters.iter().filter(|(is, _)| *is).map(|(_, c)| *c).collect();
+    let mut out: String = letters
+        .iter()
+        .filter(|(is, _)| *is)
+        .map(|(_, c)| *c)
+        .collect();
     if out.is_empty() {
         out.push('-');
     }
@@ -249,10 +278,16 @@ fn file_mode(meta: &Metadata) -> String {
 /// Text or bytes, from the first half kilobyte: never a type that a browser would run.
 fn content_type(path: &Path) -> &'static str {
     let mut start = [0; 512];
-    let n = File::open(path).and_then(|mut f| f.read(&mut start)).unwrap_or(0);
+    let n = File::open(path)
+        .and_then(|mut f| f.read(&mut start))
+        .unwrap_or(0);
     let start = &start[..n];
     let cut = std::str::from_utf8(start).is_err_and(|e| e.error_len().is_some());
-    if cut || start.contains(&0) { BYTES } else { "text/plain; charset=utf-8" }
+    if cut || start.contains(&0) {
+        BYTES
+    } else {
+        "text/plain; charset=utf-8"
+    }
 }
 
 #[cfg(test)]

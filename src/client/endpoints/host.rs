@@ -30,7 +30,11 @@ pub fn stats(client: &Client) -> HostStats {
     let cpu: Vec<HostCpuStats> = now
         .iter()
         .map(|t| {
-            let old = before.iter().find(|b| b.name == t.name).cloned().unwrap_or_default();
+            let old = before
+                .iter()
+                .find(|b| b.name == t.name)
+                .cloned()
+                .unwrap_or_default();
             usage(&old, t, mhz)
         })
         .collect();
@@ -62,7 +66,13 @@ pub fn stats(client: &Client) -> HostStats {
 
 fn disk(disk: &storage::Disk, named: bool) -> HostDiskStats {
     let reachable = disk.used + disk.available;
-    let name = |text: &str| if named { text.to_owned() } else { String::new() };
+    let name = |text: &str| {
+        if named {
+            text.to_owned()
+        } else {
+            String::new()
+        }
+    };
     HostDiskStats {
         device: name(&disk.device),
         mountpoint: name(&disk.mountpoint),

@@ -43,13 +43,18 @@ pub fn stream(
         return Err(ApiError::bad_request("must provide task name"));
     }
     if !matches!(request.stream.as_str(), "stdout" | "stderr") {
-        return Err(ApiError::bad_request("must provide log type (stdout/stderr)"));
+        return Err(ApiError::bad_request(
+            "must provide log type (stdout/stderr)",
+        ));
     }
     let runner = runner(client, alloc)?;
     let control = control(&runner)?;
     match control.task_progress(&request.task) {
         None => {
-            return Err(ApiError::bad_request(format!("unknown task name {:?}", request.task)));
+            return Err(ApiError::bad_request(format!(
+                "unknown task name {:?}",
+                request.task
+            )));
         }
         Some((false, _)) => {
             let text = format!("task {:?} not started yet. No logs available", request.task);
@@ -57,8 +62,10 @@ pub fn stream(
         }
         Some((true, _)) => {}
     }
-    let files =
-        Files { dir: control.dir().logs(), name: format!("{}.{}", request.task, request.stream) };
+    let files = Files {
+        dir: control.dir().logs(),
+        name: format!("{}.{}", request.task, request.stream),
+    };
     let place = files.place(request.origin, request.offset);
     let (tx, rx) = mpsc::channel(WINDOW);
     let (task, follow) = (request.task.clone(), request.follow);
@@ -123,7 +130,16 @@ async fn follow_files(
             at += data.len() as u64;
             silent = Duration::ZERO;
             let file = format!("{}.{index}", files.name);
-            if tx.send(Frame { offset: at, data, file, ..Frame::default() }).await.is_err() {
+            if tx
+                .send(Frame {
+                    offset: at,
+                    data,
+                    file,
+                    ..Frame::default()
+                })
+                .await
+                .is_err()
+            {
                 return;
             }
             continue;
@@ -164,7 +180,10 @@ mod tests {
         for (n, text) in [(3, "12345"), (4, "678"), (5, "9")] {
             std::fs::write(tmp.path().join(format!("web.stdout.{n}")), text).unwrap();
         }
-        let files = Files { dir: tmp.path().to_owned(), name: "web.stdout".into() };
+        let files = Files {
+            dir: tmp.path().to_owned(),
+            name: "web.stdout".into(),
+        };
         for (origin, offset, expected) in [
             (Origin::Start, 0, (3, 0)),
             (Origin::Start, 6, (4, 1)),

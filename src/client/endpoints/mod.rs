@@ -77,7 +77,10 @@ pub fn runner(client: &Client, alloc: &str) -> Result<Arc<dyn AllocRunner>, ApiE
 
 fn control(runner: &Arc<dyn AllocRunner>) -> Result<&dyn AllocControl, ApiError> {
     runner.control().ok_or_else(|| {
-        ApiError::new(Code::NotImplemented, "this allocation is simulated: it has no files")
+        ApiError::new(
+            Code::NotImplemented,
+            "this allocation is simulated: it has no files",
+        )
     })
 }
 

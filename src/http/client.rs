@@ -1,0 +1,176 @@
+//! What the client of this agent is asked: files, logs, figures, restarts, signals, removal.
+//!
+//! A request for a node that is not this agent's is refused: servers forward none yet.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::Method;
+use serde::Deserialize;
+use tokio::sync::mpsc;
+
+use super::answer::{Answer, JSON, TEXT};
+use super::body::Body;
+use super::front::Write;
+use crate::client::agent::Client;
+use crate::client::endpoints::logs::LogRequest;
+use crate::client::endpoints::{Frame, Origin, alloc, fs, host, logs};
+use crate::error::{ApiError, Code};
+
+/// Pieces of a stream that may wait for a slow reader.
+const WINDOW: usize = 8;
+
+/// The body of a restart.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct RestartRequest {
+    task_name: String,
+    all_tasks: bool,
+}
+
+/// The body of a signal.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct SignalRequest {
+    task: String,
+    signal: String,
+}
+
+fn client(write: &Write) -> Result<Arc<Client>, ApiError> {
+    let none = || ApiError::bad_request("No local Node and node_id not provided");
+    let client = write.api.agent.client().ok_or_else(none)?;
+    let node = write.request.query.text("node_id");
+    if node.is_empty() || node == client.node_id() {
+        return Ok(client);
+    }
+    Err(ApiError::not_found(format!("No path to node {node:?}")))
+}
+
+/// `GET /v1/client/stats`.
+pub(super) async fn stats(write: Write) -> Result<Answer, ApiError> {
+    let client = client(&write)?;
+    Answer::json(&host::stats(&client))
+}
+
+/// Any of `/v1/client/gc`.
+pub(super) async fn collect_all(write: Write) -> Result<Answer, ApiError> {
+    client(&write)?.collect_all().await;
+    Ok(Answer::nothing())
+}
+
+/// `/v1/client/allocation/{id}/{verb}`.
+pub(super) async fn allocation(write: Write) -> Result<Answer, ApiError> {
+    let client = client(&write)?;
+    let (id, verb) = (write.request.segment(3)?, write.request.segment(4)?);
+    let writes = write.request.method != Method::GET;
+    match verb.as_str() {
+        "stats" => Answer::json(&alloc::stats(
+            &client,
+            &id,
+            write.request.query.text("task"),
+        )?),
+        "checks" => Answer::json(&serde_json::json!({})),
+        "restart" if writes => {
+            let body: RestartRequest = write.request.json_or_default()?;
+            alloc::restart(&client, &id, &body.task_name, body.all_tasks)?;
+            changed(&write)
+        }
+        "signal" if writes => {
+            let body: SignalRequest = write.request.json()?;
+            alloc::signal(&client, &id, &body.task, &body.signal)?;
+            changed(&write)
+        }
+        "restart" | "signal" => Err(ApiError::new(Code::MethodNotAllowed, "Invalid method")),
+        "gc" => {
+            alloc::collect(&client, &id).await?;
+            Ok(Answer::nothing())
+        }
+        _ => Err(ApiError::not_found("resource not found")),
+    }
+}
+
+/// A change on the client is none of the replicated state: the index is that of the state now.
+fn changed(write: &Write) -> Result<Answer, ApiError> {
+    let index = write.api.projections.applied_index();
+    Answer::json(&serde_json::json!({ "Index": index }))
+}
+
+/// `/v1/client/fs/{verb}/{alloc}`.
+pub(super) async fn files(write: Write) -> Result<Answer, ApiError> {
+    let verb = write.request.segment(3)?;
+    let id = write.request.segment(4)?;
+    if !["ls", "stat", "cat", "readat", "stream", "logs"].contains(&verb.as_str()) {
+        return Err(ApiError::not_found("Invalid method"));
+    }
+    if id.is_empty() {
+        return Err(ApiError::bad_request("must provide a valid alloc id"));
+    }
+    let client = client(&write)?;
+    if verb == "logs" {
+        return task_logs(&write, &client, &id);
+    }
+    let path = write.request.query.text("path");
+    if path.is_empty() && verb != "ls" {
+        return Err(ApiError::bad_request("must provide a file name"));
+    }
+    match verb.as_str() {
+        "ls" => {
+            let path = if path.is_empty() { "/" } else { path };
+            Answer::json(&fs::list(&client, &id, path)?)
+        }
+        "stat" => Answer::json(&fs::stat(&client, &id, path)?),
+        "cat" => Ok(bytes(fs::read_at(&client, &id, path, 0, 0)?)),
+        "readat" => {
+            let offset = write.request.query.number("offset")?;
+            let limit = write.request.query.number("limit")?.unwrap_or(0);
+            let offset = offset.ok_or_else(|| ApiError::bad_request("error parsing offset"))?;
+            Ok(bytes(fs::read_at(&client, &id, path, offset, limit)?))
+        }
+        _ => file_stream(&write, &client, &id, path),
+    }
+}
+
+fn bytes((data, kind): (Vec<u8>, &'static str)) -> Answer {
+    Answer::of(kind, data)
+}
+
+fn file_stream(write: &Write, client: &Client, id: &str, path: &str) -> Result<Answer, ApiError> {
+    let query = &write.request.query;
+    let origin = Origin::parse(query.text("origin"))?;
+    let offset = query.number("offset")?.unwrap_or(0);
+    let follow = query.flag_or("follow", true)?;
+    let frames = fs::stream(client, id, path, (origin, offset), follow)?;
+    Ok(streamed(frames, query.flag("plain")?))
+}
+
+fn task_logs(write: &Write, client: &Client, id: &str) -> Result<Answer, ApiError> {
+    let query = &write.request.query;
+    let request = LogRequest {
+        task: query.text("task").to_owned(),
+        stream: query.text("type").to_owned(),
+        origin: Origin::parse(query.text("origin"))?,
+        offset: query.number("offset")?.unwrap_or(0),
+        follow: query.flag("follow")?,
+    };
+    let plain = query.flag("plain")?;
+    Ok(streamed(logs::stream(client, id, &request)?, plain))
+}
+
+/// Frames as JSON objects one after the other, or their bytes alone.
+fn streamed(mut frames: mpsc::Receiver<Frame>, plain: bool) -> Answer {
+    let (tx, rx) = mpsc::channel::<Bytes>(WINDOW);
+    tokio::spawn(async move {
+        while let Some(frame) = frames.recv().await {
+            let piece = if plain {
+                frame.data
+            } else {
+                serde_json::to_vec(&frame).unwrap_or_default()
+            };
+            // An empty plain piece says nothing: the reader's end shows when there is more.
+            if !piece.is_empty() && tx.send(piece.into()).await.is_err() {
+                return;
+            }
+        }
+    });
+    Answer::of(if plain { TEXT } else { JSON }, Body::stream(rx))
+}
