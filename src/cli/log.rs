@@ -3,6 +3,7 @@
 use super::client::{Client, Refused};
 use super::columns::{Table, pairs};
 use super::conn::Conn;
+use super::log_events::{self, EventsArgs};
 use super::out::Out;
 use super::show::{Format, list, number, text, time};
 use crate::log::tools::{Inspection, inspect};
@@ -20,6 +21,8 @@ use std::path::{Path, PathBuf};
 pub(super) enum Verb {
     /// Show segments, kinds, the tree's root, and any damage
     Inspect(InspectArgs),
+    /// Print what happened: kind, actor, cause
+    Events(EventsArgs),
     /// Fold the log from its beginning and compare digests with what the server holds
     Replay(ReplayArgs),
 }
@@ -61,12 +64,13 @@ pub(super) struct ReplayArgs {
 pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     match verb {
         Verb::Inspect(args) => inspection(&args, out),
+        Verb::Events(args) => log_events::run(&args, out),
         Verb::Replay(args) => replay(&args, out).await,
     }
 }
 
 /// A data directory's log: the agent's, the server's, or the log itself may be named.
-fn log_dir(data_dir: &Path) -> PathBuf {
+pub(super) fn log_dir(data_dir: &Path) -> PathBuf {
     for inner in ["server/log", "log"] {
         let dir = data_dir.join(inner);
         if dir.is_dir() {
@@ -76,7 +80,7 @@ fn log_dir(data_dir: &Path) -> PathBuf {
     data_dir.to_owned()
 }
 
-fn kind_name(number: u16) -> String {
+pub(super) fn kind_name(number: u16) -> String {
     EventKind::from_number(number).map_or_else(|| format!("kind {number}"), |k| k.to_string())
 }
 

@@ -17,6 +17,7 @@ mod eval;
 mod event;
 mod job;
 mod log;
+mod log_events;
 mod monitor;
 mod namespace;
 mod node;

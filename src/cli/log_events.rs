@@ -1,0 +1,128 @@
+//! `log events`: what happened, who did it and what it followed from, straight from the log.
+
+use super::columns::Table;
+use super::log::{kind_name, log_dir};
+use super::out::Out;
+use super::show::time;
+use crate::log::ReadOnlyLog;
+use anyhow::{Context, Result};
+use drover_events::{Actor, ActorKind, Recorded};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Rows are printed this many at a time, so that a long log shows something at once.
+const ROWS: usize = 500;
+
+/// Flags of `log events`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover log events -data-dir /var/lib/drover
+  drover log events -data-dir /var/lib/drover -from 1200 -kind JobRegistered
+  drover log events -data-dir /var/lib/drover -json | jq .Cause
+
+Cause is the index of the event that this one followed from; the first of a chain has none.")]
+pub(super) struct EventsArgs {
+    /// The agent's data directory
+    #[arg(long, value_name = "DIR")]
+    data_dir: PathBuf,
+    /// The first index
+    #[arg(long, value_name = "INDEX", default_value_t = 0)]
+    from: u64,
+    /// The last index
+    #[arg(long, value_name = "INDEX")]
+    to: Option<u64>,
+    /// Only events of this kind
+    #[arg(long, value_name = "NAME")]
+    kind: Option<String>,
+    /// Print a JSON object per line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the events of a log, oldest first.
+pub(super) fn run(args: &EventsArgs, out: &Out) -> Result<u8> {
+    let dir = log_dir(&args.data_dir);
+    let log = ReadOnlyLog::open(&dir)
+        .with_context(|| format!("Error reading the log in {}", dir.display()))?;
+    let mut rows = Vec::new();
+    for entry in log.scan(args.from.max(log.bounds().0)) {
+        let entry = entry.context("Error reading the log")?;
+        if args.to.is_some_and(|last| entry.index > last) {
+            break;
+        }
+        let name = kind_name(entry.kind);
+        if args.kind.as_ref().is_some_and(|wanted| *wanted != name) {
+            continue;
+        }
+        let event = drover_migrations::decode(&entry.body)
+            .with_context(|| format!("Error decoding the event at index {}", entry.index))?;
+        if args.json {
+            out.line(&as_json(&event).to_string());
+            continue;
+        }
+        rows.push(event);
+        if rows.len() == ROWS {
+            out.line(&table(&rows));
+            rows.clear();
+        }
+    }
+    if !rows.is_empty() {
+        out.line(&table(&rows));
+    }
+    Ok(0)
+}
+
+fn table(rows: &[Recorded]) -> String {
+    let mut table = Table::new(["Index", "Time", "Kind", "Actor", "Cause", "Request"]);
+    for event in rows {
+        let envelope = event.envelope.as_ref();
+        let when = if event.time == 0 {
+            String::new()
+        } else {
+            time(event.time)
+        };
+        table.row([
+            event.index.to_string(),
+            when,
+            event.kind.name().to_owned(),
+            envelope.map_or_else(|| "raft".to_owned(), |envelope| who(&envelope.actor)),
+            envelope
+                .and_then(|envelope| envelope.cause)
+                .map_or_else(|| "-".to_owned(), |cause| cause.to_string()),
+            envelope
+                .map(|envelope| envelope.request_id.clone())
+                .unwrap_or_default(),
+        ]);
+    }
+    table.to_string()
+}
+
+/// An actor in one cell: its kind, and the name or the short id that says most.
+fn who(actor: &Actor) -> String {
+    let kind = match actor.kind {
+        ActorKind::Anonymous => "anonymous",
+        ActorKind::Token => "token",
+        ActorKind::Workload => "workload",
+        ActorKind::Node => "node",
+        ActorKind::Server => "server",
+    };
+    let short: String = actor.id.chars().take(8).collect();
+    let detail = [&actor.name, &short, &actor.addr];
+    match detail.into_iter().find(|text| !text.is_empty()) {
+        Some(detail) => format!("{kind} {detail}"),
+        None => kind.to_owned(),
+    }
+}
+
+fn as_json(event: &Recorded) -> serde_json::Value {
+    let envelope = event.envelope.as_ref();
+    json!({
+        "Index": event.index,
+        "Term": event.term,
+        "Time": event.time,
+        "Kind": event.kind.name(),
+        "Actor": envelope.map(|envelope| &envelope.actor),
+        "Cause": envelope.and_then(|envelope| envelope.cause),
+        "RequestID": envelope.map(|envelope| &envelope.request_id),
+    })
+}
