@@ -1,9 +1,9 @@
 //! Job specifications: parsed and validated, nothing changed.
 
-use drover_events::gojson::Any;
+use drover_events::gojson::{Any, List};
 
 use super::JobValidateResponse;
-use super::write::RegisterBody;
+use super::write::{RegisterBody, validation};
 use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::front::Write;
@@ -40,9 +40,12 @@ pub(in crate::http) async fn parse(write: Write) -> Result<Answer, ApiError> {
 /// `PUT /v1/validate/job`.
 pub(in crate::http) async fn validate(write: Write) -> Result<Answer, ApiError> {
     let body: RegisterBody = write.request.json()?;
-    body.canonical(&write)?;
+    let job = body.canonical(&write)?;
+    let found = validation(&write, &job)?;
     Answer::json(&JobValidateResponse {
         driver_config_validated: true,
-        ..JobValidateResponse::default()
+        error: found.error().unwrap_or_default(),
+        warnings: found.warning(),
+        validation_errors: List::from(found.errors),
     })
 }

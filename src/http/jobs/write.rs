@@ -4,6 +4,7 @@ use drover_events::gojson::Any;
 use drover_events::model::{Job, JobSubmission};
 use drover_projections::tables::job_versions::JobVersions;
 use drover_projections::tables::jobs::Jobs;
+use drover_projections::tables::scheduler_config::SchedulerConfig;
 
 use super::{JobDeregisterResponse, JobEvaluateRequest, JobRegisterResponse, JobStabilityRequest};
 use crate::commands::job::{DeregisterJob, EvaluateJob, RegisterJob, SetJobStability};
@@ -12,7 +13,7 @@ use crate::http::answer::Answer;
 use crate::http::front::Write;
 use crate::http::list::storage;
 use crate::http::new_id;
-use crate::jobspec::ApiJob;
+use crate::jobspec::{self, ApiJob, Limits, Validation};
 use crate::raft::Committed;
 
 drover_events::wire! {
@@ -82,26 +83,52 @@ impl RegisterBody {
         }
         Ok(job)
     }
+
+    /// The canonical job, refused with every rule it breaks, and what is to be warned of.
+    pub(super) fn checked(&self, write: &Write) -> Result<(Job, String), ApiError> {
+        let job = self.canonical(write)?;
+        let found = validation(write, &job)?;
+        match found.error() {
+            Some(text) => Err(ApiError::refused(text)),
+            None => Ok((job, found.warning())),
+        }
+    }
+}
+
+/// Holds a canonical job to every rule, under the settings in force.
+pub(super) fn validation(write: &Write, job: &Job) -> Result<Validation, ApiError> {
+    let view = write.api.projections.view();
+    let config = view.get::<SchedulerConfig>(()).map_err(storage)?;
+    let limits = Limits {
+        memory_oversubscription: config.is_some_and(|c| c.memory_oversubscription_enabled),
+        ..Limits::default()
+    };
+    Ok(jobspec::validate(job, &limits))
 }
 
 /// `PUT /v1/jobs`.
 pub(in crate::http) async fn register(write: Write) -> Result<Answer, ApiError> {
     let body: RegisterBody = write.request.json()?;
-    let job = body.canonical(&write)?;
-    register_job(&write, job, &body).await
+    let (job, warnings) = body.checked(&write)?;
+    register_job(&write, job, &body, warnings).await
 }
 
 /// `PUT /v1/job/:id`.
 pub(super) async fn update(write: Write) -> Result<Answer, ApiError> {
     let body: RegisterBody = write.request.json()?;
-    let job = body.canonical(&write)?;
+    let (job, warnings) = body.checked(&write)?;
     if job.id != super::job_id(&write.request)? {
         return Err(ApiError::bad_request("Job ID does not match name"));
     }
-    register_job(&write, job, &body).await
+    register_job(&write, job, &body, warnings).await
 }
 
-async fn register_job(write: &Write, job: Job, body: &RegisterBody) -> Result<Answer, ApiError> {
+async fn register_job(
+    write: &Write,
+    job: Job,
+    body: &RegisterBody,
+    warnings: String,
+) -> Result<Answer, ApiError> {
     let (namespace, id, children) = (job.namespace.clone(), job.id.clone(), job.has_children());
     let eval_id = if children { String::new() } else { new_id() };
     let command = RegisterJob {
@@ -120,6 +147,7 @@ async fn register_job(write: &Write, job: Job, body: &RegisterBody) -> Result<An
         eval_create_index: if children { 0 } else { done.index },
         eval_id,
         job_modify_index: job_index(write, &namespace, &id, done.index)?,
+        warnings,
         index: done.index,
         ..JobRegisterResponse::default()
     };
@@ -280,5 +308,5 @@ pub(super) async fn revert(write: Write) -> Result<Answer, ApiError> {
         job_modify_index: current.job_modify_index,
         ..RegisterBody::default()
     };
-    register_job(&write, job, &again).await
+    register_job(&write, job, &again, String::new()).await
 }
