@@ -242,32 +242,5 @@ impl Command for UpdateDesiredTransitions {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn eval_15_attempts_count_within_the_interval() {
-        let policy = ReschedulePolicy {
-            attempts: 1,
-            interval: 100,
-            ..Default::default()
-        };
-        let tried = |at| RescheduleTracker {
-            events: vec![drover_events::model::RescheduleEvent {
-                reschedule_time: at,
-                ..Default::default()
-            }]
-            .into(),
-            ..Default::default()
-        };
-        assert!(may_reschedule(&policy, None, 1_000));
-        assert!(!may_reschedule(&policy, Some(&tried(950)), 1_000));
-        assert!(may_reschedule(&policy, Some(&tried(850)), 1_000));
-        assert!(!may_reschedule(&ReschedulePolicy::default(), None, 1_000));
-        let unlimited = ReschedulePolicy {
-            unlimited: true,
-            ..Default::default()
-        };
-        assert!(may_reschedule(&unlimited, Some(&tried(999)), 1_000));
-    }
-}
+#[path = "alloc_test.rs"]
+mod tests;

@@ -212,3 +212,7 @@ fn is_safe_to_delete(view: &View, eval: &Evaluation) -> Result<bool, ApiError> {
     }
     Ok(true)
 }
+
+#[cfg(test)]
+#[path = "eval_test.rs"]
+mod tests;

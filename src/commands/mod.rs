@@ -21,6 +21,8 @@ pub mod node_pool;
 pub mod plan;
 pub mod service;
 mod support;
+#[cfg(test)]
+mod testing;
 pub mod variable;
 
 use drover_events::{Event, EventId, EventKind, Guard};
@@ -109,3 +111,7 @@ impl From<StorageError> for ApiError {
         Self::internal(format!("state could not be read: {error}"))
     }
 }
+
+#[cfg(test)]
+#[path = "rest_test.rs"]
+mod tests;

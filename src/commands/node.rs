@@ -456,3 +456,7 @@ fn known(view: &View, id: &str) -> Result<Node, ApiError> {
     }
     nodes::get(view, id)?.ok_or_else(|| ApiError::refused("node not found"))
 }
+
+#[cfg(test)]
+#[path = "node_test.rs"]
+mod tests;

@@ -243,3 +243,7 @@ fn check_priority(priority: i64) -> Result<(), ApiError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "job_test.rs"]
+mod tests;

@@ -1,0 +1,168 @@
+use drover_events::Event;
+use drover_events::model::{ReschedulePolicy, SchedulerConfiguration};
+
+use super::*;
+use crate::commands::cluster::SetSchedulerConfig;
+use crate::commands::job::RegisterJob;
+use crate::commands::testing::{World, alloc, eval, id, job, placed};
+use crate::error::Code;
+
+fn pause(world: &mut World, pause_eval_broker: bool) {
+    let config = SchedulerConfiguration {
+        pause_eval_broker,
+        ..Default::default()
+    };
+    world.done(&SetSchedulerConfig {
+        config,
+        cas: false,
+        initial: false,
+    });
+}
+
+fn page(filter: &str, token: &str) -> DeleteEvalsPage {
+    DeleteEvalsPage {
+        filter: filter.into(),
+        page_token: token.into(),
+    }
+}
+
+#[test]
+fn eval_01_delete_takes_ids_or_filter() {
+    let ids = || vec![id(1)];
+    let filter = || "Status == \"complete\"".to_owned();
+    assert_eq!(selection(ids(), String::new()), Ok(Selection::Ids(ids())));
+    assert_eq!(
+        selection(Vec::new(), filter()),
+        Ok(Selection::Filter(filter()))
+    );
+    let both = selection(ids(), filter()).unwrap_err();
+    assert_eq!(
+        (both.code, both.message.as_str()),
+        (
+            Code::BadRequest,
+            "evals cannot be deleted by both ID and filter"
+        )
+    );
+    let neither = selection(Vec::new(), String::new()).unwrap_err();
+    assert_eq!(
+        (neither.code, neither.message.as_str()),
+        (
+            Code::BadRequest,
+            "evals must be deleted by either ID or filter"
+        )
+    );
+    assert_eq!(
+        selection(Vec::new(), "Status ==".into()).unwrap_err().code,
+        Code::BadRequest
+    );
+}
+
+#[test]
+fn eval_08_at_most_7281_ids() {
+    let ids = |count: u32| (0..count).map(id).collect();
+    assert!(selection(ids(7281), String::new()).is_ok());
+    let error = selection(ids(7282), String::new()).unwrap_err();
+    assert_eq!(error.code, Code::BadRequest);
+    let text = "request includes 7282 evaluation IDs, must be 7281 or fewer";
+    assert_eq!(error.message, text);
+}
+
+#[test]
+fn eval_09_the_broker_must_be_paused() {
+    let mut world = World::new();
+    world.done(&UpsertEvals {
+        evals: vec![eval(1, "complete")],
+        decision: None,
+    });
+    let text = "eval broker is enabled; eval broker must be paused to delete evals";
+    let by_ids = DeleteEvals {
+        eval_ids: vec![id(1)],
+    };
+    for refusal in [
+        world.refusal(&by_ids),
+        world.refusal(&page("ID != \"\"", "")),
+    ] {
+        assert_eq!(refusal, (Code::Refused, text.to_owned()));
+    }
+    pause(&mut world, true);
+    let Decision::Event { event, guards } = world.decide(&page("ID != \"\"", "")).unwrap() else {
+        panic!();
+    };
+    pause(&mut world, false);
+    let outcome = world.append(event, guards);
+    assert!(
+        matches!(outcome, drover_projections::Outcome::Rejected(_)),
+        "checked in apply"
+    );
+}
+
+#[test]
+fn eval_02_a_page_is_a_rule_and_its_reply_leads_to_the_next() {
+    let mut world = World::new();
+    pause(&mut world, true);
+    for from in [0_u32, 500, 1000] {
+        let evals = (from..from + 500)
+            .map(|n| eval(n + 1, "complete"))
+            .collect();
+        world.done(&UpsertEvals {
+            evals,
+            decision: None,
+        });
+    }
+    let filter = "Status == \"complete\"";
+    let Event::EvalsDeleted(event) = world.event(&page(filter, "")) else {
+        panic!()
+    };
+    assert!(event.eval_ids.is_empty() && event.per_page == DELETE_PAGE);
+    let (mut total, mut token, mut pages) = (0, String::new(), 0);
+    loop {
+        let Reply::Page { count, next } = world.done(&page(filter, &token)) else {
+            panic!()
+        };
+        total += count;
+        pages += 1;
+        token = next;
+        if token.is_empty() {
+            break;
+        }
+    }
+    assert_eq!((total, pages), (1500, 2));
+}
+
+#[test]
+fn an_evaluation_that_is_still_needed_is_not_deleted_by_id() {
+    let mut world = World::new();
+    pause(&mut world, true);
+    let mut spec = job("web");
+    spec.task_groups[0].reschedule_policy = Some(ReschedulePolicy {
+        unlimited: true,
+        ..Default::default()
+    });
+    world.done(&RegisterJob {
+        job: spec,
+        eval_id: id(1),
+        ..Default::default()
+    });
+    let mut running = alloc(40, "web", 10);
+    running.client_status = "running".into();
+    world.given(placed(running, 2));
+    let delete = DeleteEvals {
+        eval_ids: vec![id(1)],
+    };
+    assert_eq!(
+        world.refusal(&delete).1,
+        format!("eval {} is not safe to delete", id(1))
+    );
+    let unknown = DeleteEvals {
+        eval_ids: vec![id(9)],
+    };
+    assert_eq!(world.refusal(&unknown).1, "eval not found");
+    let stop = crate::commands::job::DeregisterJob {
+        namespace: "default".into(),
+        job_id: "web".into(),
+        eval_id: id(2),
+        ..Default::default()
+    };
+    world.done(&stop);
+    assert_eq!(world.done(&delete), Reply::Count(1));
+}

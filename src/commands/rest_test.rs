@@ -1,0 +1,262 @@
+//! Commands that are a few lines each.
+
+use drover_events::cluster::LeaderElected;
+use drover_events::gojson::Base64;
+use drover_events::model::{
+    Deployment, DeploymentState, Namespace, NodePool, RootKeyMeta, VariableEncrypted,
+};
+use drover_events::plan::PlanApplied;
+use drover_events::variable::VarOp;
+use drover_events::{EventId, EventKind};
+use drover_projections::tables::deployments::Deployments;
+use drover_projections::tables::jobs::Jobs;
+use drover_projections::{Outcome, Reply, VarOutcome};
+
+use super::cluster::*;
+use super::deployment::*;
+use super::job::{RegisterJob, SetJobStability};
+use super::keyring::*;
+use super::namespace::*;
+use super::node_pool::*;
+use super::testing::{World, id, job};
+use super::variable::ApplyVariable;
+use super::*;
+
+fn key(number: u32) -> UpsertRootKey {
+    let key = RootKeyMeta {
+        key_id: id(number),
+        state: "active".into(),
+        ..Default::default()
+    };
+    UpsertRootKey {
+        key,
+        public_key: Base64::from(vec![1; 32]),
+        rekey: false,
+    }
+}
+
+fn variable(op: VarOp, index: u64) -> ApplyVariable {
+    let var = VariableEncrypted {
+        namespace: "default".into(),
+        path: "a".into(),
+        data: Base64::from(vec![1, 2]),
+        key_id: id(3),
+        modify_index: index,
+        ..Default::default()
+    };
+    ApplyVariable { op, var }
+}
+
+#[test]
+fn kr_08_the_active_key_and_keys_in_use_stay() {
+    let mut world = World::new();
+    world.done(&key(3));
+    let delete = |force| DeleteRootKey {
+        key_id: id(3),
+        force,
+    };
+    let text = "active root key cannot be deleted - call rotate first";
+    assert_eq!(world.refusal(&delete(true)).1, text);
+    world.done(&variable(VarOp::Set, 0));
+    world.done(&key(4));
+    assert_eq!(
+        world.refusal(&delete(false)).1,
+        "root key in use, cannot delete"
+    );
+    world.done(&delete(true));
+    assert_eq!(world.refusal(&delete(true)).1, "root key not found");
+}
+
+#[test]
+fn var_02_concurrent_checks_are_settled_in_apply() {
+    let mut world = World::new();
+    world.done(&variable(VarOp::Set, 0));
+    let cas = variable(VarOp::Cas, 1);
+    let decisions = [world.decide(&cas).unwrap(), world.decide(&cas).unwrap()];
+    let outcomes = decisions.map(|decision| {
+        let Decision::Event { event, guards } = decision else {
+            panic!()
+        };
+        assert!(guards.is_empty(), "no read-then-write: apply compares");
+        world.append(event, guards)
+    });
+    let written = |outcome: &Outcome| matches!(outcome, Outcome::Applied(Reply::Variable(v)) if matches!(**v, VarOutcome::Written(_)));
+    assert_eq!(
+        outcomes.iter().filter(|outcome| written(outcome)).count(),
+        1
+    );
+}
+
+#[test]
+fn var_07_a_variable_that_is_not_encrypted_never_becomes_an_event() {
+    let world = World::new();
+    let mut plain = variable(VarOp::Set, 0);
+    plain.var.key_id.clear();
+    assert!(world.decide(&plain).is_err());
+    assert_eq!(
+        world.refusal(&variable(VarOp::LockAcquire, 0)).0,
+        Code::BadRequest
+    );
+}
+
+#[test]
+fn names_are_checked() {
+    let mut world = World::new();
+    for (name, good) in [
+        ("prod-1", true),
+        ("", false),
+        ("a b", false),
+        ("日本", false),
+    ] {
+        let namespace = Namespace {
+            name: name.into(),
+            ..Default::default()
+        };
+        let command = UpsertNamespaces {
+            namespaces: vec![namespace],
+        };
+        assert_eq!(world.decide(&command).is_ok(), good, "{name}");
+        let pool = NodePool {
+            name: name.into(),
+            ..Default::default()
+        };
+        let command = UpsertNodePools {
+            node_pools: vec![pool],
+        };
+        assert_eq!(world.decide(&command).is_ok(), good, "{name}");
+    }
+    let pool = NodePool {
+        name: "all".into(),
+        ..Default::default()
+    };
+    let text = "modifying node pool \"all\" is not allowed";
+    assert_eq!(
+        world
+            .refusal(&UpsertNodePools {
+                node_pools: vec![pool]
+            })
+            .1,
+        text
+    );
+    let gone = DeleteNamespaces {
+        names: vec!["x".into()],
+    };
+    assert_eq!(world.refusal(&gone).0, Code::NotFound);
+    let namespace = Namespace {
+        name: "x".into(),
+        ..Default::default()
+    };
+    world.done(&UpsertNamespaces {
+        namespaces: vec![namespace],
+    });
+    world.done(&gone);
+}
+
+#[test]
+fn a_failed_deployment_goes_back_to_the_last_stable_version() {
+    let mut world = World::new();
+    world.done(&RegisterJob {
+        job: job("web"),
+        eval_id: id(1),
+        ..Default::default()
+    });
+    let stable = SetJobStability {
+        namespace: "default".into(),
+        job_id: "web".into(),
+        version: 0,
+        stable: true,
+    };
+    world.done(&stable);
+    let mut broken = job("web");
+    broken.priority = 99;
+    world.done(&RegisterJob {
+        job: broken,
+        eval_id: id(2),
+        ..Default::default()
+    });
+    let group = DeploymentState {
+        auto_revert: true,
+        ..Default::default()
+    };
+    let deployment = Deployment {
+        id: id(30),
+        namespace: "default".into(),
+        job_id: "web".into(),
+        job_version: 1,
+        status: "running".into(),
+        task_groups: std::collections::BTreeMap::from([("g".to_owned(), group)]).into(),
+        ..Default::default()
+    };
+    world.given(PlanApplied {
+        deployment: Some(deployment),
+        ..Default::default()
+    });
+    let fail = |change| SetDeploymentStatus {
+        deployment_id: id(30),
+        change,
+        eval_id: id(3),
+    };
+    world.done(&fail(DeploymentChange::UnhealthyAllocations));
+    let row = world.row::<Deployments>(&id(30)).unwrap();
+    assert_eq!(
+        row.status_description,
+        "Failed due to unhealthy allocations - rolling back to job version 0"
+    );
+    let now = world.row::<Jobs>(("default", "web")).unwrap();
+    assert_eq!((now.version, now.priority, now.stable), (2, 50, true));
+    assert_eq!(
+        world.refusal(&fail(DeploymentChange::Pause)).1,
+        "can't pause terminal deployment"
+    );
+    let unknown = SetDeploymentStatus {
+        deployment_id: id(31),
+        ..fail(DeploymentChange::Fail)
+    };
+    assert_eq!(world.refusal(&unknown).1, "deployment not found");
+}
+
+#[test]
+fn a_cluster_is_named_once_and_its_level_only_rises() {
+    let mut world = World::new();
+    world.done(&ElectLeader {
+        leader: LeaderElected::default(),
+    });
+    world.done(&SetClusterId { cluster_id: id(1) });
+    let again = world.decide(&SetClusterId { cluster_id: id(2) }).unwrap();
+    assert_eq!(again, Decision::Nothing(Reply::None));
+    let raise = |level| RaiseBarrier {
+        level,
+        servers: [("s1".to_owned(), 2)].into(),
+    };
+    world.done(&raise(2));
+    assert!(matches!(
+        world.decide(&raise(1)).unwrap(),
+        Decision::Nothing(_)
+    ));
+    assert!(
+        world
+            .refusal(&raise(3))
+            .1
+            .contains("reads only up to level 2")
+    );
+}
+
+#[test]
+fn ev_02_kinds_whose_apply_comes_later_are_refused_by_decide() {
+    assert!(refuse_later(EventKind::JobRegistered).is_ok());
+    for kind in drover_projections::apply::LATER {
+        assert_eq!(refuse_later(*kind).unwrap_err().code, Code::NotImplemented);
+    }
+}
+
+#[test]
+fn ids_of_a_decision_follow_from_its_stamp() {
+    let stamp = |byte| Stamp {
+        id: EventId([byte; 16]),
+        now: 0,
+    };
+    assert_eq!(stamp(1).uuid(0), stamp(1).uuid(0));
+    assert_ne!(stamp(1).uuid(0), stamp(1).uuid(1));
+    assert_ne!(stamp(1).uuid(0), stamp(2).uuid(0));
+    assert_eq!(stamp(1).uuid(0).len(), 36);
+}
