@@ -16,6 +16,7 @@ mod decode;
 pub mod events;
 pub mod golden;
 pub mod plain;
+pub mod schema;
 
 pub use decode::{DecodeError, decode};
 pub use events::changelog::{EVENT_CHANGE_LOG, FEATURE_LEVEL};

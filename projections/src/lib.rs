@@ -37,6 +37,7 @@ pub mod history;
 pub mod key;
 mod layer;
 pub mod lists;
+pub mod maintenance;
 mod merge;
 pub mod outcome;
 pub mod page;

@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::node::{Inner, Leadership, RaftNode};
 use super::read::no_leader;
 use super::types::{Payload, Response, TypeConfig};
-use crate::commands::{Command, Decision, Stamp};
+use crate::commands::{Command, Decision, Stamp, refuse_later};
 use crate::error::{ApiError, Code};
 use crate::log::Space;
 
@@ -224,6 +224,7 @@ fn encode(
     guards: Vec<drover_events::Guard>,
     event: Event,
 ) -> Result<Draft, ApiError> {
+    refuse_later(event.kind())?;
     let envelope = Envelope {
         time: 0,
         id,

@@ -92,6 +92,9 @@ pub enum StartError {
     /// The log cannot be opened.
     #[error("the log cannot be opened")]
     Log(#[from] LogError),
+    /// The projections were written by a newer drover, or cannot be brought up to date.
+    #[error(transparent)]
+    Schema(#[from] drover_migrations::schema::SchemaError),
     /// The keystore cannot be opened.
     #[error("the keystore cannot be opened")]
     Keyring(#[from] KeyringError),
@@ -118,7 +121,9 @@ impl Server {
         } else {
             Options::server()
         };
-        let (projections, writer) = Projections::open(dir.join("projections"), options)?;
+        let path = dir.join("projections");
+        drover_migrations::schema::prepare(&path, &options)?;
+        let (projections, writer) = Projections::open(path, options)?;
         let (keyring, unreadable) = Keyring::open(&dir.join("keystore"))?;
         for problem in unreadable {
             tracing::error!(error = %problem, "a root key cannot be used");

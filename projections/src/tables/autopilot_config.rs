@@ -13,7 +13,5 @@ impl Table for AutopilotConfig {
     type Key = ();
     type Row = AutopilotConfiguration;
 
-    fn key(_row: &AutopilotConfiguration) {
-        
-    }
+    fn key(_row: &AutopilotConfiguration) {}
 }

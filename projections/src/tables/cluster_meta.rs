@@ -25,7 +25,5 @@ impl Table for ClusterMetas {
     type Key = ();
     type Row = ClusterMeta;
 
-    fn key(_row: &ClusterMeta) {
-        
-    }
+    fn key(_row: &ClusterMeta) {}
 }

@@ -13,7 +13,5 @@ impl Table for SchedulerConfig {
     type Key = ();
     type Row = SchedulerConfiguration;
 
-    fn key(_row: &SchedulerConfiguration) {
-        
-    }
+    fn key(_row: &SchedulerConfiguration) {}
 }
