@@ -2,9 +2,10 @@
 //!
 //! It is what `rmp_serde` reads back as a named map, made unique so that it can be hashed and
 //! compared: struct fields that hold their zero value are left out (false, 0, +0.0, "", no bytes,
-//! nil, a struct of nothing but such fields); map entries and list elements never are; fields and
-//! map entries are ordered by their encoded keys; integers take their shortest form. A new optional
-//! field therefore changes no row that does not use it. The form is for ever: digests depend on it.
+//! nil, a struct of nothing but such fields); map entries, list elements and the fields of enum
+//! variants never are; fields and map entries are ordered by their encoded keys; integers take
+//! their shortest form. A new optional field therefore changes no row that does not use it. The
+//! form is for ever: digests depend on it.
 
 use serde::ser::{self, Serialize};
 
@@ -420,7 +421,8 @@ impl ser::SerializeStructVariant for Compound<'_> {
         key: &'static str,
         value: &T,
     ) -> Result<(), CanonicalError> {
-        self.field(key, value)
+        ser::SerializeMap::serialize_key(self, key)?;
+        ser::SerializeMap::serialize_value(self, value)
     }
     fn end(self) -> Result<bool, CanonicalError> {
         self.ser.map_close(self.base, self.first)?;
@@ -507,7 +509,7 @@ mod tests {
             "a4666c6167",
             "c2", // Some(false) is not none
             "a46b696e64",
-            "81a54e616d656480", // a variant of nothing but zeros
+            "81a54e616d656481a17800", // a variant keeps its fields
             "a46c697374",
             "9200cd012c",
             "a47265616c",

@@ -86,7 +86,7 @@ impl Options {
             max_open_files: 512,
             background_jobs: 2,
             flush_every: 40_000,
-            kept_rows: 4_096,
+            kept_rows: 2_048,
             list_bytes: 32 << 20,
         }
     }
@@ -99,7 +99,7 @@ impl Options {
             max_open_files: 128,
             background_jobs: 2,
             flush_every: 20_000,
-            kept_rows: 512,
+            kept_rows: 256,
             list_bytes: 4 << 20,
         }
     }
@@ -140,6 +140,9 @@ impl Options {
         };
         options.set_write_buffer_size(buffer.max(1 << 20));
         options.set_max_write_buffer_number(3);
+        // Most reads of apply are for rows that are not there yet.
+        options.set_memtable_prefix_bloom_ratio(0.1);
+        options.set_memtable_whole_key_filtering(matches!(family, Family::Rows));
         options.set_level_compaction_dynamic_level_bytes(true);
         options.set_compression_type(DBCompressionType::Lz4);
         options.set_bottommost_compression_type(match family {

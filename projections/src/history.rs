@@ -12,7 +12,7 @@ use crate::error::StorageError;
 use crate::key::{Key, KeyBuf};
 use crate::layer::EventSink;
 use crate::row::{self, Stored};
-use crate::scan::{Range, Source};
+use crate::scan::{Range, Source, Walk};
 use crate::table::{Entry, Index, Table};
 
 const VERSION: u8 = 0;
@@ -139,12 +139,53 @@ pub(crate) fn versions<T: Table>(
     Ok(versions)
 }
 
-/// The entries of a group that died after an index and were born at or before it: order ‖ key.
-pub(crate) fn dead_entries<I: Index>(
+/// Calls `note` with every index from `first` on at which a version of the row began, and with
+/// that of its deletion. The living version's is in `rows`.
+pub(crate) fn moments(
+    source: Source<'_>,
+    table: u16,
+    key: &[u8],
+    first: u64,
+    mut note: impl FnMut(u64),
+) -> Result<(), StorageError> {
+    let prefix = version_prefix(table, key);
+    let range = Range {
+        upper: crate::key::prefix_end(&prefix),
+        lower: prefix.to_vec(),
+        reverse: true,
+    };
+    let mut walk = source.walk(Family::History, range);
+    while walk.advance()? {
+        let from = walk.key().last_chunk::<8>().copied();
+        let from = from.ok_or_else(|| StorageError::damaged("past row", walk.key()))?;
+        let (until, deleted, _) = row::split_past(walk.key(), walk.value())?;
+        if deleted {
+            note(until);
+        }
+        if until < first {
+            break;
+        }
+        note(u64::from_be_bytes(from));
+    }
+    Ok(())
+}
+
+/// The entries of a group that died at `first` or later, whenever they were born: order ‖ key.
+pub(crate) fn dead_since<I: Index>(
     source: Source<'_>,
     group: &[u8],
-    index: u64,
+    first: u64,
 ) -> Result<Vec<Vec<u8>>, StorageError> {
+    let (mut walk, group_end) = walk_dead::<I>(source, group, first);
+    let mut entries = Vec::new();
+    while walk.advance()? {
+        entries.push(walk.key()[group_end + 8..].to_vec());
+    }
+    Ok(entries)
+}
+
+/// The dead entries of a group from a death on, and where the group ends in their keys.
+fn walk_dead<'a, I: Index>(source: Source<'a>, group: &[u8], death: u64) -> (Walk<'a>, usize) {
     let mut lower = KeyBuf::new();
     lower.push(DEAD);
     lower.extend_from_slice(&I::Table::ID.to_be_bytes());
@@ -152,13 +193,22 @@ pub(crate) fn dead_entries<I: Index>(
     lower.extend_from_slice(group);
     let upper = crate::key::prefix_end(&lower);
     let group_end = lower.len();
-    index.saturating_add(1).encode(&mut lower);
+    death.encode(&mut lower);
     let range = Range {
         lower: lower.to_vec(),
         upper,
         reverse: false,
     };
-    let mut walk = source.walk(Family::History, range);
+    (source.walk(Family::History, range), group_end)
+}
+
+/// The entries of a group that died after an index and were born at or before it: order ‖ key.
+pub(crate) fn dead_entries<I: Index>(
+    source: Source<'_>,
+    group: &[u8],
+    index: u64,
+) -> Result<Vec<Vec<u8>>, StorageError> {
+    let (mut walk, group_end) = walk_dead::<I>(source, group, index.saturating_add(1));
     let mut entries = Vec::new();
     while walk.advance()? {
         let birth = row::take_varint(&mut walk.value());

@@ -41,6 +41,7 @@ pub mod maintenance;
 mod merge;
 pub mod outcome;
 pub mod page;
+mod positions;
 pub mod query;
 mod row;
 pub mod scan;
@@ -54,6 +55,8 @@ pub mod writer;
 
 #[cfg(test)]
 mod engine_test;
+#[cfg(test)]
+mod stories_test;
 #[cfg(test)]
 mod tables_test;
 
@@ -108,6 +111,8 @@ pub struct Stats {
     pub rows: u64,
     /// Waiters registered.
     pub waiting: u64,
+    /// Whether the database slows writes down: proposals are to be refused until it does not.
+    pub stalled: bool,
 }
 
 impl Projections {
@@ -193,6 +198,11 @@ impl Projections {
             files: sum("rocksdb.total-sst-files-size"),
             rows: self.db.property(Family::Rows, "rocksdb.estimate-num-keys"),
             waiting: self.watch.waiting() as u64,
+            stalled: self.db.property(Family::Rows, "rocksdb.is-write-stopped") > 0
+                || self
+                    .db
+                    .property(Family::Rows, "rocksdb.actual-delayed-write-rate")
+                    > 0,
         })
     }
 

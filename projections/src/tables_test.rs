@@ -10,7 +10,9 @@ use crate::tables::*;
 use crate::txn::{Ctx, Txn};
 use crate::writer::Entry;
 use crate::{Options, Projections, Scan, View};
-use drover_events::{EventId, EventKind, Guard};
+use drover_events::{EventId, EventKind, Guard, Topic};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 /// Calls a generic function for every table; a table missing here fails
 /// `every_table_is_listed_here`.
@@ -177,4 +179,124 @@ fn a_snapshot_that_is_not_what_it_says_is_refused() {
     let (other, _writer) = Projections::open(&path, Options::dev()).unwrap();
     assert_eq!(other.applied_index(), 0);
     assert_eq!(other.view().scan::<Nodes>(Scan::all()).count(), 0);
+}
+
+/// What an event of these tests does.
+#[derive(Clone, Debug)]
+enum Act {
+    Alloc { id: u8, job: u8, deployment: u8 },
+    Eval { id: u8, job: u8, deployment: u8 },
+    Job { id: u8 },
+    Remove { id: u8 },
+}
+
+struct Acts(u64, Vec<Act>);
+
+impl Entry for Acts {
+    fn ctx(&self) -> Ctx {
+        Ctx {
+            index: self.0,
+            kind: EventKind::PlanApplied,
+            ..FillAll.ctx()
+        }
+    }
+
+    fn guards(&self) -> &[Guard] {
+        &[]
+    }
+
+    fn run(&self, txn: &mut Txn<'_>, ctx: &Ctx) -> Result<Reply, Refused> {
+        let deployed = |number: u8| match number {
+            0 => String::new(),
+            number => format!("d{number}"),
+        };
+        for act in &self.1 {
+            match *act {
+                Act::Alloc {
+                    id,
+                    job,
+                    deployment,
+                } => {
+                    let mut row = allocs::AllocRow::default();
+                    row.id = format!("a{id}");
+                    row.namespace = "default".into();
+                    row.job_id = format!("j{job}");
+                    row.deployment_id = deployed(deployment);
+                    row.create_index = ctx.index;
+                    txn.put::<Allocs>(row)?;
+                }
+                Act::Eval {
+                    id,
+                    job,
+                    deployment,
+                } => txn.put::<Evals>(drover_events::model::Evaluation {
+                    id: format!("e{id}"),
+                    namespace: "default".into(),
+                    job_id: format!("j{job}"),
+                    deployment_id: deployed(deployment),
+                    ..Default::default()
+                })?,
+                Act::Job { id } => txn.put::<Jobs>(drover_events::model::Job {
+                    id: format!("j{id}"),
+                    namespace: "default".into(),
+                    ..Default::default()
+                })?,
+                Act::Remove { id } => {
+                    txn.delete::<Allocs>(format!("a{id}"))?;
+                    txn.delete::<Evals>(format!("e{id}"))?;
+                    txn.delete::<Jobs>(("default", format!("j{id}")))?;
+                }
+            }
+        }
+        Ok(Reply::None)
+    }
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        (0..4_u8, 0..3_u8, 0..3_u8).prop_map(|(id, job, deployment)| Act::Alloc {
+            id,
+            job,
+            deployment
+        }),
+        (0..4_u8, 0..3_u8, 0..3_u8).prop_map(|(id, job, deployment)| Act::Eval {
+            id,
+            job,
+            deployment
+        }),
+        (0..3_u8).prop_map(|id| Act::Job { id }),
+        (0..4_u8).prop_map(|id| Act::Remove { id }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn a_filtered_subscription_finds_every_change_of_its_key(
+        acts in proptest::collection::vec(proptest::collection::vec(act(), 0..4), 1..20),
+        first in 1..20_u64,
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let (projections, mut writer) =
+            Projections::open(dir.path(), Options::dev()).unwrap();
+        for (at, acts) in acts.into_iter().enumerate() {
+            writer.apply_batch(&[Acts(at as u64 + 1, acts)]).unwrap();
+        }
+        let view = projections.view();
+        for topic in [Topic::Allocation, Topic::Evaluation, Topic::Job] {
+            for key in ["a0", "e1", "j0", "j1", "j2", "d1", "d2"] {
+                let told: BTreeSet<u64> = view
+                    .changes(first)
+                    .flat_map(|event| event.unwrap())
+                    .filter(|change| change.topic == Some(topic))
+                    .filter(|change| change.stream_keys.iter().any(|own| own == key))
+                    .map(|change| change.index)
+                    .collect();
+                let found = view.positions(topic, "default", key, first).unwrap();
+                prop_assert!(found.is_superset(&told), "{topic} {key}: {told:?} in {found:?}");
+                prop_assert!(found.iter().all(|index| *index >= first));
+            }
+        }
+    }
 }

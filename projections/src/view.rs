@@ -121,7 +121,7 @@ impl View {
         tables.get(usize::from(table)).copied().unwrap_or(0)
     }
 
-    fn source(&self) -> Source<'_> {
+    pub(crate) fn source(&self) -> Source<'_> {
         Source::Frozen(&self.visible.frozen)
     }
 
@@ -152,8 +152,14 @@ impl View {
 
     /// The index of the event that last wrote the row, without decoding it.
     pub fn modified<T: Table>(&self, key: impl AsKey<T::Key>) -> Result<Option<u64>, StorageError> {
-        let key = absolute::<T>(&encoded::<T>(key));
-        let value = self.visible.frozen.get(Family::Rows, &key)?;
+        self.modified_encoded::<T>(&encoded::<T>(key))
+    }
+
+    pub(crate) fn modified_encoded<T: Table>(
+        &self,
+        key: &[u8],
+    ) -> Result<Option<u64>, StorageError> {
+        let value = self.visible.frozen.get(Family::Rows, &absolute::<T>(key))?;
         Ok(value.and_then(|value| row::modified(&value)))
     }
 
