@@ -1,0 +1,55 @@
+//! What a registration would do, without doing it.
+
+use drover_events::model::Job;
+use drover_projections::tables::jobs::Jobs;
+
+use super::JobPlanResponse;
+use super::write::RegisterBody;
+use crate::error::ApiError;
+use crate::http::answer::Answer;
+use crate::http::front::Write;
+use crate::http::list::storage;
+use crate::reactors::scheduling::snapshot::Snapshot;
+use crate::scheduler::{diff, dry_run};
+
+/// `PUT /v1/job/:id/plan`.
+pub(super) async fn plan(write: Write) -> Result<Answer, ApiError> {
+    let body: RegisterBody = write.request.json()?;
+    let job = body.canonical(&write)?;
+    if job.id != super::job_id(&write.request)? {
+        return Err(ApiError::bad_request("Job ID does not match"));
+    }
+    let api = write.api;
+    // The scheduler may look at every node: not a task for the threads that serve.
+    let planned = tokio::task::spawn_blocking(move || {
+        let snapshot = Snapshot::read(api.projections.view()).map_err(storage)?;
+        planned(&snapshot, &job, body.diff)
+    });
+    planned.await.map_err(|error| ApiError::internal(error.to_string()))?
+}
+
+fn planned(snapshot: &Snapshot, job: &Job, with_diff: bool) -> Result<Answer, ApiError> {
+    let key = (job.namespace.as_str(), job.id.as_str());
+    let known = snapshot.view().get::<Jobs>(key).map_err(storage)?;
+    let changed = known.as_ref().is_none_or(|known| !known.same_spec(job));
+    let mut answer = JobPlanResponse {
+        job_modify_index: known.as_ref().map_or(0, |known| known.job_modify_index),
+        ..JobPlanResponse::default()
+    };
+    if !job.has_children() {
+        let now = crate::server::unix_nanos();
+        let outcome = dry_run(snapshot, job, changed, now)
+            .map_err(|error| ApiError::internal(error.to_string()))?;
+        answer.failed_tg_allocs = outcome.finished.failed_tg_allocs;
+        answer.annotations = outcome.finished.plan_annotations;
+    }
+    if with_diff {
+        let mut difference = diff::job_diff(known.as_ref(), Some(job), true);
+        if let Some(found) = &answer.annotations {
+            diff::annotate(&mut difference, found);
+        }
+        answer.diff = Some(difference);
+    }
+    let index = snapshot.view().index();
+    Ok(Answer::json(&answer)?.written(index))
+}
