@@ -6,6 +6,7 @@
 mod list;
 mod parse;
 mod path;
+mod plan;
 mod read;
 mod scale;
 mod shapes;

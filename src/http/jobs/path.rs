@@ -14,7 +14,7 @@ use drover_projections::watch::Interest;
 use hyper::Method;
 use smallvec::SmallVec;
 
-use super::{read, scale, write};
+use super::{plan, read, scale, write};
 use crate::error::{ApiError, Code};
 use crate::http::answer::Answer;
 use crate::http::front::{self, Incoming, Reader, Watched, Write};
@@ -142,6 +142,7 @@ pub(in crate::http) async fn route(State(api): State<Arc<Api>>, incoming: Incomi
     match ending {
         "" if puts => front::write(api, incoming, write::update).await,
         "" if deletes => front::write(api, incoming, write::deregister).await,
+        "plan" if puts => front::write(api, incoming, plan::plan).await,
         "evaluate" if puts => front::write(api, incoming, write::evaluate).await,
         "stable" if puts => front::write(api, incoming, write::stable).await,
         "revert" if puts => front::write(api, incoming, write::revert).await,
@@ -157,7 +158,6 @@ async fn refuse(write: Write) -> Result<Answer, ApiError> {
         "dispatch",
         "dispatch/payload",
         "periodic/force",
-        "plan",
         "actions",
         "action",
     ];

@@ -1,6 +1,6 @@
 //! What a registration would do, without doing it.
 
-use drover_events::model::Job;
+use drover_events::model::{Job, PlanAnnotations};
 use drover_projections::tables::jobs::Jobs;
 
 use super::JobPlanResponse;
@@ -15,7 +15,7 @@ use crate::scheduler::{diff, dry_run};
 /// `PUT /v1/job/:id/plan`.
 pub(super) async fn plan(write: Write) -> Result<Answer, ApiError> {
     let body: RegisterBody = write.request.json()?;
-    let job = body.canonical(&write)?;
+    let (job, warnings) = body.checked(&write)?;
     if job.id != super::job_id(&write.request)? {
         return Err(ApiError::bad_request("Job ID does not match"));
     }
@@ -23,16 +23,25 @@ pub(super) async fn plan(write: Write) -> Result<Answer, ApiError> {
     // The scheduler may look at every node: not a task for the threads that serve.
     let planned = tokio::task::spawn_blocking(move || {
         let snapshot = Snapshot::read(api.projections.view()).map_err(storage)?;
-        planned(&snapshot, &job, body.diff)
+        planned(&snapshot, &job, body.diff, warnings)
     });
-    planned.await.map_err(|error| ApiError::internal(error.to_string()))?
+    planned
+        .await
+        .map_err(|error| ApiError::internal(error.to_string()))?
 }
 
-fn planned(snapshot: &Snapshot, job: &Job, with_diff: bool) -> Result<Answer, ApiError> {
+fn planned(
+    snapshot: &Snapshot,
+    job: &Job,
+    with_diff: bool,
+    warnings: String,
+) -> Result<Answer, ApiError> {
     let key = (job.namespace.as_str(), job.id.as_str());
     let known = snapshot.view().get::<Jobs>(key).map_err(storage)?;
     let changed = known.as_ref().is_none_or(|known| !known.same_spec(job));
     let mut answer = JobPlanResponse {
+        warnings,
+        index: snapshot.view().index(),
         job_modify_index: known.as_ref().map_or(0, |known| known.job_modify_index),
         ..JobPlanResponse::default()
     };
@@ -40,8 +49,13 @@ fn planned(snapshot: &Snapshot, job: &Job, with_diff: bool) -> Result<Answer, Ap
         let now = crate::server::unix_nanos();
         let outcome = dry_run(snapshot, job, changed, now)
             .map_err(|error| ApiError::internal(error.to_string()))?;
-        answer.failed_tg_allocs = outcome.finished.failed_tg_allocs;
-        answer.annotations = outcome.finished.plan_annotations;
+        answer.annotations = Some(PlanAnnotations {
+            desired_tg_updates: outcome.desired.into(),
+            ..PlanAnnotations::default()
+        });
+        if !outcome.failed.is_empty() {
+            answer.failed_tg_allocs = outcome.failed.into();
+        }
     }
     if with_diff {
         let mut difference = diff::job_diff(known.as_ref(), Some(job), true);

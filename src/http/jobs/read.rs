@@ -18,6 +18,7 @@ use crate::http::answer::Answer;
 use crate::http::front::Read;
 use crate::http::list::storage;
 use crate::http::pieces::Pieces;
+use crate::scheduler::diff::job_diff;
 
 /// The job a request names; 404 when there is none.
 fn job(read: &Read<'_>) -> Result<Option<Job>, ApiError> {
@@ -137,10 +138,19 @@ pub(super) fn versions(read: &Read<'_>) -> Result<Answer, ApiError> {
         return Err(ApiError::not_found("job versions not found"));
     };
     let index = newest.modify_index;
+    let diffs = if read.request.query.flag("diffs")? && versions.len() > 1 {
+        versions
+            .windows(2)
+            .map(|pair| job_diff(Some(&pair[1]), Some(&pair[0]), true))
+            .collect()
+    } else {
+        List::nil()
+    };
     let answer = JobVersionsResponse {
         index,
         known_leader: read.api.agent.leader().is_some(),
         versions: versions.into(),
+        diffs,
         ..JobVersionsResponse::default()
     };
     Ok(Answer::json(&answer)?.at(index))
