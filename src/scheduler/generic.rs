@@ -38,9 +38,9 @@ pub(super) fn schedule(
     let mut rng = Rng::new(inputs.seed);
     let search_job = job.clone().filter(|job| !job.stop).unwrap_or_default();
     let options = options(view, &search_job, batch, inputs)?;
-    let mut stack = Stack::new(view.cluster(), &search_job, options);
+    let mut stack = Stack::new(view.cluster(), Arc::clone(&search_job), options);
     for alloc in allocs.iter().filter(|a| takes_room(a)) {
-        stack.count(&alloc.node_id, &alloc.task_group, 1);
+        stack.is_live(&alloc.node_id, &alloc.task_group);
     }
     let reconciled = {
         let mut in_place = Updater {

@@ -38,15 +38,16 @@ pub(super) fn schedule(
     let allocs = view.allocs_of_job(&eval.namespace, &eval.job_id)?;
     let search_job = job.clone().unwrap_or_default();
     let options = options(view, &search_job, true, inputs)?;
-    let mut stack = Stack::new(view.cluster(), &search_job, options);
+    let mut stack = Stack::new(view.cluster(), Arc::clone(&search_job), options);
     for alloc in allocs.iter().filter(|a| takes_room(a)) {
-        stack.count(&alloc.node_id, &alloc.task_group, 1);
+        stack.is_live(&alloc.node_id, &alloc.task_group);
     }
+    let nodes = stack.nodes().iter().copied().collect();
     let mut run = Run {
         eval,
         inputs,
         states: node_states(view.cluster(), &allocs),
-        nodes: stack.nodes().iter().copied().collect(),
+        nodes,
         stack,
         rng: Rng::new(inputs.seed),
         plan: Plan::default(),

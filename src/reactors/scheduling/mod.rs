@@ -20,8 +20,9 @@ mod reaper;
 pub mod snapshot;
 pub mod worker;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use drover_projections::{Projections, StorageError};
@@ -58,6 +59,10 @@ pub struct Shared {
     core: Mutex<Core>,
     ready: Condvar,
     plans: PlanQueue,
+    /// Evaluations whose plans were refused.
+    again: Mutex<VecDeque<worker::Item>>,
+    /// How many evaluations are on their way to their end.
+    unfinished: AtomicUsize,
     projections: Arc<Projections>,
     proposer: Arc<dyn Propose>,
     runtime: tokio::runtime::Handle,
@@ -126,6 +131,8 @@ impl Scheduling {
             core: Mutex::new(core),
             ready: Condvar::new(),
             plans: PlanQueue::default(),
+            again: Mutex::default(),
+            unfinished: AtomicUsize::new(0),
             projections,
             proposer,
             runtime: tokio::runtime::Handle::current(),

@@ -221,6 +221,9 @@ fn make_events(
         .filter(|p| fits(&p.alloc.node_id));
     items.extend(placements.map(|placement| Item::Place(Box::new(placement))));
     let full = prepared.refused.is_empty();
+    if items.is_empty() && !full {
+        return;
+    }
     let chunk = if plan.all_at_once { usize::MAX } else { CHUNK };
     let plan_id = uuid::Uuid::new_v4().to_string();
     let decision = DecisionInputs {

@@ -1,6 +1,11 @@
-//! Workers: threads that take an evaluation, run the scheduler on it and see its plan through.
+//! Workers: threads that take an evaluation and run the scheduler on it.
+//!
+//! What comes of it is committed by tasks: a worker goes on with the next evaluation while the plan
+//! of the last one is on its way. A plan that was refused, in whole or in part, brings its
+//! evaluation back to the workers.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use drover_events::Guard;
@@ -24,8 +29,12 @@ use crate::scheduler::{
 
 /// How long a worker sleeps before it looks whether it should stop.
 const IDLE: Duration = Duration::from_millis(500);
+/// How many evaluations may be on their way to their end.
+const UNFINISHED: usize = 128;
+/// How many plans may wait for their check before workers pause.
+const PLANS: usize = 4;
 
-/// The types of evaluations that are worked on here. Core work has no scheduler's plan.
+/// The types of evaluations that are worked on here.
 const TYPES: [&str; 4] = ["service", "batch", "system", "sysbatch"];
 
 /// Why an evaluation could not be seen through.
@@ -40,6 +49,9 @@ pub enum WorkError {
     /// Nothing can be proposed now.
     #[error("plan was not committed: {0}")]
     Propose(String),
+    /// The scheduler has a fault.
+    #[error("the scheduler panicked")]
+    Panic,
 }
 
 impl From<ApiError> for WorkError {
@@ -48,44 +60,68 @@ impl From<ApiError> for WorkError {
     }
 }
 
+/// An evaluation that somebody works on.
+#[derive(Clone, Debug)]
+pub(super) struct Item {
+    eval: Evaluation,
+    token: u64,
+    /// How often its plan was refused as a whole.
+    failures: u32,
+}
+
 /// Works until the scheduling is stopped.
 pub(super) fn run(shared: &Arc<Shared>) {
-    while let Some((eval, token)) = next(shared) {
-        let id = eval.id.clone();
-        let caught = std::panic::AssertUnwindSafe(|| work(shared, eval, token));
-        let result = std::panic::catch_unwind(caught);
-        let now = shared.clock.now();
-        let mut core = shared.core.lock();
-        let settled = match result {
-            Ok(Ok(())) => core.broker.ack(&id, token, now),
-            Ok(Err(error)) => {
-                tracing::warn!(eval = %id, %error, "evaluation failed");
-                core.broker.nack(&id, token, now)
-            }
-            Err(_) => {
-                tracing::error!(eval = %id, "the scheduler panicked");
-                core.broker.nack(&id, token, now)
-            }
+    while let Some(item) = next(shared) {
+        let caught = std::panic::AssertUnwindSafe(|| work(shared, &item));
+        let ended = match std::panic::catch_unwind(caught) {
+            Ok(Ok(None)) => continue,
+            Ok(Ok(Some(()))) => Ok(()),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(WorkError::Panic),
         };
-        drop(core);
-        if let Err(error) = settled {
-            tracing::debug!(eval = %id, %error, "evaluation was taken back before its end");
-        }
-        shared.changed();
+        end(shared, &item, ended);
     }
 }
 
-fn next(shared: &Shared) -> Option<(Evaluation, u64)> {
+fn next(shared: &Shared) -> Option<Item> {
     let mut core = shared.core.lock();
     loop {
         if shared.is_stopped() {
             return None;
         }
-        if let Some(given) = core.broker.dequeue(&TYPES, shared.clock.now()) {
-            return Some(given);
+        if let Some(again) = shared.again.lock().pop_front() {
+            return Some(again);
+        }
+        let busy =
+            shared.unfinished.load(Ordering::Acquire) >= UNFINISHED || shared.plans.len() >= PLANS;
+        if !busy && let Some((eval, token)) = core.broker.dequeue(&TYPES, shared.clock.now()) {
+            return Some(Item {
+                eval,
+                token,
+                failures: 0,
+            });
         }
         shared.ready.wait_for(&mut core, IDLE);
     }
+}
+
+/// An evaluation is over, or has failed and comes again later.
+fn end(shared: &Shared, item: &Item, ended: Result<(), WorkError>) {
+    let (id, token) = (item.eval.id.as_str(), item.token);
+    let now = shared.clock.now();
+    let mut core = shared.core.lock();
+    let settled = match ended {
+        Ok(()) => core.broker.ack(id, token, now),
+        Err(error) => {
+            tracing::warn!(eval = id, %error, "evaluation failed");
+            core.broker.nack(id, token, now)
+        }
+    };
+    drop(core);
+    if let Err(error) = settled {
+        tracing::debug!(eval = id, %error, "evaluation was taken back before its end");
+    }
+    shared.changed();
 }
 
 /// A view, and the cluster at its index.
@@ -97,55 +133,127 @@ pub(super) fn snapshot(shared: &Shared) -> Result<Snapshot, StorageError> {
     Ok(Snapshot::new(view, cluster))
 }
 
-fn work(shared: &Arc<Shared>, eval: Evaluation, token: u64) -> Result<(), WorkError> {
-    let limit = attempts(&eval.r#type);
-    let mut failures = 0;
-    loop {
-        let snapshot = snapshot(shared)?;
-        let view = snapshot.view().clone();
-        let Some(current) = view.get::<Evals>(eval.id.as_str())? else {
-            return Ok(());
+/// Runs the scheduler. Answers nothing if a task sees the evaluation through.
+fn work(shared: &Arc<Shared>, item: &Item) -> Result<Option<()>, WorkError> {
+    let id = item.eval.id.as_str();
+    if shared
+        .core
+        .lock()
+        .broker
+        .is_outstanding(id, item.token)
+        .is_err()
+    {
+        return Ok(None);
+    }
+    let snapshot = snapshot(shared)?;
+    let view = snapshot.view().clone();
+    let Some(current) = view.get::<Evals>(id)? else {
+        return Ok(Some(()));
+    };
+    if !matches!(current.status.as_str(), "pending" | "blocked") {
+        return Ok(Some(()));
+    }
+    let guard = view.guard::<Evals>(id)?;
+    let inputs = Inputs {
+        snapshot_index: view.index(),
+        now: shared.clock.now().max(view.time()),
+        seed: seed_of(&current.id, view.index()),
+        scheduler_version: SCHEDULER_VERSION,
+    };
+    let outcome = schedule(&snapshot, &current, &inputs)?;
+    let signing_key = signing_key(&view)?;
+    drop((view, snapshot));
+    let item = Item {
+        eval: current,
+        ..item.clone()
+    };
+    let shared_too = Arc::clone(shared);
+    shared.unfinished.fetch_add(1, Ordering::AcqRel);
+    shared.runtime.spawn(async move {
+        let request = Request {
+            guard,
+            outcome,
+            inputs,
+            signing_key,
         };
-        if !matches!(current.status.as_str(), "pending" | "blocked") {
-            return Ok(());
-        }
-        let guard = view.guard::<Evals>(eval.id.as_str())?;
-        let inputs = Inputs {
-            snapshot_index: view.index(),
-            now: shared.clock.now().max(view.time()),
-            seed: seed_of(&current.id, view.index()),
-            scheduler_version: SCHEDULER_VERSION,
-        };
-        let outcome = schedule(&snapshot, &current, &inputs)?;
-        let signing_key = signing_key(&view)?;
-        drop((view, snapshot));
-        let finished = outcome.finished.clone();
-        let answer = if outcome.plan.is_empty() {
-            conclude(shared, guard, evals_of(outcome), &current, &inputs)?
-        } else {
-            let eval = current.clone();
-            let request = PlanRequest {
+        see_through(&shared_too, item, request).await;
+        shared_too.unfinished.fetch_sub(1, Ordering::AcqRel);
+        shared_too.changed();
+    });
+    Ok(None)
+}
+
+/// What a worker hands on.
+struct Request {
+    guard: Guard,
+    outcome: Outcome,
+    inputs: Inputs,
+    signing_key: String,
+}
+
+/// Commits what was decided, and ends the evaluation or brings it back.
+async fn see_through(shared: &Arc<Shared>, mut item: Item, request: Request) {
+    let Request {
+        guard,
+        outcome,
+        inputs,
+        signing_key,
+    } = request;
+    let finished = outcome.finished.clone();
+    let answer = if outcome.plan.is_empty() {
+        let evals = evals_of(outcome);
+        conclude(shared, guard, evals, &item.eval, &inputs).await
+    } else {
+        let (eval, token) = (item.eval.clone(), item.token);
+        submit(
+            shared,
+            PlanRequest {
                 eval,
                 token,
                 guard,
                 outcome,
                 inputs,
                 signing_key,
-            };
-            submit(shared, request)?
-        };
-        if answer.full {
-            return Ok(());
-        }
-        failures = if answer.progress { 0 } else { failures + 1 };
-        if failures >= limit {
-            let view = shared.projections.view();
-            let guard = view.guard::<Evals>(current.id.as_str())?;
-            let evals = give_up(&current, &finished, &inputs, limit);
-            conclude(shared, guard, evals, &current, &inputs)?;
-            return Ok(());
-        }
+            },
+        )
+        .await
+    };
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(error) => return end(shared, &item, Err(error)),
+    };
+    if answer.full {
+        return end(shared, &item, Ok(()));
     }
+    item.failures = if answer.progress {
+        0
+    } else {
+        item.failures + 1
+    };
+    let limit = attempts(&item.eval.r#type);
+    if item.failures < limit {
+        shared.again.lock().push_back(item);
+        return shared.changed();
+    }
+    let ended = abandon(shared, &item, &finished, &inputs, limit).await;
+    end(shared, &item, ended);
+}
+
+/// Plans of this evaluation were refused too often.
+async fn abandon(
+    shared: &Shared,
+    item: &Item,
+    finished: &Evaluation,
+    inputs: &Inputs,
+    limit: u32,
+) -> Result<(), WorkError> {
+    let guard = shared
+        .projections
+        .view()
+        .guard::<Evals>(item.eval.id.as_str())?;
+    let evals = give_up(&item.eval, finished, inputs, limit);
+    conclude(shared, guard, evals, &item.eval, inputs).await?;
+    Ok(())
 }
 
 fn signing_key(view: &View) -> Result<String, StorageError> {
@@ -158,9 +266,8 @@ fn signing_key(view: &View) -> Result<String, StorageError> {
     Ok(String::new())
 }
 
-fn submit(shared: &Shared, request: PlanRequest) -> Result<PlanAnswer, WorkError> {
-    let wait = shared.plans.submit(request);
-    match wait.blocking_recv() {
+async fn submit(shared: &Shared, request: PlanRequest) -> Result<PlanAnswer, WorkError> {
+    match shared.plans.submit(request).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(WorkError::Propose("scheduling has stopped".to_owned())),
     }
@@ -174,7 +281,7 @@ fn evals_of(outcome: Outcome) -> Vec<Evaluation> {
 }
 
 /// Writes the end of an evaluation that has no plan.
-fn conclude(
+async fn conclude(
     shared: &Shared,
     guard: Guard,
     evals: Vec<Evaluation>,
@@ -194,9 +301,7 @@ fn conclude(
     let decided = Decided::new("scheduling", event)
         .guarded(guard)
         .caused_by(eval.modify_index);
-    let settled = shared
-        .runtime
-        .block_on(propose(&shared.proposer, decided))?;
+    let settled = propose(&shared.proposer, decided).await?;
     let full = settled.rejection.is_none();
     Ok(PlanAnswer {
         full,

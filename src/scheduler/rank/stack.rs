@@ -1,6 +1,7 @@
 //! The search for a node for one allocation of a group, and the state of the plan it works on.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use drover_events::model::{AllocMetric, AllocatedResources, Job};
 
@@ -58,9 +59,16 @@ struct Candidate {
 }
 
 /// The search of one evaluation over one cluster, with what its plan changes so far.
+///
+/// It is made ready when it is first asked for something, since most evaluations find nothing to
+/// place.
 pub struct Stack<'a> {
     cluster: &'a Cluster,
     options: StackOptions,
+    job: Arc<Job>,
+    ready: bool,
+    /// Live allocations, until it is ready: node and group.
+    live: Vec<(String, String)>,
     nodes: Vec<u32>,
     offset: usize,
     limit: usize,
@@ -78,10 +86,9 @@ pub struct Stack<'a> {
 }
 
 impl<'a> Stack<'a> {
-    /// Prepares the search for a job: which nodes are ready in its datacenters and its pool.
-    pub fn new(cluster: &'a Cluster, job: &Job, options: StackOptions) -> Self {
-        let slots = cluster.slots();
-        let mut stack = Self {
+    /// The search for a job.
+    pub fn new(cluster: &'a Cluster, job: Arc<Job>, options: StackOptions) -> Self {
+        Self {
             cluster,
             nodes: Vec::new(),
             offset: 0,
@@ -90,22 +97,38 @@ impl<'a> Stack<'a> {
             available: BTreeMap::new(),
             pool: job.node_pool.clone(),
             changed: BTreeMap::new(),
-            is_changed: vec![false; slots],
-            of_job: vec![0; slots],
+            is_changed: Vec::new(),
+            of_job: Vec::new(),
             distinct_hosts: job.constraints.iter().any(is_distinct_hosts),
-            job_level: Level::of_job(job),
+            job_level: Level::of_job(&job),
             groups: BTreeMap::new(),
             operands: OperandCache::default(),
             rng: Rng::new(options.seed),
             options,
-        };
-        for group in &job.task_groups {
-            let oversubscription = stack.options.oversubscription;
-            let state = GroupState::new(job, group, slots, oversubscription);
-            stack.groups.insert(group.name.clone(), state);
+            job,
+            ready: false,
+            live: Vec::new(),
         }
-        stack.find_nodes(job);
-        stack
+    }
+
+    /// Finds the nodes that are ready in the job's datacenters and its pool.
+    fn prepare(&mut self) {
+        if self.ready {
+            return;
+        }
+        self.ready = true;
+        let slots = self.cluster.slots();
+        self.is_changed = vec![false; slots];
+        self.of_job = vec![0; slots];
+        let job = Arc::clone(&self.job);
+        for group in &job.task_groups {
+            let state = GroupState::new(&job, group, slots, self.options.oversubscription);
+            self.groups.insert(group.name.clone(), state);
+        }
+        self.find_nodes(&job);
+        for (node, group) in std::mem::take(&mut self.live) {
+            self.count(&node, &group, 1);
+        }
     }
 
     fn find_nodes(&mut self, job: &Job) {
@@ -150,7 +173,8 @@ impl<'a> Stack<'a> {
     }
 
     /// The nodes the job may be placed on, in the order of the search.
-    pub fn nodes(&self) -> &[u32] {
+    pub fn nodes(&mut self) -> &[u32] {
+        self.prepare();
         &self.nodes
     }
 
@@ -185,8 +209,16 @@ impl<'a> Stack<'a> {
             .or_insert_with(|| cluster.slot(slot).used.clone())
     }
 
-    /// Counts a live allocation of the job that is there already.
-    pub fn count(&mut self, node_id: &str, group: &str, by: i64) {
+    /// A live allocation of the job is there already.
+    pub fn is_live(&mut self, node_id: &str, group: &str) {
+        if self.ready {
+            self.count(node_id, group, 1);
+        } else {
+            self.live.push((node_id.to_owned(), group.to_owned()));
+        }
+    }
+
+    fn count(&mut self, node_id: &str, group: &str, by: i64) {
         let Some(slot) = self.cluster.find(node_id) else {
             return;
         };
@@ -207,6 +239,7 @@ impl<'a> Stack<'a> {
 
     /// The plan stops a live allocation of the job: its room is free, and it no longer counts.
     pub fn stop(&mut self, node_id: &str, group: &str, demand: &Demand) {
+        self.prepare();
         if let Some(slot) = self.cluster.find(node_id) {
             self.change(slot).sub(demand);
             self.count(node_id, group, -1);
@@ -215,6 +248,7 @@ impl<'a> Stack<'a> {
 
     /// The plan adds an allocation of the job, or takes a stop back.
     pub fn add(&mut self, node_id: &str, group: &str, demand: &Demand) {
+        self.prepare();
         if let Some(slot) = self.cluster.find(node_id) {
             self.change(slot).add(demand);
             self.count(node_id, group, 1);
@@ -244,6 +278,7 @@ impl<'a> Stack<'a> {
     }
 
     fn search(&mut self, name: &str, penalty: &BTreeSet<u32>, only: Option<u32>) -> Selection {
+        self.prepare();
         let Some(mut group) = self.groups.remove(name) else {
             return Selection {
                 choice: None,
@@ -566,6 +601,7 @@ impl<'a> Stack<'a> {
     /// Whether a group may stay on a node with the given room freed: the check of an update in
     /// place, which keeps ports, cores and devices.
     pub fn fits_in_place(&mut self, name: &str, slot: u32, freed: &Demand) -> Option<Demand> {
+        self.prepare();
         let mut group = self.groups.remove(name)?;
         let answer = self.check_in_place(&mut group, slot, freed);
         self.groups.insert(name.to_owned(), group);
