@@ -7,20 +7,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_events::eval::EvalsUpserted;
 use drover_events::model::{Allocation, Deployment, Evaluation, Job, Node};
 use drover_projections::tables::alloc_jobs::AllocJobs;
 use drover_projections::tables::allocs::{
     AllocsByDeployment, AllocsByEval, AllocsByJob, AllocsByNode,
 };
 use drover_projections::tables::deployments::Deployments;
-use drover_projections::tables::evals::{Evals, EvalsByJob};
+use drover_projections::tables::evals::{Evals, EvalsByJob, EvalsByNamespace};
 use drover_projections::tables::jobs::{Jobs, JobsCollectable};
 use drover_projections::tables::nodes::{self, Nodes};
 use drover_projections::{Interest, Scan, StorageError, View};
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
+use super::propose::{Decided, propose};
 use crate::commands::deployment::DeleteDeployments;
 use crate::commands::eval::ReapEvals;
 use crate::commands::job::PurgeJobs;
@@ -76,6 +79,10 @@ impl GcSettings {
 
 /// How many rows one event removes at most, and how many events one activation proposes.
 const BATCH: usize = 400;
+/// The namespace of evaluations that are no job's.
+const CORE_NAMESPACE: &str = "-";
+/// Wishes that come within this time are dealt with together.
+const TOGETHER: Duration = Duration::from_millis(200);
 const EVENTS: usize = 64;
 
 /// What was collected.
@@ -97,6 +104,8 @@ pub struct Collected {
 /// The collector.
 pub struct CoreGc {
     settings: GcSettings,
+    /// When everything was looked through last.
+    last: Mutex<Option<i64>>,
 }
 
 /// The times before which things may go.
@@ -272,7 +281,41 @@ type Commands = Vec<Arc<dyn crate::commands::Command>>;
 impl CoreGc {
     /// Collects by these settings.
     pub fn new(settings: GcSettings) -> Self {
-        Self { settings }
+        Self {
+            settings,
+            last: Mutex::new(None),
+        }
+    }
+
+    /// Does what operators asked for: evaluations of type `_core` that are pending.
+    async fn obey(&self, context: &Context) -> Result<Option<Collected>, Failure> {
+        let view = context.projections.view();
+        let mut asked = Vec::new();
+        for eval in view.by_index::<EvalsByNamespace>(CORE_NAMESPACE) {
+            let eval = eval?;
+            if eval.status == "pending" && eval.r#type == "_core" {
+                asked.push(eval);
+            }
+        }
+        drop(view);
+        if asked.is_empty() {
+            return Ok(None);
+        }
+        let collected = Self::new(self.settings.forced()).collect(context).await?;
+        let view = context.projections.view();
+        for mut eval in asked {
+            let guard = view.guard::<Evals>(eval.id.as_str())?;
+            eval.status = "complete".to_owned();
+            eval.modify_time = context.clock.now();
+            let event = EvalsUpserted {
+                evals: vec![eval],
+                decision: None,
+            };
+            let decided = Decided::new("core_gc", event).guarded(guard);
+            let settled = propose(&context.proposer, decided).await;
+            settled.map_err(|error| error.to_string())?;
+        }
+        Ok(Some(collected))
     }
 
     /// Collects what can be collected now.
@@ -428,19 +471,39 @@ impl Reactor for CoreGc {
     }
 
     fn interests(&self) -> &'static [Interest] {
-        &[]
+        const INTERESTS: &[Interest] = &[Interest::table::<Evals>()];
+        INTERESTS
     }
 
     fn activate<'a>(&'a self, context: &'a Context) -> BoxFuture<'a, Result<Activation, Failure>> {
         Box::pin(async move {
-            let collected = self.collect(context).await?;
+            tokio::time::sleep(TOGETHER).await;
+            let asked = self.obey(context).await?;
+            let now = context.clock.now();
+            let interval = i64::try_from(self.settings.interval.as_nanos()).unwrap_or(i64::MAX);
+            let due = self
+                .last
+                .lock()
+                .map_or(now, |last| last.saturating_add(interval));
+            let mut collected = asked;
+            if due <= now {
+                collected = Some(self.collect(context).await?);
+                *self.last.lock() = Some(now);
+            }
+            let left = due.max(now.saturating_add(1)).saturating_sub(now);
+            let sleep = if due <= now {
+                self.settings.interval
+            } else {
+                nanos(left)
+            };
             let status = serde_json::to_value(collected)?;
-            Ok(Activation {
-                sleep: self.settings.interval,
-                status,
-            })
+            Ok(Activation { sleep, status })
         })
     }
+}
+
+fn nanos(nanos: i64) -> Duration {
+    Duration::from_nanos(nanos.max(0).unsigned_abs())
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! The deployment watcher: sees that deployments go on, end, or fail (scheduler.md 7).
 //!
 //! What it does follows from the rows alone: an allocation that became healthy after the newest
-//! evaluation of its job needs a new one; one that became unhealthy may be rescheduled, or fails the
-//! deployment; no progress until the deadline fails it; healthy canaries are promoted if the job
-//! says so.
+//! evaluation of its job needs a new one; one that became unhealthy may be rescheduled, or fails
+//! the deployment; no progress until the deadline fails it; healthy canaries are promoted if the
+//! job says so.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

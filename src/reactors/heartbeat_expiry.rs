@@ -1,8 +1,8 @@
 //! Heartbeats: a node that is silent for longer than it was told is taken for lost, or for out of
 //! contact (scheduler.md 10, SCH-01).
 //!
-//! The deadlines are in memory only. A new leader gives every node a generous one, so that nobody is
-//! lost by a change of leaders.
+//! The deadlines are in memory only. A new leader gives every node a generous one, so that nobody
+//! is lost by a change of leaders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

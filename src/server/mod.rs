@@ -34,6 +34,7 @@ use crate::raft::{
     Start,
 };
 use crate::client::agent::Client;
+use crate::reactors::core_gc::GcSettings;
 use crate::reactors::heartbeat_expiry::{HeartbeatSettings, Heartbeats};
 use crate::reactors::propose::RaftPropose;
 use crate::reactors::scheduling::SchedulingSettings;
@@ -268,5 +269,13 @@ fn reactor_settings(config: &Config) -> ReactorSettings {
         grace: config.server.heartbeat_grace,
         failover_ttl: config.server.failover_heartbeat_ttl,
     };
-    ReactorSettings { scheduling, heartbeats, ..ReactorSettings::default() }
+    let gc = GcSettings {
+        interval: config.server.job_gc_interval,
+        evals: config.server.eval_gc_threshold,
+        batch_evals: config.server.batch_eval_gc_threshold,
+        jobs: config.server.job_gc_threshold,
+        deployments: config.server.deployment_gc_threshold,
+        nodes: config.server.node_gc_threshold,
+    };
+    ReactorSettings { scheduling, heartbeats, gc }
 }

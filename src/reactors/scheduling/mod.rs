@@ -76,8 +76,10 @@ impl Shared {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// Wakes the workers.
+    /// Wakes the workers. The lock is taken first, so that none of them is between its look and its
+    /// sleep; whoever calls this must not hold it.
     fn changed(&self) {
+        drop(self.core.lock());
         self.ready.notify_all();
     }
 }

@@ -7,7 +7,8 @@ use regex::Regex;
 
 use super::version::{Version, VersionConstraints};
 
-/// Compiled right sides of one evaluation, so that a pattern is compiled once and not for each node.
+/// Compiled right sides of one evaluation, so that a pattern is compiled once and not for each
+/// node.
 #[derive(Default)]
 pub struct OperandCache {
     patterns: BTreeMap<String, Option<Regex>>,
@@ -29,8 +30,8 @@ impl OperandCache {
             .as_ref()
     }
 
-    /// Whether a constraint holds; `None` stands for a value the node does not have. Operands that look at other
-    /// allocations (`distinct_hosts`, `distinct_property`) always hold here.
+    /// Whether a constraint holds; `None` stands for a value the node does not have. Operands that
+    /// look at other allocations (`distinct_hosts`, `distinct_property`) always hold here.
     pub fn check(&mut self, operand: &str, left: Option<&str>, right: Option<&str>) -> bool {
         match operand {
             "distinct_hosts" | "distinct_property" => return true,
@@ -76,7 +77,8 @@ impl OperandCache {
     }
 }
 
-/// By number if both sides are whole numbers, or both are numbers; otherwise by the order of their bytes.
+/// By number if both sides are whole numbers, or both are numbers; otherwise by the order of their
+/// bytes.
 fn compare(left: &str, right: &str) -> Ordering {
     if let (Ok(a), Ok(b)) = (left.parse::<i64>(), right.parse::<i64>()) {
         return a.cmp(&b);

@@ -1,5 +1,6 @@
-//! Version constraints of the operands `version` (any number of segments, `~>`, relaxed prerelease rule) and `semver`
-//! (three segments, strict prerelease rule). Facts: behaviour of go-version and Semantic Versioning 2.0.0.
+//! Version constraints of the operands `version` (any number of segments, `~>`, relaxed prerelease
+//! rule) and `semver` (three segments, strict prerelease rule). Facts: behaviour of go-version and
+//! Semantic Versioning 2.0.0.
 
 use std::cmp::Ordering;
 
@@ -12,7 +13,8 @@ pub struct Version {
 }
 
 impl Version {
-    /// Reads `v1.2.3-beta.1+meta`; segments may be fewer or more than three. None if it is not a version.
+    /// Reads `v1.2.3-beta.1+meta`; segments may be fewer or more than three. None if it is not a
+    /// version.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let text = text.strip_prefix('v').unwrap_or(text);
@@ -157,8 +159,8 @@ impl VersionConstraints {
         }
     }
 
-    /// The relaxed form refuses a prerelease unless the constraint names one of the same segments; the strict form
-    /// compares by precedence alone.
+    /// The relaxed form refuses a prerelease unless the constraint names one of the same segments;
+    /// the strict form compares by precedence alone.
     fn prerelease_fits(&self, version: &Version, want: &Version) -> bool {
         if self.strict {
             return true;

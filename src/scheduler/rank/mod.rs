@@ -5,6 +5,7 @@
 //! number of candidates for each allocation, the highest score wins, the first seen on a tie.
 
 mod ask;
+mod give;
 mod group;
 mod ports;
 mod property;

@@ -9,8 +9,8 @@ use super::group::{GroupState, is_distinct_hosts};
 use super::ports;
 use super::score::{Best, Part, Score, fit_score};
 use super::tally::Tally;
-use crate::scheduler::cluster::{Cluster, Demand, NodeInfo, PortKey, Usage, device_key};
-use crate::scheduler::feasible::{Known, Level, OperandCache, Verdict, device_offer, glob_matches};
+use crate::scheduler::cluster::{Cluster, Demand, NodeInfo, Usage};
+use crate::scheduler::feasible::{Known, Level, OperandCache, Verdict, glob_matches};
 use crate::scheduler::fit;
 use crate::scheduler::rng::Rng;
 
@@ -63,26 +63,26 @@ struct Candidate {
 /// It is made ready when it is first asked for something, since most evaluations find nothing to
 /// place.
 pub struct Stack<'a> {
-    cluster: &'a Cluster,
-    options: StackOptions,
-    job: Arc<Job>,
-    ready: bool,
+    pub(super) cluster: &'a Cluster,
+    pub(super) options: StackOptions,
+    pub(super) job: Arc<Job>,
+    pub(super) ready: bool,
     /// Live allocations, until it is ready: node and group.
-    live: Vec<(String, String)>,
-    nodes: Vec<u32>,
-    offset: usize,
-    limit: usize,
-    in_pool: i64,
-    available: BTreeMap<String, i64>,
-    pool: String,
-    changed: BTreeMap<u32, Usage>,
-    is_changed: Vec<bool>,
-    of_job: Vec<u16>,
-    distinct_hosts: bool,
-    job_level: Level,
-    groups: BTreeMap<String, GroupState>,
-    operands: OperandCache,
-    rng: Rng,
+    pub(super) live: Vec<(String, String)>,
+    pub(super) nodes: Vec<u32>,
+    pub(super) offset: usize,
+    pub(super) limit: usize,
+    pub(super) in_pool: i64,
+    pub(super) available: BTreeMap<String, i64>,
+    pub(super) pool: String,
+    pub(super) changed: BTreeMap<u32, Usage>,
+    pub(super) is_changed: Vec<bool>,
+    pub(super) of_job: Vec<u16>,
+    pub(super) distinct_hosts: bool,
+    pub(super) job_level: Level,
+    pub(super) groups: BTreeMap<String, GroupState>,
+    pub(super) operands: OperandCache,
+    pub(super) rng: Rng,
 }
 
 impl<'a> Stack<'a> {
@@ -372,7 +372,12 @@ impl<'a> Stack<'a> {
         self.nodes[self.offset - 1]
     }
 
-    fn feasible(&mut self, group: &mut GroupState, info: &NodeInfo, tally: &mut Tally) -> bool {
+    pub(super) fn feasible(
+        &mut self,
+        group: &mut GroupState,
+        info: &NodeInfo,
+        tally: &mut Tally,
+    ) -> bool {
         for level in [&mut self.job_level, &mut group.level] {
             if let Verdict::Filter(reason) = level.check(info, &mut self.operands) {
                 tally.filter(info, &reason);
@@ -490,147 +495,6 @@ impl<'a> Stack<'a> {
         Ok(fit_score(info, used, cpu, memory, self.options.spread))
     }
 
-    fn devices(
-        &mut self,
-        group: &GroupState,
-        slot: u32,
-        info: &NodeInfo,
-    ) -> Result<Vec<(String, drover_events::model::AllocatedDeviceResource)>, String> {
-        let mut given = Vec::new();
-        let mut taken = Vec::new();
-        let mut operands = std::mem::take(&mut self.operands);
-        for task in &group.ask.tasks {
-            for ask in &task.devices {
-                let used = self.used(slot);
-                let offer = device_offer(ask, &info.node, used, &taken, &mut operands);
-                let Some(offer) = offer else {
-                    self.operands = operands;
-                    return Err("devices: no devices match request".to_owned());
-                };
-                taken.extend(
-                    offer
-                        .device_ids
-                        .iter()
-                        .map(|id| device_key(&offer.vendor, &offer.r#type, &offer.name, id)),
-                );
-                given.push((task.name.clone(), offer));
-            }
-        }
-        self.operands = operands;
-        Ok(given)
-    }
-
-    /// Settles what an allocation gets on a node: ports, cores, devices.
-    fn give(&mut self, group: &GroupState, slot: u32) -> Result<Choice, String> {
-        let cluster = self.cluster;
-        let info = cluster.slot(slot).info.as_deref().ok_or("node is gone")?;
-        let mut resources = group.ask.given.clone();
-        let mut demand = group.ask.demand(info);
-        if group.ask.network.is_some() || group.ask.wants_ports() {
-            self.give_ports(group, slot, info, &mut resources, &mut demand)?;
-        }
-        if group.ask.cores > 0 {
-            let used = self.used(slot).cores();
-            let mut free = info
-                .cores
-                .iter()
-                .copied()
-                .filter(|core| !used.contains(core));
-            for task in group.ask.tasks.iter().filter(|t| t.cores > 0) {
-                let cores: Vec<u16> = free.by_ref().take(task.cores).collect();
-                demand.cores.extend(&cores);
-                if let Some(given) = resources.tasks.get_mut(&task.name) {
-                    given.cpu.cpu_shares = task.cores as i64 * info.core_speed;
-                    given.cpu.reserved_cores = cores.into();
-                }
-            }
-        }
-        if group.ask.wants_devices() {
-            for (task, device) in self.devices(group, slot, info)? {
-                demand.devices.extend(
-                    device
-                        .device_ids
-                        .iter()
-                        .map(|id| device_key(&device.vendor, &device.r#type, &device.name, id)),
-                );
-                if let Some(given) = resources.tasks.get_mut(&task) {
-                    given.devices.push(device);
-                }
-            }
-        }
-        fit::check(info, self.used(slot), &demand)?;
-        Ok(Choice {
-            slot,
-            resources,
-            demand,
-        })
-    }
-
-    fn give_ports(
-        &mut self,
-        group: &GroupState,
-        slot: u32,
-        info: &NodeInfo,
-        resources: &mut AllocatedResources,
-        demand: &mut Demand,
-    ) -> Result<(), String> {
-        let mut used = self.used(slot).clone();
-        if let Some(ask) = &group.ask.network {
-            let offer = ports::assign(info, &mut used, ask, &mut self.rng)?;
-            for port in offer.mappings.iter().filter(|p| !p.ignore_collision) {
-                demand.ports.extend(port_key(&port.host_ip, port.value));
-            }
-            resources.shared.networks = vec![offer.network].into();
-            if !offer.mappings.is_empty() {
-                resources.shared.ports = offer.mappings.into();
-            }
-        }
-        for task in &group.ask.tasks {
-            let Some(ask) = &task.network else { continue };
-            let offer = ports::assign(info, &mut used, ask, &mut self.rng)?;
-            for port in &offer.mappings {
-                demand.ports.extend(port_key(&port.host_ip, port.value));
-            }
-            if let Some(given) = resources.tasks.get_mut(&task.name) {
-                given.networks = vec![offer.network].into();
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a group may stay on a node with the given room freed: the check of an update in
-    /// place, which keeps ports, cores and devices.
-    pub fn fits_in_place(&mut self, name: &str, slot: u32, freed: &Demand) -> Option<Demand> {
-        self.prepare();
-        let mut group = self.groups.remove(name)?;
-        let answer = self.check_in_place(&mut group, slot, freed);
-        self.groups.insert(name.to_owned(), group);
-        answer
-    }
-
-    fn check_in_place(
-        &mut self,
-        group: &mut GroupState,
-        slot: u32,
-        freed: &Demand,
-    ) -> Option<Demand> {
-        let cluster = self.cluster;
-        let info = cluster.slot(slot).info.as_deref()?;
-        if !self.feasible(group, info, &mut Tally::default()) {
-            return None;
-        }
-        let mut used = self.used(slot).clone();
-        used.sub(freed);
-        let (cpu, memory, disk) = group.ask.amounts(info);
-        fit::check_amounts(info, &used, cpu, memory, disk).ok()?;
-        Some(Demand {
-            cpu,
-            memory,
-            disk,
-            ..freed.clone()
-        })
-    }
-
     /// What every allocation of a group is given before ports, cores and devices.
     pub fn given(&self, group: &str) -> Option<&AllocatedResources> {
         self.groups.get(group).map(|g| &g.ask.given)
@@ -665,8 +529,4 @@ fn prefer(winner: &mut Option<Candidate>, candidate: Candidate) {
     if winner.is_none_or(|w| candidate.score > w.score) {
         *winner = Some(candidate);
     }
-}
-
-fn port_key(ip: &str, value: i64) -> Option<PortKey> {
-    u16::try_from(value).ok().map(|port| PortKey::new(ip, port))
 }

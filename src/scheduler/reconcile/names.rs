@@ -63,7 +63,8 @@ impl NameIndex {
         }
     }
 
-    /// The next `n` names: free ones below the count, lowest first; then, as Nomad does, duplicates from 0 up.
+    /// The next `n` names: free ones below the count, lowest first; then, as Nomad does, duplicates
+    /// from 0 up.
     pub fn next(&mut self, n: usize) -> Vec<String> {
         let mut names = Vec::with_capacity(n);
         let mut index = self.lowest;
@@ -83,8 +84,8 @@ impl NameIndex {
         names
     }
 
-    /// Names for `n` canaries: first those of the allocations that are to be replaced, then free ones, then ones beyond
-    /// the count. `canaries` are the names of canaries that exist.
+    /// Names for `n` canaries: first those of the allocations that are to be replaced, then free
+    /// ones, then ones beyond the count. `canaries` are the names of canaries that exist.
     pub fn next_canaries(
         &mut self,
         n: usize,
