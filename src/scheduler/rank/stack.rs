@@ -112,7 +112,7 @@ impl<'a> Stack<'a> {
     }
 
     /// Finds the nodes that are ready in the job's datacenters and its pool.
-    fn prepare(&mut self) {
+    pub(super) fn prepare(&mut self) {
         if self.ready {
             return;
         }
