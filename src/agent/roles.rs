@@ -132,7 +132,12 @@ fn settings(config: &Config) -> Result<http::Settings, Failure> {
             .map_err(|_| format!("http_api_response_headers: bad value for {name}"))?;
         headers.push((name, value));
     }
+    let gzip = http::gzip::Gzip::parse(&config.http_compression).ok_or_else(|| {
+        let value = &config.http_compression;
+        format!("http_compression: {value:?} is none of always, remote and never")
+    })?;
     Ok(http::Settings {
+        gzip,
         headers,
         region: config.region.clone(),
         ..http::Settings::default()

@@ -65,6 +65,9 @@ pub struct Config {
     pub leave_on_interrupt: bool,
     /// Leave gracefully on SIGTERM.
     pub leave_on_terminate: bool,
+    /// When HTTP answers are compressed: `always`, `remote` (not for callers on this machine) or
+    /// `never`; empty is `remote`.
+    pub http_compression: String,
     /// Headers added to every HTTP answer.
     pub http_api_response_headers: BTreeMap<String, String>,
     /// The three ports.
@@ -113,6 +116,7 @@ impl Default for Config {
             enable_debug: false,
             leave_on_interrupt: false,
             leave_on_terminate: false,
+            http_compression: String::new(),
             http_api_response_headers: BTreeMap::new(),
             ports: Ports::default(),
             addresses: Addresses::default(),
@@ -189,6 +193,7 @@ impl Config {
         for key in ["disable_update_check", "disable_anonymous_signature"] {
             r.set(key, &mut bool::default());
         }
+        r.set("http_compression", &mut self.http_compression);
         r.set(
             "http_api_response_headers",
             &mut self.http_api_response_headers,

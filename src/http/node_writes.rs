@@ -1,16 +1,23 @@
 //! Changes of nodes: drain, eligibility, evaluation, purge.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use drover_events::gojson::Map;
-use drover_events::model::{DrainSpec, Evaluation};
-use drover_projections::tables::evals::Evals;
+use drover_events::model::status::job_type;
+use drover_events::model::{DrainSpec, Evaluation, Node};
+use drover_projections::tables::allocs::AllocsByNode;
+use drover_projections::tables::evals::EvalsByNamespace;
+use drover_projections::tables::jobs::{Jobs, JobsByType};
+use drover_projections::tables::namespaces::Namespaces;
 use drover_projections::tables::nodes;
+use drover_projections::{Prefix, Scan, View};
 
 use super::answer::Answer;
 use super::front::Write;
 use super::list::storage;
+use super::new_id;
 use super::node_shapes::{NodeDrainUpdateResponse, NodeUpdateResponse};
+use crate::commands::eval::{UPSERT_PAGE, UpsertEvals};
 use crate::commands::node::{DeregisterNodes, UpdateNodeDrain, UpdateNodeEligibility};
 use crate::error::ApiError;
 
@@ -41,9 +48,6 @@ fn node_id(write: &Write, named: &str) -> Result<String, ApiError> {
 
 /// The evaluations that an event created because of a node.
 fn evals_of(write: &Write, node_id: &str, index: u64) -> Result<Vec<Evaluation>, ApiError> {
-    use drover_projections::tables::evals::EvalsByNamespace;
-    use drover_projections::tables::namespaces::Namespaces;
-    use drover_projections::{Prefix, Scan};
     let view = write.api.projections.view();
     let mut found = Vec::new();
     for namespace in view.scan::<Namespaces>(Scan::all()) {
@@ -53,11 +57,6 @@ fn evals_of(write: &Write, node_id: &str, index: u64) -> Result<Vec<Evaluation>,
             found.extend(Some(eval.map_err(storage)?).filter(|eval| eval.node_id == node_id));
         }
     }
-    debug_assert!(
-        found
-            .iter()
-            .all(|e: &Evaluation| view.get::<Evals>(e.id.as_str()).is_ok())
-    );
     Ok(found)
 }
 
@@ -124,4 +123,58 @@ pub(super) async fn purge(write: Write) -> Result<Answer, ApiError> {
         ..NodeUpdateResponse::default()
     };
     Ok(Answer::json(&answer)?.written(index))
+}
+
+/// `PUT /v1/node/:id/evaluate`: every job with allocations on the node is looked at again, and
+/// every system job.
+pub(super) async fn evaluate(write: Write) -> Result<Answer, ApiError> {
+    let id = node_id(&write, "")?;
+    let view = write.api.projections.view();
+    let node = nodes::get(&view, &id).map_err(storage)?;
+    let node = node.ok_or_else(|| ApiError::refused("node not found"))?;
+    let evals = evals_for(&view, &node)?;
+    drop(view);
+    let mut answer = NodeUpdateResponse {
+        node_modify_index: node.modify_index,
+        eval_ids: evals.iter().map(|eval| eval.id.clone()).collect(),
+        ..NodeUpdateResponse::default()
+    };
+    for page in evals.chunks(UPSERT_PAGE) {
+        let command = UpsertEvals {
+            evals: page.to_vec(),
+            decision: None,
+        };
+        answer.index = write.submit(command).await?.index;
+        answer.eval_create_index = answer.index;
+    }
+    Ok(Answer::json(&answer)?.written(answer.index.max(node.modify_index)))
+}
+
+fn evals_for(view: &View, node: &Node) -> Result<Vec<Evaluation>, ApiError> {
+    let mut keys = BTreeSet::new();
+    for alloc in view.by_index::<AllocsByNode>(node.id.as_str()) {
+        let alloc = alloc.map_err(storage)?;
+        keys.insert((alloc.alloc.namespace, alloc.alloc.job_id));
+    }
+    for kind in [job_type::SYSTEM, job_type::SYSBATCH] {
+        for job in view.by_index::<JobsByType>(kind) {
+            let job = job.map_err(storage)?;
+            keys.insert((job.namespace, job.id));
+        }
+    }
+    let mut evals = Vec::new();
+    for (namespace, id) in keys {
+        if let Some(job) = view
+            .get::<Jobs>((namespace.as_str(), id.as_str()))
+            .map_err(storage)?
+        {
+            evals.push(Evaluation::for_node(
+                new_id(),
+                &job,
+                &node.id,
+                node.modify_index,
+            ));
+        }
+    }
+    Ok(evals)
 }

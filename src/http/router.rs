@@ -18,9 +18,9 @@ use super::answer::Answer;
 use super::front::{self, Incoming, Reader, Watched, Write};
 use super::state::Api;
 use super::{
-    agent, allocations, client, deployment_writes, deployments, evaluations, jobs, namespace_writes,
-    namespaces, node_writes, nodes, operator, search, services, stream, system, variable_writes,
-    variables,
+    agent, allocations, client, deployment_writes, deployments, evaluations, jobs,
+    namespace_writes, namespaces, node_writes, nodes, operator, search, services, stream, system,
+    variable_writes, variables,
 };
 use crate::error::ApiError;
 use Watched::{Nothing, Rows, Tables};
@@ -152,6 +152,7 @@ fn machines(table: Table) -> Table {
             body(PUT, node_writes::eligibility),
         )
         .route("/v1/node/{id}/purge", body(PUT, node_writes::purge))
+        .route("/v1/node/{id}/evaluate", body(PUT, node_writes::evaluate))
         .route(
             "/v1/node/pools",
             get(pools, namespaces::pools).merge(body(PUT, namespace_writes::upsert_pool)),
@@ -230,8 +231,15 @@ fn cluster(table: Table) -> Table {
             "/v1/client/allocation/{id}/{verb}",
             body(ANY, client::allocation),
         )
-        .route("/v1/client/fs/{*rest}", body(MethodFilter::GET, client::files))
+        .route(
+            "/v1/client/fs/{*rest}",
+            body(MethodFilter::GET, client::files),
+        )
         .route("/v1/system/gc", body(MethodFilter::PUT, system::gc))
+        .route(
+            "/v1/system/reconcile/summaries",
+            body(MethodFilter::PUT, system::reconcile),
+        )
         .route("/.well-known/jwks.json", get(Nothing, operator::jwks))
 }
 

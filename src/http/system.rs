@@ -2,11 +2,13 @@
 
 use drover_events::model::Evaluation;
 use drover_events::model::status::{core_job, eval, job_type, trigger};
+use drover_projections::Reply;
 
 use super::answer::Answer;
 use super::front::Write;
 use super::new_id;
 use crate::commands::eval::UpsertEvals;
+use crate::commands::job::ReconcileSummaries;
 use crate::error::ApiError;
 
 /// Core jobs go before all others.
@@ -32,4 +34,16 @@ pub(super) async fn gc(write: Write) -> Result<Answer, ApiError> {
         })
         .await?;
     Ok(Answer::nothing().written(done.index))
+}
+
+/// `PUT /v1/system/reconcile/summaries`: summaries are counted again, page by page.
+pub(super) async fn reconcile(write: Write) -> Result<Answer, ApiError> {
+    let mut page_token = String::new();
+    loop {
+        let done = write.submit(ReconcileSummaries { page_token }).await?;
+        match done.reply {
+            Reply::Page { next, .. } if !next.is_empty() => page_token = next,
+            _ => return Ok(Answer::nothing().written(done.index)),
+        }
+    }
 }

@@ -2,9 +2,11 @@
 
 mod register;
 mod scale;
+mod summaries;
 
 pub use register::RegisterJob;
 pub use scale::ScaleJob;
+pub use summaries::ReconcileSummaries;
 
 use drover_events::alloc::AllocsDesiredTransitionUpdated;
 use drover_events::eval::EvalsUpserted;
