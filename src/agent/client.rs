@@ -69,6 +69,7 @@ fn settings(config: &Config, data_dir: &Path) -> Result<Settings, Failure> {
         state_dir: config.client_dir(data_dir),
         alloc_dir: config.alloc_dir(data_dir),
         dev: config.dev,
+        ephemeral: config.dev && config.data_dir.is_none(),
         host_env: host_env(),
     })
 }

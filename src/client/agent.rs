@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use drover_events::model::status::client as client_status;
@@ -18,6 +19,9 @@ use super::journal::Journal;
 use super::sync::UpdateBuffer;
 use super::{contact, gc, pull, send};
 use crate::rpc::caller::Caller;
+
+/// How long the end of all allocations is waited for.
+const STOP_LIMIT: Duration = Duration::from_secs(3);
 
 /// What a client is made of.
 pub struct Start {
@@ -159,15 +163,18 @@ impl Client {
         &self.core.settings
     }
 
-    /// Stops following; tasks run on.
+    /// Stops following; tasks run on, unless nothing is to be kept.
     pub async fn shutdown(&self) {
         for task in std::mem::take(&mut *self.tasks.lock()) {
             task.abort();
         }
         let runners: Vec<_> = self.core.allocs.lock().values().cloned().collect();
-        for runner in runners {
-            runner.detach().await;
-        }
+        let ephemeral = self.core.settings.get().ephemeral;
+        let ends = runners
+            .iter()
+            .map(|r| if ephemeral { r.destroy() } else { r.detach() });
+        // Executors end what they were told to end, whether or not it is waited for.
+        let _ = tokio::time::timeout(STOP_LIMIT, futures_util::future::join_all(ends)).await;
     }
 
     /// Removes what is left of a finished allocation.

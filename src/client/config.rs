@@ -27,6 +27,8 @@ pub struct Settings {
     pub alloc_dir: PathBuf,
     /// Development mode: quick retries, an id of its own at every start.
     pub dev: bool,
+    /// Nothing is kept: allocations end with the agent.
+    pub ephemeral: bool,
     /// The agent's environment, which tasks inherit.
     pub host_env: BTreeMap<String, String>,
 }

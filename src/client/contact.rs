@@ -16,7 +16,7 @@ use crate::rpc::methods::{
 };
 
 /// How long one call may take.
-const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The wait after a failed registration, nanoseconds, and its random part.
 const RETRY: i64 = 15 * SECOND;
 /// The same in development mode.
@@ -56,7 +56,8 @@ async fn register(core: &Core, chance: &mut Jitter) {
                     RETRY
                 };
                 let wait = match e.is_transient() {
-                    true if core.settings.get().dev => SECOND / 20,
+                    // Its own server is about to start: look again soon.
+                    true if core.settings.get().dev && is_soon(&e) => SECOND / 20,
                     _ => retry + chance.below(retry),
                 };
                 trouble(core, &e);
@@ -65,6 +66,12 @@ async fn register(core: &Core, chance: &mut Jitter) {
             }
         }
     }
+}
+
+/// Nobody was there to answer; one that is there and slow is not to be pressed.
+fn is_soon(error: &RpcError) -> bool {
+    matches!(error, RpcError::Api(e) if e.code == Code::NoLeader)
+        || matches!(error, RpcError::Unreachable(_))
 }
 
 /// Returns when the servers do not know the node (any more).

@@ -26,8 +26,8 @@ use runner::{Counters, SimFactory};
 
 /// Connections to each server, shared by all nodes.
 const CONNECTIONS: usize = 4;
-/// How many nodes are started in a row before others get their turn.
-const START_BATCH: usize = 100;
+/// How many nodes register at a time: as fast as servers take them, without a queue that only waits.
+const START_BATCH: usize = 256;
 
 /// What is to be simulated.
 #[derive(Clone, Debug)]
@@ -110,8 +110,8 @@ impl NodeSim {
                 journal: Arc::new(NoJournal),
                 clock: Clock::System,
             }));
-            if number % START_BATCH == START_BATCH - 1 {
-                tokio::task::yield_now().await;
+            if clients.len() % START_BATCH == 0 {
+                registered(&clients[clients.len() - START_BATCH..]).await;
             }
         }
         Self {
@@ -160,6 +160,13 @@ impl NodeSim {
     }
 }
 
+async fn registered(clients: &[Arc<Client>]) {
+    for client in clients {
+        // An error means that the client is gone, which ends the wait for it.
+        let _ = client.contact().wait_for(|c| c.registered).await;
+    }
+}
+
 /// Simulates until `until` ends; says when all nodes are ready, and at the end what was measured.
 /// Each time as one line of JSON for `print`.
 ///
@@ -173,9 +180,12 @@ pub async fn run(
     if options.servers.is_empty() {
         return Err("nodesim needs -servers ADDR[,ADDR]: the RPC addresses of servers".into());
     }
-    let sim = NodeSim::start(options).await;
     let line = |stats: &Stats| serde_json::to_string(stats).unwrap_or_default();
     tokio::pin!(until);
+    let sim = tokio::select! {
+        sim = NodeSim::start(options) => sim,
+        () = &mut until => return Ok(()),
+    };
     tokio::select! {
         () = sim.ready() => {
             print(&line(&sim.stats()));

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sim_02_a_runner_tells_that_it_runs_and_that_it_stopped_and_nothing_more() {
+    fn sim_02_cl_24_a_runner_tells_that_it_runs_and_that_it_stopped_and_nothing_more() {
         let counters = Arc::new(Counters::default());
         let told = Arc::new(Mutex::new(Vec::new()));
         let keep = told.clone();

@@ -22,6 +22,9 @@ use crate::error::{ApiError, Code};
 
 /// How many calls one connection may have open: every simulated node waits in one.
 const MAX_STREAMS: u32 = 100_000;
+/// How many calls that their callers gave up may wait in a connection: a busy server must not take
+/// impatience for an attack and cut off everybody who shares the connection.
+const MAX_GIVEN_UP: usize = 100_000;
 /// How often a silent peer is asked whether it is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// How long a call may take that names no time.
@@ -86,6 +89,7 @@ async fn connection(stream: TcpStream, peer: SocketAddr, service: Arc<dyn Dispat
     let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
+        .max_pending_accept_reset_streams(MAX_GIVEN_UP)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .keep_alive_interval(KEEP_ALIVE)
