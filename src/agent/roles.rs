@@ -101,6 +101,7 @@ async fn front(
         auth: Box::new(Open),
         agent: Arc::clone(server) as Arc<dyn http::Agent>,
         stream: Publisher::default(),
+        rendered: http::Rendered::default(),
         settings: settings(config)?,
     });
     let mut tasks = Vec::new();

@@ -65,6 +65,7 @@ impl Harness {
             auth: Box::new(Open),
             agent: Arc::clone(&server) as Arc<dyn super::Agent>,
             stream: Publisher::default(),
+            rendered: super::Rendered::default(),
             settings: Settings {
                 gzip: Gzip::Always,
                 ..Settings::default()

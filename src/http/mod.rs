@@ -35,6 +35,7 @@ mod pieces;
 mod pretty;
 mod query;
 mod ready;
+mod rendered;
 mod request;
 mod router;
 mod rows;
@@ -57,6 +58,7 @@ fn new_id() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
+pub use rendered::Rendered;
 pub use request::Remote;
 pub use router::router;
 pub use serve::serve;

@@ -83,6 +83,8 @@ pub struct Api {
     pub agent: Arc<dyn Agent>,
     /// The live end of the event stream.
     pub stream: super::Publisher,
+    /// Objects that were rendered lately.
+    pub rendered: super::Rendered,
     /// The settings.
     pub settings: Settings,
 }

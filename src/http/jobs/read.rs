@@ -1,8 +1,7 @@
 //! Reads of one job and what belongs to it.
 
-use drover_events::gojson::List;
+use drover_events::gojson::{self, List};
 use drover_events::model::{Deployment, Job, JobDiff};
-use drover_projections::Scan;
 use drover_projections::tables::allocs::{Allocs, AllocsByJob};
 use drover_projections::tables::deployments::{Deployments, DeploymentsByJob};
 use drover_projections::tables::evals::{Evals, EvalsByJob};
@@ -10,6 +9,7 @@ use drover_projections::tables::job_submissions::JobSubmissions;
 use drover_projections::tables::job_summaries::JobSummaries;
 use drover_projections::tables::job_versions::JobVersions;
 use drover_projections::tables::jobs::Jobs;
+use drover_projections::{Scan, Table as _};
 
 use super::path::job_id;
 use crate::error::ApiError;
@@ -34,8 +34,20 @@ fn missing() -> ApiError {
 
 /// `GET /v1/job/:id`.
 pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
-    let job = job(read)?.ok_or_else(missing)?;
-    Ok(Answer::json(&job)?.at(job.modify_index))
+    let id = job_id(read.request)?;
+    let key = (read.request.namespace(), id.as_str());
+    let modified = read
+        .view
+        .modified::<Jobs>(key)
+        .map_err(storage)?
+        .ok_or_else(missing)?;
+    let name = format!("{}/{id}", key.0);
+    read.api
+        .rendered
+        .answer(read, (Jobs::ID, &name), modified, || {
+            let job = job(read)?.ok_or_else(missing)?;
+            gojson::to_vec(&job).map_err(|error| ApiError::internal(error.to_string()))
+        })
 }
 
 /// `GET /v1/job/:id/summary`.

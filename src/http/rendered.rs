@@ -1,0 +1,114 @@
+//! Objects that were rendered lately, by table, key and modify index.
+//!
+//! A cache in front of decoding a row and encoding it again: right as long as an object's JSON
+//! follows from its row alone, since a row with the same modify index is the same row. Bounded;
+//! a shard that is full starts over.
+
+use std::hash::BuildHasher;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+use super::answer::{Answer, JSON};
+use super::front::Read;
+use super::gzip;
+use crate::error::ApiError;
+
+const SHARDS: usize = 16;
+/// Bytes a shard holds at most.
+const SHARD_BYTES: usize = 1 << 20;
+/// Objects longer than this are not kept.
+const LONGEST: usize = 64 << 10;
+
+type Key = (u16, Box<str>);
+
+/// The cache.
+#[derive(Default)]
+pub struct Rendered {
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+#[derive(Default)]
+struct Shard {
+    objects: HashMap<Key, Arc<Object>, FixedState>,
+    bytes: usize,
+}
+
+struct Object {
+    modified: u64,
+    json: Bytes,
+    gzipped: OnceLock<Bytes>,
+}
+
+impl Rendered {
+    /// The answer for an object whose row was last written at `modified`; rendered by `make` when
+    /// it is not known. The answer's index is `modified`.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub(super) fn answer(
+        &self,
+        read: &Read<'_>,
+        (table, key): (u16, &str),
+        modified: u64,
+        make: impl FnOnce() -> Result<Vec<u8>, ApiError>,
+    ) -> Result<Answer, ApiError> {
+        let key: Key = (table, key.into());
+        let hash = FixedState::default().hash_one(&key);
+        let shard = &self.shards[hash as usize % SHARDS];
+        let known = shard
+            .lock()
+            .objects
+            .get(&key)
+            .filter(|o| o.modified == modified)
+            .cloned();
+        let object = match known {
+            Some(object) => object,
+            None => {
+                let json = Bytes::from(make()?);
+                let object = Arc::new(Object {
+                    modified,
+                    json,
+                    gzipped: OnceLock::new(),
+                });
+                if object.json.len() <= LONGEST {
+                    shard.lock().keep(key, Arc::clone(&object));
+                }
+                object
+            }
+        };
+        Ok(object.answer(read).at(modified))
+    }
+}
+
+impl Shard {
+    fn keep(&mut self, key: Key, object: Arc<Object>) {
+        if self.bytes > SHARD_BYTES {
+            self.objects.clear();
+            self.bytes = 0;
+        }
+        // The compressed form comes on top, a fraction of the plain one.
+        self.bytes += object.json.len() + object.json.len() / 4 + key.1.len();
+        if let Some(old) = self.objects.insert(key, object) {
+            self.bytes = self
+                .bytes
+                .saturating_sub(old.json.len() + old.json.len() / 4);
+        }
+    }
+}
+
+impl Object {
+    fn answer(&self, read: &Read<'_>) -> Answer {
+        if self.json.len() as u64 >= gzip::MINIMUM && read.wants_gzip() {
+            let pack = || gzip::compress(std::slice::from_ref(&self.json)).into();
+            let packed = self.gzipped.get_or_init(pack);
+            let mut answer = Answer::of(JSON, packed.clone());
+            answer.gzipped = true;
+            return answer;
+        }
+        Answer::of(JSON, self.json.clone())
+    }
+}
