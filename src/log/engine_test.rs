@@ -334,6 +334,53 @@ fn a_reader_beside_the_writer_sees_a_prefix_that_grows() {
 }
 
 #[test]
+fn a_reader_goes_on_when_what_it_reads_is_sealed_and_its_file_used_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    fill(&log, 1000);
+    let reader = ReadOnlyLog::open(dir.path()).unwrap();
+    assert_eq!(reader.read(0).unwrap(), Some(entry(0)));
+    for round in 6..30u64 {
+        fill(&log, round * 200);
+        log.commit(round * 200 - 1, Bytes::new());
+    }
+    until("sealing", || {
+        log.segments().iter().filter(|s| !s.sealed).count() == 1
+    });
+    let seen: Vec<_> = reader.scan(0).map(Result::unwrap).collect();
+    assert_eq!(seen.len(), 1000);
+    assert!(seen.iter().all(|e| *e == entry(e.index)));
+}
+
+#[test]
+fn a_reader_beside_a_busy_writer_sees_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let big = Options {
+        segment_bytes: 8 << 20,
+        ..options()
+    };
+    let (log, _) = LogEngine::open(dir.path(), big).unwrap();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for i in 0..15_000 {
+                let e = Entry {
+                    body: vec![7; 400].into(),
+                    ..entry(i)
+                };
+                log.append(vec![e], Box::new(|r| r.unwrap())).unwrap();
+                if i % 50 == 0 {
+                    log.sync().unwrap();
+                }
+            }
+        });
+        while !writer.is_finished() {
+            let reader = ReadOnlyLog::open(dir.path()).unwrap();
+            assert!(reader.damage().is_none(), "{:?}", reader.damage());
+        }
+    });
+}
+
+#[test]
 fn files_are_used_again() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());

@@ -166,7 +166,7 @@ impl LogFile for Handle {
         Ok(())
     }
 
-    fn len(&self) -> io::Result<u64> {
+    fn size(&self) -> io::Result<u64> {
         Ok(self.disk.0.lock().files[self.id].data.len() as u64)
     }
 }

@@ -19,7 +19,7 @@ pub trait LogFile: Send + Sync {
     /// Makes all written data, and the metadata needed to read it, durable.
     fn sync(&self) -> io::Result<()>;
     /// Bytes of the file.
-    fn len(&self) -> io::Result<u64>;
+    fn size(&self) -> io::Result<u64>;
 }
 
 /// A directory of log files.
@@ -69,7 +69,7 @@ impl LogFile for File {
         self.sync_data()
     }
 
-    fn len(&self) -> io::Result<u64> {
+    fn size(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
     }
 }

@@ -118,7 +118,7 @@ fn prepare(shared: &Shared) -> Result<(), LogError> {
 /// A used file under a new name; `None` if it is not fit.
 fn recycle(shared: &Shared, from: &Path, to: &Path, size: u64) -> Option<Prepared> {
     let file = shared.files.open(from, true).ok()?;
-    if file.len().ok()? < size || shared.files.rename(from, to).is_err() {
+    if file.size().ok()? < size || shared.files.rename(from, to).is_err() {
         let _ = shared.files.remove(from);
         return None;
     }

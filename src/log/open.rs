@@ -121,6 +121,10 @@ pub(super) fn scan_open(
     buf.truncate(got);
     let header = Header::decode(&buf, OPEN_MAGIC, name)?;
     let first = header.first;
+    if name != open_name(first) {
+        let what = "the header is that of another segment";
+        return Err(LogError::corrupt(name, 0, index_of_name(name), what));
+    }
     let mut offsets: Vec<u32> = Vec::new();
     let end = scan_frames(&*file, &header, max_body, &mut |offset, frame, body| {
         accept(offset, frame, body, first, &mut offsets, locals)

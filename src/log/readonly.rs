@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::error::LogError;
 use super::file::{FileLayer, RealFiles};
-use super::format::{Entry, Epoch, index_of_name};
+use super::format::{Entry, Epoch, index_of_name, sealed_name};
 use super::open::{Locals, Names, names, scan_open};
 use super::scan::{Scan, Source};
 use super::sealed::SealedSegment;
@@ -29,6 +29,8 @@ pub struct ReadOnlyLog {
 }
 
 struct View {
+    dir: PathBuf,
+    files: Arc<dyn FileLayer>,
     segments: SegmentSet,
     epoch: Epoch,
     first: u64,
@@ -45,7 +47,36 @@ impl Source for View {
                 first: self.first,
             });
         }
-        self.segments.read(from, to.min(self.next), max_bytes)
+        let to = to.min(self.next);
+        match self.segments.read(from, to, max_bytes) {
+            Err(e @ LogError::Corrupt { .. }) => {
+                // Sealed meanwhile, and the file we hold may be in use again?
+                match self.sealed_meanwhile(from)? {
+                    true => self.segments.read(from, to, max_bytes),
+                    false => Err(e),
+                }
+            }
+            other => other,
+        }
+    }
+}
+
+impl View {
+    fn place_of_damage(&self) -> Option<String> {
+        self.damage.as_ref().map(ToString::to_string)
+    }
+
+    /// Reads the segment that holds `index` from its sealed form from now on, if there is one.
+    fn sealed_meanwhile(&self, index: u64) -> Result<bool, LogError> {
+        let held = self.segments.find(index).filter(|s| s.open().is_some());
+        let Some(held) = held else { return Ok(false) };
+        let name = sealed_name(held.first());
+        if !names(&*self.files, &self.dir)?.sealed.contains(&name) {
+            return Ok(false);
+        }
+        let sealed = SealedSegment::open(&*self.files, &self.dir, &name)?;
+        self.segments.swap(Arc::new(Segment::Sealed(sealed)));
+        Ok(true)
     }
 }
 
@@ -61,7 +92,7 @@ impl ReadOnlyLog {
 
     /// Opens over another file layer.
     pub fn open_with(files: Arc<dyn FileLayer>, dir: &Path) -> Result<ReadOnlyLog, LogError> {
-        let view = look(&*files, dir)?;
+        let view = look(&files, dir)?;
         Ok(ReadOnlyLog {
             dir: dir.to_owned(),
             files,
@@ -74,7 +105,7 @@ impl ReadOnlyLog {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn refresh(&mut self) -> Result<(), LogError> {
-        self.view = look(&*self.files, &self.dir)?;
+        self.view = look(&self.files, &self.dir)?;
         Ok(())
     }
 
@@ -129,15 +160,22 @@ impl ReadOnlyLog {
 }
 
 /// Reads the directory; again, when a file was sealed, removed or used again in between.
-fn look(files: &dyn FileLayer, dir: &Path) -> Result<View, LogError> {
+fn look(files: &Arc<dyn FileLayer>, dir: &Path) -> Result<View, LogError> {
     let mut tries = 0;
+    let mut seen = None;
     loop {
-        let found = names(files, dir)?;
+        let found = names(&**files, dir)?;
         match view(files, dir, &found) {
             Err(LogError::Io { .. } | LogError::Corrupt { .. })
-                if tries < TRIES && changed(files, dir, &found)? =>
+                if tries < TRIES && changed(&**files, dir, &found)? =>
             {
                 tries += 1;
+            }
+            // A writer that was at work while its file was read can look like damage, but not
+            // twice at the same place.
+            Ok(view) if tries < TRIES && view.place_of_damage() != seen => {
+                tries += 1;
+                seen = view.place_of_damage();
             }
             other => return other,
         }
@@ -149,7 +187,8 @@ fn changed(files: &dyn FileLayer, dir: &Path, found: &Names) -> Result<bool, Log
     Ok(now.open != found.open || now.sealed != found.sealed)
 }
 
-fn view(files: &dyn FileLayer, dir: &Path, found: &Names) -> Result<View, LogError> {
+fn view(shared: &Arc<dyn FileLayer>, dir: &Path, found: &Names) -> Result<View, LogError> {
+    let files = &**shared;
     let mut segments = Vec::new();
     let mut locals = Locals::default();
     let mut damage = None;
@@ -185,6 +224,8 @@ fn view(files: &dyn FileLayer, dir: &Path, found: &Names) -> Result<View, LogErr
     let first = purged.unwrap_or(segments[0].first());
     let segments = SegmentSet::new(segments.into_iter().map(Arc::new).collect());
     Ok(View {
+        dir: dir.to_owned(),
+        files: Arc::clone(shared),
         segments,
         epoch,
         first,

@@ -268,7 +268,7 @@ impl SealedSegment {
         let got = file.read_at(&mut buf, 0).map_err(io)?;
         buf.truncate(got);
         let header = Header::decode(&buf, SEALED_MAGIC, name)?;
-        let bytes = file.len().map_err(io)?;
+        let bytes = file.size().map_err(io)?;
         let footer = read_footer(&*file, bytes, &path, name, header.first)?;
         let name = name.to_owned();
         Ok(SealedSegment {

@@ -238,7 +238,7 @@ pub(super) fn scan_frames(
     max_body: usize,
     accept: &mut dyn FnMut(u64, &Frame, &[u8]) -> bool,
 ) -> io::Result<ScanEnd> {
-    let len = file.len()?;
+    let len = file.size()?;
     let mut window = Window {
         file,
         buf: Vec::new(),

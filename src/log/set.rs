@@ -51,6 +51,13 @@ impl SegmentSet {
         Ok(true)
     }
 
+    /// Puts `new` in the place of the segment with the same first index.
+    pub(super) fn swap(&self, new: Arc<Segment>) {
+        if let Some(slot) = self.0.write().iter_mut().find(|s| s.first() == new.first()) {
+            *slot = new;
+        }
+    }
+
     /// Takes out the segments for which `gone` holds, in order.
     pub(super) fn take_if(&self, gone: impl Fn(&Segment) -> bool) -> Vec<Arc<Segment>> {
         let mut list = self.0.write();

@@ -118,15 +118,11 @@ impl Writer {
                 if state.queue.is_empty() && !state.closed {
                     self.marked = false;
                 }
-            } else if self
-                .shared
-                .wake
-                .wait_until(&mut state, deadline)
-                .timed_out()
-            {
-                if state.queue.is_empty() {
-                    return Taken::Idle;
-                }
+                continue;
+            }
+            let waited = self.shared.wake.wait_until(&mut state, deadline);
+            if waited.timed_out() && state.queue.is_empty() {
+                return Taken::Idle;
             }
         }
     }
@@ -318,7 +314,7 @@ impl Writer {
                 let zeros = vec![0; self.buf.len()];
                 let used = open
                     .file
-                    .len()
+                    .size()
                     .map_err(|e| LogError::io("read", &open.path, e))?;
                 let part = zeros.len().min(used.saturating_sub(self.pos) as usize);
                 open.file

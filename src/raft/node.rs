@@ -104,7 +104,7 @@ pub struct RaftNode {
     pub(super) handle: Handle,
     pub(super) log: Arc<LogEngine>,
     applier: Applier,
-    leadership: watch::Receiver<Leadership>,
+    pub(super) leadership: watch::Receiver<Leadership>,
     thread: Mutex<Option<(oneshot::Sender<()>, JoinHandle<()>)>>,
 }
 

@@ -29,7 +29,7 @@ impl RaftNode {
         if consistency == Consistency::Stale {
             return Ok(());
         }
-        let leading = matches!(*self.leadership().borrow(), Leadership::Leading { .. });
+        let leading = matches!(*self.leadership.borrow(), Leadership::Leading { .. });
         if !leading {
             return Err(no_leader());
         }
