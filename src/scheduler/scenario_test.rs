@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use drover_events::gojson::Time;
 use drover_events::model::{
-    AllocState, Constraint, DisconnectStrategy, NetworkResource, Port, Spread,
+    AllocState, Constraint, DisconnectStrategy, NetworkResource, Port, Spread, TaskState,
 };
 
 use super::testing::{SECOND, World, job, node, update};
@@ -394,6 +394,60 @@ fn sch_07_after_a_reconnect_exactly_the_count_is_left() {
         assert!(
             world.run("reconnect").plan.is_empty(),
             "it is ordinary again"
+        );
+    }
+}
+
+#[test]
+fn sch_04_after_a_reconnect_updates_and_stops_work_as_ever() {
+    let (mut world, id, node) = disconnected(false);
+    world.all_are("running");
+    world.node_status(&node, "ready");
+    world.run("reconnect");
+    world.change(|job| job.task_groups[0].tasks[0].kill_timeout = 1);
+    assert_eq!(world.run("job-register").desired["g"].in_place_update, 1);
+    world.change(|job| job.task_groups[0].tasks[0].user = "other".into());
+    assert_eq!(world.run("job-register").desired["g"].destructive_update, 1);
+    assert_eq!(world.alloc(&id).desired_status, "stop");
+    world.change(|job| job.stop = true);
+    world.run("job-deregister");
+    assert!(world.live().is_empty());
+}
+
+#[test]
+fn sch_05_an_old_task_event_is_no_marker() {
+    let mut world = World::new(2, job("service", 1));
+    world.run("job-register");
+    let id = world.live()[0].clone();
+    world.client(&id, |alloc| {
+        alloc.client_status = "running".into();
+        let event = drover_events::model::TaskEvent {
+            r#type: "Reconnected".into(),
+            ..Default::default()
+        };
+        let mut state = TaskState {
+            state: "running".into(),
+            ..TaskState::default()
+        };
+        state.events.push(event);
+        alloc.task_states.insert("t", state);
+    });
+    let outcome = world.run("node-update");
+    assert_eq!(outcome.desired["g"].reconnect, 0);
+    assert!(outcome.plan.is_empty());
+}
+
+#[test]
+fn sch_18_a_job_of_many_regions_is_not_taken_for_paused() {
+    for kind in ["batch", "system"] {
+        let mut spec = job(kind, 1);
+        spec.multiregion = Some(Default::default());
+        let mut world = World::new(2, spec);
+        world.run("job-register");
+        assert_eq!(
+            world.live().len(),
+            if kind == "batch" { 1 } else { 2 },
+            "{kind}"
         );
     }
 }

@@ -6,7 +6,7 @@
 //! Invariant: nothing is missed between a scheduler's snapshot and its evaluation's arrival here:
 //! the index of the last change of each class is kept and compared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use drover_events::model::Evaluation;
 
@@ -90,8 +90,13 @@ impl Blocked {
             .any(|(class, index)| *index > eval.snapshot_index && could_run(eval, class))
     }
 
-    /// Something was freed, or became usable, on a node of this class: answers what may go on.
-    pub fn unblock(&mut self, class: &str, node_id: &str, index: u64) -> Vec<Evaluation> {
+    /// Something was freed, or became usable, on these nodes of this class: answers what may go on.
+    pub fn unblock(
+        &mut self,
+        class: &str,
+        nodes: &BTreeSet<String>,
+        index: u64,
+    ) -> Vec<Evaluation> {
         if !self.enabled {
             return Vec::new();
         }
@@ -105,13 +110,13 @@ impl Blocked {
             }
             !goes
         });
-        let of_node: Vec<(String, JobKey)> = self
-            .system
-            .keys()
-            .filter(|(node, _)| node == node_id)
-            .cloned()
-            .collect();
-        freed.extend(of_node.iter().filter_map(|key| self.system.remove(key)));
+        self.system.retain(|(node, _), eval| {
+            let goes = nodes.contains(node);
+            if goes {
+                freed.push(eval.clone());
+            }
+            !goes
+        });
         freed
     }
 
@@ -135,7 +140,23 @@ impl Blocked {
         self.system.retain(|(_, other), _| *other != job);
     }
 
-    /// Forgets an evaluation that is over.
+    /// An evaluation is over.
+    pub fn ended(&mut self, eval: &Evaluation) {
+        let job = job_of(eval);
+        if self.jobs.get(&job).is_some_and(|known| known.id == eval.id) {
+            self.jobs.remove(&job);
+        }
+        let of_node = (eval.node_id.clone(), job);
+        if self
+            .system
+            .get(&of_node)
+            .is_some_and(|known| known.id == eval.id)
+        {
+            self.system.remove(&of_node);
+        }
+    }
+
+    /// Forgets an evaluation that was deleted.
     pub fn forget(&mut self, id: &str) {
         self.jobs.retain(|_, eval| eval.id != id);
         self.system.retain(|_, eval| eval.id != id);
@@ -177,6 +198,10 @@ mod tests {
         }
     }
 
+    fn nodes(id: &str) -> BTreeSet<String> {
+        BTreeSet::from([id.to_owned()])
+    }
+
     fn tracker() -> Blocked {
         let mut tracker = Blocked::default();
         tracker.enable();
@@ -203,14 +228,17 @@ mod tests {
                 escaped: 1
             }
         );
-        assert_eq!(ids(&tracker.unblock("big", "n", 6)), ["a", "c", "d"]);
+        assert_eq!(
+            ids(&tracker.unblock("big", &nodes("n"), 6)),
+            ["a", "c", "d"]
+        );
         assert_eq!(tracker.stats().total, 1);
     }
 
     #[test]
     fn what_happened_after_the_snapshot_is_not_missed() {
         let mut tracker = tracker();
-        tracker.unblock("big", "n", 10);
+        tracker.unblock("big", &nodes("n"), 10);
         let back = tracker.block(blocked("a", "1", &[("big", true)], 9));
         assert_eq!(back.unwrap().id, "a");
         assert!(
@@ -242,7 +270,7 @@ mod tests {
         let mut eval = blocked("a", "job", &[("big", true)], 5);
         eval.node_id = "n1".into();
         tracker.block(eval);
-        assert!(tracker.unblock("big", "n2", 6).is_empty());
-        assert_eq!(ids(&tracker.unblock("big", "n1", 7)), ["a"]);
+        assert!(tracker.unblock("big", &nodes("n2"), 6).is_empty());
+        assert_eq!(ids(&tracker.unblock("big", &nodes("n1"), 7)), ["a"]);
     }
 }

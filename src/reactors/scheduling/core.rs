@@ -1,7 +1,7 @@
 //! The scheduling state of a leader: broker, blocked evaluations, the cluster, and what plans in
 //! flight do to it. All of it follows the projections; none of it is truth.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use drover_events::EventId;
 use drover_events::model::Evaluation;
@@ -79,7 +79,7 @@ impl Core {
                     self.blocked.untrack(&eval.namespace, &eval.job_id);
                 }
                 self.broker.forget(&eval.id);
-                self.blocked.forget(&eval.id);
+                self.blocked.ended(&eval);
             }
         }
     }
@@ -95,12 +95,13 @@ impl Core {
             return Ok(());
         }
         let mut reload = false;
+        let mut freed = Vec::new();
         for changes in view.changes(self.followed + 1) {
             let changes = changes?;
-            let freed = self.cache.follow(view, &changes)?;
+            freed.extend(self.cache.follow(view, &changes)?);
             reload |= self.follow_evals(view, &changes, now)?;
-            self.unblock(&freed, now);
         }
+        self.unblock(freed, now);
         self.followed = view.index();
         self.cache.followed(view.index());
         if reload {
@@ -141,12 +142,15 @@ impl Core {
         Ok(reload)
     }
 
-    fn unblock(&mut self, freed: &[Freed], now: i64) {
-        for freed in freed {
-            for eval in self
-                .blocked
-                .unblock(&freed.class, &freed.node_id, freed.index)
-            {
+    fn unblock(&mut self, freed: Vec<Freed>, now: i64) {
+        let mut classes: BTreeMap<String, (u64, BTreeSet<String>)> = BTreeMap::new();
+        for one in freed {
+            let (index, nodes) = classes.entry(one.class).or_default();
+            *index = one.index.max(*index);
+            nodes.insert(one.node_id);
+        }
+        for (class, (index, nodes)) in classes {
+            for eval in self.blocked.unblock(&class, &nodes, index) {
                 self.broker.enqueue(eval, now);
             }
         }
