@@ -1,7 +1,9 @@
-//! Makes arguments as Nomad's users write them (`-config x`, `-detach=false`) into what the parser reads.
+//! Makes arguments as Nomad's users write them (`-config x`, `-detach=false`) into what the parser
+//! reads.
 //!
-//! Only the command's own flags matter, so the walk knows which command it is in: a flag with one dash gets
-//! two, a switch with a value is kept or dropped, and what follows a flag that takes a value is left alone.
+//! Only the command's own flags matter, so the walk knows which command it is in: a flag with one
+//! dash gets two, a switch with a value is kept or dropped, and what follows a flag that takes a
+//! value is left alone.
 
 use clap::{ArgAction, Command};
 use std::ffi::OsString;

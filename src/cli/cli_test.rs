@@ -95,15 +95,15 @@ fn eval_13_delete_by_filter_counts_asks_and_calls_once() {
 
 #[test]
 fn lists_are_printed_in_columns() {
-    let answer: Answer = |line, _| {
-        match line {
+    let answer: Answer = |line, _| match line {
         "GET /v1/jobs" => (
             200,
             r#"[{"ID":"web","Type":"service","Priority":50,"Status":"running","SubmitTime":0},
-                {"ID":"nightly","Type":"batch","Priority":70,"Status":"dead","Stop":true,"Periodic":true}]"#.into(),
+                {"ID":"nightly","Type":"batch","Priority":70,"Status":"dead",
+                 "Stop":true,"Periodic":true}]"#
+                .into(),
         ),
         _ => (404, "not expected".into()),
-    }
     };
     let ran = run(&["job", "status"], &[], answer);
     assert_eq!(
@@ -148,7 +148,8 @@ fn refusals_are_shown_as_they_came() {
     assert_eq!(lines(&ran.calls), ["GET /v1/allocations?prefix=abcdef"]);
 }
 
-const JOB: &str = "job \"web\" {\n  group \"g\" {\n    task \"t\" {\n      driver = \"raw_exec\"\n    }\n  }\n}\n";
+const JOB: &str = "job \"web\" \
+    {\n  group \"g\" {\n    task \"t\" {\n      driver = \"raw_exec\"\n    }\n  }\n}\n";
 
 fn job_file(text: &str) -> (tempfile::TempDir, String) {
     let dir = tempfile::tempdir().expect("dir");
@@ -158,34 +159,50 @@ fn job_file(text: &str) -> (tempfile::TempDir, String) {
     (dir, path)
 }
 
-#[test]
-fn run_registers_and_follows_the_stream() {
-    let answer: Answer = |line, body| {
-        match line.split('?').next().expect("a path") {
+/// An agent that takes one job and places it.
+fn placing(line: &str, body: &str) -> (u16, String) {
+    match line.split('?').next().expect("a path") {
         "PUT /v1/jobs" => {
-            assert!(body.contains("\"Submission\":{\"Format\":\"hcl2\""), "{body}");
-            (200, r#"{"EvalID":"e1e1e1e1-0000","EvalCreateIndex":7,"Warnings":"1 warning:\n\n* careful"}"#.into())
+            assert!(
+                body.contains("\"Submission\":{\"Format\":\"hcl2\""),
+                "{body}"
+            );
+            (
+                200,
+                r#"{"EvalID":"e1e1e1e1-0000","EvalCreateIndex":7,
+                "Warnings":"1 warning:\n\n* careful"}"#
+                    .into(),
+            )
         }
-        "GET /v1/evaluation/e1e1e1e1-0000" => {
-            (200, r#"{"ID":"e1e1e1e1-0000","JobID":"web","Status":"pending","TriggeredBy":"job-register"}"#.into())
-        }
+        "GET /v1/evaluation/e1e1e1e1-0000" => (
+            200,
+            r#"{"ID":"e1e1e1e1-0000","JobID":"web","Status":"pending",
+                "TriggeredBy":"job-register"}"#
+                .into(),
+        ),
         "GET /v1/evaluation/e1e1e1e1-0000/allocations" => (200, "[]".into()),
         "GET /v1/event/stream" => (
             200,
             concat!(
                 "{}\n",
-                r#"{"Index":8,"Events":[{"Topic":"Allocation","Payload":{"Allocation":{"ID":"a1a1a1a1-0","EvalID":"e1e1e1e1-0000","NodeID":"n1n1n1n1-0","TaskGroup":"g","ClientStatus":"pending"}}}]}"#,
+                r#"{"Index":8,"Events":[{"Topic":"Allocation","Payload":{"Allocation":"#,
+                r#"{"ID":"a1a1a1a1-0","EvalID":"e1e1e1e1-0000","NodeID":"n1n1n1n1-0","#,
+                r#""TaskGroup":"g","ClientStatus":"pending"}}}]}"#,
                 "\n",
-                r#"{"Index":9,"Events":[{"Topic":"Evaluation","Payload":{"Evaluation":{"ID":"e1e1e1e1-0000","Status":"complete"}}}]}"#,
+                r#"{"Index":9,"Events":[{"Topic":"Evaluation","Payload":{"Evaluation":"#,
+                r#"{"ID":"e1e1e1e1-0000","Status":"complete"}}}]}"#,
                 "\n"
             )
             .into(),
         ),
         _ => (404, "not expected".into()),
     }
-    };
+}
+
+#[test]
+fn run_registers_and_follows_the_stream() {
     let (_dir, path) = job_file(JOB);
-    let ran = run(&["job", "run", &path], &[], answer);
+    let ran = run(&["job", "run", &path], &[], placing);
     let told: Vec<&str> = ran
         .stdout
         .lines()
@@ -281,11 +298,14 @@ fn variables_are_put_with_a_check() {
 
 #[test]
 fn scheduler_settings_keep_what_is_not_said() {
-    let answer: Answer = |line, _| {
-        match line.split(' ').next() {
-        Some("GET") => (200, r#"{"SchedulerConfig":{"SchedulerAlgorithm":"spread","PreemptionConfig":{"SystemSchedulerEnabled":true}}}"#.into()),
+    let answer: Answer = |line, _| match line.split(' ').next() {
+        Some("GET") => (
+            200,
+            r#"{"SchedulerConfig":{"SchedulerAlgorithm":"spread",
+            "PreemptionConfig":{"SystemSchedulerEnabled":true}}}"#
+                .into(),
+        ),
         _ => (200, "{\"Updated\":true}".into()),
-    }
     };
     let ran = run(
         &[

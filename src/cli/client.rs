@@ -81,11 +81,13 @@ impl Client {
             (Target::Tcp(dial), host)
         } else if address.starts_with("https://") {
             bail!(
-                "Error initializing client: https is not supported yet; use an http:// or unix:// address"
+                "Error initializing client: https is not supported yet; use an http:// or unix:// \
+                    address"
             );
         } else {
             bail!(
-                "Error initializing client: {address:?} is not an address; use http://host:port, -address or NOMAD_ADDR"
+                "Error initializing client: {address:?} is not an address; use http://host:port, \
+                    -address or NOMAD_ADDR"
             );
         };
         Ok(Client {
@@ -147,7 +149,8 @@ impl Client {
             .context("building the request")?;
         let response = self.dial(request).await.map_err(|err| {
             anyhow!(
-                "{err:#}\n\nIs an agent running at {}? Start one with `drover agent -dev`, or name another \
+                "{err:#}\n\nIs an agent running at {}? Start one with `drover agent -dev`, or \
+                    name another \
                  with -address or NOMAD_ADDR.",
                 self.shown
             )

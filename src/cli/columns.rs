@@ -1,7 +1,7 @@
 //! Text in columns, to the byte as the `columnize` library prints it.
 //!
-//! Cells are trimmed, empty ones shown as `<none>`, columns as wide as their widest cell and parted by two
-//! spaces (` = ` for keys and values); the last cell of a line is not padded.
+//! Cells are trimmed, empty ones shown as `<none>`, columns as wide as their widest cell and
+//! parted by two spaces (` = ` for keys and values); the last cell of a line is not padded.
 
 /// Prints rows; cells of one row may be fewer than of another.
 fn columns(rows: &[Vec<String>], glue: &str) -> String {

@@ -165,7 +165,8 @@ impl<'a> Monitor<'a> {
                 }
             }
         }
-        // The stream may carry less than the row, and an evaluation that was done already told nothing.
+        // The stream may carry less than the row, and an evaluation that was done already told
+        // nothing.
         eval = self.get(&path).await.unwrap_or(eval);
         self.tell_deployment(&eval, &mut deployment);
         let allocs = self.get(&format!("{path}/allocations")).await?;

@@ -179,7 +179,9 @@ fn described(args: &ApplyArgs) -> Result<Json> {
             "node_pool_config" => {
                 let value = first(value);
                 namespace["NodePoolConfiguration"] = json!({
-                    "Default": value["default"], "Allowed": value["allowed"], "Denied": value["denied"],
+                    "Default": value["default"],
+                    "Allowed": value["allowed"],
+                    "Denied": value["denied"],
                 });
             }
             other => bail!("Error parsing the namespace: unexpected key {other:?}"),

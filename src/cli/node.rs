@@ -1,6 +1,7 @@
 //! The `node` noun.
 
 use super::alloc;
+use super::client::Client;
 use super::columns::{Table, pairs};
 use super::conn::Conn;
 use super::out::Out;
@@ -105,7 +106,7 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     Ok(0)
 }
 
-async fn all(args: &Args, client: &super::client::Client, out: &Out) -> Result<u8> {
+async fn all(args: &Args, client: &Client, out: &Out) -> Result<u8> {
     let per_page = args.per_page.unwrap_or(0).to_string();
     let mut query = vec![("os", if args.os { "true" } else { "false" })];
     for (key, value) in [
@@ -134,6 +135,19 @@ async fn all(args: &Args, client: &super::client::Client, out: &Out) -> Result<u
         }
         return Ok(0);
     }
+    let table = table(args, client, &nodes).await?;
+    out.line(&table.to_string());
+    if !reply.next_token.is_empty() {
+        out.line(&format!(
+            "\nResults have been paginated. To get the next page run:\n\ndrover \
+            node status -page-token {}",
+            reply.next_token
+        ));
+    }
+    Ok(0)
+}
+
+async fn table(args: &Args, client: &Client, nodes: &[Json]) -> Result<Table> {
     let mut head = vec!["ID", "Node Pool", "DC", "Name", "Class"];
     if args.os {
         head.push("OS");
@@ -146,7 +160,7 @@ async fn all(args: &Args, client: &super::client::Client, out: &Out) -> Result<u
         head.push("Running Allocs");
     }
     let mut table = Table::with_head(head);
-    for node in &nodes {
+    for node in nodes {
         let mut row = vec![
             short(&text(node, "ID"), args.verbose),
             text(node, "NodePool"),
@@ -175,11 +189,7 @@ async fn all(args: &Args, client: &super::client::Client, out: &Out) -> Result<u
         }
         table.row(row);
     }
-    out.line(&table.to_string());
-    if !reply.next_token.is_empty() {
-        out.line(&format!("\nResults have been paginated. To get the next page run:\n\ndrover node status -page-token {}", reply.next_token));
-    }
-    Ok(0)
+    Ok(table)
 }
 
 fn basics(node: &Json) -> String {

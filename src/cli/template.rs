@@ -1,5 +1,5 @@
-//! The part of Go's templates that `-t` is used with: fields, `range`, `if`, `with`, variables, pipelines and
-//! the common functions.
+//! The part of Go's templates that `-t` is used with: fields, `range`, `if`, `with`, variables,
+//! pipelines and the common functions.
 
 use anyhow::{Result, anyhow, bail};
 use serde_json::Value as Json;
@@ -478,7 +478,8 @@ mod tests {
 
     #[test]
     fn templates_as_users_write_them() {
-        let data = json!({"ID": "x", "N": 3, "L": [{"A": 1, "B": "b"}, {"A": 2, "B": ""}], "M": {"k": "v"}, "Z": null});
+        let list = json!([{"A": 1, "B": "b"}, {"A": 2, "B": ""}]);
+        let data = json!({"ID": "x", "N": 3, "L": list, "M": {"k": "v"}, "Z": null});
         for (text, expected) in [
             ("{{.ID}}-{{ .N }}", "x-3"),
             ("{{range .L}}{{.A}} {{end}}", "1 2 "),

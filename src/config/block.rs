@@ -1,4 +1,5 @@
-//! The small blocks: logging, ports, addresses, ACL, limits, telemetry, autopilot, rpc, TLS, UI, plugins.
+//! The small blocks: logging, ports, addresses, ACL, limits, telemetry, autopilot, rpc, TLS, UI,
+//! plugins.
 
 use super::read::Reader;
 use std::collections::BTreeMap;

@@ -1,8 +1,10 @@
-//! Reads the agent's configuration language: HCL1's blocks and attributes, or JSON, by one small parser.
+//! Reads the agent's configuration language: HCL1's blocks and attributes, or JSON, by one small
+//! parser.
 //!
-//! The two differ in little (`=` or `:`, quoted keys, commas), so the format is found by content and never
-//! by a file's name. Labels nest: `host_volume "a" {}` reads as `host_volume = { a = {} }`, which is what
-//! the JSON form says. Repeated keys are kept in order; the reader decides what a repetition means.
+//! The two differ in little (`=` or `:`, quoted keys, commas), so the format is found by content
+//! and never by a file's name. Labels nest: `host_volume "a" {}` reads as `host_volume = { a = {}
+//! }`, which is what the JSON form says. Repeated keys are kept in order; the reader decides what
+//! a repetition means.
 
 use std::fmt;
 

@@ -53,7 +53,8 @@ fn list(path: &Path, problems: &[Problem]) -> String {
 /// Reads `paths` (files, or directories of `*.hcl` and `*.json`) over `config`, in order.
 ///
 /// # Errors
-/// The first file that cannot be read or parsed, or all problems of the first file with unknown keys.
+/// The first file that cannot be read or parsed, or all problems of the first file with unknown
+/// keys.
 pub fn load(config: &mut Config, paths: &[PathBuf]) -> Result<(), ConfigError> {
     for path in paths {
         let io = |source| ConfigError::Io {
@@ -142,14 +143,17 @@ mod tests {
         let first = write(
             dir.path(),
             "base",
-            "region = \"eu\"\nserver {\n  enabled = true\n  server_join { retry_join = [\"a\"] }\n}\n\
+            "region = \"eu\"\nserver \
+                {\n  enabled = true\n  server_join { retry_join = [\"a\"] }\n}\n\
              client { meta { x = 1 } }\nhttp_api_response_headers { \"X-A\" = \"1\" }\n",
         );
         let second = write(
             dir.path(),
             "more.conf",
-            r#"{"region": "us", "server": {"server_join": {"retry_join": ["b"]}, "heartbeat_grace": "1m"},
-               "client": {"enabled": true, "meta": {"y": "2"}, "host_volume": [{"d": {"path": "/d"}}]},
+            r#"{"region": "us", "server": {"server_join": {"retry_join": ["b"]},
+               "heartbeat_grace": "1m"},
+               "client": {"enabled": true, "meta": {"y": "2"},
+               "host_volume": [{"d": {"path": "/d"}}]},
                "plugin": {"raw_exec": {"config": {"enabled": true}}}}"#,
         );
         let mut config = Config::default();
@@ -171,7 +175,8 @@ mod tests {
         let path = write(
             dir.path(),
             "a.hcl",
-            "regoin = \"x\"\nserver {\n  enabled = \"maybe\"\n  foo = 1\n  bar {}\n}\nports { http = 99999 }\n",
+            "regoin = \"x\"\nserver {\n  enabled = \"maybe\"\n  foo = 1\n  bar {}\n}\nports \
+                { http = 99999 }\n",
         );
         let err = load(&mut Config::default(), std::slice::from_ref(&path)).expect_err("refused");
         let shown = path.display();

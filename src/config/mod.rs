@@ -1,10 +1,10 @@
-//! The agent's configuration: one plain value, read from defaults, files, the environment and flags in that
-//! order, checked once, and never changed afterwards.
+//! The agent's configuration: one plain value, read from defaults, files, the environment and
+//! flags in that order, checked once, and never changed afterwards.
 //!
-//! - Every block is a struct with public fields and a `read` that lays one file over it; later files win,
-//!   lists grow, maps merge. Unknown keys are refused with their place.
-//! - Nothing here has interior mutability. [`Shared`] is the only accessor: who wants a change copies,
-//!   alters the copy and swaps it; holders of the old value do not see it (ENV-01).
+//! - Every block is a struct with public fields and a `read` that lays one file over it; later
+//!   files win, lists grow, maps merge. Unknown keys are refused with their place.
+//! - Nothing here has interior mutability. [`Shared`] is the only accessor: who wants a change
+//!   copies, alters the copy and swaps it; holders of the old value do not see it (ENV-01).
 //! - It must not know who uses it: no server, client or HTTP type appears here.
 //!
 //! Start reading at [`Config`], then [`load`].
@@ -40,7 +40,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-/// Everything an agent was told. See `reference` names in the agent's own documentation of each block.
+/// Everything an agent was told. See `reference` names in the agent's own documentation of each
+/// block.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// `-dev`: server and client in one, on the loopback interface.
@@ -96,7 +97,8 @@ pub struct Config {
     pub ui: UiConfig,
     /// `plugin "<driver>"` blocks by driver.
     pub plugins: BTreeMap<String, PluginConfig>,
-    /// Blocks that are accepted but that nothing reads yet (`consul`, `vault`, `audit`, …), as JSON.
+    /// Blocks that are accepted but that nothing reads yet (`consul`, `vault`, `audit`, …), as
+    /// JSON.
     pub unread: BTreeMap<String, serde_json::Value>,
     /// The files this was read from, in order.
     pub files: Vec<PathBuf>,
@@ -148,7 +150,8 @@ const UNREAD: [&str; 7] = [
 ];
 
 impl Config {
-    /// What `-dev` starts from: a server and a client on the loopback interface, `raw_exec` enabled.
+    /// What `-dev` starts from: a server and a client on the loopback interface, `raw_exec`
+    /// enabled.
     pub fn dev() -> Config {
         let mut config = Config {
             dev: true,

@@ -1,7 +1,7 @@
 //! Takes typed values out of a parsed file, field by field, and remembers what nobody asked for.
 //!
-//! A file is read *onto* the configuration that earlier files left: scalars are replaced, lists grow, maps
-//! merge by key. That is all there is to merging.
+//! A file is read *onto* the configuration that earlier files left: scalars are replaced, lists
+//! grow, maps merge by key. That is all there is to merging.
 
 use super::hcl1::{Entry, Node, Place, Value};
 use crate::jobspec::duration;

@@ -4,7 +4,8 @@ use super::Config;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 
-/// Holds the current configuration. Readers keep the value they took; a change is a new value (ENV-01).
+/// Holds the current configuration. Readers keep the value they took; a change is a new value
+/// (ENV-01).
 #[derive(Debug)]
 pub struct Shared {
     current: ArcSwap<Config>,
@@ -23,8 +24,9 @@ impl Shared {
         self.current.load_full()
     }
 
-    /// Copies the configuration, lets `alter` change the copy, and swaps it in. With several callers at
-    /// once `alter` may run more than once; each change is laid over the newest value, so none is lost.
+    /// Copies the configuration, lets `alter` change the copy, and swaps it in. With several
+    /// callers at once `alter` may run more than once; each change is laid over the newest value,
+    /// so none is lost.
     pub fn update(&self, alter: impl Fn(&mut Config)) -> Arc<Config> {
         self.current.rcu(|old| {
             let mut copy = Config::clone(old);

@@ -18,81 +18,22 @@ pub fn adapt(job: &mut Job) {
 }
 
 fn implied(group: &mut TaskGroup) {
-    let mut rules: Vec<[String; 3]> = Vec::new();
-    let mut rule = |left: &str, operand: &str, right: &str| {
-        rules.push([left.to_owned(), operand.to_owned(), right.to_owned()]);
-    };
+    let mut rules = Rules::default();
     for cluster in vault_clusters(group) {
-        rule(&attribute("vault", &cluster), "semver", ">= 0.6.1");
+        rules.add(&attribute("vault", &cluster), "semver", ">= 0.6.1");
     }
-    let services: Vec<&Service> = group
-        .services
-        .iter()
-        .chain(group.tasks.iter().flat_map(|t| t.services.iter()))
-        .collect();
-    let consul: BTreeSet<&str> = services
-        .iter()
-        .filter(|s| s.provider == "consul")
-        .map(|s| s.cluster.as_str())
-        .collect();
-    for cluster in consul {
-        rule(&attribute("consul", cluster), "semver", ">= 1.8.0");
-    }
-    let nomad: Vec<&&Service> = services.iter().filter(|s| s.provider == "nomad").collect();
-    if !nomad.is_empty() {
-        rule("${attr.nomad.service_discovery}", "=", "true");
-    }
-    if nomad.iter().any(|s| !s.checks.is_empty()) {
-        rule("${attr.nomad.version}", "semver", ">= 1.4.0");
-    }
+    services(group, &mut rules);
     let signals = signals(group);
     if !signals.is_empty() {
-        rule(
-            "${attr.os.signals}",
-            "set_contains",
-            &signals.into_iter().collect::<Vec<_>>().join(","),
-        );
+        let all = signals.into_iter().collect::<Vec<_>>().join(",");
+        rules.add("${attr.os.signals}", "set_contains", &all);
     }
-    if group.tasks.iter().any(|t| {
-        t.resources
-            .as_ref()
-            .and_then(|r| r.numa.as_ref())
-            .is_some_and(|n| !matches!(n.affinity.as_str(), "" | "none"))
-    }) {
-        rule("${attr.nomad.version}", "semver", ">= 1.6.3-dev");
-        rule("${attr.kernel.name}", "=", "linux");
-    }
-    if group.networks.iter().any(|n| n.mode == "bridge") {
-        for plugin in ["bridge", "firewall", "host-local", "loopback", "portmap"] {
-            rule(
-                &format!("${{attr.plugins.cni.version.{plugin}}}"),
-                "semver",
-                ">= 0.4.0",
-            );
-        }
-    }
-    if group.tasks.iter().any(|t| t.schedule.is_some()) {
-        rule("${attr.nomad.version}", "semver", ">= 1.8.0-dev");
-    }
-    let providers: BTreeSet<&str> = group
-        .tasks
-        .iter()
-        .flat_map(|t| t.secrets.iter())
-        .map(|s| s.provider.as_str())
-        .filter(|p| !matches!(*p, "nomad" | "vault"))
-        .collect();
-    for provider in providers {
-        rule(
-            &format!("${{attr.plugins.secrets.{provider}.version}}"),
-            "is_set",
-            "",
-        );
-    }
-    for [left, operand, right] in rules {
-        let exists = group.constraints.iter().any(|c| {
+    tasks(group, &mut rules);
+    for [left, operand, right] in rules.0 {
+        let same = |c: &Constraint| {
             c.l_target == left && c.operand == operand && (operand != "=" || c.r_target == right)
-        });
-        if !exists {
+        };
+        if !group.constraints.iter().any(same) {
             let constraint = Constraint {
                 l_target: left,
                 r_target: right,
@@ -100,6 +41,68 @@ fn implied(group: &mut TaskGroup) {
             };
             group.constraints.extend([constraint]);
         }
+    }
+}
+
+/// Left target, operand and right target of each implied constraint.
+#[derive(Default)]
+struct Rules(Vec<[String; 3]>);
+
+impl Rules {
+    fn add(&mut self, left: &str, operand: &str, right: &str) {
+        self.0.push([left, operand, right].map(str::to_owned));
+    }
+}
+
+fn services(group: &TaskGroup, rules: &mut Rules) {
+    let of_tasks = group.tasks.iter().flat_map(|t| t.services.iter());
+    let all: Vec<&Service> = group.services.iter().chain(of_tasks).collect();
+    let consul = all.iter().filter(|s| s.provider == "consul");
+    for cluster in consul.map(|s| s.cluster.as_str()).collect::<BTreeSet<_>>() {
+        rules.add(&attribute("consul", cluster), "semver", ">= 1.8.0");
+    }
+    let nomad: Vec<_> = all.iter().filter(|s| s.provider == "nomad").collect();
+    if !nomad.is_empty() {
+        rules.add("${attr.nomad.service_discovery}", "=", "true");
+    }
+    if nomad.iter().any(|s| !s.checks.is_empty()) {
+        rules.add("${attr.nomad.version}", "semver", ">= 1.4.0");
+    }
+}
+
+fn tasks(group: &TaskGroup, rules: &mut Rules) {
+    let numa = |t: &Task| {
+        let wanted = t.resources.as_ref().and_then(|r| r.numa.as_ref());
+        wanted.is_some_and(|n| !matches!(n.affinity.as_str(), "" | "none"))
+    };
+    if group.tasks.iter().any(numa) {
+        rules.add("${attr.nomad.version}", "semver", ">= 1.6.3-dev");
+        rules.add("${attr.kernel.name}", "=", "linux");
+    }
+    if group.networks.iter().any(|n| n.mode == "bridge") {
+        for plugin in ["bridge", "firewall", "host-local", "loopback", "portmap"] {
+            rules.add(
+                &format!("${{attr.plugins.cni.version.{plugin}}}"),
+                "semver",
+                ">= 0.4.0",
+            );
+        }
+    }
+    if group.tasks.iter().any(|t| t.schedule.is_some()) {
+        rules.add("${attr.nomad.version}", "semver", ">= 1.8.0-dev");
+    }
+    let providers = group
+        .tasks
+        .iter()
+        .flat_map(|t| t.secrets.iter())
+        .map(|s| s.provider.as_str());
+    let custom = providers.filter(|p| !matches!(*p, "nomad" | "vault"));
+    for provider in custom.collect::<BTreeSet<_>>() {
+        rules.add(
+            &format!("${{attr.plugins.secrets.{provider}.version}}"),
+            "is_set",
+            "",
+        );
     }
 }
 

@@ -1,4 +1,5 @@
-//! A job as clients send it: what was not said is absent, so canonicalisation can tell it from zero.
+//! A job as clients send it: what was not said is absent, so canonicalisation can tell it from
+//! zero.
 
 use super::normal::{self, FieldError};
 use super::schema::JOB;
@@ -19,8 +20,8 @@ impl ApiJob {
         ApiJob { fields }
     }
 
-    /// From the API's JSON form: field names in any case, unknown ones ignored, durations in nanoseconds or as
-    /// text.
+    /// From the API's JSON form: field names in any case, unknown ones ignored, durations in
+    /// nanoseconds or as text.
     ///
     /// # Errors
     /// The first field of the wrong type, with its path.

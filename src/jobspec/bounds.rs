@@ -1,7 +1,8 @@
 //! Guards the parser against texts that would take it too long.
 //!
-//! The parser bounds nesting itself, but looks through all keys of an object for each new one. So the number
-//! of keys in any one object is bounded first, by a scan that knows strings, heredocs and comments.
+//! The parser bounds nesting itself, but looks through all keys of an object for each new one. So
+//! the number of keys in any one object is bounded first, by a scan that knows strings, heredocs
+//! and comments.
 
 use super::diagnostic::{Diagnostic, Source};
 use hcl_edit::structure::Body;

@@ -1,4 +1,5 @@
-//! Canonical defaults of every part of a job, over the API's form: what was said stays, what was not is filled.
+//! Canonical defaults of every part of a job, over the API's form: what was said stays, what was
+//! not is filled.
 
 use super::canonical_service as service;
 use serde_json::{Map, Value as Json, json};
@@ -112,17 +113,18 @@ pub fn job(o: &mut Object) {
     if o.get("Update").is_none_or(Json::is_null) && matches!(kind.as_str(), "service" | "system") {
         o.insert("Update".into(), json!({}));
     }
-    let said_update = cloned(o, "Update");
     if let Some(update) = object(o, "Update") {
         fill_update(update);
     }
+    // All zeros is how a stored job says that it has none.
+    let update = cloned(o, "Update").filter(|u| u.values().any(said));
     affinities_and_spreads(o);
     let above = Above {
         id,
         name: text(o, "Name"),
         kind,
         namespace: text(o, "Namespace"),
-        update: said_update,
+        update,
         reschedule: cloned(o, "Reschedule"),
         migrate: cloned(o, "Migrate"),
     };
@@ -131,10 +133,17 @@ pub fn job(o: &mut Object) {
     }
 }
 
+/// Neither null nor a zero value.
+fn said(value: &Json) -> bool {
+    !matches!(value, Json::Null | Json::Bool(false))
+        && value.as_f64() != Some(0.0)
+        && value.as_str() != Some("")
+}
+
 fn fill_update(o: &mut Object) {
     default(o, "Stagger", 30 * SECOND);
     default(o, "MaxParallel", 1);
-    default_text(o, "HealthCheck", "checks");
+    default(o, "HealthCheck", "checks");
     default(o, "MinHealthyTime", 10 * SECOND);
     default(o, "HealthyDeadline", 5 * MINUTE);
     default(o, "ProgressDeadline", 10 * MINUTE);
@@ -257,7 +266,8 @@ pub(super) fn networks(o: &mut Object) {
     }
 }
 
-/// What a server fills in beyond that: structs it keeps have no unset fields, and empty maps become none.
+/// What a server fills in beyond that: structs it keeps have no unset fields, and empty maps
+/// become none.
 pub fn server(o: &mut Object) {
     if o.get("Datacenters")
         .and_then(Json::as_array)

@@ -1,5 +1,5 @@
-//! Applies the decode table to an evaluated tree: out comes a job in the API's JSON form, with only what was
-//! said in it. Every problem is reported; decoding goes on after each.
+//! Applies the decode table to an evaluated tree: out comes a job in the API's JSON form, with
+//! only what was said in it. Every problem is reported; decoding goes on after each.
 
 use super::diagnostic::{Diagnostics, Source};
 use super::duration;
@@ -228,7 +228,8 @@ impl Decoder<'_> {
         let mut detail = format!("Blocks of type {name:?} are not expected here.");
         if shape.hcl(name).is_some() {
             detail += &format!(
-                " Did you mean to define argument {name:?}? If so, use the equals sign to assign it a value."
+                " Did you mean to define argument {name:?}? If so, use the equals sign to assign \
+                    it a value."
             );
         } else if let Some(near) = near(name, shape, Kind::is_block) {
             detail += &format!(" Did you mean {near:?}?");

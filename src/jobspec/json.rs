@@ -1,5 +1,5 @@
-//! The JSON form of a specification: `{"job": {"name": {"group": {…}}}}`. The decode table says which keys
-//! are blocks and how many labels they have; strings are templates.
+//! The JSON form of a specification: `{"job": {"name": {"group": {…}}}}`. The decode table says
+//! which keys are blocks and how many labels they have; strings are templates.
 
 use super::diagnostic::{Diagnostics, Source};
 use super::eval::{Evaluator, Scope};

@@ -1,12 +1,14 @@
 //! Job specifications: HCL2 or JSON in, the model's `Job` out.
 //!
-//! The way: text → syntax tree with places ([`bounds`]) → evaluated tree ([`tree`], through [`eval`] with
-//! variables, locals and functions) → decode table ([`schema`], [`decode`]) → [`ApiJob`], a job in the API's
-//! form in which "not said" and "said zero" differ → canonical defaults ([`canonical`]) → the model's `Job` →
-//! [`validate`].
+//! The way: text → syntax tree with places ([`bounds`]) → evaluated tree ([`tree`], through
+//! [`eval`] with variables, locals and functions) → decode table ([`schema`], [`decode`]) →
+//! [`ApiJob`], a job in the API's form in which "not said" and "said zero" differ → canonical
+//! defaults ([`canonical`]) → the model's `Job` → [`validate`].
 //!
-//! - It must not know where a text came from or what happens to the job: no HTTP, no server, no clock.
-//! - Texts are hostile: long, deep, cyclic, not even text. Every limit is a clear error, nothing panics.
+//! - It must not know where a text came from or what happens to the job: no HTTP, no server, no
+//!   clock.
+//! - Texts are hostile: long, deep, cyclic, not even text. Every limit is a clear error, nothing
+//!   panics.
 //! - Every problem is reported at once, with its place.
 
 mod admit;
@@ -42,3 +44,5 @@ pub use validate::{Limits, Validation, validate};
 
 #[cfg(test)]
 mod parse_test;
+#[cfg(test)]
+mod property_test;

@@ -1,5 +1,6 @@
-//! Jobs in the API's JSON form: names in any case, unknown fields ignored, `null` as "not said", wrong types
-//! refused with the field's path; and the full form with every field, as the parse route answers.
+//! Jobs in the API's JSON form: names in any case, unknown fields ignored, `null` as "not said",
+//! wrong types refused with the field's path; and the full form with every field, as the parse
+//! route answers.
 
 use super::duration;
 use super::schema::{Field, Kind, Shape};
@@ -125,27 +126,30 @@ fn convert(field: &Field, json: &Json, path: &str) -> Result<Json, FieldError> {
                 fail("a map")
             }
         }
-        Kind::One(s) | Kind::Val(s) | Kind::Omit(s) => read(s, json, path).map(Json::Object),
-        Kind::Many(s) | Kind::Labelled(s, _) => match json {
-            Json::Array(items) => {
-                let each =
-                    |(i, v): (usize, &Json)| read(s, v, &format!("{path}[{i}]")).map(Json::Object);
-                let said = items.iter().enumerate().filter(|(_, v)| !v.is_null());
-                said.map(each).collect::<Result<_, _>>().map(Json::Array)
+        _ => nested(field.kind, json, path),
+    }
+}
+
+/// Objects, and lists and maps of them.
+fn nested(kind: Kind, json: &Json, path: &str) -> Result<Json, FieldError> {
+    match (kind, json) {
+        (Kind::One(s) | Kind::Val(s) | Kind::Omit(s), _) => read(s, json, path).map(Json::Object),
+        (Kind::Many(s) | Kind::Labelled(s, _), Json::Array(items)) => {
+            let each =
+                |(i, v): (usize, &Json)| read(s, v, &format!("{path}[{i}]")).map(Json::Object);
+            let said = items.iter().enumerate().filter(|(_, v)| !v.is_null());
+            said.map(each).collect::<Result<_, _>>().map(Json::Array)
+        }
+        (Kind::ByLabel(s, _), Json::Object(map)) => {
+            let mut out = Map::new();
+            for (key, value) in map.iter().filter(|(_, v)| !v.is_null()) {
+                let value = read(s, value, &format!("{path}[{key:?}]"))?;
+                out.insert(key.clone(), Json::Object(value));
             }
-            _ => fail("a list"),
-        },
-        Kind::ByLabel(s, _) => match json {
-            Json::Object(map) => {
-                let mut out = Map::new();
-                for (key, value) in map.iter().filter(|(_, v)| !v.is_null()) {
-                    let value = read(s, value, &format!("{path}[{key:?}]"))?;
-                    out.insert(key.clone(), Json::Object(value));
-                }
-                Ok(Json::Object(out))
-            }
-            _ => fail("a map"),
-        },
+            Ok(Json::Object(out))
+        }
+        (Kind::ByLabel(..), _) => Err(wrong(path, "a map", json)),
+        _ => Err(wrong(path, "a list", json)),
     }
 }
 

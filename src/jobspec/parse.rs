@@ -76,8 +76,8 @@ pub fn parse(input: &Input<'_>) -> Result<ApiJob, Diagnostics> {
     }
 }
 
-/// Evaluates a text that is no job, such as a variable's or a namespace's specification: attributes by name,
-/// blocks of one type as a list.
+/// Evaluates a text that is no job, such as a variable's or a namespace's specification:
+/// attributes by name, blocks of one type as a list.
 ///
 /// # Errors
 /// Every problem, with its place.
@@ -214,7 +214,8 @@ fn settle(
     for (name, text) in &input.flags {
         if !declared.contains_key(name) && input.strict {
             let detail = format!(
-                "A {name:?} variable was passed in the command line but was not found in known variables."
+                "A {name:?} variable was passed in the command line but was not found in known \
+                    variables."
             );
             problems.push(ev.source.problem(None, "Undefined -var variable", detail));
         }

@@ -199,13 +199,18 @@ fn a_specification_with_everything() {
 
 #[test]
 fn every_problem_is_reported_with_its_place() {
-    let text = "job \"x\" {\n  regoin = \"a\"\n  priority = \"high\"\n  grup \"g\" {}\n  group \"g\" {\n    shutdown_delay = \"1x\"\n    \
+    let text = "job \"x\" \
+        {\n  regoin = \"a\"\n  priority = \"high\"\n  grup \"g\" {}\n  group \"g\" \
+            {\n    shutdown_delay = \"1x\"\n    \
                 count = 1 / 0\n    restart {}\n    restart {}\n    scaling {}\n  }\n}\n";
     let found = problems(text);
     for part in [
-        "input.hcl:2,3-9: Unsupported argument; An argument named \"regoin\" is not expected here. Did you mean \"region\"?",
-        "input.hcl:3,14-20: Incorrect attribute value type; Inappropriate value for attribute \"priority\": a number is required.",
-        "input.hcl:4,3-11: Unsupported block type; Blocks of type \"grup\" are not expected here. Did you mean \"group\"?",
+        "input.hcl:2,3-9: Unsupported argument; An argument named \"regoin\" is not expected \
+            here. Did you mean \"region\"?",
+        "input.hcl:3,14-20: Incorrect attribute value type; Inappropriate value for attribute \
+            \"priority\": a number is required.",
+        "input.hcl:4,3-11: Unsupported block type; Blocks of type \"grup\" are not expected here. \
+            Did you mean \"group\"?",
         "input.hcl:6,22-26: Unsuitable duration value; time: unknown unit \"x\" in duration \"1x\"",
         "Division by zero; Cannot divide by zero.",
         "input.hcl:9,5-12: Duplicate restart block; Only one restart block is allowed.",
@@ -226,8 +231,10 @@ fn with_variables(
             .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()))
             .collect::<Vec<_>>()
     };
-    let text = "variable \"a\" { default = \"d\" }\nvariable \"n\" {\n type = list(number)\n default = []\n \
-                validation {\n condition = length(var.n) < 3\n error_message = \"Too many.\"\n }\n}\n\
+    let text = "variable \"a\" { default = \"d\" }\nvariable \"n\" \
+        {\n type = list(number)\n default = []\n \
+                validation {\n condition = length(var.n) < 3\n error_message = \"Too many.\"\n \
+                    }\n}\n\
                 job \"x\" {\n meta {\n a = var.a\n n = jsonencode(var.n)\n }\n}\n";
     let input = Input {
         flags: own(flags),
@@ -300,12 +307,13 @@ fn variables_come_from_many_places() {
 
 #[test]
 fn the_json_form_gives_the_same_job() {
-    let native = job(
-        "variable \"n\" { default = 3 }\njob \"x\" {\n type = \"batch\"\n meta { k = \"v${var.n}\" }\n group \"g\" {\n count = 2\n \
-                      network {\n port \"p\" {}\n }\n task \"t\" {\n driver = \"raw_exec\"\n config { command = \"c\" }\n }\n }\n}\n",
-    );
+    let native = job("variable \"n\" { default = 3 }\njob \"x\" \
+            {\n type = \"batch\"\n meta { k = \"v${var.n}\" }\n group \"g\" {\n count = 2\n \
+                      network {\n port \"p\" {}\n }\n task \"t\" {\n driver = \"raw_exec\"\n \
+                          config { command = \"c\" }\n }\n }\n}\n");
     let json = job(
-        r#"{"variable": {"n": {"default": 3}}, "job": {"x": {"type": "batch", "meta": {"k": "v${var.n}"},
+        r#"{"variable": {"n": {"default": 3}}, "job": {"x": {"type": "batch",
+        "meta": {"k": "v${var.n}"},
         "group": [{"g": {"count": 2, "network": {"port": {"p": {}}},
         "task": {"t": {"driver": "raw_exec", "config": {"command": "c"}}}}}]}}}"#,
     );
@@ -315,7 +323,8 @@ fn the_json_form_gives_the_same_job() {
 #[test]
 fn job_level_parts_are_handed_down() {
     let job = job(
-        "job \"x\" {\n vault { role = \"r\" }\n task \"one\" { driver = \"exec\" }\n group \"g\" {\n task \"two\" {\n driver = \"exec\"\n vault {}\n }\n }\n}\n",
+        "job \"x\" {\n vault { role = \"r\" }\n task \"one\" { driver = \"exec\" }\n\
+             group \"g\" {\n task \"two\" {\n driver = \"exec\"\n vault {}\n }\n }\n}\n",
     );
     assert_eq!(job["TaskGroups"][0]["Name"], "one");
     assert_eq!(job["TaskGroups"][0]["Tasks"][0]["Vault"]["Role"], "r");
@@ -341,7 +350,8 @@ fn hostile_texts_end_soon_and_clearly() {
     let doubling: String = (1..64)
         .map(|n| format!(" l{n} = \"${{local.l{}}}${{local.l{}}}\"\n", n - 1, n - 1))
         .collect();
-    let nested = "locals {\n a = [for a in range(1000): [for b in range(1000): [for c in range(1000): a]]]\n}\n";
+    let nested = "locals \
+        {\n a = [for a in range(1000): [for b in range(1000): [for c in range(1000): a]]]\n}\n";
     for text in [
         deep,
         blocks,

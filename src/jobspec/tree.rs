@@ -102,6 +102,61 @@ pub fn head(b: &HclBlock) -> Place {
     Some(start.start..end)
 }
 
+/// What a `dynamic` block says before anything of it is evaluated.
+struct Dynamic<'b> {
+    name: String,
+    for_each: &'b Expression,
+    iterator: String,
+    labels: Option<&'b Expression>,
+    content: &'b HclBlock,
+}
+
+impl<'b> Dynamic<'b> {
+    fn read(ev: &Evaluator<'_>, b: &'b HclBlock) -> Result<Dynamic<'b>, Box<Diagnostic>> {
+        let fail = |summary: &str, detail: &str| Err(ev.problem(head(b), summary, detail));
+        let [label] = b.labels.as_slice() else {
+            let detail = "A dynamic block has one label: the type of block to make.";
+            return fail("Missing name for dynamic", detail);
+        };
+        let name = label.as_str().to_owned();
+        let Some(for_each) = b.body.get_attribute("for_each") else {
+            let detail = "The argument \"for_each\" is required, but no definition was found.";
+            return fail("Missing required argument", detail);
+        };
+        let iterator = match b.body.get_attribute("iterator").map(|a| &a.value) {
+            None => name.clone(),
+            Some(Expression::Variable(v)) => v.as_str().to_owned(),
+            Some(Expression::String(s)) => s.as_str().to_owned(),
+            Some(_) => {
+                return fail(
+                    "Invalid expression",
+                    "The iterator is given as a single name.",
+                );
+            }
+        };
+        let contents: Vec<&HclBlock> = b.body.get_blocks("content").collect();
+        let content = match contents.as_slice() {
+            [one] => *one,
+            [] => {
+                let detail = "A dynamic block needs a \"content\" block.";
+                return fail("Missing content block", detail);
+            }
+            _ => {
+                let detail = "Only one \"content\" block is allowed.";
+                return fail("Extraneous content block", detail);
+            }
+        };
+        let labels = b.body.get_attribute("labels").map(|a| &a.value);
+        Ok(Dynamic {
+            name,
+            for_each: &for_each.value,
+            iterator,
+            labels,
+            content,
+        })
+    }
+}
+
 fn dynamic(
     ev: &Evaluator<'_>,
     b: &HclBlock,
@@ -109,71 +164,27 @@ fn dynamic(
     out: &mut Vec<Block>,
     problems: &mut Diagnostics,
 ) -> Result<(), Box<Diagnostic>> {
-    let fail = |summary: &str, detail: String| Err(ev.problem(head(b), summary, detail));
-    let [label] = b.labels.as_slice() else {
-        return fail(
-            "Missing name for dynamic",
-            "A dynamic block has one label: the type of block to make.".into(),
-        );
-    };
-    let name = label.as_str().to_owned();
-    let Some(for_each) = b.body.get_attribute("for_each") else {
-        let detail = "The argument \"for_each\" is required, but no definition was found.";
-        return fail("Missing required argument", detail.into());
-    };
-    let iterator = match b.body.get_attribute("iterator").map(|a| &a.value) {
-        None => name.clone(),
-        Some(Expression::Variable(v)) => v.as_str().to_owned(),
-        Some(Expression::String(s)) => s.as_str().to_owned(),
-        Some(_) => {
-            return fail(
-                "Invalid expression",
-                "The iterator is given as a single name.".into(),
-            );
-        }
-    };
-    let mut contents = b.body.get_blocks("content");
-    let Some(content) = contents.next() else {
-        return fail(
-            "Missing content block",
-            "A dynamic block needs a \"content\" block.".into(),
-        );
-    };
-    if contents.next().is_some() {
-        return fail(
-            "Extraneous content block",
-            "Only one \"content\" block is allowed.".into(),
-        );
-    }
-    let labels = b.body.get_attribute("labels").map(|a| &a.value);
-    let collection = ev.eval(&for_each.value, scope)?;
-    let pairs = ev.pairs(collection, for_each.value.span())?;
+    let said = Dynamic::read(ev, b)?;
+    let collection = ev.eval(said.for_each, scope)?;
+    let pairs = ev.pairs(collection, said.for_each.span())?;
     if pairs.len() > MAX_DYNAMIC {
-        let detail = format!(
-            "This would make {} blocks; at most {MAX_DYNAMIC} are allowed.",
-            pairs.len()
-        );
-        return fail("Too many dynamic blocks", detail);
+        let count = pairs.len();
+        let detail = format!("This would make {count} blocks; at most {MAX_DYNAMIC} are allowed.");
+        return Err(ev.problem(head(b), "Too many dynamic blocks", detail));
     }
     for (key, value) in pairs {
         let mut inner = scope.child();
         let pair = [("key".to_owned(), key), ("value".to_owned(), value)];
-        inner.set(&iterator, Value::Map(pair.into_iter().collect()));
-        let mut made = build(ev, &content.body, &inner, problems);
-        made.name.clone_from(&name);
+        inner.set(&said.iterator, Value::Map(pair.into_iter().collect()));
+        let mut made = build(ev, &said.content.body, &inner, problems);
+        made.name.clone_from(&said.name);
         made.place = head(b);
-        if let Some(labels) = labels {
-            match ev.eval(labels, &inner)? {
-                Value::List(items) => {
-                    made.labels = items.iter().filter_map(Value::to_text).collect()
-                }
-                _ => {
-                    return fail(
-                        "Invalid dynamic block label",
-                        "\"labels\" must be a list of strings.".into(),
-                    );
-                }
-            }
+        if let Some(labels) = said.labels {
+            let Value::List(items) = ev.eval(labels, &inner)? else {
+                let detail = "\"labels\" must be a list of strings.";
+                return Err(ev.problem(head(b), "Invalid dynamic block label", detail));
+            };
+            made.labels = items.iter().filter_map(Value::to_text).collect();
         }
         out.push(made);
     }
@@ -186,8 +197,8 @@ impl Block {
         self.attributes.iter().find(|a| a.name == name)
     }
 
-    /// The block as a plain value, as driver settings take it: attributes by name, and the blocks of one
-    /// type as a list of such values.
+    /// The block as a plain value, as driver settings take it: attributes by name, and the blocks
+    /// of one type as a list of such values.
     pub fn to_value(&self) -> Value {
         let mut map = std::collections::BTreeMap::new();
         for a in &self.attributes {

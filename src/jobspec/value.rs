@@ -1,7 +1,8 @@
 //! Values of the language: null, booleans, numbers, strings, lists and maps.
 //!
-//! The type system behind HCL tells lists from tuples and sets, and maps from objects. Nothing that a job
-//! specification can express depends on it beyond what `types.rs` converts, so there is one of each here.
+//! The type system behind HCL tells lists from tuples and sets, and maps from objects. Nothing
+//! that a job specification can express depends on it beyond what `types.rs` converts, so there is
+//! one of each here.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +26,8 @@ pub enum Value {
 }
 
 impl Value {
-    /// A number from a float: whole ones become [`Value::Int`], so that equal numbers are equal values.
+    /// A number from a float: whole ones become [`Value::Int`], so that equal numbers are equal
+    /// values.
     pub fn num(x: f64) -> Value {
         if x.fract() == 0.0 && x.abs() < 1e18 {
             #[allow(clippy::cast_possible_truncation)]

@@ -55,7 +55,8 @@ pub fn declare(
 ) {
     let place = variable.place.clone();
     if !valid_name(name) {
-        let detail = "Name must start with a letter or underscore and may contain only letters, digits, \
+        let detail = "Name must start with a letter or underscore and may contain only letters, \
+            digits, \
                       underscores, and dashes.";
         problems.push(source.problem(place, "Invalid variable name", detail));
     } else if into.contains_key(name) {
@@ -189,7 +190,8 @@ fn rule(ev: &Evaluator<'_>, name: &str, b: &Block, problems: &mut Diagnostics) -
             refers = true;
         } else if matches!(root.as_str(), "var" | "local") {
             let detail = format!(
-                "The condition for variable {name:?} can only refer to the variable itself, using var.{name}."
+                "The condition for variable {name:?} can only refer to the variable itself, using \
+                    var.{name}."
             );
             let summary = "Invalid reference in variable validation";
             problems.push(ev.source.problem(span.clone(), summary, detail));
@@ -198,7 +200,8 @@ fn rule(ev: &Evaluator<'_>, name: &str, b: &Block, problems: &mut Diagnostics) -
     }
     if !refers {
         let detail = format!(
-            "The condition for variable {name:?} must refer to var.{name} in order to test incoming values."
+            "The condition for variable {name:?} must refer to var.{name} in order to test \
+                incoming values."
         );
         problems.push(
             ev.source
@@ -277,7 +280,8 @@ pub fn set_file(
                     }
                     Err(text) => {
                         let detail = format!(
-                            "The value for {key} is not compatible with the variable's type constraint: {text}."
+                            "The value for {key} is not compatible with the variable's type \
+                                constraint: {text}."
                         );
                         problems.push(source.problem(place, "Invalid value for variable", detail));
                     }
@@ -328,7 +332,8 @@ fn file_values(
                 Err(problem) => problems.push(*problem),
             },
             Structure::Block(b) => {
-                let detail = "A .var file is used to assign values to variables that have already been \
+                let detail = "A .var file is used to assign values to variables that have already \
+                    been \
                               declared in the job file, not to declare new variables.";
                 let summary = "Variable declaration in a .var file";
                 problems.push(source.problem(b.ident.span(), summary, detail));

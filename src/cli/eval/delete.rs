@@ -1,5 +1,5 @@
-//! `eval delete`: by one id, or by filter. A filter is counted first, shown, confirmed, and sent once as it is;
-//! the servers page through what it matches (EVAL-13).
+//! `eval delete`: by one id, or by filter. A filter is counted first, shown, confirmed, and sent
+//! once as it is; the servers page through what it matches (EVAL-13).
 
 use super::super::conn::Conn;
 use super::super::out::Out;
@@ -35,7 +35,8 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     match (&args.evaluation, &args.filter) {
         (Some(_), Some(_)) => bail!("Evaluation ID and -filter cannot be used together"),
         (None, None) => bail!(
-            "Error: either an evaluation ID or -filter is needed\nFor additional help try 'drover eval delete -help'"
+            "Error: either an evaluation ID or -filter is needed\nFor additional help try 'drover \
+                eval delete -help'"
         ),
         (Some(id), None) => one(&args, id, out).await,
         (None, Some(filter)) => many(&args, filter, out).await,

@@ -92,7 +92,8 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     out.line(&table.to_string());
     if !reply.next_token.is_empty() {
         out.line(&format!(
-            "\nResults have been paginated. To get the next page run:\n\ndrover eval list -page-token {}",
+            "\nResults have been paginated. To get the next page run:\n\ndrover eval list \
+                -page-token {}",
             reply.next_token
         ));
     }

@@ -8,6 +8,7 @@ use super::super::placement;
 use super::super::query::{Thing, find};
 use super::super::show::{Format, ago, list, now, number, short, text, time};
 use anyhow::Result;
+use serde_json::Value as Json;
 
 /// Flags of `eval status`.
 #[derive(Debug, clap::Args)]
@@ -47,41 +48,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     if args.format.print(&eval, out)? {
         return Ok(0);
     }
-    let now = now();
-    let when = |ns: i64| if args.verbose { time(ns) } else { ago(ns, now) };
-    let failures = match text(&eval, "Status").as_str() {
-        "blocked" => "N/A - In Progress".to_owned(),
-        _ => placement::failed(&eval).to_string(),
-    };
-    let status = text(&eval, "StatusDescription");
-    let status = if status.is_empty() {
-        text(&eval, "Status")
-    } else {
-        status
-    };
-    let mut rows = vec![
-        ("ID", short(&id, args.verbose)),
-        ("Create Time", when(number(&eval, "CreateTime"))),
-        ("Modify Time", when(number(&eval, "ModifyTime"))),
-        ("Status", text(&eval, "Status")),
-        ("Status Description", status),
-        ("Type", text(&eval, "Type")),
-        ("TriggeredBy", text(&eval, "TriggeredBy")),
-        ("Job ID", text(&eval, "JobID")),
-        ("Namespace", namespace),
-        ("Priority", number(&eval, "Priority").to_string()),
-        ("Placement Failures", failures),
-    ];
-    for (name, key) in [
-        ("Previous Eval", "PreviousEval"),
-        ("Next Eval", "NextEval"),
-        ("Blocked Eval", "BlockedEval"),
-    ] {
-        if !text(&eval, key).is_empty() {
-            rows.push((name, short(&text(&eval, key), args.verbose)));
-        }
-    }
-    out.line(&pairs(&rows));
+    out.line(&pairs(&rows(&eval, args.verbose)));
     let mut table = Table::new([
         "ID",
         "Priority",
@@ -110,4 +77,42 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         out.line(&lines.join("\n"));
     }
     Ok(0)
+}
+
+fn rows(eval: &Json, verbose: bool) -> Vec<(&'static str, String)> {
+    let now = now();
+    let when = |ns: i64| if verbose { time(ns) } else { ago(ns, now) };
+    let failures = match text(eval, "Status").as_str() {
+        "blocked" => "N/A - In Progress".to_owned(),
+        _ => placement::failed(eval).to_string(),
+    };
+    let status = text(eval, "StatusDescription");
+    let status = if status.is_empty() {
+        text(eval, "Status")
+    } else {
+        status
+    };
+    let mut rows = vec![
+        ("ID", short(&text(eval, "ID"), verbose)),
+        ("Create Time", when(number(eval, "CreateTime"))),
+        ("Modify Time", when(number(eval, "ModifyTime"))),
+        ("Status", text(eval, "Status")),
+        ("Status Description", status),
+        ("Type", text(eval, "Type")),
+        ("TriggeredBy", text(eval, "TriggeredBy")),
+        ("Job ID", text(eval, "JobID")),
+        ("Namespace", text(eval, "Namespace")),
+        ("Priority", number(eval, "Priority").to_string()),
+        ("Placement Failures", failures),
+    ];
+    for (name, key) in [
+        ("Previous Eval", "PreviousEval"),
+        ("Next Eval", "NextEval"),
+        ("Blocked Eval", "BlockedEval"),
+    ] {
+        if !text(eval, key).is_empty() {
+            rows.push((name, short(&text(eval, key), verbose)));
+        }
+    }
+    rows
 }

@@ -81,8 +81,10 @@ async fn plan(args: &Args, out: &Out) -> Result<u8> {
     out.line("To submit the job with version verification run:\n");
     out.line(&format!("drover job run -check-index {index} {path}\n"));
     out.line(
-        "When running the job with the check-index flag, the job will only be run if the\njob modify index \
-         given matches the server-side version. If the index has\nchanged, another user has modified the \
+        "When running the job with the check-index flag, the job will only be run if the\njob \
+            modify index \
+         given matches the server-side version. If the index has\nchanged, another user has \
+         modified the \
          job and the plan's results are\npotentially invalid.",
     );
     Ok(code(&answer))

@@ -46,6 +46,53 @@ pub(in crate::cli) struct Args {
 
 /// Writes a variable.
 pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
+    let Wanted { path, items, index } = gather(&args)?;
+    let client = args.conn.client()?;
+    let namespace = if client.namespace.is_empty() {
+        "default"
+    } else {
+        &client.namespace
+    };
+    let expected = index.unwrap_or(0);
+    let body = json!({"Namespace": namespace, "Path": path, "Items": items,
+        "ModifyIndex": expected});
+    let cas = index.map(|n| n.to_string()).filter(|_| !args.force);
+    let query: Vec<(&str, &str)> = cas.iter().map(|n| ("cas", n.as_str())).collect();
+    let stored = match client
+        .put(&format!("/v1/var/{}", escape(&path)), &query, &body)
+        .await
+    {
+        Ok(stored) => stored,
+        Err(err) if is_status(&err, 409) => {
+            out.error(
+                "Check-and-Set conflict: the variable was changed in the meantime.\nRead it with \
+                 `drover var get`, merge, and put it with its index as -check-index, or overwrite \
+                 it with -force.",
+            );
+            return Ok(1);
+        }
+        Err(err) => return Err(err.context("Error creating variable")),
+    };
+    if matches!(args.form, Form::None) {
+        let index = number(&stored, "ModifyIndex");
+        out.line(&format!(
+            "Successfully created variable {path:?} with modify index {index}!"
+        ));
+        return Ok(0);
+    }
+    print(&stored, args.form, args.template.as_deref(), out)?;
+    Ok(0)
+}
+
+/// What is to be written, and over which index.
+struct Wanted {
+    path: String,
+    items: Map<String, Json>,
+    index: Option<u64>,
+}
+
+/// Puts the specification, if one is named, and the items together; items win.
+fn gather(args: &Args) -> Result<Wanted> {
     let mut items = Map::new();
     let mut path = args.path.clone();
     let mut index = args.check_index;
@@ -88,38 +135,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     if items.is_empty() {
         bail!("The variable needs at least one item, key=value");
     }
-    let client = args.conn.client()?;
-    let namespace = if client.namespace.is_empty() {
-        "default"
-    } else {
-        &client.namespace
-    };
-    let body = json!({"Namespace": namespace, "Path": path, "Items": items, "ModifyIndex": index.unwrap_or(0)});
-    let cas = index.map(|n| n.to_string()).filter(|_| !args.force);
-    let query: Vec<(&str, &str)> = cas.iter().map(|n| ("cas", n.as_str())).collect();
-    let stored = match client
-        .put(&format!("/v1/var/{}", escape(&path)), &query, &body)
-        .await
-    {
-        Ok(stored) => stored,
-        Err(err) if is_status(&err, 409) => {
-            out.error(
-                "Check-and-Set conflict: the variable was changed in the meantime.\nRead it with `drover var \
-                 get`, merge, and put it with its index as -check-index, or overwrite it with -force.",
-            );
-            return Ok(1);
-        }
-        Err(err) => return Err(err.context("Error creating variable")),
-    };
-    if matches!(args.form, Form::None) {
-        let index = number(&stored, "ModifyIndex");
-        out.line(&format!(
-            "Successfully created variable {path:?} with modify index {index}!"
-        ));
-        return Ok(0);
-    }
-    print(&stored, args.form, args.template.as_deref(), out)?;
-    Ok(0)
+    Ok(Wanted { path, items, index })
 }
 
 /// A path with its slashes kept.

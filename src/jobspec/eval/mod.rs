@@ -1,8 +1,9 @@
 //! Evaluates expressions over `hcl-edit`'s syntax tree, which keeps the place of every node.
 //!
-//! - A reference that no scope knows (`attr.kernel.name`, `node.unique.id`, `NOMAD_TASK_DIR`, `env["X"]`) is no
-//!   error: it stays as the text `${…}` for whoever can resolve it later.
-//! - Work is bounded by a budget of bytes; a specification that builds too much is refused, not obeyed.
+//! - A reference that no scope knows (`attr.kernel.name`, `node.unique.id`, `NOMAD_TASK_DIR`,
+//!   `env["X"]`) is no error: it stays as the text `${…}` for whoever can resolve it later.
+//! - Work is bounded by a budget of bytes; a specification that builds too much is refused, not
+//!   obeyed.
 //! - Recursion is bounded by the parser's nesting limit.
 
 mod ops;
@@ -201,7 +202,8 @@ impl<'a> Evaluator<'a> {
             match args.pop() {
                 Some(Value::List(items)) => args.extend(items),
                 _ => {
-                    let detail = "The expanding argument (indicated by ...) must be of a tuple, list, or set type.";
+                    let detail = "The expanding argument (indicated by ...) must be of a tuple, \
+                        list, or set type.";
                     return Err(self.problem(span, "Invalid expanding argument value", detail));
                 }
             }
@@ -276,8 +278,10 @@ impl<'a> Evaluator<'a> {
                 }
             } else if map.contains_key(&key) {
                 let detail = format!(
-                    "Two different items produced the key {key:?} in this 'for' expression. If duplicates \
-                     are expected, use the ellipsis (...) after the value expression to enable grouping by key."
+                    "Two different items produced the key {key:?} in this 'for' expression. If \
+                        duplicates \
+                     are expected, use the ellipsis (...) after the value expression to enable \
+                     grouping by key."
                 );
                 return Err(self.problem(key_expr.span(), "Duplicate object key", detail));
             } else {

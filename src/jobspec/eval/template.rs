@@ -105,8 +105,12 @@ impl Evaluator<'_> {
         let value = self.eval(&i.expr, scope)?;
         let Some(text) = value.to_text() else {
             let detail = match value {
-                Value::Null => "The expression result is null. Cannot include a null value in a string template.".to_owned(),
-                _ => "Cannot include the given value in a string template: string required.".to_owned(),
+                Value::Null => "The expression result is null. Cannot include a null value in a \
+                    string template."
+                    .to_owned(),
+                _ => "Cannot include the given value in a string template: string \
+                    required."
+                    .to_owned(),
             };
             return Err(self.problem(
                 i.expr.span(),

@@ -132,7 +132,8 @@ impl Evaluator<'_> {
                     Some(Value::Int(n)) => n,
                     _ => {
                         return Err(invalid(
-                            "The given key does not identify an element in this collection value: a number is required.",
+                            "The given key does not identify an element in this collection value: \
+                                a number is required.",
                         ));
                     }
                 };

@@ -1,7 +1,8 @@
 //! The functions a specification may call.
 //!
-//! All are pure but `uuidv4` and the file functions, which exist only where a user runs them: a server
-//! refuses them. Results are bounded: no function returns more than its arguments let it, or it refuses.
+//! All are pure but `uuidv4` and the file functions, which exist only where a user runs them: a
+//! server refuses them. Results are bounded: no function returns more than its arguments let it,
+//! or it refuses.
 
 mod args;
 mod collection;

@@ -1,5 +1,6 @@
-//! YAML out, and the part of YAML in that configuration uses: block maps and lists, flow collections,
-//! quoted and plain scalars, literal and folded blocks. Anchors, tags and several documents are refused.
+//! YAML out, and the part of YAML in that configuration uses: block maps and lists, flow
+//! collections, quoted and plain scalars, literal and folded blocks. Anchors, tags and several
+//! documents are refused.
 
 use super::super::value::{Value, parse_number};
 use super::Outcome;

@@ -1,8 +1,10 @@
-//! The decode table: which block and attribute of a specification becomes which field of the API's job.
+//! The decode table: which block and attribute of a specification becomes which field of the API's
+//! job.
 //!
-//! One table serves three readers: native and JSON specifications ([`super::decode`]), jobs in the API's JSON
-//! form ([`super::normal`]), and the full form that the parse route answers with. A field that is `null` when
-//! unset is *optional*: canonicalisation can tell "not said" from "said zero".
+//! One table serves three readers: native and JSON specifications ([`super::decode`]), jobs in the
+//! API's JSON form ([`super::normal`]), and the full form that the parse route answers with. A
+//! field that is `null` when unset is *optional*: canonicalisation can tell "not said" from "said
+//! zero".
 
 mod connect;
 mod group;
@@ -66,7 +68,8 @@ pub enum Kind {
     Many(&'static Shape),
     /// Blocks with one label, as a list; the label is the named field.
     Labelled(&'static Shape, &'static str),
-    /// Blocks with one label, as a map by label; the label is the named field too (unless it is empty).
+    /// Blocks with one label, as a map by label; the label is the named field too (unless it is
+    /// empty).
     ByLabel(&'static Shape, &'static str),
     /// Any JSON, never said in a specification.
     Json,

@@ -1,5 +1,5 @@
-//! Whether a text is a cron expression: five fields, optionally a year after and seconds before them, or an
-//! alias such as `@daily`.
+//! Whether a text is a cron expression: five fields, optionally a year after and seconds before
+//! them, or an alias such as `@daily`.
 
 const ALIASES: [&str; 7] = [
     "@yearly",

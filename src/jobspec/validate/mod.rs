@@ -1,7 +1,7 @@
 //! The rules a job must keep, all checked at once, with Nomad's texts.
 //!
-//! A job that comes here is canonical. What needs the cluster's state (whether a namespace, a node pool or an
-//! earlier version of the job exists) is not checked here.
+//! A job that comes here is canonical. What needs the cluster's state (whether a namespace, a node
+//! pool or an earlier version of the job exists) is not checked here.
 
 mod artifact;
 mod cron;

@@ -85,7 +85,8 @@ pub(super) fn restart(r: &RestartPolicy, errors: &mut Vec<String>) {
         r.attempts.saturating_mul(r.delay) > r.interval,
         || {
             format!(
-                "Nomad can't restart the TaskGroup {} times in an interval of {} with a delay of {}",
+                "Nomad can't restart the TaskGroup {} times in an interval of {} with a delay of \
+                    {}",
                 r.attempts,
                 dur(r.interval),
                 dur(r.delay)
@@ -185,14 +186,16 @@ fn attempts(r: &ReschedulePolicy, errors: &mut Vec<String>) {
     }
     if r.delay_function == "constant" {
         errors.push(format!(
-            "Nomad can only make {possible} attempts in {} with initial delay {} and delay function {:?}",
+            "Nomad can only make {possible} attempts in {} with initial delay {} and delay \
+                function {:?}",
             dur(r.interval),
             dur(r.delay),
             r.delay_function
         ));
     } else {
         errors.push(format!(
-            "Nomad can only make {possible} attempts in {} with initial delay {}, delay function {:?}, and \
+            "Nomad can only make {possible} attempts in {} with initial delay {}, delay function \
+                {:?}, and \
              delay ceiling {}",
             dur(r.interval),
             dur(r.delay),

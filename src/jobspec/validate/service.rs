@@ -6,85 +6,69 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Services of a group, and what must hold over all services in it.
 pub(super) fn group(g: &TaskGroup, errors: &mut Vec<String>) {
-    let mut seen = BTreeSet::new();
-    let mut twice = BTreeSet::new();
+    together(g, errors);
+    for (i, s) in g.services.iter().enumerate() {
+        let mut inner = Vec::new();
+        one(s, &mut inner);
+        if !inner.is_empty() {
+            let text = many(&inner);
+            errors.push(format!("Service[{i}] {} validation failed: {text}", s.name));
+        }
+        when(errors, s.address_mode == "driver", || {
+            format!(
+                "service {:?} cannot use address_mode=\"driver\", only services defined in a \
+                 \"task\" block can use this mode",
+                s.name
+            )
+        });
+        for check in s.checks.iter() {
+            let (task, name) = (&check.task_name, &check.name);
+            let unknown = !task.is_empty() && !g.tasks.iter().any(|t| t.name == *task);
+            when(errors, unknown, || {
+                format!("Check {name} invalid: refers to non-existent task {task}")
+            });
+            let homeless = task.is_empty() && s.task_name.is_empty();
+            when(errors, check.r#type == "script" && homeless, || {
+                let service = &s.name;
+                format!("Service [{service}]->{name} or Check {name} must specify task parameter")
+            });
+        }
+        connect(s, g, errors);
+    }
+}
+
+/// What must hold over all services in a group.
+fn together(g: &TaskGroup, errors: &mut Vec<String>) {
+    let (mut seen, mut twice) = (BTreeSet::new(), BTreeSet::new());
     let mut providers = BTreeSet::new();
     let of_tasks = g
         .tasks
         .iter()
         .flat_map(|t| t.services.iter().map(move |s| (Some(t), s)));
     for (task, s) in g.services.iter().map(|s| (None, s)).chain(of_tasks) {
-        let owner = task.map_or_else(String::new, |t| t.name.clone());
-        if !seen.insert((s.name.clone(), s.port_label.clone(), owner)) {
+        let owner = task.map_or("", |t| t.name.as_str());
+        if !seen.insert((&s.name, &s.port_label, owner)) {
             twice.insert(s.name.clone());
         }
-        providers.insert(s.provider.clone());
-        if let Some(t) = task {
-            when(
-                errors,
-                !s.task_name.is_empty() && s.task_name != t.name,
-                || {
-                    format!(
-                        "Service {} is invalid: may only specify task the service belongs to, got {:?}",
-                        s.name, s.task_name
-                    )
-                },
-            );
-        }
+        providers.insert(&s.provider);
+        when(
+            errors,
+            task.is_some() && !s.task_name.is_empty() && s.task_name != owner,
+            || {
+                format!(
+                    "Service {} is invalid: may only specify task the service belongs to, got {:?}",
+                    s.name, s.task_name
+                )
+            },
+        );
     }
     when(errors, !twice.is_empty(), || {
-        format!(
-            "Services are not unique: {}",
-            twice.iter().cloned().collect::<Vec<_>>().join(", ")
-        )
+        let names = twice.iter().cloned().collect::<Vec<_>>().join(", ");
+        format!("Services are not unique: {names}")
     });
     when(errors, providers.len() > 1, || {
         "Multiple service providers used: task group services must use the same provider".into()
     });
-    for (i, s) in g.services.iter().enumerate() {
-        let mut inner = Vec::new();
-        one(s, &mut inner);
-        if !inner.is_empty() {
-            errors.push(format!(
-                "Service[{i}] {} validation failed: {}",
-                s.name,
-                many(&inner)
-            ));
-        }
-        when(errors, s.address_mode == "driver", || {
-            format!(
-                "service {:?} cannot use address_mode=\"driver\", only services defined in a \"task\" block can \
-                 use this mode",
-                s.name
-            )
-        });
-        for check in s.checks.iter() {
-            let task = &check.task_name;
-            when(
-                errors,
-                !task.is_empty() && !g.tasks.iter().any(|t| t.name == *task),
-                || {
-                    format!(
-                        "Check {} invalid: refers to non-existent task {task}",
-                        check.name
-                    )
-                },
-            );
-            let script =
-                check.r#type == "script" || check.r#type == "grpc" && check.grpc_service.is_empty();
-            when(
-                errors,
-                check.r#type == "script" && script && task.is_empty() && s.task_name.is_empty(),
-                || {
-                    format!(
-                        "Service [{}]->{} or Check {} must specify task parameter",
-                        s.name, check.name, check.name
-                    )
-                },
-            );
-        }
-        connect(s, g, errors);
-    }
 }
 
 fn connect(s: &Service, g: &TaskGroup, errors: &mut Vec<String>) {
@@ -96,7 +80,9 @@ fn connect(s: &Service, g: &TaskGroup, errors: &mut Vec<String>) {
     ];
     if kinds.iter().filter(|k| **k).count() != 1 {
         errors.push(
-            "Consul Connect must be exclusively native, make use of a sidecar, or represent a Gateway".into(),
+            "Consul Connect must be exclusively native, make use of a sidecar, or represent a \
+                Gateway"
+                .into(),
         );
         return;
     }
@@ -145,7 +131,8 @@ fn connect(s: &Service, g: &TaskGroup, errors: &mut Vec<String>) {
                 many => format!("{}, or \"cni/*\"", many.join(", ")),
             };
             format!(
-                "{what}: invalid network mode for Consul Connect: group {:?} uses network mode {mode:?}; must be {joined}",
+                "{what}: invalid network mode for Consul Connect: group {:?} uses network mode \
+                    {mode:?}; must be {joined}",
                 g.name
             )
         },
@@ -155,54 +142,39 @@ fn connect(s: &Service, g: &TaskGroup, errors: &mut Vec<String>) {
 /// Services of a task.
 pub(super) fn task(t: &Task, g: &TaskGroup, errors: &mut Vec<String>) {
     let mut seen = BTreeSet::new();
-    let mut wanted: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    let proxy = t.kind.starts_with("connect-");
     for s in t.services.iter() {
         let mut inner = Vec::new();
         one(s, &mut inner);
+        let name = &s.name;
         if !inner.is_empty() {
             errors.push(format!(
-                "service {:?} validation failed: {}",
-                s.name,
+                "service {name:?} validation failed: {}",
                 many(&inner)
             ));
         }
         when(errors, s.address_mode == "alloc", || {
             format!(
-                "service {:?} cannot use address_mode=\"alloc\", only services defined in a \"group\" block can \
-                 use this mode",
-                s.name
+                "service {name:?} cannot use address_mode=\"alloc\", only services defined in a \
+                 \"group\" block can use this mode"
             )
         });
         when(errors, s.connect.is_some(), || {
             format!(
-                "service {:?} cannot have \"connect\" block, only services defined in a \"group\" block can",
-                s.name
+                "service {name:?} cannot have \"connect\" block, only services defined in a \
+                 \"group\" block can"
             )
         });
         when(errors, !seen.insert((&s.name, &s.port_label)), || {
-            format!("service {:?} is duplicate", s.name)
+            format!("service {name:?} is duplicate")
         });
         let mut checks = BTreeSet::new();
         for check in s.checks.iter() {
             when(errors, !checks.insert(&check.name), || {
                 format!("check {:?} is duplicate", check.name)
             });
-            for label in [&check.port_label, &s.port_label] {
-                if is_label(label) {
-                    wanted.entry(label.as_str()).or_default().push(&s.name);
-                    break;
-                }
-            }
-        }
-        if is_label(&s.port_label) {
-            wanted
-                .entry(s.port_label.as_str())
-                .or_default()
-                .push(&s.name);
         }
     }
-    if proxy {
+    if t.kind.starts_with("connect-") {
         when(errors, !t.services.is_empty(), || {
             "Connect proxy task must not have a service block".into()
         });
@@ -210,22 +182,31 @@ pub(super) fn task(t: &Task, g: &TaskGroup, errors: &mut Vec<String>) {
             "Connect proxy task must not have leader set".into()
         });
     }
-    let networks: Vec<&NetworkResource> = g
-        .networks
-        .iter()
-        .chain(t.resources.iter().flat_map(|r| r.networks.iter()))
-        .collect();
-    for (label, mut users) in wanted {
+    ports(t, g, errors);
+}
+
+/// Every label that a service or check of a task names must be a port's.
+fn ports(t: &Task, g: &TaskGroup, errors: &mut Vec<String>) {
+    let mut wanted: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for s in t.services.iter() {
+        let of_checks = s.checks.iter().map(|c| c.port_label.as_str());
+        for label in of_checks
+            .chain([s.port_label.as_str()])
+            .filter(|l| is_label(l))
+        {
+            wanted.entry(label).or_default().insert(&s.name);
+        }
+    }
+    let of_task = t.resources.iter().flat_map(|r| r.networks.iter());
+    let networks: Vec<&NetworkResource> = g.networks.iter().chain(of_task).collect();
+    for (label, users) in wanted {
         let known = networks
             .iter()
             .flat_map(|n| n.reserved_ports.iter().chain(n.dynamic_ports.iter()))
             .any(|p| p.label == label);
-        users.dedup();
         when(errors, !known, || {
-            format!(
-                "port label {label:?} referenced by services {} does not exist",
-                users.join(", ")
-            )
+            let users = users.into_iter().collect::<Vec<_>>().join(", ");
+            format!("port label {label:?} referenced by services {users} does not exist")
         });
     }
 }
@@ -237,7 +218,8 @@ fn is_label(text: &str) -> bool {
 fn one(s: &Service, errors: &mut Vec<String>) {
     when(errors, !valid_name(&s.name), || {
         format!(
-            "Service name must be valid per RFC 1123 and can contain only alphanumeric characters or dashes and \
+            "Service name must be valid per RFC 1123 and can contain only alphanumeric characters \
+                or dashes and \
              must be no longer than 63 characters: {:?}",
             s.name
         )
@@ -248,13 +230,15 @@ fn one(s: &Service, errors: &mut Vec<String>) {
             "Service address_mode must be \"auto\" if address is set".into()
         }),
         other => errors.push(format!(
-            "Service address_mode must be \"auto\", \"alloc\", \"host\", or \"driver\"; not {other:?}"
+            "Service address_mode must be \"auto\", \"alloc\", \"host\", or \"driver\"; not \
+                {other:?}"
         )),
     }
     match s.on_update.as_str() {
         "" | "require_healthy" | "ignore_warnings" | "ignore" => {}
         other => errors.push(format!(
-            "Service on_update must be \"require_healthy\", \"ignore_warnings\", or \"ignore\"; not {other:?}"
+            "Service on_update must be \"require_healthy\", \"ignore_warnings\", or \"ignore\"; \
+                not {other:?}"
         )),
     }
     match s.provider.as_str() {

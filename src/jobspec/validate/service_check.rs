@@ -15,7 +15,8 @@ pub(super) fn check(c: &ServiceCheck, s: &Service, errors: &mut Vec<String>) {
         .is_some_and(|c| c.sidecar_service.is_some());
     when(errors, needs_port && !has_port && !connect, || {
         format!(
-            "Check {} invalid: check requires a port but neither check nor service {:?} have a port",
+            "Check {} invalid: check requires a port but neither check nor service {:?} have a \
+                port",
             c.name, s.name
         )
     });
@@ -103,7 +104,8 @@ fn for_nomad(c: &ServiceCheck, errors: &mut Vec<String>) {
         !matches!(state, "" | "pending" | "success" | "failure"),
         || {
             format!(
-                "invalid initial check state ({state}), must be one of \"pending\", \"success\", \"failure\" or empty"
+                "invalid initial check state ({state}), must be one of \"pending\", \"success\", \
+                    \"failure\" or empty"
             )
         },
     );
@@ -141,7 +143,8 @@ fn for_consul(c: &ServiceCheck, errors: &mut Vec<String>) {
         !matches!(state, "" | "passing" | "warning" | "critical"),
         || {
             format!(
-                "invalid initial check state ({state}), must be one of \"passing\", \"warning\", \"critical\" or empty"
+                "invalid initial check state ({state}), must be one of \"passing\", \"warning\", \
+                    \"critical\" or empty"
             )
         },
     );
@@ -186,7 +189,9 @@ fn restart(c: &ServiceCheck, errors: &mut Vec<String>) {
         errors,
         c.on_update == "ignore_warnings" && rule.limit > 0 && !rule.ignore_warnings,
         || {
-            "on_update value \"ignore_warnings\" not supported with check_restart ignore_warnings value \"false\"".into()
+            "on_update value \"ignore_warnings\" not supported with check_restart ignore_warnings \
+                value \"false\""
+                .into()
         },
     );
 }

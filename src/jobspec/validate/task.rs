@@ -119,7 +119,9 @@ fn resources(r: &Resources, errors: &mut Vec<String>) {
         let parts = device.name.split('/').count();
         let empty = device.name.split('/').any(str::is_empty);
         when(&mut inner, parts > 3 || empty, || {
-            "device name must be given as one of the following: type, vendor/type, or vendor/type/name".into()
+            "device name must be given as one of the following: type, vendor/type, or \
+                vendor/type/name"
+                .into()
         });
         placement::constraints(&device.constraints, &mut inner);
         placement::affinities(&device.affinities, &mut inner);
@@ -200,7 +202,8 @@ fn parts(t: &Task, errors: &mut Vec<String>) {
             !matches!(csi.r#type.as_str(), "node" | "controller" | "monolith"),
             || {
                 format!(
-                    "CSIPluginConfig PluginType must be one of 'node', 'controller', or 'monolith', got: {:?}",
+                    "CSIPluginConfig PluginType must be one of 'node', 'controller', or \
+                        'monolith', got: {:?}",
                     csi.r#type
                 )
             },

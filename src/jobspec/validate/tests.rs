@@ -9,7 +9,8 @@ fn checked(text: &str) -> Validation {
 
 fn job(kind: &str, job: &str, group: &str, task: &str) -> Validation {
     checked(&format!(
-        "job \"x\" {{\n type = \"{kind}\"\n {job}\n group \"g\" {{\n {group}\n task \"t\" {{\n driver = \"raw_exec\"\n {task}\n }}\n }}\n}}\n"
+        "job \"x\" {{\n type = \"{kind}\"\n {job}\n group \"g\" {{\n {group}\n task \"t\" {{\n\
+             driver = \"raw_exec\"\n {task}\n }}\n }}\n}}\n"
     ))
 }
 
@@ -45,256 +46,326 @@ fn errors_are_nested_as_users_know_them() {
     assert_eq!(
         found.error().as_deref(),
         Some(
-            "1 error occurred:\n\t* Task group g validation failed: 1 error occurred:\n\t* Task t validation failed: \
+            "1 error occurred:\n\t* Task group g validation failed: 1 error occurred:\n\t* Task t \
+                validation failed: \
              1 error occurred:\n\t* Missing task driver\n\n\n\n\n\n"
         )
     );
 }
 
+const TEXTS: &[[&str; 2]] = &[
+    ["job \"a b\" {\n}\n", "Job ID contains a space"],
+    ["job \"x\" {\n}\n", "Missing job task groups"],
+    [
+        "job \"x\" {\n priority = 101\n}\n",
+        "job priority must be between [1, 100]",
+    ],
+];
+
+/// Type, then lines of the job, the group and the task, then what must be said.
+const CASES: &[[&str; 5]] = &[
+    ["magic", "", "", "", "Invalid job type: \"magic\""],
+    [
+        "service",
+        "datacenters = [\"\"]",
+        "",
+        "",
+        "Job datacenter must be non-empty string",
+    ],
+    [
+        "service",
+        "",
+        "count = -1",
+        "",
+        "Task group count can't be negative",
+    ],
+    [
+        "service",
+        "",
+        "count = 60000",
+        "",
+        "total count was greater than configured job_max_count: 60000 > 50000",
+    ],
+    [
+        "system",
+        "",
+        "count = 2",
+        "",
+        "Job task group g has count 2. Count cannot exceed 1 with system scheduler",
+    ],
+    [
+        "batch",
+        "",
+        "update {}",
+        "",
+        "Job type \"batch\" does not allow update block",
+    ],
+    [
+        "batch",
+        "",
+        "migrate {}",
+        "",
+        "Job type \"batch\" does not allow migrate block",
+    ],
+    [
+        "system",
+        "",
+        "reschedule {}",
+        "",
+        "System or sysbatch jobs should not have a reschedule policy",
+    ],
+    [
+        "service",
+        "periodic { cron = \"* * * * *\" }",
+        "",
+        "",
+        "Periodic can only be used with",
+    ],
+    [
+        "batch",
+        "periodic { cron = \"* *\" }",
+        "",
+        "",
+        "Invalid cron spec \"* *\": missing field(s)",
+    ],
+    [
+        "batch",
+        "periodic {\n cron = \"@daily\"\n time_zone = \"Mars/Here\"\n}",
+        "",
+        "",
+        "Invalid time zone \"Mars/Here\"",
+    ],
+    [
+        "batch",
+        "parameterized {\n payload = \"maybe\"\n meta_required = [\"a\"]\n\
+                     meta_optional = [\"a\"]\n}",
+        "",
+        "",
+        "Following keys exist in both: [\"a\"]",
+    ],
+    [
+        "service",
+        "",
+        "network {\n port \"p\" { static = 70000 }\n}",
+        "",
+        "Port p (70000) cannot be greater than 65535",
+    ],
+    [
+        "service",
+        "",
+        "network {\n port \"a\" { static = 80 }\n port \"b\" { static = 80 }\n}",
+        "",
+        "Static port 80 already reserved by taskgroup network:a",
+    ],
+    [
+        "service",
+        "",
+        "update { stagger = \"0s\" }",
+        "",
+        "Stagger must be greater than zero: 0s",
+    ],
+    [
+        "service",
+        "",
+        "update { auto_promote = true }",
+        "",
+        "Auto Promote requires a Canary count greater than zero",
+    ],
+    [
+        "service",
+        "",
+        "restart { interval = \"1s\" }",
+        "",
+        "Interval can not be less than 5s (got 1s)",
+    ],
+    [
+        "service",
+        "",
+        "reschedule {\n attempts = 3\n unlimited = false\n interval = \"20s\"\n\
+                     delay = \"10s\"\n delay_function = \"constant\"\n}",
+        "",
+        "Nomad can only make 2 attempts in 20s with initial delay 10s and delay function \
+                \"constant\"",
+    ],
+    [
+        "service",
+        "",
+        "ephemeral_disk { size = 1 }",
+        "",
+        "minimum DiskMB value is 10; got 1",
+    ],
+    [
+        "service",
+        "",
+        "scaling {\n max = 1\n min = 2\n}\n count = 5",
+        "",
+        "maximum count must not be less than minimum count",
+    ],
+    [
+        "service",
+        "",
+        "volume \"v\" { type = \"magic\" }",
+        "",
+        "volume has unrecognized type magic",
+    ],
+    [
+        "service",
+        "",
+        "constraint { operator = \"magic\" }",
+        "",
+        "Unknown constraint type \"magic\"",
+    ],
+    [
+        "service",
+        "",
+        "constraint {\n attribute = \"a\"\n regexp = \"(\"\n}",
+        "",
+        "Regular expression failed to compile",
+    ],
+    [
+        "service",
+        "",
+        "constraint {\n attribute = \"a\"\n version = \"x\"\n}",
+        "",
+        "Version constraint is invalid",
+    ],
+    [
+        "service",
+        "",
+        "affinity {\n attribute = \"a\"\n value = \"b\"\n weight = 0\n}",
+        "",
+        "Affinity weight cannot be zero",
+    ],
+    [
+        "service",
+        "",
+        "spread {\n attribute = \"a\"\n target \"x\" { percent = 90 }\n\
+                     target \"y\" { percent = 20 }\n}",
+        "",
+        "must not be greater than 100%; got 110%",
+    ],
+    [
+        "service",
+        "",
+        "service {\n provider = \"magic\"\n}",
+        "",
+        "Service provider must be",
+    ],
+    [
+        "service",
+        "",
+        "service {\n name = \"a_b\"\n}",
+        "",
+        "must be valid per RFC 1123",
+    ],
+    [
+        "service",
+        "",
+        "service {\n provider = \"nomad\"\n check {\n type = \"http\"\n}\n}",
+        "",
+        "http type must have http path",
+    ],
+    [
+        "service",
+        "",
+        "",
+        "kill_timeout = \"-1s\"",
+        "KillTimeout must be a positive value",
+    ],
+    [
+        "service",
+        "",
+        "",
+        "resources { cpu = 0 }",
+        "minimum CPU value is 1; got 0",
+    ],
+    [
+        "service",
+        "",
+        "",
+        "resources { memory = 1 }",
+        "minimum MemoryMB value is 10; got 1",
+    ],
+    [
+        "service",
+        "",
+        "",
+        "logs { max_files = 100 }",
+        "log storage (1000 MB) must be less than requested disk capacity (300 MB)",
+    ],
+    [
+        "service",
+        "",
+        "",
+        "template { data = \"x\" }",
+        "Must specify a destination for the template",
+    ],
+    [
+        "service",
+        "",
+        "",
+        "template {\n data = \"x\"\n destination = \"../../x\"\n}",
+        "destination escapes allocation directory",
+    ],
+    ["service", "", "", "artifact {}", "source must be specified"],
+    [
+        "service",
+        "",
+        "",
+        "artifact {\n source = \"x\"\n options { checksum = \"md5:zz\" }\n}",
+        "invalid checksum",
+    ],
+    [
+        "service",
+        "",
+        "",
+        "volume_mount { volume = \"nope\" }",
+        "Volume Mount (0) references undefined volume nope",
+    ],
+    [
+        "service",
+        "",
+        "",
+        "lifecycle { hook = \"magic\" }",
+        "invalid hook: magic",
+    ],
+    [
+        "service",
+        "",
+        "",
+        "identity {\n name = \"a b\"\n}",
+        "invalid name \"a b\"",
+    ],
+    [
+        "service",
+        "",
+        "",
+        "secret \"s\" { provider = \"vault\" }",
+        "has provider \"vault\" but no vault block",
+    ],
+    [
+        "service",
+        "",
+        "",
+        "scaling \"cpu\" { max = 1 }",
+        "scaling policy type \"vertical_cpu\" is not valid",
+    ],
+    [
+        "service",
+        "multiregion {\n}",
+        "",
+        "",
+        "Multiregion jobs are unlicensed.",
+    ],
+];
+
 #[test]
 fn every_rule_finds_its_case() {
-    for (found, part) in [
-        (checked("job \"a b\" {\n}\n"), "Job ID contains a space"),
-        (checked("job \"x\" {\n}\n"), "Missing job task groups"),
-        (
-            checked("job \"x\" {\n priority = 101\n}\n"),
-            "job priority must be between [1, 100]",
-        ),
-        (job("magic", "", "", ""), "Invalid job type: \"magic\""),
-        (
-            job("service", "datacenters = [\"\"]", "", ""),
-            "Job datacenter must be non-empty string",
-        ),
-        (
-            job("service", "", "count = -1", ""),
-            "Task group count can't be negative",
-        ),
-        (
-            job("service", "", "count = 60000", ""),
-            "total count was greater than configured job_max_count: 60000 > 50000",
-        ),
-        (
-            job("system", "", "count = 2", ""),
-            "Job task group g has count 2. Count cannot exceed 1 with system scheduler",
-        ),
-        (
-            job("batch", "", "update {}", ""),
-            "Job type \"batch\" does not allow update block",
-        ),
-        (
-            job("batch", "", "migrate {}", ""),
-            "Job type \"batch\" does not allow migrate block",
-        ),
-        (
-            job("system", "", "reschedule {}", ""),
-            "System or sysbatch jobs should not have a reschedule policy",
-        ),
-        (
-            job("service", "periodic { cron = \"* * * * *\" }", "", ""),
-            "Periodic can only be used with",
-        ),
-        (
-            job("batch", "periodic { cron = \"* *\" }", "", ""),
-            "Invalid cron spec \"* *\": missing field(s)",
-        ),
-        (
-            job(
-                "batch",
-                "periodic {\n cron = \"@daily\"\n time_zone = \"Mars/Here\"\n}",
-                "",
-                "",
-            ),
-            "Invalid time zone \"Mars/Here\"",
-        ),
-        (
-            job(
-                "batch",
-                "parameterized {\n payload = \"maybe\"\n meta_required = [\"a\"]\n meta_optional = [\"a\"]\n}",
-                "",
-                "",
-            ),
-            "Following keys exist in both: [\"a\"]",
-        ),
-        (
-            job(
-                "service",
-                "",
-                "network {\n port \"p\" { static = 70000 }\n}",
-                "",
-            ),
-            "Port p (70000) cannot be greater than 65535",
-        ),
-        (
-            job(
-                "service",
-                "",
-                "network {\n port \"a\" { static = 80 }\n port \"b\" { static = 80 }\n}",
-                "",
-            ),
-            "Static port 80 already reserved by taskgroup network:a",
-        ),
-        (
-            job("service", "", "update { stagger = \"0s\" }", ""),
-            "Stagger must be greater than zero: 0s",
-        ),
-        (
-            job("service", "", "update { auto_promote = true }", ""),
-            "Auto Promote requires a Canary count greater than zero",
-        ),
-        (
-            job("service", "", "restart { interval = \"1s\" }", ""),
-            "Interval can not be less than 5s (got 1s)",
-        ),
-        (
-            job(
-                "service",
-                "",
-                "reschedule {\n attempts = 3\n unlimited = false\n interval = \"20s\"\n delay = \"10s\"\n delay_function = \"constant\"\n}",
-                "",
-            ),
-            "Nomad can only make 2 attempts in 20s with initial delay 10s and delay function \"constant\"",
-        ),
-        (
-            job("service", "", "ephemeral_disk { size = 1 }", ""),
-            "minimum DiskMB value is 10; got 1",
-        ),
-        (
-            job(
-                "service",
-                "",
-                "scaling {\n max = 1\n min = 2\n}\n count = 5",
-                "",
-            ),
-            "maximum count must not be less than minimum count",
-        ),
-        (
-            job("service", "", "volume \"v\" { type = \"magic\" }", ""),
-            "volume has unrecognized type magic",
-        ),
-        (
-            job("service", "", "constraint { operator = \"magic\" }", ""),
-            "Unknown constraint type \"magic\"",
-        ),
-        (
-            job(
-                "service",
-                "",
-                "constraint {\n attribute = \"a\"\n regexp = \"(\"\n}",
-                "",
-            ),
-            "Regular expression failed to compile",
-        ),
-        (
-            job(
-                "service",
-                "",
-                "constraint {\n attribute = \"a\"\n version = \"x\"\n}",
-                "",
-            ),
-            "Version constraint is invalid",
-        ),
-        (
-            job(
-                "service",
-                "",
-                "affinity {\n attribute = \"a\"\n value = \"b\"\n weight = 0\n}",
-                "",
-            ),
-            "Affinity weight cannot be zero",
-        ),
-        (
-            job(
-                "service",
-                "",
-                "spread {\n attribute = \"a\"\n target \"x\" { percent = 90 }\n target \"y\" { percent = 20 }\n}",
-                "",
-            ),
-            "must not be greater than 100%; got 110%",
-        ),
-        (
-            job("service", "", "service {\n provider = \"magic\"\n}", ""),
-            "Service provider must be",
-        ),
-        (
-            job("service", "", "service {\n name = \"a_b\"\n}", ""),
-            "must be valid per RFC 1123",
-        ),
-        (
-            job(
-                "service",
-                "",
-                "service {\n provider = \"nomad\"\n check {\n type = \"http\"\n}\n}",
-                "",
-            ),
-            "http type must have http path",
-        ),
-        (
-            job("service", "", "", "kill_timeout = \"-1s\""),
-            "KillTimeout must be a positive value",
-        ),
-        (
-            job("service", "", "", "resources { cpu = 0 }"),
-            "minimum CPU value is 1; got 0",
-        ),
-        (
-            job("service", "", "", "resources { memory = 1 }"),
-            "minimum MemoryMB value is 10; got 1",
-        ),
-        (
-            job("service", "", "", "logs { max_files = 100 }"),
-            "log storage (1000 MB) must be less than requested disk capacity (300 MB)",
-        ),
-        (
-            job("service", "", "", "template { data = \"x\" }"),
-            "Must specify a destination for the template",
-        ),
-        (
-            job(
-                "service",
-                "",
-                "",
-                "template {\n data = \"x\"\n destination = \"../../x\"\n}",
-            ),
-            "destination escapes allocation directory",
-        ),
-        (
-            job("service", "", "", "artifact {}"),
-            "source must be specified",
-        ),
-        (
-            job(
-                "service",
-                "",
-                "",
-                "artifact {\n source = \"x\"\n options { checksum = \"md5:zz\" }\n}",
-            ),
-            "invalid checksum",
-        ),
-        (
-            job("service", "", "", "volume_mount { volume = \"nope\" }"),
-            "Volume Mount (0) references undefined volume nope",
-        ),
-        (
-            job("service", "", "", "lifecycle { hook = \"magic\" }"),
-            "invalid hook: magic",
-        ),
-        (
-            job("service", "", "", "identity {\n name = \"a b\"\n}"),
-            "invalid name \"a b\"",
-        ),
-        (
-            job("service", "", "", "secret \"s\" { provider = \"vault\" }"),
-            "has provider \"vault\" but no vault block",
-        ),
-        (
-            job("service", "", "", "scaling \"cpu\" { max = 1 }"),
-            "scaling policy type \"vertical_cpu\" is not valid",
-        ),
-        (
-            job("service", "multiregion {\n}", "", ""),
-            "Multiregion jobs are unlicensed.",
-        ),
-    ] {
+    let texts = TEXTS.iter().map(|[text, part]| (checked(text), *part));
+    let cases = CASES
+        .iter()
+        .map(|[kind, j, g, t, part]| (job(kind, j, g, t), *part));
+    for (found, part) in texts.chain(cases) {
         let text = found.error().unwrap_or_default();
         assert!(text.contains(part), "{part}\nis missing in\n{text}");
     }
@@ -305,7 +376,9 @@ fn job_05_any_check_may_name_its_task() {
     let found = job(
         "service",
         "",
-        "network {\n port \"p\" {}\n}\n service {\n provider = \"consul\"\n port = \"p\"\n check {\n type = \"tcp\"\n task = \"t\"\n interval = \"10s\"\n timeout = \"2s\"\n}\n}",
+        "network {\n port \"p\" {}\n}\n service \
+            {\n provider = \"consul\"\n port = \"p\"\n check \
+                {\n type = \"tcp\"\n task = \"t\"\n interval = \"10s\"\n timeout = \"2s\"\n}\n}",
         "",
     );
     assert_eq!(found.errors, Vec::<String>::new());

@@ -38,7 +38,8 @@ pub(super) fn of(job: &Job, limits: &Limits) -> Vec<String> {
                 .filter(|t| t.resources.as_ref().is_some_and(|r| r.memory_max_mb != 0))
             {
                 out.push(format!(
-                    "Memory oversubscription is not enabled; Task \"{}.{}\" memory_max value will be ignored. \
+                    "Memory oversubscription is not enabled; Task \"{}.{}\" memory_max value will \
+                        be ignored. \
                      Update the Scheduler Configuration to allow oversubscription.",
                     g.name, t.name
                 ));
@@ -53,7 +54,8 @@ fn shutdown(g: &TaskGroup, out: &mut Vec<String>) {
     let delayed = g.shutdown_delay.is_some_and(|d| d > 0);
     if !g.services.is_empty() && !delayed && g.tasks.iter().all(|t| t.shutdown_delay == 0) {
         out.push(format!(
-            "group {:?} defines services, but neither the group nor any of its tasks have shutdown_delay set",
+            "group {:?} defines services, but neither the group nor any of its tasks have \
+                shutdown_delay set",
             g.name
         ));
     }
@@ -67,7 +69,8 @@ fn group(g: &TaskGroup) -> Vec<String> {
         && update.max_parallel > 1
     {
         out.push(format!(
-            "Update max parallel count is greater than task group count ({} > {}). A destructive change would \
+            "Update max parallel count is greater than task group count ({} > {}). A destructive \
+                change would \
              result in the simultaneous replacement of all allocations.",
             update.max_parallel, g.count
         ));
@@ -78,7 +81,8 @@ fn group(g: &TaskGroup) -> Vec<String> {
         );
     }
     if g.stop_after_client_disconnect.is_some() {
-        let text = "StopAfterClientDisconnect is deprecated and ignored favor of Disconnect.StopOnClientAfter";
+        let text = "StopAfterClientDisconnect is deprecated and ignored favor of \
+            Disconnect.StopOnClientAfter";
         out.push(text.into());
     }
     if g.prevent_reschedule_on_lost {
@@ -89,7 +93,9 @@ fn group(g: &TaskGroup) -> Vec<String> {
     }
     if g.networks.iter().any(|n| n.mbits > 0) {
         out.push(
-            "mbits has been deprecated as of Nomad 0.12.0. Please remove mbits from the network block".into(),
+            "mbits has been deprecated as of Nomad 0.12.0. Please remove mbits from the network \
+                block"
+                .into(),
         );
     }
     for t in g.tasks.iter() {
@@ -109,11 +115,16 @@ fn task(t: &Task) -> Vec<String> {
     let mut out = Vec::new();
     if let Some(resources) = &t.resources {
         if resources.iops != 0 {
-            out.push("IOPS has been deprecated as of Nomad 0.9.0. Please remove IOPS from resource block.".into());
+            out.push(
+                "IOPS has been deprecated as of Nomad 0.9.0. Please remove IOPS from \
+                resource block."
+                    .into(),
+            );
         }
         if !resources.networks.is_empty() {
             out.push(
-                "task network resources have been deprecated as of Nomad 0.12.0. Please configure networking via \
+                "task network resources have been deprecated as of Nomad 0.12.0. Please configure \
+                    networking via \
                  group network block."
                     .into(),
             );
@@ -121,7 +132,8 @@ fn task(t: &Task) -> Vec<String> {
     }
     if t.templates.iter().any(|t| t.vault_grace != 0) {
         out.push(
-            "VaultGrace has been deprecated as of Nomad 0.11 and ignored since Vault 0.5. Please remove VaultGrace / \
+            "VaultGrace has been deprecated as of Nomad 0.11 and ignored since Vault 0.5. Please \
+                remove VaultGrace / \
              vault_grace from template block."
                 .into(),
         );
@@ -131,7 +143,8 @@ fn task(t: &Task) -> Vec<String> {
             out.push("identities without an audience are insecure".into());
         }
         if identity.audience.len() > 1 {
-            let text = "while multiple audiences is allowed, it is more secure to use 1 audience per identity";
+            let text = "while multiple audiences is allowed, it is more secure to use 1 audience \
+                per identity";
             out.push(text.into());
         }
         if identity.ttl == 0 {

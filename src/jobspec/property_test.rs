@@ -1,0 +1,69 @@
+//! Whatever the text, parsing answers; whatever was said, canonical is canonical.
+
+use super::{ApiJob, Input, parse, validate};
+use proptest::prelude::*;
+
+/// Pieces that make something like a specification more often than chance would.
+fn piece() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("job \"x\" {\n".to_owned()),
+        Just("group \"g\" {\n".to_owned()),
+        Just("task \"t\" {\n".to_owned()),
+        Just("config {\n".to_owned()),
+        Just("locals {\n a = local.b\n".to_owned()),
+        Just("variable \"v\" { default = [1] }\n".to_owned()),
+        Just("dynamic \"port\" {\n for_each = range(3)\n content {\n".to_owned()),
+        Just("}\n".to_owned()),
+        Just("meta { a = \"${var.v[0]}%{ if true }x%{ endif }\" }\n".to_owned()),
+        Just("count = [for x in var.v : x * 1e300][0] ** 2\n".to_owned()),
+        Just("data = <<-EOF\n  ${upper(\"é\")}\n  EOF\n".to_owned()),
+        "[a-z]{1,8} = -?[0-9]{1,40}(\\.[0-9]{1,5})?\n",
+        "[a-z_]{1,12} = \"[^\\x00-\\x1f\"]{0,20}\"\n",
+        "[\\[\\](){}$%\"\\\\=:,.?!<>|&*/+a0 \n-]{0,30}",
+        "\\PC{0,20}",
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn any_text_is_answered(pieces in proptest::collection::vec(piece(), 0..12)) {
+        let text = pieces.concat();
+        match parse(&Input::server(&text)) {
+            Ok(job) => {
+                let model = job.into_model();
+                if let Ok(model) = model {
+                    validate(&model, &super::Limits::default());
+                }
+            }
+            Err(problems) => prop_assert!(!problems.is_empty()),
+        }
+    }
+
+    #[test]
+    fn canonical_is_canonical(
+        kind in "service|batch|system|sysbatch",
+        count in proptest::option::of(0..9i64),
+        cpu in proptest::option::of(1..900i64),
+        stagger in proptest::option::of(1..900i64),
+        provider in "nomad|consul",
+    ) {
+        let job = serde_json::json!({
+            "id": "x", "TYPE": kind, "Update": {"Stagger": stagger},
+            "TaskGroups": [{"Name": "g", "Count": count, "Services": [{"Provider": provider}],
+                "Tasks": [{"Name": "t", "Driver": "raw_exec", "Resources": {"CPU": cpu}}]}],
+        });
+        let mut once = ApiJob::from_json(&job).expect("reads");
+        once.canonicalise();
+        let mut twice = once.clone();
+        twice.canonicalise();
+        prop_assert_eq!(&once, &twice);
+        // The model's JSON is the API's form of the same job.
+        let model = once.into_model().expect("model");
+        let bytes = drover_events::gojson::to_vec(&model).expect("json");
+        let json = serde_json::from_slice(&bytes).expect("json");
+        let again = ApiJob::from_json(&json).expect("reads").into_model().expect("model");
+        prop_assert_eq!(model, again);
+    }
+}
