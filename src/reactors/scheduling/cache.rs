@@ -211,7 +211,9 @@ impl Cache {
         }
         let by_client = change.kind == EventKind::AllocsUpdatedByClient;
         let was_unknown = before.is_some_and(|(_, unknown)| unknown);
-        let slot = after.or(before.map(|(slot, _)| slot));
+        // A plan marks the node of whatever it writes, of an allocation that ended long ago too.
+        let written = || row.and_then(|row| self.cluster.find(&row.alloc.node_id));
+        let slot = after.or(before.map(|(slot, _)| slot)).or_else(written);
         Ok(slot.filter(|_| !by_client || was_unknown))
     }
 

@@ -30,8 +30,8 @@ const GOALS: &[Goal] = &[
     ),
     goal("commit, 1 writers", "per_second", 4_000.0),
     goal("commit, 256 writers", "per_second", 200_000.0),
-    goal("apply allocations", "per_second", 40_000.0),
-    goal("replay into fresh projections", "per_second", 200_000.0),
+    goal("allocations placed, plans of 256", "per_second", 40_000.0),
+    goal("replay of variables, 300 B", "per_second", 200_000.0),
     goal("register, c=32", "per_second", 12_000.0),
     goal("place", "per_second", 20_000.0),
     goal("place, spread", "per_second", 5_000.0),
@@ -69,7 +69,9 @@ fn main() -> Result<()> {
                 None => format!("{name} {}", value.as_str().unwrap_or_default()),
             })
             .collect();
-        let goal = GOALS.iter().find(|goal| goal.what == what);
+        let goal = GOALS
+            .iter()
+            .find(|goal| what == goal.what || what.starts_with(&format!("{} (", goal.what)));
         let (wanted, reached) = match goal {
             None => (String::new(), String::new()),
             Some(goal) => {

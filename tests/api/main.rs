@@ -1,0 +1,8 @@
+//! The HTTP API as its users see it: a real agent, plain requests, and the official Go client.
+
+mod bad_input;
+mod evaluations;
+mod jobs;
+mod official_client;
+mod support;
+mod variables;
