@@ -5,6 +5,7 @@
 //! server's projections. Offline, [`catch_up`] brings those up to the log first.
 
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use drover_events::Recorded;
@@ -15,6 +16,8 @@ use crate::log::{LogError, ReadOnlyLog};
 
 /// Events applied at a time.
 const BATCH: usize = 4096;
+/// Batches decoded ahead of the one that is applied.
+const AHEAD: usize = 4;
 /// How long the log may take to show an index that a running server named.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -179,6 +182,7 @@ fn open(log_dir: &Path, to: Option<u64>) -> Result<ReadOnlyLog, ReplayError> {
     }
 }
 
+/// Reads and decodes on a thread of its own while the batch before is applied.
 fn fold(
     log: &ReadOnlyLog,
     from: u64,
@@ -186,8 +190,31 @@ fn fold(
     writer: &mut Writer,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<u64, ReplayError> {
-    let mut batch: Vec<Recorded> = Vec::with_capacity(BATCH);
-    let mut entries = 0;
+    let (tx, rx) = mpsc::sync_channel::<Vec<Recorded>>(AHEAD);
+    let next = std::thread::scope(|scope| {
+        let reader = scope.spawn(move || read(log, from, last, &tx));
+        for batch in rx {
+            writer.apply(&batch)?;
+            progress(batch.last().map_or(from, |r| r.index), last);
+        }
+        // It ends by itself: the channel is closed, or its other end is gone.
+        reader.join().unwrap_or(Ok(from))
+    })?;
+    if next <= last {
+        return Err(ReplayError::Short { wanted: last, next });
+    }
+    Ok(next - from)
+}
+
+/// Sends the entries `from..=last` in batches; answers the index after the last one sent.
+fn read(
+    log: &ReadOnlyLog,
+    from: u64,
+    last: u64,
+    tx: &mpsc::SyncSender<Vec<Recorded>>,
+) -> Result<u64, ReplayError> {
+    let mut batch = Vec::with_capacity(BATCH);
+    let mut next = from;
     for found in log.scan(from) {
         let entry = found?;
         if entry.index > last {
@@ -199,15 +226,13 @@ fn fold(
                 source,
             })?;
         batch.push(recorded);
-        entries += 1;
+        next = entry.index + 1;
         if batch.len() == BATCH || entry.index == last {
-            writer.apply(&batch)?;
-            batch.clear();
-            progress(entry.index, last);
+            let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH));
+            if tx.send(full).is_err() {
+                break;
+            }
         }
     }
-    match from + entries {
-        next if next <= last => Err(ReplayError::Short { wanted: last, next }),
-        _ => Ok(entries),
-    }
+    Ok(next)
 }

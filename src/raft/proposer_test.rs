@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 
 use drover_events::actor::Actor;
 use drover_events::cluster::LeaderElected;
-use drover_events::model::Namespace;
+use drover_events::eval::EvalsDeleted;
+use drover_events::model::{Evaluation, Namespace};
 use drover_events::namespace::{NamespacesDeleted, NamespacesUpserted};
 use drover_projections::tables::namespaces::Namespaces;
 use drover_projections::{Projections, Reply, View};
 
 use super::network::Alone;
 use super::*;
+use crate::commands::eval::UpsertEvals;
 use crate::commands::{Command, Decision, Stamp};
 use crate::error::{ApiError, Code};
 use crate::log::fake::FakeDisk;
@@ -333,6 +335,90 @@ fn a_snapshot_carries_the_state_to_another_server() {
             other.projections().view().digests(),
             server.projections.view().digests()
         );
+        server.node.shutdown().await;
+    });
+}
+
+/// One page of a deletion by filter, as garbage collection asks for it.
+struct DeletePage(String);
+
+impl Command for DeletePage {
+    fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, ApiError> {
+        Ok(Decision::free(EvalsDeleted {
+            filter: "JobID == \"ev-13\"".to_owned(),
+            filter_version: u32::from(drover_projections::filter::FILTER_VERSION),
+            page_token: self.0.clone(),
+            per_page: 512,
+            ..EvalsDeleted::default()
+        }))
+    }
+}
+
+#[test]
+fn ev_13_a_barrier_gets_through_between_the_pages_of_a_large_deletion() {
+    const EVALS: usize = 4096;
+    run(async {
+        let dir = tempfile::tempdir().unwrap();
+        let server = on_disk(dir.path()).await;
+        for page in 0..EVALS / 512 {
+            let one = |i: usize| Evaluation {
+                id: format!("00000000-0000-4000-8000-{:012x}", page * 512 + i),
+                namespace: "default".to_owned(),
+                job_id: "ev-13".to_owned(),
+                status: "complete".to_owned(),
+                ..Evaluation::default()
+            };
+            let evals = (0..512).map(one).collect();
+            let put = UpsertEvals {
+                evals,
+                decision: None,
+            };
+            server
+                .proposer
+                .submit(Arc::new(put), Origin::default())
+                .await
+                .unwrap();
+        }
+        let node = Arc::clone(&server.node);
+        let (stop, stopped) = tokio::sync::watch::channel(false);
+        let barriers = tokio::spawn(async move {
+            let mut took = Vec::new();
+            while !*stopped.borrow() {
+                let at = Instant::now();
+                node.commit(event_of_today()).await.unwrap();
+                took.push(at.elapsed());
+            }
+            took
+        });
+        let (mut token, mut deleted, mut pages) = (String::new(), 0, 0);
+        loop {
+            let page = Arc::new(DeletePage(token));
+            let done = server
+                .proposer
+                .submit(page, Origin::default())
+                .await
+                .unwrap();
+            let Reply::Page { count, next } = done.reply else {
+                panic!("{:?}", done.reply)
+            };
+            deleted += count;
+            pages += 1;
+            token = next;
+            if token.is_empty() {
+                break;
+            }
+        }
+        stop.send_replace(true);
+        let mut took = barriers.await.unwrap();
+        took.sort_unstable();
+        assert_eq!(deleted, EVALS as u64);
+        assert!(
+            took.len() > pages,
+            "{} barriers beside {pages} pages",
+            took.len()
+        );
+        let p99 = took[(took.len() - 1) * 99 / 100];
+        assert!(p99 < Duration::from_secs(1), "{p99:?}");
         server.node.shutdown().await;
     });
 }
