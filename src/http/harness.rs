@@ -124,7 +124,8 @@ impl Harness {
 /// The body that registers a small job.
 pub(super) fn job(id: &str) -> Value {
     serde_json::json!({ "Job": {
-        "ID": id, "Name": id, "Type": "service", "Datacenters": ["dc1"], "Meta": { "team": "store" },
+        "ID": id, "Name": id, "Type": "service", "Datacenters": ["dc1"],
+        "Meta": { "team": "store" },
         "TaskGroups": [{ "Name": "g", "Count": 1, "Tasks": [{
             "Name": "t", "Driver": "mock_driver", "Config": { "run_for": "10s" },
             "Resources": { "CPU": 20, "MemoryMB": 16 },

@@ -59,8 +59,19 @@ mod tests {
     #[test]
     fn json_is_indented_by_four() {
         let json = br#"{"a":[1,{"b":"x:{,\"y\\"}],"c":[],"d":{}}"#;
-        let want = "{\n    \"a\": [\n        1,\n        {\n            \"b\": \"x:{,\\\"y\\\\\"\n        \
-                    }\n    ],\n    \"c\": [],\n    \"d\": {}\n}\n";
+        let want = [
+            r#"{"#,
+            r#"    "a": ["#,
+            r#"        1,"#,
+            r#"        {"#,
+            r#"            "b": "x:{,\"y\\""#,
+            r#"        }"#,
+            r#"    ],"#,
+            r#"    "c": [],"#,
+            r#"    "d": {}"#,
+            "}\n",
+        ]
+        .join("\n");
         assert_eq!(String::from_utf8(indent(json)).unwrap(), want);
         assert_eq!(indent(b"]"), b"\n]\n");
     }

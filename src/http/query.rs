@@ -126,8 +126,6 @@ pub(super) struct Options {
     pub(super) index: u64,
     /// `wait`, nanoseconds; 0 means the default.
     pub(super) wait: i64,
-    /// A follower's state is good enough.
-    pub(super) stale: bool,
     /// `namespace`, `default` when absent.
     pub(super) namespace: String,
     /// `prefix` of the id.
@@ -157,13 +155,15 @@ impl Options {
             "" => 0,
             raw => raw.parse().map_err(|_| bad("Invalid index"))?,
         };
-        let stale = match query.get("stale") {
-            None => false,
-            Some("") => true,
-            Some(raw) => parse_bool(raw).ok_or_else(|| {
-                bad("Expect `true` or `false` for `stale` query string parameter")
-            })?,
-        };
+        // One server: every read is consistent; the parameter is only checked.
+        if query
+            .get("stale")
+            .is_some_and(|raw| !raw.is_empty() && parse_bool(raw).is_none())
+        {
+            return Err(bad(
+                "Expect `true` or `false` for `stale` query string parameter",
+            ));
+        }
         let per_page = match query.text("per_page") {
             "" => 0,
             raw => raw
@@ -175,7 +175,6 @@ impl Options {
         Ok(Self {
             index,
             wait,
-            stale,
             namespace: namespace(query).to_owned(),
             prefix: query.text("prefix").to_owned(),
             per_page,
@@ -212,10 +211,11 @@ mod tests {
     #[test]
     fn every_option_is_read() {
         let o = options(
-            "index=7&wait=60000ms&stale&namespace=%2A&prefix=a+b&per_page=3&next_token=t&reverse=true",
+            "index=7&wait=60000ms&stale&namespace=%2A&prefix=a+b&per_page=3&next_token=t\
+             &reverse=true",
         )
         .unwrap();
-        assert_eq!((o.index, o.wait, o.stale), (7, 60_000_000_000, true));
+        assert_eq!((o.index, o.wait), (7, 60_000_000_000));
         assert_eq!(
             (o.namespace.as_str(), o.prefix.as_str(), o.per_page),
             ("*", "a b", 3)

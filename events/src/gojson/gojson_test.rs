@@ -176,7 +176,10 @@ fn times_are_read_and_printed_as_rfc_3339() {
 
 proptest! {
     #[test]
-    fn the_adaptor_never_panics(text in ".{0,200}", bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn the_adaptor_never_panics(
+        text in ".{0,200}",
+        bytes in proptest::collection::vec(any::<u8>(), 0..200),
+    ) {
         let _ = from_slice::<Sample>(text.as_bytes());
         let _ = from_slice::<Job>(&bytes);
     }

@@ -4,7 +4,7 @@ use drover_events::model::{Job, PlanAnnotations};
 use drover_projections::tables::jobs::Jobs;
 
 use super::JobPlanResponse;
-use super::write::RegisterBody;
+use super::write::{RegisterBody, warnings};
 use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::front::Write;
@@ -15,10 +15,11 @@ use crate::scheduler::{diff, dry_run};
 /// `PUT /v1/job/:id/plan`.
 pub(super) async fn plan(write: Write) -> Result<Answer, ApiError> {
     let body: RegisterBody = write.request.json()?;
-    let (job, warnings) = body.checked(&write)?;
+    let job = body.canonical(&write)?;
     if job.id != super::job_id(&write.request)? {
         return Err(ApiError::bad_request("Job ID does not match"));
     }
+    let warnings = warnings(&write, &job)?;
     let api = write.api;
     // The scheduler may look at every node: not a task for the threads that serve.
     let planned = tokio::task::spawn_blocking(move || {

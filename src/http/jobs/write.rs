@@ -85,13 +85,19 @@ impl RegisterBody {
     }
 
     /// The canonical job, refused with every rule it breaks, and what is to be warned of.
-    pub(super) fn checked(&self, write: &Write) -> Result<(Job, String), ApiError> {
+    fn checked(&self, write: &Write) -> Result<(Job, String), ApiError> {
         let job = self.canonical(write)?;
-        let found = validation(write, &job)?;
-        match found.error() {
-            Some(text) => Err(ApiError::refused(text)),
-            None => Ok((job, found.warning())),
-        }
+        let warnings = warnings(write, &job)?;
+        Ok((job, warnings))
+    }
+}
+
+/// The warnings about a job that breaks no rule.
+pub(super) fn warnings(write: &Write, job: &Job) -> Result<String, ApiError> {
+    let found = validation(write, job)?;
+    match found.error() {
+        Some(text) => Err(ApiError::refused(text)),
+        None => Ok(found.warning()),
     }
 }
 
@@ -116,10 +122,11 @@ pub(in crate::http) async fn register(write: Write) -> Result<Answer, ApiError> 
 /// `PUT /v1/job/:id`.
 pub(super) async fn update(write: Write) -> Result<Answer, ApiError> {
     let body: RegisterBody = write.request.json()?;
-    let (job, warnings) = body.checked(&write)?;
+    let job = body.canonical(&write)?;
     if job.id != super::job_id(&write.request)? {
         return Err(ApiError::bad_request("Job ID does not match name"));
     }
+    let warnings = warnings(&write, &job)?;
     register_job(&write, job, &body, warnings).await
 }
 

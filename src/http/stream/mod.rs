@@ -28,7 +28,7 @@ use subscription::Subscription;
 use super::answer::{Answer, JSON};
 use super::body::Body;
 use super::front::Write;
-use crate::error::{ApiError, Code};
+use crate::error::ApiError;
 
 /// Time between heartbeats on an idle stream.
 const HEARTBEAT: Duration = Duration::from_secs(30);
@@ -42,7 +42,7 @@ const PAST: u64 = 512;
 /// `GET /v1/event/stream`.
 ///
 /// # Errors
-/// 400 for a malformed index or topic, 410 for a position below the horizon.
+/// 400 for a malformed index or topic.
 pub(super) async fn serve(write: Write) -> Result<Answer, ApiError> {
     let query = &write.request.query;
     let subscription = Subscription::read(query)?;
@@ -146,13 +146,4 @@ impl Reader {
     async fn send(&self, lines: Bytes) -> bool {
         self.sender.send(lines).await.is_ok()
     }
-}
-
-/// The refusal of a position that retention has dropped.
-#[allow(dead_code)]
-fn gone(horizon: u64) -> ApiError {
-    ApiError::new(
-        Code::Gone,
-        format!("events before index {horizon} were dropped"),
-    )
 }
