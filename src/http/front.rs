@@ -47,7 +47,7 @@ impl Read<'_> {
                 .api
                 .settings
                 .gzip
-                .wanted(self.request.from_loopback(), encoding)
+                .wanted(self.request.is_local(), encoding)
     }
 }
 
@@ -268,11 +268,13 @@ pub(super) fn respond(
         .as_ref()
         .and_then(|v| v.to_str().ok());
     let long = answer.body.len().is_some_and(|len| len >= gzip::MINIMUM);
-    if !answer.gzipped && long && api.settings.gzip.wanted(outline.loopback, encoding) {
-        if let Ok(pieces) = std::mem::replace(&mut answer.body, Body::empty()).into_pieces() {
-            answer.body = gzip::compress(&pieces).into();
-            answer.gzipped = true;
-        }
+    if !answer.gzipped
+        && long
+        && api.settings.gzip.wanted(outline.loopback, encoding)
+        && let Ok(pieces) = std::mem::replace(&mut answer.body, Body::empty()).into_pieces()
+    {
+        answer.body = gzip::compress(&pieces).into();
+        answer.gzipped = true;
     }
     let body = if outline.head {
         Body::empty()

@@ -50,7 +50,7 @@ impl Query {
     /// # Errors
     /// 500 with Nomad's text.
     pub(super) fn flag(&self, name: &str) -> Result<bool, ApiError> {
-        Ok(self.flag_or(name, false)?)
+        self.flag_or(name, false)
     }
 
     /// As [`Query::flag`] with another default.

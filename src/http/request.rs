@@ -151,7 +151,7 @@ impl Request {
 
     /// Whether the caller is on this machine.
     #[must_use]
-    pub(super) fn from_loopback(&self) -> bool {
+    pub(super) fn is_local(&self) -> bool {
         self.remote
             .is_none_or(|addr| addr.ip().to_canonical().is_loopback())
     }

@@ -52,11 +52,14 @@ created!(Evaluation, Deployment, AllocRow);
 /// Rows in a list's order.
 pub(super) type Rows<'v, R> = Box<dyn Iterator<Item = Result<R, StorageError>> + 'v>;
 
+/// Rows of an index's table, and the form of their tokens.
+type Listing<'v, I> = (TokenKind, Rows<'v, <<I as Index>::Table as Table>::Row>);
+
 /// The rows a request asks for, and the form of their tokens.
 pub(super) fn created<'v, I>(
     view: &'v View,
     options: &'v Options,
-) -> Result<(TokenKind, Rows<'v, <I::Table as Table>::Row>), ApiError>
+) -> Result<Listing<'v, I>, ApiError>
 where
     I: Index<Group = String, Order = u64>,
     I::Table: Table<Key = Id>,

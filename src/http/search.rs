@@ -108,7 +108,7 @@ fn matches(
     let named = Scan::prefix(Prefix::new().open(prefix));
     match context {
         "allocs" => ids::<Allocs>(view, prefix, |row| {
-            own(&row.namespace).then(|| row.alloc.id)
+            own(&row.namespace).then_some(row.alloc.id)
         }),
         "deployment" => {
             ids::<Deployments>(view, prefix, |row| own(&row.namespace).then_some(row.id))

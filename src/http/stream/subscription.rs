@@ -37,7 +37,7 @@ impl Subscription {
 
     /// Whether nothing is left out, so that whole lines can be passed on.
     pub(super) fn takes_all(&self) -> bool {
-        self.namespace.is_none() && self.wanted.iter().any(|w| *w == (None, None))
+        self.namespace.is_none() && self.wanted.contains(&(None, None))
     }
 
     /// Whether the event is wanted; events without a namespace pass any.
