@@ -56,6 +56,8 @@ pub(super) struct Core {
     pub(super) allocs: Mutex<BTreeMap<String, Arc<dyn AllocRunner>>>,
     pub(super) updates: Arc<Updates>,
     pub(super) contact: watch::Sender<Contact>,
+    /// A heartbeat is wanted before its time.
+    pub(super) hurry: Notify,
 }
 
 /// How things stand with the servers.
@@ -108,6 +110,7 @@ impl Client {
             allocs: Mutex::default(),
             updates: Arc::default(),
             contact: watch::Sender::new(Contact::default()),
+            hurry: Notify::new(),
         });
         core.restore();
         let tasks = vec![

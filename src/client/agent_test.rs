@@ -12,6 +12,7 @@ use super::Client;
 use crate::client::config::Settings;
 use crate::client::start;
 use crate::commands::job::RegisterJob;
+use crate::commands::node::MissHeartbeat;
 use crate::config::Config;
 use crate::raft::Origin;
 use crate::rpc::caller::{Caller, Servers};
@@ -192,4 +193,42 @@ async fn mod_24_a_job_runs_from_registration_to_its_end_and_survives_the_clients
     contact.wait_for(|c| c.allocs_known).await.unwrap();
     assert_eq!((running("svc"), world.allocs("svc").len()), (3, 3));
     assert!(again.health().is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hb_09_an_update_that_was_refused_for_lost_contact_arrives_after_a_heartbeat() {
+    let world = World::start().await;
+    let client = world.client();
+    let id = client.node_id();
+    let status = || {
+        let view = world.server.projections.view();
+        nodes::get(&view, &id).unwrap().map(|n| n.status)
+    };
+    until("the node is ready", || status().as_deref() == Some("ready")).await;
+    world
+        .register("svc", "service", 1, serde_json::json!({"run_for": "1h"}))
+        .await;
+    let told = || world.allocs("svc").first().map(|a| a.client_status.clone());
+    until("it runs", || told().as_deref() == Some("running")).await;
+
+    // The servers lose the node; what its client tells meanwhile is refused.
+    let lost = MissHeartbeat {
+        node_id: id.clone(),
+    };
+    world.server.submit(lost, Origin::default()).await.unwrap();
+    client.core.updates.put(Allocation {
+        id: world.allocs("svc")[0].id.clone(),
+        node_id: id.clone(),
+        client_status: "failed".into(),
+        client_description: "told while out of contact".into(),
+        ..Allocation::default()
+    });
+    let arrived = || {
+        let allocs = world.allocs("svc");
+        allocs
+            .iter()
+            .any(|a| a.client_description == "told while out of contact")
+    };
+    until("the update arrives", arrived).await;
+    until("the node is back", || status().as_deref() == Some("ready")).await;
 }

@@ -103,7 +103,11 @@ async fn heartbeats(core: &Core, chance: &mut Jitter) {
                 retry_wait(core, chance)
             }
         };
-        sleep(nanos(wait)).await;
+        tokio::select! {
+            () = sleep(nanos(wait)) => {}
+            // The servers took this node for lost, and an update was refused for it (HB-09).
+            () = core.hurry.notified() => {}
+        }
     }
 }
 

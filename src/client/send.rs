@@ -13,6 +13,8 @@ use crate::rpc::methods::{AllocUpdateRequest, NodeUpdateAlloc};
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The wait after a failed batch; a heartbeat that is answered ends it (HB-09).
 const RETRY: Duration = Duration::from_secs(5);
+/// What servers answer to a node that they take for lost: its heartbeat changes that.
+const OUT_OF_CONTACT: &str = "is not allowed to update allocs while in status";
 const TICK: Duration = Duration::from_millis(TICK_MS);
 
 /// Sends until the task is aborted; begins when the servers were heard of.
@@ -49,6 +51,9 @@ pub(super) async fn keep(core: Arc<Core>) {
                 tracing::warn!("allocation update: {e}");
                 core.updates.buffer.lock().failed(request.alloc);
                 contact.mark_unchanged();
+                if e.to_string().contains(OUT_OF_CONTACT) {
+                    core.hurry.notify_one();
+                }
                 tokio::select! {
                     () = sleep(RETRY) => {}
                     _ = contact.changed() => {}
