@@ -35,8 +35,8 @@ pub struct Settings {
 
 /// The one holder of the settings in use.
 ///
-/// Who reads gets the value as it is now and keeps it; a change copies, alters the copy and swaps it,
-/// so nobody sees a half-changed one and nobody's copy changes under him.
+/// Who reads gets the value as it is now and keeps it; a change copies, alters the copy and swaps
+/// it, so nobody sees a half-changed one and nobody's copy changes under him.
 #[derive(Clone, Debug)]
 pub struct Shared {
     current: Arc<ArcSwap<Settings>>,

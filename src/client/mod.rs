@@ -2,17 +2,18 @@
 //!
 //! Pure state machines decide ([`alloc::machine`], [`task::machine`], [`sync`]); small actors carry
 //! their actions out and bring the answers back; the [`journal`] keeps every state before it has an
-//! effect. A task runs under an [`executor`], a process of its own, so neither the death of the agent
-//! nor its return touches it.
+//! effect. A task runs under an [`executor`], a process of its own, so neither the death of the
+//! agent nor its return touches it.
 //!
-//! It must not know: projections, Raft, the scheduler. Servers are reached through [`crate::rpc`] only.
+//! It must not know: projections, Raft, the scheduler. Servers are reached through [`crate::rpc`]
+//! only.
 //!
 //! Invariants:
 //! - What is to be done is in the journal before it is done; so a restarted agent finds every task
 //!   again, starts none twice and loses no task event (CL-12 to CL-14, DRV-08).
 //! - Restoring needs no server (CL-13).
-//! - The three calls to servers (status, allocation updates, allocation fetch) are loops of their own;
-//!   nothing relies on an order between them (HB-08).
+//! - The three calls to servers (status, allocation updates, allocation fetch) are loops of their
+//!   own; nothing relies on an order between them (HB-08).
 
 pub mod agent;
 pub mod alloc;

@@ -72,7 +72,7 @@ fn drivers(settings: &Settings) -> io::Result<Registry> {
             .is_some_and(|v| v == "1" || v == "true");
     let runs = settings.state_dir.join("tasks");
     make_private(&runs)?;
-    let raw: Arc<dyn Driver> = Arc::new(RawExec::new(enabled, Launcher::current()?, runs));
+    let raw: Arc<dyn Driver> = Arc::new(RawExec::new(enabled, Launcher::current(), runs));
     Ok(Registry::new([raw, Arc::new(Mock)], options))
 }
 

@@ -1,8 +1,9 @@
-//! Simulated nodes: the real client, thousands of times in one process, with a runner that only says
-//! that its allocation runs (SIM-01 to SIM-03).
+//! Simulated nodes: the real client, thousands of times in one process, with a runner that only
+//! says that its allocation runs (SIM-01 to SIM-03).
 //!
-//! `drover nodesim -nodes N -servers ADDR`. Every node has an identity and loops of its own; all share
-//! a few connections to the servers. The last line printed is one JSON object with what was measured.
+//! `drover nodesim -nodes N -servers ADDR`. Every node has an identity and loops of its own; all
+//! share a few connections to the servers. The last line printed is one JSON object with what was
+//! measured.
 //!
 //! It must not know: servers' insides. What it does goes over the RPC that real clients use.
 
@@ -26,7 +27,8 @@ use runner::{Counters, SimFactory};
 
 /// Connections to each server, shared by all nodes.
 const CONNECTIONS: usize = 4;
-/// How many nodes register at a time: as fast as servers take them, without a queue that only waits.
+/// How many nodes register at a time: as fast as servers take them, without a queue that only
+/// waits.
 const START_BATCH: usize = 256;
 
 /// What is to be simulated.

@@ -21,7 +21,10 @@ macro_rules! methods {
 }
 
 macro_rules! messages {
-    ($($(#[$doc:meta])* $name:ident { $($(#[$fdoc:meta])* $field:ident: $ty:ty = $key:literal,)* })*) => {$(
+    ($(
+        $(#[$doc:meta])*
+        $name:ident { $($(#[$fdoc:meta])* $field:ident: $ty:ty = $key:literal,)* }
+    )*) => {$(
         $(#[$doc])*
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         #[serde(default)]

@@ -1,13 +1,13 @@
 //! RPC between servers and with clients: HTTP/2 and MessagePack behind one typed trait.
 //!
 //! A method is a type that implements [`Rpc`]: its name as Nomad has it, its request, its answer. A
-//! [`service::Service`] holds the handlers and is asked by name; [`server`] offers it on a port of its
-//! own, [`caller::Caller`] reaches it, over connections or, within one process, directly.
+//! [`service::Service`] holds the handlers and is asked by name; [`server`] offers it on a port of
+//! its own, [`caller::Caller`] reaches it, over connections or, within one process, directly.
 //!
 //! `POST /rpc/<Name>`, body and answer MessagePack maps with Nomad's field names. Headers:
 //! `drover-rpc` (the version of these rules, 1), `drover-timeout-ms` (how long the caller waits),
-//! `x-nomad-token` (who calls). A refusal has the HTTP status of its code, the code in `drover-error`
-//! and the text as body.
+//! `x-nomad-token` (who calls). A refusal has the HTTP status of its code, the code in
+//! `drover-error` and the text as body.
 //!
 //! It must not know: what a method means. That is in `handlers`, which read a view or submit a
 //! command, and nothing else.

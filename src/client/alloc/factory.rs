@@ -10,8 +10,8 @@ use tokio::sync::watch;
 
 use super::dir::AllocDir;
 
-/// Takes what the servers are to be told of an allocation: id, node, states of tasks, client status,
-/// health and network; nothing else of it is filled in.
+/// Takes what the servers are to be told of an allocation: id, node, states of tasks, client
+/// status, health and network; nothing else of it is filled in.
 pub type Report = Arc<dyn Fn(Allocation) + Send + Sync>;
 
 /// Runs one allocation. This is all that the agent needs; [`AllocRunner::control`] is for runners
@@ -86,8 +86,8 @@ pub trait AllocControl: Send + Sync {
 
 /// Makes runners.
 pub trait AllocRunnerFactory: Send + Sync {
-    /// Runs an allocation: a new one, or, with `state` from the journal, one from before the agent's
-    /// restart. It waits for `previous` to be done first.
+    /// Runs an allocation: a new one, or, with `state` from the journal, one from before the
+    /// agent's restart. It waits for `previous` to be done first.
     ///
     /// # Errors
     /// Why it cannot be run at all; the agent reports it as failed.

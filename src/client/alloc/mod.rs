@@ -1,12 +1,15 @@
 //! One allocation on this node: its directories, its tasks' order and end, its health.
 //!
-//! [`machine::AllocMachine`] is the runner as a pure state machine; [`runner`] carries its actions out
-//! and brings the answers back; [`factory`] is the seam where a smaller runner can stand instead.
+//! [`machine::AllocMachine`] is the runner as a pure state machine; [`runner`] carries its actions
+//! out and brings the answers back; [`factory`] is the seam where a smaller runner can stand
+//! instead.
 //!
 //! It must not know: servers, other allocations, how updates are sent.
 
+mod actor;
 pub mod coordinator;
 pub mod dir;
+mod effects;
 pub mod factory;
 pub mod health;
 pub mod hooks;

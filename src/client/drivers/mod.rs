@@ -1,7 +1,7 @@
 //! Task drivers: how a task is run.
 //!
-//! A [`Driver`] starts tasks and finds them again after a restart of the agent; a [`RunningTask`] is
-//! one that it follows. What must survive the agent is a [`Handle`]: plain data in the journal.
+//! A [`Driver`] starts tasks and finds them again after a restart of the agent; a [`RunningTask`]
+//! is one that it follows. What must survive the agent is a [`Handle`]: plain data in the journal.
 //!
 //! Drivers must not know: servers, allocations' states, the journal. They get a finished
 //! [`TaskConfig`] (environment built, configuration interpolated).

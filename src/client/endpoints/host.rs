@@ -19,7 +19,8 @@ struct Ticks {
     total: u64,
 }
 
-/// The last look, which the next one is compared with; processors are the machine's, not a client's.
+/// The last look, which the next one is compared with; processors are the machine's, not a
+/// client's.
 static LAST: Mutex<Vec<Ticks>> = Mutex::new(Vec::new());
 
 /// What the machine does now; processor figures since the last time somebody asked.

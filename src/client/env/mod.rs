@@ -1,11 +1,11 @@
 //! The environment of a task: `NOMAD_*` variables, ports, metadata, and the interpolation of
 //! `${…}` in whatever a job says (ENV-05).
 //!
-//! A library of its own: drivers, hooks and tools that need it depend on nothing else of the client.
-//! It must not know: drivers, runners, servers, the file system.
+//! A library of its own: drivers, hooks and tools that need it depend on nothing else of the
+//! client. It must not know: drivers, runners, servers, the file system.
 //!
-//! Precedence, low to high: built-in `NOMAD_*`, the agent's own environment (only where nothing else
-//! says a name), the task's `env`, what hooks add.
+//! Precedence, low to high: built-in `NOMAD_*`, the agent's own environment (only where nothing
+//! else says a name), the task's `env`, what hooks add.
 
 mod builder;
 mod interpolate;

@@ -21,7 +21,8 @@ pub const HOST_DENYLIST: &[&str] = &[
     "GOOGLE_OAUTH_ACCESS_TOKEN",
 ];
 
-/// A label or key as part of a variable's name: what is not a letter, digit, `_` or `.` becomes `_`.
+/// A label or key as part of a variable's name: what is not a letter, digit, `_` or `.` becomes
+/// `_`.
 pub fn clean(label: &str) -> String {
     label
         .chars()

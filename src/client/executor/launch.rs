@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -48,15 +49,14 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// `<this binary> executor <run directory>`.
-    pub fn current() -> io::Result<Self> {
-        // A replaced binary shows as "(deleted)"; the link itself always works.
-        let program = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
-        Ok(Self {
-            program,
+    /// `<this binary> executor <run directory>`: the very file that runs, even when an upgrade has
+    /// put another in its place.
+    pub fn current() -> Self {
+        Self {
+            program: "/proc/self/exe".into(),
             args: vec!["executor".into()],
             env: Vec::new(),
-        })
+        }
     }
 
     /// Starts the task described by `spec` in a new run directory and waits until it runs.
@@ -70,6 +70,7 @@ impl Launcher {
         let (reader, writer) = io::pipe()?;
         let mut command = Command::new(&self.program);
         command
+            .arg0("drover")
             .args(&self.args)
             .arg(&dir.0)
             .env_clear()
@@ -266,8 +267,8 @@ fn send(pidfd: &AsyncFd<OwnedFd>, signal: Signal) -> io::Result<()> {
     }
 }
 
-/// The executor is gone without a record: a reboot, or somebody killed it. What is left of the task's
-/// process group goes, and the end is told as it is.
+/// The executor is gone without a record: a reboot, or somebody killed it. What is left of the
+/// task's process group goes, and the end is told as it is.
 fn lost(state: &ExecState) -> ExitRecord {
     let same_boot = state.boot_id == proc::boot_id();
     if same_boot && proc::is_alive(state.task_pid, state.task_start) {

@@ -1,18 +1,18 @@
 //! The executor: our own binary, started again as `drover executor <run directory>`, which owns one
 //! task's process tree.
 //!
-//! It is a small process without threads or runtime: it leads a session of its own, holds the task's
-//! output pipes, rotates the log files, adopts every process the task leaves behind (child subreaper)
-//! and records how the task ended in a file before it leaves. So a task and its logs outlive any
-//! death of the agent, and what happened meanwhile is found in the run directory.
+//! It is a small process without threads or runtime: it leads a session of its own, holds the
+//! task's output pipes, rotates the log files, adopts every process the task leaves behind (child
+//! subreaper) and records how the task ended in a file before it leaves. So a task and its logs
+//! outlive any death of the agent, and what happened meanwhile is found in the run directory.
 //!
-//! It must not know: allocations, drivers, servers. Agent and executor share nothing but the files of
-//! a run directory ([`files`]) and two signals.
+//! It must not know: allocations, drivers, servers. Agent and executor share nothing but the files
+//! of a run directory ([`files`]) and two signals.
 //!
 //! Invariants:
-//! - The executor holds the lock of its run directory for its whole life; who finds the lock free may
-//!   conclude that nothing runs. An agent that gives a run up marks it cancelled while it holds the
-//!   lock, so that an executor that comes late starts nothing.
+//! - The executor holds the lock of its run directory for its whole life; who finds the lock free
+//!   may conclude that nothing runs. An agent that gives a run up marks it cancelled while it
+//!   holds the lock, so that an executor that comes late starts nothing.
 //! - A task is started at most once per run directory.
 //! - `exit.json` is there, synced, before the executor ends by itself.
 //! - When it ends, no process of the task's tree is left.

@@ -18,7 +18,8 @@ use super::output::Output;
 use super::rotate::Rotator;
 use crate::client::proc;
 
-/// How long output is still read after everything is dead; pipes held by strangers must not keep us.
+/// How long output is still read after everything is dead; pipes held by strangers must not keep
+/// us.
 const DRAIN: Duration = Duration::from_secs(2);
 /// How often left-over processes are looked for while they are being killed.
 const SWEEP: Duration = Duration::from_millis(20);
@@ -92,7 +93,8 @@ fn report<T: serde::Serialize>(value: &T) {
     }
 }
 
-/// Blocks what is to be read from the descriptor, and what a dead agent's pipe would send; the task starts with an empty mask again.
+/// Blocks what is to be read from the descriptor, and what a dead agent's pipe would send; the
+/// task starts with an empty mask again.
 fn catch_signals() -> io::Result<SignalFd> {
     let mut set = SigSet::empty();
     for signal in [

@@ -1,4 +1,5 @@
-//! One task of an allocation: events, restart policy, hooks, and the runner as a pure state machine.
+//! One task of an allocation: events, restart policy, hooks, and the runner as a pure state
+//! machine.
 //!
 //! [`machine::TaskMachine`] takes inputs (the coordinator lets it run, a driver answered, a time is
 //! over, somebody wants its end) and gives back actions; it does no I/O and reads no clock. What it

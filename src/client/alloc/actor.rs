@@ -1,0 +1,173 @@
+//! Brings inputs to the machine, and its state to the journal and to the servers.
+//!
+//! One actor per allocation. For every input: step, journal, then effects; so what is done is
+//! always in the journal before.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_events::model::{AllocNetworkStatus, Allocation};
+use tokio::sync::{mpsc, oneshot};
+
+use super::factory::{AllocRunner, Report};
+use super::machine::{Action, AllocSpec, Input, Phase};
+use super::runner::{Msg, RunnerFactory, RunnerShared, alloc_key, spec_of, state_key};
+use crate::client::clock::nanos;
+
+/// How many inputs that wait together are taken in one step of the journal.
+const BATCH: usize = 64;
+/// The longest sleep; also a bound for steps of the system's clock.
+const MAX_SLEEP: Duration = Duration::from_secs(60);
+
+/// The actor of one allocation.
+pub(super) struct Actor {
+    pub(super) factory: RunnerFactory,
+    pub(super) shared: Arc<RunnerShared>,
+    pub(super) spec: AllocSpec,
+    pub(super) tx: mpsc::UnboundedSender<Msg>,
+    pub(super) report: Report,
+    pub(super) previous: Vec<Arc<dyn AllocRunner>>,
+    pub(super) last_report: Option<Allocation>,
+}
+
+impl Actor {
+    pub(super) async fn run(mut self, mut rx: mpsc::UnboundedReceiver<Msg>) {
+        self.remember_alloc().await;
+        let mut first = self.shared.machine.lock().begin();
+        // What was restored looks around once: nothing else might happen to it.
+        first.extend(self.step(Input::Tick));
+        self.after(first).await;
+        let mut destroying: Option<oneshot::Sender<()>> = None;
+        loop {
+            if let Some(reply) = destroying.take_if(|_| *self.shared.done.borrow()) {
+                self.remove().await;
+                let _ = reply.send(());
+                return;
+            }
+            let mut actions = Vec::new();
+            match self.next(&mut rx).await {
+                Some(Msg::Input(input)) => {
+                    actions.extend(self.step(input));
+                    for _ in 0..BATCH {
+                        match rx.try_recv() {
+                            Ok(Msg::Input(input)) => actions.extend(self.step(input)),
+                            Ok(other) => {
+                                let _ = self.tx.send(other);
+                                break;
+                            }
+                            Err(_) => break,
+                        }
+                    }
+                }
+                Some(Msg::Update(alloc)) => actions.extend(self.take_update(alloc).await),
+                Some(Msg::Destroy(reply)) => {
+                    destroying = Some(reply);
+                    actions.extend(self.step(Input::Stop { no_delay: true }));
+                }
+                Some(Msg::Detach(reply)) => {
+                    let _ = reply.send(());
+                    return;
+                }
+                None => actions.extend(self.step(Input::Tick)),
+            }
+            self.after(actions).await;
+        }
+    }
+
+    /// The next message; `None` when it is time for a tick.
+    async fn next(&self, rx: &mut mpsc::UnboundedReceiver<Msg>) -> Option<Msg> {
+        let now = self.factory.clock.now();
+        let at = self.shared.machine.lock().wakes_at(&self.spec, now);
+        let sleep = at.map_or(MAX_SLEEP, |at| nanos(at - now).min(MAX_SLEEP));
+        tokio::select! {
+            biased;
+            msg = rx.recv() => msg,
+            () = tokio::time::sleep(sleep) => None,
+        }
+    }
+
+    fn step(&self, input: Input) -> Vec<Action> {
+        let now = self.factory.clock.now();
+        self.shared.machine.lock().step(&self.spec, input, now)
+    }
+
+    /// Journal first, then tell, then act.
+    async fn after(&mut self, actions: Vec<Action>) {
+        let id = self.shared.alloc.lock().id.clone();
+        let bytes = rmp_serde::to_vec_named(&*self.shared.machine.lock())
+            .expect("the machine is made of plain values");
+        if let Err(e) = self.factory.journal.put(&state_key(&id), bytes).await {
+            tracing::error!(alloc = %id, "state is not durable: {e}");
+        }
+        self.tell();
+        for action in actions {
+            self.carry_out(action);
+        }
+    }
+
+    async fn remember_alloc(&self) {
+        let alloc = self.shared.alloc.lock().clone();
+        let bytes = rmp_serde::to_vec_named(&*alloc).expect("an allocation is plain values");
+        if let Err(e) = self.factory.journal.put(&alloc_key(&alloc.id), bytes).await {
+            tracing::error!(alloc = %alloc.id, "allocation is not durable: {e}");
+        }
+    }
+
+    fn tell(&mut self) {
+        let update = {
+            let alloc = self.shared.alloc.lock();
+            let machine = self.shared.machine.lock();
+            let (status, description) = machine.status();
+            Allocation {
+                id: alloc.id.clone(),
+                node_id: alloc.node_id.clone(),
+                client_status: status.to_owned(),
+                client_description: description.to_owned(),
+                task_states: machine.task_states(),
+                deployment_status: machine.deployment_status.clone(),
+                network_status: Some(AllocNetworkStatus::default()),
+                ..Allocation::default()
+            }
+        };
+        if self.last_report.as_ref() != Some(&update) {
+            self.last_report = Some(update.clone());
+            (self.report)(update);
+        }
+        if self.shared.machine.lock().phase == Phase::Done {
+            self.shared.done.send_replace(true);
+        }
+    }
+
+    async fn take_update(&mut self, alloc: Arc<Allocation>) -> Vec<Action> {
+        let max_kill = self.factory.settings.get().client.max_kill_timeout;
+        let old = std::mem::replace(&mut *self.shared.alloc.lock(), alloc.clone());
+        self.remember_alloc().await;
+        match spec_of(&alloc, &max_kill) {
+            Ok(spec) if spec.tasks.keys().eq(self.spec.tasks.keys()) => self.spec = spec,
+            Ok(_) => tracing::error!(alloc = %alloc.id, "the tasks of a group cannot change"),
+            Err(e) => tracing::error!(alloc = %alloc.id, "{e}"),
+        }
+        let mut actions = Vec::new();
+        if alloc.server_terminal() {
+            let no_delay = alloc.desired_transition.no_shutdown_delay == Some(true);
+            actions.extend(self.step(Input::Stop { no_delay }));
+        } else if alloc.deployment_id != old.deployment_id && !alloc.deployment_id.is_empty() {
+            actions.extend(self.step(Input::Deployment {
+                canary: alloc.is_canary(),
+            }));
+        }
+        actions
+    }
+
+    async fn remove(&self) {
+        let id = self.shared.alloc.lock().id.clone();
+        if let Err(e) = self.factory.journal.delete(&format!("alloc/{id}/")).await {
+            tracing::error!(alloc = %id, "cannot be forgotten: {e}");
+        }
+        let dir = self.shared.dir.clone();
+        let removed = tokio::task::spawn_blocking(move || dir.destroy()).await;
+        if let Ok(Err(e)) = removed {
+            tracing::warn!(alloc = %id, "cannot remove its directory: {e}");
+        }
+    }
+}
