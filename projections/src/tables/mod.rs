@@ -247,4 +247,41 @@ mod tests {
         let tables: Vec<_> = registry().tables().map(|t| (t.id(), t.name())).collect();
         assert_eq!(tables, known);
     }
+
+    /// So is the number of an index inside its table.
+    #[test]
+    fn numbers_of_indexes_are_for_ever() {
+        let mut text = String::new();
+        for table in registry().tables() {
+            let indexes = table.indexes();
+            if indexes.is_empty() {
+                continue;
+            }
+            text.push_str(&format!("{}:", table.name()));
+            for (no, name) in indexes {
+                text.push_str(&format!(" {no} {name}"));
+            }
+            text.push('\n');
+        }
+        let known = "\
+nodes: 1 secret_id 2 node_pool 3 signing_key
+jobs: 1 type 2 gc 3 periodic 4 pool 5 modify_index
+deployments: 1 namespace_create 2 job
+evals: 1 namespace_create 2 job
+allocs: 1 namespace_create 2 node 3 job 4 eval 5 deployment 6 signing_key
+csi_volumes: 1 plugin_id
+host_volumes: 1 name 2 node_id 3 node_pool
+host_volume_claims: 1 claim_id
+acl_policies: 1 job
+acl_tokens: 1 create 2 secret 3 global 4 expires
+one_time_tokens: 1 secret
+acl_roles: 1 name
+binding_rules: 1 auth_method
+namespaces: 1 quota
+services: 1 service_name 2 job 3 node_id 4 alloc_id
+variables: 1 key_id 2 path
+scaling_policies: 1 target 2 type 3 enabled
+";
+        assert_eq!(text, known);
+    }
 }

@@ -4,6 +4,8 @@
 //! committed events do (guards, job specifications, node use, summaries, history, every index);
 //! then clients report on all of them; then events of about 300 bytes are decoded and folded into
 //! an empty database. `worst_ms` is the longest batch: nothing else can be applied meanwhile.
+//! `cpu_us` is what one allocation or event cost all threads, flushes and compactions included:
+//! on a busy machine it says more than the rate.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,8 +38,18 @@ fn main() -> Result<()> {
     let base = args.next().unwrap_or_else(|| ".".to_owned());
     let dir = tempfile::tempdir_in(base)?;
     place(&dir.path().join("place"), allocs)?;
-    replay("replay of variables, 300 B", &dir.path().join("vars"), 300_000, &variable)?;
-    replay("replay of evaluations, 300 B", &dir.path().join("evals"), 300_000, &eval)?;
+    replay(
+        "replay of variables, 300 B",
+        &dir.path().join("vars"),
+        300_000,
+        &variable,
+    )?;
+    replay(
+        "replay of evaluations, 300 B",
+        &dir.path().join("evals"),
+        300_000,
+        &eval,
+    )?;
     Ok(())
 }
 
@@ -47,6 +59,7 @@ struct Bench {
     index: u64,
     worst: f64,
     refused: u64,
+    cpu: f64,
 }
 
 impl Bench {
@@ -57,6 +70,7 @@ impl Bench {
             index: 0,
             worst: 0.0,
             refused: 0,
+            cpu: 0.0,
         };
         Ok((projections, bench))
     }
@@ -120,10 +134,18 @@ fn uuid(space: u64, number: u64) -> String {
         x = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
         x ^ (x >> 32)
     };
-    let (a, b) = (mix(space << 40 | number), mix(space << 48 | number << 1 | 1));
+    let (a, b) = (
+        mix(space << 40 | number),
+        mix(space << 48 | number << 1 | 1),
+    );
     let text = format!("{a:016x}{b:016x}");
     let (head, tail) = (&text[..8], &text[20..]);
-    format!("{head}-{}-{}-{}-{tail}", &text[8..12], &text[12..16], &text[16..20])
+    format!(
+        "{head}-{}-{}-{}-{tail}",
+        &text[8..12],
+        &text[12..16],
+        &text[16..20]
+    )
 }
 
 fn job(number: u64) -> Job {
@@ -159,8 +181,11 @@ fn alloc(number: u64) -> Allocation {
         ..AllocatedTaskResources::default()
     };
     let node = uuid(2, number % NODES);
-    let scores: std::collections::BTreeMap<String, f64> =
-        [("binpack".to_owned(), 0.42), ("job-anti-affinity".to_owned(), 0.0)].into();
+    let scores: std::collections::BTreeMap<String, f64> = [
+        ("binpack".to_owned(), 0.42),
+        ("job-anti-affinity".to_owned(), 0.0),
+    ]
+    .into();
     Allocation {
         id: uuid(1, number),
         namespace: "default".into(),
@@ -203,12 +228,14 @@ fn place(path: &Path, allocs: u64) -> Result<()> {
         name: "default".into(),
         ..Namespace::default()
     };
-    setup.push(bench.recorded(
-        NamespacesUpserted {
-            namespaces: vec![namespace],
-        }
-        .into(),
-    ));
+    setup.push(
+        bench.recorded(
+            NamespacesUpserted {
+                namespaces: vec![namespace],
+            }
+            .into(),
+        ),
+    );
     let mut job_index = Vec::new();
     for number in 0..allocs.div_ceil(PER_JOB) {
         let registered = JobRegistered {
@@ -220,7 +247,7 @@ fn place(path: &Path, allocs: u64) -> Result<()> {
         job_index.push(bench.index);
     }
     bench.apply(&setup)?;
-    bench.worst = 0.0;
+    (bench.worst, bench.cpu) = (0.0, 0.0);
     let (mut spent, mut number) = (0.0, 0);
     while number < allocs {
         let mut plans = Vec::new();
@@ -240,9 +267,10 @@ fn place(path: &Path, allocs: u64) -> Result<()> {
             plans.push(bench.recorded(plan.into()));
             number = end;
         }
-        let start = Instant::now();
+        let (start, cpu) = (Instant::now(), cpu_seconds());
         bench.apply(&plans)?;
         spent += start.elapsed().as_secs_f64();
+        bench.cpu += cpu_seconds() - cpu;
     }
     line("allocations placed, plans of 256", allocs, spent, &bench);
     let rows = projections.view().scan::<Allocs>(Scan::all()).count() as u64;
@@ -267,7 +295,7 @@ fn place(path: &Path, allocs: u64) -> Result<()> {
 fn client_updates(bench: &mut Bench, allocs: u64) -> Result<()> {
     let count = allocs.min(50_000);
     let (mut spent, mut number) = (0.0, 0);
-    bench.worst = 0.0;
+    (bench.worst, bench.cpu) = (0.0, 0.0);
     while number < count {
         let end = (number + 64).min(count);
         let updates = (number..end).map(|number| ClientAllocUpdate {
@@ -281,12 +309,18 @@ fn client_updates(bench: &mut Bench, allocs: u64) -> Result<()> {
             ..AllocsUpdatedByClient::default()
         };
         let entry = bench.recorded(update.into());
-        let start = Instant::now();
+        let (start, cpu) = (Instant::now(), cpu_seconds());
         bench.apply(&[entry])?;
         spent += start.elapsed().as_secs_f64();
+        bench.cpu += cpu_seconds() - cpu;
         number = end;
     }
-    line("allocations updated by clients, 64 at once", count, spent, bench);
+    line(
+        "allocations updated by clients, 64 at once",
+        count,
+        spent,
+        bench,
+    );
     Ok(())
 }
 
@@ -339,7 +373,7 @@ fn replay(what: &str, path: &Path, count: u64, event: &dyn Fn(u64) -> Event) -> 
         bodies.push(bench.body(event(number))?);
     }
     let size = bodies.last().map_or(0, Vec::len);
-    let start = Instant::now();
+    let (start, cpu) = (Instant::now(), cpu_seconds());
     for chunk in bodies.chunks(1_024) {
         let decoded: Vec<_> = chunk
             .iter()
@@ -348,23 +382,44 @@ fn replay(what: &str, path: &Path, count: u64, event: &dyn Fn(u64) -> Event) -> 
         bench.apply(&decoded)?;
     }
     let spent = start.elapsed().as_secs_f64();
-    line(&format!("{what} (last body {size} B)"), count, spent, &bench);
+    bench.cpu = cpu_seconds() - cpu;
+    line(
+        &format!("{what} (last body {size} B)"),
+        count,
+        spent,
+        &bench,
+    );
     anyhow::ensure!(projections.applied_index() == count + 1);
     Ok(())
 }
 
 fn line(what: &str, count: u64, seconds: f64, bench: &Bench) {
     println!(
-        "{{\"what\":\"{what}\",\"per_second\":{:.0},\"worst_ms\":{:.1},\"refused\":{},\"rss_mb\":{}}}",
+        "{{\"what\":\"{what}\",\"per_second\":{:.0},\"cpu_us\":{:.1},\"worst_ms\":{:.1},\"refused\":{},\"rss_mb\":{}}}",
         count as f64 / seconds,
+        bench.cpu * 1e6 / count as f64,
         bench.worst,
         bench.refused,
         rss_mb()
     );
 }
 
+/// User and system time of the process, in hundredths of a second.
+fn cpu_seconds() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = status.rsplit(')').next().unwrap_or_default();
+    let ticks = fields.split_whitespace().skip(11).take(2);
+    ticks
+        .filter_map(|ticks| ticks.parse::<f64>().ok())
+        .sum::<f64>()
+        / 100.0
+}
+
 fn rss_mb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = status.split_whitespace().nth(1).and_then(|pages| pages.parse().ok());
+    let pages = status
+        .split_whitespace()
+        .nth(1)
+        .and_then(|pages| pages.parse().ok());
     pages.unwrap_or(0_u64) * 4 / 1_024
 }
