@@ -118,12 +118,7 @@ where
         rows.collect::<Result<_, _>>().unwrap()
     };
     assert_eq!(rows(a), rows(b), "{}", T::NAME);
-    assert_eq!(
-        rows(b).is_empty(),
-        false,
-        "{} has a row to carry over",
-        T::NAME
-    );
+    assert!(!rows(b).is_empty(), "{} has a row to carry over", T::NAME);
     assert_eq!(a.table_index::<T>(), b.table_index::<T>());
 }
 
@@ -217,12 +212,18 @@ impl Entry for Acts {
                     job,
                     deployment,
                 } => {
-                    let mut row = allocs::AllocRow::default();
-                    row.id = format!("a{id}");
-                    row.namespace = "default".into();
-                    row.job_id = format!("j{job}");
-                    row.deployment_id = deployed(deployment);
-                    row.create_index = ctx.index;
+                    let alloc = drover_events::model::Allocation {
+                        id: format!("a{id}"),
+                        namespace: "default".into(),
+                        job_id: format!("j{job}"),
+                        deployment_id: deployed(deployment),
+                        create_index: ctx.index,
+                        ..Default::default()
+                    };
+                    let row = allocs::AllocRow {
+                        alloc,
+                        ..Default::default()
+                    };
                     txn.put::<Allocs>(row)?;
                 }
                 Act::Eval {

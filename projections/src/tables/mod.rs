@@ -267,7 +267,7 @@ mod tests {
 nodes: 1 secret_id 2 node_pool 3 signing_key
 jobs: 1 type 2 gc 3 periodic 4 pool 5 modify_index
 deployments: 1 namespace_create 2 job
-evals: 1 namespace_create 2 job
+evals: 1 namespace_create 2 job 3 job_open
 allocs: 1 namespace_create 2 node 3 job 4 eval 5 deployment 6 signing_key
 csi_volumes: 1 plugin_id
 host_volumes: 1 name 2 node_id 3 node_pool
