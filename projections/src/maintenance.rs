@@ -12,7 +12,8 @@ use rocksdb::WriteBatch;
 use crate::db::{Database, Family, Options};
 use crate::error::StorageError;
 
-const HEADER: &[u8] = b"schema";
+/// Where the header lies among the database's own entries.
+pub(crate) const HEADER: &[u8] = b"schema";
 const APPLIED: &[u8] = b"applied";
 
 /// The families a step may touch.
@@ -51,6 +52,9 @@ pub enum RawChange {
     Delete(Part, Vec<u8>),
 }
 
+/// A raw entry: key and value.
+pub type RawEntry = (Vec<u8>, Vec<u8>);
+
 /// A database that nobody else has open.
 pub struct Maintenance {
     db: Arc<Database>,
@@ -84,7 +88,7 @@ impl Maintenance {
         part: Part,
         after: &[u8],
         limit: usize,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StorageError> {
+    ) -> Result<Vec<RawEntry>, StorageError> {
         let mut cursor = self.db.raw().raw_iterator_cf(self.db.family(part.family()));
         cursor.seek(after);
         let mut entries = Vec::new();

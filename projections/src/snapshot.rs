@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::db::{Database, Family};
 use crate::digest::Digest;
 use crate::error::StorageError;
+use crate::maintenance::HEADER;
 use crate::scan::{Scan, Source};
 use crate::view::{Position, View};
 use crate::writer::{self, Writer};
@@ -237,11 +238,16 @@ impl Writer {
     }
 }
 
-/// Deletes everything; `installing` stays behind as a mark that what follows is not complete.
+/// Deletes everything but the schema's header; `installing` stays behind as a mark that what
+/// follows is not complete.
 fn clear(db: &Database, installing: bool) -> Result<(), StorageError> {
+    let header = db.get(Family::Meta, HEADER)?.map(|value| value.to_vec());
     let mut batch = WriteBatch::default();
     for family in Family::ALL {
         batch.delete_range_cf(db.family(family), &[][..], &[0xff; 128][..]);
+    }
+    if let Some(header) = header {
+        batch.put_cf(db.family(Family::Meta), HEADER, header);
     }
     if installing {
         batch.put_cf(db.family(Family::Meta), INSTALLING, [1]);

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use crate::canonical::Canonical;
+use crate::db::Family;
+use crate::maintenance::HEADER;
 use crate::outcome::{Refused, Reply};
 use crate::snapshot::{self, Manifest};
 use crate::table::Table;
@@ -129,7 +131,18 @@ fn ev_05_every_table_survives_a_snapshot() {
     let manifest = full.view().write_snapshot(&files, 512).unwrap();
     assert!(manifest.tables.iter().all(|table| table.rows > 0));
     let (other, mut writer) = Projections::open(dir.path().join("other"), Options::dev()).unwrap();
+    let mut header = rocksdb::WriteBatch::default();
+    let meta = other.database().family(Family::Meta);
+    header.put_cf(meta, HEADER, b"version 1");
+    other.database().write(header).unwrap();
     let position = writer.install(&files).unwrap();
+    let kept = other.database().get(Family::Meta, HEADER).unwrap();
+    assert_eq!(
+        kept.as_deref(),
+        Some(&b"version 1"[..]),
+        "the schema is this database's own"
+    );
+    drop(kept);
     assert_eq!(position, full.view().position());
     assert_eq!(other.view().digests(), full.view().digests());
     for_every_table!(same_rows(&full.view(), &other.view()));

@@ -56,15 +56,15 @@ fn event(choice: u8, a: u32, b: u32) -> Event {
         7 => JobDeregistered {
             namespace: "default".into(),
             job_id: name.into(),
-            purge: b % 2 == 0,
-            no_shutdown_delay: a % 2 == 0,
+            purge: b.is_multiple_of(2),
+            no_shutdown_delay: a.is_multiple_of(2),
             ..Default::default()
         }
         .into(),
         8 => EvalsDeleted {
             filter: "Status == \"complete\" or Priority > 90".into(),
             filter_version: 1,
-            page_token: if b % 2 == 0 {
+            page_token: if b.is_multiple_of(2) {
                 String::new()
             } else {
                 id(a % 30)
@@ -76,7 +76,7 @@ fn event(choice: u8, a: u32, b: u32) -> Event {
         .into(),
         9 => {
             let config = SchedulerConfiguration {
-                pause_eval_broker: b % 3 != 0,
+                pause_eval_broker: !b.is_multiple_of(3),
                 ..Default::default()
             };
             SchedulerConfigured { config, cas: false }.into()
@@ -87,7 +87,7 @@ fn event(choice: u8, a: u32, b: u32) -> Event {
             ..Default::default()
         }
         .into(),
-        _ if b % 5 == 0 => NodesDeregistered {
+        _ if b.is_multiple_of(5) => NodesDeregistered {
             node_ids: vec![id(10 + a % 3)],
             evals: Vec::new(),
         }
