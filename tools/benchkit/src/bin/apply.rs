@@ -160,7 +160,7 @@ fn job(number: u64) -> Job {
         node_pool: "default".into(),
         task_groups: vec![TaskGroup {
             name: "web".into(),
-            count: Some(1_000),
+            count: 1_000,
             ..TaskGroup::default()
         }]
         .into(),
@@ -328,7 +328,7 @@ fn variable(number: u64) -> Event {
     let var = VariableEncrypted {
         namespace: "default".into(),
         path: format!("app/{:05}/settings", number % 20_000),
-        data: Base64(vec![b'x'; 90]),
+        data: Base64::from(vec![b'x'; 90]),
         key_id: uuid(5, 1),
         ..VariableEncrypted::default()
     };
