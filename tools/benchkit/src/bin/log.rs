@@ -45,15 +45,16 @@ fn line(what: &str, m: &Measured, floor: f64) {
     let mut sorted = m.micros.clone();
     sorted.sort_unstable();
     let p = |q: f64| sorted[((sorted.len() - 1) as f64 * q) as usize];
-    println!(
-        "{{\"what\":\"{what}\",\"per_second\":{:.0},\"of_floor\":{:.3},\"p50_us\":{},\"p99_us\":{},\"p999_us\":{},\"rss_mb\":{:.1}}}",
-        m.rate,
-        m.rate / floor,
-        p(0.5),
-        p(0.99),
-        p(0.999),
-        rss_mb(),
-    );
+    let line = serde_json::json!({
+        "what": what,
+        "per_second": m.rate.round(),
+        "of_floor": (m.rate / floor * 1000.0).round() / 1000.0,
+        "p50_us": p(0.5),
+        "p99_us": p(0.99),
+        "p999_us": p(0.999),
+        "rss_mb": rss_mb().round(),
+    });
+    println!("{line}");
 }
 
 fn rss_mb() -> f64 {

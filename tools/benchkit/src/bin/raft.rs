@@ -91,14 +91,16 @@ async fn measure(dir: &Path, writers: usize, span: Duration, floor: f64) -> Resu
     let rate = micros.len() as f64 / start.elapsed().as_secs_f64();
     micros.sort_unstable();
     let p = |q: f64| micros[((micros.len() - 1) as f64 * q) as usize];
-    println!(
-        "{{\"what\":\"commit, {writers} writers\",\"per_second\":{rate:.0},\"of_floor\":{:.2},\"p50_us\":{},\"p99_us\":{},\"p999_us\":{},\"rss_mb\":{:.1}}}",
-        rate / floor,
-        p(0.5),
-        p(0.99),
-        p(0.999),
-        rss_mb().context("resident memory")?,
-    );
+    let line = serde_json::json!({
+        "what": format!("commit, {writers} writers"),
+        "per_second": rate.round(),
+        "of_floor": (rate / floor * 100.0).round() / 100.0,
+        "p50_us": p(0.5),
+        "p99_us": p(0.99),
+        "p999_us": p(0.999),
+        "rss_mb": rss_mb().context("resident memory")?.round(),
+    });
+    println!("{line}");
     node.shutdown().await;
     Ok(())
 }
