@@ -12,7 +12,7 @@ use crate::config::LogSettings;
 
 /// A log level the configuration names and nobody knows, or a file that cannot be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum LoggingError {
+pub(super) enum LoggingError {
     /// The level is none of Nomad's.
     #[error("log_level: unknown level {0:?}: use TRACE, DEBUG, INFO, WARN, ERROR or OFF")]
     Level(String),
@@ -31,7 +31,7 @@ pub enum LoggingError {
 ///
 /// # Errors
 /// The level is unknown or the log file cannot be opened.
-pub fn install(settings: &LogSettings) -> Result<(), LoggingError> {
+pub(super) fn install(settings: &LogSettings) -> Result<(), LoggingError> {
     let filter = filter(&settings.level)?;
     let writer = match &settings.file {
         None => BoxMakeWriter::new(io::stderr),

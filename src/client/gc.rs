@@ -11,7 +11,7 @@ use super::fingerprint::storage;
 
 /// What decides whether something has to go.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pressure {
+pub(super) struct Pressure {
     /// Percent of the disk in use.
     pub disk: f64,
     /// Percent of the inodes in use.
@@ -22,7 +22,7 @@ pub struct Pressure {
 
 /// The limits of the settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limits {
+pub(super) struct Limits {
     /// Percent.
     pub disk: f64,
     /// Percent.
@@ -32,7 +32,7 @@ pub struct Limits {
 }
 
 /// Why something has to go; `None` when nothing has.
-pub fn reason(now: Pressure, limits: Limits) -> Option<String> {
+pub(super) fn reason(now: Pressure, limits: Limits) -> Option<String> {
     let over = |what: &str, now: f64, limit: f64| {
         (now > limit)
             .then(|| format!("{what} usage of {now:.0} is over gc threshold of {limit:.0}"))

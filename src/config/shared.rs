@@ -98,6 +98,6 @@ mod tests {
         let after = shared.update(|c| c.region = "eu".into());
         assert!(after.client.servers.is_empty() && after.client.meta.is_empty());
         assert_eq!(after.client.meta.get("none"), None);
-        assert_eq!(after.server.server_join.retry_join.iter().next(), None);
+        assert_eq!(after.server.server_join.retry_join.first(), None);
     }
 }

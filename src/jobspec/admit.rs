@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 const AUDIENCE: &str = "nomadproject.io";
 
 /// Adds what the parts of a job imply. Running it again changes nothing.
-pub fn adapt(job: &mut Job) {
+pub(super) fn adapt(job: &mut Job) {
     for group in job.task_groups.iter_mut() {
         implied(group);
         for task in group.tasks.iter_mut() {

@@ -8,7 +8,7 @@ use super::diagnostic::{Diagnostic, Source};
 use hcl_edit::structure::Body;
 
 /// The longest text that is parsed, in bytes. What is longer could not become an event either.
-pub const MAX_TEXT: usize = 4 << 20;
+pub(super) const MAX_TEXT: usize = 4 << 20;
 
 /// How many keys an object may have.
 const MAX_KEYS: usize = 20_000;
@@ -17,7 +17,7 @@ const MAX_KEYS: usize = 20_000;
 ///
 /// # Errors
 /// The place of the first thing that is not HCL, or a limit that it is over.
-pub fn parse(source: &Source) -> Result<Body, Diagnostic> {
+pub(super) fn parse(source: &Source) -> Result<Body, Diagnostic> {
     check(source)?;
     hcl_edit::parser::parse_body(&source.text).map_err(|err| {
         let at = err.location().offset();

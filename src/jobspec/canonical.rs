@@ -69,7 +69,7 @@ pub(super) struct Above {
 }
 
 /// Canonicalises a job as clients do.
-pub fn job(o: &mut Object) {
+pub(super) fn job(o: &mut Object) {
     default(o, "ID", "");
     let id = text(o, "ID");
     default_text(o, "Name", &id);
@@ -268,7 +268,7 @@ pub(super) fn networks(o: &mut Object) {
 
 /// What a server fills in beyond that: structs it keeps have no unset fields, and empty maps
 /// become none.
-pub fn server(o: &mut Object) {
+pub(super) fn server(o: &mut Object) {
     if o.get("Datacenters")
         .and_then(Json::as_array)
         .is_none_or(Vec::is_empty)

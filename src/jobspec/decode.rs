@@ -11,7 +11,7 @@ use super::value::Value;
 use serde_json::{Map, Value as Json};
 
 /// Decodes blocks of one text.
-pub struct Decoder<'a> {
+pub(super) struct Decoder<'a> {
     /// The text, for places.
     pub source: &'a Source,
     /// Where problems go.
@@ -20,13 +20,13 @@ pub struct Decoder<'a> {
 
 impl Decoder<'_> {
     /// Reports a problem.
-    pub fn problem(&mut self, place: Place, summary: impl Into<String>, detail: impl Into<String>) {
+    pub(super) fn problem(&mut self, place: Place, summary: impl Into<String>, detail: impl Into<String>) {
         let problem = self.source.problem(place, summary, detail);
         self.problems.push(problem);
     }
 
     /// Decodes one block into the JSON form of its shape.
-    pub fn block(&mut self, shape: &'static Shape, block: &Block) -> Map<String, Json> {
+    pub(super) fn block(&mut self, shape: &'static Shape, block: &Block) -> Map<String, Json> {
         let mut out = Map::new();
         for attribute in &block.attributes {
             match shape.hcl(&attribute.name).filter(|f| f.kind.is_attribute()) {

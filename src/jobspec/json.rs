@@ -9,7 +9,7 @@ use super::value::Value;
 use serde_json::{Map, Value as Json};
 
 /// Evaluates strings and builds trees from JSON.
-pub struct Reader<'a> {
+pub(super) struct Reader<'a> {
     /// For the name in diagnostics.
     pub source: &'a Source,
     /// Evaluates templates.
@@ -20,7 +20,7 @@ pub struct Reader<'a> {
 
 impl Reader<'_> {
     /// The blocks of type `name` that a JSON value stands for, its `labels` peeled off.
-    pub fn blocks(
+    pub(super) fn blocks(
         &self,
         name: &str,
         json: &Json,
@@ -107,7 +107,7 @@ impl Reader<'_> {
     }
 
     /// A value with its strings evaluated as templates.
-    pub fn value(&self, json: &Json, problems: &mut Diagnostics) -> Option<Value> {
+    pub(super) fn value(&self, json: &Json, problems: &mut Diagnostics) -> Option<Value> {
         match json {
             Json::String(text) if text.contains("${") || text.contains("%{") => {
                 let template = match hcl_edit::parser::parse_template(text) {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// One local as written.
-pub struct Local {
+pub(super) struct Local {
     /// Its name.
     pub name: String,
     /// What it stands for.
@@ -20,7 +20,7 @@ pub struct Local {
 }
 
 /// Evaluates locals, putting each into `local` of the scope once those it needs are there.
-pub fn evaluate(
+pub(super) fn evaluate(
     ev: &Evaluator<'_>,
     locals: &[Local],
     scope: &mut Scope<'_>,

@@ -22,7 +22,7 @@ pub struct FieldError {
 ///
 /// # Errors
 /// The first field of the wrong type.
-pub fn read(
+pub(super) fn read(
     shape: &'static Shape,
     json: &Json,
     path: &str,
@@ -175,7 +175,7 @@ fn texts(json: &Json) -> Option<Json> {
 }
 
 /// The full form: every field of the shape, unset ones `null` or zero.
-pub fn full(shape: &'static Shape, said: &Map<String, Json>) -> Json {
+pub(super) fn full(shape: &'static Shape, said: &Map<String, Json>) -> Json {
     let mut out = Map::new();
     for field in shape.fields.iter().filter(|f| !f.json.starts_with('@')) {
         match (said.get(field.json), field.kind) {

@@ -4,7 +4,7 @@ use hcl_edit::expr::{Expression, Traversal, TraversalOperator};
 use hcl_edit::visit::{Visit, visit_expr, visit_traversal};
 
 /// A reference: the root's name and the first step after it, if that is plain.
-pub type Reference = (String, Option<String>);
+pub(super) type Reference = (String, Option<String>);
 
 #[derive(Default)]
 struct Collector {
@@ -42,7 +42,7 @@ impl Visit for Collector {
 }
 
 /// Every reference in an expression.
-pub fn references(expr: &Expression) -> Vec<Reference> {
+pub(super) fn references(expr: &Expression) -> Vec<Reference> {
     let mut collector = Collector::default();
     collector.visit_expr(expr);
     collector.found

@@ -11,11 +11,11 @@ use hcl_edit::structure::{Block as HclBlock, Body, Structure};
 use std::ops::Range;
 
 /// A byte range, where there is one.
-pub type Place = Option<Range<usize>>;
+pub(super) type Place = Option<Range<usize>>;
 
 /// An evaluated block.
 #[derive(Debug, Default)]
-pub struct Block {
+pub(super) struct Block {
     /// Its type, e.g. `group`.
     pub name: String,
     /// Its labels.
@@ -30,7 +30,7 @@ pub struct Block {
 
 /// An evaluated attribute; its value is absent if evaluating it failed (which has been reported).
 #[derive(Debug)]
-pub struct Attribute {
+pub(super) struct Attribute {
     /// Its name.
     pub name: String,
     /// Its value.
@@ -45,7 +45,7 @@ pub struct Attribute {
 const MAX_DYNAMIC: usize = 10_000;
 
 /// Evaluates a native body; problems are added to `problems`.
-pub fn build(
+pub(super) fn build(
     ev: &Evaluator<'_>,
     body: &Body,
     scope: &Scope<'_>,
@@ -75,7 +75,7 @@ pub fn build(
 }
 
 /// Evaluates one native block.
-pub fn block(
+pub(super) fn block(
     ev: &Evaluator<'_>,
     b: &HclBlock,
     scope: &Scope<'_>,
@@ -92,7 +92,7 @@ pub fn block(
 }
 
 /// From the block's type to its last label.
-pub fn head(b: &HclBlock) -> Place {
+pub(super) fn head(b: &HclBlock) -> Place {
     let start = b.ident.span()?;
     let end = b
         .labels
@@ -193,13 +193,13 @@ fn dynamic(
 
 impl Block {
     /// The first attribute with this name.
-    pub fn attribute(&self, name: &str) -> Option<&Attribute> {
+    pub(super) fn attribute(&self, name: &str) -> Option<&Attribute> {
         self.attributes.iter().find(|a| a.name == name)
     }
 
     /// The block as a plain value, as driver settings take it: attributes by name, and the blocks
     /// of one type as a list of such values.
-    pub fn to_value(&self) -> Value {
+    pub(super) fn to_value(&self) -> Value {
         let mut map = std::collections::BTreeMap::new();
         for a in &self.attributes {
             map.insert(a.name.clone(), a.value.clone().unwrap_or(Value::Null));

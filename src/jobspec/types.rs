@@ -7,7 +7,7 @@ use std::fmt;
 
 /// A type a variable can have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Type {
+pub(super) enum Type {
     /// Anything.
     Any,
     /// Text.
@@ -46,7 +46,7 @@ impl fmt::Display for Type {
 ///
 /// # Errors
 /// What is not a type, in a sentence.
-pub fn parse(expr: &Expression) -> Result<Type, String> {
+pub(super) fn parse(expr: &Expression) -> Result<Type, String> {
     match expr {
         Expression::Parenthesis(inner) => parse(inner.inner()),
         Expression::Variable(name) => named(name.as_str(), None),
@@ -114,7 +114,7 @@ fn attribute(expr: &Expression) -> Result<(Type, bool), String> {
 ///
 /// # Errors
 /// What was required, e.g. `a number is required`.
-pub fn convert(value: Value, to: &Type) -> Result<Value, String> {
+pub(super) fn convert(value: Value, to: &Type) -> Result<Value, String> {
     if matches!(value, Value::Null) {
         return Ok(Value::Null);
     }
@@ -202,7 +202,7 @@ fn object(value: Value, types: &BTreeMap<String, (Type, bool)>) -> Result<Value,
 }
 
 /// An order over values for sets: by kind, then by content.
-pub fn sort_key(value: &Value) -> (u8, String) {
+pub(super) fn sort_key(value: &Value) -> (u8, String) {
     match value {
         Value::Int(n) => (1, format!("{:040}", n.saturating_add(1 << 100))),
         Value::Str(s) => (2, s.clone()),

@@ -151,7 +151,7 @@ impl Value {
 }
 
 /// Reads a decimal number.
-pub fn parse_number(text: &str) -> Option<Value> {
+pub(super) fn parse_number(text: &str) -> Option<Value> {
     let plain = |c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '+' | 'e' | 'E');
     if text.is_empty() || text.len() > 400 || !text.chars().all(plain) {
         return None;

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 /// A declared variable.
 #[derive(Default)]
-pub struct Variable {
+pub(super) struct Variable {
     /// Its type, if it has one.
     pub of: Option<Type>,
     /// Its value as it stands: the default, until something stronger is said.
@@ -27,17 +27,17 @@ pub struct Variable {
 }
 
 /// A rule of a variable.
-pub struct Rule {
+pub(super) struct Rule {
     condition: Expression,
     message: String,
     place: Option<Range<usize>>,
 }
 
 /// All declared variables by name.
-pub type Variables = BTreeMap<String, Variable>;
+pub(super) type Variables = BTreeMap<String, Variable>;
 
 /// Whether a variable may be called this.
-pub fn valid_name(name: &str) -> bool {
+pub(super) fn valid_name(name: &str) -> bool {
     let start = |c: char| c.is_alphabetic() || c == '_';
     name.chars().next().is_some_and(start)
         && name
@@ -46,7 +46,7 @@ pub fn valid_name(name: &str) -> bool {
 }
 
 /// Declares a variable, refusing a second one of the name.
-pub fn declare(
+pub(super) fn declare(
     source: &Source,
     name: &str,
     variable: Variable,
@@ -68,7 +68,7 @@ pub fn declare(
 }
 
 /// Reads a `variable "name" {}` block.
-pub fn read(ev: &Evaluator<'_>, block: &Block, into: &mut Variables, problems: &mut Diagnostics) {
+pub(super) fn read(ev: &Evaluator<'_>, block: &Block, into: &mut Variables, problems: &mut Diagnostics) {
     let place = super::tree::head(block);
     let [label] = block.labels.as_slice() else {
         let detail = "All variable blocks must have 1 labels (name).";
@@ -129,7 +129,7 @@ pub fn read(ev: &Evaluator<'_>, block: &Block, into: &mut Variables, problems: &
 }
 
 /// Converts a default to the variable's type.
-pub fn settle_default(
+pub(super) fn settle_default(
     source: &Source,
     name: &str,
     variable: &mut Variable,
@@ -217,7 +217,7 @@ fn rule(ev: &Evaluator<'_>, name: &str, b: &Block, problems: &mut Diagnostics) -
 }
 
 /// Gives a variable a value that came as text: from `-var` or the environment.
-pub fn set_text(
+pub(super) fn set_text(
     ev: &Evaluator<'_>,
     variables: &mut Variables,
     name: &str,
@@ -254,7 +254,7 @@ pub fn set_text(
 }
 
 /// Gives variables the values of a file: attributes in HCL, or a JSON object.
-pub fn set_file(
+pub(super) fn set_file(
     variables: &mut Variables,
     name: &str,
     text: &str,
@@ -344,7 +344,7 @@ fn file_values(
 }
 
 /// Checks every value against its variable's rules.
-pub fn check(ev: &Evaluator<'_>, variables: &Variables, problems: &mut Diagnostics) {
+pub(super) fn check(ev: &Evaluator<'_>, variables: &Variables, problems: &mut Diagnostics) {
     for (name, variable) in variables {
         let Some(value) = &variable.value else {
             continue;

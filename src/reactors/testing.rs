@@ -49,7 +49,7 @@ struct Inner {
 }
 
 impl Direct {
-    pub fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         let dir = tempfile::tempdir().unwrap();
         let (projections, writer) = Projections::open(dir.path(), Options::dev()).unwrap();
         let inner = Inner {
@@ -67,7 +67,7 @@ impl Direct {
     }
 
     /// Applies an event at once.
-    pub fn apply(&self, event: impl Into<Event>) -> (u64, Outcome) {
+    pub(crate) fn apply(&self, event: impl Into<Event>) -> (u64, Outcome) {
         let event = event.into();
         let mut inner = self.inner.lock();
         let recorded = inner.record(EventId([0xaa; 16]), event, Vec::new());
@@ -75,7 +75,7 @@ impl Direct {
     }
 
     /// Decides a command and applies what it says.
-    pub fn command(&self, command: &dyn Command) -> Result<(u64, Outcome), ApiError> {
+    pub(crate) fn command(&self, command: &dyn Command) -> Result<(u64, Outcome), ApiError> {
         let stamp = Stamp {
             id: EventId(*uuid::Uuid::now_v7().as_bytes()),
             now: self.time(),
@@ -96,7 +96,7 @@ impl Direct {
     }
 
     /// Applies what was held back.
-    pub fn release(&self) {
+    pub(crate) fn release(&self) {
         self.held.store(false, Ordering::SeqCst);
         let mut inner = self.inner.lock();
         for (recorded, answer) in std::mem::take(&mut inner.waiting) {
@@ -105,7 +105,7 @@ impl Direct {
     }
 
     /// How many events are held back.
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.inner.lock().waiting.len()
     }
 }

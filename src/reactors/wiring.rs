@@ -42,7 +42,7 @@ impl All {
         Self {
             heartbeat_expiry: HeartbeatExpiry::new(Arc::clone(heartbeats)),
             core_gc: CoreGc::new(settings.gc),
-            deployment_watcher: DeploymentWatcher::default(),
+            deployment_watcher: DeploymentWatcher,
         }
     }
 

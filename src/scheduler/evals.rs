@@ -13,7 +13,7 @@ const CONFLICTS: &str = "created due to placement conflicts";
 
 /// What an evaluation has come to so far.
 #[derive(Clone, Debug, Default)]
-pub struct Progress {
+pub(super) struct Progress {
     /// Why groups could not be placed in full.
     pub failed: BTreeMap<String, AllocMetric>,
     /// How many allocations of each group wait for a place.
@@ -30,7 +30,7 @@ pub struct Progress {
 
 /// The evaluation as it is once its plan is committed, and a new blocked one if something found no
 /// place. One that was blocked itself is blocked again instead.
-pub fn finish(
+pub(super) fn finish(
     eval: &Evaluation,
     inputs: &Inputs,
     progress: &Progress,
@@ -128,7 +128,7 @@ pub fn give_up(
 }
 
 /// The end of an evaluation that cannot be worked on at all.
-pub fn failed(eval: &Evaluation, inputs: &Inputs, why: String) -> Evaluation {
+pub(super) fn failed(eval: &Evaluation, inputs: &Inputs, why: String) -> Evaluation {
     let mut failed = eval.clone();
     failed.status = "failed".to_owned();
     failed.status_description = why;

@@ -159,7 +159,7 @@ pub(crate) fn update(max_parallel: i64, canary: i64) -> UpdateStrategy {
 }
 
 impl World {
-    pub fn new(nodes: usize, job: Job) -> Self {
+    pub(crate) fn new(nodes: usize, job: Job) -> Self {
         let mut world = Self {
             index: 10,
             now: 1_000 * SECOND,
@@ -172,7 +172,7 @@ impl World {
         world
     }
 
-    pub fn register(&mut self, mut job: Job) {
+    pub(crate) fn register(&mut self, mut job: Job) {
         self.index += 1;
         if let Some(before) = &self.job {
             job.version = before.version + 1;
@@ -183,13 +183,13 @@ impl World {
     }
 
     /// Registers the job again with a change.
-    pub fn change(&mut self, change: impl FnOnce(&mut Job)) {
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Job)) {
         let mut job = Job::clone(self.job.as_ref().unwrap());
         change(&mut job);
         self.register(job);
     }
 
-    pub fn eval(&mut self, trigger: &str) -> Evaluation {
+    pub(crate) fn eval(&mut self, trigger: &str) -> Evaluation {
         self.evals += 1;
         let kind = self.job.as_ref().unwrap().r#type.clone();
         Evaluation {
@@ -204,7 +204,7 @@ impl World {
         }
     }
 
-    pub fn decide(&self, eval: &Evaluation) -> Outcome {
+    pub(crate) fn decide(&self, eval: &Evaluation) -> Outcome {
         let inputs = Inputs {
             snapshot_index: self.index,
             now: self.now,
@@ -215,18 +215,18 @@ impl World {
     }
 
     /// Decides an evaluation and does what its plan says.
-    pub fn run(&mut self, trigger: &str) -> Outcome {
+    pub(crate) fn run(&mut self, trigger: &str) -> Outcome {
         let eval = self.eval(trigger);
         self.run_eval(&eval)
     }
 
-    pub fn run_eval(&mut self, eval: &Evaluation) -> Outcome {
+    pub(crate) fn run_eval(&mut self, eval: &Evaluation) -> Outcome {
         let outcome = self.decide(eval);
         self.commit(&outcome);
         outcome
     }
 
-    pub fn commit(&mut self, outcome: &Outcome) {
+    pub(crate) fn commit(&mut self, outcome: &Outcome) {
         self.index += 1;
         let mark = EventId([self.index as u8; 16]);
         let job = self.job.clone();
@@ -301,7 +301,7 @@ impl World {
     }
 
     /// The client says something of an allocation.
-    pub fn client(&mut self, id: &str, change: impl FnOnce(&mut Allocation)) {
+    pub(crate) fn client(&mut self, id: &str, change: impl FnOnce(&mut Allocation)) {
         let mut alloc = Allocation::clone(&self.allocs[id]);
         let before = takes_room(&alloc);
         change(&mut alloc);
@@ -313,13 +313,13 @@ impl World {
     }
 
     /// Every live allocation gets this client status.
-    pub fn all_are(&mut self, status: &str) {
+    pub(crate) fn all_are(&mut self, status: &str) {
         for id in self.live() {
             self.client(&id, |alloc| alloc.client_status = status.into());
         }
     }
 
-    pub fn fail(&mut self, id: &str) {
+    pub(crate) fn fail(&mut self, id: &str) {
         let now = self.now;
         self.client(id, |alloc| {
             alloc.client_status = "failed".into();
@@ -333,7 +333,7 @@ impl World {
         });
     }
 
-    pub fn node_status(&mut self, id: &str, status: &str) {
+    pub(crate) fn node_status(&mut self, id: &str, status: &str) {
         let info = self.cluster.node(id).unwrap();
         let mut node = Node::clone(&info.node);
         node.status = status.into();
@@ -342,7 +342,7 @@ impl World {
     }
 
     /// Ids of allocations that should run, in the order of their names.
-    pub fn live(&self) -> Vec<String> {
+    pub(crate) fn live(&self) -> Vec<String> {
         let mut live: Vec<&Arc<Allocation>> = self
             .allocs
             .values()
@@ -353,7 +353,7 @@ impl World {
         live.iter().map(|a| a.id.clone()).collect()
     }
 
-    pub fn alloc(&self, id: &str) -> &Allocation {
+    pub(crate) fn alloc(&self, id: &str) -> &Allocation {
         &self.allocs[id]
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use drover_testkit::Setup;
 use serde_json::{Value, json};
 
-use crate::support::{json_of, keyring_ready, server};
+use crate::support::{json_of, server};
 
 fn items(user: &str) -> Value {
     json!({"Items": {"user": user}})

@@ -80,7 +80,7 @@ fn ev_12_three_servers_delete_the_same_rows_by_filter() {
     for evals in evaluations(120).chunks(20) {
         index += 1;
         let evals = EvalsUpserted {
-            evals: evals.to_vec().into(),
+            evals: evals.to_vec(),
             ..Default::default()
         };
         all(&mut replicas, index, &evals.into());

@@ -7,7 +7,7 @@ use super::super::{Command, Decision, Stamp};
 use crate::error::ApiError;
 
 /// How many jobs one event counts; its apply stays short.
-pub const PAGE: u32 = 128;
+pub(super) const PAGE: u32 = 128;
 
 /// One page of jobs whose summaries are counted again. Its reply is `Reply::Page`.
 #[derive(Clone, Debug, Default)]

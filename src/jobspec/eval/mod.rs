@@ -11,7 +11,7 @@ mod scope;
 mod template;
 mod traverse;
 
-pub use scope::Scope;
+pub(super) use scope::Scope;
 
 use super::diagnostic::{Diagnostic, Source};
 use super::functions::{self, Functions};
@@ -26,10 +26,10 @@ use std::ops::Range;
 const BUDGET: u64 = 128 << 20;
 
 /// What an expression gives.
-pub type Evaluated = Result<Value, Box<Diagnostic>>;
+pub(super) type Evaluated = Result<Value, Box<Diagnostic>>;
 
 /// Evaluates the expressions of one text.
-pub struct Evaluator<'a> {
+pub(super) struct Evaluator<'a> {
     /// The text the expressions come from.
     pub source: &'a Source,
     /// Which functions may be called.
@@ -39,7 +39,7 @@ pub struct Evaluator<'a> {
 
 impl<'a> Evaluator<'a> {
     /// An evaluator with a full budget.
-    pub fn new(source: &'a Source, functions: &'a Functions) -> Evaluator<'a> {
+    pub(super) fn new(source: &'a Source, functions: &'a Functions) -> Evaluator<'a> {
         Evaluator {
             source,
             functions,
@@ -48,7 +48,7 @@ impl<'a> Evaluator<'a> {
     }
 
     /// A problem at a place.
-    pub fn problem(
+    pub(super) fn problem(
         &self,
         span: Option<Range<usize>>,
         summary: impl Into<String>,
@@ -61,7 +61,7 @@ impl<'a> Evaluator<'a> {
     ///
     /// # Errors
     /// When it is used up.
-    pub fn spend(&self, bytes: u64, span: Option<Range<usize>>) -> Result<(), Box<Diagnostic>> {
+    pub(super) fn spend(&self, bytes: u64, span: Option<Range<usize>>) -> Result<(), Box<Diagnostic>> {
         let left = self.budget.get().checked_sub(bytes);
         self.budget.set(left.unwrap_or(0));
         match left {
@@ -80,7 +80,7 @@ impl<'a> Evaluator<'a> {
     ///
     /// # Errors
     /// The first problem, with its place.
-    pub fn eval(&self, expr: &Expression, scope: &Scope<'_>) -> Evaluated {
+    pub(super) fn eval(&self, expr: &Expression, scope: &Scope<'_>) -> Evaluated {
         self.spend(16, expr.span())?;
         match expr {
             Expression::Null(_) => Ok(Value::Null),

@@ -4,7 +4,7 @@ use super::task::{IDENTITY, LOGS, RESOURCES, VOLUME_MOUNT};
 use super::{BOOL, INT, Kind, ODUR, OU32, STR, Shape, U16, f, j};
 
 /// The `connect` block of a service.
-pub static CONNECT: Shape = Shape {
+pub(super) static CONNECT: Shape = Shape {
     name: "connect",
     fields: &[
         f("native", "Native", BOOL),

@@ -6,7 +6,7 @@ use super::task::{AFFINITY, CONSTRAINT, CONSUL, SECRET, SPREAD, TASK, VAULT};
 use super::{BOOL, INT, Kind, OBOOL, ODUR, OINT, OSTR, STR, Shape, U64, f, j, req};
 
 /// A task group.
-pub static GROUP: Shape = Shape {
+pub(super) static GROUP: Shape = Shape {
     name: "group",
     fields: &[
         j("Name", OSTR),
@@ -46,7 +46,7 @@ pub static GROUP: Shape = Shape {
 };
 
 /// How a client restarts a failed task.
-pub static RESTART: Shape = Shape {
+pub(super) static RESTART: Shape = Shape {
     name: "restart",
     fields: &[
         f("attempts", "Attempts", OINT),
@@ -68,7 +68,7 @@ static DISCONNECT: Shape = Shape {
 };
 
 /// How a failed allocation moves elsewhere.
-pub static RESCHEDULE: Shape = Shape {
+pub(super) static RESCHEDULE: Shape = Shape {
     name: "reschedule",
     fields: &[
         f("attempts", "Attempts", OINT),
@@ -81,7 +81,7 @@ pub static RESCHEDULE: Shape = Shape {
 };
 
 /// How a group leaves a draining node.
-pub static MIGRATE: Shape = Shape {
+pub(super) static MIGRATE: Shape = Shape {
     name: "migrate",
     fields: &[
         f("max_parallel", "MaxParallel", OINT),
@@ -124,7 +124,7 @@ static MOUNT_OPTIONS: Shape = Shape {
 };
 
 /// A network and its ports.
-pub static NETWORK: Shape = Shape {
+pub(super) static NETWORK: Shape = Shape {
     name: "network",
     fields: &[
         f("mode", "Mode", STR),
@@ -167,7 +167,7 @@ static CNI: Shape = Shape {
 };
 
 /// The scaling block of a group.
-pub static SCALING: Shape = Shape {
+pub(super) static SCALING: Shape = Shape {
     name: "scaling",
     fields: &[
         j("ID", STR),

@@ -5,7 +5,7 @@ use super::task::{AFFINITY, CONSTRAINT, SECRET, SPREAD, TASK, VAULT};
 use super::{BOOL, INT, Kind, OBOOL, ODUR, OINT, OSTR, OU64, STR, Shape, f, j};
 
 /// A job.
-pub static JOB: Shape = Shape {
+pub(crate) static JOB: Shape = Shape {
     name: "job",
     fields: &[
         f("region", "Region", OSTR),
@@ -62,7 +62,7 @@ static VERSION_TAG: Shape = Shape {
 };
 
 /// How a new version replaces the old one.
-pub static UPDATE: Shape = Shape {
+pub(super) static UPDATE: Shape = Shape {
     name: "update",
     fields: &[
         f("stagger", "Stagger", ODUR),

@@ -12,11 +12,11 @@ mod job;
 mod service;
 mod task;
 
-pub use job::JOB;
+pub(super) use job::JOB;
 
 /// A struct of the API.
 #[derive(Debug)]
-pub struct Shape {
+pub(super) struct Shape {
     /// Its name in error texts and for the special cases of decoding.
     pub name: &'static str,
     /// Its fields.
@@ -25,7 +25,7 @@ pub struct Shape {
 
 /// A field: its name in specifications (empty if they have none), in JSON, and its kind.
 #[derive(Debug)]
-pub struct Field {
+pub(super) struct Field {
     /// In specifications; empty if it cannot be said there.
     pub hcl: &'static str,
     /// In JSON. Names that begin with `@` exist only between decoding and the special cases.
@@ -39,7 +39,7 @@ pub struct Field {
 /// What a field holds. `opt`: `null` when unset, else the zero value.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
-pub enum Kind {
+pub(super) enum Kind {
     /// Text.
     Str { opt: bool },
     /// A whole number within bounds.
@@ -126,14 +126,14 @@ pub(crate) const fn j(json: &'static str, kind: Kind) -> Field {
 
 impl Shape {
     /// The field an attribute or block of this name goes to.
-    pub fn hcl(&self, name: &str) -> Option<&'static Field> {
+    pub(super) fn hcl(&self, name: &str) -> Option<&'static Field> {
         self.fields
             .iter()
             .find(|f| !f.hcl.is_empty() && f.hcl == name)
     }
 
     /// The field of this JSON name, in any case, exact matches first.
-    pub fn json(&self, name: &str) -> Option<&'static Field> {
+    pub(super) fn json(&self, name: &str) -> Option<&'static Field> {
         let exact = self.fields.iter().find(|f| f.json == name);
         exact.or_else(|| {
             self.fields
@@ -145,7 +145,7 @@ impl Shape {
 
 impl Kind {
     /// Whether specifications may write it as a block.
-    pub fn is_block(self) -> bool {
+    pub(super) fn is_block(self) -> bool {
         use Kind::{AnyMap, ByLabel, Labelled, Many, Omit, One, StrMap, StrsMap, Val};
         matches!(
             self,
@@ -162,12 +162,12 @@ impl Kind {
     }
 
     /// Whether specifications may write it as an attribute.
-    pub fn is_attribute(self) -> bool {
+    pub(super) fn is_attribute(self) -> bool {
         !self.is_block() || matches!(self, Kind::StrMap | Kind::StrsMap | Kind::AnyMap)
     }
 
     /// The shape of its blocks, if it has one, and how many labels they carry.
-    pub fn shape(self) -> Option<(&'static Shape, usize)> {
+    pub(super) fn shape(self) -> Option<(&'static Shape, usize)> {
         match self {
             Kind::One(s) | Kind::Val(s) | Kind::Omit(s) | Kind::Many(s) => Some((s, 0)),
             Kind::Labelled(s, _) | Kind::ByLabel(s, _) => Some((s, 1)),

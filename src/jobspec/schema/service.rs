@@ -5,7 +5,7 @@ use super::task::IDENTITY;
 use super::{BOOL, DUR, INT, Kind, ODUR, STR, Shape, f, j};
 
 /// A service.
-pub static SERVICE: Shape = Shape {
+pub(super) static SERVICE: Shape = Shape {
     name: "service",
     fields: &[
         j("Id", STR),

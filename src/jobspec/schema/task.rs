@@ -5,7 +5,7 @@ use super::service::SERVICE;
 use super::{BOOL, DUR, Kind, OBOOL, ODUR, OI8, OINT, OSTR, OU64, STR, Shape, U8, U64, f, j, req};
 
 /// A task.
-pub static TASK: Shape = Shape {
+pub(super) static TASK: Shape = Shape {
     name: "task",
     fields: &[
         j("Name", STR),
@@ -52,7 +52,7 @@ pub static TASK: Shape = Shape {
 };
 
 /// A rule a node must meet. The shorthands (`version = …`) are resolved after decoding.
-pub static CONSTRAINT: Shape = Shape {
+pub(super) static CONSTRAINT: Shape = Shape {
     name: "constraint",
     fields: &[
         f("attribute", "LTarget", STR),
@@ -70,7 +70,7 @@ pub static CONSTRAINT: Shape = Shape {
 };
 
 /// A rule a node had better meet.
-pub static AFFINITY: Shape = Shape {
+pub(super) static AFFINITY: Shape = Shape {
     name: "affinity",
     fields: &[
         f("attribute", "LTarget", STR),
@@ -87,7 +87,7 @@ pub static AFFINITY: Shape = Shape {
 };
 
 /// How to spread over values of an attribute.
-pub static SPREAD: Shape = Shape {
+pub(super) static SPREAD: Shape = Shape {
     name: "spread",
     fields: &[
         f("attribute", "Attribute", STR),
@@ -111,7 +111,7 @@ static LIFECYCLE: Shape = Shape {
 };
 
 /// What a task asks for.
-pub static RESOURCES: Shape = Shape {
+pub(super) static RESOURCES: Shape = Shape {
     name: "resources",
     fields: &[
         f("cpu", "CPU", OINT),
@@ -146,7 +146,7 @@ static NUMA: Shape = Shape {
 };
 
 /// How a task's output is rotated.
-pub static LOGS: Shape = Shape {
+pub(super) static LOGS: Shape = Shape {
     name: "logs",
     fields: &[
         f("max_files", "MaxFiles", OINT),
@@ -209,7 +209,7 @@ static WAIT: Shape = Shape {
 };
 
 /// Access to Vault.
-pub static VAULT: Shape = Shape {
+pub(super) static VAULT: Shape = Shape {
     name: "vault",
     fields: &[
         f("policies", "Policies", Kind::Strs),
@@ -225,7 +225,7 @@ pub static VAULT: Shape = Shape {
 };
 
 /// Access to Consul.
-pub static CONSUL: Shape = Shape {
+pub(super) static CONSUL: Shape = Shape {
     name: "consul",
     fields: &[
         f("namespace", "Namespace", STR),
@@ -240,7 +240,7 @@ static DISPATCH_PAYLOAD: Shape = Shape {
 };
 
 /// A volume as one task sees it.
-pub static VOLUME_MOUNT: Shape = Shape {
+pub(super) static VOLUME_MOUNT: Shape = Shape {
     name: "volume_mount",
     fields: &[
         f("volume", "Volume", OSTR),
@@ -281,7 +281,7 @@ static TASK_SCALING: Shape = Shape {
 };
 
 /// A workload identity.
-pub static IDENTITY: Shape = Shape {
+pub(super) static IDENTITY: Shape = Shape {
     name: "identity",
     fields: &[
         f("name", "Name", STR),
@@ -321,7 +321,7 @@ static SCHEDULE_CRON: Shape = Shape {
 };
 
 /// A secret fetched before the task starts.
-pub static SECRET: Shape = Shape {
+pub(super) static SECRET: Shape = Shape {
     name: "secret",
     fields: &[
         j("Name", STR),

@@ -12,7 +12,7 @@ const BATCH: usize = 500;
 const MINUTE: i64 = 60_000_000_000;
 
 /// The events that are due.
-pub fn reap(core: &mut Core, delivery_limit: u32, jitter: i64, now: i64) -> Vec<Decided> {
+pub(super) fn reap(core: &mut Core, delivery_limit: u32, jitter: i64, now: i64) -> Vec<Decided> {
     let mut events = Vec::new();
     loop {
         let superfluous = core.broker.take_cancelable(BATCH);

@@ -66,10 +66,10 @@ impl StateView for Snapshot {
         for row in self.view.by_index::<AllocsByJob>((namespace, id)) {
             let row = row.map_err(ReadError::new)?;
             let version = row.job_modify_index;
-            if !versions.contains_key(&version) {
+            if let std::collections::btree_map::Entry::Vacant(e) = versions.entry(version) {
                 let key = (namespace, id, version);
                 let job = self.view.get::<AllocJobs>(key).map_err(ReadError::new)?;
-                versions.insert(version, job.map(Arc::new));
+                e.insert(job.map(Arc::new));
             }
             let mut alloc = row.alloc;
             alloc.job = versions.get(&version).cloned().flatten();

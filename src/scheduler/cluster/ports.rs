@@ -26,7 +26,7 @@ impl PortKey {
 
 /// FNV-1a: the same on every machine. Two addresses of one node with the same hash would only
 /// make a port look taken.
-pub fn hash(text: &str) -> u64 {
+pub(super) fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| {
         (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
     })

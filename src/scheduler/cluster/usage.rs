@@ -195,6 +195,6 @@ pub fn demand_of(alloc: &Allocation) -> Demand {
     alloc
         .allocated_resources
         .as_ref()
-        .map(|r| demand(r))
+        .map(demand)
         .unwrap_or_default()
 }

@@ -10,7 +10,7 @@ use super::shape::Shape;
 
 /// What happened to something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     /// Nothing.
     None,
     /// It is new.
@@ -23,7 +23,7 @@ pub enum Kind {
 
 impl Kind {
     /// By whether it was there and is there.
-    pub fn of(old: bool, new: bool) -> Self {
+    pub(super) fn of(old: bool, new: bool) -> Self {
         match (old, new) {
             (false, true) => Self::Added,
             (true, false) => Self::Deleted,
@@ -32,7 +32,7 @@ impl Kind {
     }
 
     /// What was and is there may still be different.
-    pub fn or_edited(self, edited: bool) -> Self {
+    pub(super) fn or_edited(self, edited: bool) -> Self {
         if self == Self::None && edited {
             Self::Edited
         } else {
@@ -41,7 +41,7 @@ impl Kind {
     }
 
     /// The word for it.
-    pub fn text(self) -> &'static str {
+    pub(super) fn text(self) -> &'static str {
         match self {
             Self::None => "None",
             Self::Added => "Added",
@@ -52,7 +52,7 @@ impl Kind {
 }
 
 /// The kind of a list or map; none if there is nothing to say.
-pub fn kind_of(old: bool, new: bool, differs: bool) -> Option<Kind> {
+pub(super) fn kind_of(old: bool, new: bool, differs: bool) -> Option<Kind> {
     match (old, new) {
         (false, false) => None,
         (true, true) if !differs => None,
@@ -61,7 +61,7 @@ pub fn kind_of(old: bool, new: bool, differs: bool) -> Option<Kind> {
 }
 
 /// One line.
-pub fn field(kind: Kind, name: &str, old: &str, new: &str) -> FieldDiff {
+pub(super) fn field(kind: Kind, name: &str, old: &str, new: &str) -> FieldDiff {
     FieldDiff {
         r#type: kind.text().to_owned(),
         name: name.to_owned(),
@@ -72,7 +72,7 @@ pub fn field(kind: Kind, name: &str, old: &str, new: &str) -> FieldDiff {
 }
 
 /// The plain fields of two objects, by name.
-pub fn fields(
+pub(super) fn fields(
     old: Option<&Object>,
     new: Option<&Object>,
     shape: &Shape,
@@ -114,7 +114,7 @@ fn text_of(value: &Value) -> Option<String> {
 }
 
 /// Line by line; equal ones are listed with `context` only.
-pub fn compare(
+pub(super) fn compare(
     old: &BTreeMap<String, String>,
     new: &BTreeMap<String, String>,
     context: bool,
@@ -134,7 +134,7 @@ pub fn compare(
 }
 
 /// Every leaf of a value by its way: `args[0]`, `mount[0][target]`, `port_map[db]`.
-pub fn flatten(value: Option<&Value>) -> BTreeMap<String, String> {
+pub(super) fn flatten(value: Option<&Value>) -> BTreeMap<String, String> {
     fn walk(prefix: &str, value: &Value, flat: &mut BTreeMap<String, String>) {
         match value {
             Value::Object(map) => {

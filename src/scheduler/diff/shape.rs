@@ -2,7 +2,7 @@
 
 /// One kind of object.
 #[derive(Debug)]
-pub struct Shape {
+pub(super) struct Shape {
     /// Fields that are never compared: the server's own, or what is compared elsewhere.
     pub left_out: &'static [&'static str],
     /// Fields that are maps of texts, listed as `Name[key]`.
@@ -15,7 +15,7 @@ pub struct Shape {
 
 /// An object, or several, inside another one.
 #[derive(Debug)]
-pub struct Part {
+pub(super) struct Part {
     /// The field it is in.
     pub key: &'static str,
     /// What it is called.
@@ -32,7 +32,7 @@ pub struct Part {
 
 /// How the objects of a field are matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holds {
+pub(super) enum Holds {
     /// There is one.
     One,
     /// A set of words.
@@ -81,7 +81,7 @@ use Holds::{Free, Named, One, Set, Strings};
 static PLAIN: Shape = shape(&[]);
 
 /// A job.
-pub static JOB: Shape = Shape {
+pub(super) static JOB: Shape = Shape {
     left_out: &[
         "ID",
         "Status",
@@ -124,7 +124,7 @@ static REGION: Shape = shape(&[part("Datacenters", "Datacenters", &PLAIN, String
 static UI: Shape = shape(&[part("Links", "Link", &PLAIN, Set)]);
 
 /// A group.
-pub static GROUP: Shape = Shape {
+pub(super) static GROUP: Shape = Shape {
     left_out: &["Name"],
     maps: &["Meta"],
     absent: &[],
@@ -225,7 +225,7 @@ static IDENTITY: Shape = shape(&[
 ]);
 
 /// A task.
-pub static TASK: Shape = Shape {
+pub(super) static TASK: Shape = Shape {
     left_out: &["Name"],
     maps: &["Meta", "Env"],
     absent: &[],

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 
 /// A parsed version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Version {
+pub(super) struct Version {
     segments: Vec<u64>,
     given: usize,
     prerelease: String,
@@ -15,7 +15,7 @@ pub struct Version {
 impl Version {
     /// Reads `v1.2.3-beta.1+meta`; segments may be fewer or more than three. None if it is not a
     /// version.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let text = text.strip_prefix('v').unwrap_or(text);
         let (text, meta) = text
@@ -48,7 +48,7 @@ impl Version {
     }
 
     /// Reads a version of exactly three segments, without a `v`, as Semantic Versioning has it.
-    pub fn parse_strict(text: &str) -> Option<Self> {
+    pub(super) fn parse_strict(text: &str) -> Option<Self> {
         let version = Self::parse(text)?;
         let plain = text.trim().starts_with(|c: char| c.is_ascii_digit());
         (version.given == 3 && plain).then_some(version)
@@ -119,14 +119,14 @@ enum Op {
 
 /// A list of comparisons that must all hold, such as `>= 1.2, < 2.0`.
 #[derive(Clone, Debug)]
-pub struct VersionConstraints {
+pub(super) struct VersionConstraints {
     parts: Vec<(Op, Version)>,
     strict: bool,
 }
 
 impl VersionConstraints {
     /// Reads the right side of a constraint; `strict` is the operand `semver`, which has no `~>`.
-    pub fn parse(text: &str, strict: bool) -> Option<Self> {
+    pub(super) fn parse(text: &str, strict: bool) -> Option<Self> {
         let mut parts = Vec::new();
         for part in text.split(',') {
             let part = part.trim();
@@ -140,7 +140,7 @@ impl VersionConstraints {
     }
 
     /// Whether a version satisfies every part.
-    pub fn check(&self, version: &Version) -> bool {
+    pub(super) fn check(&self, version: &Version) -> bool {
         self.parts
             .iter()
             .all(|(op, want)| self.holds(*op, version, want))

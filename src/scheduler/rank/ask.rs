@@ -154,7 +154,7 @@ impl GroupAsk {
 }
 
 /// The host network a port is to be on.
-pub fn host_network(port: &Port) -> &str {
+pub(super) fn host_network(port: &Port) -> &str {
     if port.host_network.is_empty() {
         "default"
     } else {

@@ -34,7 +34,7 @@ pub(super) struct GroupState {
 }
 
 impl GroupState {
-    pub fn new(job: &Job, group: &TaskGroup, slots: usize, oversubscription: bool) -> Self {
+    pub(super) fn new(job: &Job, group: &TaskGroup, slots: usize, oversubscription: bool) -> Self {
         let of_group = group
             .constraints
             .iter()
@@ -65,14 +65,14 @@ impl GroupState {
     }
 
     /// Counts one of the group's allocations on a node, or takes one away.
-    pub fn count(&mut self, cluster: &Cluster, slot: u32, by: i64) {
+    pub(super) fn count(&mut self, cluster: &Cluster, slot: u32, by: i64) {
         let here = &mut self.here[slot as usize];
         *here = here.saturating_add_signed(by as i16);
         self.spreads.count(cluster, slot, by);
     }
 
     /// Why a limit on a shared value forbids a node.
-    pub fn distinct_reason(&mut self, slot: u32, info: &NodeInfo) -> Option<String> {
+    pub(super) fn distinct_reason(&mut self, slot: u32, info: &NodeInfo) -> Option<String> {
         for distinct in &mut self.distinct {
             let Some(value) = distinct.property.value(slot, info) else {
                 return Some(format!(
@@ -122,12 +122,12 @@ impl Affinities {
         }
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
     /// The share of the weights that a node matches, from -1 to 1.
-    pub fn score(&mut self, slot: u32, info: &NodeInfo, operands: &mut OperandCache) -> f64 {
+    pub(super) fn score(&mut self, slot: u32, info: &NodeInfo, operands: &mut OperandCache) -> f64 {
         let known = self.known[slot as usize];
         if !known.is_nan() {
             return known;

@@ -12,7 +12,7 @@ const RANDOM_ATTEMPTS: usize = 20;
 
 /// What was found for one network.
 #[derive(Debug, Default)]
-pub struct PortOffer {
+pub(super) struct PortOffer {
     /// The network as the allocation shows it.
     pub network: NetworkResource,
     /// Its ports.
@@ -42,7 +42,7 @@ fn free(used: &Usage, address: &Address, port: u16) -> bool {
 }
 
 /// Whether the ports a network asks for can be had, without choosing dynamic ones.
-pub fn possible(info: &NodeInfo, used: &Usage, ask: &NetworkResource) -> Result<(), String> {
+pub(super) fn possible(info: &NodeInfo, used: &Usage, ask: &NetworkResource) -> Result<(), String> {
     for port in &ask.reserved_ports {
         fixed(info, used, port)?;
     }
@@ -76,7 +76,7 @@ fn fixed<'a>(info: &'a NodeInfo, used: &Usage, port: &'a Port) -> Result<&'a Add
 }
 
 /// Takes the ports of a network; `used` then has them.
-pub fn assign(
+pub(super) fn assign(
     info: &NodeInfo,
     used: &mut Usage,
     ask: &NetworkResource,

@@ -12,7 +12,7 @@ const FIRST: u32 = 2;
 
 /// Counts of allocations by the value their node has for an attribute.
 #[derive(Debug, Default)]
-pub struct Property {
+pub(super) struct Property {
     attribute: String,
     of_slot: Vec<u32>,
     ids: HashMap<String, u32>,
@@ -24,7 +24,7 @@ pub struct Property {
 
 impl Property {
     /// Starts with no allocation counted.
-    pub fn new(attribute: &str, slots: usize) -> Self {
+    pub(super) fn new(attribute: &str, slots: usize) -> Self {
         Self {
             attribute: attribute.to_owned(),
             of_slot: vec![UNSEEN; slots],
@@ -33,12 +33,12 @@ impl Property {
     }
 
     /// The attribute.
-    pub fn attribute(&self) -> &str {
+    pub(super) fn attribute(&self) -> &str {
         &self.attribute
     }
 
     /// The number of the value a node has; none if it has no such attribute.
-    pub fn value(&mut self, slot: u32, info: &NodeInfo) -> Option<usize> {
+    pub(super) fn value(&mut self, slot: u32, info: &NodeInfo) -> Option<usize> {
         let known = self.of_slot[slot as usize];
         let id = if known == UNSEEN {
             self.look_up(slot, info)
@@ -67,7 +67,7 @@ impl Property {
     }
 
     /// Counts an allocation on a node, or takes one away.
-    pub fn count(&mut self, cluster: &Cluster, slot: u32, by: i64) {
+    pub(super) fn count(&mut self, cluster: &Cluster, slot: u32, by: i64) {
         let Some(info) = &cluster.slot(slot).info else {
             return;
         };
@@ -78,17 +78,17 @@ impl Property {
     }
 
     /// How many allocations lie on nodes with this value.
-    pub fn used(&self, value: usize) -> i64 {
+    pub(super) fn used(&self, value: usize) -> i64 {
         self.counts[value]
     }
 
     /// A value's name.
-    pub fn name(&self, value: usize) -> &str {
+    pub(super) fn name(&self, value: usize) -> &str {
         &self.names[value]
     }
 
     /// The lowest and the highest count among values that are used at all.
-    pub fn extremes(&mut self) -> Option<(i64, i64)> {
+    pub(super) fn extremes(&mut self) -> Option<(i64, i64)> {
         if self.stale {
             self.stale = false;
             let used = || self.counts.iter().copied().filter(|count| *count > 0);

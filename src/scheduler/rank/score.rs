@@ -16,7 +16,7 @@ const NAMES: [&str; 6] = [
 
 /// A part of a score.
 #[derive(Clone, Copy, Debug)]
-pub enum Part {
+pub(super) enum Part {
     /// How full the node becomes, or how empty it stays.
     Binpack,
     /// Affinities of devices.
@@ -33,7 +33,7 @@ pub enum Part {
 
 /// A node's score in the making.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Score {
+pub(super) struct Score {
     parts: [f64; 6],
     shown: u8,
     sum: f64,
@@ -42,20 +42,20 @@ pub struct Score {
 
 impl Score {
     /// Adds a part that counts.
-    pub fn add(&mut self, part: Part, value: f64) {
+    pub(super) fn add(&mut self, part: Part, value: f64) {
         self.show(part, value);
         self.sum += value;
         self.count += 1;
     }
 
     /// Shows a part that does not count.
-    pub fn show(&mut self, part: Part, value: f64) {
+    pub(super) fn show(&mut self, part: Part, value: f64) {
         self.parts[part as usize] = value;
         self.shown |= 1 << part as u8;
     }
 
     /// The mean of the parts that count.
-    pub fn normal(&self) -> f64 {
+    pub(super) fn normal(&self) -> f64 {
         if self.count == 0 {
             0.0
         } else {
@@ -81,7 +81,7 @@ pub fn fit_score(info: &NodeInfo, used: &Usage, cpu: i64, memory: i64, spread: b
 
 /// The best five nodes that were looked at.
 #[derive(Debug, Default)]
-pub struct Best {
+pub(super) struct Best {
     list: Vec<(u32, Score, f64)>,
 }
 
@@ -89,7 +89,7 @@ impl Best {
     const KEPT: usize = 5;
 
     /// Takes note of a node.
-    pub fn note(&mut self, slot: u32, score: Score) {
+    pub(super) fn note(&mut self, slot: u32, score: Score) {
         let normal = score.normal();
         if self.list.len() == Self::KEPT {
             if self
@@ -106,7 +106,7 @@ impl Best {
     }
 
     /// Writes them into a metric.
-    pub fn write(&self, cluster: &Cluster, metric: &mut AllocMetric) {
+    pub(super) fn write(&self, cluster: &Cluster, metric: &mut AllocMetric) {
         if self.list.is_empty() {
             return;
         }

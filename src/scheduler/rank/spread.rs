@@ -9,7 +9,7 @@ use crate::scheduler::cluster::{Cluster, NodeInfo};
 
 /// All spreads of one group.
 #[derive(Debug)]
-pub struct Spreads {
+pub(super) struct Spreads {
     list: Vec<OneSpread>,
     sum_of_weights: f64,
     lowest: f64,
@@ -25,7 +25,7 @@ struct OneSpread {
 
 impl Spreads {
     /// The group's own spreads, then the job's.
-    pub fn new(group: &TaskGroup, of_job: &[Spread], slots: usize) -> Self {
+    pub(super) fn new(group: &TaskGroup, of_job: &[Spread], slots: usize) -> Self {
         let all = group.spreads.iter().chain(of_job);
         let list: Vec<OneSpread> = all
             .map(|spread| {
@@ -58,19 +58,19 @@ impl Spreads {
     }
 
     /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
     /// Counts an allocation of the group on a node, or takes one away.
-    pub fn count(&mut self, cluster: &Cluster, slot: u32, by: i64) {
+    pub(super) fn count(&mut self, cluster: &Cluster, slot: u32, by: i64) {
         for spread in &mut self.list {
             spread.property.count(cluster, slot, by);
         }
     }
 
     /// The score of one more allocation on a node (scheduler.md 5.5, allocation-spread).
-    pub fn score(&mut self, slot: u32, info: &NodeInfo) -> f64 {
+    pub(super) fn score(&mut self, slot: u32, info: &NodeInfo) -> f64 {
         let mut total = 0.0;
         for spread in &mut self.list {
             let Some(value) = spread.property.value(slot, info) else {

@@ -8,7 +8,7 @@ use crate::scheduler::cluster::NodeInfo;
 
 /// Counts for one search.
 #[derive(Clone, Debug, Default)]
-pub struct Tally {
+pub(super) struct Tally {
     evaluated: i64,
     filtered: i64,
     exhausted: i64,
@@ -20,31 +20,31 @@ pub struct Tally {
 
 impl Tally {
     /// A node was looked at.
-    pub fn evaluate(&mut self) {
+    pub(super) fn evaluate(&mut self) {
         self.evaluated += 1;
     }
 
     /// How many nodes were filtered out.
-    pub fn filtered(&self) -> i64 {
+    pub(super) fn filtered(&self) -> i64 {
         self.filtered
     }
 
     /// A node may not run the group.
-    pub fn filter(&mut self, info: &NodeInfo, reason: &str) {
+    pub(super) fn filter(&mut self, info: &NodeInfo, reason: &str) {
         self.filtered += 1;
         bump(&mut self.class_filtered, &info.node.node_class);
         bump(&mut self.constraint_filtered, reason);
     }
 
     /// A node has too little of something.
-    pub fn exhaust(&mut self, info: &NodeInfo, dimension: &str) {
+    pub(super) fn exhaust(&mut self, info: &NodeInfo, dimension: &str) {
         self.exhausted += 1;
         bump(&mut self.class_exhausted, &info.node.node_class);
         bump(&mut self.dimension_exhausted, dimension);
     }
 
     /// As Nomad shows it; the caller adds what is the same for the whole evaluation.
-    pub fn metric(self) -> AllocMetric {
+    pub(super) fn metric(self) -> AllocMetric {
         AllocMetric {
             nodes_evaluated: self.evaluated,
             nodes_filtered: self.filtered,
