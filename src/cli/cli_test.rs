@@ -30,8 +30,11 @@ fn run(line: &[&str], answers: &[&str], answer: Answer) -> Ran {
             .try_get_matches_from(args)
             .unwrap_or_else(|e| panic!("{e}"));
         let cli = Cli::from_arg_matches(&matches).expect("matches");
-        let mut captured = Captured::default();
-        captured.answers = answers.iter().rev().map(|a| (*a).to_owned()).collect();
+        let answers = answers.iter().rev().map(|a| (*a).to_owned()).collect();
+        let captured = Captured {
+            answers,
+            ..Captured::default()
+        };
         let captured = Arc::new(Mutex::new(captured));
         let code = dispatch(cli.noun, &Out::capture(Arc::clone(&captured))).await;
         let mut captured = captured.lock().expect("not poisoned");

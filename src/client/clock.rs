@@ -54,7 +54,7 @@ impl Jitter {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -65,7 +65,7 @@ impl Jitter {
     /// A number in `0..limit`; 0 when the limit is not above 0.
     pub fn below(&mut self, limit: i64) -> i64 {
         match u64::try_from(limit) {
-            Ok(limit) if limit > 0 => i64::try_from(self.next() % limit).unwrap_or(0),
+            Ok(limit) if limit > 0 => i64::try_from(self.draw() % limit).unwrap_or(0),
             _ => 0,
         }
     }

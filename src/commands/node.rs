@@ -191,12 +191,15 @@ pub struct MissHeartbeat {
 impl Command for MissHeartbeat {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
         let node = known(view, &self.node_id)?;
-        if matches!(node.status.as_str(), status::DOWN | status::DISCONNECTED)
-            && !(node.status == status::DISCONNECTED && !may_wait(view, &node.id, stamp.now)?)
-        {
+        let waits = may_wait(view, &node.id, stamp.now)?;
+        let settled = match node.status.as_str() {
+            status::DOWN => true,
+            status::DISCONNECTED => waits,
+            _ => false,
+        };
+        if settled {
             return Ok(Decision::Nothing(Reply::None));
         }
-        let waits = may_wait(view, &node.id, stamp.now)?;
         let event = node_event(node_subsystem::CLUSTER, "Node heartbeat missed", stamp.now);
         let command = UpdateNodeStatus {
             node_id: self.node_id.clone(),

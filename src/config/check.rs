@@ -175,9 +175,11 @@ mod tests {
 
     #[test]
     fn all_reasons_are_given_at_once() {
-        let mut config = Config::default();
-        config.region = "a/b".into();
-        config.data_dir = Some("relative".into());
+        let mut config = Config {
+            region: "a/b".into(),
+            data_dir: Some("relative".into()),
+            ..Config::default()
+        };
         config.server.raft_multiplier = 11;
         config.client.reserved.reserved_ports = "22,90-80".into();
         let text = check(&config).expect_err("refused").to_string();

@@ -490,7 +490,7 @@ mod tests {
             let err = parse(text).expect_err(text);
             assert_eq!(err.place.to_string(), place, "{text:?}: {err}");
         }
-        assert!(parse(&"a = ".to_string()).is_err());
+        assert!(parse("a = ").is_err());
         assert!(parse(&format!("a = {}", "[".repeat(5000))).is_err());
     }
 

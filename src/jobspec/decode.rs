@@ -20,7 +20,12 @@ pub(super) struct Decoder<'a> {
 
 impl Decoder<'_> {
     /// Reports a problem.
-    pub(super) fn problem(&mut self, place: Place, summary: impl Into<String>, detail: impl Into<String>) {
+    pub(super) fn problem(
+        &mut self,
+        place: Place,
+        summary: impl Into<String>,
+        detail: impl Into<String>,
+    ) {
         let problem = self.source.problem(place, summary, detail);
         self.problems.push(problem);
     }

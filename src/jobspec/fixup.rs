@@ -8,7 +8,12 @@ use serde_json::{Map, Value as Json, json};
 type Object = Map<String, Json>;
 
 /// Runs what a shape needs once its fields are decoded.
-pub(super) fn after(decoder: &mut Decoder<'_>, shape: &'static Shape, block: &Block, out: &mut Object) {
+pub(super) fn after(
+    decoder: &mut Decoder<'_>,
+    shape: &'static Shape,
+    block: &Block,
+    out: &mut Object,
+) {
     if let Some(Json::Array(constraints)) = out.get_mut("Constraints") {
         constraints.retain(|c| c["Operand"] != "distinct_hosts" || c["RTarget"] != "false");
     }

@@ -8,6 +8,9 @@ use super::tree::{Attribute, Block};
 use super::value::Value;
 use serde_json::{Map, Value as Json};
 
+/// Takes what lies below the labels, with the labels.
+type Found<'f> = dyn FnMut(&[String], &Map<String, Json>) + 'f;
+
 /// Evaluates strings and builds trees from JSON.
 pub(super) struct Reader<'a> {
     /// For the name in diagnostics.
@@ -29,7 +32,7 @@ impl Reader<'_> {
         problems: &mut Diagnostics,
     ) -> Vec<Block> {
         let mut out = Vec::new();
-        self.peel(name, json, labels, &[], &mut |labels, body| {
+        self.peel(json, labels, &[], &mut |labels, body| {
             out.push((labels.to_vec(), body.clone()));
         });
         if out.is_empty() && !matches!(json, Json::Null) && !is_empty(json) {
@@ -50,25 +53,18 @@ impl Reader<'_> {
             .collect()
     }
 
-    fn peel(
-        &self,
-        name: &str,
-        json: &Json,
-        left: usize,
-        labels: &[String],
-        out: &mut dyn FnMut(&[String], &Map<String, Json>),
-    ) {
+    fn peel(&self, json: &Json, left: usize, labels: &[String], out: &mut Found<'_>) {
         match json {
             Json::Array(items) => {
                 for item in items {
-                    self.peel(name, item, left, labels, out);
+                    self.peel(item, left, labels, out);
                 }
             }
             Json::Object(map) if left == 0 => out(labels, map),
             Json::Object(map) => {
                 for (label, inner) in map {
                     let labels: Vec<String> = labels.iter().chain([label]).cloned().collect();
-                    self.peel(name, inner, left - 1, &labels, out);
+                    self.peel(inner, left - 1, &labels, out);
                 }
             }
             _ => {}

@@ -133,7 +133,7 @@ fn convert(field: &Field, json: &Json, path: &str) -> Result<Json, FieldError> {
 /// Objects, and lists and maps of them.
 fn nested(kind: Kind, json: &Json, path: &str) -> Result<Json, FieldError> {
     match (kind, json) {
-        (Kind::One(s) | Kind::Val(s) | Kind::Omit(s), _) => read(s, json, path).map(Json::Object),
+        (Kind::One(s) | Kind::Omit(s), _) => read(s, json, path).map(Json::Object),
         (Kind::Many(s) | Kind::Labelled(s, _), Json::Array(items)) => {
             let each =
                 |(i, v): (usize, &Json)| read(s, v, &format!("{path}[{i}]")).map(Json::Object);
@@ -194,13 +194,12 @@ fn full_value(kind: Kind, said: Option<&Json>) -> Json {
             Kind::Str { opt: false } => "".into(),
             Kind::Int { opt: false, .. } | Kind::Dur { opt: false } => 0.into(),
             Kind::Bool { opt: false } => false.into(),
-            Kind::Val(s) => full(s, &Map::new()),
             _ => Json::Null,
         };
     };
     let object = |s: &'static Shape, v: &Json| v.as_object().map_or(Json::Null, |m| full(s, m));
     match kind {
-        Kind::One(s) | Kind::Val(s) | Kind::Omit(s) => object(s, said),
+        Kind::One(s) | Kind::Omit(s) => object(s, said),
         Kind::Many(s) | Kind::Labelled(s, _) => match said {
             Json::Array(items) => Json::Array(items.iter().map(|v| object(s, v)).collect()),
             other => other.clone(),

@@ -68,7 +68,12 @@ pub(super) fn declare(
 }
 
 /// Reads a `variable "name" {}` block.
-pub(super) fn read(ev: &Evaluator<'_>, block: &Block, into: &mut Variables, problems: &mut Diagnostics) {
+pub(super) fn read(
+    ev: &Evaluator<'_>,
+    block: &Block,
+    into: &mut Variables,
+    problems: &mut Diagnostics,
+) {
     let place = super::tree::head(block);
     let [label] = block.labels.as_slice() else {
         let detail = "All variable blocks must have 1 labels (name).";

@@ -14,7 +14,7 @@ impl Rng {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -24,7 +24,7 @@ impl Rng {
 
     /// A number below `bound`; 0 for a bound of 0. The bias is below 2^-32 for the sizes used here.
     pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+        ((u128::from(self.draw()) * u128::from(bound)) >> 64) as u64
     }
 
     /// Brings a slice into a random order (Fisher and Yates).
@@ -38,7 +38,7 @@ impl Rng {
     /// 128 random bits in the text form of a UUID, as Nomad makes its ids (no version bits).
     pub fn uuid(&mut self) -> String {
         const HEX: &[u8; 16] = b"0123456789abcdef";
-        let bytes = (u128::from(self.next()) << 64 | u128::from(self.next())).to_be_bytes();
+        let bytes = (u128::from(self.draw()) << 64 | u128::from(self.draw())).to_be_bytes();
         let mut text = String::with_capacity(36);
         for (i, byte) in bytes.iter().enumerate() {
             if matches!(i, 4 | 6 | 8 | 10) {

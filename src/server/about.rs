@@ -163,7 +163,9 @@ impl Agent for Server {
 
     fn reactors(&self) -> Value {
         let reactors = self.reactors.lock();
-        let status = reactors.as_ref().map(|reactors| serde_json::to_value(reactors.status()));
+        let status = reactors
+            .as_ref()
+            .map(|reactors| serde_json::to_value(reactors.status()));
         status.and_then(Result::ok).unwrap_or_default()
     }
 

@@ -22,6 +22,7 @@ use drover_projections::{Options, Projections};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
+use crate::client::agent::Client;
 use crate::commands::Command;
 use crate::config::Config;
 use crate::error::ApiError;
@@ -33,7 +34,6 @@ use crate::raft::{
     Committed, Leadership, Member, Origin, Projector, Proposer, RaftFailure, RaftNode, Settings,
     Start,
 };
-use crate::client::agent::Client;
 use crate::reactors::core_gc::GcSettings;
 use crate::reactors::heartbeat_expiry::{HeartbeatSettings, Heartbeats};
 use crate::reactors::propose::RaftPropose;
@@ -195,7 +195,9 @@ impl Server {
 
     /// A node was heard of: answers when its next heartbeat is due.
     pub fn beat(&self, node: &str) -> std::time::Duration {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let now = i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);
         self.heartbeats.beat(node, now, rand::random())
     }
@@ -277,5 +279,9 @@ fn reactor_settings(config: &Config) -> ReactorSettings {
         deployments: config.server.deployment_gc_threshold,
         nodes: config.server.node_gc_threshold,
     };
-    ReactorSettings { scheduling, heartbeats, gc }
+    ReactorSettings {
+        scheduling,
+        heartbeats,
+        gc,
+    }
 }

@@ -79,6 +79,10 @@ enum Kill {
 }
 
 /// What happens to an allocation.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "short-lived, one at a time; a box would cost more than the move"
+)]
 #[derive(Clone, Debug)]
 pub enum Input {
     /// Its hooks are through.
@@ -145,7 +149,7 @@ impl AllocMachine {
         let tasks = spec
             .tasks
             .keys()
-            .map(|name| (name.clone(), TaskMachine::new(jitter.next(), now)));
+            .map(|name| (name.clone(), TaskMachine::new(jitter.draw(), now)));
         Self {
             tasks: tasks.collect(),
             health_since: now,

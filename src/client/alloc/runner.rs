@@ -63,7 +63,7 @@ impl AllocRunnerFactory for RunnerFactory {
             Some(bytes) => rmp_serde::from_slice(&bytes)
                 .map_err(|e| format!("the journal's state cannot be read: {e}"))?,
             None => {
-                let mut machine = AllocMachine::new(&spec, Jitter::random().next(), now);
+                let mut machine = AllocMachine::new(&spec, Jitter::random().draw(), now);
                 machine.watch_health(alloc.is_canary(), now);
                 machine
             }
@@ -108,6 +108,10 @@ pub(super) struct RunnerShared {
     pub(super) done: watch::Sender<bool>,
 }
 
+#[expect(
+    clippy::large_enum_variant,
+    reason = "short-lived, one at a time; a box would cost more than the move"
+)]
 pub(super) enum Msg {
     Input(Input),
     Update(Arc<Allocation>),

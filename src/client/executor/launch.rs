@@ -271,10 +271,12 @@ fn send(pidfd: &AsyncFd<OwnedFd>, signal: Signal) -> io::Result<()> {
 /// task's process group goes, and the end is told as it is.
 fn lost(state: &ExecState) -> ExitRecord {
     let same_boot = state.boot_id == proc::boot_id();
-    if same_boot && proc::is_alive(state.task_pid, state.task_start)
-        && let Some(group) = Pid::from_raw(state.task_pid) {
-            let _ = rustix::process::kill_process_group(group, Signal::KILL);
-        }
+    if same_boot
+        && proc::is_alive(state.task_pid, state.task_start)
+        && let Some(group) = Pid::from_raw(state.task_pid)
+    {
+        let _ = rustix::process::kill_process_group(group, Signal::KILL);
+    }
     let reason = if same_boot {
         "the executor was killed"
     } else {

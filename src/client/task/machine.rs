@@ -70,6 +70,10 @@ pub enum Why {
 }
 
 /// What happens to a task.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "short-lived, one at a time; a box would cost more than the move"
+)]
 #[derive(Clone, Debug)]
 pub enum TaskInput {
     /// The coordinator lets it run, or no longer.

@@ -61,7 +61,11 @@ impl<'a> Evaluator<'a> {
     ///
     /// # Errors
     /// When it is used up.
-    pub(super) fn spend(&self, bytes: u64, span: Option<Range<usize>>) -> Result<(), Box<Diagnostic>> {
+    pub(super) fn spend(
+        &self,
+        bytes: u64,
+        span: Option<Range<usize>>,
+    ) -> Result<(), Box<Diagnostic>> {
         let left = self.budget.get().checked_sub(bytes);
         self.budget.set(left.unwrap_or(0));
         match left {
@@ -276,17 +280,17 @@ impl<'a> Evaluator<'a> {
                 if let Value::List(items) = group {
                     items.push(value);
                 }
-            } else if map.contains_key(&key) {
+                continue;
+            }
+            if map.contains_key(&key) {
                 let detail = format!(
                     "Two different items produced the key {key:?} in this 'for' expression. If \
-                        duplicates \
-                     are expected, use the ellipsis (...) after the value expression to enable \
+                     duplicates are expected, use the ellipsis (...) after the value expression to enable \
                      grouping by key."
                 );
                 return Err(self.problem(key_expr.span(), "Duplicate object key", detail));
-            } else {
-                map.insert(key, value);
             }
+            map.insert(key, value);
         }
         Ok(if f.key_expr.is_some() {
             Value::Map(map)

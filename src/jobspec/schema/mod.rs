@@ -60,8 +60,6 @@ pub(super) enum Kind {
     AnyMap,
     /// One block; `null` when absent.
     One(&'static Shape),
-    /// One block; the zero value when absent.
-    Val(&'static Shape),
     /// One block; no key at all when absent.
     Omit(&'static Shape),
     /// Blocks without label, as a list.
@@ -146,18 +144,10 @@ impl Shape {
 impl Kind {
     /// Whether specifications may write it as a block.
     pub(super) fn is_block(self) -> bool {
-        use Kind::{AnyMap, ByLabel, Labelled, Many, Omit, One, StrMap, StrsMap, Val};
+        use Kind::{AnyMap, ByLabel, Labelled, Many, Omit, One, StrMap, StrsMap};
         matches!(
             self,
-            One(_)
-                | Val(_)
-                | Omit(_)
-                | Many(_)
-                | Labelled(..)
-                | ByLabel(..)
-                | StrMap
-                | StrsMap
-                | AnyMap
+            One(_) | Omit(_) | Many(_) | Labelled(..) | ByLabel(..) | StrMap | StrsMap | AnyMap
         )
     }
 
@@ -169,7 +159,7 @@ impl Kind {
     /// The shape of its blocks, if it has one, and how many labels they carry.
     pub(super) fn shape(self) -> Option<(&'static Shape, usize)> {
         match self {
-            Kind::One(s) | Kind::Val(s) | Kind::Omit(s) | Kind::Many(s) => Some((s, 0)),
+            Kind::One(s) | Kind::Omit(s) | Kind::Many(s) => Some((s, 0)),
             Kind::Labelled(s, _) | Kind::ByLabel(s, _) => Some((s, 1)),
             _ => None,
         }

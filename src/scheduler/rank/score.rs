@@ -14,21 +14,19 @@ const NAMES: [&str; 6] = [
     "allocation-spread",
 ];
 
-/// A part of a score.
+/// A part of a score, at its name's place. Devices (1) come with their ranking.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Part {
     /// How full the node becomes, or how empty it stays.
-    Binpack,
-    /// Affinities of devices.
-    Devices,
+    Binpack = 0,
     /// Other allocations of the group are there.
-    AntiAffinity,
+    AntiAffinity = 2,
     /// An earlier attempt failed there.
-    ReschedulePenalty,
+    ReschedulePenalty = 3,
     /// Affinities of the job.
-    Affinity,
+    Affinity = 4,
     /// Spreads of the job.
-    Spread,
+    Spread = 5,
 }
 
 /// A node's score in the making.

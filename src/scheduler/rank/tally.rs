@@ -24,11 +24,6 @@ impl Tally {
         self.evaluated += 1;
     }
 
-    /// How many nodes were filtered out.
-    pub(super) fn filtered(&self) -> i64 {
-        self.filtered
-    }
-
     /// A node may not run the group.
     pub(super) fn filter(&mut self, info: &NodeInfo, reason: &str) {
         self.filtered += 1;
