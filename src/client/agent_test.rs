@@ -209,13 +209,16 @@ async fn hb_09_an_update_that_was_refused_for_lost_contact_arrives_after_a_heart
     let told = || world.allocs("svc").first().map(|a| a.client_status.clone());
     until("it runs", || told().as_deref() == Some("running")).await;
 
+    // Nothing of the allocation itself is told any more: what arrives is the update below.
+    let alloc = world.allocs("svc")[0].id.clone();
+    client.runner(&alloc).unwrap().detach().await;
     // The servers lose the node; what its client tells meanwhile is refused.
     let lost = MissHeartbeat {
         node_id: id.clone(),
     };
     world.server.submit(lost, Origin::default()).await.unwrap();
     client.core.updates.put(Allocation {
-        id: world.allocs("svc")[0].id.clone(),
+        id: alloc,
         node_id: id.clone(),
         client_status: "failed".into(),
         client_description: "told while out of contact".into(),
