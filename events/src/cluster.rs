@@ -1,4 +1,5 @@
-//! Events about the cluster itself: who leads, what every server reads, its identity and its configuration.
+//! Events about the cluster itself: who leads, what every server reads, its identity and its
+//! configuration.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,10 @@
 //! How an event becomes bytes, once, on the leader, and how those bytes are taken apart.
 //!
-//! What Raft carries (`RaftPayload`): kind (u16 LE) ‖ version (u16 LE) ‖ envelope. The envelope is two MessagePack
-//! values one after the other: a header map, then the payload map. The header's first field is the time, always nine
-//! bytes wide, so the proposer can stamp it without encoding again. What the log stores and the tree hashes (a
-//! *body*): index (u64 LE) ‖ term (u64 LE) ‖ payload. This module never decides what a kind or version means.
+//! What Raft carries (`RaftPayload`): kind (u16 LE) ‖ version (u16 LE) ‖ envelope. The envelope
+//! is two MessagePack values one after the other: a header map, then the payload map. The
+//! header's first field is the time, always nine bytes wide, so the proposer can stamp it without
+//! encoding again. What the log stores and the tree hashes (a *body*): index (u64 LE) ‖ term (u64
+//! LE) ‖ payload. This module never decides what a kind or version means.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};

@@ -19,7 +19,8 @@ wire! {
         force: bool = "Force",
     }
 
-    /// A claim was made, moved on, or released. It names the allocation, it does not carry it (CSI-21).
+    /// A claim was made, moved on, or released. It names the allocation, it does not carry it
+    /// (CSI-21).
     pub struct CsiVolumeClaimed {
         namespace: String = "Namespace",
         volume_id: String = "VolumeID",

@@ -46,7 +46,8 @@ macro_rules! events {
                 }
             }
 
-            /// Decodes a payload of the version now written; older ones are upcast in `drover-migrations`.
+            /// Decodes a payload of the version now written; older ones are upcast in
+            /// `drover-migrations`.
             pub fn decode_payload(kind: EventKind, bytes: &[u8]) -> Result<Self, CodecError> {
                 match kind {
                     $(EventKind::$name => Ok(Self::$name(Box::new(decode_payload(bytes)?))),)*

@@ -1,6 +1,7 @@
 //! What must still be so when an event is applied.
 //!
-//! A guard is a plain comparison with the state at that index. It holds no rule that could change with the code.
+//! A guard is a plain comparison with the state at that index. It holds no rule that could change
+//! with the code.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};

@@ -1,14 +1,21 @@
 //! The one registry of kinds: number, name, version now written, since when, what is published.
 //!
-//! Numbers are for ever: a kind that is no longer written keeps its line. Adding one is a line here, a payload
-//! struct, an arm in the dispatcher of apply, frozen bytes, and a line in the change log of `drover-migrations`.
+//! Numbers are for ever: a kind that is no longer written keeps its line. Adding one is a line
+//! here, a payload struct, an arm in the dispatcher of apply, frozen bytes, and a line in the
+//! change log of `drover-migrations`.
 
 use std::fmt;
 
 use crate::topic::{Publication, Topic};
 
 macro_rules! registry {
-    ($($(#[doc = $doc:literal])* $name:ident = $number:literal, version $version:literal, since $since:literal;)*) => {
+    (@ silent) => { Publication::Nothing };
+    (@ $type:literal: [$($topic:ident),*]) => { event($type, &[$(Topic::$topic),*]) };
+    ($(
+        $(#[doc = $doc:literal])*
+        $name:ident = $number:literal, version $version:literal, since $since:literal,
+        $($type:literal: [$($topic:ident),*])? $($silent:ident)?;
+    )*) => {
         /// What happened: the registered number and name of an event.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u16)]
@@ -42,6 +49,13 @@ macro_rules! registry {
                 }
             }
 
+            /// What the stream hears of it: every line says so, or says that it is silent.
+            pub const fn publication(self) -> Publication {
+                match self {
+                    $(Self::$name => registry!(@ $($type: [$($topic),*])? $($silent)?),)*
+                }
+            }
+
             /// The feature level that brought the version now written.
             pub const fn since(self) -> u32 {
                 match self {
@@ -54,131 +68,143 @@ macro_rules! registry {
 
 registry! {
     /// Raft's own blank entry: a new leader's first. It carries no envelope.
-    RaftBlank = 1, version 1, since 1;
+    RaftBlank = 1, version 1, since 1, silent;
     /// Raft's own membership entry, in our canonical encoding. It carries no envelope.
-    RaftMembership = 2, version 1, since 1;
+    RaftMembership = 2, version 1, since 1, silent;
     /// A server became leader; the first event it proposes.
-    LeaderElected = 3, version 1, since 1;
+    LeaderElected = 3, version 1, since 1, silent;
     /// Every server reads this feature level, so it may be written.
-    VersionBarrierRaised = 4, version 1, since 1;
+    VersionBarrierRaised = 4, version 1, since 1, silent;
     /// The cluster got its identity.
-    ClusterIdSet = 5, version 1, since 1;
+    ClusterIdSet = 5, version 1, since 1, silent;
     /// A verified backup became the base of a new epoch.
-    ClusterRestored = 6, version 1, since 1;
+    ClusterRestored = 6, version 1, since 1, silent;
     /// A majority agrees on the digests at an index.
-    DigestRecorded = 7, version 1, since 1;
+    DigestRecorded = 7, version 1, since 1, silent;
     /// The scheduler configuration was set.
-    SchedulerConfigured = 8, version 1, since 1;
+    SchedulerConfigured = 8, version 1, since 1, silent;
     /// The autopilot configuration was set.
-    AutopilotConfigured = 9, version 1, since 1;
+    AutopilotConfigured = 9, version 1, since 1, silent;
     /// A node registered, or described itself again.
-    NodeRegistered = 10, version 1, since 1;
+    NodeRegistered = 10, version 1, since 1,
+        "NodeRegistration": [Node, NodePool, CsiPlugin, HostVolume, Evaluation, Job];
     /// Nodes were removed.
-    NodesDeregistered = 11, version 1, since 1;
+    NodesDeregistered = 11, version 1, since 1,
+        "NodeDeregistration": [Node, CsiPlugin, Evaluation, Job];
     /// A node's status changed: a heartbeat came or was missed.
-    NodeStatusUpdated = 12, version 1, since 1;
+    NodeStatusUpdated = 12, version 1, since 1, "NodeStreamEvent": [Node, Evaluation, Job];
     /// Drains of nodes were set, changed or ended.
-    NodeDrainUpdated = 13, version 1, since 1;
+    NodeDrainUpdated = 13, version 1, since 1, "NodeDrain": [Node, Evaluation, Job];
     /// A node was made eligible or ineligible for scheduling.
-    NodeEligibilityUpdated = 14, version 1, since 1;
+    NodeEligibilityUpdated = 14, version 1, since 1, "NodeEligibility": [Node, Evaluation, Job];
     /// Nodes reported something about themselves.
-    NodeEventsUpserted = 15, version 1, since 1;
+    NodeEventsUpserted = 15, version 1, since 1, "NodeStreamEvent": [Node];
     /// Node pools were created or changed.
-    NodePoolsUpserted = 16, version 1, since 1;
+    NodePoolsUpserted = 16, version 1, since 1, "NodePoolUpserted": [NodePool];
     /// Node pools were removed.
-    NodePoolsDeleted = 17, version 1, since 1;
+    NodePoolsDeleted = 17, version 1, since 1, "NodePoolDeleted": [NodePool];
     /// Namespaces were created or changed.
-    NamespacesUpserted = 18, version 1, since 1;
+    NamespacesUpserted = 18, version 1, since 1, silent;
     /// Namespaces were removed.
-    NamespacesDeleted = 19, version 1, since 1;
+    NamespacesDeleted = 19, version 1, since 1, silent;
     /// A job was registered: a new specification, or its first.
-    JobRegistered = 20, version 1, since 1;
+    JobRegistered = 20, version 1, since 1,
+        "JobRegistered": [Job, Evaluation, Deployment, CsiPlugin];
     /// A job was stopped or purged.
-    JobDeregistered = 21, version 1, since 1;
+    JobDeregistered = 21, version 1, since 1,
+        "JobDeregistered": [Job, Evaluation, Allocation, CsiPlugin];
     /// Jobs were stopped or purged together, as garbage collection does.
-    JobsDeregistered = 22, version 1, since 1;
+    JobsDeregistered = 22, version 1, since 1, "JobBatchDeregistered": [Job, Evaluation, CsiPlugin];
     /// A version of a job was marked stable or unstable.
-    JobStabilityUpdated = 23, version 1, since 1;
+    JobStabilityUpdated = 23, version 1, since 1, silent;
     /// A version of a job got a tag or lost it.
-    JobVersionTagged = 24, version 1, since 1;
+    JobVersionTagged = 24, version 1, since 1, silent;
     /// Job summaries were counted again from jobs and allocations.
-    JobSummariesReconciled = 25, version 1, since 1;
+    JobSummariesReconciled = 25, version 1, since 1, silent;
     /// A launch slot of a periodic job was taken.
-    PeriodicJobLaunched = 26, version 1, since 1;
+    PeriodicJobLaunched = 26, version 1, since 1, silent;
     /// Evaluations were created or changed.
-    EvalsUpserted = 27, version 1, since 1;
+    EvalsUpserted = 27, version 1, since 1, "EvaluationUpdated": [Evaluation, Job];
     /// Evaluations, and allocations with them, were removed by ids or by rule.
-    EvalsDeleted = 28, version 2, since 2;
+    EvalsDeleted = 28, version 2, since 2, silent;
     /// A scheduling plan was committed.
-    PlanApplied = 29, version 1, since 1;
+    PlanApplied = 29, version 1, since 1,
+        "PlanResult": [Allocation, Evaluation, Deployment, Job, Node];
     /// A client reported what became of its allocations.
-    AllocsUpdatedByClient = 30, version 1, since 1;
+    AllocsUpdatedByClient = 30, version 1, since 1,
+        "AllocationUpdated": [Allocation, Node, Evaluation, Deployment, Job, Service, CsiVolume,
+        CsiPlugin];
     /// Allocations are to be moved, replaced or restarted.
-    AllocsDesiredTransitionUpdated = 31, version 1, since 1;
+    AllocsDesiredTransitionUpdated = 31, version 1, since 1,
+        "AllocationUpdateDesiredStatus": [Allocation, Evaluation, Job];
     /// A deployment's status changed.
-    DeploymentStatusUpdated = 32, version 1, since 1;
+    DeploymentStatusUpdated = 32, version 1, since 1,
+        "DeploymentStatusUpdate": [Deployment, Job, Evaluation];
     /// Canaries of a deployment were promoted.
-    DeploymentPromoted = 33, version 1, since 1;
+    DeploymentPromoted = 33, version 1, since 1,
+        "DeploymentPromotion": [Deployment, Allocation, Evaluation, Job];
     /// The health of a deployment's allocations was set.
-    DeploymentAllocHealthUpdated = 34, version 1, since 1;
+    DeploymentAllocHealthUpdated = 34, version 1, since 1,
+        "DeploymentAllocHealth": [Deployment, Allocation, Job, Evaluation];
     /// Deployments were removed by garbage collection.
-    DeploymentsDeleted = 35, version 1, since 1;
+    DeploymentsDeleted = 35, version 1, since 1, silent;
     /// Services were registered.
-    ServiceRegistrationsUpserted = 36, version 1, since 1;
+    ServiceRegistrationsUpserted = 36, version 1, since 1, "ServiceRegistration": [Service];
     /// Services were removed, by id or with their node.
-    ServiceRegistrationsDeleted = 37, version 1, since 1;
+    ServiceRegistrationsDeleted = 37, version 1, since 1, "ServiceDeregistration": [Service];
     /// One operation on one variable (VAR-01).
-    VariableApplied = 38, version 1, since 1;
+    VariableApplied = 38, version 1, since 1, "VariableUpdated": [Variable];
     /// A root key's metadata was written; never its material.
-    RootKeyUpserted = 39, version 1, since 1;
+    RootKeyUpserted = 39, version 1, since 1, silent;
     /// A root key was removed.
-    RootKeyDeleted = 40, version 1, since 1;
+    RootKeyDeleted = 40, version 1, since 1, silent;
     /// Something about a group's count was recorded.
-    ScalingEventRecorded = 41, version 1, since 1;
+    ScalingEventRecorded = 41, version 1, since 1, silent;
     /// ACL policies were created or changed.
-    AclPoliciesUpserted = 42, version 1, since 1;
+    AclPoliciesUpserted = 42, version 1, since 1, "ACLPolicyUpserted": [AclPolicy];
     /// ACL policies were removed.
-    AclPoliciesDeleted = 43, version 1, since 1;
+    AclPoliciesDeleted = 43, version 1, since 1, "ACLPolicyDeleted": [AclPolicy];
     /// ACL tokens were created or changed.
-    AclTokensUpserted = 44, version 1, since 1;
+    AclTokensUpserted = 44, version 1, since 1, "ACLTokenUpserted": [AclToken];
     /// ACL tokens were removed.
-    AclTokensDeleted = 45, version 1, since 1;
+    AclTokensDeleted = 45, version 1, since 1, "ACLTokenDeleted": [AclToken];
     /// The first management token was made.
-    AclBootstrapped = 46, version 1, since 1;
+    AclBootstrapped = 46, version 1, since 1, silent;
     /// ACL roles were created or changed.
-    AclRolesUpserted = 47, version 1, since 1;
+    AclRolesUpserted = 47, version 1, since 1, "ACLRoleUpserted": [AclRole];
     /// ACL roles were removed.
-    AclRolesDeleted = 48, version 1, since 1;
+    AclRolesDeleted = 48, version 1, since 1, "ACLRoleDeleted": [AclRole];
     /// Sign-in methods were created or changed.
-    AclAuthMethodsUpserted = 49, version 1, since 1;
+    AclAuthMethodsUpserted = 49, version 1, since 1, "ACLAuthMethodUpserted": [AclAuthMethod];
     /// Sign-in methods were removed, with their binding rules.
-    AclAuthMethodsDeleted = 50, version 1, since 1;
+    AclAuthMethodsDeleted = 50, version 1, since 1,
+        "ACLAuthMethodDeleted": [AclAuthMethod, AclBindingRule];
     /// Binding rules were created or changed.
-    AclBindingRulesUpserted = 51, version 1, since 1;
+    AclBindingRulesUpserted = 51, version 1, since 1, "ACLBindingRuleUpserted": [AclBindingRule];
     /// Binding rules were removed.
-    AclBindingRulesDeleted = 52, version 1, since 1;
+    AclBindingRulesDeleted = 52, version 1, since 1, "ACLBindingRuleDeleted": [AclBindingRule];
     /// A one-time token was issued.
-    OneTimeTokensUpserted = 53, version 1, since 1;
+    OneTimeTokensUpserted = 53, version 1, since 1, silent;
     /// One-time tokens were used up.
-    OneTimeTokensDeleted = 54, version 1, since 1;
+    OneTimeTokensDeleted = 54, version 1, since 1, silent;
     /// One-time tokens that ran out by a given time were removed.
-    OneTimeTokensExpired = 55, version 1, since 1;
+    OneTimeTokensExpired = 55, version 1, since 1, silent;
     /// CSI volumes were registered.
-    CsiVolumesRegistered = 56, version 1, since 1;
+    CsiVolumesRegistered = 56, version 1, since 1, "CSIVolumeRegistered": [CsiVolume];
     /// CSI volumes were removed.
-    CsiVolumeDeregistered = 57, version 1, since 1;
+    CsiVolumeDeregistered = 57, version 1, since 1, "CSIVolumeDeregistered": [CsiVolume];
     /// A claim on a CSI volume was made, moved on or released.
-    CsiVolumeClaimed = 58, version 1, since 1;
+    CsiVolumeClaimed = 58, version 1, since 1, "CSIVolumeClaim": [CsiVolume];
     /// Several claims in one event; kept for its number, not written (VW-07).
-    CsiVolumeClaimsApplied = 59, version 1, since 1;
+    CsiVolumeClaimsApplied = 59, version 1, since 1, "CSIVolumeClaim": [CsiVolume];
     /// A CSI plugin left over was removed.
-    CsiPluginDeleted = 60, version 1, since 1;
+    CsiPluginDeleted = 60, version 1, since 1, silent;
     /// A host volume was created, registered or changed.
-    HostVolumeRegistered = 61, version 1, since 1;
+    HostVolumeRegistered = 61, version 1, since 1, "HostVolumeRegistered": [HostVolume];
     /// A host volume was removed.
-    HostVolumeDeleted = 62, version 1, since 1;
+    HostVolumeDeleted = 62, version 1, since 1, "HostVolumeDeleted": [HostVolume];
     /// A group's claim on a host volume was released.
-    HostVolumeClaimReleased = 63, version 1, since 1;
+    HostVolumeClaimReleased = 63, version 1, since 1, silent;
 }
 
 impl EventKind {
@@ -195,164 +221,6 @@ impl EventKind {
     /// Raft's own entries carry no envelope, change no table and are published to nobody.
     pub const fn is_raft_own(self) -> bool {
         matches!(self, Self::RaftBlank | Self::RaftMembership)
-    }
-
-    /// What the stream hears of it. Exhaustive: a new kind says what it publishes, or that it is silent.
-    pub const fn publication(self) -> Publication {
-        match self {
-            Self::NodeRegistered => event(
-                "NodeRegistration",
-                &[
-                    Topic::Node,
-                    Topic::NodePool,
-                    Topic::CsiPlugin,
-                    Topic::HostVolume,
-                    Topic::Evaluation,
-                    Topic::Job,
-                ],
-            ),
-            Self::NodesDeregistered => {
-                event("NodeDeregistration", &[Topic::Node, Topic::CsiPlugin])
-            }
-            Self::NodeStatusUpdated => event(
-                "NodeStreamEvent",
-                &[Topic::Node, Topic::Evaluation, Topic::Job],
-            ),
-            Self::NodeDrainUpdated => {
-                event("NodeDrain", &[Topic::Node, Topic::Evaluation, Topic::Job])
-            }
-            Self::NodeEligibilityUpdated => event(
-                "NodeEligibility",
-                &[Topic::Node, Topic::Evaluation, Topic::Job],
-            ),
-            Self::NodeEventsUpserted => event("NodeStreamEvent", &[Topic::Node]),
-            Self::NodePoolsUpserted => event("NodePoolUpserted", &[Topic::NodePool]),
-            Self::NodePoolsDeleted => event("NodePoolDeleted", &[Topic::NodePool]),
-            Self::JobRegistered => event(
-                "JobRegistered",
-                &[
-                    Topic::Job,
-                    Topic::Evaluation,
-                    Topic::Deployment,
-                    Topic::CsiPlugin,
-                ],
-            ),
-            Self::JobDeregistered => event(
-                "JobDeregistered",
-                &[
-                    Topic::Job,
-                    Topic::Evaluation,
-                    Topic::Allocation,
-                    Topic::CsiPlugin,
-                ],
-            ),
-            Self::JobsDeregistered => event(
-                "JobBatchDeregistered",
-                &[Topic::Job, Topic::Evaluation, Topic::CsiPlugin],
-            ),
-            Self::EvalsUpserted => event("EvaluationUpdated", &[Topic::Evaluation, Topic::Job]),
-            Self::PlanApplied => event(
-                "PlanResult",
-                &[
-                    Topic::Allocation,
-                    Topic::Evaluation,
-                    Topic::Deployment,
-                    Topic::Job,
-                    Topic::Node,
-                ],
-            ),
-            Self::AllocsUpdatedByClient => event(
-                "AllocationUpdated",
-                &[
-                    Topic::Allocation,
-                    Topic::Node,
-                    Topic::Evaluation,
-                    Topic::Deployment,
-                    Topic::Job,
-                    Topic::Service,
-                    Topic::CsiVolume,
-                    Topic::CsiPlugin,
-                ],
-            ),
-            Self::AllocsDesiredTransitionUpdated => event(
-                "AllocationUpdateDesiredStatus",
-                &[Topic::Allocation, Topic::Evaluation, Topic::Job],
-            ),
-            Self::DeploymentStatusUpdated => event(
-                "DeploymentStatusUpdate",
-                &[Topic::Deployment, Topic::Job, Topic::Evaluation],
-            ),
-            Self::DeploymentPromoted => event(
-                "DeploymentPromotion",
-                &[
-                    Topic::Deployment,
-                    Topic::Allocation,
-                    Topic::Evaluation,
-                    Topic::Job,
-                ],
-            ),
-            Self::DeploymentAllocHealthUpdated => event(
-                "DeploymentAllocHealth",
-                &[
-                    Topic::Deployment,
-                    Topic::Allocation,
-                    Topic::Job,
-                    Topic::Evaluation,
-                ],
-            ),
-            Self::ServiceRegistrationsUpserted => event("ServiceRegistration", &[Topic::Service]),
-            Self::ServiceRegistrationsDeleted => event("ServiceDeregistration", &[Topic::Service]),
-            Self::VariableApplied => event("VariableUpdated", &[Topic::Variable]),
-            Self::AclPoliciesUpserted => event("ACLPolicyUpserted", &[Topic::AclPolicy]),
-            Self::AclPoliciesDeleted => event("ACLPolicyDeleted", &[Topic::AclPolicy]),
-            Self::AclTokensUpserted => event("ACLTokenUpserted", &[Topic::AclToken]),
-            Self::AclTokensDeleted => event("ACLTokenDeleted", &[Topic::AclToken]),
-            Self::AclRolesUpserted => event("ACLRoleUpserted", &[Topic::AclRole]),
-            Self::AclRolesDeleted => event("ACLRoleDeleted", &[Topic::AclRole]),
-            Self::AclAuthMethodsUpserted => event("ACLAuthMethodUpserted", &[Topic::AclAuthMethod]),
-            Self::AclAuthMethodsDeleted => event(
-                "ACLAuthMethodDeleted",
-                &[Topic::AclAuthMethod, Topic::AclBindingRule],
-            ),
-            Self::AclBindingRulesUpserted => {
-                event("ACLBindingRuleUpserted", &[Topic::AclBindingRule])
-            }
-            Self::AclBindingRulesDeleted => {
-                event("ACLBindingRuleDeleted", &[Topic::AclBindingRule])
-            }
-            Self::CsiVolumesRegistered => event("CSIVolumeRegistered", &[Topic::CsiVolume]),
-            Self::CsiVolumeDeregistered => event("CSIVolumeDeregistered", &[Topic::CsiVolume]),
-            Self::CsiVolumeClaimed => event("CSIVolumeClaim", &[Topic::CsiVolume]),
-            Self::CsiVolumeClaimsApplied => event("CSIVolumeClaim", &[Topic::CsiVolume]),
-            Self::HostVolumeRegistered => event("HostVolumeRegistered", &[Topic::HostVolume]),
-            Self::HostVolumeDeleted => event("HostVolumeDeleted", &[Topic::HostVolume]),
-            Self::RaftBlank
-            | Self::RaftMembership
-            | Self::LeaderElected
-            | Self::VersionBarrierRaised
-            | Self::ClusterIdSet
-            | Self::ClusterRestored
-            | Self::DigestRecorded
-            | Self::SchedulerConfigured
-            | Self::AutopilotConfigured
-            | Self::NamespacesUpserted
-            | Self::NamespacesDeleted
-            | Self::JobStabilityUpdated
-            | Self::JobVersionTagged
-            | Self::JobSummariesReconciled
-            | Self::PeriodicJobLaunched
-            | Self::EvalsDeleted
-            | Self::DeploymentsDeleted
-            | Self::RootKeyUpserted
-            | Self::RootKeyDeleted
-            | Self::ScalingEventRecorded
-            | Self::AclBootstrapped
-            | Self::OneTimeTokensUpserted
-            | Self::OneTimeTokensDeleted
-            | Self::OneTimeTokensExpired
-            | Self::CsiPluginDeleted
-            | Self::HostVolumeClaimReleased => Publication::Nothing,
-        }
     }
 }
 

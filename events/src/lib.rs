@@ -1,17 +1,19 @@
 //! drover-events: the language of the cluster's history.
 //!
-//! A *kind* ([`kind`]) is what can happen, an *event* ([`event`]) what did, an *envelope* ([`envelope`]) the record of
-//! it. [`codec`] turns that into the bytes that are replicated, hashed and stored, once. The payload structs live in one
-//! file per resource, the same names as in `projections/src/apply` and `src/commands`; the values they carry are the
-//! model that tables and the HTTP API share.
+//! A *kind* ([`kind`]) is what can happen, an *event* ([`event`]) what did, an *envelope*
+//! ([`envelope`]) the record of it. [`codec`] turns that into the bytes that are replicated,
+//! hashed and stored, once. The payload structs live in one file per resource, the same names as
+//! in `projections/src/apply` and `src/commands`; the values they carry are the model that tables
+//! and the HTTP API share.
 //!
-//! It knows no table, no Raft and no clock. Names are past tense. Ids and times are in the payload, stamped by the
-//! leader: whoever reads an event invents nothing.
+//! It knows no table, no Raft and no clock. Names are past tense. Ids and times are in the
+//! payload, stamped by the leader: whoever reads an event invents nothing.
 //!
-//! **To add a kind:** a line in [`kind`], a struct in the resource's file, its name in [`event`], an arm in the
-//! dispatcher of apply, frozen bytes (`cargo xtask freeze-event`), and a line in `drover-migrations`' change log.
-//! **To change one:** an optional field with a default needs only a new line in the change log; anything else is a new
-//! version, with the old struct frozen and an upcaster beside it.
+//! **To add a kind:** a line in [`kind`], a struct in the resource's file, its name in [`event`],
+//! an arm in the dispatcher of apply, frozen bytes (`cargo xtask freeze-event`), and a line in
+//! `drover-migrations`' change log.
+//! **To change one:** an optional field with a default needs only a new line in the change log;
+//! anything else is a new version, with the old struct frozen and an upcaster beside it.
 #![deny(missing_docs)]
 
 pub mod acl;

@@ -1,15 +1,18 @@
 //! drover-migrations: how old events and old tables become today's.
 //!
-//! [`decode`] is the only way from a body of the log to an event: it upcasts once, so nothing to its right ever meets an
-//! old shape. [`events`] holds the change log of the language and the frozen structs; [`schema`] the steps of the
-//! projections' tables; [`golden`] the frozen bytes of every version ever written, under `golden/`, never edited.
+//! [`decode`] is the only way from a body of the log to an event: it upcasts once, so nothing to
+//! its right ever meets an old shape. [`events`] holds the change log of the language and the
+//! frozen structs; [`schema`] the steps of the projections' tables; [`golden`] the frozen bytes
+//! of every version ever written, under `golden/`, never edited.
 //!
-//! It knows no Raft, no clock and no HTTP. Decoding never panics, whatever the bytes are: an unknown kind or a newer
-//! version is a typed error, at which a server parks its applier and says so.
+//! It knows no Raft, no clock and no HTTP. Decoding never panics, whatever the bytes are: an
+//! unknown kind or a newer version is a typed error, at which a server parks its applier and says
+//! so.
 //!
-//! **To change an event** (other than by an optional field with a default): freeze the old struct under `events/`, give
-//! it an upcaster one step up, raise the version in `drover_events::kind`, add a line to the change log, and run
-//! `cargo xtask freeze-event`. **To change a table:** add `schema/mNNNN_<what>.rs` and its line in `schema`.
+//! **To change an event** (other than by an optional field with a default): freeze the old struct
+//! under `events/`, give it an upcaster one step up, raise the version in `drover_events::kind`,
+//! add a line to the change log, and run `cargo xtask freeze-event`. **To change a table:** add
+//! `schema/mNNNN_<what>.rs` and its line in `schema`.
 #![deny(missing_docs)]
 
 mod decode;

@@ -1,8 +1,8 @@
 //! The database while it is brought to a newer schema: raw entries, no views, no writer.
 //!
 //! For the steps of `drover-migrations` alone. A step reads raw entries of one family and writes
-//! changes together with the schema's header in one batch, which is on disk when [`Maintenance::write`]
-//! returns: a crash leaves the header and what it describes at one moment.
+//! changes together with the schema's header in one batch, which is on disk when
+//! [`Maintenance::write`] returns: a crash leaves the header and what it describes at one moment.
 
 use std::path::Path;
 use std::sync::Arc;

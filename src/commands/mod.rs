@@ -6,8 +6,8 @@
 //! every invariant is checked again by apply.
 //!
 //! A command's file has the name of its resource, as in `events/src` and `projections/src/apply`.
-//! It must not know: HTTP, RPC, Raft, clocks, randomness. Times and ids come with the command or the
-//! stamp.
+//! It must not know: HTTP, RPC, Raft, clocks, randomness. Times and ids come with the command or
+//! the stamp.
 
 pub mod alloc;
 pub mod cluster;

@@ -1,7 +1,7 @@
 //! The history of the language: what changed when, the old shapes, and the way up from each.
 //!
-//! A frozen struct is a copy that shares nothing with the model of today but values that are frozen as well. It is
-//! written once and never edited.
+//! A frozen struct is a copy that shares nothing with the model of today but values that are
+//! frozen as well. It is written once and never edited.
 
 pub mod changelog;
 pub(crate) mod evals_deleted_v1;

@@ -1,7 +1,8 @@
 //! Frozen bytes: one body of every kind and version ever written, and what it must decode to.
 //!
-//! `golden/<event_kind>/v<version>.bin` and `.expected.json` are written once by [`freeze`] and never edited. A kind's
-//! bytes come from [`samples`]; an encoding that changes without a new version makes the test beside this fail.
+//! `golden/<event_kind>/v<version>.bin` and `.expected.json` are written once by [`freeze`] and
+//! never edited. A kind's bytes come from [`samples`]; an encoding that changes without a new
+//! version makes the test beside this fail.
 
 pub mod samples;
 mod values;

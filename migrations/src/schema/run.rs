@@ -22,8 +22,8 @@ pub enum Progress {
     Done(Vec<RawChange>),
 }
 
-/// One step of the schema. A page depends on the database and the cursor alone, so that a page which
-/// was computed but not written is computed again.
+/// One step of the schema. A page depends on the database and the cursor alone, so that a page
+/// which was computed but not written is computed again.
 pub trait Step: Sync {
     /// What it does, for the log.
     fn name(&self) -> &'static str;
@@ -59,8 +59,8 @@ pub enum SchemaError {
     Storage(#[from] StorageError),
 }
 
-/// Brings the database at `path` to the newest schema, or makes a new one. To be called before it is
-/// opened for use. Gives the schema it had.
+/// Brings the database at `path` to the newest schema, or makes a new one. To be called before it
+/// is opened for use. Gives the schema it had.
 ///
 /// # Errors
 /// [`SchemaError::TooNew`] when a newer binary wrote it.

@@ -285,8 +285,8 @@ impl<'a> Evaluator<'a> {
             if map.contains_key(&key) {
                 let detail = format!(
                     "Two different items produced the key {key:?} in this 'for' expression. If \
-                     duplicates are expected, use the ellipsis (...) after the value expression to enable \
-                     grouping by key."
+                     duplicates are expected, use the ellipsis (...) after the value expression to \
+                     enable grouping by key."
                 );
                 return Err(self.problem(key_expr.span(), "Duplicate object key", detail));
             }

@@ -17,6 +17,10 @@ fn secret() -> SealedSecret {
 }
 
 pub(super) fn event(kind: EventKind) -> Option<Event> {
+    policies_and_tokens(kind).or_else(|| roles_and_sign_in(kind))
+}
+
+fn policies_and_tokens(kind: EventKind) -> Option<Event> {
     let ids = || vec![id(60), id(61)];
     let token = SealedToken {
         token: AclToken {
@@ -57,6 +61,13 @@ pub(super) fn event(kind: EventKind) -> Option<Event> {
             reset_index: 9,
         }
         .into(),
+        _ => return None,
+    })
+}
+
+fn roles_and_sign_in(kind: EventKind) -> Option<Event> {
+    let ids = || vec![id(60), id(61)];
+    Some(match kind {
         EventKind::AclRolesUpserted => {
             let role = AclRole {
                 id: id(62),

@@ -37,6 +37,10 @@ pub(super) fn scaling_event() -> ScalingEvent {
 }
 
 pub(super) fn event(kind: EventKind) -> Option<Event> {
+    registrations(kind).or_else(|| details(kind))
+}
+
+fn registrations(kind: EventKind) -> Option<Event> {
     let (namespace, job_id) = ("default".to_owned(), "web".to_owned());
     Some(match kind {
         EventKind::JobRegistered => JobRegistered {
@@ -77,6 +81,13 @@ pub(super) fn event(kind: EventKind) -> Option<Event> {
             tracked_versions: 6,
         }
         .into(),
+        _ => return None,
+    })
+}
+
+fn details(kind: EventKind) -> Option<Event> {
+    let (namespace, job_id) = ("default".to_owned(), "web".to_owned());
+    Some(match kind {
         EventKind::JobStabilityUpdated => JobStabilityUpdated {
             namespace,
             job_id,

@@ -15,6 +15,10 @@ use super::id;
 use super::job::scaling_event;
 
 pub(super) fn event(kind: EventKind) -> Option<Event> {
+    places(kind).or_else(|| secrets(kind))
+}
+
+fn places(kind: EventKind) -> Option<Event> {
     let names = || vec!["gpu".to_owned()];
     Some(match kind {
         EventKind::NodePoolsUpserted => {
@@ -62,6 +66,12 @@ pub(super) fn event(kind: EventKind) -> Option<Event> {
             node_id: id(10),
         }
         .into(),
+        _ => return None,
+    })
+}
+
+fn secrets(kind: EventKind) -> Option<Event> {
+    Some(match kind {
         EventKind::VariableApplied => {
             let var = VariableEncrypted {
                 namespace: "default".into(),
