@@ -5,7 +5,6 @@
 
 mod behaviours;
 mod deny;
-mod event;
 mod lexer;
 mod ratchet;
 mod run;
@@ -84,8 +83,14 @@ fn run() -> Result<()> {
             name,
             resource,
             sentence,
-        } => event::new_event(&root, &name, &resource, &sentence),
-        Task::FreezeEvent { name } => event::freeze(&root, name.as_deref()),
+        } => run::event_tool(&root, &["new-event", &name, &resource, &sentence]),
+        Task::FreezeEvent { name } => {
+            let words: Vec<&str> = ["freeze-event"]
+                .into_iter()
+                .chain(name.as_deref())
+                .collect();
+            run::event_tool(&root, &words)
+        }
     }
 }
 

@@ -89,3 +89,26 @@ fn cargo(root: &Path, arguments: &[&str]) -> Result<()> {
     }
     Ok(())
 }
+
+/// Builds the event tool, with the features everything else is built with, and runs it.
+pub(crate) fn event_tool(root: &Path, words: &[&str]) -> Result<()> {
+    let build = [
+        "build",
+        "--quiet",
+        "--workspace",
+        "--bin",
+        "drover-eventtool",
+    ];
+    cargo(root, &build)?;
+    // This program lies where that one was just built.
+    let here = std::env::current_exe().context("where this program lies")?;
+    let status = Command::new(here.with_file_name("drover-eventtool"))
+        .arg(root)
+        .args(words)
+        .status()
+        .context("drover-eventtool")?;
+    if !status.success() {
+        bail!("{}", words[0]);
+    }
+    Ok(())
+}
