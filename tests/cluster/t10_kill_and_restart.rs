@@ -82,11 +82,12 @@ fn drv_08_a_service_lives_on_under_its_old_process_id() -> Result<()> {
         Ok(())
     })?;
     let pid = started(&pids)[0].clone();
+    agent.kill()?;
     for _ in 0..2 {
         let agent = setup_again(&setup, &pid)?;
         let after = wait_running(&agent)?;
         ensure!(after["ID"] == before["ID"], "another allocation: {after}");
-        drop(agent);
+        agent.kill()?;
     }
     let agent = setup.start()?;
     wait_running(&agent)?;
