@@ -35,10 +35,10 @@ fn a_job_can_be_read_back_in_every_form() {
         json_of(&mut http, &format!("/v1/evaluation/{eval}"))["JobID"],
         "app"
     );
-    assert_eq!(
-        json_of(&mut http, "/v1/job/app/evaluations")[0]["ID"].as_str(),
-        Some(&*eval)
-    );
+    // Without nodes there is a blocked one too, and the order is that of random ids.
+    let evals = json_of(&mut http, "/v1/job/app/evaluations");
+    let evals = evals.as_array().expect("a list");
+    assert!(evals.iter().any(|one| one["ID"] == *eval), "{evals:?}");
     assert_eq!(json_of(&mut http, "/v1/job/app/summary")["JobID"], "app");
     assert_eq!(
         json_of(&mut http, "/v1/job/app/versions")["Versions"][0]["Version"],
