@@ -8,10 +8,10 @@ use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::db::Family;
-use crate::key::Id;
+use crate::key::{Id, Key};
 use crate::lists::{List, Part};
 use crate::outcome::{Outcome, Refused, Reply};
-use crate::scan::{Scan, Source};
+use crate::scan::{Prefix, Scan, Source};
 use crate::table::{Entries, History, Index, IndexDef, StreamKey, Table};
 use crate::tables::{NodeUses, Registry, TableIndexes, TableInfo};
 use crate::txn::{Ctx, Txn};
@@ -235,6 +235,19 @@ fn by_space(state: &BTreeMap<Id, Thing>, space: &str) -> Vec<Thing> {
 }
 
 fn check_now(view: &View, state: &BTreeMap<Id, Thing>) {
+    check_rows(view, state);
+    for table in view.digests() {
+        assert_eq!(
+            table.digest,
+            view.recompute_of(table.table).unwrap(),
+            "digest of {}",
+            table.name
+        );
+    }
+}
+
+/// Every way of reading gives what a plain fold gives.
+fn check_rows(view: &View, state: &BTreeMap<Id, Thing>) {
     let rows: Vec<_> = view
         .scan::<Things>(Scan::all())
         .collect::<Result<_, _>>()
@@ -265,14 +278,50 @@ fn check_now(view: &View, state: &BTreeMap<Id, Thing>) {
             .collect();
         assert_eq!(found, wanted);
     }
-    for table in view.digests() {
-        assert_eq!(
-            table.digest,
-            view.recompute_of(table.table).unwrap(),
-            "digest of {}",
-            table.name
-        );
+    check_parts(view, state);
+}
+
+/// Walks that begin somewhere, in both directions, over rows and over all groups of an index.
+fn check_parts(view: &View, state: &BTreeMap<Id, Thing>) {
+    let things = |rows: Vec<Result<Thing, StorageError>>| -> Vec<Thing> {
+        rows.into_iter().collect::<Result<_, _>>().unwrap()
+    };
+    for id in IDS {
+        let key = Id::new(id);
+        assert_eq!(view.get::<Things>(id).unwrap().as_ref(), state.get(&key));
+        let encoded = key.to_bytes();
+        let own = |keep: fn(&Id, &Id) -> bool| -> Vec<Thing> {
+            let kept = state.iter().filter(|(at, _)| keep(at, &key));
+            kept.map(|(_, thing)| thing.clone()).collect()
+        };
+        let walk = |scan: Scan| things(view.scan::<Things>(scan).collect());
+        assert_eq!(walk(Scan::all().from(&encoded)), own(|at, key| at >= key));
+        assert_eq!(walk(Scan::all().after(&encoded)), own(|at, key| at > key));
+        let mut down = walk(Scan::all().reverse().from(&encoded));
+        down.reverse();
+        assert_eq!(down, own(|at, key| at <= key), "down from {id}");
+        let mut down = walk(Scan::all().reverse().after(&encoded));
+        down.reverse();
+        assert_eq!(down, own(|at, key| at < key), "down behind {id}");
     }
+    let all: Vec<_> = ["", "a", "b"]
+        .iter()
+        .flat_map(|space| by_space(state, space))
+        .collect();
+    let found = things(view.by_index_scan::<BySpace>(Scan::all()).collect());
+    assert_eq!(found, all, "all groups of an index");
+    let mut found = things(
+        view.by_index_scan::<BySpace>(Scan::all().reverse())
+            .collect(),
+    );
+    found.reverse();
+    assert_eq!(found, all, "all groups of an index, backwards");
+    let start = Prefix::new().str("a").u64(1);
+    let scan = Scan::group::<String>("a").from(start.as_bytes());
+    let found = things(view.by_index_scan::<BySpace>(scan).collect());
+    let mut wanted = by_space(state, "a");
+    wanted.retain(|thing| thing.size >= 1);
+    assert_eq!(found, wanted, "a part of a group");
 }
 
 fn check_past(view: &View, states: &[BTreeMap<Id, Thing>]) -> Result<(), StorageError> {
@@ -282,11 +331,21 @@ fn check_past(view: &View, states: &[BTreeMap<Id, Thing>]) -> Result<(), Storage
             let row = view.get_at::<Things>(id, index)?;
             assert_eq!(row.as_ref(), state.get(&Id::new(id)), "{id} at {index}");
         }
-        for space in ["a", "b", ""] {
-            let found = view.by_index_at::<BySpace>(space, index)?;
-            assert_eq!(found, by_space(state, space), "space {space} at {index}");
+        let past = view.as_of(index, 0).expect("the index is applied");
+        assert_eq!(past.index(), index);
+        check_rows(&past, state);
+        if past.is_past() {
+            assert_eq!(
+                past.scan::<Counters>(Scan::all()).count(),
+                0,
+                "no past is kept"
+            );
         }
     }
+    assert!(
+        view.as_of(view.index() + 1, 0).is_none(),
+        "the future is not known"
+    );
     Ok(())
 }
 

@@ -26,6 +26,25 @@ fn version_prefix(table: u16, key: &[u8]) -> KeyBuf {
     out
 }
 
+/// `0 ‖ table ‖ key ‖ tail`: where versions of a row lie; `at` is table ‖ key.
+pub(crate) fn version_key(at: &[u8], tail: &[u8]) -> Vec<u8> {
+    [&[VERSION], at, tail].concat()
+}
+
+/// table ‖ key of a version's key; none for a dead index entry.
+pub(crate) fn key_of_version(entry: &[u8]) -> Option<&[u8]> {
+    let (family, rest) = entry.split_first()?;
+    let (key, _) = rest.split_last_chunk::<8>()?;
+    (*family == VERSION).then_some(key)
+}
+
+/// The index at which a version began.
+pub(crate) fn beginning(entry: &[u8]) -> Result<u64, StorageError> {
+    let from = entry.last_chunk::<8>().copied();
+    from.map(u64::from_be_bytes)
+        .ok_or_else(|| StorageError::damaged("past row", entry))
+}
+
 /// Writes the version that an event ends, and the entries that go with it.
 pub(crate) fn end_version<T: Table>(
     key: &[u8],
@@ -66,17 +85,17 @@ fn dead_key(table: u16, entry: &Entry, death: u64) -> KeyBuf {
     out
 }
 
-/// The row as of an index: none if it did not exist then.
+/// The row as of an index and when it was written: none if it did not exist then.
 pub(crate) fn at<T: Table>(
     source: Source<'_>,
     key: &[u8],
     living: Option<&[u8]>,
     index: u64,
-) -> Result<Option<T::Row>, StorageError> {
+) -> Result<Option<(T::Row, u64)>, StorageError> {
     if let Some(value) = living {
         let (modified, _, body) = row::split(key, value)?;
         if modified <= index {
-            return row::decode_body::<T>(key, body).map(Some);
+            return Ok(Some((row::decode_body::<T>(key, body)?, modified)));
         }
     }
     let lower = version_prefix(T::ID, key);
@@ -95,7 +114,8 @@ pub(crate) fn at<T: Table>(
     if until <= index {
         return Ok(None);
     }
-    row::decode_body::<T>(key, body).map(Some)
+    let from = beginning(walk.key())?;
+    Ok(Some((row::decode_body::<T>(key, body)?, from)))
 }
 
 /// One version of a row.
@@ -125,9 +145,7 @@ pub(crate) fn versions<T: Table>(
     let mut walk = source.walk(Family::History, range);
     let mut versions = Vec::new();
     while walk.advance()? {
-        let damaged = || StorageError::damaged("past row", walk.key());
-        let tail = &walk.key()[prefix.len()..];
-        let from = u64::from_be_bytes(tail.try_into().map_err(|_| damaged())?);
+        let from = beginning(walk.key())?;
         let (until, deleted, body) = row::split_past(walk.key(), walk.value())?;
         versions.push(Version {
             from,
@@ -156,8 +174,7 @@ pub(crate) fn moments(
     };
     let mut walk = source.walk(Family::History, range);
     while walk.advance()? {
-        let from = walk.key().last_chunk::<8>().copied();
-        let from = from.ok_or_else(|| StorageError::damaged("past row", walk.key()))?;
+        let from = beginning(walk.key())?;
         let (until, deleted, _) = row::split_past(walk.key(), walk.value())?;
         if deleted {
             note(until);
@@ -165,7 +182,7 @@ pub(crate) fn moments(
         if until < first {
             break;
         }
-        note(u64::from_be_bytes(from));
+        note(from);
     }
     Ok(())
 }
@@ -184,13 +201,30 @@ pub(crate) fn dead_since<I: Index>(
     Ok(entries)
 }
 
+/// `1 ‖ table ‖ index ‖ group`: where the dead entries of a group, or of several, begin.
+fn dead_prefix<I: Index>(group: &[u8]) -> KeyBuf {
+    let mut prefix = KeyBuf::new();
+    prefix.push(DEAD);
+    prefix.extend_from_slice(&I::Table::ID.to_be_bytes());
+    prefix.push(I::NO);
+    prefix.extend_from_slice(group);
+    prefix
+}
+
+/// All dead entries whose groups begin so.
+fn walk_under<'a, I: Index>(source: Source<'a>, group: &[u8]) -> Walk<'a> {
+    let lower = dead_prefix::<I>(group);
+    let range = Range {
+        upper: crate::key::prefix_end(&lower),
+        lower: lower.to_vec(),
+        reverse: false,
+    };
+    source.walk(Family::History, range)
+}
+
 /// The dead entries of a group from a death on, and where the group ends in their keys.
 fn walk_dead<'a, I: Index>(source: Source<'a>, group: &[u8], death: u64) -> (Walk<'a>, usize) {
-    let mut lower = KeyBuf::new();
-    lower.push(DEAD);
-    lower.extend_from_slice(&I::Table::ID.to_be_bytes());
-    lower.push(I::NO);
-    lower.extend_from_slice(group);
+    let mut lower = dead_prefix::<I>(group);
     let upper = crate::key::prefix_end(&lower);
     let group_end = lower.len();
     death.encode(&mut lower);
@@ -202,18 +236,33 @@ fn walk_dead<'a, I: Index>(source: Source<'a>, group: &[u8], death: u64) -> (Wal
     (source.walk(Family::History, range), group_end)
 }
 
-/// The entries of a group that died after an index and were born at or before it: order ‖ key.
-pub(crate) fn dead_entries<I: Index>(
+/// The entries under a prefix of an index (whole groups, or the beginning of one) that died after
+/// `index` and were born at or before it: group ‖ order ‖ key and the birth, not sorted.
+pub(crate) fn alive_then<I: Index>(
     source: Source<'_>,
-    group: &[u8],
+    prefix: &[u8],
     index: u64,
-) -> Result<Vec<Vec<u8>>, StorageError> {
-    let (mut walk, group_end) = walk_dead::<I>(source, group, index.saturating_add(1));
+) -> Result<Vec<(Vec<u8>, u64)>, StorageError> {
+    let mut rest = prefix;
+    let whole = I::Group::skip(&mut rest).is_ok();
+    let group = &prefix[..prefix.len() - if whole { rest.len() } else { 0 }];
+    let death = if whole { index.saturating_add(1) } else { 0 };
+    let (mut walk, end) = match whole {
+        true => walk_dead::<I>(source, group, death),
+        false => (walk_under::<I>(source, group), 0),
+    };
     let mut entries = Vec::new();
     while walk.advance()? {
-        let birth = row::take_varint(&mut walk.value());
-        if birth.ok_or_else(|| StorageError::damaged("dead entry", walk.key()))? <= index {
-            entries.push(walk.key()[group_end + 8..].to_vec());
+        let damaged = || StorageError::damaged("dead entry", walk.key());
+        let entry = &walk.key()[4..];
+        let mut tail = entry;
+        I::Group::skip(&mut tail).map_err(|_| damaged())?;
+        let group_len = entry.len() - tail.len();
+        debug_assert!(end == 0 || end == group_len + 4);
+        let (death, order) = tail.split_first_chunk::<8>().ok_or_else(damaged)?;
+        let birth = row::take_varint(&mut walk.value()).ok_or_else(damaged)?;
+        if birth <= index && index < u64::from_be_bytes(*death) {
+            entries.push(([&entry[..group_len], order].concat(), birth));
         }
     }
     Ok(entries)

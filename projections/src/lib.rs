@@ -41,6 +41,7 @@ pub mod maintenance;
 mod merge;
 pub mod outcome;
 pub mod page;
+mod past;
 mod positions;
 pub mod query;
 mod row;
@@ -149,6 +150,7 @@ impl Projections {
     pub fn view(&self) -> View {
         View {
             visible: self.visible(),
+            past: None,
         }
     }
 

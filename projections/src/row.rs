@@ -151,6 +151,15 @@ pub(crate) fn write_past(out: &mut Vec<u8>, until: u64, deleted: bool, body: &[u
     out.extend_from_slice(body);
 }
 
+/// Replaces `out` by a version as `rows` held it, the births of its entries left out.
+pub(crate) fn write_without_entries(out: &mut Vec<u8>, modified: u64, body: &[u8]) {
+    out.clear();
+    out.push(FORMAT);
+    out.extend_from_slice(&modified.to_le_bytes());
+    out.push(0);
+    out.extend_from_slice(body);
+}
+
 /// Takes an ended version apart: the index at which it ended, whether by deletion, its bytes.
 pub(crate) fn split_past<'a>(
     key: &[u8],

@@ -3,6 +3,7 @@
 use crate::db::{Database, Family, Frozen, RawCursor};
 use crate::error::StorageError;
 use crate::key::{AsKey, Key, KeyBuf, prefix_end, push_id, push_open_str, push_str};
+use crate::past::PastRows;
 
 /// The leading bytes of keys: whole components, then at most one open one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -140,6 +141,11 @@ impl Scan {
         self.reverse
     }
 
+    /// The leading bytes that all keys of the range share, wherever the walk starts.
+    pub(crate) fn leading(&self) -> &[u8] {
+        &self.lower
+    }
+
     /// The range under an absolute prefix.
     pub(crate) fn absolute(&self, prefix: &[u8]) -> Range {
         let join = |tail: &[u8]| [prefix, tail].concat();
@@ -189,12 +195,22 @@ impl Range {
             .as_ref()
             .is_some_and(|upper| *upper <= self.lower)
     }
+
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        self.lower.as_slice() <= key
+            && self
+                .upper
+                .as_ref()
+                .is_none_or(|upper| key < upper.as_slice())
+    }
 }
 
 /// Where a walk reads from.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
     Frozen(&'a Frozen),
+    /// Rows as they were after the event at this index; other families as they are.
+    Past(&'a Frozen, u64),
     Live(&'a Database),
 }
 
@@ -202,27 +218,62 @@ impl<'a> Source<'a> {
     pub(crate) fn walk(self, family: Family, range: Range) -> Walk<'a> {
         let upper = range.upper.as_deref();
         let cursor = match self {
-            Self::Frozen(frozen) => frozen.cursor(family, upper),
+            Self::Past(frozen, index) if family == Family::Rows => {
+                return Walk::Past(Box::new(PastRows::new(frozen, range, index)));
+            }
+            Self::Frozen(frozen) | Self::Past(frozen, _) => frozen.cursor(family, upper),
             Self::Live(db) => db.cursor(family, upper),
         };
-        Walk {
+        Walk::Present(Present {
             cursor,
             range,
             begun: false,
-        }
+        })
     }
 }
 
 /// A walk over a range; stops at its end or at the first error.
-pub(crate) struct Walk<'a> {
-    cursor: RawCursor<'a>,
-    range: Range,
-    begun: bool,
+pub(crate) enum Walk<'a> {
+    /// Over what is there.
+    Present(Present<'a>),
+    /// Over the rows of an earlier index.
+    Past(Box<PastRows<'a>>),
 }
 
 impl Walk<'_> {
     /// Moves to the next entry; false at the end.
     pub(crate) fn advance(&mut self) -> Result<bool, StorageError> {
+        match self {
+            Self::Present(walk) => walk.advance(),
+            Self::Past(walk) => walk.advance(),
+        }
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        match self {
+            Self::Present(walk) => walk.cursor.key().unwrap_or_default(),
+            Self::Past(walk) => walk.key(),
+        }
+    }
+
+    pub(crate) fn value(&self) -> &[u8] {
+        match self {
+            Self::Present(walk) => walk.cursor.value().unwrap_or_default(),
+            Self::Past(walk) => walk.value(),
+        }
+    }
+}
+
+/// A walk over the entries of a family as they are.
+pub(crate) struct Present<'a> {
+    cursor: RawCursor<'a>,
+    range: Range,
+    begun: bool,
+}
+
+impl Present<'_> {
+    /// Moves to the next entry; false at the end.
+    fn advance(&mut self) -> Result<bool, StorageError> {
         match (self.begun, self.range.reverse) {
             _ if self.range.is_empty() => return Ok(false),
             (false, false) => self.cursor.seek(&self.range.lower),
@@ -237,7 +288,8 @@ impl Walk<'_> {
                 .map_err(StorageError::database("walk"))?;
             return Ok(false);
         }
-        Ok(!self.range.reverse || self.key() >= self.range.lower.as_slice())
+        let key = self.cursor.key().unwrap_or_default();
+        Ok(!self.range.reverse || key >= self.range.lower.as_slice())
     }
 
     fn seek_last(&mut self) {
@@ -250,13 +302,5 @@ impl Walk<'_> {
             }
             None => self.cursor.seek_to_last(),
         }
-    }
-
-    pub(crate) fn key(&self) -> &[u8] {
-        self.cursor.key().unwrap_or_default()
-    }
-
-    pub(crate) fn value(&self) -> &[u8] {
-        self.cursor.value().unwrap_or_default()
     }
 }

@@ -210,6 +210,7 @@ impl Writer {
         let mut sums = crate::digest::Sums::default();
         let taken = View {
             visible: std::sync::Arc::new(writer::load(db, registry)?),
+            past: None,
         };
         for table in &manifest.tables {
             let digest: Digest = taken.recompute_of(table.id)?;

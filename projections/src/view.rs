@@ -12,12 +12,13 @@ use crate::db::{Database, Family, Frozen};
 use crate::digest::{Sums, TableDigest};
 use crate::error::StorageError;
 use crate::history::{self, Version};
-use crate::key::{AsKey, Key, KeyBuf};
+use crate::key::AsKey;
 use crate::layer::absolute;
 use crate::outcome::Rejection;
+use crate::past::PastEntries;
 use crate::row;
 use crate::scan::{Scan, Source, Walk};
-use crate::table::{Index, Table};
+use crate::table::{History, Index, Table};
 use crate::tables::Registry;
 use crate::tables::table_indexes::TableIndexes;
 use crate::txn::{Read, Rows, encoded, primary_key};
@@ -84,6 +85,14 @@ impl Visible {
 #[derive(Clone)]
 pub struct View {
     pub(crate) visible: Arc<Visible>,
+    pub(crate) past: Option<Past>,
+}
+
+/// The earlier event after which a view shows the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Past {
+    index: u64,
+    time: i64,
 }
 
 impl std::fmt::Debug for View {
@@ -95,22 +104,43 @@ impl std::fmt::Debug for View {
 }
 
 impl View {
-    /// The applied index.
+    /// This view, as the state was after the event at `index`, whose time is `time` (Unix
+    /// nanoseconds); none if that was not applied yet. Every read that a view offers reads the
+    /// past then, but for tables whose past is not kept ([`crate::table::History`]): those are
+    /// empty.
+    pub fn as_of(&self, index: u64, time: i64) -> Option<Self> {
+        let newest = self.visible.position.index;
+        let past = (index < newest).then_some(Past { index, time });
+        (index <= newest).then(|| Self {
+            visible: Arc::clone(&self.visible),
+            past,
+        })
+    }
+
+    /// Whether this view shows an earlier state than the newest it knows.
+    pub fn is_past(&self) -> bool {
+        self.past.is_some()
+    }
+
+    /// The index that the view shows: the last applied one, unless it is of the past.
     pub fn index(&self) -> u64 {
-        self.visible.position.index
+        self.past
+            .map_or(self.visible.position.index, |past| past.index)
     }
 
-    /// The time of the last event, Unix nanoseconds.
+    /// The time of the last event that the view shows, Unix nanoseconds.
     pub fn time(&self) -> i64 {
-        self.visible.position.time
+        self.past
+            .map_or(self.visible.position.time, |past| past.time)
     }
 
-    /// Index, term, time and membership of what is applied.
+    /// Index, term, time and membership of what is applied, whatever the view shows of it.
     pub fn position(&self) -> Position {
         self.visible.position
     }
 
-    /// The index of the last event that changed the table; 0 for an untouched one.
+    /// The index of the last event that changed the table; 0 for an untouched one. A view of the
+    /// past answers with its own index where the table changed since.
     pub fn table_index<T: Table>(&self) -> u64 {
         self.table_index_of(T::ID)
     }
@@ -118,11 +148,21 @@ impl View {
     /// As [`View::table_index`], by the table's number.
     pub fn table_index_of(&self, table: u16) -> u64 {
         let tables = &self.visible.tables;
-        tables.get(usize::from(table)).copied().unwrap_or(0)
+        tables
+            .get(usize::from(table))
+            .map_or(0, |index| self.index().min(*index))
     }
 
     pub(crate) fn source(&self) -> Source<'_> {
-        Source::Frozen(&self.visible.frozen)
+        match self.past {
+            Some(past) => Source::Past(&self.visible.frozen, past.index),
+            None => Source::Frozen(&self.visible.frozen),
+        }
+    }
+
+    /// Whether a view of the past has nothing of a table.
+    fn forgot<T: Table>(&self) -> bool {
+        self.past.is_some() && T::HISTORY != History::Full
     }
 
     /// The row with this key.
@@ -142,7 +182,13 @@ impl View {
         &self,
         key: &[u8],
     ) -> Result<Option<(T::Row, u64)>, StorageError> {
+        if self.forgot::<T>() {
+            return Ok(None);
+        }
         let value = self.visible.frozen.get(Family::Rows, &absolute::<T>(key))?;
+        if let Some(past) = self.past {
+            return history::at::<T>(self.source(), key, value.as_deref(), past.index);
+        }
         let Some(value) = value else {
             return Ok(None);
         };
@@ -159,6 +205,9 @@ impl View {
         &self,
         key: &[u8],
     ) -> Result<Option<u64>, StorageError> {
+        if self.past.is_some() {
+            return Ok(self.get_encoded::<T>(key)?.map(|(_, modified)| modified));
+        }
         let value = self.visible.frozen.get(Family::Rows, &absolute::<T>(key))?;
         Ok(value.and_then(|value| row::modified(&value)))
     }
@@ -169,12 +218,9 @@ impl View {
         key: impl AsKey<T::Key>,
     ) -> Result<drover_events::Guard, StorageError> {
         let key = encoded::<T>(key);
-        let value = self
-            .visible
-            .frozen
-            .get(Family::Rows, &absolute::<T>(&key))?;
+        let modified = self.modified_encoded::<T>(&key)?;
         let (table, key) = (T::ID, bytes::Bytes::copy_from_slice(&key));
-        Ok(match value.and_then(|value| row::modified(&value)) {
+        Ok(match modified {
             Some(index) => drover_events::Guard::RowAt { table, key, index },
             None => drover_events::Guard::RowAbsent { table, key },
         })
@@ -205,7 +251,10 @@ impl View {
 
     /// A walk over a range of the table that decodes only what it is asked to.
     pub fn cursor<T: Table>(&self, scan: &Scan) -> Cursor<'_, T> {
-        let range = scan.absolute(&T::ID.to_be_bytes());
+        let mut range = scan.absolute(&T::ID.to_be_bytes());
+        if self.forgot::<T>() {
+            range.upper = Some(range.lower.clone());
+        }
         Cursor {
             walk: self.source().walk(Family::Rows, range),
             table: std::marker::PhantomData,
@@ -214,11 +263,17 @@ impl View {
 
     /// A walk over a range of an index that reads only the rows it is asked for.
     pub fn index_cursor<I: Index>(&self, scan: &Scan) -> IndexCursor<'_, I> {
-        let [high, low] = I::Table::ID.to_be_bytes();
-        let range = scan.absolute(&[high, low, I::NO]);
+        let walk = match self.past {
+            Some(_) => Entries::Unopened(scan.clone()),
+            None => {
+                let [high, low] = I::Table::ID.to_be_bytes();
+                let range = scan.absolute(&[high, low, I::NO]);
+                Entries::Present(self.source().walk(Family::Index, range))
+            }
+        };
         IndexCursor {
             view: self,
-            walk: self.source().walk(Family::Index, range),
+            walk,
             index: std::marker::PhantomData,
         }
     }
@@ -288,7 +343,8 @@ impl View {
         index: u64,
     ) -> Result<Option<T::Row>, StorageError> {
         let living = self.visible.frozen.get(Family::Rows, &absolute::<T>(key))?;
-        history::at::<T>(self.source(), key, living.as_deref(), index)
+        let found = history::at::<T>(self.source(), key, living.as_deref(), index)?;
+        Ok(found.map(|(row, _)| row))
     }
 
     /// Every version of a row, oldest first, the living one last.
@@ -307,32 +363,6 @@ impl View {
             });
         }
         Ok(versions)
-    }
-
-    /// The rows of one group of an index as they were after the event at `index`, in the index's
-    /// order.
-    pub fn by_index_at<I: Index>(
-        &self,
-        group: impl AsKey<I::Group>,
-        index: u64,
-    ) -> Result<Vec<<I::Table as Table>::Row>, StorageError> {
-        let mut group_key = KeyBuf::new();
-        group.encode_as(&mut group_key);
-        let mut entries = history::dead_entries::<I>(self.source(), &group_key, index)?;
-        let mut cursor = self.index_cursor::<I>(&Scan::bytes(&group_key));
-        while let Some(entry) = cursor.advance()? {
-            if entry.birth <= index {
-                entries.push(entry.key[group_key.len()..].to_vec());
-            }
-        }
-        entries.sort_unstable();
-        let mut rows = Vec::with_capacity(entries.len());
-        for entry in entries {
-            let mut key = entry.as_slice();
-            I::Order::skip(&mut key).map_err(|_| StorageError::damaged("index entry", &entry))?;
-            rows.extend(self.get_at_encoded::<I::Table>(key, index)?);
-        }
-        Ok(rows)
     }
 
     /// What the events from `first` on changed, one event at a time, up to this view's index.
@@ -435,8 +465,16 @@ impl RowRef<'_> {
 /// A walk over an index.
 pub struct IndexCursor<'a, I> {
     view: &'a View,
-    walk: Walk<'a>,
+    walk: Entries<'a>,
     index: std::marker::PhantomData<I>,
+}
+
+/// Where an index cursor's entries come from.
+enum Entries<'a> {
+    Present(Walk<'a>),
+    /// A walk over the past that nothing was asked of yet.
+    Unopened(Scan),
+    Past(Box<PastEntries<'a>>),
 }
 
 /// An index entry under a cursor.
@@ -453,15 +491,36 @@ pub struct EntryRef<'a> {
 impl<I: Index> IndexCursor<'_, I> {
     /// The next entry; its row is not read.
     pub fn advance(&mut self) -> Result<Option<EntryRef<'_>>, StorageError> {
-        if !self.walk.advance()? {
-            return Ok(None);
+        if let (Entries::Unopened(scan), Some(past)) = (&self.walk, self.view.past)
+            && I::Table::HISTORY == History::Full
+        {
+            let entries = PastEntries::new::<I>(&self.view.visible.frozen, scan, past.index)?;
+            self.walk = Entries::Past(Box::new(entries));
         }
-        let key = &self.walk.key()[3..];
-        let birth = row::take_varint(&mut self.walk.value());
+        let (key, birth) = match &mut self.walk {
+            Entries::Unopened(_) => return Ok(None),
+            Entries::Present(walk) => {
+                if !walk.advance()? {
+                    return Ok(None);
+                }
+                let birth = row::take_varint(&mut walk.value());
+                let key = &walk.key()[3..];
+                (
+                    key,
+                    birth.ok_or_else(|| StorageError::damaged("index entry", key))?,
+                )
+            }
+            Entries::Past(walk) => {
+                if !walk.advance()? {
+                    return Ok(None);
+                }
+                (walk.key(), walk.birth())
+            }
+        };
         Ok(Some(EntryRef {
             key,
             primary: primary_key::<I>(key)?,
-            birth: birth.ok_or_else(|| StorageError::damaged("index entry", key))?,
+            birth,
         }))
     }
 
