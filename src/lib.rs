@@ -93,6 +93,7 @@ pub mod jobspec;
 pub mod keyring;
 pub mod log;
 pub mod nodesim;
+pub mod proof;
 pub mod raft;
 pub mod reactors;
 pub mod replay;

@@ -96,6 +96,8 @@ async fn front(
 ) -> Result<Vec<JoinHandle<()>>, Failure> {
     let api = Arc::new(Api {
         projections: Arc::clone(&server.projections),
+        log: Arc::clone(server.raft.log()),
+        ledger: Arc::clone(&server.ledger),
         proposer: server.proposer.clone(),
         keyring: Arc::clone(&server.keyring),
         auth: Box::new(Open),

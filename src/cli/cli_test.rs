@@ -367,3 +367,23 @@ fn completions_name_the_verbs() {
         assert!(script.contains(word), "{word}");
     }
 }
+
+#[test]
+fn a_moment_goes_with_every_question() {
+    for at in ["-at=812", "-at=-5m", "--at=2026-01-02T03:04:05Z"] {
+        let ran = run(&["job", "inspect", at, "web"], &[], |_, _| {
+            (200, "{}".to_owned())
+        });
+        let value = at
+            .split_once('=')
+            .map_or("", |(_, value)| value)
+            .replace(':', "%3A");
+        let wanted = format!("as_of={value}");
+        assert!(!ran.calls.is_empty());
+        assert!(
+            lines(&ran.calls).iter().all(|line| line.ends_with(&wanted)),
+            "{:?}",
+            ran.calls
+        );
+    }
+}

@@ -25,6 +25,7 @@ pub(super) struct Client {
     host: String,
     pub(super) region: String,
     pub(super) namespace: String,
+    at: String,
     token: String,
     auth: String,
 }
@@ -96,6 +97,7 @@ impl Client {
             host,
             region: conn.region.clone(),
             namespace: conn.namespace.clone(),
+            at: conn.at.clone(),
             token: conn.token.clone(),
             auth: conn.http_auth.clone(),
         })
@@ -106,7 +108,12 @@ impl Client {
         let mut uri = path.to_owned();
         let given = |key: &str| query.iter().any(|(k, _)| *k == key);
         let mut all: Vec<(&str, &str)> = query.to_vec();
-        for (key, value) in [("namespace", &self.namespace), ("region", &self.region)] {
+        let added = [
+            ("namespace", &self.namespace),
+            ("region", &self.region),
+            ("as_of", &self.at),
+        ];
+        for (key, value) in added {
             if !value.is_empty() && !given(key) {
                 all.push((key, value));
             }

@@ -31,6 +31,15 @@ pub(super) struct Conn {
         hide_default_value = true
     )]
     pub(super) namespace: String,
+    /// Show the state as of an index, an RFC 3339 time, or so long ago (-5m)
+    #[arg(
+        long,
+        default_value = "",
+        hide_default_value = true,
+        allow_hyphen_values = true,
+        value_name = "MOMENT"
+    )]
+    pub(super) at: String,
     /// The token to act with
     #[arg(
         long,

@@ -4,6 +4,7 @@ use super::client::{Client, Refused};
 use super::columns::{Table, pairs};
 use super::conn::Conn;
 use super::log_events::{self, EventsArgs};
+use super::log_verify::{self, VerifyArgs};
 use super::out::Out;
 use super::show::{Format, list, number, text, time};
 use crate::log::tools::{Inspection, inspect};
@@ -23,6 +24,8 @@ pub(super) enum Verb {
     Inspect(InspectArgs),
     /// Print what happened: kind, actor, cause
     Events(EventsArgs),
+    /// Read everything again and check it against what was signed
+    Verify(VerifyArgs),
     /// Fold the log from its beginning and compare digests with what the server holds
     Replay(ReplayArgs),
 }
@@ -65,6 +68,7 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     match verb {
         Verb::Inspect(args) => inspection(&args, out),
         Verb::Events(args) => log_events::run(&args, out),
+        Verb::Verify(args) => log_verify::run(&args, out),
         Verb::Replay(args) => replay(&args, out).await,
     }
 }

@@ -21,6 +21,7 @@ mod event;
 mod job;
 mod log;
 mod log_events;
+mod log_verify;
 mod monitor;
 mod namespace;
 mod node;

@@ -17,7 +17,7 @@ use super::body::Body;
 use super::query::{self, Options};
 use super::request::Request;
 use super::state::Api;
-use super::{auth, gzip, pretty};
+use super::{auth, gzip, past, pretty};
 use crate::commands::Command;
 use crate::error::ApiError;
 use crate::raft::{Committed, Origin};
@@ -135,6 +135,7 @@ where
     let work = AssertUnwindSafe(async {
         let mut request = Request::head(&parts)?;
         identify(&api, &mut request)?;
+        past::refuse(&request.query)?;
         request.read_body(body, api.settings.body_limit).await?;
         run(Write {
             api: Arc::clone(&api),
@@ -162,12 +163,17 @@ async fn answer_read(
     watched: Watched,
     run: Reader,
 ) -> Result<Answer, ApiError> {
-    let now = || Read {
+    let read = |view| Read {
         api,
         request,
         options,
-        view: api.projections.view(),
+        view,
     };
+    if let Some(view) = past::view(api, &request.query)? {
+        let index = view.index();
+        return Ok(run(&read(view))?.header(past::HEADER, index.to_string()));
+    }
+    let now = || read(api.projections.view());
     if options.index == 0 || matches!(watched, Watched::Nothing) {
         return run(&now());
     }

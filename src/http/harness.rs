@@ -60,6 +60,8 @@ impl Harness {
         server.wait_ready().await;
         let api = Arc::new(Api {
             projections: Arc::clone(&server.projections),
+            log: Arc::clone(server.raft.log()),
+            ledger: Arc::clone(&server.ledger),
             proposer: server.proposer.clone(),
             keyring: Arc::clone(&server.keyring),
             auth: Box::new(Open),

@@ -50,7 +50,8 @@ pub(super) trait Ready: List {
 pub(super) fn answer<L: Ready>(read: &Read<'_>) -> Result<Option<Answer>, ApiError> {
     let options = read.options;
     let everywhere = options.namespace == "*";
-    if !options.filter.is_empty()
+    if read.view.is_past()
+        || !options.filter.is_empty()
         || !options.prefix.is_empty()
         || (L::SPACED && everywhere && L::TOKEN == TokenKind::IndexId && several(&read.view)?)
     {

@@ -18,7 +18,7 @@ use super::answer::Answer;
 use super::front::{self, Incoming, Reader, Watched, Write};
 use super::state::Api;
 use super::{
-    agent, allocations, client, deployment_writes, deployments, evaluations, jobs,
+    agent, allocations, client, deployment_writes, deployments, evaluations, jobs, log,
     namespace_writes, namespaces, node_writes, nodes, operator, search, services, stream, system,
     variable_writes, variables,
 };
@@ -223,6 +223,12 @@ fn cluster(table: Table) -> Table {
             "/v1/operator/keyring/keys",
             get(Tables(&[RootKeys::ID]), operator::keys),
         )
+        .route("/v1/log/checkpoint", get(Nothing, log::checkpoint))
+        .route("/v1/log/keys", get(Nothing, log::keys))
+        .route("/v1/log/proof/inclusion", get(Nothing, log::inclusion))
+        .route("/v1/log/proof/consistency", get(Nothing, log::consistency))
+        .route("/v1/log/tile/{*tile}", get(Nothing, log::tile))
+        .route("/v1/log/segments", get(Nothing, log::segments))
         .route("/v1/operator/digests", get(Nothing, operator::digests))
         .route("/v1/operator/reactors", get(Nothing, operator::reactors))
         .route("/v1/client/stats", body(MethodFilter::GET, client::stats))

@@ -12,6 +12,8 @@ use super::gzip::Gzip;
 use super::member_shapes::{RaftConfigurationResponse, ServerMembersResponse};
 use crate::client::agent::Client;
 use crate::keyring::Keyring;
+use crate::log::LogEngine;
+use crate::proof::Ledger;
 use crate::raft::Proposer;
 
 /// The largest request body, bytes: an event holds 4 MiB, and JSON is longer than what it becomes.
@@ -73,6 +75,10 @@ pub trait Agent: Send + Sync {
 pub struct Api {
     /// The state to read.
     pub projections: Arc<Projections>,
+    /// The log, for what only it knows: when an event happened.
+    pub log: Arc<LogEngine>,
+    /// Proofs over the log.
+    pub ledger: Arc<Ledger>,
     /// Where commands go.
     pub proposer: Proposer,
     /// The keys that variables are encrypted with.

@@ -40,7 +40,7 @@ mod segment;
 mod set;
 mod state;
 pub mod tools;
-mod tree;
+pub(crate) mod tree;
 mod writer;
 
 #[cfg(test)]

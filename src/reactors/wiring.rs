@@ -10,6 +10,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::checkpoint_signer::{CheckpointSettings, CheckpointSigner};
 use super::core_gc::{CoreGc, GcSettings};
 use super::deployment_watcher::DeploymentWatcher;
 use super::driver::{Board, Context, Reactor, ReactorStatus, Running, Scope, start};
@@ -17,6 +18,8 @@ use super::heartbeat_expiry::{HeartbeatExpiry, HeartbeatSettings, Heartbeats};
 use super::propose::Propose;
 use super::scheduling::clock::Clock;
 use super::scheduling::{Scheduling, SchedulingSettings, SchedulingStatus};
+use crate::keyring::Keyring;
+use crate::proof::Ledger;
 
 /// What reactors can be told.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,7 +30,12 @@ pub struct ReactorSettings {
     pub heartbeats: HeartbeatSettings,
     /// Garbage collection.
     pub gc: GcSettings,
+    /// Checkpoints of the log.
+    pub checkpoints: CheckpointSettings,
 }
+
+/// What checkpoints are kept in and signed with.
+pub(super) type Signing = (Arc<Ledger>, Arc<Keyring>);
 
 /// Every reactor but scheduling, which has threads of its own. A new one that is not started below
 /// is a warning of the compiler.
@@ -35,14 +43,21 @@ struct All {
     heartbeat_expiry: HeartbeatExpiry,
     core_gc: CoreGc,
     deployment_watcher: DeploymentWatcher,
+    checkpoint_signer: CheckpointSigner,
 }
 
 impl All {
-    fn new(heartbeats: &Arc<Heartbeats>, settings: &ReactorSettings) -> Self {
+    fn new(heartbeats: &Arc<Heartbeats>, settings: &ReactorSettings, signing: &Signing) -> Self {
+        let (ledger, keyring) = signing;
         Self {
             heartbeat_expiry: HeartbeatExpiry::new(Arc::clone(heartbeats)),
             core_gc: CoreGc::new(settings.gc),
             deployment_watcher: DeploymentWatcher,
+            checkpoint_signer: CheckpointSigner::new(
+                Arc::clone(ledger),
+                Arc::clone(keyring),
+                settings.checkpoints,
+            ),
         }
     }
 
@@ -51,11 +66,13 @@ impl All {
             heartbeat_expiry,
             core_gc,
             deployment_watcher,
+            checkpoint_signer,
         } = self;
         vec![
             Arc::new(heartbeat_expiry),
             Arc::new(core_gc),
             Arc::new(deployment_watcher),
+            Arc::new(checkpoint_signer),
         ]
     }
 }
@@ -87,6 +104,7 @@ impl Reactors {
         proposer: Arc<dyn Propose>,
         ready: watch::Receiver<Option<u64>>,
         settings: ReactorSettings,
+        signing: Signing,
     ) -> Self {
         let heartbeats = Heartbeats::new(settings.heartbeats);
         let scheduling = Arc::new(Mutex::new(None));
@@ -102,6 +120,7 @@ impl Reactors {
             board: board.clone(),
             context: context.clone(),
             settings,
+            signing,
         };
         let task = tokio::spawn(lead.follow(ready));
         Self {
@@ -154,6 +173,7 @@ struct Lead {
     board: Board,
     context: Context,
     settings: ReactorSettings,
+    signing: Signing,
 }
 
 impl Lead {
@@ -182,7 +202,7 @@ impl Lead {
     }
 
     fn list(&self, scope: Scope) -> Vec<Running> {
-        let all = All::new(&self.heartbeats, &self.settings).into_list();
+        let all = All::new(&self.heartbeats, &self.settings, &self.signing).into_list();
         let wanted = all.into_iter().filter(|reactor| reactor.scope() == scope);
         wanted
             .map(|one| start(one, self.context.clone(), self.board.clone()))

@@ -29,11 +29,13 @@ use crate::error::ApiError;
 use crate::identity::Identity;
 use crate::keyring::{Keyring, KeyringError};
 use crate::log::{self, LogEngine, LogError};
+use crate::proof::Ledger;
 use crate::raft::network::Alone;
 use crate::raft::{
     Committed, Leadership, Member, Origin, Projector, Proposer, RaftFailure, RaftNode, Settings,
     Start,
 };
+use crate::reactors::checkpoint_signer::CheckpointSettings;
 use crate::reactors::core_gc::GcSettings;
 use crate::reactors::heartbeat_expiry::{HeartbeatSettings, Heartbeats};
 use crate::reactors::propose::RaftPropose;
@@ -61,6 +63,8 @@ pub struct Server {
     pub proposer: Proposer,
     /// Raft: who leads, the members, the log.
     pub raft: Arc<RaftNode>,
+    /// Proofs over the log.
+    pub ledger: Arc<Ledger>,
     /// The root keys.
     pub keyring: Arc<Keyring>,
     /// The client of the same process, where there is one.
@@ -99,6 +103,9 @@ pub enum StartError {
     /// The keystore cannot be opened.
     #[error("the keystore cannot be opened")]
     Keyring(#[from] KeyringError),
+    /// The files of the log's proofs cannot be used.
+    #[error(transparent)]
+    Proof(#[from] crate::proof::ProofError),
     /// Raft does not start.
     #[error(transparent)]
     Raft(#[from] RaftFailure),
@@ -129,11 +136,14 @@ impl Server {
         for problem in unreadable {
             tracing::error!(error = %problem, "a root key cannot be used");
         }
+        let keyring = Arc::new(keyring);
         let (log, report) = LogEngine::open(&dir.join("log"), log_options(&config))?;
+        let log = Arc::new(log);
+        let ledger = Arc::new(Ledger::open(Arc::clone(&log), &dir)?);
         tracing::debug!(?report, "opened the log");
         let raft = RaftNode::start(Start {
             number: me.number,
-            log: Arc::new(log),
+            log,
             fold: Box::new(Projector::new(writer)),
             snapshots: dir.join("snapshots"),
             transport: Arc::new(Alone),
@@ -152,6 +162,7 @@ impl Server {
             Arc::new(RaftPropose::new(proposer.clone(), &me.id)),
             proposer.ready(),
             reactor_settings(&config),
+            (Arc::clone(&ledger), Arc::clone(&keyring)),
         );
         let server = Arc::new(Self {
             config,
@@ -159,7 +170,8 @@ impl Server {
             projections,
             proposer,
             raft,
-            keyring: Arc::new(keyring),
+            keyring,
+            ledger,
             client: OnceLock::new(),
             heartbeats: Arc::clone(reactors.heartbeats()),
             reactors: Mutex::new(Some(reactors)),
@@ -283,5 +295,6 @@ fn reactor_settings(config: &Config) -> ReactorSettings {
         scheduling,
         heartbeats,
         gc,
+        checkpoints: CheckpointSettings::default(),
     }
 }

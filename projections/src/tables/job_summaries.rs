@@ -2,7 +2,7 @@
 
 use drover_events::model::JobSummary;
 
-use crate::table::{History, Table};
+use crate::table::Table;
 
 /// The table; its key is (namespace, job id).
 pub struct JobSummaries;
@@ -12,7 +12,6 @@ impl Table for JobSummaries {
     const NAME: &'static str = "job_summaries";
     type Key = (String, String);
     type Row = JobSummary;
-    const HISTORY: History = History::Derived;
 
     fn key(row: &JobSummary) -> (String, String) {
         (row.namespace.clone(), row.job_id.clone())

@@ -1,0 +1,262 @@
+//! The log itself: checkpoints, proofs, tiles, segments. None of it is Nomad's.
+//!
+//! Whatever these answer can be checked by the caller with hashes and one public key; see
+//! [`crate::proof`].
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::answer::{Answer, TEXT};
+use super::front::Read;
+use crate::error::ApiError;
+use crate::log::{Hash, SegmentInfo};
+use crate::proof::ProofError;
+
+/// The type of tiles.
+const BYTES: &str = "application/octet-stream";
+
+fn refusal(error: ProofError) -> ApiError {
+    match error {
+        ProofError::Question(text) => ApiError::bad_request(text),
+        error @ ProofError::Short { .. } => ApiError::bad_request(error.to_string()),
+        error => {
+            tracing::error!(%error, "no proof can be made");
+            ApiError::internal(format!("log error: {error}"))
+        }
+    }
+}
+
+fn base64(hash: &Hash) -> String {
+    STANDARD.encode(hash)
+}
+
+fn path(hashes: &[Hash]) -> Value {
+    hashes.iter().map(base64).collect()
+}
+
+/// A number that a request must give.
+fn asked(read: &Read<'_>, name: &str) -> Result<u64, ApiError> {
+    let number = read.request.query.number(name)?;
+    number.ok_or_else(|| ApiError::bad_request(format!("the parameter {name} is missing")))
+}
+
+/// An index that a request may give; the last applied one without.
+fn until(read: &Read<'_>, name: &str) -> Result<u64, ApiError> {
+    let newest = read.view.index();
+    match read.request.query.number(name)? {
+        Some(index) if index > newest => Err(ApiError::bad_request(format!(
+            "{name} {index} has not happened yet: the last event is {newest}"
+        ))),
+        other => Ok(other.unwrap_or(newest)),
+    }
+}
+
+/// `GET /v1/log/checkpoint`: the last checkpoint, a signed note.
+pub(super) fn checkpoint(read: &Read<'_>) -> Result<Answer, ApiError> {
+    match read.api.ledger.latest() {
+        Some(note) => Ok(Answer::of(TEXT, note)),
+        None => Err(ApiError::not_found("no checkpoint has been signed yet")),
+    }
+}
+
+/// `GET /v1/log/keys`: the keys that sign checkpoints, a verifier key a line.
+pub(super) fn keys(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let mut text = read.api.ledger.keys().map_err(refusal)?.join("\n");
+    text.push('\n');
+    Ok(Answer::of(TEXT, text))
+}
+
+/// `GET /v1/log/proof/inclusion?event=N[&until=M]`: the event at N is in the log that ends at M.
+pub(super) fn inclusion(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let (index, until) = (asked(read, "event")?, until(read, "until")?);
+    let proof = read.api.ledger.inclusion(index, until).map_err(refusal)?;
+    Answer::json(&json!({
+        "Index": index,
+        "Leaf": proof.leaf,
+        "LeafHash": base64(&proof.hash),
+        "Size": proof.size,
+        "Root": base64(&proof.root),
+        "Path": path(&proof.path),
+    }))
+}
+
+/// `GET /v1/log/proof/consistency?from=N[&to=M]`: the log up to N is the beginning of that up to M.
+pub(super) fn consistency(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let (from, to) = (asked(read, "from")?, until(read, "to")?);
+    let proof = read.api.ledger.consistency(from, to).map_err(refusal)?;
+    Answer::json(&json!({
+        "From": from,
+        "To": to,
+        "OldSize": proof.old.0,
+        "OldRoot": base64(&proof.old.1),
+        "NewSize": proof.new.0,
+        "NewRoot": base64(&proof.new.1),
+        "Path": path(&proof.path),
+    }))
+}
+
+/// `GET /v1/log/tile/<level>/<number>[.p/<width>]` (C2SP tlog-tiles).
+pub(super) fn tile(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let rest = read.request.behind("/v1/log/tile/")?;
+    let (level, number, width) = tile_name(&rest)
+        .ok_or_else(|| ApiError::bad_request(format!("{rest:?} is not the name of a tile")))?;
+    let newest = read.view.index();
+    let bytes = read.api.ledger.tile(level, number, width, newest);
+    match bytes {
+        Ok(bytes) => Ok(Answer::of(BYTES, bytes)),
+        Err(ProofError::Question(text)) => Err(ApiError::not_found(text)),
+        Err(error) => Err(refusal(error)),
+    }
+}
+
+/// Level, number and width of a tile's name: numbers go in groups of three digits, all but the
+/// last with an `x` before them.
+fn tile_name(name: &str) -> Option<(u32, u64, u64)> {
+    let (level, mut rest) = name.split_once('/')?;
+    let mut width = 256;
+    if let Some((whole, part)) = rest.split_once(".p/") {
+        width = part.parse().ok().filter(|width| (1..256).contains(width))?;
+        rest = whole;
+    }
+    let mut number = 0_u64;
+    let mut groups = rest.split('/').peekable();
+    while let Some(group) = groups.next() {
+        let digits = match groups.peek() {
+            Some(_) => group.strip_prefix('x')?,
+            None => group,
+        };
+        if digits.len() != 3 || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+            return None;
+        }
+        number = number
+            .checked_mul(1000)?
+            .checked_add(digits.parse().ok()?)?;
+    }
+    Some((
+        level.parse().ok().filter(|level| *level < 8)?,
+        number,
+        width,
+    ))
+}
+
+/// `GET /v1/log/segments`: the files of the log.
+pub(super) fn segments(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let show = |segment: &SegmentInfo| {
+        json!({
+            "Name": segment.name,
+            "Sealed": segment.sealed,
+            "First": segment.first,
+            "Entries": segment.entries,
+            "Bytes": segment.bytes,
+            "From": segment.times.map(|times| times.0),
+            "To": segment.times.map(|times| times.1),
+        })
+    };
+    let segments: Vec<Value> = read.api.log.segments().iter().map(show).collect();
+    Answer::json(&segments)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::harness::Harness;
+    use super::*;
+    use crate::proof::{Checkpoint, NoteKey, open, proves_consistency, proves_inclusion};
+
+    #[test]
+    fn names_of_tiles_are_read() {
+        for (name, wanted) in [
+            ("0/000", Some((0, 0, 256))),
+            ("1/067", Some((1, 67, 256))),
+            ("0/x001/x234/067", Some((0, 1_234_067, 256))),
+            ("0/001.p/16", Some((0, 1, 16))),
+            ("8/000", None),
+            ("0/1", None),
+            ("0/x001", None),
+            ("0/001.p/256", None),
+            ("0/001/002", None),
+            ("", None),
+        ] {
+            assert_eq!(tile_name(name), wanted, "{name}");
+        }
+    }
+
+    fn hash(value: &Value) -> Hash {
+        let bytes = STANDARD.decode(value.as_str().unwrap()).unwrap();
+        bytes.try_into().unwrap()
+    }
+
+    fn hashes(value: &Value) -> Vec<Hash> {
+        value.as_array().unwrap().iter().map(hash).collect()
+    }
+
+    async fn signed(server: &Harness, beyond: u64) -> Checkpoint {
+        let keys = server.get("/v1/log/keys").await.text();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        loop {
+            let note = server.get("/v1/log/checkpoint").await;
+            if note.status == 200 {
+                let keys = match keys.trim() {
+                    "" => server.get("/v1/log/keys").await.text(),
+                    known => known.to_owned(),
+                };
+                let key = NoteKey::parse(keys.lines().next().unwrap()).unwrap();
+                let note = note.text();
+                let checkpoint = Checkpoint::parse(open(&note, &key).unwrap()).unwrap();
+                if checkpoint.index >= beyond {
+                    return checkpoint;
+                }
+            }
+            assert!(
+                std::time::Instant::now() < deadline,
+                "no checkpoint beyond {beyond}"
+            );
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn an_event_is_proved_by_what_the_api_answers_alone() {
+        let server = Harness::start().await;
+        let index = server.register("proved").await.index();
+        let early = signed(&server, index).await;
+        let later = server.register("later").await.index();
+        let late = signed(&server, later).await;
+
+        let target = format!("/v1/log/proof/inclusion?event={index}&until={}", late.index);
+        let proof = server.get(&target).await.json();
+        let (leaf, at) = (hash(&proof["LeafHash"]), proof["Leaf"].as_u64().unwrap());
+        assert_eq!(hash(&proof["Root"]), late.root, "the signed root");
+        let path = hashes(&proof["Path"]);
+        assert!(proves_inclusion(leaf, at, late.size, &path, &late.root));
+        assert!(!proves_inclusion([0; 32], at, late.size, &path, &late.root));
+
+        let target = format!(
+            "/v1/log/proof/consistency?from={}&to={}",
+            early.index, late.index
+        );
+        let proof = server.get(&target).await.json();
+        let path = hashes(&proof["Path"]);
+        let (old, new) = ((early.size, &early.root), (late.size, &late.root));
+        assert!(proves_consistency(old, new, &path));
+
+        let tile = server
+            .get(&format!("/v1/log/tile/0/000.p/{}", at + 1))
+            .await;
+        assert_eq!(tile.body.len() as u64, (at + 1) * 32);
+        assert_eq!(&tile.body[at as usize * 32..], leaf);
+        for (target, status) in [
+            ("/v1/log/proof/inclusion", 400),
+            ("/v1/log/proof/inclusion?event=900000", 400),
+            ("/v1/log/proof/inclusion?event=1&until=900000", 400),
+            ("/v1/log/proof/consistency?from=9&to=3", 400),
+            ("/v1/log/tile/0/900", 404),
+            ("/v1/log/tile/x", 400),
+        ] {
+            assert_eq!(server.get(target).await.status, status, "{target}");
+        }
+        let segments = server.get("/v1/log/segments").await.json();
+        assert!(!segments.as_array().unwrap().is_empty());
+        server.stop().await;
+    }
+}

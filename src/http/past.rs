@@ -1,0 +1,269 @@
+//! `?as_of=`: reads of an earlier state.
+//!
+//! Every read takes it: an index of the log, an RFC 3339 time, or a duration back from now
+//! (`-5m`). A time means the last event at or before it. The answer names the index it shows in
+//! `X-Drover-As-Of`; handlers know nothing of it, since a view of the past reads like any other.
+
+use drover_events::gojson::parse_duration;
+use drover_projections::view::View;
+
+use super::query::Query;
+use super::state::Api;
+use crate::error::{ApiError, Code};
+use crate::log::{LogEngine, LogError};
+
+/// The header that names the index an answer shows.
+pub(super) const HEADER: &str = "x-drover-as-of";
+/// The parameter.
+const PARAMETER: &str = "as_of";
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    /// After the event with this index.
+    Index(u64),
+    /// After the last event at or before this time, Unix nanoseconds.
+    Time(i64),
+}
+
+/// The view of the past that a request asks for; none when it asks for the present.
+///
+/// # Errors
+/// 400: no index, time or duration, or one beyond the last event. 410: below the first event that
+/// is kept.
+pub(super) fn view(api: &Api, query: &Query) -> Result<Option<View>, ApiError> {
+    let Some(raw) = query.get(PARAMETER).filter(|raw| !raw.is_empty()) else {
+        return Ok(None);
+    };
+    if !query.text("index").is_empty() {
+        return Err(ApiError::bad_request(
+            "as_of and index exclude one another: the past does not change",
+        ));
+    }
+    let moment = parse(raw, crate::server::unix_nanos())?;
+    let view = api.projections.view();
+    let newest = view.index();
+    let index = match moment {
+        Moment::Index(index) => index,
+        Moment::Time(time) => before(&api.log, time, newest)?
+            .ok_or_else(|| gone(&format!("nothing had happened yet at {raw}"), &api.log))?,
+    };
+    if index > newest {
+        return Err(ApiError::bad_request(format!(
+            "as_of {index} has not happened yet: the last event is {newest}"
+        )));
+    }
+    let first = api.log.bounds().0;
+    if index < first {
+        return Err(gone(
+            &format!("the state as of {index} is not kept"),
+            &api.log,
+        ));
+    }
+    let time = time_at(&api.log, index)?;
+    Ok(view.as_of(index, time))
+}
+
+/// Refuses the parameter where nothing of the past can be answered.
+///
+/// # Errors
+/// 400 when it is there.
+pub(super) fn refuse(query: &Query) -> Result<(), ApiError> {
+    match query.get(PARAMETER) {
+        Some(_) => Err(ApiError::bad_request(
+            "as_of is for reads: the past cannot be changed",
+        )),
+        None => Ok(()),
+    }
+}
+
+fn parse(raw: &str, now: i64) -> Result<Moment, ApiError> {
+    let bad = || {
+        ApiError::bad_request(format!(
+            "as_of {raw:?} is neither an index, nor an RFC 3339 time, nor a duration like -5m"
+        ))
+    };
+    if raw.bytes().all(|byte| byte.is_ascii_digit()) {
+        return raw.parse().map(Moment::Index).map_err(|_| bad());
+    }
+    if let Some(back) = raw.strip_prefix('-') {
+        let back = parse_duration(back)
+            .filter(|back| *back >= 0)
+            .ok_or_else(bad)?;
+        return Ok(Moment::Time(now.saturating_sub(back)));
+    }
+    let time: jiff::Timestamp = raw.parse().map_err(|_| bad())?;
+    i64::try_from(time.as_nanosecond())
+        .map(Moment::Time)
+        .map_err(|_| bad())
+}
+
+fn gone(what: &str, log: &LogEngine) -> ApiError {
+    let first = log.bounds().0;
+    ApiError::new(
+        Code::Gone,
+        format!("{what}; the log begins at index {first}"),
+    )
+}
+
+fn unreadable(error: LogError) -> ApiError {
+    tracing::error!(%error, "the log cannot be read");
+    ApiError::internal(format!("log error: {error}"))
+}
+
+/// The last index at or before a time, `newest` at most; none if all are later.
+fn before(log: &LogEngine, time: i64, newest: u64) -> Result<Option<u64>, ApiError> {
+    let (mut low, mut high) = (log.bounds().0, newest.saturating_add(1));
+    let first = low;
+    // Times never run backwards, so the indexes at or before it come first.
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if time_at(log, middle)? <= time {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    // Raft's entries before the first event have no time: nothing had happened then.
+    match low.checked_sub(1).filter(|last| *last >= first) {
+        Some(last) if time_at(log, last)? != 0 => Ok(Some(last)),
+        _ => Ok(None),
+    }
+}
+
+/// The time of an entry; Raft's own have that of the event before them, or 0.
+fn time_at(log: &LogEngine, index: u64) -> Result<i64, ApiError> {
+    let first = log.bounds().0;
+    for at in (first..=index).rev() {
+        match log.read(at).map_err(unreadable)? {
+            Some(entry) if entry.time != 0 => return Ok(entry.time),
+            Some(_) => {}
+            None => return Err(gone(&format!("the event {at} is not kept"), log)),
+        }
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::harness::Harness;
+    use super::*;
+
+    #[test]
+    fn a_moment_is_an_index_a_time_or_a_duration_back() {
+        let minute = 60_000_000_000;
+        for (raw, wanted) in [
+            ("0", Moment::Index(0)),
+            ("812", Moment::Index(812)),
+            ("-5m", Moment::Time(10 * minute - 5 * minute)),
+            ("-1m30s", Moment::Time(10 * minute - 90_000_000_000)),
+            ("1970-01-01T00:01:00Z", Moment::Time(minute)),
+            ("1970-01-01T01:01:00+01:00", Moment::Time(minute)),
+        ] {
+            assert_eq!(parse(raw, 10 * minute).unwrap(), wanted, "{raw}");
+        }
+        for raw in [
+            "yesterday",
+            "--5m",
+            "-",
+            "99999999999999999999",
+            "1.5",
+            "5m",
+            "2024-13-01",
+        ] {
+            let error = parse(raw, 0).unwrap_err();
+            assert_eq!(error.code, Code::BadRequest, "{raw}");
+            assert!(
+                error.message.contains("neither an index"),
+                "{}",
+                error.message
+            );
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn every_read_shows_the_past_and_names_its_index() {
+        let server = Harness::start().await;
+        let before = server.register("first").await.index();
+        let after = server.register("second").await.index();
+        assert_eq!(
+            server
+                .ask("DELETE", "/v1/job/first?purge=true", "")
+                .await
+                .status,
+            200
+        );
+
+        let now = server.get("/v1/jobs").await;
+        assert_eq!(ids(&now.json()), ["second"]);
+        let then = server.get(&format!("/v1/jobs?as_of={before}")).await;
+        assert_eq!(
+            (then.status, ids(&then.json())),
+            (200, vec!["first".to_owned()])
+        );
+        assert_eq!(then.header(HEADER), before.to_string());
+        assert!(then.index() <= before);
+        let both = server
+            .get(&format!("/v1/jobs?as_of={after}&reverse=true&per_page=1"))
+            .await;
+        assert_eq!(ids(&both.json()), ["second"]);
+        let job = server.get(&format!("/v1/job/first?as_of={after}")).await;
+        assert_eq!(job.json()["ID"], "first");
+        let summary = server
+            .get(&format!("/v1/job/first/summary?as_of={after}"))
+            .await;
+        assert_eq!(summary.json()["JobID"], "first");
+        assert_eq!(server.get("/v1/job/first").await.status, 404);
+        let evals = server
+            .get(&format!("/v1/job/first/evaluations?as_of={before}"))
+            .await;
+        assert!(!evals.json().as_array().unwrap().is_empty());
+        assert_eq!(
+            server.get("/v1/jobs?as_of=0").await.json(),
+            serde_json::json!([])
+        );
+        server.stop().await;
+    }
+
+    fn ids(list: &serde_json::Value) -> Vec<String> {
+        let stubs = list.as_array().unwrap().iter();
+        stubs
+            .map(|stub| stub["ID"].as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_cannot_be_answered_is_said() {
+        let server = Harness::start().await;
+        let index = server.register("one").await.index();
+        for (target, status, text) in [
+            ("/v1/jobs?as_of=soon".to_owned(), 400, "neither an index"),
+            (
+                "/v1/jobs?as_of=1000000".to_owned(),
+                400,
+                "has not happened yet",
+            ),
+            (
+                format!("/v1/jobs?as_of={index}&index=3"),
+                400,
+                "exclude one another",
+            ),
+            (
+                "/v1/jobs?as_of=1999-01-01T00:00:00Z".to_owned(),
+                410,
+                "the log begins at",
+            ),
+        ] {
+            let reply = server.get(&target).await;
+            assert_eq!(reply.status, status, "{target}: {}", reply.text());
+            assert!(reply.text().contains(text), "{target}: {}", reply.text());
+        }
+        let write = server.ask("DELETE", "/v1/job/one?as_of=2", "").await;
+        assert_eq!(
+            (write.status, write.text().contains("cannot be changed")),
+            (400, true)
+        );
+        assert_eq!(server.get("/v1/jobs?as_of=-0s").await.status, 200);
+        server.stop().await;
+    }
+}

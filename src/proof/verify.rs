@@ -1,0 +1,256 @@
+//! Verification of a log's files, without trusting whoever wrote them.
+//!
+//! Everything is read again: every frame and block against its checksum, every body into the
+//! tree, the tree against every checkpoint, every checkpoint against a key. It needs the files
+//! alone, and changes nothing.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::checkpoint::{CheckpointFile, of_note, origin};
+use super::{Checkpoint, NoteKey, ProofError, note};
+use crate::log::{CompactRange, Hash, ReadOnlyLog, leaf_hash};
+
+/// Entries between two reports of progress.
+const REPORT: u64 = 8192;
+/// Bytes of a body before its event: index and term.
+const HEAD: usize = 16;
+
+/// What is to be verified.
+#[derive(Clone, Debug, Default)]
+pub struct Verify {
+    /// The keys whose signatures count; those beside the checkpoints if there are none here.
+    pub pinned: Vec<NoteKey>,
+}
+
+/// Something that is wrong, with its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The first index that cannot be trusted, where one is known.
+    pub index: Option<u64>,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// What was verified.
+#[derive(Clone, Debug, Default)]
+pub struct Verified {
+    /// Entries read.
+    pub entries: u64,
+    /// The first of them.
+    pub first: u64,
+    /// The last of them.
+    pub last: u64,
+    /// Leaves of the tree after the last.
+    pub size: u64,
+    /// The root after the last.
+    pub root: Hash,
+    /// Checkpoints that fit.
+    pub checkpoints: u64,
+    /// The index of the last checkpoint: what lies above is not signed yet.
+    pub signed_to: Option<u64>,
+    /// The names of the keys that signed, and whether they were named by whoever verifies.
+    pub signers: Vec<String>,
+    /// Whether the keys were named by whoever verifies.
+    pub pinned: bool,
+    /// What is wrong, in the order in which it was found. Nothing beyond the first can be relied
+    /// on.
+    pub findings: Vec<Finding>,
+}
+
+impl Verified {
+    fn find(&mut self, index: Option<u64>, what: impl Into<String>) {
+        self.findings.push(Finding {
+            index,
+            what: what.into(),
+        });
+    }
+}
+
+/// Verifies the log in `log_dir` with the checkpoints in `server_dir`. `progress` hears how many
+/// entries were read, and of how many.
+///
+/// # Errors
+/// There is no log, or a file cannot be read at all; damage is a finding.
+pub fn verify(
+    log_dir: &Path,
+    server_dir: &Path,
+    how: &Verify,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Verified, ProofError> {
+    let mut verified = Verified {
+        pinned: !how.pinned.is_empty(),
+        ..Verified::default()
+    };
+    let log = match ReadOnlyLog::open(log_dir) {
+        Ok(log) => log,
+        Err(error @ crate::log::LogError::Corrupt { .. }) => {
+            verified.find(None, error.to_string());
+            return Ok(verified);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if let Some(damage) = log.damage() {
+        verified.find(None, damage.to_string());
+    }
+    let mut checkpoints = signed(&log, server_dir, how, &mut verified)?;
+    read(&log, &mut checkpoints, &mut verified, progress)?;
+    for checkpoint in checkpoints.values() {
+        verified.find(
+            Some(verified.last + 1),
+            format!(
+                "the log ends at index {}, but index {} was signed: its end was cut off",
+                verified.last, checkpoint.index
+            ),
+        );
+    }
+    Ok(verified)
+}
+
+/// The checkpoints with a signature that counts, by size.
+fn signed(
+    log: &ReadOnlyLog,
+    server_dir: &Path,
+    how: &Verify,
+    verified: &mut Verified,
+) -> Result<BTreeMap<u64, Checkpoint>, ProofError> {
+    let keys = match how.pinned.as_slice() {
+        [] => beside(server_dir)?,
+        pinned => pinned.to_vec(),
+    };
+    let name = origin(log.epoch());
+    let mut checkpoints = BTreeMap::new();
+    for text in CheckpointFile::read(&server_dir.join(super::ledger::CHECKPOINTS))? {
+        let Some(checkpoint) = of_note(&text) else {
+            verified.find(None, "a checkpoint cannot be read");
+            continue;
+        };
+        let index = Some(checkpoint.index);
+        if checkpoint.origin != name {
+            let other = &checkpoint.origin;
+            verified.find(index, format!("the checkpoint is of another log: {other}"));
+            continue;
+        }
+        let opened: Vec<_> = keys
+            .iter()
+            .map(|key| (key, note::open(&text, key)))
+            .collect();
+        match opened.iter().find(|(_, opened)| opened.is_ok()) {
+            Some((key, _)) => {
+                if !verified.signers.contains(&key.text()) {
+                    verified.signers.push(key.text());
+                }
+                checkpoints.insert(checkpoint.size, checkpoint);
+            }
+            None => {
+                let why = opened.into_iter().find_map(|(_, opened)| match opened {
+                    Err(error @ super::NoteError::Forged(_)) => Some(error.to_string()),
+                    _ => None,
+                });
+                let why = why.unwrap_or_else(|| "no known key signed it".to_owned());
+                let at = checkpoint.index;
+                verified.find(
+                    index,
+                    format!("the checkpoint at index {at} is not valid: {why}"),
+                );
+            }
+        }
+    }
+    Ok(checkpoints)
+}
+
+/// The keys that lie beside the checkpoints.
+fn beside(server_dir: &Path) -> Result<Vec<NoteKey>, ProofError> {
+    let path = server_dir.join(super::ledger::KEYS);
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok(text
+            .lines()
+            .filter_map(|line| NoteKey::parse(line).ok())
+            .collect()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(source) => Err(ProofError::File { path, source }),
+    }
+}
+
+/// Reads the whole log into the tree and takes out each checkpoint that fits.
+fn read(
+    log: &ReadOnlyLog,
+    checkpoints: &mut BTreeMap<u64, Checkpoint>,
+    verified: &mut Verified,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<(), ProofError> {
+    let (first, next) = log.bounds();
+    let begin = log.epoch().first_index;
+    let mut range = match first == begin {
+        true => CompactRange::default(),
+        false => match first
+            .checked_sub(1)
+            .map(|before| log.range_at(before))
+            .transpose()?
+        {
+            Some(Some(range)) => range,
+            _ => {
+                verified.find(
+                    Some(first),
+                    "the tree below the first kept segment is not known",
+                );
+                return Ok(());
+            }
+        },
+    };
+    verified.first = first;
+    let mut at = first;
+    for entry in log.scan(first) {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) => {
+                verified.find(Some(at), error.to_string());
+                break;
+            }
+        };
+        let own = entry
+            .body
+            .first_chunk::<8>()
+            .map(|bytes| u64::from_le_bytes(*bytes));
+        if entry.index != at || entry.body.len() < HEAD || own != Some(at) {
+            verified.find(
+                Some(at),
+                format!("the entry at index {at} says it is another"),
+            );
+            break;
+        }
+        range.push(leaf_hash(&entry.body));
+        verified.entries += 1;
+        verified.last = at;
+        at += 1;
+        if let Some(checkpoint) = checkpoints.remove(&range.size()) {
+            if checkpoint.root != range.root() || checkpoint.index != verified.last {
+                let from = verified.signed_to.map_or(first, |signed| signed + 1);
+                let what = format!(
+                    "the log is not what was signed at index {}: an event between {from} and {} \
+                     was changed",
+                    checkpoint.index, checkpoint.index
+                );
+                verified.find(Some(from), what);
+                break;
+            }
+            verified.checkpoints += 1;
+            verified.signed_to = Some(checkpoint.index);
+        }
+        if verified.entries % REPORT == 0 {
+            progress(verified.entries, next - first);
+        }
+    }
+    if at < next && verified.findings.is_empty() {
+        verified.find(
+            Some(at),
+            format!("the log has no entry {at}: a segment is missing"),
+        );
+    }
+    if !verified.findings.is_empty() {
+        checkpoints.clear();
+    }
+    progress(verified.entries, next - first);
+    (verified.size, verified.root) = (range.size(), range.root());
+    Ok(())
+}

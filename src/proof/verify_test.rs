@@ -1,0 +1,290 @@
+//! What an auditor finds in logs that were changed behind the server's back.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ed25519_dalek::SigningKey;
+
+use super::*;
+use crate::log::{Entry, LogEngine, Options};
+
+const ENTRIES: u64 = 1500;
+
+/// A log of several segments with a checkpoint every 400 entries, closed.
+struct Sample {
+    dir: tempfile::TempDir,
+    roots: Vec<Checkpoint>,
+}
+
+fn body(index: u64) -> Bytes {
+    let mut body = index.to_le_bytes().to_vec();
+    body.extend(1_u64.to_le_bytes());
+    body.extend(format!("event number {index} ").repeat(6).bytes());
+    body.into()
+}
+
+fn key(seed: u8) -> SigningKey {
+    SigningKey::from_bytes(&[seed; 32])
+}
+
+fn options() -> Options {
+    Options {
+        segment_bytes: 64 << 10,
+        auto_commit: true,
+        seal: false,
+        ..Options::default()
+    }
+}
+
+impl Sample {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (log, _) = LogEngine::open(&dir.path().join("log"), options()).unwrap();
+        let log = Arc::new(log);
+        let ledger = Ledger::open(Arc::clone(&log), dir.path()).unwrap();
+        let mut roots = Vec::new();
+        for index in 0..ENTRIES {
+            let entry = Entry {
+                index,
+                kind: 1,
+                time: index as i64 + 1,
+                body: body(index),
+            };
+            log.append(vec![entry], Box::new(|result| result.unwrap()))
+                .unwrap();
+            if index % 400 == 399 {
+                log.sync().unwrap();
+                ledger
+                    .sign((index, index as i64 + 1, [7; 32]), &key(1))
+                    .unwrap();
+                let note = ledger.latest().unwrap();
+                roots.push(Checkpoint::parse(text(&note).unwrap()).unwrap());
+            }
+        }
+        log.sync().unwrap();
+        log.close();
+        Self { dir, roots }
+    }
+
+    fn log(&self) -> PathBuf {
+        self.dir.path().join("log")
+    }
+
+    fn verify(&self, pinned: Vec<NoteKey>) -> Verified {
+        let mut last = (0, 0);
+        let how = Verify { pinned };
+        let done = verify(&self.log(), self.dir.path(), &how, &mut |at, all| {
+            last = (at, all)
+        });
+        let done = done.unwrap();
+        assert_eq!(last.0, done.entries, "progress ends where reading ended");
+        done
+    }
+
+    fn segments(&self) -> Vec<PathBuf> {
+        let files = std::fs::read_dir(self.log()).unwrap();
+        let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+        files.retain(|path| {
+            std::fs::read(path)
+                .unwrap()
+                .windows(12)
+                .any(|w| w == b"event number")
+        });
+        files.sort();
+        files
+    }
+
+    fn checkpoints(&self) -> PathBuf {
+        self.dir.path().join("checkpoints")
+    }
+}
+
+fn first_finding(done: &Verified) -> &Finding {
+    done.findings.first().expect("something is wrong")
+}
+
+/// Overwrites `from` by `to`, of the same length, in a file.
+fn replace(path: &Path, from: &[u8], to: &[u8]) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let at = bytes
+        .windows(from.len())
+        .position(|window| window == from)
+        .expect("it is there");
+    bytes[at..at + to.len()].copy_from_slice(to);
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_log_that_nobody_touched_is_verified() {
+    let sample = Sample::new();
+    let done = sample.verify(Vec::new());
+    assert_eq!(done.findings, []);
+    assert_eq!(
+        (done.entries, done.first, done.last),
+        (ENTRIES, 0, ENTRIES - 1)
+    );
+    assert_eq!(
+        (done.checkpoints, done.signed_to, done.pinned),
+        (3, Some(1199), false)
+    );
+    let own = NoteKey::new(sample.roots[0].origin.as_str(), key(1).verifying_key());
+    let pinned = sample.verify(vec![own.clone()]);
+    assert_eq!((pinned.findings.len(), pinned.pinned), (0, true));
+    assert_eq!(pinned.signers, [own.text()]);
+}
+
+#[test]
+fn a_changed_event_is_named_by_its_place() {
+    let sample = Sample::new();
+    let segments = sample.segments();
+    assert!(segments.len() > 2, "{segments:?}");
+    replace(&segments[1], b"event number", b"event numbeR");
+    let done = sample.verify(Vec::new());
+    let finding = first_finding(&done);
+    let name = segments[1].file_name().unwrap().to_str().unwrap();
+    assert!(finding.what.contains(name), "{finding:?} names {name}");
+    assert!(done.entries < ENTRIES);
+}
+
+#[test]
+fn a_history_written_anew_does_not_fit_what_was_signed() {
+    let sample = Sample::new();
+    let (kept, other) = (Sample::new(), sample.roots[1].clone());
+    // Another log of the same form, under the first one's checkpoints.
+    std::fs::copy(sample.checkpoints(), kept.checkpoints()).unwrap();
+    let done = kept.verify(Vec::new());
+    assert!(
+        first_finding(&done).what.contains("of another log"),
+        "{done:?}"
+    );
+    // The same log with a checkpoint whose root is another, signed by its own key.
+    let forged = Checkpoint {
+        root: [5; 32],
+        ..other.clone()
+    };
+    let note = sign(&forged.to_text(), &forged.origin, &key(1));
+    std::fs::write(sample.checkpoints(), note).unwrap();
+    let done = sample.verify(Vec::new());
+    let finding = first_finding(&done);
+    assert_eq!(finding.index, Some(0));
+    assert!(
+        finding.what.contains("not what was signed at index 799"),
+        "{finding:?}"
+    );
+}
+
+#[test]
+fn a_forged_checkpoint_and_a_wrong_key_are_named() {
+    let sample = Sample::new();
+    let stranger = NoteKey::new(sample.roots[0].origin.as_str(), key(2).verifying_key());
+    let done = sample.verify(vec![stranger]);
+    assert!(
+        first_finding(&done).what.contains("no known key signed it"),
+        "{done:?}"
+    );
+    let text = std::fs::read_to_string(sample.checkpoints()).unwrap();
+    let altered = text.replacen("index 399", "index 398", 1);
+    assert_ne!(altered, text);
+    std::fs::write(sample.checkpoints(), altered).unwrap();
+    let done = sample.verify(Vec::new());
+    assert!(
+        first_finding(&done).what.contains("does not fit the text"),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn a_segment_that_is_missing_or_swapped_is_named() {
+    let sample = Sample::new();
+    let segments = sample.segments();
+    std::fs::remove_file(&segments[1]).unwrap();
+    let done = sample.verify(Vec::new());
+    assert!(!done.findings.is_empty(), "{done:?}");
+
+    let sample = Sample::new();
+    let segments = sample.segments();
+    let other = sample.dir.path().join("other");
+    std::fs::rename(&segments[0], &other).unwrap();
+    std::fs::rename(&segments[1], &segments[0]).unwrap();
+    std::fs::rename(&other, &segments[1]).unwrap();
+    let found = verify(
+        &sample.log(),
+        sample.dir.path(),
+        &Verify::default(),
+        &mut |_, _| {},
+    );
+    assert!(found.map_or(true, |done| !done.findings.is_empty()));
+}
+
+#[test]
+fn a_log_whose_end_was_cut_off_is_shorter_than_what_was_signed() {
+    let sample = Sample::new();
+    let segments = sample.segments();
+    let mut kept = 0;
+    for path in segments.iter().rev() {
+        let bytes = std::fs::read(path).unwrap();
+        kept = kept.max(bytes.len());
+        if bytes
+            .windows(17)
+            .any(|window| window == b"event number 1199")
+        {
+            std::fs::remove_file(path).unwrap();
+            break;
+        }
+        std::fs::remove_file(path).unwrap();
+    }
+    let done = sample.verify(Vec::new());
+    let last = done.findings.last().expect("something is wrong");
+    assert!(
+        last.what.contains("was cut off") || last.what.contains("missing"),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn a_ledger_goes_on_after_a_restart_and_refuses_to_sign_another_history() {
+    let sample = Sample::new();
+    let with = |index: u64, append: bool| {
+        let (log, _) = LogEngine::open(&sample.log(), options()).unwrap();
+        let log = Arc::new(log);
+        let ledger = Ledger::open(Arc::clone(&log), sample.dir.path()).unwrap();
+        if append {
+            let entry = Entry {
+                index,
+                kind: 1,
+                time: 9,
+                body: body(index),
+            };
+            log.append(vec![entry], Box::new(|result| result.unwrap()))
+                .unwrap();
+            log.sync().unwrap();
+        }
+        let signed = ledger.sign((index, 9, [1; 32]), &key(1));
+        log.close();
+        (signed, ledger.status().index)
+    };
+    let (signed, index) = with(ENTRIES - 1, false);
+    signed.unwrap();
+    assert_eq!(index, ENTRIES - 1);
+    assert_eq!(sample.verify(Vec::new()).checkpoints, 4);
+    // The kept part of the tree is made again when it does not fit.
+    let tree = sample.dir.path().join("tree");
+    let mut bytes = std::fs::read(&tree).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&tree, bytes).unwrap();
+    with(ENTRIES, true).0.unwrap();
+    assert_eq!(sample.verify(Vec::new()).findings, []);
+    // A last checkpoint that says something else.
+    let mut other = sample.roots[2].clone();
+    (other.root, other.size, other.index) = ([3; 32], ENTRIES + 1, ENTRIES);
+    let note = sign(&other.to_text(), &other.origin, &key(1));
+    std::fs::write(sample.checkpoints(), note).unwrap();
+    let refused = with(ENTRIES + 1, true).0.unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .contains("not what its last checkpoint says"),
+        "{refused}"
+    );
+}
