@@ -96,7 +96,8 @@ fn tell(done: &Verified, seconds: f64, out: &Out) {
     #[allow(clippy::cast_precision_loss)]
     let rate = done.entries as f64 / seconds.max(0.001);
     out.line(&format!(
-        "verified {} events, {} to {}, root {}, {signed}, signer {signer}, {seconds:.2}s ({rate:.0}/s)",
+        "verified {} events, {} to {}, root {}, {signed}, signer {signer}, {seconds:.2}s \
+         ({rate:.0}/s)",
         done.entries,
         done.first,
         done.last,

@@ -180,23 +180,12 @@ fn read(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(), ProofError> {
     let (first, next) = log.bounds();
-    let begin = log.epoch().first_index;
-    let mut range = match first == begin {
-        true => CompactRange::default(),
-        false => match first
-            .checked_sub(1)
-            .map(|before| log.range_at(before))
-            .transpose()?
-        {
-            Some(Some(range)) => range,
-            _ => {
-                verified.find(
-                    Some(first),
-                    "the tree below the first kept segment is not known",
-                );
-                return Ok(());
-            }
-        },
+    let Some(mut range) = tree_below(log, first)? else {
+        verified.find(
+            Some(first),
+            "the tree below the first kept segment is not known",
+        );
+        return Ok(());
     };
     verified.first = first;
     let mut at = first;
@@ -223,19 +212,9 @@ fn read(
         verified.entries += 1;
         verified.last = at;
         at += 1;
-        if let Some(checkpoint) = checkpoints.remove(&range.size()) {
-            if checkpoint.root != range.root() || checkpoint.index != verified.last {
-                let from = verified.signed_to.map_or(first, |signed| signed + 1);
-                let what = format!(
-                    "the log is not what was signed at index {}: an event between {from} and {} \
-                     was changed",
-                    checkpoint.index, checkpoint.index
-                );
-                verified.find(Some(from), what);
-                break;
-            }
-            verified.checkpoints += 1;
-            verified.signed_to = Some(checkpoint.index);
+        let due = checkpoints.remove(&range.size());
+        if due.is_some_and(|checkpoint| !fits(&checkpoint, range.root(), verified)) {
+            break;
         }
         if verified.entries % REPORT == 0 {
             progress(verified.entries, next - first);
@@ -253,4 +232,36 @@ fn read(
     progress(verified.entries, next - first);
     (verified.size, verified.root) = (range.size(), range.root());
     Ok(())
+}
+
+/// The tree over what lies below the first index that is kept.
+fn tree_below(log: &ReadOnlyLog, first: u64) -> Result<Option<CompactRange>, ProofError> {
+    match first
+        .checked_sub(1)
+        .filter(|_| first != log.epoch().first_index)
+    {
+        Some(before) => Ok(log.range_at(before)?),
+        None => Ok(Some(CompactRange::default())),
+    }
+}
+
+/// Whether the log, read to the size of the checkpoint, is what was signed.
+fn fits(checkpoint: &Checkpoint, root: Hash, verified: &mut Verified) -> bool {
+    let at = checkpoint.index;
+    if checkpoint.root == root && at == verified.last {
+        verified.checkpoints += 1;
+        verified.signed_to = Some(at);
+        return true;
+    }
+    let from = verified
+        .signed_to
+        .map_or(verified.first, |signed| signed + 1);
+    verified.find(
+        Some(from),
+        format!(
+            "the log is not what was signed at index {at}: an event between {from} and {at} was \
+             changed"
+        ),
+    );
+    false
 }
