@@ -5,11 +5,12 @@
 //! server's projections. Offline, [`catch_up`] brings those up to the log first.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use drover_events::Recorded;
 use drover_migrations::DecodeError;
+use drover_migrations::schema::{self, SchemaError};
 use drover_projections::{Options, Projections, StorageError, TableDigest, Writer};
 
 use crate::log::{LogError, ReadOnlyLog};
@@ -39,6 +40,9 @@ pub enum ReplayError {
     /// A database failed.
     #[error("projections")]
     Storage(#[from] StorageError),
+    /// A database has a schema that this program does not know.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
     /// The log does not reach the index asked for.
     #[error("the log ends before index {wanted}: {next} is next")]
     Short {
@@ -117,10 +121,7 @@ pub fn replay(
 ) -> Result<Replayed, ReplayError> {
     let began = Instant::now();
     let log = open(log_dir, to)?;
-    let (first, next) = log.bounds();
-    if first > log.epoch().first_index {
-        return Err(ReplayError::NoBeginning { first });
-    }
+    let (first, next) = (beginning(&log)?, log.bounds().1);
     let last = to
         .or_else(|| log.committed())
         .unwrap_or(next.saturating_sub(1));
@@ -134,25 +135,52 @@ pub fn replay(
     })
 }
 
-/// Applies to the projections in `path`, of a server that is not running, what the log has beyond
-/// them up to its last committed index, and answers their state.
+/// Brings the projections in `path`, of a server that is not running, to the schema of this program
+/// and to the last committed index the log knows of; every byte of them is read and every digest
+/// computed again. Answers their state.
 ///
 /// # Errors
-/// As [`replay`].
+/// As [`replay`]; a newer schema; a database that is damaged, with the file.
 pub fn catch_up(log_dir: &Path, path: &Path) -> Result<StateAt, ReplayError> {
+    let projections = fill(log_dir, path, &Options::default(), &mut |_, _| ())?;
+    projections.verify()?;
+    Ok(StateAt::of(&projections))
+}
+
+/// Applies to the projections in `path`, which are made if need be, what the log has beyond them up
+/// to its last committed index.
+///
+/// # Errors
+/// As [`replay`], and a newer schema.
+pub fn fill(
+    log_dir: &Path,
+    path: &Path,
+    options: &Options,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Arc<Projections>, ReplayError> {
     let log = open(log_dir, None)?;
-    let (projections, mut writer) = Projections::open(path, Options::default())?;
+    schema::prepare(path, options)?;
+    let (projections, mut writer) = Projections::open(path, options.clone())?;
     let position = projections.view().position();
     let from = if position.begun {
         position.index + 1
     } else {
-        log.bounds().0
+        beginning(&log)?
     };
     if let Some(last) = log.committed().filter(|last| *last >= from) {
-        fold(&log, from, last, &mut writer, &mut |_, _| ())?;
+        fold(&log, from, last, &mut writer, progress)?;
         writer.flush()?;
     }
-    Ok(StateAt::of(&projections))
+    Ok(projections)
+}
+
+/// The first index, which must be the epoch's.
+fn beginning(log: &ReadOnlyLog) -> Result<u64, ReplayError> {
+    let (first, _) = log.bounds();
+    if first > log.epoch().first_index {
+        return Err(ReplayError::NoBeginning { first });
+    }
+    Ok(first)
 }
 
 /// Where a server keeps its log and its projections under a data directory.

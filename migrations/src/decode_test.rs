@@ -99,4 +99,22 @@ proptest! {
         }
         let _ = decode(&body);
     }
+
+    /// What would be believed of such a length would not fit into memory.
+    #[test]
+    fn a_length_that_lies_allocates_nothing(
+        kind in 0..EventKind::ALL.len(),
+        at: prop::sample::Index,
+        marker in prop::sample::select(vec![0xdd_u8, 0xdf, 0xc6, 0xdb]),
+    ) {
+        let kind = EventKind::ALL[kind];
+        let mut body = samples::body(kind, kind.version()).expect("every kind has a sample");
+        let at = at.index(body.len());
+        let lie = [marker, 0xff, 0xff, 0xff, 0xff];
+        body.splice(at..at, lie);
+        let _ = decode(&body);
+        let end = body.len().min(at + lie.len());
+        body.truncate(end);
+        let _ = decode(&body);
+    }
 }

@@ -3,7 +3,7 @@
 //! The event log is the write-ahead log; `atomic_flush` keeps the families at one index, and the
 //! applied index is written in the batch it explains.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rocksdb::{
@@ -68,9 +68,11 @@ pub struct Options {
     pub max_open_files: i32,
     /// Threads for flushes and compactions.
     pub background_jobs: i32,
-    /// Entries between the applied and the flushed index before a flush is started (at most 50,000
-    /// may be lost to a crash and applied again).
+    /// Entries between the applied and the flushed index before a flush is started.
     pub flush_every: u64,
+    /// Entries that may be lost to a crash and applied again: apply waits for a flush before there
+    /// are more. Above [`DIGEST_EVERY`](crate::DIGEST_EVERY).
+    pub max_unflushed: u64,
     /// Decoded rows the writer keeps from one batch to the next, per table.
     pub kept_rows: usize,
     /// Bytes of rendered rows kept ready, per list.
@@ -85,7 +87,8 @@ impl Options {
             write_buffers: 64 << 20,
             max_open_files: 512,
             background_jobs: 2,
-            flush_every: 40_000,
+            flush_every: 20_000,
+            max_unflushed: 50_000,
             kept_rows: 2_048,
             list_bytes: 32 << 20,
         }
@@ -99,6 +102,7 @@ impl Options {
             max_open_files: 128,
             background_jobs: 2,
             flush_every: 20_000,
+            max_unflushed: 50_000,
             kept_rows: 256,
             list_bytes: 4 << 20,
         }
@@ -163,6 +167,12 @@ impl Default for Options {
 pub(crate) struct Database {
     db: DB,
     cache: Cache,
+    damage: PathBuf,
+}
+
+/// The file beside a database that says that it is damaged, and how.
+pub fn damage_mark(database: &Path) -> PathBuf {
+    database.with_extension("damaged")
 }
 
 /// A forward or backward walk over one family.
@@ -187,7 +197,23 @@ impl Database {
                 source,
             }
         })?;
-        Ok(Arc::new(Self { db, cache }))
+        let damage = damage_mark(path);
+        Ok(Arc::new(Self { db, cache, damage }))
+    }
+
+    /// Wraps an error of RocksDB. What says that stored bytes are not what was written leaves a
+    /// mark beside the database, for whoever opens it next.
+    pub(crate) fn failed(
+        &self,
+        doing: &'static str,
+    ) -> impl FnOnce(rocksdb::Error) -> StorageError + '_ {
+        move |source| {
+            if source.kind() == rocksdb::ErrorKind::Corruption {
+                // If even this fails, the next reader of that place finds it again.
+                let _ = std::fs::write(&self.damage, source.as_ref());
+            }
+            StorageError::Database { doing, source }
+        }
     }
 
     pub(crate) fn raw(&self) -> &DB {
@@ -207,7 +233,7 @@ impl Database {
     ) -> Result<Option<DBPinnableSlice<'_>>, StorageError> {
         self.db
             .get_pinned_cf(self.family(family), key)
-            .map_err(StorageError::database("read"))
+            .map_err(self.failed("read"))
     }
 
     /// What survives a crash: the value as of the last completed flush.
@@ -220,7 +246,7 @@ impl Database {
         options.set_read_tier(ReadTier::Persisted);
         self.db
             .get_cf_opt(self.family(family), key, &options)
-            .map_err(StorageError::database("read"))
+            .map_err(self.failed("read"))
     }
 
     pub(crate) fn cursor(&self, family: Family, upper: Option<&[u8]>) -> RawCursor<'_> {
@@ -234,7 +260,7 @@ impl Database {
         options.set_memtable_insert_hint_per_batch(true);
         self.db
             .write_opt(batch, &options)
-            .map_err(StorageError::database("write"))
+            .map_err(self.failed("write"))
     }
 
     /// Flushes all families to one index; `wait` until it is on disk.
@@ -244,7 +270,7 @@ impl Database {
         let families = Family::ALL.map(|family| self.family(family));
         self.db
             .flush_cfs_opt(&families, &options)
-            .map_err(StorageError::database("flush"))
+            .map_err(self.failed("flush"))
     }
 
     pub(crate) fn cache_usage(&self) -> usize {
@@ -288,7 +314,7 @@ impl Frozen {
     ) -> Result<Option<DBPinnableSlice<'_>>, StorageError> {
         self.snapshot
             .get_pinned_cf(self.db.family(family), key)
-            .map_err(StorageError::database("read"))
+            .map_err(self.db.failed("read"))
     }
 
     pub(crate) fn cursor(&self, family: Family, upper: Option<&[u8]>) -> RawCursor<'_> {
@@ -298,6 +324,10 @@ impl Frozen {
 }
 
 impl Frozen {
+    pub(crate) fn database(&self) -> &Database {
+        &self.db
+    }
+
     /// How files of sorted entries are written.
     pub(crate) fn file_options(&self) -> rocksdb::Options {
         let mut options = rocksdb::Options::default();

@@ -62,6 +62,12 @@ pub enum StorageError {
         /// The key in hexadecimal.
         key: String,
     },
+    /// The rows of a table are not those its digest was kept of.
+    #[error("the rows of table {table} do not give its digest")]
+    Digest {
+        /// The table's name.
+        table: &'static str,
+    },
     /// The log skipped or repeated an index.
     #[error("entry {got} cannot follow {applied}")]
     OutOfOrder {
@@ -87,6 +93,29 @@ impl StorageError {
     /// Wraps a RocksDB error with what was being done.
     pub(crate) fn database(doing: &'static str) -> impl FnOnce(rocksdb::Error) -> Self {
         move |source| Self::Database { doing, source }
+    }
+
+    /// Whether it can succeed once there is space on the disk again.
+    pub fn is_out_of_space(&self) -> bool {
+        match self {
+            Self::Database { source, .. } | Self::Open { source, .. } => {
+                let text = source.as_ref();
+                text.contains("No space left on device") || text.contains("NoSpace")
+            }
+            Self::File { source, .. } => source.kind() == std::io::ErrorKind::StorageFull,
+            _ => false,
+        }
+    }
+
+    /// Whether stored bytes are not what was written: the log is the way back.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Database { source, .. } | Self::Open { source, .. } => {
+                source.kind() == rocksdb::ErrorKind::Corruption
+            }
+            Self::Row { .. } | Self::Damaged { .. } | Self::Digest { .. } => true,
+            _ => false,
+        }
     }
 
     /// A damaged entry, its key in hexadecimal.

@@ -63,11 +63,12 @@ mod tables_test;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 
 pub use changes::{Change, Operation};
-pub use db::Options;
+pub use db::{Options, damage_mark};
 pub use digest::{Digest, TableDigest};
 pub use error::StorageError;
 pub use history::Version;
@@ -93,6 +94,7 @@ pub struct Projections {
     registry: &'static Registry,
     options: Options,
     lists: lists::Lists,
+    full: AtomicBool,
 }
 
 /// Sizes and positions, for metrics.
@@ -140,6 +142,7 @@ impl Projections {
             registry,
             options,
             lists: lists::Lists::default(),
+            full: AtomicBool::new(false),
         });
         projections.watch.notify(visible.position.index, &[], &[]);
         let writer = Writer::new(Arc::clone(&projections), &visible);
@@ -174,6 +177,36 @@ impl Projections {
     pub fn flush(&self) -> Result<u64, StorageError> {
         self.db.flush(true)?;
         Ok(self.flushed()?.index)
+    }
+
+    /// Whether the last batch found no space on the disk. The writer's owner applies it again until
+    /// there is.
+    pub fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_full(&self, full: bool) {
+        self.full.store(full, Ordering::Relaxed);
+    }
+
+    /// Reads everything there is, with its checksums, and computes every table's digest again.
+    ///
+    /// # Errors
+    /// The first block that is not what was written, with its file; a table whose rows do not give
+    /// the digest that was kept.
+    pub fn verify(&self) -> Result<(), StorageError> {
+        for family in Family::ALL {
+            let mut walk = scan::Source::Live(&self.db).walk(family, Scan::all().absolute(&[]));
+            while walk.advance()? {}
+        }
+        let view = self.view();
+        for table in view.digests() {
+            if view.recompute_of(table.table)? != table.digest {
+                let table = table.name;
+                return Err(StorageError::Digest { table });
+            }
+        }
+        Ok(())
     }
 
     /// Makes a copy of the database at `path`, which must not exist; files are linked where the

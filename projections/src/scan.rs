@@ -224,7 +224,12 @@ impl<'a> Source<'a> {
             Self::Frozen(frozen) | Self::Past(frozen, _) => frozen.cursor(family, upper),
             Self::Live(db) => db.cursor(family, upper),
         };
+        let db = match self {
+            Self::Frozen(frozen) | Self::Past(frozen, _) => frozen.database(),
+            Self::Live(db) => db,
+        };
         Walk::Present(Present {
+            db,
             cursor,
             range,
             begun: false,
@@ -266,6 +271,7 @@ impl Walk<'_> {
 
 /// A walk over the entries of a family as they are.
 pub(crate) struct Present<'a> {
+    db: &'a Database,
     cursor: RawCursor<'a>,
     range: Range,
     begun: bool,
@@ -283,9 +289,7 @@ impl Present<'_> {
         }
         self.begun = true;
         if !self.cursor.valid() {
-            self.cursor
-                .status()
-                .map_err(StorageError::database("walk"))?;
+            self.cursor.status().map_err(self.db.failed("walk"))?;
             return Ok(false);
         }
         let key = self.cursor.key().unwrap_or_default();

@@ -47,6 +47,7 @@ pub struct Writer {
     sums: Sums,
     tables: Vec<u64>,
     flush_at: u64,
+    flushed: u64,
     canonical: Canonical,
     changes: ChangeList,
     touched: Vec<(u16, RowKey)>,
@@ -104,6 +105,7 @@ impl Writer {
             sums: visible.sums.clone(),
             tables: visible.tables.clone(),
             flush_at: visible.position.index,
+            flushed: visible.position.index,
             canonical: Canonical::default(),
             changes: ChangeList::default(),
             touched: Vec::new(),
@@ -146,8 +148,10 @@ impl Writer {
         &mut self,
         entries: &[E],
     ) -> Result<Vec<Applied>, StorageError> {
+        self.flush_when_due().inspect_err(|e| self.note_space(e))?;
         let result = self.try_batch(entries);
-        if result.is_err() {
+        if let Err(error) = &result {
+            self.note_space(error);
             for layer in self.layers.iter_mut().flatten() {
                 layer.forget();
             }
@@ -158,6 +162,12 @@ impl Writer {
             self.tables.clone_from(&visible.tables);
         }
         result
+    }
+
+    fn note_space(&self, error: &StorageError) {
+        if error.is_out_of_space() {
+            self.projections.set_full(true);
+        }
     }
 
     fn try_batch<E: Entry>(&mut self, entries: &[E]) -> Result<Vec<Applied>, StorageError> {
@@ -184,7 +194,7 @@ impl Writer {
         changed.dedup();
         let written = self.finish(&db, batch, &changed)?;
         self.publish(&db, &changed, &written);
-        self.flush_when_due()?;
+        self.projections.set_full(false);
         Ok(applied)
     }
 
@@ -379,6 +389,7 @@ impl Writer {
         self.sums = visible.sums.clone();
         self.tables.clone_from(&visible.tables);
         self.flush_at = self.position.index;
+        self.flushed = 0;
         self.projections.lists().forget();
         self.projections.show(visible);
         let tables = self.projections.registry().tables();
@@ -390,10 +401,20 @@ impl Writer {
     }
 
     fn flush_when_due(&mut self) -> Result<(), StorageError> {
-        let every = self.projections.options().flush_every;
+        let options = self.projections.options();
+        let (every, most) = (options.flush_every, options.max_unflushed);
+        let db = self.projections.database();
         if self.position.index - self.flush_at >= every {
             self.flush_at = self.position.index;
-            self.projections.database().flush(false)?;
+            db.flush(false)?;
+        }
+        // No batch is longer than this, so the limit holds after the next one too.
+        let most = most.saturating_sub(DIGEST_EVERY);
+        if self.position.index - self.flushed > most {
+            self.flushed = flushed(db)?.index;
+            if self.position.index - self.flushed > most {
+                self.flushed = self.projections.flush()?;
+            }
         }
         Ok(())
     }
@@ -401,7 +422,8 @@ impl Writer {
     /// Writes everything applied to disk and waits for it; answers the flushed index.
     pub fn flush(&mut self) -> Result<u64, StorageError> {
         self.flush_at = self.position.index;
-        self.projections.flush()
+        self.flushed = self.projections.flush()?;
+        Ok(self.flushed)
     }
 }
 

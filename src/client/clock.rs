@@ -1,21 +1,16 @@
 //! Time and chance for the client, behind one seam so that tests can set both.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+
+pub(crate) use crate::server::unix_nanos as wall_now;
 
 /// Nanoseconds in a second.
 pub const SECOND: i64 = 1_000_000_000;
 /// Nanoseconds in a millisecond.
 pub const MILLISECOND: i64 = 1_000_000;
-
-/// The system's clock, unix nanoseconds.
-pub fn wall_now() -> i64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| i64::try_from(d.as_nanos()).unwrap_or(i64::MAX))
-}
 
 /// A duration from nanoseconds; negative ones are zero.
 pub fn nanos(ns: i64) -> Duration {

@@ -10,6 +10,7 @@ use drover_projections::tables::job_versions::JobVersions;
 use drover_projections::tables::jobs::Jobs;
 use drover_projections::{Reply, Scan, View};
 
+use super::limits::MAX_ROWS;
 use super::support::{eval_of, eval_of_missing};
 use super::{Command, Decision, Stamp};
 use crate::error::ApiError;
@@ -151,6 +152,17 @@ impl Command for PromoteDeployment {
                     return Err(ApiError::refused(text));
                 }
             }
+        }
+        let canaries = row
+            .task_groups
+            .values()
+            .map(|group| group.placed_canaries.len());
+        let canaries: usize = canaries.sum();
+        if canaries > MAX_ROWS / 2 {
+            let most = MAX_ROWS / 2;
+            return Err(ApiError::bad_request(format!(
+                "the deployment has {canaries} canaries, more than the {most} promoted at once"
+            )));
         }
         let promoted = DeploymentPromoted {
             deployment_id: row.id.clone(),

@@ -18,13 +18,14 @@ use crate::error::ApiError;
 pub const MAX_IDS: usize = 7_281;
 /// How many evaluations one event removes; its apply stays below 20 ms (EV-13).
 pub const DELETE_PAGE: u32 = 1_024;
-/// How many evaluations one event writes.
+
+/// How many evaluations of a long list go into one command.
 pub const UPSERT_PAGE: usize = 512;
 
 /// Evaluations are created or changed, by a reactor or an API call.
 #[derive(Clone, Debug)]
 pub struct UpsertEvals {
-    /// At most [`UPSERT_PAGE`] of them.
+    /// The evaluations.
     pub evals: Vec<Evaluation>,
     /// From what the scheduler decided, when this ends an evaluation.
     pub decision: Option<DecisionInputs>,
@@ -34,13 +35,6 @@ impl Command for UpsertEvals {
     fn decide(&self, _view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
         if self.evals.is_empty() {
             return Ok(Decision::Nothing(Reply::None));
-        }
-        if self.evals.len() > UPSERT_PAGE {
-            let text = format!(
-                "{} evaluations are too many for one event",
-                self.evals.len()
-            );
-            return Err(ApiError::bad_request(text));
         }
         let mut evals = self.evals.clone();
         for eval in &mut evals {

@@ -15,9 +15,12 @@ pub mod deployment;
 pub mod eval;
 pub mod job;
 pub mod keyring;
+pub mod limits;
 pub mod namespace;
 pub mod node;
 pub mod node_pool;
+#[cfg(test)]
+mod pages_test;
 pub mod plan;
 pub mod service;
 mod support;
@@ -66,6 +69,15 @@ pub enum Decision {
         /// What it rests on.
         guards: Vec<Guard>,
     },
+    /// One page of a rule that touches more rows than one event may: this should happen, and then
+    /// the command is decided again. An event whose lists are too long needs no page: it is cut
+    /// where it is proposed ([`limits`]).
+    Page {
+        /// What should happen first.
+        event: Event,
+        /// What it rests on.
+        guards: Vec<Guard>,
+    },
     /// All is as it should be: nothing is proposed, this is the answer.
     Nothing(Reply),
 }
@@ -85,7 +97,8 @@ impl Decision {
     }
 }
 
-/// An intention. `decide` may be called several times: after a guard failed, with a newer view.
+/// An intention. `decide` may be called several times, each time with a newer view: after a guard
+/// failed, and after a [`Decision::Page`].
 pub trait Command: Send + Sync + 'static {
     /// Reads the view and says which event should happen.
     ///

@@ -5,6 +5,7 @@ use drover_events::service::*;
 use drover_projections::tables::services::Services;
 use drover_projections::{Reply, View};
 
+use super::limits::PAGE_ROWS;
 use super::{Command, Decision, Stamp};
 use crate::error::ApiError;
 
@@ -68,8 +69,23 @@ pub struct DeleteServicesOfNode {
 
 impl Command for DeleteServicesOfNode {
     fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
-        if drover_projections::query::services_of_node(view, &self.node_id)?.is_empty() {
+        let services = drover_projections::query::services_of_node(view, &self.node_id)?;
+        if services.is_empty() {
             return Ok(Decision::Nothing(Reply::None));
+        }
+        if services.len() > PAGE_ROWS {
+            let page = services.iter().take(PAGE_ROWS).map(|service| ServiceKey {
+                namespace: service.namespace.clone(),
+                id: service.id.clone(),
+            });
+            let event = ServiceRegistrationsDeleted {
+                services: page.collect(),
+                ..ServiceRegistrationsDeleted::default()
+            };
+            return Ok(Decision::Page {
+                event: event.into(),
+                guards: Vec::new(),
+            });
         }
         Ok(Decision::free(ServiceRegistrationsDeleted {
             node_id: self.node_id.clone(),

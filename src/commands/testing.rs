@@ -7,6 +7,7 @@ use drover_events::plan::{PlacedAlloc, PlanApplied};
 use drover_events::{Actor, Envelope, Event, EventId, Recorded};
 use drover_projections::{Options, Outcome, Projections, Reply, Table, View, Writer};
 
+use super::limits::fit;
 use super::{Command, Decision, Stamp};
 use crate::error::{ApiError, Code};
 
@@ -57,16 +58,26 @@ impl World {
     /// The event the command becomes.
     pub(super) fn event(&self, command: &impl Command) -> Event {
         match self.decide(command).unwrap() {
-            Decision::Event { event, .. } => event,
+            Decision::Event { event, .. } | Decision::Page { event, .. } => event,
             Decision::Nothing(reply) => panic!("nothing is to be done: {reply:?}"),
         }
     }
 
     /// Decides and applies.
     pub(super) fn commit(&mut self, command: &impl Command) -> Outcome {
-        match self.decide(command).unwrap() {
-            Decision::Event { event, guards } => self.append(event, guards),
-            Decision::Nothing(reply) => Outcome::Applied(reply),
+        loop {
+            let (event, guards, last) = match self.decide(command).unwrap() {
+                Decision::Event { event, guards } => (event, guards, true),
+                Decision::Page { event, guards } => (event, guards, false),
+                Decision::Nothing(reply) => return Outcome::Applied(reply),
+            };
+            let parts = fit(event, guards, |event, guards| Ok((event, guards)));
+            let mut outcomes = parts.unwrap().into_iter().map(|(e, g)| self.append(e, g));
+            let first = outcomes.next().expect("an event has a part");
+            let rejected = outcomes.find(|outcome| matches!(outcome, Outcome::Rejected(_)));
+            if last || rejected.is_some() {
+                return rejected.unwrap_or(first);
+            }
         }
     }
 

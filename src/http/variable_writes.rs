@@ -1,5 +1,7 @@
 //! Changes of variables: encrypted here, settled in apply.
 
+use std::time::Duration;
+
 use drover_events::model::{VariableDecrypted, VariableEncrypted};
 use drover_events::variable::VarOp;
 use drover_projections::{Reply, VarOutcome};
@@ -13,6 +15,8 @@ use crate::keyring::KeyringError;
 
 /// The largest sum of a variable's keys and values, bytes.
 const LARGEST: usize = 64 << 10;
+/// How long a write waits for the cluster's first key.
+const FIRST_KEY: Duration = Duration::from_secs(5);
 /// The longest path.
 const LONGEST_PATH: usize = 128;
 
@@ -33,7 +37,11 @@ pub(super) async fn put(write: Write) -> Result<Answer, ApiError> {
     check(&var)?;
     let cas = cas(&write)?;
     var.modify_index = cas.unwrap_or_default();
-    let sealed = write.api.keyring.encrypt(&var).map_err(keyring)?;
+    let ring = &write.api.keyring;
+    // A new cluster has a key a moment after it has a leader (KR-03); without one in time the
+    // refusal is the keyring's own.
+    let _ = tokio::time::timeout(FIRST_KEY, ring.wait_active()).await;
+    let sealed = ring.encrypt(&var).map_err(keyring)?;
     let op = if cas.is_some() {
         VarOp::Cas
     } else {

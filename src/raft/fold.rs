@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use drover_events::{RaftPayload, Recorded};
 use drover_projections::{Outcome, Projections, Writer};
@@ -37,6 +38,9 @@ pub enum FoldError {
         /// Why.
         reason: String,
     },
+    /// The disk is full. What is not done yet is applied again until there is space.
+    #[error("cannot apply: {0}")]
+    NoSpace(String),
     /// The database failed. The server stops.
     #[error("cannot apply: {0}")]
     Storage(String),
@@ -53,7 +57,8 @@ pub trait Fold: Send + 'static {
     /// Applies entries in order; `done` is called for each once what it changed can be read.
     ///
     /// # Errors
-    /// At the first entry that cannot be applied; those before it are.
+    /// At the first entry that cannot be applied; those before it are, and `done` was called for
+    /// them.
     fn apply(
         &mut self,
         entries: &[Entry],
@@ -131,13 +136,20 @@ impl Fold for Projector {
                 }
             }
         }
+        let mut began = Instant::now();
         self.writer
             .apply_each(&self.batch, |applied| {
+                // Nothing else is applied while a batch is, so this is how long a barrier may wait.
+                metrics::histogram!("nomad.raft.apply_batch").record(began.elapsed());
+                began = Instant::now();
                 for a in applied {
                     done(a.index, Some(a.outcome));
                 }
             })
-            .map_err(|e| FoldError::Storage(chain(&e)))?;
+            .map_err(|e| match e.is_out_of_space() {
+                true => FoldError::NoSpace(chain(&e)),
+                false => FoldError::Storage(chain(&e)),
+            })?;
         unreadable.map_or(Ok(()), Err)
     }
 

@@ -24,12 +24,15 @@ pub mod network;
 mod node;
 mod proposer;
 mod read;
+mod room;
 pub mod snapshot;
 mod state_machine;
 mod types;
 
 #[cfg(test)]
 mod cluster_test;
+#[cfg(test)]
+mod deletion_test;
 #[cfg(test)]
 mod kill_test;
 #[cfg(test)]

@@ -5,25 +5,32 @@
 //! refused the event because the world had moved, the command is decided again.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use drover_events::actor::Actor;
 use drover_events::codec::{CodecError, Draft};
-use drover_events::{Envelope, Event, EventId};
+use drover_events::{Envelope, Event, EventId, Guard};
 use drover_projections::{Outcome, Projections, Rejection, Reply, View};
 use futures_util::StreamExt;
 use openraft::raft::WriteResult;
+use smallvec::{SmallVec, smallvec};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::node::{Inner, Leadership, RaftNode};
 use super::read::no_leader;
+use super::room::Room;
 use super::types::{Payload, Response, TypeConfig};
+use crate::commands::limits::{Part, check_rows, fit};
 use crate::commands::{Command, Decision, Stamp, refuse_later};
 use crate::error::{ApiError, Code};
-use crate::log::Space;
+use crate::server::unix_nanos;
 
-/// How often a refused command is decided again.
-const TRIES: u32 = 5;
+/// How often a command is decided again because a guard did not hold.
+const GUARD_TRIES: u32 = 5;
+/// How often because apply refused it by rule: a fresh view mostly gives the refusal itself.
+const RULE_TRIES: u32 = 1;
+/// How long a command waits for a leader that was just elected to begin.
+const BEGINNING: Duration = Duration::from_secs(2);
 /// Events handed to openraft at a time.
 const BATCH: usize = 4096;
 /// Bytes handed to openraft at a time, roughly.
@@ -58,13 +65,22 @@ pub type FirstEvents = Arc<dyn Fn(&View) -> Vec<Event> + Send + Sync>;
 
 /// What a decision leaves to be done.
 enum Decided {
-    Draft(Draft),
+    /// These events; the command is decided again behind them if `more`.
+    Drafts {
+        drafts: Drafts,
+        more: bool,
+    },
     Nothing(Committed),
 }
 
+/// One event, or the parts of one that was too large.
+type Drafts = SmallVec<[Draft; 1]>;
+type Responses = SmallVec<[Response; 1]>;
+
+/// Events that follow one another in the log without a gap.
 struct Submission {
-    draft: Draft,
-    answer: oneshot::Sender<Result<Response, ApiError>>,
+    drafts: Drafts,
+    answer: oneshot::Sender<Result<Responses, ApiError>>,
 }
 
 /// Submits commands; clones share one queue.
@@ -72,7 +88,8 @@ struct Submission {
 pub struct Proposer {
     tx: mpsc::Sender<Submission>,
     projections: Arc<Projections>,
-    node: Arc<RaftNode>,
+    room: Arc<Room>,
+    leadership: watch::Receiver<Leadership>,
     ready: watch::Receiver<Option<u64>>,
 }
 
@@ -96,10 +113,12 @@ impl Proposer {
             last_time: 0,
         };
         node.handle.spawn(task.run(rx));
+        let room = Arc::new(Room::new(Arc::clone(&node.log), Arc::clone(&projections)));
         Proposer {
             tx,
             projections,
-            node,
+            room,
+            leadership: node.leadership(),
             ready,
         }
     }
@@ -113,69 +132,80 @@ impl Proposer {
     ///
     /// # Errors
     /// The command's own refusal; [`Code::NoLeader`] where this server does not lead;
-    /// [`Code::Unavailable`] while the disk is full; [`Code::PayloadTooLarge`];
-    /// [`Code::Conflict`] if the world moved under every try. After `NoLeader` the event may
-    /// still become committed by the next leader.
+    /// [`Code::Unavailable`] while the disk is full or what is applied is written out too slowly;
+    /// [`Code::PayloadTooLarge`] or [`Code::BadRequest`] for an event beyond the limits that cannot
+    /// be cut; [`Code::Conflict`] if the world moved under every try. After `NoLeader`, and after
+    /// `Unavailable` that says so, the event may still become committed.
     pub async fn submit(
         &self,
         command: Arc<dyn Command>,
         origin: Origin,
     ) -> Result<Committed, ApiError> {
-        let mut tried = 0;
+        let (mut guards, mut rules) = (0, 0);
         loop {
-            let draft = match self.decide(&*command, &origin)? {
-                Decided::Draft(draft) => draft,
+            self.lead().await?;
+            self.room.wait().await?;
+            let (drafts, more) = match self.decide(&*command, &origin)? {
+                Decided::Drafts { drafts, more } => (drafts, more),
                 Decided::Nothing(committed) => return Ok(committed),
             };
-            let response = self.propose(draft).await?;
-            let rejection = match response.outcome {
-                Some(Outcome::Applied(reply)) => {
-                    return Ok(Committed {
-                        index: response.index,
-                        reply,
-                    });
-                }
-                Some(Outcome::Rejected(rejection)) => rejection,
-                None => {
-                    return Ok(Committed {
-                        index: response.index,
-                        reply: Reply::None,
-                    });
-                }
+            let rejection = match settle(self.propose(drafts).await?) {
+                Ok(_) if more => continue,
+                Ok(committed) => return Ok(committed),
+                Err(rejection) => rejection,
             };
-            tried += 1;
-            if tried > TRIES {
+            let (tried, tries) = match rejection {
+                Rejection::Guard { .. } => (&mut guards, GUARD_TRIES),
+                Rejection::Rule { .. } => (&mut rules, RULE_TRIES),
+            };
+            *tried += 1;
+            if *tried > tries {
                 return Err(refused(&rejection));
             }
-            tracing::debug!(index = response.index, ?rejection, tried, "decided again");
-            let jitter = rand::random::<u64>() % (1000 << tried);
+            tracing::debug!(?rejection, tried, "decided again");
+            let jitter = rand::random::<u64>() % (1000 << *tried);
             tokio::time::sleep(Duration::from_micros(jitter)).await;
         }
     }
 
+    /// Waits while this server is elected and its first events are not applied yet.
+    async fn lead(&self) -> Result<(), ApiError> {
+        if self.ready.borrow().is_some() {
+            return Ok(());
+        }
+        let elected = match &*self.leadership.borrow() {
+            Leadership::Elected | Leadership::Leading { .. } => true,
+            Leadership::Unknown | Leadership::Following(_) => false,
+        };
+        let mut ready = self.ready.clone();
+        let began = tokio::time::timeout(BEGINNING, ready.wait_for(Option::is_some));
+        if elected && matches!(began.await, Ok(Ok(_))) {
+            return Ok(());
+        }
+        Err(no_leader())
+    }
+
     fn decide(&self, command: &dyn Command, origin: &Origin) -> Result<Decided, ApiError> {
-        if self.ready.borrow().is_none() {
-            return Err(no_leader());
-        }
-        if self.node.log.space() != Space::Enough {
-            return Err(ApiError::new(
-                Code::Unavailable,
-                "no space left for the log",
-            ));
-        }
         let view = self.projections.view();
         let stamp = Stamp {
             id: new_id(),
-            now: now(),
+            now: unix_nanos(),
         };
         let index = view.index();
         let decision = command.decide(&view, &stamp)?;
         drop(view);
-        Ok(match decision {
-            Decision::Event { event, guards } => {
-                Decided::Draft(encode(origin, stamp.id, guards, event)?)
-            }
-            Decision::Nothing(reply) => Decided::Nothing(Committed { index, reply }),
+        let (event, guards, more) = match decision {
+            Decision::Event { event, guards } => (event, guards, false),
+            Decision::Page { event, guards } => (event, guards, true),
+            Decision::Nothing(reply) => return Ok(Decided::Nothing(Committed { index, reply })),
+        };
+        let mut id = Some(stamp.id);
+        let drafts = fit(event, guards, |event, guards| {
+            encode(origin, id.take().unwrap_or_else(new_id), guards, event)
+        })?;
+        Ok(Decided::Drafts {
+            drafts: drafts.into(),
+            more,
         })
     }
 
@@ -189,42 +219,63 @@ impl Proposer {
         &self,
         id: EventId,
         event: Event,
-        guards: Vec<drover_events::Guard>,
+        guards: Vec<Guard>,
         origin: &Origin,
     ) -> Result<impl Future<Output = Result<Response, ApiError>> + Send + 'static, ApiError> {
-        if self.ready.borrow().is_none() {
-            return Err(no_leader());
-        }
-        if self.node.log.space() != Space::Enough {
-            return Err(ApiError::new(
-                Code::Unavailable,
-                "no space left for the log",
-            ));
-        }
-        let draft = encode(origin, id, guards, event)?;
+        self.lead().await?;
+        self.room.wait().await?;
+        check_rows(&event)?;
+        let draft = encode(origin, id, guards, event).map_err(|(error, _)| error)?;
+        let drafts = smallvec![draft];
         let (answer, wait) = oneshot::channel();
-        let submission = Submission { draft, answer };
+        let submission = Submission { drafts, answer };
         self.tx.send(submission).await.map_err(|_| no_leader())?;
-        Ok(async move { wait.await.map_err(|_| no_leader())? })
+        let room = Arc::clone(&self.room);
+        Ok(async move {
+            let mut responses = room.until(wait).await?.map_err(|_| no_leader())??;
+            responses.pop().ok_or_else(no_leader)
+        })
     }
 
-    async fn propose(&self, draft: Draft) -> Result<Response, ApiError> {
+    async fn propose(&self, drafts: Drafts) -> Result<Responses, ApiError> {
         let (answer, wait) = oneshot::channel();
-        self.tx
-            .send(Submission { draft, answer })
-            .await
-            .map_err(|_| no_leader())?;
-        wait.await.map_err(|_| no_leader())?
+        let submission = Submission { drafts, answer };
+        self.tx.send(submission).await.map_err(|_| no_leader())?;
+        self.room.until(wait).await?.map_err(|_| no_leader())?
     }
 }
 
+/// What became of an event and its parts: the first refusal, or the last index with the replies
+/// taken together.
+fn settle(responses: Responses) -> Result<Committed, Rejection> {
+    let mut whole = Committed {
+        index: 0,
+        reply: Reply::None,
+    };
+    for Response { index, outcome } in responses {
+        let reply = match outcome {
+            Some(Outcome::Rejected(rejection)) => return Err(rejection),
+            Some(Outcome::Applied(reply)) => reply,
+            None => Reply::None,
+        };
+        whole.index = index;
+        whole.reply = match (whole.reply, reply) {
+            (Reply::Count(before), Reply::Count(more)) => Reply::Count(before + more),
+            (Reply::None, reply) => reply,
+            (before, _) => before,
+        };
+    }
+    Ok(whole)
+}
+
+/// Encodes an event; gives it back with the reason if it cannot be.
 fn encode(
     origin: &Origin,
     id: EventId,
-    guards: Vec<drover_events::Guard>,
+    guards: Vec<Guard>,
     event: Event,
-) -> Result<Draft, ApiError> {
-    refuse_later(event.kind())?;
+) -> Result<Draft, (ApiError, Box<Part>)> {
+    let later = refuse_later(event.kind());
     let envelope = Envelope {
         time: 0,
         id,
@@ -235,10 +286,13 @@ fn encode(
         guards,
         event,
     };
-    Draft::encode(&envelope).map_err(|e| match e {
-        CodecError::TooLarge { .. } => ApiError::new(Code::PayloadTooLarge, e.to_string()),
-        other => ApiError::new(Code::Internal, other.to_string()),
-    })
+    let draft = later.and_then(|()| {
+        Draft::encode(&envelope).map_err(|e| match e {
+            CodecError::TooLarge { .. } => ApiError::new(Code::PayloadTooLarge, e.to_string()),
+            other => ApiError::new(Code::Internal, other.to_string()),
+        })
+    });
+    draft.map_err(|error| (error, Box::new((envelope.event, envelope.guards))))
 }
 
 fn refused(rejection: &Rejection) -> ApiError {
@@ -253,13 +307,6 @@ fn refused(rejection: &Rejection) -> ApiError {
 
 fn new_id() -> EventId {
     EventId(*uuid::Uuid::now_v7().as_bytes())
-}
-
-fn now() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
 /// The one task that stamps.
@@ -324,9 +371,10 @@ impl Task {
             request_id,
             ..Origin::default()
         };
-        let draft = encode(&origin, new_id(), Vec::new(), event)?;
+        let draft = encode(&origin, new_id(), Vec::new(), event).map_err(|(error, _)| error)?;
+        let drafts = smallvec![draft];
         let (answer, wait) = oneshot::channel();
-        self.hand_over(&mut vec![Submission { draft, answer }])
+        self.hand_over(&mut vec![Submission { drafts, answer }])
             .await;
         wait.await.map_err(|_| no_leader())?.map(|_| ())
     }
@@ -338,23 +386,32 @@ impl Task {
             let mut bytes = 0;
             let (mut payloads, mut answers) = (Vec::new(), Vec::new());
             while let Some(s) = rest.next_if(|_| bytes < BATCH_BYTES) {
-                bytes += s.draft.size();
-                self.last_time = self.last_time.max(now());
-                payloads.push(Payload::from(s.draft.stamp(self.last_time)));
-                answers.push(s.answer);
+                self.last_time = self.last_time.max(unix_nanos());
+                answers.push((s.drafts.len(), s.answer));
+                for draft in s.drafts {
+                    bytes += draft.size();
+                    payloads.push(Payload::from(draft.stamp(self.last_time)));
+                }
             }
             match self.raft.client_write_many(payloads).await {
                 Ok(mut results) => {
                     tokio::spawn(async move {
-                        for answer in answers {
-                            let result = results.next().await;
-                            let _ = answer.send(outcome(result));
+                        for (count, answer) in answers {
+                            let mut all = Ok(Responses::new());
+                            for _ in 0..count {
+                                let result = outcome(results.next().await);
+                                all = all.and_then(|mut all: Responses| {
+                                    all.push(result?);
+                                    Ok(all)
+                                });
+                            }
+                            let _ = answer.send(all);
                         }
                     });
                 }
                 Err(e) => {
                     tracing::warn!(error = %e, "raft has stopped");
-                    for answer in answers {
+                    for (_, answer) in answers {
                         let _ = answer.send(Err(no_leader()));
                     }
                 }

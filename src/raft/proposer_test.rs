@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use drover_events::EventKind;
 use drover_events::actor::Actor;
 use drover_events::cluster::LeaderElected;
-use drover_events::eval::EvalsDeleted;
 use drover_events::model::{Evaluation, Namespace};
 use drover_events::namespace::{NamespacesDeleted, NamespacesUpserted};
+use drover_projections::tables::evals::Evals;
 use drover_projections::tables::namespaces::Namespaces;
-use drover_projections::{Projections, Reply, View};
+use drover_projections::{Projections, Reply, Scan, View};
 
 use super::network::Alone;
 use super::*;
@@ -22,10 +23,10 @@ use crate::error::{ApiError, Code};
 use crate::log::fake::FakeDisk;
 use crate::log::{LogEngine, OnFull, Options, Space};
 
-struct Server {
-    node: Arc<RaftNode>,
-    projections: Arc<Projections>,
-    proposer: Proposer,
+pub(super) struct Server {
+    pub(super) node: Arc<RaftNode>,
+    pub(super) projections: Arc<Projections>,
+    pub(super) proposer: Proposer,
 }
 
 async fn start(dir: &Path, log: LogEngine) -> Server {
@@ -53,7 +54,7 @@ async fn start(dir: &Path, log: LogEngine) -> Server {
     }
 }
 
-async fn on_disk(dir: &Path) -> Server {
+pub(super) async fn on_disk(dir: &Path) -> Server {
     let options = Options {
         segment_bytes: 1 << 20,
         ..Options::default()
@@ -61,7 +62,7 @@ async fn on_disk(dir: &Path) -> Server {
     start(dir, LogEngine::open(&dir.join("log"), options).unwrap().0).await
 }
 
-fn run(test: impl Future<Output = ()>) {
+pub(super) fn run(test: impl Future<Output = ()>) {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(test);
@@ -183,6 +184,135 @@ fn a_rule_that_apply_keeps_is_the_refusal_the_caller_reads() {
     });
 }
 
+/// The events of a kind that the log holds.
+pub(super) fn entries_of(server: &Server, kind: EventKind) -> Vec<drover_events::Recorded> {
+    let all = server.node.log().scan(0).map(|e| e.unwrap());
+    let decoded = all.map(|e| drover_migrations::decode(&e.body).unwrap());
+    decoded.filter(|r| r.kind == kind).collect()
+}
+
+#[test]
+fn a_refusal_by_rule_is_decided_again_once() {
+    run(async {
+        let dir = tempfile::tempdir().unwrap();
+        let server = on_disk(dir.path()).await;
+        let refused = server
+            .proposer
+            .submit(Arc::new(DeleteDefault), Origin::default());
+        assert_eq!(refused.await.unwrap_err().code, Code::Refused);
+        assert_eq!(entries_of(&server, EventKind::NamespacesDeleted).len(), 2);
+        server.node.shutdown().await;
+    });
+}
+
+/// Always guarded by a row that is not there.
+struct Doomed;
+
+impl Command for Doomed {
+    fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, ApiError> {
+        let guard = drover_events::Guard::RowAt {
+            table: 0,
+            key: b"never".to_vec().into(),
+            index: 1,
+        };
+        Ok(Decision::guarded(named("doomed"), vec![guard]))
+    }
+}
+
+#[test]
+fn a_guard_that_never_holds_is_a_conflict_after_five_more_tries() {
+    run(async {
+        let dir = tempfile::tempdir().unwrap();
+        let server = on_disk(dir.path()).await;
+        let refused = server.proposer.submit(Arc::new(Doomed), Origin::default());
+        assert_eq!(refused.await.unwrap_err().code, Code::Conflict);
+        assert_eq!(entries_of(&server, EventKind::NamespacesUpserted).len(), 6);
+        server.node.shutdown().await;
+    });
+}
+
+/// A rule of ten namespaces, two a page.
+struct Pages;
+
+impl Command for Pages {
+    fn decide(&self, view: &View, _: &Stamp) -> Result<Decision, ApiError> {
+        let absent = |name: &String| matches!(view.get::<Namespaces>(name.as_str()), Ok(None));
+        let mut left: Vec<_> = (0..10).map(|n| format!("p{n}")).filter(absent).collect();
+        let last = left.len() <= 2;
+        left.truncate(2);
+        let mut event = named("");
+        event.namespaces = left
+            .iter()
+            .map(|name| named(name).namespaces.remove(0))
+            .collect();
+        let (event, guards) = (event.into(), Vec::new());
+        Ok(if last {
+            Decision::Event { event, guards }
+        } else {
+            Decision::Page { event, guards }
+        })
+    }
+}
+
+#[test]
+fn a_paged_rule_is_decided_until_its_last_page() {
+    run(async {
+        let dir = tempfile::tempdir().unwrap();
+        let server = on_disk(dir.path()).await;
+        let done = server
+            .proposer
+            .submit(Arc::new(Pages), Origin::default())
+            .await;
+        let pages = entries_of(&server, EventKind::NamespacesUpserted);
+        assert_eq!(pages.len(), 5);
+        assert_eq!(done.unwrap().index, pages[4].index);
+        server.node.shutdown().await;
+    });
+}
+
+#[test]
+fn a_list_that_is_too_long_for_one_event_becomes_several_that_follow_one_another() {
+    run(async {
+        let dir = tempfile::tempdir().unwrap();
+        let server = on_disk(dir.path()).await;
+        let one = |i: usize| Evaluation {
+            id: format!("00000000-0000-4000-8000-{i:012x}"),
+            namespace: "default".to_owned(),
+            job_id: format!("job-{i}"),
+            status: "pending".to_owned(),
+            ..Evaluation::default()
+        };
+        let put = UpsertEvals {
+            evals: (0..3_000).map(one).collect(),
+            decision: None,
+        };
+        let done = server
+            .proposer
+            .submit(Arc::new(put), Origin::default())
+            .await;
+        let parts = entries_of(&server, EventKind::EvalsUpserted);
+        assert!(parts.len() > 3, "{}", parts.len());
+        let first = parts[0].index;
+        assert!(
+            parts
+                .iter()
+                .zip(first..)
+                .all(|(part, index)| part.index == index)
+        );
+        assert_eq!(done.unwrap().index, parts.last().unwrap().index);
+        let mut ids: Vec<_> = parts
+            .iter()
+            .map(|p| p.envelope.as_ref().unwrap().id)
+            .collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), parts.len(), "every part has an id of its own");
+        let view = server.projections.view();
+        assert_eq!(view.scan::<Evals>(Scan::all()).count(), 3_000);
+        server.node.shutdown().await;
+    });
+}
+
 #[test]
 fn time_order_is_index_order_and_the_leader_speaks_first() {
     run(async {
@@ -243,6 +373,10 @@ fn a_full_disk_refuses_writes_serves_reads_and_resumes() {
             }
         };
         assert_eq!(error.code, Code::Unavailable);
+        assert!(
+            error.message.contains("no space left on the disk"),
+            "{error}"
+        );
         assert!(written.len() > 20);
         for name in &written {
             let view = server.projections.view();
@@ -302,7 +436,7 @@ fn an_event_from_the_future_parks_the_applier_and_the_log_goes_on() {
     });
 }
 
-fn event_of_today() -> Payload {
+pub(super) fn event_of_today() -> Payload {
     use openraft::entry::RaftPayload as _;
     Payload::blank()
 }
@@ -335,90 +469,6 @@ fn a_snapshot_carries_the_state_to_another_server() {
             other.projections().view().digests(),
             server.projections.view().digests()
         );
-        server.node.shutdown().await;
-    });
-}
-
-/// One page of a deletion by filter, as garbage collection asks for it.
-struct DeletePage(String);
-
-impl Command for DeletePage {
-    fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, ApiError> {
-        Ok(Decision::free(EvalsDeleted {
-            filter: "JobID == \"ev-13\"".to_owned(),
-            filter_version: u32::from(drover_projections::filter::FILTER_VERSION),
-            page_token: self.0.clone(),
-            per_page: 512,
-            ..EvalsDeleted::default()
-        }))
-    }
-}
-
-#[test]
-fn ev_13_a_barrier_gets_through_between_the_pages_of_a_large_deletion() {
-    const EVALS: usize = 4096;
-    run(async {
-        let dir = tempfile::tempdir().unwrap();
-        let server = on_disk(dir.path()).await;
-        for page in 0..EVALS / 512 {
-            let one = |i: usize| Evaluation {
-                id: format!("00000000-0000-4000-8000-{:012x}", page * 512 + i),
-                namespace: "default".to_owned(),
-                job_id: "ev-13".to_owned(),
-                status: "complete".to_owned(),
-                ..Evaluation::default()
-            };
-            let evals = (0..512).map(one).collect();
-            let put = UpsertEvals {
-                evals,
-                decision: None,
-            };
-            server
-                .proposer
-                .submit(Arc::new(put), Origin::default())
-                .await
-                .unwrap();
-        }
-        let node = Arc::clone(&server.node);
-        let (stop, stopped) = tokio::sync::watch::channel(false);
-        let barriers = tokio::spawn(async move {
-            let mut took = Vec::new();
-            while !*stopped.borrow() {
-                let at = Instant::now();
-                node.commit(event_of_today()).await.unwrap();
-                took.push(at.elapsed());
-            }
-            took
-        });
-        let (mut token, mut deleted, mut pages) = (String::new(), 0, 0);
-        loop {
-            let page = Arc::new(DeletePage(token));
-            let done = server
-                .proposer
-                .submit(page, Origin::default())
-                .await
-                .unwrap();
-            let Reply::Page { count, next } = done.reply else {
-                panic!("{:?}", done.reply)
-            };
-            deleted += count;
-            pages += 1;
-            token = next;
-            if token.is_empty() {
-                break;
-            }
-        }
-        stop.send_replace(true);
-        let mut took = barriers.await.unwrap();
-        took.sort_unstable();
-        assert_eq!(deleted, EVALS as u64);
-        assert!(
-            took.len() > pages,
-            "{} barriers beside {pages} pages",
-            took.len()
-        );
-        let p99 = took[(took.len() - 1) * 99 / 100];
-        assert!(p99 < Duration::from_secs(1), "{p99:?}");
         server.node.shutdown().await;
     });
 }

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc as blocking;
+use std::sync::mpsc::{self as blocking, RecvTimeoutError};
+use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
 use openraft::entry::RaftEntry;
@@ -21,6 +22,8 @@ use crate::log::LogEngine;
 
 /// Entries handed to the applier at a time.
 const CHUNK: usize = 1024;
+/// How often a full disk is tried again.
+const FULL_RETRY: Duration = Duration::from_millis(100);
 /// Chunks handed over and not yet applied.
 const AHEAD: usize = 2;
 
@@ -151,49 +154,113 @@ fn last_membership(
     }
 }
 
-fn run(mut fold: Box<dyn Fold>, rx: &blocking::Receiver<Command>, parked: &Mutex<Option<Parked>>) {
-    let mut waiting = Vec::new();
-    while let Ok(command) = rx.recv() {
-        match command {
-            Command::Control(f) => f(&mut *fold),
-            Command::Stop(done) => {
-                drop(fold);
-                let _ = done.send(());
-                return;
-            }
-            Command::Apply(chunk, done) if parked.lock().is_some() => waiting.push((chunk, done)),
-            Command::Apply(chunk, done) => match apply(&mut *fold, chunk) {
-                Ok(()) => {
-                    let _ = done.send(Ok(()));
-                }
-                Err(FoldError::Unreadable { index, reason }) => {
-                    tracing::error!(index, reason, "the applier parks: a newer drover is needed");
-                    *parked.lock() = Some(Parked { index, reason });
-                    // Kept unanswered: to openraft the entry is still being applied.
-                    waiting.push((Vec::new(), done));
-                }
-                Err(e) => {
-                    tracing::error!(error = %e, "the applier stops");
-                    let _ = done.send(Err(io::Error::other(e)));
-                    return;
-                }
-            },
+/// What the applier has taken from its queue and not done.
+#[derive(Default)]
+struct Work {
+    /// In order; the first is being applied.
+    chunks: VecDeque<(Pending, oneshot::Sender<io::Result<()>>)>,
+    /// The disk is full: the first chunk is tried again now and then.
+    full: bool,
+}
+
+/// Entries with those who wait for them.
+#[derive(Default)]
+struct Pending {
+    entries: Vec<Entry>,
+    responders: VecDeque<Option<ApplyResponder<TypeConfig>>>,
+}
+
+impl From<Chunk> for Pending {
+    fn from(chunk: Chunk) -> Pending {
+        let (entries, responders): (Vec<_>, VecDeque<_>) = chunk.into_iter().unzip();
+        Pending {
+            entries,
+            responders,
         }
     }
 }
 
-fn apply(fold: &mut dyn Fold, chunk: Chunk) -> Result<(), FoldError> {
-    let mut entries = Vec::with_capacity(chunk.len());
-    let mut responders = VecDeque::with_capacity(chunk.len());
-    for (entry, responder) in chunk {
-        entries.push(entry);
-        responders.push_back(responder);
+fn run(mut fold: Box<dyn Fold>, rx: &blocking::Receiver<Command>, parked: &Mutex<Option<Parked>>) {
+    let mut work = Work::default();
+    loop {
+        let next = if work.full {
+            rx.recv_timeout(FULL_RETRY)
+        } else {
+            rx.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        };
+        match next {
+            Ok(Command::Control(f)) => f(&mut *fold),
+            Ok(Command::Stop(done)) => {
+                drop(fold);
+                let _ = done.send(());
+                return;
+            }
+            Ok(Command::Apply(chunk, done)) => work.chunks.push_back((chunk.into(), done)),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        if parked.lock().is_none() && !advance(&mut *fold, &mut work, parked) {
+            return;
+        }
     }
-    fold.apply(&entries, &mut |index, outcome| {
+}
+
+/// Applies what there is; false if the database failed.
+fn advance(fold: &mut dyn Fold, work: &mut Work, parked: &Mutex<Option<Parked>>) -> bool {
+    while let Some((pending, _)) = work.chunks.front_mut() {
+        let result = apply(fold, pending);
+        let full = matches!(result, Err(FoldError::NoSpace(_)));
+        match &result {
+            Err(FoldError::NoSpace(reason)) if !work.full => {
+                tracing::error!(
+                    reason,
+                    "the disk is full: nothing is applied until there is space"
+                );
+            }
+            Ok(()) if work.full => tracing::info!("there is space again: applying goes on"),
+            _ => {}
+        }
+        work.full = full;
+        match result {
+            Ok(()) => {
+                if let Some((_, done)) = work.chunks.pop_front() {
+                    let _ = done.send(Ok(()));
+                }
+            }
+            Err(FoldError::NoSpace(_)) => return true,
+            Err(FoldError::Unreadable { index, reason }) => {
+                tracing::error!(index, reason, "the applier parks: a newer drover is needed");
+                // The chunk stays unanswered: to openraft the entry is still being applied.
+                *parked.lock() = Some(Parked { index, reason });
+                return true;
+            }
+            Err(e) => {
+                tracing::error!(error = %e, "the applier stops");
+                if let Some((_, done)) = work.chunks.pop_front() {
+                    let _ = done.send(Err(io::Error::other(e)));
+                }
+                return false;
+            }
+        }
+    }
+    true
+}
+
+/// Applies the entries; those that are done are taken out, whatever comes after them.
+fn apply(fold: &mut dyn Fold, pending: &mut Pending) -> Result<(), FoldError> {
+    let Pending {
+        entries,
+        responders,
+    } = pending;
+    let mut count = 0;
+    let result = fold.apply(entries, &mut |index, outcome| {
+        count += 1;
         if let Some(Some(responder)) = responders.pop_front() {
             responder.send(Response { index, outcome });
         }
-    })
+    });
+    entries.drain(..count);
+    result
 }
 
 impl RaftStateMachine<TypeConfig> for StateMachine {

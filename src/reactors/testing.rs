@@ -82,7 +82,7 @@ impl Direct {
         };
         match command.decide(&self.projections.view(), &stamp)? {
             Decision::Nothing(reply) => Ok((0, Outcome::Applied(reply))),
-            Decision::Event { event, guards } => {
+            Decision::Event { event, guards } | Decision::Page { event, guards } => {
                 let mut inner = self.inner.lock();
                 let recorded = inner.record(stamp.id, event, guards);
                 Ok(inner.apply(recorded))
@@ -91,8 +91,7 @@ impl Direct {
     }
 
     fn time(&self) -> i64 {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        i64::try_from(since.unwrap().as_nanos()).unwrap()
+        crate::server::unix_nanos()
     }
 
     /// Applies what was held back.
@@ -112,10 +111,7 @@ impl Direct {
 
 impl Inner {
     fn record(&mut self, id: EventId, event: Event, guards: Vec<Guard>) -> Recorded {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        self.time = self
-            .time
-            .max(i64::try_from(since.unwrap().as_nanos()).unwrap());
+        self.time = self.time.max(crate::server::unix_nanos());
         let envelope = Envelope {
             time: self.time,
             id,

@@ -11,6 +11,7 @@
 
 mod about;
 mod bootstrap;
+mod heal;
 mod keys;
 mod myself;
 
@@ -100,6 +101,9 @@ pub enum StartError {
     /// The projections were written by a newer drover, or cannot be brought up to date.
     #[error(transparent)]
     Schema(#[from] drover_migrations::schema::SchemaError),
+    /// The projections are damaged and cannot be built again.
+    #[error("the projections are damaged and cannot be built again from the log")]
+    Rebuild(#[source] crate::replay::ReplayError),
     /// The keystore cannot be opened.
     #[error("the keystore cannot be opened")]
     Keyring(#[from] KeyringError),
@@ -129,9 +133,8 @@ impl Server {
         } else {
             Options::server()
         };
-        let path = dir.join("projections");
-        drover_migrations::schema::prepare(&path, &options)?;
-        let (projections, writer) = Projections::open(path, options)?;
+        let (projections, writer) =
+            heal::open(&dir.join("log"), &dir.join("projections"), &options)?;
         let (keyring, unreadable) = Keyring::open(&dir.join("keystore"))?;
         for problem in unreadable {
             tracing::error!(error = %problem, "a root key cannot be used");
@@ -207,11 +210,7 @@ impl Server {
 
     /// A node was heard of: answers when its next heartbeat is due.
     pub fn beat(&self, node: &str) -> std::time::Duration {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        let now = i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);
-        self.heartbeats.beat(node, now, rand::random())
+        self.heartbeats.beat(node, unix_nanos(), rand::random())
     }
 
     /// Whether this server leads and takes commands.

@@ -25,21 +25,7 @@ pub(crate) fn server() -> Running {
         .expect("free ports")
         .start()
         .expect("the agent starts");
-    keyring_ready(&agent);
     Running { agent, _dir: dir }
-}
-
-/// Waits for the first key: leadership does not (KR-03).
-pub(crate) fn keyring_ready(agent: &Agent) {
-    let mut http = agent.http();
-    wait_for("the first key", LONG, || {
-        let answer = http.send("PUT", "/v1/var/first", br#"{"Items": {"a": "b"}}"#)?;
-        ensure!(answer.status == 200, "{} {}", answer.status, answer.text());
-        let gone = http.send("DELETE", "/v1/var/first", &[])?;
-        ensure!(gone.status == 204, "not deleted");
-        Ok(())
-    })
-    .expect("a key comes");
 }
 
 /// Server and client in one.
@@ -50,7 +36,6 @@ pub(crate) fn dev() -> Running {
         .expect("free ports")
         .start()
         .expect("the agent starts");
-    keyring_ready(&agent);
     Running { agent, _dir: dir }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use drover_testkit::Setup;
 use serde_json::{Value, json};
 
-use crate::support::{json_of, keyring_ready, server};
+use crate::support::{json_of, server};
 
 fn items(user: &str) -> Value {
     json!({"Items": {"user": user}})
@@ -137,7 +137,6 @@ fn var_07_no_value_lies_in_clear_below_the_data_directory() {
     let data = dir.path().join("data");
     let setup = Setup::server(env!("CARGO_BIN_EXE_drover"), &data).expect("free ports");
     let agent = setup.start().expect("the agent starts");
-    keyring_ready(&agent);
     let mut lines = agent
         .http()
         .lines("/v1/event/stream?topic=*")

@@ -1,4 +1,8 @@
-//! Real processes, real kills.
+//! Real processes, real kills, real full disks, real damage.
 
+mod support;
 mod t10_kill_and_restart;
 mod t20_no_acknowledged_write_is_lost;
+mod t30_full_disk;
+mod t40_damage;
+mod t50_deletion_by_filter;

@@ -1,11 +1,12 @@
 //! A service survives the death of its agent, and the log alone gives the same state.
 
 use std::path::Path;
-use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use drover_testkit::{Agent, Http, LONG, Setup, wait_for};
 use serde_json::{Value, json};
+
+use crate::support::check_replay;
 
 /// A service that writes its process id and stays.
 fn service(pids: &Path) -> Value {
@@ -46,23 +47,6 @@ fn wait_running(agent: &Agent) -> Result<Value> {
     })
 }
 
-/// Folds the log from zero and compares it with the running agent.
-fn replay(setup: &Setup, agent: &Agent) -> Result<String> {
-    let output = Command::new(&setup.binary)
-        .args(["log", "replay", "-data-dir"])
-        .arg(&setup.data_dir)
-        .args(["-address", &format!("http://{}", agent.addr())])
-        .output()
-        .context("drover log replay")?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    ensure!(
-        output.status.success(),
-        "{text}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(text)
-}
-
 #[test]
 fn drv_08_a_service_lives_on_under_its_old_process_id() -> Result<()> {
     let dir = tempfile::tempdir()?;
@@ -70,12 +54,8 @@ fn drv_08_a_service_lives_on_under_its_old_process_id() -> Result<()> {
     let setup = Setup::dev(env!("CARGO_BIN_EXE_drover"), &dir.path().join("data"))?;
     let agent = setup.start()?;
     let mut http = agent.http();
-    // A leader is known a moment before it takes writes.
-    wait_for("the job to be accepted", LONG, || {
-        let answer = http.put("/v1/jobs", &service(&pids))?;
-        ensure!(answer.status == 200, "{}", answer.text());
-        Ok(())
-    })?;
+    let answer = http.put("/v1/jobs", &service(&pids))?;
+    ensure!(answer.status == 200, "{}", answer.text());
     let before = wait_running(&agent)?;
     wait_for("its process id", LONG, || {
         ensure!(started(&pids).len() == 1, "{:?}", started(&pids));
@@ -96,7 +76,7 @@ fn drv_08_a_service_lives_on_under_its_old_process_id() -> Result<()> {
         "started again: {:?}",
         started(&pids)
     );
-    replay(&setup, &agent)?;
+    check_replay(&setup, &agent)?;
     agent.http().send("DELETE", "/v1/job/service", &[])?;
     wait_for("the task to end", LONG, || {
         ensure!(!Path::new("/proc").join(&pid).exists(), "{pid} still runs");

@@ -1,7 +1,6 @@
 //! kill -9 at random moments under load: what was acknowledged is there, and replay agrees.
 
 use std::collections::BTreeMap;
-use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,6 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use drover_testkit::{Agent, Http, Setup};
 use serde_json::json;
+
+use crate::support::check_replay;
 
 /// How often the agent is killed.
 const KILLS: usize = 100;
@@ -97,16 +98,5 @@ fn a_hundred_kills_lose_no_acknowledged_write() -> Result<()> {
         !done.lock().expect("no panic").is_empty(),
         "nothing was written at all"
     );
-    let output = Command::new(&setup.binary)
-        .args(["log", "replay", "-data-dir"])
-        .arg(&setup.data_dir)
-        .args(["-address", &format!("http://{}", agent.addr())])
-        .output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    ensure!(
-        output.status.success(),
-        "{text}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(())
+    check_replay(&setup, &agent)
 }

@@ -8,6 +8,8 @@ pub use register::RegisterJob;
 pub use scale::ScaleJob;
 pub use summaries::ReconcileSummaries;
 
+use std::collections::BTreeMap;
+
 use drover_events::alloc::AllocsDesiredTransitionUpdated;
 use drover_events::eval::EvalsUpserted;
 use drover_events::job::*;
@@ -15,11 +17,20 @@ use drover_events::model::status::{client, trigger};
 use drover_events::model::{DesiredTransition, Job, JobVersionTag};
 use drover_projections::tables::job_versions::JobVersions;
 use drover_projections::tables::jobs::Jobs;
-use drover_projections::{Reply, View, query};
+use drover_projections::{Read, Reply, Scan, View, query};
 
+use super::limits::{MAX_ROWS, PAGE_ROWS};
 use super::support::eval_of;
 use super::{Command, Decision, Stamp};
 use crate::error::ApiError;
+
+/// How many versions of a job can have a tag, and how many without one are kept: what a purge
+/// removes is one event.
+const MAX_TAGS: usize = 512;
+pub(super) const MAX_TRACKED: u32 = 512;
+/// How many scaling policies a job may have.
+pub(super) const MAX_POLICIES: usize = 1_024;
+const _: () = assert!(2 * (MAX_TAGS + MAX_TRACKED as usize) + MAX_POLICIES + 16 <= MAX_ROWS);
 
 /// A job is stopped, or purged with all its rows.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +62,16 @@ impl Command for DeregisterJob {
         let Some(job) = view.get::<Jobs>(key)? else {
             return Ok(Decision::Nothing(Reply::None));
         };
+        let haste = self.hasten(view, key)?;
+        if let Haste::Before(transitions) = haste {
+            let event = AllocsDesiredTransitionUpdated {
+                transitions,
+                updated_at: stamp.now,
+                ..AllocsDesiredTransitionUpdated::default()
+            };
+            let (event, guards) = (event.into(), vec![view.guard::<Jobs>(key)?]);
+            return Ok(Decision::Page { event, guards });
+        }
         let eval = (!job.has_children()).then(|| {
             let mut made = eval_of(
                 self.eval_id.clone(),
@@ -67,10 +88,10 @@ impl Command for DeregisterJob {
             namespace: self.namespace.clone(),
             job_id: self.job_id.clone(),
             purge: self.purge,
-            no_shutdown_delay: self.no_shutdown_delay,
+            no_shutdown_delay: haste == Haste::Within,
             eval,
             submit_time: stamp.now,
-            tracked_versions: self.tracked_versions,
+            tracked_versions: self.tracked_versions.min(MAX_TRACKED),
         };
         Ok(Decision::guarded(
             deregistered,
@@ -79,7 +100,52 @@ impl Command for DeregisterJob {
     }
 }
 
-/// Garbage collection purges jobs; those gone already are passed over.
+/// How allocations learn that they stop without the shutdown delay.
+#[derive(PartialEq)]
+enum Haste {
+    /// They do not, or know it already.
+    None,
+    /// By the deregistration itself.
+    Within,
+    /// They are so many that they are told before, in events of their own.
+    Before(BTreeMap<String, DesiredTransition>),
+}
+
+impl DeregisterJob {
+    fn hasten(&self, view: &View, key: (&str, &str)) -> Result<Haste, ApiError> {
+        if !self.no_shutdown_delay {
+            return Ok(Haste::None);
+        }
+        let mut live = query::allocs_of_job(view, key)?;
+        live.retain(|row| !row.terminal_status());
+        if live.len() <= PAGE_ROWS / 2 {
+            return Ok(Haste::Within);
+        }
+        let wish = DesiredTransition {
+            no_shutdown_delay: Some(true),
+            ..DesiredTransition::default()
+        };
+        let untold = live
+            .iter()
+            .filter(|row| row.desired_transition.no_shutdown_delay != Some(true));
+        let before: BTreeMap<_, _> = untold.map(|row| (row.id.clone(), wish.clone())).collect();
+        Ok(if before.is_empty() {
+            Haste::None
+        } else {
+            Haste::Before(before)
+        })
+    }
+}
+
+/// How many rows go with a job that is purged.
+fn rows_of(view: &View, key: (&str, &str)) -> Result<usize, ApiError> {
+    let versions = view.rows::<JobVersions>(Scan::group::<(String, String)>(key));
+    // Job, summary, launch, scaling events; each version with its source; the parent's summary.
+    Ok(5 + 2 * versions.count() + query::policies_of_job(view, key)?.len())
+}
+
+/// Garbage collection purges jobs; those gone already are passed over. In pages, by the rows that
+/// go with them.
 #[derive(Clone, Debug)]
 pub struct PurgeJobs {
     /// Each with its namespace, and the modify index at which it was found to be over.
@@ -90,10 +156,16 @@ impl Command for PurgeJobs {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
         let mut jobs = Vec::new();
         let mut guards = Vec::new();
+        let (mut rows, mut more) = (0, false);
         for (namespace, job_id, index) in &self.jobs {
             let key = (namespace.as_str(), job_id.as_str());
             let known = view.get::<Jobs>(key)?;
             if known.is_some_and(|job| job.modify_index == *index) {
+                rows += rows_of(view, key)?;
+                if rows > PAGE_ROWS && !jobs.is_empty() {
+                    more = true;
+                    break;
+                }
                 guards.push(view.guard::<Jobs>(key)?);
                 let (namespace, job_id) = (namespace.clone(), job_id.clone());
                 jobs.push(DeregisteredJob {
@@ -112,7 +184,12 @@ impl Command for PurgeJobs {
             submit_time,
             ..JobsDeregistered::default()
         };
-        Ok(Decision::guarded(event, guards))
+        Ok(if more {
+            let event = event.into();
+            Decision::Page { event, guards }
+        } else {
+            Decision::guarded(event, guards)
+        })
     }
 }
 
@@ -219,6 +296,7 @@ impl Command for TagJobVersion {
         if let Some((version, description)) = &self.tag {
             event.version = version.unwrap_or(job.version);
             version_of(view, key, event.version)?;
+            check_tags(view, key)?;
             event.tag = Some(JobVersionTag {
                 name: self.name.clone(),
                 description: description.clone(),
@@ -236,6 +314,22 @@ fn version_of(view: &View, (namespace, id): (&str, &str), version: u64) -> Resul
                 "job \"{id}\" in namespace \"{namespace}\" at version {version} not found"
             ))
         })
+}
+
+/// A tagged version is kept for ever, and a purge removes them all with one event.
+fn check_tags(view: &View, key: (&str, &str)) -> Result<(), ApiError> {
+    let mut tagged = 0;
+    for version in view.rows::<JobVersions>(Scan::group::<(String, String)>(key)) {
+        tagged += usize::from(version?.version_tag.is_some());
+    }
+    if tagged >= MAX_TAGS {
+        let text = format!(
+            "job \"{}\" has {MAX_TAGS} tagged versions, which is the limit",
+            key.1
+        );
+        return Err(ApiError::bad_request(text));
+    }
+    Ok(())
 }
 
 fn check_priority(priority: i64) -> Result<(), ApiError> {

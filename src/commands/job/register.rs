@@ -14,7 +14,7 @@ use drover_projections::{Reply, View};
 
 use super::super::support::eval_of;
 use super::super::{Command, Decision, Stamp};
-use super::check_priority;
+use super::{MAX_POLICIES, MAX_TRACKED, check_priority};
 use crate::error::{ApiError, Code};
 
 /// A job is registered. It is canonical and valid already; its namespace is set.
@@ -44,6 +44,15 @@ impl Command for RegisterJob {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
         check_registration(view, self.override_rejection)?;
         check_priority(self.eval_priority)?;
+        let groups = self.job.task_groups.iter();
+        let policies = groups.filter(|group| group.scaling.is_some()).count();
+        if policies > MAX_POLICIES {
+            return Err(ApiError::bad_request(format!(
+                "job \"{}\" has {policies} scaling policies, more than the {MAX_POLICIES} a job \
+                 may have",
+                self.job.id
+            )));
+        }
         let key = (self.job.namespace.as_str(), self.job.id.as_str());
         if self.job.namespace != DEFAULT_NAMESPACE
             && view
@@ -80,7 +89,7 @@ impl Command for RegisterJob {
             submission: self.submission.clone(),
             eval,
             launch,
-            tracked_versions: self.tracked_versions,
+            tracked_versions: self.tracked_versions.min(MAX_TRACKED),
             ..JobRegistered::default()
         };
         Ok(Decision::guarded(registered, guards))

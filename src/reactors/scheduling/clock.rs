@@ -1,6 +1,8 @@
 //! One clock for timers: Unix nanoseconds that never go back.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
+
+use crate::server::unix_nanos;
 
 /// The time at the start, and how long ago that was.
 #[derive(Clone, Copy, Debug)]
@@ -11,13 +13,9 @@ pub struct Clock {
 
 impl Default for Clock {
     fn default() -> Self {
-        let since = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        let unix = i64::try_from(since.as_nanos()).unwrap_or(i64::MAX);
         Self {
             start: Instant::now(),
-            unix,
+            unix: unix_nanos(),
         }
     }
 }

@@ -1,0 +1,288 @@
+//! How large an event may be, and how what is larger is cut.
+//!
+//! The proposer asks here for every event, whoever decided on it. Lists are cut into parts, which
+//! follow one another in the log; evaluations come behind what they follow from. What is no list
+//! is refused with the limit it exceeds. Rules that touch many rows of the state are paged by
+//! their commands ([`Decision::Page`](super::Decision::Page)).
+
+use std::collections::BTreeMap;
+
+use drover_events::alloc::{AllocsDesiredTransitionUpdated, AllocsUpdatedByClient};
+use drover_events::eval::{EvalsDeleted, EvalsUpserted};
+use drover_events::model::Evaluation;
+use drover_events::node::NodesDeregistered;
+use drover_events::{Event, Guard};
+
+use crate::error::{ApiError, Code};
+
+/// How many rows an event writes at most.
+pub const MAX_ROWS: usize = 4_096;
+/// How many rows the parts of a larger one write at most: each apply of a page stays short (EV-13).
+pub const PAGE_ROWS: usize = 1_024;
+
+/// Rows of an evaluation: itself, its job's status and summary, its parent's summary.
+const EVAL: usize = 4;
+/// Rows of a client's report: the allocation and what is counted of it.
+const REPORT: usize = 6;
+/// Rows of an allocation that is removed: itself, its specification's count, its job's status.
+const REMOVED: usize = 3;
+/// Rows of a node: its description, its state, its use.
+const NODE: usize = 3;
+/// Rows beside those of lists: more than any kind needs.
+const FIXED: usize = 16;
+
+/// An upper bound of the rows that the event's lists name. A plan is cut by the plan queue; one
+/// that is all or nothing has no such limit. Of what is not named here an event has a few.
+pub fn rows(event: &Event) -> usize {
+    FIXED
+        + match event {
+            Event::NodeRegistered(ev) => ev.evals.len() * EVAL,
+            Event::NodesDeregistered(ev) => ev.node_ids.len() * NODE + ev.evals.len() * EVAL,
+            Event::NodeStatusUpdated(ev) => ev.evals.len() * EVAL,
+            Event::NodeDrainUpdated(ev) => ev.updates.len() * NODE + ev.evals.len() * EVAL,
+            Event::NodeEligibilityUpdated(ev) => ev.evals.len() * EVAL,
+            Event::NodeEventsUpserted(ev) => ev.events.len(),
+            Event::NodePoolsUpserted(ev) => ev.node_pools.len(),
+            Event::NodePoolsDeleted(ev) => ev.names.len(),
+            Event::NamespacesUpserted(ev) => ev.namespaces.len(),
+            Event::NamespacesDeleted(ev) => ev.names.len(),
+            Event::JobRegistered(ev) => {
+                let groups = ev.job.task_groups.iter();
+                groups.filter(|group| group.scaling.is_some()).count()
+            }
+            Event::JobsDeregistered(ev) => ev.jobs.len() * 4 + ev.evals.len() * EVAL,
+            Event::EvalsUpserted(ev) => ev.evals.len() * EVAL,
+            Event::EvalsDeleted(ev) => {
+                let evals = ev.eval_ids.len().max(ev.per_page as usize);
+                evals * REMOVED + ev.alloc_ids.len() * REMOVED
+            }
+            Event::AllocsUpdatedByClient(ev) => ev.updates.len() * REPORT + ev.evals.len() * EVAL,
+            Event::AllocsDesiredTransitionUpdated(ev) => {
+                ev.transitions.len() + ev.evals.len() * EVAL
+            }
+            Event::DeploymentAllocHealthUpdated(ev) => ev.healthy.len() + ev.unhealthy.len(),
+            Event::DeploymentsDeleted(ev) => ev.ids.len(),
+            Event::ServiceRegistrationsUpserted(ev) => ev.services.len(),
+            Event::ServiceRegistrationsDeleted(ev) => ev.services.len(),
+            _ => 0,
+        }
+}
+
+/// An event and what it rests on.
+pub type Part = (Event, Vec<Guard>);
+
+/// Gives the event to `encode`, in parts if it is too large for one; the parts' results in order.
+/// `encode` gives back what it refuses. Guards of a list's members go with them, others with the first part.
+///
+/// # Errors
+/// Those of `encode`; 413 or 400 with the limit, for what cannot be cut.
+pub fn fit<T>(
+    event: Event,
+    guards: Vec<Guard>,
+    mut encode: impl FnMut(Event, Vec<Guard>) -> Result<T, (ApiError, Box<Part>)>,
+) -> Result<Vec<T>, ApiError> {
+    let most = if rows(&event) > MAX_ROWS {
+        PAGE_ROWS
+    } else {
+        MAX_ROWS
+    };
+    let mut parts = Vec::with_capacity(1);
+    let mut todo = vec![(event, guards)];
+    while let Some((event, guards)) = todo.pop() {
+        let count = rows(&event);
+        let (refusal, part) = if count > most {
+            (too_many(&event, count), Box::new((event, guards)))
+        } else {
+            match encode(event, guards) {
+                Ok(part) => {
+                    parts.push(part);
+                    continue;
+                }
+                Err((error, part)) if error.code == Code::PayloadTooLarge => (error, part),
+                Err((error, _)) => return Err(error),
+            }
+        };
+        let (event, guards) = *part;
+        let (first, second) = halve(event, guards).ok_or(refusal)?;
+        todo.extend([second, first]);
+    }
+    Ok(parts)
+}
+
+/// Refuses an event that writes too many rows, where it cannot be cut.
+///
+/// # Errors
+/// 400 with the limit.
+pub fn check_rows(event: &Event) -> Result<(), ApiError> {
+    match rows(event) {
+        count if count > MAX_ROWS => Err(too_many(event, count)),
+        _ => Ok(()),
+    }
+}
+
+fn too_many(event: &Event, rows: usize) -> ApiError {
+    ApiError::bad_request(format!(
+        "{} would write {rows} rows, more than the {MAX_ROWS} an event may write",
+        event.kind()
+    ))
+}
+
+/// Cuts an event in two, if it is one that can be.
+fn halve(event: Event, mut guards: Vec<Guard>) -> Option<(Part, Part)> {
+    let (first, second) = match event {
+        Event::NodeRegistered(mut ev) => {
+            let rest = evals_behind(&mut ev.evals)?;
+            (Event::NodeRegistered(ev), rest)
+        }
+        Event::NodeStatusUpdated(mut ev) => {
+            let rest = evals_behind(&mut ev.evals)?;
+            (Event::NodeStatusUpdated(ev), rest)
+        }
+        Event::NodeEligibilityUpdated(mut ev) => {
+            let rest = evals_behind(&mut ev.evals)?;
+            (Event::NodeEligibilityUpdated(ev), rest)
+        }
+        Event::NodeDrainUpdated(mut ev) => {
+            let rest = evals_behind(&mut ev.evals)?;
+            (Event::NodeDrainUpdated(ev), rest)
+        }
+        Event::NodesDeregistered(mut ev) => {
+            let each = guards.len() == ev.node_ids.len();
+            let Some(node_ids) = half(&mut ev.node_ids) else {
+                let rest = evals_behind(&mut ev.evals)?;
+                return Some(((Event::NodesDeregistered(ev), guards), (rest, Vec::new())));
+            };
+            let theirs = if each {
+                guards.split_off(ev.node_ids.len())
+            } else {
+                Vec::new()
+            };
+            let evals = std::mem::take(&mut ev.evals);
+            let rest = NodesDeregistered { node_ids, evals };
+            return Some((
+                (Event::NodesDeregistered(ev), guards),
+                (rest.into(), theirs),
+            ));
+        }
+        Event::EvalsUpserted(mut ev) => {
+            let evals = half(&mut ev.evals)?;
+            let decision = ev.decision.clone();
+            (
+                Event::EvalsUpserted(ev),
+                EvalsUpserted { evals, decision }.into(),
+            )
+        }
+        Event::EvalsDeleted(ev) => halve_deleted(*ev)?,
+        Event::AllocsUpdatedByClient(ev) => halve_reports(*ev)?,
+        Event::AllocsDesiredTransitionUpdated(ev) => halve_wishes(*ev)?,
+        Event::DeploymentsDeleted(mut ev) => {
+            let mut rest = ev.clone();
+            rest.ids = half(&mut ev.ids)?;
+            (
+                Event::DeploymentsDeleted(ev),
+                Event::DeploymentsDeleted(rest),
+            )
+        }
+        Event::NodeEventsUpserted(mut ev) => {
+            let mut rest = ev.clone();
+            rest.events = half_map(&mut ev.events)?;
+            (
+                Event::NodeEventsUpserted(ev),
+                Event::NodeEventsUpserted(rest),
+            )
+        }
+        Event::ServiceRegistrationsUpserted(mut ev) => {
+            let mut rest = ev.clone();
+            rest.services = half(&mut ev.services)?;
+            (
+                Event::ServiceRegistrationsUpserted(ev),
+                Event::ServiceRegistrationsUpserted(rest),
+            )
+        }
+        Event::ServiceRegistrationsDeleted(mut ev) => {
+            let mut rest = ev.clone();
+            rest.services = half(&mut ev.services)?;
+            ev.node_id.clear();
+            (
+                Event::ServiceRegistrationsDeleted(ev),
+                Event::ServiceRegistrationsDeleted(rest),
+            )
+        }
+        _ => return None,
+    };
+    Some(((first, guards), (second, Vec::new())))
+}
+
+/// Allocations go before the evaluations they belong to.
+fn halve_deleted(mut ev: EvalsDeleted) -> Option<(Event, Event)> {
+    let mut rest = EvalsDeleted {
+        eval_ids: Vec::new(),
+        alloc_ids: Vec::new(),
+        ..ev.clone()
+    };
+    if !ev.alloc_ids.is_empty() && !ev.eval_ids.is_empty() {
+        rest.eval_ids = std::mem::take(&mut ev.eval_ids);
+    } else if ev.eval_ids.is_empty() {
+        rest.alloc_ids = half(&mut ev.alloc_ids)?;
+    } else {
+        rest.eval_ids = half(&mut ev.eval_ids)?;
+    }
+    Some((ev.into(), rest.into()))
+}
+
+/// Evaluations come behind every report.
+fn halve_reports(mut ev: AllocsUpdatedByClient) -> Option<(Event, Event)> {
+    let Some(updates) = half(&mut ev.updates) else {
+        let rest = evals_behind(&mut ev.evals)?;
+        return Some((ev.into(), rest));
+    };
+    let rest = AllocsUpdatedByClient {
+        updates,
+        evals: std::mem::take(&mut ev.evals),
+        updated_at: ev.updated_at,
+    };
+    Some((ev.into(), rest.into()))
+}
+
+/// Evaluations come behind every wish.
+fn halve_wishes(mut ev: AllocsDesiredTransitionUpdated) -> Option<(Event, Event)> {
+    let Some(transitions) = half_map(&mut ev.transitions) else {
+        let rest = evals_behind(&mut ev.evals)?;
+        return Some((ev.into(), rest));
+    };
+    let rest = AllocsDesiredTransitionUpdated {
+        transitions,
+        evals: std::mem::take(&mut ev.evals),
+        updated_at: ev.updated_at,
+    };
+    Some((ev.into(), rest.into()))
+}
+
+/// The second half of the evaluations as an event of their own.
+fn evals_behind(evals: &mut Vec<Evaluation>) -> Option<Event> {
+    let rest = evals.split_off(evals.len() / 2);
+    (!rest.is_empty()).then(|| {
+        EvalsUpserted {
+            evals: rest,
+            decision: None,
+        }
+        .into()
+    })
+}
+
+fn half<T>(list: &mut Vec<T>) -> Option<Vec<T>> {
+    (list.len() > 1).then(|| list.split_off(list.len() / 2))
+}
+
+fn half_map<V>(map: &mut BTreeMap<String, V>) -> Option<BTreeMap<String, V>> {
+    let middle = map
+        .keys()
+        .nth(map.len() / 2)
+        .filter(|_| map.len() > 1)?
+        .clone();
+    Some(map.split_off(&middle))
+}
+
+#[cfg(test)]
+#[path = "limits_test.rs"]
+mod tests;

@@ -1,0 +1,208 @@
+//! Rules that touch more rows than one event may, with real sizes.
+
+use drover_events::model::TaskGroup;
+use drover_events::model::status::client;
+use drover_events::plan::PlanApplied;
+use drover_events::{Event, EventKind};
+use drover_projections::tables::allocs::Allocs;
+use drover_projections::tables::evals::Evals;
+use drover_projections::tables::jobs::Jobs;
+use drover_projections::{Outcome, Scan};
+
+use super::Decision;
+use super::job::{DeregisterJob, PurgeJobs, RegisterJob};
+use super::limits::{MAX_ROWS, PAGE_ROWS, fit, rows};
+use super::node::{DeregisterNodes, MissHeartbeat, RegisterNode};
+use super::testing::{World, alloc, id, job, node, placed};
+
+/// A job `web` with `count` allocations on one node.
+fn spread(world: &mut World, count: u32) {
+    world.done(&RegisterJob {
+        job: job("web"),
+        eval_id: id(1),
+        ..RegisterJob::default()
+    });
+    let index = world.index;
+    for first in (0..count).step_by(256) {
+        let mut plan = PlanApplied {
+            updated_at: 1,
+            ..PlanApplied::default()
+        };
+        for n in first..count.min(first + 256) {
+            plan.placed
+                .append(&mut placed(alloc(1_000 + n, "web", 10), index).placed);
+        }
+        world.given(plan);
+    }
+}
+
+fn stop() -> DeregisterJob {
+    DeregisterJob {
+        namespace: "default".into(),
+        job_id: "web".into(),
+        no_shutdown_delay: true,
+        eval_id: id(2),
+        ..DeregisterJob::default()
+    }
+}
+
+/// Decides and applies until the last page; the events it took.
+fn events(world: &mut World, command: &impl super::Command) -> Vec<Event> {
+    let mut all = Vec::new();
+    loop {
+        let (event, guards, more) = match world.decide(command).unwrap() {
+            Decision::Event { event, guards } => (event, guards, false),
+            Decision::Page { event, guards } => (event, guards, true),
+            Decision::Nothing(_) => return all,
+        };
+        for (event, guards) in fit(event, guards, |e, g| Ok((e, g))).unwrap() {
+            assert!(rows(&event) <= MAX_ROWS, "{:?}", event.kind());
+            all.push(event.clone());
+            let outcome = world.append(event, guards);
+            assert!(matches!(outcome, Outcome::Applied(_)), "{outcome:?}");
+        }
+        if !more {
+            return all;
+        }
+    }
+}
+
+#[test]
+fn a_large_job_is_told_to_hurry_before_it_is_stopped() {
+    let mut world = World::new();
+    spread(&mut world, 5_000);
+    let done = events(&mut world, &stop());
+    let (last, before) = done.split_last().unwrap();
+    assert!(before.len() > 1, "{} pages", before.len());
+    assert!(
+        before
+            .iter()
+            .all(|e| e.kind() == EventKind::AllocsDesiredTransitionUpdated)
+    );
+    let Event::JobDeregistered(ev) = last else {
+        panic!("{:?}", last.kind())
+    };
+    assert!(!ev.no_shutdown_delay, "its apply touches no allocation");
+    for row in world.view().scan::<Allocs>(Scan::all()) {
+        assert_eq!(
+            row.unwrap().desired_transition.no_shutdown_delay,
+            Some(true)
+        );
+    }
+    assert!(world.row::<Jobs>(("default", "web")).unwrap().stop);
+}
+
+#[test]
+fn a_small_job_is_told_by_its_deregistration() {
+    let mut world = World::new();
+    spread(&mut world, 100);
+    let done = events(&mut world, &stop());
+    let [Event::JobDeregistered(ev)] = &done[..] else {
+        panic!("{} events", done.len())
+    };
+    assert!(ev.no_shutdown_delay);
+}
+
+#[test]
+fn a_node_with_thousands_of_jobs_that_is_lost_has_each_looked_at_again() {
+    const JOBS: u32 = 3_000;
+    let mut world = World::new();
+    world.done(&RegisterNode {
+        node: node(10),
+        create_node_pool: false,
+    });
+    for n in 0..JOBS {
+        let name = format!("job-{n}");
+        world.done(&RegisterJob {
+            job: job(&name),
+            eval_id: id(100_000 + n),
+            ..RegisterJob::default()
+        });
+        let index = world.index;
+        world.given(placed(alloc(200_000 + n, &name, 10), index));
+    }
+    let lost = MissHeartbeat { node_id: id(10) };
+    let done = events(&mut world, &lost);
+    assert_eq!(done[0].kind(), EventKind::NodeStatusUpdated);
+    assert!(done.len() > 3, "{} events", done.len());
+    assert!(done.iter().all(|event| rows(event) <= PAGE_ROWS));
+    let updates = world.view().scan::<Evals>(Scan::all());
+    let updates = updates.filter(|e| e.as_ref().is_ok_and(|e| e.triggered_by == "node-update"));
+    assert_eq!(updates.count(), JOBS as usize);
+    assert!(events(&mut world, &lost).is_empty(), "once");
+    let gone = events(
+        &mut world,
+        &DeregisterNodes {
+            node_ids: vec![id(10)],
+        },
+    );
+    assert_eq!(gone[0].kind(), EventKind::NodesDeregistered);
+    assert!(gone.len() > 3);
+}
+
+#[test]
+fn jobs_with_many_rows_are_purged_in_pages() {
+    let mut world = World::new();
+    let mut purge = PurgeJobs { jobs: Vec::new() };
+    for n in 0..6 {
+        let mut spec = job(&format!("wide-{n}"));
+        let group = |g: usize| TaskGroup {
+            name: format!("g{g}"),
+            count: 0,
+            scaling: Some(Default::default()),
+            ..TaskGroup::default()
+        };
+        spec.task_groups = (0..400).map(group).collect::<Vec<_>>().into();
+        world.done(&RegisterJob {
+            job: spec,
+            eval_id: id(n),
+            ..RegisterJob::default()
+        });
+        purge
+            .jobs
+            .push(("default".into(), format!("wide-{n}"), world.index));
+    }
+    let done = events(&mut world, &purge);
+    assert_eq!(done.len(), 3, "two jobs of 405 rows an event");
+    assert_eq!(world.view().scan::<Jobs>(Scan::all()).count(), 0);
+    let error = world.refusal(&RegisterJob {
+        job: {
+            let mut spec = job("too-wide");
+            let group = |g: usize| TaskGroup {
+                name: format!("g{g}"),
+                scaling: Some(Default::default()),
+                ..TaskGroup::default()
+            };
+            spec.task_groups = (0..1_025).map(group).collect::<Vec<_>>().into();
+            spec
+        },
+        ..RegisterJob::default()
+    });
+    assert_eq!(error.0.status(), 400);
+    assert!(error.1.contains("1024"), "{}", error.1);
+}
+
+#[test]
+fn a_report_of_thousands_of_allocations_is_cut_and_its_evaluations_come_last() {
+    let mut world = World::new();
+    world.done(&RegisterNode {
+        node: node(10),
+        create_node_pool: false,
+    });
+    spread(&mut world, 2_000);
+    let report = super::alloc::UpdateAllocsFromClient {
+        allocs: (0..2_000)
+            .map(|n| {
+                let mut alloc = alloc(1_000 + n, "web", 10);
+                alloc.client_status = client::RUNNING.to_owned();
+                alloc
+            })
+            .collect(),
+        caller: None,
+    };
+    let done = events(&mut world, &report);
+    assert!(done.len() > 3, "{} events", done.len());
+    for row in world.view().scan::<Allocs>(Scan::all()) {
+        assert_eq!(row.unwrap().client_status, client::RUNNING);
+    }
+}

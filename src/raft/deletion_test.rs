@@ -1,0 +1,144 @@
+//! A deletion by filter of many evaluations: what the log holds of it, and how long an apply takes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use drover_events::cluster::SchedulerConfigured;
+use drover_events::model::{Evaluation, SchedulerConfiguration};
+use drover_events::{Event, EventKind};
+use drover_projections::tables::evals::Evals;
+use drover_projections::{Reply, Scan, View};
+
+use super::proposer_test::{Server, entries_of, event_of_today, on_disk, run};
+use super::*;
+use crate::commands::eval::{DELETE_PAGE, DeleteEvalsPage, UpsertEvals};
+use crate::commands::{Command, Decision, Stamp};
+use crate::error::ApiError;
+
+/// Pauses the broker.
+struct Pause;
+
+impl Command for Pause {
+    fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, ApiError> {
+        let config = SchedulerConfiguration {
+            pause_eval_broker: true,
+            ..SchedulerConfiguration::default()
+        };
+        Ok(Decision::free(SchedulerConfigured { config, cas: false }))
+    }
+}
+
+async fn fill(server: &Server, count: usize) {
+    let one = |i: usize| Evaluation {
+        id: format!(
+            "{:08x}-0000-4000-8000-{i:012x}",
+            i.wrapping_mul(0x9e37_79b1) as u32
+        ),
+        namespace: "default".to_owned(),
+        job_id: format!("job-{}", i % 100),
+        status: "pending".to_owned(),
+        ..Evaluation::default()
+    };
+    let all: Vec<_> = (0..count).map(one).collect();
+    for evals in all.chunks(1_000) {
+        let put = UpsertEvals {
+            evals: evals.to_vec(),
+            decision: None,
+        };
+        server
+            .proposer
+            .submit(Arc::new(put), Origin::default())
+            .await
+            .unwrap();
+    }
+    server
+        .proposer
+        .submit(Arc::new(Pause), Origin::default())
+        .await
+        .unwrap();
+}
+
+/// Deletes everything; answers the count of every page with how long it took.
+async fn delete(server: &Server) -> Vec<(u64, Duration)> {
+    let (mut page_token, mut pages) = (String::new(), Vec::new());
+    loop {
+        let began = Instant::now();
+        let page = DeleteEvalsPage {
+            filter: "Status == \"pending\"".to_owned(),
+            page_token,
+        };
+        let done = server
+            .proposer
+            .submit(Arc::new(page), Origin::default())
+            .await
+            .unwrap();
+        let Reply::Page { count, next } = done.reply else {
+            panic!("{:?}", done.reply)
+        };
+        pages.push((count, began.elapsed()));
+        if next.is_empty() {
+            return pages;
+        }
+        page_token = next;
+    }
+}
+
+#[test]
+fn ev_13_eval_04_eval_05_a_large_deletion_is_small_entries_and_short_applies() {
+    const EVALS: usize = 50_000;
+    run(async {
+        let dir = tempfile::tempdir().unwrap();
+        let server = on_disk(dir.path()).await;
+        fill(&server, EVALS).await;
+        let node = Arc::clone(&server.node);
+        let (stop, stopped) = tokio::sync::watch::channel(false);
+        let barriers = tokio::spawn(async move {
+            let mut took = Vec::new();
+            while !*stopped.borrow() {
+                let at = Instant::now();
+                node.commit(event_of_today()).await.unwrap();
+                took.push(at.elapsed());
+            }
+            took
+        });
+        let pages = delete(&server).await;
+        stop.send_replace(true);
+        let mut barriers = barriers.await.unwrap();
+        assert_eq!(
+            pages.iter().map(|(count, _)| count).sum::<u64>(),
+            EVALS as u64
+        );
+        assert!(
+            pages
+                .iter()
+                .all(|(count, _)| *count <= u64::from(DELETE_PAGE))
+        );
+        let entries = entries_of(&server, EventKind::EvalsDeleted);
+        assert_eq!(entries.len(), pages.len());
+        for entry in &entries {
+            let body = server.node.log().read(entry.index).unwrap().unwrap().body;
+            assert!(
+                body.len() < 1_000,
+                "entry {} has {} bytes",
+                entry.index,
+                body.len()
+            );
+            let Some(Event::EvalsDeleted(ev)) = entry.envelope.as_ref().map(|e| &e.event) else {
+                panic!("another event");
+            };
+            assert!(
+                ev.eval_ids.is_empty() && ev.alloc_ids.is_empty(),
+                "it holds ids"
+            );
+            assert_eq!(ev.per_page, DELETE_PAGE);
+        }
+        let left = server.projections.view().scan::<Evals>(Scan::all()).count();
+        assert_eq!(left, 0);
+        // EV-13: a barrier gets through between two applies.
+        barriers.sort_unstable();
+        assert!(barriers.len() > pages.len(), "{} barriers", barriers.len());
+        let p99 = barriers[(barriers.len() - 1) * 99 / 100];
+        assert!(p99 < Duration::from_secs(1), "{p99:?}");
+        server.node.shutdown().await;
+    });
+}
