@@ -111,6 +111,18 @@ impl ApiError {
     }
 }
 
+/// An error with what it came from, on one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

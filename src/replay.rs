@@ -264,3 +264,7 @@ fn read(
     }
     Ok(next)
 }
+
+#[cfg(test)]
+#[path = "replay_test.rs"]
+mod tests;

@@ -191,6 +191,12 @@ impl Database {
         let families = Family::ALL.map(|family| {
             ColumnFamilyDescriptor::new(family.name(), options.family(family, &cache))
         });
+        // Nothing is in it; but after a full disk RocksDB waits for as much space as the largest
+        // write buffer has, and its own default is 64 MiB.
+        let mut unused = rocksdb::Options::default();
+        unused.set_write_buffer_size(64 << 10);
+        let unused = ColumnFamilyDescriptor::new(rocksdb::DEFAULT_COLUMN_FAMILY_NAME, unused);
+        let families = families.into_iter().chain([unused]);
         let db = DB::open_cf_descriptors(&whole, path, families).map_err(|source| {
             StorageError::Open {
                 path: path.to_owned(),

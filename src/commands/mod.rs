@@ -32,7 +32,7 @@ use drover_events::{Event, EventId, EventKind, Guard};
 use drover_projections::{Reply, StorageError, View};
 use sha2::{Digest as _, Sha256};
 
-use crate::error::{ApiError, Code};
+use crate::error::{ApiError, Code, chain};
 
 /// What the leader gives a decision: the id its event will have, and the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +121,7 @@ pub fn refuse_later(kind: EventKind) -> Result<(), ApiError> {
 
 impl From<StorageError> for ApiError {
     fn from(error: StorageError) -> Self {
-        Self::internal(format!("state could not be read: {error}"))
+        Self::internal(format!("state could not be read: {}", chain(&error)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Rules that touch more rows than one event may, with real sizes.
 
-use drover_events::model::TaskGroup;
 use drover_events::model::status::client;
+use drover_events::model::{ScalingPolicy, TaskGroup};
 use drover_events::plan::PlanApplied;
 use drover_events::{Event, EventKind};
 use drover_projections::tables::allocs::Allocs;
@@ -126,7 +126,8 @@ fn a_node_with_thousands_of_jobs_that_is_lost_has_each_looked_at_again() {
     assert_eq!(done[0].kind(), EventKind::NodeStatusUpdated);
     assert!(done.len() > 3, "{} events", done.len());
     assert!(done.iter().all(|event| rows(event) <= PAGE_ROWS));
-    let updates = world.view().scan::<Evals>(Scan::all());
+    let view = world.view();
+    let updates = view.scan::<Evals>(Scan::all());
     let updates = updates.filter(|e| e.as_ref().is_ok_and(|e| e.triggered_by == "node-update"));
     assert_eq!(updates.count(), JOBS as usize);
     assert!(events(&mut world, &lost).is_empty(), "once");
@@ -149,7 +150,10 @@ fn jobs_with_many_rows_are_purged_in_pages() {
         let group = |g: usize| TaskGroup {
             name: format!("g{g}"),
             count: 0,
-            scaling: Some(Default::default()),
+            scaling: Some(ScalingPolicy {
+                id: id(10_000 + n * 1_000 + g as u32),
+                ..ScalingPolicy::default()
+            }),
             ..TaskGroup::default()
         };
         spec.task_groups = (0..400).map(group).collect::<Vec<_>>().into();

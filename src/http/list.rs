@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::answer::Answer;
 use super::pieces::Pieces;
 use super::query::Options;
-use crate::error::ApiError;
+use crate::error::{ApiError, chain};
 
 /// Compiles the filter of a request, if it has one.
 ///
@@ -44,7 +44,8 @@ pub(super) fn pager(options: &Options, kind: TokenKind) -> Result<Pager, ApiErro
 /// A storage failure as the client reads it.
 #[must_use]
 pub(super) fn storage(error: StorageError) -> ApiError {
-    tracing::error!(%error, "the projections cannot be read");
+    let error = chain(&error);
+    tracing::error!(error, "the projections cannot be read");
     ApiError::internal(format!("state store error: {error}"))
 }
 

@@ -10,6 +10,7 @@ use drover_events::{RaftPayload, Recorded};
 use drover_projections::{Outcome, Projections, Writer};
 
 use super::types::{Entry, Payload};
+use crate::error::chain;
 
 /// Bytes of one file of a snapshot, roughly.
 const SNAPSHOT_FILE: u64 = 64 << 20;
@@ -167,18 +168,6 @@ impl Fold for Projector {
             .map(|_| ())
             .map_err(|e| io::Error::other(chain(&e)))
     }
-}
-
-/// An error with its sources, on one line.
-fn chain(e: &dyn std::error::Error) -> String {
-    let mut out = e.to_string();
-    let mut source = e.source();
-    while let Some(s) = source {
-        out.push_str(": ");
-        out.push_str(&s.to_string());
-        source = s.source();
-    }
-    out
 }
 
 /// Keeps nothing but where it stands.

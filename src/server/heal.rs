@@ -8,6 +8,7 @@ use drover_migrations::schema::{self, SchemaError};
 use drover_projections::{Options, Projections, Writer, damage_mark};
 
 use super::StartError;
+use crate::error::chain;
 use crate::replay;
 
 /// Opens the projections in `path`. If a former run found them damaged, or opening them does, they
@@ -83,14 +84,4 @@ fn unused(path: &Path) -> PathBuf {
         }
         number += 1;
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
 }

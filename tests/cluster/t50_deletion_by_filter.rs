@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use drover_testkit::{Agent, Http, LONG, Setup, wait_for};
 use serde_json::{Value, json};
 
 use crate::support::check_replay;
 
-const EVALS: usize = 12_000;
+const EVALS: usize = 8_000;
 const WRITERS: usize = 8;
 
 fn job() -> Value {
@@ -31,7 +31,7 @@ fn delete(http: &mut Http) -> Result<Value> {
         .json()
 }
 
-/// A server with a paused broker and many pending evaluations.
+/// Pauses the broker and makes many pending evaluations.
 fn fill(agent: &Agent) -> Result<usize> {
     let mut http = agent.http();
     let config = json!({"SchedulerAlgorithm": "binpack", "PauseEvalBroker": true});
@@ -56,13 +56,10 @@ fn fill(agent: &Agent) -> Result<usize> {
     count(&mut http)
 }
 
-#[test]
-fn eval_07_a_killed_deletion_keeps_its_pages_and_is_finished_by_running_it_again() -> Result<()> {
-    let dir = tempfile::tempdir()?;
-    let setup = Setup::server(env!("CARGO_BIN_EXE_drover"), &dir.path().join("data"))?;
-    let agent = setup.start()?;
+/// Kills the agent once the first page is gone. Answers how many were left, if it was half-way.
+fn kill_half_way(agent: Agent, setup: &Setup) -> Result<(Agent, Option<usize>)> {
     let before = fill(&agent)?;
-    ensure!(before > EVALS, "only {before}");
+    ensure!(before >= EVALS, "only {before}");
     let mut http = agent.http();
     let mut caller = agent.http().timeout(Duration::from_secs(60));
     let call = std::thread::spawn(move || delete(&mut caller));
@@ -74,13 +71,27 @@ fn eval_07_a_killed_deletion_keeps_its_pages_and_is_finished_by_running_it_again
     agent.kill()?;
     let answer = call.join().expect("no panic");
     let agent = setup.start()?;
-    let mut http = agent.http().timeout(Duration::from_secs(60));
-    let left = count(&mut http)?;
+    let left = count(&mut agent.http().timeout(Duration::from_secs(60)))?;
     ensure!(left < before, "the pages that were applied came back");
-    ensure!(
-        answer.is_err() && left > 0,
-        "it was not killed half-way: {answer:?}, {left} left"
-    );
+    ensure!(answer.is_err() || left == 0, "{answer:?} with {left} left");
+    let half_way = answer.is_err() && left > 0;
+    Ok((agent, half_way.then_some(left)))
+}
+
+#[test]
+fn eval_07_a_killed_deletion_keeps_its_pages_and_is_finished_by_running_it_again() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let setup = Setup::server(env!("CARGO_BIN_EXE_drover"), &dir.path().join("data"))?;
+    let mut agent = setup.start()?;
+    let mut left = None;
+    // The kill may come too late, when the last page is gone as well.
+    for _ in 0..5 {
+        if left.is_none() {
+            (agent, left) = kill_half_way(agent, &setup)?;
+        }
+    }
+    let left = left.ok_or_else(|| anyhow!("it was never killed half-way"))?;
+    let mut http = agent.http().timeout(Duration::from_secs(60));
     let again = delete(&mut http)?;
     ensure!(again["Count"] == left, "{again}, {left} were left");
     ensure!(count(&mut http)? == 0, "some are still there");

@@ -1,0 +1,54 @@
+use drover_events::{EventKind, RaftPayload};
+use drover_migrations::schema::{SchemaHeader, SchemaVersion};
+use drover_projections::maintenance::Maintenance;
+
+use super::*;
+use crate::error::chain;
+use crate::log::LogEngine;
+
+/// A log with a membership and an event of a kind that nobody knows yet.
+fn log_from_the_future(dir: &Path) -> PathBuf {
+    let path = dir.join("log");
+    let options = crate::log::Options {
+        auto_commit: true,
+        ..crate::log::Options::journal()
+    };
+    let (log, _) = LogEngine::open(&path, options).unwrap();
+    let known = RaftPayload::membership(&[]).body(0, 1);
+    let mut unknown = RaftPayload::blank().body(1, 1);
+    unknown[16..18].copy_from_slice(&60_000_u16.to_le_bytes());
+    let bodies = [
+        (EventKind::RaftMembership.number(), known),
+        (60_000, unknown),
+    ];
+    for (kind, body) in bodies {
+        log.append_one(kind, 1, body.into()).unwrap();
+    }
+    log.close();
+    path
+}
+
+#[test]
+fn an_unknown_kind_is_named_with_its_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = log_from_the_future(dir.path());
+    let error = replay(&log, &dir.path().join("db"), None, &mut |_, _| ()).unwrap_err();
+    let text = chain(&error);
+    assert!(text.contains("index 1") && text.contains("60000"), "{text}");
+    let before = replay(&log, &dir.path().join("db-0"), Some(0), &mut |_, _| ()).unwrap();
+    assert_eq!((before.state.index, before.entries), (0, 1));
+}
+
+#[test]
+fn a_database_of_a_newer_drover_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = log_from_the_future(dir.path());
+    let path = dir.path().join("db");
+    let db = Maintenance::open(&path, &Options::dev()).unwrap();
+    db.write(&[], &SchemaHeader::at(SchemaVersion(99)).encode())
+        .unwrap();
+    drop(db);
+    let error = catch_up(&log, &path).unwrap_err();
+    assert!(matches!(error, ReplayError::Schema(_)), "{error}");
+    assert!(error.to_string().contains("schema 99"), "{error}");
+}
