@@ -103,7 +103,7 @@ impl Table for Counters {
     }
 }
 
-static TABLES: Registry = Registry::new(&[
+pub(crate) static TABLES: Registry = Registry::new(&[
     TableInfo::of::<TableIndexes>(),
     TableInfo::of::<NodeUses>(),
     TableInfo::of::<Things>(),
@@ -395,46 +395,6 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             })
             .collect()
     })
-}
-
-#[test]
-fn apply_waits_for_a_flush_before_too_much_could_be_lost() {
-    let dir = tempfile::tempdir().unwrap();
-    let options = Options {
-        flush_every: u64::MAX,
-        max_unflushed: 3_000,
-        ..Options::dev()
-    };
-    let path = dir.path().join("slow");
-    let (projections, mut writer) = Projections::open_with(&path, options, &TABLES).unwrap();
-    let thing = |index: u64| Step {
-        index,
-        ops: vec![Op::Put(Thing {
-            id: format!("{:08x}-0000-4000-8000-000000000000", index % 100),
-            size: index,
-            ..Thing::default()
-        })],
-        guards: Vec::new(),
-    };
-    let mut flushes = std::collections::BTreeSet::new();
-    for first in (1..=20_000).step_by(100) {
-        let steps: Vec<_> = (first..first + 100).map(thing).collect();
-        let mut rest = &steps[..];
-        while !rest.is_empty() {
-            rest = &rest[writer.apply_batch(rest).unwrap().len()..];
-            let flushed = projections.flushed().unwrap().index;
-            let applied = projections.applied_index();
-            assert!(
-                applied - flushed <= 3_000,
-                "{applied} applied, {flushed} flushed"
-            );
-            flushes.insert(flushed);
-        }
-    }
-    assert!(
-        flushes.len() < 20,
-        "it is not flushed at every step: {flushes:?}"
-    );
 }
 
 proptest! {

@@ -57,6 +57,8 @@ pub mod writer;
 #[cfg(test)]
 mod engine_test;
 #[cfg(test)]
+mod flush_test;
+#[cfg(test)]
 mod stories_test;
 #[cfg(test)]
 mod tables_test;

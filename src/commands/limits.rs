@@ -72,7 +72,8 @@ pub fn rows(event: &Event) -> usize {
 pub type Part = (Event, Vec<Guard>);
 
 /// Gives the event to `encode`, in parts if it is too large for one; the parts' results in order.
-/// `encode` gives back what it refuses. Guards of a list's members go with them, others with the first part.
+/// `encode` gives back what it refuses. Guards of a list's members go with them, others with the
+/// first part.
 ///
 /// # Errors
 /// Those of `encode`; 413 or 400 with the limit, for what cannot be cut.
@@ -128,7 +129,7 @@ fn too_many(event: &Event, rows: usize) -> ApiError {
 }
 
 /// Cuts an event in two, if it is one that can be.
-fn halve(event: Event, mut guards: Vec<Guard>) -> Option<(Part, Part)> {
+fn halve(event: Event, guards: Vec<Guard>) -> Option<(Part, Part)> {
     let (first, second) = match event {
         Event::NodeRegistered(mut ev) => {
             let rest = evals_behind(&mut ev.evals)?;
@@ -146,24 +147,7 @@ fn halve(event: Event, mut guards: Vec<Guard>) -> Option<(Part, Part)> {
             let rest = evals_behind(&mut ev.evals)?;
             (Event::NodeDrainUpdated(ev), rest)
         }
-        Event::NodesDeregistered(mut ev) => {
-            let each = guards.len() == ev.node_ids.len();
-            let Some(node_ids) = half(&mut ev.node_ids) else {
-                let rest = evals_behind(&mut ev.evals)?;
-                return Some(((Event::NodesDeregistered(ev), guards), (rest, Vec::new())));
-            };
-            let theirs = if each {
-                guards.split_off(ev.node_ids.len())
-            } else {
-                Vec::new()
-            };
-            let evals = std::mem::take(&mut ev.evals);
-            let rest = NodesDeregistered { node_ids, evals };
-            return Some((
-                (Event::NodesDeregistered(ev), guards),
-                (rest.into(), theirs),
-            ));
-        }
+        Event::NodesDeregistered(ev) => return halve_nodes(ev, guards),
         Event::EvalsUpserted(mut ev) => {
             let evals = half(&mut ev.evals)?;
             let decision = ev.decision.clone();
@@ -211,6 +195,23 @@ fn halve(event: Event, mut guards: Vec<Guard>) -> Option<(Part, Part)> {
         _ => return None,
     };
     Some(((first, guards), (second, Vec::new())))
+}
+
+/// Each node's guard goes with it; evaluations come behind every node.
+fn halve_nodes(mut ev: Box<NodesDeregistered>, mut guards: Vec<Guard>) -> Option<(Part, Part)> {
+    let each = guards.len() == ev.node_ids.len();
+    let mut theirs = Vec::new();
+    let rest = match half(&mut ev.node_ids) {
+        None => evals_behind(&mut ev.evals)?,
+        Some(node_ids) => {
+            if each {
+                theirs = guards.split_off(ev.node_ids.len());
+            }
+            let evals = std::mem::take(&mut ev.evals);
+            NodesDeregistered { node_ids, evals }.into()
+        }
+    };
+    Some(((Event::NodesDeregistered(ev), guards), (rest, theirs)))
 }
 
 /// Allocations go before the evaluations they belong to.

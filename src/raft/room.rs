@@ -1,4 +1,4 @@
-//! Whether there is room for more: on the disk, and between what is applied and what is written out.
+//! Whether there is room for more: on the disk, and between what is applied and what is written.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
