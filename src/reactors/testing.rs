@@ -38,6 +38,7 @@ pub(crate) struct Direct {
     inner: Mutex<Inner>,
     /// Events are queued but not applied while this is set.
     pub held: AtomicBool,
+    arrived: tokio::sync::Notify,
     _dir: tempfile::TempDir,
 }
 
@@ -62,15 +63,20 @@ impl Direct {
             projections,
             inner: Mutex::new(inner),
             held: AtomicBool::new(false),
+            arrived: tokio::sync::Notify::new(),
             _dir: dir,
         })
     }
 
     /// Applies an event at once.
     pub(crate) fn apply(&self, event: impl Into<Event>) -> (u64, Outcome) {
-        let event = event.into();
+        self.apply_as(EventId([0xaa; 16]), event)
+    }
+
+    /// Applies an event at once, under an id of its own.
+    pub(crate) fn apply_as(&self, id: EventId, event: impl Into<Event>) -> (u64, Outcome) {
         let mut inner = self.inner.lock();
-        let recorded = inner.record(EventId([0xaa; 16]), event, Vec::new());
+        let recorded = inner.record(id, event.into(), Vec::new());
         inner.apply(recorded)
     }
 
@@ -103,9 +109,19 @@ impl Direct {
         }
     }
 
-    /// How many events are held back.
-    pub(crate) fn waiting(&self) -> usize {
-        self.inner.lock().waiting.len()
+    /// Waits until so many events are held back.
+    pub(crate) async fn holds(&self, count: usize) {
+        let held = async {
+            loop {
+                let arrived = self.arrived.notified();
+                if self.inner.lock().waiting.len() >= count {
+                    return;
+                }
+                arrived.await;
+            }
+        };
+        let limit = std::time::Duration::from_secs(20);
+        tokio::time::timeout(limit, held).await.unwrap();
     }
 }
 
@@ -157,6 +173,7 @@ impl Propose for Direct {
         let settling: Settling = if self.held.load(Ordering::SeqCst) {
             let (answer, wait) = tokio::sync::oneshot::channel();
             inner.waiting.push((recorded, answer));
+            self.arrived.notify_one();
             async move { wait.await.map_err(|_| ApiError::internal("dropped")) }.boxed()
         } else {
             let settled = inner.settle(recorded);

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use drover_events::model::Allocation;
 use drover_events::{EventId, EventKind};
 use drover_projections::key::{Id, Key};
-use drover_projections::tables::allocs::Allocs;
+use drover_projections::tables::allocs::{Allocs, AllocsByNode};
 use drover_projections::tables::node_states::NodeStates;
 use drover_projections::tables::node_use::NodeUses;
 use drover_projections::tables::nodes::{self, Nodes};
@@ -40,7 +40,19 @@ pub enum Effect {
         unknown: bool,
     },
     /// It takes nothing any more.
-    Gone,
+    Gone {
+        /// The slot of the node it was on: the plan marks it whether or not the client ended the
+        /// allocation before.
+        slot: u32,
+    },
+}
+
+impl Effect {
+    fn slot(&self) -> u32 {
+        match self {
+            Self::Takes { slot, .. } | Self::Gone { slot } => *slot,
+        }
+    }
 }
 
 /// Something became free or usable on a node.
@@ -156,14 +168,29 @@ impl Cache {
         };
         let Some(node) = nodes::get(view, &id)? else {
             if change.table == Nodes::ID && change.operation == Operation::Delete {
-                self.cluster.remove_node(&id);
+                self.remove_node(&id);
             }
             return Ok(());
         };
+        let known = self.cluster.find(&id).is_some();
         let slot = self.cluster.upsert_node(node);
         self.read_mark(view, &id, slot)?;
+        if !known {
+            // One that was purged may come back while its allocations are still there.
+            for row in view.by_index::<AllocsByNode>(id.as_str()) {
+                self.put_alloc(&row?.alloc);
+            }
+        }
         self.note_freed(slot, change.index, true, freed);
         Ok(())
+    }
+
+    /// A node goes, and with it what is noted of its allocations: its slot is another's soon.
+    fn remove_node(&mut self, id: &str) {
+        if let Some(slot) = self.cluster.find(id) {
+            self.live.retain(|_, live| live.slot != slot);
+            self.cluster.remove_node(id);
+        }
     }
 
     fn note_freed(&self, slot: u32, index: u64, ready: bool, freed: &mut Vec<Freed>) {
@@ -226,6 +253,9 @@ impl Cache {
         freed: &mut Vec<Freed>,
     ) {
         let before = self.remove_live(&id);
+        if !self.cluster.is_taken(effect.slot()) {
+            return;
+        }
         match effect {
             Effect::Takes {
                 slot,
@@ -244,9 +274,9 @@ impl Cache {
                     },
                 );
             }
-            Effect::Gone => {
-                if let Some(slot) = before {
-                    self.cluster.slot_mut(slot).mark = event;
+            Effect::Gone { slot } => {
+                self.cluster.slot_mut(slot).mark = event;
+                if before.is_some() {
                     self.note_freed(slot, index, false, freed);
                 }
             }
@@ -294,3 +324,7 @@ impl Cache {
 pub fn text_key(key: &[u8]) -> Option<String> {
     Id::from_bytes(key).ok().map(|id| id.as_str().to_owned())
 }
+
+#[cfg(test)]
+#[path = "cache_test.rs"]
+mod tests;

@@ -357,7 +357,9 @@ impl Batch<'_> {
                 if let Some(slot) = self.core.cache.cluster().find(&alloc.node_id) {
                     guarded.insert(slot);
                     touched.insert(slot);
-                    if takes_room(&alloc) {
+                    // Of one that is there already, its client may report an end before this is
+                    // committed: what it takes then is read from its row.
+                    if takes_room(&alloc) && alloc.create_index == 0 {
                         let unknown = alloc.client_status == "unknown";
                         let effect = Effect::Takes {
                             slot,
@@ -380,8 +382,8 @@ impl Batch<'_> {
 
     fn goes(&mut self, alloc: &str, node: &str, touched: &mut BTreeSet<u32>) {
         touched.extend(self.core.cache.cluster().find(node));
-        if self.core.cache.demand(alloc).is_some() {
-            self.expect(alloc, Effect::Gone);
+        if let Some((slot, _)) = self.core.cache.demand(alloc) {
+            self.expect(alloc, Effect::Gone { slot });
         }
     }
 

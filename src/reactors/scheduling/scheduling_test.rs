@@ -18,6 +18,9 @@ use crate::commands::node::RegisterNode;
 use crate::reactors::testing::Direct;
 use crate::scheduler::testing::{job, node};
 
+/// How much later a missed wake-up is noticed.
+const MISSED: Duration = Duration::from_millis(50);
+
 struct Stage {
     direct: Arc<Direct>,
     scheduling: Scheduling,
@@ -69,10 +72,14 @@ impl Stage {
 
     async fn wait(&self, done: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(20);
+        let shared = &self.scheduling.shared;
         while !done(self) {
             assert!(Instant::now() < deadline, "{:?}", self.scheduling.status());
-            tokio::task::yield_now().await;
-            tokio::time::sleep(Duration::from_millis(2)).await;
+            // Whatever happens is told to the workers. What is told between the look and the wait
+            // is missed, so the wait is bounded.
+            tokio::task::block_in_place(|| {
+                shared.ready.wait_for(&mut shared.core.lock(), MISSED);
+            });
         }
     }
 }
@@ -138,7 +145,7 @@ async fn plans_are_built_on_plans_in_flight() {
     stage.direct.held.store(true, Ordering::SeqCst);
     let first = stage.register("a", 50);
     let second = stage.register("b", 50);
-    stage.wait(|stage| stage.direct.waiting() == 2).await;
+    stage.direct.holds(2).await;
     assert_eq!(stage.scheduling.status().in_flight, 2);
     stage.direct.release();
     stage.until(&first, "complete").await;
@@ -159,7 +166,7 @@ async fn what_was_built_on_a_refused_plan_fails_with_it_and_is_decided_again() {
     stage.direct.held.store(true, Ordering::SeqCst);
     let first = stage.register("a", 50);
     let second = stage.register("b", 50);
-    stage.wait(|stage| stage.direct.waiting() == 2).await;
+    stage.direct.holds(2).await;
     // A node changes before both.
     let id = node(0).id;
     let updated = NodeStatusUpdated {

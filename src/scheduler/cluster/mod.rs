@@ -122,6 +122,11 @@ impl Cluster {
         self.by_id.get(node_id).copied()
     }
 
+    /// Whether a node has this slot now.
+    pub fn is_taken(&self, slot: u32) -> bool {
+        self.slot(slot).info.is_some()
+    }
+
     /// A slot by its number, which must come from this cluster.
     pub fn slot(&self, slot: u32) -> &Slot {
         let slot = slot as usize;
