@@ -102,7 +102,7 @@ impl<T: Table> Layer<T> {
     /// An empty overlay that keeps so many decoded rows from one batch to the next.
     pub(crate) fn boxed(kept_rows: usize) -> Box<dyn AnyLayer> {
         Box::new(Self {
-            kept_rows,
+            kept_rows: kept_rows * T::KEPT,
             rows: BTreeMap::new(),
             entries: BTreeMap::new(),
             reads: RefCell::default(),
@@ -336,9 +336,12 @@ impl<T: Table> AnyLayer for Layer<T> {
         // Rows and entries are left only where every touch was taken back or came to nothing.
         self.rows.clear();
         self.entries.clear();
+        // As many go as are too many, whichever the hash puts first: to free all of them at once
+        // would make one batch in a while a long one.
         let reads = self.reads.get_mut();
-        if reads.len() > self.kept_rows {
-            reads.clear();
+        let excess = reads.len().saturating_sub(self.kept_rows);
+        if excess > 0 {
+            reads.extract_if(|_, _| true).take(excess).for_each(drop);
         }
     }
 

@@ -21,7 +21,6 @@ pub mod node;
 pub mod node_pool;
 #[cfg(test)]
 mod pages_test;
-pub mod plan;
 pub mod service;
 mod support;
 #[cfg(test)]

@@ -15,10 +15,12 @@ use super::cache::Effect;
 use super::core::{Core, InFlight};
 use crate::reactors::propose::Decided;
 use crate::scheduler::cluster::{Cluster, NodeInfo, Usage, takes_room};
-use crate::scheduler::{Inputs, Outcome, Placement, Stop, fit};
+use crate::scheduler::{Inputs, Outcome, Placement, Plan, Stop, fit};
 
 /// How many allocations one event has at most.
-const CHUNK: usize = 256;
+const ALLOCS_PER_EVENT: usize = 256;
+/// How large one event becomes, roughly: an event has 4 MiB at most.
+const BYTES_PER_EVENT: usize = 3 << 20;
 
 /// A plan that wants to be committed.
 pub struct PlanRequest {
@@ -183,6 +185,56 @@ enum Item {
     Place(Box<Placement>),
 }
 
+impl Item {
+    /// Bytes it takes in an event, rather too many than too few.
+    fn weight(&self) -> usize {
+        let Self::Place(placement) = self else {
+            return 1 << 10;
+        };
+        let alloc = &placement.alloc;
+        let tasks = alloc.allocated_resources.as_ref().map_or(0, |r| {
+            let ports = r.shared.ports.len() + r.shared.networks.len();
+            let of_tasks = r
+                .tasks
+                .values()
+                .map(|t| 1 + t.networks.len() + t.devices.len());
+            ports + of_tasks.sum::<usize>()
+        });
+        let shown = alloc.metrics.as_ref().map_or(0, |m| {
+            let reasons = m.class_filtered.len() + m.constraint_filtered.len();
+            let short = m.class_exhausted.len() + m.dimension_exhausted.len();
+            m.score_meta_data.len() * 2 + m.nodes_available.len() + reasons + short
+        });
+        let tracked = alloc
+            .reschedule_tracker
+            .as_ref()
+            .map_or(0, |t| t.events.len());
+        let states = alloc.task_states.len();
+        (2 << 10) + (tasks + tracked) * 512 + shown * 128 + states * (2 << 10)
+    }
+}
+
+/// What of a plan goes on: nothing on nodes that refused their part.
+fn items_of(plan: &mut Plan, refused: &BTreeSet<String>) -> Vec<Item> {
+    let fits = |node: &str| !refused.contains(node);
+    let stops = std::mem::take(&mut plan.stops).into_iter();
+    let stops = stops.filter(|stop| fits(&stop.alloc.node_id));
+    let victims = std::mem::take(&mut plan.preemptions).into_iter();
+    let victims = victims.filter(|(victim, _)| fits(&victim.node_id));
+    let placements = std::mem::take(&mut plan.placements).into_iter();
+    let placements = placements.filter(|placement| fits(&placement.alloc.node_id));
+    let mut items: Vec<Item> = stops.map(|stop| Item::Stop(Box::new(stop))).collect();
+    items.extend(victims.map(|(victim, by)| {
+        let preempted = PreemptedAlloc {
+            id: victim.id.clone(),
+            preempted_by: by,
+        };
+        Item::Preempt(preempted, victim.node_id.clone())
+    }));
+    items.extend(placements.map(|placement| Item::Place(Box::new(placement))));
+    items
+}
+
 fn make_events(
     core: &mut Core,
     request: PlanRequest,
@@ -198,33 +250,12 @@ fn make_events(
         signing_key,
         ..
     } = request;
-    let plan = outcome.plan;
-    let refused = &prepared.refused;
-    let mut items: Vec<Item> = Vec::with_capacity(plan.stops.len() + plan.placements.len());
-    let fits = |node: &str| !refused.contains(node);
-    let stops = plan.stops.into_iter().filter(|s| fits(&s.alloc.node_id));
-    items.extend(stops.map(|stop| Item::Stop(Box::new(stop))));
-    let victims = plan
-        .preemptions
-        .into_iter()
-        .filter(|(v, _)| fits(&v.node_id));
-    items.extend(victims.map(|(victim, by)| {
-        let preempted = PreemptedAlloc {
-            id: victim.id.clone(),
-            preempted_by: by,
-        };
-        Item::Preempt(preempted, victim.node_id.clone())
-    }));
-    let placements = plan
-        .placements
-        .into_iter()
-        .filter(|p| fits(&p.alloc.node_id));
-    items.extend(placements.map(|placement| Item::Place(Box::new(placement))));
+    let mut plan = outcome.plan;
+    let items = items_of(&mut plan, &prepared.refused);
     let full = prepared.refused.is_empty();
     if items.is_empty() && !full {
         return;
     }
-    let chunk = if plan.all_at_once { usize::MAX } else { CHUNK };
     let plan_id = uuid::Uuid::new_v4().to_string();
     let decision = DecisionInputs {
         snapshot_index: inputs.snapshot_index,
@@ -232,7 +263,6 @@ fn make_events(
         seed: inputs.seed,
         scheduler_version: inputs.scheduler_version,
     };
-    let mut items = items.into_iter().peekable();
     let mut first = Some((
         guard,
         plan.deployment,
@@ -240,7 +270,8 @@ fn make_events(
         outcome.follow_ups,
     ));
     let mut link: Option<Guard> = None;
-    while first.is_some() || items.peek().is_some() {
+    let mut parts = cut(items, plan.all_at_once).into_iter().peekable();
+    while let Some(items) = parts.next() {
         let mut event = PlanApplied {
             plan_id: plan_id.clone(),
             eval_id: eval.id.clone(),
@@ -264,45 +295,72 @@ fn make_events(
         };
         let mut guarded: BTreeSet<u32> = BTreeSet::new();
         let mut touched: BTreeSet<u32> = BTreeSet::new();
-        for item in items.by_ref().take(chunk) {
+        for item in items {
             batch.add(item, &mut event, &signing_key, &mut guarded, &mut touched);
         }
-        for slot in guarded {
-            let node = node_id(core.cache.cluster(), slot);
-            let guard = Guard::NodeMark {
-                node,
-                mark: mark_of(core, slot),
-            };
-            decided.guards.push(guard);
-        }
-        for slot in &touched {
-            let used = after
-                .get(slot)
-                .cloned()
-                .unwrap_or_else(|| used_of(core, *slot).clone());
-            core.in_flight.insert(
-                *slot,
-                InFlight {
-                    used,
-                    mark: decided.id,
-                },
-            );
-        }
-        if let Some(slot) = touched.first() {
-            let node = node_id(core.cache.cluster(), *slot);
-            link = Some(Guard::NodeMark {
-                node,
-                mark: decided.id,
-            });
-        }
+        link = hold(core, &mut decided, &after, guarded, &touched);
         prepared.slots.extend(touched);
-        if full && items.peek().is_none() {
+        if full && parts.peek().is_none() {
             event.evals.push(outcome.finished.clone());
             event.evals.extend(outcome.blocked.clone());
         }
         decided.event = event.into();
         prepared.events.push(decided);
     }
+}
+
+/// Guards an event by the marks of the nodes it places on, and notes it as in flight on every node
+/// it touches. Answers the guard of the event that follows it.
+fn hold(
+    core: &mut Core,
+    decided: &mut Decided,
+    after: &BTreeMap<u32, Usage>,
+    guarded: BTreeSet<u32>,
+    touched: &BTreeSet<u32>,
+) -> Option<Guard> {
+    for slot in guarded {
+        let node = node_id(core.cache.cluster(), slot);
+        let mark = mark_of(core, slot);
+        decided.guards.push(Guard::NodeMark { node, mark });
+    }
+    let mark = decided.id;
+    for slot in touched {
+        let used = after.get(slot).unwrap_or_else(|| used_of(core, *slot));
+        let used = used.clone();
+        core.in_flight.insert(*slot, InFlight { used, mark });
+    }
+    let slot = touched.first()?;
+    let node = node_id(core.cache.cluster(), *slot);
+    Some(Guard::NodeMark { node, mark })
+}
+
+/// Cuts a plan into events of at most [`ALLOCS_PER_EVENT`] allocations and about
+/// [`BYTES_PER_EVENT`]; stops come before placements. A plan that is all or nothing is one event
+/// whatever its size, and one that only ends an evaluation is one without items.
+fn cut(items: Vec<Item>, all_at_once: bool) -> Vec<Vec<Item>> {
+    let mut parts = vec![Vec::with_capacity(items.len().min(ALLOCS_PER_EVENT))];
+    if all_at_once {
+        parts[0].extend(items);
+        return parts;
+    }
+    let mut bytes = 0;
+    for item in items {
+        let weight = item.weight();
+        let part = parts.last_mut().filter(|part| {
+            part.is_empty() || (part.len() < ALLOCS_PER_EVENT && bytes + weight <= BYTES_PER_EVENT)
+        });
+        match part {
+            Some(part) => {
+                part.push(item);
+                bytes += weight;
+            }
+            None => {
+                parts.push(vec![item]);
+                bytes = weight;
+            }
+        }
+    }
+    parts
 }
 
 fn node_id(cluster: &Cluster, slot: u32) -> String {

@@ -28,6 +28,8 @@ pub struct Clients {
     server: Arc<Server>,
     beat: Beat,
     batch: alloc_batch::Batcher,
+    proven: auth::Proven,
+    pace: blocking::Pace,
 }
 
 /// The methods that clients call, over `server`. Must be called within a runtime.
@@ -37,6 +39,8 @@ pub fn service(server: Arc<Server>, beat: Beat) -> Service<Clients> {
         server,
         beat,
         batch,
+        proven: auth::Proven::default(),
+        pace: blocking::Pace::default(),
     });
     Service::new(clients)
         .method::<NodeRegister, _, _>(node::register)

@@ -81,9 +81,10 @@ pub(super) async fn update_alloc(
     let Some(first) = request.alloc.first() else {
         return Err(ApiError::refused("must update at least one allocation"));
     };
-    let node = clients.caller(&call, &first.node_id)?;
-    let origin = clients.origin(&call, &node.id);
-    let index = clients.batch.submit(node.id, request.alloc, origin).await?;
+    let node = first.node_id.clone();
+    clients.caller(&call, &node)?;
+    let origin = clients.origin(&call, &node);
+    let index = clients.batch.submit(node, request.alloc, origin).await?;
     Ok(WriteResponse { index })
 }
 

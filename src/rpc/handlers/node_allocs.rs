@@ -26,7 +26,8 @@ pub(super) async fn client_allocs(
     call: Call,
     request: NodeSpecificRequest,
 ) -> Result<NodeClientAllocsResponse, ApiError> {
-    let node = clients.caller(&call, &request.node_id)?.id;
+    let node = request.node_id;
+    clients.caller(&call, &node)?;
     let projections = &clients.server.projections;
     let end = tokio::time::Instant::now() + wait_time(request.max_query_time);
     let (mut index, mut allocs) = read(&projections.view(), &node)?;
@@ -46,6 +47,7 @@ pub(super) async fn client_allocs(
         if !woken {
             break;
         }
+        clients.pace.turn().await;
         let before = allocs;
         (index, allocs) = read(&projections.view(), &node)?;
         if gone(&before, &allocs) {
@@ -95,7 +97,8 @@ pub(super) async fn get_allocs(
             continue;
         };
         if alloc.node_id != node {
-            node = clients.caller(&call, &alloc.node_id)?.id;
+            clients.caller(&call, &alloc.node_id)?;
+            node.clone_from(&alloc.node_id);
         }
         out.index = out.index.max(alloc.modify_index);
         out.allocs.push(alloc);

@@ -5,7 +5,7 @@ use drover_events::model::{Affinity, Constraint, Job, TaskGroup};
 use super::ask::GroupAsk;
 use super::property::Property;
 use super::spread::Spreads;
-use crate::scheduler::cluster::{Cluster, NodeInfo};
+use crate::scheduler::cluster::Cluster;
 use crate::scheduler::feasible::{Level, OperandCache, holds};
 
 /// A limit on how many allocations may share a value of an attribute.
@@ -31,6 +31,8 @@ pub(super) struct GroupState {
     pub affinities: Affinities,
     /// Fit scores by slot, NaN until worked out; one is dropped when its node's use changes.
     pub fit: Vec<f64>,
+    /// Nodes that were found to suit, by slot: nothing of it changes during an evaluation.
+    pub suits: Vec<bool>,
 }
 
 impl GroupState {
@@ -61,6 +63,7 @@ impl GroupState {
             spreads: Spreads::new(group, &job.spreads, slots),
             affinities: Affinities::new(job, group, slots),
             fit: vec![f64::NAN; slots],
+            suits: vec![false; slots],
         }
     }
 
@@ -72,9 +75,9 @@ impl GroupState {
     }
 
     /// Why a limit on a shared value forbids a node.
-    pub(super) fn distinct_reason(&mut self, slot: u32, info: &NodeInfo) -> Option<String> {
+    pub(super) fn distinct_reason(&mut self, cluster: &Cluster, slot: u32) -> Option<String> {
         for distinct in &mut self.distinct {
-            let Some(value) = distinct.property.value(slot, info) else {
+            let Some(value) = distinct.property.value(cluster, slot) else {
                 return Some(format!(
                     "missing property \"{}\"",
                     distinct.property.attribute()
@@ -127,11 +130,19 @@ impl Affinities {
     }
 
     /// The share of the weights that a node matches, from -1 to 1.
-    pub(super) fn score(&mut self, slot: u32, info: &NodeInfo, operands: &mut OperandCache) -> f64 {
+    pub(super) fn score(
+        &mut self,
+        cluster: &Cluster,
+        slot: u32,
+        operands: &mut OperandCache,
+    ) -> f64 {
         let known = self.known[slot as usize];
         if !known.is_nan() {
             return known;
         }
+        let Some(info) = &cluster.slot(slot).info else {
+            return 0.0;
+        };
         let matched: f64 = self
             .list
             .iter()

@@ -38,10 +38,10 @@ impl Property {
     }
 
     /// The number of the value a node has; none if it has no such attribute.
-    pub(super) fn value(&mut self, slot: u32, info: &NodeInfo) -> Option<usize> {
+    pub(super) fn value(&mut self, cluster: &Cluster, slot: u32) -> Option<usize> {
         let known = self.of_slot[slot as usize];
         let id = if known == UNSEEN {
-            self.look_up(slot, info)
+            self.look_up(slot, cluster.slot(slot).info.as_deref()?)
         } else {
             known
         };
@@ -68,10 +68,7 @@ impl Property {
 
     /// Counts an allocation on a node, or takes one away.
     pub(super) fn count(&mut self, cluster: &Cluster, slot: u32, by: i64) {
-        let Some(info) = &cluster.slot(slot).info else {
-            return;
-        };
-        if let Some(value) = self.value(slot, info) {
+        if let Some(value) = self.value(cluster, slot) {
             self.counts[value] = (self.counts[value] + by).max(0);
             self.stale = true;
         }
@@ -91,8 +88,11 @@ impl Property {
     pub(super) fn extremes(&mut self) -> Option<(i64, i64)> {
         if self.stale {
             self.stale = false;
-            let used = || self.counts.iter().copied().filter(|count| *count > 0);
-            self.extremes = used().min().zip(used().max());
+            let used = self.counts.iter().filter(|count| **count > 0);
+            let (min, max) = used.fold((i64::MAX, 0), |(min, max), count| {
+                (min.min(*count), max.max(*count))
+            });
+            self.extremes = (max > 0).then_some((min, max));
         }
         self.extremes
     }

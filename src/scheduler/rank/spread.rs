@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use drover_events::model::{Spread, TaskGroup};
 
 use super::property::Property;
-use crate::scheduler::cluster::{Cluster, NodeInfo};
+use crate::scheduler::cluster::Cluster;
 
 /// All spreads of one group.
 #[derive(Debug)]
@@ -70,10 +70,10 @@ impl Spreads {
     }
 
     /// The score of one more allocation on a node (scheduler.md 5.5, allocation-spread).
-    pub(super) fn score(&mut self, slot: u32, info: &NodeInfo) -> f64 {
+    pub(super) fn score(&mut self, cluster: &Cluster, slot: u32) -> f64 {
         let mut total = 0.0;
         for spread in &mut self.list {
-            let Some(value) = spread.property.value(slot, info) else {
+            let Some(value) = spread.property.value(cluster, slot) else {
                 total -= 1.0;
                 continue;
             };

@@ -394,40 +394,42 @@ impl<'a> Stack<'a> {
         penalty: &BTreeSet<u32>,
         tally: &mut Tally,
     ) -> Option<Score> {
+        let at = slot as usize;
+        // The node itself is looked at only where it is not known to suit and to fit: nodes lie far
+        // apart in memory, and this is done for hundreds of them for each allocation.
         let cluster = self.cluster;
-        let info = cluster.slot(slot).info.as_deref()?;
-        if !self.feasible(group, info, tally) {
-            return None;
+        let info = || cluster.slot(slot).info.as_deref();
+        if !group.suits[at] {
+            if !self.feasible(group, info()?, tally) {
+                return None;
+            }
+            group.suits[at] = true;
         }
-        let here = group.here[slot as usize];
-        if (self.distinct_hosts && self.of_job[slot as usize] > 0)
-            || (group.distinct_hosts && here > 0)
+        if (self.distinct_hosts && self.of_job[at] > 0)
+            || (group.distinct_hosts && group.here[at] > 0)
         {
-            tally.filter(info, "distinct_hosts");
+            tally.filter(info()?, "distinct_hosts");
             return None;
         }
         if !group.distinct.is_empty()
-            && let Some(reason) = group.distinct_reason(slot, info)
+            && let Some(reason) = group.distinct_reason(cluster, slot)
         {
-            tally.filter(info, &reason);
+            tally.filter(info()?, &reason);
             return None;
         }
-        let mut score = Score::default();
-        let known = group.fit[slot as usize];
-        let fit = if known.is_nan() {
+        if group.fit[at].is_nan() {
+            let info = info()?;
             match self.fit_of(group, slot, info) {
-                Ok(fit) => fit,
+                Ok(fit) => group.fit[at] = fit,
                 Err(dimension) => {
                     tally.exhaust(info, &dimension);
                     return None;
                 }
             }
-        } else {
-            known
-        };
-        group.fit[slot as usize] = fit;
-        score.add(Part::Binpack, fit);
-        self.add_parts(group, slot, info, penalty, &mut score);
+        }
+        let mut score = Score::default();
+        score.add(Part::Binpack, group.fit[at]);
+        self.add_parts(group, slot, penalty, &mut score);
         Some(score)
     }
 
@@ -435,7 +437,6 @@ impl<'a> Stack<'a> {
         &mut self,
         group: &mut GroupState,
         slot: u32,
-        info: &NodeInfo,
         penalty: &BTreeSet<u32>,
         score: &mut Score,
     ) {
@@ -454,7 +455,11 @@ impl<'a> Stack<'a> {
         let affinity = if group.affinities.is_empty() {
             Some(0.0)
         } else {
-            Some(group.affinities.score(slot, info, &mut self.operands))
+            Some(
+                group
+                    .affinities
+                    .score(self.cluster, slot, &mut self.operands),
+            )
         };
         match affinity {
             Some(value) if value != 0.0 => score.add(Part::Affinity, value),
@@ -462,7 +467,7 @@ impl<'a> Stack<'a> {
             _ => {}
         }
         if !group.spreads.is_empty() {
-            let spread = group.spreads.score(slot, info);
+            let spread = group.spreads.score(self.cluster, slot);
             if spread != 0.0 {
                 score.add(Part::Spread, spread);
             }
