@@ -271,3 +271,7 @@ impl Reactor for DeploymentWatcher {
         })
     }
 }
+
+#[cfg(test)]
+#[path = "deployment_watcher_test.rs"]
+mod tests;

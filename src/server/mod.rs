@@ -40,7 +40,7 @@ use crate::reactors::checkpoint_signer::CheckpointSettings;
 use crate::reactors::core_gc::GcSettings;
 use crate::reactors::heartbeat_expiry::{HeartbeatSettings, Heartbeats};
 use crate::reactors::propose::RaftPropose;
-use crate::reactors::scheduling::SchedulingSettings;
+use crate::reactors::scheduling::{SchedulingSettings, Types};
 use crate::reactors::{ReactorSettings, Reactors};
 use crate::telemetry::Telemetry;
 
@@ -276,6 +276,7 @@ fn reactor_settings(config: &Config) -> ReactorSettings {
     if let Some(workers) = config.server.num_schedulers {
         scheduling.workers = workers as usize;
     }
+    scheduling.types = Types::of(&config.server.enabled_schedulers);
     let heartbeats = HeartbeatSettings {
         min_ttl: config.server.min_heartbeat_ttl,
         max_per_second: config.server.max_heartbeats_per_second,

@@ -40,8 +40,30 @@ use super::propose::{Propose, propose};
 pub struct SchedulingSettings {
     /// How many workers there are (`num_schedulers`).
     pub workers: usize,
+    /// Which types of evaluations are worked on (`enabled_schedulers`).
+    pub types: Types,
     /// How the broker gives evaluations out.
     pub broker: BrokerSettings,
+}
+
+/// Types of evaluations that workers take; others stay pending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Types([bool; 4]);
+
+impl Types {
+    const NAMES: [&str; 4] = ["service", "batch", "system", "sysbatch"];
+
+    /// Those that are named, or all if none is. `_core` is always worked on, elsewhere.
+    pub fn of(names: &[String]) -> Self {
+        let named = |name: &&str| names.iter().any(|other| other == name);
+        Self(Self::NAMES.map(|name| names.is_empty() || named(&name)))
+    }
+
+    fn names(self) -> Vec<&'static str> {
+        let all = Self::NAMES.into_iter().zip(self.0);
+        all.filter_map(|(name, taken)| taken.then_some(name))
+            .collect()
+    }
 }
 
 impl Default for SchedulingSettings {
@@ -49,6 +71,7 @@ impl Default for SchedulingSettings {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self {
             workers: cores,
+            types: Types::of(&[]),
             broker: BrokerSettings::default(),
         }
     }

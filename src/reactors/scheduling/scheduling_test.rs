@@ -27,8 +27,13 @@ struct Stage {
 }
 
 fn start(direct: &Arc<Direct>) -> Scheduling {
+    start_for(direct, &[])
+}
+
+fn start_for(direct: &Arc<Direct>, types: &[String]) -> Scheduling {
     let settings = SchedulingSettings {
         workers: 2,
+        types: Types::of(types),
         ..SchedulingSettings::default()
     };
     Scheduling::start(Arc::clone(&direct.projections), direct.clone(), settings).unwrap()
@@ -232,6 +237,25 @@ async fn eval_09_a_paused_broker_leaves_evaluations_pending_until_it_goes_on() {
     pause(false);
     stage.until(&eval, "complete").await;
     assert_eq!(stage.allocs("a").len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn evaluations_of_types_that_are_not_enabled_stay_pending() {
+    let direct = Direct::new();
+    add_node(&direct, 1);
+    let eval = register(&direct, "a", 1);
+    let scheduling = start_for(&direct, &["service".to_owned()]);
+    let stage = Stage { direct, scheduling };
+    // Nothing will happen; what could have, had its chance once the worker was woken in vain.
+    let index = stage.direct.projections.applied_index();
+    stage
+        .wait(|stage| stage.scheduling.status().followed >= index)
+        .await;
+    assert_eq!(stage.eval(&eval).status, "pending");
+    assert_eq!(stage.scheduling.status().ready, 1);
+    assert_eq!(stage.scheduling.status().unacked, 0);
+    assert_eq!(Types::of(&["service".to_owned()]).names(), ["service"]);
+    assert_eq!(Types::of(&[]).names(), Types::NAMES);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -34,9 +34,6 @@ const UNFINISHED: usize = 128;
 /// How many plans may wait for their check before workers pause.
 const PLANS: usize = 4;
 
-/// The types of evaluations that are worked on here.
-const TYPES: [&str; 4] = ["service", "batch", "system", "sysbatch"];
-
 /// Why an evaluation could not be seen through.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkError {
@@ -84,6 +81,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
 }
 
 fn next(shared: &Shared) -> Option<Item> {
+    let types = shared.settings.types.names();
     let mut core = shared.core.lock();
     loop {
         if shared.is_stopped() {
@@ -94,7 +92,7 @@ fn next(shared: &Shared) -> Option<Item> {
         }
         let busy =
             shared.unfinished.load(Ordering::Acquire) >= UNFINISHED || shared.plans.len() >= PLANS;
-        if !busy && let Some((eval, token)) = core.broker.dequeue(&TYPES, shared.clock.now()) {
+        if !busy && let Some((eval, token)) = core.broker.dequeue(&types, shared.clock.now()) {
             return Some(Item {
                 eval,
                 token,
