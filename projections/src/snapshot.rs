@@ -228,9 +228,11 @@ impl Writer {
             time: manifest.time,
             membership: manifest.membership,
             begun: true,
+            floor: manifest.index,
         };
         let mut batch = WriteBatch::default();
         writer::put_position(db, &mut batch, &position, &sums);
+        writer::put_floor(db, &mut batch, position.floor);
         batch.delete_cf(db.family(Family::Meta), INSTALLING);
         db.write(batch)?;
         db.flush(true)?;

@@ -36,6 +36,9 @@ pub struct Position {
     pub membership: u64,
     /// Whether anything was applied: the first entry has index 0.
     pub begun: bool,
+    /// The index of the snapshot that was taken in last. What happened up to it is not told here:
+    /// changes, history and outcomes begin behind it. 0 where everything is here.
+    pub floor: u64,
 }
 
 /// What is visible at one index.

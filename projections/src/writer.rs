@@ -32,6 +32,7 @@ const BATCH_BYTES: usize = 2 << 20;
 
 const APPLIED: &[u8] = b"applied";
 const SUMS: &[u8] = b"digests";
+const FLOOR: &[u8] = b"floor";
 
 /// Where an outcome lies among the database's own entries.
 pub(crate) fn outcome_key(index: u64) -> [u8; 9] {
@@ -221,6 +222,7 @@ impl Writer {
                 _ => self.position.membership,
             },
             begun: true,
+            floor: self.position.floor,
         };
         Ok(ctx)
     }
@@ -452,6 +454,11 @@ pub(crate) fn put_position(
     batch.put_cf(meta, APPLIED, encode_position(position));
 }
 
+/// Writes where the past begins that is told here.
+pub(crate) fn put_floor(db: &Database, batch: &mut WriteBatch, floor: u64) {
+    batch.put_cf(db.family(Family::Meta), FLOOR, floor.to_le_bytes());
+}
+
 fn encode_position(position: &Position) -> [u8; 32] {
     let mut out = [0; 32];
     out[..8].copy_from_slice(&position.index.to_le_bytes());
@@ -474,6 +481,7 @@ pub(crate) fn decode_position(bytes: &[u8]) -> Option<Position> {
         time: i64::from_le_bytes(*time),
         membership: u64::from_le_bytes(*membership),
         begun: true,
+        floor: 0,
     })
 }
 
@@ -482,12 +490,17 @@ pub(crate) fn load(
     db: &Arc<Database>,
     registry: &'static Registry,
 ) -> Result<Visible, StorageError> {
-    let position = match db.get(Family::Meta, APPLIED)? {
+    let mut position = match db.get(Family::Meta, APPLIED)? {
         Some(value) => {
             decode_position(&value).ok_or_else(|| StorageError::damaged("position", APPLIED))?
         }
         None => Position::default(),
     };
+    if let Some(value) = db.get(Family::Meta, FLOOR)? {
+        let bytes = value.as_ref().try_into();
+        let bytes = bytes.map_err(|_| StorageError::damaged("floor", FLOOR))?;
+        position.floor = u64::from_le_bytes(bytes);
+    }
     let sums = match db.get(Family::Meta, SUMS)? {
         Some(value) => {
             Sums::decode(&value).ok_or_else(|| StorageError::damaged("digests", SUMS))?

@@ -2,17 +2,19 @@
 
 use drover_events::gojson::List;
 use drover_events::model::{Evaluation, EvaluationStub};
-use drover_projections::Reply;
+use drover_projections::filter::Filter;
 use drover_projections::page::TokenKind;
 use drover_projections::tables::allocs::{Allocs, AllocsByEval};
 use drover_projections::tables::evals::{Evals, EvalsByJob, EvalsByNamespace};
 use drover_projections::watch::Interest;
+use drover_projections::{Reply, View};
 use smallvec::SmallVec;
 
 use super::allocations::AllocStubs;
 use super::answer::Answer;
 use super::front::{Read, Write};
 use super::list::{self, storage};
+use super::query::Options;
 use super::request::Request;
 use super::rows::{self, Created, Rows};
 use crate::commands::eval::{self, DeleteEvals, DeleteEvalsPage, Selection};
@@ -68,16 +70,16 @@ drover_events::wire! {
 
 /// `GET /v1/evaluations/count`.
 pub(super) fn count(read: &Read<'_>) -> Result<Answer, ApiError> {
-    let filter = list::filter(read.options)?;
-    let (_, rows) = wanted(read)?;
-    let mut count = 0;
-    for row in rows {
-        let row = row.map_err(storage)?;
-        let matches = filter.as_ref().map_or(Ok(true), |f| f.matches(&row));
-        let matches = matches
-            .map_err(|e| ApiError::bad_request(format!("failed to read result page: {e}")))?;
-        count += u64::from(matches);
-    }
+    // Pages are no matter of a count, nor are the older parameters of the list.
+    let options = Options {
+        next_token: String::new(),
+        reverse: false,
+        ..read.options.clone()
+    };
+    let count = match list::filter(&options)? {
+        None if options.prefix.is_empty() => rows::count::<EvalsByNamespace>(&read.view, &options)?,
+        filter => count_matching(&read.view, &options, filter.as_ref())?,
+    };
     let index = read.view.table_index::<Evals>();
     let known_leader = read.api.agent.leader().is_some();
     let answer = EvalCountResponse {
@@ -87,6 +89,23 @@ pub(super) fn count(read: &Read<'_>) -> Result<Answer, ApiError> {
         ..EvalCountResponse::default()
     };
     Ok(Answer::json(&answer)?.at(index))
+}
+
+fn count_matching(
+    view: &View,
+    options: &Options,
+    filter: Option<&Filter>,
+) -> Result<u64, ApiError> {
+    let (_, rows) = rows::created::<EvalsByNamespace>(view, options)?;
+    let mut count = 0;
+    for row in rows {
+        let row = row.map_err(storage)?;
+        let matches = filter.map_or(Ok(true), |f| f.matches(&row));
+        let matches = matches
+            .map_err(|e| ApiError::bad_request(format!("failed to read result page: {e}")))?;
+        count += u64::from(matches);
+    }
+    Ok(count)
 }
 
 /// The row of the evaluation in the path.

@@ -1,14 +1,17 @@
 //! A request as handlers see it: decoded, limited, and from somebody.
 
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use drover_events::gojson;
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
 use hyper::body::Body as HttpBody;
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method};
 use serde::de::DeserializeOwned;
+use tokio::time::timeout;
 
 use super::query::{self, Query};
 use crate::error::{ApiError, Code};
@@ -20,6 +23,50 @@ pub struct Remote(pub SocketAddr);
 
 /// The longest request id that is taken over, bytes.
 const ID_LIMIT: usize = 128;
+/// The longest pause within a body.
+const BODY_SILENCE: Duration = Duration::from_secs(30);
+/// How long the rest of a body that is too long is still taken in and thrown away. Without it the
+/// connection would be reset while the caller writes, and the refusal would be lost.
+const LINGER: Duration = Duration::from_secs(2);
+
+fn too_long(limit: usize) -> ApiError {
+    let text = format!("request body too large, at most {limit} bytes are allowed");
+    ApiError::new(Code::PayloadTooLarge, text)
+}
+
+async fn discard<B: HttpBody<Data = Bytes>>(mut body: Pin<&mut B>) {
+    while let Some(Ok(_)) = body.frame().await {}
+}
+
+/// A body as it comes in; a single piece is not copied.
+#[derive(Default)]
+struct Gathered {
+    first: Bytes,
+    all: BytesMut,
+}
+
+impl Gathered {
+    fn len(&self) -> usize {
+        self.first.len() + self.all.len()
+    }
+
+    fn add(&mut self, piece: Bytes) {
+        if self.len() == 0 {
+            self.first = piece;
+        } else {
+            self.all.extend_from_slice(&std::mem::take(&mut self.first));
+            self.all.extend_from_slice(&piece);
+        }
+    }
+
+    fn finish(self) -> Bytes {
+        if self.all.is_empty() {
+            self.first
+        } else {
+            self.all.freeze()
+        }
+    }
+}
 
 /// One request, its body read.
 #[derive(Debug)]
@@ -60,30 +107,40 @@ impl Request {
     /// Reads the body.
     ///
     /// # Errors
-    /// 413 above the limit, 400 when the connection breaks off.
+    /// 413 above the limit, 400 when the connection breaks off, 504 when the caller falls silent.
     pub(super) async fn read_body<B>(&mut self, body: B, limit: usize) -> Result<(), ApiError>
     where
         B: HttpBody<Data = Bytes>,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+        B::Error: std::fmt::Display,
     {
-        if body.is_end_stream() {
-            return Ok(());
-        }
-        let too_long = || {
-            let text = format!("request body too large, at most {limit} bytes are allowed");
-            ApiError::new(Code::PayloadTooLarge, text)
-        };
-        if body.size_hint().lower() > limit as u64 {
-            return Err(too_long());
-        }
-        let read = Limited::new(body, limit).collect().await.map_err(|error| {
-            if error.is::<http_body_util::LengthLimitError>() {
-                too_long()
-            } else {
-                ApiError::bad_request(format!("failed to read request body: {error}"))
+        let mut body = std::pin::pin!(body);
+        let known = body.size_hint().lower();
+        let mut read = Gathered::default();
+        while !body.is_end_stream() {
+            if read.len().max(usize::try_from(known).unwrap_or(usize::MAX)) > limit {
+                // A caller that waits for leave to send needs no more than the answer.
+                if !self.headers.contains_key(hyper::header::EXPECT) {
+                    let _ = timeout(LINGER, discard(body.as_mut())).await;
+                }
+                return Err(too_long(limit));
             }
-        })?;
-        self.body = read.to_bytes();
+            let frame = timeout(BODY_SILENCE, body.frame()).await.map_err(|_| {
+                let text = format!("request body: nothing came for {BODY_SILENCE:?}");
+                ApiError::new(Code::Timeout, text)
+            })?;
+            match frame {
+                Some(Ok(frame)) => read.add(frame.into_data().unwrap_or_default()),
+                Some(Err(error)) => {
+                    let text = format!("failed to read request body: {error}");
+                    return Err(ApiError::bad_request(text));
+                }
+                None => break,
+            }
+        }
+        if read.len() > limit {
+            return Err(too_long(limit));
+        }
+        self.body = read.finish();
         Ok(())
     }
 

@@ -86,6 +86,28 @@ where
     ))
 }
 
+/// How many rows a list without prefix and filter has; none of them is read.
+pub(super) fn count<I>(view: &View, options: &Options) -> Result<u64, ApiError>
+where
+    I: Index<Group = String, Order = u64>,
+{
+    let names = if options.namespace == "*" {
+        let all = view.scan::<Namespaces>(Scan::all());
+        let names = all.map(|namespace| Ok(namespace.map_err(storage)?.name));
+        names.collect::<Result<Vec<_>, ApiError>>()?
+    } else {
+        vec![options.namespace.clone()]
+    };
+    let mut count = 0;
+    for name in names {
+        let mut cursor = view.index_cursor::<I>(&Scan::prefix(Prefix::new().str(&name)));
+        while cursor.advance().map_err(storage)?.is_some() {
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
 /// The part of a creation index that a namespace takes, from the page's start on.
 fn by_creation(namespace: &str, options: &Options) -> Scan {
     let group = Prefix::new().str(namespace);

@@ -29,8 +29,7 @@ pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToke
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .pipeline_flush(true);
+        .header_read_timeout(HEADER_TIMEOUT);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,

@@ -1,6 +1,7 @@
 //! Job specifications: parsed and validated, nothing changed.
 
 use drover_events::gojson::{Any, List};
+use tokio::sync::Semaphore;
 
 use super::JobValidateResponse;
 use super::write::{RegisterBody, validation};
@@ -8,6 +9,9 @@ use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::front::Write;
 use crate::jobspec;
+
+/// Specifications parsed at a time.
+static PARSING: Semaphore = Semaphore::const_new(4);
 
 drover_events::wire! {
     /// A specification to parse.
@@ -24,14 +28,22 @@ pub(in crate::http) async fn parse(write: Write) -> Result<Answer, ApiError> {
     if body.job_hcl.is_empty() {
         return Err(ApiError::bad_request("Job spec is empty"));
     }
-    let mut input = jobspec::Input::server(&body.job_hcl);
-    if !body.variables.is_empty() {
-        input.files.push(("input.hcl".to_owned(), body.variables));
-    }
-    let parsed = jobspec::parse(&input);
+    let canonicalise = body.canonicalize;
+    // A long specification takes a while and much memory; other requests do not wait for it.
+    let turn = PARSING.acquire().await;
+    let parsed = tokio::task::spawn_blocking(move || {
+        let mut input = jobspec::Input::server(&body.job_hcl);
+        if !body.variables.is_empty() {
+            input.files.push(("input.hcl".to_owned(), body.variables));
+        }
+        jobspec::parse(&input)
+    });
+    let parsed = parsed.await;
+    drop(turn);
     let mut job = parsed
+        .map_err(|error| ApiError::internal(format!("the parser ended early: {error}")))?
         .map_err(|problems| ApiError::bad_request(format!("Failed to parse job: {problems}")))?;
-    if body.canonicalize {
+    if canonicalise {
         job.canonicalise();
     }
     Answer::json::<Any>(&job.to_json())

@@ -14,6 +14,9 @@ mod render;
 mod ring;
 mod subscription;
 
+#[cfg(test)]
+mod stream_test;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +31,7 @@ use subscription::Subscription;
 use super::answer::{Answer, JSON};
 use super::body::Body;
 use super::front::Write;
-use crate::error::ApiError;
+use crate::error::{ApiError, Code};
 
 /// Time between heartbeats on an idle stream.
 const HEARTBEAT: Duration = Duration::from_secs(30);
@@ -54,6 +57,9 @@ pub(super) async fn serve(write: Write) -> Result<Answer, ApiError> {
             ))
         })?,
     };
+    if index != 0 {
+        told(&write.api.projections, index)?;
+    }
     let ring = Arc::clone(write.api.stream.ring());
     let position = if index == 0 { ring.head() } else { index };
     let (sender, receiver) = mpsc::channel(BACKLOG);
@@ -66,6 +72,20 @@ pub(super) async fn serve(write: Write) -> Result<Answer, ApiError> {
     };
     tokio::spawn(reader.run());
     Ok(Answer::of(JSON, Body::stream(receiver)).header("cache-control", "no-cache"))
+}
+
+/// Refuses a position whose events are not told by this server.
+///
+/// # Errors
+/// 410 that names the first index there is.
+fn told(projections: &Projections, index: u64) -> Result<(), ApiError> {
+    let floor = projections.view().position().floor;
+    if index > floor {
+        return Ok(());
+    }
+    let first = floor + 1;
+    let text = format!("the events at index {index} are gone; the first ones here are at {first}");
+    Err(ApiError::new(Code::Gone, text))
 }
 
 /// One subscriber.
@@ -90,6 +110,10 @@ impl Reader {
             published.mark_unchanged();
             let lines = match self.next() {
                 Ok(lines) => lines,
+                Err(error) if error.code == Code::Gone => {
+                    tracing::info!(%error, "a subscriber has to start again");
+                    return;
+                }
                 Err(error) => {
                     tracing::error!(%error, "the event stream cannot go on");
                     return;
@@ -133,6 +157,7 @@ impl Reader {
 
     /// Lines of indexes that the ring has no longer.
     fn past(&mut self) -> Result<Vec<u8>, ApiError> {
+        told(&self.projections, self.position)?;
         let view = self.projections.view();
         let last = self.position.saturating_add(PAST - 1).min(view.index());
         let mut lines = Vec::new();

@@ -35,8 +35,18 @@ impl Publisher {
                 () = stop.cancelled() => return,
             };
             while position < applied {
+                let view = projections.view();
+                let floor = view.position().floor;
+                if floor > position {
+                    // A snapshot took the place of what was here: its rows are no news, and what
+                    // happened in between is not told here. Who waits for that is told to leave.
+                    self.ring.reset(floor + 1);
+                    self.ring.push(Vec::new(), floor);
+                    position = floor;
+                    continue;
+                }
                 let last = (position + STRIDE).min(applied);
-                match render::batches(&projections.view(), position + 1, last) {
+                match render::batches(&view, position + 1, last) {
                     Ok(batches) => self.ring.push(batches, last),
                     Err(error) => return tracing::error!(%error, "the event stream stops"),
                 }
@@ -50,11 +60,12 @@ impl Publisher {
     fn begin(&self, projections: &Projections) -> Result<u64, ApiError> {
         let view = projections.view();
         let applied = view.index();
+        let oldest = view.position().floor + 1;
         let mut stretch = HEAD as u64 * 2;
         loop {
-            let first = applied.saturating_sub(stretch).max(1);
+            let first = applied.saturating_sub(stretch).max(oldest);
             let batches = render::batches(&view, first, applied)?;
-            if batches.len() >= HEAD || first == 1 {
+            if batches.len() >= HEAD || first == oldest {
                 self.ring.reset(first);
                 self.ring.push(batches, applied);
                 return Ok(applied);
