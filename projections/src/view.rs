@@ -108,13 +108,14 @@ impl std::fmt::Debug for View {
 
 impl View {
     /// This view, as the state was after the event at `index`, whose time is `time` (Unix
-    /// nanoseconds); none if that was not applied yet. Every read that a view offers reads the
+    /// nanoseconds); none if that was not applied yet, or if the past does not reach so far back
+    /// here ([`Position::floor`]). Every read that a view offers reads the
     /// past then, but for tables whose past is not kept ([`crate::table::History`]): those are
     /// empty.
     pub fn as_of(&self, index: u64, time: i64) -> Option<Self> {
-        let newest = self.visible.position.index;
+        let (newest, floor) = (self.visible.position.index, self.visible.position.floor);
         let past = (index < newest).then_some(Past { index, time });
-        (index <= newest).then(|| Self {
+        (floor..=newest).contains(&index).then(|| Self {
             visible: Arc::clone(&self.visible),
             past,
         })

@@ -54,6 +54,8 @@ mod variables;
 mod harness;
 #[cfg(test)]
 mod http_test;
+#[cfg(test)]
+mod reads_test;
 
 /// A new random id, as the API names things.
 fn new_id() -> String {
