@@ -20,6 +20,10 @@ use roles::Roles;
 
 /// How long an orderly stop may take before the process ends without it.
 pub const STOP_LIMIT: Duration = Duration::from_secs(5);
+/// The part of it that is left for the runtime and the process themselves.
+const STOP_REST: Duration = Duration::from_millis(500);
+/// How long tasks that do not end are waited for.
+const RUNTIME_LIMIT: Duration = Duration::from_millis(200);
 
 /// Runs an agent until a signal ends it.
 ///
@@ -52,13 +56,13 @@ fn try_run(config: Config) -> Result<(), Failure> {
         };
         let signal = signals.stop().await;
         tracing::info!(signal, "stopping");
-        let limit = tokio::time::timeout(STOP_LIMIT - Duration::from_millis(500), roles.stop());
+        let limit = tokio::time::timeout(STOP_LIMIT - STOP_REST, roles.stop());
         if limit.await.is_err() {
             tracing::warn!("not everything stopped in time");
         }
         Ok::<(), Failure>(())
     });
-    runtime.shutdown_timeout(Duration::from_millis(200));
+    runtime.shutdown_timeout(RUNTIME_LIMIT);
     stopped
 }
 

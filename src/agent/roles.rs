@@ -147,10 +147,13 @@ fn settings(config: &Config) -> Result<http::Settings, Failure> {
     })
 }
 
+/// The shortest interval of the metrics.
+const SHORTEST_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// Ends an interval of the metrics every ten seconds.
 async fn tick(telemetry: telemetry::Telemetry, config: Arc<Config>, stop: CancellationToken) {
     let interval = config.telemetry.in_memory_collection_interval;
-    let mut ticks = tokio::time::interval(interval.max(std::time::Duration::from_secs(1)));
+    let mut ticks = tokio::time::interval(interval.max(SHORTEST_INTERVAL));
     loop {
         tokio::select! {
             _ = ticks.tick() => telemetry.tick(),

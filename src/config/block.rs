@@ -126,9 +126,12 @@ pub struct AclConfig {
     pub token_max_expiration_ttl: Duration,
 }
 
+/// How long what ACLs resolve to is kept.
+const ACL_CACHE: Duration = Duration::from_secs(30);
+
 impl Default for AclConfig {
     fn default() -> Self {
-        let ttl = Duration::from_secs(30);
+        let ttl = ACL_CACHE;
         AclConfig {
             enabled: false,
             token_ttl: ttl,

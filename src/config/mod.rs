@@ -139,6 +139,9 @@ impl Default for Config {
     }
 }
 
+/// How often a development client looks for what can go.
+const DEV_GC_INTERVAL: std::time::Duration = std::time::Duration::from_secs(600);
+
 const UNREAD: [&str; 7] = [
     "consul",
     "vault",
@@ -172,7 +175,7 @@ impl Config {
             .client
             .options
             .insert("test.tighten_network_timeouts".into(), "true".into());
-        config.client.gc_interval = std::time::Duration::from_secs(600);
+        config.client.gc_interval = DEV_GC_INTERVAL;
         config.client.gc_disk_usage_threshold = 99.0;
         config.client.gc_inode_usage_threshold = 99.0;
         config.telemetry.prometheus_metrics = true;

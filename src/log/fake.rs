@@ -1,6 +1,6 @@
 //! A disk in memory that can be copied as a power cut would leave it: unsynced writes are kept,
 //! dropped or torn by sector, unsynced directory changes are kept or dropped. It can also run
-//! full.
+//! full. Tests and simulations use it in place of [`RealFiles`](super::RealFiles).
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -57,7 +57,7 @@ impl Inner {
 
 /// The disk.
 #[derive(Clone, Default)]
-pub(crate) struct FakeDisk(Arc<Mutex<Inner>>);
+pub struct FakeDisk(Arc<Mutex<Inner>>);
 
 struct Handle {
     disk: FakeDisk,
@@ -66,7 +66,7 @@ struct Handle {
 
 impl FakeDisk {
     /// The disk as it is after the power went at this moment.
-    pub(crate) fn power_cut(&self, seed: u64) -> FakeDisk {
+    pub fn power_cut(&self, seed: u64) -> FakeDisk {
         let mut rng = StdRng::seed_from_u64(seed);
         let mut copy = self.0.lock().clone();
         if rng.random_bool(0.5) {
@@ -92,27 +92,30 @@ impl FakeDisk {
     }
 
     /// Limits the bytes of all files; `None` lifts the limit.
-    pub(crate) fn set_capacity(&self, bytes: Option<usize>) {
+    pub fn set_capacity(&self, bytes: Option<usize>) {
         self.0.lock().capacity = bytes;
     }
 
-    pub(crate) fn used(&self) -> usize {
+    /// The bytes of all files.
+    pub fn used(&self) -> usize {
         self.0.lock().used()
     }
 
-    pub(crate) fn syncs(&self) -> u64 {
+    /// How often a file was synced.
+    pub fn syncs(&self) -> u64 {
         self.0.lock().syncs
     }
 
     /// Flips one bit of a file, below all caches.
-    pub(crate) fn flip(&self, path: &Path, bit: usize) {
+    pub fn flip(&self, path: &Path, bit: usize) {
         let mut inner = self.0.lock();
-        let id = inner.id(path).unwrap();
+        let id = inner.id(path).expect("the disk has the file");
         inner.files[id].data[bit / 8] ^= 1 << (bit % 8);
         inner.files[id].durable = inner.files[id].data.clone();
     }
 
-    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+    /// Every file.
+    pub fn paths(&self) -> Vec<PathBuf> {
         self.0.lock().names.keys().cloned().collect()
     }
 }
@@ -180,7 +183,12 @@ impl FileLayer for FakeDisk {
         let inner = self.0.lock();
         let names = inner.names.keys().filter(|p| p.parent() == Some(dir));
         Ok(names
-            .map(|p| p.file_name().unwrap().to_string_lossy().into_owned())
+            .map(|p| {
+                p.file_name()
+                    .expect("the disk has the file")
+                    .to_string_lossy()
+                    .into_owned()
+            })
             .collect())
     }
 

@@ -27,6 +27,7 @@
 
 mod engine;
 mod error;
+pub mod fake;
 mod file;
 mod format;
 mod keeper;
@@ -47,8 +48,6 @@ mod writer;
 mod crash_test;
 #[cfg(test)]
 mod engine_test;
-#[cfg(test)]
-pub(crate) mod fake;
 
 pub use engine::LogEngine;
 pub use error::LogError;

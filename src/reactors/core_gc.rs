@@ -62,10 +62,13 @@ impl Default for GcSettings {
     }
 }
 
+/// The shortest age: everything is older.
+const AT_ONCE: Duration = Duration::from_millis(1);
+
 impl GcSettings {
     /// Keeps nothing that is over.
     pub fn forced(self) -> Self {
-        let now = Duration::from_millis(1);
+        let now = AT_ONCE;
         Self {
             evals: now,
             batch_evals: now,

@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 
 use super::invent::invent;
 use super::*;
-use crate::gojson::{self, List};
+use crate::gojson::{self, List, Map};
 
 fn binary<T: Serialize + DeserializeOwned>(value: &T) -> T {
     let bytes = rmp_serde::to_vec_named(value).unwrap();
@@ -76,6 +76,51 @@ fn ev_16_absent_and_empty_stay_apart() {
     assert_eq!(json(&empty), empty);
     assert_ne!(binary(&empty), Job::default());
     assert_eq!(binary(&Job::default()), Job::default());
+}
+
+/// The copies there are: in memory, through the log's bytes, and through JSON.
+fn copies<T: Clone + Serialize + DeserializeOwned>(value: &T) -> [T; 3] {
+    [value.clone(), binary(value), json(value)]
+}
+
+proptest! {
+    #[test]
+    fn sim_05_copies_of_lists_and_maps_keep_absent_and_empty(
+        list in proptest::option::of(proptest::collection::vec("[a-z]{0,3}", 0..3)),
+        map in proptest::option::of(proptest::collection::btree_map("[a-z]{0,3}", 0..9_i64, 0..3)),
+        lists in proptest::option::of(proptest::collection::btree_map(
+            "[a-z]{0,3}",
+            proptest::option::of(proptest::collection::vec(0..9_i64, 0..3)),
+            0..3,
+        )),
+    ) {
+        let list = list.map_or_else(List::nil, List::<String>::from);
+        let map = map.map_or_else(Map::nil, |map| map.into_iter().collect::<Map<i64>>());
+        let lists = lists.map_or_else(Map::nil, |map| {
+            let list = |values: Option<Vec<i64>>| values.map_or_else(List::nil, List::from);
+            map.into_iter().map(|(key, values)| (key, list(values))).collect::<Map<List<i64>>>()
+        });
+        for mut copy in copies(&list) {
+            prop_assert_eq!((&copy, copy.is_nil()), (&list, list.is_nil()));
+            copy.push("more".to_owned());
+            prop_assert_ne!(&copy, &list, "a change of the copy is the copy's own");
+        }
+        for mut copy in copies(&map) {
+            prop_assert_eq!((&copy, copy.is_nil()), (&map, map.is_nil()));
+            copy.insert("more", 1);
+            prop_assert_ne!(&copy, &map);
+        }
+        for mut copy in copies(&lists) {
+            prop_assert_eq!((&copy, copy.is_nil()), (&lists, lists.is_nil()));
+            for (key, values) in lists.iter() {
+                prop_assert_eq!(copy[key].is_nil(), values.is_nil());
+            }
+            for (_, values) in copy.iter_mut() {
+                values.push(10);
+            }
+            prop_assert!(lists.values().all(|values| !values.contains(&10)));
+        }
+    }
 }
 
 #[test]

@@ -9,6 +9,9 @@ use anyhow::{Result, bail};
 use serde_json::json;
 use std::time::Duration;
 
+/// How often the spinner turns.
+const TICK: Duration = Duration::from_millis(120);
+
 /// Flags of `eval delete`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -96,7 +99,7 @@ async fn many(args: &Args, filter: &str, out: &Out) -> Result<u8> {
     let spinner = out.draws().then(|| {
         let bar = indicatif::ProgressBar::new_spinner()
             .with_message(format!("deleting {count} evaluations"));
-        bar.enable_steady_tick(Duration::from_millis(120));
+        bar.enable_steady_tick(TICK);
         bar
     });
     let body = json!({"Filter": filter});

@@ -2,7 +2,9 @@
 //! the test harness makes threads (the executor must be the only thread of its process).
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use drover_testkit::LONG;
 
 use super::files::{ExecSpec, RunDir};
 use super::launch::{Executor, Found, LaunchError, Launcher};
@@ -68,7 +70,7 @@ impl Run {
                 ("PATH".into(), "/usr/bin:/bin".into()),
                 ("GREETING".into(), "hi".into()),
             ],
-            cwd: "/tmp".into(),
+            cwd: "/".into(),
             log_dir: self.logs.clone(),
             log_name: "web".into(),
             log_max_files: 3,
@@ -83,14 +85,8 @@ impl Run {
 }
 
 async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(
-            start.elapsed() < Duration::from_secs(20),
-            "{what} did not happen"
-        );
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let ask = || condition().then_some(()).ok_or("not yet");
+    drover_testkit::eventually(what, LONG, ask).await.unwrap();
 }
 
 #[tokio::test]

@@ -127,9 +127,12 @@ fn regex_replace(args: &mut Args) -> Outcome {
     regex(&text, &pattern, &with)
 }
 
+/// The most memory of a compiled expression.
+const REGEX_BYTES: usize = 1 << 20;
+
 fn regex(text: &str, pattern: &str, with: &str) -> Outcome {
     let pattern = regex::RegexBuilder::new(pattern)
-        .size_limit(1 << 20)
+        .size_limit(REGEX_BYTES)
         .build()
         .map_err(|err| err.to_string())?;
     let count = pattern.find_iter(text).count();

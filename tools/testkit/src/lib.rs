@@ -1,8 +1,8 @@
 //! drover-testkit: what the test suites and benchmarks share.
 //!
 //! It starts the real program ([`Agent`]), speaks to it over a plain HTTP client of its own
-//! ([`Http`]), and waits for conditions with a deadline ([`wait_for`]). It must not know the
-//! product's types: a suite sees what a user sees.
+//! ([`Http`]), and waits for conditions with a deadline ([`wait_for`],
+//! [`eventually`]). It must not know the product's types: a suite sees what a user sees.
 //!
 //! Invariants: every process it starts ends with the value that stands for it; nothing waits
 //! without a deadline; ports are chosen by the system.
@@ -15,4 +15,4 @@ mod wait;
 pub use agent::{Agent, Setup, free_port};
 pub use http::{Http, Lines, Response};
 pub use skip::skip;
-pub use wait::{LONG, wait_for};
+pub use wait::{LONG, eventually, wait_for};

@@ -5,8 +5,33 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// The usual deadline: long, since a loaded machine is slow and a condition that holds ends the wait.
+/// The usual deadline: long, since a loaded machine is slow and a condition that holds ends the
+/// wait.
 pub const LONG: Duration = Duration::from_secs(60);
+
+/// Between two questions of a test whose runtime goes on.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// As [`wait_for`], for a test whose own runtime has to go on meanwhile.
+///
+/// # Errors
+/// When `limit` has passed.
+pub async fn eventually<T, E: Display>(
+    what: &str,
+    limit: Duration,
+    mut ask: impl FnMut() -> Result<T, E>,
+) -> Result<T> {
+    let start = Instant::now();
+    loop {
+        match ask() {
+            Ok(answer) => return Ok(answer),
+            Err(refusal) if start.elapsed() > limit => {
+                bail!("waited {limit:?} for {what}; last: {refusal}");
+            }
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
 
 /// Asks until there is an answer; the last refusal is part of the error when time is up.
 ///

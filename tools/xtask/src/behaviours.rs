@@ -1,7 +1,7 @@
 //! Which behaviours are shown, and by which test.
 //!
-//! `src/docs/behaviours.md` lists them as table rows `| ID | what, in our words | test |`. A test's
-//! name begins with the ID: `ev_05_every_table_survives_a_snapshot`, in Go `TestEV05…`.
+//! `src/docs/behaviours.md` lists them as table rows `| ID | what, in our words | tests |`. The
+//! name of a test begins with the ID: `ev_05_every_table_survives_a_snapshot`, in Go `TestEV05…`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,6 +13,7 @@ use crate::lexer;
 use crate::tree;
 
 const FILE: &str = "src/docs/behaviours.md";
+pub(crate) const REMAINING: &str = "src/docs/remaining.md";
 
 /// The areas, as test names spell them.
 const AREAS: &[&str] = &[
@@ -30,19 +31,24 @@ pub(crate) fn check(root: &Path) -> Result<(Vec<String>, Vec<String>)> {
     let mut problems = Vec::new();
     let mut listed = BTreeSet::new();
     for (number, line) in text.lines().enumerate() {
-        let Some((id, test)) = row(line) else {
+        let Some((id, shown_by)) = row(line) else {
             continue;
         };
         let place = format!("{FILE}:{}", number + 1);
         if !listed.insert(id.clone()) {
             problems.push(format!("{place}: {id} is listed twice"));
         }
-        if !ids_of(&test).contains(&id) {
-            problems.push(format!(
-                "{place}: the name of the test must begin with {id}: `{test}`"
-            ));
-        } else if !tests.contains_key(&test) {
-            problems.push(format!("{place}: there is no test `{test}`"));
+        for test in &shown_by {
+            if !ids_of(test).contains(&id) {
+                problems.push(format!(
+                    "{place}: the name of the test must begin with {id}: `{test}`"
+                ));
+            } else if !tests.contains_key(test) {
+                problems.push(format!("{place}: there is no test `{test}`"));
+            }
+        }
+        if shown_by.is_empty() {
+            problems.push(format!("{place}: {id} names no test"));
         }
     }
     let with_id: BTreeSet<String> = tests.keys().flat_map(|name| ids_of(name)).collect();
@@ -53,8 +59,27 @@ pub(crate) fn check(root: &Path) -> Result<(Vec<String>, Vec<String>)> {
     Ok((problems, notes))
 }
 
-/// The ID and the test of a table row.
-fn row(line: &str) -> Option<(String, String)> {
+/// How many things the second list leaves for later; each must belong to a row of the first.
+pub(crate) fn remaining(files: &[tree::File]) -> Result<usize> {
+    let text = |path: &str| {
+        let file = files.iter().find(|file| file.path == path);
+        file.map(|file| file.text.as_str()).unwrap_or_default()
+    };
+    let listed: BTreeSet<_> = text(FILE)
+        .lines()
+        .filter_map(row)
+        .map(|(id, _)| id)
+        .collect();
+    let mut rows = 0;
+    for (id, _) in text(REMAINING).lines().filter_map(row) {
+        anyhow::ensure!(listed.contains(&id), "{REMAINING}: {id} is not in {FILE}");
+        rows += 1;
+    }
+    Ok(rows)
+}
+
+/// The ID and the tests of a table row.
+fn row(line: &str) -> Option<(String, Vec<String>)> {
     let mut cells = line.strip_prefix('|')?.split('|').map(str::trim);
     let id = cells.next()?;
     let (area, number) = id.split_once('-')?;
@@ -62,8 +87,9 @@ fn row(line: &str) -> Option<(String, String)> {
     if !plain || number.is_empty() || !number.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }
-    let test = cells.nth(1)?.trim_matches('`');
-    Some((id.to_owned(), test.to_owned()))
+    let tests = cells.nth(1)?.split('`').map(str::trim);
+    let tests = tests.filter(|test| !test.is_empty());
+    Some((id.to_owned(), tests.map(str::to_owned).collect()))
 }
 
 /// The IDs that a test's name begins with; one test may show several.

@@ -4,7 +4,9 @@
 //! Everything works without a network.
 
 mod behaviours;
+mod changelog;
 mod deny;
+mod habits;
 mod lexer;
 mod ratchet;
 mod run;
@@ -42,6 +44,8 @@ enum Task {
         #[arg(long)]
         tests: bool,
     },
+    /// Check that what users see is told in the changelog.
+    Changelog,
     /// Check licences, sources and duplicates of the dependencies.
     Deny,
     /// Register a new kind of event: number, payload struct, variant.
@@ -78,6 +82,7 @@ fn run() -> Result<()> {
         Task::Tidy => run::report("tidy", tidy::check(&root)?),
         Task::Behaviours { tests: true } => behaviours::list(&root),
         Task::Behaviours { tests: false } => run::report("behaviours", behaviours::check(&root)?),
+        Task::Changelog => run::report("changelog", changelog::check(&root)?),
         Task::Deny => run::report("deny", deny::check(&root)?),
         Task::NewEvent {
             name,

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{behaviours, deny, ratchet, tidy};
+use crate::{behaviours, changelog, deny, ratchet, tidy};
 
 /// Prints what a check found; fails when there are problems.
 pub(crate) fn report(name: &str, (problems, notes): (Vec<String>, Vec<String>)) -> Result<()> {
@@ -52,6 +52,10 @@ pub(crate) fn verify(root: &Path, fast: bool) -> Result<()> {
     check(
         "behaviours",
         behaviours::check(root).and_then(|found| report("behaviours", found)),
+    );
+    check(
+        "changelog",
+        changelog::check(root).and_then(|found| report("changelog", found)),
     );
     check(
         "deny",

@@ -4,6 +4,8 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use crate::behaviours;
+use crate::habits;
 use crate::lexer;
 use crate::ratchet::{self, Excess};
 use crate::tree::{self, File};
@@ -100,6 +102,14 @@ pub(crate) fn measure(root: &Path) -> Result<Measured> {
         if file.is_rust() {
             lengths.push(rust(file, &mut measured));
         }
+    }
+    let remaining = behaviours::remaining(&files)?;
+    if remaining > 0 {
+        let place = (
+            "remaining-behaviours".to_owned(),
+            behaviours::REMAINING.to_owned(),
+        );
+        measured.excess.insert(place, remaining);
     }
     lengths.sort_unstable();
     if !lengths.is_empty() {
@@ -210,6 +220,7 @@ fn rust(file: &File, measured: &mut Measured) -> usize {
             *known = (*known).max(lines);
         }
     }
+    habits::check(file, &lines, &test, measured);
     essay(file, &mut measured.problems);
     layers(file, &lines, &test, measured);
     length
@@ -226,7 +237,6 @@ fn essay(file: &File, problems: &mut Vec<String>) {
 }
 
 fn layers(file: &File, lines: &[&str], test: &[bool], measured: &mut Measured) {
-    let mut sleeps = 0;
     for (number, line) in lines.iter().enumerate() {
         let place = || format!("{}:{}", file.path, number + 1);
         if file.path.starts_with("src/scheduler/") && !test[number] && !file.is_test() {
@@ -247,12 +257,5 @@ fn layers(file: &File, lines: &[&str], test: &[bool], measured: &mut Measured) {
                 .problems
                 .push(format!("{}: only the CLI prints", place()));
         }
-        let waits = line.contains("sleep(") && !file.path.starts_with("tools/");
-        sleeps += usize::from(waits && (test[number] || file.is_test()));
-    }
-    if sleeps > 0 {
-        measured
-            .excess
-            .insert(("test-sleeps".to_owned(), file.path.clone()), sleeps);
     }
 }

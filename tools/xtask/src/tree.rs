@@ -24,6 +24,8 @@ impl File {
         self.path.starts_with("tests/")
             || self.path.ends_with("_test.rs")
             || self.path.ends_with("/tests.rs")
+            || self.path.ends_with("/harness.rs")
+            || self.path.ends_with("/testing.rs")
             || self.path.starts_with("tools/testkit/")
     }
 }

@@ -1,0 +1,271 @@
+//! Habits: tests that wait for conditions in places of their own, numbers that have names, and no
+//! second copy of what the language has.
+
+use crate::tidy::Measured;
+use crate::tree::File;
+
+/// Functions that the language's own collections make needless: sets contain, compare, intersect
+/// and subtract; maps and lists are cloned and compared as they are.
+const NEEDLESS: &[&str] = &[
+    "any_prefix",
+    "clone_list",
+    "clone_map",
+    "clone_slice",
+    "contains_string",
+    "copy_list",
+    "copy_map",
+    "copy_slice",
+    "copy_string_map",
+    "dedup_strings",
+    "has_any_prefix",
+    "is_disjoint_set",
+    "is_subset_of",
+    "lists_equal",
+    "map_equals",
+    "maps_equal",
+    "prefix_in_list",
+    "same_elements",
+    "set_contains",
+    "set_difference",
+    "set_from_list",
+    "slice_contains",
+    "slice_set_eq",
+    "slices_equal",
+    "string_in_list",
+    "string_in_slice",
+    "unique_strings",
+];
+
+/// Ways to write a duration or a size that should have a name.
+const DURATIONS: &[&str] = &[
+    "from_secs(",
+    "from_secs_f64(",
+    "from_millis(",
+    "from_micros(",
+    "from_nanos(",
+    "from_mins(",
+    "from_hours(",
+];
+
+/// Measures one Rust file, given its lines without comments and strings, and which are tests.
+pub(crate) fn check(file: &File, lines: &[&str], test: &[bool], measured: &mut Measured) {
+    let tested = |number: usize| test[number] || file.is_test();
+    let mut count = |measure: &str, found: usize| {
+        if found > 0 {
+            let place = (measure.to_owned(), file.path.clone());
+            measured.excess.insert(place, found);
+        }
+    };
+    // The test kit waits for everybody, and the task runner looks for these words.
+    if !file.path.starts_with("tools/") {
+        let sleeps = lines.iter().enumerate();
+        let sleeps = sleeps.filter(|(n, line)| tested(*n) && line.contains("sleep("));
+        count("test-sleeps", sleeps.count());
+        let raw = file.text.lines().enumerate();
+        let shared = raw.filter(|(n, line)| tested(*n) && shared_place(line));
+        count("test-places", shared.count());
+    }
+    if file.path.starts_with("src/") {
+        count("bare-numbers", bare_numbers(lines, tested));
+    }
+    for (number, line) in lines.iter().enumerate() {
+        if let Some(name) = needless(line) {
+            let place = format!("{}:{}", file.path, number + 1);
+            let problem = format!("{place}: {name}: the language's own collections do this");
+            measured.problems.push(problem);
+        }
+    }
+}
+
+/// A port or a directory that a test shares with whatever else runs.
+fn shared_place(line: &str) -> bool {
+    let directory = line.contains("\"/tmp") || line.contains("temp_dir()");
+    let port = line.split("bind(").nth(1).is_some_and(|rest| {
+        let rest = rest.split(')').next().unwrap_or_default();
+        let last = rest.rsplit([':', ',']).next().unwrap_or_default();
+        let last = last.trim().trim_end_matches('"');
+        last.parse::<u16>().is_ok_and(|port| port != 0)
+    });
+    directory || port
+}
+
+/// Durations and sizes written as numbers where nothing names them: outside constants and the
+/// fields of a structure.
+fn bare_numbers(lines: &[&str], tested: impl Fn(usize) -> bool) -> usize {
+    let mut found = 0;
+    let mut constant = false;
+    for (number, line) in lines.iter().enumerate() {
+        let code = line.trim();
+        constant |= begins_constant(code);
+        if !constant && !tested(number) && !is_field(code) {
+            found += durations(code) + sizes(code);
+        }
+        constant &= !code.ends_with(';');
+    }
+    found
+}
+
+fn begins_constant(code: &str) -> bool {
+    let behind = match code.strip_prefix("pub") {
+        Some(rest) if rest.starts_with('(') => rest.split_once(") ").map_or("", |(_, rest)| rest),
+        Some(rest) => rest.trim_start(),
+        None => code,
+    };
+    let item = behind.starts_with("const ") || behind.starts_with("static ");
+    item && !behind.starts_with("const fn")
+}
+
+/// `name: value,` as in the expression that builds a structure.
+fn is_field(code: &str) -> bool {
+    let Some((name, value)) = code.split_once(": ") else {
+        return false;
+    };
+    let plain = name
+        .bytes()
+        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+    plain && value.ends_with(',')
+}
+
+fn durations(code: &str) -> usize {
+    let number = |rest: &str| {
+        let digits = rest
+            .split(|c: char| !(c.is_ascii_digit() || matches!(c, '_' | '.')))
+            .next();
+        digits
+            .is_some_and(|digits| digits.starts_with(|c: char| c.is_ascii_digit()) && digits != "0")
+    };
+    let count = |word: &&str| {
+        code.split(*word)
+            .skip(1)
+            .filter(|rest| number(rest))
+            .count()
+    };
+    DURATIONS.iter().map(|word| count(word)).sum()
+}
+
+/// Numbers shifted to kibibytes, mebibytes or gibibytes.
+fn sizes(code: &str) -> usize {
+    let mut found = 0;
+    for (at, _) in code.match_indices(" << ") {
+        let before = code[..at].chars().next_back();
+        let after: String = code[at + 4..]
+            .chars()
+            .take_while(char::is_ascii_digit)
+            .collect();
+        let size = matches!(after.as_str(), "10" | "20" | "30");
+        found += usize::from(size && before.is_some_and(|c| c.is_ascii_digit()));
+    }
+    found
+}
+
+fn needless(line: &str) -> Option<&str> {
+    let name = line.split("fn ").nth(1)?;
+    let name = name.split(['(', '<']).next()?.trim();
+    NEEDLESS.contains(&name).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lexer;
+    use crate::ratchet::Excess;
+
+    fn measure(path: &str, text: &str) -> Measured {
+        let file = File {
+            path: path.to_owned(),
+            text: text.to_owned(),
+        };
+        let mut measured = Measured {
+            excess: Excess::new(),
+            problems: Vec::new(),
+            notes: Vec::new(),
+        };
+        let blanked = lexer::blank(text);
+        let lines: Vec<&str> = blanked.lines().collect();
+        let test = lexer::test_lines(&lines);
+        check(&file, &lines, &test, &mut measured);
+        measured
+    }
+
+    fn count(measure_of: &str, path: &str, text: &str) -> usize {
+        let excess = measure(path, text).excess;
+        let found = excess.get(&(measure_of.to_owned(), path.to_owned()));
+        found.copied().unwrap_or(0)
+    }
+
+    #[test]
+    fn sim_04_helpers_that_the_language_has_are_refused() {
+        for text in [
+            "fn copy_map(a: &Map) -> Map {}",
+            "pub(crate) fn slice_contains<T>(a: &[T]) {}",
+            "    async fn string_in_list() {}",
+        ] {
+            assert_eq!(measure("src/a.rs", text).problems.len(), 1, "{text}");
+        }
+        for text in [
+            "fn copy(a: &Map) {}",
+            "a.contains(b)",
+            "// fn copy_map()",
+            "x.copy_map()",
+        ] {
+            assert_eq!(measure("src/a.rs", text).problems.len(), 0, "{text}");
+        }
+    }
+
+    #[test]
+    fn sim_06_tests_share_no_place_and_do_not_sleep() {
+        let test = |line: &str| format!("#[cfg(test)]\nmod tests {{\n    {line}\n}}\n");
+        for line in [
+            "let l = TcpListener::bind(\"127.0.0.1:4646\");",
+            "let l = TcpListener::bind((LOCALHOST, 8080));",
+            "let dir = Path::new(\"/tmp/x\");",
+            "let dir = std::env::temp_dir().join(name);",
+        ] {
+            assert_eq!(count("test-places", "src/a.rs", &test(line)), 1, "{line}");
+            assert_eq!(count("test-places", "tests/a.rs", line), 1, "{line}");
+            assert_eq!(count("test-places", "src/a.rs", line), 0, "{line}");
+        }
+        for line in [
+            "let l = TcpListener::bind(\"127.0.0.1:0\");",
+            "let l = TcpListener::bind((LOCALHOST, 0));",
+            "let l = TcpListener::bind(addr);",
+            "let dir = tempfile::tempdir();",
+        ] {
+            assert_eq!(count("test-places", "tests/a.rs", line), 0, "{line}");
+        }
+        let sleep = "tokio::time::sleep(PAUSE).await;";
+        assert_eq!(count("test-sleeps", "src/a_test.rs", sleep), 1);
+        assert_eq!(count("test-sleeps", "src/a.rs", &test(sleep)), 1);
+        assert_eq!(count("test-sleeps", "src/a.rs", sleep), 0);
+    }
+
+    #[test]
+    fn sim_08_durations_and_sizes_have_names() {
+        for line in [
+            "let a = Duration::from_secs(5);",
+            "wait(Duration::from_millis(1_500)).await",
+            "Duration::from_secs_f64(0.5)",
+            "let size = 4 << 20;",
+        ] {
+            assert_eq!(count("bare-numbers", "src/a.rs", line), 1, "{line}");
+            assert_eq!(count("bare-numbers", "src/a_test.rs", line), 0, "{line}");
+        }
+        for line in [
+            "const A: Duration = Duration::from_secs(5);",
+            "pub(super) const A: Duration = Duration::from_secs(5);",
+            "pub const A: usize = 4 << 20;",
+            "const A: &[Duration] = &[\n    Duration::from_secs(5),\n];",
+            "static A: Lazy = Lazy::new(4 << 20);",
+            "Duration::from_secs(0)",
+            "Duration::from_secs(seconds)",
+            "    zero_ahead: 256 << 10,",
+            "    idle: Some(Duration::from_secs(5)),",
+            "1_u64 << bits",
+            "hash << 20",
+        ] {
+            assert_eq!(count("bare-numbers", "src/a.rs", line), 0, "{line}");
+        }
+        let function = "const fn a() -> Duration {\n    Duration::from_secs(5)\n}";
+        assert_eq!(count("bare-numbers", "src/a.rs", function), 1);
+    }
+}
