@@ -18,6 +18,7 @@ use crate::raft::Origin;
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::Pool;
 use crate::rpc::handlers;
+use crate::rpc::methods::{AllocUpdateRequest, NodeUpdateAlloc};
 use crate::rpc::server::{RpcServer, serve};
 use crate::server::Server;
 
@@ -232,4 +233,55 @@ async fn hb_09_an_update_that_was_refused_for_lost_contact_arrives_after_a_heart
     };
     until("the update arrives", arrived).await;
     until("the node is back", || status().as_deref() == Some("ready")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ev_14_over_the_wire_a_client_sends_no_evaluations_and_changes_only_its_own_fields() {
+    let world = World::start().await;
+    let client = world.client();
+    world
+        .register("svc", "service", 1, serde_json::json!({"run_for": "1h"}))
+        .await;
+    let row = || world.allocs("svc").first().cloned();
+    until("it runs", || {
+        row().is_some_and(|a| a.client_status == "running")
+    })
+    .await;
+    let before = row().unwrap();
+    client.runner(&before.id).unwrap().detach().await;
+    let update = |evals| AllocUpdateRequest {
+        alloc: vec![Allocation {
+            id: before.id.clone(),
+            node_id: client.node_id(),
+            client_status: "running".into(),
+            client_description: "told".into(),
+            desired_status: "stop".into(),
+            job_id: "other".into(),
+            job: None,
+            ..Allocation::default()
+        }],
+        evals,
+    };
+    let call = async |request| {
+        let caller = &client.core.caller;
+        caller
+            .once::<NodeUpdateAlloc>(&request, Duration::from_secs(20))
+            .await
+    };
+    let refused = call(update(vec![Default::default()])).await.unwrap_err();
+    assert!(
+        refused.to_string().contains("evals field must not be set"),
+        "{refused}"
+    );
+    assert_eq!(row().unwrap().client_description, before.client_description);
+    call(update(Vec::new())).await.unwrap();
+    until("it is told", || {
+        row().is_some_and(|a| a.client_description == "told")
+    })
+    .await;
+    let after = row().unwrap();
+    assert_eq!(
+        (&after.desired_status, &after.job_id),
+        (&before.desired_status, &before.job_id)
+    );
 }

@@ -40,7 +40,10 @@ pub(super) async fn keep(core: Arc<Core>) {
             buffer.tick()
         };
         let Some(batch) = batch else { continue };
-        let request = AllocUpdateRequest { alloc: batch };
+        let request = AllocUpdateRequest {
+            alloc: batch,
+            ..AllocUpdateRequest::default()
+        };
         let answer = core
             .caller
             .once::<NodeUpdateAlloc>(&request, CALL_TIMEOUT)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use drover_events::model::{Allocation, Node, NodeEvent};
+use drover_events::model::{Allocation, Evaluation, Node, NodeEvent};
 use serde::{Deserialize, Serialize};
 
 use super::Rpc;
@@ -107,6 +107,8 @@ messages! {
     AllocUpdateRequest {
         /// What a client may say of each, and nothing else.
         alloc: Vec<Allocation> = "Alloc",
+        /// Refused: evaluations are made by servers (EV-14).
+        evals: Vec<Evaluation> = "Evals",
     }
     /// A change was made.
     WriteResponse {

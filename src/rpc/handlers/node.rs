@@ -78,6 +78,9 @@ pub(super) async fn update_alloc(
     call: Call,
     request: AllocUpdateRequest,
 ) -> Result<WriteResponse, ApiError> {
+    if !request.evals.is_empty() {
+        return Err(ApiError::refused("evals field must not be set"));
+    }
     let Some(first) = request.alloc.first() else {
         return Err(ApiError::refused("must update at least one allocation"));
     };
