@@ -13,6 +13,7 @@ use super::auth::Open;
 use super::gzip::Gzip;
 use super::{Api, Publisher, Settings, router};
 use crate::config::Config;
+use crate::keyring::Keyring;
 use crate::server::Server;
 
 /// A running server.
@@ -53,6 +54,11 @@ impl Reply {
 impl Harness {
     /// Starts a server and waits until it takes commands.
     pub(super) async fn start() -> Self {
+        Self::start_with(None).await
+    }
+
+    /// As [`Harness::start`], the API with a keyring of its own.
+    pub(super) async fn start_with(keyring: Option<Arc<Keyring>>) -> Self {
         let data = tempfile::tempdir().unwrap();
         let config = Arc::new(Config::dev());
         let telemetry = crate::telemetry::install(Duration::from_secs(10));
@@ -63,7 +69,7 @@ impl Harness {
             log: Arc::clone(server.raft.log()),
             ledger: Arc::clone(&server.ledger),
             proposer: server.proposer.clone(),
-            keyring: Arc::clone(&server.keyring),
+            keyring: keyring.unwrap_or_else(|| Arc::clone(&server.keyring)),
             auth: Box::new(Open),
             agent: Arc::clone(&server) as Arc<dyn super::Agent>,
             stream: Publisher::default(),

@@ -22,6 +22,7 @@ use super::query::{Options, Query};
 use super::rows::{self, Created};
 use crate::commands::eval::{UPSERT_PAGE, UpsertEvals};
 use crate::commands::node::{RegisterNode, UpdateNodeStatus};
+use crate::keyring::Keyring;
 use crate::raft::Origin;
 use crate::reactors::testing::Direct;
 use crate::scheduler::testing;
@@ -378,6 +379,33 @@ async fn ev_10_an_answer_of_several_tables_mixes_no_two_indexes() {
     }
     writing.await.unwrap();
     assert!(seen > 0);
+    Arc::into_inner(h)
+        .expect("nobody else holds it")
+        .stop()
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kr_03_reads_are_served_and_a_write_waits_until_there_is_a_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let (keyring, _) = Keyring::open(dir.path()).unwrap();
+    let keyring = Arc::new(keyring);
+    let h = Arc::new(Harness::start_with(Some(Arc::clone(&keyring))).await);
+    let writing = {
+        let h = Arc::clone(&h);
+        let body = json!({"Items": {"a": "b"}});
+        tokio::spawn(async move { h.put("/v1/var/app", &body).await })
+    };
+    for target in ["/v1/jobs", "/v1/vars", "/v1/nodes", "/v1/status/leader"] {
+        assert_eq!(h.get(target).await.status, 200, "{target}");
+    }
+    assert_eq!(h.register("web").await.status, 200);
+    assert!(!writing.is_finished(), "there is no key to write with");
+    keyring.generate("key-1".to_owned(), 1).unwrap();
+    keyring.activate("key-1").unwrap();
+    let written = writing.await.unwrap();
+    assert_eq!(written.status, 200, "{}", written.text());
+    assert_eq!(h.get("/v1/var/app").await.json()["Items"]["a"], "b");
     Arc::into_inner(h)
         .expect("nobody else holds it")
         .stop()
