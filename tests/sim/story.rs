@@ -13,7 +13,7 @@ use drover::raft::network::Alone;
 use drover::raft::{Member, Origin, Projector, Proposer, RaftNode, Settings, Start};
 use drover_events::Actor;
 use drover_events::model::Namespace;
-use drover_projections::{Options, Projections};
+use drover_projections::{Options, Projections, View};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -189,7 +189,7 @@ impl Teller {
             Arc::clone(&node),
             Arc::clone(&projections),
             Actor::server("1", "leader"),
-            Arc::new(|_| Vec::new()),
+            Arc::new(|_: &View| Vec::new()),
         );
         let mut ready = proposer.ready();
         let wait = ready.wait_for(Option::is_some);
