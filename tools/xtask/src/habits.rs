@@ -140,7 +140,7 @@ fn durations(code: &str) -> usize {
             .filter(|rest| number(rest))
             .count()
     };
-    DURATIONS.iter().map(|word| count(word)).sum()
+    DURATIONS.iter().map(count).sum()
 }
 
 /// Numbers shifted to kibibytes, mebibytes or gibibytes.
