@@ -27,13 +27,16 @@ impl Command for UpsertNamespaces {
         let mut namespaces = self.namespaces.clone();
         for namespace in &mut namespaces {
             if !is_name(&namespace.name, &[]) {
-                return Err(ApiError::bad_request(format!(
-                    "invalid name \"{}\". Must match regex ^[a-zA-Z0-9-]{{1,128}}$",
-                    namespace.name
-                )));
+                return Err(invalid(
+                    &namespace.name,
+                    &format!(
+                        "invalid name \"{}\". Must match regex ^[a-zA-Z0-9-]{{1,128}}$",
+                        namespace.name
+                    ),
+                ));
             }
             if namespace.description.len() > 256 {
-                return Err(ApiError::bad_request("description longer than 256"));
+                return Err(invalid(&namespace.name, "description longer than 256"));
             }
             namespace.create_index = 0;
             namespace.modify_index = 0;
@@ -44,6 +47,12 @@ impl Command for UpsertNamespaces {
         }
         Ok(Decision::free(NamespacesUpserted { namespaces }))
     }
+}
+
+fn invalid(name: &str, why: &str) -> ApiError {
+    ApiError::refused(format!(
+        "Invalid namespace \"{name}\": 1 error occurred:\n\t* {why}\n\n"
+    ))
 }
 
 /// Namespaces are removed; apply refuses one that is not empty.
@@ -62,12 +71,10 @@ impl Command for DeleteNamespaces {
         }
         for name in &self.names {
             if name == DEFAULT_NAMESPACE {
-                return Err(ApiError::bad_request("can not delete default namespace"));
+                return Err(ApiError::refused("can not delete default namespace"));
             }
             if view.modified::<Namespaces>(name.as_str())?.is_none() {
-                return Err(ApiError::not_found(format!(
-                    "namespace \"{name}\" not found"
-                )));
+                return Err(ApiError::refused("namespace not found"));
             }
         }
         Ok(Decision::free(NamespacesDeleted {

@@ -31,6 +31,14 @@ pub(super) fn members(read: &Read<'_>) -> Result<Answer, ApiError> {
     Answer::json(&read.api.agent.members())
 }
 
+/// `GET /v1/agent/servers`: the servers that the client of this agent talks to.
+pub(super) fn servers(read: &Read<'_>) -> Result<Answer, ApiError> {
+    match read.api.agent.client() {
+        Some(_) => Answer::json(&read.api.agent.peers()),
+        None => Err(ApiError::new(Code::NotImplemented, "Invalid method")),
+    }
+}
+
 /// `GET /v1/agent/health`.
 pub(super) fn health(read: &Read<'_>) -> Result<Answer, ApiError> {
     let kinds: Vec<&str> = read.request.query.all("type").collect();

@@ -6,34 +6,32 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::Method;
-use serde::Deserialize;
 use tokio::sync::mpsc;
 
 use super::answer::{Answer, JSON, TEXT};
 use super::body::Body;
 use super::front::Write;
+use super::{list::storage, query};
 use crate::client::agent::Client;
 use crate::client::endpoints::logs::LogRequest;
-use crate::client::endpoints::{Frame, Origin, alloc, fs, host, logs};
+use crate::client::endpoints::{Frame, Origin, alloc, fs, host, logs, runner};
 use crate::error::{ApiError, Code};
 
 /// Pieces of a stream that may wait for a slow reader.
 const WINDOW: usize = 8;
 
-/// The body of a restart.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-struct RestartRequest {
-    task_name: String,
-    all_tasks: bool,
-}
+drover_events::wire! {
+    /// The body of a restart.
+    struct RestartRequest {
+        task_name: String = "TaskName",
+        all_tasks: bool = "AllTasks",
+    }
 
-/// The body of a signal.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-struct SignalRequest {
-    task: String,
-    signal: String,
+    /// The body of a signal.
+    struct SignalRequest {
+        task: String = "Task",
+        signal: String = "Signal",
+    }
 }
 
 fn client(write: &Write) -> Result<Arc<Client>, ApiError> {
@@ -69,7 +67,7 @@ pub(super) async fn allocation(write: Write) -> Result<Answer, ApiError> {
             &id,
             write.request.query.text("task"),
         )?),
-        "checks" => Answer::json(&serde_json::json!({})),
+        "checks" => no_checks(&client, &id),
         "restart" if writes => {
             let body: RestartRequest = write.request.json_or_default()?;
             alloc::restart(&client, &id, &body.task_name, body.all_tasks)?;
@@ -85,8 +83,36 @@ pub(super) async fn allocation(write: Write) -> Result<Answer, ApiError> {
             alloc::collect(&client, &id).await?;
             Ok(Answer::nothing())
         }
+        "exec" | "snapshot" | "pause" => {
+            let text = format!("{verb} of an allocation is not supported by this version");
+            Err(ApiError::new(Code::NotImplemented, text))
+        }
         _ => Err(ApiError::not_found("resource not found")),
     }
+}
+
+/// The client runs no checks of services, so no allocation has results of any.
+fn no_checks(client: &Client, id: &str) -> Result<Answer, ApiError> {
+    runner(client, id)?;
+    Answer::json(&serde_json::json!({}))
+}
+
+/// `GET /v1/allocation/:id/checks`.
+pub(super) async fn checks(write: Write) -> Result<Answer, ApiError> {
+    no_checks(&*client(&write)?, &write.request.segment(2)?)
+}
+
+/// `GET /v1/client/metadata`: all of it comes from the configuration, none was set by request.
+pub(super) async fn metadata(write: Write) -> Result<Answer, ApiError> {
+    let id = client(&write)?.node_id();
+    let view = write.api.projections.view();
+    let node = drover_projections::tables::nodes::get(&view, &id).map_err(storage)?;
+    let node = node.ok_or_else(|| ApiError::not_found(format!("Unknown node {id:?}")))?;
+    Answer::json(&serde_json::json!({
+        "Meta": &node.meta,
+        "Dynamic": {},
+        "Static": &node.meta,
+    }))
 }
 
 /// A change on the client is none of the replicated state: the index is that of the state now.
@@ -121,13 +147,40 @@ pub(super) async fn files(write: Write) -> Result<Answer, ApiError> {
         "stat" => Answer::json(&fs::stat(&client, &id, path)?),
         "cat" => Ok(bytes(fs::read_at(&client, &id, path, 0, 0)?)),
         "readat" => {
-            let offset = write.request.query.number("offset")?;
+            let offset = offset(&write)?;
             let limit = write.request.query.number("limit")?.unwrap_or(0);
-            let offset = offset.ok_or_else(|| ApiError::bad_request("error parsing offset"))?;
+            let offset = offset.ok_or_else(|| bad_offset(""))?;
             Ok(bytes(fs::read_at(&client, &id, path, offset, limit)?))
         }
         _ => file_stream(&write, &client, &id, path),
     }
+}
+
+/// A switch of a stream.
+fn flag(write: &Write, name: &str, default: bool) -> Result<bool, ApiError> {
+    match write.request.query.text(name) {
+        "" => Ok(default),
+        raw => query::parse_bool(raw).ok_or_else(|| {
+            ApiError::bad_request(format!(
+                "failed to parse {name} field to boolean: strconv.ParseBool: parsing \"{raw}\": \
+                 invalid syntax"
+            ))
+        }),
+    }
+}
+
+/// The place in a file a request names.
+fn offset<T: std::str::FromStr>(write: &Write) -> Result<Option<T>, ApiError> {
+    match write.request.query.text("offset") {
+        "" => Ok(None),
+        raw => raw.parse().map(Some).map_err(|_| bad_offset(raw)),
+    }
+}
+
+fn bad_offset(raw: &str) -> ApiError {
+    ApiError::bad_request(format!(
+        "error parsing offset: strconv.ParseInt: parsing \"{raw}\": invalid syntax"
+    ))
 }
 
 fn bytes((data, kind): (Vec<u8>, &'static str)) -> Answer {
@@ -137,10 +190,10 @@ fn bytes((data, kind): (Vec<u8>, &'static str)) -> Answer {
 fn file_stream(write: &Write, client: &Client, id: &str, path: &str) -> Result<Answer, ApiError> {
     let query = &write.request.query;
     let origin = Origin::parse(query.text("origin"))?;
-    let offset = query.number("offset")?.unwrap_or(0);
-    let follow = query.flag_or("follow", true)?;
+    let offset = offset(write)?.unwrap_or(0);
+    let follow = flag(write, "follow", true)?;
     let frames = fs::stream(client, id, path, (origin, offset), follow)?;
-    Ok(streamed(frames, query.flag("plain")?))
+    Ok(streamed(frames, flag(write, "plain", false)?))
 }
 
 fn task_logs(write: &Write, client: &Client, id: &str) -> Result<Answer, ApiError> {
@@ -149,10 +202,10 @@ fn task_logs(write: &Write, client: &Client, id: &str) -> Result<Answer, ApiErro
         task: query.text("task").to_owned(),
         stream: query.text("type").to_owned(),
         origin: Origin::parse(query.text("origin"))?,
-        offset: query.number("offset")?.unwrap_or(0),
-        follow: query.flag("follow")?,
+        offset: offset(write)?.unwrap_or(0),
+        follow: flag(write, "follow", false)?,
     };
-    let plain = query.flag("plain")?;
+    let plain = flag(write, "plain", false)?;
     Ok(streamed(logs::stream(client, id, &request)?, plain))
 }
 

@@ -1,4 +1,4 @@
-//! Changes of deployments: fail, pause, promote, health.
+//! Changes of deployments: fail, pause, promote, health, unblock.
 
 use drover_events::gojson::List;
 use drover_projections::tables::deployments::Deployments;
@@ -124,4 +124,22 @@ pub(super) async fn health(write: Write) -> Result<Answer, ApiError> {
         eval_id: eval_id.clone(),
     };
     change(&write, eval_id, command).await
+}
+
+/// `PUT /v1/deployment/unblock/:id`: only a deployment over several regions waits for another one,
+/// and of those there are none.
+pub(super) async fn unblock(write: Write) -> Result<Answer, ApiError> {
+    let body = body(&write)?;
+    let view = write.api.projections.view();
+    let known = view.get::<Deployments>(body.deployment_id.as_str());
+    let known = known.map_err(storage)?;
+    let known = known.ok_or_else(|| ApiError::refused("deployment not found"))?;
+    let what = if known.active() {
+        "running"
+    } else {
+        "terminal"
+    };
+    Err(ApiError::refused(format!(
+        "can't unblock {what} deployment"
+    )))
 }

@@ -17,9 +17,9 @@ use super::body::Body;
 use super::query::{self, Options};
 use super::request::Request;
 use super::state::Api;
-use super::{auth, gzip, past, pretty};
+use super::{auth, cors, gzip, past, pretty};
 use crate::commands::Command;
-use crate::error::ApiError;
+use crate::error::{ApiError, Code};
 use crate::raft::{Committed, Origin};
 
 /// What the router gives us.
@@ -113,6 +113,28 @@ pub(super) async fn read(
     let work = AssertUnwindSafe(async {
         let mut request = Request::head(&parts)?;
         identify(&api, &mut request)?;
+        check_region(&api, &request)?;
+        let options = Options::read(&request.query)?;
+        answer_read(&api, &request, &options, watched, run).await
+    });
+    let answer = settle(work.catch_unwind().await);
+    respond(&api, outline, answer)
+}
+
+/// Serves a read whose wishes stand in its body; it blocks as every read does.
+pub(super) async fn query(
+    api: Arc<Api>,
+    incoming: Incoming,
+    watched: Watched,
+    run: Reader,
+) -> Response<axum::body::Body> {
+    let (parts, body) = incoming.into_parts();
+    let outline = Outline::of(&parts);
+    let work = AssertUnwindSafe(async {
+        let mut request = Request::head(&parts)?;
+        identify(&api, &mut request)?;
+        check_region(&api, &request)?;
+        request.read_body(body, api.settings.body_limit).await?;
         let options = Options::read(&request.query)?;
         answer_read(&api, &request, &options, watched, run).await
     });
@@ -136,6 +158,7 @@ where
         let mut request = Request::head(&parts)?;
         identify(&api, &mut request)?;
         past::refuse(&request.query)?;
+        check_region(&api, &request)?;
         request.read_body(body, api.settings.body_limit).await?;
         run(Write {
             api: Arc::clone(&api),
@@ -154,6 +177,18 @@ fn identify(api: &Api, request: &mut Request) -> Result<(), ApiError> {
         .unwrap_or_default();
     request.identity = api.auth.authenticate(auth::token(request), &addr)?;
     Ok(())
+}
+
+/// A request for another region is refused: the servers know of no way there. What an agent says
+/// about itself is asked of no region.
+fn check_region(api: &Api, request: &Request) -> Result<(), ApiError> {
+    let region = request.query.text("region");
+    let local = request.path.starts_with("/v1/agent/") || request.path == "/v1/metrics";
+    if region.is_empty() || region == api.settings.region || local {
+        Ok(())
+    } else {
+        Err(ApiError::refused("No path to region"))
+    }
 }
 
 async fn answer_read(
@@ -175,7 +210,7 @@ async fn answer_read(
     }
     let now = || read(api.projections.view());
     if options.index == 0 || matches!(watched, Watched::Nothing) {
-        return run(&now());
+        return found(&now(), watched, run);
     }
     let deadline = tokio::time::Instant::now() + wait_time(options.wait);
     let interests: SmallVec<[Interest; 2]> = match watched {
@@ -192,16 +227,37 @@ async fn answer_read(
             _ => true,
         };
         if changed {
-            let answer = run(&read)?;
+            let answer = found(&read, watched, run)?;
             if answer.index() > options.index {
                 return Ok(answer);
             }
         }
         drop(read);
         if tokio::time::timeout_at(deadline, waiter).await.is_err() {
-            return run(&now());
+            return found(&now(), watched, run);
         }
     }
+}
+
+/// Runs a read. What is missing has an index too, that of the tables it would be in, so that
+/// clients can wait for it to appear.
+fn found(read: &Read<'_>, watched: Watched, run: Reader) -> Result<Answer, ApiError> {
+    let error = match run(read) {
+        Err(error) if error.code == Code::NotFound => error,
+        other => return other,
+    };
+    let tables: SmallVec<[u16; 2]> = match watched {
+        Watched::Nothing => return Err(error),
+        Watched::Tables(tables) => tables.into(),
+        Watched::Rows(rows) => {
+            let table = |interest: &Interest| match interest {
+                Interest::Table(table) | Interest::Row(table, _) => Some(*table),
+                Interest::Progress => None,
+            };
+            rows(read.request)?.iter().filter_map(table).collect()
+        }
+    };
+    Ok(Answer::from(error).at(table_index(&read.view, &tables)))
 }
 
 /// The greatest index of some tables.
@@ -238,7 +294,7 @@ pub(super) fn settle(outcome: std::thread::Result<Result<Answer, ApiError>>) -> 
 /// What of a request decides the form of its response.
 pub(super) struct Outline {
     pretty: bool,
-    head: bool,
+    cors: bool,
     loopback: bool,
     accept_encoding: Option<HeaderValue>,
 }
@@ -250,7 +306,7 @@ impl Outline {
         Self {
             pretty: query.contains("pretty")
                 && query::Query::parse(Some(query)).is_ok_and(|q| query::pretty(&q)),
-            head: parts.method == hyper::Method::HEAD,
+            cors: cors::permits(parts),
             loopback: remote.is_none_or(|r| r.0.ip().to_canonical().is_loopback()),
             accept_encoding: parts.headers.get(hyper::header::ACCEPT_ENCODING).cloned(),
         }
@@ -282,12 +338,8 @@ pub(super) fn respond(
         answer.body = gzip::compress(&pieces).into();
         answer.gzipped = true;
     }
-    let body = if outline.head {
-        Body::empty()
-    } else {
-        answer.body
-    };
-    let mut response = Response::new(axum::body::Body::new(body));
+    // Of an answer to HEAD the router sends the headers only, the length of the body among them.
+    let mut response = Response::new(axum::body::Body::new(answer.body));
     *response.status_mut() = hyper::StatusCode::from_u16(answer.status)
         .unwrap_or(hyper::StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
@@ -306,6 +358,9 @@ pub(super) fn respond(
             hyper::header::VARY,
             HeaderValue::from_static("Accept-Encoding"),
         );
+    }
+    if outline.cors {
+        cors::open(headers);
     }
     let position = match answer.meta {
         Meta::None => None,

@@ -11,20 +11,25 @@
 //! Invariants: nothing panics on input, and a panic is a 500; a waiter registers before it reads
 //! and holds no view while it waits; every error has one status and Nomad's text.
 
+mod absent;
 mod agent;
 mod allocations;
 mod answer;
 pub mod auth;
+mod autopilot;
 mod body;
 mod client;
+mod cors;
 mod deployment_writes;
 mod deployments;
 mod evaluations;
 mod front;
+mod fuzzy;
 pub mod gzip;
 mod jobs;
 mod list;
 mod log;
+mod lost;
 pub mod member_shapes;
 mod namespace_writes;
 mod namespaces;
@@ -41,6 +46,7 @@ mod rendered;
 mod request;
 mod router;
 mod rows;
+mod scaling;
 mod search;
 mod serve;
 mod services;
@@ -50,6 +56,8 @@ mod system;
 mod variable_writes;
 mod variables;
 
+#[cfg(test)]
+mod contract_test;
 #[cfg(test)]
 mod harness;
 #[cfg(test)]

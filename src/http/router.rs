@@ -18,9 +18,9 @@ use super::answer::Answer;
 use super::front::{self, Incoming, Reader, Watched, Write};
 use super::state::Api;
 use super::{
-    agent, allocations, client, deployment_writes, deployments, evaluations, jobs, log,
-    namespace_writes, namespaces, node_writes, nodes, operator, search, services, stream, system,
-    variable_writes, variables,
+    absent, agent, allocations, autopilot, client, cors, deployment_writes, deployments,
+    evaluations, fuzzy, jobs, log, lost, namespace_writes, namespaces, node_writes, nodes, operator,
+    scaling, search, services, stream, system, variable_writes, variables,
 };
 use crate::error::ApiError;
 use Watched::{Nothing, Rows, Tables};
@@ -32,6 +32,16 @@ fn get(watched: Watched, run: Reader) -> Routes {
     axum_get(move |State(api): State<Arc<Api>>, incoming: Incoming| {
         front::read(api, incoming, watched, run)
     })
+}
+
+/// Some methods by a read handler whose wishes stand in the body.
+fn query(methods: MethodFilter, watched: Watched, run: Reader) -> Routes {
+    on(
+        methods,
+        move |State(api): State<Arc<Api>>, incoming: Incoming| {
+            front::query(api, incoming, watched, run)
+        },
+    )
 }
 
 /// Some methods by a handler that reads the body.
@@ -63,10 +73,11 @@ pub fn router(api: Arc<Api>) -> Router {
         .merge(machines(Router::new()))
         .merge(settings(Router::new()))
         .merge(cluster(Router::new()))
+        .merge(elsewhere(Router::new()))
         .route("/", axum_get(root))
         .route("/ui/", axum_get(ui))
         .method_not_allowed_fallback(wrong_method)
-        .fallback(nothing_here)
+        .fallback(lost::nothing_here)
         .with_state(api)
 }
 
@@ -81,6 +92,14 @@ fn workloads(table: Table) -> Table {
             "/v1/jobs",
             get(jobs, jobs::list).merge(body(PUT, jobs::register)),
         )
+        .route(
+            "/v1/jobs/statuses",
+            get(Tables(jobs::statuses::TABLES), jobs::statuses::all).merge(query(
+                MethodFilter::POST,
+                Tables(jobs::statuses::TABLES),
+                jobs::statuses::named,
+            )),
+        )
         .route("/v1/jobs/parse", body(PUT, jobs::parse))
         .route("/v1/validate/job", body(PUT, jobs::validate))
         .route("/v1/job/{*rest}", any(jobs::route))
@@ -93,6 +112,10 @@ fn workloads(table: Table) -> Table {
         .route(
             "/v1/allocation/{id}/services",
             get(Tables(&[Services::ID]), allocations::services),
+        )
+        .route(
+            "/v1/allocation/{id}/checks",
+            body(MethodFilter::GET, client::checks),
         )
         .route(
             "/v1/evaluations",
@@ -127,6 +150,10 @@ fn workloads(table: Table) -> Table {
         .route(
             "/v1/deployment/promote/{id}",
             body(PUT, deployment_writes::promote),
+        )
+        .route(
+            "/v1/deployment/unblock/{id}",
+            body(PUT, deployment_writes::unblock),
         )
         .route(
             "/v1/deployment/allocation-health/{id}",
@@ -196,8 +223,20 @@ fn settings(table: Table) -> Table {
                 .merge(body(DELETE, variable_writes::delete)),
         )
         .route("/v1/services", get(services, services::list))
-        .route("/v1/service/{*name}", get(services, services::get))
-        .route("/v1/search", body(PUT, search::prefix))
+        .route(
+            "/v1/service/{*name}",
+            get(services, services::get).merge(body(DELETE, services::delete)),
+        )
+        .route("/v1/search", query(PUT, Nothing, search::prefix))
+        .route("/v1/search/fuzzy", query(PUT, Nothing, fuzzy::fuzzy))
+        .route(
+            "/v1/scaling/policies",
+            get(Tables(scaling::TABLES), scaling::list),
+        )
+        .route(
+            "/v1/scaling/policy/{id}",
+            get(Rows(scaling::watched_row), scaling::get),
+        )
 }
 
 /// The agent, its cluster, and what operators look after.
@@ -209,6 +248,7 @@ fn cluster(table: Table) -> Table {
         .route("/v1/regions", get(Nothing, agent::regions))
         .route("/v1/agent/self", get(Nothing, agent::describe))
         .route("/v1/agent/members", get(Nothing, agent::members))
+        .route("/v1/agent/servers", get(Nothing, agent::servers))
         .route("/v1/agent/health", get(Nothing, agent::health))
         .route("/v1/metrics", get(Nothing, agent::metrics))
         .route(
@@ -229,10 +269,23 @@ fn cluster(table: Table) -> Table {
         .route("/v1/log/proof/consistency", get(Nothing, log::consistency))
         .route("/v1/log/tile/{*tile}", get(Nothing, log::tile))
         .route("/v1/log/segments", get(Nothing, log::segments))
+        .route(
+            "/v1/operator/autopilot/configuration",
+            get(Nothing, autopilot::configuration)
+                .merge(body(MethodFilter::PUT, autopilot::configure)),
+        )
+        .route(
+            "/v1/operator/autopilot/health",
+            get(Nothing, autopilot::health),
+        )
         .route("/v1/operator/digests", get(Nothing, operator::digests))
         .route("/v1/operator/reactors", get(Nothing, operator::reactors))
         .route("/v1/client/stats", body(MethodFilter::GET, client::stats))
         .route("/v1/client/gc", body(ANY, client::collect_all))
+        .route(
+            "/v1/client/metadata",
+            body(MethodFilter::GET, client::metadata).merge(body(PUT, absent::later)),
+        )
         .route(
             "/v1/client/allocation/{id}/{verb}",
             body(ANY, client::allocation),
@@ -249,12 +302,82 @@ fn cluster(table: Table) -> Table {
         .route("/.well-known/jwks.json", get(Nothing, operator::jwks))
 }
 
-/// An unknown path: 404 with an empty body.
-async fn nothing_here() -> StatusCode {
-    StatusCode::NOT_FOUND
+/// What this version has none of, or not yet: said in words.
+fn elsewhere(table: Table) -> Table {
+    let mut table = table
+        .route(
+            "/v1/volumes",
+            get(Tables(absent::VOLUMES), absent::volumes).merge(body(PUT, absent::later)),
+        )
+        .route(
+            "/v1/volumes/claims",
+            get(Tables(absent::CLAIMS), absent::claims),
+        )
+        .route("/v1/plugins", get(Tables(absent::PLUGINS), absent::plugins))
+        .route(
+            "/v1/plugin/csi/{id}",
+            get(Tables(absent::PLUGINS), absent::plugin),
+        )
+        .route("/v1/acl/{*rest}", body(ANY, absent::acl))
+        .route(
+            "/v1/operator/license",
+            get(Nothing, absent::license).merge(body(PUT, absent::enterprise)),
+        );
+    for path in ["/v1/volume/csi/{id}", "/v1/volume/host/{id}"] {
+        let routes = get(Tables(absent::VOLUMES), absent::volume);
+        table = table.route(path, routes.merge(body(PUT.or(DELETE), absent::later)));
+    }
+    for path in ENTERPRISE {
+        table = table.route(path, body(ANY, absent::enterprise));
+    }
+    for path in LATER {
+        table = table.route(path, body(ANY, absent::later));
+    }
+    table
 }
 
-async fn wrong_method() -> Response {
+/// Routes of another edition.
+const ENTERPRISE: [&str; 10] = [
+    "/v1/sentinel/policies",
+    "/v1/sentinel/policy/{id}",
+    "/v1/quotas",
+    "/v1/quota-usages",
+    "/v1/quota",
+    "/v1/quota/{*rest}",
+    "/v1/recommendation",
+    "/v1/recommendation/{id}",
+    "/v1/recommendations",
+    "/v1/recommendations/apply",
+];
+
+/// Routes of later.
+const LATER: [&str; 20] = [
+    "/v1/volume/csi/{id}/{verb}",
+    "/v1/volumes/external",
+    "/v1/volumes/snapshot",
+    "/v1/client/identity",
+    "/v1/client/identity/renew",
+    "/v1/agent/join",
+    "/v1/agent/force-leave",
+    "/v1/agent/host",
+    "/v1/agent/monitor",
+    "/v1/agent/monitor/export",
+    "/v1/agent/pprof/{profile}",
+    "/v1/agent/schedulers",
+    "/v1/agent/schedulers/config",
+    "/v1/agent/keyring/{verb}",
+    "/v1/agent/reload",
+    "/v1/operator/snapshot",
+    "/v1/operator/raft/peer",
+    "/v1/operator/raft/transfer-leadership",
+    "/v1/operator/keyring/rotate",
+    "/v1/operator/keyring/key/{id}",
+];
+
+async fn wrong_method(incoming: Incoming) -> Response {
+    if let Some(answer) = cors::preflight(&incoming) {
+        return answer;
+    }
     let text = [(header::CONTENT_TYPE, super::answer::TEXT)];
     (StatusCode::METHOD_NOT_ALLOWED, text, "Invalid method").into_response()
 }

@@ -1,4 +1,4 @@
-//! Search by prefix.
+//! Search by the beginning of a name or id.
 
 use drover_events::gojson::{List, Map};
 use drover_projections::tables::allocs::Allocs;
@@ -8,19 +8,21 @@ use drover_projections::tables::jobs::Jobs;
 use drover_projections::tables::namespaces::Namespaces;
 use drover_projections::tables::node_pools::NodePools;
 use drover_projections::tables::nodes::Nodes;
+use drover_projections::tables::scaling_policies::ScalingPolicies;
 use drover_projections::tables::variables::Variables;
 use drover_projections::view::View;
 use drover_projections::{Id, Prefix, Scan, StorageError, Table};
 
 use super::answer::Answer;
-use super::front::Write;
+use super::front::Read;
 use super::list::storage;
 use super::rows;
 use crate::error::ApiError;
 
 /// Matches shown per context at most.
-const MOST: usize = 20;
-const CONTEXTS: [&str; 12] = [
+pub(super) const MOST: usize = 20;
+/// What can be searched.
+pub(super) const CONTEXTS: [&str; 12] = [
     "allocs",
     "deployment",
     "evals",
@@ -54,32 +56,35 @@ drover_events::wire! {
     }
 }
 
+/// The contexts that a search names: one, or all of them.
+///
+/// # Errors
+/// 500 with Nomad's text for one that is none.
+pub(super) fn contexts(asked: &str) -> Result<Vec<&'static str>, ApiError> {
+    if matches!(asked, "" | "all") {
+        return Ok(CONTEXTS.to_vec());
+    }
+    match CONTEXTS.iter().find(|context| **context == asked) {
+        Some(context) => Ok(vec![*context]),
+        None => Err(ApiError::refused(format!(
+            "context must be one of {CONTEXTS:?} or 'all' for all contexts; got {asked:?}"
+        ))),
+    }
+}
+
 /// `PUT /v1/search`.
-pub(super) async fn prefix(write: Write) -> Result<Answer, ApiError> {
-    let asked: SearchRequest = write.request.json()?;
-    let view = write.api.projections.view();
+pub(super) fn prefix(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let asked: SearchRequest = read.request.json()?;
     let namespace = match asked.namespace.as_str() {
-        "" => write.request.namespace(),
+        "" => read.request.namespace(),
         name => name,
     };
-    let contexts: Vec<&str> = match asked.context.as_str() {
-        "" | "all" => CONTEXTS.to_vec(),
-        one => match CONTEXTS.iter().find(|c| **c == one) {
-            Some(context) => vec![*context],
-            None => {
-                let text = format!(
-                    "context must be one of {CONTEXTS:?} or 'all' for all contexts; got {one:?}"
-                );
-                return Err(ApiError::refused(text));
-            }
-        },
-    };
     let mut answer = SearchResponse {
-        known_leader: write.api.agent.leader().is_some(),
+        known_leader: read.api.agent.leader().is_some(),
         ..SearchResponse::default()
     };
-    for context in contexts {
-        let mut found = matches(&view, context, namespace, &asked.prefix).map_err(storage)?;
+    for context in contexts(&asked.context)? {
+        let mut found = ids_of(&read.view, context, namespace, &asked.prefix).map_err(storage)?;
         answer.truncations.insert(context, found.len() > MOST);
         found.truncate(MOST);
         let found = if found.is_empty() {
@@ -89,12 +94,13 @@ pub(super) async fn prefix(write: Write) -> Result<Answer, ApiError> {
         };
         answer.matches.insert(context, found);
     }
-    answer.index = view.index();
+    answer.index = read.view.index();
     let index = answer.index;
     Ok(Answer::json(&answer)?.at(index))
 }
 
-fn matches(
+/// The names or ids of a context that begin with a prefix, a few more than are shown.
+pub(super) fn ids_of(
     view: &View,
     context: &str,
     namespace: &str,
@@ -119,6 +125,10 @@ fn matches(
         "vars" => texts::<Variables>(view, spaced(), prefix, |row| row.path),
         "namespaces" => texts::<Namespaces>(view, named, prefix, |row| row.name),
         "node_pools" => texts::<NodePools>(view, named, prefix, |row| row.name),
+        "scaling_policy" => ids::<ScalingPolicies>(view, prefix, |row| {
+            let target = row.target.get("Namespace").map_or("", String::as_str);
+            own(target).then_some(row.id)
+        }),
         _ => Ok(Vec::new()),
     }
 }
@@ -131,7 +141,7 @@ fn ids<T: Table<Key = Id>>(
 ) -> Result<Vec<String>, StorageError> {
     let odd = prefix.chars().filter(|c| *c != '-').count() % 2 == 1;
     let even = if odd {
-        &prefix[..prefix.len() - 1]
+        prefix.get(..prefix.len() - 1).unwrap_or_default()
     } else {
         prefix
     };

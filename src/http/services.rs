@@ -10,10 +10,11 @@ use drover_projections::tables::services::{Services, ServicesByJob, ServicesByNa
 use drover_projections::{Prefix, Scan};
 
 use super::answer::Answer;
-use super::front::Read;
+use super::front::{Read, Write};
 use super::jobs;
 use super::list::{self, storage};
-use crate::error::ApiError;
+use crate::commands::service::DeleteService;
+use crate::error::{ApiError, Code};
 
 /// `GET /v1/services`.
 pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
@@ -95,6 +96,27 @@ fn chosen(
     rows.sort_by_cached_key(weight);
     rows.truncate(count);
     Ok(rows)
+}
+
+/// `DELETE /v1/service/:name/:id`.
+pub(super) async fn delete(write: Write) -> Result<Answer, ApiError> {
+    let path = write.request.behind("/v1/service/")?;
+    let (_, id) = path.split_once('/').unwrap_or_default();
+    if id.is_empty() {
+        return Err(ApiError::bad_request("missing service id"));
+    }
+    let command = DeleteService {
+        namespace: write.request.namespace().to_owned(),
+        id: id.to_owned(),
+    };
+    let done = write
+        .submit(command)
+        .await
+        .map_err(|error| match error.code {
+            Code::NotFound => ApiError::refused(error.message),
+            _ => error,
+        })?;
+    Ok(Answer::nothing().written(done.index))
 }
 
 /// `GET /v1/job/:id/services`.

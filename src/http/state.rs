@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use drover_events::model::{AutopilotConfiguration, ServerHealth};
 use drover_projections::Projections;
 use hyper::header::{HeaderName, HeaderValue};
 use serde_json::Value;
@@ -53,6 +54,10 @@ pub trait Agent: Send + Sync {
     fn last_contact(&self) -> u64;
     /// The members of the Raft group.
     fn raft_configuration(&self) -> RaftConfigurationResponse;
+    /// Autopilot's settings as this server was configured.
+    fn autopilot(&self) -> AutopilotConfiguration;
+    /// How the servers are.
+    fn servers_health(&self) -> Vec<ServerHealth>;
     /// The members of the gossip pool.
     fn members(&self) -> ServerMembersResponse;
     /// `config`, `member` and `stats` as `/v1/agent/self` shows them, secrets left out.

@@ -17,6 +17,7 @@ mod bounds;
 mod canonical;
 mod canonical_service;
 mod canonical_task;
+pub mod cron;
 mod decode;
 pub mod diagnostic;
 pub mod duration;

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use drover_events::model::RaftServer;
+use drover_events::gojson::{DurationText, GoTime};
+use drover_events::model::{AutopilotConfiguration, RaftServer, ServerHealth};
 use serde_json::{Value, json};
 
 use super::{NOMAD_VERSION, Server, VERSION};
@@ -63,7 +64,7 @@ impl Server {
             .map(|leader| leader.rpc_addr)
             .unwrap_or_default();
         let counts = self.projections.stats().unwrap_or_default();
-        json!({
+        let mut stats = json!({
             "nomad": {
                 "bootstrap": "true",
                 "known_regions": "1",
@@ -92,7 +93,15 @@ impl Server {
                 "kernel.name": std::env::consts::OS,
                 "version": VERSION,
             },
-        })
+        });
+        if let Some(client) = self.client.get() {
+            stats["client"] = json!({
+                "node_id": client.node_id(),
+                "known_servers": Agent::peers(self).join(","),
+                "num_allocations": client.alloc_ids().len().to_string(),
+            });
+        }
+        stats
     }
 }
 
@@ -135,6 +144,44 @@ impl Agent for Server {
             servers: servers.into(),
             index,
         }
+    }
+
+    fn autopilot(&self) -> AutopilotConfiguration {
+        let set = &self.config.autopilot;
+        let text = |duration: std::time::Duration| {
+            DurationText(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
+        };
+        AutopilotConfiguration {
+            last_contact_threshold: text(set.last_contact_threshold),
+            server_stabilization_time: text(set.server_stabilization_time),
+            cleanup_dead_servers: set.cleanup_dead_servers,
+            max_trailing_logs: set.max_trailing_logs,
+            min_quorum: set.min_quorum,
+            ..AutopilotConfiguration::default()
+        }
+    }
+
+    fn servers_health(&self) -> Vec<ServerHealth> {
+        let leader = Server::leader(self).map(|leader| leader.id);
+        let (term, last, _) = self.raft.progress();
+        let up = i64::try_from(self.uptime().as_nanos()).unwrap_or_default();
+        let since = (super::unix_nanos() - up) / 1_000_000_000 * 1_000_000_000;
+        let members = self.raft.members().into_iter();
+        let health = members.map(|(_, member, voter)| ServerHealth {
+            leader: leader.as_ref() == Some(&member.id),
+            healthy: leader.is_some(),
+            id: member.id,
+            name: member.name,
+            address: member.rpc_addr,
+            serf_status: "alive".to_owned(),
+            version: NOMAD_VERSION.to_owned(),
+            last_term: term,
+            last_index: last,
+            voter,
+            stable_since: GoTime(since),
+            ..ServerHealth::default()
+        });
+        health.collect()
     }
 
     fn members(&self) -> ServerMembersResponse {

@@ -340,3 +340,52 @@ fn bad_scaling_requests_are_refused_in_words() {
         assert_eq!(world.refusal(&command).1, text);
     }
 }
+
+#[test]
+fn dispatches_and_launches_are_refused_in_words() {
+    let mut world = World::new();
+    world.done(&register(job("web")));
+    let mut mill = job("mill");
+    mill.parameterized_job = Some(ParameterizedJobConfig {
+        payload: "required".into(),
+        ..ParameterizedJobConfig::default()
+    });
+    world.done(&register(mill.clone()));
+    let mut shut = mill;
+    shut.id = "shut".into();
+    shut.stop = true;
+    world.done(&register(shut));
+    let dispatch = |id: &str, payload: usize| DispatchJob {
+        namespace: "default".into(),
+        job_id: id.into(),
+        child_id: format!("{id}/dispatch-1"),
+        payload: vec![7; payload],
+        eval_id: id.into(),
+        ..DispatchJob::default()
+    };
+    for (command, text) in [
+        (dispatch("none", 1), "parameterized job not found"),
+        (
+            dispatch("web", 1),
+            "Specified job \"web\" is not a parameterized job",
+        ),
+        (dispatch("shut", 1), "Specified job \"shut\" is stopped"),
+        (
+            dispatch("mill", 0),
+            "Payload is not provided but required by parameterized job",
+        ),
+        (
+            dispatch("mill", 16_385),
+            "Payload exceeds maximum size; 16385 > 16384",
+        ),
+    ] {
+        assert_eq!(world.refusal(&command), (Code::Refused, text.to_owned()));
+    }
+    world.done(&dispatch("mill", 16_384));
+    let child = world.row::<Jobs>(("default", "mill/dispatch-1")).unwrap();
+    assert_eq!((child.parent_id.as_str(), child.dispatched), ("mill", true));
+    assert_eq!(
+        DispatchJob::child_id("mill", "", 5, "0a0b0c0d"),
+        "mill/dispatch-5-0a0b0c0d"
+    );
+}

@@ -1,9 +1,11 @@
 //! Commands about jobs.
 
+mod children;
 mod register;
 mod scale;
 mod summaries;
 
+pub use children::{DispatchJob, ForceLaunch, dispatched};
 pub use register::RegisterJob;
 pub use scale::ScaleJob;
 pub use summaries::ReconcileSummaries;

@@ -3,6 +3,7 @@
 //! A job's id may hold slashes, so everything under `/v1/job/` is one route: the id is what stands
 //! before one of the known endings, tried in Nomad's order.
 
+mod children;
 mod list;
 mod parse;
 mod path;
@@ -10,6 +11,9 @@ mod plan;
 mod read;
 mod scale;
 mod shapes;
+pub(super) mod statuses;
+mod statuses_shapes;
+mod tags;
 mod write;
 
 pub(super) use list::{list, list_of, stub};

@@ -14,7 +14,7 @@ use drover_projections::watch::Interest;
 use hyper::Method;
 use smallvec::SmallVec;
 
-use super::{plan, read, scale, write};
+use super::{children, plan, read, scale, tags, write};
 use crate::error::{ApiError, Code};
 use crate::http::answer::Answer;
 use crate::http::front::{self, Incoming, Reader, Watched, Write};
@@ -23,7 +23,7 @@ use crate::http::request::Request;
 use crate::http::state::Api;
 
 /// Endings of paths, in the order they are tried.
-const ENDINGS: [&str; 18] = [
+const ENDINGS: [&str; 19] = [
     "evaluate",
     "allocations",
     "evaluations",
@@ -42,6 +42,7 @@ const ENDINGS: [&str; 18] = [
     "submission",
     "actions",
     "action",
+    "tag",
 ];
 
 /// A path under `/v1/job/`, taken apart.
@@ -121,6 +122,7 @@ fn reader(ending: &str) -> Option<(Watched, Reader)> {
             crate::http::services::of_job,
         ),
         "scale" => (Watched::Rows(job_row), scale::status),
+        "actions" => (Watched::Rows(job_row), tags::actions),
         _ => return None,
     })
 }
@@ -147,22 +149,19 @@ pub(in crate::http) async fn route(State(api): State<Arc<Api>>, incoming: Incomi
         "stable" if puts => front::write(api, incoming, write::stable).await,
         "revert" if puts => front::write(api, incoming, write::revert).await,
         "scale" if puts => front::write(api, incoming, scale::scale).await,
+        "dispatch" if puts => front::write(api, incoming, children::dispatch).await,
+        "dispatch/payload" if puts => front::write(api, incoming, children::dispatch_payload).await,
+        "periodic/force" if puts => front::write(api, incoming, children::force).await,
+        "tag" if puts || deletes => front::write(api, incoming, tags::tag).await,
         _ => front::write(api, incoming, refuse).await,
     }
 }
 
-/// Methods and endings that are none, and those of later.
+/// Methods and endings that are none, and the one of later.
 async fn refuse(write: Write) -> Result<Answer, ApiError> {
     let path = JobPath::of(&write.request)?;
-    let later = [
-        "dispatch",
-        "dispatch/payload",
-        "periodic/force",
-        "actions",
-        "action",
-    ];
-    if later.contains(&path.ending) {
-        let text = format!("{} is not supported by this version", path.ending);
+    if path.ending == "action" {
+        let text = "running actions of tasks is not supported by this version";
         return Err(ApiError::new(Code::NotImplemented, text));
     }
     Err(ApiError::new(Code::MethodNotAllowed, "Invalid method"))

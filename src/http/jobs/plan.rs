@@ -1,5 +1,6 @@
 //! What a registration would do, without doing it.
 
+use drover_events::gojson::Time;
 use drover_events::model::{Job, PlanAnnotations};
 use drover_projections::tables::jobs::Jobs;
 
@@ -9,6 +10,7 @@ use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::front::Write;
 use crate::http::list::storage;
+use crate::jobspec::cron;
 use crate::reactors::scheduling::snapshot::Snapshot;
 use crate::scheduler::{diff, dry_run};
 
@@ -46,17 +48,20 @@ fn planned(
         job_modify_index: known.as_ref().map_or(0, |known| known.job_modify_index),
         ..JobPlanResponse::default()
     };
-    if !job.has_children() {
-        let now = crate::server::unix_nanos();
-        let outcome = dry_run(snapshot, job, changed, now)
-            .map_err(|error| ApiError::internal(error.to_string()))?;
-        answer.annotations = Some(PlanAnnotations {
-            desired_tg_updates: outcome.desired.into(),
-            ..PlanAnnotations::default()
-        });
-        if !outcome.failed.is_empty() {
-            answer.failed_tg_allocs = outcome.failed.into();
-        }
+    // A job with children is not placed itself; what is shown is what a child would do.
+    let now = crate::server::unix_nanos();
+    let outcome = dry_run(snapshot, job, changed, now)
+        .map_err(|error| ApiError::internal(error.to_string()))?;
+    answer.annotations = Some(PlanAnnotations {
+        desired_tg_updates: outcome.desired.into(),
+        ..PlanAnnotations::default()
+    });
+    if let Some(periodic) = job.periodic.as_ref().filter(|periodic| periodic.enabled) {
+        let next = cron::next_launch(periodic, now).unwrap_or_default();
+        answer.next_periodic_launch = Time(next);
+    }
+    if !outcome.failed.is_empty() {
+        answer.failed_tg_allocs = outcome.failed.into();
     }
     if with_diff {
         let mut difference = diff::job_diff(known.as_ref(), Some(job), true);

@@ -75,13 +75,30 @@ impl RegisterBody {
             .into_model()
             .map_err(|e| ApiError::bad_request(e.to_string()))?;
         job.namespace = namespace;
-        if job.region.is_empty() || (job.region == "global" && job.multiregion.is_none()) {
-            job.region.clone_from(&write.api.settings.region);
-        }
+        self.place_region(&mut job, write)?;
         if job.node_pool.is_empty() {
             job.node_pool = "default".to_owned();
         }
         Ok(job)
+    }
+
+    /// The region of a job: the body's, the request's, its own; the agent's where none is named.
+    fn place_region(&self, job: &mut Job, write: &Write) -> Result<(), ApiError> {
+        let own = &write.api.settings.region;
+        if job.multiregion.is_some() {
+            return Ok(());
+        }
+        let named = [
+            &self.region,
+            write.request.query.text("region"),
+            &job.region,
+        ];
+        let named = named.into_iter().find(|region| !region.is_empty());
+        if named.is_some_and(|region| region != "global" && region != own) {
+            return Err(ApiError::refused("No path to region"));
+        }
+        job.region.clone_from(own);
+        Ok(())
     }
 
     /// The canonical job, refused with every rule it breaks, and what is to be warned of.

@@ -6,11 +6,15 @@ use super::batch::Event;
 use crate::error::ApiError;
 use crate::http::query::Query;
 
+/// A topic and a key of it; none stands for all.
+type Wanted = (Option<Topic>, Option<String>);
+
 /// The topics, keys and namespace of one subscriber.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Subscription {
-    /// Pairs of topic (none: all of them) and key (none: all of them).
-    wanted: Vec<(Option<Topic>, Option<String>)>,
+    /// Pairs of topic (none: all of them) and key (none: all of them). A topic that nobody knows
+    /// is not among them: nothing is ever published there.
+    wanted: Vec<Wanted>,
     /// The namespace; none means every one.
     namespace: Option<String>,
 }
@@ -22,10 +26,12 @@ impl Subscription {
     /// 400 with Nomad's text.
     pub(super) fn read(query: &Query) -> Result<Self, ApiError> {
         let mut wanted = Vec::new();
+        let mut named = false;
         for text in query.all("topic") {
-            wanted.push(parse_topic(text)?);
+            named = true;
+            wanted.extend(parse_topic(text)?);
         }
-        if wanted.is_empty() {
+        if !named {
             wanted.push((None, None));
         }
         let namespace = match crate::http::query::namespace(query) {
@@ -55,7 +61,8 @@ impl Subscription {
     }
 }
 
-fn parse_topic(text: &str) -> Result<(Option<Topic>, Option<String>), ApiError> {
+/// A topic and a key; none for a topic that nobody knows.
+fn parse_topic(text: &str) -> Result<Option<Wanted>, ApiError> {
     let bad = || {
         ApiError::bad_request(format!(
             "Invalid topic query: error parsing topics: \
@@ -68,9 +75,13 @@ fn parse_topic(text: &str) -> Result<(Option<Topic>, Option<String>), ApiError> 
     }
     let topic = match name {
         "*" => None,
-        name => Some(Topic::from_name(name).ok_or_else(bad)?),
+        name => match Topic::from_name(name) {
+            None => return Ok(None),
+            known => known,
+        },
     };
-    Ok((topic, Some(key).filter(|k| *k != "*").map(str::to_owned)))
+    let key = Some(key).filter(|k| *k != "*").map(str::to_owned);
+    Ok(Some((topic, key)))
 }
 
 #[cfg(test)]
@@ -117,9 +128,12 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_that_is_none_is_refused() {
-        for bad in ["topic=Jobs", "topic=:x", "topic=Job:"] {
+    fn a_topic_that_is_none_is_refused_and_an_unknown_one_matches_nothing() {
+        for bad in ["topic=:x", "topic=Job:"] {
             assert_eq!(subscription(bad).unwrap_err().code.status(), 400, "{bad}");
         }
+        let job = event(Topic::Job, "default", "web", &[]);
+        assert!(!subscription("topic=Jobs").unwrap().takes(&job));
+        assert!(subscription("topic=Jobs&topic=Job").unwrap().takes(&job));
     }
 }

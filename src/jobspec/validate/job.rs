@@ -1,8 +1,10 @@
 //! Rules of the job itself.
 
-use super::{Limits, cron, group, placement, quoted, when, wrapped};
+use super::{Limits, group, placement, quoted, when, wrapped};
 use drover_events::model::Job;
 use std::collections::BTreeMap;
+
+use crate::jobspec::cron::Schedule;
 
 pub(super) fn check(job: &Job, limits: &Limits, errors: &mut Vec<String>) {
     basics(job, limits, errors);
@@ -164,7 +166,7 @@ fn launchers(job: &Job, errors: &mut Vec<String>) {
             "cron" => {
                 let one = Some(&periodic.spec).filter(|s| !s.is_empty());
                 for spec in one.into_iter().chain(periodic.specs.iter()) {
-                    if let Err(err) = cron::check(spec) {
+                    if let Err(err) = Schedule::parse(spec) {
                         errors.push(format!("Invalid cron spec {spec:?}: {err}"));
                     }
                 }

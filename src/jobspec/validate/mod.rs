@@ -4,7 +4,6 @@
 //! pool or an earlier version of the job exists) is not checked here.
 
 mod artifact;
-mod cron;
 mod group;
 mod job;
 mod network;

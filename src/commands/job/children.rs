@@ -1,0 +1,218 @@
+//! Children of jobs: dispatches of parameterized jobs, launches of periodic ones.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use drover_events::gojson::Base64;
+use drover_events::job::JobRegistered;
+use drover_events::model::status::trigger;
+use drover_events::model::{Job, ParameterizedJobConfig};
+use drover_projections::tables::jobs::Jobs;
+use drover_projections::{Reply, View, query};
+
+use super::super::support::eval_of;
+use super::super::{Command, Decision, Stamp};
+use super::register::check_registration;
+use crate::error::ApiError;
+
+/// The longest payload of a dispatch, bytes.
+const PAYLOAD_LIMIT: usize = 16 << 10;
+
+/// A parameterized job is dispatched. The child's id follows from the command, so that the caller
+/// knows it.
+#[derive(Clone, Debug, Default)]
+pub struct DispatchJob {
+    /// The namespace.
+    pub namespace: String,
+    /// The parameterized job.
+    pub job_id: String,
+    /// The id of the child.
+    pub child_id: String,
+    /// What the child is given.
+    pub payload: Vec<u8>,
+    /// Metadata put over the job's own.
+    pub meta: BTreeMap<String, String>,
+    /// The priority of the child; 0: the job's.
+    pub priority: i64,
+    /// Names the dispatch: a second one with the same token does nothing.
+    pub idempotency_token: String,
+    /// The id of the evaluation, which the answer names.
+    pub eval_id: String,
+}
+
+impl DispatchJob {
+    /// The id of a child dispatched now (Unix seconds), told from others by some hexadecimal
+    /// digits.
+    pub fn child_id(job_id: &str, prefix: &str, seconds: i64, digits: &str) -> String {
+        let separator = if prefix.is_empty() { "" } else { "-" };
+        format!("{job_id}/dispatch-{prefix}{separator}{seconds}-{digits}")
+    }
+
+    fn check(&self, job: &Job) -> Result<(), ApiError> {
+        let refused = |text: String| Err(ApiError::refused(text));
+        let config = match &job.parameterized_job {
+            Some(config) if job.is_parameterized() => config,
+            _ => {
+                return refused(format!(
+                    "Specified job \"{}\" is not a parameterized job",
+                    self.job_id
+                ));
+            }
+        };
+        if job.stop {
+            return refused(format!("Specified job \"{}\" is stopped", self.job_id));
+        }
+        if self.priority != 0 && !(1..=100).contains(&self.priority) {
+            return refused("dispatch job priority must be between [1, 100]".to_owned());
+        }
+        match config.payload.as_str() {
+            "required" if self.payload.is_empty() => {
+                return refused(
+                    "Payload is not provided but required by parameterized job".to_owned(),
+                );
+            }
+            "forbidden" if !self.payload.is_empty() => {
+                return refused("Payload provided but forbidden by parameterized job".to_owned());
+            }
+            _ => {}
+        }
+        if self.payload.len() > PAYLOAD_LIMIT {
+            return refused(format!(
+                "Payload exceeds maximum size; {} > {PAYLOAD_LIMIT}",
+                self.payload.len()
+            ));
+        }
+        self.check_meta(config)
+    }
+
+    fn check_meta(&self, config: &ParameterizedJobConfig) -> Result<(), ApiError> {
+        let (required, optional) = (&config.meta_required, &config.meta_optional);
+        let keys = self.meta.keys();
+        let surplus: Vec<&str> = keys
+            .filter(|key| !required.contains(key) && !optional.contains(key))
+            .map(String::as_str)
+            .collect();
+        if !surplus.is_empty() {
+            return Err(ApiError::refused(format!(
+                "Dispatch request included unpermitted metadata keys: [{}]",
+                surplus.join(" ")
+            )));
+        }
+        let missing = required.iter().filter(|key| !self.meta.contains_key(*key));
+        let missing: Vec<&str> = missing.map(String::as_str).collect();
+        if !missing.is_empty() {
+            return Err(ApiError::refused(format!(
+                "Dispatch did not provide required meta keys: [{}]",
+                missing.join(" ")
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl Command for DispatchJob {
+    /// A repeated dispatch is no error: nothing happens.
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        check_registration(view, false)?;
+        let key = (self.namespace.as_str(), self.job_id.as_str());
+        let parent = view
+            .get::<Jobs>(key)?
+            .ok_or_else(|| ApiError::refused("parameterized job not found"))?;
+        self.check(&parent)?;
+        if dispatched(view, key, &self.idempotency_token)?.is_some() {
+            return Ok(Decision::Nothing(Reply::None));
+        }
+        let guards = vec![view.guard::<Jobs>(key)?];
+        let mut job = child(&parent, self.child_id.clone(), stamp);
+        job.dispatched = true;
+        job.dispatch_idempotency_token
+            .clone_from(&self.idempotency_token);
+        job.payload = Base64::from(self.payload.clone());
+        if self.priority != 0 {
+            job.priority = self.priority;
+        }
+        let mut meta = parent.meta.into_map();
+        meta.extend(self.meta.clone());
+        if !meta.is_empty() {
+            job.meta = meta.into();
+        }
+        let eval = (!job.is_periodic())
+            .then(|| eval_of(self.eval_id.clone(), &job, trigger::JOB_REGISTER, stamp.now));
+        let registered = JobRegistered {
+            job: Arc::new(job),
+            eval,
+            ..JobRegistered::default()
+        };
+        Ok(Decision::guarded(registered, guards))
+    }
+}
+
+/// The child of an earlier dispatch with the same token.
+///
+/// # Errors
+/// The state cannot be read.
+pub fn dispatched(
+    view: &View,
+    key: (&str, &str),
+    token: &str,
+) -> Result<Option<Arc<Job>>, ApiError> {
+    if token.is_empty() {
+        return Ok(None);
+    }
+    let children = query::children_of_job(view, key)?;
+    let same = |child: &Arc<Job>| child.dispatch_idempotency_token == token;
+    Ok(children.into_iter().find(same))
+}
+
+/// A periodic job is launched now, whatever its schedule and its overlap rule say.
+#[derive(Clone, Debug)]
+pub struct ForceLaunch {
+    /// The namespace.
+    pub namespace: String,
+    /// The periodic job.
+    pub job_id: String,
+    /// The id of the evaluation, which the answer names.
+    pub eval_id: String,
+}
+
+impl Command for ForceLaunch {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        let key = (self.namespace.as_str(), self.job_id.as_str());
+        let parent = view
+            .get::<Jobs>(key)?
+            .ok_or_else(|| ApiError::refused("job not found"))?;
+        if !parent.is_periodic() {
+            return Err(ApiError::refused("can't force launch non-periodic job"));
+        }
+        let guards = vec![view.guard::<Jobs>(key)?];
+        let id = format!("{}/periodic-{}", self.job_id, stamp.now / 1_000_000_000);
+        let mut job = child(&parent, id, stamp);
+        job.periodic = None;
+        // A template that is launched by the clock is a template again: its children are dispatched.
+        let eval = (!job.has_children())
+            .then(|| eval_of(self.eval_id.clone(), &job, trigger::PERIODIC_JOB, stamp.now));
+        let registered = JobRegistered {
+            job: Arc::new(job),
+            eval,
+            launch: stamp.now,
+            ..JobRegistered::default()
+        };
+        Ok(Decision::guarded(registered, guards))
+    }
+}
+
+/// A copy of a job as its child.
+fn child(parent: &Job, id: String, stamp: &Stamp) -> Job {
+    Job {
+        name: id.clone(),
+        id,
+        parent_id: parent.id.clone(),
+        status: String::new(),
+        status_description: String::new(),
+        stable: false,
+        version: 0,
+        version_tag: None,
+        submit_time: stamp.now,
+        ..parent.clone()
+    }
+}

@@ -1,0 +1,352 @@
+//! What clients of Nomad rely on, beyond the plain answers.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use serde_json::{Value, json};
+
+use super::harness::{Harness, Reply, job};
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// The body that registers a small job with something more in it.
+fn with(id: &str, more: Value) -> Value {
+    let mut body = job(id);
+    let fields = body["Job"].as_object_mut().unwrap();
+    fields.extend(more.as_object().unwrap().clone());
+    body
+}
+
+fn template(id: &str) -> Value {
+    let meta = json!({ "MetaOptional": ["colour"], "MetaRequired": ["size"] });
+    with(id, json!({ "Type": "batch", "ParameterizedJob": meta }))
+}
+
+fn clockwork(id: &str) -> Value {
+    let periodic = json!({ "Enabled": true, "Spec": "0 0 1 1 *", "SpecType": "cron" });
+    with(id, json!({ "Type": "batch", "Periodic": periodic }))
+}
+
+async fn with_headers(h: &Harness, method: &str, target: &str, headers: &[(&str, &str)]) -> Reply {
+    let mut request = hyper::Request::builder().method(method).uri(target);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    h.send(request.body(Full::new(Bytes::new())).unwrap()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_there_yet_can_be_waited_for() {
+    let h = Harness::start().await;
+    assert_eq!(h.get("/v1/services").await.index(), 1);
+    let first = h.register("first").await.index();
+    let missing = h.get("/v1/job/second").await;
+    assert_eq!(
+        (missing.status, missing.text().as_str()),
+        (404, "job not found")
+    );
+    assert!(missing.index() >= first);
+    let soon = format!("/v1/job/second?wait=1ms&index={}", missing.index());
+    assert_eq!(h.get(&soon).await.status, 404);
+    let target = format!("/v1/job/second?wait=60s&index={}", missing.index());
+    let (found, done) = tokio::join!(
+        tokio::time::timeout(LONG, h.get(&target)),
+        h.register("second")
+    );
+    let found = found.expect("the job wakes who waits for it");
+    assert_eq!(found.status, 200, "{}", found.text());
+    assert!(found.index() >= done.index());
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_region_is_refused_and_no_job_goes_there() {
+    let h = Harness::start().await;
+    let far = with("far", json!({ "Region": "mars" }));
+    for (reply, status) in [
+        (h.get("/v1/jobs?region=mars").await, 500),
+        (h.get("/v1/jobs?region=global").await, 200),
+        (h.put("/v1/jobs?region=mars", &job("a")).await, 500),
+        (h.put("/v1/jobs", &far).await, 500),
+        (h.get("/v1/agent/self?region=mars").await, 200),
+    ] {
+        assert_eq!(reply.status, status, "{}", reply.text());
+        if status == 500 {
+            assert_eq!(reply.text(), "No path to region");
+        }
+    }
+    assert_eq!(h.get("/v1/jobs").await.text(), "[]");
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn browsers_of_other_origins_may_ask_where_nomad_lets_them() {
+    let h = Harness::start().await;
+    let origin = ("origin", "http://ui.example");
+    let read = with_headers(&h, "GET", "/v1/vars", &[origin]).await;
+    assert_eq!(read.header("access-control-allow-origin"), "*");
+    let closed = with_headers(&h, "GET", "/v1/jobs", &[origin]).await;
+    assert_eq!(closed.header("access-control-allow-origin"), "");
+    let alone = h.get("/v1/vars").await;
+    assert_eq!(alone.header("access-control-allow-origin"), "");
+    for (target, method, status, allowed) in [
+        ("/v1/var/a/b", "PUT", 204, "PUT"),
+        ("/v1/vars", "PUT", 204, ""),
+        ("/v1/client/fs/logs/x", "GET", 204, "GET"),
+        ("/v1/jobs", "GET", 405, ""),
+    ] {
+        let asked = [
+            origin,
+            ("access-control-request-method", method),
+            ("access-control-request-headers", "x-nomad-token"),
+        ];
+        let reply = with_headers(&h, "OPTIONS", target, &asked).await;
+        let seen = reply.header("access-control-allow-methods");
+        assert_eq!((reply.status, seen), (status, allowed), "{target}");
+        let names = if allowed.is_empty() {
+            ""
+        } else {
+            "x-nomad-token"
+        };
+        assert_eq!(reply.header("access-control-allow-headers"), names);
+    }
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parameterized_job_is_dispatched_once_per_token() {
+    let h = Harness::start().await;
+    assert_eq!(h.put("/v1/jobs", &template("mill")).await.status, 200);
+    let target = "/v1/job/mill/dispatch?idempotency_token=t";
+    for (body, text) in [
+        (
+            json!({ "Meta": { "size": "1", "x": "1" } }),
+            "Dispatch request included unpermitted metadata keys: [x]",
+        ),
+        (
+            json!({ "Meta": {} }),
+            "Dispatch did not provide required meta keys: [size]",
+        ),
+        (
+            json!({ "Meta": { "size": "1" }, "Priority": 101 }),
+            "dispatch job priority must be between [1, 100]",
+        ),
+    ] {
+        let refused = h.put(target, &body).await;
+        assert_eq!((refused.status, refused.text().as_str()), (500, text));
+    }
+    let body = json!({ "Payload": "aGVsbG8=", "Meta": { "size": "9" }, "IdPrefixTemplate": "pre" });
+    let made = h.put(target, &body).await;
+    assert_eq!(made.status, 200, "{}", made.text());
+    let made = made.json();
+    let id = made["DispatchedJobID"].as_str().unwrap();
+    assert!(id.starts_with("mill/dispatch-pre-"), "{id}");
+    let eval = h.get(&format!(
+        "/v1/evaluation/{}",
+        made["EvalID"].as_str().unwrap()
+    ));
+    assert_eq!(eval.await.json()["TriggeredBy"], "job-register");
+    let child = h
+        .get(&format!("/v1/job/{}", id.replace('/', "%2F")))
+        .await
+        .json();
+    assert_eq!(child["ParentID"], "mill");
+    assert_eq!(child["Payload"], "aGVsbG8=");
+    assert_eq!(child["Meta"], json!({ "team": "store", "size": "9" }));
+    assert_eq!(child["Dispatched"], true);
+    let again = h.put(target, &body).await.json();
+    assert_eq!(again["DispatchedJobID"], made["DispatchedJobID"]);
+    assert_eq!(again["EvalID"], "");
+    let summary = h.get("/v1/job/mill/summary").await.json();
+    let children = &summary["Children"];
+    let count = |name: &str| children[name].as_i64().unwrap();
+    assert_eq!(count("Pending") + count("Running") + count("Dead"), 1);
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_periodic_job_is_planned_as_its_children_and_launched_by_force() {
+    let h = Harness::start().await;
+    assert_eq!(h.put("/v1/jobs", &clockwork("clock")).await.status, 200);
+    for body in [clockwork("clock"), template("new"), clockwork("other")] {
+        let id = body["Job"]["ID"].as_str().unwrap().to_owned();
+        let planned = h.put(&format!("/v1/job/{id}/plan"), &body).await.json();
+        let group = &planned["Annotations"]["DesiredTGUpdates"]["g"];
+        assert_eq!(group["Place"], 1, "{id}: {planned}");
+    }
+    let launched = h.put("/v1/job/clock/periodic/force", &json!({})).await;
+    assert_eq!(launched.status, 200, "{}", launched.text());
+    let eval = launched.json()["EvalID"].as_str().unwrap().to_owned();
+    let eval = h.get(&format!("/v1/evaluation/{eval}")).await.json();
+    assert_eq!(eval["TriggeredBy"], "periodic-job");
+    let child = eval["JobID"].as_str().unwrap();
+    assert!(child.starts_with("clock/periodic-"), "{child}");
+    let child = h
+        .get(&format!("/v1/job/{}", child.replace('/', "%2F")))
+        .await
+        .json();
+    assert_eq!(
+        (&child["Periodic"], &child["ParentID"]),
+        (&Value::Null, &json!("clock"))
+    );
+    h.register("plain").await;
+    for (id, text) in [
+        ("plain", "can't force launch non-periodic job"),
+        ("nobody", "job not found"),
+    ] {
+        let refused = h
+            .put(&format!("/v1/job/{id}/periodic/force"), &json!({}))
+            .await;
+        assert_eq!((refused.status, refused.text().as_str()), (500, text));
+    }
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statuses_come_newest_first_in_pages() {
+    let h = Harness::start().await;
+    for id in ["a", "b.c", "d"] {
+        h.register(id).await;
+    }
+    h.put("/v1/jobs", &template("mill")).await;
+    let ids = |reply: &Reply| -> Vec<String> {
+        let list = reply.json();
+        let list = list.as_array().unwrap().iter();
+        list.map(|job| job["ID"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let mut all = Vec::new();
+    let mut token = String::new();
+    loop {
+        let target = format!("/v1/jobs/statuses?per_page=1&next_token={token}");
+        let reply = h.get(&target).await;
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        all.extend(ids(&reply));
+        token = reply.header("x-nomad-nexttoken").to_owned();
+        if token.is_empty() {
+            break;
+        }
+    }
+    let whole = h.get("/v1/jobs/statuses").await;
+    assert_eq!(all, ids(&whole));
+    all.sort();
+    assert_eq!(all, ["a", "b.c", "d", "mill"]);
+    let first = &whole.json()[0];
+    assert!(first["Allocs"].is_array(), "{first}");
+    let asked = json!({ "Jobs": [{ "ID": "d", "Namespace": "default" }] });
+    let named = h.ask("POST", "/v1/jobs/statuses", asked.to_string()).await;
+    assert_eq!(ids(&named), ["d"]);
+    let nothing = h.ask("POST", "/v1/jobs/statuses", "{}").await;
+    assert_eq!(
+        (nothing.status, nothing.text().as_str()),
+        (400, "no jobs in request")
+    );
+    let bad = h.get("/v1/jobs/statuses?filter=a").await;
+    assert_eq!(bad.status, 500);
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_is_found_in_the_names_of_everything() {
+    let h = Harness::start().await;
+    h.register("Webshop").await;
+    let found = h
+        .put("/v1/search/fuzzy", &json!({ "Text": "SHOP" }))
+        .await
+        .json();
+    let want = json!([{ "ID": "Webshop", "Scope": ["default", "Webshop"] }]);
+    assert_eq!(found["Matches"]["jobs"], want);
+    assert_eq!(found["Matches"]["evals"], json!([]));
+    assert_eq!(found["Matches"]["nodes"], Value::Null);
+    assert_eq!(found["Truncations"]["jobs"], false);
+    let short = h.put("/v1/search/fuzzy", &json!({ "Text": "w" })).await;
+    let text = "fuzzy search query must be at least 2 characters, got 1";
+    assert_eq!((short.status, short.text().as_str()), (500, text));
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_gets_a_name_and_loses_it() {
+    let h = Harness::start().await;
+    h.register("web").await;
+    let target = "/v1/job/web/versions/golden/tag";
+    let named = h
+        .put(target, &json!({ "Version": 0, "Description": "good" }))
+        .await;
+    assert_eq!(named.status, 200, "{}", named.text());
+    assert_eq!(named.json()["Description"], "good");
+    let versions = h.get("/v1/job/web/versions").await.json();
+    assert_eq!(versions["Versions"][0]["VersionTag"]["Name"], "golden");
+    assert_eq!(h.ask("DELETE", target, "").await.status, 200);
+    let gone = h.ask("DELETE", target, "").await;
+    assert_eq!(gone.status, 500, "{}", gone.text());
+    let wrong = h.put("/v1/job/web/golden/tag", &json!({})).await;
+    let text = "invalid job tag endpoint";
+    assert_eq!((wrong.status, wrong.text().as_str()), (404, text));
+    assert_eq!(h.get("/v1/job/web/actions").await.text(), "[]");
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_absent_says_so() {
+    let h = Harness::start().await;
+    for (method, target, status, text) in [
+        ("GET", "/v1/volumes?type=csi", 200, "[]"),
+        ("GET", "/v1/volumes?type=host", 200, "[]"),
+        ("GET", "/v1/volumes?type=x", 404, "resource not found"),
+        ("GET", "/v1/volume/csi/x", 404, "volume not found"),
+        ("GET", "/v1/plugins?type=csi", 200, "[]"),
+        ("GET", "/v1/plugin/csi/x", 404, "plugin not found"),
+        ("GET", "/v1/acl/token/self", 400, "ACL support disabled"),
+        ("PUT", "/v1/acl/bootstrap", 400, "ACL support disabled"),
+        ("GET", "/v1/quotas", 501, "Nomad Enterprise only endpoint"),
+        ("GET", "/v1/operator/license", 204, ""),
+        ("GET", "/v1/scaling/policies", 200, "[]"),
+        ("GET", "/v1/scaling/policy/x", 404, "policy not found"),
+        (
+            "GET",
+            "/v1/operator/snapshot",
+            501,
+            "GET /v1/operator/snapshot is not supported by this version",
+        ),
+        ("GET", "/v1/namespace/", 400, "Missing Namespace Name"),
+        ("DELETE", "/v1/service/web/", 400, "missing service id"),
+        (
+            "DELETE",
+            "/v1/service/web/x",
+            500,
+            "service registration not found",
+        ),
+        ("DELETE", "/v1/namespace/x", 500, "namespace not found"),
+        (
+            "PUT",
+            "/v1/deployment/unblock/x",
+            400,
+            "DeploymentID must be specified",
+        ),
+    ] {
+        let reply = h
+            .ask(method, target, if method == "PUT" { "{}" } else { "" })
+            .await;
+        let got = (reply.status, reply.text());
+        assert_eq!(got, (status, text.to_owned()), "{method} {target}");
+    }
+    let health = h.get("/v1/operator/autopilot/health").await;
+    assert_eq!(health.status, 200, "{}", health.text());
+    assert_eq!(health.json()["Servers"][0]["Leader"], true);
+    let config = h.get("/v1/operator/autopilot/configuration").await.json();
+    assert_eq!(config["LastContactThreshold"], "200ms");
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_request_tells_the_length_of_the_body() {
+    let h = Harness::start().await;
+    h.register("web").await;
+    let length = h.get("/v1/jobs").await.body.len().to_string();
+    let head = h.ask("HEAD", "/v1/jobs", "").await;
+    assert_eq!((head.status, head.body.len()), (200, 0));
+    assert_eq!(head.header("content-length"), length);
+    h.stop().await;
+}

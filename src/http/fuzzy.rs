@@ -1,0 +1,223 @@
+//! Search for names that contain a text.
+
+use std::collections::BTreeMap;
+
+use drover_events::gojson::{List, Map};
+use drover_events::model::{Job, Service};
+use drover_projections::tables::allocs::Allocs;
+use drover_projections::tables::jobs::Jobs;
+use drover_projections::tables::namespaces::Namespaces;
+use drover_projections::tables::node_pools::NodePools;
+use drover_projections::tables::nodes::Nodes;
+use drover_projections::tables::variables::Variables;
+use drover_projections::{Prefix, Scan};
+
+use super::answer::Answer;
+use super::front::Read;
+use super::list::storage;
+use super::search::{CONTEXTS, contexts, ids_of};
+use crate::error::ApiError;
+
+/// Matches shown per context at most.
+const MOST: usize = 100;
+/// The shortest text, characters.
+const SHORTEST: usize = 2;
+/// What is found by the beginning of its id, not by its name.
+const BY_ID: [&str; 5] = [
+    "evals",
+    "deployment",
+    "volumes",
+    "host_volumes",
+    "scaling_policy",
+];
+
+drover_events::wire! {
+    /// What to search for, and where.
+    struct FuzzyRequest {
+        text: String = "Text",
+        context: String = "Context",
+        namespace: String = "Namespace",
+    }
+
+    /// A name that contains the text, and where it stands.
+    struct FuzzyMatch {
+        id: String = "ID",
+        scope: List<String> = "Scope" omit,
+    }
+
+    /// What was found, by context.
+    struct FuzzyResponse {
+        matches: Map<List<FuzzyMatch>> = "Matches",
+        truncations: Map<bool> = "Truncations",
+        index: u64 = "Index",
+        last_contact: i64 = "LastContact",
+        known_leader: bool = "KnownLeader",
+        next_token: String = "NextToken",
+    }
+}
+
+/// Everything found so far: by context, each with the place of the text in the name.
+struct Found {
+    text: String,
+    by_context: BTreeMap<&'static str, Vec<(usize, String, Vec<String>)>>,
+}
+
+impl Found {
+    fn offer(&mut self, context: &'static str, name: &str, scope: &[&str]) {
+        if let Some(at) = name.to_lowercase().find(&self.text) {
+            let scope = scope.iter().map(|part| (*part).to_owned()).collect();
+            let list = self.by_context.entry(context).or_default();
+            list.push((at, name.to_owned(), scope));
+        }
+    }
+
+    fn services(&mut self, services: &[Service], scope: &[&str]) {
+        for service in services {
+            self.offer("services", &service.name, scope);
+        }
+    }
+
+    /// A job's name, and the names in it.
+    fn job(&mut self, job: &Job) {
+        let (namespace, id) = (job.namespace.as_str(), job.id.as_str());
+        self.offer("jobs", &job.name, &[namespace, id]);
+        for group in &job.task_groups {
+            let name = group.name.as_str();
+            self.offer("groups", name, &[namespace, id]);
+            self.services(&group.services, &[namespace, id, name]);
+            for task in &group.tasks {
+                let scope = [namespace, id, name, task.name.as_str()];
+                self.offer("tasks", &task.name, &scope[..3]);
+                self.services(&task.services, &scope);
+                let (context, key) = match task.driver.as_str() {
+                    "docker" => ("images", "image"),
+                    "exec" | "raw_exec" => ("commands", "command"),
+                    "java" => ("classes", "class"),
+                    _ => continue,
+                };
+                if let Some(text) = task.config.get(key).and_then(|value| value.as_str()) {
+                    self.offer(context, text, &scope);
+                }
+            }
+        }
+    }
+
+    /// The best matches per context: the text near the beginning, then short names.
+    fn finish(self, truncations: &mut Map<bool>) -> BTreeMap<String, List<FuzzyMatch>> {
+        let mut matches = BTreeMap::new();
+        for (context, mut found) in self.by_context {
+            found.sort_by(|a, b| (a.0, a.1.len(), &a.1, &a.2).cmp(&(b.0, b.1.len(), &b.1, &b.2)));
+            truncations.insert(context, found.len() > MOST);
+            found.truncate(MOST);
+            let found = found.into_iter().map(|(_, id, scope)| FuzzyMatch {
+                id,
+                scope: scope.into(),
+            });
+            matches.insert(context.to_owned(), found.collect());
+        }
+        matches
+    }
+}
+
+/// `PUT /v1/search/fuzzy`.
+pub(super) fn fuzzy(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let asked: FuzzyRequest = read.request.json()?;
+    let length = asked.text.chars().count();
+    if length < SHORTEST {
+        return Err(ApiError::refused(format!(
+            "fuzzy search query must be at least {SHORTEST} characters, got {length}"
+        )));
+    }
+    let namespace = match asked.namespace.as_str() {
+        "" => read.request.namespace(),
+        name => name,
+    };
+    let contexts = contexts(&asked.context)?;
+    let mut answer = FuzzyResponse {
+        known_leader: read.api.agent.leader().is_some(),
+        index: read.view.index(),
+        ..FuzzyResponse::default()
+    };
+    for context in &contexts {
+        answer.truncations.insert(*context, false);
+    }
+    let mut found = Found {
+        text: asked.text.to_lowercase(),
+        by_context: BTreeMap::new(),
+    };
+    let mut by_id = BTreeMap::new();
+    for context in contexts {
+        if BY_ID.contains(&context) {
+            let mut ids = ids_of(&read.view, context, namespace, &asked.text).map_err(storage)?;
+            answer
+                .truncations
+                .insert(context, ids.len() > super::search::MOST);
+            ids.truncate(super::search::MOST);
+            let ids = ids.into_iter().map(|id| FuzzyMatch {
+                id,
+                ..FuzzyMatch::default()
+            });
+            by_id.insert(context.to_owned(), ids.collect::<Vec<_>>().into());
+        } else {
+            names(read, context, namespace, &mut found)?;
+        }
+    }
+    let mut matches = found.finish(&mut answer.truncations);
+    matches.extend(by_id);
+    answer.matches = matches.into();
+    let index = answer.index;
+    Ok(Answer::json(&answer)?.at(index))
+}
+
+/// Offers every name of a context.
+fn names(
+    read: &Read<'_>,
+    context: &str,
+    namespace: &str,
+    found: &mut Found,
+) -> Result<(), ApiError> {
+    let view = &read.view;
+    let spaced = || match namespace {
+        "*" => Scan::all(),
+        name => Scan::prefix(Prefix::new().str(name)),
+    };
+    match context {
+        "jobs" => {
+            for job in view.scan::<Jobs>(spaced()) {
+                found.job(&job.map_err(storage)?);
+            }
+        }
+        "allocs" => {
+            for row in view.scan::<Allocs>(Scan::all()) {
+                let row = row.map_err(storage)?;
+                if namespace == "*" || row.namespace == namespace {
+                    found.offer("allocs", &row.name, &[&row.namespace, &row.id]);
+                }
+            }
+        }
+        "nodes" => {
+            for node in view.scan::<Nodes>(Scan::all()) {
+                let node = node.map_err(storage)?;
+                found.offer("nodes", &node.name, &[&node.id]);
+            }
+        }
+        "node_pools" => {
+            for pool in view.scan::<NodePools>(Scan::all()) {
+                found.offer("node_pools", &pool.map_err(storage)?.name, &[]);
+            }
+        }
+        "namespaces" => {
+            for namespace in view.scan::<Namespaces>(Scan::all()) {
+                found.offer("namespaces", &namespace.map_err(storage)?.name, &[]);
+            }
+        }
+        "vars" => {
+            for var in view.scan::<Variables>(spaced()) {
+                let var = var.map_err(storage)?;
+                found.offer("vars", &var.path, &[&var.namespace, &var.path]);
+            }
+        }
+        other => debug_assert!(CONTEXTS.contains(&other)),
+    }
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! Scaling policies.
+
+use drover_events::model::{ScalingPolicy, ScalingPolicyListStub};
+use drover_projections::tables::scaling_policies::ScalingPolicies;
+use drover_projections::watch::Interest;
+use drover_projections::{Scan, Table as _};
+use smallvec::SmallVec;
+
+use super::answer::Answer;
+use super::front::Read;
+use super::list::storage;
+use super::pieces::Pieces;
+use super::request::Request;
+use crate::error::ApiError;
+
+/// The table of the list.
+pub(super) const TABLES: &[u16] = &[ScalingPolicies::ID];
+
+/// `GET /v1/scaling/policies`.
+pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let query = &read.request.query;
+    let (job, kind) = (query.text("job"), query.text("type"));
+    let namespace = read.options.namespace.as_str();
+    let wanted = |policy: &ScalingPolicy| {
+        let target = |name: &str| policy.target.get(name).map_or("", String::as_str);
+        (namespace == "*" || target("Namespace") == namespace)
+            && (job.is_empty() || target("Job") == job)
+            && (kind.is_empty() || policy.r#type == kind)
+            && policy.id.starts_with(&read.options.prefix)
+    };
+    let mut pieces = Pieces::default();
+    for policy in read.view.scan::<ScalingPolicies>(Scan::all()) {
+        let policy = policy.map_err(storage)?;
+        if wanted(&policy) {
+            pieces.push(&ScalingPolicyListStub {
+                id: policy.id,
+                enabled: policy.enabled,
+                r#type: policy.r#type,
+                target: policy.target,
+                create_index: policy.create_index,
+                modify_index: policy.modify_index,
+            })?;
+        }
+    }
+    Ok(Answer::pieces(pieces.finish()).at(read.view.table_index::<ScalingPolicies>()))
+}
+
+/// The row of the policy in the path.
+pub(super) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+    let id = request.segment(3)?;
+    let row = Interest::row::<ScalingPolicies>(id.as_str());
+    Ok([row].into_iter().collect())
+}
+
+/// `GET /v1/scaling/policy/:id`.
+pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let id = read.request.segment(3)?;
+    let policy = read.view.get::<ScalingPolicies>(id.as_str());
+    let policy = policy.map_err(storage)?;
+    let policy = policy.ok_or_else(|| ApiError::not_found("policy not found"))?;
+    Ok(Answer::json(&policy)?.at(policy.modify_index))
+}

@@ -1,0 +1,432 @@
+//! Cron expressions: five fields, optionally a year after and seconds before them, or an alias such
+//! as `@daily`; and when such a time comes next.
+
+use std::collections::BTreeSet;
+
+use drover_events::model::PeriodicConfig;
+use jiff::civil::{Date, Time, Weekday};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
+
+/// Aliases, and the five fields they stand for.
+const ALIASES: [(&str, &str); 7] = [
+    ("@yearly", "0 0 1 1 *"),
+    ("@annually", "0 0 1 1 *"),
+    ("@monthly", "0 0 1 * *"),
+    ("@weekly", "0 0 * * 0"),
+    ("@daily", "0 0 * * *"),
+    ("@midnight", "0 0 * * *"),
+    ("@hourly", "0 * * * *"),
+];
+
+/// Days looked ahead: every combination of day and weekday comes up within forty years.
+const HORIZON: u32 = 40 * 366;
+
+struct Range {
+    name: &'static str,
+    low: u32,
+    high: u32,
+    names: &'static [&'static str],
+}
+
+const SECOND: Range = Range {
+    name: "second",
+    low: 0,
+    high: 59,
+    names: &[],
+};
+const MINUTE: Range = Range {
+    name: "minute",
+    low: 0,
+    high: 59,
+    names: &[],
+};
+const HOUR: Range = Range {
+    name: "hour",
+    low: 0,
+    high: 23,
+    names: &[],
+};
+const DAY: Range = Range {
+    name: "day-of-month",
+    low: 1,
+    high: 31,
+    names: &[],
+};
+const MONTH: Range = Range {
+    name: "month",
+    low: 1,
+    high: 12,
+    names: &[
+        "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",
+    ],
+};
+const WEEKDAY: Range = Range {
+    name: "day-of-week",
+    low: 0,
+    high: 7,
+    names: &["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"],
+};
+const YEAR: Range = Range {
+    name: "year",
+    low: 1970,
+    high: 2099,
+    names: &[],
+};
+
+/// What one field allows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Field {
+    any: bool,
+    values: BTreeSet<u32>,
+    days: Vec<Special>,
+}
+
+/// Days that a number alone does not name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Special {
+    /// The last day of the month.
+    Last,
+    /// The last weekday of the month that is none of the weekend.
+    LastWorkday,
+    /// The working day nearest to a day of the month, in the same month.
+    Nearest(u32),
+    /// The last such day of the week of the month.
+    LastOf(u32),
+    /// The nth such day of the week of the month.
+    Nth(u32, u32),
+}
+
+impl Field {
+    fn takes(&self, value: u32) -> bool {
+        self.any || self.values.contains(&value)
+    }
+
+    fn takes_day(&self, number: u32, date: Date) -> bool {
+        self.takes(number) || self.days.iter().any(|day| day.is(date))
+    }
+}
+
+impl Special {
+    fn is(self, date: Date) -> bool {
+        let day = u32::from(date.day().unsigned_abs());
+        let last = u32::from(date.days_in_month().unsigned_abs());
+        match self {
+            Self::Last => day == last,
+            Self::LastWorkday => nearest(date, last) == Some(day),
+            Self::Nearest(wanted) => nearest(date, wanted) == Some(day),
+            Self::LastOf(wanted) => weekday(date) == wanted && day + 7 > last,
+            Self::Nth(wanted, nth) => weekday(date) == wanted && day.div_ceil(7) == nth,
+        }
+    }
+}
+
+/// Days since Sunday.
+fn weekday(date: Date) -> u32 {
+    u32::from(date.weekday().to_sunday_zero_offset().unsigned_abs())
+}
+
+/// The working day of the date's month that is nearest to a day of it.
+fn nearest(date: Date, day: u32) -> Option<u32> {
+    let last = u32::from(date.days_in_month().unsigned_abs());
+    let there = date.with().day(i8::try_from(day).ok()?).build().ok()?;
+    Some(match there.weekday() {
+        Weekday::Saturday if day == 1 => 3,
+        Weekday::Saturday => day - 1,
+        Weekday::Sunday if day == last => day - 2,
+        Weekday::Sunday => day + 1,
+        _ => day,
+    })
+}
+
+/// An expression, understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    seconds: Field,
+    minutes: Field,
+    hours: Field,
+    days: Field,
+    months: Field,
+    weekdays: Field,
+    years: Field,
+}
+
+impl Schedule {
+    /// Understands an expression.
+    ///
+    /// # Errors
+    /// What of it is none.
+    pub fn parse(spec: &str) -> Result<Self, String> {
+        let spec = if spec.starts_with('@') {
+            let lower = spec.to_ascii_lowercase();
+            let known = ALIASES.iter().find(|(name, _)| *name == lower);
+            known.ok_or_else(|| format!("unknown alias {spec}"))?.1
+        } else {
+            spec
+        };
+        let mut fields: Vec<&str> = spec.split_whitespace().collect();
+        match fields.len() {
+            5 | 6 => fields.insert(0, "0"),
+            7 => {}
+            n if n < 5 => return Err("missing field(s)".into()),
+            _ => return Err("too many fields".into()),
+        }
+        let one = |at: usize, range: &Range| match fields.get(at) {
+            Some(text) => field(text, range),
+            None => field("*", range),
+        };
+        Ok(Self {
+            seconds: one(0, &SECOND)?,
+            minutes: one(1, &MINUTE)?,
+            hours: one(2, &HOUR)?,
+            days: one(3, &DAY)?,
+            months: one(4, &MONTH)?,
+            weekdays: one(5, &WEEKDAY)?,
+            years: one(6, &YEAR)?,
+        })
+    }
+
+    /// The first time of the schedule after another, in the same time zone; none within forty
+    /// years.
+    #[must_use]
+    pub fn next(&self, after: &Zoned) -> Option<Zoned> {
+        let mut date = after.date();
+        for day in 0..HORIZON {
+            let found = self.takes(date).then(|| {
+                let earliest = if day == 0 {
+                    after.time()
+                } else {
+                    Time::midnight()
+                };
+                self.times(earliest)
+                    .filter_map(|time| {
+                        let there = date.to_datetime(time);
+                        there.to_zoned(after.time_zone().clone()).ok()
+                    })
+                    .find(|time| time > after)
+            });
+            if let Some(found) = found.flatten() {
+                return Some(found);
+            }
+            date = date.tomorrow().ok()?;
+        }
+        None
+    }
+
+    /// Days: of the month or of the week, whichever fits if both are restricted.
+    fn takes(&self, date: Date) -> bool {
+        let day = u32::from(date.day().unsigned_abs());
+        let of_month = self.days.takes_day(day, date);
+        let of_week = self.weekdays.takes_day(weekday(date), date);
+        let both = !self.days.any && !self.weekdays.any;
+        self.years.takes(u32::from(date.year().unsigned_abs()))
+            && self.months.takes(u32::from(date.month().unsigned_abs()))
+            && if both {
+                of_month || of_week
+            } else {
+                of_month && of_week
+            }
+    }
+
+    /// The times of a day, from a second on.
+    fn times(&self, from: Time) -> impl Iterator<Item = Time> {
+        let (hour, from) = (from.hour(), from.with().subsec_nanosecond(0).build());
+        let from = from.unwrap_or_else(|_| Time::midnight());
+        let hours = (hour..24).filter(|hour| self.hours.takes(u32::from(hour.unsigned_abs())));
+        let times = hours.flat_map(move |hour| {
+            let minutes = (0..60_i8).filter(|m| self.minutes.takes(u32::from(m.unsigned_abs())));
+            minutes.flat_map(move |minute| {
+                let seconds =
+                    (0..60_i8).filter(|s| self.seconds.takes(u32::from(s.unsigned_abs())));
+                seconds.filter_map(move |second| Time::new(hour, minute, second, 0).ok())
+            })
+        });
+        times.filter(move |time| *time >= from)
+    }
+}
+
+/// When a periodic job is launched next after a time (Unix nanoseconds); none if never, or if its
+/// specification is none.
+#[must_use]
+pub fn next_launch(periodic: &PeriodicConfig, after: i64) -> Option<i64> {
+    let zone = match periodic.time_zone.as_str() {
+        "" => TimeZone::UTC,
+        name => TimeZone::get(name).ok()?,
+    };
+    let after = Timestamp::from_nanosecond(i128::from(after))
+        .ok()?
+        .to_zoned(zone);
+    let specs = Some(&periodic.spec)
+        .filter(|spec| !spec.is_empty())
+        .into_iter();
+    let next = specs
+        .chain(periodic.specs.iter())
+        .filter_map(|spec| Schedule::parse(spec).ok()?.next(&after))
+        .min()?;
+    i64::try_from(next.timestamp().as_nanosecond()).ok()
+}
+
+fn field(text: &str, range: &Range) -> Result<Field, String> {
+    let mut field = Field::default();
+    for part in text.split(',') {
+        item(part, range, &mut field)
+            .ok_or_else(|| format!("syntax error in {} field: '{part}'", range.name))?;
+    }
+    Ok(field)
+}
+
+fn item(text: &str, range: &Range, field: &mut Field) -> Option<()> {
+    let (body, step) = text
+        .split_once('/')
+        .map_or((text, None), |(b, s)| (b, Some(s)));
+    let step = match step.map(str::parse).transpose().ok()? {
+        Some(step) if step == 0 || step > range.high => return None,
+        step => step,
+    };
+    let upper = body.to_ascii_uppercase();
+    if let Some(day) = special(&upper, range) {
+        field.days.push(day?);
+        return Some(());
+    }
+    let (from, to) = if matches!(body, "*" | "?") {
+        field.any |= step.is_none_or(|step| step == 1);
+        (range.low, range.high)
+    } else if let Some((from, to)) = upper.split_once('-') {
+        (value(from, range)?, value(to, range)?)
+    } else {
+        let from = value(&upper, range)?;
+        (from, if step.is_some() { range.high } else { from })
+    };
+    let step = usize::try_from(step.unwrap_or(1)).ok()?;
+    let sunday = range.name == WEEKDAY.name;
+    field.values.extend(
+        (from..=to)
+            .step_by(step)
+            .map(|n| if sunday { n % 7 } else { n }),
+    );
+    (from <= to).then_some(())
+}
+
+/// A day that a number alone does not name: none where it is a number; none inside where it is
+/// wrong.
+fn special(upper: &str, range: &Range) -> Option<Option<Special>> {
+    if range.name == DAY.name {
+        return match upper {
+            "L" => Some(Some(Special::Last)),
+            "LW" => Some(Some(Special::LastWorkday)),
+            _ => {
+                let day = upper.strip_suffix('W')?;
+                Some(value(day, range).map(Special::Nearest))
+            }
+        };
+    }
+    if range.name != WEEKDAY.name {
+        return None;
+    }
+    if let Some(day) = upper.strip_suffix('L').filter(|day| !day.is_empty()) {
+        return Some(value(day, range).map(|day| Special::LastOf(day % 7)));
+    }
+    let (day, nth) = upper.split_once('#')?;
+    let nth = nth.parse().ok().filter(|nth| (1..=5).contains(nth));
+    Some(
+        value(day, range)
+            .zip(nth)
+            .map(|(day, nth)| Special::Nth(day % 7, nth)),
+    )
+}
+
+fn value(text: &str, range: &Range) -> Option<u32> {
+    if let Some(at) = range
+        .names
+        .iter()
+        .position(|n| *n == text || (text.len() > 3 && text.starts_with(n)))
+    {
+        return u32::try_from(at).ok().map(|n| n + range.low);
+    }
+    text.parse()
+        .ok()
+        .filter(|n| (range.low..=range.high).contains(n))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions() {
+        for good in [
+            "*/5 * * * *",
+            "0 0 1 JAN mon-fri",
+            "0,30 8-18/2 ? * *",
+            "0 0 L * *",
+            "0 0 * * 5#2",
+            "0 0 15W * * 2030",
+            "30 0 0 1 1 * 2025-2030",
+            "@daily",
+            "@HOURLY",
+        ] {
+            assert!(Schedule::parse(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "",
+            "* * *",
+            "60 * * * *",
+            "* 5-2 * * *",
+            "*/0 * * * *",
+            "a * * * *",
+            "@never",
+            "1 2 3 4 5 6 7 8",
+            "0 0 99W * *",
+            "0 0 * * 5#6",
+        ] {
+            assert!(Schedule::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_next_time_of_a_schedule() {
+        // 14 May 2025 is a Wednesday.
+        for (spec, next) in [
+            ("* * * * *", "2025-05-14T10:31:00Z"),
+            ("*/15 * * * *", "2025-05-14T10:45:00Z"),
+            ("5/20 * * * *", "2025-05-14T10:45:00Z"),
+            ("*/10 * * * * * *", "2025-05-14T10:30:40Z"),
+            ("0 9 * * *", "2025-05-15T09:00:00Z"),
+            ("@monthly", "2025-06-01T00:00:00Z"),
+            ("0 0 L * *", "2025-05-31T00:00:00Z"),
+            ("0 0 LW * *", "2025-05-30T00:00:00Z"),
+            ("0 0 15W 6 *", "2025-06-16T00:00:00Z"),
+            ("0 0 * * 5#2", "2025-06-13T00:00:00Z"),
+            ("0 0 * * FRIL", "2025-05-30T00:00:00Z"),
+            ("0 0 * * 7", "2025-05-18T00:00:00Z"),
+            ("0 0 13 * FRI", "2025-05-16T00:00:00Z"),
+            ("0 0 29 2 *", "2028-02-29T00:00:00Z"),
+            ("0 0 1 1 * 2030", "2030-01-01T00:00:00Z"),
+        ] {
+            let after: Timestamp = "2025-05-14T10:30:30.5Z".parse().unwrap();
+            let after = after.to_zoned(TimeZone::UTC);
+            let found = Schedule::parse(spec).unwrap().next(&after);
+            assert_eq!(found.unwrap().timestamp().to_string(), next, "{spec}");
+        }
+        let past = Schedule::parse("0 0 1 1 * 2020").unwrap();
+        let after: Timestamp = "2025-05-14T10:30:30Z".parse().unwrap();
+        assert_eq!(past.next(&after.to_zoned(TimeZone::UTC)), None);
+    }
+
+    #[test]
+    fn a_launch_is_the_earliest_of_all_in_the_zone_of_the_job() {
+        let periodic = PeriodicConfig {
+            specs: ["0 9 * * *".to_owned(), "0 6 * * *".to_owned()].into(),
+            time_zone: "Europe/Berlin".to_owned(),
+            ..PeriodicConfig::default()
+        };
+        let at = |text: &str| {
+            let time: Timestamp = text.parse().unwrap();
+            i64::try_from(time.as_nanosecond()).unwrap()
+        };
+        let next = next_launch(&periodic, at("2025-07-01T00:00:00Z"));
+        assert_eq!(next, Some(at("2025-07-01T04:00:00Z")));
+        let none = PeriodicConfig::default();
+        assert_eq!(next_launch(&none, 0), None);
+    }
+}
