@@ -91,7 +91,8 @@ pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
     let id = read.request.segment(2)?;
     let alloc = allocs::get(&read.view, &id).map_err(storage)?;
     let alloc = alloc.ok_or_else(|| ApiError::not_found("alloc not found"))?;
-    Ok(Answer::json(&alloc)?.at(alloc.modify_index))
+    let index = alloc.modify_index;
+    Ok(Answer::json(&alloc.with_summed_resources())?.at(index))
 }
 
 /// `GET /v1/allocation/:id/services`.

@@ -278,6 +278,26 @@ async fn a_version_gets_a_name_and_loses_it() {
     assert_eq!(named.json()["Description"], "good");
     let versions = h.get("/v1/job/web/versions").await.json();
     assert_eq!(versions["Versions"][0]["VersionTag"]["Name"], "golden");
+    assert_eq!(versions["Diffs"], Value::Null);
+    h.put("/v1/jobs", &with("web", json!({ "Priority": 60 })))
+        .await;
+    let diffs = |more: &str| h.get(&format!("/v1/job/web/versions?diffs=true{more}"));
+    for more in ["", "&diff_tag=golden", "&diff_version=0"] {
+        let found = diffs(more).await.json();
+        let found = found["Diffs"].as_array().unwrap().clone();
+        assert_eq!(
+            (found.len(), &found[0]["Type"]),
+            (1, &json!("Edited")),
+            "{more}"
+        );
+    }
+    for (more, text) in [
+        ("&diff_tag=x", "tag \"x\" not found"),
+        ("&diff_version=9", "version 9 not found"),
+    ] {
+        let refused = diffs(more).await;
+        assert_eq!((refused.status, refused.text().as_str()), (500, text));
+    }
     assert_eq!(h.ask("DELETE", target, "").await.status, 200);
     let gone = h.ask("DELETE", target, "").await;
     assert_eq!(gone.status, 500, "{}", gone.text());

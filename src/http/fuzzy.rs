@@ -107,7 +107,9 @@ impl Found {
         let mut matches = BTreeMap::new();
         for (context, mut found) in self.by_context {
             found.sort_by(|a, b| (a.0, a.1.len(), &a.1, &a.2).cmp(&(b.0, b.1.len(), &b.1, &b.2)));
-            truncations.insert(context, found.len() > MOST);
+            if found.len() > MOST {
+                truncations.insert(context, true);
+            }
             found.truncate(MOST);
             let found = found.into_iter().map(|(_, id, scope)| FuzzyMatch {
                 id,

@@ -161,7 +161,7 @@ pub(super) fn allocations(read: &Read<'_>) -> Result<Answer, ApiError> {
         let alloc = row
             .and_then(|row| row.with_job(&read.view))
             .map_err(storage)?;
-        pieces.push(&alloc)?;
+        pieces.push(&alloc.with_summed_resources())?;
     }
     Ok(Answer::pieces(pieces.finish()).at(read.view.table_index::<Allocs>()))
 }

@@ -1,8 +1,12 @@
 //! What follows from an allocation by itself.
 
+use std::collections::BTreeMap;
+
 use crate::gojson::Time;
 use crate::model::status::{client, desired, task};
-use crate::model::{Allocation, ComparableResources, DesiredTransition, TaskGroup, TaskState};
+use crate::model::{
+    Allocation, ComparableResources, DesiredTransition, Resources, TaskGroup, TaskState,
+};
 
 impl Allocation {
     /// Nothing will run any more: the servers want it gone, or the client says it ended.
@@ -24,6 +28,43 @@ impl Allocation {
             self.client_status.as_str(),
             client::COMPLETE | client::FAILED | client::LOST
         )
+    }
+
+    /// The same allocation with its resources also in the form that older clients read: by task,
+    /// shared, and all together. They follow from what it was given and are never stored.
+    #[must_use]
+    pub fn with_summed_resources(mut self) -> Self {
+        let Some(given) = &self.allocated_resources else {
+            return self;
+        };
+        let shared = Resources {
+            disk_mb: given.shared.disk_mb,
+            networks: given.shared.networks.clone(),
+            ..Resources::default()
+        };
+        let mut all = shared.clone();
+        let mut tasks = BTreeMap::new();
+        for (name, task) in given.tasks.iter() {
+            let (memory, most) = (task.memory.memory_mb, task.memory.memory_max_mb);
+            all.cpu += task.cpu.cpu_shares;
+            all.memory_mb += memory;
+            all.memory_max_mb += if most > 0 { most } else { memory };
+            if !task.networks.is_empty() {
+                all.networks.extend(task.networks.iter().cloned());
+            }
+            let own = Resources {
+                cpu: task.cpu.cpu_shares,
+                memory_mb: memory,
+                memory_max_mb: most,
+                networks: task.networks.clone(),
+                ..Resources::default()
+            };
+            tasks.insert(name.clone(), own);
+        }
+        self.resources = Some(all);
+        self.shared_resources = Some(shared);
+        self.task_resources = tasks.into();
+        self
     }
 
     /// The number in `job.group[7]`; `None` when the name has another form.

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::*;
-use crate::gojson::{self, List};
+use crate::gojson::{self, List, Map};
 
 fn recorded(name: &str) -> Vec<u8> {
     let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "testdata", name]
@@ -137,4 +137,17 @@ fn recorded_small_things() {
     identical::<AutopilotConfiguration>("autopilot-configuration.json");
     same::<Vec<ServerHealth>>("autopilot-health.json", "/Servers");
     same::<Vec<RaftServer>>("raft-configuration.json", "/Servers");
+}
+
+#[test]
+fn older_clients_read_sums_that_follow_from_what_an_allocation_was_given() {
+    let recorded: Allocation = gojson::from_slice(&recorded("allocation.json")).unwrap();
+    assert!(recorded.resources.is_some() && recorded.task_resources.len() == 2);
+    let stored = Allocation {
+        resources: None,
+        shared_resources: None,
+        task_resources: Map::nil(),
+        ..recorded.clone()
+    };
+    assert_eq!(stored.with_summed_resources(), recorded);
 }

@@ -136,6 +136,33 @@ drover_events::wire! {
     }
 }
 
+/// What each version changed: from the one before it, or from the one that the request names by
+/// number or tag.
+fn diffs(read: &Read<'_>, versions: &[Job]) -> Result<List<JobDiff>, ApiError> {
+    let query = &read.request.query;
+    let number: Option<u64> = query.number("diff_version")?;
+    let base = match (query.text("diff_tag"), number) {
+        ("", None) => {
+            let pairs = versions.windows(2);
+            let diffs = pairs.map(|pair| job_diff(Some(&pair[1]), Some(&pair[0]), true));
+            let diffs: Vec<JobDiff> = diffs.collect();
+            return Ok(Some(diffs).filter(|diffs| !diffs.is_empty()).into());
+        }
+        ("", Some(number)) => versions
+            .iter()
+            .find(|job| job.version == number)
+            .ok_or_else(|| ApiError::refused(format!("version {number} not found")))?,
+        (tag, _) => versions
+            .iter()
+            .find(|job| job.version_tag.as_ref().is_some_and(|t| t.name == tag))
+            .ok_or_else(|| ApiError::refused(format!("tag \"{tag}\" not found")))?,
+    };
+    let others = versions.iter().filter(|job| job.version != base.version);
+    Ok(others
+        .map(|job| job_diff(Some(base), Some(job), true))
+        .collect())
+}
+
 /// `GET /v1/job/:id/versions`.
 pub(super) fn versions(read: &Read<'_>) -> Result<Answer, ApiError> {
     let id = job_id(read.request)?;
@@ -150,11 +177,8 @@ pub(super) fn versions(read: &Read<'_>) -> Result<Answer, ApiError> {
         return Err(ApiError::not_found("job versions not found"));
     };
     let index = newest.modify_index;
-    let diffs = if read.request.query.flag("diffs")? && versions.len() > 1 {
-        versions
-            .windows(2)
-            .map(|pair| job_diff(Some(&pair[1]), Some(&pair[0]), true))
-            .collect()
+    let diffs = if read.request.query.flag("diffs")? {
+        diffs(read, &versions)?
     } else {
         List::nil()
     };

@@ -48,7 +48,8 @@ pub(super) fn payload(view: &View, change: &Change) -> Result<Option<String>, Ap
             deleted,
         ),
         Allocs::ID => {
-            let alloc = row::<Allocs>(view, change, at)?.map(|row| row.alloc);
+            let alloc =
+                row::<Allocs>(view, change, at)?.map(|row| row.alloc.with_summed_resources());
             shown(
                 alloc,
                 "Allocation",
