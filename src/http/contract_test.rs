@@ -142,11 +142,8 @@ async fn a_parameterized_job_is_dispatched_once_per_token() {
     let made = made.json();
     let id = made["DispatchedJobID"].as_str().unwrap();
     assert!(id.starts_with("mill/dispatch-pre-"), "{id}");
-    let eval = h.get(&format!(
-        "/v1/evaluation/{}",
-        made["EvalID"].as_str().unwrap()
-    ));
-    assert_eq!(eval.await.json()["TriggeredBy"], "job-register");
+    let eval = format!("/v1/evaluation/{}", made["EvalID"].as_str().unwrap());
+    assert_eq!(h.get(&eval).await.json()["TriggeredBy"], "job-register");
     let child = h
         .get(&format!("/v1/job/{}", id.replace('/', "%2F")))
         .await
@@ -279,11 +276,11 @@ async fn a_version_gets_a_name_and_loses_it() {
     let versions = h.get("/v1/job/web/versions").await.json();
     assert_eq!(versions["Versions"][0]["VersionTag"]["Name"], "golden");
     assert_eq!(versions["Diffs"], Value::Null);
+    let diffs = |more: &str| format!("/v1/job/web/versions?diffs=true{more}");
     h.put("/v1/jobs", &with("web", json!({ "Priority": 60 })))
         .await;
-    let diffs = |more: &str| h.get(&format!("/v1/job/web/versions?diffs=true{more}"));
     for more in ["", "&diff_tag=golden", "&diff_version=0"] {
-        let found = diffs(more).await.json();
+        let found = h.get(&diffs(more)).await.json();
         let found = found["Diffs"].as_array().unwrap().clone();
         assert_eq!(
             (found.len(), &found[0]["Type"]),
@@ -295,7 +292,7 @@ async fn a_version_gets_a_name_and_loses_it() {
         ("&diff_tag=x", "tag \"x\" not found"),
         ("&diff_version=9", "version 9 not found"),
     ] {
-        let refused = diffs(more).await;
+        let refused = h.get(&diffs(more)).await;
         assert_eq!((refused.status, refused.text().as_str()), (500, text));
     }
     assert_eq!(h.ask("DELETE", target, "").await.status, 200);
@@ -357,6 +354,24 @@ async fn what_is_absent_says_so() {
     assert_eq!(health.json()["Servers"][0]["Leader"], true);
     let config = h.get("/v1/operator/autopilot/configuration").await.json();
     assert_eq!(config["LastContactThreshold"], "200ms");
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_tell_what_the_server_holds() {
+    let h = Harness::start().await;
+    let text = h.get("/v1/metrics?format=prometheus").await.text();
+    for name in [
+        "nomad_raft_appliedIndex",
+        "nomad_nomad_broker_total_ready",
+        "nomad_nomad_blocked_evals_total_blocked",
+    ] {
+        let line = text.lines().find(|line| line.starts_with(name));
+        assert!(line.is_some(), "{name} in {text}");
+    }
+    let gauges = h.get("/v1/metrics").await.json()["Gauges"].clone();
+    let gauges = gauges.as_array().unwrap();
+    assert!(gauges.iter().any(|g| g["Name"] == "nomad.raft.lastIndex"));
     h.stop().await;
 }
 

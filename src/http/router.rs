@@ -70,6 +70,7 @@ type Table = Router<Arc<Api>>;
 /// Every route of the API.
 pub fn router(api: Arc<Api>) -> Router {
     workloads(Router::new())
+        .merge(rollouts(Router::new()))
         .merge(machines(Router::new()))
         .merge(settings(Router::new()))
         .merge(cluster(Router::new()))
@@ -81,12 +82,11 @@ pub fn router(api: Arc<Api>) -> Router {
         .with_state(api)
 }
 
-/// Jobs, and what becomes of them: allocations, evaluations, deployments.
+/// Jobs, and what becomes of them: allocations, evaluations.
 fn workloads(table: Table) -> Table {
     let jobs = Tables(&[Jobs::ID, JobSummaries::ID]);
     let evals = Tables(&[Evals::ID]);
     let allocs = Tables(&[Allocs::ID]);
-    let deployments = Tables(&[Deployments::ID]);
     table
         .route(
             "/v1/jobs",
@@ -130,6 +130,13 @@ fn workloads(table: Table) -> Table {
             "/v1/evaluation/{id}/allocations",
             get(allocs, evaluations::allocations),
         )
+}
+
+/// Deployments, and the stream of everything that happens.
+fn rollouts(table: Table) -> Table {
+    let deployments = Tables(&[Deployments::ID]);
+    let allocs = Tables(&[Allocs::ID]);
+    table
         .route("/v1/deployments", get(deployments, deployments::list))
         .route(
             "/v1/deployment/{id}",

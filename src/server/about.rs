@@ -232,10 +232,12 @@ impl Agent for Server {
     }
 
     fn prometheus(&self) -> String {
+        self.observe();
         self.telemetry.prometheus()
     }
 
     fn metrics(&self) -> Value {
+        self.observe();
         serde_json::to_value(self.telemetry.summary()).unwrap_or_default()
     }
 }

@@ -11,6 +11,7 @@
 
 mod about;
 mod bootstrap;
+mod gauges;
 mod heal;
 mod keys;
 mod myself;

@@ -188,7 +188,7 @@ impl Command for ForceLaunch {
         let id = format!("{}/periodic-{}", self.job_id, stamp.now / 1_000_000_000);
         let mut job = child(&parent, id, stamp);
         job.periodic = None;
-        // A template that is launched by the clock is a template again: its children are dispatched.
+        // A template launched by the clock is a template again: its children are dispatched.
         let eval = (!job.has_children())
             .then(|| eval_of(self.eval_id.clone(), &job, trigger::PERIODIC_JOB, stamp.now));
         let registered = JobRegistered {
