@@ -232,12 +232,13 @@ impl Schedule {
     fn times(&self, from: Time) -> impl Iterator<Item = Time> {
         let (hour, from) = (from.hour(), from.with().subsec_nanosecond(0).build());
         let from = from.unwrap_or_else(|_| Time::midnight());
-        let hours = (hour..24).filter(|hour| self.hours.takes(u32::from(hour.unsigned_abs())));
+        let hours = (hour..24).filter(move |hour| self.hours.takes(u32::from(hour.unsigned_abs())));
         let times = hours.flat_map(move |hour| {
-            let minutes = (0..60_i8).filter(|m| self.minutes.takes(u32::from(m.unsigned_abs())));
+            let minutes =
+                (0..60_i8).filter(move |m| self.minutes.takes(u32::from(m.unsigned_abs())));
             minutes.flat_map(move |minute| {
                 let seconds =
-                    (0..60_i8).filter(|s| self.seconds.takes(u32::from(s.unsigned_abs())));
+                    (0..60_i8).filter(move |s| self.seconds.takes(u32::from(s.unsigned_abs())));
                 seconds.filter_map(move |second| Time::new(hour, minute, second, 0).ok())
             })
         });
@@ -279,7 +280,7 @@ fn item(text: &str, range: &Range, field: &mut Field) -> Option<()> {
     let (body, step) = text
         .split_once('/')
         .map_or((text, None), |(b, s)| (b, Some(s)));
-    let step = match step.map(str::parse).transpose().ok()? {
+    let step = match step.map(str::parse::<u32>).transpose().ok()? {
         Some(step) if step == 0 || step > range.high => return None,
         step => step,
     };
