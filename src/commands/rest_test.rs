@@ -141,7 +141,8 @@ fn names_are_checked() {
     let gone = DeleteNamespaces {
         names: vec!["x".into()],
     };
-    assert_eq!(world.refusal(&gone).0, Code::NotFound);
+    let text = "namespace not found".to_owned();
+    assert_eq!(world.refusal(&gone), (Code::Refused, text));
     let namespace = Namespace {
         name: "x".into(),
         ..Default::default()
