@@ -40,13 +40,44 @@ pub(super) fn run(
     near: Option<Arc<dyn Dispatch>>,
 ) -> Result<Arc<Client>, Failure> {
     let settings = settings(config, data_dir)?;
-    let servers = config.client.servers.clone();
+    let servers = servers(config);
+    if near.is_none() && servers.is_empty() {
+        return Err(NO_SERVERS.into());
+    }
     let client = start::open(settings, |secret| match near {
         Some(service) => Caller::process(service, secret),
         None => Caller::network(Pool::new(CONNECTIONS), Servers::new(servers), secret),
     })?;
     tracing::info!(id = client.node_id(), "client started");
     Ok(client)
+}
+
+const NO_SERVERS: &str = "a client without a server in its own process needs to know where servers \
+    are: client { servers = [\"host:4647\"] } or -servers host:4647";
+/// Where servers listen for RPC unless they are told otherwise.
+const RPC_PORT: u16 = 4647;
+
+/// The servers that are named, each with a port.
+fn servers(config: &Config) -> Vec<String> {
+    let join = &config.client.server_join;
+    let all = config.client.servers.iter();
+    all.chain(&join.start_join)
+        .chain(&join.retry_join)
+        .map(|addr| with_port(addr))
+        .collect()
+}
+
+fn with_port(addr: &str) -> String {
+    let bare_ipv6 = addr.parse::<std::net::Ipv6Addr>().is_ok();
+    let has_port = !bare_ipv6
+        && addr
+            .rsplit_once(':')
+            .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    match (has_port, bare_ipv6) {
+        (true, _) => addr.to_owned(),
+        (false, true) => format!("[{addr}]:{RPC_PORT}"),
+        (false, false) => format!("{addr}:{RPC_PORT}"),
+    }
 }
 
 fn settings(config: &Config, data_dir: &Path) -> Result<Settings, Failure> {
@@ -78,4 +109,24 @@ fn host_env() -> BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_without_a_port_listen_on_the_usual_one() {
+        let mut config = Config::default();
+        config.client.servers = vec!["a".into(), "b:5000".into(), "::1".into()];
+        config.client.server_join.retry_join = vec!["[::2]:1".into()];
+        assert_eq!(
+            servers(&config),
+            ["a:4647", "b:5000", "[::1]:4647", "[::2]:1"]
+        );
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        config.client = crate::config::ClientConfig::default();
+        let refused = run(&config, dir.path(), None).err().expect("no servers");
+        assert!(refused.to_string().contains("-servers host:4647"));
+    }
 }

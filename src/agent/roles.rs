@@ -22,9 +22,9 @@ use crate::telemetry;
 
 /// The running roles.
 pub(super) struct Roles {
-    server: Arc<Server>,
+    server: Option<Arc<Server>>,
     client: Option<Arc<Client>>,
-    rpc: RpcServer,
+    rpc: Option<RpcServer>,
     stop: CancellationToken,
     tasks: Vec<JoinHandle<()>>,
     _data: DataDir,
@@ -38,11 +38,8 @@ impl Roles {
         let stop = CancellationToken::new();
         let telemetry = telemetry::install(config.telemetry.in_memory_collection_interval);
         if !config.server.enabled {
-            return Err(
-                "an agent without a server needs a cluster to join, and joining one is \
-                        not built yet: set server { enabled = true } or use -dev"
-                    .into(),
-            );
+            let ticks = tokio::spawn(tick(telemetry, Arc::clone(&config), stop.clone()));
+            return Self::client_alone(&config, data, stop, ticks);
         }
         let server = Server::start(Arc::clone(&config), data.path(), telemetry.clone()).await?;
         let mut tasks = vec![tokio::spawn(tick(
@@ -65,11 +62,30 @@ impl Roles {
             let _ = server.client.set(Arc::clone(client));
         }
         Ok(Self {
-            server,
+            server: Some(server),
             client,
-            rpc,
+            rpc: Some(rpc),
             stop,
             tasks,
+            _data: data,
+        })
+    }
+
+    /// A client whose servers are elsewhere: it reaches them by RPC, and has no HTTP API of its own.
+    fn client_alone(
+        config: &Config,
+        data: DataDir,
+        stop: CancellationToken,
+        ticks: JoinHandle<()>,
+    ) -> Result<Self, Failure> {
+        let client = client::run(config, data.path(), None)?;
+        tracing::info!("no HTTP API here: an agent without a server is asked through its servers");
+        Ok(Self {
+            server: None,
+            client: Some(client),
+            rpc: None,
+            stop,
+            tasks: vec![ticks],
             _data: data,
         })
     }
@@ -84,7 +100,9 @@ impl Roles {
         for task in self.tasks {
             let _ = task.await;
         }
-        self.server.shutdown().await;
+        if let Some(server) = self.server {
+            server.shutdown().await;
+        }
     }
 }
 
@@ -143,6 +161,9 @@ fn settings(config: &Config) -> Result<http::Settings, Failure> {
         gzip,
         headers,
         region: config.region.clone(),
+        job_priority: config.server.job_default_priority,
+        job_max_priority: config.server.job_max_priority,
+        job_max_count: config.server.job_max_count,
         ..http::Settings::default()
     })
 }

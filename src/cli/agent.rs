@@ -113,7 +113,8 @@ pub(super) fn run(args: &Args, out: &Out) -> ExitCode {
             crate::agent::run(config)
         }
         Err(err) => {
-            out.error(&format!("{err:#}"));
+            // Its text names the cause already.
+            out.error(&err.to_string());
             ExitCode::FAILURE
         }
     }

@@ -126,12 +126,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut command = Cli::command();
     command.build();
     let args = argv::prepare(args, &command);
+    let bare = args.len() < 2;
     let parsed = Cli::command()
         .try_get_matches_from(args)
         .and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,
-        Err(err) => return usage(&err),
+        Err(err) => return usage(&err, bare),
     };
     let out = Out::terminal();
     if let Noun::Agent(args) = cli.noun {
@@ -150,12 +151,29 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     ExitCode::from(runtime.block_on(dispatch(cli.noun, &out)))
 }
 
-/// Nomad answers 127 where no command is named, 0 to `-help`, 1 to wrong flags.
-fn usage(err: &clap::Error) -> ExitCode {
+/// Nomad answers 127 where no command is named, 0 to `-help`, 1 to wrong flags and to a noun alone.
+fn usage(err: &clap::Error, bare: bool) -> ExitCode {
     use clap::error::ErrorKind as Kind;
-    let _ = err.print();
+    if matches!(err.kind(), Kind::MissingRequiredArgument) {
+        // What the environment says counts as given, and does not belong into the usage.
+        let mut text = err.render().to_string();
+        for flag in [
+            "address <ADDR>",
+            "region <REGION>",
+            "namespace <NAMESPACE>",
+            "token <TOKEN>",
+        ] {
+            text = text.replace(&format!("--{flag} "), "");
+        }
+        Out::terminal().error(text.trim_end());
+    } else {
+        let _ = err.print();
+    }
     match err.kind() {
         Kind::DisplayHelp | Kind::DisplayVersion => ExitCode::SUCCESS,
+        Kind::DisplayHelpOnMissingArgumentOrSubcommand | Kind::MissingSubcommand if !bare => {
+            ExitCode::from(1)
+        }
         Kind::DisplayHelpOnMissingArgumentOrSubcommand
         | Kind::InvalidSubcommand
         | Kind::MissingSubcommand => ExitCode::from(127),

@@ -4,7 +4,7 @@ use super::client::{Client, Stream, is_status};
 use super::columns::{Table, pairs};
 use super::out::Out;
 use super::placement;
-use super::show::{boolean, list, now, number, short, text, time};
+use super::show::{boolean, list, now, number, short, stamp, text, time};
 use anyhow::{Context, Result};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
@@ -16,6 +16,7 @@ pub(super) struct Monitor<'a> {
     verbose: bool,
     namespace: String,
     seen: BTreeMap<String, String>,
+    progress: BTreeMap<String, String>,
 }
 
 impl<'a> Monitor<'a> {
@@ -36,6 +37,7 @@ impl<'a> Monitor<'a> {
             verbose,
             namespace: namespace.to_owned(),
             seen: BTreeMap::new(),
+            progress: BTreeMap::new(),
         }
     }
 
@@ -147,7 +149,7 @@ impl<'a> Monitor<'a> {
                 };
                 for event in list(&frame, "Events") {
                     if text(event, "Topic") == "Allocation" {
-                        self.tell_alloc(&event["Payload"]["Allocation"], id);
+                        self.tell_alloc(&event["Payload"]["Allocation"], Some(&eval));
                     }
                     let changed = &event["Payload"]["Evaluation"];
                     if text(event, "Topic") != "Evaluation" || text(changed, "ID") != id {
@@ -171,7 +173,7 @@ impl<'a> Monitor<'a> {
         self.tell_deployment(&eval, &mut deployment);
         let allocs = self.get(&format!("{path}/allocations")).await?;
         for alloc in allocs.as_array().into_iter().flatten() {
-            self.tell_alloc(alloc, id);
+            self.tell_alloc(alloc, Some(&eval));
         }
         let status = text(&eval, "Status");
         if status != last {
@@ -209,15 +211,20 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    fn tell_alloc(&mut self, alloc: &Json, eval: &str) {
+    /// Tells of an allocation; one that `eval` found there was updated in place.
+    fn tell_alloc(&mut self, alloc: &Json, eval: Option<&Json>) {
         let id = text(alloc, "ID");
+        let is_new = eval.is_some_and(|eval| {
+            text(alloc, "EvalID") == text(eval, "ID")
+                && number(alloc, "CreateIndex") >= number(eval, "CreateIndex")
+        });
         let status = text(alloc, "ClientStatus");
         if id.is_empty() {
             return;
         }
         let shown = short(&id, self.verbose);
         match self.seen.get(&id) {
-            None if text(alloc, "EvalID") == eval => {
+            None if is_new => {
                 let (node, group) = (
                     short(&text(alloc, "NodeID"), self.verbose),
                     text(alloc, "TaskGroup"),
@@ -274,7 +281,7 @@ impl<'a> Monitor<'a> {
                 };
                 for event in list(&frame, "Events") {
                     if text(event, "Topic") == "Allocation" {
-                        self.tell_alloc(&event["Payload"]["Allocation"], "");
+                        self.tell_alloc(&event["Payload"]["Allocation"], None);
                     }
                     let changed = &event["Payload"]["Deployment"];
                     if text(changed, "ID") == id {
@@ -295,16 +302,20 @@ impl<'a> Monitor<'a> {
         Ok(u8::from(status != "successful"))
     }
 
-    fn tell_progress(&self, deployment: &Json) {
+    fn tell_progress(&mut self, deployment: &Json) {
         let states = deployment["TaskGroups"].as_object().into_iter().flatten();
         for (name, state) in states {
-            self.say(&format!(
+            let line = format!(
                 "Group {name:?}: desired {}, placed {}, healthy {}, unhealthy {}",
                 number(state, "DesiredTotal"),
                 number(state, "PlacedAllocs"),
                 number(state, "HealthyAllocs"),
                 number(state, "UnhealthyAllocs"),
-            ));
+            );
+            if self.progress.get(name) != Some(&line) {
+                self.say(&line);
+                self.progress.insert(name.clone(), line);
+            }
         }
     }
 }
@@ -384,12 +395,7 @@ pub(super) fn deployment_text(deployment: &Json, verbose: bool) -> String {
             ["PlacedAllocs", "HealthyAllocs", "UnhealthyAllocs"]
                 .map(|k| number(state, k).to_string()),
         );
-        let deadline = text(state, "RequireProgressBy");
-        row.push(if deadline.is_empty() {
-            "N/A".to_owned()
-        } else {
-            deadline
-        });
+        row.push(stamp(state, "RequireProgressBy"));
         table.row(row);
     }
     out.push_str(&format!("\n\nDeployed\n{table}"));

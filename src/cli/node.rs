@@ -6,8 +6,8 @@ use super::columns::{Table, pairs};
 use super::conn::Conn;
 use super::out::Out;
 use super::query::{Thing, find};
-use super::show::{Format, boolean, list, number, short, text};
-use anyhow::Result;
+use super::show::{Format, boolean, list, next_page, number, short, stamp, text};
+use anyhow::{Result, bail};
 use clap::Subcommand;
 use serde_json::Value as Json;
 
@@ -24,7 +24,8 @@ pub(super) enum Verb {
 #[command(after_help = "Examples:
   drover node status
   drover node status -filter 'Status != \"ready\"'
-  drover node status 8ba85cef")]
+  drover node status 8ba85cef
+  drover node status -self")]
 pub(super) struct Args {
     #[command(flatten)]
     conn: Conn,
@@ -32,6 +33,9 @@ pub(super) struct Args {
     format: Format,
     /// A node's id or a prefix of it; without one all nodes are listed
     node: Option<String>,
+    /// The node of the agent that is asked
+    #[arg(long = "self", conflicts_with = "node")]
+    own: bool,
     /// Only the node itself
     #[arg(long)]
     short: bool,
@@ -72,10 +76,12 @@ pub(super) struct Args {
 pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     let Verb::Status(args) = verb;
     let client = args.conn.client()?;
-    if args.node.is_none() {
-        return all(&args, &client, out).await;
-    }
-    let stub = find(&client, Thing::Node, args.node.as_deref().unwrap_or("")).await?;
+    let name = match &args.node {
+        Some(name) => name.clone(),
+        None if args.own => own(&client).await?,
+        None => return all(&args, &client, out).await,
+    };
+    let stub = find(&client, Thing::Node, &name).await?;
     let path = format!("/v1/node/{}", text(&stub, "ID"));
     let node = client.get_json(&path, &[]).await;
     let node = node.map_err(|err| err.context("Error querying node info"))?;
@@ -104,6 +110,17 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
         out.line(&pairs(&rows));
     }
     Ok(0)
+}
+
+/// The id of the node of the agent that is asked.
+async fn own(client: &Client) -> Result<String> {
+    let agent = client.get_json("/v1/agent/self", &[]).await;
+    let agent = agent.map_err(|err| err.context("Error querying agent info"))?;
+    let id = text(&agent["stats"]["client"], "node_id");
+    if id.is_empty() {
+        bail!("The agent runs no client: name a node");
+    }
+    Ok(id)
 }
 
 async fn all(args: &Args, client: &Client, out: &Out) -> Result<u8> {
@@ -138,11 +155,7 @@ async fn all(args: &Args, client: &Client, out: &Out) -> Result<u8> {
     let table = table(args, client, &nodes).await?;
     out.line(&table.to_string());
     if !reply.next_token.is_empty() {
-        out.line(&format!(
-            "\nResults have been paginated. To get the next page run:\n\ndrover \
-            node status -page-token {}",
-            reply.next_token
-        ));
+        out.line(&next_page(std::env::args(), &reply.next_token));
     }
     Ok(0)
 }
@@ -240,7 +253,7 @@ fn events(node: &Json, verbose: bool, out: &Out) {
     let mut table = Table::with_head(head);
     for event in list(node, "Events").iter().rev() {
         let mut row = vec![
-            text(event, "Timestamp"),
+            stamp(event, "Timestamp"),
             text(event, "Subsystem"),
             text(event, "Message"),
         ];

@@ -95,6 +95,11 @@ impl Out {
         }
     }
 
+    /// Whether people read it; a test's stand-in counts as one.
+    pub(super) fn is_terminal(&self) -> bool {
+        self.captured.is_some() || std::io::stdout().is_terminal()
+    }
+
     /// Whether progress may be drawn.
     pub(super) fn draws(&self) -> bool {
         self.captured.is_none() && std::io::stderr().is_terminal()

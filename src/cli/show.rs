@@ -99,6 +99,47 @@ pub(super) fn time(ns: i64) -> String {
     }
 }
 
+/// A time of the API (RFC 3339) as `2006-01-02T15:04:05Z07:00`; `N/A` where there is none.
+pub(super) fn stamp(value: &Json, key: &str) -> String {
+    let told = text(value, key);
+    let parsed = told.parse::<Timestamp>().ok();
+    match parsed.and_then(|t| i64::try_from(t.as_nanosecond()).ok()) {
+        // Go's zero time is year one, which nanoseconds do not reach.
+        Some(ns) if ns > 0 => time(ns),
+        _ => "N/A".to_owned(),
+    }
+}
+
+/// What to run for the next page: this command line, with the token that came.
+pub(super) fn next_page(args: impl Iterator<Item = String>, token: &str) -> String {
+    let mut words = vec!["drover".to_owned()];
+    let mut is_token = false;
+    for arg in args.skip(1) {
+        let flag = arg.trim_start_matches('-');
+        if std::mem::take(&mut is_token) {
+            continue;
+        }
+        if arg.starts_with('-') && (flag == "page-token" || flag.starts_with("page-token=")) {
+            is_token = flag == "page-token";
+            continue;
+        }
+        words.push(
+            match arg.contains(|c: char| c.is_whitespace() || "\"'*$".contains(c)) {
+                true => format!("'{}'", arg.replace('\'', "'\\''")),
+                false => arg,
+            },
+        );
+    }
+    // Flags come before what they are about.
+    let at = words.iter().position(|w| w.starts_with('-'));
+    let at = at.unwrap_or(words.len().min(3));
+    words.insert(at, format!("-page-token {token}"));
+    format!(
+        "\nResults have been paginated. To get the next page run:\n\n{}",
+        words.join(" ")
+    )
+}
+
 /// How long ago: `5m12s ago`, with at most two units.
 pub(super) fn ago(ns: i64, now: i64) -> String {
     if ns == 0 {
@@ -159,9 +200,33 @@ mod tests {
             assert_eq!(ago(100 * second, (100 + passed) * second), expected);
         }
         assert_eq!(ago(0, 5), "");
+        let at = serde_json::json!({"A": "2026-11-21T13:18:41.143299055Z",
+            "B": "0001-01-01T00:00:00Z"});
+        assert!(!stamp(&at, "A").contains('.'));
+        assert_eq!(
+            (stamp(&at, "B"), stamp(&at, "C")),
+            ("N/A".into(), "N/A".into())
+        );
         assert_eq!(
             pretty(&serde_json::json!({"a": [1]})),
             "{\n    \"a\": [\n        1\n    ]\n}"
+        );
+    }
+
+    #[test]
+    fn the_next_page_is_asked_for_with_the_same_flags() {
+        let next = |line: &str| {
+            let all: Vec<String> = line.split('|').map(str::to_owned).collect();
+            let told = next_page(all.into_iter(), "14.b");
+            told.lines().last().unwrap_or_default().to_owned()
+        };
+        assert_eq!(
+            next("drover|eval|list|-per-page|1|-filter|Status == \"complete\"|-page-token|9.a"),
+            "drover eval list -page-token 14.b -per-page 1 -filter 'Status == \"complete\"'"
+        );
+        assert_eq!(
+            next("x|var|list|--page-token=9.a"),
+            "drover var list -page-token 14.b"
         );
     }
 }

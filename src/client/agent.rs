@@ -16,12 +16,13 @@ use super::alloc::runner::{alloc_key, state_key};
 use super::clock::Clock;
 use super::config::Shared;
 use super::journal::Journal;
+use super::service::book::{self, Book};
 use super::sync::UpdateBuffer;
 use super::{contact, gc, pull, send};
 use crate::rpc::caller::Caller;
 
 /// How long the end of all allocations is waited for.
-const STOP_LIMIT: Duration = Duration::from_secs(3);
+const STOP_LIMIT: Duration = Duration::from_secs(2);
 
 /// What a client is made of.
 pub struct Start {
@@ -35,6 +36,8 @@ pub struct Start {
     pub factory: Arc<dyn AllocRunnerFactory>,
     /// What survives.
     pub journal: Arc<dyn Journal>,
+    /// The services of its allocations.
+    pub services: Arc<Book>,
     /// The time.
     pub clock: Clock,
 }
@@ -52,6 +55,7 @@ pub(super) struct Core {
     pub(super) caller: Caller,
     pub(super) factory: Arc<dyn AllocRunnerFactory>,
     pub(super) journal: Arc<dyn Journal>,
+    pub(super) services: Arc<Book>,
     pub(super) clock: Clock,
     pub(super) allocs: Mutex<BTreeMap<String, Arc<dyn AllocRunner>>>,
     pub(super) updates: Arc<Updates>,
@@ -98,6 +102,7 @@ impl Client {
             caller,
             factory,
             journal,
+            services,
             clock,
         } = start;
         let core = Arc::new(Core {
@@ -106,6 +111,7 @@ impl Client {
             caller,
             factory,
             journal,
+            services,
             clock,
             allocs: Mutex::default(),
             updates: Arc::default(),
@@ -117,6 +123,7 @@ impl Client {
             tokio::spawn(contact::keep(core.clone())),
             tokio::spawn(pull::keep(core.clone())),
             tokio::spawn(send::keep(core.clone())),
+            tokio::spawn(book::keep(core.clone())),
             tokio::spawn(gc::keep(core.clone())),
         ];
         Arc::new(Self {

@@ -48,7 +48,7 @@ impl World {
         }
     }
 
-    fn client(&self) -> Arc<Client> {
+    pub(crate) fn client(&self) -> Arc<Client> {
         let settings = Settings {
             alloc_dir: self.dir.path().join("alloc"),
             state_dir: self.dir.path().join("client"),
@@ -72,36 +72,10 @@ impl World {
         count: i64,
         config: serde_json::Value,
     ) {
-        let serde_json::Value::Object(config) = config else {
-            panic!("a block")
-        };
-        let task = Task {
-            name: "web".into(),
-            driver: "mock_driver".into(),
-            config: config.into_iter().collect(),
-            kill_timeout: 1_000_000_000,
-            ..Task::default()
-        };
-        let mut task = task;
-        task.resources = Some(drover_events::model::Resources {
-            cpu: 10,
-            memory_mb: 10,
-            ..Default::default()
-        });
-        let group = TaskGroup {
-            name: "g".into(),
-            count,
-            tasks: vec![task].into(),
-            restart_policy: Some(RestartPolicy {
-                mode: "fail".into(),
-                ..RestartPolicy::default()
-            }),
-            ephemeral_disk: Some(drover_events::model::EphemeralDisk {
-                size_mb: 10,
-                ..Default::default()
-            }),
-            ..TaskGroup::default()
-        };
+        self.register_group(id, kind, group(count, config)).await;
+    }
+
+    pub(crate) async fn register_group(&self, id: &str, kind: &str, group: TaskGroup) {
         let job = Job {
             id: id.into(),
             name: id.into(),
@@ -130,12 +104,44 @@ impl World {
             .await
             .unwrap();
     }
-
     pub(crate) fn allocs(&self, job: &str) -> Vec<Allocation> {
         let view = self.server.projections.view();
         view.rows_by::<AllocsByJob>(Scan::group::<(String, String)>(("default", job)))
             .map(|row| allocs::get(&view, &row.unwrap().id).unwrap().unwrap())
             .collect()
+    }
+}
+
+pub(crate) fn group(count: i64, config: serde_json::Value) -> TaskGroup {
+    let serde_json::Value::Object(config) = config else {
+        panic!("a block")
+    };
+    let task = Task {
+        name: "web".into(),
+        driver: "mock_driver".into(),
+        config: config.into_iter().collect(),
+        kill_timeout: 1_000_000_000,
+        ..Task::default()
+    };
+    let mut task = task;
+    task.resources = Some(drover_events::model::Resources {
+        cpu: 10,
+        memory_mb: 10,
+        ..Default::default()
+    });
+    TaskGroup {
+        name: "g".into(),
+        count,
+        tasks: vec![task].into(),
+        restart_policy: Some(RestartPolicy {
+            mode: "fail".into(),
+            ..RestartPolicy::default()
+        }),
+        ephemeral_disk: Some(drover_events::model::EphemeralDisk {
+            size_mb: 10,
+            ..Default::default()
+        }),
+        ..TaskGroup::default()
     }
 }
 

@@ -148,6 +148,7 @@ fn heard(core: &Core, answer: &NodeUpdateResponse, heartbeat: bool) {
         // The servers may have given this node up: they are told everything anew (HB-10).
         core.updates.buffer.lock().tell_all();
         core.updates.some.notify_one();
+        core.services.tell_all();
     }
 }
 

@@ -31,6 +31,7 @@ pub mod journal;
 pub mod proc;
 pub mod pull;
 mod send;
+pub mod service;
 pub mod start;
 pub mod stats;
 pub mod sync;

@@ -15,6 +15,7 @@ use super::executor::launch::Launcher;
 use super::fingerprint;
 use super::ids::NodeIds;
 use super::journal::{JournalError, LogJournal};
+use super::service::book::Book;
 use crate::rpc::caller::Caller;
 
 /// Why a client does not start.
@@ -47,10 +48,12 @@ pub fn open(
     let node = Arc::new(Mutex::new(Arc::new(node)));
     let settings = Shared::new(settings);
     let journal: Arc<dyn super::journal::Journal> = Arc::new(journal);
+    let services = Arc::new(Book::default());
     let factory = RunnerFactory {
         settings: settings.clone(),
         drivers,
         journal: journal.clone(),
+        services: services.clone(),
         clock: clock.clone(),
         node: node.clone(),
     };
@@ -60,6 +63,7 @@ pub fn open(
         caller: reach(&ids.secret),
         factory: Arc::new(factory),
         journal,
+        services,
         clock,
     }))
 }

@@ -2,6 +2,7 @@
 
 use drover_events::model::ServiceRegistration;
 use drover_events::service::*;
+use drover_projections::tables::allocs;
 use drover_projections::tables::services::Services;
 use drover_projections::{Reply, View};
 
@@ -17,7 +18,7 @@ pub struct UpsertServices {
 }
 
 impl Command for UpsertServices {
-    fn decide(&self, _view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
         if self.services.is_empty() {
             return Ok(Decision::Nothing(Reply::None));
         }
@@ -28,10 +29,35 @@ impl Command for UpsertServices {
                 ));
             }
         }
-        Ok(Decision::free(ServiceRegistrationsUpserted {
-            services: self.services.clone(),
-        }))
+        let mut services = Vec::new();
+        for service in &self.services {
+            if is_news(view, service)? {
+                services.push(service.clone());
+            }
+        }
+        if services.is_empty() {
+            return Ok(Decision::Nothing(Reply::None));
+        }
+        Ok(Decision::free(ServiceRegistrationsUpserted { services }))
     }
+}
+
+/// Not registered like that, and of an allocation that did not end: an end takes its services with
+/// it, and what comes late would stay for good.
+fn is_news(view: &View, service: &ServiceRegistration) -> Result<bool, ApiError> {
+    let alloc = allocs::get(view, &service.alloc_id)?;
+    if alloc.is_none_or(|alloc| alloc.client_terminal()) {
+        return Ok(false);
+    }
+    let known = view.get::<Services>((service.namespace.as_str(), service.id.as_str()))?;
+    Ok(known.is_none_or(|known| {
+        let same = ServiceRegistration {
+            create_index: known.create_index,
+            modify_index: known.modify_index,
+            ..service.clone()
+        };
+        same != known
+    }))
 }
 
 /// A service is removed.

@@ -67,7 +67,7 @@ pub(super) async fn allocation(write: Write) -> Result<Answer, ApiError> {
             &id,
             write.request.query.text("task"),
         )?),
-        "checks" => no_checks(&client, &id),
+        "checks" => Answer::json(&alloc::checks(&client, &id)?),
         "restart" if writes => {
             let body: RestartRequest = write.request.json_or_default()?;
             alloc::restart(&client, &id, &body.task_name, body.all_tasks)?;

@@ -31,6 +31,12 @@ pub struct Settings {
     pub body_limit: usize,
     /// The region of this agent.
     pub region: String,
+    /// The priority of jobs that name none.
+    pub job_priority: i64,
+    /// The highest priority of a job.
+    pub job_max_priority: i64,
+    /// The largest sum of a job's group counts.
+    pub job_max_count: i64,
 }
 
 impl Default for Settings {
@@ -40,6 +46,9 @@ impl Default for Settings {
             headers: Vec::new(),
             body_limit: BODY_LIMIT,
             region: "global".to_owned(),
+            job_priority: 50,
+            job_max_priority: 100,
+            job_max_count: 50_000,
         }
     }
 }

@@ -34,6 +34,15 @@ impl ApiJob {
         canonical::job(&mut self.fields);
     }
 
+    /// The same without the priority, which servers fill in from their configuration.
+    pub fn complete(&mut self) {
+        let unsaid = self.priority().is_none();
+        self.canonicalise();
+        if unsaid {
+            self.fields.remove("Priority");
+        }
+    }
+
     /// The full JSON form: every field, `null` where an optional one was not said.
     pub fn to_json(&self) -> Json {
         normal::full(&JOB, &self.fields)
@@ -62,6 +71,12 @@ impl ApiJob {
     /// The job's namespace, if it was said.
     pub fn namespace(&self) -> Option<&str> {
         self.fields.get("Namespace").and_then(Json::as_str)
+    }
+
+    /// The job's priority, if it was said; 0 says nothing.
+    pub fn priority(&self) -> Option<i64> {
+        let said = self.fields.get("Priority").and_then(Json::as_i64);
+        said.filter(|priority| *priority != 0)
     }
 
     /// Sets a text field that was not said.

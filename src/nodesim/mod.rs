@@ -110,6 +110,7 @@ impl NodeSim {
                 caller,
                 factory: Arc::new(SimFactory::new(counters.clone())),
                 journal: Arc::new(NoJournal),
+                services: Arc::default(),
                 clock: Clock::System,
             }));
             if clients.len() % START_BATCH == 0 {

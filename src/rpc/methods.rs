@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use drover_events::model::{Allocation, Evaluation, Node, NodeEvent};
+use drover_events::model::{Allocation, Evaluation, Node, NodeEvent, ServiceRegistration};
 use serde::{Deserialize, Serialize};
 
 use super::Rpc;
@@ -47,6 +47,10 @@ methods! {
     NodeEmitEvents = "Node.EmitEvents": EmitNodeEventsRequest -> WriteResponse;
     /// Allocations by id, with their jobs.
     AllocGetAllocs = "Alloc.GetAllocs": AllocsGetRequest -> AllocsGetResponse;
+    /// A client registers services of its allocations.
+    ServiceUpsert = "ServiceRegistration.Upsert": ServiceUpsertRequest -> WriteResponse;
+    /// A client removes one of them.
+    ServiceDelete = "ServiceRegistration.DeleteByID": ServiceDeleteRequest -> WriteResponse;
     /// Whether somebody is there.
     StatusPing = "Status.Ping": Empty -> Empty;
     /// The leader's RPC address.
@@ -148,6 +152,18 @@ messages! {
         allocs: Vec<Allocation> = "Allocs",
         /// The highest index among them.
         index: u64 = "Index",
+    }
+    /// `ServiceRegistration.Upsert`.
+    ServiceUpsertRequest {
+        /// All of the node that calls.
+        services: Vec<ServiceRegistration> = "Services",
+    }
+    /// `ServiceRegistration.DeleteByID`.
+    ServiceDeleteRequest {
+        /// Where it is.
+        namespace: String = "Namespace",
+        /// Which.
+        id: String = "ID",
     }
     /// `Node.EmitEvents`.
     EmitNodeEventsRequest {

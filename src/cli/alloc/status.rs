@@ -5,7 +5,7 @@ use super::super::conn::Conn;
 use super::super::out::Out;
 use super::super::placement;
 use super::super::query::{Thing, find};
-use super::super::show::{Format, ago, boolean, list, now, number, short, text, time};
+use super::super::show::{Format, ago, boolean, list, now, number, short, stamp, text, time};
 use anyhow::Result;
 use serde_json::Value as Json;
 
@@ -222,10 +222,7 @@ fn task(alloc: &Json, name: &str, state: &Json, stats: &Json, out: &Out) {
     table.row([cpu, memory, format!("{disk} MiB"), " ".to_owned()]);
     out.line("Task Resources:");
     out.line(table.to_string().replace("<none>", "").trim_end());
-    let at = |key: &str| {
-        let at = text(state, key);
-        if at.is_empty() { "N/A".to_owned() } else { at }
-    };
+    let at = |key: &str| stamp(state, key);
     out.line("\nTask Events:");
     out.line(&pairs(&[
         ("Started At", at("StartedAt")),

@@ -4,7 +4,7 @@ use super::super::columns::Table;
 use super::super::conn::Conn;
 use super::super::out::Out;
 use super::super::placement;
-use super::super::show::{Format, number, short, text};
+use super::super::show::{Format, next_page, number, short, text};
 use anyhow::Result;
 
 /// Flags of `eval list`.
@@ -91,11 +91,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     }
     out.line(&table.to_string());
     if !reply.next_token.is_empty() {
-        out.line(&format!(
-            "\nResults have been paginated. To get the next page run:\n\ndrover eval list \
-                -page-token {}",
-            reply.next_token
-        ));
+        out.line(&next_page(std::env::args(), &reply.next_token));
     }
     Ok(0)
 }

@@ -47,7 +47,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
 
 async fn plan(args: &Args, out: &Out) -> Result<u8> {
     let mut loaded = args.source.load(&args.conn)?;
-    loaded.job.canonicalise();
+    loaded.job.complete();
     let client = args.conn.client()?;
     let id = loaded.job.id().unwrap_or("").to_owned();
     let namespace = loaded.job.namespace().unwrap_or("default").to_owned();

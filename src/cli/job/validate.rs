@@ -28,7 +28,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         }
     };
     let mut job = loaded.job;
-    job.canonicalise();
+    job.complete();
     let client = args.conn.client()?;
     let namespace = job.namespace().unwrap_or("default").to_owned();
     let body = json!({"Job": job.to_json()});

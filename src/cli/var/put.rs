@@ -1,6 +1,6 @@
 //! `var put`
 
-use super::super::client::{encode, is_status};
+use super::super::client::{Refused, encode, is_status};
 use super::super::conn::Conn;
 use super::super::out::Out;
 use super::super::show::{number, text};
@@ -16,7 +16,9 @@ use std::io::Read;
   drover var put -check-index 0 nomad/jobs/web user=ann     only if it is new
   drover var put @web.json                                  from a file
 
-A value @path is read from that file; - reads a specification from standard input.")]
+Without -check-index or -force the index in the specification counts, and 0 where there is none:
+a variable that exists is not overwritten by accident. A value @path is read from that file, - from
+standard input; key= removes an item. Into a pipe the variable is printed as JSON.")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
     conn: Conn,
@@ -33,9 +35,9 @@ pub(in crate::cli) struct Args {
     /// The specification's form: json or hcl
     #[arg(long = "in", value_name = "FORM")]
     input: Option<String>,
-    /// How to print the result
-    #[arg(long = "out", value_enum, default_value_t = Form::None)]
-    form: Form,
+    /// How to print the result; none on a terminal and json elsewhere, unless said
+    #[arg(long = "out", value_enum)]
+    form: Option<Form>,
     /// A Go template for -out go-template
     #[arg(long)]
     template: Option<String>,
@@ -46,56 +48,79 @@ pub(in crate::cli) struct Args {
 
 /// Writes a variable.
 pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
-    let Wanted { path, items, index } = gather(&args)?;
+    let Wanted {
+        namespace,
+        path,
+        items,
+        index,
+    } = gather(&args)?;
     let client = args.conn.client()?;
-    let namespace = if client.namespace.is_empty() {
-        "default"
-    } else {
-        &client.namespace
-    };
-    let expected = index.unwrap_or(0);
     let body = json!({"Namespace": namespace, "Path": path, "Items": items,
-        "ModifyIndex": expected});
-    let cas = index.map(|n| n.to_string()).filter(|_| !args.force);
-    let query: Vec<(&str, &str)> = cas.iter().map(|n| ("cas", n.as_str())).collect();
+        "ModifyIndex": index});
+    let cas = index.to_string();
+    let mut query = vec![("namespace", namespace.as_str())];
+    if !args.force {
+        query.push(("cas", &cas));
+    }
     let stored = match client
         .put(&format!("/v1/var/{}", escape(&path)), &query, &body)
         .await
     {
         Ok(stored) => stored,
         Err(err) if is_status(&err, 409) => {
-            out.error(
-                "Check-and-Set conflict: the variable was changed in the meantime.\nRead it with \
-                 `drover var get`, merge, and put it with its index as -check-index, or overwrite \
-                 it with -force.",
-            );
+            out.error(&conflict(&err, index));
             return Ok(1);
         }
         Err(err) => return Err(err.context("Error creating variable")),
     };
-    if matches!(args.form, Form::None) {
-        let index = number(&stored, "ModifyIndex");
-        out.line(&format!(
-            "Successfully created variable {path:?} with modify index {index}!"
-        ));
+    let index = number(&stored, "ModifyIndex");
+    let success = format!("Created variable {path:?} with modify index {index}");
+    let form = args.form.unwrap_or(match out.is_terminal() {
+        true => Form::None,
+        false => Form::Json,
+    });
+    if matches!(form, Form::None) {
+        out.line(&success);
         return Ok(0);
     }
-    print(&stored, args.form, args.template.as_deref(), out)?;
+    if args.verbose {
+        out.error(&success);
+    }
+    print(&stored, form, args.template.as_deref(), out)?;
     Ok(0)
+}
+
+/// What to say of a variable that is not at the index: the answer holds what is there.
+pub(super) fn conflict(err: &anyhow::Error, index: u64) -> String {
+    let there = err
+        .downcast_ref::<Refused>()
+        .and_then(|r| serde_json::from_str::<Json>(&r.text).ok())
+        .map_or(0, |var| number(&var, "ModifyIndex"));
+    let there = match there {
+        0 => "there is no such variable".to_owned(),
+        n => format!("the variable is at index {n}"),
+    };
+    format!(
+        "Check-and-Set conflict: the check-index given is {index}, and {there}.\nRead it with \
+         `drover var get`, merge, and put it with its index as -check-index, or overwrite it with \
+         -force."
+    )
 }
 
 /// What is to be written, and over which index.
 struct Wanted {
+    namespace: String,
     path: String,
     items: Map<String, Json>,
-    index: Option<u64>,
+    index: u64,
 }
 
 /// Puts the specification, if one is named, and the items together; items win.
 fn gather(args: &Args) -> Result<Wanted> {
     let mut items = Map::new();
     let mut path = args.path.clone();
-    let mut index = args.check_index;
+    let mut namespace = args.conn.namespace.clone();
+    let mut index = 0;
     let mut pairs = args.items.iter().peekable();
     let mut specification = None;
     if path == "-" || path.starts_with('@') {
@@ -109,11 +134,18 @@ fn gather(args: &Args) -> Result<Wanted> {
     }
     if let Some(from) = specification {
         let said = read(&from, args.input.as_deref())?;
-        if path.is_empty() {
-            path = text(&said, "Path");
+        // A specification put elsewhere is a copy: its index means nothing there.
+        let mut copied = false;
+        for (given, key) in [(&mut path, "Path"), (&mut namespace, "Namespace")] {
+            let own = text(&said, key);
+            if given.is_empty() {
+                *given = own;
+            } else {
+                copied |= *given != own;
+            }
         }
-        if index.is_none() && number(&said, "ModifyIndex") > 0 {
-            index = u64::try_from(number(&said, "ModifyIndex")).ok();
+        if !copied {
+            index = u64::try_from(number(&said, "ModifyIndex")).unwrap_or(0);
         }
         items.extend(said["Items"].as_object().cloned().unwrap_or_default());
     }
@@ -122,6 +154,15 @@ fn gather(args: &Args) -> Result<Wanted> {
             bail!("Error parsing {pair:?}: write items as key=value");
         };
         let value = match value.strip_prefix('@') {
+            _ if value == "-" => {
+                let mut text = String::new();
+                std::io::stdin().lock().read_to_string(&mut text)?;
+                text
+            }
+            _ if value.is_empty() => {
+                items.remove(key);
+                continue;
+            }
             Some(file) => {
                 std::fs::read_to_string(file).with_context(|| format!("Error reading {file}"))?
             }
@@ -135,7 +176,18 @@ fn gather(args: &Args) -> Result<Wanted> {
     if items.is_empty() {
         bail!("The variable needs at least one item, key=value");
     }
-    Ok(Wanted { path, items, index })
+    if namespace == "*" {
+        bail!("A variable is written to one namespace: \"*\" names all");
+    }
+    if namespace.is_empty() {
+        "default".clone_into(&mut namespace);
+    }
+    Ok(Wanted {
+        namespace,
+        path: path.trim().trim_matches('/').to_owned(),
+        items,
+        index: args.check_index.unwrap_or(index),
+    })
 }
 
 /// A path with its slashes kept.
@@ -163,5 +215,8 @@ fn read(from: &str, form: Option<&str>) -> Result<Json> {
         Json::Array(list) => list.first().cloned().unwrap_or_default(),
         other => other.clone(),
     };
-    Ok(json!({"Path": said["path"], "Items": items, "ModifyIndex": said["modify_index"]}))
+    Ok(
+        json!({"Namespace": said["namespace"], "Path": said["path"], "Items": items,
+        "ModifyIndex": said["modify_index"]}),
+    )
 }

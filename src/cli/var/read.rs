@@ -4,9 +4,9 @@ use super::super::client::is_status;
 use super::super::columns::{Table, pairs};
 use super::super::conn::Conn;
 use super::super::out::Out;
-use super::super::show::{number, pretty, text, time};
+use super::super::show::{next_page, number, pretty, text, time};
 use super::super::template;
-use super::put::escape;
+use super::put::{conflict, escape};
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 use serde_json::Value as Json;
@@ -28,6 +28,14 @@ pub(in crate::cli) enum Form {
     None,
 }
 
+/// What people read on a terminal, and what programs read elsewhere.
+fn usual(form: Option<Form>, out: &Out) -> Form {
+    form.unwrap_or(match out.is_terminal() {
+        true => Form::Table,
+        false => Form::Json,
+    })
+}
+
 /// Flags of `var get`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -41,9 +49,9 @@ pub(in crate::cli) struct GetArgs {
     /// Print only this item's value
     #[arg(long, value_name = "KEY")]
     item: Option<String>,
-    /// How to print it
-    #[arg(long = "out", value_enum, default_value_t = Form::Table)]
-    form: Form,
+    /// How to print it; table on a terminal and json elsewhere, unless said
+    #[arg(long = "out", value_enum)]
+    form: Option<Form>,
     /// A Go template for -out go-template
     #[arg(long)]
     template: Option<String>,
@@ -66,9 +74,9 @@ pub(in crate::cli) struct ListArgs {
     /// Where the page begins
     #[arg(long, value_name = "TOKEN")]
     page_token: Option<String>,
-    /// How to print them
-    #[arg(long = "out", value_enum, default_value_t = Form::Table)]
-    form: Form,
+    /// How to print them; table on a terminal and json elsewhere, unless said
+    #[arg(long = "out", value_enum)]
+    form: Option<Form>,
     /// A Go template for -out go-template
     #[arg(long)]
     template: Option<String>,
@@ -94,17 +102,18 @@ pub(super) async fn get(args: GetArgs, out: &Out) -> Result<u8> {
         .await
     {
         Ok(found) => found,
-        Err(err) if is_status(&err, 404) => bail!("variable not found"),
+        Err(err) if is_status(&err, 404) => bail!("Variable not found"),
         Err(err) => return Err(err.context("Error retrieving variable")),
     };
     if let Some(item) = &args.item {
         match found["Items"][item].as_str() {
-            Some(value) => out.line(value),
+            Some(value) if out.is_terminal() => out.line(value),
+            Some(value) => out.raw(value.as_bytes()),
             None => bail!("Variable does not contain a {item:?} item"),
         }
         return Ok(0);
     }
-    print(&found, args.form, args.template.as_deref(), out)?;
+    print(&found, usual(args.form, out), args.template.as_deref(), out)?;
     Ok(0)
 }
 
@@ -125,14 +134,21 @@ pub(super) fn print(var: &Json, form: Form, pattern: Option<&str>, out: &Out) ->
                     .replace("${", "$${")
                     .replace("%{", "%%{")
             };
-            out.line(&format!("namespace = {}", quote(text(var, "Namespace"))));
-            out.line(&format!("path      = {}\n", quote(text(var, "Path"))));
-            out.line("items {");
+            out.line(&format!("namespace    = {}", quote(text(var, "Namespace"))));
+            out.line(&format!("path         = {}", quote(text(var, "Path"))));
+            let index = number(var, "ModifyIndex");
+            out.line(&format!("modify_index = {index}\n"));
+            // A block takes plain names only.
+            let all = var["Items"].as_object().into_iter().flatten();
+            let plain = all.map(|(key, _)| key).all(|key| is_plain(key));
+            out.line(if plain { "items {" } else { "items = {" });
             for (key, value) in var["Items"].as_object().into_iter().flatten() {
-                out.line(&format!(
-                    "  {key} = {}",
-                    quote(value.as_str().unwrap_or("").to_owned())
-                ));
+                let name = match is_plain(key) {
+                    true => key.clone(),
+                    false => quote(key.clone()),
+                };
+                let value = quote(value.as_str().unwrap_or("").to_owned());
+                out.line(&format!("  {name} = {value}"));
             }
             out.line("}");
         }
@@ -156,6 +172,13 @@ pub(super) fn print(var: &Json, form: Form, pattern: Option<&str>, out: &Out) ->
     Ok(())
 }
 
+/// Whether HCL takes it as a name without quotes.
+fn is_plain(key: &str) -> bool {
+    let mut chars = key.chars();
+    chars.next().is_some_and(|c| c.is_alphabetic() || c == '_')
+        && chars.all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'))
+}
+
 /// Lists variables.
 pub(super) async fn list(args: ListArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
@@ -172,7 +195,8 @@ pub(super) async fn list(args: ListArgs, out: &Out) -> Result<u8> {
     let reply = reply.map_err(|err| err.context("Error retrieving vars"))?;
     let vars = reply.json()?;
     let rows = vars.as_array().map(Vec::as_slice).unwrap_or_default();
-    match args.form {
+    let form = usual(args.form, out);
+    match form {
         Form::Json => out.line(&pretty(&vars)),
         Form::Terse => rows.iter().for_each(|v| out.line(&text(v, "Path"))),
         Form::GoTemplate => match &args.template {
@@ -180,7 +204,7 @@ pub(super) async fn list(args: ListArgs, out: &Out) -> Result<u8> {
             None => bail!("-out go-template needs -template"),
         },
         Form::Table | Form::Hcl | Form::None if rows.is_empty() => {
-            out.line("No secure variables found")
+            out.line("No matching variables found")
         }
         Form::Table | Form::Hcl | Form::None => {
             let mut table = Table::new(["Namespace", "Path", "Last Updated"]);
@@ -194,8 +218,8 @@ pub(super) async fn list(args: ListArgs, out: &Out) -> Result<u8> {
             out.line(&table.to_string());
         }
     }
-    if !reply.next_token.is_empty() {
-        out.line(&format!("Next page token: {}", reply.next_token));
+    if !reply.next_token.is_empty() && matches!(form, Form::Table | Form::Hcl | Form::None) {
+        out.line(&next_page(std::env::args(), &reply.next_token));
     }
     Ok(0)
 }
@@ -211,7 +235,7 @@ pub(super) async fn purge(args: PurgeArgs, out: &Out) -> Result<u8> {
     {
         Ok(_) => out.line(&format!("Successfully purged variable {:?}!", args.path)),
         Err(err) if is_status(&err, 409) => {
-            out.error("Check-and-Set conflict: the variable was changed in the meantime.");
+            out.error(&conflict(&err, args.check_index.unwrap_or(0)));
             return Ok(1);
         }
         Err(err) => return Err(err.context("Error purging variable")),

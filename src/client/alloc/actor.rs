@@ -11,13 +11,17 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::factory::{AllocRunner, Report};
 use super::machine::{Action, AllocSpec, Input, Phase};
+use super::offers::Offers;
 use super::runner::{Msg, RunnerFactory, RunnerShared, alloc_key, spec_of, state_key};
-use crate::client::clock::nanos;
+use crate::client::clock::{SECOND, nanos};
 
 /// How many inputs that wait together are taken in one step of the journal.
 const BATCH: usize = 64;
 /// The longest sleep; also a bound for steps of the system's clock.
 const MAX_SLEEP: Duration = Duration::from_secs(60);
+
+/// The longest grace of tasks whose agent keeps nothing, nanoseconds.
+const EPHEMERAL_GRACE: i64 = SECOND;
 
 /// The actor of one allocation.
 pub(super) struct Actor {
@@ -28,6 +32,7 @@ pub(super) struct Actor {
     pub(super) report: Report,
     pub(super) previous: Vec<Arc<dyn AllocRunner>>,
     pub(super) last_report: Option<Allocation>,
+    pub(super) offered: Offers,
 }
 
 impl Actor {
@@ -62,6 +67,7 @@ impl Actor {
                 Some(Msg::Update(alloc)) => actions.extend(self.take_update(alloc).await),
                 Some(Msg::Destroy(reply)) => {
                     destroying = Some(reply);
+                    self.hurry();
                     actions.extend(self.step(Input::Stop { no_delay: true }));
                 }
                 Some(Msg::Detach(reply)) => {
@@ -100,6 +106,7 @@ impl Actor {
             tracing::error!(alloc = %id, "state is not durable: {e}");
         }
         self.tell();
+        self.offer();
         for action in actions {
             self.carry_out(action);
         }
@@ -157,6 +164,15 @@ impl Actor {
             }));
         }
         actions
+    }
+
+    /// Where nothing is kept the agent's end waits for its tasks: not for long.
+    fn hurry(&mut self) {
+        if self.factory.settings.get().ephemeral {
+            for task in self.spec.tasks.values_mut() {
+                task.kill_timeout = task.kill_timeout.min(EPHEMERAL_GRACE);
+            }
+        }
     }
 
     async fn remove(&self) {

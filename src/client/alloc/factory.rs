@@ -1,9 +1,10 @@
 //! The seam between the agent and what runs an allocation (CL-24, SIM-01).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use drover_events::model::{AllocResourceUsage, Allocation};
+use drover_events::model::{AllocResourceUsage, Allocation, CheckQueryResult};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
@@ -76,6 +77,9 @@ pub trait AllocControl: Send + Sync {
     /// # Errors
     /// An unknown task.
     fn stats(&self, task: Option<&str>) -> Result<AllocResourceUsage, ControlError>;
+
+    /// The last result of every check of its services, by the check's id (CHK-06).
+    fn checks(&self) -> BTreeMap<String, CheckQueryResult>;
 
     /// Its directories.
     fn dir(&self) -> &AllocDir;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::coordinator::Kind;
 use crate::client::clock::SECOND;
+use crate::client::service::describe::expected_checks;
 
 /// `min_healthy_time` of groups that name none, nanoseconds.
 const MIN_HEALTHY_TIME: i64 = 10 * SECOND;
@@ -22,6 +23,8 @@ pub struct HealthSpec {
     pub healthy_deadline: i64,
     /// In a deployment; tasks are told when it fails.
     pub deployment: bool,
+    /// So many checks of its services are good for as long (CHK-06).
+    pub checks: usize,
 }
 
 impl HealthSpec {
@@ -33,6 +36,10 @@ impl HealthSpec {
         if job.r#type != job_type::SERVICE {
             return None;
         }
+        let needed = |mode: &str| match mode {
+            "task_states" => 0,
+            _ => expected_checks(group),
+        };
         let positive = |value: i64, default: i64| if value > 0 { value } else { default };
         if alloc.deployment_id.is_empty() {
             let migrate = group.migrate.clone().unwrap_or_default();
@@ -40,6 +47,7 @@ impl HealthSpec {
                 min_healthy_time: positive(migrate.min_healthy_time, MIN_HEALTHY_TIME),
                 healthy_deadline: positive(migrate.healthy_deadline, HEALTHY_DEADLINE),
                 deployment: false,
+                checks: needed(&migrate.health_check),
             });
         }
         let update = group.update.clone().unwrap_or_default();
@@ -51,6 +59,7 @@ impl HealthSpec {
             },
             healthy_deadline: positive(update.healthy_deadline, HEALTHY_DEADLINE),
             deployment: true,
+            checks: needed(&update.health_check),
         })
     }
 }
@@ -66,10 +75,11 @@ pub enum Verdict {
     Unhealthy(Vec<(String, String)>),
 }
 
-/// Judges the tasks at `now`; watching began at `since`.
+/// Judges the tasks at `now`; watching began at `since`; all checks are good since `checks_since`.
 pub fn judge<'a>(
     spec: &HealthSpec,
     since: i64,
+    checks_since: Option<i64>,
     tasks: impl Iterator<Item = (&'a str, Kind, &'a TaskState)> + Clone,
     now: i64,
 ) -> Verdict {
@@ -98,7 +108,12 @@ pub fn judge<'a>(
         .map(|(_, _, state)| state.started_at.nanos())
         .max()
         .unwrap_or(since);
-    let healthy_at = last_start.saturating_add(spec.min_healthy_time);
+    let good_since = if spec.checks == 0 {
+        Some(last_start)
+    } else {
+        checks_since.map(|at| at.max(last_start))
+    };
+    let healthy_at = good_since.map_or(i64::MAX, |at| at.saturating_add(spec.min_healthy_time));
     if all_up && healthy_at <= now && healthy_at <= deadline {
         return Verdict::Healthy;
     }
@@ -120,6 +135,11 @@ pub fn judge<'a>(
             format!("Task not running by healthy_deadline of {limit}")
         }
     };
+    if all_up && good_since.is_none() {
+        let text = format!("Services not healthy by deadline of {limit}");
+        let all = watched().map(|(name, _, _)| (name.to_owned(), text.clone()));
+        return Verdict::Unhealthy(all.collect());
+    }
     let late = |kind: Kind, state: &TaskState| !up(kind, state) || (!kind.is_once() && all_up);
     Verdict::Unhealthy(
         watched()
@@ -139,6 +159,7 @@ mod tests {
         min_healthy_time: 10 * SECOND,
         healthy_deadline: 60 * SECOND,
         deployment: true,
+        checks: 0,
     };
 
     fn state(word: &str, started: i64) -> TaskState {
@@ -151,7 +172,7 @@ mod tests {
 
     fn at(tasks: &[(&str, Kind, TaskState)], now: i64) -> Verdict {
         let tasks = tasks.iter().map(|(n, k, s)| (*n, *k, s));
-        judge(&SPEC, 100 * SECOND, tasks, now * SECOND)
+        judge(&SPEC, 100 * SECOND, None, tasks, now * SECOND)
     }
 
     #[test]
@@ -194,5 +215,24 @@ mod tests {
             why(at(&[("w", Kind::Main, state("running", 155))], 160)),
             ["Task not running for min_healthy_time of 10s by healthy_deadline of 1m0s"]
         );
+    }
+
+    #[test]
+    fn chk_04_chk_06_checks_that_count_are_good_for_the_least_time_too() {
+        let spec = HealthSpec { checks: 1, ..SPEC };
+        let web = state("running", 105);
+        let at = |good: Option<i64>, now: i64| {
+            let tasks = std::iter::once(("web", Kind::Main, &web));
+            let good = good.map(|s| s * SECOND);
+            judge(&spec, 100 * SECOND, good, tasks, now * SECOND)
+        };
+        assert_eq!(at(None, 130), Verdict::Pending(160 * SECOND));
+        assert_eq!(at(Some(120), 125), Verdict::Pending(130 * SECOND));
+        assert_eq!(at(Some(120), 130), Verdict::Healthy);
+        assert_eq!(at(Some(101), 115), Verdict::Healthy);
+        let Verdict::Unhealthy(why) = at(None, 160) else {
+            panic!("late")
+        };
+        assert_eq!(why[0].1, "Services not healthy by deadline of 1m0s");
     }
 }

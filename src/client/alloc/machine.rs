@@ -1,6 +1,6 @@
 //! The allocation runner: `(state, input) -> (state, actions)` over the machines of its tasks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use drover_events::gojson::{Map, Time};
 use drover_events::model::status::{client, job_type};
@@ -20,6 +20,8 @@ pub struct AllocSpec {
     pub tasks: BTreeMap<String, TaskSpec>,
     /// How its health is told; `None` when nobody asks.
     pub health: Option<HealthSpec>,
+    /// Between taking its services away and asking its tasks to end, nanoseconds (CL-22).
+    pub shutdown_delay: i64,
 }
 
 impl AllocSpec {
@@ -51,6 +53,7 @@ impl AllocSpec {
         Some(Self {
             tasks: tasks.collect(),
             health: HealthSpec::of(alloc),
+            shutdown_delay: group.shutdown_delay.unwrap_or_default().max(0),
         })
     }
 }
@@ -101,6 +104,13 @@ pub enum Input {
         /// Dead ones too.
         all: bool,
     },
+    /// A check that health depends on is good now, or no longer.
+    Check {
+        /// The check's id.
+        id: String,
+        /// Whether it is.
+        good: bool,
+    },
     /// It is part of another deployment now; as a canary, if so said.
     Deployment {
         /// Placed as a canary.
@@ -140,6 +150,15 @@ pub struct AllocMachine {
     stopped: bool,
     no_delay: bool,
     health_since: i64,
+    /// When its tasks may be asked to end; set with the wish for it (CL-22).
+    #[serde(default)]
+    kill_at: Option<i64>,
+    /// Checks that are good; looked at anew by every agent.
+    #[serde(skip)]
+    good_checks: BTreeSet<String>,
+    /// Since when all that are needed are, without a break (CHK-04).
+    #[serde(skip)]
+    checks_since: Option<i64>,
 }
 
 impl AllocMachine {
@@ -180,7 +199,8 @@ impl AllocMachine {
             Some(Verdict::Pending(at)) => Some(at),
             _ => None,
         };
-        [tasks, health].into_iter().flatten().min()
+        let kill = self.kill.and(self.kill_at).filter(|at| *at > now);
+        [tasks, health, kill].into_iter().flatten().min()
     }
 
     /// Takes one input.
@@ -196,6 +216,7 @@ impl AllocMachine {
                 self.kill.get_or_insert(Kill::Leader);
             }
             Input::Restart { task, all } => self.restart(spec, task, all, now, &mut out),
+            Input::Check { id, good } => self.check(spec, id, good, now),
             Input::Deployment { canary } => {
                 self.watch_health(canary, now);
             }
@@ -209,6 +230,30 @@ impl AllocMachine {
         }
         self.settle(spec, now, &mut out);
         out
+    }
+
+    /// The tasks whose services are offered now; `None` when nothing is: before the tasks, and as
+    /// soon as their end is wanted (CL-22).
+    pub fn serving(&self) -> Option<BTreeSet<String>> {
+        let serves = self.phase == Phase::Live && self.kill.is_none();
+        serves.then(|| {
+            let up = self.tasks.iter().filter(|(_, task)| task.serves());
+            up.map(|(name, _)| name.clone()).collect()
+        })
+    }
+
+    fn check(&mut self, spec: &AllocSpec, id: String, good: bool, now: i64) {
+        if good {
+            self.good_checks.insert(id);
+        } else {
+            self.good_checks.remove(&id);
+        }
+        let needed = spec.health.as_ref().map_or(0, |h| h.checks);
+        if self.good_checks.len() < needed {
+            self.checks_since = None;
+        } else {
+            self.checks_since.get_or_insert(now);
+        }
     }
 
     /// Begins to watch the health anew.
@@ -319,6 +364,14 @@ impl AllocMachine {
 
     /// Ends the tasks in their order; those for the end are left alone.
     fn kill_on(&mut self, spec: &AllocSpec, now: i64, out: &mut Vec<Action>) {
+        if self.kill.is_none() {
+            return;
+        }
+        let delay = spec.shutdown_delay;
+        let at = *self.kill_at.get_or_insert(now.saturating_add(delay));
+        if now < at && !self.no_delay {
+            return;
+        }
         while let Some(step) = self.kill {
             let of_step = |name: &str| {
                 let Some(task) = spec.tasks.get(name) else {
@@ -419,7 +472,13 @@ impl AllocMachine {
         let tasks = self.tasks.iter().filter_map(|(name, task)| {
             Some((name.as_str(), spec.tasks.get(name)?.kind, &task.state))
         });
-        Some(judge(health, self.health_since, tasks, now))
+        Some(judge(
+            health,
+            self.health_since,
+            self.checks_since,
+            tasks,
+            now,
+        ))
     }
 
     fn tell_health(&mut self, spec: &AllocSpec, now: i64) {

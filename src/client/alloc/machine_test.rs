@@ -39,6 +39,7 @@ impl Case {
         let spec = AllocSpec {
             tasks,
             health: None,
+            shutdown_delay: 0,
         };
         let alloc = AllocMachine::new(&spec, 1, 0);
         Self {
@@ -283,6 +284,7 @@ fn mod_02_health_is_told_once_and_a_stop_is_no_verdict() {
         min_healthy_time: 10 * SECOND,
         healthy_deadline: 60 * SECOND,
         deployment: true,
+        checks: 0,
     });
     case.alloc.watch_health(true, 0);
     let mut case = case.begin();
@@ -299,4 +301,58 @@ fn mod_02_health_is_told_once_and_a_stop_is_no_verdict() {
     case.input(Input::Stop { no_delay: false });
     case.exit("web", 0);
     assert_eq!(case.alloc.deployment_status.unwrap().healthy, None);
+}
+
+#[test]
+fn cl_22_services_go_before_the_delay_and_tasks_after_it() {
+    let mut case = Case::new(&[("web", task(Kind::Main))]).begin();
+    case.spec.shutdown_delay = 10 * SECOND;
+    assert_eq!(case.alloc.serving(), Some(["web".to_owned()].into()));
+    let asked = case.now + SECOND;
+    case.input(Input::Stop { no_delay: false });
+    assert_eq!(case.alloc.serving(), None);
+    assert!(case.stops.is_empty());
+    let wakes = case.alloc.wakes_at(&case.spec, case.now);
+    assert_eq!(wakes, Some(asked + 10 * SECOND));
+    for _ in 0..9 {
+        case.input(Input::Tick);
+    }
+    assert!(case.stops.is_empty());
+    case.input(Input::Tick);
+    assert_eq!(case.stops, ["web"]);
+
+    let mut hurried = Case::new(&[("web", task(Kind::Main))]).begin();
+    hurried.spec.shutdown_delay = 10 * SECOND;
+    hurried.input(Input::Stop { no_delay: true });
+    assert_eq!(hurried.stops, ["web"]);
+}
+
+#[test]
+fn chk_04_a_check_that_fails_again_begins_the_time_anew() {
+    let mut case = Case::new(&[("web", task(Kind::Main))]).begin();
+    case.spec.health = Some(HealthSpec {
+        min_healthy_time: 5 * SECOND,
+        healthy_deadline: 100 * SECOND,
+        deployment: true,
+        checks: 1,
+    });
+    let told = |case: &Case| case.alloc.deployment_status.clone();
+    let check = |good| Input::Check {
+        id: "c".into(),
+        good,
+    };
+    case.input(check(true));
+    for _ in 0..3 {
+        case.input(Input::Tick);
+    }
+    case.input(check(false));
+    for _ in 0..9 {
+        case.input(Input::Tick);
+    }
+    assert_eq!(told(&case), None);
+    case.input(check(true));
+    for _ in 0..5 {
+        case.input(Input::Tick);
+    }
+    assert_eq!(told(&case).and_then(|s| s.healthy), Some(true));
 }

@@ -14,6 +14,7 @@ pub mod factory;
 pub mod health;
 pub mod hooks;
 pub mod machine;
+mod offers;
 pub mod runner;
 #[cfg(test)]
 pub(crate) mod runner_test;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use drover_events::model::{AllocResourceUsage, Allocation, Node};
+use drover_events::model::{AllocResourceUsage, Allocation, CheckQueryResult, Node};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -15,10 +15,12 @@ use super::actor::Actor;
 use super::dir::AllocDir;
 use super::factory::{AllocControl, AllocRunner, AllocRunnerFactory, ControlError, Report};
 use super::machine::{AllocMachine, AllocSpec, Input};
+use super::offers::Offers;
 use crate::client::clock::{Clock, Jitter};
 use crate::client::config::Shared;
 use crate::client::drivers::{Registry, RunningTask, TaskError};
 use crate::client::journal::Journal;
+use crate::client::service::book::Book;
 use crate::client::stats::alloc_usage;
 use crate::client::task::events;
 use crate::client::task::machine::TaskInput;
@@ -32,6 +34,8 @@ pub struct RunnerFactory {
     pub drivers: Registry,
     /// What survives.
     pub journal: Arc<dyn Journal>,
+    /// The services of all allocations here.
+    pub services: Arc<Book>,
     /// The time.
     pub clock: Clock,
     /// The node, as last registered.
@@ -73,6 +77,7 @@ impl AllocRunnerFactory for RunnerFactory {
             alloc: Mutex::new(alloc),
             machine: Mutex::new(machine),
             tasks: Mutex::default(),
+            checks: Mutex::default(),
             done: watch::Sender::new(false),
         });
         let (tx, rx) = mpsc::unbounded_channel();
@@ -84,6 +89,7 @@ impl AllocRunnerFactory for RunnerFactory {
             report,
             previous,
             last_report: None,
+            offered: Offers::default(),
         };
         tokio::spawn(actor.run(rx));
         Ok(Arc::new(Runner {
@@ -105,6 +111,8 @@ pub(super) struct RunnerShared {
     pub(super) alloc: Mutex<Arc<Allocation>>,
     pub(super) machine: Mutex<AllocMachine>,
     pub(super) tasks: Mutex<BTreeMap<String, Arc<dyn RunningTask>>>,
+    /// The last result of every check, by its id.
+    pub(super) checks: Mutex<BTreeMap<String, CheckQueryResult>>,
     pub(super) done: watch::Sender<bool>,
 }
 
@@ -237,6 +245,10 @@ impl AllocControl for Runner {
             })
             .collect();
         Ok(alloc_usage(usage))
+    }
+
+    fn checks(&self) -> BTreeMap<String, CheckQueryResult> {
+        self.shared.checks.lock().clone()
     }
 
     fn dir(&self) -> &AllocDir {

@@ -30,6 +30,7 @@ fn factory(dir: &Path) -> RunnerFactory {
         settings: Shared::new(settings),
         drivers: Registry::new([raw, Arc::new(Mock)], &BTreeMap::new()),
         journal: Arc::new(journal),
+        services: Arc::default(),
         clock: Clock::System,
         node: Arc::new(Mutex::new(Arc::new(Node::default()))),
     }

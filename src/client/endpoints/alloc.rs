@@ -1,6 +1,8 @@
 //! Restart, signal, figures and removal of allocations.
 
-use drover_events::model::AllocResourceUsage;
+use std::collections::BTreeMap;
+
+use drover_events::model::{AllocResourceUsage, CheckQueryResult};
 
 use super::{control, runner};
 use crate::client::agent::Client;
@@ -35,6 +37,18 @@ pub fn signal(client: &Client, alloc: &str, task: &str, signal: &str) -> Result<
 pub fn stats(client: &Client, alloc: &str, task: &str) -> Result<AllocResourceUsage, ApiError> {
     let runner = runner(client, alloc)?;
     Ok(control(&runner)?.stats(named(task))?)
+}
+
+/// The last results of the checks of its services, by their ids (CHK-06).
+///
+/// # Errors
+/// Unknown allocation.
+pub fn checks(
+    client: &Client,
+    alloc: &str,
+) -> Result<BTreeMap<String, CheckQueryResult>, ApiError> {
+    let runner = runner(client, alloc)?;
+    Ok(control(&runner)?.checks())
 }
 
 /// Removes what is left of a finished allocation.

@@ -246,6 +246,11 @@ impl TaskMachine {
         self.state.state == status::RUNNING
     }
 
+    /// It runs, and nobody asked for its end or for a new start: it serves.
+    pub fn serves(&self) -> bool {
+        matches!(self.phase, Phase::Running(_)) && self.is_running()
+    }
+
     /// It does not run, and will not without being told.
     pub fn is_dead(&self) -> bool {
         self.state.state == status::DEAD

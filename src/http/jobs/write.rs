@@ -71,11 +71,15 @@ impl RegisterBody {
         if api.id().is_none_or(str::is_empty) {
             return Err(ApiError::bad_request("Job ID hasn't been provided"));
         }
+        let unsaid = api.priority().is_none();
         let mut job = api
             .into_model()
             .map_err(|e| ApiError::bad_request(e.to_string()))?;
         job.namespace = namespace;
         self.place_region(&mut job, write)?;
+        if unsaid {
+            job.priority = write.api.settings.job_priority;
+        }
         if job.node_pool.is_empty() {
             job.node_pool = "default".to_owned();
         }
@@ -124,7 +128,8 @@ pub(super) fn validation(write: &Write, job: &Job) -> Result<Validation, ApiErro
     let config = view.get::<SchedulerConfig>(()).map_err(storage)?;
     let limits = Limits {
         memory_oversubscription: config.is_some_and(|c| c.memory_oversubscription_enabled),
-        ..Limits::default()
+        max_priority: write.api.settings.job_max_priority,
+        max_count: write.api.settings.job_max_count,
     };
     Ok(jobspec::validate(job, &limits))
 }

@@ -13,22 +13,42 @@ use std::ops::Range;
 struct Pieces {
     text: String,
     trim_next: bool,
+    /// In a heredoc cutting ends with the line.
+    by_line: bool,
+    /// White space to be cut from the lines within directives: the parser does it outside only.
+    indent: usize,
+    depth: usize,
 }
 
 impl Pieces {
     fn literal(&mut self, text: &str) {
-        let text = if self.trim_next {
-            text.trim_start()
+        let dedented;
+        let text = if self.depth > 0 && self.indent > 0 {
+            dedented = dedent(text, self.indent);
+            &dedented
         } else {
             text
         };
-        self.trim_next = self.trim_next && text.is_empty();
+        let text = if !self.trim_next {
+            text
+        } else if self.by_line {
+            let line = text.find('\n').map_or(text.len(), |at| at + 1);
+            let cut = line - text[..line].trim_start().len();
+            &text[cut..]
+        } else {
+            text.trim_start()
+        };
+        self.trim_next = self.trim_next && text.is_empty() && !self.by_line;
         self.text.push_str(text);
     }
 
     fn before(&mut self, strip: Strip) {
         if strip.strip_start() {
-            let kept = self.text.trim_end().len();
+            let line = match self.by_line {
+                true => self.text.rfind('\n').map_or(0, |at| at + 1),
+                false => 0,
+            };
+            let kept = line + self.text[line..].trim_end().len();
             self.text.truncate(kept);
         }
         self.trim_next = false;
@@ -37,6 +57,17 @@ impl Pieces {
     fn after(&mut self, strip: Strip) {
         self.trim_next = strip.strip_end();
     }
+}
+
+/// Cuts up to `indent` white space from the beginning of every line but the first.
+fn dedent(text: &str, indent: usize) -> String {
+    let mut lines = text.split_inclusive('\n');
+    let mut out = lines.next().unwrap_or_default().to_owned();
+    for line in lines {
+        let space = line.len() - line.trim_start_matches([' ', '\t']).len();
+        out.push_str(&line[space.min(indent)..]);
+    }
+    out
 }
 
 impl Evaluator<'_> {
@@ -71,7 +102,11 @@ impl Evaluator<'_> {
         scope: &Scope<'_>,
         span: Option<Range<usize>>,
     ) -> Evaluated {
-        let mut out = Pieces::default();
+        let mut out = Pieces {
+            by_line: true,
+            indent: heredoc.indent().unwrap_or(0),
+            ..Pieces::default()
+        };
         for element in heredoc.template.iter() {
             self.element(element, scope, &mut out)?;
         }
@@ -132,9 +167,11 @@ impl Evaluator<'_> {
         out: &mut Pieces,
     ) -> Result<(), Box<Diagnostic>> {
         let before = out.text.len();
+        out.depth += 1;
         for element in template.iter() {
             self.element(element, scope, out)?;
         }
+        out.depth -= 1;
         self.spend(
             out.text.len().saturating_sub(before) as u64,
             template.span(),

@@ -135,13 +135,20 @@ fn flat(items: Vec<Value>) -> Vec<Value> {
     out
 }
 
+/// The element at an index or key, as `collection[key]` gives it.
 fn index(args: &mut Args) -> Outcome {
-    let (items, value) = (args.list()?, args.any()?);
+    let (collection, key) = (args.any()?, args.any()?);
     args.end()?;
-    match items.iter().position(|v| *v == value) {
-        Some(i) => Ok(Value::Int(i as i128)),
-        None => Err("item not found".into()),
-    }
+    let found = match (collection, key) {
+        (Value::List(items), Value::Int(at)) => usize::try_from(at)
+            .ok()
+            .and_then(|at| items.into_iter().nth(at)),
+        (Value::Map(mut map), Value::Str(key)) => map.remove(&key),
+        (Value::List(_), _) => return Err("key for list must be number".into()),
+        (Value::Map(_), _) => return Err("key for map must be string".into()),
+        _ => return Err("a list, tuple, map or object is required".into()),
+    };
+    found.ok_or_else(|| "invalid index".into())
 }
 
 fn lookup(args: &mut Args) -> Outcome {

@@ -10,7 +10,8 @@ use std::path::{Component, Path, PathBuf};
 pub(super) fn call(name: &str, args: &mut Args, base: &Path) -> Option<Outcome> {
     Some(match name {
         "abspath" => path(args, |p| {
-            Ok(Value::Str(clean(&base.join(p)).display().to_string()))
+            let path = std::path::absolute(base.join(p)).map_err(|e| e.to_string())?;
+            Ok(Value::Str(clean(&path).display().to_string()))
         }),
         "basename" => path(args, |p| {
             let name = Path::new(p)

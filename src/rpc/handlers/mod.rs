@@ -7,13 +7,14 @@ mod auth;
 mod blocking;
 mod node;
 mod node_allocs;
+mod service;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::methods::{
     AllocGetAllocs, Empty, LeaderResponse, NodeEmitEvents, NodeGetClientAllocs, NodeRegister,
-    NodeUpdateAlloc, NodeUpdateStatus, StatusLeader, StatusPing,
+    NodeUpdateAlloc, NodeUpdateStatus, ServiceDelete, ServiceUpsert, StatusLeader, StatusPing,
 };
 use super::service::{Call, Service};
 use crate::server::Server;
@@ -49,6 +50,8 @@ pub fn service(server: Arc<Server>, beat: Beat) -> Service<Clients> {
         .method::<NodeEmitEvents, _, _>(node::emit_events)
         .method::<NodeGetClientAllocs, _, _>(node_allocs::client_allocs)
         .method::<AllocGetAllocs, _, _>(node_allocs::get_allocs)
+        .method::<ServiceUpsert, _, _>(service::upsert)
+        .method::<ServiceDelete, _, _>(service::delete)
         .method::<StatusPing, _, _>(async |_, _: Call, Empty {}| Ok(Empty {}))
         .method::<StatusLeader, _, _>(async |clients: Arc<Clients>, _: Call, Empty {}| {
             let leader = clients

@@ -1,0 +1,208 @@
+//! Runs checks of services: is a port open, does a page answer.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use drover_events::model::CheckQueryResult;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::Request;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use super::describe::Probe;
+use crate::client::clock::nanos;
+
+/// The longest output that is kept, bytes.
+const MAX_OUTPUT: usize = 3 << 10;
+/// The least time between two looks; validation asks for a second.
+const MIN_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Results of checks, in words.
+pub mod status {
+    /// It was as it should be.
+    pub const SUCCESS: &str = "success";
+    /// It was not.
+    pub const FAILURE: &str = "failure";
+    /// Nobody looked yet.
+    pub const PENDING: &str = "pending";
+}
+
+/// The result of a check before the first look.
+pub fn pending(probe: &Probe) -> CheckQueryResult {
+    result(probe, status::PENDING, 0, "nomad: waiting to run".into(), 0)
+}
+
+/// Looks again and again until the task is aborted; every result goes to `tell`.
+pub async fn watch(probe: Probe, now: impl Fn() -> i64, tell: impl Fn(CheckQueryResult)) {
+    let interval = nanos(probe.check.interval).max(MIN_INTERVAL);
+    loop {
+        tell(look(&probe, now()).await);
+        tokio::time::sleep(interval).await;
+    }
+}
+
+/// One look at `now` (unix nanoseconds).
+pub async fn look(probe: &Probe, now: i64) -> CheckQueryResult {
+    let limit = nanos(probe.check.timeout).max(MIN_INTERVAL);
+    let found = async {
+        match probe.check.r#type.as_str() {
+            "http" => page(probe).await,
+            _ => open(probe).await,
+        }
+    };
+    let (status, code, output) = match tokio::time::timeout(limit, found).await {
+        Ok(Ok((code, output))) => (status::SUCCESS, code, output),
+        Ok(Err((code, output))) => (status::FAILURE, code, output),
+        Err(_) => (status::FAILURE, 0, "nomad: no answer in time".to_owned()),
+    };
+    result(probe, status, code, output, now / 1_000_000_000)
+}
+
+/// Code and output, good or bad.
+type Found = Result<(i64, String), (i64, String)>;
+
+async fn connect(probe: &Probe) -> Result<TcpStream, (i64, String)> {
+    let port = u16::try_from(probe.port).unwrap_or(0);
+    TcpStream::connect((probe.host.trim_matches(['[', ']']), port))
+        .await
+        .map_err(|e| (0, format!("dial tcp {}:{port}: {e}", probe.host)))
+}
+
+async fn open(probe: &Probe) -> Found {
+    connect(probe).await?;
+    Ok((0, "nomad: tcp ok".to_owned()))
+}
+
+async fn page(probe: &Probe) -> Found {
+    if probe.check.protocol.eq_ignore_ascii_case("https") {
+        return Err((
+            0,
+            "nomad: https checks are not supported by this client".into(),
+        ));
+    }
+    let failed = |e: &dyn std::fmt::Display| (0, format!("nomad: {e}"));
+    let path = match probe.check.path.as_str() {
+        "" => "/",
+        path => path,
+    };
+    let method = match probe.check.method.as_str() {
+        "" => "GET",
+        method => method,
+    };
+    let mut request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("host", format!("{}:{}", probe.host, probe.port))
+        .header("user-agent", "drover");
+    for (name, values) in probe.check.header.iter() {
+        for value in values.iter() {
+            request = request.header(name, value);
+        }
+    }
+    let body = Full::new(Bytes::from(probe.check.body.clone()));
+    let request = request.body(body).map_err(|e| failed(&e))?;
+    let stream = TokioIo::new(connect(probe).await?);
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(stream)
+        .await
+        .map_err(|e| failed(&e))?;
+    let driver = tokio::spawn(connection);
+    let answer = sender.send_request(request).await;
+    let answer = answer.map_err(|e| failed(&e))?;
+    let code = answer.status().as_u16();
+    let text = Limited::new(answer.into_body(), MAX_OUTPUT).collect().await;
+    driver.abort();
+    let text = text.map_or_else(
+        |_| String::new(),
+        |body| String::from_utf8_lossy(&body.to_bytes()).into_owned(),
+    );
+    match code {
+        200 => Ok((200, "nomad: http ok".to_owned())),
+        201..400 => Ok((code.into(), text)),
+        _ => Err((code.into(), text)),
+    }
+}
+
+fn result(probe: &Probe, status: &str, code: i64, output: String, at: i64) -> CheckQueryResult {
+    let mode = match probe.check.on_update.as_str() {
+        "ignore" => "readiness",
+        _ => "healthiness",
+    };
+    CheckQueryResult {
+        id: probe.id.clone(),
+        mode: mode.to_owned(),
+        status: status.to_owned(),
+        status_code: code,
+        output,
+        timestamp: at,
+        group: probe.group.clone(),
+        task: probe.task.clone(),
+        service: probe.service.clone(),
+        check: probe.check.name.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use drover_events::model::ServiceCheck;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    fn probe(kind: &str, port: u16) -> Probe {
+        Probe {
+            id: "c".into(),
+            service: "web".into(),
+            task: String::new(),
+            group: "j.g[0]".into(),
+            host: "127.0.0.1".into(),
+            port: port.into(),
+            check: ServiceCheck {
+                name: "alive".into(),
+                r#type: kind.into(),
+                path: "/health".into(),
+                timeout: 5_000_000_000,
+                ..ServiceCheck::default()
+            },
+        }
+    }
+
+    /// Answers one request with `code`, and says what was asked.
+    async fn answer(listener: TcpListener, code: &'static str) -> String {
+        let (mut stream, _) = listener.accept().await.expect("a caller");
+        let mut asked = vec![0; 1024];
+        let n = stream.read(&mut asked).await.expect("a request");
+        let text = format!("HTTP/1.1 {code}\r\ncontent-length: 4\r\n\r\nbusy");
+        stream.write_all(text.as_bytes()).await.expect("writes");
+        String::from_utf8_lossy(&asked[..n]).into_owned()
+    }
+
+    #[tokio::test]
+    async fn chk_05_a_port_and_a_page_are_looked_at() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let port = listener.local_addr().expect("bound").port();
+        let open = look(&probe("tcp", port), 7_000_000_000).await;
+        assert_eq!((open.status.as_str(), open.timestamp), (status::SUCCESS, 7));
+        drop(listener.accept().await);
+
+        let served = tokio::spawn(answer(listener, "200 OK"));
+        let good = look(&probe("http", port), 0).await;
+        assert_eq!(
+            (good.status.as_str(), good.status_code),
+            (status::SUCCESS, 200)
+        );
+        assert!(served.await.expect("served").starts_with("GET /health "));
+
+        let closed = look(&probe("tcp", port), 0).await;
+        assert_eq!(closed.status, status::FAILURE);
+        let listener = TcpListener::bind(("127.0.0.1", port)).await.expect("binds");
+        let served = tokio::spawn(answer(listener, "503 No"));
+        let bad = look(&probe("http", port), 0).await;
+        assert_eq!(
+            (bad.status.as_str(), bad.status_code),
+            (status::FAILURE, 503)
+        );
+        assert_eq!(bad.output, "busy");
+        served.await.expect("served");
+    }
+}

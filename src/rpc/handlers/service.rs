@@ -1,0 +1,53 @@
+//! Services: nodes register and remove those of their own allocations.
+
+use std::sync::Arc;
+
+use drover_projections::tables::services::Services;
+
+use super::Clients;
+use crate::commands::service::{DeleteService, UpsertServices};
+use crate::error::ApiError;
+use crate::rpc::methods::{ServiceDeleteRequest, ServiceUpsertRequest, WriteResponse};
+use crate::rpc::service::Call;
+
+/// `ServiceRegistration.Upsert`.
+pub(super) async fn upsert(
+    clients: Arc<Clients>,
+    call: Call,
+    request: ServiceUpsertRequest,
+) -> Result<WriteResponse, ApiError> {
+    let Some(node) = request.services.first().map(|s| s.node_id.clone()) else {
+        return Err(ApiError::bad_request("no services given"));
+    };
+    clients.caller(&call, &node)?;
+    if request.services.iter().any(|s| s.node_id != node) {
+        return Err(ApiError::permission_denied());
+    }
+    let origin = clients.origin(&call, &node);
+    let command = UpsertServices {
+        services: request.services,
+    };
+    let index = clients.server.submit(command, origin).await?.index;
+    Ok(WriteResponse { index })
+}
+
+/// `ServiceRegistration.DeleteByID`.
+pub(super) async fn delete(
+    clients: Arc<Clients>,
+    call: Call,
+    request: ServiceDeleteRequest,
+) -> Result<WriteResponse, ApiError> {
+    let key = (request.namespace.as_str(), request.id.as_str());
+    let known = clients.server.projections.view().get::<Services>(key)?;
+    let Some(known) = known else {
+        return Err(ApiError::not_found("service registration not found"));
+    };
+    clients.caller(&call, &known.node_id)?;
+    let origin = clients.origin(&call, &known.node_id);
+    let command = DeleteService {
+        namespace: request.namespace,
+        id: request.id,
+    };
+    let index = clients.server.submit(command, origin).await?.index;
+    Ok(WriteResponse { index })
+}
