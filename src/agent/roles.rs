@@ -182,3 +182,28 @@ async fn tick(telemetry: telemetry::Telemetry, config: Arc<Config>, stop: Cancel
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use drover_projections::tables::nodes;
+
+    use super::*;
+    use crate::client::agent::tests::{World, until};
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_client_without_a_server_registers_at_one_elsewhere() {
+        let world = World::start().await;
+        let mut config = Config::dev();
+        config.server.enabled = false;
+        config.client.servers = vec![world.rpc.addr().to_string()];
+        let roles = Roles::start(config).await.expect("starts");
+        let id = roles.client.as_ref().expect("a client").node_id();
+        let ready = || {
+            let view = world.server.projections.view();
+            let node = nodes::get(&view, &id).expect("reads");
+            node.is_some_and(|node| node.status == "ready")
+        };
+        until("the node is ready", ready).await;
+        roles.stop().await;
+    }
+}

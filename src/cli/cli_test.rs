@@ -282,8 +282,8 @@ fn a_broken_file_is_reported_before_anything_is_sent() {
 #[test]
 fn variables_are_put_with_a_check() {
     let answer: Answer = |line, _| {
-        assert_eq!(line, "PUT /v1/var/nomad/jobs/web?cas=4");
-        (409, "{}".into())
+        assert_eq!(line, "PUT /v1/var/nomad/jobs/web?namespace=default&cas=4");
+        (409, r#"{"ModifyIndex": 7}"#.into())
     };
     let ran = run(
         &["var", "put", "-check-index", "4", "nomad/jobs/web", "a=b=c"],
@@ -292,11 +292,48 @@ fn variables_are_put_with_a_check() {
     );
     assert_eq!(ran.code, 1);
     assert!(ran.stderr.starts_with("Check-and-Set conflict"));
+    assert!(ran.stderr.contains("is 4, and the variable is at index 7"));
     assert!(
         ran.calls[0].1.contains("\"Items\":{\"a\":\"b=c\"}"),
         "{}",
         ran.calls[0].1
     );
+}
+
+#[test]
+fn a_variable_is_not_overwritten_unless_it_is_said() {
+    let first: Answer = |line, _| {
+        assert_eq!(line, "PUT /v1/var/a?namespace=default&cas=0");
+        (200, r#"{"ModifyIndex": 3}"#.into())
+    };
+    let ran = run(&["var", "put", "/a/", "k=v", "gone="], &[], first);
+    assert_eq!(ran.stdout, "Created variable \"a\" with modify index 3\n");
+    assert!(!ran.calls[0].1.contains("gone"), "{}", ran.calls[0].1);
+    let force: Answer = |line, _| {
+        assert_eq!(line, "PUT /v1/var/a?namespace=default");
+        (200, r#"{"ModifyIndex": 4}"#.into())
+    };
+    assert_eq!(
+        run(&["var", "put", "-force", "a", "k=v"], &[], force).code,
+        0
+    );
+
+    // A specification carries its own namespace and index, unless it is put elsewhere.
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("v.hcl");
+    let text = "namespace = \"prod\"\npath = \"a\"\nmodify_index = 9\nitems {\n  k = \"v\"\n}\n";
+    std::fs::write(&file, text).unwrap();
+    let from = format!("@{}", file.display());
+    let own: Answer = |line, _| {
+        assert_eq!(line, "PUT /v1/var/a?namespace=prod&cas=9");
+        (200, "{}".into())
+    };
+    assert_eq!(run(&["var", "put", &from], &[], own).code, 0);
+    let copy: Answer = |line, _| {
+        assert_eq!(line, "PUT /v1/var/b?namespace=prod&cas=0");
+        (200, "{}".into())
+    };
+    assert_eq!(run(&["var", "put", "b", &from], &[], copy).code, 0);
 }
 
 #[test]

@@ -175,8 +175,11 @@ impl Client {
 
     /// Stops following; tasks run on, unless nothing is to be kept.
     pub async fn shutdown(&self) {
-        for task in std::mem::take(&mut *self.tasks.lock()) {
+        let loops = std::mem::take(&mut *self.tasks.lock());
+        for task in loops {
             task.abort();
+            // Its end is waited for: until then it holds the journal.
+            let _ = task.await;
         }
         let runners: Vec<_> = self.core.allocs.lock().values().cloned().collect();
         let ephemeral = self.core.settings.get().ephemeral;

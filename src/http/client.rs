@@ -91,15 +91,10 @@ pub(super) async fn allocation(write: Write) -> Result<Answer, ApiError> {
     }
 }
 
-/// The client runs no checks of services, so no allocation has results of any.
-fn no_checks(client: &Client, id: &str) -> Result<Answer, ApiError> {
-    runner(client, id)?;
-    Answer::json(&serde_json::json!({}))
-}
-
 /// `GET /v1/allocation/:id/checks`.
 pub(super) async fn checks(write: Write) -> Result<Answer, ApiError> {
-    no_checks(&*client(&write)?, &write.request.segment(2)?)
+    let (client, id) = (client(&write)?, write.request.segment(2)?);
+    Answer::json(&alloc::checks(&client, &id)?)
 }
 
 /// `GET /v1/client/metadata`: all of it comes from the configuration, none was set by request.

@@ -54,11 +54,15 @@ impl Reply {
 impl Harness {
     /// Starts a server and waits until it takes commands.
     pub(super) async fn start() -> Self {
-        Self::start_with(None).await
+        let settings = Settings {
+            gzip: Gzip::Always,
+            ..Settings::default()
+        };
+        Self::with(settings, None).await
     }
 
-    /// As [`Harness::start`], the API with a keyring of its own.
-    pub(super) async fn start_with(keyring: Option<Arc<Keyring>>) -> Self {
+    /// The same under other settings, or with a keyring of the API's own.
+    pub(super) async fn with(settings: Settings, keyring: Option<Arc<Keyring>>) -> Self {
         let data = tempfile::tempdir().unwrap();
         let config = Arc::new(Config::dev());
         let telemetry = crate::telemetry::install(Duration::from_secs(10));
@@ -74,10 +78,7 @@ impl Harness {
             agent: Arc::clone(&server) as Arc<dyn super::Agent>,
             stream: Publisher::default(),
             rendered: super::Rendered::default(),
-            settings: Settings {
-                gzip: Gzip::Always,
-                ..Settings::default()
-            },
+            settings,
         });
         let router = router(Arc::clone(&api));
         Self {

@@ -428,3 +428,29 @@ async fn the_agent_answers_about_itself() {
     assert_eq!(bad.status, 400);
     h.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_limits_of_jobs_in_the_configuration_are_in_force() {
+    let settings = super::Settings {
+        job_priority: 70,
+        job_max_priority: 200,
+        job_max_count: 5,
+        ..super::Settings::default()
+    };
+    let h = Harness::with(settings, None).await;
+    h.register("plain").await;
+    assert_eq!(h.get("/v1/job/plain").await.json()["Priority"], 70);
+    let mut body = job("high");
+    body["Job"]["Priority"] = json!(150);
+    assert_eq!(h.put("/v1/jobs", &body).await.status, 200);
+    body["Job"]["Priority"] = json!(201);
+    body["Job"]["TaskGroups"][0]["Count"] = json!(6);
+    let refused = h.put("/v1/jobs", &body).await;
+    let text = refused.text();
+    assert!(
+        text.contains("job priority must be between [1, 200]"),
+        "{text}"
+    );
+    assert!(text.contains("job_max_count: 6 > 5"), "{text}");
+    h.stop().await;
+}

@@ -390,7 +390,7 @@ async fn kr_03_reads_are_served_and_a_write_waits_until_there_is_a_key() {
     let dir = tempfile::tempdir().unwrap();
     let (keyring, _) = Keyring::open(dir.path()).unwrap();
     let keyring = Arc::new(keyring);
-    let h = Arc::new(Harness::start_with(Some(Arc::clone(&keyring))).await);
+    let h = Arc::new(Harness::with(super::Settings::default(), Some(Arc::clone(&keyring))).await);
     let writing = {
         let h = Arc::clone(&h);
         let body = json!({"Items": {"a": "b"}});

@@ -377,3 +377,21 @@ fn hostile_texts_end_soon_and_clearly() {
     }
     assert!(start.elapsed().as_secs() < 60, "took {:?}", start.elapsed());
 }
+
+#[test]
+fn an_indented_heredoc_is_cut_within_directives_too() {
+    let text = "job \"a\" {\n  meta {\n    x = <<-EOT\n      a\n        %{ for d in [1, 2] ~}\n        \
+                d=${d}\n        %{ endfor ~}\n      b\n    EOT\n  }\n}\n";
+    assert_eq!(job(text)["Meta"]["x"], "a\n    d=1\n    d=2\n  b\n");
+}
+
+#[test]
+fn a_block_that_no_client_runs_is_warned_of() {
+    let text = "job \"a\" {\n  group \"g\" {\n    task \"t\" {\n      driver = \"raw_exec\"\n      \
+                template {\n        data = \"x\"\n        destination = \"local/x\"\n      }\n    \
+                }\n  }\n}\n";
+    let parsed = parse(&Input::server(text)).expect("parses");
+    let model = parsed.into_model().expect("a job");
+    let found = super::validate(&model, &super::Limits::default());
+    assert!(found.warning().contains("Task \"g.t\" has template blocks"));
+}

@@ -71,6 +71,8 @@ impl Actor {
                     actions.extend(self.step(Input::Stop { no_delay: true }));
                 }
                 Some(Msg::Detach(reply)) => {
+                    // The journal is let go before anybody is told.
+                    drop(self);
                     let _ = reply.send(());
                     return;
                 }

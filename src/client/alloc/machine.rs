@@ -111,6 +111,13 @@ pub enum Input {
         /// Whether it is.
         good: bool,
     },
+    /// A check failed too often: a task, or without a name all of them, is to be started again.
+    Unhealthy {
+        /// Only this one; empty for all.
+        task: String,
+        /// For the event.
+        reason: String,
+    },
     /// It is part of another deployment now; as a canary, if so said.
     Deployment {
         /// Placed as a canary.
@@ -217,6 +224,14 @@ impl AllocMachine {
             }
             Input::Restart { task, all } => self.restart(spec, task, all, now, &mut out),
             Input::Check { id, good } => self.check(spec, id, good, now),
+            Input::Unhealthy { task, reason } => {
+                let why = TaskInput::Unhealthy(reason);
+                if !task.is_empty() {
+                    self.task(spec, &task, why, now, &mut out);
+                } else {
+                    self.for_all(spec, now, &mut out, |_| Some(why.clone()));
+                }
+            }
             Input::Deployment { canary } => {
                 self.watch_health(canary, now);
             }

@@ -95,8 +95,16 @@ impl Actor {
         let shared = self.shared.clone();
         let tx = self.tx.clone();
         let counts = probe.counts();
+        let mut strikes = check::Strikes::new(&probe, clock.now());
+        let task = match probe.check.task_name.as_str() {
+            "" => probe.task.clone(),
+            named => named.to_owned(),
+        };
+        let reason = format!("healthcheck: check {:?} unhealthy", probe.check.name);
+        let times = clock.clone();
         let told = move |result: drover_events::model::CheckQueryResult| {
-            let good = counts.then_some(result.status == check::status::SUCCESS);
+            let passes = result.status == check::status::SUCCESS;
+            let good = counts.then_some(passes);
             let (id, old) = {
                 let mut checks = shared.checks.lock();
                 let id = result.id.clone();
@@ -107,6 +115,12 @@ impl Actor {
             if let Some(good) = good.filter(|good| was != Some(*good)) {
                 // An actor that has ended needs no input.
                 let _ = tx.send(Msg::Input(Input::Check { id, good }));
+            }
+            if strikes.add(passes, times.now()) {
+                let _ = tx.send(Msg::Input(Input::Unhealthy {
+                    task: task.clone(),
+                    reason: reason.clone(),
+                }));
             }
         };
         tokio::spawn(check::watch(probe, move || clock.now(), told))

@@ -27,13 +27,51 @@ pub mod status {
     pub const PENDING: &str = "pending";
 }
 
+/// Counts failures in a row, for `check_restart` (CHK-08).
+#[derive(Clone, Debug)]
+pub struct Strikes {
+    limit: i64,
+    grace: i64,
+    since: i64,
+    failures: i64,
+}
+
+impl Strikes {
+    /// Counts for a check that is watched since `now` (unix nanoseconds); never enough without a
+    /// limit.
+    pub fn new(probe: &Probe, now: i64) -> Self {
+        let rule = probe.check.check_restart.clone().unwrap_or_default();
+        Self {
+            limit: rule.limit,
+            grace: rule.grace.max(0),
+            since: now,
+            failures: 0,
+        }
+    }
+
+    /// Whether this result is one failure too many. If so the count and the grace begin anew.
+    pub fn add(&mut self, good: bool, now: i64) -> bool {
+        if good || now < self.since.saturating_add(self.grace) {
+            self.failures = 0;
+            return false;
+        }
+        self.failures += 1;
+        let enough = self.limit > 0 && self.failures >= self.limit;
+        if enough {
+            self.failures = 0;
+            self.since = now;
+        }
+        enough
+    }
+}
+
 /// The result of a check before the first look.
 pub fn pending(probe: &Probe) -> CheckQueryResult {
     result(probe, status::PENDING, 0, "nomad: waiting to run".into(), 0)
 }
 
 /// Looks again and again until the task is aborted; every result goes to `tell`.
-pub async fn watch(probe: Probe, now: impl Fn() -> i64, tell: impl Fn(CheckQueryResult)) {
+pub async fn watch(probe: Probe, now: impl Fn() -> i64, mut tell: impl FnMut(CheckQueryResult)) {
     let interval = nanos(probe.check.interval).max(MIN_INTERVAL);
     loop {
         tell(look(&probe, now()).await);
@@ -204,5 +242,31 @@ mod tests {
         );
         assert_eq!(bad.output, "busy");
         served.await.expect("served");
+    }
+
+    #[test]
+    fn chk_08_failures_in_a_row_restart_and_more_than_once() {
+        let mut probe = probe("tcp", 1);
+        let mut never = Strikes::new(&probe, 0);
+        assert!((0..20).all(|at| !never.add(false, at)));
+        probe.check.check_restart = Some(drover_events::model::CheckRestart {
+            limit: 2,
+            grace: 10,
+            ignore_warnings: false,
+        });
+        let mut strikes = Strikes::new(&probe, 0);
+        let told: Vec<bool> = [
+            (false, 5),
+            (false, 10),
+            (true, 11),
+            (false, 12),
+            (false, 13),
+        ]
+        .map(|(good, at)| strikes.add(good, at))
+        .into();
+        assert_eq!(told, [false, false, false, false, true]);
+        assert!(!strikes.add(false, 22), "within the grace of the new start");
+        assert!(!strikes.add(false, 23));
+        assert!(strikes.add(false, 24));
     }
 }

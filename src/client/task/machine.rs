@@ -1,5 +1,7 @@
 //! The task runner: `(state, input) -> (state, actions)`.
 
+mod stop;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_events::gojson::Time;
@@ -67,6 +69,8 @@ pub enum Why {
     Kill,
     /// To be started again.
     Restart,
+    /// To be started again if the policy allows it: it does not do its work.
+    Unhealthy,
 }
 
 /// What happens to a task.
@@ -100,6 +104,8 @@ pub enum TaskInput {
         /// For the event.
         reason: String,
     },
+    /// It runs, and does not do its work: it is to be started again as if it had failed (CHK-08).
+    Unhealthy(String),
     /// Something to be told about it.
     Event(TaskEvent),
     /// The servers answered for the first time.
@@ -285,6 +291,7 @@ impl TaskMachine {
             TaskInput::StopFailed(error) => self.stop_failed(&error, now),
             TaskInput::Kill { no_delay } => self.kill(spec, no_delay, now, &mut out),
             TaskInput::Restart { force, reason } => self.restart(force, &reason, now, &mut out),
+            TaskInput::Unhealthy(reason) => self.unhealthy(&reason, now, &mut out),
             TaskInput::Event(event) => self.emit(event),
             TaskInput::Tick => self.tick(now, &mut out),
         }
@@ -452,6 +459,7 @@ impl TaskMachine {
         }
         let cause = match why {
             Some(Why::Restart) => Cause::RestartAsked,
+            Some(Why::Unhealthy) => Cause::Exit { success: false },
             _ => Cause::Exit {
                 success: exit.successful(),
             },
@@ -529,66 +537,6 @@ impl TaskMachine {
             Phase::Stopping(handle, _) => {
                 self.phase = Phase::Stopping(handle.clone(), Why::Kill);
             }
-        }
-    }
-
-    fn stop(&mut self, why: Why, out: &mut Vec<TaskAction>) {
-        if let Phase::Running(h) | Phase::Delaying(h, _) | Phase::Stopping(h, _) = &self.phase {
-            self.phase = Phase::Stopping(h.clone(), why);
-            out.push(TaskAction::Stop);
-        }
-    }
-
-    fn stop_failed(&mut self, error: &str, now: i64) {
-        if !matches!(self.phase, Phase::Stopping(..)) {
-            return;
-        }
-        self.stop_tries += 1;
-        if self.stop_tries >= STOP_TRIES {
-            self.emit(events::killed(now, error));
-            self.state.failed = true;
-            self.dead(now);
-            self.phase = Phase::Ended;
-            return;
-        }
-        let wait = STOP_RETRY.saturating_mul(4_i64.saturating_pow(self.stop_tries - 1));
-        self.stop_retry_at = Some(now + wait.min(STOP_RETRY_MAX));
-    }
-
-    fn restart(&mut self, force: bool, reason: &str, now: i64, out: &mut Vec<TaskAction>) {
-        if self.killed {
-            return;
-        }
-        match &self.phase {
-            Phase::Running(_) => {
-                self.emit(events::restart_signal(now, reason));
-                self.stop(Why::Restart, out);
-            }
-            Phase::Dead if force => {
-                self.emit(events::restart_signal(now, reason));
-                self.state.state = status::PENDING.to_owned();
-                self.state.failed = false;
-                self.state.restarts += 1;
-                self.state.last_restart = Time(now);
-                self.phase = Phase::Waiting;
-                self.allowed = false;
-            }
-            _ => {}
-        }
-    }
-
-    fn tick(&mut self, now: i64, out: &mut Vec<TaskAction>) {
-        match &self.phase {
-            Phase::Backoff(at) if *at <= now => {
-                self.phase = Phase::Waiting;
-                self.go(out);
-            }
-            Phase::Delaying(_, at) if *at <= now => self.stop(Why::Kill, out),
-            Phase::Stopping(..) if self.stop_retry_at.is_some_and(|at| at <= now) => {
-                self.stop_retry_at = None;
-                out.push(TaskAction::Stop);
-            }
-            _ => {}
         }
     }
 }

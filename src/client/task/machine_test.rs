@@ -317,3 +317,17 @@ fn cl_29_ten_events_are_kept() {
     assert_eq!(case.task.state.events.len(), events::MAX_EVENTS);
     assert_eq!(case.task.state.events[9].message, "19");
 }
+
+#[test]
+fn chk_08_an_unhealthy_task_is_restarted_as_its_policy_says() {
+    let mut case = Case::new(spec(1)).run();
+    let asked = case.step(TaskInput::Unhealthy("bad".into()));
+    assert!(matches!(asked[..], [TaskAction::Stop]));
+    case.exit(0);
+    assert!(matches!(case.task.phase, Phase::Backoff(_)));
+
+    let mut spent = Case::new(spec(0)).run();
+    spent.step(TaskInput::Unhealthy("bad".into()));
+    spent.exit(0);
+    assert!(spent.task.is_dead() && spent.task.state.failed);
+}
