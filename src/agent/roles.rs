@@ -71,7 +71,7 @@ impl Roles {
         })
     }
 
-    /// A client whose servers are elsewhere: it reaches them by RPC, and has no HTTP API of its own.
+    /// A client whose servers are elsewhere: it reaches them by RPC, and has no HTTP API.
     fn client_alone(
         config: &Config,
         data: DataDir,

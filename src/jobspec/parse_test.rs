@@ -380,8 +380,16 @@ fn hostile_texts_end_soon_and_clearly() {
 
 #[test]
 fn an_indented_heredoc_is_cut_within_directives_too() {
-    let text = "job \"a\" {\n  meta {\n    x = <<-EOT\n      a\n        %{ for d in [1, 2] ~}\n        \
-                d=${d}\n        %{ endfor ~}\n      b\n    EOT\n  }\n}\n";
+    let text = [
+        "job \"a\" {\n  meta {\n    x = <<-EOT",
+        "      a",
+        "        %{ for d in [1, 2] ~}",
+        "        d=${d}",
+        "        %{ endfor ~}",
+        "      b",
+        "    EOT\n  }\n}\n",
+    ];
+    let text = &text.join("\n");
     assert_eq!(job(text)["Meta"]["x"], "a\n    d=1\n    d=2\n  b\n");
 }
 

@@ -104,6 +104,8 @@ pub fn schedule(
 }
 
 #[cfg(test)]
+mod ports_test;
+#[cfg(test)]
 mod scenario_test;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -153,22 +153,11 @@ fn gather(args: &Args) -> Result<Wanted> {
         let Some((key, value)) = pair.split_once('=') else {
             bail!("Error parsing {pair:?}: write items as key=value");
         };
-        let value = match value.strip_prefix('@') {
-            _ if value == "-" => {
-                let mut text = String::new();
-                std::io::stdin().lock().read_to_string(&mut text)?;
-                text
-            }
-            _ if value.is_empty() => {
-                items.remove(key);
-                continue;
-            }
-            Some(file) => {
-                std::fs::read_to_string(file).with_context(|| format!("Error reading {file}"))?
-            }
-            None => value.to_owned(),
-        };
-        items.insert(key.to_owned(), value.into());
+        if value.is_empty() {
+            items.remove(key);
+        } else {
+            items.insert(key.to_owned(), item(value)?.into());
+        }
     }
     if path.is_empty() {
         bail!("The variable needs a path");
@@ -190,6 +179,27 @@ fn gather(args: &Args) -> Result<Wanted> {
     })
 }
 
+/// An item's value: said, from a file, or from standard input.
+fn item(value: &str) -> Result<String> {
+    if value == "-" {
+        return source("-");
+    }
+    match value.starts_with('@') {
+        true => source(value),
+        false => Ok(value.to_owned()),
+    }
+}
+
+/// The text of `@file`, or of standard input.
+fn source(from: &str) -> Result<String> {
+    if let Some(file) = from.strip_prefix('@') {
+        return std::fs::read_to_string(file).with_context(|| format!("Error reading {file}"));
+    }
+    let mut text = String::new();
+    std::io::stdin().lock().read_to_string(&mut text)?;
+    Ok(text)
+}
+
 /// A path with its slashes kept.
 pub(super) fn escape(path: &str) -> String {
     path.split('/').map(encode).collect::<Vec<_>>().join("/")
@@ -197,16 +207,7 @@ pub(super) fn escape(path: &str) -> String {
 
 /// A specification: the API's JSON, or HCL with `path`, `namespace` and an `items` block.
 fn read(from: &str, form: Option<&str>) -> Result<Json> {
-    let text = match from.strip_prefix('@') {
-        Some(file) => {
-            std::fs::read_to_string(file).with_context(|| format!("Error reading {file}"))?
-        }
-        None => {
-            let mut text = String::new();
-            std::io::stdin().lock().read_to_string(&mut text)?;
-            text
-        }
-    };
+    let text = source(from)?;
     if form == Some("json") || (form.is_none() && text.trim_start().starts_with('{')) {
         return serde_json::from_str(&text).context("Error parsing the variable");
     }

@@ -75,6 +75,14 @@ pub enum Verdict {
     Unhealthy(Vec<(String, String)>),
 }
 
+/// Since when the tasks run and the checks that count are good.
+fn good_since(spec: &HealthSpec, checks_since: Option<i64>, last_start: i64) -> Option<i64> {
+    match spec.checks {
+        0 => Some(last_start),
+        _ => checks_since.map(|at| at.max(last_start)),
+    }
+}
+
 /// Judges the tasks at `now`; watching began at `since`; all checks are good since `checks_since`.
 pub fn judge<'a>(
     spec: &HealthSpec,
@@ -108,11 +116,7 @@ pub fn judge<'a>(
         .map(|(_, _, state)| state.started_at.nanos())
         .max()
         .unwrap_or(since);
-    let good_since = if spec.checks == 0 {
-        Some(last_start)
-    } else {
-        checks_since.map(|at| at.max(last_start))
-    };
+    let good_since = good_since(spec, checks_since, last_start);
     let healthy_at = good_since.map_or(i64::MAX, |at| at.saturating_add(spec.min_healthy_time));
     if all_up && healthy_at <= now && healthy_at <= deadline {
         return Verdict::Healthy;

@@ -99,18 +99,7 @@ fn one(
     service: &Service,
 ) -> Offered {
     let alloc = source.alloc;
-    let nothing = BTreeMap::new();
-    let env = TaskEnv::build(&TaskEnvInput {
-        node: source.node,
-        region: source.region,
-        alloc,
-        job,
-        group,
-        task,
-        paths: &TaskPaths::default(),
-        host: &nothing,
-        hooks: &nothing,
-    });
+    let env = env(source, job, group, task);
     let name = env.replace(&service.name);
     let label = env.replace(&service.port_label);
     let owner = match task.name.as_str() {
@@ -142,7 +131,7 @@ fn one(
         port,
         ..ServiceRegistration::default()
     };
-    let checks = service.checks.iter().map(|check| {
+    let probe = |check: &ServiceCheck| {
         let check = replaced(&env, check);
         let (at, on) = match check.port_label.is_empty() {
             true => (host.clone(), port),
@@ -157,11 +146,27 @@ fn one(
             port: on,
             check,
         }
-    });
+    };
     Offered {
-        checks: checks.collect(),
+        checks: service.checks.iter().map(probe).collect(),
         registration,
     }
+}
+
+/// What `${…}` in a service's texts is replaced with.
+fn env(source: &Source<'_>, job: &Job, group: &TaskGroup, task: &Task) -> TaskEnv {
+    let nothing = BTreeMap::new();
+    TaskEnv::build(&TaskEnvInput {
+        node: source.node,
+        region: source.region,
+        alloc: source.alloc,
+        job,
+        group,
+        task,
+        paths: &TaskPaths::default(),
+        host: &nothing,
+        hooks: &nothing,
+    })
 }
 
 fn replaced(env: &TaskEnv, check: &ServiceCheck) -> ServiceCheck {

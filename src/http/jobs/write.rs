@@ -337,5 +337,6 @@ pub(super) async fn revert(write: Write) -> Result<Answer, ApiError> {
         job_modify_index: current.job_modify_index,
         ..RegisterBody::default()
     };
-    register_job(&write, job, &again, String::new()).await
+    let warnings = warnings(&write, &job)?;
+    register_job(&write, job, &again, warnings).await
 }

@@ -65,7 +65,7 @@ const FAILED_DYNAMIC: &str = "network: dynamic port selection failed";
 
 fn fixed<'a>(info: &'a NodeInfo, used: &Usage, port: &'a Port) -> Result<&'a Address, String> {
     let number = u16::try_from(port.value).unwrap_or(0);
-    // The first address of the network is the one: a static port says that it is the same everywhere.
+    // The first address of the network is the one: a static port is the same everywhere.
     let found = addresses(info, port)?
         .next()
         .filter(|address| port.ignore_collision || free(used, address, number));
