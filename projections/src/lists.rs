@@ -28,6 +28,8 @@ use crate::{Projections, View};
 const CHUNK_ROWS: usize = 64;
 /// Changed rows that wait for a reader; beyond that the list is dropped.
 const MAX_PENDING: usize = 20_000;
+/// Changed rows that are rendered in passing: about a tenth of a millisecond each hundred.
+const FEW_PENDING: usize = 256;
 
 /// How rows of a table are shown in a list. One type per form of the list; the type is its name.
 pub trait List: Send + Sync + 'static {
@@ -292,6 +294,19 @@ impl Lists {
 }
 
 impl Projections {
+    /// Whether [`Projections::list`] has little to do just now. If not, it may take a part of a
+    /// second, and is nothing for a thread that others wait for.
+    pub fn list_is_near<L: List>(&self) -> bool {
+        let known = self.lists().known::<L>();
+        let rendered = known.state.try_lock().is_some_and(|s| s.snapshot.is_some());
+        let pending = known.pending.lock();
+        rendered
+            && pending
+                .rows
+                .as_ref()
+                .is_some_and(|rows| rows.len() <= FEW_PENDING)
+    }
+
     /// The list as of now, or none if it is larger than what is kept ready: then walk the rows.
     pub fn list<L: List>(&self) -> Result<Option<ListSnapshot>, StorageError> {
         let known = self.lists().known::<L>();

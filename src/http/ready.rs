@@ -11,7 +11,7 @@ use bytes::Bytes;
 use drover_events::gojson;
 use drover_events::model::{Job, Node};
 use drover_projections::key::KeyBuf;
-use drover_projections::lists::{List, Page, Part};
+use drover_projections::lists::{List, ListSnapshot, Page, Part};
 use drover_projections::page::{PageToken, TokenKind};
 use drover_projections::tables::allocs::{AllocRow, Allocs};
 use drover_projections::tables::job_summaries::JobSummaries;
@@ -20,8 +20,9 @@ use drover_projections::tables::namespaces::Namespaces;
 use drover_projections::tables::node_states::NodeStates;
 use drover_projections::tables::nodes::{self, Nodes};
 use drover_projections::view::View;
-use drover_projections::{Id, Key, Prefix, Scan, StorageError, Table};
+use drover_projections::{Id, Key, Prefix, Projections, Scan, StorageError, Table};
 use serde::Serialize;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::answer::Answer;
 use super::front::Read;
@@ -57,7 +58,7 @@ pub(super) fn answer<L: Ready>(read: &Read<'_>) -> Result<Option<Answer>, ApiErr
     {
         return Ok(None);
     }
-    let Some(list) = read.api.projections.list::<L>().map_err(storage)? else {
+    let Some(list) = list::<L>(&read.api.projections)? else {
         return Ok(None);
     };
     let prefix = match options.namespace.as_str() {
@@ -94,6 +95,20 @@ pub(super) fn answer<L: Ready>(read: &Read<'_>) -> Result<Option<Answer>, ApiErr
         .and_then(L::token)
         .map(|token| token.to_string());
     Ok(Some(answer.at(list.table_index())))
+}
+
+/// The list as of now. A cold one is rendered in a place where it holds up nobody else.
+fn list<L: Ready>(projections: &Projections) -> Result<Option<ListSnapshot>, ApiError> {
+    let many = Handle::try_current().is_ok_and(|handle| {
+        // The other flavor has no other thread to go on with.
+        handle.runtime_flavor() == RuntimeFlavor::MultiThread
+    });
+    let list = if many && !projections.list_is_near::<L>() {
+        tokio::task::block_in_place(|| projections.list::<L>())
+    } else {
+        projections.list::<L>()
+    };
+    list.map_err(storage)
 }
 
 /// Whether there is more than one namespace, so that order by creation runs across them.

@@ -25,8 +25,9 @@ impl ApiJob {
     ///
     /// # Errors
     /// The first field of the wrong type, with its path.
-    pub fn from_json(json: &Json) -> Result<ApiJob, FieldError> {
-        normal::read(&JOB, json, "Job").map(ApiJob::from_fields)
+    pub fn from_json(json: Json) -> Result<ApiJob, FieldError> {
+        let read = normal::read(&JOB, json).map_err(|error| error.below(|| "Job".to_owned()));
+        read.map(ApiJob::from_fields)
     }
 
     /// Fills in every default (`types.md` calls them canonical).
@@ -57,8 +58,7 @@ impl ApiJob {
     pub fn into_model(mut self) -> Result<Job, GoJsonError> {
         self.canonicalise();
         canonical::server(&mut self.fields);
-        let bytes = serde_json::to_vec(&Json::Object(self.fields)).unwrap_or_default();
-        let mut job: Job = gojson::from_slice(&bytes)?;
+        let mut job: Job = gojson::from_value(Json::Object(self.fields))?;
         admit::adapt(&mut job);
         Ok(job)
     }

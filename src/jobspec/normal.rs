@@ -18,33 +18,44 @@ pub struct FieldError {
     pub found: String,
 }
 
-/// Reads an object by its shape; only what was said is kept, under the proper names.
+impl FieldError {
+    /// The same error, seen from one level further up.
+    pub(super) fn below(mut self, step: impl FnOnce() -> String) -> Self {
+        self.path.insert_str(0, &step());
+        self
+    }
+}
+
+/// Reads an object by its shape; only what was said is kept, under the proper names. Values are
+/// moved, not copied.
 ///
 /// # Errors
-/// The first field of the wrong type.
-pub(super) fn read(
-    shape: &'static Shape,
-    json: &Json,
-    path: &str,
-) -> Result<Map<String, Json>, FieldError> {
+/// The first field of the wrong type; the path begins below the object.
+pub(super) fn read(shape: &'static Shape, json: Json) -> Result<Map<String, Json>, FieldError> {
     let Json::Object(map) = json else {
-        return Err(wrong(path, "an object", json));
+        return Err(wrong("an object", &json));
     };
     let mut out = Map::new();
     for (key, value) in map {
-        let Some(field) = shape.json(key).filter(|f| !f.json.starts_with('@')) else {
+        let Some(field) = shape.json(&key).filter(|f| !f.json.starts_with('@')) else {
             continue;
         };
-        if value.is_null() || (out.contains_key(field.json) && key != field.json) {
+        if value.is_null() || (key != field.json && out.contains_key(field.json)) {
             continue;
         }
-        let value = convert(field, value, &format!("{path}.{}", field.json))?;
-        out.insert(field.json.to_owned(), value);
+        let value =
+            convert(field, value).map_err(|error| error.below(|| format!(".{}", field.json)))?;
+        let key = if key == field.json {
+            key
+        } else {
+            field.json.to_owned()
+        };
+        out.insert(key, value);
     }
     Ok(out)
 }
 
-fn wrong(path: &str, expected: &'static str, found: &Json) -> FieldError {
+fn wrong(expected: &'static str, found: &Json) -> FieldError {
     let found = match found {
         Json::Null => "null".to_owned(),
         Json::Bool(_) => "a bool".to_owned(),
@@ -54,102 +65,93 @@ fn wrong(path: &str, expected: &'static str, found: &Json) -> FieldError {
         Json::Object(_) => "an object".to_owned(),
     };
     FieldError {
-        path: path.to_owned(),
+        path: String::new(),
         expected,
         found,
     }
 }
 
-fn convert(field: &Field, json: &Json, path: &str) -> Result<Json, FieldError> {
-    let fail = |expected| Err(wrong(path, expected, json));
-    match field.kind {
-        Kind::Json => Ok(json.clone()),
-        Kind::Str { .. } => {
-            if json.is_string() {
-                Ok(json.clone())
-            } else {
-                fail("a string")
-            }
-        }
-        Kind::Bool { .. } => {
-            if json.is_boolean() {
-                Ok(json.clone())
-            } else {
-                fail("a bool")
-            }
-        }
-        Kind::Int { min, max, .. } => match whole(json) {
-            Some(n) if (min..=max).contains(&n) => Ok(json.clone()),
-            Some(_) => fail("a number within its range"),
-            None => fail("a whole number"),
+fn convert(field: &Field, json: Json) -> Result<Json, FieldError> {
+    let expected = match field.kind {
+        Kind::Str { .. } if !json.is_string() => "a string",
+        Kind::Bool { .. } if !json.is_boolean() => "a bool",
+        Kind::AnyMap if !json.is_object() => "a map",
+        Kind::Json | Kind::Str { .. } | Kind::Bool { .. } | Kind::AnyMap => return Ok(json),
+        Kind::Int { min, max, .. } => match whole(&json) {
+            Some(n) if (min..=max).contains(&n) => return Ok(json),
+            Some(_) => "a number within its range",
+            None => "a whole number",
         },
-        Kind::Dur { .. } => match json {
+        Kind::Dur { .. } => match &json {
             Json::String(text) => match duration::parse(text) {
-                Ok(ns) => Ok(Json::from(ns)),
-                Err(_) => fail("a duration"),
+                Ok(ns) => return Ok(Json::from(ns)),
+                Err(_) => "a duration",
             },
-            _ => match whole(json).and_then(|n| i64::try_from(n).ok()) {
-                Some(ns) => Ok(Json::from(ns)),
-                None => fail("a duration in nanoseconds"),
+            _ => match whole(&json).and_then(|n| i64::try_from(n).ok()) {
+                Some(ns) => return Ok(Json::from(ns)),
+                None => "a duration in nanoseconds",
             },
         },
-        Kind::Strs => texts(json)
-            .map(Ok)
-            .unwrap_or_else(|| fail("a list of strings")),
+        Kind::Strs => match texts(&json) {
+            Some(texts) => return Ok(texts),
+            None => "a list of strings",
+        },
         Kind::Ports => match json.as_array() {
-            Some(items)
-                if items
-                    .iter()
-                    .all(|i| whole(i).is_some_and(|n| (0..=65_535).contains(&n))) =>
-            {
-                Ok(json.clone())
-            }
-            _ => fail("a list of ports"),
+            Some(items) if items.iter().all(is_port) => return Ok(json),
+            _ => "a list of ports",
         },
         Kind::StrMap => match json.as_object() {
             Some(map) if map.values().all(|v| v.is_string() || v.is_null()) => {
-                let text = |v: &Json| Json::String(v.as_str().unwrap_or("").to_owned());
-                Ok(Json::Object(
-                    map.iter().map(|(k, v)| (k.clone(), text(v))).collect(),
-                ))
+                return Ok(text_map(json));
             }
-            _ => fail("a map of strings"),
+            _ => "a map of strings",
         },
         Kind::StrsMap => match json.as_object() {
-            Some(map) if map.values().all(|v| texts(v).is_some()) => Ok(json.clone()),
-            _ => fail("a map of lists of strings"),
+            Some(map) if map.values().all(|v| texts(v).is_some()) => return Ok(json),
+            _ => "a map of lists of strings",
         },
-        Kind::AnyMap => {
-            if json.is_object() {
-                Ok(json.clone())
-            } else {
-                fail("a map")
-            }
-        }
-        _ => nested(field.kind, json, path),
+        _ => return nested(field.kind, json),
+    };
+    Err(wrong(expected, &json))
+}
+
+fn is_port(json: &Json) -> bool {
+    whole(json).is_some_and(|n| (0..=65_535).contains(&n))
+}
+
+/// A map of texts in which `null` is the empty text.
+fn text_map(json: Json) -> Json {
+    let Json::Object(mut map) = json else {
+        return json;
+    };
+    for value in map.values_mut().filter(|value| value.is_null()) {
+        *value = Json::String(String::new());
     }
+    Json::Object(map)
 }
 
 /// Objects, and lists and maps of them.
-fn nested(kind: Kind, json: &Json, path: &str) -> Result<Json, FieldError> {
+fn nested(kind: Kind, json: Json) -> Result<Json, FieldError> {
     match (kind, json) {
-        (Kind::One(s) | Kind::Omit(s), _) => read(s, json, path).map(Json::Object),
+        (Kind::One(s) | Kind::Omit(s), json) => read(s, json).map(Json::Object),
         (Kind::Many(s) | Kind::Labelled(s, _), Json::Array(items)) => {
-            let each =
-                |(i, v): (usize, &Json)| read(s, v, &format!("{path}[{i}]")).map(Json::Object);
-            let said = items.iter().enumerate().filter(|(_, v)| !v.is_null());
+            let each = |(i, v): (usize, Json)| {
+                let read = read(s, v).map_err(|error| error.below(|| format!("[{i}]")));
+                read.map(Json::Object)
+            };
+            let said = items.into_iter().enumerate().filter(|(_, v)| !v.is_null());
             said.map(each).collect::<Result<_, _>>().map(Json::Array)
         }
         (Kind::ByLabel(s, _), Json::Object(map)) => {
             let mut out = Map::new();
-            for (key, value) in map.iter().filter(|(_, v)| !v.is_null()) {
-                let value = read(s, value, &format!("{path}[{key:?}]"))?;
-                out.insert(key.clone(), Json::Object(value));
+            for (key, value) in map.into_iter().filter(|(_, v)| !v.is_null()) {
+                let value = read(s, value).map_err(|error| error.below(|| format!("[{key:?}]")))?;
+                out.insert(key, Json::Object(value));
             }
             Ok(Json::Object(out))
         }
-        (Kind::ByLabel(..), _) => Err(wrong(path, "a map", json)),
-        _ => Err(wrong(path, "a list", json)),
+        (Kind::ByLabel(..), json) => Err(wrong("a map", &json)),
+        (_, json) => Err(wrong("a list", &json)),
     }
 }
 

@@ -48,7 +48,7 @@ fn a_registered_job_is_stored_as_was_recorded() {
     let (sent, _) = recorded(include_str!("testdata/job-register.json"));
     let stored: String = include_str!("testdata/job.json").lines().skip(1).collect();
     let mut stored: Json = serde_json::from_str(&stored).expect("json");
-    let model = ApiJob::from_json(&sent["Job"])
+    let model = ApiJob::from_json(sent["Job"].clone())
         .expect("reads")
         .into_model()
         .expect("model");

@@ -54,7 +54,7 @@ proptest! {
             "TaskGroups": [{"Name": "g", "Count": count, "Services": [{"Provider": provider}],
                 "Tasks": [{"Name": "t", "Driver": "raw_exec", "Resources": {"CPU": cpu}}]}],
         });
-        let mut once = ApiJob::from_json(&job).expect("reads");
+        let mut once = ApiJob::from_json(job.clone()).expect("reads");
         once.canonicalise();
         let mut twice = once.clone();
         twice.canonicalise();
@@ -63,7 +63,7 @@ proptest! {
         let model = once.into_model().expect("model");
         let bytes = drover_events::gojson::to_vec(&model).expect("json");
         let json = serde_json::from_slice(&bytes).expect("json");
-        let again = ApiJob::from_json(&json).expect("reads").into_model().expect("model");
+        let again = ApiJob::from_json(json).expect("reads").into_model().expect("model");
         prop_assert_eq!(model, again);
     }
 }

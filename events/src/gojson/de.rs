@@ -61,6 +61,23 @@ pub fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, GoJsonError> {
         })
 }
 
+/// Reads a JSON value that is in memory already, as [`from_slice`] reads its text; texts in it are
+/// moved, not copied.
+///
+/// # Errors
+/// A value of the wrong type or out of its range.
+pub fn from_value<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, GoJsonError> {
+    let track = Track::default();
+    let read = T::deserialize(Adaptor {
+        inner: value,
+        track: &track,
+    });
+    read.map_err(|source| GoJsonError {
+        path: track.path(),
+        source,
+    })
+}
+
 /// A step on the way to a value.
 pub(super) enum Step {
     Field(String),

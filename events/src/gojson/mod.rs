@@ -4,7 +4,7 @@
 //! time is `null`; bytes are base64; a key may come in any case; `null` means the zero value.
 //! This module holds the value types that keep those differences ([`List`], [`Map`], [`Time`],
 //! [`Base64`]), the macro that gives a struct both of its encodings ([`wire!`](crate::wire)), and
-//! the adaptor that reads requests as Go's decoder would ([`from_slice`]).
+//! the adaptor that reads requests as Go's decoder would ([`from_slice`], [`from_value`]).
 //!
 //! It must not know any type of the model.
 //!
@@ -25,7 +25,7 @@ mod zero;
 mod gojson_test;
 
 pub use base64::Base64;
-pub use de::{GoJsonError, from_slice};
+pub use de::{GoJsonError, from_slice, from_value};
 pub use duration::{
     DurationIn, DurationText, DurationTextOrEmpty, format_duration, parse_duration,
 };

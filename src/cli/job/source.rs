@@ -160,6 +160,9 @@ fn is_api_form(text: &str) -> bool {
 fn api_form(text: &str) -> Result<ApiJob> {
     let json: Json =
         serde_json::from_str(text).context("Error getting job struct: Error parsing JSON")?;
-    let job = json.get("Job").unwrap_or(&json);
+    let job = match json {
+        Json::Object(mut fields) => fields.remove("Job").unwrap_or(Json::Object(fields)),
+        other => other,
+    };
     ApiJob::from_json(job).context("Error getting job struct")
 }

@@ -51,7 +51,7 @@ pub(in crate::http) async fn parse(write: Write) -> Result<Answer, ApiError> {
 
 /// `PUT /v1/validate/job`.
 pub(in crate::http) async fn validate(write: Write) -> Result<Answer, ApiError> {
-    let body: RegisterBody = write.request.json()?;
+    let mut body: RegisterBody = write.request.json()?;
     let job = body.canonical(&write)?;
     let found = validation(&write, &job)?;
     Answer::json(&JobValidateResponse {

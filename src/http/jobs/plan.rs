@@ -16,7 +16,7 @@ use crate::scheduler::{diff, dry_run};
 
 /// `PUT /v1/job/:id/plan`.
 pub(super) async fn plan(write: Write) -> Result<Answer, ApiError> {
-    let body: RegisterBody = write.request.json()?;
+    let mut body: RegisterBody = write.request.json()?;
     let job = body.canonical(&write)?;
     if job.id != super::job_id(&write.request)? {
         return Err(ApiError::bad_request("Job ID does not match"));

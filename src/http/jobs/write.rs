@@ -47,12 +47,12 @@ drover_events::wire! {
 }
 
 impl RegisterBody {
-    /// The job of the body in canonical form, in the namespace the request names.
-    pub(super) fn canonical(&self, write: &Write) -> Result<Job, ApiError> {
+    /// Takes the job out of the body: in canonical form, in the namespace the request names.
+    pub(super) fn canonical(&mut self, write: &Write) -> Result<Job, ApiError> {
         let missing = || ApiError::bad_request("Job must be specified");
         let json = self
             .job
-            .as_ref()
+            .take()
             .filter(|job| !job.is_null())
             .ok_or_else(missing)?;
         let api = ApiJob::from_json(json).map_err(|e| ApiError::bad_request(e.to_string()))?;
@@ -105,8 +105,8 @@ impl RegisterBody {
         Ok(())
     }
 
-    /// The canonical job, refused with every rule it breaks, and what is to be warned of.
-    fn checked(&self, write: &Write) -> Result<(Job, String), ApiError> {
+    /// Takes the canonical job out, refused with every rule it breaks, and what is to be warned of.
+    fn checked(&mut self, write: &Write) -> Result<(Job, String), ApiError> {
         let job = self.canonical(write)?;
         let warnings = warnings(write, &job)?;
         Ok((job, warnings))
@@ -136,14 +136,14 @@ pub(super) fn validation(write: &Write, job: &Job) -> Result<Validation, ApiErro
 
 /// `PUT /v1/jobs`.
 pub(in crate::http) async fn register(write: Write) -> Result<Answer, ApiError> {
-    let body: RegisterBody = write.request.json()?;
+    let mut body: RegisterBody = write.request.json()?;
     let (job, warnings) = body.checked(&write)?;
     register_job(&write, job, &body, warnings).await
 }
 
 /// `PUT /v1/job/:id`.
 pub(super) async fn update(write: Write) -> Result<Answer, ApiError> {
-    let body: RegisterBody = write.request.json()?;
+    let mut body: RegisterBody = write.request.json()?;
     let job = body.canonical(&write)?;
     if job.id != super::job_id(&write.request)? {
         return Err(ApiError::bad_request("Job ID does not match name"));

@@ -30,19 +30,28 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// The events of an index, with their line.
-    pub(super) fn new(index: u64, events: Vec<Event>) -> Self {
-        let line = line(index, events.iter());
+    /// The events of an index, with their line; the events' own bytes become parts of it.
+    pub(super) fn new(index: u64, mut events: Vec<Event>) -> Self {
+        let size: usize = events.iter().map(|event| event.json.len() + 1).sum();
+        let mut line = Vec::with_capacity(size + MARGIN);
+        write_line(index, &events, &mut line);
+        let line = Bytes::from(line);
+        let mut at = prefix(index).len();
+        for event in &mut events {
+            let end = at + event.json.len();
+            event.json = line.slice(at..end);
+            at = end + 1;
+        }
         Self {
             index,
             events,
-            line: line.into(),
+            line,
         }
     }
 
     /// Bytes it takes in memory, roughly.
     pub(super) fn weight(&self) -> usize {
-        self.line.len() * 2 + 128 * self.events.len()
+        self.line.len() + 256 * self.events.len()
     }
 
     /// The line for a subscriber; nothing when no event is his.
@@ -51,25 +60,52 @@ impl Batch {
             out.extend_from_slice(&self.line);
             return;
         }
-        let mut mine = self
-            .events
-            .iter()
-            .filter(|e| subscription.takes(e))
-            .peekable();
-        if mine.peek().is_some() {
-            out.extend_from_slice(&line(self.index, mine));
+        let mine = || self.events.iter().filter(|e| subscription.takes(e));
+        if mine().next().is_some() {
+            write_line(self.index, mine(), out);
         }
     }
 }
 
-fn line<'a>(index: u64, events: impl Iterator<Item = &'a Event>) -> Vec<u8> {
-    let mut out = format!("{{\"Index\":{index},\"Events\":[").into_bytes();
-    for (n, event) in events.enumerate() {
+/// Bytes of a line beside its events, at most.
+const MARGIN: usize = 48;
+
+fn prefix(index: u64) -> String {
+    format!("{{\"Index\":{index},\"Events\":[")
+}
+
+fn write_line<'a>(index: u64, events: impl IntoIterator<Item = &'a Event>, out: &mut Vec<u8>) {
+    out.extend_from_slice(prefix(index).as_bytes());
+    for (n, event) in events.into_iter().enumerate() {
         if n > 0 {
             out.push(b',');
         }
         out.extend_from_slice(&event.json);
     }
     out.extend_from_slice(b"]}\n");
-    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_parts_of_their_line() {
+        let event = |json: &str| Event {
+            topic: Topic::Job,
+            namespace: String::new(),
+            key: String::new(),
+            filter_keys: Vec::new(),
+            json: Bytes::copy_from_slice(json.as_bytes()),
+        };
+        let batch = Batch::new(12, vec![event(r#"{"a":1}"#), event("{}")]);
+        assert_eq!(batch.line, "{\"Index\":12,\"Events\":[{\"a\":1},{}]}\n");
+        let parts: Vec<_> = batch
+            .events
+            .iter()
+            .map(|event| event.json.clone())
+            .collect();
+        assert_eq!(parts, ["{\"a\":1}", "{}"]);
+        assert!(batch.line.len() < batch.weight());
+    }
 }

@@ -1,6 +1,7 @@
 //! The event stream: what happened, as it happens, to whoever asks (HTTP API 14).
 //!
-//! Every applied index is rendered once by the [`Publisher`] and kept in a ring; a subscriber
+//! While anybody subscribes, every applied index is rendered once by the [`Publisher`] and kept in a
+//! ring; a subscriber
 //! holds a position, takes what he wants from the ring, and reads `changes` and `history` when he
 //! starts or falls behind it. So nobody is cut off and nothing is skipped: the stream has no gap,
 //! no repeat and no reordering. A reader who is slow waits at his own bounded channel.
@@ -22,7 +23,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use drover_projections::Projections;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 pub use publisher::Publisher;
 use ring::{Found, Ring};
@@ -61,6 +62,7 @@ pub(super) async fn serve(write: Write) -> Result<Answer, ApiError> {
         told(&write.api.projections, index)?;
     }
     let ring = Arc::clone(write.api.stream.ring());
+    let published = ring.listen().await;
     let position = if index == 0 { ring.head() } else { index };
     let (sender, receiver) = mpsc::channel(BACKLOG);
     let reader = Reader {
@@ -68,6 +70,7 @@ pub(super) async fn serve(write: Write) -> Result<Answer, ApiError> {
         ring,
         subscription,
         position,
+        published,
         sender,
     };
     tokio::spawn(reader.run());
@@ -95,19 +98,20 @@ struct Reader {
     subscription: Subscription,
     /// The next index to look at.
     position: u64,
+    /// Told after every index that was published.
+    published: watch::Receiver<u64>,
     sender: mpsc::Sender<Bytes>,
 }
 
 impl Reader {
     async fn run(mut self) {
-        let mut published = self.ring.listen();
         if !self.send(Bytes::from_static(b"{}\n")).await {
             return;
         }
         let mut heartbeat =
             tokio::time::interval_at(tokio::time::Instant::now() + HEARTBEAT, HEARTBEAT);
         loop {
-            published.mark_unchanged();
+            self.published.mark_unchanged();
             let lines = match self.next() {
                 Ok(lines) => lines,
                 Err(error) if error.code == Code::Gone => {
@@ -127,7 +131,7 @@ impl Reader {
                     }
                 }
                 None => tokio::select! {
-                    changed = published.changed() => if changed.is_err() { return },
+                    changed = self.published.changed() => if changed.is_err() { return },
                     _ = heartbeat.tick() => {
                         if !self.send(Bytes::from_static(b"{}\n")).await {
                             return;

@@ -23,36 +23,46 @@ impl Publisher {
         &self.ring
     }
 
-    /// Publishes until told to stop.
+    /// Publishes until told to stop. While nobody subscribes nothing is rendered or kept.
     pub async fn run(&self, projections: Arc<Projections>, stop: CancellationToken) {
-        let mut position = match self.begin(&projections) {
-            Ok(position) => position,
-            Err(error) => return tracing::error!(%error, "the event stream cannot start"),
+        let work = self.publish(&projections);
+        let outcome = tokio::select! {
+            outcome = work => outcome,
+            () = stop.cancelled() => return,
         };
+        if let Err(error) = outcome {
+            tracing::error!(%error, "the event stream stops");
+        }
+    }
+
+    async fn publish(&self, projections: &Projections) -> Result<(), ApiError> {
         loop {
-            let applied = tokio::select! {
-                applied = projections.watch().beyond(position) => applied,
-                () = stop.cancelled() => return,
-            };
-            while position < applied {
-                let view = projections.view();
-                let floor = view.position().floor;
-                if floor > position {
-                    // A snapshot took the place of what was here: its rows are no news, and what
-                    // happened in between is not told here. Who waits for that is told to leave.
-                    self.ring.reset(floor + 1);
-                    self.ring.push(Vec::new(), floor);
-                    position = floor;
-                    continue;
+            self.ring.somebody().await;
+            let mut position = self.begin(projections)?;
+            while self.ring.is_read() {
+                let applied = tokio::select! {
+                    applied = projections.watch().beyond(position) => applied,
+                    () = self.ring.nobody() => continue,
+                };
+                while position < applied {
+                    let view = projections.view();
+                    let floor = view.position().floor;
+                    if floor > position {
+                        // A snapshot took the place of what was here: its rows are no news, and
+                        // what happened in between is not told here. Who waits for that is told
+                        // to leave.
+                        self.ring.begin(floor + 1, Vec::new(), floor);
+                        position = floor;
+                        continue;
+                    }
+                    let last = (position + STRIDE).min(applied);
+                    let batches = render::batches(&view, position + 1, last)?;
+                    self.ring.push(batches, last);
+                    position = last;
+                    tokio::task::yield_now().await;
                 }
-                let last = (position + STRIDE).min(applied);
-                match render::batches(&view, position + 1, last) {
-                    Ok(batches) => self.ring.push(batches, last),
-                    Err(error) => return tracing::error!(%error, "the event stream stops"),
-                }
-                position = last;
-                tokio::task::yield_now().await;
             }
+            self.ring.sleep(position);
         }
     }
 
@@ -66,8 +76,7 @@ impl Publisher {
             let first = applied.saturating_sub(stretch).max(oldest);
             let batches = render::batches(&view, first, applied)?;
             if batches.len() >= HEAD || first == oldest {
-                self.ring.reset(first);
-                self.ring.push(batches, applied);
+                self.ring.begin(first, batches, applied);
                 return Ok(applied);
             }
             stretch *= 8;

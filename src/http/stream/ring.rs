@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::batch::Batch;
 
@@ -15,9 +15,14 @@ const WEIGHT: usize = 16 << 20;
 
 /// The newest batches. Everything in it is contiguous: no published index between the first and
 /// the last is missing.
+///
+/// It is filled only while somebody listens; a position that it does not have is read from the
+/// past, so falling asleep and waking up skip nothing.
 pub(super) struct Ring {
     state: RwLock<State>,
     published: watch::Sender<u64>,
+    awake: watch::Sender<bool>,
+    arrived: Notify,
 }
 
 #[derive(Default)]
@@ -46,17 +51,30 @@ impl Default for Ring {
         Self {
             state,
             published: watch::Sender::new(0),
+            awake: watch::Sender::new(false),
+            arrived: Notify::new(),
         }
     }
 }
 
 impl Ring {
-    /// Starts over: the ring will hold every index from this one on.
-    pub(super) fn reset(&self, from: u64) {
-        let mut state = self.state.write();
-        *state = State {
+    /// Starts over with what the entries from `from` to `upto` said.
+    pub(super) fn begin(&self, from: u64, batches: Vec<Batch>, upto: u64) {
+        *self.state.write() = State {
             from,
             upto: from.saturating_sub(1),
+            ..State::default()
+        };
+        self.push(batches, upto);
+        self.awake.send_replace(true);
+    }
+
+    /// Forgets everything up to an index: nobody listens.
+    pub(super) fn sleep(&self, upto: u64) {
+        self.awake.send_replace(false);
+        *self.state.write() = State {
+            from: upto + 1,
+            upto,
             ..State::default()
         };
     }
@@ -79,9 +97,30 @@ impl Ring {
         self.published.send_replace(upto);
     }
 
-    /// A receiver that is woken after every push.
-    pub(super) fn listen(&self) -> watch::Receiver<u64> {
-        self.published.subscribe()
+    /// A receiver that is woken after every push; the ring is awake when this returns.
+    pub(super) async fn listen(&self) -> watch::Receiver<u64> {
+        let published = self.published.subscribe();
+        self.arrived.notify_one();
+        // Its sender lies in this ring, so it cannot be gone.
+        let _ = self.awake.subscribe().wait_for(|awake| *awake).await;
+        published
+    }
+
+    /// Whether anybody listens.
+    pub(super) fn is_read(&self) -> bool {
+        self.published.receiver_count() > 0
+    }
+
+    /// Waits until somebody listens.
+    pub(super) async fn somebody(&self) {
+        while !self.is_read() {
+            self.arrived.notified().await;
+        }
+    }
+
+    /// Waits until nobody listens any more.
+    pub(super) async fn nobody(&self) {
+        self.published.closed().await;
     }
 
     /// The position of a subscriber without one: the [`HEAD`] newest batches.
@@ -128,8 +167,7 @@ mod tests {
     #[test]
     fn positions_are_exact() {
         let ring = Ring::default();
-        ring.reset(5);
-        ring.push(vec![Batch::new(6, vec![]), Batch::new(9, vec![])], 10);
+        ring.begin(5, vec![Batch::new(6, vec![]), Batch::new(9, vec![])], 10);
         assert!(matches!(ring.read(4, 1000), Found::Before));
         assert_eq!(indexes(ring.read(5, 1000)), (vec![6, 9], 11));
         assert_eq!(indexes(ring.read(7, 1000)), (vec![9], 11));
@@ -141,8 +179,26 @@ mod tests {
     #[test]
     fn the_head_is_the_newest_hundred() {
         let ring = Ring::default();
-        ring.reset(1);
-        ring.push((1..=250).map(|i| Batch::new(i, vec![])).collect(), 250);
+        ring.begin(1, (1..=250).map(|i| Batch::new(i, vec![])).collect(), 250);
         assert_eq!(ring.head(), 151);
+    }
+
+    #[tokio::test]
+    async fn it_wakes_with_the_first_listener_and_sleeps_behind_the_last() {
+        let ring = std::sync::Arc::new(Ring::default());
+        let writer = std::sync::Arc::clone(&ring);
+        let publisher = tokio::spawn(async move {
+            writer.somebody().await;
+            writer.begin(1, vec![Batch::new(3, vec![])], 4);
+            writer.nobody().await;
+            writer.sleep(4);
+        });
+        let listener = ring.listen().await;
+        assert_eq!(indexes(ring.read(1, 1000)), (vec![3], 5));
+        drop(listener);
+        publisher.await.expect("no panic");
+        assert!(!ring.is_read());
+        assert!(matches!(ring.read(3, 1000), Found::Before));
+        assert!(matches!(ring.read(5, 1000), Found::Nothing));
     }
 }

@@ -31,7 +31,7 @@ fn the_recorded_warnings() {
         .expect("a body");
     let sent: Json = serde_json::from_str(sent).expect("json");
     let answer: Json = serde_json::from_str(&lines.collect::<String>()).expect("json");
-    let model = ApiJob::from_json(&sent["Job"])
+    let model = ApiJob::from_json(sent["Job"].clone())
         .expect("reads")
         .into_model()
         .expect("model");
