@@ -126,6 +126,17 @@ impl Options {
         options
     }
 
+    /// The family RocksDB insists on, which nothing is written to. Left to itself it would bring
+    /// a cache of its own.
+    fn unused(cache: &Cache) -> rocksdb::Options {
+        let mut table = BlockBasedOptions::default();
+        table.set_block_cache(cache);
+        let mut options = rocksdb::Options::default();
+        options.set_block_based_table_factory(&table);
+        options.set_write_buffer_size(1 << 20);
+        options
+    }
+
     fn family(&self, family: Family, cache: &Cache) -> rocksdb::Options {
         let mut table = BlockBasedOptions::default();
         table.set_block_cache(cache);
@@ -188,14 +199,14 @@ impl Database {
         );
         let mut whole = options.database();
         whole.set_write_buffer_manager(&buffers);
+        // Replaces a factory that has a cache of its own.
+        let mut table = BlockBasedOptions::default();
+        table.disable_cache();
+        whole.set_block_based_table_factory(&table);
         let families = Family::ALL.map(|family| {
             ColumnFamilyDescriptor::new(family.name(), options.family(family, &cache))
         });
-        // Nothing is in it; but after a full disk RocksDB waits for as much space as the largest
-        // write buffer has, and its own default is 64 MiB.
-        let mut unused = rocksdb::Options::default();
-        unused.set_write_buffer_size(64 << 10);
-        let unused = ColumnFamilyDescriptor::new(rocksdb::DEFAULT_COLUMN_FAMILY_NAME, unused);
+        let unused = ColumnFamilyDescriptor::new("default", Options::unused(&cache));
         let families = families.into_iter().chain([unused]);
         let db = DB::open_cf_descriptors(&whole, path, families).map_err(|source| {
             StorageError::Open {

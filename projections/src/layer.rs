@@ -6,7 +6,7 @@
 //! by many events of a batch is written once.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -59,6 +59,8 @@ pub(crate) struct Layer<T: Table> {
     undo_rows: Vec<(RowKey, Option<Slot<T>>)>,
     undo_entries: Vec<(Box<[u8]>, FormerEntry)>,
     kept_rows: usize,
+    /// Whether the database has no row of the table; unknown until somebody asks.
+    vacant: Cell<Option<bool>>,
 }
 
 /// What the end of an event writes to.
@@ -103,6 +105,7 @@ impl<T: Table> Layer<T> {
     pub(crate) fn boxed(kept_rows: usize) -> Box<dyn AnyLayer> {
         Box::new(Self {
             kept_rows: kept_rows * T::KEPT,
+            vacant: Cell::new(None),
             rows: BTreeMap::new(),
             entries: BTreeMap::new(),
             reads: RefCell::default(),
@@ -195,6 +198,52 @@ impl<T: Table> Layer<T> {
         self.undo_entries.push((entry.into(), previous));
     }
 
+    /// The database, unless it has nothing of this table: walks over the many tables that a
+    /// cluster does not use cost nothing then.
+    fn stored<'a>(&self, db: &'a Database) -> Option<&'a Database> {
+        let vacant = self.vacant.get().unwrap_or_else(|| {
+            let prefix = T::ID.to_be_bytes();
+            let mut cursor = db.cursor(Family::Rows, crate::key::prefix_end(&prefix).as_deref());
+            cursor.seek(prefix);
+            let vacant = !cursor.valid() && cursor.status().is_ok();
+            self.vacant.set(Some(vacant));
+            vacant
+        });
+        (!vacant).then_some(db)
+    }
+
+    /// Whether a range of the table has a row, as the event sees it now.
+    pub(crate) fn any(&self, db: &Database, scan: &Scan) -> Result<bool, StorageError> {
+        let over = |slot: &Slot<T>| slot.state.is_some().then_some(());
+        let prefix = T::ID.to_be_bytes();
+        let walk = |db| merge::merged(db, Family::Rows, &prefix, scan, &self.rows, over);
+        if walk(None).next().is_some() {
+            return Ok(true);
+        }
+        let db = self.stored(db);
+        Ok(db.is_some() && walk(db).next().transpose()?.is_some())
+    }
+
+    /// Whether a range of an index has an entry, as the event sees it now.
+    pub(crate) fn any_entry(
+        &self,
+        db: &Database,
+        no: u8,
+        scan: &Scan,
+    ) -> Result<bool, StorageError> {
+        let [high, low] = T::ID.to_be_bytes();
+        let prefix = [high, low, no];
+        let walk = |db| {
+            let over = |birth: &Option<u64>| *birth;
+            merge::merged_under(db, Family::Index, &prefix, 2, scan, &self.entries, over)
+        };
+        if walk(None).next().is_some() {
+            return Ok(true);
+        }
+        let db = self.stored(db);
+        Ok(db.is_some() && walk(db).next().transpose()?.is_some())
+    }
+
     /// The rows of a range, as the event sees them now.
     pub(crate) fn scan<'a>(
         &'a self,
@@ -203,7 +252,7 @@ impl<T: Table> Layer<T> {
     ) -> impl Iterator<Item = Result<(RowKey, Arc<Stored<T>>), StorageError>> + use<'a, T> {
         let over = |slot: &Slot<T>| slot.state.clone();
         merge::merged(
-            db,
+            self.stored(db),
             Family::Rows,
             &T::ID.to_be_bytes(),
             scan,
@@ -229,7 +278,7 @@ impl<T: Table> Layer<T> {
     ) -> impl Iterator<Item = Result<RowKey, StorageError>> + use<'a, T> {
         let [high, low] = T::ID.to_be_bytes();
         merge::merged_under(
-            db,
+            self.stored(db),
             Family::Index,
             &[high, low, no],
             2,
@@ -280,7 +329,7 @@ impl<T: Table> AnyLayer for Layer<T> {
         let scan = Scan::bytes(prefix);
         let over = |slot: &Slot<T>| slot.state.is_some().then_some(());
         let rows = merge::merged(
-            db,
+            self.stored(db),
             Family::Rows,
             &T::ID.to_be_bytes(),
             &scan,
@@ -347,6 +396,10 @@ impl<T: Table> AnyLayer for Layer<T> {
 
     fn finish_batch(&mut self, sink: &mut BatchSink<'_>) -> Result<(), StorageError> {
         let reads = self.reads.get_mut();
+        if !self.rows.is_empty() {
+            // Asked again when somebody needs it, and then about what is stored by now.
+            self.vacant.set(self.vacant.get().filter(|vacant| !vacant));
+        }
         for (key, slot) in std::mem::take(&mut self.rows) {
             finish_row::<T>(&key, &slot, sink)?;
             reads.insert(key, slot.state);
@@ -376,6 +429,7 @@ impl<T: Table> AnyLayer for Layer<T> {
         self.rows.clear();
         self.entries.clear();
         self.reads.get_mut().clear();
+        self.vacant.set(None);
     }
 }
 

@@ -40,9 +40,10 @@ impl<'a, S> Over<'a, S> {
     }
 }
 
-/// Items of a range under `prefix`; overlay keys and yielded keys lack it.
+/// Items of a range under `prefix`; overlay keys and yielded keys lack it. Without a database there
+/// is only the overlay.
 pub(crate) fn merged<'a, S, V, F: Fn(&S) -> Option<V> + 'a>(
-    db: &'a Database,
+    db: Option<&'a Database>,
     family: Family,
     prefix: &[u8],
     scan: &Scan,
@@ -54,7 +55,7 @@ pub(crate) fn merged<'a, S, V, F: Fn(&S) -> Option<V> + 'a>(
 
 /// As [`merged`]; only the first `stripped` bytes of the prefix are left out of overlay keys.
 pub(crate) fn merged_under<'a, S, V, F: Fn(&S) -> Option<V> + 'a>(
-    db: &'a Database,
+    db: Option<&'a Database>,
     family: Family,
     prefix: &[u8],
     stripped: usize,
@@ -82,7 +83,7 @@ pub(crate) fn merged_under<'a, S, V, F: Fn(&S) -> Option<V> + 'a>(
         } else {
             Over::Forward(entries.peekable())
         },
-        walk: Source::Live(db).walk(family, range),
+        walk: db.map(|db| Source::Live(db).walk(family, range)),
         stripped,
         reverse,
         stored: State::Before,
@@ -101,7 +102,7 @@ enum State {
 /// The merged walk.
 pub(crate) struct Merged<'a, S, F> {
     over: Over<'a, S>,
-    walk: Walk<'a>,
+    walk: Option<Walk<'a>>,
     stripped: usize,
     reverse: bool,
     stored: State,
@@ -114,7 +115,8 @@ impl<S, V, F: Fn(&S) -> Option<V>> Iterator for Merged<'_, S, F> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if self.stored == State::Before {
-                self.stored = match self.walk.advance() {
+                let walk = self.walk.as_mut();
+                self.stored = match walk.map_or(Ok(false), Walk::advance) {
                     Ok(true) => State::On,
                     Ok(false) => State::Done,
                     Err(error) => {
@@ -123,7 +125,8 @@ impl<S, V, F: Fn(&S) -> Option<V>> Iterator for Merged<'_, S, F> {
                     }
                 };
             }
-            let key = (self.stored == State::On).then(|| &self.walk.key()[self.stripped..]);
+            let on = self.walk.as_ref().filter(|_| self.stored == State::On);
+            let key = on.map(|walk| &walk.key()[self.stripped..]);
             let over = self.over.peek();
             let order = match (key, over) {
                 (None, None) => return None,
@@ -137,7 +140,8 @@ impl<S, V, F: Fn(&S) -> Option<V>> Iterator for Merged<'_, S, F> {
             }
             if order.is_lt() {
                 let key = key.unwrap_or_default().into();
-                return Some(Ok((key, Value::Stored(self.walk.value().into()))));
+                let value = on.map(Walk::value).unwrap_or_default();
+                return Some(Ok((key, Value::Stored(value.into()))));
             }
             let Some((key, state)) = over else { continue };
             self.over.next();

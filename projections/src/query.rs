@@ -37,11 +37,7 @@ pub fn has_live_alloc(from: &impl Read, (namespace, id): JobKey<'_>) -> Found<bo
 /// Whether there is an allocation of the job.
 pub fn has_alloc(from: &impl Read, (namespace, id): JobKey<'_>) -> Found<bool> {
     let scan = Scan::group::<(String, String)>((namespace, id));
-    Ok(from
-        .rows::<AllocJobCounts>(scan)
-        .next()
-        .transpose()?
-        .is_some())
+    from.any::<AllocJobCounts>(scan)
 }
 
 /// The allocations of a job.
@@ -77,21 +73,13 @@ pub fn has_active_deployment(from: &impl Read, key: JobKey<'_>) -> Found<bool> {
 /// Whether an evaluation of the job is not terminal.
 pub fn has_open_eval(from: &impl Read, key: JobKey<'_>) -> Found<bool> {
     let scan = Scan::group::<(String, String)>(key);
-    Ok(from
-        .rows_by::<EvalsOpenByJob>(scan)
-        .next()
-        .transpose()?
-        .is_some())
+    from.any_by::<EvalsOpenByJob>(scan)
 }
 
 /// Whether there is an evaluation of the job.
 pub fn has_eval(from: &impl Read, key: JobKey<'_>) -> Found<bool> {
     let scan = Scan::group::<(String, String)>(key);
-    Ok(from
-        .rows_by::<EvalsByJob>(scan)
-        .next()
-        .transpose()?
-        .is_some())
+    from.any_by::<EvalsByJob>(scan)
 }
 
 /// The evaluations of the job that wait for room.
@@ -150,11 +138,7 @@ pub fn policies_of_job(from: &impl Read, key: JobKey<'_>) -> Found<Vec<Arc<Scali
 /// Whether nodes are in the pool.
 pub fn pool_has_nodes(from: &impl Read, pool: &str) -> Found<bool> {
     let scan = Scan::group::<String>(pool);
-    Ok(from
-        .rows_by::<NodesByPool>(scan)
-        .next()
-        .transpose()?
-        .is_some())
+    from.any_by::<NodesByPool>(scan)
 }
 
 /// Whether jobs that are not dead are in the pool.
@@ -181,7 +165,7 @@ pub fn live_job_of_namespace(from: &impl Read, namespace: &str) -> Found<Option<
 /// Whether the namespace holds variables.
 pub fn namespace_has_variables(from: &impl Read, namespace: &str) -> Found<bool> {
     let scan = Scan::prefix(Prefix::new().str(namespace));
-    Ok(from.rows::<Variables>(scan).next().transpose()?.is_some())
+    from.any::<Variables>(scan)
 }
 
 /// The services of a node.
@@ -199,14 +183,5 @@ pub fn services_of_alloc(from: &impl Read, alloc: &str) -> Found<Vec<Arc<Service
 /// Whether something that lives was signed or encrypted with the key (KR-04).
 pub fn root_key_in_use(from: &impl Read, key: &str) -> Found<bool> {
     let scan = Scan::group::<crate::Id>(key);
-    let signed = from
-        .rows_by::<AllocsBySigningKey>(scan.clone())
-        .next()
-        .transpose()?;
-    Ok(signed.is_some()
-        || from
-            .rows_by::<VariablesByKey>(scan)
-            .next()
-            .transpose()?
-            .is_some())
+    Ok(from.any_by::<AllocsBySigningKey>(scan.clone())? || from.any_by::<VariablesByKey>(scan)?)
 }

@@ -55,6 +55,14 @@ pub trait Read {
     fn rows<T: Table>(&self, scan: Scan) -> Rows<'_, T>;
     /// The rows of a range of an index, in the index's order.
     fn rows_by<I: Index>(&self, scan: Scan) -> Rows<'_, I::Table>;
+    /// Whether a range of the table has a row.
+    fn any<T: Table>(&self, scan: Scan) -> Result<bool, StorageError> {
+        Ok(self.rows::<T>(scan).next().transpose()?.is_some())
+    }
+    /// Whether a range of an index has an entry.
+    fn any_by<I: Index>(&self, scan: Scan) -> Result<bool, StorageError> {
+        Ok(self.rows_by::<I>(scan).next().transpose()?.is_some())
+    }
 }
 
 impl Txn<'_> {
@@ -255,6 +263,14 @@ impl Read for Txn<'_> {
 
     fn rows_by<I: Index>(&self, scan: Scan) -> Rows<'_, I::Table> {
         Box::new(self.by_index_scan::<I>(scan))
+    }
+
+    fn any<T: Table>(&self, scan: Scan) -> Result<bool, StorageError> {
+        self.layer::<T>().any(self.db, &scan)
+    }
+
+    fn any_by<I: Index>(&self, scan: Scan) -> Result<bool, StorageError> {
+        self.layer::<I::Table>().any_entry(self.db, I::NO, &scan)
     }
 }
 

@@ -62,7 +62,11 @@ pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobRegistered) -> An
             job_modify_index: ctx.index,
             ..created.clone()
         };
+        let settled = created.namespace == row.namespace && created.job_id == row.id;
         eval::upsert_all(txn, ctx, &[created])?;
+        if settled {
+            return Ok(Reply::None);
+        }
     }
     status::settle(txn, ctx, (&row.namespace, &row.id), false, false)?;
     Ok(Reply::None)
@@ -105,7 +109,7 @@ pub(super) fn put(txn: &mut Txn<'_>, ctx: &Ctx, job: &Job, tracked: u32) -> Resu
         let parent = (row.namespace.as_str(), row.parent_id.as_str());
         summary::child_moved(txn, ctx, parent, None, Some(&row.status))?;
     }
-    put_policies(txn, ctx, &row)?;
+    put_policies(txn, ctx, &row, known.is_none())?;
     versions::add(txn, &row, tracked)?;
     txn.put::<Jobs>(row.clone())?;
     Ok(row)
@@ -305,9 +309,15 @@ fn dispatched_before(txn: &Txn<'_>, job: &Job) -> Result<bool, Refused> {
 }
 
 /// The scaling policies of the job's groups are as the job says; a target keeps its policy's id.
-fn put_policies(txn: &mut Txn<'_>, ctx: &Ctx, job: &Job) -> Result<(), Refused> {
+/// A new job has none yet: they go with their job.
+fn put_policies(txn: &mut Txn<'_>, ctx: &Ctx, job: &Job, new: bool) -> Result<(), Refused> {
     let key = (job.namespace.as_str(), job.id.as_str());
-    let mut known: BTreeMap<Map<String>, _> = query::policies_of_job(txn, key)?
+    let policies = if new {
+        Vec::new()
+    } else {
+        query::policies_of_job(txn, key)?
+    };
+    let mut known: BTreeMap<Map<String>, _> = policies
         .into_iter()
         .map(|policy| (policy.target.clone(), policy))
         .collect();

@@ -25,6 +25,10 @@ pub(crate) fn all(txn: &Txn<'_>, (namespace, id): (&str, &str)) -> Result<Vec<Ar
 /// latest stable one stay.
 pub(crate) fn add(txn: &mut Txn<'_>, job: &Job, tracked: u32) -> Result<(), Refused> {
     txn.put::<JobVersions>(job.clone())?;
+    if job.version == 0 {
+        // The first of its job: versions go with their job.
+        return Ok(());
+    }
     let key = (job.namespace.as_str(), job.id.as_str());
     let keep = if tracked == 0 {
         TRACKED_VERSIONS
