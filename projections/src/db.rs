@@ -127,13 +127,13 @@ impl Options {
     }
 
     /// The family RocksDB insists on, which nothing is written to. Left to itself it would bring
-    /// a cache of its own.
+    /// a cache of its own, and after a full disk wait for as much room as its write buffer has.
     fn unused(cache: &Cache) -> rocksdb::Options {
         let mut table = BlockBasedOptions::default();
         table.set_block_cache(cache);
         let mut options = rocksdb::Options::default();
         options.set_block_based_table_factory(&table);
-        options.set_write_buffer_size(1 << 20);
+        options.set_write_buffer_size(64 << 10);
         options
     }
 

@@ -130,6 +130,12 @@ impl<T: Table> Layer<T> {
         Ok(row)
     }
 
+    /// Keeps a row that was met on a walk: it is about to be written.
+    pub(crate) fn remember(&self, key: &RowKey, row: &Arc<Stored<T>>) {
+        let mut reads = self.reads.borrow_mut();
+        reads.insert(key.clone(), Some(Arc::clone(row)));
+    }
+
     /// Puts or deletes a row; says whether the event touched it for the first time.
     pub(crate) fn write(
         &mut self,

@@ -176,6 +176,19 @@ impl Txn<'_> {
             .map(|item| item.map(|(_, stored)| Arc::clone(&stored.row)))
     }
 
+    /// As [`Txn::scan`], for rows most of which are written next: they are not read again then.
+    pub fn scan_to_write<T: Table>(
+        &self,
+        scan: Scan,
+    ) -> impl Iterator<Item = Result<Arc<T::Row>, StorageError>> + '_ {
+        let layer = self.layer::<T>();
+        layer.scan(self.db, &scan).map(|item| {
+            let (key, stored) = item?;
+            layer.remember(&key, &stored);
+            Ok(Arc::clone(&stored.row))
+        })
+    }
+
     /// The rows of one group of an index, in the index's order.
     pub fn by_index<I: Index>(&self, group: impl AsKey<I::Group>) -> Rows<'_, I::Table> {
         Box::new(self.by_index_scan::<I>(Scan::group(group)))

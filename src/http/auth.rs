@@ -51,7 +51,7 @@ mod tests {
             .body(())
             .unwrap()
             .into_parts();
-        Request::head(&parts).unwrap()
+        Request::head(parts).unwrap()
     }
 
     #[test]

@@ -111,7 +111,7 @@ pub(super) async fn read(
     let (parts, _) = incoming.into_parts();
     let outline = Outline::of(&parts);
     let work = AssertUnwindSafe(async {
-        let mut request = Request::head(&parts)?;
+        let mut request = Request::head(parts)?;
         identify(&api, &mut request)?;
         check_region(&api, &request)?;
         let options = Options::read(&request.query)?;
@@ -155,7 +155,7 @@ where
     let (parts, body) = incoming.into_parts();
     let outline = Outline::of(&parts);
     let work = AssertUnwindSafe(async {
-        let mut request = Request::head(&parts)?;
+        let mut request = Request::head(parts)?;
         identify(&api, &mut request)?;
         past::refuse(&request.query)?;
         check_region(&api, &request)?;

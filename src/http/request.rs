@@ -92,12 +92,12 @@ impl Request {
     ///
     /// # Errors
     /// 400 for a malformed target.
-    pub(super) fn head(parts: &Parts) -> Result<Self, ApiError> {
+    pub(super) fn head(parts: Parts) -> Result<Self, ApiError> {
         Ok(Self {
-            method: parts.method.clone(),
+            method: parts.method,
             path: parts.uri.path().to_owned(),
             query: Query::parse(parts.uri.query())?,
-            headers: parts.headers.clone(),
+            headers: parts.headers,
             remote: parts.extensions.get::<Remote>().map(|r| r.0),
             identity: Identity::default(),
             body: Bytes::new(),

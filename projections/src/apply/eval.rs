@@ -172,7 +172,7 @@ fn delete_page(
     }
     let mut pager = Pager::new(None, ev.per_page, false).scan_limit(DELETE_SCAN_LIMIT);
     let mut page = Vec::new();
-    for row in txn.scan::<Evals>(scan) {
+    for row in txn.scan_to_write::<Evals>(scan) {
         let row = row?;
         let token = PageToken::Id(row.id.clone());
         match pager

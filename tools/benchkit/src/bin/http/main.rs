@@ -27,7 +27,8 @@ struct Options {
     /// How many simulated nodes.
     #[arg(long, default_value_t = 5000)]
     nodes: usize,
-    /// Only the parts whose name begins so: register, place, read, vars, evals, stream, boot.
+    /// Only the parts whose name begins so: register, place, read, vars, evals, stream, boot; and
+    /// million (evaluations), which is run only when it is named.
     #[arg(long, default_value = "")]
     only: String,
     /// Where data directories are made.
@@ -55,7 +56,9 @@ fn main() -> Result<()> {
     if options.only == "boot" {
         return Ok(());
     }
-    let setup = Setup::server(&options.drover, &dir.path().join("server"))?;
+    let mut setup = Setup::server(&options.drover, &dir.path().join("server"))?;
+    // Whoever asks for compressed answers gets them, on this machine too.
+    setup.config.push_str("http_compression = \"always\"\n");
     let agent = setup.start()?;
     let nodes = nodes(&options, &setup, &agent)?;
     type Work = fn(&Agent) -> Result<()>;
@@ -71,6 +74,9 @@ fn main() -> Result<()> {
         if name.starts_with(&options.only) {
             part(name, work(&agent));
         }
+    }
+    if options.only == "million" {
+        part("million", writes::million(&agent));
     }
     drop(nodes);
     let resident = agent.resident_bytes()? as f64 / 1e6;

@@ -1,9 +1,10 @@
 //! Durable writes: jobs, variables, evaluations.
 
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use drover_benchkit::{Line, run};
+use drover_benchkit::{Line, Run, run};
 use drover_testkit::{Agent, Http, Response};
 use serde_json::json;
 
@@ -53,30 +54,83 @@ pub(crate) fn variables(agent: &Agent) -> Result<()> {
     Ok(())
 }
 
-/// Evaluations created while the broker is paused, then deleted by one filter.
-pub(crate) fn evaluations(agent: &Agent) -> Result<()> {
-    let mut http = agent.http();
-    let pause = |paused: bool| json!({"SchedulerAlgorithm": "binpack", "PauseEvalBroker": paused});
-    let config = "/v1/operator/scheduler/configuration";
-    good(http.put(config, &pause(true))?)?;
-    register_job(&mut http, &job("evals", 0, false))?;
+const SCHEDULER: &str = "/v1/operator/scheduler/configuration";
+
+fn pause(http: &mut Http, paused: bool) -> Result<usize> {
+    let config = json!({"SchedulerAlgorithm": "binpack", "PauseEvalBroker": paused});
+    good(http.put(SCHEDULER, &config)?)
+}
+
+/// Creates evaluations of one job; the broker must be paused.
+fn create(agent: &Agent, count: usize) -> Result<Run> {
+    register_job(&mut agent.http(), &job("evals", 0, false))?;
     let body = json!({"JobID": "evals"});
-    let mut created = run(
-        50_000,
-        64,
-        || agent.http(),
-        |http, _| good(http.put("/v1/job/evals/evaluate", &body)?),
-    );
-    created.line("create evaluations").print();
+    let work = |http: &mut Http, _| good(http.put("/v1/job/evals/evaluate", &body)?);
+    Ok(run(count, 64, || agent.http(), work))
+}
+
+/// Deletes them by one filter: seconds and how many.
+fn delete(http: &mut Http) -> Result<(f64, f64)> {
     let filter = serde_json::to_vec(&json!({"Filter": "JobID == \"evals\""}))?;
     let start = Instant::now();
     let deleted = http.send("DELETE", "/v1/evaluations", &filter)?.json()?;
     let seconds = start.elapsed().as_secs_f64();
-    let count = deleted["Count"].as_f64().unwrap_or_default();
+    Ok((seconds, deleted["Count"].as_f64().unwrap_or_default()))
+}
+
+/// Evaluations created while the broker is paused, then deleted by one filter.
+pub(crate) fn evaluations(agent: &Agent) -> Result<()> {
+    let mut http = agent.http();
+    pause(&mut http, true)?;
+    create(agent, 50_000)?.line("create evaluations").print();
+    let (seconds, count) = delete(&mut http)?;
     Line::new("delete evaluations by filter")
         .number("seconds", seconds)
         .number("deleted", count)
         .print();
-    good(http.put(config, &pause(false))?)?;
+    pause(&mut http, false)?;
     Ok(())
+}
+
+/// A million evaluations deleted by one filter, while somebody else writes.
+pub(crate) fn million(agent: &Agent) -> Result<()> {
+    let mut http = agent.http();
+    pause(&mut http, true)?;
+    create(agent, 1_000_000)?
+        .line("create 1,000,000 evaluations")
+        .print();
+    let over = AtomicBool::new(false);
+    let (deleted, mut waits) = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| write_until(agent, &over));
+        let deleted = delete(&mut http.timeout(Duration::from_secs(300)));
+        over.store(true, Ordering::Relaxed);
+        (deleted, writer.join().unwrap_or_default())
+    });
+    let (seconds, count) = deleted?;
+    Line::new("delete 1,000,000 evaluations by filter")
+        .number("seconds", seconds)
+        .number("deleted", count)
+        .print();
+    let longest = waits.iter().max().copied().unwrap_or_default();
+    Line::new("write during that deletion")
+        .latencies(&mut waits)
+        .number("max_ms", longest.as_secs_f64() * 1e3)
+        .print();
+    pause(&mut agent.http(), false)?;
+    Ok(())
+}
+
+/// Small durable writes, one after the other, until told to end: how long each took.
+fn write_until(agent: &Agent, over: &AtomicBool) -> Vec<Duration> {
+    let mut http = agent.http();
+    let mut waits = Vec::new();
+    let body = json!({"Path": "load/beside", "Items": {"n": "1"}});
+    while !over.load(Ordering::Relaxed) {
+        let start = Instant::now();
+        if http.put("/v1/var/load/beside", &body).is_err() {
+            break;
+        }
+        waits.push(start.elapsed());
+    }
+    waits
 }
