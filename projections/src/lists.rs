@@ -11,7 +11,7 @@
 
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
@@ -28,6 +28,8 @@ use crate::{Projections, View};
 const CHUNK_ROWS: usize = 64;
 /// Changed rows that wait for a reader; beyond that the list is dropped.
 const MAX_PENDING: usize = 20_000;
+/// Things computed from parts of one chunk that are kept.
+const DERIVED: usize = 4;
 /// Changed rows that are rendered in passing: about a tenth of a millisecond each hundred.
 const FEW_PENDING: usize = 256;
 
@@ -90,8 +92,11 @@ pub struct Chunk {
     orders: Vec<RowKey>,
     ends: Vec<u32>,
     bytes: Bytes,
-    derived: OnceLock<Box<dyn Any + Send + Sync>>,
+    derived: Mutex<Vec<Derived>>,
 }
+
+/// Something computed from rows of a chunk: the first, the one behind the last, and what it is.
+type Derived = (u32, u32, Arc<dyn Any + Send + Sync>);
 
 impl Chunk {
     fn new(rows: &[(RowKey, Bytes)]) -> Arc<Self> {
@@ -109,7 +114,7 @@ impl Chunk {
             orders: rows.iter().map(|(order, _)| order.clone()).collect(),
             ends,
             bytes: all.into(),
-            derived: OnceLock::new(),
+            derived: Mutex::default(),
         })
     }
 
@@ -123,11 +128,23 @@ impl Chunk {
         &self.bytes
     }
 
-    /// Something computed from the bytes once, such as their compressed form.
-    pub fn derived<D: Any + Send + Sync>(&self, make: impl FnOnce(&Bytes) -> D) -> Option<&D> {
-        self.derived
-            .get_or_init(|| Box::new(make(&self.bytes)))
-            .downcast_ref()
+    /// What was computed from some of the rows, or is now.
+    fn derived<D: Any + Send + Sync>(
+        &self,
+        (begin, end): (u32, u32),
+        make: impl FnOnce() -> D,
+    ) -> Arc<D> {
+        let mut known = self.derived.lock();
+        let found = known.iter().find(|d| (d.0, d.1) == (begin, end));
+        if let Some(Ok(found)) = found.map(|d| Arc::clone(&d.2).downcast()) {
+            return found;
+        }
+        let made = Arc::new(make());
+        if known.len() >= DERIVED {
+            known.remove(0);
+        }
+        known.push((begin, end, made.clone()));
+        made
     }
 
     fn start(&self, at: usize) -> usize {
@@ -142,21 +159,42 @@ impl Chunk {
     }
 }
 
-/// Consecutive rows of a list.
+/// Consecutive rows of a list, with commas between them.
 #[derive(Clone)]
-pub enum Part {
-    /// All rows of a chunk.
-    Whole(Arc<Chunk>),
-    /// Some rows of a chunk, with commas between them.
-    Some(Bytes),
+pub struct Part {
+    bytes: Bytes,
+    /// The chunk, the first row and the one behind the last; none for a row by itself.
+    place: Option<(Arc<Chunk>, u32, u32)>,
 }
 
 impl Part {
+    fn of(chunk: &Arc<Chunk>, begin: usize, end: usize) -> Self {
+        let span = chunk.start(begin)..chunk.ends[end - 1] as usize;
+        Self {
+            bytes: chunk.bytes.slice(span),
+            place: Some((Arc::clone(chunk), begin as u32, end as u32)),
+        }
+    }
+
     /// The rendered rows, with commas between them.
     pub fn bytes(&self) -> &Bytes {
-        match self {
-            Self::Whole(chunk) => &chunk.bytes,
-            Self::Some(bytes) => bytes,
+        &self.bytes
+    }
+
+    /// Whether it is all rows of a chunk.
+    pub fn is_whole(&self) -> bool {
+        let whole = |(chunk, begin, end): &(Arc<Chunk>, u32, u32)| {
+            (*begin, *end as usize) == (0, chunk.rows())
+        };
+        self.place.as_ref().is_some_and(whole)
+    }
+
+    /// Something computed from the bytes, such as their compressed form. It is kept with the rows
+    /// for whoever asks for the same part again.
+    pub fn derived<D: Any + Send + Sync>(&self, make: impl FnOnce(&Bytes) -> D) -> Arc<D> {
+        match &self.place {
+            Some((chunk, begin, end)) => chunk.derived((*begin, *end), || make(&self.bytes)),
+            None => Arc::new(make(&self.bytes)),
         }
     }
 }
@@ -207,12 +245,7 @@ impl ListSnapshot {
             let end = begin + within.min(limit - page.rows);
             if end > begin {
                 page.rows += end - begin;
-                page.parts.push(if (begin, end) == (0, chunk.rows()) {
-                    Part::Whole(Arc::clone(chunk))
-                } else {
-                    let span = chunk.start(begin)..chunk.ends[end - 1] as usize;
-                    Part::Some(chunk.bytes.slice(span))
-                });
+                page.parts.push(Part::of(chunk, begin, end));
             }
             if end < begin + within {
                 page.next = Some(chunk.orders[end].to_vec());
@@ -237,7 +270,7 @@ impl ListSnapshot {
                 break;
             }
             page.rows += 1;
-            page.parts.push(Part::Some(bytes));
+            page.parts.push(Part { bytes, place: None });
         }
         page
     }

@@ -5,7 +5,7 @@
 //! `list.rs`. Which lists there are, and how a row looks in them, is said here; keeping them up is
 //! the projections' work.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use drover_events::gojson;
@@ -134,28 +134,18 @@ fn rendered(page: &Page, gzip: bool) -> Answer {
     Answer::pieces(pieces)
 }
 
-/// The page compressed; whole chunks keep their compressed form.
+/// The page compressed; chunks keep their compressed form.
 fn packed(page: &Page) -> Answer {
     static MARKS: OnceLock<[Packed; 3]> = OnceLock::new();
     let [open, comma, close] = MARKS.get_or_init(|| [b"[", b",", b"]"].map(|m| Packed::new(m)));
-    let loose: Vec<Option<Packed>> = page
-        .parts
-        .iter()
-        .map(|part| match part {
-            Part::Whole(_) => None,
-            Part::Some(bytes) => Some(Packed::new(bytes)),
-        })
-        .collect();
+    let packed = |part: &Part| part.derived(|bytes| Packed::new(bytes));
+    let parts: Vec<Arc<Packed>> = page.parts.iter().map(packed).collect();
     let mut pieces = vec![open];
-    for (n, (part, loose)) in page.parts.iter().zip(&loose).enumerate() {
+    for (n, part) in parts.iter().enumerate() {
         if n > 0 {
             pieces.push(comma);
         }
-        let kept = match part {
-            Part::Whole(chunk) => chunk.derived(|bytes| Packed::new(bytes)),
-            Part::Some(_) => None,
-        };
-        pieces.extend(kept.or(loose.as_ref()));
+        pieces.push(part);
     }
     pieces.push(close);
     let mut answer = Answer::pieces(gzip::join(pieces));

@@ -5,6 +5,7 @@
 //! a shard that is full starts over.
 
 use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -39,39 +40,44 @@ struct Shard {
 
 struct Object {
     modified: u64,
+    /// An index of the table at which the row was this one.
+    seen: AtomicU64,
     json: Bytes,
     gzipped: OnceLock<Bytes>,
 }
 
 impl Rendered {
-    /// The answer for an object whose row was last written at `modified`; rendered by `make` when
-    /// it is not known. The answer's index is `modified`.
+    /// The answer for an object; its index is that of the event that wrote its row last, which
+    /// `modified` looks up. While its table is as it was then, nothing is looked up; `make` renders
+    /// what is not known.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// Those of `modified` and `make`.
     pub(super) fn answer(
         &self,
         read: &Read<'_>,
         (table, key): (u16, &str),
-        modified: u64,
+        modified: impl FnOnce() -> Result<u64, ApiError>,
         make: impl FnOnce() -> Result<Vec<u8>, ApiError>,
     ) -> Result<Answer, ApiError> {
         let key: Key = (table, key.into());
         let hash = FixedState::default().hash_one(&key);
         let shard = &self.shards[hash as usize % SHARDS];
-        let known = shard
-            .lock()
-            .objects
-            .get(&key)
-            .filter(|o| o.modified == modified)
-            .cloned();
-        let object = match known {
+        let known = shard.lock().objects.get(&key).cloned();
+        let table_index = read.view.table_index_of(table);
+        if let Some(known) = &known
+            && known.seen.load(Ordering::Relaxed) == table_index
+        {
+            return Ok(known.answer(read).at(known.modified));
+        }
+        let modified = modified()?;
+        let object = match known.filter(|o| o.modified == modified) {
             Some(object) => object,
             None => {
-                let json = Bytes::from(make()?);
                 let object = Arc::new(Object {
                     modified,
-                    json,
+                    seen: AtomicU64::new(table_index),
+                    json: make()?.into(),
                     gzipped: OnceLock::new(),
                 });
                 if object.json.len() <= LONGEST {
@@ -80,6 +86,8 @@ impl Rendered {
                 object
             }
         };
+        // A view of another moment may say less than one before it: that costs a look-up.
+        object.seen.store(table_index, Ordering::Relaxed);
         Ok(object.answer(read).at(modified))
     }
 }

@@ -36,12 +36,11 @@ fn missing() -> ApiError {
 pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
     let id = job_id(read.request)?;
     let key = (read.request.namespace(), id.as_str());
-    let modified = read
-        .view
-        .modified::<Jobs>(key)
-        .map_err(storage)?
-        .ok_or_else(missing)?;
     let name = format!("{}/{id}", key.0);
+    let modified = || {
+        let found = read.view.modified::<Jobs>(key).map_err(storage)?;
+        found.ok_or_else(missing)
+    };
     read.api
         .rendered
         .answer(read, (Jobs::ID, &name), modified, || {

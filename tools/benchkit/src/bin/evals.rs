@@ -96,7 +96,7 @@ async fn measure(dir: &Path, count: usize) -> Result<()> {
         .iter()
         .filter(|t| **t > Duration::from_millis(20))
         .count();
-    Line::new("delete a million evaluations by filter")
+    Line::new("delete 1,000,000 evaluations by filter")
         .number("evaluations", count as f64)
         .number("seconds", seconds)
         .number("pages", pages as f64)
