@@ -73,6 +73,8 @@ pub struct Options {
     /// Entries that may be lost to a crash and applied again: apply waits for a flush before there
     /// are more. Above [`DIGEST_EVERY`](crate::DIGEST_EVERY).
     pub max_unflushed: u64,
+    /// Rows written between two flushes, roughly: what a crash costs is to apply them again.
+    pub flush_rows: usize,
     /// Decoded rows the writer keeps from one batch to the next, per table.
     pub kept_rows: usize,
     /// Bytes of rendered rows kept ready, per list.
@@ -89,6 +91,7 @@ impl Options {
             background_jobs: 2,
             flush_every: 10_000,
             max_unflushed: 50_000,
+            flush_rows: 20_000,
             kept_rows: 2_048,
             list_bytes: 32 << 20,
         }
@@ -103,6 +106,7 @@ impl Options {
             background_jobs: 2,
             flush_every: 10_000,
             max_unflushed: 50_000,
+            flush_rows: 20_000,
             kept_rows: 256,
             list_bytes: 4 << 20,
         }

@@ -50,6 +50,7 @@ pub struct Writer {
     tables: Vec<u64>,
     flush_at: u64,
     flushed: u64,
+    unflushed: usize,
     canonical: Canonical,
     changes: ChangeList,
     touched: Vec<(u16, RowKey)>,
@@ -108,6 +109,7 @@ impl Writer {
             tables: visible.tables.clone(),
             flush_at: visible.position.index,
             flushed: visible.position.index,
+            unflushed: 0,
             canonical: Canonical::default(),
             changes: ChangeList::default(),
             touched: Vec::new(),
@@ -196,6 +198,7 @@ impl Writer {
         changed.dedup();
         let written = self.finish(&db, batch, &changed)?;
         self.publish(&db, &changed, &written);
+        self.unflushed += written.len();
         self.projections.set_full(false);
         Ok(applied)
     }
@@ -393,6 +396,7 @@ impl Writer {
         self.tables.clone_from(&visible.tables);
         self.flush_at = self.position.index;
         self.flushed = 0;
+        self.unflushed = 0;
         self.projections.lists().forget();
         self.projections.show(visible);
         let tables = self.projections.registry().tables();
@@ -407,8 +411,10 @@ impl Writer {
         let options = self.projections.options();
         let (every, most) = (options.flush_every, options.max_unflushed);
         let db = self.projections.database();
-        if self.position.index - self.flush_at >= every {
+        let entries = self.position.index - self.flush_at;
+        if entries >= every || self.unflushed >= options.flush_rows {
             self.flush_at = self.position.index;
+            self.unflushed = 0;
             db.flush(false)?;
         }
         // No batch is longer than this, so the limit holds after the next one too.
@@ -425,6 +431,7 @@ impl Writer {
     /// Writes everything applied to disk and waits for it; answers the flushed index.
     pub fn flush(&mut self) -> Result<u64, StorageError> {
         self.flush_at = self.position.index;
+        self.unflushed = 0;
         self.flushed = self.projections.flush()?;
         Ok(self.flushed)
     }
