@@ -109,6 +109,31 @@ pub struct CoreGc {
     settings: GcSettings,
     /// When everything was looked through last.
     last: Mutex<Option<i64>>,
+    status: Mutex<GcStatus>,
+}
+
+/// What operators see of the collector.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct GcStatus {
+    /// When something was looked for last, Unix nanoseconds; 0 for never.
+    pub last_run: i64,
+    /// What was collected then.
+    pub last: Collected,
+    /// What was collected since this server leads.
+    pub total: Collected,
+}
+
+impl GcStatus {
+    fn note(&mut self, now: i64, collected: Collected) {
+        self.last_run = now;
+        self.last = collected;
+        self.total.evals += collected.evals;
+        self.total.allocs += collected.allocs;
+        self.total.jobs += collected.jobs;
+        self.total.deployments += collected.deployments;
+        self.total.nodes += collected.nodes;
+    }
 }
 
 /// The times before which things may go.
@@ -287,6 +312,7 @@ impl CoreGc {
         Self {
             settings,
             last: Mutex::new(None),
+            status: Mutex::default(),
         }
     }
 
@@ -499,7 +525,11 @@ impl Reactor for CoreGc {
             } else {
                 nanos(left)
             };
-            let status = serde_json::to_value(collected)?;
+            let mut status = self.status.lock();
+            if let Some(collected) = collected {
+                status.note(now, collected);
+            }
+            let status = serde_json::to_value(*status)?;
             Ok(Activation { sleep, status })
         })
     }

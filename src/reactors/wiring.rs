@@ -138,6 +138,12 @@ impl Reactors {
         &self.heartbeats
     }
 
+    /// Whether plans are on their way: what can wait should.
+    pub fn is_placing(&self) -> bool {
+        let scheduling = self.scheduling.lock();
+        scheduling.as_ref().is_some_and(Scheduling::is_placing)
+    }
+
     /// What they are doing.
     pub fn status(&self) -> ReactorsStatus {
         let scheduling = self.scheduling.lock().as_ref().map(Scheduling::status);

@@ -214,6 +214,12 @@ impl Server {
         self.heartbeats.beat(node, unix_nanos(), rand::random())
     }
 
+    /// Whether plans are on their way here: what can wait should.
+    pub fn is_placing(&self) -> bool {
+        let reactors = self.reactors.lock();
+        reactors.as_ref().is_some_and(Reactors::is_placing)
+    }
+
     /// Whether this server leads and takes commands.
     pub fn leads(&self) -> bool {
         self.proposer.ready().borrow().is_some()

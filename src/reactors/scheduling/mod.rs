@@ -182,6 +182,11 @@ impl Scheduling {
         })
     }
 
+    /// Whether evaluations are on their way to their end.
+    pub fn is_placing(&self) -> bool {
+        self.shared.unfinished.load(Ordering::Acquire) > 0
+    }
+
     /// What it does, in numbers.
     pub fn status(&self) -> SchedulingStatus {
         let core = self.shared.core.lock();

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
 /// What a question waits that names no time.
@@ -20,32 +19,48 @@ pub(super) fn wait_time(asked: i64) -> Duration {
     wait + wait.mul_f64(rand::random::<f64>() / 16.0)
 }
 
-/// How far apart nodes are told of their allocations. One that waits for its turn hears of all that
-/// changed for it meanwhile, and a plan for thousands of nodes does not take the processors from
-/// the plans that follow it.
-const APART: Duration = Duration::from_millis(1);
+/// How many nodes are told of their allocations at a time.
+const AT_A_TIME: u32 = 8;
+/// How far apart such groups are. One that waits for its turn hears of all that changed for it
+/// meanwhile.
+const APART: Duration = Duration::from_millis(4);
+/// The same while plans are made: a plan for thousands of nodes is not to take the processors from
+/// those that follow it.
+const APART_WHILE_PLACING: Duration = Duration::from_millis(20);
 
-/// Wakes nodes one after the other.
+/// Wakes nodes one after the other, in the order in which they came.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    next: Mutex<Option<Instant>>,
+    line: tokio::sync::Mutex<Line>,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    /// When the next group may go.
+    next: Option<Instant>,
+    /// How many may still go with this one.
+    left: u32,
 }
 
 impl Pace {
     /// Waits for the next turn: not at all while turns are free.
-    pub(super) async fn turn(&self) {
-        let now = Instant::now();
-        let at = self.book(now);
-        if at > now {
-            sleep_until(at).await;
+    pub(super) async fn turn(&self, placing: impl FnOnce() -> bool) {
+        let mut line = self.line.lock().await;
+        if line.left == 0 {
+            if let Some(next) = line.next {
+                sleep_until(next).await;
+            }
+            let apart = if placing() {
+                APART_WHILE_PLACING
+            } else {
+                APART
+            };
+            *line = Line {
+                next: Some(Instant::now() + apart),
+                left: AT_A_TIME,
+            };
         }
-    }
-
-    fn book(&self, now: Instant) -> Instant {
-        let mut next = self.next.lock();
-        let at = next.map_or(now, |next| next.max(now));
-        *next = Some(at + APART);
-        at
+        line.left -= 1;
     }
 }
 
@@ -53,13 +68,21 @@ impl Pace {
 mod tests {
     use super::*;
 
-    #[test]
-    fn turns_come_one_after_the_other_and_none_is_waited_for_in_vain() {
+    #[tokio::test]
+    async fn turns_come_in_groups_and_further_apart_while_plans_are_made() {
         let (pace, begun) = (Pace::default(), Instant::now());
-        for turn in 0..10 {
-            assert_eq!(pace.book(begun), begun + APART * turn);
+        for _ in 0..AT_A_TIME * 2 {
+            pace.turn(|| true).await;
         }
-        let later = begun + APART * 20;
-        assert_eq!(pace.book(later), later);
+        assert!(
+            begun.elapsed() >= APART_WHILE_PLACING,
+            "the second group waits"
+        );
+        let free = pace.line.lock().await.next.unwrap();
+        pace.turn(|| false).await;
+        assert!(Instant::now() >= free, "and the third");
+        let line = pace.line.lock().await;
+        assert_eq!(line.left, AT_A_TIME - 1);
+        assert!(line.next.unwrap() < Instant::now() + APART_WHILE_PLACING);
     }
 }

@@ -47,7 +47,8 @@ pub(super) async fn client_allocs(
         if !woken {
             break;
         }
-        clients.pace.turn().await;
+        let placing = || clients.server.is_placing();
+        clients.pace.turn(placing).await;
         let before = allocs;
         (index, allocs) = read(&projections.view(), &node)?;
         if gone(&before, &allocs) {
