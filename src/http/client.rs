@@ -14,7 +14,7 @@ use super::front::Write;
 use super::{list::storage, query};
 use crate::client::agent::Client;
 use crate::client::endpoints::logs::LogRequest;
-use crate::client::endpoints::{Frame, Origin, alloc, fs, host, logs, runner};
+use crate::client::endpoints::{Frame, Origin, alloc, fs, host, logs};
 use crate::error::{ApiError, Code};
 
 /// Pieces of a stream that may wait for a slow reader.

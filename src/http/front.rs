@@ -131,7 +131,7 @@ pub(super) async fn query(
     let (parts, body) = incoming.into_parts();
     let outline = Outline::of(&parts);
     let work = AssertUnwindSafe(async {
-        let mut request = Request::head(&parts)?;
+        let mut request = Request::head(parts)?;
         identify(&api, &mut request)?;
         check_region(&api, &request)?;
         request.read_body(body, api.settings.body_limit).await?;

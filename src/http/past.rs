@@ -61,7 +61,16 @@ pub(super) fn view(api: &Api, query: &Query) -> Result<Option<View>, ApiError> {
         ));
     }
     let time = time_at(&api.log, index)?;
-    Ok(view.as_of(index, time))
+    let floor = view.position().floor;
+    match view.as_of(index, time) {
+        Some(past) => Ok(Some(past)),
+        None => Err(ApiError::new(
+            Code::Gone,
+            format!(
+                "the state as of {index} is not kept; what this server knows begins at {floor}"
+            ),
+        )),
+    }
 }
 
 /// Refuses the parameter where nothing of the past can be answered.

@@ -19,8 +19,8 @@ use super::front::{self, Incoming, Reader, Watched, Write};
 use super::state::Api;
 use super::{
     absent, agent, allocations, autopilot, client, cors, deployment_writes, deployments,
-    evaluations, fuzzy, jobs, log, lost, namespace_writes, namespaces, node_writes, nodes, operator,
-    scaling, search, services, stream, system, variable_writes, variables,
+    evaluations, fuzzy, jobs, log, lost, namespace_writes, namespaces, node_writes, nodes,
+    operator, scaling, search, services, stream, system, variable_writes, variables,
 };
 use crate::error::ApiError;
 use Watched::{Nothing, Rows, Tables};

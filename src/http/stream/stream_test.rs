@@ -44,19 +44,21 @@ fn with_nodes(numbers: std::ops::Range<usize>, snapshot: &Path) -> Arc<Direct> {
 }
 
 /// A subscriber to everything from a position on.
-fn subscribe(
+async fn subscribe(
     projections: &Arc<Projections>,
     publisher: &Publisher,
     position: u64,
 ) -> mpsc::Receiver<Bytes> {
     let (sender, receiver) = mpsc::channel(BACKLOG);
     let ring = Arc::clone(publisher.ring());
+    let published = ring.listen().await;
     let query = Query::parse(Some("namespace=*")).unwrap();
     let reader = Reader {
         projections: Arc::clone(projections),
         position: if position == 0 { ring.head() } else { position },
         ring,
         subscription: Subscription::read(&query).unwrap(),
+        published,
         sender,
     };
     tokio::spawn(reader.run());
@@ -94,9 +96,9 @@ async fn ev_04_a_snapshot_taken_in_is_no_news_to_subscribers() {
         let projections = Arc::clone(&server.projections);
         tokio::spawn(async move { publisher.run(projections, stop).await })
     };
-    let mut published = publisher.ring().listen();
+    let mut published = publisher.ring().listen().await;
     published.wait_for(|upto| *upto == 3).await.unwrap();
-    let mut live = subscribe(&server.projections, &publisher, 1);
+    let mut live = subscribe(&server.projections, &publisher, 1).await;
     assert_eq!(indexes(&lines(&mut live).await.unwrap()), [1, 2, 3]);
 
     server.install(&there);
@@ -104,7 +106,7 @@ async fn ev_04_a_snapshot_taken_in_is_no_news_to_subscribers() {
     // What he waited for is not told here, so he is sent away instead of being left with a gap.
     assert_eq!(lines(&mut live).await, None);
     // Rows of the past are no news to who comes now either.
-    let mut new = subscribe(&server.projections, &publisher, 0);
+    let mut new = subscribe(&server.projections, &publisher, 0).await;
     let (index, _) = server.apply(node(200));
     let news = lines(&mut new).await.unwrap();
     assert_eq!((index, indexes(&news)), (61, vec![61]));
@@ -130,10 +132,15 @@ async fn ev_04_a_restart_after_a_snapshot_knows_where_the_past_begins() {
     server.install(&there);
     let publisher = Arc::new(Publisher::default());
     let stop = CancellationToken::new();
-    stop.cancel();
+    let running = {
+        let (publisher, stop) = (Arc::clone(&publisher), stop.clone());
+        let projections = Arc::clone(&server.projections);
+        tokio::spawn(async move { publisher.run(projections, stop).await })
+    };
     // It begins with the newest batches of the past; there are none.
-    let projections = Arc::clone(&server.projections);
-    publisher.run(projections, stop).await;
+    let _published = publisher.ring().listen().await;
     assert!(matches!(publisher.ring().read(5, PIECE), Found::Before));
     assert!(matches!(publisher.ring().read(6, PIECE), Found::Nothing));
+    stop.cancel();
+    running.await.unwrap();
 }
