@@ -209,6 +209,9 @@ async fn answer_read(
         return Ok(run(&read(view))?.header(past::HEADER, index.to_string()));
     }
     let now = || read(api.projections.view());
+    if !options.stale && !matches!(watched, Watched::Nothing) {
+        api.proposer.fresh().await?;
+    }
     if options.index == 0 || matches!(watched, Watched::Nothing) {
         return found(&now(), watched, run);
     }

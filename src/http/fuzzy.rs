@@ -56,10 +56,13 @@ drover_events::wire! {
     }
 }
 
+/// Where the text was found in a name, the name, and the ids of what has it.
+type Hit = (usize, String, Vec<String>);
+
 /// Everything found so far: by context, each with the place of the text in the name.
 struct Found {
     text: String,
-    by_context: BTreeMap<&'static str, Vec<(usize, String, Vec<String>)>>,
+    by_context: BTreeMap<&'static str, Vec<Hit>>,
 }
 
 impl Found {

@@ -138,6 +138,8 @@ pub(super) struct Options {
     pub(super) filter: String,
     /// Descending order.
     pub(super) reverse: bool,
+    /// Whatever this server knows will do, whether or not there is a leader.
+    pub(super) stale: bool,
 }
 
 impl Options {
@@ -155,15 +157,13 @@ impl Options {
             "" => 0,
             raw => raw.parse().map_err(|_| bad("Invalid index"))?,
         };
-        // One server: every read is consistent; the parameter is only checked.
-        if query
-            .get("stale")
-            .is_some_and(|raw| !raw.is_empty() && parse_bool(raw).is_none())
-        {
-            return Err(bad(
-                "Expect `true` or `false` for `stale` query string parameter",
-            ));
-        }
+        let stale = match query.get("stale") {
+            None => false,
+            Some("") => true,
+            Some(raw) => parse_bool(raw).ok_or_else(|| {
+                bad("Expect `true` or `false` for `stale` query string parameter")
+            })?,
+        };
         let per_page = match query.text("per_page") {
             "" => 0,
             raw => raw
@@ -181,6 +181,7 @@ impl Options {
             next_token: query.text("next_token").to_owned(),
             filter: query.text("filter").to_owned(),
             reverse: query.text("reverse") == "true",
+            stale,
         })
     }
 }

@@ -306,7 +306,7 @@ impl Ledger {
         let size = self.size_at(until);
         let depth = level.saturating_mul(TILE_LEVELS);
         let nodes = size.checked_shr(depth).unwrap_or(0);
-        let from = n.checked_mul(TILE).unwrap_or(u64::MAX);
+        let from = n.saturating_mul(TILE);
         if width == 0 || width > TILE || from.checked_add(width).is_none_or(|to| to > nodes) {
             return Err(ProofError::Question(format!(
                 "the log of {size} entries has no tile {level}/{n} of {width} hashes"

@@ -216,7 +216,7 @@ fn read(
         if due.is_some_and(|checkpoint| !fits(&checkpoint, range.root(), verified)) {
             break;
         }
-        if verified.entries % REPORT == 0 {
+        if verified.entries.is_multiple_of(REPORT) {
             progress(verified.entries, next - first);
         }
     }

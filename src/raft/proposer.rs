@@ -168,6 +168,15 @@ impl Proposer {
         }
     }
 
+    /// Returns once a view taken afterwards holds everything that was ever acknowledged: after a
+    /// restart that is when the leader's first entry is applied.
+    ///
+    /// # Errors
+    /// [`Code::NoLeader`] when that does not come soon.
+    pub async fn fresh(&self) -> Result<(), ApiError> {
+        self.lead().await
+    }
+
     /// Waits while this server is elected and its first events are not applied yet.
     async fn lead(&self) -> Result<(), ApiError> {
         if self.ready.borrow().is_some() {
