@@ -61,6 +61,7 @@ pub(super) fn list_of(read: &Read<'_>, keep: impl Fn(&Node) -> bool) -> Result<A
     let rows: rows::Rows<'_, Node> = if options.prefix.is_empty() {
         let scan = match options.next_token.as_str() {
             "" => Scan::all(),
+            token if !rows::is_uuid(token) => Scan::all(),
             token => Scan::all().from(Prefix::new().id(token).as_bytes()),
         };
         let scan = if options.reverse {

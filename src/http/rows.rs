@@ -113,7 +113,16 @@ fn by_creation(namespace: &str, options: &Options) -> Scan {
     let group = Prefix::new().str(namespace);
     let scan = Scan::prefix(group.clone());
     let scan = match PageToken::parse(TokenKind::IndexId, &options.next_token) {
-        Ok(PageToken::IndexId(index, id)) => scan.from(group.u64(index).id(&id).as_bytes()),
+        Ok(PageToken::IndexId(index, id)) => {
+            // An id that is none sorts otherwise as a key than as text: from the first row of that
+            // index on, the pager passes over what lies before the token.
+            let place = match (is_uuid(&id), options.reverse) {
+                (true, _) => group.u64(index).id(&id),
+                (false, false) => group.u64(index),
+                (false, true) => group.u64(index.saturating_add(1)),
+            };
+            scan.from(place.as_bytes())
+        }
         _ => scan,
     };
     if options.reverse {
@@ -121,6 +130,11 @@ fn by_creation(namespace: &str, options: &Options) -> Scan {
     } else {
         scan
     }
+}
+
+/// Whether an id is written as all that drover makes are.
+pub(super) fn is_uuid(id: &str) -> bool {
+    uuid::Uuid::try_parse(id).is_ok_and(|uuid| uuid.hyphenated().to_string() == id)
 }
 
 /// The rows whose ids begin with the prefix.

@@ -1,6 +1,7 @@
 //! A server's lives on a disk that loses what was not synced.
 
 use std::collections::BTreeMap;
+use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use drover::commands::namespace::UpsertNamespaces;
 use drover::log::fake::FakeDisk;
-use drover::log::{LogEngine, OnFull, Options as LogOptions};
+use drover::log::{FileLayer, LogEngine, OnFull, Options as LogOptions};
 use drover::raft::network::Alone;
 use drover::raft::{Member, Origin, Projector, Proposer, RaftNode, Settings, Start};
 use drover_events::Actor;
@@ -18,6 +19,8 @@ use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
+
+use crate::lying_disk::LyingDisk;
 
 /// How long one invariant may run stories.
 const SHARE: Duration = Duration::from_secs(6);
@@ -65,6 +68,18 @@ pub(crate) struct Story {
 
 /// Runs stories and shows each to `check`.
 pub(crate) fn run(invariant: &str, check: impl Fn(&Story) -> Result<(), String>) {
+    run_on(Disk::Honest, invariant, check);
+}
+
+/// Whether a synced write is on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Disk {
+    Honest,
+    Lying,
+}
+
+/// As [`run`], on such a disk.
+pub(crate) fn run_on(disk: Disk, invariant: &str, check: impl Fn(&Story) -> Result<(), String>) {
     let only = std::env::var(SEED)
         .ok()
         .map(|seed| seed.parse::<u64>().expect("a number"));
@@ -77,11 +92,21 @@ pub(crate) fn run(invariant: &str, check: impl Fn(&Story) -> Result<(), String>)
         // Each invariant has seeds of its own.
         let salted = seed ^ salt(invariant);
         let seed_shown = if only.is_some() { seed } else { salted };
-        let story = tell(seed_shown);
-        if let Err(problem) = check(&story) {
-            let lives: Vec<_> = story.lives.iter().map(|life| &life.end).collect();
+        // A server that cannot even start is a story that ends badly.
+        let told = catch_unwind(|| tell(seed_shown, disk));
+        let problem = match told {
+            Ok(story) => check(&story).err().map(|problem| {
+                let lives: Vec<_> = story.lives.iter().map(|life| &life.end).collect();
+                format!("{problem}\nlives: {lives:?}")
+            }),
+            Err(panic) => Some(match panic.downcast_ref::<String>() {
+                Some(text) => text.clone(),
+                None => "the server panicked".to_owned(),
+            }),
+        };
+        if let Some(problem) = problem {
             let again = format!("{SEED}={seed_shown} cargo test --test sim {invariant}");
-            panic!("{problem}\nlives: {lives:?}\nagain: {again}");
+            panic!("{problem}\nagain: {again}");
         }
     }
 }
@@ -93,19 +118,20 @@ fn salt(invariant: &str) -> u64 {
 }
 
 /// One story from its seed.
-fn tell(seed: u64) -> Story {
+fn tell(seed: u64, disk: Disk) -> Story {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .expect("a runtime");
-    runtime.block_on(Teller::new(seed).tell())
+    runtime.block_on(Teller::new(seed, disk).tell())
 }
 
 struct Teller {
     rng: StdRng,
     dir: TempDir,
     disk: FakeDisk,
+    kind: Disk,
     /// The database of the next life.
     database: PathBuf,
     databases: u64,
@@ -120,13 +146,14 @@ struct Up {
 }
 
 impl Teller {
-    fn new(seed: u64) -> Teller {
+    fn new(seed: u64, kind: Disk) -> Teller {
         let dir = tempfile::tempdir().expect("a directory");
         Teller {
             rng: StdRng::seed_from_u64(seed),
             database: dir.path().join("db-0"),
             dir,
             disk: FakeDisk::default(),
+            kind,
             databases: 0,
             story: Story::default(),
         }
@@ -170,7 +197,10 @@ impl Teller {
             on_full: OnFull::Wait,
             ..LogOptions::default()
         };
-        let files = Arc::new(self.disk.clone());
+        let files: Arc<dyn FileLayer> = match self.kind {
+            Disk::Honest => Arc::new(self.disk.clone()),
+            Disk::Lying => Arc::new(LyingDisk(self.disk.clone())),
+        };
         let (log, _) =
             LogEngine::open_with(files, Path::new("/log"), options).expect("the log opens");
         let (projections, writer) =

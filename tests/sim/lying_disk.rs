@@ -1,0 +1,87 @@
+//! The simulation can fail: a disk that says it has synced and has not is found out.
+
+use std::any::Any;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use drover::log::fake::FakeDisk;
+use drover::log::{FileLayer, LogFile};
+
+use crate::no_acknowledged_write_is_lost;
+use crate::story::{self, Disk};
+
+/// The disk, but that no sync of a file reaches it.
+pub(crate) struct LyingDisk(pub(crate) FakeDisk);
+
+struct LyingFile(Arc<dyn LogFile>);
+
+impl LogFile for LyingFile {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.0.write_at(bytes, offset)
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.0.size()
+    }
+}
+
+fn lying(file: Arc<dyn LogFile>) -> Arc<dyn LogFile> {
+    Arc::new(LyingFile(file))
+}
+
+impl FileLayer for LyingDisk {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.0.create_dir(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.0.list(dir)
+    }
+
+    fn create(&self, path: &Path, size: u64) -> io::Result<Arc<dyn LogFile>> {
+        self.0.create(path, size).map(lying)
+    }
+
+    fn open(&self, path: &Path, write: bool) -> io::Result<Arc<dyn LogFile>> {
+        self.0.open(path, write).map(lying)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.0.remove(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.0.sync_dir(dir)
+    }
+
+    fn lock(&self, dir: &Path) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
+        self.0.lock(dir)
+    }
+}
+
+#[test]
+fn a_disk_that_lies_is_found_out_with_the_line_that_runs_its_seed_again() {
+    let outcome = std::panic::catch_unwind(|| {
+        story::run_on(
+            Disk::Lying,
+            "lying_disk",
+            no_acknowledged_write_is_lost::holds,
+        );
+    });
+    let told = outcome.expect_err("writes were lost and nobody noticed");
+    let told = told.downcast_ref::<String>().expect("a text");
+    assert!(told.contains("DROVER_SIM_SEED="), "{told}");
+}
