@@ -181,14 +181,6 @@ impl Part {
         &self.bytes
     }
 
-    /// Whether it is all rows of a chunk.
-    pub fn is_whole(&self) -> bool {
-        let whole = |(chunk, begin, end): &(Arc<Chunk>, u32, u32)| {
-            (*begin, *end as usize) == (0, chunk.rows())
-        };
-        self.place.as_ref().is_some_and(whole)
-    }
-
     /// Something computed from the bytes, such as their compressed form. It is kept with the rows
     /// for whoever asks for the same part again.
     pub fn derived<D: Any + Send + Sync>(&self, make: impl FnOnce(&Bytes) -> D) -> Arc<D> {
