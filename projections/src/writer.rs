@@ -24,8 +24,8 @@ use crate::view::{Position, Visible};
 
 /// Digests are kept at multiples of this; no batch reaches across one.
 pub const DIGEST_EVERY: u64 = 1_024;
-/// Rows after which a batch ends: some tens of microseconds each, so a plan of 256 allocations on as
-/// many nodes is a batch, well below 20 ms (EV-13).
+/// Rows after which a batch ends: some tens of microseconds each, so a plan of 256 allocations on
+/// as many nodes is a batch, well below 20 ms (EV-13).
 const BATCH_ROWS: usize = 512;
 /// Bytes of history and changes after which a batch ends.
 const BATCH_BYTES: usize = 2 << 20;

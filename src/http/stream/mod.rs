@@ -1,9 +1,9 @@
 //! The event stream: what happened, as it happens, to whoever asks (HTTP API 14).
 //!
-//! While anybody subscribes, every applied index is rendered once by the [`Publisher`] and kept in a
-//! ring; a subscriber
-//! holds a position, takes what he wants from the ring, and reads `changes` and `history` when he
-//! starts or falls behind it. So nobody is cut off and nothing is skipped: the stream has no gap,
+//! While anybody subscribes, every applied index is rendered once by the [`Publisher`] and kept in
+//! a ring; a subscriber holds a position, takes what he wants from the ring, and reads `changes`
+//! and `history` when he starts or falls behind it. So nobody is cut off and
+//! nothing is skipped: the stream has no gap,
 //! no repeat and no reordering. A reader who is slow waits at his own bounded channel.
 //!
 //! Start reading at [`serve`], then `ring.rs` and `render.rs`.

@@ -62,7 +62,7 @@ impl Publisher {
                     tokio::task::yield_now().await;
                 }
             }
-            self.ring.sleep(position);
+            self.ring.forget(position);
         }
     }
 

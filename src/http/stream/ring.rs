@@ -70,7 +70,7 @@ impl Ring {
     }
 
     /// Forgets everything up to an index: nobody listens.
-    pub(super) fn sleep(&self, upto: u64) {
+    pub(super) fn forget(&self, upto: u64) {
         self.awake.send_replace(false);
         *self.state.write() = State {
             from: upto + 1,
@@ -191,7 +191,7 @@ mod tests {
             writer.somebody().await;
             writer.begin(1, vec![Batch::new(3, vec![])], 4);
             writer.nobody().await;
-            writer.sleep(4);
+            writer.forget(4);
         });
         let listener = ring.listen().await;
         assert_eq!(indexes(ring.read(1, 1000)), (vec![3], 5));

@@ -19,6 +19,16 @@ use crate::scheduler::{Inputs, Outcome, Placement, Plan, Stop, fit};
 
 /// How many allocations one event has at most.
 const ALLOCS_PER_EVENT: usize = 256;
+/// Bytes of an allocation without its parts, roughly and from above.
+const ALLOC_BYTES: usize = 2 << 10;
+/// Bytes of a stop or a preemption.
+const STOP_BYTES: usize = 1 << 10;
+/// Bytes of a port, a task's resources, or an attempt to reschedule.
+const PART_BYTES: usize = 512;
+/// Bytes of one number in its metrics, with its name.
+const NUMBER_BYTES: usize = 128;
+/// Bytes of a task's state with its events.
+const STATE_BYTES: usize = 2 << 10;
 /// How large one event becomes, roughly: an event has 4 MiB at most.
 const BYTES_PER_EVENT: usize = 3 << 20;
 
@@ -189,7 +199,7 @@ impl Item {
     /// Bytes it takes in an event, rather too many than too few.
     fn weight(&self) -> usize {
         let Self::Place(placement) = self else {
-            return 1 << 10;
+            return STOP_BYTES;
         };
         let alloc = &placement.alloc;
         let tasks = alloc.allocated_resources.as_ref().map_or(0, |r| {
@@ -210,7 +220,7 @@ impl Item {
             .as_ref()
             .map_or(0, |t| t.events.len());
         let states = alloc.task_states.len();
-        (2 << 10) + (tasks + tracked) * 512 + shown * 128 + states * (2 << 10)
+        ALLOC_BYTES + (tasks + tracked) * PART_BYTES + shown * NUMBER_BYTES + states * STATE_BYTES
     }
 }
 
