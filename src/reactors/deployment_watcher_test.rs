@@ -181,189 +181,114 @@ impl Stage {
     }
 }
 
+/// A second before the deadline.
+const BEFORE: i64 = NOW - SECOND;
+const HEALTHY: Placed = placed("a", Some(true));
+const FAILED: Placed = Placed {
+    client: "failed",
+    ..placed("a", Some(false))
+};
+
+/// What is to be done about a deployment with this group and these allocations.
+fn step(
+    now: i64,
+    state: DeploymentState,
+    allocs: &[Placed],
+    attempts: Option<i64>,
+) -> Option<Step> {
+    let stage = Stage::new(now, attempts);
+    let deployment = deployment(state, 0);
+    stage.deploy(&deployment, allocs);
+    stage.look(&deployment).0
+}
+
+fn goes_on() -> Option<Step> {
+    Some(Step::Evaluate(Vec::new()))
+}
+
 #[test]
-fn what_follows_from_the_health_of_allocations_and_from_time() {
-    let fails = |change| Some(Step::Fail(change));
-    let replaces = |id: &str| Some(Step::Evaluate(vec![id.to_owned()]));
-    let goes_on = Some(Step::Evaluate(Vec::new()));
-    let unhealthy = fails(DeploymentChange::UnhealthyAllocations);
-    let late = fails(DeploymentChange::ProgressDeadline);
+fn health_makes_it_go_on_and_its_lack_replaces_or_fails() {
+    let fails = Some(Step::Fail(DeploymentChange::UnhealthyAllocations));
+    let replaces = Some(Step::Evaluate(vec!["a".to_owned()]));
+    let ended = Placed {
+        client: "complete",
+        ..FAILED
+    };
+    let tried = |tried| Placed { tried, ..FAILED };
+    let cases = [
+        ("nothing yet", placed("a", None), None, None),
+        ("it is healthy", HEALTHY, None, goes_on()),
+        ("it is not", FAILED, None, replaces.clone()),
+        ("tries are left", tried(1), Some(2), replaces),
+        ("none is left", tried(2), Some(2), fails.clone()),
+        ("it ended by itself", ended, None, None),
+    ];
+    for (what, alloc, attempts, expected) in cases {
+        assert_eq!(
+            step(BEFORE, group(), &[alloc], attempts),
+            expected,
+            "{what}"
+        );
+    }
     let no_deadline = DeploymentState {
         progress_deadline: 0,
         ..group()
     };
+    assert_eq!(
+        step(BEFORE, no_deadline, &[FAILED], None),
+        fails,
+        "nobody waits"
+    );
+}
+
+#[test]
+fn without_progress_until_the_deadline_it_fails_unless_all_is_healthy_or_an_operator_is_to_act() {
+    let late = Some(Step::Fail(DeploymentChange::ProgressDeadline));
+    let done = DeploymentState {
+        healthy_allocs: 2,
+        ..group()
+    };
+    let for_operator = DeploymentState {
+        healthy_allocs: 1,
+        auto_promote: false,
+        ..canary()
+    };
+    let cases = [
+        ("in time", BEFORE, group(), None),
+        ("too late", NOW, group(), late),
+        ("all healthy", NOW, done, None),
+        ("an operator has time", NOW, for_operator, None),
+    ];
+    for (what, now, state, expected) in cases {
+        assert_eq!(step(now, state, &[], None), expected, "{what}");
+    }
+}
+
+#[test]
+fn canaries_are_promoted_when_all_of_them_are_healthy_and_the_job_says_so() {
     let by_hand = DeploymentState {
         auto_promote: false,
         ..canary()
     };
-    let waits_for_operator = DeploymentState {
-        healthy_allocs: 1,
-        ..by_hand.clone()
-    };
-    let two_canaries = DeploymentState {
+    let two = DeploymentState {
         desired_canaries: 2,
         ..canary()
     };
     let promoted = DeploymentState {
         promoted: true,
-        healthy_allocs: 2,
         ..canary()
     };
-    let (yes, no) = (Some(true), Some(false));
-    let failed = Placed {
-        client: "failed",
-        ..placed("a", no)
-    };
-    let ended = Placed {
-        client: "complete",
-        ..placed("a", no)
-    };
-    let tried = |tried| Placed { tried, ..failed };
-    let before = NOW - SECOND;
-    type Case<'a> = (
-        &'a str,
-        DeploymentState,
-        Vec<Placed>,
-        Option<i64>,
-        i64,
-        Option<Step>,
-    );
-    let cases: Vec<Case<'_>> = vec![
-        (
-            "nothing yet",
-            group(),
-            vec![placed("a", None)],
-            None,
-            before,
-            None,
-        ),
-        (
-            "one is healthy",
-            group(),
-            vec![placed("a", yes)],
-            None,
-            before,
-            goes_on.clone(),
-        ),
-        (
-            "one is not",
-            group(),
-            vec![failed],
-            None,
-            before,
-            replaces("a"),
-        ),
-        (
-            "tries are left",
-            group(),
-            vec![tried(1)],
-            Some(2),
-            before,
-            replaces("a"),
-        ),
-        (
-            "none is left",
-            group(),
-            vec![tried(2)],
-            Some(2),
-            before,
-            unhealthy.clone(),
-        ),
-        (
-            "nobody waits",
-            no_deadline,
-            vec![failed],
-            None,
-            before,
-            unhealthy.clone(),
-        ),
-        (
-            "it ended by itself",
-            group(),
-            vec![ended],
-            None,
-            before,
-            None,
-        ),
-        (
-            "too late",
-            group(),
-            vec![placed("a", None)],
-            None,
-            NOW,
-            late.clone(),
-        ),
-        (
-            "late, but healthy",
-            promoted.clone(),
-            vec![],
-            None,
-            NOW,
-            None,
-        ),
-        (
-            "a healthy canary",
-            canary(),
-            vec![placed("a", yes)],
-            None,
-            before,
-            Some(Step::Promote),
-        ),
-        (
-            "a canary to come",
-            canary(),
-            vec![placed("a", None)],
-            None,
-            before,
-            None,
-        ),
-        (
-            "not a canary",
-            canary(),
-            vec![placed("b", yes)],
-            None,
-            before,
-            goes_on.clone(),
-        ),
-        (
-            "one of two",
-            two_canaries,
-            vec![placed("a", yes)],
-            None,
-            before,
-            goes_on.clone(),
-        ),
-        (
-            "promoted before",
-            promoted,
-            vec![placed("a", yes)],
-            None,
-            before,
-            goes_on.clone(),
-        ),
-        (
-            "by an operator",
-            by_hand,
-            vec![placed("a", yes)],
-            None,
-            before,
-            goes_on,
-        ),
-        (
-            "an operator has time",
-            waits_for_operator,
-            vec![],
-            None,
-            NOW,
-            None,
-        ),
+    let other = placed("b", Some(true));
+    let cases = [
+        ("healthy", canary(), HEALTHY, Some(Step::Promote)),
+        ("to come", canary(), placed("a", None), None),
+        ("not a canary", canary(), other, goes_on()),
+        ("one of two", two, HEALTHY, goes_on()),
+        ("promoted before", promoted, HEALTHY, goes_on()),
+        ("by an operator", by_hand, HEALTHY, goes_on()),
     ];
-    for (what, state, allocs, attempts, now, expected) in cases {
-        let stage = Stage::new(now, attempts);
-        let deployment = deployment(state, 0);
-        stage.deploy(&deployment, &allocs);
-        let (step, _) = stage.look(&deployment);
-        assert_eq!(step, expected, "{what}");
+    for (what, state, alloc, expected) in cases {
+        assert_eq!(step(BEFORE, state, &[alloc], None), expected, "{what}");
     }
 }
 
