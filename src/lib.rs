@@ -49,6 +49,7 @@
 //! | [`jobspec`] | HCL and JSON to jobs | servers |
 //! | [`client`] | tasks on this machine, their journal | projections |
 //! | [`keyring`] | keys in files, ciphertext, tokens | the log |
+//! | [`proof`] | checkpoints, proofs, verification of the log | what an event means |
 //! | [`server`], [`agent`] | the parts put together | what they do |
 //!
 //! # Invariants
