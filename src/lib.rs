@@ -85,6 +85,7 @@
 pub mod agent;
 pub mod cli;
 pub mod client;
+pub mod clock;
 pub mod commands;
 pub mod config;
 pub mod error;

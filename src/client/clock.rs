@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-pub(crate) use crate::server::unix_nanos as wall_now;
+use crate::clock::unix_nanos;
 
 /// Nanoseconds in a second.
 pub const SECOND: i64 = 1_000_000_000;
@@ -31,7 +31,7 @@ impl Clock {
     /// Now, unix nanoseconds.
     pub fn now(&self) -> i64 {
         match self {
-            Self::System => wall_now(),
+            Self::System => unix_nanos(),
             Self::Manual(now) => *now.lock(),
         }
     }

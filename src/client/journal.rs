@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use crate::client::clock::wall_now;
+use crate::clock::unix_nanos;
 use crate::log::{Entry, LogEngine, LogError, OpenReport, Options};
 
 /// Why the journal failed.
@@ -172,7 +172,7 @@ impl Shared {
         state: &mut State,
         bodies: Vec<(u16, Bytes)>,
     ) -> BoxFuture<'static, Result<(), JournalError>> {
-        let time = wall_now();
+        let time = unix_nanos();
         let mut index = self.log.bounds().1;
         let entries = bodies
             .into_iter()

@@ -40,7 +40,7 @@ pub(super) fn view(api: &Api, query: &Query) -> Result<Option<View>, ApiError> {
             "as_of and index exclude one another: the past does not change",
         ));
     }
-    let moment = parse(raw, crate::server::unix_nanos())?;
+    let moment = parse(raw, crate::clock::unix_nanos())?;
     let view = api.projections.view();
     let newest = view.index();
     let index = match moment {

@@ -9,8 +9,8 @@ use drover_events::model::{
 use sha2::{Digest, Sha256};
 
 use super::Options;
-use crate::client::clock::wall_now;
 use crate::client::fingerprint::NOMAD_VERSION;
+use crate::clock::unix_nanos;
 
 /// MHz of a simulated node.
 const CPU_MHZ: i64 = 4000;
@@ -97,7 +97,7 @@ fn driver() -> DriverInfo {
         detected: true,
         healthy: true,
         health_description: "Healthy".into(),
-        update_time: Time(wall_now()),
+        update_time: Time(unix_nanos()),
     }
 }
 

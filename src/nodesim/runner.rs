@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::client::alloc::factory::{AllocRunner, AllocRunnerFactory, Report};
-use crate::client::clock::wall_now;
+use crate::clock::unix_nanos;
 
 /// What all simulated nodes did.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl AllocRunnerFactory for SimFactory {
         self.counters.started.fetch_add(1, Ordering::Relaxed);
         let runner = SimRunner {
             counters: self.counters.clone(),
-            started_at: wall_now(),
+            started_at: unix_nanos(),
             alloc: Mutex::new(thin(&alloc)),
             done: watch::Sender::new(false),
             report,
@@ -79,7 +79,7 @@ struct SimRunner {
 impl SimRunner {
     fn tell(&self, alloc: &Allocation, status: &str) {
         let running = status == client::RUNNING;
-        let now = wall_now();
+        let now = unix_nanos();
         let state = TaskState {
             state: if running { task::RUNNING } else { task::DEAD }.to_owned(),
             started_at: Time(self.started_at),

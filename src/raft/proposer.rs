@@ -20,10 +20,10 @@ use super::node::{Inner, Leadership, RaftNode};
 use super::read::no_leader;
 use super::room::Room;
 use super::types::{Payload, Response, TypeConfig};
+use crate::clock::unix_nanos;
 use crate::commands::limits::{Part, check_rows, fit};
 use crate::commands::{Command, Decision, Stamp, refuse_later};
 use crate::error::{ApiError, Code};
-use crate::server::unix_nanos;
 
 /// How often a command is decided again because a guard did not hold.
 const GUARD_TRIES: u32 = 5;

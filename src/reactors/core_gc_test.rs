@@ -5,9 +5,9 @@ use drover_events::model::{RescheduleEvent, ReschedulePolicy, RescheduleTracker,
 use drover_projections::tables::node_states::NodeStates;
 
 use super::*;
+use crate::clock::Clock;
 use crate::commands::job::RegisterJob;
 use crate::commands::node::{MissHeartbeat, RegisterNode};
-use crate::reactors::scheduling::clock::Clock;
 use crate::reactors::testing::Direct;
 use crate::scheduler::testing::{job as job_of, node as node_of};
 

@@ -11,9 +11,9 @@ use drover_events::plan::{PlacedAlloc, PlanApplied};
 use drover_projections::Outcome;
 
 use super::*;
+use crate::clock::Clock;
 use crate::commands::job::RegisterJob;
 use crate::commands::node::RegisterNode;
-use crate::reactors::scheduling::clock::Clock;
 use crate::reactors::testing::Direct;
 use crate::scheduler::testing::{SECOND, job, node};
 

@@ -16,7 +16,7 @@ use serde::Serialize;
 use tokio::task::JoinHandle;
 
 use super::propose::Propose;
-use super::scheduling::clock::Clock;
+use crate::clock::Clock;
 
 /// Where a reactor runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -103,7 +103,7 @@ impl Direct {
     }
 
     fn time(&self) -> i64 {
-        crate::server::unix_nanos()
+        crate::clock::unix_nanos()
     }
 
     /// Applies what was held back.
@@ -133,7 +133,7 @@ impl Direct {
 
 impl Inner {
     fn record(&mut self, id: EventId, event: Event, guards: Vec<Guard>) -> Recorded {
-        self.time = self.time.max(crate::server::unix_nanos());
+        self.time = self.time.max(crate::clock::unix_nanos());
         let envelope = Envelope {
             time: self.time,
             id,

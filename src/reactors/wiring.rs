@@ -16,8 +16,8 @@ use super::deployment_watcher::DeploymentWatcher;
 use super::driver::{Board, Context, Reactor, ReactorStatus, Running, Scope, start};
 use super::heartbeat_expiry::{HeartbeatExpiry, HeartbeatSettings, Heartbeats};
 use super::propose::Propose;
-use super::scheduling::clock::Clock;
 use super::scheduling::{Scheduling, SchedulingSettings, SchedulingStatus};
+use crate::clock::Clock;
 use crate::keyring::Keyring;
 use crate::proof::Ledger;
 

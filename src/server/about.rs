@@ -165,7 +165,7 @@ impl Agent for Server {
         let leader = Server::leader(self).map(|leader| leader.id);
         let (term, last, _) = self.raft.progress();
         let up = i64::try_from(self.uptime().as_nanos()).unwrap_or_default();
-        let since = (super::unix_nanos() - up) / 1_000_000_000 * 1_000_000_000;
+        let since = (crate::clock::unix_nanos() - up) / 1_000_000_000 * 1_000_000_000;
         let members = self.raft.members().into_iter();
         let health = members.map(|(_, member, voter)| ServerHealth {
             leader: leader.as_ref() == Some(&member.id),

@@ -43,7 +43,7 @@ pub(super) fn first_events(
     );
     if meta.cluster_id.is_empty() {
         let cluster_id = uuid::Uuid::new_v4().to_string();
-        let create_time = super::unix_nanos();
+        let create_time = crate::clock::unix_nanos();
         events.push(
             ClusterIdSet {
                 cluster_id,

@@ -44,9 +44,10 @@ async fn ensure(server: &Arc<Server>) -> Result<(), ApiError> {
     }
     let id = uuid::Uuid::new_v4().to_string();
     let keyring = Arc::clone(&server.keyring);
-    let made = tokio::task::spawn_blocking(move || keyring.generate(id, super::unix_nanos()))
-        .await
-        .map_err(|error| ApiError::internal(error.to_string()))?;
+    let made =
+        tokio::task::spawn_blocking(move || keyring.generate(id, crate::clock::unix_nanos()))
+            .await
+            .map_err(|error| ApiError::internal(error.to_string()))?;
     let key = made.map_err(|error| ApiError::internal(error.to_string()))?;
     let command = UpsertRootKey {
         key: key.meta("active"),

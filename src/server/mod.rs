@@ -18,7 +18,7 @@ mod myself;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use drover_projections::{Options, Projections};
 use parking_lot::Mutex;
@@ -211,7 +211,8 @@ impl Server {
 
     /// A node was heard of: answers when its next heartbeat is due.
     pub fn beat(&self, node: &str) -> std::time::Duration {
-        self.heartbeats.beat(node, unix_nanos(), rand::random())
+        self.heartbeats
+            .beat(node, crate::clock::unix_nanos(), rand::random())
     }
 
     /// Whether plans are on their way here: what can wait should.
@@ -268,14 +269,6 @@ fn log_options(config: &Config) -> log::Options {
         };
     }
     defaults
-}
-
-/// The clock, as Unix nanoseconds.
-pub(crate) fn unix_nanos() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
 fn reactor_settings(config: &Config) -> ReactorSettings {

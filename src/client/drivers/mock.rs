@@ -126,7 +126,7 @@ impl Driver for Mock {
                     tokio::spawn(write_log(text.clone(), task.clone(), stream));
                 }
             }
-            Ok(Arc::new(Pretence::new(config, task.run, wall_now())) as Arc<dyn RunningTask>)
+            Ok(Arc::new(Pretence::new(config, task.run, unix_nanos())) as Arc<dyn RunningTask>)
         }
         .boxed()
     }
@@ -186,7 +186,7 @@ impl Pretence {
             end: watch::Sender::new(None),
         };
         if out.config.run_for > 0 {
-            let left = out.config.run_for - (wall_now() - started_at);
+            let left = out.config.run_for - (unix_nanos() - started_at);
             out.end_later(left, out.natural_end());
         }
         out
@@ -212,7 +212,7 @@ impl Pretence {
             end.send_if_modified(|slot| {
                 let first = slot.is_none();
                 slot.get_or_insert(ExitResult {
-                    finished_at: wall_now(),
+                    finished_at: unix_nanos(),
                     ..result
                 });
                 first

@@ -15,11 +15,11 @@ use super::config::Reader;
 use super::{
     Driver, ExitResult, Handle, Recovered, RunningTask, StartError, TaskConfig, TaskError, signals,
 };
-use crate::client::clock::wall_now;
 use crate::client::executor::files::{ExecSpec, ExitRecord, RunDir};
 use crate::client::executor::launch::{Executor, Found, LaunchError, Launcher};
 use crate::client::proc::TreeUsage;
 use crate::client::stats::task_usage;
+use crate::clock::unix_nanos;
 
 /// The driver's name.
 pub const NAME: &str = "raw_exec";
@@ -232,7 +232,7 @@ impl Process {
         Self {
             executor,
             run,
-            last: Mutex::new((wall_now(), TreeUsage::default())),
+            last: Mutex::new((unix_nanos(), TreeUsage::default())),
         }
     }
 }

@@ -6,8 +6,8 @@ use drover_events::model::{HostCpuStats, HostDiskStats, HostMemoryStats, HostSta
 use parking_lot::Mutex;
 
 use crate::client::agent::Client;
-use crate::client::clock::wall_now;
 use crate::client::fingerprint::{cpu, meminfo, storage};
+use crate::clock::unix_nanos;
 
 /// Clock ticks of one processor since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub fn stats(client: &Client) -> HostStats {
         }),
         disk_stats: vec![disk(&alloc_dir, true)].into(),
         alloc_dir_stats: Some(disk(&alloc_dir, false)),
-        timestamp: wall_now(),
+        timestamp: unix_nanos(),
         uptime: uptime
             .split('.')
             .next()

@@ -286,7 +286,7 @@ fn lost(state: &ExecState) -> ExitRecord {
         exit_code: 0,
         signal: 9,
         error: reason.to_owned(),
-        finished_at: crate::client::clock::wall_now(),
+        finished_at: crate::clock::unix_nanos(),
         ..ExitRecord::default()
     }
 }

@@ -59,7 +59,7 @@ async fn dispatch_with(write: Write, body: DispatchBody) -> Result<Answer, ApiEr
     let job_id = super::job_id(&write.request)?;
     let namespace = write.request.namespace().to_owned();
     let token = write.request.query.text("idempotency_token").to_owned();
-    let seconds = crate::server::unix_nanos() / 1_000_000_000;
+    let seconds = crate::clock::unix_nanos() / 1_000_000_000;
     let digits = new_id();
     let digits = digits.get(..8).unwrap_or_default();
     let command = DispatchJob {

@@ -49,7 +49,7 @@ fn planned(
         ..JobPlanResponse::default()
     };
     // A job with children is not placed itself; what is shown is what a child would do.
-    let now = crate::server::unix_nanos();
+    let now = crate::clock::unix_nanos();
     let outcome = dry_run(snapshot, job, changed, now)
         .map_err(|error| ApiError::internal(error.to_string()))?;
     answer.annotations = Some(PlanAnnotations {

@@ -12,7 +12,6 @@
 pub mod blocked;
 pub mod broker;
 pub mod cache;
-pub mod clock;
 pub mod core;
 pub mod plan_check;
 pub mod plan_queue;
@@ -30,10 +29,10 @@ use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
 
 use self::broker::BrokerSettings;
-use self::clock::Clock;
 use self::core::Core;
 use self::plan_queue::PlanQueue;
 use super::propose::{Propose, propose};
+use crate::clock::Clock;
 
 /// What scheduling can be told.
 #[derive(Clone, Copy, Debug)]

@@ -1,8 +1,16 @@
-//! One clock for timers: Unix nanoseconds that never go back.
+//! The wall clock, read in one place, and one for timers that never goes back.
+//!
+//! Nothing that is replayed may ask it: time reaches events through the proposer's stamp alone.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::server::unix_nanos;
+/// The time, Unix nanoseconds.
+pub(crate) fn unix_nanos() -> i64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
 
 /// The time at the start, and how long ago that was.
 #[derive(Clone, Copy, Debug)]
