@@ -35,8 +35,8 @@
 //! The crates form a line; each can be read knowing only those before it:
 //! [`drover_events`] (the language of today) ← [`drover_projections`] (the state today) ←
 //! [`drover_migrations`] (what both used to be) ← this crate (behaviour). A resource has the same
-//! file name in all of them: `job.rs` in `events/src`, `projections/src/apply`, `src/commands` and
-//! `src/http` is a job's whole life.
+//! name in all of them: `job.rs`, or the folder `job`, in `events/src`, `projections/src/apply` and
+//! `src/commands`, and `jobs` in `src/http`, are a job's whole life.
 //!
 //! | module | what | knows nothing of |
 //! |---|---|---|
@@ -50,6 +50,12 @@
 //! | [`client`] | tasks on this machine, their journal | projections |
 //! | [`keyring`] | keys in files, ciphertext, tokens | the log |
 //! | [`proof`] | checkpoints, proofs, verification of the log | what an event means |
+//! | [`rpc`] | the typed calls between servers and clients | what they cause |
+//! | [`nodesim`] | thousands of clients without tasks, for load | servers |
+//! | [`replay`] | a log folded into fresh tables, from outside | Raft |
+//! | [`config`] | what an agent is told, checked as a whole | who acts on it |
+//! | [`cli`] | nouns and verbs, over the API or a data directory | servers |
+//! | [`identity`], [`error`], [`clock`], [`telemetry`] | who asks, what is refused, when, how much | everything else |
 //! | [`server`], [`agent`] | the parts put together | what they do |
 //!
 //! # Invariants

@@ -341,8 +341,8 @@ impl Projections {
         let view = self.view();
         let limit = self.options().list_bytes;
         let changed = known.take_pending(view.index());
-        let snapshot = match (noted, state.snapshot.take()) {
-            (true, Some(old)) => {
+        let snapshot = match (noted, state.snapshot.take(), changed) {
+            (true, Some(old), Some(changed)) => {
                 let orders = &mut state.orders;
                 refresh::<L>(&view, &old, orders, changed).map(Some)
             }
@@ -370,17 +370,16 @@ impl Known {
         noted
     }
 
-    /// The rows noted up to an index, once each.
-    fn take_pending(&self, index: u64) -> Vec<RowKey> {
+    /// The rows noted up to an index, once each; none if notes were dropped meanwhile, so that
+    /// nobody knows what changed.
+    fn take_pending(&self, index: u64) -> Option<Vec<RowKey>> {
         let mut pending = self.pending.lock();
-        let Some(rows) = &mut pending.rows else {
-            return Vec::new();
-        };
+        let rows = pending.rows.as_mut()?;
         let due = rows.partition_point(|(at, _)| *at <= index);
         let mut keys: Vec<_> = rows.drain(..due).map(|(_, key)| key).collect();
         keys.sort_unstable();
         keys.dedup();
-        keys
+        Some(keys)
     }
 }
 

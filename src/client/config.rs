@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn env_02_a_copy_shares_nothing() {
+    fn env_02_a_copy_of_the_clients_settings_shares_nothing() {
         let mut original = Settings::default();
         original.client.meta.insert("a".into(), "1".into());
         original.client.servers.push("one".into());

@@ -48,7 +48,7 @@ fn variable(op: VarOp, index: u64) -> ApplyVariable {
 }
 
 #[test]
-fn kr_08_the_active_key_and_keys_in_use_stay() {
+fn kr_08_a_command_leaves_the_active_key_and_keys_in_use() {
     let mut world = World::new();
     world.done(&key(3));
     let delete = |force| DeleteRootKey {

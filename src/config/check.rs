@@ -21,6 +21,7 @@ pub fn check(config: &Config) -> Result<(), ConfigError> {
     paths(config, &mut wrong);
     levels(config, &mut wrong);
     server(config, &mut wrong);
+    missing(config, &mut wrong);
     client(config, &mut wrong);
     for (what, found) in [
         ("addresses.http", config.http_listen().map(|_| ())),
@@ -108,6 +109,24 @@ fn server(config: &Config, wrong: &mut Vec<String>) {
     }
 }
 
+/// What protects a cluster elsewhere and is not built here: to start without it would be worse than
+/// not to start.
+fn missing(config: &Config, wrong: &mut Vec<String>) {
+    let asked = [
+        ("acl.enabled", config.acl.enabled),
+        ("tls.http", config.tls.http),
+        ("tls.rpc", config.tls.rpc),
+        ("server.encrypt", !config.server.encrypt.is_empty()),
+        (
+            "server.bootstrap_expect above 1",
+            config.server.bootstrap_expect > 1,
+        ),
+    ];
+    for (name, _) in asked.into_iter().filter(|(_, asked)| *asked) {
+        wrong.push(format!("{name} is not supported by this version"));
+    }
+}
+
 fn client(config: &Config, wrong: &mut Vec<String>) {
     let client = &config.client;
     if client.min_dynamic_port > client.max_dynamic_port || client.min_dynamic_port == 0 {
@@ -189,6 +208,26 @@ mod tests {
             "data-dir must be given as an absolute path: got relative",
             "raft_multiplier cannot be 11",
             "reserved.reserved_ports \"22,90-80\" invalid",
+        ] {
+            assert!(text.contains(part), "{part} missing in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn no_agent_starts_open_that_was_told_to_be_closed() {
+        let mut config = Config::dev();
+        config.acl.enabled = true;
+        config.tls.rpc = true;
+        config.tls.http = true;
+        config.server.encrypt = "cg8StVXbQJ0gPvMd9o7yrg==".into();
+        config.server.bootstrap_expect = 3;
+        let text = check(&config).expect_err("refused").to_string();
+        for part in [
+            "acl.enabled",
+            "tls.http",
+            "tls.rpc",
+            "encrypt",
+            "bootstrap_expect above 1",
         ] {
             assert!(text.contains(part), "{part} missing in:\n{text}");
         }

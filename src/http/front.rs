@@ -13,6 +13,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
 use super::answer::{Answer, Meta};
+use super::aside::aside;
 use super::body::Body;
 use super::query::{self, Options};
 use super::request::Request;
@@ -204,14 +205,18 @@ async fn answer_read(
         options,
         view,
     };
-    if let Some(view) = past::view(api, &request.query)? {
-        let index = view.index();
-        return Ok(run(&read(view))?.header(past::HEADER, index.to_string()));
-    }
-    let now = || read(api.projections.view());
-    if !options.stale && !matches!(watched, Watched::Nothing) {
+    let of_past = past::is_asked(&request.query);
+    if !options.stale && (of_past || !matches!(watched, Watched::Nothing)) {
         api.proposer.fresh().await?;
     }
+    if of_past {
+        return aside(|| {
+            let view = past::view(api, &request.query)?;
+            let index = view.index();
+            Ok(run(&read(view))?.header(past::HEADER, index.to_string()))
+        });
+    }
+    let now = || read(api.projections.view());
     if options.index == 0 || matches!(watched, Watched::Nothing) {
         return found(&now(), watched, run);
     }

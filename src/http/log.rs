@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::answer::{Answer, TEXT};
+use super::aside::aside;
 use super::front::Read;
 use crate::error::ApiError;
 use crate::log::{Hash, SegmentInfo};
@@ -54,7 +55,7 @@ fn until(read: &Read<'_>, name: &str) -> Result<u64, ApiError> {
 
 /// `GET /v1/log/checkpoint`: the last checkpoint, a signed note.
 pub(super) fn checkpoint(read: &Read<'_>) -> Result<Answer, ApiError> {
-    match read.api.ledger.latest() {
+    match aside(|| read.api.ledger.latest()) {
         Some(note) => Ok(Answer::of(TEXT, note)),
         None => Err(ApiError::not_found("no checkpoint has been signed yet")),
     }
@@ -70,7 +71,7 @@ pub(super) fn keys(read: &Read<'_>) -> Result<Answer, ApiError> {
 /// `GET /v1/log/proof/inclusion?event=N[&until=M]`: the event at N is in the log that ends at M.
 pub(super) fn inclusion(read: &Read<'_>) -> Result<Answer, ApiError> {
     let (index, until) = (asked(read, "event")?, until(read, "until")?);
-    let proof = read.api.ledger.inclusion(index, until).map_err(refusal)?;
+    let proof = aside(|| read.api.ledger.inclusion(index, until)).map_err(refusal)?;
     Answer::json(&json!({
         "Index": index,
         "Leaf": proof.leaf,
@@ -84,7 +85,7 @@ pub(super) fn inclusion(read: &Read<'_>) -> Result<Answer, ApiError> {
 /// `GET /v1/log/proof/consistency?from=N[&to=M]`: the log up to N is the beginning of that up to M.
 pub(super) fn consistency(read: &Read<'_>) -> Result<Answer, ApiError> {
     let (from, to) = (asked(read, "from")?, until(read, "to")?);
-    let proof = read.api.ledger.consistency(from, to).map_err(refusal)?;
+    let proof = aside(|| read.api.ledger.consistency(from, to)).map_err(refusal)?;
     Answer::json(&json!({
         "From": from,
         "To": to,
@@ -102,7 +103,7 @@ pub(super) fn tile(read: &Read<'_>) -> Result<Answer, ApiError> {
     let (level, number, width) = tile_name(&rest)
         .ok_or_else(|| ApiError::bad_request(format!("{rest:?} is not the name of a tile")))?;
     let newest = read.view.index();
-    let bytes = read.api.ledger.tile(level, number, width, newest);
+    let bytes = aside(|| read.api.ledger.tile(level, number, width, newest));
     match bytes {
         Ok(bytes) => Ok(Answer::of(BYTES, bytes)),
         Err(ProofError::Question(text)) => Err(ApiError::not_found(text)),

@@ -15,6 +15,7 @@ mod absent;
 mod agent;
 mod allocations;
 mod answer;
+mod aside;
 pub mod auth;
 mod autopilot;
 mod body;

@@ -80,9 +80,19 @@ pub(super) fn keys(read: &Read<'_>) -> Result<Answer, ApiError> {
 
 /// `GET /v1/operator/digests`: index and digest per table, from one view.
 pub(super) fn digests(read: &Read<'_>) -> Result<Answer, ApiError> {
-    let tables: Vec<_> = read
-        .view
-        .digests()
+    let digests = match read.view.is_past() {
+        false => read.view.digests(),
+        true => read
+            .view
+            .digests_at(read.view.index())
+            .map_err(storage)?
+            .ok_or_else(|| {
+                let every = drover_projections::DIGEST_EVERY;
+                let text = format!("digests of the past are kept at every {every}th index");
+                ApiError::bad_request(text)
+            })?,
+    };
+    let tables: Vec<_> = digests
         .into_iter()
         .map(|table| {
             json!({

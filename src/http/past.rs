@@ -26,15 +26,18 @@ enum Moment {
     Time(i64),
 }
 
-/// The view of the past that a request asks for; none when it asks for the present.
+/// Whether a request is about the past.
+pub(super) fn is_asked(query: &Query) -> bool {
+    query.get(PARAMETER).is_some_and(|raw| !raw.is_empty())
+}
+
+/// The view of the past that a request asks for.
 ///
 /// # Errors
 /// 400: no index, time or duration, or one beyond the last event. 410: below the first event that
 /// is kept.
-pub(super) fn view(api: &Api, query: &Query) -> Result<Option<View>, ApiError> {
-    let Some(raw) = query.get(PARAMETER).filter(|raw| !raw.is_empty()) else {
-        return Ok(None);
-    };
+pub(super) fn view(api: &Api, query: &Query) -> Result<View, ApiError> {
+    let raw = query.text(PARAMETER);
     if !query.text("index").is_empty() {
         return Err(ApiError::bad_request(
             "as_of and index exclude one another: the past does not change",
@@ -62,15 +65,12 @@ pub(super) fn view(api: &Api, query: &Query) -> Result<Option<View>, ApiError> {
     }
     let time = time_at(&api.log, index)?;
     let floor = view.position().floor;
-    match view.as_of(index, time) {
-        Some(past) => Ok(Some(past)),
-        None => Err(ApiError::new(
-            Code::Gone,
-            format!(
-                "the state as of {index} is not kept; what this server knows begins at {floor}"
-            ),
-        )),
-    }
+    view.as_of(index, time).ok_or_else(|| {
+        let text = format!(
+            "the state as of {index} is not kept; what this server knows begins at {floor}"
+        );
+        ApiError::new(Code::Gone, text)
+    })
 }
 
 /// Refuses the parameter where nothing of the past can be answered.

@@ -22,9 +22,9 @@ use drover_projections::tables::nodes::{self, Nodes};
 use drover_projections::view::View;
 use drover_projections::{Id, Key, Prefix, Projections, Scan, StorageError, Table};
 use serde::Serialize;
-use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::answer::Answer;
+use super::aside::aside;
 use super::front::Read;
 use super::gzip::{self, Packed};
 use super::list::storage;
@@ -99,14 +99,9 @@ pub(super) fn answer<L: Ready>(read: &Read<'_>) -> Result<Option<Answer>, ApiErr
 
 /// The list as of now. A cold one is rendered in a place where it holds up nobody else.
 fn list<L: Ready>(projections: &Projections) -> Result<Option<ListSnapshot>, ApiError> {
-    let many = Handle::try_current().is_ok_and(|handle| {
-        // The other flavor has no other thread to go on with.
-        handle.runtime_flavor() == RuntimeFlavor::MultiThread
-    });
-    let list = if many && !projections.list_is_near::<L>() {
-        tokio::task::block_in_place(|| projections.list::<L>())
-    } else {
-        projections.list::<L>()
+    let list = match projections.list_is_near::<L>() {
+        true => projections.list::<L>(),
+        false => aside(|| projections.list::<L>()),
     };
     list.map_err(storage)
 }

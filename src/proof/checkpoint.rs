@@ -119,6 +119,9 @@ impl Checkpoint {
     }
 }
 
+/// Where a text ends and its signatures begin.
+const SIGNED: &str = "\n\n\u{2014} ";
+
 /// The notes of a file, oldest first; what follows the last whole one (a torn write) is left out.
 fn notes(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
@@ -163,6 +166,12 @@ impl CheckpointFile {
             whole += note.len();
             last = Some(note.to_owned());
         }
+        if text[whole..].contains(SIGNED) {
+            return Err(ProofError::Question(format!(
+                "{} is damaged at byte {whole}: checkpoints behind it cannot be read",
+                path.display()
+            )));
+        }
         file.set_len(whole as u64).map_err(io)?;
         Ok((
             Self {
@@ -198,11 +207,17 @@ impl CheckpointFile {
     /// # Errors
     /// It cannot be written.
     pub fn append(&mut self, note: &str) -> Result<(), ProofError> {
-        let written = self.file.write_all(note.as_bytes());
-        written.map_err(|source| ProofError::File {
+        let io = |source| ProofError::File {
             path: self.path.clone(),
             source,
-        })
+        };
+        let end = self.file.metadata().map_err(io)?.len();
+        if let Err(source) = self.file.write_all(note.as_bytes()) {
+            // Half a note would make the next one unreadable too.
+            self.file.set_len(end).map_err(io)?;
+            return Err(io(source));
+        }
+        Ok(())
     }
 }
 

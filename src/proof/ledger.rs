@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ed25519_dalek::SigningKey;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 
 use super::blocks::{BLOCK, BLOCK_LEVEL, Blocks, Tree, leaves};
@@ -88,7 +88,9 @@ impl Ledger {
         let (file, last) = CheckpointFile::open(&dir.join(CHECKPOINTS))?;
         let size = log.compact_range().map_or(0, |range| range.size());
         let blocks = Blocks::open(&dir.join(TREE), size)?;
+        let own = origin(log.epoch());
         let last = last.and_then(|note| Some((of_note(&note)?, note)));
+        let last = last.filter(|(checkpoint, _)| checkpoint.origin == own);
         Ok(Self {
             log,
             dir: dir.to_owned(),
@@ -105,7 +107,9 @@ impl Ledger {
 
     /// The leaves up to and with an index of the log.
     fn size_at(&self, index: u64) -> u64 {
-        (index + 1).saturating_sub(self.log.epoch().first_index)
+        index
+            .saturating_add(1)
+            .saturating_sub(self.log.epoch().first_index)
     }
 
     /// The last checkpoint's note.
@@ -165,6 +169,15 @@ impl Ledger {
         Ok(())
     }
 
+    /// The state, its tree checked against the log.
+    fn checked(&self) -> Result<MutexGuard<'_, State>, ProofError> {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let last = state.last.as_ref().map(|(checkpoint, _)| checkpoint);
+        self.check(&mut state.blocks, &mut state.checked, last)?;
+        Ok(guard)
+    }
+
     /// Once after the start: the kept part of the tree fits the log, and the log still begins as
     /// the last checkpoint says.
     fn check(
@@ -191,7 +204,14 @@ impl Ledger {
         }
         if let Some(last) = last {
             blocks.follow(&*self.log, last.size)?;
-            if merkle::root(&self.tree(blocks), last.size)? != last.root {
+            let mut root = merkle::root(&self.tree(blocks), last.size)?;
+            if root != last.root {
+                // The kept part may be at fault, not the log.
+                blocks.clear()?;
+                blocks.follow(&*self.log, last.size)?;
+                root = merkle::root(&self.tree(blocks), last.size)?;
+            }
+            if root != last.root {
                 return Err(ProofError::Question(format!(
                     "the log up to index {} is not what its last checkpoint says; \
                      run `drover log verify`",
@@ -232,7 +252,15 @@ impl Ledger {
         if !text.lines().any(|other| other == line) {
             text.push_str(&line);
             text.push('\n');
-            std::fs::write(&path, text).map_err(io)?;
+            // Whole or not at all: the keys of older checkpoints must not be lost.
+            let next = path.with_extension("tmp");
+            let written = std::fs::File::create(&next).and_then(|mut file| {
+                std::io::Write::write_all(&mut file, text.as_bytes())?;
+                file.sync_all()
+            });
+            written
+                .and_then(|()| std::fs::rename(&next, &path))
+                .map_err(io)?;
         }
         *known = Some(key);
         Ok(())
@@ -263,7 +291,7 @@ impl Ledger {
             )));
         }
         let (leaf, size) = (index - first, self.size_at(until));
-        let mut state = self.state.lock();
+        let mut state = self.checked()?;
         state.blocks.follow(&*self.log, size)?;
         let tree = self.tree(&state.blocks);
         let hash = leaves(&*self.log, leaf, leaf + 1)?.swap_remove(0);
@@ -287,7 +315,7 @@ impl Ledger {
                 "the log up to index {from} is no beginning of the log up to {to}"
             )));
         }
-        let mut state = self.state.lock();
+        let mut state = self.checked()?;
         state.blocks.follow(&*self.log, new)?;
         let tree = self.tree(&state.blocks);
         Ok(Consistency {
@@ -315,7 +343,7 @@ impl Ledger {
         if depth == 0 {
             return Ok(leaves(&*self.log, from, from + width)?.concat());
         }
-        let mut state = self.state.lock();
+        let mut state = self.checked()?;
         state.blocks.follow(&*self.log, size)?;
         let tree = self.tree(&state.blocks);
         let mut bytes = Vec::with_capacity(width as usize * 32);

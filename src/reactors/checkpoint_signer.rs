@@ -88,8 +88,8 @@ impl Reactor for CheckpointSigner {
 
     fn activate<'a>(&'a self, context: &'a Context) -> BoxFuture<'a, Result<Activation, Failure>> {
         Box::pin(async move {
-            let view = context.projections.view();
-            let open = view.index().saturating_sub(self.ledger.status().index);
+            let applied = context.projections.applied_index();
+            let open = applied.saturating_sub(self.ledger.status().index);
             let wait = self.due(open, context.clock.now());
             let mut sleep = wait;
             // While events come, every one of them would wake it.
@@ -101,7 +101,10 @@ impl Reactor for CheckpointSigner {
                     Ok(key) => key.checkpoint_key(),
                     Err(error) => return Err(error.into()),
                 };
-                let statement = (view.index(), view.time(), state_digest(&view.digests()));
+                let statement = {
+                    let view = context.projections.view();
+                    (view.index(), view.time(), state_digest(&view.digests()))
+                };
                 let ledger = Arc::clone(&self.ledger);
                 tokio::task::spawn_blocking(move || ledger.sign(statement, &key)).await??;
                 *self.since.lock() = None;

@@ -17,9 +17,10 @@ use super::config::Reader;
 use super::{
     Driver, ExitResult, Handle, Recovered, RunningTask, StartError, TaskConfig, TaskError, signals,
 };
-use crate::client::clock::{nanos, wall_now};
+use crate::client::clock::nanos;
 use crate::client::executor::rotate::Rotator;
 use crate::client::stats::no_usage;
+use crate::clock::unix_nanos;
 
 /// The driver's name.
 pub const NAME: &str = "mock_driver";

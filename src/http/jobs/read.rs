@@ -36,7 +36,8 @@ fn missing() -> ApiError {
 pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
     let id = job_id(read.request)?;
     let key = (read.request.namespace(), id.as_str());
-    let name = format!("{}/{id}", key.0);
+    // No stored name holds a zero byte, so no two jobs share a name here.
+    let name = format!("{}\0{id}", key.0);
     let modified = || {
         let found = read.view.modified::<Jobs>(key).map_err(storage)?;
         found.ok_or_else(missing)

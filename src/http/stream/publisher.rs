@@ -1,6 +1,7 @@
 //! The one task that renders what is applied and puts it into the ring.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use drover_projections::Projections;
 use tokio_util::sync::CancellationToken;
@@ -11,6 +12,8 @@ use crate::error::ApiError;
 
 /// Indexes rendered in one view at most.
 const STRIDE: u64 = 256;
+/// Time between two tries when what was applied cannot be read.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// The live end of the stream.
 #[derive(Default)]
@@ -25,13 +28,18 @@ impl Publisher {
 
     /// Publishes until told to stop. While nobody subscribes nothing is rendered or kept.
     pub async fn run(&self, projections: Arc<Projections>, stop: CancellationToken) {
-        let work = self.publish(&projections);
-        let outcome = tokio::select! {
-            outcome = work => outcome,
-            () = stop.cancelled() => return,
-        };
-        if let Err(error) = outcome {
-            tracing::error!(%error, "the event stream stops");
+        loop {
+            let outcome = tokio::select! {
+                outcome = self.publish(&projections) => outcome,
+                () = stop.cancelled() => return,
+            };
+            let Err(error) = outcome else { return };
+            // Subscribers before the new beginning read the past, so nobody misses anything.
+            tracing::error!(%error, "the event stream starts over");
+            tokio::select! {
+                () = tokio::time::sleep(PAUSE) => {}
+                () = stop.cancelled() => return,
+            }
         }
     }
 

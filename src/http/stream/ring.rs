@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::RwLock;
 use tokio::sync::{Notify, watch};
@@ -10,6 +11,8 @@ use super::batch::Batch;
 
 /// Batches that a subscriber without a position is given at least.
 pub(super) const HEAD: usize = 100;
+/// How long a subscriber waits for the ring to be filled.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of rendered batches kept at most, beyond the newest [`HEAD`].
 const WEIGHT: usize = 16 << 20;
 
@@ -97,12 +100,14 @@ impl Ring {
         self.published.send_replace(upto);
     }
 
-    /// A receiver that is woken after every push; the ring is awake when this returns.
+    /// A receiver that is woken after every push; the ring is awake when this returns, unless it
+    /// cannot be filled.
     pub(super) async fn listen(&self) -> watch::Receiver<u64> {
         let published = self.published.subscribe();
         self.arrived.notify_one();
-        // Its sender lies in this ring, so it cannot be gone.
-        let _ = self.awake.subscribe().wait_for(|awake| *awake).await;
+        // Whoever is not heard of by then reads the past, as one does who falls behind.
+        let mut awake = self.awake.subscribe();
+        let _ = tokio::time::timeout(PATIENCE, awake.wait_for(|awake| *awake)).await;
         published
     }
 

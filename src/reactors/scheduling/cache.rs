@@ -189,6 +189,7 @@ impl Cache {
     fn remove_node(&mut self, id: &str) {
         if let Some(slot) = self.cluster.find(id) {
             self.live.retain(|_, live| live.slot != slot);
+            self.expected.retain(|_, (_, effect)| effect.slot() != slot);
             self.cluster.remove_node(id);
         }
     }

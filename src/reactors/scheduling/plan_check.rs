@@ -297,7 +297,8 @@ fn make_events(
             event.deployment_updates = updates;
             event.evals = follow_ups;
         }
-        decided.guards.extend(link.take());
+        let before = link.take();
+        decided.guards.extend(before.clone());
         let mut batch = Batch {
             core,
             id: decided.id,
@@ -308,7 +309,8 @@ fn make_events(
         for item in items {
             batch.add(item, &mut event, &signing_key, &mut guarded, &mut touched);
         }
-        link = hold(core, &mut decided, &after, guarded, &touched);
+        // A part that marks no node leaves the mark that the part before it left.
+        link = hold(core, &mut decided, &after, guarded, &touched).or(before);
         prepared.slots.extend(touched);
         if full && parts.peek().is_none() {
             event.evals.push(outcome.finished.clone());

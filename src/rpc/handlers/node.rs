@@ -156,6 +156,8 @@ fn computed_class(node: &Node) -> String {
 
 #[cfg(test)]
 mod tests {
+    use drover_events::model::{NodeDeviceResource, NodeResources};
+
     use super::*;
 
     #[test]
@@ -169,5 +171,19 @@ mod tests {
         let other = computed_class(&node([("cpu.arch", "arm64"), ("unique.hostname", "a")]));
         assert_eq!(one, two);
         assert_ne!(one, other);
+        let with = |device: &str| {
+            let device = NodeDeviceResource {
+                name: device.to_owned(),
+                ..NodeDeviceResource::default()
+            };
+            let mut plain = node([("cpu.arch", "amd64"), ("unique.hostname", "a")]);
+            plain.node_resources = Some(NodeResources {
+                devices: vec![device].into(),
+                ..NodeResources::default()
+            });
+            computed_class(&plain)
+        };
+        assert_eq!(with("gpu"), with("gpu"));
+        assert_ne!(with("gpu"), with("fpga"), "devices are part of the class");
     }
 }

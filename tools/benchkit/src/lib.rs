@@ -6,6 +6,8 @@
 //!
 //! It must not reach into what it measures: it drives the public API of a crate, or the program.
 
+pub mod floor;
+
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Result;
+use drover_benchkit::floor::{self, Writes};
 use drover_events::alloc::{AllocsUpdatedByClient, ClientAllocUpdate};
 use drover_events::eval::EvalsUpserted;
 use drover_events::gojson::Base64;
@@ -30,6 +31,18 @@ use drover_projections::{Options, Outcome, Projections, Scan, Writer};
 const NODES: u64 = 5_000;
 const PER_JOB: u64 = 1_000;
 const PER_PLAN: u64 = 256;
+/// What placing an allocation writes at least: its row and eight small entries.
+const PLACED: Writes = Writes {
+    row: 900,
+    small: 8,
+    batch: 1_000,
+};
+/// What an event of 300 bytes writes at least: its row and three small entries.
+const SMALL: Writes = Writes {
+    row: 300,
+    small: 3,
+    batch: 1_000,
+};
 const NOW: i64 = 1_795_252_023_951_021_739;
 
 fn main() -> Result<()> {
@@ -37,7 +50,11 @@ fn main() -> Result<()> {
     let allocs: u64 = args.next().map_or(Ok(200_000), |count| count.parse())?;
     let base = args.next().unwrap_or_else(|| ".".to_owned());
     let dir = tempfile::tempdir_in(base)?;
+    let raw = floor::rows(dir.path(), 100_000, PLACED)?;
+    println!("{{\"what\":\"floor: rows of allocations\",\"per_second\":{raw:.0}}}");
     place(&dir.path().join("place"), allocs)?;
+    let raw = floor::rows(dir.path(), 300_000, SMALL)?;
+    println!("{{\"what\":\"floor: rows of small events\",\"per_second\":{raw:.0}}}");
     replay(
         "replay of variables, 300 B",
         &dir.path().join("vars"),

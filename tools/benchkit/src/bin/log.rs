@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use drover::log::{Entry, LogEngine, Options};
+use drover_benchkit::floor;
 
 const BODY: usize = 300;
 
@@ -20,10 +21,10 @@ fn main() -> Result<()> {
     let base = args.next().unwrap_or_else(|| ".".to_owned());
     let span = Duration::from_secs_f64(seconds);
     let dir = tempfile::tempdir_in(base)?;
-    let floor = floor(dir.path(), span)?;
+    let syncs = floor::syncs(dir.path(), span)?;
     let one = one_client(dir.path(), span)?;
-    line("append, 1 client", &one, floor);
-    let again = self::floor(dir.path(), span)?;
+    line("append, 1 client", &one, syncs);
+    let again = floor::syncs(dir.path(), span)?;
     println!("{{\"what\":\"floor again\",\"per_second\":{again:.0}}}");
     for (name, tree, seal) in [
         ("append, 256 in flight, no tree, no sealing", false, false),
@@ -31,7 +32,7 @@ fn main() -> Result<()> {
         ("append, 256 in flight, tree, sealing", true, true),
     ] {
         let found = in_flight(dir.path(), span, tree, seal)?;
-        line(name, &found, floor);
+        line(name, &found, syncs);
     }
     Ok(())
 }
@@ -65,25 +66,6 @@ fn rss_mb() -> f64 {
         .and_then(|s| s.parse().ok())
         .unwrap_or(0.0);
     pages * 4096.0 / 1e6
-}
-
-/// Overwrites 512 bytes of a zeroed file and syncs, one after the other.
-fn floor(dir: &Path, span: Duration) -> Result<f64> {
-    use std::os::unix::fs::FileExt;
-    let file = std::fs::File::create(dir.join("floor"))?;
-    let size = 64 << 20;
-    file.write_all_at(&vec![0; size], 0)?;
-    file.sync_all()?;
-    let buf = [7u8; 512];
-    let (start, mut n) = (Instant::now(), 0u64);
-    while start.elapsed() < span {
-        file.write_all_at(&buf, (n * 336) % (size as u64 - 512))?;
-        file.sync_data()?;
-        n += 1;
-    }
-    let rate = n as f64 / start.elapsed().as_secs_f64();
-    println!("{{\"what\":\"raw fdatasync floor\",\"per_second\":{rate:.0}}}");
-    Ok(rate)
 }
 
 fn open(dir: &Path, name: &str, tree: bool, seal: bool) -> Result<LogEngine> {

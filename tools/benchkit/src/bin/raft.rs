@@ -19,7 +19,7 @@ fn main() -> Result<()> {
     let base = args.next().unwrap_or_else(|| ".".to_owned());
     let span = Duration::from_secs_f64(seconds);
     let dir = tempfile::tempdir_in(base)?;
-    let floor = floor(dir.path(), span)?;
+    let floor = drover_benchkit::floor::syncs(dir.path(), span)?;
     println!("{{\"what\":\"raw fdatasync floor\",\"per_second\":{floor:.0}}}");
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -31,21 +31,6 @@ fn main() -> Result<()> {
         }
         Ok(())
     })
-}
-
-fn floor(dir: &Path, span: Duration) -> Result<f64> {
-    use std::os::unix::fs::FileExt;
-    let file = std::fs::File::create(dir.join("floor"))?;
-    let size = 64 << 20;
-    file.write_all_at(&vec![0; size], 0)?;
-    file.sync_all()?;
-    let (start, mut n) = (Instant::now(), 0u64);
-    while start.elapsed() < span {
-        file.write_all_at(&[7u8; 512], (n * 512) % (size as u64))?;
-        file.sync_data()?;
-        n += 1;
-    }
-    Ok(n as f64 / start.elapsed().as_secs_f64())
 }
 
 async fn measure(dir: &Path, writers: usize, span: Duration, floor: f64) -> Result<()> {

@@ -89,6 +89,13 @@ pub(crate) fn stream(agent: &Agent) -> Result<()> {
     let ready = AtomicU64::new(0);
     let mut rate = 0.0;
     let mut seconds = 0.0;
+    let alone = run(
+        jobs,
+        16,
+        || agent.http(),
+        |http, number| register(http, &job(&format!("alone-{number:06}"), 0, false)),
+    );
+    let alone = alone.per_second();
     std::thread::scope(|scope| -> Result<()> {
         for _ in 0..subscribers {
             scope.spawn(|| watch(agent, jobs, &ready, &seen));
@@ -124,6 +131,8 @@ pub(crate) fn stream(agent: &Agent) -> Result<()> {
         .number("per_second", seen / seconds)
         .number("delivered_share", seen / (subscribers * jobs as u64) as f64)
         .number("register_per_second", rate)
+        .number("without_subscribers", alone)
+        .number("slowed", (1.0 - rate / alone).max(0.0))
         .print();
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! The work of the HTTP API against a real server: `http -drover PATH [-nodes N] [-only NAME]`.
 //!
-//! A lone server in its default configuration, simulated nodes registered over the real RPC, and
+//! A lone server in its default configuration (but for compression, which whoever asks for it gets
+//! on this machine too), simulated nodes registered over the real RPC, and
 //! this load generator share the machine's cores. Lists and single reads have a floor: a constant
 //! body of the same size from a minimal server in this process.
 
@@ -12,10 +13,11 @@ mod writes;
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use drover_benchkit::Line;
+use drover_benchkit::{Line, floor as floors};
 use drover_testkit::{Agent, LONG, Setup, wait_for};
 
 /// The work of the HTTP API.
@@ -27,8 +29,7 @@ struct Options {
     /// How many simulated nodes.
     #[arg(long, default_value_t = 5000)]
     nodes: usize,
-    /// Only the parts whose name begins so: register, place, read, vars, evals, stream, boot; and
-    /// million (evaluations), which is run only when it is named.
+    /// Only the parts whose name begins so: register, place, read, vars, evals, stream, boot.
     #[arg(long, default_value = "")]
     only: String,
     /// Where data directories are made.
@@ -61,22 +62,20 @@ fn main() -> Result<()> {
     setup.config.push_str("http_compression = \"always\"\n");
     let agent = setup.start()?;
     let nodes = nodes(&options, &setup, &agent)?;
-    type Work = fn(&Agent) -> Result<()>;
+    type Work = fn(&Agent, f64) -> Result<()>;
+    let syncs = floors::syncs(dir.path(), Duration::from_secs(1))?;
     let parts: [(&str, Work); 6] = [
         ("register", writes::register),
         ("vars", writes::variables),
-        ("place", jobs::place),
-        ("read", reads::all),
+        ("place", |agent, _| jobs::place(agent)),
+        ("read", |agent, _| reads::all(agent)),
         ("evals", writes::evaluations),
-        ("stream", jobs::stream),
+        ("stream", |agent, _| jobs::stream(agent)),
     ];
     for (name, work) in parts {
         if name.starts_with(&options.only) {
-            part(name, work(&agent));
+            part(name, work(&agent, syncs));
         }
-    }
-    if options.only == "million" {
-        part("million", writes::million(&agent));
     }
     drop(nodes);
     let resident = agent.resident_bytes()? as f64 / 1e6;

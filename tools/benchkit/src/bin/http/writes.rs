@@ -1,7 +1,6 @@
 //! Durable writes: jobs, variables, evaluations.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use drover_benchkit::{Line, Run, run};
@@ -16,7 +15,7 @@ fn good(answer: Response) -> Result<usize> {
 }
 
 /// One job and one evaluation each.
-pub(crate) fn register(agent: &Agent) -> Result<()> {
+pub(crate) fn register(agent: &Agent, floor: f64) -> Result<()> {
     for (what, count, clients) in [("register, c=32", 5000, 32), ("register, c=1", 500, 1)] {
         let body = |number| job(&format!("load-{clients}-{number:06}"), 0, false);
         let mut done = run(
@@ -25,13 +24,13 @@ pub(crate) fn register(agent: &Agent) -> Result<()> {
             || agent.http(),
             |http, number| register_job(http, &body(number)),
         );
-        done.line(what).print();
+        done.line(what).number("floor_syncs", floor).print();
     }
     Ok(())
 }
 
 /// Encrypted puts, then gets.
-pub(crate) fn variables(agent: &Agent) -> Result<()> {
+pub(crate) fn variables(agent: &Agent, floor: f64) -> Result<()> {
     let path = |number| format!("/v1/var/load/{number:06}");
     let items = json!({"user": "alice", "password": "x".repeat(200)});
     let mut put = run(
@@ -43,7 +42,9 @@ pub(crate) fn variables(agent: &Agent) -> Result<()> {
             good(http.put(&path(number), &body)?)
         },
     );
-    put.line("put variables").print();
+    put.line("put variables")
+        .number("floor_syncs", floor)
+        .print();
     let mut get = run(
         5000,
         32,
@@ -79,10 +80,13 @@ fn delete(http: &mut Http) -> Result<(f64, f64)> {
 }
 
 /// Evaluations created while the broker is paused, then deleted by one filter.
-pub(crate) fn evaluations(agent: &Agent) -> Result<()> {
+pub(crate) fn evaluations(agent: &Agent, floor: f64) -> Result<()> {
     let mut http = agent.http();
     pause(&mut http, true)?;
-    create(agent, 50_000)?.line("create evaluations").print();
+    create(agent, 50_000)?
+        .line("create evaluations")
+        .number("floor_syncs", floor)
+        .print();
     let (seconds, count) = delete(&mut http)?;
     Line::new("delete evaluations by filter")
         .number("seconds", seconds)
@@ -90,47 +94,4 @@ pub(crate) fn evaluations(agent: &Agent) -> Result<()> {
         .print();
     pause(&mut http, false)?;
     Ok(())
-}
-
-/// A million evaluations deleted by one filter, while somebody else writes.
-pub(crate) fn million(agent: &Agent) -> Result<()> {
-    let mut http = agent.http();
-    pause(&mut http, true)?;
-    create(agent, 1_000_000)?
-        .line("create 1,000,000 evaluations")
-        .print();
-    let over = AtomicBool::new(false);
-    let (deleted, mut waits) = std::thread::scope(|scope| {
-        let writer = scope.spawn(|| write_until(agent, &over));
-        let deleted = delete(&mut http.timeout(Duration::from_secs(300)));
-        over.store(true, Ordering::Relaxed);
-        (deleted, writer.join().unwrap_or_default())
-    });
-    let (seconds, count) = deleted?;
-    Line::new("delete 1,000,000 evaluations by filter")
-        .number("seconds", seconds)
-        .number("deleted", count)
-        .print();
-    let longest = waits.iter().max().copied().unwrap_or_default();
-    Line::new("write during that deletion")
-        .latencies(&mut waits)
-        .number("max_ms", longest.as_secs_f64() * 1e3)
-        .print();
-    pause(&mut agent.http(), false)?;
-    Ok(())
-}
-
-/// Small durable writes, one after the other, until told to end: how long each took.
-fn write_until(agent: &Agent, over: &AtomicBool) -> Vec<Duration> {
-    let mut http = agent.http();
-    let mut waits = Vec::new();
-    let body = json!({"Path": "load/beside", "Items": {"n": "1"}});
-    while !over.load(Ordering::Relaxed) {
-        let start = Instant::now();
-        if http.put("/v1/var/load/beside", &body).is_err() {
-            break;
-        }
-        waits.push(start.elapsed());
-    }
-    waits
 }
