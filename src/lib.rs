@@ -55,7 +55,7 @@
 //! | [`replay`] | a log folded into fresh tables, from outside | Raft |
 //! | [`config`] | what an agent is told, checked as a whole | who acts on it |
 //! | [`cli`] | nouns and verbs, over the API or a data directory | servers |
-//! | [`identity`], [`error`], [`clock`], [`telemetry`] | who asks, what is refused, when, how much | everything else |
+//! | [`identity`], [`error`], [`clock`], [`telemetry`] | who, why not, when, how much | the rest |
 //! | [`server`], [`agent`] | the parts put together | what they do |
 //!
 //! # Invariants
