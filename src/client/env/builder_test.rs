@@ -75,13 +75,9 @@ impl World {
                 task_groups: vec![group].into(),
                 ..Job::default()
             },
-            host: [
-                ("HOME", "/home/x"),
-                ("PATH", "/bin"),
-                ("VAULT_TOKEN", "s.x"),
-            ]
-            .map(|(k, v)| (k.to_owned(), v.to_owned()))
-            .into(),
+            host: [("HOME", "/home"), ("PATH", "/bin"), ("VAULT_TOKEN", "s.x")]
+                .map(|(k, v)| (k.to_owned(), v.to_owned()))
+                .into(),
             hooks: [("DEVICE".to_owned(), "gpu0".to_owned())].into(),
             paths: TaskPaths {
                 alloc: "/a/alloc".into(),

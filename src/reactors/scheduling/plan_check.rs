@@ -297,8 +297,7 @@ fn make_events(
             event.deployment_updates = updates;
             event.evals = follow_ups;
         }
-        let before = link.take();
-        decided.guards.extend(before.clone());
+        decided.guards.extend(link.clone());
         let mut batch = Batch {
             core,
             id: decided.id,
@@ -309,8 +308,7 @@ fn make_events(
         for item in items {
             batch.add(item, &mut event, &signing_key, &mut guarded, &mut touched);
         }
-        // A part that marks no node leaves the mark that the part before it left.
-        link = hold(core, &mut decided, &after, guarded, &touched).or(before);
+        link = hold(core, &mut decided, &after, guarded, &touched).or(link);
         prepared.slots.extend(touched);
         if full && parts.peek().is_none() {
             event.evals.push(outcome.finished.clone());
@@ -322,7 +320,8 @@ fn make_events(
 }
 
 /// Guards an event by the marks of the nodes it places on, and notes it as in flight on every node
-/// it touches. Answers the guard of the event that follows it.
+/// it touches. Answers the guard of the event that follows it; one that marks no node leaves the
+/// guard that it had itself.
 fn hold(
     core: &mut Core,
     decided: &mut Decided,
