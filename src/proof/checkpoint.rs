@@ -166,7 +166,9 @@ impl CheckpointFile {
             whole += note.len();
             last = Some(note.to_owned());
         }
-        if text[whole..].contains(SIGNED) {
+        let behind = &text[whole..];
+        let signed = behind.find(SIGNED).map(|at| &behind[at + SIGNED.len()..]);
+        if signed.is_some_and(|rest| rest.contains('\n')) {
             return Err(ProofError::Question(format!(
                 "{} is damaged at byte {whole}: checkpoints behind it cannot be read",
                 path.display()
