@@ -9,6 +9,12 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a lock is asked for before it counts as held.
+const LOCK_TRIES: u32 = 25;
+/// Time between two tries.
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// One file of a log.
 pub trait LogFile: Send + Sync {
@@ -129,11 +135,16 @@ impl FileLayer for RealFiles {
             .create(true)
             .truncate(false)
             .open(path)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(Box::new(file))),
-            Err(fs::TryLockError::WouldBlock) => Ok(None),
-            Err(fs::TryLockError::Error(e)) => Err(e),
+        // A process that was just forked holds what its parent had open until it runs its own
+        // program, so a lock that was let go may seem held for a moment.
+        for _ in 0..LOCK_TRIES {
+            match file.try_lock() {
+                Ok(()) => return Ok(Some(Box::new(file))),
+                Err(fs::TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
+                Err(fs::TryLockError::Error(e)) => return Err(e),
+            }
         }
+        Ok(None)
     }
 }
 
