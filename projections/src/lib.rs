@@ -72,7 +72,7 @@ use parking_lot::RwLock;
 pub use changes::{Change, Operation};
 pub use db::{Options, damage_mark};
 pub use digest::{Digest, TableDigest};
-pub use error::StorageError;
+pub use error::{StorageError, hex};
 pub use history::Version;
 pub use key::{AsKey, Id, Key};
 pub use lists::{List, ListSnapshot};

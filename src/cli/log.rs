@@ -12,6 +12,7 @@ use crate::replay::{self, Replayed, StateAt};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use drover_events::EventKind;
+use drover_projections::hex;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -86,10 +87,6 @@ pub(super) fn log_dir(data_dir: &Path) -> PathBuf {
 
 pub(super) fn kind_name(number: u16) -> String {
     EventKind::from_number(number).map_or_else(|| format!("kind {number}"), |k| k.to_string())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 fn inspection(args: &InspectArgs, out: &Out) -> Result<u8> {

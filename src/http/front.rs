@@ -110,16 +110,8 @@ pub(super) async fn read(
     run: Reader,
 ) -> Response<axum::body::Body> {
     let (parts, _) = incoming.into_parts();
-    let outline = Outline::of(&parts);
-    let work = AssertUnwindSafe(async {
-        let mut request = Request::head(parts)?;
-        identify(&api, &mut request)?;
-        check_region(&api, &request)?;
-        let options = Options::read(&request.query)?;
-        answer_read(&api, &request, &options, watched, run).await
-    });
-    let answer = settle(work.catch_unwind().await);
-    respond(&api, outline, answer)
+    let nothing = axum::body::Body::empty();
+    query(api, Incoming::from_parts(parts, nothing), watched, run).await
 }
 
 /// Serves a read whose wishes stand in its body; it blocks as every read does.
@@ -207,7 +199,7 @@ async fn answer_read(
     };
     let of_past = past::is_asked(&request.query);
     if !options.stale && (of_past || !matches!(watched, Watched::Nothing)) {
-        api.proposer.fresh().await?;
+        api.proposer.lead().await?;
     }
     if of_past {
         return aside(|| {

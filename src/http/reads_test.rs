@@ -71,21 +71,27 @@ fn stored(view: &View) -> Vec<Vec<Vec<u8>>> {
     ]
 }
 
-/// A service that is placed on one node by the scheduler; its deployment goes on.
-async fn placed() -> (Harness, String) {
-    let h = Harness::start().await;
+/// Registers a node and answers its id.
+async fn register_node(h: &Harness) -> String {
     let mut node = testing::node(1);
     node.secret_id = "hash".into();
     let id = node.id.clone();
     let create_node_pool = false;
     submit(
-        &h,
+        h,
         RegisterNode {
             node,
             create_node_pool,
         },
     )
     .await;
+    id
+}
+
+/// A service that is placed on one node by the scheduler; its deployment goes on.
+async fn placed() -> (Harness, String) {
+    let h = Harness::start().await;
+    let id = register_node(&h).await;
     let reply = h.register("web").await;
     assert_eq!(reply.status, 200, "{}", reply.text());
     let list = "/v1/job/web/allocations";
@@ -333,18 +339,7 @@ proptest! {
 #[tokio::test(flavor = "multi_thread")]
 async fn ev_10_an_answer_of_several_tables_mixes_no_two_indexes() {
     let h = Arc::new(Harness::start().await);
-    let mut node = testing::node(1);
-    node.secret_id = "hash".into();
-    let id = node.id.clone();
-    let create_node_pool = false;
-    submit(
-        &h,
-        RegisterNode {
-            node,
-            create_node_pool,
-        },
-    )
-    .await;
+    let id = register_node(&h).await;
     let writing = {
         let (h, id) = (Arc::clone(&h), id.clone());
         tokio::spawn(async move {

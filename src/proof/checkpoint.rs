@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use drover_projections::TableDigest;
+use drover_projections::{TableDigest, hex};
 use sha2::{Digest, Sha256};
 
 use super::{ProofError, note};
@@ -43,8 +43,7 @@ pub struct Checkpoint {
 
 /// The name of a log: that of its epoch.
 pub fn origin(epoch: Epoch) -> String {
-    let id: String = epoch.id.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("drover/{id}")
+    format!("drover/{}", hex(&epoch.id))
 }
 
 /// One digest for those of all tables: SHA-256 over (number u16 LE ‖ digest) in the tables' order.
@@ -59,10 +58,6 @@ pub fn state_digest(tables: &[TableDigest]) -> [u8; 32] {
         hash.update(table.digest.to_hex().as_bytes());
     }
     hash.finalize().into()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn from_hex(text: &str) -> Option<[u8; 32]> {

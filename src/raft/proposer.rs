@@ -168,17 +168,12 @@ impl Proposer {
         }
     }
 
-    /// Returns once a view taken afterwards holds everything that was ever acknowledged: after a
-    /// restart that is when the leader's first entry is applied.
+    /// Waits while this server is elected and its first events are not applied yet. A view taken
+    /// afterwards holds everything that was ever acknowledged, also after a restart.
     ///
     /// # Errors
-    /// [`Code::NoLeader`] when that does not come soon.
-    pub async fn fresh(&self) -> Result<(), ApiError> {
-        self.lead().await
-    }
-
-    /// Waits while this server is elected and its first events are not applied yet.
-    async fn lead(&self) -> Result<(), ApiError> {
+    /// [`Code::NoLeader`] where this server does not lead, or does not begin soon.
+    pub async fn lead(&self) -> Result<(), ApiError> {
         if self.ready.borrow().is_some() {
             return Ok(());
         }

@@ -18,7 +18,7 @@ const DOMAIN: &[u8] = b"drover node secret\0";
 
 /// What is stored of a node's secret: SHA-256(domain ‖ secret), hexadecimal.
 pub fn secret_hash(secret: &str) -> String {
-    digest(secret).iter().map(|b| format!("{b:02x}")).collect()
+    drover_projections::hex(&digest(secret))
 }
 
 fn digest(secret: &str) -> impl Into<[u8; 32]> + Deref<Target = [u8]> {
