@@ -50,6 +50,7 @@
 //! | [`client`] | tasks on this machine, their journal | projections |
 //! | [`keyring`] | keys in files, ciphertext, tokens | the log |
 //! | [`proof`] | checkpoints, proofs, verification of the log | what an event means |
+//! | [`record`] | what an event looks like outside: one document for every export | who reads it |
 //! | [`rpc`] | the typed calls between servers and clients | what they cause |
 //! | [`nodesim`] | thousands of clients without tasks, for load | servers |
 //! | [`replay`] | a log folded into fresh tables, from outside | Raft |
@@ -104,6 +105,7 @@ pub mod nodesim;
 pub mod proof;
 pub mod raft;
 pub mod reactors;
+pub mod record;
 pub mod replay;
 pub mod rpc;
 pub mod scheduler;

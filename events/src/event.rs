@@ -1,5 +1,7 @@
 //! What happened: one variant per kind, each with the payload that apply needs.
 
+use serde::{Serialize, Serializer};
+
 use crate::codec::{CodecError, decode_payload, encode_map};
 use crate::kind::EventKind;
 
@@ -43,6 +45,16 @@ macro_rules! events {
             pub fn encode_payload(&self, bytes: &mut Vec<u8>) -> Result<(), CodecError> {
                 match self {
                     $(Self::$name(payload) => encode_map(bytes, &**payload, EventKind::$name),)*
+                }
+            }
+
+            /// Serialises the payload with the names of the API, into any format.
+            ///
+            /// # Errors
+            /// Those of the serializer.
+            pub fn serialize_payload<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                match self {
+                    $(Self::$name(payload) => payload.serialize(to),)*
                 }
             }
 

@@ -5,9 +5,9 @@ use super::log::{kind_name, log_dir};
 use super::out::Out;
 use super::show::time;
 use crate::log::ReadOnlyLog;
+use crate::record::Document;
 use anyhow::{Context, Result};
 use drover_events::{Actor, ActorKind, Recorded};
-use serde_json::json;
 use std::path::PathBuf;
 
 /// Rows are printed this many at a time, so that a long log shows something at once.
@@ -57,7 +57,7 @@ pub(super) fn run(args: &EventsArgs, out: &Out) -> Result<u8> {
         let event = drover_migrations::decode(&entry.body)
             .with_context(|| format!("Error decoding the event at index {}", entry.index))?;
         if args.json {
-            out.line(&as_json(&event).to_string());
+            out.line(&Document::of(&event).to_string());
             continue;
         }
         rows.push(event);
@@ -112,17 +112,4 @@ fn who(actor: &Actor) -> String {
         Some(detail) => format!("{kind} {detail}"),
         None => kind.to_owned(),
     }
-}
-
-fn as_json(event: &Recorded) -> serde_json::Value {
-    let envelope = event.envelope.as_ref();
-    json!({
-        "Index": event.index,
-        "Term": event.term,
-        "Time": event.time,
-        "Kind": event.kind.name(),
-        "Actor": envelope.map(|envelope| &envelope.actor),
-        "Cause": envelope.and_then(|envelope| envelope.cause),
-        "RequestID": envelope.map(|envelope| &envelope.request_id),
-    })
 }

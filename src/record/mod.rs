@@ -1,0 +1,135 @@
+//! What an event looks like outside: one document, the same in every export.
+//!
+//! The audit trail, Kafka, CloudEvents, `drover log events` and exports all show an event as a
+//! [`Document`]: the record's fields (index, time, kind, actor, cause, …) and the payload with the
+//! names of the API. It is serialised straight from the decoded event, with no tree of values
+//! between.
+//!
+//! - It must not know who reads it, where it goes, or how it is framed.
+//! - Times are Unix nanoseconds, as everywhere in the API.
+//! - Raft's own entries have neither actor nor payload.
+
+use std::fmt;
+
+use drover_events::{Actor, Event, Recorded};
+use serde::{Serialize, Serializer};
+
+/// One event as a document.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Document<'a> {
+    /// The log's index.
+    pub index: u64,
+    /// Raft's term.
+    pub term: u64,
+    /// Unix nanoseconds; 0 for Raft's own entries.
+    pub time: i64,
+    /// The kind's name.
+    pub kind: &'static str,
+    /// The version of the payload shown, which is the one of today.
+    pub version: u16,
+    /// The event's id, a UUID of version 7.
+    #[serde(
+        rename = "ID",
+        serialize_with = "shown",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub id: Option<drover_events::EventId>,
+    /// Who did it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actor: Option<&'a Actor>,
+    /// The request it belongs to; names the whole chain.
+    #[serde(rename = "RequestID", skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<&'a str>,
+    /// The index of the event this one followed from; none for the first of a chain.
+    pub cause: Option<u64>,
+    /// W3C trace parent of the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<&'a str>,
+    /// What happened, with the names of the API.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Payload<'a>>,
+}
+
+/// A payload that serialises without its variant's name.
+#[derive(Clone, Copy, Debug)]
+pub struct Payload<'a>(pub &'a Event);
+
+impl Serialize for Payload<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize_payload(serializer)
+    }
+}
+
+fn shown<S: Serializer>(
+    id: &Option<drover_events::EventId>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match id {
+        Some(id) => serializer.collect_str(id),
+        None => serializer.serialize_none(),
+    }
+}
+
+impl<'a> Document<'a> {
+    /// The document of a decoded event.
+    pub fn of(event: &'a Recorded) -> Self {
+        let envelope = event.envelope.as_ref();
+        Self {
+            index: event.index,
+            term: event.term,
+            time: event.time,
+            kind: event.kind.name(),
+            version: event.kind.version(),
+            id: envelope.map(|envelope| envelope.id),
+            actor: envelope.map(|envelope| &envelope.actor),
+            request_id: envelope.map(|envelope| envelope.request_id.as_str()),
+            cause: envelope.and_then(|envelope| envelope.cause),
+            trace: envelope
+                .map(|envelope| envelope.trace.as_str())
+                .filter(|trace| !trace.is_empty()),
+            payload: envelope.map(|envelope| Payload(&envelope.event)),
+        }
+    }
+}
+
+/// The document as JSON, on one line.
+impl fmt::Display for Document<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = serde_json::to_string(self).map_err(|_| fmt::Error)?;
+        f.write_str(&text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drover_events::EventKind;
+    use drover_migrations::golden::samples;
+    use serde_json::Value;
+
+    #[test]
+    fn every_kind_has_a_document_with_its_record_and_payload() {
+        let mut shown = 0;
+        for kind in EventKind::ALL {
+            let Some(body) = samples::body(*kind, kind.version()) else {
+                continue;
+            };
+            let event = drover_migrations::decode(&body).unwrap();
+            let json: Value = serde_json::from_str(&Document::of(&event).to_string()).unwrap();
+            assert_eq!(json["Index"], event.index, "{kind}");
+            assert_eq!(json["Kind"], kind.name());
+            assert_eq!(
+                json["Payload"].is_object(),
+                event.envelope.is_some(),
+                "{kind}"
+            );
+            if let Some(envelope) = &event.envelope {
+                assert_eq!(json["ID"], envelope.id.to_string(), "{kind}");
+                assert_eq!(json["Cause"].as_u64(), envelope.cause, "{kind}");
+            }
+            shown += 1;
+        }
+        assert_eq!(shown, EventKind::ALL.len());
+    }
+}
