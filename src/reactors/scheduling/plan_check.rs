@@ -59,6 +59,8 @@ pub struct Prepared {
     pub allocs: Vec<String>,
     /// The slots it is noted on as in flight.
     pub slots: BTreeSet<u32>,
+    /// Whether a part of it is left for the next decision.
+    pub cut_short: bool,
 }
 
 /// What a plan does on one node.
@@ -196,6 +198,15 @@ enum Item {
 }
 
 impl Item {
+    /// The node it is on.
+    fn node(&self) -> &str {
+        match self {
+            Self::Stop(stop) => &stop.alloc.node_id,
+            Self::Preempt(_, node) => node,
+            Self::Place(placement) => &placement.alloc.node_id,
+        }
+    }
+
     /// Bytes it takes in an event, rather too many than too few.
     fn weight(&self) -> usize {
         let Self::Place(placement) = self else {
@@ -262,10 +273,11 @@ fn make_events(
     } = request;
     let mut plan = outcome.plan;
     let items = items_of(&mut plan, &prepared.refused);
-    let full = prepared.refused.is_empty();
-    if items.is_empty() && !full {
+    if items.is_empty() && !prepared.refused.is_empty() {
         return;
     }
+    let parts = parts_of(core.cache.cluster(), items, plan.all_at_once, prepared);
+    let full = prepared.refused.is_empty() && !prepared.cut_short;
     let plan_id = uuid::Uuid::new_v4().to_string();
     let decision = DecisionInputs {
         snapshot_index: inputs.snapshot_index,
@@ -280,7 +292,7 @@ fn make_events(
         outcome.follow_ups,
     ));
     let mut link: Option<Guard> = None;
-    let mut parts = cut(items, plan.all_at_once).into_iter().peekable();
+    let mut parts = parts.into_iter().peekable();
     while let Some(items) = parts.next() {
         let mut event = PlanApplied {
             plan_id: plan_id.clone(),
@@ -319,6 +331,27 @@ fn make_events(
     }
 }
 
+/// The parts of a plan, one event each. What is on nodes that are gone marks none, so it comes last:
+/// then each part can be guarded by the one before. If nothing marks a node, the plan ends with its
+/// first part, and the evaluation is decided again for the rest.
+fn parts_of(
+    cluster: &Cluster,
+    mut items: Vec<Item>,
+    all_at_once: bool,
+    prepared: &mut Prepared,
+) -> Vec<Vec<Item>> {
+    items.sort_by_key(|item| cluster.find(item.node()).is_none());
+    let gone = items
+        .first()
+        .is_some_and(|item| cluster.find(item.node()).is_none());
+    let mut parts = cut(items, all_at_once);
+    if gone && parts.len() > 1 {
+        parts.truncate(1);
+        prepared.cut_short = true;
+    }
+    parts
+}
+
 /// Guards an event by the marks of the nodes it places on, and notes it as in flight on every node
 /// it touches. Answers the guard of the event that follows it; one that marks no node leaves the
 /// guard that it had itself.
@@ -346,7 +379,7 @@ fn hold(
 }
 
 /// Cuts a plan into events of at most [`ALLOCS_PER_EVENT`] allocations and about
-/// [`BYTES_PER_EVENT`]; stops come before placements. A plan that is all or nothing is one event
+/// [`BYTES_PER_EVENT`]; on a node, stops come before placements. A plan that is all or nothing is one event
 /// whatever its size, and one that only ends an evaluation is one without items.
 fn cut(items: Vec<Item>, all_at_once: bool) -> Vec<Vec<Item>> {
     let mut parts = vec![Vec::with_capacity(items.len().min(ALLOCS_PER_EVENT))];

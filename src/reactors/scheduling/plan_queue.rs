@@ -140,7 +140,7 @@ async fn launch(proposer: &dyn Propose, prepared: Prepared) -> Launched {
     let mut launched = Launched {
         settling: Vec::with_capacity(prepared.events.len()),
         failed: None,
-        refused: !prepared.refused.is_empty(),
+        refused: !prepared.refused.is_empty() || prepared.cut_short,
         allocs: prepared.allocs,
         slots: prepared.slots.into_iter().collect(),
         ids: prepared.events.iter().map(|event| event.id).collect(),

@@ -5,18 +5,22 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use drover_events::cluster::SchedulerConfigured;
-use drover_events::model::{Evaluation, SchedulerConfiguration};
+use drover_events::model::{Allocation, Evaluation, SchedulerConfiguration};
 use drover_events::node::NodeStatusUpdated;
+use drover_events::{Event, Guard};
 use drover_projections::Scan;
 use drover_projections::tables::allocs::{AllocRow, Allocs, AllocsByJob};
 use drover_projections::tables::evals::{Evals, EvalsByJob};
 use drover_projections::tables::node_use::NodeUses;
 
+use super::plan_check::{PlanRequest, prepare};
 use super::*;
 use crate::commands::job::RegisterJob;
 use crate::commands::node::RegisterNode;
+use crate::reactors::propose::Decided;
 use crate::reactors::testing::Direct;
 use crate::scheduler::testing::{job, node};
+use crate::scheduler::{Inputs, Outcome, Stop};
 
 /// How much later a missed wake-up is noticed.
 const MISSED: Duration = Duration::from_millis(50);
@@ -145,6 +149,75 @@ async fn a_large_plan_is_several_events_that_hang_together() {
     assert_eq!(allocs.len(), 600);
     let indexes: std::collections::BTreeSet<u64> = allocs.iter().map(|a| a.create_index).collect();
     assert_eq!(indexes.len(), 3, "256 allocations in each event at most");
+}
+
+/// Stops of 300 allocations on each of these nodes.
+fn stops_on(nodes: &[&str]) -> PlanRequest {
+    let mut outcome = Outcome::default();
+    for node in nodes {
+        outcome.plan.stops.extend((0..300).map(|number| {
+            let alloc = Allocation {
+                id: format!("{node}-{number}"),
+                node_id: (*node).to_owned(),
+                ..Allocation::default()
+            };
+            Stop {
+                alloc: Arc::new(alloc),
+                description: "job not needed",
+                client_status: "",
+                followup_eval_id: String::new(),
+                alloc_states: None,
+                reschedule_tracker: None,
+            }
+        }));
+    }
+    let (table, key) = (7, b"eval".to_vec().into());
+    PlanRequest {
+        eval: Evaluation::default(),
+        token: 0,
+        guard: Guard::RowAbsent { table, key },
+        outcome,
+        inputs: Inputs {
+            snapshot_index: 1,
+            now: 1,
+            seed: 1,
+            scheduler_version: 1,
+        },
+        signing_key: String::new(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_part_of_a_plan_is_kept_without_the_one_before() {
+    let stage = Stage::new(1);
+    let here = node(0).id;
+    stage
+        .wait(|stage| {
+            let core = stage.scheduling.shared.core.lock();
+            core.cache.cluster().find(&here).is_some()
+        })
+        .await;
+    let mut core = stage.scheduling.shared.core.lock();
+    let marks = |part: &Decided| {
+        part.guards
+            .iter()
+            .any(|g| matches!(g, Guard::NodeMark { .. }))
+    };
+    // What marks a node goes first, and the parts hang on it.
+    let prepared = prepare(&mut core, stops_on(&["gone", &here]), 1);
+    assert_eq!(prepared.events.len(), 3);
+    let guarded: Vec<bool> = prepared.events.iter().map(marks).collect();
+    assert_eq!(
+        (guarded, prepared.cut_short),
+        (vec![false, true, true], false)
+    );
+    // Where nothing does, the first part is all.
+    let prepared = prepare(&mut core, stops_on(&["gone", "too"]), 1);
+    assert_eq!((prepared.events.len(), prepared.cut_short), (1, true));
+    let Event::PlanApplied(plan) = &prepared.events[0].event else {
+        panic!("no plan");
+    };
+    assert_eq!((plan.stopped.len(), plan.evals.len()), (256, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
