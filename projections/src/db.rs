@@ -230,11 +230,16 @@ impl Database {
     ) -> impl FnOnce(rocksdb::Error) -> StorageError + '_ {
         move |source| {
             if source.kind() == rocksdb::ErrorKind::Corruption {
-                // If even this fails, the next reader of that place finds it again.
-                let _ = std::fs::write(&self.damage, source.as_ref());
+                self.mark_damage(source.as_ref());
             }
             StorageError::Database { doing, source }
         }
+    }
+
+    /// Leaves a mark by which the next start knows that what lies here cannot be trusted.
+    pub(crate) fn mark_damage(&self, why: &str) {
+        // If even this fails, the next reader of that place finds it again.
+        let _ = std::fs::write(&self.damage, why);
     }
 
     pub(crate) fn raw(&self) -> &DB {

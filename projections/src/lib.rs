@@ -55,6 +55,8 @@ pub mod watch;
 pub mod writer;
 
 #[cfg(test)]
+mod damage_test;
+#[cfg(test)]
 mod engine_test;
 #[cfg(test)]
 mod flush_test;

@@ -152,10 +152,10 @@ impl Writer {
         &mut self,
         entries: &[E],
     ) -> Result<Vec<Applied>, StorageError> {
-        self.flush_when_due().inspect_err(|e| self.note_space(e))?;
+        self.flush_when_due().inspect_err(|e| self.note(e))?;
         let result = self.try_batch(entries);
         if let Err(error) = &result {
-            self.note_space(error);
+            self.note(error);
             for layer in self.layers.iter_mut().flatten() {
                 layer.forget();
             }
@@ -168,9 +168,13 @@ impl Writer {
         result
     }
 
-    fn note_space(&self, error: &StorageError) {
+    fn note(&self, error: &StorageError) {
         if error.is_out_of_space() {
             self.projections.set_full(true);
+        }
+        // The applier stops; the next start then finds the mark and folds the log again.
+        if error.is_damage() {
+            self.projections.database().mark_damage(&error.to_string());
         }
     }
 

@@ -41,15 +41,23 @@ pub struct LedgerStatus {
 pub struct Ledger {
     log: Arc<LogEngine>,
     dir: PathBuf,
+    /// Held while hashes are made; whoever wants this and the head takes this first.
     state: Mutex<State>,
+    /// Never held for longer than it takes to look.
+    head: Mutex<Head>,
 }
 
 struct State {
     blocks: Blocks,
     file: CheckpointFile,
-    last: Option<(Checkpoint, String)>,
     checked: bool,
     known: Option<NoteKey>,
+}
+
+/// What was signed last.
+#[derive(Default)]
+struct Head {
+    last: Option<(Checkpoint, String)>,
     signed: u64,
 }
 
@@ -97,11 +105,10 @@ impl Ledger {
             state: Mutex::new(State {
                 blocks,
                 file,
-                last,
                 checked: false,
                 known: None,
-                signed: 0,
             }),
+            head: Mutex::new(Head { last, signed: 0 }),
         })
     }
 
@@ -114,21 +121,18 @@ impl Ledger {
 
     /// The last checkpoint's note.
     pub fn latest(&self) -> Option<String> {
-        self.state
-            .lock()
-            .last
-            .as_ref()
-            .map(|(_, note)| note.clone())
+        let head = self.head.lock();
+        head.last.as_ref().map(|(_, note)| note.clone())
     }
 
     /// What is known of it.
     pub fn status(&self) -> LedgerStatus {
-        let state = self.state.lock();
-        let last = state.last.as_ref().map(|(checkpoint, _)| checkpoint);
+        let head = self.head.lock();
+        let last = head.last.as_ref().map(|(checkpoint, _)| checkpoint);
         LedgerStatus {
             index: last.map_or(0, |last| last.index),
             size: last.map_or(0, |last| last.size),
-            signed: state.signed,
+            signed: head.signed,
         }
     }
 
@@ -145,11 +149,11 @@ impl Ledger {
         let size = self.size_at(index);
         let mut state = self.state.lock();
         let state = &mut *state;
-        let former = state.last.as_ref().map(|(checkpoint, _)| checkpoint);
-        if size == 0 || former.is_some_and(|former| former.size >= size) {
+        let former = self.last();
+        if size == 0 || former.as_ref().is_some_and(|former| former.size >= size) {
             return Ok(());
         }
-        self.check(&mut state.blocks, &mut state.checked, former)?;
+        self.check(&mut state.blocks, &mut state.checked, former.as_ref())?;
         state.blocks.follow(&*self.log, size)?;
         let root = merkle::root(&self.tree(&state.blocks), size)?;
         let checkpoint = Checkpoint {
@@ -164,17 +168,24 @@ impl Ledger {
         let public = NoteKey::new(checkpoint.origin.as_str(), key.verifying_key());
         self.publish(&mut state.known, public)?;
         state.file.append(&note)?;
-        state.last = Some((checkpoint, note));
-        state.signed += 1;
+        let mut head = self.head.lock();
+        head.last = Some((checkpoint, note));
+        head.signed += 1;
         Ok(())
+    }
+
+    /// The last checkpoint.
+    fn last(&self) -> Option<Checkpoint> {
+        let head = self.head.lock();
+        head.last.as_ref().map(|(checkpoint, _)| checkpoint.clone())
     }
 
     /// The state, its tree checked against the log.
     fn checked(&self) -> Result<MutexGuard<'_, State>, ProofError> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
-        let last = state.last.as_ref().map(|(checkpoint, _)| checkpoint);
-        self.check(&mut state.blocks, &mut state.checked, last)?;
+        let last = self.last();
+        self.check(&mut state.blocks, &mut state.checked, last.as_ref())?;
         Ok(guard)
     }
 

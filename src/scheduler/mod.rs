@@ -106,6 +106,12 @@ pub fn schedule(
 #[cfg(test)]
 mod ports_test;
 #[cfg(test)]
+mod reconnect_test;
+#[cfg(test)]
+mod rollout_test;
+#[cfg(test)]
 mod scenario_test;
+#[cfg(test)]
+mod system_test;
 #[cfg(test)]
 pub(crate) mod testing;

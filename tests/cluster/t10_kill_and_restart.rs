@@ -1,12 +1,16 @@
 //! A service survives the death of its agent, and the log alone gives the same state.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use drover_testkit::{Agent, Http, LONG, Setup, wait_for};
 use serde_json::{Value, json};
 
 use crate::support::check_replay;
+
+/// How long an orderly stop may take.
+const STOP: Duration = Duration::from_secs(5);
 
 /// A service that writes its process id and stays.
 fn service(pids: &Path) -> Value {
@@ -82,8 +86,10 @@ fn drv_08_a_service_lives_on_under_its_old_process_id() -> Result<()> {
         ensure!(!Path::new("/proc").join(&pid).exists(), "{pid} still runs");
         Ok(())
     })?;
-    let status = agent.stop(std::time::Duration::from_secs(5))?;
+    let status = agent.stop(STOP)?;
     ensure!(status.success(), "{status}");
+    let status = setup.start()?.interrupt(STOP)?;
+    ensure!(status.success(), "after an interrupt: {status}");
     return Ok(());
 
     /// Starts on what a killed agent left, with the task still alive.

@@ -168,8 +168,20 @@ impl Agent {
     ///
     /// # Errors
     /// When it does not end in time.
-    pub fn stop(mut self, limit: Duration) -> Result<ExitStatus> {
-        kill(Pid::from_raw(self.pid().cast_signed()), Signal::SIGTERM)?;
+    pub fn stop(self, limit: Duration) -> Result<ExitStatus> {
+        self.end(Signal::SIGTERM, limit)
+    }
+
+    /// SIGINT, as from a terminal, and waits until it has ended by itself.
+    ///
+    /// # Errors
+    /// When it does not end in time.
+    pub fn interrupt(self, limit: Duration) -> Result<ExitStatus> {
+        self.end(Signal::SIGINT, limit)
+    }
+
+    fn end(mut self, signal: Signal, limit: Duration) -> Result<ExitStatus> {
+        kill(Pid::from_raw(self.pid().cast_signed()), signal)?;
         wait_for("the agent to stop", limit, || {
             self.child
                 .try_wait()?

@@ -1,0 +1,175 @@
+//! Stories of nodes that are lost, out of contact, and back.
+
+use drover_events::gojson::Time;
+use drover_events::model::{AllocState, DisconnectStrategy, TaskState};
+
+use super::testing::{SECOND, World, job, node, update};
+
+#[test]
+fn sch_01_a_lost_node_loses_its_allocations_unless_they_may_be_out_of_contact() {
+    for window in [0, 60 * SECOND] {
+        let mut job = job("service", 1);
+        job.task_groups[0].disconnect = Some(DisconnectStrategy {
+            lost_after: window,
+            replace: Some(true),
+            ..Default::default()
+        });
+        let mut world = World::new(3, job);
+        world.run("job-register");
+        world.all_are("running");
+        let id = world.live()[0].clone();
+        let node = world.alloc(&id).node_id.clone();
+        world.node_status(&node, if window == 0 { "down" } else { "disconnected" });
+        let outcome = world.run("node-update");
+        let old = world.alloc(&id);
+        assert_eq!(outcome.desired["g"].place, 1);
+        if window == 0 {
+            assert_eq!(
+                (old.desired_status.as_str(), old.client_status.as_str()),
+                ("stop", "lost")
+            );
+            assert_eq!(
+                old.desired_description,
+                "alloc is lost since its node is down"
+            );
+        } else {
+            assert_eq!(
+                (old.desired_status.as_str(), old.client_status.as_str()),
+                ("run", "unknown")
+            );
+            assert_eq!(old.alloc_states.last().unwrap().value, "unknown");
+            assert_eq!(outcome.follow_ups[0].triggered_by, "max-disconnect-timeout");
+            assert_eq!(outcome.follow_ups[0].wait_until, Time(world.now + window));
+        }
+    }
+}
+
+fn disconnected(replace: bool) -> (World, String, String) {
+    let mut job = job("service", 1);
+    job.task_groups[0].disconnect = Some(DisconnectStrategy {
+        lost_after: 60 * SECOND,
+        replace: Some(replace),
+        ..Default::default()
+    });
+    let mut world = World::new(3, job);
+    world.run("job-register");
+    world.all_are("running");
+    let id = world.live()[0].clone();
+    let node = world.alloc(&id).node_id.clone();
+    world.node_status(&node, "disconnected");
+    world.run("node-update");
+    (world, id, node)
+}
+
+#[test]
+fn sch_07_after_a_reconnect_exactly_the_count_is_left() {
+    for replace in [true, false] {
+        let (mut world, id, node) = disconnected(replace);
+        assert_eq!(world.live().len(), if replace { 2 } else { 1 });
+        assert!(
+            world.run("node-update").plan.placements.is_empty(),
+            "nothing is placed twice"
+        );
+        world.all_are("running");
+        world.node_status(&node, "ready");
+        let outcome = world.run("reconnect");
+        assert_eq!(outcome.desired["g"].reconnect, 1);
+        assert_eq!(world.live().len(), 1, "replace {replace}");
+        assert_eq!(world.live()[0], id, "the original goes on");
+        let states = &world.alloc(&id).alloc_states;
+        assert_eq!(states.last().unwrap().value, "running");
+        assert!(
+            world.run("reconnect").plan.is_empty(),
+            "it is ordinary again"
+        );
+    }
+}
+
+#[test]
+fn sch_04_after_a_reconnect_updates_and_stops_work_as_ever() {
+    let (mut world, id, node) = disconnected(false);
+    world.all_are("running");
+    world.node_status(&node, "ready");
+    world.run("reconnect");
+    world.change(|job| job.task_groups[0].tasks[0].kill_timeout = 1);
+    assert_eq!(world.run("job-register").desired["g"].in_place_update, 1);
+    world.change(|job| job.task_groups[0].tasks[0].user = "other".into());
+    assert_eq!(world.run("job-register").desired["g"].destructive_update, 1);
+    assert_eq!(world.alloc(&id).desired_status, "stop");
+    world.change(|job| job.stop = true);
+    world.run("job-deregister");
+    assert!(world.live().is_empty());
+}
+
+#[test]
+fn sch_05_an_old_task_event_is_no_marker() {
+    let mut world = World::new(2, job("service", 1));
+    world.run("job-register");
+    let id = world.live()[0].clone();
+    world.client(&id, |alloc| {
+        alloc.client_status = "running".into();
+        let event = drover_events::model::TaskEvent {
+            r#type: "Reconnected".into(),
+            ..Default::default()
+        };
+        let mut state = TaskState {
+            state: "running".into(),
+            ..TaskState::default()
+        };
+        state.events.push(event);
+        alloc.task_states.insert("t", state);
+    });
+    let outcome = world.run("node-update");
+    assert_eq!(outcome.desired["g"].reconnect, 0);
+    assert!(outcome.plan.is_empty());
+}
+
+#[test]
+fn sch_18_a_job_of_many_regions_is_not_taken_for_paused() {
+    for kind in ["batch", "system"] {
+        let mut spec = job(kind, 1);
+        spec.multiregion = Some(Default::default());
+        let mut world = World::new(2, spec);
+        world.run("job-register");
+        assert_eq!(
+            world.live().len(),
+            if kind == "batch" { 1 } else { 2 },
+            "{kind}"
+        );
+    }
+}
+
+#[test]
+fn sch_20_what_expired_is_lost() {
+    let (mut world, id, _) = disconnected(false);
+    world.now += 61 * SECOND;
+    let outcome = world.run("max-disconnect-timeout");
+    assert_eq!(world.alloc(&id).client_status, "lost");
+    assert_eq!(outcome.desired["g"].place, 1);
+    assert_eq!(world.live().len(), 1);
+}
+
+#[test]
+fn sch_03_only_the_history_tells_a_reconnect() {
+    use super::reconcile::needs_reconnect;
+    for (history, status, want) in [
+        (&[][..], "running", false),
+        (&["unknown"], "unknown", false),
+        (&["unknown"], "running", true),
+        (&["unknown"], "failed", true),
+        (&["unknown", "running"], "running", false),
+        (&["unknown", "running", "unknown"], "running", true),
+    ] {
+        let mut alloc = drover_events::model::Allocation {
+            client_status: status.into(),
+            ..Default::default()
+        };
+        for value in history {
+            alloc.alloc_states.push(AllocState {
+                value: (*value).into(),
+                ..Default::default()
+            });
+        }
+        assert_eq!(needs_reconnect(&alloc), want, "{history:?} {status}");
+    }
+}

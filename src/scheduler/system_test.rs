@@ -1,0 +1,101 @@
+//! Stories of system jobs: on every node that may run them.
+
+use drover_events::model::Constraint;
+
+use super::testing::{World, job, node, update};
+
+fn nodes_of(world: &World) -> Vec<String> {
+    world
+        .live()
+        .iter()
+        .map(|id| world.alloc(id).node_name.clone())
+        .collect()
+}
+
+#[test]
+fn a_system_job_runs_on_every_node_that_may() {
+    let mut job = job("system", 1);
+    job.constraints = vec![Constraint {
+        l_target: "${attr.kernel.name}".into(),
+        r_target: "linux".into(),
+        operand: "=".into(),
+    }]
+    .into();
+    let mut world = World::new(3, job);
+    let mut other = node(8);
+    other.attributes.insert("kernel.name", "plan9".to_owned());
+    other.computed_class = "v1:2".into();
+    world.cluster.upsert_node(other);
+    let outcome = world.run("job-register");
+    assert_eq!(outcome.desired["g"].place, 3);
+    assert!(
+        outcome.failed.is_empty(),
+        "a node that may not run it is no failure"
+    );
+    assert!(world.run("node-update").plan.is_empty());
+
+    world.cluster.upsert_node(node(9));
+    assert_eq!(world.run("node-update").desired["g"].place, 1);
+    world.node_status(&node(9).id, "down");
+    world.run("node-update");
+    assert_eq!(world.live().len(), 3);
+
+    let failed = world.live()[0].clone();
+    world.fail(&failed);
+    assert_eq!(
+        world.run("alloc-failure").desired["g"].place,
+        1,
+        "it runs again at once"
+    );
+
+    world.change(|job| job.task_groups[0].tasks[0].kill_timeout = 1);
+    assert_eq!(world.run("job-register").desired["g"].in_place_update, 3);
+    world.change(|job| {
+        job.update.max_parallel = 2;
+        job.task_groups[0].tasks[0].user = "other".into();
+    });
+    let outcome = world.run("job-register");
+    assert_eq!(
+        (
+            outcome.desired["g"].destructive_update,
+            outcome.desired["g"].ignore
+        ),
+        (2, 1)
+    );
+    world.change(|job| job.stop = true);
+    world.run("job-deregister");
+    assert!(world.live().is_empty());
+}
+
+#[test]
+fn a_sysbatch_job_is_done_once_on_every_node() {
+    let mut world = World::new(2, job("sysbatch", 1));
+    world.run("job-register");
+    assert_eq!(nodes_of(&world).len(), 2);
+    world.all_are("complete");
+    assert!(world.run("node-update").plan.is_empty());
+    world.change(|job| job.task_groups[0].tasks[0].user = "other".into());
+    assert_eq!(
+        world.run("job-register").desired["g"].place,
+        2,
+        "a new version runs again"
+    );
+}
+
+#[test]
+fn a_system_job_without_room_says_so() {
+    let mut job = job("system", 1);
+    job.task_groups[0].tasks[0]
+        .resources
+        .as_mut()
+        .unwrap()
+        .memory_mb = 100_000;
+    let mut world = World::new(2, job);
+    let outcome = world.run("job-register");
+    assert_eq!(outcome.finished.queued_allocations["g"], 2);
+    assert_eq!(
+        outcome.failed["g"].dimension_exhausted.get("memory"),
+        Some(&2)
+    );
+    assert!(outcome.blocked.is_some());
+}

@@ -1,0 +1,260 @@
+//! What the past costs: `history [events] [directory]`.
+//!
+//! Prints a JSON line per measurement. A log of variables of about 300 bytes, over 20,000 keys, is
+//! written in full (tree and sealing on), then its tree is hashed again, it is verified as an
+//! auditor would, decoded, and folded into tables; then the past is read at random indexes, one
+//! object and a list of a thousand at a time, and held against what the events say. In the end
+//! everything is opened again. SHA-256 over the same bytes is the floor of hashing and verifying.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use drover::log::{Entry, LogEngine, Options};
+use drover::proof::{Blocks, Verify, verify};
+use drover::replay;
+use drover_benchkit::Line;
+use drover_events::gojson::Base64;
+use drover_events::model::{Namespace, VariableEncrypted};
+use drover_events::namespace::NamespacesUpserted;
+use drover_events::variable::{VarOp, VariableApplied};
+use drover_events::{Actor, Envelope, Event, EventId, EventKind, RaftPayload};
+use drover_projections::tables::variables::Variables;
+use drover_projections::{Prefix, Projections, Scan, View};
+use sha2::{Digest, Sha256};
+
+/// Different variables.
+const KEYS: u64 = 20_000;
+/// Entries appended at a time.
+const CHUNK: u64 = 1_024;
+/// Points of the past that are read.
+const POINTS: u64 = 1_000;
+/// The index of the first variable: after Raft's beginning and the namespace.
+const FIRST: u64 = 2;
+const NOW: i64 = 1_795_252_023_951_021_739;
+
+fn main() -> Result<()> {
+    let mut args = std::env::args().skip(1);
+    let events: u64 = args.next().map_or(Ok(1_000_000), |count| count.parse())?;
+    let base = args.next().unwrap_or_else(|| ".".to_owned());
+    let dir = tempfile::tempdir_in(base)?;
+    let (log_dir, tables) = (dir.path().join("log"), dir.path().join("projections"));
+    let size = build(&log_dir, events)?;
+    let floor = floor(events, size);
+    hash(&log_dir, events, floor)?;
+    audit(&log_dir, dir.path(), events, floor)?;
+    decode(&log_dir, events)?;
+    let began = Instant::now();
+    let projections = replay::fill(
+        &log_dir,
+        &tables,
+        &drover_projections::Options::server(),
+        &mut |_, _| (),
+    )?;
+    rate("decode and fold into tables", events, began.elapsed()).print();
+    read_past(&projections.view(), events)?;
+    drop(projections);
+    restart(&log_dir, &tables, events)
+}
+
+fn rate(what: &str, events: u64, took: Duration) -> Line {
+    Line::new(&format!("{what} ({events} events)"))
+        .number("per_second", events as f64 / took.as_secs_f64())
+        .number("seconds", took.as_secs_f64())
+}
+
+/// The path written at an index.
+fn path(index: u64) -> String {
+    format!("app/{:05}/settings", (index - FIRST) % KEYS)
+}
+
+fn event(index: u64) -> Event {
+    let var = VariableEncrypted {
+        namespace: "default".into(),
+        path: path(index),
+        data: Base64::from(vec![b'x'; 90]),
+        key_id: "5a5a5a5a-0000-4000-8000-000000000001".into(),
+        ..VariableEncrypted::default()
+    };
+    let op = VarOp::Set;
+    VariableApplied { op, var }.into()
+}
+
+fn entry(index: u64) -> Result<Entry> {
+    let time = NOW + i64::try_from(index)?;
+    let namespace = || NamespacesUpserted {
+        namespaces: vec![Namespace {
+            name: "default".into(),
+            ..Namespace::default()
+        }],
+    };
+    let (kind, payload) = match index {
+        0 => (EventKind::RaftBlank, RaftPayload::blank()),
+        _ => {
+            let event = if index < FIRST {
+                namespace().into()
+            } else {
+                event(index)
+            };
+            let mut id = [7; 16];
+            id[8..].copy_from_slice(&index.to_be_bytes());
+            let envelope = Envelope {
+                time,
+                id: EventId(id),
+                actor: Actor::default(),
+                request_id: format!("request-{index}"),
+                cause: Some(index / 2),
+                trace: String::new(),
+                guards: Vec::new(),
+                event,
+            };
+            (envelope.event.kind(), RaftPayload::encode(&envelope)?)
+        }
+    };
+    Ok(Entry {
+        index,
+        kind: kind as u16,
+        time: if index == 0 { 0 } else { time },
+        body: payload.body(index, 1).into(),
+    })
+}
+
+/// Writes the log; answers the bytes of a body.
+fn build(dir: &Path, events: u64) -> Result<usize> {
+    let options = Options {
+        auto_commit: true,
+        ..Options::default()
+    };
+    let log = LogEngine::open(dir, options)?.0;
+    let (began, mut size, mut index) = (Instant::now(), 0, 0);
+    let last = events + FIRST;
+    while index < last {
+        let end = (index + CHUNK).min(last);
+        let entries: Vec<Entry> = (index..end).map(entry).collect::<Result<_>>()?;
+        size = entries.last().map_or(size, |entry| entry.body.len());
+        log.append(entries, Box::new(|_| ()))?;
+        index = end;
+    }
+    log.sync()?;
+    rate("encode and append", events, began.elapsed())
+        .number("body_bytes", size as f64)
+        .print();
+    Ok(size)
+}
+
+/// SHA-256 over as many bytes as the log has, a leaf at a time: events per second.
+fn floor(events: u64, size: usize) -> f64 {
+    let (bytes, count) = (vec![0x5a_u8; size], events.min(500_000));
+    let (began, mut last) = (Instant::now(), [0_u8; 32]);
+    for _ in 0..count {
+        let mut hash = Sha256::new();
+        hash.update([0]);
+        hash.update(&bytes);
+        hash.update(last);
+        last = hash.finalize().into();
+    }
+    let per_second = count as f64 / began.elapsed().as_secs_f64();
+    Line::new("floor: SHA-256 of a body")
+        .number("per_second", per_second)
+        .text("last", format!("{:02x}", last[0]))
+        .print();
+    per_second
+}
+
+fn hash(dir: &Path, events: u64, floor: f64) -> Result<()> {
+    let log = drover::log::ReadOnlyLog::open(dir)?;
+    let began = Instant::now();
+    Blocks::empty().follow(&log, events)?;
+    let took = began.elapsed();
+    let of_floor = events as f64 / took.as_secs_f64() / floor;
+    rate("merkle leaves", events, took)
+        .number("of_floor", of_floor)
+        .print();
+    Ok(())
+}
+
+fn audit(log_dir: &Path, server: &Path, events: u64, floor: f64) -> Result<()> {
+    let began = Instant::now();
+    let verified = verify(log_dir, server, &Verify::default(), &mut |_, _| ())?;
+    let took = began.elapsed();
+    ensure!(verified.entries == events + FIRST, "{verified:?}");
+    ensure!(verified.findings.is_empty(), "{:?}", verified.findings);
+    let per_second = events as f64 / took.as_secs_f64();
+    rate("verify", events, took)
+        .number("of_floor", per_second / floor)
+        .print();
+    Ok(())
+}
+
+fn decode(dir: &Path, events: u64) -> Result<()> {
+    let log = drover::log::ReadOnlyLog::open(dir)?;
+    let (began, mut last) = (Instant::now(), 0);
+    for entry in log.scan(0) {
+        last = drover_migrations::decode(&entry?.body)?.index;
+    }
+    ensure!(last == events + FIRST - 1, "the last event was {last}");
+    rate("scan and decode", events, began.elapsed()).print();
+    Ok(())
+}
+
+/// The index of the last write of a key at or before `at`.
+fn written(key: u64, at: u64) -> Option<u64> {
+    let first = FIRST + key;
+    (at >= first).then(|| first + (at - first) / KEYS * KEYS)
+}
+
+fn read_past(view: &View, events: u64) -> Result<()> {
+    let (mut single, mut lists, mut random) = (Vec::new(), Vec::new(), 0x9e37_79b9_u64);
+    let mut draw = |below: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % below
+    };
+    for point in 0..POINTS {
+        let (at, key) = (FIRST + draw(events), draw(KEYS));
+        let name = path(FIRST + key);
+        let began = Instant::now();
+        let past = view.as_of(at, NOW).expect("nothing was dropped");
+        let found = past.get::<Variables>(("default", name.as_str()))?;
+        single.push(began.elapsed());
+        let index = found.map(|row| row.modify_index);
+        ensure!(index == written(key, at), "{name} as of {at}: {index:?}");
+        if point % 10 != 0 {
+            continue;
+        }
+        let group = draw(KEYS / 1_000);
+        let prefix = Prefix::new()
+            .str("default")
+            .open(&format!("app/{group:02}"));
+        let began = Instant::now();
+        let rows = past.scan::<Variables>(Scan::prefix(prefix));
+        let indexes = rows.map(|row| row.map(|row| row.modify_index));
+        let indexes = indexes.collect::<Result<Vec<_>, _>>()?;
+        lists.push(began.elapsed());
+        let wanted = (group * 1_000..(group + 1) * 1_000).filter_map(|key| written(key, at));
+        ensure!(indexes.into_iter().eq(wanted), "app/{group:02} as of {at}");
+    }
+    Line::new(&format!("read as of, one object ({events} events)"))
+        .latencies(&mut single)
+        .print();
+    Line::new(&format!("read as of, list of 1,000 ({events} events)"))
+        .latencies(&mut lists)
+        .print();
+    Ok(())
+}
+
+fn restart(log_dir: &Path, tables: &Path, events: u64) -> Result<()> {
+    let began = Instant::now();
+    let log = LogEngine::open(log_dir, Options::default())?.0;
+    let options = drover_projections::Options::server();
+    let opened: (Arc<Projections>, _) = Projections::open(tables, options)?;
+    let took = began.elapsed();
+    ensure!(opened.0.applied_index() == events + FIRST - 1);
+    drop((opened, log));
+    Line::new(&format!("open log and tables ({events} events)"))
+        .number("seconds", took.as_secs_f64())
+        .print();
+    Ok(())
+}
