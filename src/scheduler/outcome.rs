@@ -7,6 +7,7 @@ use drover_events::model::{
     AllocMetric, AllocState, Allocation, Deployment, DeploymentStatusUpdate, DesiredUpdates,
     Evaluation, RescheduleTracker,
 };
+use drover_events::plan::DecisionInputs;
 
 use super::cluster::Demand;
 
@@ -24,6 +25,18 @@ pub struct Inputs {
     pub seed: u64,
     /// The version of the rules.
     pub scheduler_version: u32,
+}
+
+/// What the event keeps of them.
+impl From<Inputs> for DecisionInputs {
+    fn from(inputs: Inputs) -> Self {
+        Self {
+            snapshot_index: inputs.snapshot_index,
+            now: inputs.now,
+            seed: inputs.seed,
+            scheduler_version: inputs.scheduler_version,
+        }
+    }
 }
 
 /// An allocation that the plan stops.

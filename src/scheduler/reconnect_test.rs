@@ -3,7 +3,7 @@
 use drover_events::gojson::Time;
 use drover_events::model::{AllocState, DisconnectStrategy, TaskState};
 
-use super::testing::{SECOND, World, job, node, update};
+use super::testing::{SECOND, World, job};
 
 #[test]
 fn sch_01_a_lost_node_loses_its_allocations_unless_they_may_be_out_of_contact() {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use drover_events::gojson::Time;
 use drover_events::model::{Constraint, NetworkResource, Port, Spread};
 
-use super::testing::{SECOND, World, job, node, update};
+use super::testing::{SECOND, World, job, node};
 
 pub(super) fn names(world: &World) -> Vec<String> {
     world

@@ -2,7 +2,7 @@
 
 use drover_events::model::Constraint;
 
-use super::testing::{World, job, node, update};
+use super::testing::{World, job, node};
 
 fn nodes_of(world: &World) -> Vec<String> {
     world

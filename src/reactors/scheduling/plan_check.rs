@@ -279,12 +279,7 @@ fn make_events(
     let parts = parts_of(core.cache.cluster(), items, plan.all_at_once, prepared);
     let full = prepared.refused.is_empty() && !prepared.cut_short;
     let plan_id = uuid::Uuid::new_v4().to_string();
-    let decision = DecisionInputs {
-        snapshot_index: inputs.snapshot_index,
-        now: inputs.now,
-        seed: inputs.seed,
-        scheduler_version: inputs.scheduler_version,
-    };
+    let decision = DecisionInputs::from(inputs);
     let mut first = Some((
         guard,
         plan.deployment,
@@ -292,8 +287,9 @@ fn make_events(
         outcome.follow_ups,
     ));
     let mut link: Option<Guard> = None;
-    let mut parts = parts.into_iter().peekable();
-    while let Some(items) = parts.next() {
+    let mut left = parts.len();
+    for items in parts {
+        left -= 1;
         let mut event = PlanApplied {
             plan_id: plan_id.clone(),
             eval_id: eval.id.clone(),
@@ -322,7 +318,7 @@ fn make_events(
         }
         link = hold(core, &mut decided, &after, guarded, &touched).or(link);
         prepared.slots.extend(touched);
-        if full && parts.peek().is_none() {
+        if full && left == 0 {
             event.evals.push(outcome.finished.clone());
             event.evals.extend(outcome.blocked.clone());
         }
@@ -331,9 +327,9 @@ fn make_events(
     }
 }
 
-/// The parts of a plan, one event each. What is on nodes that are gone marks none, so it comes last:
-/// then each part can be guarded by the one before. If nothing marks a node, the plan ends with its
-/// first part, and the evaluation is decided again for the rest.
+/// The parts of a plan, one event each. What is on nodes that are gone marks none, so it comes
+/// last: then each part can be guarded by the one before. If nothing marks a node, the plan ends
+/// with its first part, and the evaluation is decided again for the rest.
 fn parts_of(
     cluster: &Cluster,
     mut items: Vec<Item>,
@@ -379,8 +375,8 @@ fn hold(
 }
 
 /// Cuts a plan into events of at most [`ALLOCS_PER_EVENT`] allocations and about
-/// [`BYTES_PER_EVENT`]; on a node, stops come before placements. A plan that is all or nothing is one event
-/// whatever its size, and one that only ends an evaluation is one without items.
+/// [`BYTES_PER_EVENT`]; on a node, stops come before placements. A plan that is all or nothing is
+/// one event whatever its size, and one that only ends an evaluation is one without items.
 fn cut(items: Vec<Item>, all_at_once: bool) -> Vec<Vec<Item>> {
     let mut parts = vec![Vec::with_capacity(items.len().min(ALLOCS_PER_EVENT))];
     if all_at_once {

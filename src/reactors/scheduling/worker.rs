@@ -286,12 +286,7 @@ async fn conclude(
     eval: &Evaluation,
     inputs: &Inputs,
 ) -> Result<PlanAnswer, WorkError> {
-    let decision = DecisionInputs {
-        snapshot_index: inputs.snapshot_index,
-        now: inputs.now,
-        seed: inputs.seed,
-        scheduler_version: inputs.scheduler_version,
-    };
+    let decision = DecisionInputs::from(*inputs);
     let event = EvalsUpserted {
         evals,
         decision: Some(decision),
