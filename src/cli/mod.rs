@@ -1,7 +1,7 @@
 //! The command line: Nomad's nouns and verbs, flags with one dash or two, and the verbs of the log.
 //!
-//! - [`argv`] makes `-config=x` what the parser understands; [`Cli`] is the table of commands; one
-//!   file per verb does the rest, against a [`client::Client`] and an [`out::Out`], so that a test
+//! - `argv` makes `-config=x` what the parser understands; `Cli` is the table of commands; one
+//!   file per verb does the rest, against a `client::Client` and an `out::Out`, so that a test
 //!   can stand in for both.
 //! - It must not know a server's inside: everything but `agent` and `log` goes over
 //!   HTTP.

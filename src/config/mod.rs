@@ -7,7 +7,7 @@
 //!   copies, alters the copy and swaps it; holders of the old value do not see it (ENV-01).
 //! - It must not know who uses it: no server, client or HTTP type appears here.
 //!
-//! Start reading at [`Config`], then [`load`].
+//! Start reading at [`Config`], then [`load()`].
 
 mod block;
 mod check;

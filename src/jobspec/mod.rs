@@ -1,9 +1,9 @@
 //! Job specifications: HCL2 or JSON in, the model's `Job` out.
 //!
-//! The way: text → syntax tree with places ([`bounds`]) → evaluated tree ([`tree`], through
-//! [`eval`] with variables, locals and functions) → decode table ([`schema`], [`decode`]) →
+//! The way: text → syntax tree with places (`bounds`) → evaluated tree (`tree`, through
+//! `eval` with variables, locals and functions) → decode table (`schema`, `decode`) →
 //! [`ApiJob`], a job in the API's form in which "not said" and "said zero" differ → canonical
-//! defaults ([`canonical`]) → the model's `Job` → [`validate`].
+//! defaults (`canonical`) → the model's `Job` → [`validate()`].
 //!
 //! - It must not know where a text came from or what happens to the job: no HTTP, no server, no
 //!   clock.

@@ -24,7 +24,7 @@ pub struct Counters {
     pub stopped: AtomicU64,
 }
 
-/// Makes [`SimRunner`]s.
+/// Makes `SimRunner`s.
 #[derive(Debug)]
 pub struct SimFactory {
     counters: Arc<Counters>,

@@ -189,7 +189,7 @@ impl Blocks {
         }
     }
 
-    /// The node `n` of a level at or above [`BLOCK_LEVEL`].
+    /// The node `n` of a level at or above `BLOCK_LEVEL`.
     pub fn node(&self, level: u32, n: u64) -> Option<Hash> {
         let nodes = self.levels.get((level - BLOCK_LEVEL) as usize)?;
         nodes.get(usize::try_from(n).ok()?).copied()

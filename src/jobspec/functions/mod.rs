@@ -58,7 +58,7 @@ impl Functions {
     /// Calls a function by name.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// `CallError`.
     pub fn call(&self, name: &str, args: Vec<Value>) -> Result<Value, CallError> {
         let mut args = Args::new(args);
         if FILE_FUNCTIONS.contains(&name) {

@@ -1,6 +1,6 @@
 //! Scheduling on the leader: from pending evaluations to committed plans.
 //!
-//! [`Core`](core::Core) (broker, blocked evaluations, the cluster) follows the projections;
+//! [`Core`] (broker, blocked evaluations, the cluster) follows the projections;
 //! workers, threads of their own, take evaluations from it, run the pure scheduler on a snapshot
 //! and hand the plan to the plan queue, which checks it against what is in flight and proposes it.
 //!

@@ -30,7 +30,7 @@ struct Options {
 enum Task {
     /// Check everything that must hold before a change lands; writes nothing.
     Verify {
-        /// Leave out clippy, which compiles.
+        /// Leave out clippy and the documentation, which compile.
         #[arg(long)]
         fast: bool,
     },

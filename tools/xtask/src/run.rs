@@ -44,6 +44,8 @@ pub(crate) fn verify(root: &Path, fast: bool) -> Result<()> {
             "warnings",
         ];
         check("clippy", cargo(root, &clippy));
+        let doc = ["doc", "--workspace", "--no-deps", "--locked", "--quiet"];
+        check("doc", cargo(root, &doc));
     }
     check(
         "tidy",
