@@ -34,6 +34,9 @@ pub trait Key: Clone + Ord + std::fmt::Debug + Send + Sync + 'static {
         Self::decode(bytes).map(|_| ())
     }
 
+    /// Appends the components as texts, for people.
+    fn words(&self, out: &mut Vec<String>);
+
     /// Decodes a whole key; nothing may follow it.
     fn from_bytes(mut bytes: &[u8]) -> Result<Self, KeyError> {
         let key = Self::decode(&mut bytes)?;
@@ -212,6 +215,10 @@ fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Result<&'a [u8], KeyError> {
 }
 
 impl Key for Id {
+    fn words(&self, out: &mut Vec<String>) {
+        out.push(self.as_str().to_owned());
+    }
+
     fn encode(&self, out: &mut KeyBuf) {
         push_id(out, self.as_str());
     }
@@ -236,6 +243,10 @@ impl Key for Id {
 }
 
 impl Key for String {
+    fn words(&self, out: &mut Vec<String>) {
+        out.push(self.clone());
+    }
+
     fn encode(&self, out: &mut KeyBuf) {
         push_str(out, self);
     }
@@ -267,6 +278,9 @@ impl Key for String {
 macro_rules! unsigned {
     ($($t:ty),*) => {$(
         impl Key for $t {
+            fn words(&self, out: &mut Vec<String>) {
+                out.push(self.to_string());
+            }
             fn encode(&self, out: &mut KeyBuf) {
                 out.extend_from_slice(&self.to_be_bytes());
             }
@@ -288,6 +302,10 @@ unsigned!(u8, u16, u32, u64);
 const SIGN: u64 = 1 << 63;
 
 impl Key for i64 {
+    fn words(&self, out: &mut Vec<String>) {
+        out.push(self.to_string());
+    }
+
     fn encode(&self, out: &mut KeyBuf) {
         (self.cast_unsigned() ^ SIGN).encode(out);
     }
@@ -303,6 +321,10 @@ impl AsKey<i64> for i64 {
 }
 
 impl Key for bool {
+    fn words(&self, out: &mut Vec<String>) {
+        out.push(self.to_string());
+    }
+
     fn encode(&self, out: &mut KeyBuf) {
         out.push(u8::from(*self));
     }
@@ -322,6 +344,7 @@ impl AsKey<bool> for bool {
 }
 
 impl Key for () {
+    fn words(&self, _: &mut Vec<String>) {}
     fn encode(&self, _: &mut KeyBuf) {}
     fn decode(_: &mut &[u8]) -> Result<Self, KeyError> {
         Ok(())
@@ -365,6 +388,9 @@ impl AsKey<String> for String {
 macro_rules! tuples {
     ($(($($k:ident $x:ident $n:tt),+)),*) => {$(
         impl<$($k: Key),+> Key for ($($k,)+) {
+            fn words(&self, out: &mut Vec<String>) {
+                $(self.$n.words(out);)+
+            }
             fn encode(&self, out: &mut KeyBuf) {
                 $(self.$n.encode(out);)+
             }

@@ -49,6 +49,7 @@ pub mod scan;
 pub mod snapshot;
 pub mod table;
 pub mod tables;
+pub mod trail;
 pub mod txn;
 pub mod view;
 pub mod watch;
@@ -64,6 +65,8 @@ mod flush_test;
 mod stories_test;
 #[cfg(test)]
 mod tables_test;
+#[cfg(test)]
+mod trail_test;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -18,6 +18,37 @@ use crate::tables::*;
 use crate::txn::encoded;
 use crate::view::View;
 
+impl View {
+    /// The encoded keys of the rows that a group of an index has or ever had.
+    pub fn members_ever<I: Index>(
+        &self,
+        group: impl AsKey<I::Group>,
+    ) -> Result<BTreeSet<Vec<u8>>, StorageError> {
+        self.members_since::<I>(group, 0)
+    }
+
+    /// As [`View::members_ever`], without those that had left before `first`.
+    fn members_since<I: Index>(
+        &self,
+        group: impl AsKey<I::Group>,
+        first: u64,
+    ) -> Result<BTreeSet<Vec<u8>>, StorageError> {
+        let mut bytes = KeyBuf::new();
+        group.encode_as(&mut bytes);
+        let mut rows = BTreeSet::new();
+        for entry in history::dead_since::<I>(self.source(), &bytes, first)? {
+            let mut key = entry.as_slice();
+            I::Order::skip(&mut key).map_err(|_| StorageError::damaged("dead entry", &entry))?;
+            rows.insert(key.to_vec());
+        }
+        let mut cursor = self.index_cursor::<I>(&Scan::bytes(&bytes));
+        while let Some(entry) = cursor.advance()? {
+            rows.insert(entry.primary.to_vec());
+        }
+        Ok(rows)
+    }
+}
+
 struct Finder<'a> {
     view: &'a View,
     first: u64,
@@ -34,16 +65,29 @@ impl View {
         key: &str,
         first: u64,
     ) -> Result<BTreeSet<u64>, StorageError> {
+        let mut found = self.touched(topic, namespace, key, first)?;
+        for index in self.postings(topic, namespace, "*", first) {
+            found.insert(index?);
+        }
+        Ok(found)
+    }
+
+    /// As [`View::positions`], without changes by rule that deleted none of these rows.
+    pub fn touched(
+        &self,
+        topic: Topic,
+        namespace: &str,
+        key: &str,
+        first: u64,
+    ) -> Result<BTreeSet<u64>, StorageError> {
         let mut finder = Finder {
             view: self,
             first,
             found: BTreeSet::new(),
         };
         finder.topic(topic, namespace, key)?;
-        for posted in [key, "*"] {
-            for index in self.postings(topic, namespace, posted, first) {
-                finder.found.insert(index?);
-            }
+        for index in self.postings(topic, namespace, key, first) {
+            finder.found.insert(index?);
         }
         Ok(finder.found)
     }
@@ -116,19 +160,7 @@ impl Finder<'_> {
     }
 
     fn group<I: Index>(&mut self, group: impl AsKey<I::Group>) -> Result<(), StorageError> {
-        let mut bytes = KeyBuf::new();
-        group.encode_as(&mut bytes);
-        let mut rows = BTreeSet::new();
-        for entry in history::dead_since::<I>(self.view.source(), &bytes, self.first)? {
-            let mut key = entry.as_slice();
-            I::Order::skip(&mut key).map_err(|_| StorageError::damaged("dead entry", &entry))?;
-            rows.insert(key.to_vec());
-        }
-        let mut cursor = self.view.index_cursor::<I>(&Scan::bytes(&bytes));
-        while let Some(entry) = cursor.advance()? {
-            rows.insert(entry.primary.to_vec());
-        }
-        for key in rows {
+        for key in self.view.members_since::<I>(group, self.first)? {
             self.moments::<I::Table>(&key)?;
         }
         Ok(())

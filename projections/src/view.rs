@@ -120,6 +120,15 @@ impl View {
         })
     }
 
+    /// The newest state that this view knows.
+    #[must_use]
+    pub fn present(&self) -> Self {
+        Self {
+            visible: Arc::clone(&self.visible),
+            past: None,
+        }
+    }
+
     /// Whether this view shows an earlier state than the newest it knows.
     pub fn is_past(&self) -> bool {
         self.past.is_some()

@@ -424,3 +424,75 @@ fn a_moment_goes_with_every_question() {
         );
     }
 }
+
+#[test]
+fn audit_pages_by_itself_and_tells_who_why_and_what() {
+    let answer: Answer = |line, _| {
+        let entry = |index: u32, more: &str| {
+            format!(
+                "{{\"Index\":{index},\"Time\":1000000000,\"Kind\":\"JobRegistered\",\"Cause\":7,\
+                 \"Actor\":{{\"kind\":\"token\",\"name\":\"deploy\"}},\"Outcome\":\"applied\",\
+                 \"Changes\":[{{\"Table\":\"jobs\",\"Key\":[\"default\",\"web\"],\
+                 \"Operation\":\"update\",\"Fields\":[{{\"Path\":\"Priority\",\"Before\":50,\
+                 \"After\":70}}]}}]{more}}}"
+            )
+        };
+        let refused = entry(8, ",\"Reason\":\"too late\"").replacen("applied", "refused", 1);
+        let brief = line.ends_with("per_page=1");
+        let second = if brief {
+            String::new()
+        } else {
+            format!(",{refused}")
+        };
+        (200, format!("[{}{second}]", entry(9, "")))
+    };
+    let ran = run(&["audit", "job", "web", "-since", "-1h"], &[], answer);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert_eq!(
+        lines(&ran.calls),
+        ["GET /v1/audit?type=job&id=web&since=-1h&reverse=true&per_page=50"]
+    );
+    let told: Vec<&str> = ran.stdout.lines().map(str::trim).collect();
+    assert!(told[0].starts_with("9  ") && told[0].contains("JobRegistered  by token deploy"));
+    assert!(told[0].ends_with("because of 7"), "{}", told[0]);
+    assert_eq!(told[1..3], ["~ jobs default/web", "Priority: 50 -> 70"]);
+    assert!(told[3].ends_with("REFUSED: too late"), "{}", told[3]);
+    let ran = run(&["audit", "-brief", "-limit", "1", "-oldest"], &[], answer);
+    assert_eq!(lines(&ran.calls), ["GET /v1/audit?diff=false&per_page=1"]);
+    assert_eq!(ran.stdout.lines().count(), 1, "{}", ran.stdout);
+}
+
+#[test]
+fn a_trace_is_a_tree_with_timings() {
+    let answer: Answer = |_, _| {
+        let tree = serde_json::json!({
+            "Type": "job", "ID": "web", "Focus": [12], "Truncated": false,
+            "Roots": [{
+                "Index": 12, "Time": 1_000_000_000_i64, "Elapsed": 0, "Kind": "JobRegistered",
+                "Actor": {"kind": "anonymous", "addr": "10.0.0.7"}, "Link": "",
+                "Things": [{"Type": "job", "ID": "default/web", "What": "registered, pending"}],
+                "Children": [{
+                    "Index": 13, "Time": 1_012_000_000_i64, "Elapsed": 12_000_000,
+                    "Kind": "PlanApplied", "Actor": {"kind": "server", "name": "scheduling"},
+                    "Link": "cause", "Children": [],
+                    "Things": [{"Type": "allocation", "ID": "0b156e3e-bb39-cc04",
+                        "What": "web.g[0] placed on n1",
+                        "Tasks": [{"Task": "t", "Type": "Received", "Time": 1_500_000_000_i64,
+                            "Message": "m"}]}],
+                }],
+            }],
+        });
+        (200, tree.to_string())
+    };
+    let ran = run(&["trace", "web"], &[], answer);
+    assert_eq!(lines(&ran.calls), ["GET /v1/audit/trace?id=web"]);
+    let told: Vec<&str> = ran.stdout.lines().map(str::trim_end).collect();
+    assert_eq!(told[0], "job web");
+    assert!(
+        told[2].starts_with("12*  ") && told[2].ends_with("JobRegistered  by anonymous 10.0.0.7")
+    );
+    assert_eq!(told[3], "│   job default/web: registered, pending");
+    assert_eq!(told[4], "└─ 13  +12ms  PlanApplied  by server scheduling");
+    assert_eq!(told[5], "       allocation 0b156e3e: web.g[0] placed on n1");
+    assert_eq!(told[6], "          +500ms  task t: Received");
+}

@@ -98,7 +98,7 @@ fn table(rows: &[Recorded]) -> String {
 }
 
 /// An actor in one cell: its kind, and the name or the short id that says most.
-fn who(actor: &Actor) -> String {
+pub(super) fn who(actor: &Actor) -> String {
     let kind = match actor.kind {
         ActorKind::Anonymous => "anonymous",
         ActorKind::Token => "token",

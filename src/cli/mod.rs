@@ -12,6 +12,8 @@
 mod agent;
 mod alloc;
 mod argv;
+mod audit;
+mod changes;
 mod client;
 mod columns;
 mod completion;
@@ -31,8 +33,10 @@ mod out;
 mod placement;
 mod query;
 mod show;
+mod state;
 mod system;
 mod template;
+mod trace;
 mod var;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -53,6 +57,7 @@ use std::process::ExitCode;
   drover agent -dev                     a server and a client on this machine
   drover job run web.nomad.hcl          run a job and watch it start
   drover job status web                 what runs, and where
+  drover audit job web                  who changed it, when, and what
   drover log inspect -data-dir DIR      what a server's log holds
 
 Flags take one dash or two. NOMAD_ADDR, NOMAD_TOKEN and NOMAD_NAMESPACE are read as usual.")]
@@ -68,6 +73,8 @@ enum Noun {
     /// Work with allocations
     #[command(subcommand)]
     Alloc(alloc::Verb),
+    /// Show who changed what, when, why, and from what to what
+    Audit(Box<audit::Args>),
     /// Write a shell's completion script
     Completions(completion::Args),
     /// Work with evaluations
@@ -93,9 +100,14 @@ enum Noun {
     /// Tools for cluster operators
     #[command(subcommand)]
     Operator(operator::Verb),
+    /// Compare states of the cluster
+    #[command(subcommand)]
+    State(state::Verb),
     /// Work with the system as a whole
     #[command(subcommand)]
     System(system::Verb),
+    /// Show what something came from and what followed, as a tree
+    Trace(trace::Args),
     /// Work with variables
     #[command(subcommand)]
     Var(var::Verb),
@@ -186,6 +198,7 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
         // Handled before a runtime exists.
         Noun::Agent(_) => Ok(1),
         Noun::Alloc(verb) => alloc::run(verb, out).await,
+        Noun::Audit(args) => audit::run(*args, out).await,
         Noun::Completions(args) => completion::run(&args, &mut Cli::command(), out),
         Noun::Eval(verb) => eval::run(verb, out).await,
         Noun::Event(verb) => event::run(verb, out).await,
@@ -195,7 +208,9 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
         Noun::Node(verb) => node::run(verb, out).await,
         Noun::Nodesim(args) => nodesim::run(args, out).await,
         Noun::Operator(verb) => operator::run(verb, out).await,
+        Noun::State(verb) => state::run(verb, out).await,
         Noun::System(verb) => system::run(verb, out).await,
+        Noun::Trace(args) => trace::run(args, out).await,
         Noun::Var(verb) => var::run(verb, out).await,
         Noun::Version => version(out),
         Noun::Run(args) => job::run::run(args, out).await,

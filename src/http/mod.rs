@@ -16,6 +16,7 @@ mod agent;
 mod allocations;
 mod answer;
 mod aside;
+mod audit;
 pub mod auth;
 mod autopilot;
 mod body;

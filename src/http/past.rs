@@ -43,7 +43,7 @@ pub(super) fn view(api: &Api, query: &Query) -> Result<View, ApiError> {
             "as_of and index exclude one another: the past does not change",
         ));
     }
-    let moment = parse(raw, crate::clock::unix_nanos())?;
+    let moment = parse(PARAMETER, raw, crate::clock::unix_nanos())?;
     let view = api.projections.view();
     let newest = view.index();
     let index = match moment {
@@ -73,6 +73,68 @@ pub(super) fn view(api: &Api, query: &Query) -> Result<View, ApiError> {
     })
 }
 
+/// The first index of a stretch that begins at a parameter's moment; none without it.
+///
+/// # Errors
+/// 400: no moment, or an index beyond `newest`. 410: before the first event that is kept.
+pub(super) fn since(
+    log: &LogEngine,
+    query: &Query,
+    name: &str,
+    newest: u64,
+) -> Result<Option<u64>, ApiError> {
+    let Some(moment) = moment(query, name, newest)? else {
+        return Ok(None);
+    };
+    let first = log.bounds().0;
+    let index = match moment {
+        Moment::Index(index) => index,
+        Moment::Time(time) => match before(log, time.saturating_sub(1), newest)? {
+            Some(last) => last + 1,
+            None if first > log.epoch().first_index => first - 1,
+            None => first,
+        },
+    };
+    if index < first {
+        let text = format!("{name} {:?} is no longer kept", query.text(name));
+        return Err(gone(&text, log));
+    }
+    Ok(Some(index))
+}
+
+/// The last index of a stretch that ends at a parameter's moment; none without it. A moment before
+/// anything happened gives nothing: `Some(None)`.
+///
+/// # Errors
+/// 400: no moment, or an index beyond `newest`.
+pub(super) fn until(
+    log: &LogEngine,
+    query: &Query,
+    name: &str,
+    newest: u64,
+) -> Result<Option<Option<u64>>, ApiError> {
+    Ok(match moment(query, name, newest)? {
+        None => None,
+        Some(Moment::Index(index)) => Some(Some(index)),
+        Some(Moment::Time(time)) => Some(before(log, time, newest)?),
+    })
+}
+
+/// The moment that a parameter names; an index may not be beyond `newest`.
+fn moment(query: &Query, name: &str, newest: u64) -> Result<Option<Moment>, ApiError> {
+    let raw = query.text(name);
+    if raw.is_empty() {
+        return Ok(None);
+    }
+    let moment = parse(name, raw, crate::clock::unix_nanos())?;
+    match moment {
+        Moment::Index(index) if index > newest => Err(ApiError::bad_request(format!(
+            "{name} {index} has not happened yet: the last event is {newest}"
+        ))),
+        moment => Ok(Some(moment)),
+    }
+}
+
 /// Refuses the parameter where nothing of the past can be answered.
 ///
 /// # Errors
@@ -86,10 +148,11 @@ pub(super) fn refuse(query: &Query) -> Result<(), ApiError> {
     }
 }
 
-fn parse(raw: &str, now: i64) -> Result<Moment, ApiError> {
+/// Reads a moment off the parameter of this name.
+fn parse(name: &str, raw: &str, now: i64) -> Result<Moment, ApiError> {
     let bad = || {
         ApiError::bad_request(format!(
-            "as_of {raw:?} is neither an index, nor an RFC 3339 time, nor a duration like -5m"
+            "{name} {raw:?} is neither an index, nor an RFC 3339 time, nor a duration like -5m"
         ))
     };
     if raw.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -169,7 +232,7 @@ mod tests {
             ("1970-01-01T00:01:00Z", Moment::Time(minute)),
             ("1970-01-01T01:01:00+01:00", Moment::Time(minute)),
         ] {
-            assert_eq!(parse(raw, 10 * minute).unwrap(), wanted, "{raw}");
+            assert_eq!(parse(PARAMETER, raw, 10 * minute).unwrap(), wanted, "{raw}");
         }
         for raw in [
             "yesterday",
@@ -180,7 +243,7 @@ mod tests {
             "5m",
             "2024-13-01",
         ] {
-            let error = parse(raw, 0).unwrap_err();
+            let error = parse(PARAMETER, raw, 0).unwrap_err();
             assert_eq!(error.code, Code::BadRequest, "{raw}");
             assert!(
                 error.message.contains("neither an index"),

@@ -47,6 +47,11 @@ impl Pieces {
         self.rows += 1;
     }
 
+    /// How many pieces are closed.
+    pub(super) fn closed(&self) -> usize {
+        self.done.len()
+    }
+
     /// The finished list.
     #[must_use]
     pub(super) fn finish(mut self) -> Vec<Bytes> {

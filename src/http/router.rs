@@ -18,7 +18,7 @@ use super::answer::Answer;
 use super::front::{self, Incoming, Reader, Watched, Write};
 use super::state::Api;
 use super::{
-    absent, agent, allocations, autopilot, client, cors, deployment_writes, deployments,
+    absent, agent, allocations, audit, autopilot, client, cors, deployment_writes, deployments,
     evaluations, fuzzy, jobs, log, lost, namespace_writes, namespaces, node_writes, nodes,
     operator, scaling, search, services, stream, system, variable_writes, variables,
 };
@@ -270,6 +270,9 @@ fn cluster(table: Table) -> Table {
             "/v1/operator/keyring/keys",
             get(Tables(&[RootKeys::ID]), operator::keys),
         )
+        .route("/v1/audit", get(Nothing, audit::list))
+        .route("/v1/audit/trace", get(Nothing, audit::trace))
+        .route("/v1/state/diff", get(Nothing, audit::between))
         .route("/v1/log/checkpoint", get(Nothing, log::checkpoint))
         .route("/v1/log/keys", get(Nothing, log::keys))
         .route("/v1/log/proof/inclusion", get(Nothing, log::inclusion))

@@ -78,6 +78,7 @@ pub use variables::Variables;
 
 use crate::layer::{AnyLayer, Layer};
 use crate::table::{History, Table};
+use crate::trail::Trail;
 
 /// A table as the registry knows it.
 #[derive(Clone, Copy)]
@@ -87,6 +88,7 @@ pub struct TableInfo {
     history: History,
     indexes: fn() -> Vec<(u8, &'static str)>,
     layer: fn(usize) -> Box<dyn AnyLayer>,
+    pub(crate) trail: Trail,
 }
 
 impl TableInfo {
@@ -103,6 +105,7 @@ impl TableInfo {
                     .collect()
             },
             layer: Layer::<T>::boxed,
+            trail: Trail::of::<T>(),
         }
     }
 
@@ -145,6 +148,11 @@ impl Registry {
     /// The table with this number.
     pub fn table(&self, id: u16) -> Option<&'static TableInfo> {
         self.tables.iter().find(|table| table.id == id)
+    }
+
+    /// The table with this name.
+    pub fn named(&self, name: &str) -> Option<&'static TableInfo> {
+        self.tables.iter().find(|table| table.name == name)
     }
 
     pub(crate) fn layers(&self, kept_rows: usize) -> Vec<Option<Box<dyn AnyLayer>>> {

@@ -1,17 +1,26 @@
-//! `job history`
+//! `job history`: the versions of a job, and who made each, when, and why.
+//!
+//! Versions come from the job's row; who and why from the audit trail, which also knows jobs that
+//! are long gone.
 
-use super::super::columns::pairs;
+use super::super::changes::who;
+use super::super::client::{Client, is_status};
+use super::super::columns::{Table, pairs};
 use super::super::conn::Conn;
 use super::super::out::Out;
 use super::super::query::{Thing, find, job_path};
 use super::super::show::{Format, boolean, list, number, pretty, text, time};
 use anyhow::{Result, bail};
+use serde_json::Value as Json;
 
 /// Flags of `job history`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   drover job history web
-  drover job history -p web          with what each version changed")]
+  drover job history -p web          with what each version changed
+  drover job history -changes web    every event that changed the job, stops and statuses as well
+
+A job that is gone is told from the audit trail; drover audit job ID shows field by field.")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
     conn: Conn,
@@ -22,6 +31,9 @@ pub(in crate::cli) struct Args {
     /// Show what each version changed
     #[arg(short = 'p')]
     diffs: bool,
+    /// List every event that changed the job
+    #[arg(long)]
+    changes: bool,
     /// Print whole jobs
     #[arg(long)]
     full: bool,
@@ -33,7 +45,16 @@ pub(in crate::cli) struct Args {
 /// Lists versions.
 pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let stub = find(&client, Thing::Job, &args.job).await?;
+    let stub = match find(&client, Thing::Job, &args.job).await {
+        Ok(stub) => stub,
+        Err(missing) => {
+            let events = trail(&client, &args.job, &args.conn.namespace).await?;
+            if events.is_empty() {
+                return Err(missing);
+            }
+            return gone(&args, &events, out);
+        }
+    };
     let namespace = text(&stub, "Namespace");
     let diffs = args.diffs.to_string();
     let query = [("namespace", namespace.as_str()), ("diffs", diffs.as_str())];
@@ -56,12 +77,19 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         out.line(&pretty(&all));
         return Ok(0);
     }
+    let events = trail(&client, &text(&stub, "ID"), &namespace).await?;
     for (i, job) in versions.iter().enumerate() {
         let mut rows = vec![
             ("Version", number(job, "Version").to_string()),
             ("Stable", boolean(job, "Stable").to_string()),
             ("Submit Date", time(number(job, "SubmitTime"))),
         ];
+        let registered = number(job, "JobModifyIndex");
+        if let Some(event) = events.iter().find(|e| number(e, "Index") == registered) {
+            rows.push(("Submitted By", who(event)));
+            rows.push(("Index", registered.to_string()));
+            rows.push(("Request ID", text(event, "RequestID")));
+        }
         if !job["VersionTag"].is_null() {
             rows.push(("Tag Name", text(&job["VersionTag"], "Name")));
             rows.push(("Tag Description", text(&job["VersionTag"], "Description")));
@@ -78,5 +106,91 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         }
         out.line(&pairs(&rows));
     }
+    if args.changes {
+        out.head("Changes");
+        out.line(&table(&events));
+    }
     Ok(0)
+}
+
+/// Tells a job that is gone.
+fn gone(args: &Args, events: &[Json], out: &Out) -> Result<u8> {
+    if args.format.print(&Json::from(events.to_vec()), out)? {
+        return Ok(0);
+    }
+    out.line(&format!(
+        "Job {:?} is gone. What happened to it:\n",
+        args.job
+    ));
+    out.line(&table(events));
+    Ok(0)
+}
+
+/// The events that changed a job, oldest first; none if it never was, or where nobody may ask.
+async fn trail(client: &Client, id: &str, namespace: &str) -> Result<Vec<Json>> {
+    let namespace = if namespace.is_empty() {
+        "default"
+    } else {
+        namespace
+    };
+    let (mut events, mut token) = (Vec::new(), String::new());
+    loop {
+        let mut query = vec![
+            ("type", "job"),
+            ("id", id),
+            ("namespace", namespace),
+            ("outcome", "applied"),
+            ("per_page", "500"),
+        ];
+        if !token.is_empty() {
+            query.push(("next_token", token.as_str()));
+        }
+        let reply = match client.get("/v1/audit", &query).await {
+            Ok(reply) => reply,
+            Err(err) if [400, 403, 404].iter().any(|code| is_status(&err, *code)) => break,
+            Err(err) => return Err(err.context("Error reading the audit trail")),
+        };
+        events.extend(reply.json()?.as_array().cloned().unwrap_or_default());
+        token = reply.next_token;
+        if token.is_empty() {
+            break;
+        }
+    }
+    Ok(events)
+}
+
+fn table(events: &[Json]) -> String {
+    let mut table = Table::new([
+        "Index",
+        "Time",
+        "Kind",
+        "By",
+        "Version",
+        "Status",
+        "Because Of",
+    ]);
+    for event in events {
+        let fields = list(event, "Changes")
+            .iter()
+            .filter(|c| text(c, "Table") == "jobs");
+        let fields: Vec<&Json> = fields.flat_map(|change| list(change, "Fields")).collect();
+        let became = |path: &str| match fields.iter().find(|f| text(f, "Path") == path) {
+            Some(field) if field["After"].is_null() => "gone".to_owned(),
+            Some(field) => text(field, "After"),
+            None => "-".to_owned(),
+        };
+        table.row([
+            number(event, "Index").to_string(),
+            time(number(event, "Time")),
+            text(event, "Kind"),
+            who(event),
+            became("Version"),
+            became("Status"),
+            match event["Cause"].is_null() {
+                true => "-".to_owned(),
+                false => number(event, "Cause").to_string(),
+            },
+        ]);
+    }
+    table.to_string()
 }

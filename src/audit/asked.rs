@@ -1,0 +1,213 @@
+//! What the id that a trace is asked for names.
+
+use std::collections::BTreeSet;
+
+use drover_projections::key::{Id, Key};
+use drover_projections::tables::allocs::{AllocsByDeployment, AllocsByEval};
+use drover_projections::tables::{Allocs, Deployments, Evals, Jobs};
+use drover_projections::{Index, Table, View};
+
+use super::object::RowKey;
+use super::question::{Question, Wanted};
+use super::{AuditError, Detail, Trail};
+
+/// Events of one request that begin a chain at most.
+const BEGINS: usize = 16;
+/// Pages of events that are searched for a request, newest first.
+const PAGES: usize = 5;
+
+/// What was asked for, found.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Asked {
+    /// What sort of thing it is.
+    pub(super) kind: &'static str,
+    /// Its whole id.
+    pub(super) id: String,
+    /// Events whose chains are told.
+    pub(super) begins: BTreeSet<u64>,
+    /// The events that are about it.
+    pub(super) focus: BTreeSet<u64>,
+    /// Its rows.
+    pub(super) rows: Vec<RowKey>,
+    /// Whether all that followed from those events is told.
+    pub(super) descendants: bool,
+    /// Whether the whole chain is told.
+    pub(super) whole: bool,
+}
+
+/// Finds what an id names.
+pub(super) fn resolve(trail: &Trail<'_>, id: &str, namespace: &str) -> Result<Asked, AuditError> {
+    let (wanted, name) = match id.split_once(':') {
+        Some((wanted, name)) if SORTS.contains(&wanted) => (Some(wanted), name),
+        _ => (None, id),
+    };
+    let view = trail.view();
+    let sorts = SORTS
+        .iter()
+        .filter(|sort| wanted.is_none_or(|wanted| wanted == **sort));
+    for sort in sorts {
+        let found = match *sort {
+            "event" => event(trail, name, wanted.is_some())?,
+            "alloc" => thing::<Allocs>(view, "allocation", name, |_| Ok(Vec::new()))?,
+            "eval" => thing::<Evals>(view, "evaluation", name, |id| {
+                keys::<AllocsByEval>(view, id)
+            })?,
+            "deployment" => thing::<Deployments>(view, "deployment", name, |id| {
+                keys::<AllocsByDeployment>(view, id)
+            })?,
+            "job" => job(view, name, namespace)?,
+            _ => request(trail, name)?,
+        };
+        if let Some(found) = found {
+            return Ok(found);
+        }
+    }
+    Err(AuditError::Unknown(format!(
+        "{id:?} names no event, allocation, evaluation, deployment, no job of namespace \
+         {namespace:?}, and no request among the newest events"
+    )))
+}
+
+/// What can be asked for, in the order in which an id is understood.
+const SORTS: [&str; 6] = ["event", "alloc", "eval", "deployment", "job", "request"];
+
+fn event(trail: &Trail<'_>, name: &str, sure: bool) -> Result<Option<Asked>, AuditError> {
+    let Ok(index) = name.parse::<u64>() else {
+        return match sure {
+            true => Err(AuditError::Question(format!("event {name:?} is no index"))),
+            false => Ok(None),
+        };
+    };
+    let (first, last) = (trail.first(), trail.last());
+    if index > last {
+        return Err(AuditError::Question(format!(
+            "id {index} has not happened yet: the last event is {last}"
+        )));
+    }
+    if index < first {
+        let text = format!("the event {index} is no longer kept; the first one is {first}");
+        return Err(AuditError::Gone(text));
+    }
+    Ok(Some(Asked {
+        kind: "event",
+        id: index.to_string(),
+        begins: BTreeSet::from([index]),
+        focus: BTreeSet::from([index]),
+        descendants: true,
+        ..Asked::default()
+    }))
+}
+
+/// A thing by its id or the beginning of it, with the rows that are told along with it.
+fn thing<T: Table<Key = Id>>(
+    view: &View,
+    kind: &'static str,
+    name: &str,
+    along: impl Fn(&str) -> Result<Vec<RowKey>, AuditError>,
+) -> Result<Option<Asked>, AuditError> {
+    let mut found = match name.len() {
+        0 | 1 => Vec::new(),
+        _ => view.ids_ever::<T>(name, 3)?,
+    };
+    if let Some(exact) = found.iter().position(|id| id == name) {
+        found = vec![found.swap_remove(exact)];
+    }
+    let id = match found.len() {
+        0 => return Ok(None),
+        1 => found.swap_remove(0),
+        _ => {
+            let all = found.join(", ");
+            let text = format!("id {name:?} names several: {all}, ...");
+            return Err(AuditError::Question(text));
+        }
+    };
+    let mut rows = vec![(T::ID, Id::new(id.as_str()).to_bytes().to_vec())];
+    rows.extend(along(&id)?);
+    let mut focus = BTreeSet::new();
+    for (table, key) in &rows {
+        focus.extend(view.moments_of(*table, key, 0)?);
+    }
+    let begins = view.moments::<T>(id.as_str(), 0)?.first().copied();
+    Ok(Some(Asked {
+        kind,
+        id,
+        begins: begins.into_iter().collect(),
+        focus,
+        rows,
+        ..Asked::default()
+    }))
+}
+
+fn keys<I: Index<Group = Id>>(view: &View, group: &str) -> Result<Vec<RowKey>, AuditError> {
+    let keys = view.members_ever::<I>(group)?;
+    Ok(keys.into_iter().map(|key| (I::Table::ID, key)).collect())
+}
+
+/// A job: what its last registration brought.
+fn job(view: &View, name: &str, namespace: &str) -> Result<Option<Asked>, AuditError> {
+    let moments = view.moments::<Jobs>((namespace, name), 0)?;
+    let Some(&last) = moments.last() else {
+        return Ok(None);
+    };
+    let at = |index| view.get_at::<Jobs>((namespace, name), index);
+    let job = match at(last)? {
+        Some(job) => Some(job),
+        // It is gone; its last version came before.
+        None => at(last.saturating_sub(1))?,
+    };
+    let begin = job.map_or(last, |job| job.job_modify_index);
+    let mut begins = BTreeSet::from([begin]);
+    if at(last)?.is_none() {
+        begins.insert(last);
+    }
+    Ok(Some(Asked {
+        kind: "job",
+        id: name.to_owned(),
+        focus: begins.clone(),
+        begins,
+        whole: true,
+        ..Asked::default()
+    }))
+}
+
+/// A request, among the newest events.
+fn request(trail: &Trail<'_>, name: &str) -> Result<Option<Asked>, AuditError> {
+    let mut question = Question {
+        object: None,
+        actor: None,
+        kinds: Vec::new(),
+        namespace: None,
+        request_id: Some(name.to_owned()),
+        wanted: Wanted::All,
+        from: trail.first(),
+        to: trail.last(),
+        newest_first: true,
+        limit: BEGINS,
+        detail: Detail {
+            changes: 0,
+            ..Detail::default()
+        },
+    };
+    let mut begins = BTreeSet::new();
+    for _ in 0..PAGES {
+        let page = trail.answer(&question, |entry| {
+            begins.insert(entry.event.index);
+            Ok::<bool, AuditError>(true)
+        })?;
+        match page.next {
+            Some(next) if begins.is_empty() => question.to = next,
+            _ => break,
+        }
+    }
+    if begins.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(Asked {
+        kind: "request",
+        id: name.to_owned(),
+        focus: begins.clone(),
+        begins,
+        descendants: true,
+        ..Asked::default()
+    }))
+}

@@ -1,0 +1,292 @@
+//! What differs between two states: rows of every table whose past is kept, field by field.
+//!
+//! Where few events lie between the two, `changes` names the rows; else both states are walked side
+//! by side, and rows that the same event wrote are passed over unread.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use drover_projections::changes::Operation;
+use drover_projections::tables::{TableInfo, registry};
+use drover_projections::trail::{Budget, Found};
+use drover_projections::{History, View, hex};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::diff::{Field, Fields};
+use super::entry::{Versions, as_api_shows};
+use super::{AuditError, Trail};
+
+/// Events between two states whose changes are read one by one.
+const NEAR: u64 = 20_000;
+/// Rows looked at for one page at most.
+const LOOKS: u64 = 1_000_000;
+/// Keys that are compared at a time.
+const STRIDE: usize = 256;
+
+/// Which two states, and what of them.
+#[derive(Clone, Debug)]
+pub struct Between {
+    /// The index of the one.
+    pub from: u64,
+    /// The index of the other, usually the later one.
+    pub to: u64,
+    /// The tables; all when empty.
+    pub tables: Vec<&'static str>,
+    /// Only rows of this namespace.
+    pub namespace: Option<String>,
+    /// Behind which row the page begins.
+    pub start: Option<Place>,
+    /// Rows on a page at most.
+    pub limit: usize,
+    /// Fields of a row at most; 0 leaves them out.
+    pub fields: usize,
+}
+
+/// A row's place in the order of a comparison.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    table: u16,
+    key: Vec<u8>,
+}
+
+impl Place {
+    /// Reads a place as it is displayed.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (table, key) = text.split_once('.')?;
+        let digit = |at: usize| u8::from_str_radix(key.get(at..at + 2)?, 16).ok();
+        let whole = key.len().is_multiple_of(2) && key.bytes().all(|b| b.is_ascii_hexdigit());
+        let key = (0..key.len()).step_by(2).map(digit).collect::<Option<_>>();
+        Some(Self {
+            table: table.parse().ok()?,
+            key: key.filter(|_| whole)?,
+        })
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.table, hex(&self.key))
+    }
+}
+
+/// A row that differs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Difference {
+    /// The table.
+    pub table: &'static str,
+    /// The row's key, component by component.
+    pub key: Vec<String>,
+    /// `insert`, `update` or `delete`, from the one state to the other.
+    pub operation: &'static str,
+    /// What differs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<Field>,
+    /// How many more fields differ.
+    #[serde(skip_serializing_if = "is_none")]
+    pub more_fields: usize,
+}
+
+fn is_none(count: &usize) -> bool {
+    *count == 0
+}
+
+/// The rows that the events between two states touched; none where those are too many.
+type Touched = Option<BTreeMap<u16, Keys>>;
+
+/// Keys of one table that were touched.
+#[derive(Default)]
+struct Keys {
+    keys: BTreeSet<Vec<u8>>,
+    /// Rows were deleted by a rule, which names no keys.
+    by_rule: bool,
+}
+
+impl Between {
+    /// Compares, row by row; `take` says whether it goes on. Answers where the next page begins.
+    ///
+    /// # Errors
+    /// A state that is not kept, or what cannot be read; or those of `take`.
+    pub fn answer<E: From<AuditError>>(
+        &self,
+        trail: &Trail<'_>,
+        mut take: impl FnMut(&Difference) -> Result<bool, E>,
+    ) -> Result<Option<Place>, E> {
+        let sides = self.sides(trail).map_err(E::from)?;
+        let touched = self.touched(trail.view()).map_err(E::from)?;
+        let mut budget = Budget {
+            rows: LOOKS,
+            keys: 0,
+        };
+        let mut taken = 0;
+        for table in registry().tables().filter(|table| self.wants(table)) {
+            let mut above = match &self.start {
+                Some(place) if place.table == table.id() => place.key.clone(),
+                _ => Vec::new(),
+            };
+            loop {
+                budget.keys = STRIDE;
+                let found = self.next(table, &sides, touched.as_ref(), &above, &mut budget);
+                let found = found.map_err(E::from)?;
+                for key in &found.keys {
+                    let Some(row) = self.compare(trail.view(), table, key).map_err(E::from)? else {
+                        continue;
+                    };
+                    taken += 1;
+                    if !take(&row)? || taken >= self.limit {
+                        let (table, key) = (table.id(), key.clone());
+                        return Ok(Some(Place { table, key }));
+                    }
+                }
+                match found.last {
+                    None => break,
+                    Some(last) if budget.rows == 0 => {
+                        let (table, key) = (table.id(), last);
+                        return Ok(Some(Place { table, key }));
+                    }
+                    Some(last) => above = last,
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn wants(&self, table: &TableInfo) -> bool {
+        table.history() == History::Full
+            && (self.tables.is_empty() || self.tables.contains(&table.name()))
+            && self
+                .start
+                .as_ref()
+                .is_none_or(|place| place.table <= table.id())
+    }
+
+    fn sides(&self, trail: &Trail<'_>) -> Result<(View, View), AuditError> {
+        let side = |index: u64| {
+            let (first, last) = (trail.first(), trail.last());
+            let view = trail.view().as_of(index, 0);
+            // The state before the first event that is told is the one that a snapshot brought.
+            view.filter(|_| index + 1 >= first).ok_or_else(|| match index > last {
+                true => AuditError::Question(format!("{index} has not happened yet")),
+                false => AuditError::Gone(format!(
+                    "the state as of {index} is not kept; what this server knows begins at {first}"
+                )),
+            })
+        };
+        Ok((side(self.from)?, side(self.to)?))
+    }
+
+    fn touched(&self, view: &View) -> Result<Touched, AuditError> {
+        let (low, high) = (self.from.min(self.to), self.from.max(self.to));
+        if high - low > NEAR {
+            return Ok(None);
+        }
+        let mut touched: BTreeMap<u16, Keys> = BTreeMap::new();
+        for changes in view.changes(low + 1) {
+            for change in changes? {
+                if change.index > high {
+                    return Ok(Some(touched));
+                }
+                let table = touched.entry(change.table).or_default();
+                match change.operation {
+                    Operation::Rule => table.by_rule = true,
+                    _ => drop(table.keys.insert(change.key)),
+                }
+            }
+        }
+        Ok(Some(touched))
+    }
+
+    /// Some of a table's rows, in order, among which are all that differ.
+    fn next(
+        &self,
+        table: &TableInfo,
+        (before, after): &(View, View),
+        touched: Option<&BTreeMap<u16, Keys>>,
+        above: &[u8],
+        budget: &mut Budget,
+    ) -> Result<Found, AuditError> {
+        let low = self.from.min(self.to);
+        match touched.map(|touched| touched.get(&table.id())) {
+            Some(None) => Ok(Found::default()),
+            Some(Some(touched)) if !touched.by_rule => Ok(some_of(&touched.keys, above, budget)),
+            // Nothing of the table changed since the earlier state.
+            _ if before.present().table_index_of(table.id()) <= low => Ok(Found::default()),
+            _ => Ok(table.differing(before, after, above, budget)?),
+        }
+    }
+
+    fn compare(
+        &self,
+        view: &View,
+        table: &TableInfo,
+        key: &[u8],
+    ) -> Result<Option<Difference>, AuditError> {
+        let versions = Versions {
+            before: table.row_at(view, key, self.from)?,
+            after: table.row_at(view, key, self.to)?,
+        };
+        if versions.before == versions.after || !self.is_inside(table, &versions) {
+            return Ok(None);
+        }
+        let found = match self.fields {
+            0 => Fields::default(),
+            limit => versions.compare(table.name(), limit),
+        };
+        Ok(Some(Difference {
+            table: table.name(),
+            key: table.words(key)?,
+            operation: versions.operation(),
+            fields: found.list,
+            more_fields: found.more,
+        }))
+    }
+
+    fn is_inside(&self, table: &TableInfo, versions: &Versions) -> bool {
+        let Some(namespace) = &self.namespace else {
+            return true;
+        };
+        let row = versions.after.as_ref().or(versions.before.as_ref());
+        let shown = row.map(|row| as_api_shows(table.name(), row));
+        shown
+            .and_then(|row| row.get("Namespace"))
+            .and_then(Value::as_str)
+            == Some(namespace)
+    }
+}
+
+/// The keys above one, as many as the budget allows.
+fn some_of(keys: &BTreeSet<Vec<u8>>, above: &[u8], budget: &mut Budget) -> Found {
+    let mut found = Found::default();
+    for key in keys
+        .iter()
+        .filter(|key| above.is_empty() || key.as_slice() > above)
+    {
+        if budget.keys == 0 || budget.rows == 0 {
+            found.last = found.keys.last().cloned();
+            break;
+        }
+        budget.keys -= 1;
+        budget.rows -= 1;
+        found.keys.push(key.clone());
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_return_from_their_text() {
+        let place = Place {
+            table: 13,
+            key: vec![1, 0xfe, 0],
+        };
+        assert_eq!(place.to_string(), "13.01fe00");
+        assert_eq!(Place::parse("13.01fe00"), Some(place));
+        for text in ["", "13", "x.00", "13.0", "13.zz", "13.日本", "-1.00"] {
+            assert_eq!(Place::parse(text), None, "{text}");
+        }
+    }
+}

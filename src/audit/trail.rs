@@ -1,0 +1,235 @@
+//! The walk over the past that answers a question.
+
+use drover_events::Recorded;
+use drover_projections::View;
+use drover_projections::changes::Change;
+
+use super::AuditError;
+use super::entry::Entry;
+use super::object::Known;
+use super::question::{Page, Question, Wanted};
+use crate::log::{Entry as Logged, LogEngine};
+
+/// Events that are looked at for one page at most.
+pub const LOOKS: usize = 20_000;
+/// Events read from the log at a time.
+const STRIDE: u64 = 64;
+/// Bytes read from the log at a time, about.
+const CHUNK: usize = 1 << 20;
+
+/// What answers: one view, and the log it came from.
+#[derive(Clone, Copy)]
+pub struct Trail<'a> {
+    view: &'a View,
+    log: &'a LogEngine,
+}
+
+impl<'a> Trail<'a> {
+    /// A trail that ends where the view does.
+    pub fn new(view: &'a View, log: &'a LogEngine) -> Self {
+        Self { view, log }
+    }
+
+    /// The view.
+    pub(super) fn view(&self) -> &'a View {
+        self.view
+    }
+
+    /// The first event that can be told here: what is older is gone from the log, or was taken in
+    /// with a snapshot.
+    pub fn first(&self) -> u64 {
+        let floor = self.view.position().floor;
+        let told = if floor == 0 { 0 } else { floor + 1 };
+        told.max(self.log.bounds().0)
+    }
+
+    /// The last event that is told.
+    pub fn last(&self) -> u64 {
+        self.view.index()
+    }
+
+    /// The event at an index; none beyond the end.
+    pub(super) fn event(&self, index: u64) -> Result<Option<Recorded>, AuditError> {
+        if index > self.last() || index < self.first() {
+            return Ok(None);
+        }
+        let entry = self.log.read(index)?;
+        entry.as_ref().map(decode).transpose()
+    }
+
+    /// What the event at an index changed.
+    pub(super) fn changes(&self, index: u64) -> Result<Vec<Change>, AuditError> {
+        let first = self.view.changes(index).next().transpose()?;
+        let mine = first.filter(|changes| changes.first().is_some_and(|c| c.index == index));
+        Ok(mine.unwrap_or_default())
+    }
+
+    /// Answers a question, entry by entry; `take` says whether it goes on.
+    ///
+    /// # Errors
+    /// What it asks for was never there, is gone, or cannot be read; or those of `take`.
+    pub fn answer<E: From<AuditError>>(
+        &self,
+        question: &Question,
+        mut take: impl FnMut(&Entry) -> Result<bool, E>,
+    ) -> Result<Page, E> {
+        let known = match &question.object {
+            Some(object) => Some(object.find(self.view, 0).map_err(E::from)?),
+            None => None,
+        };
+        let mut walk = Walk::new(*self, question, known.as_ref());
+        let mut page = Page::default();
+        let mut looks = 0;
+        while let Some(logged) = walk.next().map_err(E::from)? {
+            if page.entries >= question.limit || looks >= LOOKS {
+                page.next = Some(logged.index);
+                break;
+            }
+            looks += 1;
+            let entry = self.told(&logged, question, known.as_ref());
+            let Some(entry) = entry.map_err(E::from)? else {
+                continue;
+            };
+            page.entries += 1;
+            if !take(&entry)? {
+                page.next = walk.next().map_err(E::from)?.map(|logged| logged.index);
+                break;
+            }
+        }
+        Ok(page)
+    }
+
+    /// The entry of an event, if it is wanted.
+    fn told(
+        &self,
+        logged: &Logged,
+        question: &Question,
+        known: Option<&Known>,
+    ) -> Result<Option<Entry>, AuditError> {
+        if !question.takes_kind(logged.kind) {
+            return Ok(None);
+        }
+        let event = decode(logged)?;
+        if !question.takes(&event) {
+            return Ok(None);
+        }
+        let rejection = self.view.rejection(logged.index)?;
+        let applied = rejection.is_none();
+        match question.wanted {
+            Wanted::Applied if !applied => return Ok(None),
+            Wanted::Refused if applied => return Ok(None),
+            _ => {}
+        }
+        let changes = self.changes(logged.index)?;
+        let inside = |name: &String| changes.iter().any(|change| change.namespace == *name);
+        if !question.namespace.as_ref().is_none_or(inside) {
+            return Ok(None);
+        }
+        let entry = Entry::new(
+            self.view,
+            event,
+            rejection.as_ref(),
+            &changes,
+            (question.detail, known),
+        )?;
+        Ok(Some(entry))
+    }
+}
+
+/// Decodes what the log holds.
+pub(super) fn decode(logged: &Logged) -> Result<Recorded, AuditError> {
+    drover_migrations::decode(&logged.body).map_err(|source| AuditError::Decode {
+        index: logged.index,
+        source,
+    })
+}
+
+/// Events in the order of a question, read from the log a stride at a time.
+struct Walk<'a> {
+    trail: Trail<'a>,
+    /// The indexes that may matter; all where no thing is asked about.
+    known: Option<&'a Known>,
+    newest_first: bool,
+    /// What is left, both ends included; none when nothing is.
+    left: Option<(u64, u64)>,
+    ready: std::collections::VecDeque<Logged>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(trail: Trail<'a>, question: &Question, known: Option<&'a Known>) -> Self {
+        let from = question.from.max(trail.first());
+        let to = question.to.min(trail.last());
+        Self {
+            trail,
+            known,
+            newest_first: question.newest_first,
+            left: (from <= to).then_some((from, to)),
+            ready: Default::default(),
+        }
+    }
+
+    fn next(&mut self) -> Result<Option<Logged>, AuditError> {
+        while self.ready.is_empty() {
+            let Some((from, to)) = self.left else {
+                return Ok(None);
+            };
+            match self.known {
+                Some(known) => self.next_known(known, from, to)?,
+                None => self.next_stride(from, to)?,
+            }
+        }
+        Ok(self.ready.pop_front())
+    }
+
+    fn next_known(&mut self, known: &Known, from: u64, to: u64) -> Result<(), AuditError> {
+        let mut range = known.moments.range(from..=to);
+        let at = match self.newest_first {
+            true => range.next_back(),
+            false => range.next(),
+        };
+        let Some(&at) = at else {
+            self.left = None;
+            return Ok(());
+        };
+        self.left = match self.newest_first {
+            true => at
+                .checked_sub(1)
+                .filter(|to| from <= *to)
+                .map(|to| (from, to)),
+            false => (at < to).then_some((at + 1, to)),
+        };
+        self.ready.extend(self.trail.log.read(at)?);
+        Ok(())
+    }
+
+    fn next_stride(&mut self, from: u64, to: u64) -> Result<(), AuditError> {
+        if self.newest_first {
+            return self.stride_back(from, to);
+        }
+        let end = to.saturating_add(1);
+        let entries = self.trail.log.read_range(from, end, CHUNK)?;
+        let next = from + entries.len() as u64;
+        self.left = (next <= to && !entries.is_empty()).then_some((next, to));
+        self.ready.extend(entries);
+        Ok(())
+    }
+
+    fn stride_back(&mut self, from: u64, to: u64) -> Result<(), AuditError> {
+        let first = from.max((to + 1).saturating_sub(STRIDE));
+        let mut at = first;
+        while at <= to {
+            let entries = self.trail.log.read_range(at, to + 1, CHUNK)?;
+            if entries.is_empty() {
+                break;
+            }
+            at += entries.len() as u64;
+            self.ready.extend(entries);
+        }
+        self.ready.make_contiguous().reverse();
+        self.left = first
+            .checked_sub(1)
+            .filter(|to| from <= *to)
+            .map(|to| (from, to));
+        Ok(())
+    }
+}

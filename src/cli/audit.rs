@@ -1,0 +1,193 @@
+//! `audit`: who changed what, when, why, and from what to what.
+
+use super::changes::{row, who};
+use super::client::Client;
+use super::conn::Conn;
+use super::out::Out;
+use super::show::{Format, list, number, text, time};
+use anyhow::Result;
+use serde_json::Value as Json;
+
+/// Entries asked for at a time.
+const PAGE: usize = 200;
+
+/// Flags of `audit`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover audit                              the newest events of the cluster
+  drover audit job web                      all that ever happened to a job, also one long gone
+  drover audit -related job web             and its evaluations, allocations and deployments
+  drover audit alloc 8ba85cef               the beginning of an id will do
+  drover audit -actor 10.0.0.7 -since -1h   what somebody did in the last hour
+  drover audit -kind JobRegistered,JobDeregistered -oldest
+  drover audit -outcome refused             intents that were refused when their turn came
+
+Types: job, eval, alloc, deployment, node, node-pool, namespace, variable, service, root-key,
+acl-token, acl-policy, acl-role, acl-auth-method, acl-binding-rule, host-volume, csi-volume,
+csi-plugin, scaling-policy, scheduler, autopilot. What followed from an event: drover trace.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    conn: Conn,
+    #[command(flatten)]
+    format: Format,
+    /// The type of a thing: job, alloc, node, ...
+    #[arg(value_name = "TYPE")]
+    kind: Option<String>,
+    /// Its name, its id, or the beginning of its id
+    id: Option<String>,
+    /// Only what this actor did: its kind, name, address, or the beginning of its id
+    #[arg(long, default_value = "", hide_default_value = true)]
+    actor: String,
+    /// Only events of these kinds, with commas between
+    #[arg(
+        long = "kind",
+        value_name = "NAMES",
+        default_value = "",
+        hide_default_value = true
+    )]
+    kinds: String,
+    /// Only events of this request
+    #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
+    request: String,
+    /// applied, refused, or all
+    #[arg(long, default_value = "", hide_default_value = true)]
+    outcome: String,
+    /// From this index, RFC 3339 time, or so long ago (-5m)
+    #[arg(
+        long,
+        value_name = "MOMENT",
+        default_value = "",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
+    since: String,
+    /// Up to this index, RFC 3339 time, or so long ago
+    #[arg(
+        long,
+        value_name = "MOMENT",
+        default_value = "",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
+    until: String,
+    /// Oldest first
+    #[arg(long)]
+    oldest: bool,
+    /// Of a job: its evaluations, allocations and deployments as well
+    #[arg(long)]
+    related: bool,
+    /// Entries at most; 0 for all
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    limit: usize,
+    /// Leave out what changed
+    #[arg(long)]
+    brief: bool,
+    /// Everything: ids in full, long values, fields that always change, payloads
+    #[arg(long)]
+    verbose: bool,
+}
+
+/// Prints the audit trail.
+pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
+    let client = args.conn.client()?;
+    let mut left = match args.limit {
+        0 => usize::MAX,
+        limit => limit,
+    };
+    let whole = args.format.json || args.format.template.is_some();
+    let (mut all, mut token) = (Vec::new(), String::new());
+    loop {
+        let (entries, next) = page(&args, &client, left.min(PAGE), &token).await?;
+        left = left.saturating_sub(entries.len());
+        if whole {
+            all.extend(entries);
+        } else {
+            entries.iter().for_each(|entry| show(entry, &args, out));
+        }
+        token = next;
+        if left == 0 || token.is_empty() {
+            break;
+        }
+    }
+    if whole {
+        args.format.print(&Json::from(all), out)?;
+    } else if !token.is_empty() {
+        let flag = if args.oldest { "-since" } else { "-until" };
+        out.line(&format!(
+            "\nThere is more: repeat with {flag} {token}, or with -limit 0 for everything."
+        ));
+    }
+    Ok(0)
+}
+
+async fn page(
+    args: &Args,
+    client: &Client,
+    rows: usize,
+    token: &str,
+) -> Result<(Vec<Json>, String)> {
+    let yes = |flag: bool| if flag { "true" } else { "" };
+    let rows = rows.to_string();
+    let query = [
+        ("type", args.kind.as_deref().unwrap_or_default()),
+        ("id", args.id.as_deref().unwrap_or_default()),
+        ("actor", args.actor.as_str()),
+        ("kind", args.kinds.as_str()),
+        ("request_id", args.request.as_str()),
+        ("outcome", args.outcome.as_str()),
+        ("since", args.since.as_str()),
+        ("until", args.until.as_str()),
+        ("reverse", yes(!args.oldest)),
+        ("related", yes(args.related)),
+        ("diff", if args.brief { "false" } else { "" }),
+        ("payload", yes(args.verbose)),
+        ("per_page", rows.as_str()),
+        ("next_token", token),
+    ];
+    let given: Vec<_> = query
+        .into_iter()
+        .filter(|(_, value)| !value.is_empty())
+        .collect();
+    let reply = client.get("/v1/audit", &given).await;
+    let reply = reply.map_err(|err| err.context("Error reading the audit trail"))?;
+    let entries = reply.json()?.as_array().cloned().unwrap_or_default();
+    Ok((entries, reply.next_token))
+}
+
+fn show(entry: &Json, args: &Args, out: &Out) {
+    out.line(&headline(entry, args.verbose));
+    if args.brief {
+        return;
+    }
+    for change in list(entry, "Changes") {
+        for line in row(change, args.verbose, "    ") {
+            out.line(&line);
+        }
+    }
+    let more = number(entry, "MoreChanges");
+    if more > 0 {
+        out.line(&format!("    and {more} more rows"));
+    }
+}
+
+/// An event on one line: index, time, kind, who, why, and that it was refused.
+fn headline(entry: &Json, verbose: bool) -> String {
+    let mut line = format!(
+        "{:>8}  {}  {}  by {}",
+        number(entry, "Index"),
+        time(number(entry, "Time")),
+        text(entry, "Kind"),
+        who(entry),
+    );
+    if !entry["Cause"].is_null() {
+        line += &format!("  because of {}", number(entry, "Cause"));
+    }
+    let request = text(entry, "RequestID");
+    if verbose && !request.is_empty() {
+        line += &format!("  request {request}");
+    }
+    if text(entry, "Outcome") == "refused" {
+        line += &format!("  REFUSED: {}", text(entry, "Reason"));
+    }
+    line
+}

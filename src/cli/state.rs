@@ -1,0 +1,120 @@
+//! The `state` noun: the state of the cluster as a whole, now and then.
+
+use super::changes::row;
+use super::conn::Conn;
+use super::out::Out;
+use super::show::Format;
+use anyhow::Result;
+use clap::Subcommand;
+use serde_json::Value as Json;
+
+/// What can be done with states.
+#[derive(Debug, Subcommand)]
+#[command(arg_required_else_help = true)]
+pub(super) enum Verb {
+    /// Show the rows that differ between two moments, field by field
+    Diff(DiffArgs),
+}
+
+/// Rows asked for at a time.
+const PAGE: usize = 500;
+
+/// Flags of `state diff`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover state diff -from -10m              what is other than ten minutes ago
+  drover state diff -from 812 -to 900       between two events
+  drover state diff -from -1h -table jobs,nodes -brief")]
+pub(super) struct DiffArgs {
+    #[command(flatten)]
+    conn: Conn,
+    #[command(flatten)]
+    format: Format,
+    /// The one state: an index, an RFC 3339 time, or so long ago (-5m)
+    #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
+    from: String,
+    /// The other; now by default
+    #[arg(
+        long,
+        value_name = "MOMENT",
+        default_value = "",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
+    to: String,
+    /// Only these tables, with commas between
+    #[arg(
+        long,
+        value_name = "NAMES",
+        default_value = "",
+        hide_default_value = true
+    )]
+    table: String,
+    /// Rows at most; 0 for all
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    limit: usize,
+    /// Leave out the fields
+    #[arg(long)]
+    brief: bool,
+    /// Long values and fields that always change as well
+    #[arg(long)]
+    verbose: bool,
+}
+
+/// Runs a verb.
+pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
+    match verb {
+        Verb::Diff(args) => diff(args, out).await,
+    }
+}
+
+async fn diff(args: DiffArgs, out: &Out) -> Result<u8> {
+    let client = args.conn.client()?;
+    let whole = args.format.json || args.format.template.is_some();
+    let (mut all, mut token, mut shown) = (Vec::new(), String::new(), 0);
+    let limit = if args.limit == 0 {
+        usize::MAX
+    } else {
+        args.limit
+    };
+    loop {
+        let rows = PAGE.min(limit - shown).to_string();
+        let query = [
+            ("from", args.from.as_str()),
+            ("to", args.to.as_str()),
+            ("table", args.table.as_str()),
+            ("diff", if args.brief { "false" } else { "" }),
+            ("per_page", rows.as_str()),
+            ("next_token", token.as_str()),
+        ];
+        let given: Vec<_> = query
+            .into_iter()
+            .filter(|(_, value)| !value.is_empty())
+            .collect();
+        let reply = client.get("/v1/state/diff", &given).await;
+        let reply = reply.map_err(|err| err.context("Error comparing states"))?;
+        let rows = reply.json()?.as_array().cloned().unwrap_or_default();
+        shown += rows.len();
+        if whole {
+            all.extend(rows);
+        } else {
+            for line in rows.iter().flat_map(|change| row(change, args.verbose, "")) {
+                out.line(&line);
+            }
+        }
+        token = reply.next_token;
+        if token.is_empty() || shown >= limit {
+            break;
+        }
+    }
+    if whole {
+        args.format.print(&Json::from(all), out)?;
+    } else if shown == 0 {
+        out.line("No rows differ");
+    } else if !token.is_empty() {
+        out.line(&format!(
+            "\nMore than {shown} rows differ; -limit 0 shows all."
+        ));
+    }
+    Ok(0)
+}

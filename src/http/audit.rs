@@ -1,0 +1,345 @@
+//! The audit trail, cause chains, and the difference between two states. None of it is Nomad's.
+
+use drover_events::EventKind;
+use drover_projections::tables::registry;
+use serde::Serialize;
+
+use super::answer::Answer;
+use super::aside::aside;
+use super::front::Read;
+use super::past;
+use super::pieces::{PIECE, Pieces};
+use super::query::Query;
+use crate::audit::{
+    AuditError, Between, Detail, Object, ObjectType, Place, Question, Trail, Wanted,
+};
+use crate::error::{ApiError, Code, chain};
+
+/// Rows on a page where none are asked for.
+const ROWS: usize = 100;
+/// Rows on a page at most.
+const MOST: usize = 1_000;
+/// Pieces of JSON after which a page ends, however many rows were asked for.
+const PIECES: usize = (8 << 20) / PIECE;
+
+impl From<AuditError> for ApiError {
+    fn from(error: AuditError) -> Self {
+        match error {
+            AuditError::Question(text) => Self::bad_request(text),
+            AuditError::Unknown(text) => Self::not_found(text),
+            AuditError::Gone(text) => Self::new(Code::Gone, text),
+            error => {
+                let text = chain(&error);
+                tracing::error!(error = text, "the audit trail cannot be read");
+                Self::internal(text)
+            }
+        }
+    }
+}
+
+/// Auditors are managers.
+fn authorise(read: &Read<'_>) -> Result<(), ApiError> {
+    match read.request.identity.management {
+        true => Ok(()),
+        false => Err(ApiError::permission_denied()),
+    }
+}
+
+/// `GET /v1/audit`: what happened, who did it, and what it changed.
+///
+/// # Errors
+/// 400 names the parameter; 404 for what never was; 410 for what is no longer kept.
+pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+    authorise(read)?;
+    aside(|| {
+        let trail = Trail::new(&read.view, &read.api.log);
+        let Some(question) = question(read, &trail)? else {
+            return Answer::json(&[(); 0]);
+        };
+        let mut rows = Rows::default();
+        let page = trail.answer(&question, |entry| rows.take(entry))?;
+        Ok(rows.finish(page.next.map(|next| next.to_string())))
+    })
+    .map(|answer| answer.at(read.view.index()))
+}
+
+/// `GET /v1/audit/trace?id=`: what an event, a request or a thing came from, and what followed.
+///
+/// # Errors
+/// As [`list`].
+pub(super) fn trace(read: &Read<'_>) -> Result<Answer, ApiError> {
+    authorise(read)?;
+    let query = &read.request.query;
+    let id = match query.text("id") {
+        "" => return Err(ApiError::bad_request("the parameter id is missing")),
+        id => id,
+    };
+    let tree = aside(|| {
+        let trail = Trail::new(&read.view, &read.api.log);
+        crate::audit::trace(&trail, id, &read.options.namespace)
+    })?;
+    Ok(Answer::json(&tree)?.at(read.view.index()))
+}
+
+/// `GET /v1/state/diff?from=&to=`: the rows that differ between two moments.
+///
+/// # Errors
+/// As [`list`].
+pub(super) fn between(read: &Read<'_>) -> Result<Answer, ApiError> {
+    authorise(read)?;
+    let query = &read.request.query;
+    let newest = read.view.index();
+    aside(|| {
+        let log = &read.api.log;
+        let ends = ["from", "to"].map(|name| past::until(log, query, name, newest));
+        let [from, to] = ends;
+        let missing = || ApiError::bad_request("the parameter from is missing");
+        let from = from?.ok_or_else(missing)?.unwrap_or_default();
+        let to = to?.map_or(newest, Option::unwrap_or_default);
+        let wanted = Between {
+            from,
+            to,
+            tables: tables(query)?,
+            namespace: named(query, "namespace").filter(|name| name != "*"),
+            start: place(query)?,
+            limit: limit(read),
+            fields: detail(query)?.fields,
+        };
+        let mut rows = Rows::default();
+        let trail = Trail::new(&read.view, log);
+        let next = wanted.answer(&trail, |row| rows.take(row))?;
+        Ok(rows
+            .finish(next.map(|place| place.to_string()))
+            .header("x-drover-from", from.to_string())
+            .header("x-drover-to", to.to_string()))
+    })
+    .map(|answer: Answer| answer.at(newest))
+}
+
+/// A page in the making.
+#[derive(Default)]
+struct Rows {
+    pieces: Pieces,
+}
+
+impl Rows {
+    /// Adds a row; whether there is room for more.
+    fn take<T: Serialize>(&mut self, row: &T) -> Result<bool, ApiError> {
+        self.pieces.push(row)?;
+        Ok(self.pieces.closed() < PIECES)
+    }
+
+    fn finish(self, next: Option<String>) -> Answer {
+        let mut answer = Answer::pieces(self.pieces.finish());
+        answer.next_token = next;
+        answer
+    }
+}
+
+fn named(query: &Query, name: &str) -> Option<String> {
+    query
+        .get(name)
+        .filter(|text| !text.is_empty())
+        .map(str::to_owned)
+}
+
+fn limit(read: &Read<'_>) -> usize {
+    match read.options.per_page as usize {
+        0 => ROWS,
+        rows => rows.min(MOST),
+    }
+}
+
+/// The question of a request; none where the time asked for ended before anything happened.
+fn question(read: &Read<'_>, trail: &Trail<'_>) -> Result<Option<Question>, ApiError> {
+    let query = &read.request.query;
+    let (log, newest) = (&read.api.log, trail.last());
+    let mut from = past::since(log, query, "since", newest)?.unwrap_or_else(|| trail.first());
+    if from < trail.first() {
+        let (since, first) = (query.text("since"), trail.first());
+        let text = format!("since {since:?} is not told here; the first event is {first}");
+        return Err(ApiError::new(Code::Gone, text));
+    }
+    let Some(mut to) = past::until(log, query, "until", newest)?.unwrap_or(Some(newest)) else {
+        return Ok(None);
+    };
+    let newest_first = read.options.reverse;
+    match (query.number::<u64>("next_token")?, newest_first) {
+        (Some(next), true) => to = to.min(next),
+        (Some(next), false) => from = from.max(next),
+        (None, _) => {}
+    }
+    let object = object(read)?;
+    let namespace = match object {
+        Some(_) => None,
+        None => named(query, "namespace").filter(|name| name != "*"),
+    };
+    Ok(Some(Question {
+        object,
+        actor: named(query, "actor"),
+        kinds: kinds(query)?,
+        namespace,
+        request_id: named(query, "request_id"),
+        wanted: wanted(query)?,
+        from,
+        to,
+        newest_first,
+        limit: limit(read),
+        detail: detail(query)?,
+    }))
+}
+
+fn object(read: &Read<'_>) -> Result<Option<Object>, ApiError> {
+    let query = &read.request.query;
+    let (kind, id) = (query.text("type"), query.text("id"));
+    let bad = |text: String| Err(ApiError::bad_request(text));
+    if kind.is_empty() {
+        return match id {
+            "" => Ok(None),
+            _ => bad("id names nothing without type".to_owned()),
+        };
+    }
+    let Some(kind) = ObjectType::from_name(kind) else {
+        let known: Vec<&str> = ObjectType::WORDS.iter().map(|words| words[0]).collect();
+        return bad(format!("type {kind:?} is none of {}", known.join(", ")));
+    };
+    let namespace = read.options.namespace.clone();
+    if kind.is_in_namespace() && namespace == "*" {
+        return bad(format!("namespace * cannot name a {}", kind.name()));
+    }
+    if id.is_empty() && !kind.is_single() {
+        return bad(format!(
+            "the parameter id is missing: which {}",
+            kind.name()
+        ));
+    }
+    Ok(Some(Object {
+        kind,
+        namespace,
+        id: id.to_owned(),
+        related: flag(query, "related", false)?,
+    }))
+}
+
+fn kinds(query: &Query) -> Result<Vec<EventKind>, ApiError> {
+    let names = query.all("kind").flat_map(|names| names.split(','));
+    let kind = |name: &str| {
+        EventKind::from_name(name)
+            .ok_or_else(|| ApiError::bad_request(format!("kind {name:?} is no kind of event")))
+    };
+    names.filter(|name| !name.is_empty()).map(kind).collect()
+}
+
+fn wanted(query: &Query) -> Result<Wanted, ApiError> {
+    match query.text("outcome") {
+        "" | "all" => Ok(Wanted::All),
+        "applied" => Ok(Wanted::Applied),
+        "refused" => Ok(Wanted::Refused),
+        other => Err(ApiError::bad_request(format!(
+            "outcome {other:?} is none of applied, refused, all"
+        ))),
+    }
+}
+
+fn detail(query: &Query) -> Result<Detail, ApiError> {
+    let usual = Detail::default();
+    let diff = flag(query, "diff", true)?;
+    Ok(Detail {
+        changes: query.number("changes")?.unwrap_or(usual.changes).min(4_096),
+        fields: match diff {
+            true => query.number("fields")?.unwrap_or(usual.fields).min(10_000),
+            false => 0,
+        },
+        all_changes: flag(query, "all_changes", false)?,
+        payload: flag(query, "payload", false)?,
+    })
+}
+
+fn flag(query: &Query, name: &str, default: bool) -> Result<bool, ApiError> {
+    match query.text(name) {
+        "" => Ok(default),
+        raw => super::query::parse_bool(raw)
+            .ok_or_else(|| ApiError::bad_request(format!("{name} {raw:?} is no boolean"))),
+    }
+}
+
+fn tables(query: &Query) -> Result<Vec<&'static str>, ApiError> {
+    let names = query.all("table").flat_map(|names| names.split(','));
+    let table = |name: &str| {
+        registry()
+            .named(name)
+            .map(|table| table.name())
+            .ok_or_else(|| {
+                let known: Vec<&str> = registry().tables().map(|table| table.name()).collect();
+                let known = known.join(", ");
+                ApiError::bad_request(format!("table {name:?} is none of {known}"))
+            })
+    };
+    names.filter(|name| !name.is_empty()).map(table).collect()
+}
+
+fn place(query: &Query) -> Result<Option<Place>, ApiError> {
+    match query.text("next_token") {
+        "" => Ok(None),
+        token => Place::parse(token).map(Some).ok_or_else(|| {
+            ApiError::bad_request(format!("next_token {token:?} is none of this list"))
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use drover_events::namespace::NamespacesDeleted;
+    use drover_projections::tables::namespaces::Namespaces;
+
+    use super::super::harness::Harness;
+    use crate::reactors::propose::{Decided, Propose, RaftPropose, propose};
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_refused_intent_is_told_as_refused_and_changes_nothing() {
+        let server = Harness::start().await;
+        let view = server.server.projections.view();
+        let guard = view.guard::<Namespaces>("not there").unwrap();
+        let named = |names: &[&str]| NamespacesDeleted {
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        let proposer: Arc<dyn Propose> =
+            Arc::new(RaftPropose::new(server.server.proposer.clone(), "me"));
+        let drover_events::Guard::RowAbsent { table, key } = guard else {
+            panic!("nothing is there: {guard:?}");
+        };
+        let wrong = drover_events::Guard::RowAt {
+            table,
+            key,
+            index: 7,
+        };
+        let decided = Decided::new("tester", named(&["not there"])).guarded(wrong);
+        let settled = propose(&proposer, decided).await.unwrap();
+        assert!(settled.rejection.is_some());
+
+        let told = server.get("/v1/audit?outcome=refused").await.json();
+        assert_eq!(told.as_array().map(Vec::len), Some(1), "{told:#}");
+        assert_eq!(told[0]["Index"], settled.index);
+        assert_eq!(told[0]["Outcome"], "refused");
+        assert_eq!(told[0]["Reason"], "guard 0 did not hold: 0 was found");
+        assert_eq!(told[0]["Changes"], serde_json::json!([]));
+        assert_eq!(told[0]["Actor"]["name"], "tester");
+        let applied = server
+            .get("/v1/audit?outcome=applied&per_page=1000")
+            .await
+            .json();
+        let applied = applied.as_array().unwrap();
+        assert!(!applied.is_empty());
+        assert!(applied.iter().all(|entry| entry["Outcome"] == "applied"));
+        assert!(applied.iter().all(|entry| entry["Index"] != settled.index));
+        let target = format!("/v1/audit/trace?id={}", settled.index);
+        let tree = server.get(&target).await.json();
+        assert_eq!(
+            tree["Roots"][0]["Refused"],
+            "guard 0 did not hold: 0 was found"
+        );
+        server.stop().await;
+    }
+}
