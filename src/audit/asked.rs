@@ -49,9 +49,15 @@ pub(super) fn resolve(trail: &Trail<'_>, id: &str, namespace: &str) -> Result<As
         let found = match *sort {
             "event" => event(trail, name, wanted.is_some())?,
             "alloc" => thing::<Allocs>(view, "allocation", name, |_| Ok(Vec::new()))?,
-            "eval" => thing::<Evals>(view, "evaluation", name, |id| {
-                keys::<AllocsByEval>(view, id)
-            })?,
+            "eval" => {
+                let along = |id: &str| keys::<AllocsByEval>(view, id);
+                let found = thing::<Evals>(view, "evaluation", name, along)?;
+                // What could not be placed goes on as another evaluation.
+                found.map(|found| Asked {
+                    descendants: true,
+                    ..found
+                })
+            }
             "deployment" => thing::<Deployments>(view, "deployment", name, |id| {
                 keys::<AllocsByDeployment>(view, id)
             })?,

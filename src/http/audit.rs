@@ -298,7 +298,7 @@ mod tests {
     use crate::reactors::propose::{Decided, Propose, RaftPropose, propose};
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_refused_intent_is_told_as_refused_and_changes_nothing() {
+    async fn ev_20_a_refused_intent_is_told_as_refused_and_changes_nothing() {
         let server = Harness::start().await;
         let view = server.server.projections.view();
         let guard = view.guard::<Namespaces>("not there").unwrap();
