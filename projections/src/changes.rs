@@ -269,6 +269,33 @@ fn parse(index: u64, value: &[u8]) -> Option<Vec<Change>> {
     rest.is_empty().then_some(changes)
 }
 
+/// The kind of an entry and the set of its topics, without building anything; none if damaged.
+pub(crate) fn topics(value: &[u8]) -> Option<(EventKind, u64)> {
+    let (&[format, low, high], mut rest) = value.split_first_chunk::<3>()?;
+    let kind = EventKind::from_number(u16::from_le_bytes([low, high]))?;
+    let count = take_varint(&mut rest)?;
+    if format != FORMAT {
+        return None;
+    }
+    let mut topics = 0;
+    for _ in 0..count {
+        let (&[_, _, _, topic], tail) = rest.split_first_chunk::<4>()?;
+        rest = tail;
+        if topic != 0 {
+            topics |= Topic::from_number(topic)?.bit();
+        }
+        let length = take_varint(&mut rest)?;
+        rest = rest.get(usize::try_from(length).ok()?..)?;
+        String::skip(&mut rest).ok()?;
+        let (&keys, tail) = rest.split_first()?;
+        rest = tail;
+        for _ in 0..keys {
+            Id::skip(&mut rest).ok()?;
+        }
+    }
+    rest.is_empty().then_some((kind, topics))
+}
+
 /// The changes of the events from `first` on, one event at a time, in order.
 pub(crate) fn walk<'a>(
     source: Source<'a>,

@@ -28,6 +28,7 @@
 
 pub mod apply;
 pub mod canonical;
+pub mod change_cursor;
 pub mod changes;
 mod db;
 pub mod digest;
@@ -74,6 +75,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 
+pub use change_cursor::ChangeCursor;
 pub use changes::{Change, Operation};
 pub use db::{Options, damage_mark};
 pub use digest::{Digest, TableDigest};

@@ -52,6 +52,9 @@ impl View {
 struct Finder<'a> {
     view: &'a View,
     first: u64,
+    /// The last index of interest: lower once there are too many.
+    last: u64,
+    most: usize,
     found: BTreeSet<u64>,
 }
 
@@ -65,11 +68,8 @@ impl View {
         key: &str,
         first: u64,
     ) -> Result<BTreeSet<u64>, StorageError> {
-        let mut found = self.touched(topic, namespace, key, first)?;
-        for index in self.postings(topic, namespace, "*", first) {
-            found.insert(index?);
-        }
-        Ok(found)
+        let keys = [(topic, namespace, key)];
+        Ok(self.first_positions(&keys, first, usize::MAX)?.0)
     }
 
     /// As [`View::positions`], without changes by rule that deleted none of these rows.
@@ -80,20 +80,66 @@ impl View {
         key: &str,
         first: u64,
     ) -> Result<BTreeSet<u64>, StorageError> {
-        let mut finder = Finder {
+        let mut finder = self.finder(first, usize::MAX);
+        finder.topic(topic, namespace, key)?;
+        finder.posted(topic, namespace, key)?;
+        Ok(finder.found)
+    }
+
+    /// As [`View::positions`], for several keys together, at most `most` indexes (1 at least); and
+    /// the index up to which they are all, the view's own where none was left out.
+    pub fn first_positions(
+        &self,
+        keys: &[(Topic, &str, &str)],
+        first: u64,
+        most: usize,
+    ) -> Result<(BTreeSet<u64>, u64), StorageError> {
+        let mut finder = self.finder(first, most);
+        for (topic, namespace, key) in keys {
+            finder.topic(*topic, namespace, key)?;
+            finder.posted(*topic, namespace, key)?;
+            finder.posted(*topic, namespace, "*")?;
+        }
+        Ok((finder.found, finder.last))
+    }
+
+    fn finder(&self, first: u64, most: usize) -> Finder<'_> {
+        Finder {
             view: self,
             first,
+            last: self.index(),
+            most: most.max(1),
             found: BTreeSet::new(),
-        };
-        finder.topic(topic, namespace, key)?;
-        for index in self.postings(topic, namespace, key, first) {
-            finder.found.insert(index?);
         }
-        Ok(finder.found)
     }
 }
 
 impl Finder<'_> {
+    /// Keeps an index, and lets go of the greatest one when there are too many.
+    fn note(&mut self, index: u64) {
+        if !(self.first..=self.last).contains(&index) {
+            return;
+        }
+        self.found.insert(index);
+        if self.found.len() > self.most
+            && let Some(greatest) = self.found.pop_last()
+        {
+            self.last = greatest - 1;
+        }
+    }
+
+    /// What no index answers, or `*` for changes by rule.
+    fn posted(&mut self, topic: Topic, namespace: &str, key: &str) -> Result<(), StorageError> {
+        for index in self.view.postings(topic, namespace, key, self.first) {
+            let index = index?;
+            if index > self.last {
+                break;
+            }
+            self.note(index);
+        }
+        Ok(())
+    }
+
     fn topic(&mut self, topic: Topic, space: &str, key: &str) -> Result<(), StorageError> {
         match topic {
             Topic::Job => self.row::<Jobs>((space, key)),
@@ -138,7 +184,20 @@ impl Finder<'_> {
             }
             Topic::CsiPlugin => self.row::<CsiPlugins>(key),
             Topic::Variable => self.row::<Variables>((space, key)),
-            Topic::Operator => Ok(()),
+            // Events of these are told themselves: no row stands for them.
+            Topic::Operator
+            | Topic::Cluster
+            | Topic::Configuration
+            | Topic::Namespace
+            | Topic::JobVersion
+            | Topic::JobSummary
+            | Topic::PeriodicLaunch
+            | Topic::Removal
+            | Topic::RootKey
+            | Topic::Scaling
+            | Topic::AclBootstrap
+            | Topic::OneTimeToken
+            | Topic::HostVolumeClaim => Ok(()),
         }
     }
 
@@ -147,16 +206,11 @@ impl Finder<'_> {
     }
 
     fn moments<T: Table>(&mut self, key: &[u8]) -> Result<(), StorageError> {
-        let first = self.first;
-        let mut note = |index: u64| {
-            if index >= first {
-                self.found.insert(index);
-            }
-        };
-        if let Some(modified) = self.view.modified_encoded::<T>(key)? {
-            note(modified);
+        let (view, first) = (self.view, self.first);
+        if let Some(modified) = view.modified_encoded::<T>(key)? {
+            self.note(modified);
         }
-        history::moments(self.view.source(), T::ID, key, first, note)
+        history::moments(view.source(), T::ID, key, first, |index| self.note(index))
     }
 
     fn group<I: Index>(&mut self, group: impl AsKey<I::Group>) -> Result<(), StorageError> {

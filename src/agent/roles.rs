@@ -126,9 +126,9 @@ async fn front(
     });
     let mut tasks = Vec::new();
     let (publisher, projections) = (Arc::clone(&api), Arc::clone(&server.projections));
-    let ends = stop.clone();
+    let (log, ends) = (Arc::clone(&api.log), stop.clone());
     tasks.push(tokio::spawn(async move {
-        publisher.stream.run(projections, ends).await
+        publisher.stream.run(projections, log, ends).await
     }));
     for address in config.http_listen()? {
         let listener = TcpListener::bind(address)

@@ -1,11 +1,14 @@
-//! The `event` noun: the event stream, line by line.
+//! The `event` noun: the event stream, event by event.
 
+use super::client::{Client, Stream, is_status};
 use super::conn::Conn;
 use super::out::Out;
 use super::show::{Format, list, number, text};
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use serde_json::Value as Json;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// What can be done with events.
 #[derive(Debug, Subcommand)]
@@ -20,49 +23,255 @@ pub(super) enum Verb {
 #[command(after_help = "Examples:
   drover event stream
   drover event stream -topic Job:web -topic Allocation:web -index 1
-  drover event stream -json | jq .")]
+  drover event stream -since -1h -kind JobRegistered -actor token:ci
+  drover event stream -topic Allocation -filter 'Allocation.ClientStatus == \"failed\"'
+  drover event stream -all -index latest -json | jq .
+  drover event stream -resume position.txt -cloudevents >> events.ndjson
+
+Topics are those of Nomad (Job, Evaluation, Allocation, Node, …) and drover's own for what Nomad
+says nothing about (Cluster, Configuration, Namespace, JobVersion, RootKey, …). Without -index,
+-since and a file to resume from, the newest events come first, then what happens.")]
 pub(super) struct Args {
     #[command(flatten)]
     conn: Conn,
     #[command(flatten)]
     format: Format,
-    /// Topic or Topic:key; may be repeated; all by default
+    /// Topic or Topic:key; may be repeated; all of Nomad's by default
     #[arg(long, value_name = "TOPIC")]
     topic: Vec<String>,
-    /// Begin at exactly this index; 0 begins with the latest
-    #[arg(long, default_value_t = 0)]
-    index: u64,
+    /// All topics, also those that Nomad does not have
+    #[arg(long, conflicts_with = "topic")]
+    all: bool,
+    /// Only events of this kind, JobRegistered for example; may be repeated
+    #[arg(long, value_name = "KIND")]
+    kind: Vec<String>,
+    /// Only what this actor did: token, node, … or an id or a name, or both; may be repeated
+    #[arg(long, value_name = "ACTOR")]
+    actor: Vec<String>,
+    /// Only events whose payload passes this expression
+    #[arg(long, value_name = "EXPRESSION")]
+    filter: Option<String>,
+    /// Begin at exactly this index, or with what comes next: latest
+    #[arg(long, value_name = "INDEX", conflicts_with = "since")]
+    index: Option<String>,
+    /// Begin at this time: RFC 3339, or a duration back like -5m
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    since: Option<String>,
+    /// Print the log's events as CloudEvents 1.0 in JSON
+    #[arg(long)]
+    cloudevents: bool,
+    /// Go on behind the position in this file, keep it there, and connect again when cut off
+    #[arg(long, value_name = "FILE")]
+    resume: Option<PathBuf>,
     /// End after this many events; 0 never ends
     #[arg(long, default_value_t = 0, value_name = "N")]
     limit: u64,
 }
 
+/// Time between two writes of the position.
+const SAVE_EVERY: Duration = Duration::from_millis(200);
+/// Time before connecting again: at first, and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
+
 /// Runs a verb.
 pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     let Verb::Stream(args) = verb;
     let client = args.conn.client()?;
-    let index = args.index.to_string();
-    let mut query = vec![("index", index.as_str())];
-    query.extend(args.topic.iter().map(|t| ("topic", t.as_str())));
-    let stream = client.stream("/v1/event/stream", &query).await;
-    let mut stream = stream.map_err(|err| err.context("Error following the event stream"))?;
+    let mut position = Position::load(args.resume.as_deref())?;
     let mut seen = 0;
-    while let Some(frame) = stream.json_line().await? {
-        for event in list(&frame, "Events") {
-            show(&args, event, out)?;
-            seen += 1;
-            if args.limit > 0 && seen >= args.limit {
-                return Ok(0);
+    if args.resume.is_none() {
+        let stream = connect(&client, &args, &position).await?;
+        follow(&args, stream, &mut position, &mut seen, out).await?;
+        return Ok(0);
+    }
+    let mut pause = PAUSE.0;
+    loop {
+        let before = seen;
+        let outcome = match connect(&client, &args, &position).await {
+            Ok(stream) => follow(&args, stream, &mut position, &mut seen, out).await,
+            Err(error) => Err(error),
+        };
+        position.save()?;
+        match outcome {
+            Ok(true) => return Ok(0),
+            Ok(false) => out.error("The stream ended; connecting again."),
+            // What the server refuses it will refuse again.
+            Err(error) if [400, 403, 410].iter().any(|code| is_status(&error, *code)) => {
+                return Err(error);
+            }
+            Err(error) => out.error(&format!("{error:#}; connecting again.")),
+        }
+        pause = if seen > before {
+            PAUSE.0
+        } else {
+            (pause * 2).min(PAUSE.1)
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+async fn connect(client: &Client, args: &Args, position: &Position) -> Result<Stream> {
+    let index = match position.index {
+        Some(index) => (index + 1).to_string(),
+        None => args.index.clone().unwrap_or_else(|| "0".to_owned()),
+    };
+    let mut query = Vec::new();
+    match &args.since {
+        Some(since) if position.index.is_none() => query.push(("since", since.as_str())),
+        _ => query.push(("index", index.as_str())),
+    }
+    if !position.epoch.is_empty() {
+        query.push(("epoch", position.epoch.as_str()));
+    }
+    if args.all {
+        query.push(("topic", "**"));
+    }
+    query.extend(args.topic.iter().map(|t| ("topic", t.as_str())));
+    query.extend(args.kind.iter().map(|t| ("kind", t.as_str())));
+    query.extend(args.actor.iter().map(|t| ("actor", t.as_str())));
+    query.extend(args.filter.iter().map(|t| ("filter", t.as_str())));
+    if args.cloudevents {
+        query.push(("format", "cloudevents"));
+    }
+    if position.path.is_some() {
+        query.push(("checkpoints", "true"));
+    }
+    let stream = client.stream("/v1/event/stream", &query).await;
+    stream.map_err(|error| {
+        let gone = is_status(&error, 410);
+        let error = error.context("Error following the event stream");
+        match gone {
+            true => error.context(
+                "The position is gone; begin again with -index or -since (and without the \
+                 file to resume from)",
+            ),
+            false => error,
+        }
+    })
+}
+
+/// Prints what comes; says whether as many events came as were asked for.
+async fn follow(
+    args: &Args,
+    mut stream: Stream,
+    position: &mut Position,
+    seen: &mut u64,
+    out: &Out,
+) -> Result<bool> {
+    loop {
+        let frame = match tokio::time::timeout(SAVE_EVERY, stream.json_line()).await {
+            Ok(frame) => frame?,
+            Err(_) => {
+                position.save()?;
+                continue;
+            }
+        };
+        let Some(frame) = frame else {
+            return Ok(false);
+        };
+        let error = &frame["Error"];
+        if !error.is_null() {
+            bail!("The server ends the stream: {}", text(error, "Message"));
+        }
+        let checkpoint = &frame["Checkpoint"];
+        if !checkpoint.is_null() {
+            position.reach(number(checkpoint, "Index"), &text(checkpoint, "Epoch"))?;
+            continue;
+        }
+        let cloud = frame.get("specversion").is_some();
+        let events = match cloud {
+            true => std::slice::from_ref(&frame),
+            false => list(&frame, "Events"),
+        };
+        for event in events {
+            show(args, event, out)?;
+            *seen += 1;
+            if args.limit > 0 && *seen >= args.limit {
+                // The position is that of whole indexes; a rest of one is told again.
+                return Ok(true);
             }
         }
+        let index = match cloud {
+            true => number(&frame["data"], "Index"),
+            false => number(&frame, "Index"),
+        };
+        if index > 0 {
+            position.reach(index, "")?;
+        }
     }
-    Ok(0)
+}
+
+/// How far the stream was printed, and where that is kept.
+#[derive(Debug)]
+struct Position {
+    path: Option<PathBuf>,
+    index: Option<u64>,
+    epoch: String,
+    saved: Option<u64>,
+    at: Instant,
+}
+
+impl Position {
+    /// The position in a file; none where there is no file yet.
+    fn load(path: Option<&Path>) -> Result<Position> {
+        let mut position = Position {
+            path: path.map(Path::to_owned),
+            index: None,
+            epoch: String::new(),
+            saved: None,
+            at: Instant::now(),
+        };
+        let Some(path) = path else {
+            return Ok(position);
+        };
+        let kept = match std::fs::read_to_string(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(position),
+            kept => kept.with_context(|| format!("Error reading {}", path.display()))?,
+        };
+        let (index, epoch) = kept.trim().split_once('@').unwrap_or((kept.trim(), ""));
+        let index = index
+            .parse()
+            .with_context(|| format!("{} does not hold a position: {kept:?}", path.display()))?;
+        position.index = Some(index);
+        position.saved = Some(index);
+        epoch.clone_into(&mut position.epoch);
+        Ok(position)
+    }
+
+    /// Everything up to an index was printed.
+    fn reach(&mut self, index: i64, epoch: &str) -> Result<()> {
+        self.index = u64::try_from(index).ok().max(self.index);
+        if !epoch.is_empty() {
+            epoch.clone_into(&mut self.epoch);
+        }
+        match self.at.elapsed() >= SAVE_EVERY {
+            true => self.save(),
+            false => Ok(()),
+        }
+    }
+
+    /// Keeps the position, if it moved.
+    fn save(&mut self) -> Result<()> {
+        let (Some(path), Some(index)) = (&self.path, self.index) else {
+            return Ok(());
+        };
+        if self.saved == Some(index) {
+            return Ok(());
+        }
+        let fresh = path.with_extension("new");
+        let text = format!("{index}@{}\n", self.epoch);
+        std::fs::write(&fresh, text)
+            .and_then(|()| std::fs::rename(&fresh, path))
+            .with_context(|| format!("Error writing {}", path.display()))?;
+        (self.saved, self.at) = (Some(index), Instant::now());
+        Ok(())
+    }
 }
 
 fn show(args: &Args, event: &Json, out: &Out) -> Result<()> {
     if args.format.template.is_some() {
         args.format.print(event, out)?;
-    } else if args.format.json {
+    } else if args.format.json || args.cloudevents {
         out.line(&event.to_string());
     } else {
         let key = text(event, "Key");
@@ -74,31 +283,10 @@ fn show(args: &Args, event: &Json, out: &Out) -> Result<()> {
         };
         let index = number(event, "Index");
         out.line(&format!(
-            "{index:>10}  {:<12} {:<34} {place}{}",
+            "{index:>10}  {:<12} {:<34} {place}",
             text(event, "Topic"),
             text(event, "Type"),
-            whence(event)
         ));
     }
     Ok(())
-}
-
-/// Who and from what, where the stream says so.
-fn whence(event: &Json) -> String {
-    let mut out = String::new();
-    let actor = &event["Actor"];
-    if !actor.is_null() {
-        let parts = ["Kind", "Name", "ID"].map(|k| text(actor, k));
-        let name = parts[1..]
-            .iter()
-            .find(|p| !p.is_empty())
-            .cloned()
-            .unwrap_or_default();
-        out += &format!("  by {} {name}", parts[0]);
-    }
-    let cause = number(event, "Cause");
-    if cause > 0 {
-        out += &format!("  because of {cause}");
-    }
-    out.trim_end().to_owned()
 }

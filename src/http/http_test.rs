@@ -341,8 +341,8 @@ async fn the_stream_tells_everything_in_order() {
     let h = Harness::start().await;
     let stop = tokio_util::sync::CancellationToken::new();
     let (api, projections) = (h.api.clone(), h.server.projections.clone());
-    let ends = stop.clone();
-    let publisher = tokio::spawn(async move { api.stream.run(projections, ends).await });
+    let (log, ends) = (h.api.log.clone(), stop.clone());
+    let publisher = tokio::spawn(async move { api.stream.run(projections, log, ends).await });
     let first = h.register("before").await.index();
 
     let request = hyper::Request::builder()

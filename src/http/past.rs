@@ -17,9 +17,9 @@ pub(super) const HEADER: &str = "x-drover-as-of";
 /// The parameter.
 const PARAMETER: &str = "as_of";
 
-/// What a request asks for.
+/// A moment of the past, as requests name one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Moment {
+pub(super) enum Moment {
     /// After the event with this index.
     Index(u64),
     /// After the last event at or before this time, Unix nanoseconds.
@@ -148,8 +148,11 @@ pub(super) fn refuse(query: &Query) -> Result<(), ApiError> {
     }
 }
 
-/// Reads a moment off the parameter of this name.
-fn parse(name: &str, raw: &str, now: i64) -> Result<Moment, ApiError> {
+/// Reads the moment that a parameter of this name gives.
+///
+/// # Errors
+/// 400 that names it.
+pub(super) fn parse(name: &str, raw: &str, now: i64) -> Result<Moment, ApiError> {
     let bad = || {
         ApiError::bad_request(format!(
             "{name} {raw:?} is neither an index, nor an RFC 3339 time, nor a duration like -5m"
@@ -184,7 +187,10 @@ fn unreadable(error: LogError) -> ApiError {
 }
 
 /// The last index at or before a time, `newest` at most; none if all are later.
-fn before(log: &LogEngine, time: i64, newest: u64) -> Result<Option<u64>, ApiError> {
+///
+/// # Errors
+/// When the log cannot be read.
+pub(super) fn before(log: &LogEngine, time: i64, newest: u64) -> Result<Option<u64>, ApiError> {
     let (mut low, mut high) = (log.bounds().0, newest.saturating_add(1));
     let first = low;
     // Times never run backwards, so the indexes at or before it come first.
@@ -204,7 +210,10 @@ fn before(log: &LogEngine, time: i64, newest: u64) -> Result<Option<u64>, ApiErr
 }
 
 /// The time of an entry; Raft's own have that of the event before them, or 0.
-fn time_at(log: &LogEngine, index: u64) -> Result<i64, ApiError> {
+///
+/// # Errors
+/// 410 if the entry is not kept, or when the log cannot be read.
+pub(super) fn time_at(log: &LogEngine, index: u64) -> Result<i64, ApiError> {
     let first = log.bounds().0;
     for at in (first..=index).rev() {
         match log.read(at).map_err(unreadable)? {

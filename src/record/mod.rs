@@ -9,10 +9,14 @@
 //! - Times are Unix nanoseconds, as everywhere in the API.
 //! - Raft's own entries have neither actor nor payload.
 
+mod cloudevents;
+
 use std::fmt;
 
 use drover_events::{Actor, Event, Recorded};
 use serde::{Serialize, Serializer};
+
+pub use cloudevents::CloudEvent;
 
 /// One event as a document.
 #[derive(Clone, Copy, Debug, Serialize)]

@@ -5,5 +5,6 @@ mod bad_input;
 mod evaluations;
 mod jobs;
 mod official_client;
+mod stream;
 mod support;
 mod variables;

@@ -1,16 +1,12 @@
 //! What of a row an event shows.
 
-use drover_events::gojson;
+use std::io::Write;
+
+use drover_events::model::AclToken;
+use drover_events::{Topic, gojson};
 use drover_projections::changes::{Change, Operation};
-use drover_projections::tables::allocs::Allocs;
-use drover_projections::tables::deployments::Deployments;
-use drover_projections::tables::evals::Evals;
-use drover_projections::tables::jobs::Jobs;
-use drover_projections::tables::node_pools::NodePools;
-use drover_projections::tables::node_states::NodeStates;
-use drover_projections::tables::nodes::{self, Nodes};
-use drover_projections::tables::services::Services;
-use drover_projections::tables::variables::Variables;
+use drover_projections::filter::Fields;
+use drover_projections::tables::*;
 use drover_projections::view::View;
 use drover_projections::{Table, key::Id};
 use serde::Serialize;
@@ -19,58 +15,192 @@ use crate::error::ApiError;
 use crate::http::list::storage;
 use crate::http::variables::metadata;
 
-/// The payload of a change as JSON; none for rows that say nothing on the stream.
-pub(super) fn payload(view: &View, change: &Change) -> Result<Option<String>, ApiError> {
-    let gone = match change.operation {
+/// A payload: filters look into it, and it becomes JSON.
+pub(super) trait Shown: Fields + Send + Sync {
+    /// Appends the JSON.
+    ///
+    /// # Errors
+    /// When a value has no form in JSON.
+    fn write(&self, out: &mut Vec<u8>) -> Result<(), ApiError>;
+}
+
+impl<T: Serialize + Send + Sync> Shown for T {
+    fn write(&self, out: &mut Vec<u8>) -> Result<(), ApiError> {
+        gojson::to_writer(out.by_ref(), self).map_err(|e| ApiError::internal(e.to_string()))
+    }
+}
+
+impl std::fmt::Debug for dyn Shown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("payload")
+    }
+}
+
+/// Payloads by the name of what they show; their fields go out in this order.
+macro_rules! payloads {
+    ($($name:ident $text:literal $({ $($field:ident $label:literal: $type:ty),* })?;)*) => {$(
+        #[derive(Default, Serialize)]
+        struct $name<R> {
+            #[serde(rename = $text)]
+            row: R,
+            $($(#[serde(rename = $label)] $field: $type,)*)?
+        }
+    )*};
+}
+
+payloads! {
+    OfJob "Job" { deleted "Deleted": bool };
+    OfEvaluation "Evaluation";
+    OfAllocation "Allocation" {
+        timeout "Timeout": bool, timeout_reason "TimeoutReason": &'static str
+    };
+    OfDeployment "Deployment";
+    OfNode "Node";
+    OfNodePool "NodePool";
+    OfService "Service";
+    OfVariable "Metadata" { deleted "Deleted": bool };
+    OfToken "ACLToken";
+    OfPolicy "ACLPolicy";
+    OfRole "ACLRole";
+    OfMethod "AuthMethod";
+    OfRule "ACLBindingRule";
+    OfVolume "Volume";
+    OfPlugin "Plugin";
+}
+
+type Payload = Box<dyn Shown>;
+
+fn boxed<P: Shown + 'static>(payload: P) -> Payload {
+    Box::new(payload)
+}
+
+/// The payload of a change; none for rows that say nothing on the stream.
+///
+/// # Errors
+/// When the row cannot be read.
+pub(super) fn payload(view: &View, change: &Change) -> Result<Option<Payload>, ApiError> {
+    let deleted = match change.operation {
         Operation::Put => false,
         Operation::Delete => true,
         Operation::Rule => return Ok(None),
     };
-    let at = if gone {
-        change.index.saturating_sub(1)
-    } else {
-        change.index
-    };
-    let deleted = if gone {
-        ",\"Deleted\":true"
-    } else {
-        ",\"Deleted\":false"
+    let read = At {
+        view,
+        change,
+        index: change.index.saturating_sub(u64::from(deleted)),
     };
     match change.table {
-        Jobs::ID => shown(row::<Jobs>(view, change, at)?, "Job", deleted),
-        Evals::ID => shown(row::<Evals>(view, change, at)?, "Evaluation", ""),
-        Deployments::ID => shown(row::<Deployments>(view, change, at)?, "Deployment", ""),
-        NodePools::ID => shown(row::<NodePools>(view, change, at)?, "NodePool", ""),
-        Services::ID => shown(row::<Services>(view, change, at)?, "Service", ""),
-        Variables::ID => shown(
-            row::<Variables>(view, change, at)?.map(metadata),
-            "Metadata",
-            deleted,
-        ),
-        Allocs::ID => {
-            let alloc =
-                row::<Allocs>(view, change, at)?.map(|row| row.alloc.with_summed_resources());
-            shown(
-                alloc,
-                "Allocation",
-                ",\"Timeout\":false,\"TimeoutReason\":\"\"",
-            )
+        jobs::Jobs::ID => read.row::<jobs::Jobs>(|row| boxed(OfJob { row, deleted })),
+        evals::Evals::ID => read.row::<evals::Evals>(|row| boxed(OfEvaluation { row })),
+        deployments::Deployments::ID => {
+            read.row::<deployments::Deployments>(|row| boxed(OfDeployment { row }))
         }
-        Nodes::ID | NodeStates::ID => {
-            let id = Id::new(change.stream_keys.first().cloned().unwrap_or_default());
-            shown(nodes::get_at(view, &id, at).map_err(storage)?, "Node", "")
+        node_pools::NodePools::ID => {
+            read.row::<node_pools::NodePools>(|row| boxed(OfNodePool { row }))
         }
-        _ => Ok(None),
+        services::Services::ID => read.row::<services::Services>(|row| boxed(OfService { row })),
+        variables::Variables::ID => read.row::<variables::Variables>(|row| {
+            let row = metadata(row);
+            boxed(OfVariable { row, deleted })
+        }),
+        allocs::Allocs::ID => read.row::<allocs::Allocs>(|row| {
+            let row = row.alloc.with_summed_resources();
+            boxed(OfAllocation {
+                row,
+                timeout: false,
+                timeout_reason: "",
+            })
+        }),
+        nodes::Nodes::ID | node_states::NodeStates::ID => read.node(),
+        _ => read.rest(),
     }
 }
 
-fn row<T: Table>(view: &View, change: &Change, at: u64) -> Result<Option<T::Row>, ApiError> {
-    view.get_at_encoded::<T>(&change.key, at).map_err(storage)
+/// Where a change's row is read.
+struct At<'a> {
+    view: &'a View,
+    change: &'a Change,
+    index: u64,
 }
 
-fn shown<R: Serialize>(row: Option<R>, name: &str, more: &str) -> Result<Option<String>, ApiError> {
-    let Some(row) = row else { return Ok(None) };
-    let json = gojson::to_vec(&row).map_err(|e| ApiError::internal(e.to_string()))?;
-    let json = String::from_utf8(json).map_err(|e| ApiError::internal(e.to_string()))?;
-    Ok(Some(format!("{{\"{name}\":{json}{more}}}")))
+impl At<'_> {
+    fn row<T: Table>(
+        &self,
+        show: impl FnOnce(T::Row) -> Payload,
+    ) -> Result<Option<Payload>, ApiError> {
+        let row = self.view.get_at_encoded::<T>(&self.change.key, self.index);
+        Ok(row.map_err(storage)?.map(show))
+    }
+
+    /// The whole node, without its secret.
+    fn node(&self) -> Result<Option<Payload>, ApiError> {
+        let id = Id::new(self.change.stream_keys.first().cloned().unwrap_or_default());
+        let row = nodes::get_at(self.view, &id, self.index).map_err(storage)?;
+        Ok(row.map(|mut row| {
+            row.secret_id.clear();
+            boxed(OfNode { row })
+        }))
+    }
+
+    /// Access control and volumes.
+    fn rest(&self) -> Result<Option<Payload>, ApiError> {
+        match self.change.table {
+            acl_tokens::AclTokens::ID => self.row::<acl_tokens::AclTokens>(|mut row: AclToken| {
+                row.secret_id.clear();
+                boxed(OfToken { row })
+            }),
+            acl_policies::AclPolicies::ID => {
+                self.row::<acl_policies::AclPolicies>(|row| boxed(OfPolicy { row }))
+            }
+            acl_roles::AclRoles::ID => self.row::<acl_roles::AclRoles>(|row| boxed(OfRole { row })),
+            auth_methods::AuthMethods::ID => self.row::<auth_methods::AuthMethods>(|mut row| {
+                if let Some(config) = &mut row.config {
+                    config.oidc_client_secret.clear();
+                    config.oidc_client_assertion = None;
+                }
+                boxed(OfMethod { row })
+            }),
+            binding_rules::BindingRules::ID => {
+                self.row::<binding_rules::BindingRules>(|row| boxed(OfRule { row }))
+            }
+            host_volumes::HostVolumes::ID => {
+                self.row::<host_volumes::HostVolumes>(|row| boxed(OfVolume { row }))
+            }
+            csi_volumes::CsiVolumes::ID => self.row::<csi_volumes::CsiVolumes>(|row| {
+                let mut row = row.volume;
+                row.secrets = drover_events::gojson::Map::default();
+                boxed(OfVolume { row })
+            }),
+            csi_plugins::CsiPlugins::ID => {
+                self.row::<csi_plugins::CsiPlugins>(|row| boxed(OfPlugin { row }))
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// The empty payload of a topic, for filters to be tried on; none where events differ.
+pub(super) fn sample(topic: Topic) -> Option<Payload> {
+    type Row<T> = <T as Table>::Row;
+    Some(match topic {
+        Topic::Job => boxed(OfJob::<Row<jobs::Jobs>>::default()),
+        Topic::Evaluation => boxed(OfEvaluation::<Row<evals::Evals>>::default()),
+        Topic::Allocation => boxed(OfAllocation::<drover_events::model::Allocation>::default()),
+        Topic::Deployment => boxed(OfDeployment::<Row<deployments::Deployments>>::default()),
+        Topic::Node => boxed(OfNode::<Row<nodes::Nodes>>::default()),
+        Topic::NodePool => boxed(OfNodePool::<Row<node_pools::NodePools>>::default()),
+        Topic::Service => boxed(OfService::<Row<services::Services>>::default()),
+        Topic::Variable => boxed(OfVariable::<drover_events::model::VariableMetadata>::default()),
+        Topic::AclToken => boxed(OfToken::<AclToken>::default()),
+        Topic::AclPolicy => boxed(OfPolicy::<Row<acl_policies::AclPolicies>>::default()),
+        Topic::AclRole => boxed(OfRole::<Row<acl_roles::AclRoles>>::default()),
+        Topic::AclAuthMethod => boxed(OfMethod::<Row<auth_methods::AuthMethods>>::default()),
+        Topic::AclBindingRule => boxed(OfRule::<Row<binding_rules::BindingRules>>::default()),
+        Topic::HostVolume => boxed(OfVolume::<Row<host_volumes::HostVolumes>>::default()),
+        Topic::CsiVolume => boxed(OfVolume::<drover_events::model::CsiVolume>::default()),
+        Topic::CsiPlugin => boxed(OfPlugin::<Row<csi_plugins::CsiPlugins>>::default()),
+        // Nothing is published there.
+        Topic::Operator => boxed(()),
+        _ => return None,
+    })
 }

@@ -6,9 +6,12 @@ use std::time::Duration;
 use drover_projections::Projections;
 use tokio_util::sync::CancellationToken;
 
-use super::render;
-use super::ring::{HEAD, Ring};
+use super::page::Page;
+use super::ring::Ring;
+use super::walk::Source;
 use crate::error::ApiError;
+use crate::http::aside::aside;
+use crate::log::LogEngine;
 
 /// Indexes rendered in one view at most.
 const STRIDE: u64 = 256;
@@ -27,10 +30,15 @@ impl Publisher {
     }
 
     /// Publishes until told to stop. While nobody subscribes nothing is rendered or kept.
-    pub async fn run(&self, projections: Arc<Projections>, stop: CancellationToken) {
+    pub async fn run(
+        &self,
+        projections: Arc<Projections>,
+        log: Arc<LogEngine>,
+        stop: CancellationToken,
+    ) {
         loop {
             let outcome = tokio::select! {
-                outcome = self.publish(&projections) => outcome,
+                outcome = self.publish(&projections, &log) => outcome,
                 () = stop.cancelled() => return,
             };
             let Err(error) = outcome else { return };
@@ -43,30 +51,20 @@ impl Publisher {
         }
     }
 
-    async fn publish(&self, projections: &Projections) -> Result<(), ApiError> {
+    async fn publish(&self, projections: &Projections, log: &LogEngine) -> Result<(), ApiError> {
         loop {
             self.ring.somebody().await;
-            let mut position = self.begin(projections)?;
+            let view = projections.view();
+            let mut position = view.index();
+            self.ring.begin(position, view.time());
+            drop(view);
             while self.ring.is_read() {
                 let applied = tokio::select! {
                     applied = projections.watch().beyond(position) => applied,
                     () = self.ring.nobody() => continue,
                 };
                 while position < applied {
-                    let view = projections.view();
-                    let floor = view.position().floor;
-                    if floor > position {
-                        // A snapshot took the place of what was here: its rows are no news, and
-                        // what happened in between is not told here. Who waits for that is told
-                        // to leave.
-                        self.ring.begin(floor + 1, Vec::new(), floor);
-                        position = floor;
-                        continue;
-                    }
-                    let last = (position + STRIDE).min(applied);
-                    let batches = render::batches(&view, position + 1, last)?;
-                    self.ring.push(batches, last);
-                    position = last;
+                    position = aside(|| self.step(projections, log, (position, applied)))?;
                     tokio::task::yield_now().await;
                 }
             }
@@ -74,20 +72,27 @@ impl Publisher {
         }
     }
 
-    /// Fills the ring with the newest batches of the past; answers the index it reaches.
-    fn begin(&self, projections: &Projections) -> Result<u64, ApiError> {
+    /// Publishes some of what was applied after a position; answers the index it reaches.
+    fn step(
+        &self,
+        projections: &Projections,
+        log: &LogEngine,
+        (position, applied): (u64, u64),
+    ) -> Result<u64, ApiError> {
         let view = projections.view();
-        let applied = view.index();
-        let oldest = view.position().floor + 1;
-        let mut stretch = HEAD as u64 * 2;
-        loop {
-            let first = applied.saturating_sub(stretch).max(oldest);
-            let batches = render::batches(&view, first, applied)?;
-            if batches.len() >= HEAD || first == oldest {
-                self.ring.begin(first, batches, applied);
-                return Ok(applied);
-            }
-            stretch *= 8;
+        let floor = view.position().floor;
+        if floor > position {
+            // A snapshot took the place of what was here: its rows are no news, and what happened
+            // in between is not told here. Who waits for that is told to leave.
+            self.ring.begin(floor, view.time());
+            return Ok(floor);
         }
+        let last = (position + STRIDE).min(applied);
+        let source = Source { view: &view, log };
+        let epoch = log.epoch().id;
+        let page = Page::render(source, (position + 1, last), self.ring.needs(), epoch)?;
+        let upto = page.upto;
+        self.ring.push(page, view.time());
+        Ok(upto)
     }
 }

@@ -1,23 +1,22 @@
-//! The live end of the stream: the newest batches, rendered, for all subscribers.
+//! The live end of the stream: the newest pages, rendered, for all subscribers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
 use tokio::sync::{Notify, watch};
 
-use super::batch::Batch;
+use super::page::{Needs, Page};
 
-/// Batches that a subscriber without a position is given at least.
-pub(super) const HEAD: usize = 100;
 /// How long a subscriber waits for the ring to be filled.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes of rendered batches kept at most, beyond the newest [`HEAD`].
+/// Bytes of pages kept at most.
 const WEIGHT: usize = 16 << 20;
 
-/// The newest batches. Everything in it is contiguous: no published index between the first and
-/// the last is missing.
+/// The newest pages. Everything in it is contiguous: no published index between the first and the
+/// last is missing.
 ///
 /// It is filled only while somebody listens; a position that it does not have is read from the
 /// past, so falling asleep and waking up skip nothing.
@@ -26,89 +25,165 @@ pub(super) struct Ring {
     published: watch::Sender<u64>,
     awake: watch::Sender<bool>,
     arrived: Notify,
+    /// How many listeners need payloads, the log, CloudEvents.
+    needs: [AtomicUsize; 3],
 }
 
 #[derive(Default)]
 struct State {
-    batches: VecDeque<Arc<Batch>>,
+    pages: VecDeque<Arc<Page>>,
     weight: usize,
     /// Every index from here on is in the ring.
     from: u64,
     /// The last index looked at, published or not.
     upto: u64,
+    /// When the last of them happened, Unix nanoseconds.
+    time: i64,
 }
 
 /// What the ring has for a position.
 pub(super) enum Found {
-    /// These batches, and the next position.
-    Batches(Vec<Arc<Batch>>, u64),
-    /// Nothing yet.
-    Nothing,
-    /// The position lies before the ring.
-    Before,
+    /// The page it lies in.
+    Page(Arc<Page>),
+    /// Nothing yet: the ring ends before it, with something that happened at this time.
+    Nothing(i64),
+    /// Up to this index the past has to be read.
+    Past(u64),
 }
 
 impl Default for Ring {
     fn default() -> Self {
-        let state = RwLock::default();
         Self {
-            state,
+            state: RwLock::default(),
             published: watch::Sender::new(0),
             awake: watch::Sender::new(false),
             arrived: Notify::new(),
+            needs: Default::default(),
         }
     }
 }
 
+/// Somebody who listens to the ring; it goes on while there is one.
+pub(super) struct Listener {
+    ring: Arc<Ring>,
+    needs: Needs,
+    published: watch::Receiver<u64>,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.ring.count(self.needs, usize::wrapping_sub);
+    }
+}
+
+impl Listener {
+    /// The ring.
+    pub(super) fn ring(&self) -> &Arc<Ring> {
+        &self.ring
+    }
+
+    /// What it needs of pages.
+    pub(super) fn needs(&self) -> Needs {
+        self.needs
+    }
+
+    /// Forgets pushes so far: the ring is read next.
+    pub(super) fn mark(&mut self) {
+        self.published.mark_unchanged();
+    }
+
+    /// Waits for the next push; false when there will be none.
+    pub(super) async fn pushed(&mut self) -> bool {
+        self.published.changed().await.is_ok()
+    }
+
+    /// Waits until the ring reaches an index.
+    #[cfg(test)]
+    pub(super) async fn reached(&mut self, index: u64) {
+        self.published
+            .wait_for(|upto| *upto >= index)
+            .await
+            .expect("the ring is there");
+    }
+}
+
 impl Ring {
-    /// Starts over with what the entries from `from` to `upto` said.
-    pub(super) fn begin(&self, from: u64, batches: Vec<Batch>, upto: u64) {
+    /// Starts over behind an index.
+    pub(super) fn begin(&self, upto: u64, time: i64) {
         *self.state.write() = State {
-            from,
-            upto: from.saturating_sub(1),
+            from: upto + 1,
+            upto,
+            time,
             ..State::default()
         };
-        self.push(batches, upto);
+        self.published.send_replace(upto);
         self.awake.send_replace(true);
     }
 
     /// Forgets everything up to an index: nobody listens.
     pub(super) fn forget(&self, upto: u64) {
         self.awake.send_replace(false);
-        *self.state.write() = State {
+        let mut state = self.state.write();
+        *state = State {
             from: upto + 1,
             upto,
+            time: state.time,
             ..State::default()
         };
     }
 
-    /// Adds what the entries up to an index said.
-    pub(super) fn push(&self, batches: Vec<Batch>, upto: u64) {
+    /// Adds the page that follows; the last event it looked at happened at `time`.
+    pub(super) fn push(&self, page: Page, time: i64) {
         let mut state = self.state.write();
-        for batch in batches {
-            state.weight += batch.weight();
-            state.batches.push_back(Arc::new(batch));
-        }
-        while state.batches.len() > HEAD && state.weight > WEIGHT {
-            if let Some(old) = state.batches.pop_front() {
-                state.weight -= old.weight();
-                state.from = old.index + 1;
-            }
+        debug_assert_eq!(page.first, state.upto + 1);
+        let upto = page.upto;
+        state.weight += page.weight();
+        state.pages.push_back(Arc::new(page));
+        while state.weight > WEIGHT
+            && let Some(old) = state.pages.pop_front()
+        {
+            state.weight -= old.weight();
+            state.from = old.upto + 1;
         }
         state.upto = upto;
+        state.time = time;
         drop(state);
         self.published.send_replace(upto);
     }
 
-    /// A receiver that is woken after every push; the ring is awake when this returns, unless it
-    /// cannot be filled.
-    pub(super) async fn listen(&self) -> watch::Receiver<u64> {
-        let published = self.published.subscribe();
+    /// A listener; the ring is awake when this returns, unless it cannot be filled.
+    pub(super) async fn listen(self: &Arc<Self>, needs: Needs) -> Listener {
+        self.count(needs, usize::wrapping_add);
+        let listener = Listener {
+            ring: Arc::clone(self),
+            needs,
+            published: self.published.subscribe(),
+        };
         self.arrived.notify_one();
         // Whoever is not heard of by then reads the past, as one does who falls behind.
         let mut awake = self.awake.subscribe();
         let _ = tokio::time::timeout(PATIENCE, awake.wait_for(|awake| *awake)).await;
-        published
+        listener
+    }
+
+    fn count(&self, needs: Needs, change: fn(usize, usize) -> usize) {
+        let wanted = [needs.payloads, needs.log, needs.clouds];
+        for (counter, _) in self.needs.iter().zip(wanted).filter(|(_, wanted)| *wanted) {
+            let step = |count| Some(change(count, 1));
+            // The closure never refuses.
+            let _ = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step);
+        }
+    }
+
+    /// What listeners need of pages beside lines.
+    pub(super) fn needs(&self) -> Needs {
+        let [payloads, log, clouds] =
+            [0, 1, 2].map(|at: usize| self.needs[at].load(Ordering::Relaxed) > 0);
+        Needs {
+            payloads,
+            log,
+            clouds,
+        }
     }
 
     /// Whether anybody listens.
@@ -128,82 +203,17 @@ impl Ring {
         self.published.closed().await;
     }
 
-    /// The position of a subscriber without one: the [`HEAD`] newest batches.
-    pub(super) fn head(&self) -> u64 {
-        let state = self.state.read();
-        let first = state.batches.len().saturating_sub(HEAD);
-        state.batches.get(first).map_or(state.upto + 1, |b| b.index)
-    }
-
-    /// Batches from a position on, at most some bytes of lines (one batch at least).
-    pub(super) fn read(&self, position: u64, most: usize) -> Found {
+    /// The page a position lies in, for somebody with these needs.
+    pub(super) fn read(&self, position: u64, needs: Needs) -> Found {
         let state = self.state.read();
         if position < state.from {
-            return Found::Before;
+            return Found::Past(state.from - 1);
         }
-        if position > state.upto {
-            return Found::Nothing;
+        let at = state.pages.partition_point(|page| page.upto < position);
+        match state.pages.get(at) {
+            None => Found::Nothing(state.time),
+            Some(page) if page.absent || !page.has.cover(needs) => Found::Past(page.upto),
+            Some(page) => Found::Page(Arc::clone(page)),
         }
-        let start = state.batches.partition_point(|b| b.index < position);
-        let (mut taken, mut bytes) = (Vec::new(), 0);
-        for batch in state.batches.range(start..) {
-            if bytes > 0 && bytes + batch.line.len() > most {
-                return Found::Batches(taken, batch.index);
-            }
-            bytes += batch.line.len();
-            taken.push(Arc::clone(batch));
-        }
-        Found::Batches(taken, state.upto + 1)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn indexes(found: Found) -> (Vec<u64>, u64) {
-        match found {
-            Found::Batches(batches, next) => (batches.iter().map(|b| b.index).collect(), next),
-            Found::Nothing => panic!("nothing"),
-            Found::Before => panic!("before"),
-        }
-    }
-
-    #[test]
-    fn positions_are_exact() {
-        let ring = Ring::default();
-        ring.begin(5, vec![Batch::new(6, vec![]), Batch::new(9, vec![])], 10);
-        assert!(matches!(ring.read(4, 1000), Found::Before));
-        assert_eq!(indexes(ring.read(5, 1000)), (vec![6, 9], 11));
-        assert_eq!(indexes(ring.read(7, 1000)), (vec![9], 11));
-        assert_eq!(indexes(ring.read(5, 1)), (vec![6], 9));
-        assert!(matches!(ring.read(11, 1000), Found::Nothing));
-        assert_eq!(ring.head(), 6);
-    }
-
-    #[test]
-    fn the_head_is_the_newest_hundred() {
-        let ring = Ring::default();
-        ring.begin(1, (1..=250).map(|i| Batch::new(i, vec![])).collect(), 250);
-        assert_eq!(ring.head(), 151);
-    }
-
-    #[tokio::test]
-    async fn it_wakes_with_the_first_listener_and_sleeps_behind_the_last() {
-        let ring = std::sync::Arc::new(Ring::default());
-        let writer = std::sync::Arc::clone(&ring);
-        let publisher = tokio::spawn(async move {
-            writer.somebody().await;
-            writer.begin(1, vec![Batch::new(3, vec![])], 4);
-            writer.nobody().await;
-            writer.forget(4);
-        });
-        let listener = ring.listen().await;
-        assert_eq!(indexes(ring.read(1, 1000)), (vec![3], 5));
-        drop(listener);
-        publisher.await.expect("no panic");
-        assert!(!ring.is_read());
-        assert!(matches!(ring.read(3, 1000), Found::Before));
-        assert!(matches!(ring.read(5, 1000), Found::Nothing));
     }
 }

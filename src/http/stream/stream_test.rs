@@ -3,15 +3,19 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use drover_events::model::Node;
 use drover_events::node::NodeRegistered;
-use drover_projections::Projections;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::page::Needs;
+use super::ring::Found;
 use super::*;
 use crate::http::query::Query;
+use crate::identity::Identity;
+use crate::log::LogEngine;
 use crate::reactors::testing::Direct;
 
 /// Bytes of a snapshot's file at most.
@@ -43,22 +47,58 @@ fn with_nodes(numbers: std::ops::Range<usize>, snapshot: &Path) -> Arc<Direct> {
     server
 }
 
-/// A subscriber to everything from a position on.
+/// An empty log: what these tests tell lies in the projections.
+fn empty_log(dir: &Path) -> Arc<LogEngine> {
+    let (log, _) = LogEngine::open(&dir.join("log"), crate::log::Options::default()).unwrap();
+    Arc::new(log)
+}
+
+/// A publisher that runs, and what stops it.
+fn publishing(
+    server: &Arc<Direct>,
+    log: &Arc<LogEngine>,
+) -> (
+    Arc<Publisher>,
+    CancellationToken,
+    tokio::task::JoinHandle<()>,
+) {
+    let publisher = Arc::new(Publisher::default());
+    let stop = CancellationToken::new();
+    let running = {
+        let (publisher, stop) = (Arc::clone(&publisher), stop.clone());
+        let (projections, log) = (Arc::clone(&server.projections), Arc::clone(log));
+        tokio::spawn(async move { publisher.run(projections, log, stop).await })
+    };
+    (publisher, stop, running)
+}
+
+/// A subscriber from a position on.
 async fn subscribe(
-    projections: &Arc<Projections>,
+    (server, log): (&Arc<Direct>, &Arc<LogEngine>),
     publisher: &Publisher,
+    query: &str,
     position: u64,
 ) -> mpsc::Receiver<Bytes> {
     let (sender, receiver) = mpsc::channel(BACKLOG);
-    let ring = Arc::clone(publisher.ring());
-    let published = ring.listen().await;
-    let query = Query::parse(Some("namespace=*")).unwrap();
+    let selection = Selection::read(&Query::parse(Some(query)).unwrap()).unwrap();
+    let form = Form {
+        sse: false,
+        cloud: false,
+        checkpoints: false,
+    };
+    let wish = Wish {
+        selection,
+        form,
+        permit: Permit::of(&Identity::default()),
+        epoch: log.epoch().id,
+    };
     let reader = Reader {
-        projections: Arc::clone(projections),
-        position: if position == 0 { ring.head() } else { position },
-        ring,
-        subscription: Subscription::read(&query).unwrap(),
-        published,
+        projections: Arc::clone(&server.projections),
+        log: Arc::clone(log),
+        position,
+        past: Past::default(),
+        listener: publisher.ring().listen(wish.needs()).await,
+        wish,
         sender,
     };
     tokio::spawn(reader.run());
@@ -67,8 +107,13 @@ async fn subscribe(
 
 /// The next lines that are not heartbeats; none when the stream has ended.
 async fn lines(stream: &mut mpsc::Receiver<Bytes>) -> Option<Vec<Value>> {
+    let mut bytes = Vec::new();
     loop {
-        let bytes = stream.recv().await?;
+        bytes.extend_from_slice(&stream.recv().await?);
+        if !bytes.ends_with(b"\n") {
+            continue;
+        }
+        let bytes = std::mem::take(&mut bytes);
         let values = serde_json::Deserializer::from_slice(&bytes).into_iter();
         let values = values.map(|value: Result<Value, _>| value.unwrap());
         let news: Vec<Value> = values.filter(|line| line["Index"].is_u64()).collect();
@@ -89,36 +134,35 @@ async fn ev_04_a_snapshot_taken_in_is_no_news_to_subscribers() {
     let (here, there) = (dir.path().join("here"), dir.path().join("there"));
     with_nodes(0..60, &there);
     let server = with_nodes(100..103, &here);
-    let publisher = Arc::new(Publisher::default());
-    let stop = CancellationToken::new();
-    let running = {
-        let (publisher, stop) = (Arc::clone(&publisher), stop.clone());
-        let projections = Arc::clone(&server.projections);
-        tokio::spawn(async move { publisher.run(projections, stop).await })
-    };
-    let mut published = publisher.ring().listen().await;
-    published.wait_for(|upto| *upto == 3).await.unwrap();
-    let mut live = subscribe(&server.projections, &publisher, 1).await;
+    let log = empty_log(dir.path());
+    let (publisher, stop, running) = publishing(&server, &log);
+    let all = "namespace=*";
+    let mut published = publisher.ring().listen(Needs::default()).await;
+    published.reached(3).await;
+    let mut live = subscribe((&server, &log), &publisher, all, 1).await;
     assert_eq!(indexes(&lines(&mut live).await.unwrap()), [1, 2, 3]);
 
     server.install(&there);
-    published.wait_for(|upto| *upto == 60).await.unwrap();
+    published.reached(60).await;
     // What he waited for is not told here, so he is sent away instead of being left with a gap.
     assert_eq!(lines(&mut live).await, None);
     // Rows of the past are no news to who comes now either.
-    let mut new = subscribe(&server.projections, &publisher, 0).await;
+    let newest = server.projections.view().newest_published(100);
+    assert_eq!(newest.unwrap(), Vec::<u64>::new());
+    let mut new = subscribe((&server, &log), &publisher, all, 61).await;
     let (index, _) = server.apply(node(200));
     let news = lines(&mut new).await.unwrap();
     assert_eq!((index, indexes(&news)), (61, vec![61]));
     assert_eq!(news[0]["Events"].as_array().unwrap().len(), 1);
     assert_eq!(news[0]["Events"][0]["Payload"]["Node"]["Name"], "n200");
     // A position of the time before is refused by name, the first one after it is not.
+    let horizon = walk::horizon(&server.projections.view(), &log);
     for gone in [1, 4, 60] {
-        let refusal = told(&server.projections, gone).unwrap_err();
+        let refusal = walk::told(gone, horizon).unwrap_err();
         assert_eq!(refusal.code.status(), 410, "{gone}");
         assert!(refusal.message.contains("61"), "{refusal}");
     }
-    assert!(told(&server.projections, 61).is_ok());
+    assert!(walk::told(61, horizon).is_ok());
     stop.cancel();
     running.await.unwrap();
 }
@@ -130,17 +174,93 @@ async fn ev_04_a_restart_after_a_snapshot_knows_where_the_past_begins() {
     with_nodes(0..5, &there);
     let server = Direct::new();
     server.install(&there);
-    let publisher = Arc::new(Publisher::default());
-    let stop = CancellationToken::new();
-    let running = {
-        let (publisher, stop) = (Arc::clone(&publisher), stop.clone());
-        let projections = Arc::clone(&server.projections);
-        tokio::spawn(async move { publisher.run(projections, stop).await })
-    };
-    // It begins with the newest batches of the past; there are none.
-    let _published = publisher.ring().listen().await;
-    assert!(matches!(publisher.ring().read(5, PIECE), Found::Before));
-    assert!(matches!(publisher.ring().read(6, PIECE), Found::Nothing));
+    let log = empty_log(dir.path());
+    let (publisher, stop, running) = publishing(&server, &log);
+    let none = Needs::default();
+    let _published = publisher.ring().listen(none).await;
+    assert!(matches!(publisher.ring().read(5, none), Found::Past(5)));
+    assert!(matches!(publisher.ring().read(6, none), Found::Nothing(_)));
+    stop.cancel();
+    running.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_reader_who_reads_nothing_for_long_is_told_everything_in_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = empty_log(dir.path());
+    let server = Direct::new();
+    let (publisher, stop, running) = publishing(&server, &log);
+    let mut subscribers = Vec::new();
+    for query in ["namespace=*", "topic=Node", "filter=Node.Datacenter==dc1"] {
+        subscribers.push(subscribe((&server, &log), &publisher, query, 1).await);
+    }
+    let mut published = publisher.ring().listen(Needs::default()).await;
+    // Far more bytes than the ring and the channels hold together.
+    for number in 0..100 {
+        let mut event = node(number);
+        event
+            .node
+            .attributes
+            .insert("weight", "x".repeat(256 << 10));
+        server.apply(event);
+    }
+    published.reached(100).await;
+    assert!(matches!(
+        publisher.ring().read(1, Needs::default()),
+        Found::Past(_)
+    ));
+    for mut stream in subscribers {
+        let mut told = Vec::new();
+        while told.len() < 100 {
+            let bytes = stream.recv().await.unwrap();
+            // A line is too long to be decoded here again and again: its beginning says enough.
+            let begins = bytes.split(|byte| *byte == b'\n').filter_map(|line| {
+                let index = line
+                    .strip_prefix(b"{\"Index\":")?
+                    .split(|byte| *byte == b',');
+                std::str::from_utf8(index.clone().next()?)
+                    .ok()?
+                    .parse()
+                    .ok()
+            });
+            told.extend(begins.collect::<Vec<u64>>());
+        }
+        assert_eq!(told, (1..=100).collect::<Vec<u64>>());
+    }
+    stop.cancel();
+    running.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_key_is_told_of_by_looking_it_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = empty_log(dir.path());
+    let server = Direct::new();
+    let (publisher, stop, running) = publishing(&server, &log);
+    let mut wanted = Vec::new();
+    for number in 0..900 {
+        let rare = number % 300 == 7;
+        let (index, _) = server.apply(node(if rare { 7 } else { 1000 + number }));
+        wanted.extend(rare.then_some(index));
+    }
+    let id = node(7).node.id.clone();
+    let sparse = format!("topic=Node:{id}&namespace=*");
+    let scanned = format!("topic=Node&filter=Node.ID==%22{id}%22");
+    for query in [sparse, scanned] {
+        let mut stream = subscribe((&server, &log), &publisher, &query, 1).await;
+        let mut told = Vec::new();
+        while told.len() < wanted.len() {
+            told.extend(indexes(&lines(&mut stream).await.unwrap()));
+        }
+        assert_eq!(told, wanted, "{query}");
+        let (next, _) = server.apply(node(7));
+        assert_eq!(
+            indexes(&lines(&mut stream).await.unwrap()),
+            [next],
+            "{query}"
+        );
+        wanted.push(next);
+    }
     stop.cancel();
     running.await.unwrap();
 }

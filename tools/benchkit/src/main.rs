@@ -29,6 +29,7 @@ const UPPER: &[&str] = &[
     "p99_us",
     "worst_ms",
     "longest_apply_ms",
+    "kb_each",
     "slowed",
 ];
 
@@ -106,6 +107,9 @@ const GOALS: &[Goal] = &[
     goal("stream, 100 subscribers", "per_second", 100_000.0),
     goal("stream, 100 subscribers", "delivered_share", 1.0),
     goal("stream, 100 subscribers", "slowed", 0.2),
+    goal("catch-up, NDJSON", "per_second", 300_000.0),
+    goal("catch-up, one key of all", "times_all", 100.0),
+    goal("idle subscribers", "kb_each", 12.0),
     goal("resident memory after all", "mb", 400.0),
     goal("kill -9 to ready", "seconds", 1.0),
     goal("agent -dev to running task", "seconds", 0.8),

@@ -1,0 +1,278 @@
+//! How events are framed: Nomad's lines, server-sent events, CloudEvents.
+
+use std::io::Write;
+
+use drover_projections::hex;
+use serde_json::json;
+
+use super::payload::Shown;
+use super::selection::Headline;
+use crate::error::ApiError;
+use crate::http::answer::JSON;
+use crate::http::query::parse_bool;
+use crate::http::request::Request;
+
+/// The type of server-sent events.
+const SSE: &str = "text/event-stream";
+/// The type of lines that are not Nomad's.
+const LINES: &str = "application/x-ndjson";
+
+/// What is sent, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Form {
+    /// Whether frames are server-sent events; else each is a line.
+    pub(super) sse: bool,
+    /// Whether the log's events are sent as CloudEvents; else the stream's in Nomad's form.
+    pub(super) cloud: bool,
+    /// Whether frames say how far the stream is while nothing happens.
+    pub(super) checkpoints: bool,
+}
+
+impl Form {
+    /// Reads `format`, `checkpoints` and what the caller accepts.
+    ///
+    /// # Errors
+    /// 400 that names the parameter.
+    pub(super) fn read(request: &Request) -> Result<Self, ApiError> {
+        let accepts = request.header("accept").unwrap_or_default();
+        let wants_sse = accepts
+            .split(',')
+            .any(|part| part.split(';').next().is_some_and(|t| t.trim() == SSE));
+        let (sse, cloud) = match request.query.text("format") {
+            "" => (wants_sse, false),
+            "ndjson" | "json" => (false, false),
+            "sse" => (true, false),
+            "cloudevents" => (wants_sse, true),
+            other => {
+                let text = format!("format: {other:?} is none of ndjson, sse and cloudevents");
+                return Err(ApiError::bad_request(text));
+            }
+        };
+        let checkpoints = match request.query.text("checkpoints") {
+            "" => sse,
+            raw => parse_bool(raw).ok_or_else(|| {
+                ApiError::bad_request(format!("checkpoints: {raw:?} is neither true nor false"))
+            })?,
+        };
+        Ok(Self {
+            sse,
+            cloud,
+            checkpoints,
+        })
+    }
+
+    /// The content type.
+    pub(super) const fn content_type(self) -> &'static str {
+        match (self.sse, self.cloud) {
+            (true, _) => SSE,
+            (false, true) => LINES,
+            (false, false) => JSON,
+        }
+    }
+
+    /// What is sent at once, so that the caller sees the stream is open.
+    pub(super) const fn greeting(self) -> &'static [u8] {
+        match (self.sse, self.cloud) {
+            (true, _) => b"retry: 1000\n\n",
+            (false, true) => b"\n",
+            (false, false) => b"{}\n",
+        }
+    }
+
+    /// What is sent while nothing happens, if no checkpoints are asked for.
+    pub(super) const fn heartbeat(self) -> &'static [u8] {
+        match (self.sse, self.cloud) {
+            (true, _) => b":\n\n",
+            (false, true) => b"\n",
+            (false, false) => b"{}\n",
+        }
+    }
+
+    /// How far the stream is: everything up to `index` was told.
+    pub(super) fn checkpoint(self, at: &Checkpoint) -> Vec<u8> {
+        let body = json!({
+            "Index": at.index,
+            "Time": at.time,
+            "Lag": at.lag,
+            "Epoch": hex(&at.epoch),
+        });
+        match self.sse {
+            true => format!("event: checkpoint\nid: {}\ndata: {body}\n\n", at.index),
+            false => format!("{}\n", json!({ "Checkpoint": body })),
+        }
+        .into_bytes()
+    }
+
+    /// Why the stream ends; nothing where the caller would not understand it.
+    pub(super) fn error(self, error: &ApiError) -> Vec<u8> {
+        let body = json!({ "Code": error.code.status(), "Message": error.message });
+        match (self.sse, self.cloud || self.checkpoints) {
+            (true, _) => format!("event: error\ndata: {body}\n\n").into_bytes(),
+            (false, true) => format!("{}\n", json!({ "Error": body })).into_bytes(),
+            (false, false) => Vec::new(),
+        }
+    }
+}
+
+/// A place of the stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Checkpoint {
+    /// Everything up to here was told.
+    pub(super) index: u64,
+    /// When the last event up to there happened, Unix nanoseconds.
+    pub(super) time: i64,
+    /// How many events this server knows beyond it.
+    pub(super) lag: u64,
+    /// The epoch of the log.
+    pub(super) epoch: [u8; 16],
+}
+
+/// The frame of one index that is being written.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Frame {
+    open: bool,
+}
+
+impl Frame {
+    /// Goes on to the next event of the index: writes what stands before it.
+    pub(super) fn event(&mut self, form: Form, index: u64, out: &mut Vec<u8>) {
+        if self.open {
+            out.push(b',');
+            return;
+        }
+        self.open = true;
+        if form.sse {
+            line(out, format_args!("id: {index}\ndata: "));
+        }
+        line(out, format_args!("{{\"Index\":{index},\"Events\":["));
+    }
+
+    /// Ends the frame, if it was begun.
+    pub(super) fn end(&mut self, form: Form, out: &mut Vec<u8>) {
+        if std::mem::take(&mut self.open) {
+            out.extend_from_slice(if form.sse { b"]}\n\n" } else { b"]}\n" });
+        }
+    }
+}
+
+/// Writes to a buffer, which cannot fail.
+pub(super) fn line(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    let _ = out.write_fmt(text);
+}
+
+/// Writes a text as JSON.
+fn quoted(out: &mut Vec<u8>, text: &str) {
+    let _ = serde_json::to_writer(out, text);
+}
+
+/// Writes one event of the stream: Nomad's fields, the payload last.
+///
+/// # Errors
+/// When the payload has no form in JSON; what was written of the event is taken back.
+pub(super) fn event(
+    out: &mut Vec<u8>,
+    (index, event_type): (u64, &str),
+    event: &Headline<'_>,
+    payload: &dyn Shown,
+) -> Result<(), ApiError> {
+    let start = out.len();
+    head(out, (index, event_type), event);
+    if let Err(error) = payload.write(out) {
+        out.truncate(start);
+        return Err(error);
+    }
+    out.push(b'}');
+    Ok(())
+}
+
+/// Writes an event whose payload cannot be read, and why: it is told all the same.
+pub(super) fn unreadable(
+    out: &mut Vec<u8>,
+    named: (u64, &str),
+    event: &Headline<'_>,
+    error: &ApiError,
+) {
+    head(out, named, event);
+    out.extend_from_slice(b"null,\"Unreadable\":");
+    quoted(out, &error.message);
+    out.push(b'}');
+}
+
+fn head(out: &mut Vec<u8>, (index, event_type): (u64, &str), event: &Headline<'_>) {
+    let topic = event.topic;
+    line(
+        out,
+        format_args!("{{\"Topic\":\"{topic}\",\"Type\":\"{event_type}\",\"Key\":"),
+    );
+    let (key, more) = match event.keys.split_first() {
+        Some((key, more)) => (key.as_str(), more),
+        None => ("", &[][..]),
+    };
+    quoted(out, key);
+    out.extend_from_slice(b",\"Namespace\":");
+    quoted(out, event.namespace);
+    out.extend_from_slice(b",\"FilterKeys\":");
+    match more {
+        [] => out.extend_from_slice(b"null"),
+        more => {
+            for (n, key) in more.iter().enumerate() {
+                out.push(if n == 0 { b'[' } else { b',' });
+                quoted(out, key);
+            }
+            out.push(b']');
+        }
+    }
+    line(out, format_args!(",\"Index\":{index},\"Payload\":"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLOUD: Form = Form {
+        sse: true,
+        cloud: true,
+        checkpoints: true,
+    };
+
+    #[test]
+    fn a_frame_is_a_line_or_a_server_sent_event() {
+        for (sse, wanted) in [
+            (false, "{\"Index\":7,\"Events\":[1,2]}\n"),
+            (true, "id: 7\ndata: {\"Index\":7,\"Events\":[1,2]}\n\n"),
+        ] {
+            let form = Form { sse, ..CLOUD };
+            let (mut out, mut frame) = (Vec::new(), Frame::default());
+            frame.end(form, &mut out);
+            for number in [b'1', b'2'] {
+                frame.event(form, 7, &mut out);
+                out.push(number);
+            }
+            frame.end(form, &mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), wanted);
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_names_index_time_lag_and_epoch() {
+        let at = Checkpoint {
+            index: 12,
+            time: 5,
+            lag: 3,
+            epoch: [0xab; 16],
+        };
+        let text = String::from_utf8(CLOUD.checkpoint(&at)).unwrap();
+        assert!(
+            text.starts_with("event: checkpoint\nid: 12\ndata: {"),
+            "{text}"
+        );
+        let lines = Form {
+            sse: false,
+            ..CLOUD
+        };
+        let json: serde_json::Value = serde_json::from_slice(&lines.checkpoint(&at)).unwrap();
+        let epoch = "ab".repeat(16);
+        let wanted = json!({"Index": 12, "Time": 5, "Lag": 3, "Epoch": epoch});
+        assert_eq!(json["Checkpoint"], wanted);
+    }
+}

@@ -1,0 +1,111 @@
+//! Events that Nomad is silent about: the log's event itself is the payload.
+
+use drover_events::{Event, EventKind, Recorded, Topic};
+use serde::{Serialize, Serializer};
+
+use crate::record::Payload;
+
+/// The payload of such an event.
+pub(super) struct Own(Recorded);
+
+impl Serialize for Own {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match &self.0.envelope {
+            Some(envelope) => Payload(&envelope.event).serialize(to),
+            None => to.serialize_unit(),
+        }
+    }
+}
+
+/// Topic, namespace, keys and payload of an event that Nomad is silent about; none for others.
+pub(super) fn of(mut event: Recorded) -> Option<(EventKind, Topic, String, Vec<String>, Own)> {
+    let (kind, topic) = (event.kind, event.kind.own_topic()?);
+    let (namespace, keys) = match &mut event.envelope {
+        Some(envelope) => {
+            seal(&mut envelope.event);
+            place(&envelope.event)
+        }
+        None => Default::default(),
+    };
+    let keys = if keys.is_empty() {
+        vec![String::new()]
+    } else {
+        keys
+    };
+    Some((kind, topic, namespace, keys, Own(event)))
+}
+
+/// Takes out what only the servers need: hashes and ciphertext of secrets.
+fn seal(event: &mut Event) {
+    match event {
+        Event::AclBootstrapped(event) => event.token.secret = Default::default(),
+        Event::OneTimeTokensUpserted(event) => event.secret = Default::default(),
+        _ => {}
+    }
+}
+
+/// The namespace, the key and the filter keys.
+fn place(event: &Event) -> (String, Vec<String>) {
+    let of_job = |namespace: &String, job: &String| (namespace.clone(), vec![job.clone()]);
+    let global = |keys: Vec<String>| (String::new(), keys);
+    match event {
+        Event::LeaderElected(event) => global(vec![event.server_id.clone(), event.name.clone()]),
+        Event::ClusterIdSet(event) => global(vec![event.cluster_id.clone()]),
+        Event::ClusterRestored(event) => global(vec![event.epoch.clone()]),
+        Event::SchedulerConfigured(_) => global(vec!["scheduler".to_owned()]),
+        Event::AutopilotConfigured(_) => global(vec!["autopilot".to_owned()]),
+        Event::NamespacesUpserted(event) => {
+            let names = event.namespaces.iter().map(|space| space.name.clone());
+            global(names.collect())
+        }
+        Event::NamespacesDeleted(event) => global(event.names.clone()),
+        Event::JobStabilityUpdated(event) => of_job(&event.namespace, &event.job_id),
+        Event::JobVersionTagged(event) => of_job(&event.namespace, &event.job_id),
+        Event::PeriodicJobLaunched(event) => of_job(&event.namespace, &event.job_id),
+        Event::ScalingEventRecorded(event) => of_job(&event.namespace, &event.job_id),
+        Event::EvalsDeleted(event) => {
+            let ids = event.eval_ids.iter().chain(&event.alloc_ids);
+            global(ids.cloned().collect())
+        }
+        Event::DeploymentsDeleted(event) => global(event.ids.clone()),
+        Event::CsiPluginDeleted(event) => global(vec![event.id.clone()]),
+        Event::RootKeyUpserted(event) => global(vec![event.key.key_id.clone()]),
+        Event::RootKeyDeleted(event) => global(vec![event.key_id.clone()]),
+        Event::AclBootstrapped(event) => global(vec![event.token.token.accessor_id.clone()]),
+        Event::OneTimeTokensUpserted(event) => global(vec![event.token.accessor_id.clone()]),
+        Event::OneTimeTokensDeleted(event) => global(event.accessor_ids.clone()),
+        Event::HostVolumeClaimReleased(event) => global(vec![event.claim_id.clone()]),
+        _ => global(Vec::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drover_migrations::golden::samples;
+
+    #[test]
+    fn ev_02_every_silent_kind_has_an_event_of_its_own() {
+        let mut told = 0;
+        for kind in EventKind::ALL {
+            let Some(body) = samples::body(*kind, kind.version()) else {
+                continue;
+            };
+            let event = drover_migrations::decode(&body).unwrap();
+            let own = of(event);
+            assert_eq!(own.is_some(), kind.own_topic().is_some(), "{kind}");
+            let Some((_, _, _, keys, payload)) = own else {
+                continue;
+            };
+            assert!(!keys.is_empty(), "{kind}");
+            let json = serde_json::to_value(&payload).unwrap();
+            assert_eq!(json.is_null(), kind.is_raft_own(), "{kind}");
+            for secret in ["/Token/Secret/Hash", "/Secret/Hash", "/Secret/Ciphertext"] {
+                let found = json.pointer(secret).and_then(|text| text.as_str());
+                assert!(found.is_none_or(str::is_empty), "{kind} {secret}");
+            }
+            told += 1;
+        }
+        assert_eq!(told, 26);
+    }
+}

@@ -1,0 +1,379 @@
+//! A stretch of the newest events, rendered once for all subscribers.
+
+use bytes::Bytes;
+use drover_events::topic::Publication;
+use drover_events::{Actor, EventKind, Topic};
+use drover_projections::changes::Change;
+
+use super::form::{self, Form, Frame};
+use super::own;
+use super::payload::{self, Shown};
+use super::selection::Headline;
+use super::walk::{Item, Source, Walk};
+use crate::error::ApiError;
+use crate::record::{CloudEvent, Document};
+
+/// Bytes of lines after which a page ends.
+const FULL: usize = 64 << 10;
+/// Bytes of one index's line above which it is kept nowhere: who wants it reads the past.
+const BIG: usize = 1 << 20;
+/// Nomad's form.
+const LINES: Form = Form {
+    sse: false,
+    cloud: false,
+    checkpoints: false,
+};
+
+/// What subscribers need beside the lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Needs {
+    /// The payloads themselves, for filters.
+    pub(super) payloads: bool,
+    /// What only the log knows: actors, and events without rows.
+    pub(super) log: bool,
+    /// The log's events as CloudEvents.
+    pub(super) clouds: bool,
+}
+
+impl Needs {
+    /// Whether whoever has these has those too.
+    pub(super) const fn cover(self, other: Self) -> bool {
+        (self.payloads || !other.payloads)
+            && (self.log || !other.log)
+            && (self.clouds || !other.clouds)
+    }
+}
+
+/// One event, rendered.
+#[derive(Debug)]
+pub(super) struct Event {
+    topic: Topic,
+    namespace: String,
+    keys: Vec<String>,
+    /// The event as JSON: a part of its line.
+    pub(super) json: Bytes,
+    /// What filters look into; none where it is not kept or cannot be read.
+    pub(super) payload: Option<Box<dyn Shown>>,
+}
+
+impl Event {
+    /// What the event is known by.
+    pub(super) fn headline(&self, kind: EventKind) -> Headline<'_> {
+        Headline {
+            kind,
+            topic: self.topic,
+            namespace: &self.namespace,
+            keys: &self.keys,
+        }
+    }
+}
+
+/// The events of one index.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) index: u64,
+    /// The kind; none where what is kept of it cannot be read.
+    pub(super) kind: Option<EventKind>,
+    pub(super) events: Vec<Event>,
+    /// The whole line.
+    pub(super) line: Bytes,
+    /// Where the line begins in the page; what is of our own lies outside.
+    start: usize,
+    pub(super) actor: Option<Actor>,
+    pub(super) cloud: Option<Bytes>,
+}
+
+/// Everything about some indexes, without a gap between `first` and `upto`.
+#[derive(Debug)]
+pub(super) struct Page {
+    pub(super) first: u64,
+    pub(super) upto: u64,
+    pub(super) batches: Vec<Batch>,
+    /// What its batches have beside their lines.
+    pub(super) has: Needs,
+    /// Whether it was too big to be kept, so that it has to be read from the past.
+    pub(super) absent: bool,
+    bytes: Bytes,
+}
+
+impl Page {
+    /// A page that says nothing of the indexes it stands for.
+    fn of_nothing(first: u64, upto: u64, has: Needs, absent: bool) -> Self {
+        Self {
+            first,
+            upto,
+            batches: Vec::new(),
+            has,
+            absent,
+            bytes: Bytes::new(),
+        }
+    }
+
+    /// Bytes it takes in memory, roughly.
+    pub(super) fn weight(&self) -> usize {
+        let beside = |batch: &Batch| {
+            let clouds = batch.cloud.as_ref().map_or(0, Bytes::len);
+            let per_event = if self.has.payloads { 1024 } else { 0 };
+            192 + clouds + (256 + per_event) * batch.events.len()
+        };
+        256 + self.bytes.len() + self.batches.iter().map(beside).sum::<usize>()
+    }
+
+    /// The batches from a position on.
+    pub(super) fn from(&self, position: u64) -> &[Batch] {
+        let start = self.batches.partition_point(|b| b.index < position);
+        &self.batches[start..]
+    }
+
+    /// The lines of all that Nomad tells from a position on, without a copy.
+    pub(super) fn lines(&self, position: u64) -> Bytes {
+        match self.from(position).first() {
+            Some(batch) => self.bytes.slice(batch.start..),
+            None => Bytes::new(),
+        }
+    }
+
+    /// Renders the indexes from `first` on, until the page is full or `last` is reached.
+    ///
+    /// # Errors
+    /// When changes or log cannot be read; a row that cannot is told as such.
+    pub(super) fn render(
+        source: Source<'_>,
+        (first, last): (u64, u64),
+        has: Needs,
+        epoch: [u8; 16],
+    ) -> Result<Self, ApiError> {
+        let mut walk = Walk::new(source, (first, last), has.log)?;
+        let mut draft = Draft {
+            source,
+            has,
+            epoch,
+            out: Vec::new(),
+            batches: Vec::new(),
+        };
+        let mut upto = last;
+        while let Some(item) = walk.next()? {
+            if !draft.add(&walk, &item)? {
+                if item.index == first {
+                    return Ok(Self::of_nothing(first, first, has, true));
+                }
+                upto = item.index - 1;
+                break;
+            }
+            if draft.out.len() >= FULL {
+                upto = item.index;
+                break;
+            }
+        }
+        Ok(draft.finish(first, upto))
+    }
+}
+
+/// A page that is being rendered.
+struct Draft<'a> {
+    source: Source<'a>,
+    has: Needs,
+    epoch: [u8; 16],
+    out: Vec<u8>,
+    batches: Vec<(Batch, Vec<std::ops::Range<usize>>)>,
+}
+
+impl Draft<'_> {
+    /// Adds an index; false if it is too big, and then it is as if it had not been tried.
+    fn add(&mut self, walk: &Walk<'_>, item: &Item) -> Result<bool, ApiError> {
+        let start = self.out.len();
+        let mut batch = Batch {
+            index: item.index,
+            kind: item.kind,
+            events: Vec::new(),
+            line: Bytes::new(),
+            start,
+            actor: None,
+            cloud: None,
+        };
+        let mut ranges = Vec::new();
+        let Some(kind) = item.kind else {
+            damaged(item.index, LINES, &mut self.out);
+            self.batches.push((batch, ranges));
+            return Ok(true);
+        };
+        if item.topics == 0 || (item.is_own() && walk.was_refused(item)?) {
+            return Ok(true);
+        }
+        if item.is_own() {
+            self.add_own(&mut batch, item)?;
+        } else {
+            let mut frame = Frame::default();
+            for change in walk.changes(item)? {
+                let Some(event) = self.event(&change, &mut frame, &mut ranges)? else {
+                    continue;
+                };
+                batch.events.push(event);
+                if self.out.len() - start > BIG {
+                    self.out.truncate(start);
+                    return Ok(false);
+                }
+            }
+            frame.end(LINES, &mut self.out);
+        }
+        if batch.events.is_empty() {
+            return Ok(true);
+        }
+        if self.has.log {
+            batch.actor = item.actor()?;
+        }
+        if self.has.clouds {
+            let mut out = Vec::new();
+            cloud(item, self.epoch, &mut out)?;
+            batch.cloud = Some(out.into());
+        }
+        debug_assert_eq!(batch.kind, Some(kind));
+        self.batches.push((batch, ranges));
+        Ok(true)
+    }
+
+    fn event(
+        &mut self,
+        change: &Change,
+        frame: &mut Frame,
+        ranges: &mut Vec<std::ops::Range<usize>>,
+    ) -> Result<Option<Event>, ApiError> {
+        let Some((headline, event_type)) = headline(change) else {
+            return Ok(None);
+        };
+        let payload = payload::payload(self.source.view, change).transpose();
+        let Some(payload) = payload else {
+            return Ok(None);
+        };
+        frame.event(LINES, change.index, &mut self.out);
+        let start = self.out.len();
+        let payload = write(
+            &mut self.out,
+            (change.index, event_type),
+            &headline,
+            payload,
+        );
+        ranges.push(start..self.out.len());
+        Ok(Some(Event {
+            topic: headline.topic,
+            namespace: headline.namespace.to_owned(),
+            keys: headline.keys.to_vec(),
+            json: Bytes::new(),
+            payload: payload.filter(|_| self.has.payloads),
+        }))
+    }
+
+    /// An event of our own: its line lies by itself, for Nomad's lines go out in one.
+    fn add_own(&self, batch: &mut Batch, item: &Item) -> Result<(), ApiError> {
+        let Some((kind, topic, namespace, keys, payload)) = own::of(item.recorded()?) else {
+            return Ok(());
+        };
+        let mut event = Event {
+            topic,
+            namespace,
+            keys,
+            json: Bytes::new(),
+            payload: None,
+        };
+        let (mut out, mut frame) = (Vec::new(), Frame::default());
+        frame.event(LINES, item.index, &mut out);
+        let start = out.len();
+        let named = (item.index, kind.name());
+        form::event(&mut out, named, &event.headline(kind), &payload)?;
+        let range = start..out.len();
+        frame.end(LINES, &mut out);
+        batch.line = out.into();
+        event.json = batch.line.slice(range);
+        event.payload = self
+            .has
+            .payloads
+            .then(|| Box::new(payload) as Box<dyn Shown>);
+        batch.events.push(event);
+        Ok(())
+    }
+
+    /// Freezes the bytes; lines and events become parts of them.
+    fn finish(self, first: u64, upto: u64) -> Page {
+        let bytes = Bytes::from(self.out);
+        let mut ends: Vec<usize> = self.batches.iter().skip(1).map(|(b, _)| b.start).collect();
+        ends.push(bytes.len());
+        let mut batches = Vec::with_capacity(self.batches.len());
+        for ((mut batch, ranges), end) in self.batches.into_iter().zip(ends) {
+            if batch.line.is_empty() {
+                batch.line = bytes.slice(batch.start..end);
+                for (event, range) in batch.events.iter_mut().zip(ranges) {
+                    event.json = bytes.slice(range);
+                }
+            }
+            batches.push(batch);
+        }
+        Page {
+            first,
+            upto,
+            batches,
+            has: self.has,
+            absent: false,
+            bytes,
+        }
+    }
+}
+
+/// What a change is known by and its type; none where it is not published.
+pub(super) fn headline(change: &Change) -> Option<(Headline<'_>, &'static str)> {
+    let Publication::Event { event_type, .. } = change.kind.publication() else {
+        return None;
+    };
+    let headline = Headline {
+        kind: change.kind,
+        topic: change.topic?,
+        namespace: &change.namespace,
+        keys: &change.stream_keys,
+    };
+    Some((headline, event_type))
+}
+
+/// Writes an event with the payload that was read, or why it was not; the payload, if it was.
+pub(super) fn write(
+    out: &mut Vec<u8>,
+    named: (u64, &str),
+    headline: &Headline<'_>,
+    payload: Result<Box<dyn Shown>, ApiError>,
+) -> Option<Box<dyn Shown>> {
+    let written = payload.and_then(|payload| {
+        form::event(out, named, headline, &*payload)?;
+        Ok(payload)
+    });
+    match written {
+        Ok(payload) => Some(payload),
+        Err(error) => {
+            tracing::error!(index = named.0, %error, "an event is told without its payload");
+            form::unreadable(out, named, headline, &error);
+            None
+        }
+    }
+}
+
+/// Writes the log's event as a CloudEvent.
+///
+/// # Errors
+/// When it cannot be decoded.
+pub(super) fn cloud(item: &Item, epoch: [u8; 16], out: &mut Vec<u8>) -> Result<(), ApiError> {
+    let recorded = item.recorded()?;
+    let event = CloudEvent::of(Document::of(&recorded), epoch);
+    serde_json::to_writer(out, &event).map_err(|e| ApiError::internal(e.to_string()))
+}
+
+/// Tells that something happened of which this server cannot say what: everybody hears it.
+pub(super) fn damaged(index: u64, form: Form, out: &mut Vec<u8>) {
+    tracing::error!(index, "what changed at an index cannot be read");
+    let (before, after) = if form.sse {
+        ("data: ", "\n\n")
+    } else {
+        ("", "\n")
+    };
+    let why = "what changed here cannot be read on this server";
+    form::line(
+        out,
+        format_args!("{before}{{\"Index\":{index},\"Events\":[],\"Unreadable\":\"{why}\"}}{after}"),
+    );
+}

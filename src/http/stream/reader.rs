@@ -1,0 +1,213 @@
+//! One subscriber: a position, and what is sent to him from there on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use drover_projections::Projections;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::form::Checkpoint;
+use super::ring::{Found, Listener};
+use super::tell::{PIECE, Past, Wish};
+use super::walk::{Source, told};
+use crate::error::{ApiError, Code};
+use crate::http::aside::aside;
+use crate::http::past;
+use crate::log::LogEngine;
+
+/// Time between heartbeats on an idle stream.
+const HEARTBEAT: Duration = Duration::from_secs(30);
+/// Time between two checkpoints at least.
+const CALM: Duration = Duration::from_secs(1);
+/// Pieces that may wait for a slow reader.
+pub(super) const BACKLOG: usize = 2;
+/// Bytes of a page that is passed on as it is; smaller ones are put together.
+const WORTHY: usize = 8 << 10;
+
+/// One subscriber.
+pub(super) struct Reader {
+    pub(super) projections: Arc<Projections>,
+    pub(super) log: Arc<LogEngine>,
+    pub(super) wish: Wish,
+    /// The next index to look at.
+    pub(super) position: u64,
+    pub(super) past: Past,
+    pub(super) listener: Listener,
+    pub(super) sender: mpsc::Sender<Bytes>,
+}
+
+/// What there is to do next.
+enum Step {
+    /// These bytes go out; there may be none.
+    Send(Bytes),
+    /// Everything was told; the last event happened at this time.
+    Idle(i64),
+}
+
+/// What was said about the position, and when.
+struct Said {
+    position: u64,
+    at: Instant,
+}
+
+impl Reader {
+    /// Serves the subscriber until he leaves or cannot be served.
+    pub(super) async fn run(mut self) {
+        let greeting = Bytes::from_static(self.wish.form.greeting());
+        if !self.send(greeting).await {
+            return;
+        }
+        let mut said = Said {
+            position: 0,
+            at: Instant::now(),
+        };
+        loop {
+            self.listener.mark();
+            let goes_on = match self.next() {
+                Ok(Step::Send(bytes)) if bytes.is_empty() => {
+                    tokio::task::yield_now().await;
+                    self.say_while_searching(&mut said).await
+                }
+                Ok(Step::Send(bytes)) => self.send(bytes).await,
+                Ok(Step::Idle(time)) => self.wait(time, &mut said).await,
+                Err(error) => {
+                    self.leave(&error).await;
+                    return;
+                }
+            };
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    /// Waits for something to happen, and says now and then that nothing does.
+    async fn wait(&mut self, time: i64, said: &mut Said) -> bool {
+        let checkpoints = self.wish.form.checkpoints;
+        let pause = match checkpoints && said.position != self.position {
+            true if said.position == 0 => Duration::ZERO,
+            true => (said.at + CALM).saturating_duration_since(Instant::now()),
+            false => (said.at + HEARTBEAT).saturating_duration_since(Instant::now()),
+        };
+        tokio::select! {
+            biased;
+            pushed = self.listener.pushed() => return pushed,
+            () = self.sender.closed() => return false,
+            () = tokio::time::sleep(pause) => {}
+        }
+        *said = Said {
+            position: self.position,
+            at: Instant::now(),
+        };
+        let frame = match checkpoints {
+            true => self.checkpoint(time),
+            false => Bytes::from_static(self.wish.form.heartbeat()),
+        };
+        self.send(frame).await
+    }
+
+    /// Says how far a long search is.
+    async fn say_while_searching(&self, said: &mut Said) -> bool {
+        if self.sender.is_closed() {
+            return false;
+        }
+        if !self.wish.form.checkpoints || said.at.elapsed() < CALM || self.past.within().is_some() {
+            return true;
+        }
+        *said = Said {
+            position: self.position,
+            at: Instant::now(),
+        };
+        let told = self.position.saturating_sub(1);
+        let Ok(time) = aside(|| past::time_at(&self.log, told)) else {
+            return true;
+        };
+        self.send(self.checkpoint(time)).await
+    }
+
+    fn checkpoint(&self, time: i64) -> Bytes {
+        let index = self.position.saturating_sub(1);
+        let at = Checkpoint {
+            index,
+            time,
+            lag: self.projections.watch().applied().saturating_sub(index),
+            epoch: self.wish.epoch,
+        };
+        self.wish.form.checkpoint(&at).into()
+    }
+
+    async fn leave(&self, error: &ApiError) {
+        match error.code {
+            Code::Gone => tracing::info!(%error, "a subscriber has to start again"),
+            Code::BadRequest => tracing::info!(%error, "a subscriber's filter cannot be decided"),
+            _ => tracing::error!(%error, "the event stream cannot go on"),
+        }
+        let frame = self.wish.form.error(error);
+        if !frame.is_empty() && self.past.within().is_none() {
+            self.send(frame.into()).await;
+        }
+    }
+
+    /// What is there now.
+    fn next(&mut self) -> Result<Step, ApiError> {
+        if let Some(index) = self.past.within() {
+            return aside(|| self.read_past(index));
+        }
+        let mut out = Vec::new();
+        loop {
+            let found = self
+                .listener
+                .ring()
+                .read(self.position, self.listener.needs());
+            match found {
+                Found::Nothing(time) if out.is_empty() => return Ok(Step::Idle(time)),
+                Found::Past(upto) if out.is_empty() => return aside(|| self.read_past(upto)),
+                Found::Nothing(_) | Found::Past(_) => return Ok(Step::Send(out.into())),
+                Found::Page(page) if self.wish.takes_lines() => {
+                    let lines = page.lines(self.position);
+                    if lines.len() >= WORTHY && !out.is_empty() {
+                        return Ok(Step::Send(out.into()));
+                    }
+                    self.position = page.upto + 1;
+                    if lines.len() >= WORTHY {
+                        return Ok(Step::Send(lines));
+                    }
+                    out.extend_from_slice(&lines);
+                }
+                Found::Page(page) => {
+                    for batch in page.from(self.position) {
+                        self.wish.tell(batch, &mut out)?;
+                        self.position = batch.index + 1;
+                        if out.len() >= PIECE {
+                            return Ok(Step::Send(out.into()));
+                        }
+                    }
+                    self.position = page.upto + 1;
+                }
+            }
+            if out.len() >= PIECE {
+                return Ok(Step::Send(out.into()));
+            }
+        }
+    }
+
+    /// Some of the indexes up to one that the ring has no longer.
+    fn read_past(&mut self, upto: u64) -> Result<Step, ApiError> {
+        let view = self.projections.view();
+        let source = Source {
+            view: &view,
+            log: &self.log,
+        };
+        told(self.position, source.horizon())?;
+        let mut out = Vec::new();
+        let range = (self.position, upto);
+        self.position = self.past.tell(source, &self.wish, range, &mut out)?;
+        Ok(Step::Send(out.into()))
+    }
+
+    async fn send(&self, bytes: Bytes) -> bool {
+        self.sender.send(bytes).await.is_ok()
+    }
+}

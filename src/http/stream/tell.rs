@@ -1,0 +1,337 @@
+//! From what happened to the bytes of one subscriber: out of the ring, or out of the past.
+
+use std::collections::VecDeque;
+
+use super::form::{self, Form, Frame};
+use super::own;
+use super::page::{self, Batch, Needs};
+use super::payload;
+use super::permit::Permit;
+use super::selection::Selection;
+use super::walk::{Item, Source, Walk};
+use crate::error::ApiError;
+use crate::http::list::storage;
+
+/// Bytes sent in one piece, roughly: what a slow reader costs is some of these.
+pub(super) const PIECE: usize = 64 << 10;
+/// Indexes looked at in one view at most.
+const LOOK: usize = 1 << 14;
+/// How far back it pays to look up where the wanted keys changed.
+const FAR: u64 = 256;
+/// Positions looked up at a time.
+const POSITIONS: usize = 1 << 15;
+
+/// What one subscriber wants, in which form, and what he may see of it.
+#[derive(Debug)]
+pub(super) struct Wish {
+    pub(super) selection: Selection,
+    pub(super) form: Form,
+    pub(super) permit: Permit,
+    pub(super) epoch: [u8; 16],
+}
+
+impl Wish {
+    /// What is needed of events to fulfil it.
+    pub(super) fn needs(&self) -> Needs {
+        let own = drover_events::Topic::ALL.iter().filter(|t| t.is_own());
+        let own = own.fold(0, |all, topic| all | topic.bit());
+        Needs {
+            payloads: self.selection.asks_what(),
+            log: self.form.cloud || self.selection.asks_who() || self.selection.topics() & own != 0,
+            clouds: self.form.cloud,
+        }
+    }
+
+    /// Whether lines can be passed on as they are.
+    pub(super) fn takes_lines(&self) -> bool {
+        !self.form.sse && !self.form.cloud && self.permit.sees_all() && self.selection.takes_all()
+    }
+
+    /// Writes what is wanted of a batch.
+    ///
+    /// # Errors
+    /// When the filter cannot be decided within its limits.
+    pub(super) fn tell(&self, batch: &Batch, out: &mut Vec<u8>) -> Result<(), ApiError> {
+        let (selection, form) = (&self.selection, self.form);
+        let Some(kind) = batch.kind else {
+            page::damaged(batch.index, form, out);
+            return Ok(());
+        };
+        if !selection.is_by(batch.actor.as_ref()) {
+            return Ok(());
+        }
+        let mut frame = Frame::default();
+        for event in &batch.events {
+            let headline = event.headline(kind);
+            if !selection.takes(&headline) || !self.permit.sees(&headline) {
+                continue;
+            }
+            if let Some(payload) = &event.payload
+                && !selection.passes(&**payload)?
+            {
+                continue;
+            }
+            if let Some(cloud) = &batch.cloud
+                && form.cloud
+            {
+                self.framed(batch.index, out, |out| {
+                    out.extend_from_slice(cloud);
+                    Ok(())
+                })?;
+                return Ok(());
+            }
+            frame.event(form, batch.index, out);
+            out.extend_from_slice(&event.json);
+        }
+        frame.end(form, out);
+        Ok(())
+    }
+
+    /// Writes one CloudEvent in its frame.
+    fn framed(
+        &self,
+        index: u64,
+        out: &mut Vec<u8>,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), ApiError>,
+    ) -> Result<(), ApiError> {
+        if self.form.sse {
+            form::line(out, format_args!("id: {index}\ndata: "));
+        }
+        write(out)?;
+        out.extend_from_slice(if self.form.sse { b"\n\n" } else { b"\n" });
+        Ok(())
+    }
+}
+
+/// How far one subscriber is with what the ring has no longer.
+#[derive(Debug, Default)]
+pub(super) struct Past {
+    /// The index he is in the middle of, and how many of its changes he knows.
+    within: Option<(u64, usize)>,
+    frame: Frame,
+    /// Where his keys changed next, and up to where that is known.
+    found: VecDeque<u64>,
+    found_upto: u64,
+}
+
+/// One telling of the past.
+struct Telling<'a> {
+    source: Source<'a>,
+    wish: &'a Wish,
+    needs: Needs,
+    past: &'a mut Past,
+    out: &'a mut Vec<u8>,
+}
+
+impl Past {
+    /// The index he is in the middle of.
+    pub(super) fn within(&self) -> Option<u64> {
+        self.within.map(|(index, _)| index)
+    }
+
+    /// Writes what is wanted of the indexes `first..=last` until a piece is full; answers the
+    /// next index to tell.
+    ///
+    /// # Errors
+    /// When what happened cannot be read.
+    pub(super) fn tell(
+        &mut self,
+        source: Source<'_>,
+        wish: &Wish,
+        (first, last): (u64, u64),
+        out: &mut Vec<u8>,
+    ) -> Result<u64, ApiError> {
+        let last = last.min(source.view.index());
+        let mut telling = Telling {
+            source,
+            wish,
+            needs: wish.needs(),
+            past: self,
+            out,
+        };
+        if telling.past.within.is_some() {
+            return telling.walk(first, first);
+        }
+        match wish.selection.keys() {
+            Some(keys) if last.saturating_sub(first) >= FAR => telling.sparse(&keys, (first, last)),
+            _ => telling.walk(first, last),
+        }
+    }
+}
+
+impl Telling<'_> {
+    /// Tells of all indexes in order.
+    fn walk(&mut self, first: u64, last: u64) -> Result<u64, ApiError> {
+        if first > last {
+            return Ok(first);
+        }
+        let mut walk = Walk::new(self.source, (first, last), self.needs.log)?;
+        let mut looked = 0;
+        while let Some(item) = walk.next()? {
+            if !self.index(&walk, &item)? {
+                return Ok(item.index);
+            }
+            looked += 1;
+            if self.out.len() >= PIECE || looked >= LOOK {
+                return Ok(item.index + 1);
+            }
+        }
+        Ok(last + 1)
+    }
+
+    /// Tells of those indexes only at which the wanted keys changed.
+    fn sparse(
+        &mut self,
+        keys: &[(drover_events::Topic, &str, &str)],
+        (first, last): (u64, u64),
+    ) -> Result<u64, ApiError> {
+        let view = self.source.view;
+        self.past.found.retain(|index| *index >= first);
+        if self.past.found.is_empty() && self.past.found_upto < first {
+            let found = view.first_positions(keys, first, POSITIONS);
+            let (found, upto) = found.map_err(storage)?;
+            self.past.found = found.into_iter().collect();
+            self.past.found_upto = upto;
+        }
+        while let Some(index) = self.past.found.front().copied().filter(|i| *i <= last) {
+            let next = self.walk(index, index)?;
+            if next == index {
+                return Ok(index);
+            }
+            self.past.found.pop_front();
+            if self.out.len() >= PIECE {
+                return Ok(index + 1);
+            }
+        }
+        let upto = self.past.found_upto.min(last);
+        Ok(match self.past.found.is_empty() {
+            true => upto.max(first) + 1,
+            false => last + 1,
+        })
+    }
+
+    /// Tells of one index; false where the piece is full and more of it is to come.
+    fn index(&mut self, walk: &Walk<'_>, item: &Item) -> Result<bool, ApiError> {
+        let selection = &self.wish.selection;
+        let Some(kind) = item.kind else {
+            page::damaged(item.index, self.wish.form, self.out);
+            return Ok(true);
+        };
+        if !selection.may_take(kind, item.topics)
+            || (item.is_own() && walk.was_refused(item)?)
+            || (selection.asks_who() && !selection.is_by(item.actor()?.as_ref()))
+        {
+            return Ok(true);
+        }
+        if self.wish.form.cloud {
+            if self.any(walk, item)? {
+                let epoch = self.wish.epoch;
+                let write = |out: &mut Vec<u8>| page::cloud(item, epoch, out);
+                self.wish.framed(item.index, self.out, write)?;
+            }
+            return Ok(true);
+        }
+        if item.is_own() {
+            return self.own(item).map(|()| true);
+        }
+        self.changes(walk, item)
+    }
+
+    /// Whether any event of the index is wanted.
+    fn any(&self, walk: &Walk<'_>, item: &Item) -> Result<bool, ApiError> {
+        let Wish {
+            selection, permit, ..
+        } = self.wish;
+        if item.is_own() {
+            let Some((kind, topic, namespace, keys, payload)) = own::of(item.recorded()?) else {
+                return Ok(false);
+            };
+            let headline = super::selection::Headline {
+                kind,
+                topic,
+                namespace: &namespace,
+                keys: &keys,
+            };
+            let takes = selection.takes(&headline) && permit.sees(&headline);
+            return Ok(takes && selection.passes(&payload)?);
+        }
+        for change in walk.changes(item)? {
+            let Some((headline, _)) = page::headline(&change) else {
+                continue;
+            };
+            if !selection.takes(&headline) || !permit.sees(&headline) {
+                continue;
+            }
+            if !selection.asks_what() {
+                return Ok(true);
+            }
+            match payload::payload(self.source.view, &change) {
+                Ok(Some(payload)) if !selection.passes(&*payload)? => {}
+                Ok(None) => {}
+                // What cannot be read may be what is wanted.
+                Ok(Some(_)) | Err(_) => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+
+    fn own(&mut self, item: &Item) -> Result<(), ApiError> {
+        let Some((kind, topic, namespace, keys, payload)) = own::of(item.recorded()?) else {
+            return Ok(());
+        };
+        let headline = super::selection::Headline {
+            kind,
+            topic,
+            namespace: &namespace,
+            keys: &keys,
+        };
+        let Wish {
+            selection,
+            permit,
+            form,
+            ..
+        } = self.wish;
+        if selection.takes(&headline) && permit.sees(&headline) && selection.passes(&payload)? {
+            let mut frame = Frame::default();
+            frame.event(*form, item.index, self.out);
+            form::event(self.out, (item.index, kind.name()), &headline, &payload)?;
+            frame.end(*form, self.out);
+        }
+        Ok(())
+    }
+
+    fn changes(&mut self, walk: &Walk<'_>, item: &Item) -> Result<bool, ApiError> {
+        let Wish {
+            selection,
+            permit,
+            form,
+            ..
+        } = self.wish;
+        let known = match self.past.within.take() {
+            Some((index, known)) if index == item.index => known,
+            _ => 0,
+        };
+        let changes = walk.changes(item)?;
+        for (seq, change) in changes.iter().enumerate().skip(known) {
+            if self.out.len() >= PIECE {
+                self.past.within = Some((item.index, seq));
+                return Ok(false);
+            }
+            let Some((headline, event_type)) = page::headline(change) else {
+                continue;
+            };
+            if !selection.takes(&headline) || !permit.sees(&headline) {
+                continue;
+            }
+            let payload = match payload::payload(self.source.view, change).transpose() {
+                None => continue,
+                Some(Ok(payload)) if !selection.passes(&*payload)? => continue,
+                Some(payload) => payload,
+            };
+            self.past.frame.event(*form, item.index, self.out);
+            page::write(self.out, (item.index, event_type), &headline, payload);
+        }
+        self.past.frame.end(*form, self.out);
+        Ok(true)
+    }
+}
