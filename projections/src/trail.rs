@@ -24,11 +24,12 @@ use crate::view::View;
 /// What of a table an audit needs without its type.
 #[derive(Clone, Copy)]
 pub(crate) struct Trail {
-    row_at: fn(&View, &[u8], u64) -> Result<Option<Value>, StorageError>,
+    row_at: RowAt,
     words: fn(&[u8]) -> Result<Vec<String>, StorageError>,
     differing: Differing,
 }
 
+type RowAt = fn(&View, &[u8], u64) -> Result<Option<Value>, StorageError>;
 type Differing = fn(&View, &View, &[u8], &mut Budget) -> Result<Found, StorageError>;
 
 /// How much a comparison may still do.
