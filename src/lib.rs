@@ -50,6 +50,7 @@
 //! | [`client`] | tasks on this machine, their journal | projections |
 //! | [`keyring`] | keys in files, ciphertext, tokens | the log |
 //! | [`proof`] | checkpoints, proofs, verification of the log | what an event means |
+//! | [`archive`] | exports, backups, and how they come back | HTTP, what an event means |
 //! | [`audit`] | who changed what, when, why; cause chains; states compared | HTTP |
 //! | [`record`] | what an event looks like outside: one document for every export | who reads it |
 //! | [`rpc`] | the typed calls between servers and clients | what they cause |
@@ -91,6 +92,7 @@
 //! Behaviours that tests show are listed in `src/docs/behaviours.md`.
 
 pub mod agent;
+pub mod archive;
 pub mod audit;
 pub mod cli;
 pub mod client;

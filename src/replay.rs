@@ -14,6 +14,7 @@ use drover_migrations::schema::{self, SchemaError};
 use drover_projections::{Options, Projections, StorageError, TableDigest, Writer};
 
 use crate::log::{LogError, ReadOnlyLog};
+use crate::raft::snapshot::SnapshotDir;
 
 /// Events applied at a time.
 const BATCH: usize = 4096;
@@ -51,10 +52,21 @@ pub enum ReplayError {
         /// The index after the last one.
         next: u64,
     },
-    /// The log begins above zero and no base was given.
-    #[error("the log begins at index {first}; what is below was dropped by retention")]
+    /// The log begins above zero, and the state it goes on from is not there.
+    #[error("the log begins at index {first}, and no state is kept that it goes on from")]
     NoBeginning {
         /// The first index there is.
+        first: u64,
+    },
+    /// The state that the log goes on from cannot be read.
+    #[error("the state that the log goes on from cannot be read")]
+    Base(#[source] std::io::Error),
+    /// The index lies below the state that the log goes on from.
+    #[error("the state at index {wanted} is gone: what is kept begins at {first}")]
+    Gone {
+        /// The index asked for.
+        wanted: u64,
+        /// The first one there is.
         first: u64,
     },
 }
@@ -121,18 +133,85 @@ pub fn replay(
 ) -> Result<Replayed, ReplayError> {
     let began = Instant::now();
     let log = open(log_dir, to)?;
-    let (first, next) = (beginning(&log)?, log.bounds().1);
+    let base = foundation(log_dir, &log)?;
     let last = to
         .or_else(|| log.committed())
-        .unwrap_or(next.saturating_sub(1));
+        .unwrap_or(log.bounds().1.saturating_sub(1));
     let (projections, mut writer) = Projections::open(scratch, Options::default())?;
-    let entries = fold(&log, first, last, &mut writer, progress)?;
+    let entries = unfold(&log, base.as_ref(), last, &mut writer, progress)?;
     let state = StateAt::of(&projections);
     Ok(Replayed {
         state,
         entries,
         took: began.elapsed(),
     })
+}
+
+/// Folds a log from the state it goes on from, or from nothing, up to `last` into projections that
+/// hold nothing yet; answers how many entries that were.
+///
+/// # Errors
+/// As [`replay`]; a state whose digests are not those it says; a `last` below that state.
+pub fn unfold(
+    log: &ReadOnlyLog,
+    base: Option<&SnapshotDir>,
+    last: u64,
+    writer: &mut Writer,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<u64, ReplayError> {
+    let from = match base {
+        Some(base) => writer.install(&base.state())?.index + 1,
+        None => log.bounds().0,
+    };
+    match last + 1 {
+        next if next == from && base.is_some() => Ok(0),
+        next if next < from => Err(ReplayError::Gone {
+            wanted: last,
+            first: from.saturating_sub(1),
+        }),
+        _ => fold(log, from, last, writer, progress),
+    }
+}
+
+/// Folds the entries `from..=last` into projections that stand just before them; nothing if `last`
+/// is below `from`.
+///
+/// # Errors
+/// As [`replay`].
+pub fn go_on(
+    log: &ReadOnlyLog,
+    from: u64,
+    last: u64,
+    writer: &mut Writer,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<u64, ReplayError> {
+    match from > last {
+        true => Ok(0),
+        false => fold(log, from, last, writer, progress),
+    }
+}
+
+/// The state that a log goes on from: the earliest kept beside it that the log follows without a
+/// gap; none where the log begins with nothing.
+///
+/// # Errors
+/// A log that begins above zero with no such state; files that cannot be read.
+pub fn foundation(log_dir: &Path, log: &ReadOnlyLog) -> Result<Option<SnapshotDir>, ReplayError> {
+    let (first, epoch) = (log.bounds().0, log.epoch());
+    if first == 0 {
+        return Ok(None);
+    }
+    let beside = log_dir.parent().unwrap_or(Path::new(".")).join("snapshots");
+    for (head, dir) in SnapshotDir::all(&beside).map_err(ReplayError::Base)? {
+        let fits = |(index, _)| index + 1 >= first;
+        if head.epoch == epoch.id && head.base().is_some_and(fits) {
+            return Ok(Some(dir));
+        }
+    }
+    match first == epoch.first_index {
+        true => Ok(None),
+        false => Err(ReplayError::NoBeginning { first }),
+    }
 }
 
 /// Brings the projections in `path`, of a server that is not running, to the schema of this program
@@ -162,25 +241,18 @@ pub fn fill(
     schema::prepare(path, options)?;
     let (projections, mut writer) = Projections::open(path, options.clone())?;
     let position = projections.view().position();
-    let from = if position.begun {
-        position.index + 1
-    } else {
-        beginning(&log)?
+    let Some(last) = log.committed() else {
+        return Ok(projections);
     };
-    if let Some(last) = log.committed().filter(|last| *last >= from) {
-        fold(&log, from, last, &mut writer, progress)?;
+    if !position.begun {
+        let base = foundation(log_dir, &log)?;
+        unfold(&log, base.as_ref(), last, &mut writer, progress)?;
+        writer.flush()?;
+    } else if last > position.index {
+        fold(&log, position.index + 1, last, &mut writer, progress)?;
         writer.flush()?;
     }
     Ok(projections)
-}
-
-/// The first index, which must be the epoch's.
-fn beginning(log: &ReadOnlyLog) -> Result<u64, ReplayError> {
-    let (first, _) = log.bounds();
-    if first > log.epoch().first_index {
-        return Err(ReplayError::NoBeginning { first });
-    }
-    Ok(first)
 }
 
 /// Where a server keeps its log and its projections under a data directory.

@@ -41,7 +41,7 @@ pub fn dispatch(txn: &mut Txn<'_>, ctx: &Ctx, event: &Event) -> Result<Reply, Re
         Event::LeaderElected(ev) => cluster::leader_elected(txn, ctx, ev),
         Event::VersionBarrierRaised(ev) => cluster::barrier_raised(txn, ctx, ev),
         Event::ClusterIdSet(ev) => cluster::id_set(txn, ctx, ev),
-        Event::ClusterRestored(_) => later::refuse(event.kind()),
+        Event::ClusterRestored(ev) => cluster::restored(txn, ctx, ev),
         Event::DigestRecorded(ev) => cluster::digest_recorded(txn, ctx, ev),
         Event::SchedulerConfigured(ev) => cluster::scheduler_configured(txn, ctx, ev),
         Event::AutopilotConfigured(ev) => cluster::autopilot_configured(txn, ctx, ev),

@@ -72,6 +72,19 @@ pub struct FileManifest {
     pub size: u64,
 }
 
+impl Manifest {
+    /// Writes the manifest beside its files.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn put(&self, dir: &Path) -> Result<(), StorageError> {
+        let path = dir.join(MANIFEST);
+        let text = serde_json::to_vec_pretty(self)
+            .map_err(|error| StorageError::Snapshot(error.to_string()))?;
+        fs::write(&path, text).map_err(file_error("write", &path))
+    }
+}
+
 impl View {
     /// Writes the state into `dir`, which is made if need be, as files of at most about
     /// `file_size` bytes each.
@@ -97,10 +110,7 @@ impl View {
         for family in FAMILIES {
             self.write_family(dir, family, file_size, &mut manifest)?;
         }
-        let path = dir.join(MANIFEST);
-        let text = serde_json::to_vec_pretty(&manifest)
-            .map_err(|error| StorageError::Snapshot(error.to_string()))?;
-        fs::write(&path, text).map_err(file_error("write", &path))?;
+        manifest.put(dir)?;
         Ok(manifest)
     }
 

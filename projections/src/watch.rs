@@ -134,6 +134,11 @@ impl Watch {
         woken.into_iter().for_each(Waker::wake);
     }
 
+    /// Whether the database is replaced or closed: waiting has no sense any more.
+    pub fn is_closed(&self) -> bool {
+        self.shared.state.lock().closed
+    }
+
     /// Wakes who waits for these tables and rows, after they are visible.
     pub(crate) fn notify(&self, applied: u64, tables: &[u16], rows: &[(u16, Box<[u8]>)]) {
         self.shared.applied.store(applied, Ordering::Release);

@@ -254,6 +254,9 @@ impl Writer {
         match result {
             Ok(reply) => {
                 self.finish_event(ctx, (db, batch), changed)?;
+                if ctx.kind == EventKind::ClusterRestored {
+                    self.raise_all(ctx.index, changed);
+                }
                 Ok(Outcome::Applied(reply))
             }
             Err(Refused::Storage(error)) => Err(error),
@@ -261,6 +264,21 @@ impl Writer {
                 self.undo_event();
                 keep_outcome(db, batch, ctx.index, &rejection);
                 Ok(Outcome::Rejected(rejection))
+            }
+        }
+    }
+
+    /// Every table counts as changed by an event: what was there in a former epoch, under indexes
+    /// up to this one, may be gone.
+    fn raise_all(&mut self, index: u64, changed: &mut Vec<u16>) {
+        for table in self.projections.registry().tables() {
+            let at = usize::from(table.id());
+            if self.tables.len() <= at {
+                self.tables.resize(at + 1, 0);
+            }
+            if table.id() != TableIndexes::ID && self.tables[at] != index {
+                self.tables[at] = index;
+                changed.push(table.id());
             }
         }
     }

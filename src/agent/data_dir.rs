@@ -36,6 +36,12 @@ impl DataDir {
         })
     }
 
+    /// Keeps a temporary directory from vanishing; answers where it lies, if it is one.
+    pub(super) fn keep(&mut self) -> Option<PathBuf> {
+        let temporary = std::mem::take(&mut self.temporary);
+        temporary.then(|| self.path.clone())
+    }
+
     /// The directory, absolute.
     pub(super) fn path(&self) -> &Path {
         &self.path

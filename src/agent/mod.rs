@@ -12,7 +12,9 @@ mod logging;
 mod roles;
 mod signals;
 
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use crate::config::Config;
@@ -51,22 +53,56 @@ fn try_run(config: Config) -> Result<(), Failure> {
         .thread_name("api")
         .enable_all()
         .build()?;
-    let stopped = runtime.block_on(async {
-        let mut signals = signals::Signals::listen()?;
-        let roles = tokio::select! {
-            roles = Roles::start(config) => roles?,
-            _ = signals.stop() => return Ok(()),
-        };
-        let signal = signals.stop().await;
-        tracing::info!(signal, "stopping");
-        let limit = tokio::time::timeout(STOP_LIMIT - STOP_REST, roles.stop());
-        if limit.await.is_err() {
-            tracing::warn!("not everything stopped in time");
-        }
-        Ok::<(), Failure>(())
-    });
+    let stopped = runtime.block_on(serve(config));
     runtime.shutdown_timeout(RUNTIME_LIMIT);
-    stopped
+    match stopped? {
+        End::Stop => Ok(()),
+        End::Again(data) => Err(start_again(data.as_deref()).into()),
+    }
+}
+
+/// How a run ends.
+enum End {
+    /// The process ends too.
+    Stop,
+    /// It is started anew in the same process, on a temporary data directory if it had one.
+    Again(Option<PathBuf>),
+}
+
+async fn serve(config: Config) -> Result<End, Failure> {
+    let mut signals = signals::Signals::listen()?;
+    let mut roles = tokio::select! {
+        roles = Roles::start(config) => roles?,
+        _ = signals.stop() => return Ok(End::Stop),
+    };
+    let end = tokio::select! {
+        signal = signals.stop() => {
+            tracing::info!(signal, "stopping");
+            End::Stop
+        }
+        () = roles.wants_restart() => {
+            tracing::info!("starting anew");
+            End::Again(roles.keep_data())
+        }
+    };
+    let limit = tokio::time::timeout(STOP_LIMIT - STOP_REST, roles.stop());
+    if limit.await.is_err() {
+        tracing::warn!("not everything stopped in time");
+    }
+    Ok(end)
+}
+
+/// Runs this program again in this process: nothing of the former run is left in memory, the
+/// process id and the tasks stay. Answers only if that fails.
+fn start_again(data: Option<&Path>) -> std::io::Error {
+    let own = Path::new("/proc/self/exe");
+    let program = std::env::current_exe().ok().filter(|path| path.exists());
+    let mut command = Command::new(program.as_deref().unwrap_or(own));
+    command.args(std::env::args_os().skip(1));
+    if let Some(data) = data {
+        command.arg("-data-dir").arg(data);
+    }
+    command.exec()
 }
 
 fn workers() -> usize {

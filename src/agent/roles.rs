@@ -27,7 +27,7 @@ pub(super) struct Roles {
     rpc: Option<RpcServer>,
     stop: CancellationToken,
     tasks: Vec<JoinHandle<()>>,
-    _data: DataDir,
+    data: DataDir,
 }
 
 impl Roles {
@@ -67,7 +67,7 @@ impl Roles {
             rpc: Some(rpc),
             stop,
             tasks,
-            _data: data,
+            data,
         })
     }
 
@@ -86,8 +86,21 @@ impl Roles {
             rpc: None,
             stop,
             tasks: vec![ticks],
-            _data: data,
+            data,
         })
+    }
+
+    /// Ready when what runs here is to be stopped and started anew; never without a server.
+    pub(super) async fn wants_restart(&self) {
+        match &self.server {
+            Some(server) => server.wants_restart().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Keeps the data directory, even a temporary one, and answers where that lies.
+    pub(super) fn keep_data(&mut self) -> Option<std::path::PathBuf> {
+        self.data.keep()
     }
 
     /// Stops everything, top down.

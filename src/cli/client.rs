@@ -4,11 +4,17 @@ use super::conn::Conn;
 use anyhow::{Context, Result, anyhow, bail};
 use base64::Engine;
 use bytes::{Bytes, BytesMut};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use futures_util::TryStreamExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::http::request::Builder;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::Value as Json;
+
+/// The body of a request.
+type Sent = UnsyncBoxBody<Bytes, std::io::Error>;
 
 /// Where the agent listens.
 #[derive(Clone, Debug)]
@@ -132,6 +138,23 @@ impl Client {
         query: Query<'_>,
         body: Option<&Json>,
     ) -> Result<Response<Incoming>> {
+        let mut request = self.request(method, path, query);
+        let bytes = match body {
+            Some(json) => {
+                request = request.header("content-type", "application/json");
+                serde_json::to_vec(json)?
+            }
+            None => Vec::new(),
+        };
+        let body = Full::new(Bytes::from(bytes)).map_err(|never| match never {});
+        let request = request
+            .body(BodyExt::boxed_unsync(body))
+            .context("building the request")?;
+        self.ask(request).await
+    }
+
+    /// A request with the headers that all have.
+    fn request(&self, method: Method, path: &str, query: Query<'_>) -> Builder {
         let mut request = Request::builder()
             .method(method)
             .uri(self.uri(path, query))
@@ -144,16 +167,11 @@ impl Client {
             let basic = base64::engine::general_purpose::STANDARD.encode(&self.auth);
             request = request.header("authorization", format!("Basic {basic}"));
         }
-        let bytes = match body {
-            Some(json) => {
-                request = request.header("content-type", "application/json");
-                serde_json::to_vec(json)?
-            }
-            None => Vec::new(),
-        };
-        let request = request
-            .body(Full::new(Bytes::from(bytes)))
-            .context("building the request")?;
+        request
+    }
+
+    /// Sends a request; what is no success is an error.
+    async fn ask(&self, request: Request<Sent>) -> Result<Response<Incoming>> {
         let response = self.dial(request).await.map_err(|err| {
             anyhow!(
                 "{err:#}\n\nIs an agent running at {}? Start one with `drover agent -dev`, or \
@@ -182,7 +200,7 @@ impl Client {
         Err(Refused { code, text }.into())
     }
 
-    async fn dial(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>> {
+    async fn dial(&self, request: Request<Sent>) -> Result<Response<Incoming>> {
         match &self.target {
             Target::Tcp(address) => {
                 let stream = tokio::net::TcpStream::connect(address)
@@ -257,6 +275,29 @@ impl Client {
         }
     }
 
+    /// PUT of a file, which is sent as it is read; the answer as JSON.
+    pub(super) async fn upload(
+        &self,
+        path: &str,
+        query: Query<'_>,
+        header: Option<(&str, &str)>,
+        file: &std::path::Path,
+    ) -> Result<Json> {
+        let opened = tokio::fs::File::open(file).await;
+        let opened = opened.with_context(|| file.display().to_string())?;
+        let pieces = tokio_util::io::ReaderStream::with_capacity(opened, 256 << 10);
+        let body = StreamBody::new(pieces.map_ok(Frame::data));
+        let mut request = self.request(Method::PUT, path, query);
+        if let Some((name, value)) = header {
+            request = request.header(name, value);
+        }
+        let request = request.body(BodyExt::boxed_unsync(body));
+        let response = self.ask(request.context("building the request")?).await?;
+        let body = response.into_body().collect().await;
+        let bytes = body.context("reading the answer")?.to_bytes();
+        serde_json::from_slice(&bytes).context("the agent's answer is not JSON")
+    }
+
     /// GET of an answer that does not end.
     pub(super) async fn stream(&self, path: &str, query: Query<'_>) -> Result<Stream> {
         let response = self.send(Method::GET, path, query, None).await?;
@@ -267,7 +308,7 @@ impl Client {
     }
 }
 
-async fn exchange<I>(io: I, request: Request<Full<Bytes>>) -> Result<Response<Incoming>>
+async fn exchange<I>(io: I, request: Request<Sent>) -> Result<Response<Incoming>>
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {

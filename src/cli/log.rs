@@ -4,6 +4,7 @@ use super::client::{Client, Refused};
 use super::columns::{Table, pairs};
 use super::conn::Conn;
 use super::log_events::{self, EventsArgs};
+use super::log_export::{self, ExportArgs, ImportArgs};
 use super::log_verify::{self, VerifyArgs};
 use super::out::Out;
 use super::show::{Format, list, number, text, time};
@@ -29,6 +30,10 @@ pub(super) enum Verb {
     Verify(VerifyArgs),
     /// Fold the log from its beginning and compare digests with what the server holds
     Replay(ReplayArgs),
+    /// Write events as lines of JSON
+    Export(ExportArgs),
+    /// Make a log of exported lines, in an empty data directory
+    Import(ImportArgs),
 }
 
 /// Flags of `log inspect`.
@@ -71,6 +76,8 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
         Verb::Events(args) => log_events::run(&args, out),
         Verb::Verify(args) => log_verify::run(&args, out),
         Verb::Replay(args) => replay(&args, out).await,
+        Verb::Export(args) => log_export::export(&args, out),
+        Verb::Import(args) => log_export::import_lines(&args, out),
     }
 }
 

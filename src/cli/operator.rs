@@ -4,6 +4,7 @@ use super::columns::{Table, pairs};
 use super::conn::Conn;
 use super::out::Out;
 use super::show::{Format, boolean, list, number, text};
+use super::snapshot;
 use anyhow::{Result, bail};
 use clap::Subcommand;
 use serde_json::{Value as Json, json};
@@ -18,6 +19,9 @@ pub(super) enum Verb {
     /// Raft
     #[command(subcommand)]
     Raft(Raft),
+    /// Backups of the cluster
+    #[command(subcommand)]
+    Snapshot(snapshot::Verb),
 }
 
 /// The scheduler's configuration.
@@ -107,6 +111,7 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
         Verb::Scheduler(Scheduler::GetConfig(args)) => get(args, out).await,
         Verb::Scheduler(Scheduler::SetConfig(args)) => set(args, out).await,
         Verb::Raft(Raft::ListPeers(args)) => peers(args, out).await,
+        Verb::Snapshot(verb) => snapshot::run(verb, out).await,
     }
 }
 

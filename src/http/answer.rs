@@ -95,6 +95,15 @@ impl Answer {
         self
     }
 
+    /// The same answer; if it was read at an index, then at this one at least.
+    #[must_use]
+    pub(super) fn not_below(mut self, index: u64) -> Self {
+        if let Meta::Read(at) = &mut self.meta {
+            *at = index.max(*at);
+        }
+        self
+    }
+
     /// The same answer to a write that was applied at an index.
     #[must_use]
     pub(super) fn written(mut self, index: u64) -> Self {

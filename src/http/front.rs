@@ -163,6 +163,30 @@ where
     respond(&api, outline, answer)
 }
 
+/// Serves a request whose body is as long as it likes; the handler takes it as it comes.
+pub(super) async fn upload<F, Fut>(
+    api: Arc<Api>,
+    incoming: Incoming,
+    run: F,
+) -> Response<axum::body::Body>
+where
+    F: FnOnce(Write, axum::body::Body) -> Fut,
+    Fut: Future<Output = Result<Answer, ApiError>>,
+{
+    let (parts, body) = incoming.into_parts();
+    let outline = Outline::of(&parts);
+    let work = AssertUnwindSafe(async {
+        let mut request = Request::head(parts)?;
+        identify(&api, &mut request)?;
+        past::refuse(&request.query)?;
+        check_region(&api, &request)?;
+        let api = Arc::clone(&api);
+        run(Write { api, request }, body).await
+    });
+    let answer = settle(work.catch_unwind().await);
+    respond(&api, outline, answer)
+}
+
 fn identify(api: &Api, request: &mut Request) -> Result<(), ApiError> {
     let addr = request
         .remote
@@ -233,7 +257,9 @@ async fn answer_read(
             }
         }
         drop(read);
-        if tokio::time::timeout_at(deadline, waiter).await.is_err() {
+        let woken = tokio::time::timeout_at(deadline, waiter).await.is_ok();
+        // A closed watch wakes everybody: the state here is about to be another.
+        if !woken || api.projections.watch().is_closed() {
             return found(&now(), watched, run);
         }
     }
@@ -241,10 +267,14 @@ async fn answer_read(
 
 /// Runs a read. What is missing has an index too, that of the tables it would be in, so that
 /// clients can wait for it to appear.
+///
+/// No index runs backwards: after a restore a row may have an older one than it had, and the
+/// answer's is that of the epoch's first event then.
 fn found(read: &Read<'_>, watched: Watched, run: Reader) -> Result<Answer, ApiError> {
+    let begin = read.api.log.epoch().first_index;
     let error = match run(read) {
         Err(error) if error.code == Code::NotFound => error,
-        other => return other,
+        other => return other.map(|answer| answer.not_below(begin)),
     };
     let tables: SmallVec<[u16; 2]> = match watched {
         Watched::Nothing => return Err(error),

@@ -52,6 +52,7 @@ mod scaling;
 mod search;
 mod serve;
 mod services;
+mod snapshot;
 mod state;
 mod stream;
 mod system;

@@ -20,7 +20,7 @@ use super::state::Api;
 use super::{
     absent, agent, allocations, audit, autopilot, client, cors, deployment_writes, deployments,
     evaluations, fuzzy, jobs, log, lost, namespace_writes, namespaces, node_writes, nodes,
-    operator, scaling, search, services, stream, system, variable_writes, variables,
+    operator, scaling, search, services, snapshot, stream, system, variable_writes, variables,
 };
 use crate::error::ApiError;
 use Watched::{Nothing, Rows, Tables};
@@ -53,6 +53,18 @@ where
     on(
         methods,
         move |State(api): State<Arc<Api>>, incoming: Incoming| front::write(api, incoming, run),
+    )
+}
+
+/// Some methods by a handler that takes the body as it comes.
+fn upload<F, Fut>(methods: MethodFilter, run: F) -> Routes
+where
+    F: Fn(Write, axum::body::Body) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Result<Answer, ApiError>> + Send + 'static,
+{
+    on(
+        methods,
+        move |State(api): State<Arc<Api>>, incoming: Incoming| front::upload(api, incoming, run),
     )
 }
 
@@ -273,6 +285,10 @@ fn cluster(table: Table) -> Table {
         .route("/v1/audit", get(Nothing, audit::list))
         .route("/v1/audit/trace", get(Nothing, audit::trace))
         .route("/v1/state/diff", get(Nothing, audit::between))
+        .route(
+            "/v1/operator/snapshot",
+            body(MethodFilter::GET, snapshot::save).merge(upload(PUT, snapshot::restore)),
+        )
         .route("/v1/log/checkpoint", get(Nothing, log::checkpoint))
         .route("/v1/log/keys", get(Nothing, log::keys))
         .route("/v1/log/proof/inclusion", get(Nothing, log::inclusion))
@@ -361,7 +377,7 @@ const ENTERPRISE: [&str; 10] = [
 ];
 
 /// Routes of later.
-const LATER: [&str; 20] = [
+const LATER: [&str; 19] = [
     "/v1/volume/csi/{id}/{verb}",
     "/v1/volumes/external",
     "/v1/volumes/snapshot",
@@ -377,7 +393,6 @@ const LATER: [&str; 20] = [
     "/v1/agent/schedulers/config",
     "/v1/agent/keyring/{verb}",
     "/v1/agent/reload",
-    "/v1/operator/snapshot",
     "/v1/operator/raft/peer",
     "/v1/operator/raft/transfer-leadership",
     "/v1/operator/keyring/rotate",

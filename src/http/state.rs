@@ -79,6 +79,8 @@ pub trait Agent: Send + Sync {
     fn client_health(&self) -> Option<Result<(), String>>;
     /// Whether a server runs in this agent and knows a leader; none without a server.
     fn server_health(&self) -> Option<Result<(), String>>;
+    /// The server of this agent, for what takes its files; none without one.
+    fn server(&self) -> Option<Arc<crate::server::Server>>;
     /// The metrics in Prometheus' text form.
     fn prometheus(&self) -> String;
     /// The metrics as a summary.

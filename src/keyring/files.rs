@@ -65,6 +65,21 @@ impl Keystore {
         })
     }
 
+    /// Gives a directory the key that wraps what is in it, as it was kept elsewhere.
+    ///
+    /// # Errors
+    /// [`KeyringError::Io`], or [`KeyringError::Damaged`] for a key of a wrong size.
+    pub fn put_wrap(dir: &Path, wrap: &[u8]) -> Result<(), KeyringError> {
+        let path = dir.join(WRAP_FILE);
+        if wrap.len() != 32 {
+            let reason = "expected 32 bytes".to_owned();
+            return Err(KeyringError::Damaged { path, reason });
+        }
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        made.map_err(|source| io_error(dir, source))?;
+        replace(dir, WRAP_FILE, wrap)
+    }
+
     /// Writes a key. When this returns, the file and its name are on the disk.
     ///
     /// # Errors

@@ -25,6 +25,7 @@
 //! Start reading at `engine.rs` (the calls), then `writer.rs` (the rounds), `open.rs` (recovery),
 //! `format.rs` (the bytes), `tree.rs` (the proof).
 
+mod copy;
 mod engine;
 mod error;
 pub mod fake;
@@ -49,6 +50,7 @@ mod crash_test;
 #[cfg(test)]
 mod engine_test;
 
+pub use copy::{Piece, read_back};
 pub use engine::LogEngine;
 pub use error::LogError;
 pub use file::{FileLayer, LogFile, RealFiles};

@@ -47,7 +47,17 @@ impl Source for View {
                 first: self.first,
             });
         }
-        let to = to.min(self.next);
+        self.read_some(from, to.min(self.next), max_bytes)
+    }
+}
+
+impl View {
+    fn place_of_damage(&self) -> Option<String> {
+        self.damage.as_ref().map(ToString::to_string)
+    }
+
+    /// Some of the entries `from..to` of one segment, below the first index that is kept too.
+    fn read_some(&self, from: u64, to: u64, max_bytes: usize) -> Result<Vec<Entry>, LogError> {
         match self.segments.read(from, to, max_bytes) {
             Err(e @ LogError::Corrupt { .. }) => {
                 // Sealed meanwhile, and the file we hold may be in use again?
@@ -58,12 +68,6 @@ impl Source for View {
             }
             other => other,
         }
-    }
-}
-
-impl View {
-    fn place_of_damage(&self) -> Option<String> {
-        self.damage.as_ref().map(ToString::to_string)
     }
 
     /// Reads the segment that holds `index` from its sealed form from now on, if there is one.
@@ -151,6 +155,19 @@ impl ReadOnlyLog {
     /// Damage in that segment.
     pub fn range_at(&self, index: u64) -> Result<Option<CompactRange>, LogError> {
         self.view.segments.range_at(index)
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Segment>> {
+        self.view.segments.all()
+    }
+
+    pub(super) fn read_some(
+        &self,
+        from: u64,
+        to: u64,
+        max_bytes: usize,
+    ) -> Result<Vec<Entry>, LogError> {
+        self.view.read_some(from, to, max_bytes)
     }
 
     /// The segments, in order.

@@ -181,7 +181,10 @@ pub(super) fn seal(
     let file = files
         .create(&tmp, 0)
         .map_err(|e| LogError::io("create", &tmp, e))?;
-    let written = write_sealed(&*file, &tmp, segment, source);
+    let mut read = |from: u64, bytes: usize, out: &mut Vec<Entry>| {
+        segment.read(from, segment.next(), bytes, out)
+    };
+    let written = write(&*file, &tmp, &source.header, segment.next(), &mut read);
     let (footer, bytes) = written.inspect_err(|_| {
         let _ = files.remove(&tmp);
     })?;
@@ -198,29 +201,39 @@ pub(super) fn seal(
     Ok((sealed, tmp))
 }
 
-fn write_sealed(
+/// Adds some entries from an index on, up to about so many bytes, at least one.
+pub(super) type ReadEntries<'a> =
+    &'a mut dyn FnMut(u64, usize, &mut Vec<Entry>) -> Result<(), LogError>;
+
+/// Writes the sealed form of a segment's entries below `end`, and waits for the disk.
+pub(super) fn write(
     file: &dyn LogFile,
     path: &Path,
-    segment: &Segment,
-    source: &OpenSegment,
+    header: &Header,
+    end: u64,
+    read: ReadEntries<'_>,
 ) -> Result<(Footer, u64), LogError> {
     let write = |buf: &[u8], at: u64| {
         file.write_at(buf, at)
             .map_err(|e| LogError::io("write", path, e))
     };
-    write(&source.header.encode(SEALED_MAGIC), 0)?;
-    let first = source.header.first;
+    write(&header.encode(SEALED_MAGIC), 0)?;
+    let first = header.first;
     let mut footer = Footer {
         next: first,
-        range: source.header.range.clone(),
+        range: header.range.clone(),
         ..Footer::default()
     };
-    let (mut at, mut next, end) = (HEADER as u64, first, segment.next());
+    let (mut at, mut next) = (HEADER as u64, first);
     let mut entries = Vec::new();
     let mut raw = Vec::with_capacity(BLOCK * 2);
     while next < end {
         entries.clear();
-        segment.read(next, end, BLOCK, &mut entries)?;
+        read(next, BLOCK, &mut entries)?;
+        if entries.is_empty() {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            return Err(LogError::corrupt(&name, at, next, "its entry is missing"));
+        }
         raw.clear();
         for e in &entries {
             raw.extend_from_slice(&e.kind.to_le_bytes());

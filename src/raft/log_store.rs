@@ -111,7 +111,7 @@ pub(super) fn decode_entry(entry: &log::Entry) -> io::Result<Entry> {
     ))
 }
 
-fn encode_vote(vote: &Vote) -> Bytes {
+pub(super) fn encode_vote(vote: &Vote) -> Bytes {
     let leader = vote.leader_id();
     let mut out = Vec::with_capacity(17);
     out.extend_from_slice(&leader.term().to_le_bytes());
@@ -133,7 +133,7 @@ fn decode_vote(bytes: &[u8]) -> io::Result<Vote> {
     }
 }
 
-fn position(id: &LogId) -> Bytes {
+pub(super) fn position(id: &LogId) -> Bytes {
     Bytes::copy_from_slice(&id.leader_id.to_le_bytes())
 }
 

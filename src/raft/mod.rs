@@ -25,6 +25,7 @@ mod node;
 mod proposer;
 mod read;
 mod room;
+pub mod seed;
 pub mod snapshot;
 mod state_machine;
 mod types;

@@ -17,7 +17,7 @@ use tokio::sync::{oneshot, watch};
 use super::fold::Fold;
 use super::log_store::LogStore;
 use super::network::{Method, Network, Transport, TransportError, decode, encode};
-use super::snapshot::SnapshotDir;
+use super::snapshot::{self, Head, SnapshotDir};
 use super::state_machine::{Applier, Parked, StateMachine};
 use super::types::{Member, Payload, Response, TypeConfig};
 use crate::log::LogEngine;
@@ -247,6 +247,21 @@ impl RaftNode {
             .install_full_snapshot(decode(vote)?, snapshot)
             .await;
         encode(&answer.map_err(|e| refused(e.to_string()))?)
+    }
+
+    /// Writes the state as it is applied now, and its head, into the directory `dir`, which is made.
+    /// Raft does not hear of it.
+    ///
+    /// # Errors
+    /// If the files cannot be written.
+    pub async fn write_state(&self, dir: PathBuf) -> io::Result<(Head, SnapshotDir)> {
+        let membership = {
+            let metrics = self.raft.server_metrics().borrow_watched().clone();
+            metrics.membership_config.as_ref().clone()
+        };
+        let dir = SnapshotDir::new(dir);
+        let head = snapshot::write(&dir, &self.applier, &self.log, &membership).await?;
+        Ok((head, dir))
     }
 
     /// Stops Raft and its thread. What is in flight is answered with an error or not at all.

@@ -42,6 +42,31 @@ pub struct Head {
 }
 
 impl Head {
+    fn of(
+        place: Option<Place>,
+        log: &LogEngine,
+        membership: &StoredMembership,
+    ) -> io::Result<Head> {
+        let epoch = log.epoch();
+        let range = match place {
+            Some(p) => log.range_at(p.index)?.map(|r| r.to_bytes()),
+            None => None,
+        };
+        let at = membership
+            .log_id()
+            .as_ref()
+            .map(|id| (*id.leader_id, id.index));
+        Ok(Head {
+            last: place.map(|p| (p.term, p.index)),
+            membership_at: at,
+            membership: encode_membership(membership.membership()),
+            epoch: epoch.id,
+            epoch_first: epoch.first_index,
+            range: range.unwrap_or_default(),
+            time: place.map_or(0, |p| p.time),
+        })
+    }
+
     fn last_log_id(&self) -> Option<LogId> {
         self.last.map(|(term, index)| log_id(term, index))
     }
@@ -58,11 +83,13 @@ impl Head {
         }
     }
 
-    pub(super) fn base(&self) -> Option<(u64, CompactRange)> {
+    /// The last index in it, and the tree after it.
+    pub fn base(&self) -> Option<(u64, CompactRange)> {
         Some((self.last?.1, CompactRange::from_bytes(&self.range)?))
     }
 
-    fn name(&self) -> String {
+    /// The name of its directory.
+    pub fn name(&self) -> String {
         match self.last {
             Some((term, index)) => format!("{term:020}-{index:020}"),
             None => "empty".to_owned(),
@@ -103,9 +130,44 @@ impl SnapshotDir {
         &self.path
     }
 
+    /// The complete ones in a directory, by their index; none if there is no such directory.
+    ///
+    /// # Errors
+    /// If a head cannot be read.
+    pub fn all(dir: &Path) -> io::Result<Vec<(Head, SnapshotDir)>> {
+        let entries = match fs::read_dir(dir) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other?,
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let path = entry?.path();
+            if path.extension().is_none() && path.join("head").exists() {
+                let dir = SnapshotDir::new(path);
+                found.push((dir.head()?, dir));
+            }
+        }
+        found.sort_by_key(|(head, _)| head.last.map(|(_, index)| index));
+        Ok(found)
+    }
+
     /// Where the state's files lie.
     pub fn state(&self) -> PathBuf {
         self.path.join("state")
+    }
+
+    /// Writes the head, which makes the snapshot whole, and waits for the disk.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn put_head(&self, head: &Head) -> io::Result<()> {
+        let path = self.path.join("head");
+        fs::write(&path, head.encode()?)?;
+        for file in fs::read_dir(self.state())? {
+            fs::File::open(file?.path())?.sync_all()?;
+        }
+        fs::File::open(&path)?.sync_all()?;
+        fs::File::open(&self.path)?.sync_all()
     }
 
     /// Reads the head.
@@ -126,6 +188,12 @@ pub(super) struct Snapshots {
 impl Snapshots {
     pub(super) fn open(dir: PathBuf) -> io::Result<Snapshots> {
         fs::create_dir_all(&dir)?;
+        for entry in fs::read_dir(&dir)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|ending| ending == "tmp") {
+                fs::remove_dir_all(path)?;
+            }
+        }
         Ok(Snapshots { dir })
     }
 
@@ -156,7 +224,7 @@ impl Snapshots {
         if path.exists() {
             fs::remove_dir_all(&path)?;
         }
-        fs::create_dir_all(path.join("state"))?;
+        fs::create_dir_all(&path)?;
         Ok(SnapshotDir::new(path))
     }
 
@@ -201,28 +269,24 @@ impl Builder {
             membership,
         }
     }
+}
 
-    fn head(&self, place: Option<Place>) -> io::Result<Head> {
-        let epoch = self.log.epoch();
-        let range = match place {
-            Some(p) => self.log.range_at(p.index)?.map(|r| r.to_bytes()),
-            None => None,
-        };
-        let at = self
-            .membership
-            .log_id()
-            .as_ref()
-            .map(|id| (*id.leader_id, id.index));
-        Ok(Head {
-            last: place.map(|p| (p.term, p.index)),
-            membership_at: at,
-            membership: encode_membership(self.membership.membership()),
-            epoch: epoch.id,
-            epoch_first: epoch.first_index,
-            range: range.unwrap_or_default(),
-            time: place.map_or(0, |p| p.time),
-        })
-    }
+/// Writes the state that is applied, and its head, into the empty directory `dir`.
+pub(super) async fn write(
+    dir: &SnapshotDir,
+    applier: &Applier,
+    log: &LogEngine,
+    membership: &StoredMembership,
+) -> io::Result<Head> {
+    let state = dir.state();
+    fs::create_dir_all(&state)?;
+    let (save, place) = applier.with(|fold| (fold.save(), fold.place())).await?;
+    tokio::task::spawn_blocking(move || save(&state))
+        .await
+        .map_err(io::Error::other)??;
+    let head = Head::of(place, log, membership)?;
+    dir.put_head(&head)?;
+    Ok(head)
 }
 
 impl RaftSnapshotBuilder<TypeConfig> for Builder {
@@ -230,16 +294,7 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
 
     async fn build_snapshot(&mut self) -> io::Result<SnapshotOf<TypeConfig, SnapshotDir>> {
         let scratch = self.snapshots.scratch()?;
-        let state = scratch.state();
-        let (save, place) = self
-            .applier
-            .with(|fold| (fold.save(), fold.place()))
-            .await?;
-        tokio::task::spawn_blocking(move || save(&state))
-            .await
-            .map_err(io::Error::other)??;
-        let head = self.head(place)?;
-        fs::write(scratch.path().join("head"), head.encode()?)?;
+        let head = write(&scratch, &self.applier, &self.log, &self.membership).await?;
         self.snapshots.adopt(&head, scratch)?;
         let (head, dir) = self
             .snapshots

@@ -231,6 +231,10 @@ impl Agent for Server {
         })
     }
 
+    fn server(&self) -> Option<Arc<Server>> {
+        self.own.upgrade()
+    }
+
     fn prometheus(&self) -> String {
         self.observe();
         self.telemetry.prometheus()

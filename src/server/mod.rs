@@ -10,6 +10,7 @@
 //! top down; what is acknowledged is in the log before anybody hears of it.
 
 mod about;
+pub mod backup;
 mod bootstrap;
 mod gauges;
 mod heal;
@@ -17,12 +18,13 @@ mod keys;
 mod myself;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 use drover_projections::{Options, Projections};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use crate::client::agent::Client;
 use crate::commands::Command;
@@ -76,6 +78,11 @@ pub struct Server {
     telemetry: Telemetry,
     started: Instant,
     tasks: Mutex<Vec<JoinHandle<()>>>,
+    /// Where its files lie.
+    dir: PathBuf,
+    own: Weak<Server>,
+    restoring: tokio::sync::Mutex<()>,
+    restart: CancellationToken,
 }
 
 /// Why a server does not start.
@@ -105,6 +112,9 @@ pub enum StartError {
     /// The projections are damaged and cannot be built again.
     #[error("the projections are damaged and cannot be built again from the log")]
     Rebuild(#[source] crate::replay::ReplayError),
+    /// A backup that was restored cannot be put in place.
+    #[error("the backup that was restored cannot be put in place; starting again goes on with it")]
+    Restore(#[from] crate::archive::ArchiveError),
     /// The keystore cannot be opened.
     #[error("the keystore cannot be opened")]
     Keyring(#[from] KeyringError),
@@ -128,6 +138,9 @@ impl Server {
     ) -> Result<Arc<Self>, StartError> {
         let started = Instant::now();
         let dir = config.server_dir(data_dir);
+        if crate::archive::adopt::adopt(&dir)? {
+            tracing::warn!("a backup was restored: this is a new epoch of the log");
+        }
         let me = Myself::settle(&config, &dir)?;
         let options = if config.dev {
             Options::dev()
@@ -168,7 +181,7 @@ impl Server {
             reactor_settings(&config),
             (Arc::clone(&ledger), Arc::clone(&keyring)),
         );
-        let server = Arc::new(Self {
+        let server = Arc::new_cyclic(|own| Self {
             config,
             me,
             projections,
@@ -182,6 +195,10 @@ impl Server {
             telemetry,
             started,
             tasks: Mutex::default(),
+            dir,
+            own: Weak::clone(own),
+            restoring: tokio::sync::Mutex::default(),
+            restart: CancellationToken::new(),
         });
         let keys = tokio::spawn(keys::keep_a_key(Arc::clone(&server)));
         server.tasks.lock().extend([keys]);

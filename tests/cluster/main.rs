@@ -6,3 +6,4 @@ mod t20_no_acknowledged_write_is_lost;
 mod t30_full_disk;
 mod t40_damage;
 mod t50_deletion_by_filter;
+mod t60_backup;

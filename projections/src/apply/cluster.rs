@@ -48,6 +48,12 @@ pub(super) fn id_set(txn: &mut Txn<'_>, ctx: &Ctx, ev: &ClusterIdSet) -> Answer 
     Ok(Reply::None)
 }
 
+/// A backup became the base of this epoch: a fact that changes no row. The writer raises the index
+/// of every table to it, so that none runs backwards and whoever waits is woken.
+pub(super) fn restored(_txn: &mut Txn<'_>, _ctx: &Ctx, _ev: &ClusterRestored) -> Answer {
+    Ok(Reply::None)
+}
+
 /// Digests that a majority agrees on: a fact that changes no row.
 pub(super) fn digest_recorded(_txn: &mut Txn<'_>, _ctx: &Ctx, _ev: &DigestRecorded) -> Answer {
     Ok(Reply::None)

@@ -8,7 +8,6 @@ use crate::outcome::Refused;
 
 /// The kinds that are registered and not applied yet.
 pub const LATER: &[EventKind] = &[
-    EventKind::ClusterRestored,
     EventKind::AclPoliciesUpserted,
     EventKind::AclPoliciesDeleted,
     EventKind::AclTokensUpserted,

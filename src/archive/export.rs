@@ -1,0 +1,166 @@
+//! Export: events of a log as lines of JSON, one event a line, in the order of the log.
+//!
+//! Memory is bounded by what one read of the log takes, however long it is. A line may carry the
+//! exact body beside the document, and which log it is from: what is imported from such lines has
+//! the same tree, and gives the same state.
+
+use std::io::Write;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use drover_projections::hex;
+use serde::{Serialize, Serializer};
+
+use super::ArchiveError;
+use crate::log::{Epoch, ReadOnlyLog};
+use crate::record::{CloudEvent, Document};
+
+/// Entries between two reports of progress.
+const REPORT: u64 = 4096;
+
+/// How a line looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// The document.
+    #[default]
+    Ndjson,
+    /// The document in a CloudEvent 1.0.
+    CloudEvents,
+}
+
+/// What is exported.
+#[derive(Clone, Debug, Default)]
+pub struct Export {
+    /// The first index.
+    pub from: u64,
+    /// The last index; the end of the log without one.
+    pub to: Option<u64>,
+    /// Not before this time, Unix nanoseconds.
+    pub since: Option<i64>,
+    /// Not after this time, Unix nanoseconds.
+    pub until: Option<i64>,
+    /// The numbers of the kinds wanted; all if there are none.
+    pub kinds: Vec<u16>,
+    /// The form of a line.
+    pub format: Format,
+    /// Whether a line carries the exact body (of [`Format::Ndjson`] only).
+    pub bodies: bool,
+}
+
+/// What was exported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exported {
+    /// Events written.
+    pub events: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// The last index that was looked at; what is behind it is not in the export.
+    pub last: Option<u64>,
+}
+
+/// A document with what it takes to make the log again.
+#[derive(Serialize)]
+struct WithBody<'a> {
+    #[serde(flatten)]
+    document: Document<'a>,
+    #[serde(rename = "Body", serialize_with = "base64")]
+    body: &'a [u8],
+    #[serde(rename = "Epoch")]
+    epoch: &'a str,
+    #[serde(rename = "EpochFirst")]
+    first: u64,
+}
+
+fn base64<S: Serializer>(bytes: &&[u8], to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&STANDARD.encode(bytes))
+}
+
+impl Export {
+    /// Whether an entry of this kind and time is wanted.
+    fn wants(&self, kind: u16, time: i64) -> bool {
+        (self.kinds.is_empty() || self.kinds.contains(&kind))
+            && self.since.is_none_or(|since| time >= since)
+            && self.until.is_none_or(|until| time <= until)
+    }
+
+    /// Writes the events of a log. `progress` hears the index reached, and the last one.
+    ///
+    /// # Errors
+    /// A log that cannot be read or does not reach back to `from`; an event that cannot be decoded;
+    /// a failed write. What was written before is whole lines but for the last.
+    pub fn run(
+        &self,
+        log: &ReadOnlyLog,
+        out: &mut dyn Write,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Exported, ArchiveError> {
+        let (first, next) = log.bounds();
+        let begin = self.from.max(log.epoch().first_index);
+        let end = self.to.map_or(next, |to| next.min(to.saturating_add(1)));
+        let epoch = log.epoch();
+        let name = hex(&epoch.id);
+        let mut done = Exported::default();
+        let (mut line, mut time) = (Vec::with_capacity(4096), 0);
+        if begin < first && begin < end {
+            return Err(ArchiveError::Refused(format!(
+                "the events at index {begin} are gone: the first ones here are at {first}; \
+                 export from there with -from {first}"
+            )));
+        }
+        for entry in log.scan(begin) {
+            let entry = entry?;
+            if entry.index >= end {
+                break;
+            }
+            done.last = Some(entry.index);
+            // Raft's own entries have no time: they belong to the event before them.
+            time = if entry.time == 0 { time } else { entry.time };
+            if self.until.is_some_and(|until| time > until) {
+                break;
+            }
+            if self.wants(entry.kind, time) {
+                line.clear();
+                self.line(&mut line, &entry.body, entry.index, (epoch, &name))?;
+                out.write_all(&line).map_err(ArchiveError::Write)?;
+                done.events += 1;
+                done.bytes += line.len() as u64;
+            }
+            if entry.index.is_multiple_of(REPORT) {
+                progress(entry.index - begin, end - begin);
+            }
+        }
+        out.flush().map_err(ArchiveError::Write)?;
+        progress(end.saturating_sub(begin), end.saturating_sub(begin));
+        Ok(done)
+    }
+
+    fn line(
+        &self,
+        line: &mut Vec<u8>,
+        body: &[u8],
+        index: u64,
+        (epoch, name): (Epoch, &str),
+    ) -> Result<(), ArchiveError> {
+        let decoded = drover_migrations::decode(body);
+        let event = decoded.map_err(|source| ArchiveError::Decode { index, source })?;
+        let document = Document::of(&event);
+        let written = match (self.format, self.bodies) {
+            (Format::CloudEvents, _) => {
+                serde_json::to_writer(&mut *line, &CloudEvent::of(document, epoch.id))
+            }
+            (Format::Ndjson, false) => serde_json::to_writer(&mut *line, &document),
+            (Format::Ndjson, true) => serde_json::to_writer(
+                &mut *line,
+                &WithBody {
+                    document,
+                    body,
+                    epoch: name,
+                    first: epoch.first_index,
+                },
+            ),
+        };
+        written.map_err(|error| ArchiveError::Write(error.into()))?;
+        line.push(b'\n');
+        Ok(())
+    }
+}

@@ -1,0 +1,287 @@
+//! Import: a log made again from exported lines, body by body.
+//!
+//! The log is written beside its place and renamed when it is whole, so a kill leaves nothing that
+//! a server would take for a log. What is imported has the epoch, the indexes and the tree of the
+//! log it came from; a lone server goes on from it as the server that wrote it.
+
+use std::fs;
+use std::io::BufRead;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use drover_events::BodyParts;
+use parking_lot::Mutex;
+use serde::Deserialize;
+
+use super::{ArchiveError, sync_dir};
+use crate::log::{self, Entry, Epoch, Hash, LogEngine, LogError, OnFull};
+use crate::raft::seed::{self, Seed};
+
+/// Bytes of bodies handed to the log at a time.
+const CHUNK: usize = 1 << 20;
+/// Chunks between two waits for the disk.
+const AHEAD: usize = 16;
+/// What a log that is not whole yet is called.
+const DRAFT: &str = "log.importing";
+
+/// What of a line matters; the document in it is for other readers.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Line {
+    index: u64,
+    body: Option<String>,
+    epoch: Option<String>,
+    epoch_first: Option<u64>,
+}
+
+/// What was imported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Imported {
+    /// Events.
+    pub events: u64,
+    /// The index of the first.
+    pub first: u64,
+    /// The index of the last.
+    pub last: u64,
+    /// The root of the tree over them.
+    pub root: Hash,
+    /// The server that may go on from it, if the log names a lone one.
+    pub server: Option<String>,
+}
+
+/// Makes a log of the lines under a data directory that has none. `progress` hears the bytes read.
+///
+/// # Errors
+/// A data directory in use; a line that is no event, has no body, or is not the next one, with its
+/// number; files that cannot be written. Nothing is left behind then.
+pub fn import(
+    lines: &mut dyn BufRead,
+    data_dir: &Path,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Imported, ArchiveError> {
+    let server = data_dir.join("server");
+    let place = server.join("log");
+    refuse_used(&server)?;
+    let draft = Draft::new(server.join(DRAFT))?;
+    let mut filling = Filling::new(&draft.0);
+    let (mut line, mut number, mut read) = (String::new(), 0, 0);
+    loop {
+        line.clear();
+        let got = lines.read_line(&mut line);
+        let got = got.map_err(ArchiveError::file("read", Path::new("the export")))?;
+        if got == 0 {
+            break;
+        }
+        (number, read) = (number + 1, read + got as u64);
+        if line.trim().is_empty() {
+            continue;
+        }
+        filling.line(&line, number)?;
+        progress(read);
+    }
+    let imported = filling.finish()?;
+    if let Some(id) = &imported.server {
+        let path = server.join("node-id");
+        fs::write(&path, id).map_err(ArchiveError::file("write", &path))?;
+    }
+    fs::rename(&draft.0, &place).map_err(ArchiveError::file("rename", &draft.0))?;
+    std::mem::forget(draft);
+    sync_dir(&server)?;
+    Ok(imported)
+}
+
+/// Refuses a data directory that holds a server's files.
+pub(super) fn refuse_used(server: &Path) -> Result<(), ArchiveError> {
+    for name in ["log", "projections", "snapshots", "node-id"] {
+        let path = server.join(name);
+        if path.exists() {
+            return Err(ArchiveError::Refused(format!(
+                "{} exists: only an empty data directory is filled",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A directory that is removed unless it was renamed.
+struct Draft(PathBuf);
+
+impl Draft {
+    fn new(path: PathBuf) -> Result<Self, ArchiveError> {
+        if path.exists() {
+            fs::remove_dir_all(&path).map_err(ArchiveError::file("remove", &path))?;
+        }
+        fs::create_dir_all(&path).map_err(ArchiveError::file("create", &path))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A log while it is filled.
+struct Filling<'a> {
+    dir: &'a Path,
+    log: Option<LogEngine>,
+    epoch: String,
+    chunk: Vec<Entry>,
+    bytes: usize,
+    ahead: usize,
+    /// Index and term of the last entry.
+    last: (u64, u64),
+    events: u64,
+    seed: Seed,
+    /// The first write that failed.
+    failed: Arc<Mutex<Option<LogError>>>,
+}
+
+impl<'a> Filling<'a> {
+    fn new(dir: &'a Path) -> Self {
+        Self {
+            dir,
+            log: None,
+            epoch: String::new(),
+            chunk: Vec::new(),
+            bytes: 0,
+            ahead: 0,
+            last: (0, 0),
+            events: 0,
+            seed: Seed::default(),
+            failed: Arc::default(),
+        }
+    }
+
+    fn line(&mut self, text: &str, number: u64) -> Result<(), ArchiveError> {
+        let bad = |what: String| ArchiveError::Line { line: number, what };
+        let line: Line =
+            serde_json::from_str(text).map_err(|error| bad(format!("no event: {error}")))?;
+        let (Some(body), Some(epoch), Some(first)) = (line.body, line.epoch, line.epoch_first)
+        else {
+            let what = "it has no body; export again with -format ndjson -bodies";
+            return Err(bad(what.to_owned()));
+        };
+        let body = STANDARD
+            .decode(body)
+            .map_err(|_| bad("its body is not base64".to_owned()))?;
+        let parts = BodyParts::split(&body).map_err(|error| bad(error.to_string()))?;
+        if parts.index != line.index {
+            let (own, said) = (parts.index, line.index);
+            return Err(bad(format!(
+                "its body is of index {own}, the line says {said}"
+            )));
+        }
+        let recorded = drover_migrations::decode(&body).map_err(|error| bad(error.to_string()))?;
+        match &self.log {
+            None => self
+                .begin(&epoch, first, parts.index)
+                .map_err(|error| match error {
+                    ArchiveError::Refused(what) => bad(what),
+                    other => other,
+                })?,
+            Some(_) if epoch != self.epoch => {
+                return Err(bad("it is from another log than those before".to_owned()));
+            }
+            Some(_) if parts.index != self.last.0 + 1 || parts.term < self.last.1 => {
+                let wanted = self.last.0 + 1;
+                return Err(bad(format!("index {} where {wanted} is next", parts.index)));
+            }
+            Some(_) => {}
+        }
+        self.last = (parts.index, parts.term);
+        self.seed.note(parts);
+        let (kind, index) = (parts.kind, parts.index);
+        self.bytes += body.len();
+        self.chunk.push(Entry {
+            index,
+            kind,
+            time: recorded.time,
+            body: Bytes::from(body),
+        });
+        if self.bytes >= CHUNK {
+            self.hand_over()?;
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, epoch: &str, first: u64, index: u64) -> Result<(), ArchiveError> {
+        let id = seed::epoch_id(epoch)
+            .ok_or_else(|| ArchiveError::Refused(format!("{epoch:?} is no epoch")))?;
+        if index != first {
+            return Err(ArchiveError::Refused(format!(
+                "it begins at index {index}, its log at {first}: what is between is missing; a log \
+                 whose beginning was dropped is moved with drover operator snapshot"
+            )));
+        }
+        let options = log::Options {
+            epoch: Some(Epoch {
+                id,
+                first_index: first,
+            }),
+            on_full: OnFull::Fail,
+            ..log::Options::default()
+        };
+        self.log = Some(LogEngine::open(self.dir, options)?.0);
+        epoch.clone_into(&mut self.epoch);
+        Ok(())
+    }
+
+    /// Gives the gathered entries to the log.
+    fn hand_over(&mut self) -> Result<(), ArchiveError> {
+        let Some(log) = &self.log else { return Ok(()) };
+        self.events += self.chunk.len() as u64;
+        self.bytes = 0;
+        let failed = Arc::clone(&self.failed);
+        let done = Box::new(move |result: Result<(), LogError>| {
+            if let Err(error) = result {
+                failed.lock().get_or_insert(error);
+            }
+        });
+        let appended = log.append(std::mem::take(&mut self.chunk), done);
+        self.ahead += 1;
+        let synced = match self.ahead % AHEAD {
+            0 => log.sync(),
+            _ => Ok(()),
+        };
+        if let Some(error) = self.failed.lock().take() {
+            return Err(error.into());
+        }
+        appended.and(synced)?;
+        if self.ahead.is_multiple_of(AHEAD) {
+            self.seed.commit(log, self.last);
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Imported, ArchiveError> {
+        self.hand_over()?;
+        let Some(log) = self.log.take() else {
+            return Err(ArchiveError::Refused(
+                "there are no events in it".to_owned(),
+            ));
+        };
+        let synced = log.sync();
+        if let Some(error) = self.failed.lock().take() {
+            return Err(error.into());
+        }
+        synced?;
+        self.seed.commit(&log, self.last);
+        let server = self.seed.settle(&log, self.last.1)?;
+        let (first, _) = log.bounds();
+        let range = log.range_at(self.last.0)?.unwrap_or_default();
+        log.close();
+        Ok(Imported {
+            events: self.events,
+            first,
+            last: self.last.0,
+            root: range.root(),
+            server,
+        })
+    }
+}

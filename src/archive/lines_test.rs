@@ -1,0 +1,149 @@
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::ArchiveError;
+use super::export::{Export, Exported, Format};
+use super::import::{Imported, import};
+use super::testing::{START, write_log};
+use crate::log::ReadOnlyLog;
+use crate::replay::{StateAt, replay};
+
+fn export(log: &Path, what: &Export) -> (Vec<u8>, Exported) {
+    let log = ReadOnlyLog::open(log).unwrap();
+    let mut out = Vec::new();
+    let done = what.run(&log, &mut out, &mut |_, _| ()).unwrap();
+    assert_eq!(done.bytes, out.len() as u64);
+    (out, done)
+}
+
+fn whole() -> Export {
+    Export {
+        bodies: true,
+        ..Export::default()
+    }
+}
+
+fn import_into(lines: &[u8], dir: &Path) -> Result<Imported, ArchiveError> {
+    import(&mut &*lines, dir, &mut |_| ())
+}
+
+fn state(log: &Path, scratch: &Path) -> StateAt {
+    replay(log, scratch, None, &mut |_, _| ()).unwrap().state
+}
+
+#[test]
+fn an_export_with_bodies_gives_the_same_log_and_the_same_state() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = write_log(&dir.path().join("from"), 1500);
+    let (lines, done) = export(&from, &whole());
+    assert_eq!((done.events, done.last), (1500, Some(1499)));
+    let to = dir.path().join("to");
+    let imported = import_into(&lines, &to).unwrap();
+    assert_eq!(
+        (imported.events, imported.first, imported.last),
+        (1500, 0, 1499)
+    );
+    let (old, new) = (
+        ReadOnlyLog::open(&from).unwrap(),
+        ReadOnlyLog::open(&to.join("server/log")).unwrap(),
+    );
+    assert_eq!(old.epoch(), new.epoch());
+    assert_eq!(old.bounds(), new.bounds());
+    assert_eq!(new.committed(), Some(1499));
+    let root = old.range_at(1499).unwrap().unwrap().root();
+    assert_eq!(root, imported.root);
+    let before = state(&from, &dir.path().join("a"));
+    let after = state(&to.join("server/log"), &dir.path().join("b"));
+    assert_eq!(before, after);
+    assert!(
+        before
+            .digests
+            .iter()
+            .any(|d| d.digest != Default::default())
+    );
+    let again = import_into(&lines, &to).unwrap_err().to_string();
+    assert!(again.contains("only an empty data directory"), "{again}");
+}
+
+#[test]
+fn what_is_no_whole_export_is_refused_by_its_line_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = write_log(&dir.path().join("from"), 40);
+    let (lines, _) = export(&from, &whole());
+    let text = String::from_utf8(lines).unwrap();
+    let line: Vec<&str> = text.lines().collect();
+    let other = write_log(&dir.path().join("other"), 40);
+    let (other, _) = export(&other, &whole());
+    let other = String::from_utf8(other).unwrap();
+    let (plain, _) = export(&from, &Export::default());
+    let late = Export {
+        from: 10,
+        ..whole()
+    };
+    let (late, _) = export(&from, &late);
+    let swapped = line[7].replace("\"Index\":7,", "\"Index\":9,");
+    let broken = line[7].replace("\"Body\":\"", "\"Body\":\"!");
+    for (lines, place, what) in [
+        (String::from_utf8(plain).unwrap(), 1, "-bodies"),
+        (String::from_utf8(late).unwrap(), 1, "begins at index 10"),
+        ([line[0], line[2]].join("\n"), 2, "index 2 where 1 is next"),
+        ([line[0], line[1], &swapped].join("\n"), 3, "is of index 7"),
+        ([line[0], &broken].join("\n"), 2, "not base64"),
+        (format!("{}\n{{\"Ind", line[0]), 2, "no event"),
+        (
+            [line[0], other.lines().nth(1).unwrap()].join("\n"),
+            2,
+            "another log",
+        ),
+    ] {
+        let to = dir.path().join("to");
+        match import_into(lines.as_bytes(), &to) {
+            Err(ArchiveError::Line { line, what: said }) => {
+                assert_eq!(line, place, "{said}");
+                assert!(said.contains(what), "{said}");
+            }
+            other => panic!("{what}: {other:?}"),
+        }
+        let left = std::fs::read_dir(to.join("server")).unwrap().count();
+        assert_eq!(left, 0, "{what}");
+    }
+    let nothing = import_into(b"\n", &dir.path().join("to")).unwrap_err();
+    assert!(nothing.to_string().contains("no events"), "{nothing}");
+}
+
+#[test]
+fn a_part_is_exported_by_index_time_and_kind() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = write_log(&dir.path().join("from"), 60);
+    let indexes = |what: &Export| -> Vec<u64> {
+        let (lines, _) = export(&log, what);
+        let text = String::from_utf8(lines).unwrap();
+        let line = |line: &str| -> Value { serde_json::from_str(line).unwrap() };
+        text.lines()
+            .map(line)
+            .map(|json| json["Index"].as_u64().or(json["data"]["Index"].as_u64()))
+            .map(Option::unwrap)
+            .collect()
+    };
+    let part = Export {
+        from: 20,
+        to: Some(24),
+        ..Export::default()
+    };
+    assert_eq!(indexes(&part), [20, 21, 22, 23, 24]);
+    let second = 1_000_000_000;
+    let timed = Export {
+        since: Some(START + 30 * second),
+        until: Some(START + 33 * second - 1),
+        format: Format::CloudEvents,
+        ..Export::default()
+    };
+    assert_eq!(indexes(&timed), [30, 31, 32]);
+    let deleted = Export {
+        kinds: vec![drover_events::EventKind::NamespacesDeleted.number()],
+        to: Some(21),
+        ..Export::default()
+    };
+    assert_eq!(indexes(&deleted), [5, 10, 15, 20]);
+}

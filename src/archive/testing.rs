@@ -1,0 +1,84 @@
+//! A log of real events for the tests of this module.
+
+use std::path::{Path, PathBuf};
+
+use drover_events::cluster::ClusterIdSet;
+use drover_events::model::Namespace;
+use drover_events::namespace::{NamespacesDeleted, NamespacesUpserted};
+use drover_events::{Actor, Envelope, Event, EventId, EventKind, RaftPayload};
+
+use crate::log::{Entry, LogEngine, Options};
+use crate::raft::seed::Seed;
+
+/// The time of the first event; each later one is a second after the one before.
+pub(super) const START: i64 = 1_700_000_000_000_000_000;
+
+/// The event at an index: namespaces come, change and go.
+pub(super) fn event(index: u64) -> Event {
+    let name = format!("space-{}", index % 17);
+    match index {
+        1 => ClusterIdSet {
+            cluster_id: uuid::Uuid::nil().to_string(),
+            create_time: START,
+        }
+        .into(),
+        _ if index.is_multiple_of(5) => NamespacesDeleted { names: vec![name] }.into(),
+        _ => {
+            let namespace = Namespace {
+                name,
+                description: format!("as of {index}").repeat(4),
+                ..Namespace::default()
+            };
+            NamespacesUpserted {
+                namespaces: vec![namespace],
+            }
+            .into()
+        }
+    }
+}
+
+/// The body of that event in term 3.
+pub(super) fn body(index: u64) -> Vec<u8> {
+    if index == 0 {
+        return RaftPayload::blank().body(0, 3);
+    }
+    let envelope = Envelope {
+        time: START + index.cast_signed() * 1_000_000_000,
+        id: EventId(u128::from(index).to_be_bytes()),
+        actor: Actor::default(),
+        request_id: format!("request-{index}"),
+        cause: None,
+        trace: String::new(),
+        guards: Vec::new(),
+        event: event(index),
+    };
+    RaftPayload::encode(&envelope).unwrap().body(index, 3)
+}
+
+/// Writes the entries `0..count` as a server's log under a data directory; answers the log's.
+pub(super) fn write_log(data_dir: &Path, count: u64) -> PathBuf {
+    let dir = data_dir.join("server/log");
+    let options = Options {
+        segment_bytes: 64 << 10,
+        ..Options::default()
+    };
+    let (log, _) = LogEngine::open(&dir, options).unwrap();
+    let entries = (0..count).map(|index| Entry {
+        index,
+        kind: match index {
+            0 => EventKind::RaftBlank.number(),
+            _ => event(index).kind().number(),
+        },
+        time: match index {
+            0 => 0,
+            _ => START + index.cast_signed() * 1_000_000_000,
+        },
+        body: body(index).into(),
+    });
+    log.append(entries.collect(), Box::new(|_| ())).unwrap();
+    log.sync().unwrap();
+    Seed::default().commit(&log, (count - 1, 3));
+    log.sync().unwrap();
+    log.close();
+    dir
+}

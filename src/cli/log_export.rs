@@ -1,0 +1,332 @@
+//! `log export` and `log import`: events as lines of JSON, and a log made of them again.
+
+use super::log::log_dir;
+use super::out::Out;
+use crate::archive::export::{Export, Exported, Format};
+use crate::archive::import::import;
+use crate::log::ReadOnlyLog;
+use anyhow::{Context, Result, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::ValueEnum;
+use drover_events::EventKind;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value as Json, json};
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+
+/// Bytes gathered before they are written.
+const BUFFER: usize = 1 << 20;
+
+/// Flags of `log export`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover log export -data-dir /var/lib/drover -out events.ndjson
+  drover log export -data-dir /var/lib/drover -kind JobRegistered -kind JobDeregistered | jq .
+  drover log export -data-dir /var/lib/drover -format cloudevents -from 12000 -out new.json
+  drover log export -data-dir /var/lib/drover -bodies -out whole.ndjson -resume
+
+One event is one line; secrets are ciphertext or hashes, as they are in the log. With -bodies a line
+carries the exact bytes that were hashed too: `drover log import` makes the same log of them, with
+the same proofs. With -resume an export that was broken off goes on behind its last whole line.
+Nothing is changed, and an agent may be running.")]
+pub(super) struct ExportArgs {
+    /// The agent's data directory
+    #[arg(long, value_name = "DIR")]
+    data_dir: PathBuf,
+    /// The first event: an index, or an RFC 3339 time
+    #[arg(long, value_name = "MOMENT", default_value = "0")]
+    from: String,
+    /// The last event: an index, or an RFC 3339 time
+    #[arg(long, value_name = "MOMENT")]
+    to: Option<String>,
+    /// Only events of this kind; may be repeated
+    #[arg(long = "kind", value_name = "NAME")]
+    kinds: Vec<String>,
+    /// How a line looks
+    #[arg(long, value_enum, default_value = "ndjson")]
+    format: FormatName,
+    /// Add the exact bytes of each event, for `drover log import`
+    #[arg(long)]
+    bodies: bool,
+    /// Where it is written; - is standard output
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    out: PathBuf,
+    /// Go on behind the last whole line of the file
+    #[arg(long)]
+    resume: bool,
+}
+
+/// The forms, as they are named.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum FormatName {
+    /// One document a line
+    Ndjson,
+    /// One CloudEvent 1.0 a line
+    #[value(name = "cloudevents")]
+    CloudEvents,
+}
+
+/// Flags of `log import`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover log import whole.ndjson -data-dir /var/lib/drover
+  zstd -dc whole.ndjson.zst | drover log import - -data-dir /var/lib/drover
+
+The lines are those of `drover log export -bodies`. The data directory must be empty; its log is the
+same as the one exported, root and all, and a server started there folds it into the same state. Keys
+are in no export: copy server/keystore too where variables are to be read again, or use
+`drover operator snapshot`, which takes them along.")]
+pub(super) struct ImportArgs {
+    /// The exported lines; - is standard input
+    file: PathBuf,
+    /// The data directory to fill
+    #[arg(long, value_name = "DIR")]
+    data_dir: PathBuf,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// One end of what is exported.
+enum Moment {
+    Index(u64),
+    Time(i64),
+}
+
+fn moment(flag: &str, text: &str) -> Result<Moment> {
+    if let Ok(index) = text.parse() {
+        return Ok(Moment::Index(index));
+    }
+    let time: jiff::Timestamp = text.parse().map_err(|_| {
+        anyhow::anyhow!("-{flag} {text:?} is neither an index nor an RFC 3339 time")
+    })?;
+    let nanos = i64::try_from(time.as_nanosecond())
+        .with_context(|| format!("-{flag} {text:?} is out of range"))?;
+    Ok(Moment::Time(nanos))
+}
+
+fn wanted(args: &ExportArgs) -> Result<Export> {
+    let mut export = Export {
+        bodies: args.bodies,
+        format: match args.format {
+            FormatName::Ndjson => Format::Ndjson,
+            FormatName::CloudEvents => Format::CloudEvents,
+        },
+        ..Export::default()
+    };
+    if args.bodies && export.format == Format::CloudEvents {
+        bail!("-bodies goes with -format ndjson: a CloudEvent is for other readers");
+    }
+    match moment("from", &args.from)? {
+        Moment::Index(index) => export.from = index,
+        Moment::Time(time) => export.since = Some(time),
+    }
+    match args.to.as_deref().map(|to| moment("to", to)).transpose()? {
+        Some(Moment::Index(index)) => export.to = Some(index),
+        Some(Moment::Time(time)) => export.until = Some(time),
+        None => {}
+    }
+    for name in &args.kinds {
+        let kind = EventKind::from_name(name);
+        let kind = kind.with_context(|| format!("-kind {name:?} is no kind of event"))?;
+        export.kinds.push(kind.number());
+    }
+    Ok(export)
+}
+
+/// A bar that shows how many there are and how long it will take.
+pub(super) fn bar(out: &Out, style: &str) -> Option<ProgressBar> {
+    out.draws().then(|| {
+        let bar = ProgressBar::no_length();
+        match ProgressStyle::with_template(style) {
+            Ok(style) => bar.with_style(style),
+            Err(_) => bar,
+        }
+    })
+}
+
+/// Exports.
+pub(super) fn export(args: &ExportArgs, out: &Out) -> Result<u8> {
+    let mut export = wanted(args)?;
+    let dir = log_dir(&args.data_dir);
+    let log = ReadOnlyLog::open(&dir)
+        .with_context(|| format!("Error reading the log in {}", dir.display()))?;
+    let to_file = args.out != Path::new("-");
+    if args.resume && !to_file {
+        bail!("-resume needs a file: name it with -out");
+    }
+    let target = match (to_file, args.resume) {
+        (true, true) => Some(resumed(&args.out, &mut export)?),
+        (true, false) => Some(
+            File::create_new(&args.out)
+                .with_context(|| format!("Error making {}", args.out.display()))?,
+        ),
+        _ => None,
+    };
+    let bar = bar(
+        out,
+        "{bar:40} {percent}% {pos}/{len} events  {per_sec}  {eta} left",
+    );
+    let mut progress = |at: u64, all: u64| {
+        if let Some(bar) = &bar {
+            bar.set_length(all);
+            bar.set_position(at);
+        }
+    };
+    let done = match &target {
+        Some(file) => {
+            let mut to = BufWriter::with_capacity(BUFFER, file);
+            let done = export.run(&log, &mut to, &mut progress);
+            done.and_then(|done| {
+                file.sync_all()
+                    .map_err(crate::archive::ArchiveError::Write)?;
+                Ok(done)
+            })
+        }
+        None => export.run(&log, &mut Printed(out), &mut progress),
+    };
+    if let Some(bar) = &bar {
+        bar.finish_and_clear();
+    }
+    let done = done.with_context(|| match to_file {
+        true => format!(
+            "Error exporting the log in {}; what is in {} stays, go on with -resume",
+            dir.display(),
+            args.out.display()
+        ),
+        false => format!("Error exporting the log in {}", dir.display()),
+    })?;
+    if to_file {
+        tell(&done, &args.out, out);
+    }
+    Ok(0)
+}
+
+fn tell(done: &Exported, path: &Path, out: &Out) {
+    let behind = match done.last {
+        Some(last) => format!(", up to index {last}"),
+        None => String::new(),
+    };
+    let (events, bytes) = (done.events, done.bytes);
+    let path = path.display();
+    out.line(&format!(
+        "{events} events written to {path}{behind} ({bytes} bytes)"
+    ));
+}
+
+/// Standard output, line by line.
+struct Printed<'a>(&'a Out);
+
+impl std::io::Write for Printed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.raw(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Opens a file that an export broke off in, behind its last whole line.
+fn resumed(path: &Path, export: &mut Export) -> Result<File> {
+    let failed = || format!("Error reading {}", path.display());
+    let mut options = File::options();
+    let mut file = options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+        .with_context(failed)?;
+    let Some((line, end)) = last_line(&mut file).with_context(failed)? else {
+        file.set_len(0).with_context(failed)?;
+        return Ok(file);
+    };
+    let line: Json = serde_json::from_slice(&line)
+        .with_context(|| format!("{} is no export: its last line is no JSON", path.display()))?;
+    let index = line["Index"].as_u64().or(line["data"]["Index"].as_u64());
+    let index =
+        index.with_context(|| format!("{} is no export: no index in it", path.display()))?;
+    export.from = export.from.max(index + 1);
+    file.set_len(end).with_context(failed)?;
+    file.seek(SeekFrom::Start(end)).with_context(failed)?;
+    Ok(file)
+}
+
+/// The last line that has an end, and where it ends.
+fn last_line(file: &mut File) -> std::io::Result<Option<(Vec<u8>, u64)>> {
+    let length = file.metadata()?.len();
+    let mut window = 64 << 10;
+    loop {
+        let from = length.saturating_sub(window);
+        let mut bytes = Vec::new();
+        file.seek(SeekFrom::Start(from))?;
+        file.read_to_end(&mut bytes)?;
+        let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') else {
+            if from == 0 {
+                return Ok(None);
+            }
+            window *= 2;
+            continue;
+        };
+        let begin = bytes[..end].iter().rposition(|byte| *byte == b'\n');
+        match begin {
+            None if from > 0 => window *= 2,
+            _ => {
+                let begin = begin.map_or(0, |at| at + 1);
+                return Ok(Some((bytes[begin..end].to_vec(), from + end as u64 + 1)));
+            }
+        }
+    }
+}
+
+/// Imports.
+pub(super) fn import_lines(args: &ImportArgs, out: &Out) -> Result<u8> {
+    let dir = args.data_dir.display();
+    let style = "{bar:40} {percent}% {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left";
+    let bar = bar(out, style);
+    let mut progress = |at: u64| {
+        if let Some(bar) = &bar {
+            bar.set_position(at);
+        }
+    };
+    let done = if args.file == Path::new("-") {
+        import(&mut std::io::stdin().lock(), &args.data_dir, &mut progress)
+    } else {
+        let file = File::open(&args.file)
+            .with_context(|| format!("Error reading {}", args.file.display()))?;
+        if let Some(bar) = &bar {
+            bar.set_length(file.metadata()?.len());
+        }
+        let mut lines = BufReader::with_capacity(BUFFER, file);
+        import(&mut lines, &args.data_dir, &mut progress)
+    };
+    if let Some(bar) = &bar {
+        bar.finish_and_clear();
+    }
+    let done = done.with_context(|| format!("Error importing into {dir}"))?;
+    let root = STANDARD.encode(done.root);
+    if args.json {
+        let json = json!({"Events": done.events, "First": done.first, "Last": done.last,
+            "Root": root, "Server": done.server});
+        out.line(&json.to_string());
+        return Ok(0);
+    }
+    out.line(&format!(
+        "imported {} events, {} to {}, root {root}",
+        done.events, done.first, done.last
+    ));
+    if done.server.is_none() {
+        out.error(
+            "the log names no lone server: it can be read and replayed, but no server can go on \
+             from it",
+        );
+    }
+    out.line(&format!(
+        "compare with `drover log verify -data-dir {dir}` and `drover log replay -data-dir {dir}`"
+    ));
+    Ok(0)
+}

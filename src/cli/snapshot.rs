@@ -1,0 +1,426 @@
+//! `operator snapshot`: backups, one file each.
+
+use super::client::Client;
+use super::columns::{Table, pairs};
+use super::conn::Conn;
+use super::log_export::bar;
+use super::out::Out;
+use crate::archive::adopt::adopt;
+use crate::archive::inspect::{Inspection, inspect};
+use crate::archive::restore::{Former, Moment, Restore, Restored, Step, prepare};
+use crate::proof::NoteKey;
+use anyhow::{Context, Result, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::Subcommand;
+use serde_json::{Value as Json, json};
+use std::fs::{self, File};
+use std::io::{BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use zeroize::Zeroizing;
+
+const PATH: &str = "/v1/operator/snapshot";
+/// Bytes read at a time.
+const BUFFER: usize = 1 << 20;
+
+/// Backups of the cluster.
+#[derive(Debug, Subcommand)]
+#[command(arg_required_else_help = true)]
+pub(super) enum Verb {
+    /// Write a backup of the cluster into a file
+    Save(SaveArgs),
+    /// Show what is in a backup, and check every byte of it
+    Inspect(InspectArgs),
+    /// Make a backup the state of a cluster, as a new epoch of its log
+    Restore(RestoreArgs),
+}
+
+/// Flags of `operator snapshot save`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover operator snapshot save backup.tar
+  drover operator snapshot save -stale /mnt/backup/$(date +%F).tar
+
+The file holds the state, the log up to it and the root keys as they are wrapped on the server. The
+key that wraps them, <data_dir>/server/keystore/wrap.key, is not in it: keep a copy of that elsewhere.
+The file has its name only when it is whole and was checked.")]
+pub(super) struct SaveArgs {
+    #[command(flatten)]
+    conn: Conn,
+    /// Any server may answer
+    #[arg(long)]
+    stale: bool,
+    /// The file to write; it must not exist
+    file: PathBuf,
+}
+
+/// Flags of `operator snapshot inspect`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover operator snapshot inspect backup.tar
+  drover operator snapshot inspect -key drover/3f0c…+1a2b3c4d+AbCd… backup.tar
+
+Every part is checked against its SHA-256, the sums against their signature. Without -key the keys in
+the backup are believed, and the result says \"unpinned\". Unpacked with tar, a backup is what
+`drover log verify -data-dir` takes. Exit codes: 0 all is well, 1 something is wrong.")]
+pub(super) struct InspectArgs {
+    /// The backup
+    file: PathBuf,
+    /// A verifier key whose signature counts; may be repeated
+    #[arg(long = "key", value_name = "KEY")]
+    keys: Vec<String>,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Flags of `operator snapshot restore`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover operator snapshot restore backup.tar
+  drover operator snapshot restore -at 2026-03-01T12:00:00Z backup.tar
+  drover operator snapshot restore -data-dir /var/lib/drover -wrap-key wrap.key backup.tar
+
+A running server checks the backup, goes on until the new state is ready, then starts anew with it:
+a new epoch of the log, whose first index lies above every index known. Tasks go on. The former log is
+kept under <data_dir>/server/former. With -data-dir no server may run there; it takes up the new state
+when it is started. With -at the state of an earlier event is restored, by index or time, as far back
+as the log in the backup reaches.")]
+pub(super) struct RestoreArgs {
+    #[command(flatten)]
+    conn: Conn,
+    /// Restore into this data directory, whose server is stopped, instead of a running one
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// The file with the key that the backup's keys are wrapped with: keystore/wrap.key of the server
+    /// that was backed up; the server's own without it
+    #[arg(long, value_name = "FILE")]
+    wrap_key: Option<PathBuf>,
+    /// A verifier key that must have signed the backup
+    #[arg(long = "key", value_name = "KEY")]
+    key: Option<String>,
+    /// The new epoch begins above this index (with -data-dir): the highest that anybody has seen
+    #[arg(long, value_name = "INDEX", default_value_t = 0)]
+    above: u64,
+    /// The backup
+    file: PathBuf,
+}
+
+/// Runs a verb.
+pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
+    match verb {
+        Verb::Save(args) => save(&args, out).await,
+        Verb::Inspect(args) => show(&args, out),
+        Verb::Restore(args) => match &args.data_dir {
+            Some(dir) => offline(&args, dir, out),
+            None => online(&args, out).await,
+        },
+    }
+}
+
+fn keys(texts: &[String]) -> Result<Vec<NoteKey>> {
+    let parse = |text: &String| {
+        NoteKey::parse(text).with_context(|| format!("Error reading the key {text:?}"))
+    };
+    texts.iter().map(parse).collect()
+}
+
+/// Reads a backup whole.
+fn read(path: &Path, keys: &[NoteKey], out: &Out) -> Result<Inspection> {
+    let failed = || format!("Error reading {}", path.display());
+    let file = File::open(path).with_context(failed)?;
+    let bar = bar(
+        out,
+        "{bar:40} {percent}% {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left",
+    );
+    if let Some(bar) = &bar {
+        bar.set_length(file.metadata().with_context(failed)?.len());
+    }
+    let mut from = BufReader::with_capacity(BUFFER, file);
+    let found = inspect(&mut from, keys, &mut |at| {
+        if let Some(bar) = &bar {
+            bar.set_position(at);
+        }
+    });
+    if let Some(bar) = &bar {
+        bar.finish_and_clear();
+    }
+    found.with_context(failed)
+}
+
+async fn save(args: &SaveArgs, out: &Out) -> Result<u8> {
+    if args.file.exists() {
+        bail!(
+            "{} exists: a backup is never overwritten",
+            args.file.display()
+        );
+    }
+    let draft = PathBuf::from(format!("{}.tmp", args.file.display()));
+    let done = fetch(args, &draft, out).await.and_then(|()| {
+        let found = read(&draft, &[], out)?;
+        if let Some(problem) = found.problems.first() {
+            bail!("the backup did not arrive whole: {problem}");
+        }
+        fs::rename(&draft, &args.file)?;
+        let dir = args.file.parent().filter(|dir| !dir.as_os_str().is_empty());
+        File::open(dir.unwrap_or(Path::new(".")))?.sync_all()?;
+        Ok(found)
+    });
+    let found = done.inspect_err(|_| {
+        let _ = fs::remove_file(&draft);
+    });
+    let found = found.context("Error saving a backup")?;
+    let manifest = found.manifest.unwrap_or_default();
+    out.line(&format!(
+        "State file written to {} (index {}, {} keys)",
+        args.file.display(),
+        manifest.index,
+        manifest.keys.len()
+    ));
+    Ok(0)
+}
+
+async fn fetch(args: &SaveArgs, draft: &Path, out: &Out) -> Result<()> {
+    let client = args.conn.client()?;
+    let query: &[(&str, &str)] = if args.stale {
+        &[("stale", "true")]
+    } else {
+        &[]
+    };
+    let mut stream = client.stream(PATH, query).await?;
+    let bar = bar(out, "{spinner} {bytes}  {bytes_per_sec}");
+    let mut file = File::create(draft).with_context(|| draft.display().to_string())?;
+    while let Some(chunk) = stream.chunk().await? {
+        file.write_all(&chunk)
+            .with_context(|| draft.display().to_string())?;
+        if let Some(bar) = &bar {
+            bar.inc(chunk.len() as u64);
+        }
+    }
+    if let Some(bar) = &bar {
+        bar.finish_and_clear();
+    }
+    file.sync_all().with_context(|| draft.display().to_string())
+}
+
+fn show(args: &InspectArgs, out: &Out) -> Result<u8> {
+    let found = read(&args.file, &keys(&args.keys)?, out)?;
+    let code = u8::from(!found.problems.is_empty());
+    if args.json {
+        out.line(&as_json(&found).to_string());
+        return Ok(code);
+    }
+    if let Some(manifest) = &found.manifest {
+        let signer = match (&found.signer, found.pinned) {
+            (None, _) => "nobody".to_owned(),
+            (Some(key), true) => key.clone(),
+            (Some(key), false) => format!("{key} (unpinned)"),
+        };
+        let size: u64 = found.parts.iter().map(|part| part.size).sum();
+        out.line(&pairs(&[
+            ("Created", manifest.created.clone()),
+            ("Version", manifest.version.clone()),
+            (
+                "Epoch",
+                format!("{} from {}", manifest.epoch, manifest.epoch_first),
+            ),
+            ("Index", manifest.index.to_string()),
+            ("Term", manifest.term.to_string()),
+            ("Time", manifest.time.clone()),
+            (
+                "Restorable",
+                format!("{} to {}", manifest.first, manifest.index),
+            ),
+            ("Tree size", manifest.tree_size.to_string()),
+            ("Tree root", manifest.tree_root.clone()),
+            ("State", manifest.state.clone()),
+            ("Keys", manifest.keys.len().to_string()),
+            ("Size", size.to_string()),
+            ("Signer", signer),
+        ]));
+        let mut table = Table::new(["Table", "Rows", "Digest"]);
+        for row in manifest.tables.iter().filter(|table| table.rows > 0) {
+            let digest = row.digest.chars().take(16).collect::<String>();
+            table.row([row.name.clone(), row.rows.to_string(), digest]);
+        }
+        out.head("Tables");
+        out.line(&table.to_string());
+    }
+    for problem in &found.problems {
+        out.error(problem);
+    }
+    match code {
+        0 => out.line("Every part is what was written"),
+        _ => out.error("NOT whole: a restore refuses this backup"),
+    }
+    Ok(code)
+}
+
+fn as_json(found: &Inspection) -> Json {
+    let parts: Vec<Json> = found
+        .parts
+        .iter()
+        .map(|part| {
+            let sha256 = drover_projections::hex(&part.sha256);
+            json!({"Name": part.name, "Size": part.size, "SHA256": sha256})
+        })
+        .collect();
+    json!({
+        "Manifest": found.manifest,
+        "Parts": parts,
+        "Signer": found.signer,
+        "Pinned": found.pinned,
+        "Problems": found.problems,
+    })
+}
+
+fn wrap_key(args: &RestoreArgs) -> Result<Option<Zeroizing<Vec<u8>>>> {
+    let read = |path: &PathBuf| {
+        let bytes = fs::read(path).map(Zeroizing::new);
+        bytes.with_context(|| format!("Error reading {}", path.display()))
+    };
+    args.wrap_key.as_ref().map(read).transpose()
+}
+
+async fn online(args: &RestoreArgs, out: &Out) -> Result<u8> {
+    let mut conn = args.conn.clone();
+    let at = std::mem::take(&mut conn.at);
+    let client: Client = conn.client()?;
+    let mut query: Vec<(&str, &str)> = Vec::new();
+    if !at.is_empty() {
+        query.push(("at", &at));
+    }
+    if let Some(key) = &args.key {
+        query.push(("key", key));
+    }
+    let wrap = wrap_key(args)?.map(|wrap| STANDARD.encode(&*wrap));
+    let header = wrap.as_deref().map(|wrap| ("x-drover-wrap-key", wrap));
+    let answer = client.upload(PATH, &query, header, &args.file).await;
+    let answer = answer.context("Error restoring the backup; the state is what it was")?;
+    out.line(&format!(
+        "Restored the state of index {} as epoch {}, which begins at index {}; {} tables proved",
+        answer["Restored"],
+        answer["Epoch"].as_str().unwrap_or_default(),
+        answer["Index"],
+        answer["Tables"],
+    ));
+    out.line(
+        "The server starts anew with it; `drover operator raft list-peers` answers when it is back",
+    );
+    Ok(0)
+}
+
+fn moment(text: &str) -> Result<Moment> {
+    if text.is_empty() {
+        return Ok(Moment::Newest);
+    }
+    if let Ok(index) = text.parse() {
+        return Ok(Moment::Index(index));
+    }
+    let bad = || format!("-at {text:?} is neither an index nor an RFC 3339 time");
+    let time: jiff::Timestamp = text.parse().ok().with_context(bad)?;
+    Ok(Moment::Time(
+        i64::try_from(time.as_nanosecond()).with_context(bad)?,
+    ))
+}
+
+/// Restores where no server runs: what is begun there is finished at once.
+fn offline(args: &RestoreArgs, data_dir: &Path, out: &Out) -> Result<u8> {
+    let server = data_dir.join("server");
+    fs::create_dir_all(&server).with_context(|| server.display().to_string())?;
+    let _alone = lock(&server)?;
+    adopt(&server).context("Error finishing an earlier restore")?;
+    let how = Restore {
+        moment: moment(&args.conn.at)?,
+        wrap: wrap_key(args)?,
+        pinned: keys(args.key.as_slice())?,
+        above: args.above.max(known(&server)?),
+        term: 0,
+    };
+    let done = restored(args, &server, &how, out);
+    let done = done.context("Error restoring the backup; the data directory is what it was")?;
+    adopt(&server).context("Error putting the restored state in place; run this again")?;
+    out.line(&format!(
+        "Restored the state of index {} as epoch {}, which begins at index {}; {} tables proved",
+        done.index, done.epoch, done.first, done.tables
+    ));
+    out.line(&format!(
+        "Start it with `drover agent -data-dir {}`",
+        data_dir.display()
+    ));
+    Ok(0)
+}
+
+/// Keeps a server from starting, or refuses where one runs.
+fn lock(server: &Path) -> Result<Option<Box<dyn std::any::Any + Send + Sync>>> {
+    use crate::log::{FileLayer as _, RealFiles};
+    let log = server.join("log");
+    if !log.is_dir() {
+        return Ok(None);
+    }
+    let lock = RealFiles.lock(&log)?;
+    if lock.is_none() {
+        bail!(
+            "a server runs on {}: leave -data-dir out to restore through its API",
+            server.display()
+        );
+    }
+    Ok(lock)
+}
+
+/// The highest index that a data directory's log has.
+fn known(server: &Path) -> Result<u64> {
+    let log = server.join("log");
+    if !log.is_dir() {
+        return Ok(0);
+    }
+    let log = crate::log::ReadOnlyLog::open(&log).context("Error reading the former log")?;
+    Ok(log.bounds().1)
+}
+
+fn restored(args: &RestoreArgs, server: &Path, how: &Restore, out: &Out) -> Result<Restored> {
+    let file = File::open(&args.file).with_context(|| args.file.display().to_string())?;
+    let bar = bar(out, "{msg:10} {spinner} {pos}");
+    let mut from = BufReader::with_capacity(BUFFER, file);
+    let prepared = prepare(&mut from, server, how, &mut |step, at, _| {
+        if let Some(bar) = &bar {
+            bar.set_message(match step {
+                Step::Unpack => "unpacking",
+                Step::Verify => "verifying",
+                Step::Fold => "folding",
+            });
+            bar.set_position(at);
+        }
+    });
+    if let Some(bar) = &bar {
+        bar.finish_and_clear();
+    }
+    let prepared = prepared?;
+    let mut member = prepared.member().cloned().unwrap_or_default();
+    member.id = own_id(server)?;
+    let former = Former {
+        member,
+        actor: drover_events::Actor {
+            name: "drover operator snapshot restore".to_owned(),
+            ..drover_events::Actor::default()
+        },
+        request_id: uuid::Uuid::now_v7().to_string(),
+        log: None,
+        now: crate::clock::unix_nanos(),
+    };
+    Ok(prepared.finish(&former)?)
+}
+
+/// The id of the server of this data directory; a new one is given where it has none.
+fn own_id(server: &Path) -> Result<String> {
+    let path = server.join("node-id");
+    if let Ok(id) = fs::read_to_string(&path) {
+        return Ok(id.trim().to_owned());
+    }
+    let id = uuid::Uuid::new_v4().to_string();
+    let fresh = server.join("node-id.new");
+    fs::write(&fresh, &id)?;
+    File::open(&fresh)?.sync_all()?;
+    fs::rename(&fresh, &path)?;
+    Ok(id)
+}

@@ -1,0 +1,171 @@
+//! Backups of the cluster: one file out, one file in.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body as Incoming;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+use zeroize::Zeroizing;
+
+use super::answer::Answer;
+use super::body::Body;
+use super::front::Write;
+use crate::archive::ArchiveError;
+use crate::archive::restore::{Moment, Restore};
+use crate::error::{ApiError, Code};
+use crate::proof::NoteKey;
+use crate::server::Server;
+use crate::server::backup::Backup;
+
+/// The type of a backup.
+const TAR: &str = "application/x-tar";
+/// The header with the key that the backup's keys are wrapped with, base64.
+const WRAP: &str = "x-drover-wrap-key";
+/// Bytes sent at a time.
+const PIECE: usize = 256 << 10;
+/// Pieces that wait to be sent.
+const AHEAD: usize = 4;
+/// The longest pause while a backup comes in.
+const SILENCE: Duration = Duration::from_secs(30);
+
+fn server(write: &Write) -> Result<Arc<Server>, ApiError> {
+    let server = write.api.agent.server();
+    server.ok_or_else(|| ApiError::internal("this agent has no server"))
+}
+
+fn failed(error: ArchiveError) -> ApiError {
+    match error {
+        ArchiveError::Refused(text) => ApiError::bad_request(text),
+        other => {
+            let text = crate::error::chain(&other);
+            tracing::error!(error = text, "a backup failed");
+            ApiError::internal(text)
+        }
+    }
+}
+
+fn io(error: std::io::Error) -> ApiError {
+    ApiError::internal(format!("cannot keep the backup: {error}"))
+}
+
+/// `GET /v1/operator/snapshot`: a backup of everything that is applied, as a tar.
+pub(super) async fn save(write: Write) -> Result<Answer, ApiError> {
+    let server = server(&write)?;
+    if write.request.query.text("stale").is_empty() {
+        write.api.proposer.lead().await?;
+    }
+    let backup = server.backup().await.map_err(failed)?;
+    let file = tokio::fs::File::open(backup.path()).await.map_err(io)?;
+    let digest = format!("sha-256={}", STANDARD.encode(backup.saved.sha256));
+    let index = backup.saved.manifest.index;
+    let (sender, receiver) = mpsc::channel(AHEAD);
+    tokio::spawn(send(backup, file, sender));
+    Ok(Answer::of(TAR, Body::stream(receiver))
+        .header("digest", digest)
+        .at(index))
+}
+
+/// Sends a backup's bytes; its file goes when this ends.
+async fn send(_backup: Backup, mut file: tokio::fs::File, to: mpsc::Sender<Bytes>) {
+    loop {
+        let mut piece = Vec::with_capacity(PIECE);
+        match file.read_buf(&mut piece).await {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) => {
+                tracing::error!(%error, "a backup cannot be read again");
+                return;
+            }
+        }
+        if to.send(piece.into()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// `PUT /v1/operator/snapshot[?at=<index|time>][&key=<verifier key>]`: makes a backup the state, as
+/// a new epoch of the log. The server then starts anew.
+pub(super) async fn restore(write: Write, body: Incoming) -> Result<Answer, ApiError> {
+    let server = server(&write)?;
+    let how = wanted(&write)?;
+    let scratch = server.receive().map_err(failed)?;
+    let path = scratch.path().join("backup.tar");
+    receive(body, &path).await?;
+    let who = (write.request.identity.actor.clone(), write.request.id());
+    let done = server.restore(path, how, who).await.map_err(failed)?;
+    let answer = json!({
+        "Index": done.first,
+        "Restored": done.index,
+        "Epoch": done.epoch,
+        "Tables": done.tables,
+    });
+    Ok(Answer::json(&answer)?.written(done.first))
+}
+
+fn wanted(write: &Write) -> Result<Restore, ApiError> {
+    let at = write.request.query.text("at");
+    let moment = match (at, at.parse()) {
+        ("", _) => Moment::Newest,
+        (_, Ok(index)) => Moment::Index(index),
+        _ => {
+            let bad = || ApiError::bad_request(format!("at {at:?} is neither an index nor a time"));
+            let time: jiff::Timestamp = at.parse().map_err(|_| bad())?;
+            Moment::Time(i64::try_from(time.as_nanosecond()).map_err(|_| bad())?)
+        }
+    };
+    let key = write.request.query.text("key");
+    let pinned = match key {
+        "" => Vec::new(),
+        key => vec![
+            NoteKey::parse(key)
+                .map_err(|error| ApiError::bad_request(format!("key {key:?}: {error}")))?,
+        ],
+    };
+    let wrap = match write.request.header(WRAP) {
+        None => None,
+        Some(text) => Some(Zeroizing::new(STANDARD.decode(text).map_err(|_| {
+            ApiError::bad_request(format!("the header {WRAP} is not base64"))
+        })?)),
+    };
+    Ok(Restore {
+        moment,
+        wrap,
+        pinned,
+        ..Restore::default()
+    })
+}
+
+/// Writes what comes in into a file.
+async fn receive(mut body: Incoming, path: &std::path::Path) -> Result<(), ApiError> {
+    let mut file = tokio::fs::File::create(path).await.map_err(io)?;
+    loop {
+        let frame = tokio::time::timeout(SILENCE, body.frame()).await;
+        let frame = frame.map_err(|_| {
+            ApiError::new(
+                Code::Timeout,
+                format!("the backup: nothing came for {SILENCE:?}"),
+            )
+        })?;
+        match frame {
+            None => break,
+            Some(Ok(frame)) => {
+                if let Ok(bytes) = frame.into_data() {
+                    file.write_all(&bytes).await.map_err(io)?;
+                }
+            }
+            Some(Err(error)) => {
+                return Err(ApiError::bad_request(format!(
+                    "failed to read the backup: {error}"
+                )));
+            }
+        }
+    }
+    file.flush().await.map_err(io)?;
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! Backups of a running server, and how one of them takes its place.
+
+use std::fs::{self, File};
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+
+use drover_events::Actor;
+
+use super::Server;
+use crate::archive::ArchiveError;
+use crate::archive::restore::{Former, Restore, Restored, prepare};
+use crate::archive::save::{Saved, Source, save};
+use crate::log::ReadOnlyLog;
+use crate::replay;
+
+/// Bytes gathered before they are written.
+const BUFFER: usize = 1 << 20;
+
+/// A directory under `snapshots` that is gone when this is; what a kill leaves goes at the start.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(server: &Path, what: &str) -> Result<Self, ArchiveError> {
+        let name = format!("{what}-{}.tmp", uuid::Uuid::new_v4().simple());
+        let path = server.join("snapshots").join(name);
+        let made = fs::create_dir_all(&path);
+        made.map_err(|source| file("create", &path, source))?;
+        Ok(Self(path))
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn file(doing: &'static str, path: &Path, source: std::io::Error) -> ArchiveError {
+    ArchiveError::File {
+        doing,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn broken(error: impl std::fmt::Display) -> ArchiveError {
+    ArchiveError::Refused(error.to_string())
+}
+
+/// A backup in a file of its own.
+pub struct Backup {
+    scratch: Scratch,
+    /// What it holds.
+    pub saved: Saved,
+}
+
+impl Backup {
+    /// The file; it is gone when this is.
+    pub fn path(&self) -> PathBuf {
+        self.scratch.path().join("backup.tar")
+    }
+}
+
+impl Server {
+    /// Writes a backup of all that is applied into a file.
+    ///
+    /// # Errors
+    /// A damaged log; files that cannot be written.
+    pub async fn backup(&self) -> Result<Backup, ArchiveError> {
+        let scratch = Scratch::new(&self.dir, "save")?;
+        let state = scratch.path().join("state");
+        let written = self.raft.write_state(state.clone()).await;
+        let (_, state) = written.map_err(|source| file("write", &state, source))?;
+        let signer = self.keyring.active().ok().map(|key| key.checkpoint_key());
+        let server = self.dir.clone();
+        let work = move || {
+            let rest = scratch.path().join("rest");
+            fs::create_dir_all(&rest).map_err(|source| file("create", &rest, source))?;
+            let log_dir = server.join("log");
+            let log = ReadOnlyLog::open(&log_dir)?;
+            let base = replay::foundation(&log_dir, &log)
+                .map_err(|error| broken(crate::error::chain(&error)))?;
+            let path = scratch.path().join("backup.tar");
+            let made = File::create(&path).map_err(|source| file("create", &path, source))?;
+            let mut out = BufWriter::with_capacity(BUFFER, made);
+            let source = Source {
+                server: &server,
+                state: &state,
+                base,
+                scratch: &rest,
+                signer,
+            };
+            let saved = save(&source, &mut out, &mut |_, _| ())?;
+            Ok(Backup { scratch, saved })
+        };
+        tokio::task::spawn_blocking(work).await.map_err(broken)?
+    }
+
+    /// A directory for a backup that comes in.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn receive(&self) -> Result<Scratch, ArchiveError> {
+        Scratch::new(&self.dir, "receive")
+    }
+
+    /// Makes the backup in a file the state of this server, as a new epoch of the log. What is
+    /// unpacked and checked is so while the server goes on; then it takes no more events, begins
+    /// the new log, wakes all who wait, and asks its agent to start it anew.
+    ///
+    /// # Errors
+    /// A backup that is refused, for the reason it is; another restore under way; files that cannot
+    /// be written. The state is what it was.
+    pub async fn restore(
+        &self,
+        backup: PathBuf,
+        mut how: Restore,
+        (actor, request_id): (Actor, String),
+    ) -> Result<Restored, ArchiveError> {
+        let Ok(_alone) = self.restoring.try_lock() else {
+            return Err(broken("a restore is under way"));
+        };
+        if self.restart.is_cancelled() {
+            return Err(broken("this server is about to start anew"));
+        }
+        let (term, last, _) = self.raft.progress();
+        (how.above, how.term) = (last, term);
+        let dir = self.dir.clone();
+        let work = move || {
+            let opened = File::open(&backup).map_err(|source| file("read", &backup, source));
+            let mut said = None;
+            prepare(&mut opened?, &dir, &how, &mut |step, _, _| {
+                if said != Some(step) {
+                    said = Some(step);
+                    tracing::info!(?step, "restoring a backup");
+                }
+            })
+        };
+        let prepared = tokio::task::spawn_blocking(work).await.map_err(broken)??;
+        tracing::warn!(
+            index = prepared.index,
+            first = prepared.first,
+            "the former epoch of the log ends"
+        );
+        self.raft.shutdown().await;
+        let log = self.raft.log();
+        let former = Former {
+            member: self.me.member(),
+            actor,
+            request_id,
+            log: log.compact_range().map(|range| (log.epoch(), range)),
+            now: crate::clock::unix_nanos(),
+        };
+        let done = tokio::task::spawn_blocking(move || prepared.finish(&former)).await;
+        // Whatever came of it: Raft has stopped, and a start finds what there is now.
+        self.restart.cancel();
+        self.projections.watch().close();
+        done.map_err(broken)?
+    }
+
+    /// Ready when this server is to be stopped and started anew.
+    pub async fn wants_restart(&self) {
+        self.restart.cancelled().await;
+    }
+}
