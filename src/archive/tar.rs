@@ -145,6 +145,9 @@ fn checksum(block: &[u8; BLOCK]) -> u32 {
     block.iter().enumerate().map(byte).sum()
 }
 
+/// Where a part goes, for its name and size.
+pub type Sinks<'a> = &'a mut dyn FnMut(&str, u64) -> io::Result<Box<dyn Write>>;
+
 /// Reads an archive.
 pub struct TarReader<'a> {
     from: &'a mut dyn Read,
@@ -185,10 +188,7 @@ impl<'a> TarReader<'a> {
     ///
     /// # Errors
     /// What cannot be read or written; bytes that are no tar, with their place.
-    pub fn next(
-        &mut self,
-        to: &mut dyn FnMut(&str, u64) -> io::Result<Box<dyn Write>>,
-    ) -> io::Result<Option<Part>> {
+    pub fn next(&mut self, to: Sinks<'_>) -> io::Result<Option<Part>> {
         let begin = self.at;
         let block = self.block()?;
         if block == [0; BLOCK] {
