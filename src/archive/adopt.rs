@@ -45,7 +45,6 @@ pub fn adopt(server: &Path) -> Result<bool, ArchiveError> {
         return Ok(false);
     }
     let former = server.join(FORMER).join(former_name(server, &ready)?);
-    fs::create_dir_all(&former).map_err(ArchiveError::file("create", &former))?;
     if ready.join("projections").exists() {
         // They follow from the log.
         let old = server.join("projections");
@@ -63,6 +62,7 @@ pub fn adopt(server: &Path) -> Result<bool, ArchiveError> {
             _ => ready.join("log").exists(),
         };
         if due && old.exists() {
+            fs::create_dir_all(&former).map_err(ArchiveError::file("create", &former))?;
             rename(&old, &former.join(name))?;
         }
         if new.exists() {
@@ -70,7 +70,9 @@ pub fn adopt(server: &Path) -> Result<bool, ArchiveError> {
         }
     }
     take_keys(server, &ready)?;
-    sync_dir(&former)?;
+    if former.exists() {
+        sync_dir(&former)?;
+    }
     sync_dir(server)?;
     fs::remove_dir_all(&ready).map_err(ArchiveError::file("remove", &ready))?;
     sync_dir(server)?;

@@ -30,6 +30,8 @@ use crate::raft::snapshot::{Head, SnapshotDir};
 use crate::raft::{Member, seed};
 use crate::replay::{self, ReplayError};
 
+/// Bytes of one file of a state, roughly.
+const STATE_FILE: u64 = 64 << 20;
 /// A new epoch begins at a multiple of this.
 const STEP: u64 = 1_000_000;
 
@@ -269,7 +271,9 @@ fn fold_to(
     let mut heard = |at, _| progress(Step::Fold, at, last);
     replay::unfold(log, base.as_ref(), index, &mut writer, &mut heard).map_err(folding)?;
     let state = SnapshotDir::new(dir.join("at"));
-    let write = projections.view().write_snapshot(&state.state(), 64 << 20);
+    let write = projections
+        .view()
+        .write_snapshot(&state.state(), STATE_FILE);
     write.map_err(storage)?;
     replay::go_on(log, index + 1, last, &mut writer, &mut heard).map_err(folding)?;
     let wanted = digests_of(&SnapshotDir::new(unpacked.to_owned()))?;

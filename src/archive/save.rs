@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use super::ArchiveError;
 use super::manifest::{self, FORMAT, MANIFEST, Manifest, SIGNATURE, SUMS};
 use super::tar::TarWriter;
-use crate::log::{CompactRange, Piece, ReadOnlyLog, leaf_hash};
+use crate::log::{CompactRange, Epoch, Piece, ReadOnlyLog, leaf_hash};
 use crate::proof::{self, Checkpoint, CheckpointFile};
 use crate::raft::snapshot::{Head, SnapshotDir};
 
@@ -54,8 +54,7 @@ pub fn save(
     out: &mut dyn Write,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Saved, ArchiveError> {
-    let read = |path: &Path| ArchiveError::file("read", path);
-    let head = source.state.head().map_err(read(source.state.path()))?;
+    let head = head_of(source.state)?;
     let Some((last, range)) = head.base() else {
         let what = "the tree of the log is not known: nothing can be proved of a backup";
         return Err(ArchiveError::Refused(what.to_owned()));
@@ -80,11 +79,7 @@ pub fn save(
     });
     add_checkpoints(&mut tar, source.server, last, signer)?;
     let first = match &source.base {
-        Some(base) => base
-            .head()
-            .map_err(read(base.path()))?
-            .base()
-            .map(|(index, _)| index),
+        Some(base) => head_of(base)?.base().map(|(index, _)| index),
         None => None,
     };
     let manifest = Manifest {
@@ -103,14 +98,24 @@ pub fn save(
         keys,
         tables: tables(&state),
     };
+    finish(tar, manifest, source.signer.as_ref(), log.epoch())
+}
+
+/// Adds what a backup says of itself, and ends it.
+fn finish(
+    mut tar: TarWriter<'_>,
+    manifest: Manifest,
+    signer: Option<&SigningKey>,
+    epoch: Epoch,
+) -> Result<Saved, ArchiveError> {
     let text = serde_json::to_vec_pretty(&manifest)
         .map_err(|error| ArchiveError::Refused(error.to_string()))?;
     let write = ArchiveError::Write;
     tar.add_bytes(MANIFEST, &text).map_err(write)?;
     let sums = manifest::sums(tar.parts());
     tar.add_bytes(SUMS, sums.as_bytes()).map_err(write)?;
-    if let Some(key) = &source.signer {
-        let origin = proof::origin(log.epoch());
+    if let Some(key) = signer {
+        let origin = proof::origin(epoch);
         let sums = Sha256::digest(sums.as_bytes()).into();
         let note = proof::sign(&manifest::statement(&origin, &sums), &origin, key);
         tar.add_bytes(SIGNATURE, note.as_bytes()).map_err(write)?;

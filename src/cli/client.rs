@@ -13,6 +13,9 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::Value as Json;
 
+/// Bytes of a file sent at a time.
+const PIECE: usize = 256 << 10;
+
 /// The body of a request.
 type Sent = UnsyncBoxBody<Bytes, std::io::Error>;
 
@@ -285,7 +288,7 @@ impl Client {
     ) -> Result<Json> {
         let opened = tokio::fs::File::open(file).await;
         let opened = opened.with_context(|| file.display().to_string())?;
-        let pieces = tokio_util::io::ReaderStream::with_capacity(opened, 256 << 10);
+        let pieces = tokio_util::io::ReaderStream::with_capacity(opened, PIECE);
         let body = StreamBody::new(pieces.map_ok(Frame::data));
         let mut request = self.request(Method::PUT, path, query);
         if let Some((name, value)) = header {

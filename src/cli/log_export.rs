@@ -19,6 +19,9 @@ use std::path::{Path, PathBuf};
 /// Bytes gathered before they are written.
 const BUFFER: usize = 1 << 20;
 
+/// Bytes looked at first for the last line of a file.
+const WINDOW: u64 = 64 << 10;
+
 /// Flags of `log export`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -74,9 +77,9 @@ enum FormatName {
   drover log import whole.ndjson -data-dir /var/lib/drover
   zstd -dc whole.ndjson.zst | drover log import - -data-dir /var/lib/drover
 
-The lines are those of `drover log export -bodies`. The data directory must be empty; its log is the
-same as the one exported, root and all, and a server started there folds it into the same state. Keys
-are in no export: copy server/keystore too where variables are to be read again, or use
+The lines are those of `drover log export -bodies`. The data directory must be empty; its log is
+the same as the one exported, root and all, and a server started there folds it into the same state.
+Keys are in no export: copy server/keystore too where variables are to be read again, or use
 `drover operator snapshot`, which takes them along.")]
 pub(super) struct ImportArgs {
     /// The exported lines; - is standard input
@@ -259,7 +262,7 @@ fn resumed(path: &Path, export: &mut Export) -> Result<File> {
 /// The last line that has an end, and where it ends.
 fn last_line(file: &mut File) -> std::io::Result<Option<(Vec<u8>, u64)>> {
     let length = file.metadata()?.len();
-    let mut window = 64 << 10;
+    let mut window = WINDOW;
     loop {
         let from = length.saturating_sub(window);
         let mut bytes = Vec::new();

@@ -42,7 +42,7 @@ pub(super) enum Verb {
   drover operator snapshot save -stale /mnt/backup/$(date +%F).tar
 
 The file holds the state, the log up to it and the root keys as they are wrapped on the server. The
-key that wraps them, <data_dir>/server/keystore/wrap.key, is not in it: keep a copy of that elsewhere.
+key that wraps them, <data_dir>/server/keystore/wrap.key, is not in it: keep a copy of it elsewhere.
 The file has its name only when it is whole and was checked.")]
 pub(super) struct SaveArgs {
     #[command(flatten)]
@@ -60,8 +60,8 @@ pub(super) struct SaveArgs {
   drover operator snapshot inspect backup.tar
   drover operator snapshot inspect -key drover/3f0c…+1a2b3c4d+AbCd… backup.tar
 
-Every part is checked against its SHA-256, the sums against their signature. Without -key the keys in
-the backup are believed, and the result says \"unpinned\". Unpacked with tar, a backup is what
+Every part is checked against its SHA-256, the sums against their signature. Without -key the keys
+in the backup are believed, and the result says \"unpinned\". Unpacked with tar, a backup is what
 `drover log verify -data-dir` takes. Exit codes: 0 all is well, 1 something is wrong.")]
 pub(super) struct InspectArgs {
     /// The backup
@@ -82,18 +82,18 @@ pub(super) struct InspectArgs {
   drover operator snapshot restore -data-dir /var/lib/drover -wrap-key wrap.key backup.tar
 
 A running server checks the backup, goes on until the new state is ready, then starts anew with it:
-a new epoch of the log, whose first index lies above every index known. Tasks go on. The former log is
-kept under <data_dir>/server/former. With -data-dir no server may run there; it takes up the new state
-when it is started. With -at the state of an earlier event is restored, by index or time, as far back
-as the log in the backup reaches.")]
+a new epoch of the log, whose first index lies above every index known. Tasks go on. The former log
+is kept under <data_dir>/server/former. With -data-dir no server may run there; it takes up the new
+state when it is started. With -at the state of an earlier event is restored, by index or time, as
+far back as the log in the backup reaches.")]
 pub(super) struct RestoreArgs {
     #[command(flatten)]
     conn: Conn,
     /// Restore into this data directory, whose server is stopped, instead of a running one
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// The file with the key that the backup's keys are wrapped with: keystore/wrap.key of the server
-    /// that was backed up; the server's own without it
+    /// The file with the key that the backup's keys are wrapped with: keystore/wrap.key of the
+    /// server that was backed up; the server's own without it
     #[arg(long, value_name = "FILE")]
     wrap_key: Option<PathBuf>,
     /// A verifier key that must have signed the backup

@@ -249,8 +249,8 @@ impl RaftNode {
         encode(&answer.map_err(|e| refused(e.to_string()))?)
     }
 
-    /// Writes the state as it is applied now, and its head, into the directory `dir`, which is made.
-    /// Raft does not hear of it.
+    /// Writes the state as it is applied now, and its head, into the directory `dir`, which is
+    /// made. Raft does not hear of it.
     ///
     /// # Errors
     /// If the files cannot be written.

@@ -8,19 +8,24 @@ use drover_migrations::schema::{self, SchemaError};
 use drover_projections::{Options, Projections, Writer, damage_mark};
 
 use super::StartError;
+use crate::archive::adopt::adopt;
 use crate::error::chain;
 use crate::replay;
 
-/// Opens the projections in `path`. If a former run found them damaged, or opening them does, they
-/// are renamed and built again from the log in `log_dir`.
+/// Opens the projections of the server in `dir`, once a restore that has happened is finished. If a
+/// former run found them damaged, or opening them does, they are renamed and built again from the
+/// log.
 ///
 /// # Errors
 /// What is no damage; a log that does not reach back to its beginning, or is damaged itself.
 pub(super) fn open(
-    log_dir: &Path,
-    path: &Path,
+    dir: &Path,
     options: &Options,
 ) -> Result<(Arc<Projections>, Writer), StartError> {
+    if adopt(dir)? {
+        tracing::warn!("a backup was restored: this is a new epoch of the log");
+    }
+    let (log_dir, path) = (&dir.join("log"), &*dir.join("projections"));
     let mark = damage_mark(path);
     let reason = match std::fs::read_to_string(&mark) {
         Ok(reason) => reason,

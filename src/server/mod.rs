@@ -138,17 +138,8 @@ impl Server {
     ) -> Result<Arc<Self>, StartError> {
         let started = Instant::now();
         let dir = config.server_dir(data_dir);
-        if crate::archive::adopt::adopt(&dir)? {
-            tracing::warn!("a backup was restored: this is a new epoch of the log");
-        }
         let me = Myself::settle(&config, &dir)?;
-        let options = if config.dev {
-            Options::dev()
-        } else {
-            Options::server()
-        };
-        let (projections, writer) =
-            heal::open(&dir.join("log"), &dir.join("projections"), &options)?;
+        let (projections, writer) = heal::open(&dir, &projection_options(&config))?;
         let (keyring, unreadable) = Keyring::open(&dir.join("keystore"))?;
         for problem in unreadable {
             tracing::error!(error = %problem, "a root key cannot be used");
@@ -273,6 +264,14 @@ impl Server {
         if let Ok(Err(error)) = flushed {
             tracing::warn!(%error, "the projections were not written out: the log has it all");
         }
+    }
+}
+
+fn projection_options(config: &Config) -> Options {
+    if config.dev {
+        Options::dev()
+    } else {
+        Options::server()
     }
 }
 

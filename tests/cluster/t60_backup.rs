@@ -134,6 +134,26 @@ fn an_exported_log_is_imported_with_its_proof_and_its_state() -> Result<()> {
     check_replay(&there, &agent)
 }
 
+/// Restores a backup into an empty data directory, which takes the key that wraps its keys.
+fn restore_into(
+    setup: &Setup,
+    into: &str,
+    backup: &Path,
+    wrap: &Path,
+    at: Option<u64>,
+) -> Result<()> {
+    let at = at.map(|index| format!("-at={index}"));
+    let mut words = vec!["operator", "snapshot", "restore", into, text(backup)];
+    words.extend(at.as_deref());
+    let locked = refused(setup, &words)?;
+    ensure!(locked.contains("-wrap-key"), "{locked}");
+    let wrap = format!("-wrap-key={}", text(wrap));
+    words.push(&wrap);
+    let said = done(setup, &words)?;
+    ensure!(said.contains("tables proved"), "{said}");
+    Ok(())
+}
+
 #[test]
 fn ev_05_a_backup_is_restored_into_an_empty_data_directory() -> Result<()> {
     let dir = tempfile::tempdir()?;
@@ -171,15 +191,7 @@ fn ev_05_a_backup_is_restored_into_an_empty_data_directory() -> Result<()> {
     for (name, at, wanted) in [("newest", None, &known), ("early", Some(middle), &early)] {
         let to = dir.path().join(name);
         let into = format!("-data-dir={}", text(&to));
-        let wrap = format!("-wrap-key={}", text(&wrap));
-        let at = at.map(|index| format!("-at={index}"));
-        let mut words = vec!["operator", "snapshot", "restore", &into, text(&backup)];
-        words.extend(at.as_deref());
-        let locked = refused(&setup, &words)?;
-        ensure!(locked.contains("-wrap-key"), "{locked}");
-        words.push(&wrap);
-        let said = done(&setup, &words)?;
-        ensure!(said.contains("tables proved"), "{said}");
+        restore_into(&setup, &into, &backup, &wrap, at)?;
         let there = Setup::server(env!("CARGO_BIN_EXE_drover"), &to)?;
         let agent = there.start()?;
         check(&agent, wanted)?;
@@ -275,17 +287,22 @@ fn a_running_server_takes_a_backup_as_a_new_epoch_and_wakes_who_waits() -> Resul
             &format!("-data-dir={}", text(&setup.data_dir)),
         ],
     )?;
-    // A backup of the new epoch holds the base that its log goes on from.
+    second_epoch(&setup, &agent, &known, dir.path())
+}
+
+/// A backup of a new epoch holds the base that its log goes on from.
+fn second_epoch(setup: &Setup, agent: &Agent, known: &Known, dir: &Path) -> Result<()> {
+    let address = format!("-address=http://{}", agent.addr());
     let mut more = known.clone();
-    write(&agent, &mut more, 60, 70, "of the new epoch")?;
-    let middle = index_of(&agent, "/v1/vars")?;
-    write(&agent, &mut Known::new(), 60, 80, "later")?;
-    let second = dir.path().join("second.tar");
-    save(&setup, &agent, &second)?;
+    write(agent, &mut more, 60, 70, "of the new epoch")?;
+    let middle = index_of(agent, "/v1/vars")?;
+    write(agent, &mut Known::new(), 60, 80, "later")?;
+    let second = dir.join("second.tar");
+    save(setup, agent, &second)?;
     let at = format!("-at={middle}");
-    let last = index_of(&agent, "/v1/vars")?;
+    let last = index_of(agent, "/v1/vars")?;
     done(
-        &setup,
+        setup,
         &[
             "operator",
             "snapshot",
@@ -295,9 +312,9 @@ fn a_running_server_takes_a_backup_as_a_new_epoch_and_wakes_who_waits() -> Resul
             text(&second),
         ],
     )?;
-    served_above(&agent, last)?;
-    check(&agent, &more)?;
-    check_replay(&setup, &agent)
+    served_above(agent, last)?;
+    check(agent, &more)?;
+    check_replay(setup, agent)
 }
 
 #[test]
