@@ -56,6 +56,7 @@
 //! | [`rpc`] | the typed calls between servers and clients | what they cause |
 //! | [`nodesim`] | thousands of clients without tasks, for load | servers |
 //! | [`replay`] | a log folded into fresh tables, from outside | Raft |
+//! | [`rebuild`] | the tables made again beside the ones in use, and switched | who asks for it |
 //! | [`config`] | what an agent is told, checked as a whole | who acts on it |
 //! | [`cli`] | nouns and verbs, over the API or a data directory | servers |
 //! | [`identity`], [`error`], [`clock`], [`telemetry`] | who, why not, when, how much | the rest |
@@ -109,6 +110,7 @@ pub mod nodesim;
 pub mod proof;
 pub mod raft;
 pub mod reactors;
+pub mod rebuild;
 pub mod record;
 pub mod replay;
 pub mod rpc;

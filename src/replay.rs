@@ -1,8 +1,9 @@
 //! Replay: folds the log from its beginning into fresh projections and answers their digests.
 //!
-//! What the command line's `log replay` is made of, and every test of "applied state equals
-//! replay". It opens the log read-only, so a server may be running; it never touches that
-//! server's projections. Offline, [`catch_up`] brings those up to the log first.
+//! What the command line's `log replay` and every rebuild ([`crate::rebuild`]) are made of, and
+//! every test of "applied state equals replay". It opens the log read-only, so a server may be
+//! running; it never touches that server's projections. Offline, [`catch_up`] brings those up to
+//! the log first.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use drover_events::Recorded;
 use drover_migrations::DecodeError;
 use drover_migrations::schema::{self, SchemaError};
-use drover_projections::{Options, Projections, StorageError, TableDigest, Writer};
+use drover_projections::{Fold, Options, Projections, StorageError, TableDigest, View, Writer};
 
 use crate::log::{LogError, ReadOnlyLog};
 use crate::raft::snapshot::SnapshotDir;
@@ -20,6 +21,8 @@ use crate::raft::snapshot::SnapshotDir;
 const BATCH: usize = 4096;
 /// Batches decoded ahead of the one that is applied.
 const AHEAD: usize = 4;
+/// Bytes that a fold holds before it writes a generation.
+pub const FOLD_BYTES: usize = 256 << 20;
 /// How long the log may take to show an index that a running server named.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -58,6 +61,9 @@ pub enum ReplayError {
         /// The first index there is.
         first: u64,
     },
+    /// Whoever asked for it wants it no more.
+    #[error("cancelled")]
+    Cancelled,
     /// The state that the log goes on from cannot be read.
     #[error("the state that the log goes on from cannot be read")]
     Base(#[source] std::io::Error),
@@ -83,8 +89,13 @@ pub struct StateAt {
 }
 
 impl StateAt {
-    fn of(projections: &Projections) -> StateAt {
-        let view = projections.view();
+    /// What projections show now.
+    pub fn of(projections: &Projections) -> StateAt {
+        Self::of_view(&projections.view())
+    }
+
+    /// What a view shows.
+    pub fn of_view(view: &View) -> StateAt {
         StateAt {
             index: view.index(),
             time: view.time(),
@@ -262,7 +273,7 @@ pub fn places(data_dir: &Path) -> (PathBuf, PathBuf) {
 }
 
 /// Opens the log; waits until it shows `to`, which a running server may have named just now.
-fn open(log_dir: &Path, to: Option<u64>) -> Result<ReadOnlyLog, ReplayError> {
+pub(crate) fn open(log_dir: &Path, to: Option<u64>) -> Result<ReadOnlyLog, ReplayError> {
     let mut log = ReadOnlyLog::open(log_dir)?;
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -282,7 +293,7 @@ fn open(log_dir: &Path, to: Option<u64>) -> Result<ReadOnlyLog, ReplayError> {
     }
 }
 
-/// Reads and decodes on a thread of its own while the batch before is applied.
+/// Applies a part of the log in batches.
 fn fold(
     log: &ReadOnlyLog,
     from: u64,
@@ -290,12 +301,58 @@ fn fold(
     writer: &mut Writer,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<u64, ReplayError> {
+    feed(log, from, last, &mut |batch| {
+        writer.apply_each(batch, drop)?;
+        progress(reached(batch), last);
+        Ok(())
+    })
+}
+
+/// The index of a batch's last event.
+pub(crate) fn reached(batch: &[Recorded]) -> u64 {
+    batch.last().map_or(0, |recorded| recorded.index)
+}
+
+/// Goes on as a fold behind what projections have; empty ones begin with the state that the log
+/// goes on from. Answers the next index too.
+pub(crate) fn begin(
+    log_dir: &Path,
+    log: &ReadOnlyLog,
+    writer: Writer,
+    memory: usize,
+) -> Result<(Fold, u64), ReplayError> {
+    let mut fold = writer.fold(memory)?;
+    if !fold.position().begun
+        && let Some(base) = foundation(log_dir, log)?
+    {
+        let mut writer = fold.finish()?;
+        writer.install(&base.state())?;
+        fold = writer.fold(memory)?;
+    }
+    let position = fold.position();
+    let next = match position.begun {
+        true => position.index + 1,
+        false => log.bounds().0,
+    };
+    Ok((fold, next))
+}
+
+/// Hands the entries `from..=last` over in batches; they are read and decoded on a thread of their
+/// own, ahead of what is done with them. Answers how many there were.
+///
+/// # Errors
+/// As [`replay`]; the first error of `apply` ends it.
+pub fn feed(
+    log: &ReadOnlyLog,
+    from: u64,
+    last: u64,
+    apply: &mut dyn FnMut(&[Recorded]) -> Result<(), ReplayError>,
+) -> Result<u64, ReplayError> {
     let (tx, rx) = mpsc::sync_channel::<Vec<Recorded>>(AHEAD);
     let next = std::thread::scope(|scope| {
         let reader = scope.spawn(move || read(log, from, last, &tx));
         for batch in rx {
-            writer.apply(&batch)?;
-            progress(batch.last().map_or(from, |r| r.index), last);
+            apply(&batch)?;
         }
         // It ends by itself: the channel is closed, or its other end is gone.
         reader.join().unwrap_or(Ok(from))

@@ -10,13 +10,13 @@
 //! posted under the key `*`.
 
 use drover_events::{EventKind, Topic};
-use rocksdb::WriteBatch;
 
-use crate::db::{Database, Family};
+use crate::db::Family;
 use crate::error::StorageError;
 use crate::key::{Id, Key, KeyBuf, push_id, push_str};
 use crate::row::{take_varint, varint};
 use crate::scan::{Range, Source};
+use crate::staged::Put;
 use crate::table::StreamKey;
 
 const FORMAT: u8 = 1;
@@ -154,8 +154,7 @@ impl ChangeList {
         &mut self,
         (index, kind): (u64, EventKind),
         bytes: &mut Vec<u8>,
-        db: &Database,
-        batch: &mut WriteBatch,
+        to: &mut dyn Put,
     ) {
         for (table, namespace, topic) in std::mem::take(&mut self.rules) {
             let what = Recording {
@@ -173,7 +172,7 @@ impl ChangeList {
             };
             self.add(bytes, &what);
             if let Some(topic) = topic {
-                post(db, batch, topic, &namespace, "*", index);
+                post(to, topic, &namespace, "*", index);
             }
         }
         if self.records.is_empty() {
@@ -190,7 +189,7 @@ impl ChangeList {
             out.push(topic.map_or(0, Topic::number));
             out.extend_from_slice(&bytes[record.bytes.clone()]);
         }
-        batch.put_cf(db.family(Family::Changes), index.to_be_bytes(), out);
+        to.put(Family::Changes, &index.to_be_bytes(), &out);
     }
 
     fn is_shadowed(&self, record: &Record, bytes: &[u8]) -> bool {
@@ -204,17 +203,10 @@ impl ChangeList {
 }
 
 /// Writes one posting.
-pub(crate) fn post(
-    db: &Database,
-    batch: &mut WriteBatch,
-    topic: Topic,
-    namespace: &str,
-    key: &str,
-    index: u64,
-) {
+pub(crate) fn post(to: &mut dyn Put, topic: Topic, namespace: &str, key: &str, index: u64) {
     let mut out = posting_prefix(topic, namespace, key);
     index.encode(&mut out);
-    batch.put_cf(db.family(Family::Postings), &out, []);
+    to.put(Family::Postings, &out, &[]);
 }
 
 fn posting_prefix(topic: Topic, namespace: &str, key: &str) -> KeyBuf {

@@ -182,6 +182,7 @@ impl Default for Options {
 pub(crate) struct Database {
     db: DB,
     cache: Cache,
+    options: Options,
     damage: PathBuf,
 }
 
@@ -219,7 +220,12 @@ impl Database {
             }
         })?;
         let damage = damage_mark(path);
-        Ok(Arc::new(Self { db, cache, damage }))
+        Ok(Arc::new(Self {
+            db,
+            cache,
+            options: options.clone(),
+            damage,
+        }))
     }
 
     /// Wraps an error of RocksDB. What says that stored bytes are not what was written leaves a
@@ -299,6 +305,14 @@ impl Database {
             .map_err(self.failed("flush"))
     }
 
+    /// How files of sorted entries are written that the family takes in later.
+    pub(crate) fn file_options(&self, family: Family) -> rocksdb::Options {
+        let mut options = self.options.family(family, &self.cache);
+        // What a compaction finds at the bottom later is compressed as the family wants it.
+        options.set_bottommost_compression_type(DBCompressionType::Lz4);
+        options
+    }
+
     pub(crate) fn cache_usage(&self) -> usize {
         self.cache.get_usage()
     }
@@ -352,13 +366,6 @@ impl Frozen {
 impl Frozen {
     pub(crate) fn database(&self) -> &Database {
         &self.db
-    }
-
-    /// How files of sorted entries are written.
-    pub(crate) fn file_options(&self) -> rocksdb::Options {
-        let mut options = rocksdb::Options::default();
-        options.set_compression_type(DBCompressionType::Lz4);
-        options
     }
 }
 

@@ -239,7 +239,7 @@ fn check_now(view: &View, state: &BTreeMap<Id, Thing>) {
     for table in view.digests() {
         assert_eq!(
             table.digest,
-            view.recompute_of(table.table).unwrap(),
+            view.digest_of_rows(table.table).unwrap(),
             "digest of {}",
             table.name
         );
@@ -384,17 +384,33 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    proptest::collection::vec(proptest::collection::vec(op(), 0..4), 1..25).prop_map(|steps| {
-        let numbered = steps.into_iter().enumerate();
-        numbered
-            .map(|(at, ops)| Step {
-                index: at as u64 + 1,
-                ops,
-                guards: Vec::new(),
-            })
-            .collect()
-    })
+pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let ops = proptest::collection::vec(op(), 0..4);
+    proptest::collection::vec(ops, 1..25).prop_map(numbered)
+}
+
+/// Steps with the indexes from 1 on.
+pub(crate) fn numbered(ops: Vec<Vec<Op>>) -> Vec<Step> {
+    let steps = ops.into_iter().enumerate();
+    steps.map(|(at, ops)| step(at as u64 + 1, ops)).collect()
+}
+
+/// The operations of so many steps: rows come, change and go, some events are refused.
+pub(crate) fn many_ops(count: u64) -> Vec<Vec<Op>> {
+    let of = |at: u64| {
+        let id = format!("{:08x}-0000-4000-8000-000000000000", at * 7_919 % 701);
+        match at % 11 {
+            3 => vec![Op::Delete(id)],
+            5 => vec![Op::Put(thing(&id, at)), Op::Refuse],
+            7 if at % 13 == 0 => vec![Op::Rule("a".to_owned())],
+            8 => vec![Op::Count("a".to_owned()), Op::Put(thing(&id, at % 3))],
+            _ => vec![Op::Put(Thing {
+                color: ["", "red", "blue"][(at % 3) as usize].to_owned(),
+                ..thing(&id, at)
+            })],
+        }
+    };
+    (1..=count).map(of).collect()
 }
 
 proptest! {

@@ -52,7 +52,6 @@ pub(crate) fn end_version<T: Table>(
     state: Option<&Stored<T>>,
     sink: &mut EventSink<'_>,
 ) -> Result<(), StorageError> {
-    let family = sink.db.family(Family::History);
     let mut at = version_prefix(T::ID, key);
     base.modified.encode(&mut at);
     sink.scratch.clear();
@@ -62,13 +61,13 @@ pub(crate) fn end_version<T: Table>(
         state.is_none(),
         base.body(sink.canonical)?,
     );
-    sink.batch.put_cf(family, &at, &*sink.scratch);
+    sink.out.put(Family::History, &at, sink.scratch);
     for (entry, birth) in base.entries.list.iter().zip(&base.births) {
         if state.is_none_or(|state| state.birth(&entry.bytes).is_none()) {
             sink.scratch.clear();
             row::varint(sink.scratch, *birth);
             let dead = dead_key(T::ID, entry, sink.index);
-            sink.batch.put_cf(family, &dead, &*sink.scratch);
+            sink.out.put(Family::History, &dead, sink.scratch);
         }
     }
     Ok(())

@@ -11,17 +11,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use rocksdb::WriteBatch;
 
 use crate::canonical::Canonical;
 use crate::changes::{ChangeList, Operation, Recording, post};
-use crate::db::{Database, Family};
-use crate::digest::{Digest, Sums};
+use crate::db::Family;
+use crate::digest::Sums;
 use crate::error::StorageError;
 use crate::history;
 use crate::merge;
 use crate::row::{Births, Stored};
 use crate::scan::Scan;
+use crate::staged::{Below, Put, Write};
 use crate::table::{Entries, History, Table};
 
 /// An encoded key, without the table's prefix.
@@ -66,8 +66,7 @@ pub(crate) struct Layer<T: Table> {
 /// What the end of an event writes to.
 pub(crate) struct EventSink<'a> {
     pub(crate) index: u64,
-    pub(crate) db: &'a Database,
-    pub(crate) batch: &'a mut WriteBatch,
+    pub(crate) out: &'a mut dyn Put,
     pub(crate) canonical: &'a mut Canonical,
     pub(crate) changes: &'a mut ChangeList,
     pub(crate) bytes: &'a mut Vec<u8>,
@@ -76,8 +75,7 @@ pub(crate) struct EventSink<'a> {
 
 /// What the end of a batch writes to.
 pub(crate) struct BatchSink<'a> {
-    pub(crate) db: &'a Database,
-    pub(crate) batch: &'a mut WriteBatch,
+    pub(crate) out: &'a mut dyn Write,
     pub(crate) canonical: &'a mut Canonical,
     pub(crate) sums: &'a mut Sums,
     pub(crate) scratch: &'a mut Vec<u8>,
@@ -89,8 +87,8 @@ pub(crate) struct BatchSink<'a> {
 pub(crate) trait AnyLayer: Send {
     fn any(&self) -> &dyn Any;
     fn any_mut(&mut self) -> &mut dyn Any;
-    fn modified(&self, db: &Database, key: &[u8]) -> Result<Option<u64>, StorageError>;
-    fn count(&self, db: &Database, prefix: &[u8], limit: u64) -> Result<u64, StorageError>;
+    fn modified(&self, below: Below<'_>, key: &[u8]) -> Result<Option<u64>, StorageError>;
+    fn count(&self, below: Below<'_>, prefix: &[u8], limit: u64) -> Result<u64, StorageError>;
     fn undo_event(&mut self);
     /// Writes what the event did to the row; false if nothing.
     fn finish_row(&mut self, key: &[u8], sink: &mut EventSink<'_>) -> Result<bool, StorageError>;
@@ -115,14 +113,14 @@ impl<T: Table> Layer<T> {
     }
 
     /// The row as the event sees it now.
-    pub(crate) fn read(&self, db: &Database, key: &[u8]) -> Result<Read<T>, StorageError> {
+    pub(crate) fn read(&self, below: Below<'_>, key: &[u8]) -> Result<Read<T>, StorageError> {
         if let Some(slot) = self.rows.get(key) {
             return Ok(slot.state.clone());
         }
         if let Some(read) = self.reads.borrow().get(key) {
             return Ok(read.clone());
         }
-        let row = match db.get(Family::Rows, &absolute::<T>(key))? {
+        let row = match below.get(Family::Rows, &absolute::<T>(key))? {
             Some(value) => Some(Arc::new(Stored::decode(key, &value)?)),
             None => None,
         };
@@ -139,13 +137,13 @@ impl<T: Table> Layer<T> {
     /// Puts or deletes a row; says whether the event touched it for the first time.
     pub(crate) fn write(
         &mut self,
-        db: &Database,
+        below: Below<'_>,
         index: u64,
         key: &[u8],
         row: Option<T::Row>,
         by_rule: bool,
     ) -> Result<bool, StorageError> {
-        let old = self.read(db, key)?;
+        let old = self.read(below, key)?;
         let slot = self.rows.get(key);
         let first = slot.is_none_or(|slot| slot.event != index);
         let base = match slot {
@@ -206,59 +204,59 @@ impl<T: Table> Layer<T> {
 
     /// The database, unless it has nothing of this table: walks over the many tables that a
     /// cluster does not use cost nothing then.
-    fn stored<'a>(&self, db: &'a Database) -> Option<&'a Database> {
+    fn stored<'a>(&self, below: Below<'a>) -> Option<Below<'a>> {
         let vacant = self.vacant.get().unwrap_or_else(|| {
             let prefix = T::ID.to_be_bytes();
-            let mut cursor = db.cursor(Family::Rows, crate::key::prefix_end(&prefix).as_deref());
-            cursor.seek(prefix);
-            let vacant = !cursor.valid() && cursor.status().is_ok();
+            let mut walk = below.walk(Family::Rows, Scan::all().absolute(&prefix));
+            // What cannot be read is found by whoever walks there.
+            let vacant = matches!(walk.advance(), Ok(false));
             self.vacant.set(Some(vacant));
             vacant
         });
-        (!vacant).then_some(db)
+        (!vacant).then_some(below)
     }
 
     /// Whether a range of the table has a row, as the event sees it now.
-    pub(crate) fn any(&self, db: &Database, scan: &Scan) -> Result<bool, StorageError> {
+    pub(crate) fn any(&self, below: Below<'_>, scan: &Scan) -> Result<bool, StorageError> {
         let over = |slot: &Slot<T>| slot.state.is_some().then_some(());
         let prefix = T::ID.to_be_bytes();
-        let walk = |db| merge::merged(db, Family::Rows, &prefix, scan, &self.rows, over);
+        let walk = |below| merge::merged(below, Family::Rows, &prefix, scan, &self.rows, over);
         if walk(None).next().is_some() {
             return Ok(true);
         }
-        let db = self.stored(db);
-        Ok(db.is_some() && walk(db).next().transpose()?.is_some())
+        let below = self.stored(below);
+        Ok(below.is_some() && walk(below).next().transpose()?.is_some())
     }
 
     /// Whether a range of an index has an entry, as the event sees it now.
     pub(crate) fn any_entry(
         &self,
-        db: &Database,
+        below: Below<'_>,
         no: u8,
         scan: &Scan,
     ) -> Result<bool, StorageError> {
         let [high, low] = T::ID.to_be_bytes();
         let prefix = [high, low, no];
-        let walk = |db| {
+        let walk = |below| {
             let over = |birth: &Option<u64>| *birth;
-            merge::merged_under(db, Family::Index, &prefix, 2, scan, &self.entries, over)
+            merge::merged_under(below, Family::Index, &prefix, 2, scan, &self.entries, over)
         };
         if walk(None).next().is_some() {
             return Ok(true);
         }
-        let db = self.stored(db);
-        Ok(db.is_some() && walk(db).next().transpose()?.is_some())
+        let below = self.stored(below);
+        Ok(below.is_some() && walk(below).next().transpose()?.is_some())
     }
 
     /// The rows of a range, as the event sees them now.
     pub(crate) fn scan<'a>(
         &'a self,
-        db: &'a Database,
+        below: Below<'a>,
         scan: &Scan,
     ) -> impl Iterator<Item = Result<(RowKey, Arc<Stored<T>>), StorageError>> + use<'a, T> {
         let over = |slot: &Slot<T>| slot.state.clone();
         merge::merged(
-            self.stored(db),
+            self.stored(below),
             Family::Rows,
             &T::ID.to_be_bytes(),
             scan,
@@ -278,13 +276,13 @@ impl<T: Table> Layer<T> {
     /// The entries of a range of one index: bytes from the group on.
     pub(crate) fn scan_entries<'a>(
         &'a self,
-        db: &'a Database,
+        below: Below<'a>,
         no: u8,
         scan: &Scan,
     ) -> impl Iterator<Item = Result<RowKey, StorageError>> + use<'a, T> {
         let [high, low] = T::ID.to_be_bytes();
         merge::merged_under(
-            self.stored(db),
+            self.stored(below),
             Family::Index,
             &[high, low, no],
             2,
@@ -327,15 +325,15 @@ impl<T: Table> AnyLayer for Layer<T> {
         self
     }
 
-    fn modified(&self, db: &Database, key: &[u8]) -> Result<Option<u64>, StorageError> {
-        Ok(self.read(db, key)?.map(|row| row.modified))
+    fn modified(&self, below: Below<'_>, key: &[u8]) -> Result<Option<u64>, StorageError> {
+        Ok(self.read(below, key)?.map(|row| row.modified))
     }
 
-    fn count(&self, db: &Database, prefix: &[u8], limit: u64) -> Result<u64, StorageError> {
+    fn count(&self, below: Below<'_>, prefix: &[u8], limit: u64) -> Result<u64, StorageError> {
         let scan = Scan::bytes(prefix);
         let over = |slot: &Slot<T>| slot.state.is_some().then_some(());
         let rows = merge::merged(
-            self.stored(db),
+            self.stored(below),
             Family::Rows,
             &T::ID.to_be_bytes(),
             &scan,
@@ -410,7 +408,6 @@ impl<T: Table> AnyLayer for Layer<T> {
             finish_row::<T>(&key, &slot, sink)?;
             reads.insert(key, slot.state);
         }
-        let family = sink.db.family(Family::Index);
         for (entry, birth) in std::mem::take(&mut self.entries) {
             let scratch = &mut *sink.scratch;
             scratch.clear();
@@ -421,9 +418,9 @@ impl<T: Table> AnyLayer for Layer<T> {
                     let at = scratch.len();
                     crate::row::varint(scratch, birth);
                     let (key, value) = scratch.split_at(at);
-                    sink.batch.put_cf(family, key, value);
+                    sink.out.put(Family::Index, key, value);
                 }
-                None => sink.batch.delete_cf(family, &*scratch),
+                None => sink.out.delete(Family::Index, scratch),
             }
         }
         Ok(())
@@ -445,22 +442,21 @@ fn finish_row<T: Table>(
     slot: &Slot<T>,
     sink: &mut BatchSink<'_>,
 ) -> Result<(), StorageError> {
-    let family = sink.db.family(Family::Rows);
     let stored_key = absolute::<T>(key);
     sink.touched.push((T::ID, key.into()));
     if let Some(origin) = &slot.origin {
-        let body = origin.body(sink.canonical)?;
-        sink.sums.of(T::ID).sub(&Digest::of_row(T::ID, key, body));
+        let digest = origin.digest(key, sink.canonical)?;
+        sink.sums.of(T::ID).sub(&digest);
     }
     match &slot.state {
         Some(state) => {
             sink.scratch.clear();
             state.write(sink.canonical, sink.scratch)?;
-            let body = state.body(sink.canonical)?;
-            sink.sums.of(T::ID).add(&Digest::of_row(T::ID, key, body));
-            sink.batch.put_cf(family, &stored_key, &*sink.scratch);
+            let digest = state.digest(key, sink.canonical)?;
+            sink.sums.of(T::ID).add(&digest);
+            sink.out.put(Family::Rows, &stored_key, sink.scratch);
         }
-        None if slot.origin.is_some() => sink.batch.delete_cf(family, &stored_key),
+        None if slot.origin.is_some() => sink.out.delete(Family::Rows, &stored_key),
         None => {}
     }
     Ok(())
@@ -485,14 +481,7 @@ fn record<T: Table>(
         {
             if !key.is_empty() {
                 let namespace = stream.namespace;
-                post(
-                    sink.db,
-                    sink.batch,
-                    stream.topic,
-                    namespace,
-                    key,
-                    sink.index,
-                );
+                post(sink.out, stream.topic, namespace, key, sink.index);
             }
         }
     }

@@ -7,7 +7,8 @@
 //! **How it is written.** [`Projections::open`] gives one [`Writer`]; whoever holds that token is the
 //! only writer. It takes decoded events in the order of the log, checks each one's guards, runs its
 //! apply function in a [`Txn`] that sees everything before it, and writes what came of it with the
-//! applied index in one batch. Then it becomes visible, and waiters are woken ([`Watch`]).
+//! applied index in one batch. Then it becomes visible, and waiters are woken ([`Watch`]). A
+//! [`Fold`] is the same writer for filling a whole database: it writes each row once, sorted.
 //!
 //! **How it is read.** [`Projections::view`] gives a [`View`]: a consistent read at one applied
 //! index, cheap to take, held two seconds at most. A query that both sides need is written over
@@ -35,6 +36,7 @@ pub mod digest;
 pub mod error;
 pub mod filter;
 pub mod history;
+pub mod inspect;
 pub mod key;
 mod layer;
 pub mod lists;
@@ -48,6 +50,7 @@ pub mod query;
 mod row;
 pub mod scan;
 pub mod snapshot;
+mod staged;
 pub mod table;
 pub mod tables;
 pub mod trail;
@@ -81,6 +84,7 @@ pub use db::{Options, damage_mark};
 pub use digest::{Digest, TableDigest};
 pub use error::{StorageError, hex};
 pub use history::Version;
+pub use inspect::{Difference, TableSize};
 pub use key::{AsKey, Id, Key};
 pub use lists::{List, ListSnapshot};
 pub use outcome::{Applied, Outcome, Refused, Rejection, Reply, VarOutcome};
@@ -90,7 +94,7 @@ pub use tables::Registry;
 pub use txn::{Ctx, Read, Txn};
 pub use view::{Cursor, EntryRef, IndexCursor, Position, RowRef, View};
 pub use watch::{Interest, Waiter, Watch};
-pub use writer::{DIGEST_EVERY, Writer};
+pub use writer::{DIGEST_EVERY, Fold, Writer};
 
 use db::{Database, Family};
 use view::Visible;
@@ -210,7 +214,7 @@ impl Projections {
         }
         let view = self.view();
         for table in view.digests() {
-            if view.recompute_of(table.table)? != table.digest {
+            if view.digest_of_rows(table.table)? != table.digest {
                 let table = table.name;
                 return Err(StorageError::Digest { table });
             }

@@ -5,10 +5,11 @@ use std::collections::btree_map;
 use std::iter::Peekable;
 use std::ops::Bound;
 
-use crate::db::{Database, Family};
+use crate::db::Family;
 use crate::error::StorageError;
 use crate::layer::RowKey;
-use crate::scan::{Scan, Source, Walk};
+use crate::scan::{Scan, Walk};
+use crate::staged::Below;
 
 /// Where an item of a merged walk came from.
 pub(crate) enum Value<V> {
@@ -19,20 +20,27 @@ pub(crate) enum Value<V> {
 }
 
 /// A forward or backward walk over an overlay's range.
-enum Over<'a, S> {
-    Forward(Peekable<btree_map::Range<'a, RowKey, S>>),
-    Backward(Peekable<std::iter::Rev<btree_map::Range<'a, RowKey, S>>>),
+pub(crate) enum Over<'a, K, S> {
+    Forward(Peekable<btree_map::Range<'a, K, S>>),
+    Backward(Peekable<std::iter::Rev<btree_map::Range<'a, K, S>>>),
 }
 
-impl<'a, S> Over<'a, S> {
-    fn peek(&mut self) -> Option<(&'a RowKey, &'a S)> {
+impl<'a, K, S> Over<'a, K, S> {
+    pub(crate) fn new(entries: btree_map::Range<'a, K, S>, reverse: bool) -> Self {
+        match reverse {
+            true => Self::Backward(entries.rev().peekable()),
+            false => Self::Forward(entries.peekable()),
+        }
+    }
+
+    pub(crate) fn peek(&mut self) -> Option<(&'a K, &'a S)> {
         match self {
             Self::Forward(iter) => iter.peek().copied(),
             Self::Backward(iter) => iter.peek().copied(),
         }
     }
 
-    fn next(&mut self) {
+    pub(crate) fn next(&mut self) {
         match self {
             Self::Forward(iter) => iter.next(),
             Self::Backward(iter) => iter.next(),
@@ -43,19 +51,19 @@ impl<'a, S> Over<'a, S> {
 /// Items of a range under `prefix`; overlay keys and yielded keys lack it. Without a database there
 /// is only the overlay.
 pub(crate) fn merged<'a, S, V, F: Fn(&S) -> Option<V> + 'a>(
-    db: Option<&'a Database>,
+    below: Option<Below<'a>>,
     family: Family,
     prefix: &[u8],
     scan: &Scan,
     overlay: &'a BTreeMap<RowKey, S>,
     over: F,
 ) -> Merged<'a, S, F> {
-    merged_under(db, family, prefix, prefix.len(), scan, overlay, over)
+    merged_under(below, family, prefix, prefix.len(), scan, overlay, over)
 }
 
 /// As [`merged`]; only the first `stripped` bytes of the prefix are left out of overlay keys.
 pub(crate) fn merged_under<'a, S, V, F: Fn(&S) -> Option<V> + 'a>(
-    db: Option<&'a Database>,
+    below: Option<Below<'a>>,
     family: Family,
     prefix: &[u8],
     stripped: usize,
@@ -78,12 +86,8 @@ pub(crate) fn merged_under<'a, S, V, F: Fn(&S) -> Option<V> + 'a>(
         overlay.range::<[u8], _>((lower, upper))
     };
     Merged {
-        over: if reverse {
-            Over::Backward(entries.rev().peekable())
-        } else {
-            Over::Forward(entries.peekable())
-        },
-        walk: db.map(|db| Source::Live(db).walk(family, range)),
+        over: Over::new(entries, reverse),
+        walk: below.map(|below| below.walk(family, range)),
         stripped,
         reverse,
         stored: State::Before,
@@ -101,7 +105,7 @@ enum State {
 
 /// The merged walk.
 pub(crate) struct Merged<'a, S, F> {
-    over: Over<'a, S>,
+    over: Over<'a, RowKey, S>,
     walk: Option<Walk<'a>>,
     stripped: usize,
     reverse: bool,

@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 use smallvec::SmallVec;
 
 use crate::canonical::Canonical;
+use crate::digest::Digest;
 use crate::error::{StorageError, hex};
 use crate::table::{Entries, Table};
 
@@ -28,6 +29,7 @@ pub(crate) struct Stored<T: Table> {
     pub(crate) entries: Entries,
     pub(crate) births: Births,
     body: OnceLock<Box<[u8]>>,
+    digest: OnceLock<Digest>,
 }
 
 impl<T: Table> Stored<T> {
@@ -39,6 +41,7 @@ impl<T: Table> Stored<T> {
             entries,
             births,
             body: OnceLock::new(),
+            digest: OnceLock::new(),
         }
     }
 
@@ -60,6 +63,7 @@ impl<T: Table> Stored<T> {
             entries,
             births,
             body: OnceLock::from(Box::from(body)),
+            digest: OnceLock::new(),
         })
     }
 
@@ -75,6 +79,20 @@ impl<T: Table> Stored<T> {
                 source,
             })?;
         Ok(self.body.get_or_init(|| Box::from(body)))
+    }
+
+    /// The row's part of its table's digest, hashed once: it is added when the row comes, and taken
+    /// away when it goes.
+    pub(crate) fn digest(
+        &self,
+        key: &[u8],
+        canonical: &mut Canonical,
+    ) -> Result<Digest, StorageError> {
+        if let Some(digest) = self.digest.get() {
+            return Ok(*digest);
+        }
+        let digest = Digest::of_row(T::ID, key, self.body(canonical)?);
+        Ok(*self.digest.get_or_init(|| digest))
     }
 
     /// Appends the stored value.

@@ -4,6 +4,7 @@ use crate::db::{Database, Family, Frozen, RawCursor};
 use crate::error::StorageError;
 use crate::key::{AsKey, Key, KeyBuf, prefix_end, push_id, push_open_str, push_str};
 use crate::past::PastRows;
+use crate::staged::HeldWalk;
 
 /// The leading bytes of keys: whole components, then at most one open one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -243,6 +244,8 @@ pub(crate) enum Walk<'a> {
     Present(Present<'a>),
     /// Over the rows of an earlier index.
     Past(Box<PastRows<'a>>),
+    /// Over what a fold holds and what is under it.
+    Held(Box<HeldWalk<'a>>),
 }
 
 impl Walk<'_> {
@@ -251,6 +254,7 @@ impl Walk<'_> {
         match self {
             Self::Present(walk) => walk.advance(),
             Self::Past(walk) => walk.advance(),
+            Self::Held(walk) => walk.advance(),
         }
     }
 
@@ -258,6 +262,7 @@ impl Walk<'_> {
         match self {
             Self::Present(walk) => walk.cursor.key().unwrap_or_default(),
             Self::Past(walk) => walk.key(),
+            Self::Held(walk) => walk.key(),
         }
     }
 
@@ -265,6 +270,7 @@ impl Walk<'_> {
         match self {
             Self::Present(walk) => walk.cursor.value().unwrap_or_default(),
             Self::Past(walk) => walk.value(),
+            Self::Held(walk) => walk.value(),
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::digest::Digest;
 use crate::error::StorageError;
 use crate::maintenance::HEADER;
 use crate::scan::{Scan, Source};
+use crate::staged::{Batch, Write};
 use crate::view::{Position, View};
 use crate::writer::{self, Writer};
 
@@ -127,7 +128,7 @@ impl View {
         while more {
             let name = format!("{}-{:05}.sst", family.name(), manifest.files.len());
             let path = dir.join(&name);
-            let options = self.visible.frozen.file_options();
+            let options = self.visible.frozen.database().file_options(family);
             let mut file = SstFileWriter::create(&options);
             let failed = StorageError::database("write a snapshot");
             let mut write = || -> Result<Result<(), rocksdb::Error>, StorageError> {
@@ -223,7 +224,7 @@ impl Writer {
             past: None,
         };
         for table in &manifest.tables {
-            let digest: Digest = taken.recompute_of(table.id)?;
+            let digest: Digest = taken.digest_of_rows(table.id)?;
             if digest.to_hex() != table.digest {
                 let name = &table.name;
                 return Err(StorageError::Snapshot(format!(
@@ -240,11 +241,11 @@ impl Writer {
             begun: true,
             floor: manifest.index,
         };
-        let mut batch = WriteBatch::default();
-        writer::put_position(db, &mut batch, &position, &sums);
-        writer::put_floor(db, &mut batch, position.floor);
-        batch.delete_cf(db.family(Family::Meta), INSTALLING);
-        db.write(batch)?;
+        let mut batch = Batch::new(db);
+        writer::put_position(&mut batch, &position, &sums);
+        writer::put_floor(&mut batch, position.floor);
+        batch.delete(Family::Meta, INSTALLING);
+        batch.write()?;
         db.flush(true)?;
         self.restart()?;
         Ok(position)
@@ -277,7 +278,10 @@ pub(crate) fn drop_partial(db: &Database) -> Result<(), StorageError> {
     Ok(())
 }
 
-fn file_error(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> StorageError {
+pub(crate) fn file_error(
+    doing: &'static str,
+    path: &Path,
+) -> impl FnOnce(std::io::Error) -> StorageError {
     let path = path.to_owned();
     move |source| StorageError::File {
         doing,

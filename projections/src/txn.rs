@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use drover_events::{EventId, EventKind, Guard};
 
-use crate::db::Database;
 use crate::error::StorageError;
 use crate::key::{AsKey, Key, KeyBuf};
 use crate::layer::{AnyLayer, Layer, RowKey};
 use crate::outcome::{Refused, Rejection};
 use crate::scan::Scan;
+use crate::staged::Below;
 use crate::table::{Index, Table};
 use crate::tables::node_use::NodeUses;
 
@@ -37,7 +37,7 @@ pub(crate) type Layers = Vec<Option<Box<dyn AnyLayer>>>;
 
 /// A write transaction of one event.
 pub struct Txn<'a> {
-    pub(crate) db: &'a Database,
+    pub(crate) below: Below<'a>,
     pub(crate) layers: &'a mut Layers,
     pub(crate) touched: &'a mut Vec<(u16, RowKey)>,
     pub(crate) index: u64,
@@ -93,7 +93,7 @@ impl Txn<'_> {
         key: impl AsKey<T::Key>,
     ) -> Result<Option<Arc<T::Row>>, StorageError> {
         let key = encoded::<T>(key);
-        let read = self.layer::<T>().read(self.db, &key)?;
+        let read = self.layer::<T>().read(self.below, &key)?;
         Ok(read.map(|stored| Arc::clone(&stored.row)))
     }
 
@@ -105,7 +105,7 @@ impl Txn<'_> {
     /// The index of the event that last wrote the row: what a `RowAt` guard compares.
     pub fn modified<T: Table>(&self, key: impl AsKey<T::Key>) -> Result<Option<u64>, StorageError> {
         let key = encoded::<T>(key);
-        let read = self.layer::<T>().read(self.db, &key)?;
+        let read = self.layer::<T>().read(self.below, &key)?;
         Ok(read.map(|stored| stored.modified))
     }
 
@@ -122,7 +122,7 @@ impl Txn<'_> {
         change: impl FnOnce(&mut T::Row),
     ) -> Result<bool, StorageError> {
         let key = encoded::<T>(key);
-        let Some(stored) = self.layer::<T>().read(self.db, &key)? else {
+        let Some(stored) = self.layer::<T>().read(self.below, &key)? else {
             return Ok(false);
         };
         let mut row = T::Row::clone(&stored.row);
@@ -146,7 +146,7 @@ impl Txn<'_> {
     }
 
     fn remove<T: Table>(&mut self, key: &[u8], by_rule: bool) -> Result<bool, StorageError> {
-        if self.layer::<T>().read(self.db, key)?.is_none() {
+        if self.layer::<T>().read(self.below, key)?.is_none() {
             return Ok(false);
         }
         self.write::<T>(key, None, by_rule)?;
@@ -159,8 +159,11 @@ impl Txn<'_> {
         row: Option<T::Row>,
         by_rule: bool,
     ) -> Result<(), StorageError> {
-        let (db, index) = (self.db, self.index);
-        if self.layer_mut::<T>().write(db, index, key, row, by_rule)? {
+        let (below, index) = (self.below, self.index);
+        if self
+            .layer_mut::<T>()
+            .write(below, index, key, row, by_rule)?
+        {
             self.touched.push((T::ID, key.into()));
         }
         Ok(())
@@ -172,7 +175,7 @@ impl Txn<'_> {
         scan: Scan,
     ) -> impl Iterator<Item = Result<Arc<T::Row>, StorageError>> + '_ {
         self.layer::<T>()
-            .scan(self.db, &scan)
+            .scan(self.below, &scan)
             .map(|item| item.map(|(_, stored)| Arc::clone(&stored.row)))
     }
 
@@ -182,7 +185,7 @@ impl Txn<'_> {
         scan: Scan,
     ) -> impl Iterator<Item = Result<Arc<T::Row>, StorageError>> + '_ {
         let layer = self.layer::<T>();
-        layer.scan(self.db, &scan).map(|item| {
+        layer.scan(self.below, &scan).map(|item| {
             let (key, stored) = item?;
             layer.remember(&key, &stored);
             Ok(Arc::clone(&stored.row))
@@ -200,14 +203,16 @@ impl Txn<'_> {
         scan: Scan,
     ) -> impl Iterator<Item = Result<Arc<<I::Table as Table>::Row>, StorageError>> + '_ {
         let layer = self.layer::<I::Table>();
-        layer.scan_entries(self.db, I::NO, &scan).map(move |entry| {
-            let entry = entry?;
-            let key = primary_key::<I>(&entry)?;
-            layer
-                .read(self.db, key)?
-                .map(|stored| Arc::clone(&stored.row))
-                .ok_or_else(|| StorageError::damaged("index entry (no row)", &entry))
-        })
+        layer
+            .scan_entries(self.below, I::NO, &scan)
+            .map(move |entry| {
+                let entry = entry?;
+                let key = primary_key::<I>(&entry)?;
+                layer
+                    .read(self.below, key)?
+                    .map(|stored| Arc::clone(&stored.row))
+                    .ok_or_else(|| StorageError::damaged("index entry (no row)", &entry))
+            })
     }
 
     /// Checks the guards of an event; the first that does not hold refuses it.
@@ -233,13 +238,13 @@ impl Txn<'_> {
         Ok(match guard {
             Guard::RowAt { table, key, index } => {
                 let found = match layer(*table) {
-                    Some(layer) => layer.modified(self.db, key)?.unwrap_or(0),
+                    Some(layer) => layer.modified(self.below, key)?.unwrap_or(0),
                     None => 0,
                 };
                 (found != *index).then_some(found)
             }
             Guard::RowAbsent { table, key } => match layer(*table) {
-                Some(layer) => layer.modified(self.db, key)?,
+                Some(layer) => layer.modified(self.below, key)?,
                 None => None,
             },
             Guard::CountBelow {
@@ -248,7 +253,7 @@ impl Txn<'_> {
                 limit,
             } => {
                 let found = match layer(*table) {
-                    Some(layer) => layer.count(self.db, prefix, *limit)?,
+                    Some(layer) => layer.count(self.below, prefix, *limit)?,
                     None => 0,
                 };
                 (found >= *limit).then_some(found)
@@ -279,11 +284,11 @@ impl Read for Txn<'_> {
     }
 
     fn any<T: Table>(&self, scan: Scan) -> Result<bool, StorageError> {
-        self.layer::<T>().any(self.db, &scan)
+        self.layer::<T>().any(self.below, &scan)
     }
 
     fn any_by<I: Index>(&self, scan: Scan) -> Result<bool, StorageError> {
-        self.layer::<I::Table>().any_entry(self.db, I::NO, &scan)
+        self.layer::<I::Table>().any_entry(self.below, I::NO, &scan)
     }
 }
 

@@ -321,10 +321,11 @@ impl View {
 
     /// The digest of a table, computed again from all of its rows.
     pub fn recompute<T: Table>(&self) -> Result<crate::digest::Digest, StorageError> {
-        self.recompute_of(T::ID)
+        self.digest_of_rows(T::ID)
     }
 
-    pub(crate) fn recompute_of(&self, table: u16) -> Result<crate::digest::Digest, StorageError> {
+    /// As [`View::recompute`], by the table's number.
+    pub fn digest_of_rows(&self, table: u16) -> Result<crate::digest::Digest, StorageError> {
         let prefix = table.to_be_bytes();
         let mut walk = self
             .source()

@@ -1,12 +1,12 @@
 //! The single writer: entries in, one write batch out, then notices and outcomes.
 //!
 //! A batch ends at every 1,024th index, where digests are kept, and after a bounded amount of work,
-//! so that none takes long. How entries are cut into batches changes nothing in the state.
+//! so that none takes long. How entries are cut into batches changes nothing in the state, nor does
+//! it where a fold ([`Fold`]) writes whole generations instead.
 
 use std::sync::Arc;
 
 use drover_events::{EventId, EventKind, Guard, Recorded};
-use rocksdb::WriteBatch;
 
 use crate::Projections;
 use crate::canonical::Canonical;
@@ -16,11 +16,16 @@ use crate::digest::Sums;
 use crate::error::StorageError;
 use crate::layer::{BatchSink, EventSink, RowKey};
 use crate::outcome::{Applied, Outcome, Refused, Rejection, Reply};
+use crate::staged::{Batch, Below, Put, Write};
 use crate::table::Table;
 use crate::tables::Registry;
 use crate::tables::table_indexes::{TableIndex, TableIndexes};
 use crate::txn::{Ctx, Layers, Txn};
 use crate::view::{Position, Visible};
+
+mod fold;
+
+pub use fold::Fold;
 
 /// Digests are kept at multiples of this; no batch reaches across one.
 pub const DIGEST_EVERY: u64 = 1_024;
@@ -180,27 +185,32 @@ impl Writer {
 
     fn try_batch<E: Entry>(&mut self, entries: &[E]) -> Result<Vec<Applied>, StorageError> {
         let db = Arc::clone(self.projections.database());
-        let mut batch = WriteBatch::default();
+        let mut batch = Batch::new(&db);
+        let below = Below {
+            db: &db,
+            held: None,
+        };
         let mut applied = Vec::new();
         let mut changed = Vec::new();
         let mut rows = 0;
         for entry in entries {
             let ctx = self.advance(entry)?;
-            let outcome = self.apply_entry(entry, &ctx, (&db, &mut batch), &mut changed)?;
+            let outcome = self.apply_entry(entry, &ctx, (below, &mut batch), &mut changed)?;
             rows += self.touched.len();
             self.touched.clear();
             applied.push(Applied {
                 index: ctx.index,
                 outcome,
             });
-            let full = rows >= BATCH_ROWS || batch.size_in_bytes() >= BATCH_BYTES;
+            let full = rows >= BATCH_ROWS || batch.size() >= BATCH_BYTES;
             if full || ctx.index.is_multiple_of(DIGEST_EVERY) {
                 break;
             }
         }
-        changed.sort_unstable();
-        changed.dedup();
-        let written = self.finish(&db, batch, &changed)?;
+        self.settle_tables(below, &mut changed)?;
+        let written = self.settle_rows(&mut batch, &changed)?;
+        put_position(&mut batch, &self.position, &self.sums);
+        batch.write()?;
         self.publish(&db, &changed, &written);
         self.unflushed += written.len();
         self.projections.set_full(false);
@@ -239,11 +249,11 @@ impl Writer {
         &mut self,
         entry: &E,
         ctx: &Ctx,
-        (db, batch): (&Database, &mut WriteBatch),
+        (below, out): (Below<'_>, &mut dyn Put),
         changed: &mut Vec<u16>,
     ) -> Result<Outcome, StorageError> {
         let mut txn = Txn {
-            db,
+            below,
             layers: &mut self.layers,
             touched: &mut self.touched,
             index: ctx.index,
@@ -253,7 +263,7 @@ impl Writer {
             .and_then(|()| entry.run(&mut txn, ctx));
         match result {
             Ok(reply) => {
-                self.finish_event(ctx, (db, batch), changed)?;
+                self.finish_event(ctx, out, changed)?;
                 if ctx.kind == EventKind::ClusterRestored {
                     self.raise_all(ctx.index, changed);
                 }
@@ -262,7 +272,7 @@ impl Writer {
             Err(Refused::Storage(error)) => Err(error),
             Err(Refused::Rejected(rejection)) => {
                 self.undo_event();
-                keep_outcome(db, batch, ctx.index, &rejection);
+                keep_outcome(out, ctx.index, &rejection);
                 Ok(Outcome::Rejected(rejection))
             }
         }
@@ -295,15 +305,14 @@ impl Writer {
     fn finish_event(
         &mut self,
         ctx: &Ctx,
-        (db, batch): (&Database, &mut WriteBatch),
+        out: &mut dyn Put,
         changed: &mut Vec<u16>,
     ) -> Result<(), StorageError> {
         self.changes.clear();
         self.bytes.clear();
         let mut sink = EventSink {
             index: ctx.index,
-            db,
-            batch,
+            out,
             canonical: &mut self.canonical,
             changes: &mut self.changes,
             bytes: &mut self.bytes,
@@ -329,28 +338,36 @@ impl Writer {
             }
         }
         self.changes
-            .finish((ctx.index, ctx.kind), &mut self.bytes, db, batch);
+            .finish((ctx.index, ctx.kind), &mut self.bytes, out);
         Ok(())
     }
 
-    /// Writes rows, indexes, digests and the position; answers the written rows.
-    fn finish(
+    /// Writes the tables' indexes as rows; `changed` is in order then.
+    fn settle_tables(
         &mut self,
-        db: &Database,
-        mut batch: WriteBatch,
+        below: Below<'_>,
+        changed: &mut Vec<u16>,
+    ) -> Result<(), StorageError> {
+        changed.sort_unstable();
+        changed.dedup();
+        self.put_table_indexes(below, changed)
+    }
+
+    /// Writes rows, indexes and kept digests; answers the written rows.
+    fn settle_rows(
+        &mut self,
+        out: &mut dyn Write,
         changed: &[u16],
     ) -> Result<Vec<(u16, RowKey)>, StorageError> {
-        self.put_table_indexes(db, changed)?;
         let mut touched = Vec::new();
         let mut sink = BatchSink {
-            db,
-            batch: &mut batch,
+            out: &mut *out,
             canonical: &mut self.canonical,
             sums: &mut self.sums,
             scratch: &mut self.scratch,
             touched: &mut touched,
         };
-        for table in changed.iter().chain([&TableIndexes::ID]) {
+        for table in changed.iter().chain(&[TableIndexes::ID]) {
             if let Some(layer) = layer(&mut self.layers, *table) {
                 layer.finish_batch(&mut sink)?;
             }
@@ -362,19 +379,17 @@ impl Writer {
             let mut sums = Vec::new();
             self.sums.encode(&mut sums);
             let key = self.position.index.to_be_bytes();
-            batch.put_cf(db.family(Family::Digests), key, &sums);
+            out.put(Family::Digests, &key, &sums);
         }
-        put_position(db, &mut batch, &self.position, &self.sums);
-        db.write(batch)?;
         Ok(touched)
     }
 
     /// Keeps the changed tables' indexes as rows, so that snapshots and digests hold them.
-    fn put_table_indexes(&mut self, db: &Database, changed: &[u16]) -> Result<(), StorageError> {
+    fn put_table_indexes(&mut self, below: Below<'_>, changed: &[u16]) -> Result<(), StorageError> {
         for table in changed {
             let index = self.tables[usize::from(*table)];
             let mut txn = Txn {
-                db,
+                below,
                 layers: &mut self.layers,
                 touched: &mut self.touched,
                 index,
@@ -463,29 +478,23 @@ fn layer(layers: &mut Layers, table: u16) -> Option<&mut Box<dyn crate::layer::A
     layers.get_mut(usize::from(table)).and_then(Option::as_mut)
 }
 
-fn keep_outcome(db: &Database, batch: &mut WriteBatch, index: u64, rejection: &Rejection) {
+fn keep_outcome(out: &mut dyn Put, index: u64, rejection: &Rejection) {
     let value = rmp_serde::to_vec_named(rejection)
         .expect("a rejection holds only numbers and text, which always encode");
-    batch.put_cf(db.family(Family::Meta), outcome_key(index), value);
+    out.put(Family::Meta, &outcome_key(index), &value);
 }
 
 /// Writes the position and the digests.
-pub(crate) fn put_position(
-    db: &Database,
-    batch: &mut WriteBatch,
-    position: &Position,
-    sums: &Sums,
-) {
+pub(crate) fn put_position(out: &mut dyn Put, position: &Position, sums: &Sums) {
     let mut bytes = Vec::new();
     sums.encode(&mut bytes);
-    let meta = db.family(Family::Meta);
-    batch.put_cf(meta, SUMS, &bytes);
-    batch.put_cf(meta, APPLIED, encode_position(position));
+    out.put(Family::Meta, SUMS, &bytes);
+    out.put(Family::Meta, APPLIED, &encode_position(position));
 }
 
 /// Writes where the past begins that is told here.
-pub(crate) fn put_floor(db: &Database, batch: &mut WriteBatch, floor: u64) {
-    batch.put_cf(db.family(Family::Meta), FLOOR, floor.to_le_bytes());
+pub(crate) fn put_floor(out: &mut dyn Put, floor: u64) {
+    out.put(Family::Meta, FLOOR, &floor.to_le_bytes());
 }
 
 fn encode_position(position: &Position) -> [u8; 32] {

@@ -7,6 +7,7 @@ use super::log_events::{self, EventsArgs};
 use super::log_export::{self, ExportArgs, ImportArgs};
 use super::log_verify::{self, VerifyArgs};
 use super::out::Out;
+use super::progress::Bar;
 use super::show::{Format, list, number, text, time};
 use crate::log::tools::{Inspection, inspect};
 use crate::replay::{self, Replayed, StateAt};
@@ -74,7 +75,7 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     match verb {
         Verb::Inspect(args) => inspection(&args, out),
         Verb::Events(args) => log_events::run(&args, out),
-        Verb::Verify(args) => log_verify::run(&args, out),
+        Verb::Verify(args) => log_verify::run(&args, out).await,
         Verb::Replay(args) => replay(&args, out).await,
         Verb::Export(args) => log_export::export(&args, out),
         Verb::Import(args) => log_export::import_lines(&args, out),
@@ -228,22 +229,15 @@ async fn replay(args: &ReplayArgs, out: &Out) -> Result<u8> {
         Err(_) => (None, "the database in the data directory".to_owned()),
     };
     let scratch = Scratch::new()?;
-    let bar = out.draws().then(indicatif::ProgressBar::no_length);
-    let mut progress = |at: u64, last: u64| {
-        if let Some(bar) = &bar {
-            bar.set_length(last);
-            bar.set_position(at);
-        }
-    };
+    let bar = Bar::new(out, "entries");
+    let mut progress = |at: u64, last: u64| bar.set(at, last);
     let done = replay::replay(
         &dir,
         &scratch.0,
         held.as_ref().map(|h| h.index),
         &mut progress,
     );
-    if let Some(bar) = &bar {
-        bar.finish_and_clear();
-    }
+    bar.clear();
     let done = done.with_context(|| format!("Error replaying the log in {}", dir.display()))?;
     let held = match held {
         Some(held) => held,
@@ -318,10 +312,11 @@ fn own_database(data_dir: &Path, log: &Path) -> Result<Digests> {
 }
 
 /// A directory that is gone when this is.
-struct Scratch(PathBuf);
+pub(super) struct Scratch(pub(super) PathBuf);
 
 impl Scratch {
-    fn new() -> Result<Scratch> {
+    /// An empty directory.
+    pub(super) fn new() -> Result<Scratch> {
         let name = format!("drover-replay-{}", uuid::Uuid::new_v4().simple());
         let dir = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&dir).context("Error making a directory for the replay")?;

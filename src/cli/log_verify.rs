@@ -1,8 +1,11 @@
 //! `log verify`: reads a log again from its first byte and says whether it is what was signed.
 
-use super::log::log_dir;
+use super::log::{Scratch, log_dir};
 use super::out::Out;
+use super::progress::Bar;
+use super::projection::interruptible;
 use crate::proof::{NoteKey, Verified, Verify, verify};
+use crate::rebuild::{DigestCheck, DigestsChecked};
 use anyhow::{Context, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -19,7 +22,9 @@ use std::time::Instant;
 Reads every entry, builds the tree over them again, and compares it with every checkpoint that was
 signed. Without -key the keys that lie beside the checkpoints are believed, and the result says
 \"unpinned\"; a key noted elsewhere before (GET /v1/log/keys) makes it independent of the server.
-Nothing is changed, and an agent may be running. Exit codes: 0 all is well, 1 something is wrong.")]
+With -digests the log is folded too, and
+the digests of the tables are compared with those in the checkpoints. Nothing is changed, and an
+agent may be running. Exit codes: 0 all is well, 1 something is wrong.")]
 pub(super) struct VerifyArgs {
     /// The agent's data directory, or a copy of it
     #[arg(long, value_name = "DIR")]
@@ -27,13 +32,20 @@ pub(super) struct VerifyArgs {
     /// A verifier key whose signatures count; may be repeated
     #[arg(long = "key", value_name = "KEY")]
     keys: Vec<String>,
+    /// Fold the log and compare the tables with every checkpoint and every recorded digest, also
+    /// where that takes long; logs of up to 100,000 events are always folded
+    #[arg(long)]
+    digests: bool,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
 
+/// Events that are folded without being asked for it: some seconds' work.
+const CHEAP: u64 = 100_000;
+
 /// Verifies a log.
-pub(super) fn run(args: &VerifyArgs, out: &Out) -> Result<u8> {
+pub(super) async fn run(args: &VerifyArgs, out: &Out) -> Result<u8> {
     let log = log_dir(&args.data_dir);
     let server = log.parent().unwrap_or(Path::new(".")).to_owned();
     let parse = |text: &String| {
@@ -42,34 +54,50 @@ pub(super) fn run(args: &VerifyArgs, out: &Out) -> Result<u8> {
     let how = Verify {
         pinned: args.keys.iter().map(parse).collect::<Result<_>>()?,
     };
-    let bar = out.draws().then(|| {
-        let style = "{bar:40} {percent}% {pos}/{len} events  {per_sec}  {eta} left";
-        let bar = indicatif::ProgressBar::no_length();
-        match indicatif::ProgressStyle::with_template(style) {
-            Ok(style) => bar.with_style(style),
-            Err(_) => bar,
-        }
-    });
+    let bar = Bar::new(out, "events");
     let began = Instant::now();
-    let done = verify(&log, &server, &how, &mut |at, all| {
-        if let Some(bar) = &bar {
-            bar.set_length(all);
-            bar.set_position(at);
-        }
-    });
-    if let Some(bar) = &bar {
-        bar.finish_and_clear();
+    let done = verify(&log, &server, &how, &mut |at, all| bar.set(at, all));
+    bar.clear();
+    let mut done = done.with_context(|| format!("Error verifying the log in {}", log.display()))?;
+    let seconds = began.elapsed().as_secs_f64();
+    // Of a log that is wrong, or has lost its beginning, the tables say nothing.
+    let whole = done.size == done.entries && done.findings.is_empty();
+    let wanted = whole && done.entries > 0 && (args.digests || done.entries <= CHEAP);
+    let digests = match wanted {
+        true => Some(digests(&log, out).await?),
+        false => None,
+    };
+    if let Some(digests) = &digests {
+        done.findings.extend(digests.findings.iter().cloned());
     }
-    let done = done.with_context(|| format!("Error verifying the log in {}", log.display()))?;
     if args.json {
-        out.line(&as_json(&done, began.elapsed().as_secs_f64()).to_string());
+        out.line(&as_json(&done, digests.as_ref(), seconds).to_string());
     } else {
-        tell(&done, began.elapsed().as_secs_f64(), out);
+        tell(&done, digests.as_ref(), seconds, out);
     }
     Ok(u8::from(!done.findings.is_empty()))
 }
 
-fn tell(done: &Verified, seconds: f64, out: &Out) {
+/// Folds the log, and compares digests.
+async fn digests(log: &Path, out: &Out) -> Result<DigestsChecked> {
+    let bar = Bar::new(out, "events folded");
+    let scratch = Scratch::new()?;
+    let (log_dir, dir) = (log.to_owned(), scratch.0.clone());
+    let done = interruptible(move |cancelled| {
+        let check = DigestCheck {
+            log_dir,
+            scratch: dir,
+            cancelled,
+        };
+        let done = check.run(&mut |progress| bar.set(progress.at, progress.last));
+        bar.clear();
+        done
+    })
+    .await?;
+    done.with_context(|| format!("Error folding the log in {}", log.display()))
+}
+
+fn tell(done: &Verified, digests: Option<&DigestsChecked>, seconds: f64, out: &Out) {
     for finding in &done.findings {
         match finding.index {
             Some(index) => out.error(&format!("index {index}: {}", finding.what)),
@@ -93,11 +121,19 @@ fn tell(done: &Verified, seconds: f64, out: &Out) {
         Some(index) => format!("{} checkpoints, signed to {index}", done.checkpoints),
         None => "no checkpoint".to_owned(),
     };
+    let tables = match digests {
+        Some(DigestsChecked {
+            checkpoints,
+            recorded,
+            ..
+        }) => format!("tables equal at {} of them", checkpoints + recorded),
+        None => "tables not folded (-digests)".to_owned(),
+    };
     #[allow(clippy::cast_precision_loss)]
     let rate = done.entries as f64 / seconds.max(0.001);
     out.line(&format!(
-        "verified {} events, {} to {}, root {}, {signed}, signer {signer}, {seconds:.2}s \
-         ({rate:.0}/s)",
+        "verified {} events, {} to {}, root {}, {signed}, {tables}, signer {signer}, \
+         {seconds:.2}s ({rate:.0}/s)",
         done.entries,
         done.first,
         done.last,
@@ -105,7 +141,7 @@ fn tell(done: &Verified, seconds: f64, out: &Out) {
     ));
 }
 
-fn as_json(done: &Verified, seconds: f64) -> Json {
+fn as_json(done: &Verified, digests: Option<&DigestsChecked>, seconds: f64) -> Json {
     let findings: Vec<Json> = done
         .findings
         .iter()
@@ -120,6 +156,8 @@ fn as_json(done: &Verified, seconds: f64) -> Json {
         "Root": STANDARD.encode(done.root),
         "Checkpoints": done.checkpoints,
         "SignedTo": done.signed_to,
+        "TablesAt": digests.map(|digests| digests.checkpoints),
+        "TablesRecorded": digests.map(|digests| digests.recorded),
         "Signers": done.signers,
         "Pinned": done.pinned,
         "Seconds": seconds,

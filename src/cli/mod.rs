@@ -3,8 +3,8 @@
 //! - `argv` makes `-config=x` what the parser understands; `Cli` is the table of commands; one
 //!   file per verb does the rest, against a `client::Client` and an `out::Out`, so that a test
 //!   can stand in for both.
-//! - It must not know a server's inside: everything but `agent` and `log` goes over
-//!   HTTP.
+//! - It must not know a server's inside: everything but `agent`, `log`, `projection` and `state at`
+//!   goes over HTTP.
 //! - Exit codes are Nomad's: 0 done, 1 failed, 2 done but not everything could be placed; `plan`
 //!   has its own.
 //! - Monitors follow the event stream; nothing here polls.
@@ -32,10 +32,13 @@ mod nodesim;
 mod operator;
 mod out;
 mod placement;
+mod progress;
+mod projection;
 mod query;
 mod show;
 mod snapshot;
 mod state;
+mod state_at;
 mod system;
 mod template;
 mod trace;
@@ -102,7 +105,10 @@ enum Noun {
     /// Tools for cluster operators
     #[command(subcommand)]
     Operator(operator::Verb),
-    /// Compare states of the cluster
+    /// Show, verify and rebuild the tables that are built from the log
+    #[command(subcommand)]
+    Projection(projection::Verb),
+    /// Work with the state of the cluster as a whole
     #[command(subcommand)]
     State(state::Verb),
     /// Work with the system as a whole
@@ -210,6 +216,7 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
         Noun::Node(verb) => node::run(verb, out).await,
         Noun::Nodesim(args) => nodesim::run(args, out).await,
         Noun::Operator(verb) => operator::run(verb, out).await,
+        Noun::Projection(verb) => projection::run(verb, out).await,
         Noun::State(verb) => state::run(verb, out).await,
         Noun::System(verb) => system::run(verb, out).await,
         Noun::Trace(args) => trace::run(args, out).await,

@@ -4,6 +4,7 @@ use super::changes::row;
 use super::conn::Conn;
 use super::out::Out;
 use super::show::Format;
+use super::state_at::{self, AtArgs};
 use anyhow::Result;
 use clap::Subcommand;
 use serde_json::Value as Json;
@@ -12,6 +13,8 @@ use serde_json::Value as Json;
 #[derive(Debug, Subcommand)]
 #[command(arg_required_else_help = true)]
 pub(super) enum Verb {
+    /// Make the whole state of an earlier index from the log
+    At(AtArgs),
     /// Show the rows that differ between two moments, field by field
     Diff(DiffArgs),
 }
@@ -64,6 +67,7 @@ pub(super) struct DiffArgs {
 /// Runs a verb.
 pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     match verb {
+        Verb::At(args) => state_at::run(args, out).await,
         Verb::Diff(args) => diff(args, out).await,
     }
 }

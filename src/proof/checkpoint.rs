@@ -188,6 +188,25 @@ impl CheckpointFile {
         Ok(notes(&text).map(str::to_owned).collect())
     }
 
+    /// The last checkpoint in a server's directory whose index is `index` or below, whoever signed
+    /// it; none if there is no such.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn last_below(server_dir: &Path, index: u64) -> Result<Option<Checkpoint>, ProofError> {
+        let mut known = Self::checkpoints(server_dir)?.into_iter().rev();
+        Ok(known.find(|checkpoint| checkpoint.index <= index))
+    }
+
+    /// The checkpoints in a server's directory that can be read, oldest first, whoever signed them.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn checkpoints(server_dir: &Path) -> Result<Vec<Checkpoint>, ProofError> {
+        let notes = Self::read(&server_dir.join(super::ledger::CHECKPOINTS))?;
+        Ok(notes.iter().filter_map(|note| of_note(note)).collect())
+    }
+
     fn read_text(path: &Path) -> Result<String, ProofError> {
         match std::fs::read(path) {
             Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),

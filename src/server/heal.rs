@@ -1,8 +1,9 @@
-//! Opening the projections, and what becomes of damaged ones: they are set aside and built again
-//! from the log, which is the truth.
+//! Opening the projections, and what becomes of damaged ones: they are built again from the log,
+//! which is the truth, and set aside.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use drover_migrations::schema::{self, SchemaError};
 use drover_projections::{Options, Projections, Writer, damage_mark};
@@ -10,11 +11,11 @@ use drover_projections::{Options, Projections, Writer, damage_mark};
 use super::StartError;
 use crate::archive::adopt::adopt;
 use crate::error::chain;
-use crate::replay;
+use crate::rebuild::{self, Rebuild, RebuildError};
 
 /// Opens the projections of the server in `dir`, once a restore that has happened is finished. If a
-/// former run found them damaged, or opening them does, they are renamed and built again from the
-/// log.
+/// former run found them damaged, or opening them does, they are built again from the log
+/// ([`crate::rebuild`]).
 ///
 /// # Errors
 /// What is no damage; a log that does not reach back to its beginning, or is damaged itself.
@@ -34,29 +35,36 @@ pub(super) fn open(
             other => return other,
         },
     };
-    let aside = unused(path);
     tracing::error!(
         reason,
-        aside = %aside.display(),
         "the projections are damaged: they are set aside and built again from the log"
     );
-    let moved = |source| StartError::Files {
-        path: path.to_owned(),
-        source,
+    let cancelled = AtomicBool::new(false);
+    let rebuild = Rebuild {
+        // It is what the log gives; whether that is what was signed, `log verify` tells.
+        force: true,
+        ..Rebuild::of(log_dir, path, options, &cancelled)
     };
-    if path.exists() {
-        std::fs::rename(path, &aside).map_err(moved)?;
-    }
     let mut said = 0;
-    let filled = replay::fill(log_dir, path, options, &mut |at, last| {
-        if at >= said + REPORT_EVERY || at == last {
-            said = at;
+    let rebuilt = rebuild.run(&mut |progress| {
+        if progress.at >= said + REPORT_EVERY || progress.at == progress.last {
+            said = progress.at;
+            let (at, last) = (progress.at, progress.last);
             tracing::info!(at, last, "building the projections again");
         }
     });
-    drop(filled.map_err(StartError::Rebuild)?);
-    if mark.exists() {
-        std::fs::remove_file(&mark).map_err(moved)?;
+    match rebuilt {
+        Ok(rebuilt) => tracing::info!(
+            entries = rebuilt.entries,
+            took = ?rebuilt.took,
+            aside = ?rebuilt.kept,
+            "the projections are built again"
+        ),
+        // Nothing is committed: there is nothing to build, nor to lose.
+        Err(RebuildError::Empty) => {
+            rebuild::set_aside(path).map_err(StartError::Rebuild)?;
+        }
+        Err(error) => return Err(StartError::Rebuild(error)),
     }
     try_open(path, options)
 }
@@ -76,17 +84,5 @@ fn is_damage(error: &StartError) -> bool {
         }
         StartError::Schema(SchemaError::Damaged { .. }) => true,
         _ => false,
-    }
-}
-
-/// `projections.set-aside-1`, or the next number that is free.
-fn unused(path: &Path) -> PathBuf {
-    let mut number = 1;
-    loop {
-        let aside = path.with_extension(format!("set-aside-{number}"));
-        if !aside.exists() {
-            return aside;
-        }
-        number += 1;
     }
 }

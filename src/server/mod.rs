@@ -111,7 +111,7 @@ pub enum StartError {
     Schema(#[from] drover_migrations::schema::SchemaError),
     /// The projections are damaged and cannot be built again.
     #[error("the projections are damaged and cannot be built again from the log")]
-    Rebuild(#[source] crate::replay::ReplayError),
+    Rebuild(#[source] crate::rebuild::RebuildError),
     /// A backup that was restored cannot be put in place.
     #[error("the backup that was restored cannot be put in place; starting again goes on with it")]
     Restore(#[from] crate::archive::ArchiveError),

@@ -7,3 +7,4 @@ mod t30_full_disk;
 mod t40_damage;
 mod t50_deletion_by_filter;
 mod t60_backup;
+mod t70_rebuild;

@@ -13,10 +13,10 @@ use drover_testkit::{LONG, Setup, skip, wait_for};
 use crate::support::{Known, check, check_replay, put};
 
 /// A small disk in memory, gone when this is.
-struct SmallDisk(PathBuf);
+pub(crate) struct SmallDisk(pub(crate) PathBuf);
 
 impl SmallDisk {
-    fn mount(at: &Path, megabytes: u32) -> Result<SmallDisk, String> {
+    pub(crate) fn mount(at: &Path, megabytes: u32) -> Result<SmallDisk, String> {
         std::fs::create_dir_all(at).map_err(|e| e.to_string())?;
         let output = Command::new("mount")
             .args(["-t", "tmpfs", "-o", &format!("size={megabytes}m"), "tmpfs"])
@@ -30,7 +30,7 @@ impl SmallDisk {
     }
 
     /// Takes all the space there is.
-    fn fill(&self) -> Result<PathBuf> {
+    pub(crate) fn fill(&self) -> Result<PathBuf> {
         let path = self.0.join("filler");
         let mut file = File::create(&path)?;
         for size in [1 << 20, 4 << 10, 1] {

@@ -70,6 +70,21 @@ pub fn prepare(path: impl AsRef<Path>, options: &Options) -> Result<SchemaVersio
     run(&db, path, STEPS, usize::MAX)
 }
 
+/// The schema of the database at `path`, which must exist; it is not changed.
+///
+/// # Errors
+/// Those of the database; a header that cannot be read.
+pub fn version_of(path: &Path, options: &Options) -> Result<SchemaVersion, SchemaError> {
+    let header = Maintenance::open(path, options)?.header()?;
+    let Some(bytes) = header else {
+        return Ok(SchemaVersion::default());
+    };
+    let header = SchemaHeader::decode(&bytes).ok_or_else(|| SchemaError::Damaged {
+        path: path.to_owned(),
+    })?;
+    Ok(header.version)
+}
+
 /// Runs steps until the database has them all, or `pages` were written (a crash, for the tests).
 pub(super) fn run(
     db: &Maintenance,

@@ -76,6 +76,7 @@ pub use table_indexes::TableIndexes;
 pub use variable_quotas::VariableQuotas;
 pub use variables::Variables;
 
+use crate::error::StorageError;
 use crate::layer::{AnyLayer, Layer};
 use crate::table::{History, Table};
 use crate::trail::Trail;
@@ -89,6 +90,7 @@ pub struct TableInfo {
     indexes: fn() -> Vec<(u8, &'static str)>,
     layer: fn(usize) -> Box<dyn AnyLayer>,
     pub(crate) trail: Trail,
+    pub(crate) json: fn(&[u8], &[u8]) -> Result<serde_json::Value, StorageError>,
 }
 
 impl TableInfo {
@@ -106,6 +108,10 @@ impl TableInfo {
             },
             layer: Layer::<T>::boxed,
             trail: Trail::of::<T>(),
+            json: |key, body| {
+                let row = crate::row::decode_body::<T>(key, body)?;
+                serde_json::to_value(row).map_err(|_| StorageError::damaged("row", key))
+            },
         }
     }
 

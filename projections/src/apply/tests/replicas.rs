@@ -133,7 +133,7 @@ proptest! {
         prop_assert_eq!(&digests[0], &digests[1]);
         prop_assert_eq!(&digests[0], &digests[2]);
         for table in worlds[0].view().digests() {
-            let again = worlds[0].view().recompute_of(table.table).unwrap();
+            let again = worlds[0].view().digest_of_rows(table.table).unwrap();
             prop_assert_eq!(again, table.digest, "digest of {} drifted", table.name);
         }
         invariants(&worlds[0].view());

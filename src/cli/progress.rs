@@ -1,0 +1,46 @@
+//! A progress bar on standard error, where somebody watches.
+
+use super::out::Out;
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// The bar; nothing where nobody watches.
+pub(super) struct Bar(Option<ProgressBar>);
+
+impl Bar {
+    /// A bar that counts `unit`, with rate and time left.
+    pub(super) fn new(out: &Out, unit: &str) -> Bar {
+        Bar(out.draws().then(|| {
+            let style = format!(
+                "{{bar:40}} {{percent}}% {{pos}}/{{len}} {unit}  {{per_sec}}  {{eta}} left"
+            );
+            let bar = ProgressBar::no_length();
+            match ProgressStyle::with_template(&style) {
+                Ok(style) => bar.with_style(style),
+                Err(_) => bar,
+            }
+        }))
+    }
+
+    /// So much is done, of so much.
+    pub(super) fn set(&self, at: u64, all: u64) {
+        if let Some(bar) = &self.0 {
+            bar.set_length(all);
+            bar.set_position(at);
+        }
+    }
+
+    /// What was done before counts for the position, not for the rate.
+    pub(super) fn skip(&self, at: u64) {
+        if let Some(bar) = &self.0 {
+            bar.set_position(at);
+            bar.reset_eta();
+        }
+    }
+
+    /// Takes it away.
+    pub(super) fn clear(&self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The mark in a database that is being built: who builds it, from which log, and what was compared
+//! so far.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use drover_migrations::schema::LATEST;
+use drover_projections::hex;
+use serde::{Deserialize, Serialize};
+
+use super::RebuildError;
+use super::switch::unused;
+use crate::log::ReadOnlyLog;
+use crate::server::VERSION;
+
+/// What [`Compared::with`] says of the old database.
+pub(super) const OLD: &str = "the old database";
+/// What it says of a signed checkpoint.
+pub(super) const CHECKPOINT: &str = "the signed checkpoint";
+
+/// A comparison of digests.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct Compared {
+    /// With what.
+    pub with: String,
+    /// At which index.
+    pub index: u64,
+    /// The tables that are different.
+    pub different: Vec<String>,
+}
+
+impl Compared {
+    /// Whether the new database is not what was signed.
+    pub(super) fn is_forged(&self) -> bool {
+        self.with == CHECKPOINT && !self.different.is_empty()
+    }
+}
+
+/// What lies in a database that is being built.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(super) struct Mark {
+    version: String,
+    schema: u32,
+    epoch: String,
+    pub(super) compared: Vec<Compared>,
+}
+
+fn path(database: &Path) -> PathBuf {
+    database.join("rebuild.json")
+}
+
+impl Mark {
+    /// The mark of the database that a rebuild goes on with: one that this program began from this
+    /// log, or else a new one in an empty directory.
+    pub(super) fn take_up(work: &Path, log: &ReadOnlyLog) -> Result<Mark, RebuildError> {
+        let wanted = Mark {
+            version: VERSION.to_owned(),
+            schema: LATEST.0,
+            epoch: hex(&log.epoch().id),
+            compared: Vec::new(),
+        };
+        let text = match fs::read(path(work)) {
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(RebuildError::file(work)(error)),
+        };
+        let Some(text) = text else {
+            // Without a mark it is the old one, whose place was taken, or what was refused.
+            if work.exists() {
+                let aside = unused(work);
+                fs::rename(work, &aside).map_err(RebuildError::file(work))?;
+            }
+            return Ok(wanted);
+        };
+        let found: Mark = serde_json::from_slice(&text).unwrap_or_default();
+        let same = Mark {
+            compared: found.compared.clone(),
+            ..wanted.clone()
+        };
+        if found == same {
+            return Ok(found);
+        }
+        fs::remove_dir_all(work).map_err(RebuildError::file(work))?;
+        Ok(wanted)
+    }
+
+    /// Writes the mark.
+    pub(super) fn write(&self, work: &Path) -> Result<(), RebuildError> {
+        let new = work.join("rebuild.new");
+        let text = serde_json::to_vec_pretty(self).unwrap_or_default();
+        fs::write(&new, text)
+            .and_then(|()| fs::File::open(&new)?.sync_all())
+            .and_then(|()| fs::rename(&new, path(work)))
+            .map_err(RebuildError::file(work))
+    }
+
+    /// Removes the mark, if there is one: nobody builds there any more.
+    pub(super) fn remove(database: &Path) -> Result<(), RebuildError> {
+        match fs::remove_file(path(database)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(RebuildError::file(database)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+}

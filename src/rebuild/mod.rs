@@ -1,0 +1,438 @@
+//! Rebuild: the projections made again from the log, beside the ones in use.
+//!
+//! What it is: the one way in which a database is built again, for the command line
+//! (`drover projection rebuild`) and for a server that finds its own damaged at start. The log is
+//! folded into `projections-rebuild`; what came of it is read again, its digests are compared with
+//! those of the old database and of the last checkpoint, and the two change places. [`Check`]
+//! folds the log in the same way only to compare, [`Materialise`] to show the state of any index.
+//!
+//! What it must not know: HTTP, the command line, what an event means.
+//!
+//! Invariants:
+//! 1. The old database stays whole and in its place until the new one is complete, compared and on
+//!    disk. Whatever fails before leaves it in use.
+//! 2. They change places in one step of the file system; the old one is kept until somebody says
+//!    otherwise.
+//! 3. Two rebuilds of one directory never run at once, nor does one beside a server that runs
+//!    there.
+//! 4. A rebuild that was killed goes on behind the last generation that it finished, unless another
+//!    drover had begun it.
+//!
+//! Start reading at [`Rebuild::run`].
+
+mod check;
+mod digests;
+mod mark;
+mod materialise;
+mod switch;
+
+#[cfg(test)]
+mod rebuild_test;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use drover_migrations::schema::{self, LATEST};
+use drover_projections::{Fold, Options, Projections, TableDigest};
+
+pub use check::{Check, Checked};
+pub use digests::{DigestCheck, DigestsChecked};
+pub use mark::Compared;
+pub use materialise::{Materialise, Materialised};
+pub use switch::{beside, discard, kept, set_aside};
+
+use crate::error::chain;
+use crate::log::{FileLayer, LogError, ReadOnlyLog, RealFiles};
+use crate::proof::{CheckpointFile, state_digest};
+use crate::replay::{self, ReplayError, StateAt};
+use mark::Mark;
+
+/// Why there is no new database.
+#[derive(Debug, thiserror::Error)]
+pub enum RebuildError {
+    /// The log cannot be read or folded, or somebody cancelled it.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+    /// A file.
+    #[error("cannot use {path}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Another rebuild, or a server, is at work there.
+    #[error("{} is in use: a server runs on it, or another rebuild", path.display())]
+    Busy {
+        /// Whose lock is held.
+        path: PathBuf,
+    },
+    /// What the log gives is not what was signed.
+    #[error(
+        "at index {index} the tables built from the log are not those of the signed checkpoint: \
+         the old database stays in use (`drover log verify -digests` names the place)"
+    )]
+    Forged {
+        /// The checkpoint's index.
+        index: u64,
+    },
+    /// The database is of another drover.
+    #[error(
+        "{} has schema {found}, this drover writes {}: start a server on it once, or rebuild it",
+        path.display(),
+        LATEST.0
+    )]
+    Schema {
+        /// The database.
+        path: PathBuf,
+        /// Its schema.
+        found: u32,
+    },
+    /// The log holds nothing that is committed.
+    #[error("the log has no committed entry: there is nothing to build from")]
+    Empty,
+}
+
+impl RebuildError {
+    fn file(path: &Path) -> impl FnOnce(std::io::Error) -> RebuildError {
+        let path = path.to_owned();
+        move |source| RebuildError::File { path, source }
+    }
+
+    /// Whether it can succeed once there is space on the disk again.
+    pub fn is_out_of_space(&self) -> bool {
+        match self {
+            RebuildError::Replay(ReplayError::Storage(error)) => error.is_out_of_space(),
+            RebuildError::File { source, .. } => source.kind() == std::io::ErrorKind::StorageFull,
+            _ => false,
+        }
+    }
+
+    /// Whether somebody cancelled it: what was built is kept, and the next run goes on from there.
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self, RebuildError::Replay(ReplayError::Cancelled))
+    }
+}
+
+impl From<drover_projections::StorageError> for RebuildError {
+    fn from(error: drover_projections::StorageError) -> Self {
+        ReplayError::from(error).into()
+    }
+}
+
+impl From<schema::SchemaError> for RebuildError {
+    fn from(error: schema::SchemaError) -> Self {
+        ReplayError::from(error).into()
+    }
+}
+
+impl From<LogError> for RebuildError {
+    fn from(error: LogError) -> Self {
+        ReplayError::from(error).into()
+    }
+}
+
+/// What a rebuild is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The log is folded: entries.
+    Fold,
+    /// The new database is read again.
+    Verify,
+    /// The databases change places.
+    Switch,
+}
+
+/// How far a rebuild is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// What it does.
+    pub stage: Stage,
+    /// The index reached.
+    pub at: u64,
+    /// The last index.
+    pub last: u64,
+}
+
+/// A rebuild to be done.
+#[derive(Clone, Debug)]
+pub struct Rebuild<'a> {
+    /// The log.
+    pub log_dir: PathBuf,
+    /// The database in use.
+    pub live: PathBuf,
+    /// Its sizes.
+    pub options: Options,
+    /// Bytes held in memory before they are written.
+    pub memory: usize,
+    /// Entries a second at most; unlimited if `None`.
+    pub rate: Option<u64>,
+    /// Whether the old database goes away after the switch, with all that were kept before.
+    pub discard_old: bool,
+    /// Whether it switches even where the result is not what was signed.
+    pub force: bool,
+    /// Set by whoever wants it no more.
+    pub cancelled: &'a AtomicBool,
+}
+
+/// What a rebuild did.
+#[derive(Clone, Debug)]
+pub struct Rebuilt {
+    /// The state of the new database.
+    pub state: StateAt,
+    /// The first index of this run; above the log's first where it went on.
+    pub from: u64,
+    /// Entries folded in this run.
+    pub entries: u64,
+    /// How long all of it took.
+    pub took: Duration,
+    /// What was compared on the way.
+    pub compared: Vec<Compared>,
+    /// Why the old database was not compared, where it was not.
+    pub old_unread: Option<String>,
+    /// Where the old database is kept.
+    pub kept: Option<PathBuf>,
+}
+
+impl<'a> Rebuild<'a> {
+    /// A rebuild of a server's projections as a server would do it.
+    pub fn of(log_dir: &Path, live: &Path, options: &Options, cancelled: &'a AtomicBool) -> Self {
+        Self {
+            log_dir: log_dir.to_owned(),
+            live: live.to_owned(),
+            options: options.clone(),
+            memory: replay::FOLD_BYTES,
+            rate: None,
+            discard_old: false,
+            force: false,
+            cancelled,
+        }
+    }
+
+    /// Builds the new database, or goes on building it, and lets it take the old one's place.
+    ///
+    /// # Errors
+    /// [`RebuildError`]; the old database is in use then.
+    pub fn run(&self, progress: &mut dyn FnMut(Progress)) -> Result<Rebuilt, RebuildError> {
+        let began = Instant::now();
+        let _lock = lock(&self.log_dir)?;
+        Mark::remove(&self.live)?;
+        let log = replay::open(&self.log_dir, None)?;
+        let (old, old_unread) = self.old();
+        let last = last(&log, old.as_ref())?;
+        let work = switch::beside(&self.live);
+        let mut mark = Mark::take_up(&work, &log)?;
+        schema::prepare(&work, &self.options)?;
+        mark.write(&work)?;
+        let (projections, writer) = Projections::open(&work, self.options.clone())?;
+        let (mut fold, from) = replay::begin(&self.log_dir, &log, writer, self.memory)?;
+        let mut stops = self.stops(last)?;
+        stops.extend(old.as_ref().map(|old| Stop {
+            index: old.index,
+            what: Against::Old(old.digests.clone()),
+        }));
+        stops.retain(|stop| (from..=last).contains(&stop.index));
+        stops.sort_by_key(|stop| stop.index);
+        let mut pace = Pace::new(self.rate);
+        let mut entries = 0;
+        let mut next = from;
+        for stop in stops {
+            entries += self.fold(
+                &log,
+                (next, stop.index, last),
+                &mut fold,
+                &mut pace,
+                progress,
+            )?;
+            next = next.max(stop.index + 1);
+            let compared = stop.compare(&fold.digests()?);
+            fold.commit()?;
+            mark.compared.push(compared);
+            mark.write(&work)?;
+        }
+        entries += self.fold(&log, (next, last, last), &mut fold, &mut pace, progress)?;
+        drop(fold.finish()?);
+        progress(at(Stage::Verify, last, last));
+        projections.verify()?;
+        let state = StateAt::of(&projections);
+        drop(projections);
+        let compared = std::mem::take(&mut mark.compared);
+        if let Some(forged) = compared.iter().find(|one| one.is_forged())
+            && !self.force
+        {
+            // Built again from the start next time: something in it is wrong.
+            Mark::remove(&work)?;
+            return Err(RebuildError::Forged {
+                index: forged.index,
+            });
+        }
+        progress(at(Stage::Switch, last, last));
+        let mut aside = switch::switch(&work, &self.live)?;
+        if self.discard_old {
+            switch::discard(&self.live)?;
+            aside = None;
+        }
+        Ok(Rebuilt {
+            state,
+            from,
+            entries,
+            took: began.elapsed(),
+            compared,
+            old_unread,
+            kept: aside,
+        })
+    }
+
+    /// The old database's state, or why there is none to compare with.
+    fn old(&self) -> (Option<StateAt>, Option<String>) {
+        if !self.live.exists() {
+            return (None, None);
+        }
+        let found = schema::version_of(&self.live, &self.options);
+        match found {
+            Ok(version) if version == LATEST => {}
+            Ok(version) => return (None, Some(format!("its schema is {}", version.0))),
+            Err(error) => return (None, Some(chain(&error))),
+        }
+        match Projections::open(&self.live, self.options.clone()) {
+            Ok((old, _)) if old.view().position().begun => (Some(StateAt::of(&old)), None),
+            Ok(_) => (None, Some("it is empty".to_owned())),
+            Err(error) => (None, Some(chain(&error))),
+        }
+    }
+
+    /// The last checkpoint that the log reaches.
+    fn stops(&self, last: u64) -> Result<Vec<Stop>, RebuildError> {
+        let Some(server) = self.log_dir.parent() else {
+            return Ok(Vec::new());
+        };
+        let checkpoints = CheckpointFile::last_below(server, last)
+            .map_err(|error| RebuildError::file(server)(std::io::Error::other(error)))?;
+        Ok(checkpoints
+            .into_iter()
+            .map(|checkpoint| Stop {
+                index: checkpoint.index,
+                what: Against::Checkpoint(checkpoint.state),
+            })
+            .collect())
+    }
+
+    /// Folds a part of the log; it is interrupted between two batches.
+    fn fold(
+        &self,
+        log: &ReadOnlyLog,
+        (from, to, last): (u64, u64, u64),
+        fold: &mut Fold,
+        pace: &mut Pace,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<u64, RebuildError> {
+        if from > to {
+            return Ok(0);
+        }
+        let fed = replay::feed(log, from, to, &mut |batch| {
+            fold.apply(batch)?;
+            progress(at(Stage::Fold, replay::reached(batch), last));
+            pace.wait(batch.len() as u64, self.cancelled);
+            match self.cancelled.load(Ordering::Relaxed) {
+                true => Err(ReplayError::Cancelled),
+                false => Ok(()),
+            }
+        });
+        match fed {
+            Err(ReplayError::Cancelled) => {
+                fold.commit()?;
+                Err(ReplayError::Cancelled.into())
+            }
+            other => Ok(other?),
+        }
+    }
+}
+
+/// The last index: what is known to be committed, and what the old database had applied.
+fn last(log: &ReadOnlyLog, old: Option<&StateAt>) -> Result<u64, RebuildError> {
+    let (_, next) = log.bounds();
+    let applied = old.map(|old| old.index).filter(|index| *index < next);
+    log.committed().max(applied).ok_or(RebuildError::Empty)
+}
+
+/// The log's lock, which a running server holds, and every rebuild.
+fn lock(log_dir: &Path) -> Result<Box<dyn std::any::Any + Send + Sync>, RebuildError> {
+    let lock = RealFiles
+        .lock(log_dir)
+        .map_err(RebuildError::file(log_dir))?;
+    lock.ok_or_else(|| RebuildError::Busy {
+        path: log_dir.to_owned(),
+    })
+}
+
+fn at(stage: Stage, at: u64, last: u64) -> Progress {
+    Progress { stage, at, last }
+}
+
+/// An index at which digests are compared.
+struct Stop {
+    index: u64,
+    what: Against,
+}
+
+enum Against {
+    Old(Vec<TableDigest>),
+    Checkpoint([u8; 32]),
+}
+
+impl Stop {
+    fn compare(&self, new: &[TableDigest]) -> Compared {
+        let (with, different) = match &self.what {
+            Against::Old(old) => {
+                let pairs = old.iter().zip(new).filter(|(old, new)| old != new);
+                (
+                    mark::OLD,
+                    pairs.map(|(old, _)| old.name.to_owned()).collect(),
+                )
+            }
+            Against::Checkpoint(state) if state_digest(new) == *state => {
+                (mark::CHECKPOINT, Vec::new())
+            }
+            Against::Checkpoint(_) => (mark::CHECKPOINT, vec!["all tables".to_owned()]),
+        };
+        Compared {
+            with: with.to_owned(),
+            index: self.index,
+            different,
+        }
+    }
+}
+
+/// How often whoever waits looks whether it was cancelled.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Keeps a rebuild at a rate.
+struct Pace {
+    rate: Option<u64>,
+    began: Instant,
+    done: u64,
+}
+
+impl Pace {
+    fn new(rate: Option<u64>) -> Self {
+        Self {
+            rate: rate.filter(|rate| *rate > 0),
+            began: Instant::now(),
+            done: 0,
+        }
+    }
+
+    /// Waits until so many more entries are due, or somebody cancels.
+    fn wait(&mut self, entries: u64, cancelled: &AtomicBool) {
+        let Some(rate) = self.rate else { return };
+        self.done += entries;
+        let due = Duration::from_secs_f64(self.done as f64 / rate as f64);
+        while !cancelled.load(Ordering::Relaxed)
+            && let Some(left) = due.checked_sub(self.began.elapsed())
+        {
+            std::thread::sleep(left.min(LOOK));
+        }
+    }
+}

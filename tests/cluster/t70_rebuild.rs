@@ -1,0 +1,242 @@
+//! Projections built again by the real program: whole, killed, interrupted, refused, without space.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use drover_testkit::{LONG, Setup, skip, wait_for};
+use serde_json::Value;
+
+use crate::support::{Known, check, check_replay, put, words};
+use crate::t30_full_disk::SmallDisk;
+
+/// A server that wrote some variables and was stopped in order.
+fn written(dir: &Path) -> Result<(Setup, Known)> {
+    let setup = Setup::server(env!("CARGO_BIN_EXE_drover"), &dir.join("data"))?;
+    let agent = setup.start()?;
+    let mut http = agent.http();
+    let mut known = Known::new();
+    for number in 0..120 {
+        let value = format!("value {number} ").repeat(20);
+        let answer = put(&mut http, &mut known, &format!("v/{}", number % 50), &value)?;
+        ensure!(answer.status == 200, "{}", answer.text());
+    }
+    agent.stop(Duration::from_secs(8))?;
+    Ok((setup, known))
+}
+
+fn command(setup: &Setup, verb: &str) -> Command {
+    let mut command = Command::new(&setup.binary);
+    command.args(["projection", verb, "-data-dir"]);
+    command.arg(&setup.data_dir);
+    command
+}
+
+fn run(setup: &Setup, verb: &str, flags: &[&str]) -> Result<Output> {
+    let mut command = command(setup, verb);
+    command.args(flags).output().context("drover projection")
+}
+
+fn succeeds(setup: &Setup, verb: &str, flags: &[&str]) -> Result<String> {
+    let output = run(setup, verb, flags)?;
+    let said = words(&output);
+    ensure!(output.status.success(), "{verb} {flags:?}: {said}");
+    Ok(said)
+}
+
+fn server_dir(setup: &Setup) -> PathBuf {
+    setup.data_dir.join("server")
+}
+
+#[test]
+fn ev_05_every_table_is_built_again_and_is_what_it_was() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let (setup, known) = written(dir.path())?;
+    let list = succeeds(&setup, "list", &["-json"])?;
+    let before: Value = serde_json::from_str(&list)?;
+    ensure!(before["Applied"].as_u64() > Some(120), "{before}");
+    succeeds(&setup, "verify", &["-whole"])?;
+    let said = succeeds(&setup, "rebuild", &[])?;
+    ensure!(
+        said.contains("equal to those of the old database"),
+        "{said}"
+    );
+    ensure!(
+        said.contains("equal to those of the signed checkpoint"),
+        "{said}"
+    );
+    let after: Value = serde_json::from_str(&succeeds(&setup, "list", &["-json"])?)?;
+    for key in ["Applied", "Tables", "Schema"] {
+        ensure!(after[key] == before[key], "{key}: {after} after {before}");
+    }
+    let kept = server_dir(&setup).join("projections.set-aside-1");
+    ensure!(kept.is_dir(), "{} is not there", kept.display());
+    let said = succeeds(&setup, "verify", &["-whole"])?;
+    ensure!(said.contains("verified every entry"), "{said}");
+    succeeds(&setup, "discard", &[])?;
+    ensure!(!kept.exists(), "{} is there", kept.display());
+    let agent = setup.start()?;
+    check(&agent, &known)?;
+    check_replay(&setup, &agent)?;
+    let refused = run(&setup, "rebuild", &[])?;
+    let said = words(&refused);
+    ensure!(
+        !refused.status.success() && said.contains("is in use"),
+        "{said}"
+    );
+    agent.stop(Duration::from_secs(8))?;
+    Ok(())
+}
+
+/// A rebuild that is killed as soon as a file is there, or the rebuild is over.
+fn killed_at(setup: &Setup, mark: &Path) -> Result<()> {
+    let mut child = command(setup, "rebuild")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    while !mark.exists() && child.try_wait()?.is_none() {
+        std::hint::spin_loop();
+    }
+    child.kill()?;
+    child.wait()?;
+    Ok(())
+}
+
+#[test]
+fn a_rebuild_killed_anywhere_leaves_a_whole_database_in_use() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let (setup, known) = written(dir.path())?;
+    let server = server_dir(&setup);
+    let work = server.join("projections-rebuild");
+    for mark in [
+        work.clone(),
+        work.join("rebuild.json"),
+        work.join("staging"),
+        work.join("staging/generation.json"),
+        server.join("projections.set-aside-1"),
+        server.join("projections.set-aside-2"),
+    ] {
+        killed_at(&setup, &mark)?;
+        let said = succeeds(&setup, "verify", &["-whole"])
+            .with_context(|| format!("killed at {}", mark.display()))?;
+        ensure!(said.contains("verified every entry"), "{said}");
+    }
+    let agent = setup.start()?;
+    check(&agent, &known)?;
+    agent.stop(Duration::from_secs(8))?;
+    succeeds(&setup, "rebuild", &["-discard-old"])?;
+    succeeds(&setup, "verify", &["-whole"])?;
+    let left: Vec<_> = fs::read_dir(&server)?
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+        .collect::<Result<_>>()?;
+    let left = left.iter().filter(|name| name.starts_with("projections"));
+    ensure!(
+        left.clone().eq(["projections"]),
+        "{:?}",
+        left.collect::<Vec<_>>()
+    );
+    Ok(())
+}
+
+fn interrupt(child: &Child) -> Result<()> {
+    let kill = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()?;
+    ensure!(kill.success(), "kill -INT");
+    Ok(())
+}
+
+#[test]
+fn an_interrupted_rebuild_ends_by_itself_and_goes_on_later() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let (setup, _) = written(dir.path())?;
+    let child = command(&setup, "rebuild")
+        .args(["-rate", "1"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let work = server_dir(&setup).join("projections-rebuild");
+    wait_for("the rebuild to begin", LONG, || {
+        ensure!(work.join("staging").exists(), "no staging yet");
+        Ok(())
+    })?;
+    interrupt(&child)?;
+    let output = child.wait_with_output()?;
+    let said = words(&output);
+    ensure!(output.status.code() == Some(1), "{said}");
+    ensure!(said.contains("cancelled"), "{said}");
+    succeeds(&setup, "verify", &["-whole"])?;
+    let said = succeeds(&setup, "rebuild", &["-json"])?;
+    let done: Value = serde_json::from_str(&said)?;
+    ensure!(done["From"].as_u64() > Some(0), "it began again: {done}");
+    succeeds(&setup, "verify", &["-whole"])?;
+    Ok(())
+}
+
+#[test]
+fn a_rebuild_without_space_says_so_and_the_old_database_stays_in_use() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let disk = match SmallDisk::mount(&dir.path().join("disk"), 96) {
+        Ok(disk) => disk,
+        Err(why) => {
+            skip("a full disk", &why);
+            return Ok(());
+        }
+    };
+    let (setup, known) = written(&disk.0)?;
+    let filler = disk.fill()?;
+    let output = run(&setup, "rebuild", &[])?;
+    let said = words(&output);
+    ensure!(!output.status.success(), "{said}");
+    ensure!(said.contains("the disk is full"), "{said}");
+    fs::remove_file(filler)?;
+    let agent = setup.start()?;
+    check(&agent, &known)?;
+    agent.stop(Duration::from_secs(8))?;
+    succeeds(&setup, "rebuild", &["-discard-old"])?;
+    succeeds(&setup, "verify", &["-whole"])?;
+    Ok(())
+}
+
+#[test]
+fn the_state_of_any_index_is_made_beside_a_running_agent() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let (setup, _) = written(dir.path())?;
+    let agent = setup.start()?;
+    let state_at = |index: &str, out: &Path| {
+        Command::new(&setup.binary)
+            .args(["state", "at", index, "-ndjson", "-json", "-data-dir"])
+            .arg(&setup.data_dir)
+            .arg("-out")
+            .arg(out)
+            .output()
+    };
+    let out = dir.path().join("then");
+    let output = state_at("60", &out)?;
+    ensure!(output.status.success(), "{}", words(&output));
+    let done: Value = serde_json::from_slice(&output.stdout)?;
+    let rows = fs::read_to_string(out.join("tables/variables.ndjson"))?;
+    let count = done["Rows"]["variables"].as_u64();
+    ensure!(
+        count > Some(0) && count == Some(rows.lines().count() as u64),
+        "{done}"
+    );
+    for line in rows.lines() {
+        let row: Value = serde_json::from_str(line)?;
+        ensure!(row["Index"].as_u64() <= Some(60), "{row}");
+        ensure!(row["Row"]["Path"].as_str().is_some(), "{row}");
+    }
+    for (index, out) in [("60", out.clone()), ("1000000", dir.path().join("never"))] {
+        let output = state_at(index, &out)?;
+        ensure!(output.status.code() == Some(1), "{}", words(&output));
+    }
+    ensure!(!dir.path().join("never").exists(), "half a state is left");
+    ensure!(
+        out.join("projections/CURRENT").exists(),
+        "what was there is gone"
+    );
+    agent.stop(Duration::from_secs(8))?;
+    Ok(())
+}
