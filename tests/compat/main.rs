@@ -2,5 +2,6 @@
 //! server that applies the same log has the same state.
 
 mod golden;
+mod logs;
 mod replicas;
 mod support;
