@@ -80,7 +80,10 @@ macro_rules! events {
             }
 
             /// The JSON Schema of the payload of a kind; Raft's own have none.
-            pub fn payload_schema(kind: EventKind, generator: &mut SchemaGenerator) -> Option<Schema> {
+            pub fn payload_schema(
+                kind: EventKind,
+                generator: &mut SchemaGenerator,
+            ) -> Option<Schema> {
                 match kind {
                     $(EventKind::$name => Some(generator.subschema_for::<$name>()),)*
                     EventKind::RaftBlank | EventKind::RaftMembership => None,

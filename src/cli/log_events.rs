@@ -22,7 +22,8 @@ const ROWS: usize = 500;
   drover log events -data-dir /var/lib/drover -json -clear -kind JobRegistered
 
 With -json, sensitive values (environments, meta, templates, ...) are shown as hashes under a key
-of the cluster, the same value always as the same hash, and secrets as \"redacted\". Cause is the index of the event that this one followed from; the first of a chain has none.")]
+of the cluster, the same value always as the same hash, and secrets as \"redacted\".
+Cause is the index of the event that this one followed from; the first of a chain has none.")]
 pub(super) struct EventsArgs {
     /// The agent's data directory
     #[arg(long, value_name = "DIR")]

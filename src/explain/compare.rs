@@ -19,7 +19,7 @@ wire! {
         compared: u64 = "Compared",
         /// What differs, in words.
         differences: Vec<String> = "Differences",
-        /// Allocations that were decided and not committed, since their nodes had changed meanwhile.
+        /// Allocations that were decided and not committed: their nodes had changed meanwhile.
         not_committed: Vec<String> = "NotCommitted",
     }
 }

@@ -2,6 +2,5 @@
 //! server that applies the same log has the same state.
 
 mod golden;
-mod logs;
 mod replicas;
 mod support;

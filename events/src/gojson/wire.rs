@@ -24,7 +24,10 @@ macro_rules! wire {
     (@structs $how:ident $omit:literal $(
         $(#[doc = $doc:literal])*
         $vis:vis struct $name:ident {
-            $( $(#[doc = $fdoc:literal])* $field:ident: $ty:ty = $key:literal $($opt:ident)? ),* $(,)?
+            $(
+                $(#[doc = $fdoc:literal])*
+                $field:ident: $ty:ty = $key:literal $($opt:ident)?
+            ),* $(,)?
         }
     )*) => {$(
         $(#[doc = $doc])*
@@ -184,8 +187,8 @@ macro_rules! wire {
     ($($rest:tt)*) => { $crate::wire!(@structs serialize false $($rest)*); };
 }
 
-/// Gives structs that are serialised by serde's own derive a JSON Schema, with the words and types of
-/// their wire form.
+/// Gives structs that are serialised by serde's own derive a JSON Schema, with the words and types
+/// of their wire form.
 #[macro_export]
 macro_rules! described {
     ($($name:ident: $doc:literal {

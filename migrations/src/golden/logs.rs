@@ -2,7 +2,8 @@
 //!
 //! `logs/<name>.log` holds bodies, each behind its length (u32 LE); it is written once by
 //! [`freeze`] and never edited. `<name>.pinned.json` beside it says what it must come to: the
-//! digest of the events it decodes to, and of every table it is applied to.
+//! events of old versions as they are read today, and the digest of every table that then holds
+//! something.
 
 use std::fs;
 use std::io::{Error, ErrorKind, Result};
@@ -209,3 +210,7 @@ fn volumes(story: &mut Story) {
     };
     story.old(EventKind::CsiVolumeDeregistered, 1, &gone);
 }
+
+#[cfg(test)]
+#[path = "logs_test.rs"]
+mod tests;

@@ -51,7 +51,11 @@ pub fn shape_file(root: &Path, kind: EventKind, version: u16) -> PathBuf {
 /// Those of the file system.
 pub fn reshaped(root: &Path, kind: EventKind) -> Result<Change> {
     let frozen = match fs::read_to_string(shape_file(root, kind, kind.version())) {
-        Ok(text) => text.lines().map(str::to_owned).collect(),
+        Ok(text) => text
+            .lines()
+            .filter(|line| !line.is_empty())
+            .map(str::to_owned)
+            .collect(),
         Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
         Err(error) => return Err(error),
     };
@@ -196,16 +200,16 @@ mod tests {
     #[test]
     fn a_shape_grows_and_is_never_rewritten() {
         let directory = tempfile::tempdir().unwrap();
-        let kind = EventKind::NodePoolsDeleted;
+        let kind = EventKind::ServiceRegistrationsDeleted;
         let path = freeze_shape(directory.path(), kind).unwrap().unwrap();
         assert_eq!(freeze_shape(directory.path(), kind).unwrap(), None);
         let frozen = fs::read_to_string(&path).unwrap();
-        fs::write(&path, format!("NodePoolsDeleted.Former {{}}\n{frozen}")).unwrap();
+        fs::write(&path, format!("ServiceKey.Former {{}}\n{frozen}")).unwrap();
         let error = freeze_shape(directory.path(), kind)
             .unwrap_err()
             .to_string();
         assert!(error.contains("needs a new version"), "{error}");
-        assert!(error.contains("NodePoolsDeleted.Former"), "{error}");
+        assert!(error.contains("ServiceKey.Former"), "{error}");
         let lines: Vec<&str> = frozen.lines().collect();
         fs::write(&path, lines[1..].join("\n") + "\n").unwrap();
         freeze_shape(directory.path(), kind).unwrap().unwrap();

@@ -38,8 +38,8 @@ impl Tally {
         bump(&mut self.dimension_exhausted, dimension);
     }
 
-    /// Why the one node that was looked at is no good: true if it may not run the group, false if it
-    /// has too little of something, and what.
+    /// Why the one node that was looked at is no good: true if it may not run the group, false if
+    /// it has too little of something, and what.
     pub(super) fn reason(self) -> (bool, String) {
         let exhausted = self.exhausted > 0;
         let from = match exhausted {
