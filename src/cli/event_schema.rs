@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use drover_events::EventKind;
 use serde_json::Value as Json;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Flags of `event schema`.
 #[derive(Debug, clap::Args)]
@@ -83,7 +83,7 @@ fn schema_of(kind: EventKind, version: u16) -> Result<Json> {
     })
 }
 
-fn write(kinds: &[EventKind], version: Option<u16>, dir: &PathBuf, out: &Out) -> Result<u8> {
+fn write(kinds: &[EventKind], version: Option<u16>, dir: &Path, out: &Out) -> Result<u8> {
     let failed = || format!("Error writing schemas to {}", dir.display());
     fs::create_dir_all(dir).with_context(failed)?;
     let mut written = 0;

@@ -17,10 +17,7 @@ async fn nodes(h: &Harness) {
         node.secret_id = "hash".into();
         match number {
             3 => node.datacenter = "dc9".into(),
-            4 => node
-                .attributes
-                .insert("kernel.name", "plan9".to_owned())
-                .map_or((), drop),
+            4 => drop(node.attributes.insert("kernel.name", "plan9".to_owned())),
             5 => {
                 if let Some(resources) = &mut node.node_resources {
                     resources.memory.memory_mb = 8;
@@ -154,7 +151,7 @@ async fn what_found_no_place_is_explained_too() {
     nodes(&h).await;
     // Too many for the room there is.
     let mut body = job("big");
-    body["Job"]["TaskGroups"][0]["Count"] = json!(4);
+    body["Job"]["TaskGroups"][0]["Count"] = json!(5);
     body["Job"]["TaskGroups"][0]["Tasks"][0]["Resources"] = json!({ "CPU": 3000, "MemoryMB": 16 });
     let reply = h.put("/v1/jobs", &body).await;
     let id = reply.json()["EvalID"].as_str().expect("an id").to_owned();

@@ -21,7 +21,7 @@ async fn busy(h: &Harness) {
         );
         reply.json()
     };
-    put("/v1/namespaces", json!({ "Name": "prod" })).await;
+    put("/v1/namespace", json!({ "Name": "prod" })).await;
     put("/v1/node/pools", json!({ "Name": "gpu" })).await;
     put("/v1/var/app/db", json!({ "Items": { "k": "v" } })).await;
     let scheduler = json!({ "SchedulerAlgorithm": "spread" });

@@ -8,7 +8,7 @@ use crate::record::{Document, Redactor};
 fn closed(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
-            if fields.contains_key("properties") {
+            if fields.contains_key("properties") && fields.contains_key("type") {
                 fields.insert("additionalProperties".to_owned(), json!(false));
             }
             fields.values_mut().for_each(closed);
