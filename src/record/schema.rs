@@ -112,4 +112,4 @@ fn generator() -> SchemaGenerator {
 
 #[cfg(test)]
 #[path = "schema_test.rs"]
-pub(crate) mod tests;
+mod tests;

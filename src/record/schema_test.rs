@@ -19,7 +19,7 @@ fn closed(schema: &mut Value) {
 }
 
 /// What is wrong with a document by its schema.
-pub(crate) fn wrong(schema: &Value, document: &Value) -> Vec<String> {
+fn wrong(schema: &Value, document: &Value) -> Vec<String> {
     let mut schema = schema.clone();
     if let Some(fields) = schema.as_object_mut() {
         fields.remove("$id");
