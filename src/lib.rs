@@ -52,6 +52,7 @@
 //! | [`proof`] | checkpoints, proofs, verification of the log | what an event means |
 //! | [`archive`] | exports, backups, and how they come back | HTTP, what an event means |
 //! | [`audit`] | who changed what, when, why; cause chains; states compared | HTTP |
+//! | [`explain`] | a decision made again, and compared with what was committed | HTTP |
 //! | [`record`] | what an event looks like outside: one document for every export | who reads it |
 //! | [`rpc`] | the typed calls between servers and clients | what they cause |
 //! | [`nodesim`] | thousands of clients without tasks, for load | servers |
@@ -101,6 +102,7 @@ pub mod clock;
 pub mod commands;
 pub mod config;
 pub mod error;
+pub mod explain;
 pub mod http;
 pub mod identity;
 pub mod jobspec;

@@ -1,5 +1,8 @@
 //! Who caused an event.
 
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 /// What sort of caller an actor is.
@@ -42,6 +45,30 @@ pub struct Actor {
     /// The remote address, without the port.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub addr: String,
+}
+
+impl JsonSchema for ActorKind {
+    fn schema_name() -> Cow<'static, str> {
+        "ActorKind".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "What sort of caller an actor is.",
+            "enum": ["anonymous", "token", "workload", "node", "server"],
+        })
+    }
+}
+
+crate::described! {
+    Actor: "Who did it, as far as was known at that time." {
+        "kind": ActorKind = "The sort of caller.",
+        "id": String [omit] = "The token's accessor id, the node's, server's or allocation's id.",
+        "name": String [omit] = "A name to show: the token's name, the reactor, the task.",
+        "roles": Vec<String> [omit] = "The roles the caller had then.",
+        "policies": Vec<String> [omit] = "The policies the caller had then.",
+        "addr": String [omit] = "The remote address, without the port.",
+    }
 }
 
 impl Actor {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{AutopilotConfiguration, SchedulerConfiguration};
-use crate::wire;
+use crate::{described, wire};
 
 /// A server became leader. The first event each leader proposes; a lone server's too.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -73,6 +73,36 @@ pub struct DigestRecorded {
     pub digests: BTreeMap<u16, serde_bytes::ByteBuf>,
     /// The servers that reported these very digests.
     pub servers: Vec<String>,
+}
+
+described! {
+    LeaderElected: "A server became leader." {
+        "ServerID": String = "The server's id.",
+        "Name": String = "The server's name.",
+        "Addr": String = "Where the other servers and the clients reach it.",
+        "Level": u32 = "The newest feature level this server reads and writes.",
+        "Version": String = "The server's version, for people.",
+    }
+    VersionBarrierRaised: "Every server reads this feature level; it may be written from here on." {
+        "Level": u32 = "The feature level: a line of the change log.",
+        "Servers": BTreeMap<String, u32> = "What each server reported: the newest level it reads.",
+    }
+    ClusterIdSet: "The cluster got its identity, once." {
+        "ClusterID": String = "A UUID.",
+        "CreateTime": i64 = "Unix nanoseconds.",
+    }
+    ClusterRestored: "A verified backup became the base of a new epoch." {
+        "FormerEpoch": String = "The epoch the backup was taken from.",
+        "FormerSize": u64 = "How many leaves that epoch's tree had.",
+        "FormerRoot": Vec<u8> = "The root of that tree.",
+        "BaseIndex": u64 = "The index the backup holds the state of.",
+        "Epoch": String = "The new epoch.",
+    }
+    DigestRecorded: "The digests of the tables that a majority of the servers agrees on." {
+        "At": u64 = "The index whose state was digested.",
+        "Digests": BTreeMap<String, Vec<u8>> = "The digest of each table, by the table's number.",
+        "Servers": Vec<String> = "The servers that reported these very digests.",
+    }
 }
 
 wire! {

@@ -1,4 +1,4 @@
-//! Events about CSI volumes and plugins.
+//! Events about CSI volumes and plugins. Whatever is about a volume names its namespace (NS-02).
 
 use crate::model::CsiVolume;
 use crate::wire;
@@ -20,7 +20,8 @@ wire! {
     }
 
     /// A claim was made, moved on, or released. It names the allocation, it does not carry it
-    /// (CSI-21).
+    /// (CSI-21). A claim, unlike a signal of garbage collection, always has its modes (EV-11); no
+    /// node means that of its allocation.
     pub struct CsiVolumeClaimed {
         namespace: String = "Namespace",
         volume_id: String = "VolumeID",

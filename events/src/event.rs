@@ -1,6 +1,8 @@
 //! What happened: one variant per kind, each with the payload that apply needs.
 
-use serde::{Serialize, Serializer};
+use schemars::{Schema, SchemaGenerator};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::codec::{CodecError, decode_payload, encode_map};
 use crate::kind::EventKind;
@@ -55,6 +57,36 @@ macro_rules! events {
             pub fn serialize_payload<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
                 match self {
                     $(Self::$name(payload) => payload.serialize(to),)*
+                }
+            }
+
+            /// Deserialises a payload of the version now written, with the names of the API, from
+            /// any format.
+            ///
+            /// # Errors
+            /// Those of the deserializer; Raft's own kinds have no payload.
+            pub fn deserialize_payload<'de, D: Deserializer<'de>>(
+                kind: EventKind,
+                from: D,
+            ) -> Result<Self, D::Error> {
+                match kind {
+                    $(EventKind::$name => {
+                        $name::deserialize(from).map(|payload| Self::$name(Box::new(payload)))
+                    })*
+                    EventKind::RaftBlank | EventKind::RaftMembership => {
+                        Err(D::Error::custom(format_args!("{kind} carries no envelope")))
+                    }
+                }
+            }
+
+            /// The JSON Schema of the payload of a kind; Raft's own have none.
+            pub fn payload_schema(
+                kind: EventKind,
+                generator: &mut SchemaGenerator,
+            ) -> Option<Schema> {
+                match kind {
+                    $(EventKind::$name => Some(generator.subschema_for::<$name>()),)*
+                    EventKind::RaftBlank | EventKind::RaftMembership => None,
                 }
             }
 

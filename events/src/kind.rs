@@ -190,13 +190,13 @@ registry! {
     /// One-time tokens that ran out by a given time were removed.
     OneTimeTokensExpired = 55, version 1, since 1, silent;
     /// CSI volumes were registered.
-    CsiVolumesRegistered = 56, version 1, since 1, "CSIVolumeRegistered": [CsiVolume];
+    CsiVolumesRegistered = 56, version 2, since 3, "CSIVolumeRegistered": [CsiVolume];
     /// CSI volumes were removed.
-    CsiVolumeDeregistered = 57, version 1, since 1, "CSIVolumeDeregistered": [CsiVolume];
+    CsiVolumeDeregistered = 57, version 2, since 3, "CSIVolumeDeregistered": [CsiVolume];
     /// A claim on a CSI volume was made, moved on or released.
-    CsiVolumeClaimed = 58, version 1, since 1, "CSIVolumeClaim": [CsiVolume];
+    CsiVolumeClaimed = 58, version 2, since 3, "CSIVolumeClaim": [CsiVolume];
     /// Several claims in one event; kept for its number, not written (VW-07).
-    CsiVolumeClaimsApplied = 59, version 1, since 1, "CSIVolumeClaim": [CsiVolume];
+    CsiVolumeClaimsApplied = 59, version 2, since 3, "CSIVolumeClaim": [CsiVolume];
     /// A CSI plugin left over was removed.
     CsiPluginDeleted = 60, version 1, since 1, silent;
     /// A host volume was created, registered or changed.

@@ -19,6 +19,7 @@
 pub mod acl;
 pub mod actor;
 pub mod alloc;
+pub mod class;
 pub mod cluster;
 pub mod codec;
 pub mod csi;
@@ -53,5 +54,6 @@ pub use topic::{Publication, Topic};
 /// What the code that [`wire!`] writes needs; not for others.
 #[doc(hidden)]
 pub mod __private {
+    pub use schemars;
     pub use serde;
 }

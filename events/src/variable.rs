@@ -1,5 +1,8 @@
 //! The event of variables: one operation, settled in apply (VAR-01, VAR-02).
 
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::gojson::Zero;
@@ -41,6 +44,19 @@ impl VarOp {
             Self::LockAcquire => "lock-acquire",
             Self::LockRelease => "lock-release",
         }
+    }
+}
+
+impl JsonSchema for VarOp {
+    fn schema_name() -> Cow<'static, str> {
+        "VarOp".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "What is done with a variable.",
+            "enum": ["set", "cas", "delete", "delete-cas", "lock-acquire", "lock-release"],
+        })
     }
 }
 

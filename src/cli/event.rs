@@ -1,7 +1,8 @@
-//! The `event` noun: the event stream, event by event.
+//! The `event` noun: the event stream, line by line, and the schemas of events.
 
 use super::client::{Client, Stream, is_status};
 use super::conn::Conn;
+use super::event_schema::{self, SchemaArgs};
 use super::out::Out;
 use super::show::{Format, list, number, text};
 use anyhow::{Context, Result, bail};
@@ -16,6 +17,8 @@ use std::time::{Duration, Instant};
 pub(super) enum Verb {
     /// Follow the event stream
     Stream(Args),
+    /// Show the JSON Schemas of events
+    Schema(SchemaArgs),
 }
 
 /// Flags of `event stream`.
@@ -75,7 +78,13 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_
 
 /// Runs a verb.
 pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
-    let Verb::Stream(args) = verb;
+    match verb {
+        Verb::Stream(args) => stream(args, out).await,
+        Verb::Schema(args) => event_schema::run(&args, out),
+    }
+}
+
+async fn stream(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let mut position = Position::load(args.resume.as_deref())?;
     let mut seen = 0;

@@ -5,7 +5,7 @@ use super::log::{kind_name, log_dir};
 use super::out::Out;
 use super::show::time;
 use crate::log::ReadOnlyLog;
-use crate::record::Document;
+use crate::record::{Document, Redactor};
 use anyhow::{Context, Result};
 use drover_events::{Actor, ActorKind, Recorded};
 use std::path::PathBuf;
@@ -19,7 +19,10 @@ const ROWS: usize = 500;
   drover log events -data-dir /var/lib/drover
   drover log events -data-dir /var/lib/drover -from 1200 -kind JobRegistered
   drover log events -data-dir /var/lib/drover -json | jq .Cause
+  drover log events -data-dir /var/lib/drover -json -clear -kind JobRegistered
 
+With -json, sensitive values (environments, meta, templates, ...) are shown as hashes under a key
+of the cluster, the same value always as the same hash, and secrets as \"redacted\".
 Cause is the index of the event that this one followed from; the first of a chain has none.")]
 pub(super) struct EventsArgs {
     /// The agent's data directory
@@ -37,6 +40,9 @@ pub(super) struct EventsArgs {
     /// Print a JSON object per line
     #[arg(long)]
     json: bool,
+    /// Show sensitive values and what is stored of secrets as they are
+    #[arg(long, requires = "json")]
+    clear: bool,
 }
 
 /// Prints the events of a log, oldest first.
@@ -44,6 +50,7 @@ pub(super) fn run(args: &EventsArgs, out: &Out) -> Result<u8> {
     let dir = log_dir(&args.data_dir);
     let log = ReadOnlyLog::open(&dir)
         .with_context(|| format!("Error reading the log in {}", dir.display()))?;
+    let redactor = redactor(args, out)?;
     let mut rows = Vec::new();
     for entry in log.scan(args.from.max(log.bounds().0)) {
         let entry = entry.context("Error reading the log")?;
@@ -57,7 +64,7 @@ pub(super) fn run(args: &EventsArgs, out: &Out) -> Result<u8> {
         let event = drover_migrations::decode(&entry.body)
             .with_context(|| format!("Error decoding the event at index {}", entry.index))?;
         if args.json {
-            out.line(&Document::of(&event).to_string());
+            out.line(&Document::of(&event).text(redactor.as_ref())?);
             continue;
         }
         rows.push(event);
@@ -70,6 +77,21 @@ pub(super) fn run(args: &EventsArgs, out: &Out) -> Result<u8> {
         out.line(&table(&rows));
     }
     Ok(0)
+}
+
+/// What hides confidential values; none where they are to be shown.
+fn redactor(args: &EventsArgs, out: &Out) -> Result<Option<Redactor>> {
+    if !args.json || args.clear {
+        return Ok(None);
+    }
+    let redactor = Redactor::of_data_dir(&args.data_dir).context("Error reading the keystore")?;
+    if !redactor.can_hash() {
+        let shown = args.data_dir.display();
+        out.error(&format!(
+            "no keys in {shown}: sensitive values are shown as \"redacted\"; -clear shows them"
+        ));
+    }
+    Ok(Some(redactor))
 }
 
 fn table(rows: &[Recorded]) -> String {

@@ -20,6 +20,7 @@ mod completion;
 mod conn;
 mod eval;
 mod event;
+mod event_schema;
 mod job;
 mod log;
 mod log_events;

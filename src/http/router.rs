@@ -19,8 +19,9 @@ use super::front::{self, Incoming, Reader, Watched, Write};
 use super::state::Api;
 use super::{
     absent, agent, allocations, audit, autopilot, client, cors, deployment_writes, deployments,
-    evaluations, fuzzy, jobs, log, lost, namespace_writes, namespaces, node_writes, nodes,
-    operator, scaling, search, services, snapshot, stream, system, variable_writes, variables,
+    evaluations, explain, fuzzy, jobs, log, lost, namespace_writes, namespaces, node_writes, nodes,
+    operator, scaling, schema, search, services, snapshot, stream, system, variable_writes,
+    variables,
 };
 use crate::error::ApiError;
 use Watched::{Nothing, Rows, Tables};
@@ -138,6 +139,7 @@ fn workloads(table: Table) -> Table {
             "/v1/evaluation/{id}",
             get(Rows(evaluations::watched_row), evaluations::get),
         )
+        .route("/v1/evaluation/{id}/explain", get(Nothing, explain::get))
         .route(
             "/v1/evaluation/{id}/allocations",
             get(allocs, evaluations::allocations),
@@ -295,6 +297,8 @@ fn cluster(table: Table) -> Table {
         .route("/v1/log/proof/consistency", get(Nothing, log::consistency))
         .route("/v1/log/tile/{*tile}", get(Nothing, log::tile))
         .route("/v1/log/segments", get(Nothing, log::segments))
+        .route("/v1/schema/events", get(Nothing, schema::index))
+        .route("/v1/schema/events/{kind}", get(Nothing, schema::kind))
         .route(
             "/v1/operator/autopilot/configuration",
             get(Nothing, autopilot::configuration)

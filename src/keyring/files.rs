@@ -80,6 +80,18 @@ impl Keystore {
         replace(dir, WRAP_FILE, wrap)
     }
 
+    /// Opens a keystore to read it: nothing is made. None: there is none.
+    ///
+    /// # Errors
+    /// As those of [`Keystore::open`].
+    pub fn existing(dir: &Path) -> Result<Option<Keystore>, KeyringError> {
+        let there = dir.join(WRAP_FILE).try_exists();
+        match there.map_err(|source| io_error(dir, source))? {
+            true => Self::open(dir).map(Some),
+            false => Ok(None),
+        }
+    }
+
     /// Writes a key. When this returns, the file and its name are on the disk.
     ///
     /// # Errors

@@ -26,7 +26,21 @@ impl Keyring {
     /// # Errors
     /// When the keystore itself cannot be opened.
     pub fn open(dir: &Path) -> Result<(Keyring, Vec<KeyringError>), KeyringError> {
-        let store = Keystore::open(dir)?;
+        Self::of_store(Keystore::open(dir)?)
+    }
+
+    /// The keys of a keystore, for a tool: nothing is made, and keys that cannot be read are left
+    /// out. None: there is no keystore.
+    ///
+    /// # Errors
+    /// When the keystore cannot be opened.
+    pub fn read(dir: &Path) -> Result<Option<Keyring>, KeyringError> {
+        let store = Keystore::existing(dir)?;
+        let keyring = store.map(Self::of_store).transpose()?;
+        Ok(keyring.map(|(keyring, _)| keyring))
+    }
+
+    fn of_store(store: Keystore) -> Result<(Keyring, Vec<KeyringError>), KeyringError> {
         let mut keys = BTreeMap::new();
         let mut problems = Vec::new();
         for id in store.ids()? {
@@ -105,6 +119,13 @@ impl Keyring {
     /// The ids of all keys whose material is here, sorted.
     pub fn ids(&self) -> Vec<String> {
         self.keys.read().keys().cloned().collect()
+    }
+
+    /// The keys for HMACs of sensitive values in exports, that of the oldest root key first.
+    pub fn export_keys(&self) -> Vec<Zeroizing<[u8; 32]>> {
+        let mut keys: Vec<_> = self.keys.read().values().cloned().collect();
+        keys.sort_by(|a, b| (a.create_time(), a.id()).cmp(&(b.create_time(), b.id())));
+        keys.iter().map(|key| key.export_hmac_key()).collect()
     }
 
     /// The active key.

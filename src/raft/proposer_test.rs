@@ -430,6 +430,10 @@ fn an_event_from_the_future_parks_the_applier_and_the_log_goes_on() {
             "nothing is skipped"
         );
         assert!(server.node.read_barrier(Consistency::Stale).await.is_ok());
+        let refused = server.node.read_barrier(Consistency::Default).await;
+        let said = refused.expect_err("only stale reads are served").message;
+        assert!(said.contains("a newer drover is needed"), "{said}");
+        assert!(said.contains(&format!("index {}", parked.index)), "{said}");
         future.abort();
         after.abort();
         server.node.shutdown().await;

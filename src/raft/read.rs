@@ -29,6 +29,9 @@ impl RaftNode {
         if consistency == Consistency::Stale {
             return Ok(());
         }
+        if let Some(parked) = self.parked() {
+            return Err(ApiError::new(Code::NoLeader, parked.to_string()));
+        }
         let leading = matches!(*self.leadership.borrow(), Leadership::Leading { .. });
         if !leading {
             return Err(no_leader());

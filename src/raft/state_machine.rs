@@ -36,6 +36,16 @@ pub struct Parked {
     pub reason: String,
 }
 
+impl std::fmt::Display for Parked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { index, reason } = self;
+        write!(
+            f,
+            "parked before index {index}, a newer drover is needed: {reason}"
+        )
+    }
+}
+
 type Chunk = Vec<(Entry, Option<ApplyResponder<TypeConfig>>)>;
 type Control = Box<dyn FnOnce(&mut dyn Fold) + Send>;
 

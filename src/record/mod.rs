@@ -8,6 +8,12 @@
 //! - It must not know who reads it, where it goes, or how it is framed.
 //! - Times are Unix nanoseconds, as everywhere in the API.
 //! - Raft's own entries have neither actor nor payload.
+//! - Confidential values are hidden when a [`Redactor`] is given ([`Document::text`]); whatever
+//!   leaves the cluster's own tools is given one.
+
+mod masking;
+pub mod redact;
+pub mod schema;
 
 mod cloudevents;
 
@@ -17,6 +23,7 @@ use drover_events::{Actor, Event, Recorded};
 use serde::{Serialize, Serializer};
 
 pub use cloudevents::CloudEvent;
+pub use redact::{Redacted, Redactor};
 
 /// One event as a document.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -95,9 +102,20 @@ impl<'a> Document<'a> {
             payload: envelope.map(|envelope| Payload(&envelope.event)),
         }
     }
+
+    /// The document as JSON on one line, without what a redactor hides.
+    ///
+    /// # Errors
+    /// When a value cannot be written as JSON.
+    pub fn text(&self, redactor: Option<&Redactor>) -> Result<String, serde_json::Error> {
+        match redactor {
+            Some(redactor) => serde_json::to_string(&redactor.redacted(self)),
+            None => serde_json::to_string(self),
+        }
+    }
 }
 
-/// The document as JSON, on one line.
+/// The document as JSON, on one line, with nothing hidden.
 impl fmt::Display for Document<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = serde_json::to_string(self).map_err(|_| fmt::Error)?;

@@ -25,6 +25,7 @@ pub(super) fn schedule(
     view: &dyn StateView,
     eval: &Evaluation,
     inputs: &Inputs,
+    explained: bool,
 ) -> Result<Outcome, ReadError> {
     let job = view.job(&eval.namespace, &eval.job_id)?;
     let allocs = view.allocs_of_job(&eval.namespace, &eval.job_id)?;
@@ -39,6 +40,9 @@ pub(super) fn schedule(
     let search_job = job.clone().filter(|job| !job.stop).unwrap_or_default();
     let options = options(view, &search_job, batch, inputs)?;
     let mut stack = Stack::new(view.cluster(), Arc::clone(&search_job), options);
+    if explained {
+        stack.record();
+    }
     for alloc in allocs.iter().filter(|a| takes_room(a)) {
         stack.is_live(&alloc.node_id, &alloc.task_group);
     }
@@ -278,6 +282,7 @@ impl Attempt<'_> {
             blocked,
             desired,
             failed: self.progress.failed,
+            searches: self.stack.take_searches(),
         }
     }
 

@@ -74,6 +74,25 @@ pub fn schedule(
     eval: &Evaluation,
     inputs: &Inputs,
 ) -> Result<Outcome, ReadError> {
+    decide(view, eval, inputs, false)
+}
+
+/// Works it out again, and says of every node in every search what there is to say of it. The
+/// outcome is otherwise that of [`schedule`].
+pub fn explain(
+    view: &dyn StateView,
+    eval: &Evaluation,
+    inputs: &Inputs,
+) -> Result<Outcome, ReadError> {
+    decide(view, eval, inputs, true)
+}
+
+fn decide(
+    view: &dyn StateView,
+    eval: &Evaluation,
+    inputs: &Inputs,
+    explained: bool,
+) -> Result<Outcome, ReadError> {
     let refuse = |why: String| {
         Ok(Outcome {
             finished: evals::failed(eval, inputs, why),
@@ -88,7 +107,7 @@ pub fn schedule(
                     "scheduler cannot handle '{trigger}' evaluation reason"
                 ));
             }
-            generic::schedule(view, eval, inputs)
+            generic::schedule(view, eval, inputs, explained)
         }
         "system" | "sysbatch" => {
             if SYSTEM_REFUSED.contains(&eval.triggered_by.as_str()) {
@@ -97,7 +116,7 @@ pub fn schedule(
                     "scheduler cannot handle '{trigger}' evaluation reason"
                 ));
             }
-            system::schedule(view, eval, inputs)
+            system::schedule(view, eval, inputs, explained)
         }
         kind => refuse(format!("there is no scheduler for jobs of type '{kind}'")),
     }

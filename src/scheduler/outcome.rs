@@ -10,6 +10,7 @@ use drover_events::model::{
 use drover_events::plan::DecisionInputs;
 
 use super::cluster::Demand;
+use super::rank::Search;
 
 /// The version of the scheduler's rules. It goes up with every change that can alter a decision.
 pub const SCHEDULER_VERSION: u32 = 1;
@@ -113,4 +114,6 @@ pub struct Outcome {
     pub desired: BTreeMap<String, DesiredUpdates>,
     /// Why groups could not be placed in full.
     pub failed: BTreeMap<String, AllocMetric>,
+    /// Every search for a place, when an explanation was asked for.
+    pub searches: Vec<Search>,
 }

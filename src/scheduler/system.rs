@@ -31,6 +31,7 @@ pub(super) fn schedule(
     view: &dyn StateView,
     eval: &Evaluation,
     inputs: &Inputs,
+    explained: bool,
 ) -> Result<Outcome, ReadError> {
     let job = view
         .job(&eval.namespace, &eval.job_id)?
@@ -39,6 +40,9 @@ pub(super) fn schedule(
     let search_job = job.clone().unwrap_or_default();
     let options = options(view, &search_job, true, inputs)?;
     let mut stack = Stack::new(view.cluster(), Arc::clone(&search_job), options);
+    if explained {
+        stack.record();
+    }
     for alloc in allocs.iter().filter(|a| takes_room(a)) {
         stack.is_live(&alloc.node_id, &alloc.task_group);
     }
@@ -374,6 +378,7 @@ impl Run<'_> {
             blocked,
             desired: self.desired,
             failed: self.progress.failed,
+            searches: self.stack.take_searches(),
         }
     }
 }

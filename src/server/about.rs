@@ -225,6 +225,9 @@ impl Agent for Server {
     }
 
     fn server_health(&self) -> Option<Result<(), String>> {
+        if let Some(parked) = self.raft.parked() {
+            return Some(Err(parked.to_string()));
+        }
         Some(match Server::leader(self) {
             Some(_) => Ok(()),
             None => Err("No cluster leader".to_owned()),

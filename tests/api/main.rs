@@ -5,6 +5,7 @@ mod bad_input;
 mod evaluations;
 mod jobs;
 mod official_client;
+mod redaction;
 mod stream;
 mod support;
 mod variables;

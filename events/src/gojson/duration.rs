@@ -18,6 +18,9 @@ const UNITS: [(&str, u64); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
+/// A regular expression for what [`format_duration`] prints.
+pub(super) const PATTERN: &str = "^-?([0-9.]+(h|m|s|ms|\u{b5}s|ns))+$";
+
 /// Reads a Go duration (`-1.5h`, `300ms`, `1h15m30.918s`, `0`) as nanoseconds.
 #[must_use]
 pub fn parse_duration(text: &str) -> Option<i64> {

@@ -4,7 +4,8 @@
 //! time is `null`; bytes are base64; a key may come in any case; `null` means the zero value.
 //! This module holds the value types that keep those differences ([`List`], [`Map`], [`Time`],
 //! [`Base64`]), the macro that gives a struct both of its encodings ([`wire!`](crate::wire)), and
-//! the adaptor that reads requests as Go's decoder would ([`from_slice`], [`from_value`]).
+//! and a JSON Schema, and the adaptor that reads requests as Go's decoder would ([`from_slice`],
+//! [`from_value`]).
 //!
 //! It must not know any type of the model.
 //!
@@ -17,6 +18,7 @@ mod de_access;
 mod duration;
 mod list;
 mod map;
+mod schema;
 mod time;
 mod wire;
 mod zero;
@@ -31,8 +33,9 @@ pub use duration::{
 };
 pub use list::List;
 pub use map::Map;
+pub use schema::{Property, object};
 pub use time::{GoTime, Time};
-pub use wire::{KeySeed, keep};
+pub use wire::{KeySeed, keep, show};
 pub use zero::Zero;
 
 /// A JSON value of any shape (`map[string]interface{}` values of driver configurations).

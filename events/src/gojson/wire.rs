@@ -1,4 +1,4 @@
-//! The macro that gives a struct its two encodings.
+//! The macro that gives a struct its two encodings and its JSON Schema.
 //!
 //! JSON prints every field (sparse structs: every field that is not empty) in declaration order;
 //! the binary form (MessagePack maps) has the same names and leaves out what equals the default.
@@ -7,29 +7,45 @@ use serde::de::{DeserializeSeed, Deserializer, Visitor};
 use std::fmt;
 
 use super::Zero;
+use crate::class::Class;
 
 /// Declares structs together with both of their encodings.
 ///
 /// `field: Type = "Name"` is printed always, `field: Type = "Name" omit` only when not empty.
 /// `sparse:` before the struct omits every empty field; `custom:` leaves `Serialize` to the
-/// caller, who gets `serialize_fields` for the default form. Clone, Debug, Default, PartialEq,
-/// Deserialize and [`Zero`](crate::gojson::Zero) are always there.
+/// caller, who gets `serialize_fields` for the default form. Clone, Debug (which hides what has a
+/// class), Default, PartialEq, Deserialize, JsonSchema (which `custom:` leaves to the caller, who
+/// gets `fields_schema`) and [`Zero`](crate::gojson::Zero) are always there.
 #[macro_export]
 macro_rules! wire {
     (sparse: $($rest:tt)*) => { $crate::wire!(@structs serialize true $($rest)*); };
     (custom: $($rest:tt)*) => { $crate::wire!(@structs none false $($rest)*); };
 
     (@structs $how:ident $omit:literal $(
-        $(#[$meta:meta])*
+        $(#[doc = $doc:literal])*
         $vis:vis struct $name:ident {
-            $( $(#[$fmeta:meta])* $field:ident: $ty:ty = $key:literal $($opt:ident)? ),* $(,)?
+            $(
+                $(#[doc = $fdoc:literal])*
+                $field:ident: $ty:ty = $key:literal $($opt:ident)?
+            ),* $(,)?
         }
     )*) => {$(
-        $(#[$meta])*
-        #[derive(Clone, Debug, Default, PartialEq)]
+        $(#[doc = $doc])*
+        #[derive(Clone, Default, PartialEq)]
         #[allow(missing_docs, reason = "fields carry the names of the wire; the type says what it is")]
         $vis struct $name {
-            $( $(#[$fmeta])* $vis $field: $ty, )*
+            $( $(#[doc = $fdoc])* $vis $field: $ty, )*
+        }
+
+        /// Values of a class other than public are hidden.
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let classes = $crate::class::Classes::of(stringify!($name));
+                let mut out = f.debug_struct(stringify!($name));
+                $( $crate::gojson::show(
+                    &mut out, stringify!($field), classes.field($key), &self.$field); )*
+                out.finish()
+            }
         }
 
         impl $crate::gojson::Zero for $name {
@@ -71,6 +87,24 @@ macro_rules! wire {
                     }
                 )*
                 out.end()
+            }
+        }
+
+        impl $name {
+            /// The JSON Schema of the default form.
+            #[allow(dead_code, reason = "not all shapes are shown to others")]
+            $vis fn fields_schema(
+                generator: &mut $crate::__private::schemars::SchemaGenerator,
+            ) -> $crate::__private::schemars::Schema {
+                use $crate::__private::schemars::SchemaGenerator;
+                $crate::gojson::object(generator, concat!($($doc, "\n",)*), &[$(
+                    $crate::gojson::Property {
+                        name: $key,
+                        doc: concat!($($fdoc, "\n",)*),
+                        omitted: $omit $(|| $crate::wire!(@opt $opt))?,
+                        schema: SchemaGenerator::subschema_for::<$ty>,
+                    },
+                )*])
             }
         }
 
@@ -130,11 +164,70 @@ macro_rules! wire {
                 self.serialize_fields(serializer)
             }
         }
+
+        impl $crate::__private::schemars::JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn schema_id() -> std::borrow::Cow<'static, str> {
+                concat!(module_path!(), "::", stringify!($name)).into()
+            }
+
+            fn json_schema(
+                generator: &mut $crate::__private::schemars::SchemaGenerator,
+            ) -> $crate::__private::schemars::Schema {
+                Self::fields_schema(generator)
+            }
+        }
     };
     (@none $name:ident) => {};
     (@opt omit) => { true };
 
     ($($rest:tt)*) => { $crate::wire!(@structs serialize false $($rest)*); };
+}
+
+/// Gives structs that are serialised by serde's own derive a JSON Schema, with the words and types
+/// of their wire form.
+#[macro_export]
+macro_rules! described {
+    ($($name:ident: $doc:literal {
+        $($key:literal: $ty:ty $([$opt:ident])? = $fdoc:literal),* $(,)?
+    })*) => {$(
+        impl $crate::__private::schemars::JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(
+                generator: &mut $crate::__private::schemars::SchemaGenerator,
+            ) -> $crate::__private::schemars::Schema {
+                $crate::gojson::object(generator, $doc, &[$(
+                    $crate::gojson::Property {
+                        name: $key,
+                        doc: $fdoc,
+                        omitted: false $(|| $crate::wire!(@opt $opt))?,
+                        schema:
+                            $crate::__private::schemars::SchemaGenerator::subschema_for::<$ty>,
+                    },
+                )*])
+            }
+        }
+    )*};
+}
+
+/// Shows a field in debug output: a value of a class, unless it is empty, as that class only.
+pub fn show<T: Zero + fmt::Debug>(
+    out: &mut fmt::DebugStruct<'_, '_>,
+    name: &str,
+    class: Class,
+    value: &T,
+) {
+    match class {
+        Class::Sensitive if !value.is_blank() => out.field(name, &format_args!("(sensitive)")),
+        Class::Secret if !value.is_blank() => out.field(name, &format_args!("(secret)")),
+        _ => out.field(name, value),
+    };
 }
 
 /// Whether a field is written: the rule of both encodings. For the macro.

@@ -1,5 +1,8 @@
 //! What follows from a node by itself, and its JSON form.
 
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
@@ -42,6 +45,25 @@ impl DrainStrategy {
             deadline: self.deadline,
             ignore_system_jobs: self.ignore_system_jobs,
         }
+    }
+}
+
+/// As it is serialised: with the computed `Drain`.
+impl JsonSchema for Node {
+    fn schema_name() -> Cow<'static, str> {
+        "Node".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = Self::fields_schema(generator);
+        let drain = json_schema!({ "type": "boolean", "description": "Whether a drain is set." });
+        if let Some(fields) = schema
+            .get_mut("properties")
+            .and_then(|fields| fields.as_object_mut())
+        {
+            fields.insert("Drain".to_owned(), drain.to_value());
+        }
+        schema
     }
 }
 

@@ -10,6 +10,12 @@ pub const EVENT_CHANGE_LOG: &[(u32, &str)] = &[
         "EvalsDeleted v2: the filter names the version of its language; NextToken is PageToken; \
          UserInitiated is a rule of apply",
     ),
+    (
+        3,
+        "CsiVolumesRegistered v2, CsiVolumeDeregistered v2, CsiVolumeClaimed v2, \
+         CsiVolumeClaimsApplied v2: Namespace is never empty, a volume of one pair of modes has \
+         RequestedCapabilities, a claim always has AccessMode and AttachmentMode",
+    ),
 ];
 
 /// The level of this binary: the last line of the change log.

@@ -1,5 +1,6 @@
 //! `EvalsDeleted`, version 1: the filter had the meaning of the only language there was.
 
+use drover_events::described;
 use drover_events::eval::EvalsDeleted;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,17 @@ pub(crate) struct EvalsDeletedV1 {
     pub(crate) next_token: String,
     pub(crate) per_page: u32,
     pub(crate) user_initiated: bool,
+}
+
+described! {
+    EvalsDeletedV1: "Evaluations, and allocations with them, were removed by ids or by rule." {
+        "EvalIDs": Vec<String> = "By id. Empty when there is a filter.",
+        "AllocIDs": Vec<String> = "Allocations removed with them, by garbage collection.",
+        "Filter": String = "A filter expression. Empty when there are ids.",
+        "NextToken": String = "The first evaluation of the page; empty: from the start.",
+        "PerPage": u32 = "How many evaluations a page has at most.",
+        "UserInitiated": bool = "Whether an operator asked for it.",
+    }
 }
 
 impl EvalsDeletedV1 {

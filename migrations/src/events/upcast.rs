@@ -2,22 +2,50 @@
 
 use drover_events::codec::decode_payload;
 use drover_events::{CodecError, Event, EventKind};
+use schemars::{Schema, SchemaGenerator};
 
+use super::csi_v1::{CsiVolumeClaimsAppliedV1, CsiVolumeDeregisteredV1, CsiVolumesRegisteredV1};
+use super::csi_volume_v1::ClaimV1;
 use super::evals_deleted_v1::EvalsDeletedV1;
 
-/// Decodes a payload of any version ever written. None: there never was such a version.
-pub(crate) fn event(
-    kind: EventKind,
-    version: u16,
-    payload: &[u8],
-) -> Result<Option<Event>, CodecError> {
-    match (kind, version) {
-        (EventKind::EvalsDeleted, 1) => Ok(Some(
-            decode_payload::<EvalsDeletedV1>(payload)?.upcast().into(),
-        )),
-        (kind, version) if version == kind.version() => {
-            Event::decode_payload(kind, payload).map(Some)
+macro_rules! former {
+    ($($kind:ident, $version:literal: $frozen:ident;)*) => {
+        /// Decodes a payload of any version ever written. None: there never was such a version.
+        pub(crate) fn event(
+            kind: EventKind,
+            version: u16,
+            payload: &[u8],
+        ) -> Result<Option<Event>, CodecError> {
+            match (kind, version) {
+                $((EventKind::$kind, $version) => {
+                    Ok(Some(decode_payload::<$frozen>(payload)?.upcast().into()))
+                })*
+                (kind, version) if version == kind.version() => {
+                    Event::decode_payload(kind, payload).map(Some)
+                }
+                _ => Ok(None),
+            }
         }
-        _ => Ok(None),
-    }
+
+        /// The JSON Schema of a payload of a version before the one of today: the names and shapes
+        /// of what lies in the log. None: there was no such version.
+        pub fn payload_schema(
+            kind: EventKind,
+            version: u16,
+            generator: &mut SchemaGenerator,
+        ) -> Option<Schema> {
+            match (kind, version) {
+                $((EventKind::$kind, $version) => Some(generator.subschema_for::<$frozen>()),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+former! {
+    EvalsDeleted, 1: EvalsDeletedV1;
+    CsiVolumesRegistered, 1: CsiVolumesRegisteredV1;
+    CsiVolumeDeregistered, 1: CsiVolumeDeregisteredV1;
+    CsiVolumeClaimed, 1: ClaimV1;
+    CsiVolumeClaimsApplied, 1: CsiVolumeClaimsAppliedV1;
 }

@@ -2,19 +2,23 @@
 //!
 //! `golden/<event_kind>/v<version>.bin` and `.expected.json` are written once by [`freeze`] and
 //! never edited. A kind's bytes come from [`samples`]; an encoding that changes without a new
-//! version makes the test beside this fail.
+//! version makes the test beside this fail. So does a [`shape`] that changes, of which
+//! `v<version>.shape` holds every field; lines are only added to it. [`logs`] are whole logs.
 
+pub mod logs;
 pub mod samples;
+pub mod shape;
 mod values;
 
 use std::fs;
-use std::io::{Error, ErrorKind, Result};
+use std::io::{Error, ErrorKind, Result, Write as _};
 use std::path::{Path, PathBuf};
 
 use drover_events::codec::encode_map;
 use drover_events::{EventKind, Recorded};
 use serde_json::{Value, json};
 
+use self::shape::Change;
 use crate::{decode, plain};
 
 /// The directory of a kind under `golden/`: its name in snake case.
@@ -34,6 +38,48 @@ pub fn files(root: &Path, kind: EventKind, version: u16) -> (PathBuf, PathBuf) {
     let directory = root.join(directory(kind));
     let bin = directory.join(format!("v{version}.bin"));
     (bin, directory.join(format!("v{version}.expected.json")))
+}
+
+/// The file of a kind's shape in a version, below `root`.
+pub fn shape_file(root: &Path, kind: EventKind, version: u16) -> PathBuf {
+    root.join(directory(kind)).join(format!("v{version}.shape"))
+}
+
+/// What became of the shape of a kind since it was frozen; all of it is new where it never was.
+///
+/// # Errors
+/// Those of the file system.
+pub fn reshaped(root: &Path, kind: EventKind) -> Result<Change> {
+    let frozen = match fs::read_to_string(shape_file(root, kind, kind.version())) {
+        Ok(text) => text
+            .lines()
+            .filter(|line| !line.is_empty())
+            .map(str::to_owned)
+            .collect(),
+        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    Ok(Change::between(&frozen, &shape::of(kind)))
+}
+
+/// Adds what is new of a kind's shape to its file. Gives the path, if there was anything.
+///
+/// # Errors
+/// Those of the file system; `InvalidData` when a field is gone or has another type.
+pub fn freeze_shape(root: &Path, kind: EventKind) -> Result<Option<PathBuf>> {
+    let change = reshaped(root, kind)?;
+    if !change.broken.is_empty() {
+        let text = format!("{kind} needs a new version: {}", change.broken.join("; "));
+        return Err(Error::new(ErrorKind::InvalidData, text));
+    }
+    if change.added.is_empty() {
+        return Ok(None);
+    }
+    let path = shape_file(root, kind, kind.version());
+    fs::create_dir_all(root.join(directory(kind)))?;
+    let mut file = fs::File::options().create(true).append(true).open(&path)?;
+    file.write_all((change.added.join("\n") + "\n").as_bytes())?;
+    Ok(Some(path))
 }
 
 /// Writes the two files of the version a kind is now written in, if they are not there yet.
@@ -130,6 +176,47 @@ mod tests {
                 kind.version()
             );
         }
+    }
+
+    #[test]
+    fn no_field_changes_without_a_new_version() {
+        for kind in EventKind::ALL.iter().copied() {
+            let change = reshaped(&root(), kind).unwrap();
+            assert!(
+                change.broken.is_empty(),
+                "{kind} v{} changed, give it a new version: {:#?}",
+                kind.version(),
+                change.broken
+            );
+            assert!(
+                change.added.is_empty(),
+                "{kind} has new fields: add a level to the change log, then run `cargo xtask \
+                 freeze-event`: {:#?}",
+                change.added
+            );
+        }
+    }
+
+    #[test]
+    fn a_shape_grows_and_is_never_rewritten() {
+        let directory = tempfile::tempdir().unwrap();
+        let kind = EventKind::ServiceRegistrationsDeleted;
+        let path = freeze_shape(directory.path(), kind).unwrap().unwrap();
+        assert_eq!(freeze_shape(directory.path(), kind).unwrap(), None);
+        let frozen = fs::read_to_string(&path).unwrap();
+        fs::write(&path, format!("ServiceKey.Former {{}}\n{frozen}")).unwrap();
+        let error = freeze_shape(directory.path(), kind)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("needs a new version"), "{error}");
+        assert!(error.contains("ServiceKey.Former"), "{error}");
+        let lines: Vec<&str> = frozen.lines().collect();
+        fs::write(&path, lines[1..].join("\n") + "\n").unwrap();
+        freeze_shape(directory.path(), kind).unwrap().unwrap();
+        assert_eq!(
+            fs::read_to_string(&path).unwrap().lines().count(),
+            lines.len()
+        );
     }
 
     #[test]

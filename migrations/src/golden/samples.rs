@@ -5,6 +5,8 @@ use drover_events::{
     Actor, ActorKind, Draft, Envelope, Event, EventId, EventKind, Guard, RaftPayload,
 };
 
+use serde::Serialize;
+
 use super::values;
 use crate::events::evals_deleted_v1::EvalsDeletedV1;
 
@@ -16,7 +18,7 @@ pub fn body(kind: EventKind, version: u16) -> Option<Vec<u8>> {
     let payload = match (kind, version) {
         (EventKind::RaftBlank, 1) => RaftPayload::blank(),
         (EventKind::RaftMembership, 1) => RaftPayload::membership(b"\x81\xa6voters\x91\x01"),
-        (EventKind::EvalsDeleted, 1) => evals_deleted_v1(),
+        (EventKind::EvalsDeleted, 1) => old(kind, version, &evals_deleted_v1(), guards()),
         (kind, version) if version == kind.version() => {
             RaftPayload::encode(&envelope(values::event(kind)?)).ok()?
         }
@@ -41,44 +43,70 @@ pub fn envelope(event: Event) -> Envelope {
         request_id: "req-1".into(),
         cause: Some(4700),
         trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
-        guards: vec![
-            Guard::RowAt {
-                table: 3,
-                key: b"default\0\x01web\0".to_vec().into(),
-                index: 4699,
-            },
-            Guard::RowAbsent {
-                table: 4,
-                key: b"k".to_vec().into(),
-            },
-            Guard::CountBelow {
-                table: 5,
-                prefix: b"p".to_vec().into(),
-                limit: 20,
-            },
-            Guard::NodeMark {
-                node: "n1".into(),
-                mark: EventId([9; 16]),
-            },
-        ],
+        guards: guards(),
         event,
     }
 }
 
-/// What version 1 wrote: the header of every sample, and the frozen struct as payload.
-fn evals_deleted_v1() -> RaftPayload {
-    let old = EvalsDeletedV1 {
+/// The guards of every sample.
+fn guards() -> Vec<Guard> {
+    vec![
+        Guard::RowAt {
+            table: 3,
+            key: b"default\0\x01web\0".to_vec().into(),
+            index: 4699,
+        },
+        Guard::RowAbsent {
+            table: 4,
+            key: b"k".to_vec().into(),
+        },
+        Guard::CountBelow {
+            table: 5,
+            prefix: b"p".to_vec().into(),
+            limit: 20,
+        },
+        Guard::NodeMark {
+            node: "n1".into(),
+            mark: EventId([9; 16]),
+        },
+    ]
+}
+
+fn evals_deleted_v1() -> EvalsDeletedV1 {
+    EvalsDeletedV1 {
         filter: "Status == \"complete\"".into(),
         next_token: "12.5b0cd2c5-0000-4000-8000-000000000002".into(),
         per_page: 7281,
         user_initiated: true,
         ..EvalsDeletedV1::default()
+    }
+}
+
+/// What an old version wrote: the header of every sample, and the frozen struct as payload.
+pub(super) fn old<T: Serialize>(
+    kind: EventKind,
+    version: u16,
+    payload: &T,
+    guards: Vec<Guard>,
+) -> RaftPayload {
+    let barrier = drover_events::cluster::VersionBarrierRaised::default();
+    let envelope = Envelope {
+        guards,
+        ..envelope(barrier.into())
     };
-    let newest = drover_events::eval::EvalsDeleted::default();
-    let draft = Draft::encode(&envelope(newest.into())).expect("a sample encodes");
-    let mut bytes = draft.stamp(TIME).0.to_vec();
-    bytes.truncate(bytes.len() - 1); // the empty map of the newest version's payload
-    bytes[2..4].copy_from_slice(&1_u16.to_le_bytes());
-    encode_map(&mut bytes, &old, EventKind::EvalsDeleted).expect("a sample encodes");
+    let mut bytes = Draft::encode(&envelope)
+        .expect("a sample encodes")
+        .stamp(TIME)
+        .0
+        .to_vec();
+    let mut newest = Vec::new();
+    envelope
+        .event
+        .encode_payload(&mut newest)
+        .expect("a sample encodes");
+    bytes.truncate(bytes.len() - newest.len());
+    bytes[..2].copy_from_slice(&kind.number().to_le_bytes());
+    bytes[2..4].copy_from_slice(&version.to_le_bytes());
+    encode_map(&mut bytes, payload, kind).expect("a sample encodes");
     RaftPayload(bytes.into())
 }

@@ -1,6 +1,7 @@
 //! The `eval` noun.
 
 mod delete;
+mod explain;
 mod list;
 mod status;
 
@@ -16,6 +17,8 @@ pub(super) enum Verb {
     Status(status::Args),
     /// List evaluations
     List(list::Args),
+    /// Explain a decision: every node with its score or why it was refused
+    Explain(explain::Args),
     /// Delete evaluations by id or by filter
     Delete(delete::Args),
 }
@@ -25,6 +28,7 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     match verb {
         Verb::Status(args) => status::run(args, out).await,
         Verb::List(args) => list::run(args, out).await,
+        Verb::Explain(args) => explain::run(args, out).await,
         Verb::Delete(args) => delete::run(args, out).await,
     }
 }

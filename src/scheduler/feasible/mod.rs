@@ -33,7 +33,7 @@ pub enum Known {
 }
 
 /// One level's checks (the job's, or a group's) and what is known of them by class.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Level {
     constraints: Vec<Constraint>,
     drivers: BTreeSet<String>,
@@ -43,7 +43,7 @@ pub struct Level {
     known: Vec<Known>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct NetworkNeed {
     mode: String,
     host_networks: Vec<(String, String)>,
@@ -112,6 +112,11 @@ impl Level {
     /// Whether its answer depends on more than the class.
     pub fn escaped(&self) -> bool {
         self.escaped
+    }
+
+    /// Forgets what is known of classes.
+    pub fn forget(&mut self) {
+        self.known.clear();
     }
 
     /// What is known of a class.

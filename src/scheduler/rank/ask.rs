@@ -9,7 +9,7 @@ use crate::scheduler::cluster::{Demand, NodeInfo, Phase, phase};
 use crate::scheduler::feasible::DeviceAsk;
 
 /// What a task asks for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct TaskAsk {
     /// The task's name.
     pub name: String,
@@ -25,7 +25,7 @@ pub struct TaskAsk {
 }
 
 /// What one allocation of a group asks for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct GroupAsk {
     /// Each task.
     pub tasks: Vec<TaskAsk>,

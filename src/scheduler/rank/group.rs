@@ -9,7 +9,7 @@ use crate::scheduler::cluster::Cluster;
 use crate::scheduler::feasible::{Level, OperandCache, holds};
 
 /// A limit on how many allocations may share a value of an attribute.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Distinct {
     pub property: Property,
     pub allowed: i64,
@@ -18,7 +18,7 @@ pub(super) struct Distinct {
 }
 
 /// One group's part of the search.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct GroupState {
     pub group: TaskGroup,
     pub ask: GroupAsk,
@@ -67,6 +67,14 @@ impl GroupState {
         }
     }
 
+    /// Forgets what is known of a node and its class, so that it is weighed anew as `before` was.
+    pub(super) fn forget(&mut self, slot: u32, before: &Self) {
+        let at = slot as usize;
+        self.level.forget();
+        self.spreads.weigh_as(&before.spreads);
+        (self.suits[at], self.fit[at]) = (false, f64::NAN);
+    }
+
     /// Counts one of the group's allocations on a node, or takes one away.
     pub(super) fn count(&mut self, cluster: &Cluster, slot: u32, by: i64) {
         let here = &mut self.here[slot as usize];
@@ -102,7 +110,7 @@ pub(super) fn is_distinct_hosts(constraint: &Constraint) -> bool {
 }
 
 /// The affinities of a job, a group and its tasks, with their sum for each slot.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Affinities {
     list: Vec<(Constraint, f64)>,
     sum_of_weights: f64,

@@ -5,6 +5,7 @@
 //! number of candidates for each allocation, the highest score wins, the first seen on a tie.
 
 mod ask;
+mod explain;
 mod give;
 mod group;
 mod ports;
@@ -15,6 +16,7 @@ mod stack;
 mod tally;
 
 pub use ask::GroupAsk;
+pub use explain::{NodeReport, Said, Search, Step};
 pub use score::fit_score;
 pub use stack::{Choice, Selection, Stack, StackOptions};
 pub use tally::add_exhausted;

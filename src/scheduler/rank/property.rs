@@ -11,7 +11,7 @@ const MISSING: u32 = 1;
 const FIRST: u32 = 2;
 
 /// Counts of allocations by the value their node has for an attribute.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Property {
     attribute: String,
     of_slot: Vec<u32>,

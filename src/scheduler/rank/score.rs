@@ -2,6 +2,7 @@
 
 use drover_events::model::{AllocMetric, NodeScoreMeta};
 
+use super::explain::Said;
 use crate::scheduler::cluster::{Cluster, NodeInfo, Usage};
 
 /// The names of the parts, in the order of [`Score::parts`].
@@ -50,6 +51,21 @@ impl Score {
     pub(super) fn show(&mut self, part: Part, value: f64) {
         self.parts[part as usize] = value;
         self.shown |= 1 << part as u8;
+    }
+
+    /// As an explanation shows it.
+    pub(super) fn said(&self) -> Said {
+        Said::Scored {
+            score: self.normal(),
+            parts: self.named().collect(),
+        }
+    }
+
+    /// The parts that are shown, with their names.
+    fn named(&self) -> impl Iterator<Item = (&'static str, f64)> + '_ {
+        let names = NAMES.iter().enumerate();
+        let shown = names.filter(|(i, _)| self.shown & 1 << i != 0);
+        shown.map(|(i, name)| (*name, self.parts[i]))
     }
 
     /// The mean of the parts that count.
@@ -103,20 +119,22 @@ impl Best {
         self.list.insert(at, (slot, score, normal));
     }
 
+    /// What was noted of a node.
+    pub(super) fn of(&self, slot: u32) -> Option<Said> {
+        let noted = self.list.iter().find(|(noted, ..)| *noted == slot);
+        noted.map(|(_, score, _)| score.said())
+    }
+
     /// Writes them into a metric.
     pub(super) fn write(&self, cluster: &Cluster, metric: &mut AllocMetric) {
         if self.list.is_empty() {
             return;
         }
         let shown = self.list.iter().map(|(slot, score, normal)| {
-            let names = NAMES
-                .iter()
-                .enumerate()
-                .filter(|(i, _)| score.shown & 1 << i != 0);
             let info = &cluster.slot(*slot).info;
             NodeScoreMeta {
                 node_id: info.as_ref().map(|i| i.node.id.clone()).unwrap_or_default(),
-                scores: names.map(|(i, name)| (*name, score.parts[i])).collect(),
+                scores: score.named().collect(),
                 norm_score: *normal,
             }
         });

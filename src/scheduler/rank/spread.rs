@@ -8,14 +8,14 @@ use super::property::Property;
 use crate::scheduler::cluster::Cluster;
 
 /// All spreads of one group.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Spreads {
     list: Vec<OneSpread>,
     sum_of_weights: f64,
     lowest: f64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct OneSpread {
     property: Property,
     weight: f64,
@@ -55,6 +55,11 @@ impl Spreads {
             sum_of_weights,
             lowest: -1.0,
         }
+    }
+
+    /// As it was before any node was weighed for this search.
+    pub(super) fn weigh_as(&mut self, other: &Self) {
+        self.lowest = other.lowest;
     }
 
     /// Whether there is none.

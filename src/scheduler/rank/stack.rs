@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use drover_events::model::{AllocMetric, AllocatedResources, Job};
 
+use super::explain::{Record, Went};
 use super::group::{GroupState, is_distinct_hosts};
 use super::ports;
 use super::score::{Best, Part, Score, fit_score};
@@ -83,6 +84,8 @@ pub struct Stack<'a> {
     pub(super) groups: BTreeMap<String, GroupState>,
     pub(super) operands: OperandCache,
     pub(super) rng: Rng,
+    /// What is recorded of each search, for an explanation only.
+    pub(super) record: Option<Box<Record>>,
 }
 
 impl<'a> Stack<'a> {
@@ -108,6 +111,7 @@ impl<'a> Stack<'a> {
             job,
             ready: false,
             live: Vec::new(),
+            record: None,
         }
     }
 
@@ -287,6 +291,7 @@ impl<'a> Stack<'a> {
         };
         let mut tally = Tally::default();
         let mut best = Best::default();
+        let from = self.offset;
         let choice = loop {
             let found = self.best_of(&mut group, penalty, only, &mut tally, &mut best);
             let Some(slot) = found else { break None };
@@ -302,8 +307,19 @@ impl<'a> Stack<'a> {
                 }
             }
         };
-        self.groups.insert(name.to_owned(), group);
         let mut metric = tally.metric();
+        if self.record.is_some() {
+            let went = Went {
+                penalty,
+                only,
+                chosen: choice.as_ref().map(|choice| choice.slot),
+                from,
+                evaluated: metric.nodes_evaluated,
+                best: &best,
+            };
+            self.note(&group, &went);
+        }
+        self.groups.insert(name.to_owned(), group);
         best.write(self.cluster, &mut metric);
         metric.nodes_in_pool = self.in_pool;
         metric.node_pool.clone_from(&self.pool);
@@ -387,7 +403,7 @@ impl<'a> Stack<'a> {
         true
     }
 
-    fn candidate(
+    pub(super) fn candidate(
         &mut self,
         group: &mut GroupState,
         slot: u32,

@@ -38,6 +38,17 @@ impl Tally {
         bump(&mut self.dimension_exhausted, dimension);
     }
 
+    /// Why the one node that was looked at is no good: true if it may not run the group, false if
+    /// it has too little of something, and what.
+    pub(super) fn reason(self) -> (bool, String) {
+        let exhausted = self.exhausted > 0;
+        let from = match exhausted {
+            true => self.dimension_exhausted,
+            false => self.constraint_filtered,
+        };
+        (!exhausted, from.into_keys().next().unwrap_or_default())
+    }
+
     /// As Nomad shows it; the caller adds what is the same for the whole evaluation.
     pub(super) fn metric(self) -> AllocMetric {
         AllocMetric {

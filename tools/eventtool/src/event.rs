@@ -69,7 +69,8 @@ fn edit(root: &Path, path: &str, change: impl Fn(&str) -> Option<String>) -> Res
     fs::write(&full, changed).with_context(|| path.to_owned())
 }
 
-/// Writes the golden files that are missing; never changes one.
+/// Writes the golden files and the recorded logs that are missing, and adds new fields to shapes;
+/// never changes what is there. Says what has to be frozen by hand where a field changed.
 pub(crate) fn freeze(root: &Path, name: Option<&str>) -> Result<()> {
     let kinds = match name {
         Some(name) => match EventKind::from_name(name) {
@@ -79,13 +80,57 @@ pub(crate) fn freeze(root: &Path, name: Option<&str>) -> Result<()> {
         None => EventKind::ALL.to_vec(),
     };
     let golden = root.join("migrations/golden");
-    let mut written = 0;
+    let (mut written, mut broken) = (0, 0);
+    let mut paths = Vec::new();
     for kind in kinds {
-        for path in drover_migrations::golden::freeze(&golden, kind)? {
-            println!("{}", path.strip_prefix(root).unwrap_or(&path).display());
-            written += 1;
+        if !to_freeze(&golden, kind)? {
+            broken += 1;
+            continue;
         }
+        paths.extend(drover_migrations::golden::freeze(&golden, kind)?);
+        paths.extend(drover_migrations::golden::freeze_shape(&golden, kind)?);
+    }
+    if name.is_none() && broken == 0 {
+        paths.extend(drover_migrations::golden::logs::freeze(
+            &root.join("migrations/logs"),
+        )?);
+    }
+    for path in paths {
+        println!("{}", path.strip_prefix(root).unwrap_or(&path).display());
+        written += 1;
     }
     println!("{written} files written");
+    ensure!(broken == 0, "{broken} kinds need a new version");
     Ok(())
+}
+
+/// Says what has to be frozen of a kind; false if it changed without a new version.
+fn to_freeze(golden: &Path, kind: EventKind) -> Result<bool> {
+    let change = drover_migrations::golden::reshaped(golden, kind)?;
+    if change.broken.is_empty() {
+        return Ok(true);
+    }
+    let (old, new) = (kind.version(), kind.version() + 1);
+    let level = drover_migrations::FEATURE_LEVEL + 1;
+    let file = drover_migrations::golden::directory(kind);
+    println!("{kind} v{old} is no longer written as it was frozen:");
+    for line in &change.broken {
+        println!("  - {line}");
+    }
+    for line in &change.added {
+        println!("  + {line}");
+    }
+    let structs = change
+        .broken
+        .iter()
+        .filter_map(|line| line.split(['.', ' ']).next());
+    let structs: std::collections::BTreeSet<&str> = structs.collect();
+    println!(
+        "To freeze, as they were: {}",
+        structs.into_iter().collect::<Vec<_>>().join(", ")
+    );
+    println!("  in migrations/src/events/{file}_v{old}.rs, with one step up to v{new};");
+    println!("  its line in migrations/src/events/upcast.rs; version {new}, since {level}, in");
+    println!("  events/src/kind.rs and its test; level {level} in the change log.");
+    Ok(false)
 }

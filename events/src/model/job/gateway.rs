@@ -114,3 +114,7 @@ crate::wire! {
 /// A mesh gateway; it has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ConsulMeshConfigEntry {}
+
+crate::described! {
+    ConsulMeshConfigEntry: "A mesh gateway; it has no settings." {}
+}

@@ -1,0 +1,185 @@
+//! Why an evaluation came out as it did: its decision made again, and compared with what was
+//! committed.
+//!
+//! The log says from what each decision was made (the index of the view, the time, the seed, the
+//! version of the rules). The state as of that index is read from the history, the same pure
+//! scheduler runs on it, and what it says is laid beside the events that the decision became: by
+//! the same rules it must be the same to the last bit, whatever has happened since. By other rules
+//! (a newer binary) the answer is marked as recomputed, and may differ.
+//!
+//! It must not know HTTP or the command line. Start reading at [`explain`].
+
+mod compare;
+mod shape;
+
+use drover_events::model::Evaluation;
+use drover_events::plan::{DecisionInputs, PlanApplied};
+use drover_events::{Event, EventKind};
+use drover_projections::tables::evals::Evals;
+use drover_projections::{StorageError, View};
+
+use crate::log::{LogEngine, LogError};
+use crate::reactors::scheduling::snapshot::Snapshot;
+use crate::scheduler::{self, Inputs, ReadError};
+
+pub use compare::Comparison;
+pub use shape::Explanation;
+
+/// How many events after its beginning the decisions of an evaluation are looked for.
+const LOOKED_AT: u64 = 1_000_000;
+
+/// Why a decision cannot be explained.
+#[derive(Debug, thiserror::Error)]
+pub enum ExplainError {
+    /// There is no such evaluation.
+    #[error("eval not found")]
+    NoEval,
+    /// Nothing was decided about it yet, or what was decided is not kept.
+    #[error("no decision about evaluation {0} was committed: it is {1}")]
+    Undecided(String, String),
+    /// No decision was made from this index.
+    #[error("snapshot: no decision about this evaluation was made from index {0}")]
+    NoSuchSnapshot(u64),
+    /// The state of then is not kept.
+    #[error("the state as of {0}, from which it was decided, is not kept")]
+    Gone(u64),
+    /// The state cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The projections cannot be read.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The log cannot be read.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// An event cannot be decoded.
+    #[error(transparent)]
+    Decode(#[from] drover_migrations::DecodeError),
+}
+
+/// One decision, as the log has it.
+#[derive(Clone, Debug, Default)]
+pub struct Decision {
+    /// From what it was made.
+    pub inputs: DecisionInputs,
+    /// The indexes of its events.
+    pub indexes: Vec<u64>,
+    /// Its plan, in as many events as it took.
+    pub plans: Vec<PlanApplied>,
+    /// The evaluations that were written with it.
+    pub evals: Vec<Evaluation>,
+}
+
+/// Explains the last decision about an evaluation that had a plan, else the last; or the one that
+/// was made from `snapshot`. The view says up to when: one of the past knows less.
+///
+/// # Errors
+/// [`ExplainError`].
+pub fn explain(
+    view: &View,
+    log: &LogEngine,
+    id: &str,
+    snapshot: Option<u64>,
+) -> Result<Explanation, ExplainError> {
+    let eval = view.get::<Evals>(id)?.ok_or(ExplainError::NoEval)?;
+    let decisions = decisions(view, log, &eval)?;
+    let chosen = match snapshot {
+        Some(index) => decisions.iter().rfind(|d| d.inputs.snapshot_index == index),
+        None => {
+            let planned = decisions
+                .iter()
+                .rfind(|decision| !decision.plans.is_empty());
+            planned.or(decisions.last())
+        }
+    };
+    let decision = match (chosen, snapshot) {
+        (Some(decision), _) => decision,
+        (None, Some(index)) => return Err(ExplainError::NoSuchSnapshot(index)),
+        (None, None) => return Err(ExplainError::Undecided(eval.id, eval.status)),
+    };
+    let inputs = &decision.inputs;
+    let index = inputs.snapshot_index;
+    // What the scheduler reads holds no time but that of its inputs.
+    let then = view
+        .as_of(index, inputs.now)
+        .ok_or(ExplainError::Gone(index))?;
+    let subject = then.get::<Evals>(id)?.ok_or(ExplainError::Gone(index))?;
+    let state = Snapshot::read(then)?;
+    let inputs = Inputs {
+        snapshot_index: index,
+        now: inputs.now,
+        seed: inputs.seed,
+        scheduler_version: inputs.scheduler_version,
+    };
+    let outcome = scheduler::explain(&state, &subject, &inputs)?;
+    Ok(shape::explanation(&eval, decision, &decisions, outcome))
+}
+
+/// Every committed decision about an evaluation, in the order of the log.
+fn decisions(
+    view: &View,
+    log: &LogEngine,
+    eval: &Evaluation,
+) -> Result<Vec<Decision>, ExplainError> {
+    let mut found: Vec<Decision> = Vec::new();
+    let last = view
+        .index()
+        .min(eval.modify_index.saturating_add(LOOKED_AT));
+    for entry in log.scan(eval.create_index.max(log.bounds().0)) {
+        let entry = entry?;
+        if entry.index > last {
+            break;
+        }
+        let kind = EventKind::from_number(entry.kind);
+        if !matches!(
+            kind,
+            Some(EventKind::PlanApplied | EventKind::EvalsUpserted)
+        ) {
+            continue;
+        }
+        let event = drover_migrations::decode(&entry.body)?;
+        let Some(event) = event.envelope.map(|envelope| envelope.event) else {
+            continue;
+        };
+        let Some((inputs, plan, evals)) = about(event, &eval.id) else {
+            continue;
+        };
+        if view.rejection(entry.index)?.is_some() {
+            continue;
+        }
+        if found
+            .last()
+            .is_none_or(|decision| decision.inputs != inputs)
+        {
+            found.push(Decision {
+                inputs,
+                ..Decision::default()
+            });
+        }
+        if let Some(decision) = found.last_mut() {
+            decision.indexes.push(entry.index);
+            decision.plans.extend(plan);
+            decision.evals.extend(evals);
+        }
+        if entry.index >= eval.modify_index {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// What an event says about a decision about this evaluation, if it does.
+fn about(event: Event, id: &str) -> Option<(DecisionInputs, Option<PlanApplied>, Vec<Evaluation>)> {
+    match event {
+        Event::PlanApplied(plan) if plan.eval_id == id => {
+            let (inputs, evals) = (plan.decision.clone(), plan.evals.clone());
+            Some((inputs, Some(*plan), evals))
+        }
+        Event::EvalsUpserted(ended) => {
+            let inputs = ended.decision?;
+            let about = ended.evals.iter().any(|eval| eval.id == id);
+            about.then_some((inputs, None, ended.evals))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,333 @@
+//! A serializer in front of another that hides what has a class.
+
+use drover_events::class::{Class, Classes};
+use serde::ser::{
+    SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant, SerializeTuple,
+    SerializeTupleStruct, SerializeTupleVariant,
+};
+use serde::{Serialize, Serializer};
+
+use super::redact::Redactor;
+
+/// Passes everything on, and texts and numbers below a field with a class as that class shows them.
+pub(super) struct Masking<'r, S> {
+    inner: S,
+    redactor: &'r Redactor,
+    class: Class,
+}
+
+impl<'r, S> Masking<'r, S> {
+    pub(super) fn new(inner: S, redactor: &'r Redactor) -> Self {
+        Self {
+            inner,
+            redactor,
+            class: Class::Public,
+        }
+    }
+}
+
+/// A value below one that is masked.
+struct Masked<'a, T: ?Sized> {
+    value: &'a T,
+    redactor: &'a Redactor,
+    class: Class,
+}
+
+impl<T: Serialize + ?Sized> Serialize for Masked<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.value.serialize(Masking {
+            inner: serializer,
+            redactor: self.redactor,
+            class: self.class,
+        })
+    }
+}
+
+macro_rules! leaves {
+    ($($method:ident: $type:ty),* $(,)?) => {$(
+        fn $method(self, value: $type) -> Result<S::Ok, S::Error> {
+            if self.class == Class::Public {
+                return self.inner.$method(value);
+            }
+            self.serialize_str(&value.to_string())
+        }
+    )*};
+}
+
+macro_rules! compounds {
+    ($($method:ident($($arg:ident: $type:ty),*) -> $compound:ident;)*) => {$(
+        fn $method(self, $($arg: $type),*) -> Result<Self::$compound, S::Error> {
+            let Self { inner, redactor, class } = self;
+            let inner = inner.$method($($arg),*)?;
+            Ok(Parts { inner, redactor, class, classes: Classes::default() })
+        }
+    )*};
+}
+
+impl<'r, S: Serializer> Serializer for Masking<'r, S> {
+    type Ok = S::Ok;
+    type Error = S::Error;
+    type SerializeSeq = Parts<'r, S::SerializeSeq>;
+    type SerializeTuple = Parts<'r, S::SerializeTuple>;
+    type SerializeTupleStruct = Parts<'r, S::SerializeTupleStruct>;
+    type SerializeTupleVariant = Parts<'r, S::SerializeTupleVariant>;
+    type SerializeMap = Parts<'r, S::SerializeMap>;
+    type SerializeStruct = Parts<'r, S::SerializeStruct>;
+    type SerializeStructVariant = Parts<'r, S::SerializeStructVariant>;
+
+    fn is_human_readable(&self) -> bool {
+        self.inner.is_human_readable()
+    }
+
+    leaves! {
+        serialize_i8: i8, serialize_i16: i16, serialize_i32: i32, serialize_i64: i64,
+        serialize_u8: u8, serialize_u16: u16, serialize_u32: u32, serialize_u64: u64,
+        serialize_f32: f32, serialize_f64: f64, serialize_char: char,
+    }
+
+    /// One of two values tells nothing by itself, and a hash of it no less.
+    fn serialize_bool(self, value: bool) -> Result<S::Ok, S::Error> {
+        self.inner.serialize_bool(value)
+    }
+
+    fn serialize_str(self, value: &str) -> Result<S::Ok, S::Error> {
+        if self.class == Class::Public || value.is_empty() {
+            return self.inner.serialize_str(value);
+        }
+        self.inner
+            .serialize_str(&self.redactor.text(self.class, value))
+    }
+
+    fn serialize_bytes(self, value: &[u8]) -> Result<S::Ok, S::Error> {
+        if self.class == Class::Public || value.is_empty() {
+            return self.inner.serialize_bytes(value);
+        }
+        self.serialize_str(&drover_events::gojson::Base64::encode(value))
+    }
+
+    fn serialize_none(self) -> Result<S::Ok, S::Error> {
+        self.inner.serialize_none()
+    }
+
+    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<S::Ok, S::Error> {
+        let Self {
+            inner,
+            redactor,
+            class,
+        } = self;
+        inner.serialize_some(&Masked {
+            value,
+            redactor,
+            class,
+        })
+    }
+
+    fn serialize_unit(self) -> Result<S::Ok, S::Error> {
+        self.inner.serialize_unit()
+    }
+
+    fn serialize_unit_struct(self, name: &'static str) -> Result<S::Ok, S::Error> {
+        self.inner.serialize_unit_struct(name)
+    }
+
+    fn serialize_unit_variant(
+        self,
+        name: &'static str,
+        index: u32,
+        variant: &'static str,
+    ) -> Result<S::Ok, S::Error> {
+        self.inner.serialize_unit_variant(name, index, variant)
+    }
+
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(
+        self,
+        name: &'static str,
+        value: &T,
+    ) -> Result<S::Ok, S::Error> {
+        let Self {
+            inner,
+            redactor,
+            class,
+        } = self;
+        inner.serialize_newtype_struct(
+            name,
+            &Masked {
+                value,
+                redactor,
+                class,
+            },
+        )
+    }
+
+    fn serialize_newtype_variant<T: Serialize + ?Sized>(
+        self,
+        name: &'static str,
+        index: u32,
+        variant: &'static str,
+        value: &T,
+    ) -> Result<S::Ok, S::Error> {
+        let Self {
+            inner,
+            redactor,
+            class,
+        } = self;
+        let value = Masked {
+            value,
+            redactor,
+            class,
+        };
+        inner.serialize_newtype_variant(name, index, variant, &value)
+    }
+
+    compounds! {
+        serialize_seq(len: Option<usize>) -> SerializeSeq;
+        serialize_tuple(len: usize) -> SerializeTuple;
+        serialize_tuple_struct(name: &'static str, len: usize) -> SerializeTupleStruct;
+        serialize_map(len: Option<usize>) -> SerializeMap;
+        serialize_tuple_variant(
+            name: &'static str, index: u32, variant: &'static str, len: usize
+        ) -> SerializeTupleVariant;
+    }
+
+    fn serialize_struct(
+        self,
+        name: &'static str,
+        len: usize,
+    ) -> Result<Self::SerializeStruct, S::Error> {
+        let Self {
+            inner,
+            redactor,
+            class,
+        } = self;
+        let inner = inner.serialize_struct(name, len)?;
+        Ok(Parts {
+            inner,
+            redactor,
+            class,
+            classes: Classes::of(name),
+        })
+    }
+
+    fn serialize_struct_variant(
+        self,
+        name: &'static str,
+        index: u32,
+        variant: &'static str,
+        len: usize,
+    ) -> Result<Self::SerializeStructVariant, S::Error> {
+        let Self {
+            inner,
+            redactor,
+            class,
+        } = self;
+        let inner = inner.serialize_struct_variant(name, index, variant, len)?;
+        Ok(Parts {
+            inner,
+            redactor,
+            class,
+            classes: Classes::of(name),
+        })
+    }
+}
+
+/// A list, map or struct that is being written.
+pub(super) struct Parts<'r, C> {
+    inner: C,
+    redactor: &'r Redactor,
+    class: Class,
+    /// The classes of a struct's fields.
+    classes: Classes,
+}
+
+impl<'r, C> Parts<'r, C> {
+    fn below<'a, T: ?Sized>(&self, value: &'a T) -> Masked<'a, T>
+    where
+        'r: 'a,
+    {
+        Masked {
+            value,
+            redactor: self.redactor,
+            class: self.class,
+        }
+    }
+
+    fn field<'a, T: ?Sized>(&self, name: &str, value: &'a T) -> Masked<'a, T>
+    where
+        'r: 'a,
+    {
+        Masked {
+            class: self.class.max(self.classes.field(name)),
+            ..self.below(value)
+        }
+    }
+}
+
+macro_rules! elements {
+    ($($trait:ident $method:ident),*) => {$(
+        impl<C: $trait> $trait for Parts<'_, C> {
+            type Ok = C::Ok;
+            type Error = C::Error;
+
+            fn $method<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), C::Error> {
+                let value = self.below(value);
+                self.inner.$method(&value)
+            }
+
+            fn end(self) -> Result<C::Ok, C::Error> {
+                self.inner.end()
+            }
+        }
+    )*};
+}
+
+elements! {
+    SerializeSeq serialize_element, SerializeTuple serialize_element,
+    SerializeTupleStruct serialize_field, SerializeTupleVariant serialize_field
+}
+
+macro_rules! fields {
+    ($($trait:ident),*) => {$(
+        impl<C: $trait> $trait for Parts<'_, C> {
+            type Ok = C::Ok;
+            type Error = C::Error;
+
+            fn serialize_field<T: Serialize + ?Sized>(
+                &mut self,
+                key: &'static str,
+                value: &T,
+            ) -> Result<(), C::Error> {
+                let value = self.field(key, value);
+                self.inner.serialize_field(key, &value)
+            }
+
+            fn skip_field(&mut self, key: &'static str) -> Result<(), C::Error> {
+                self.inner.skip_field(key)
+            }
+
+            fn end(self) -> Result<C::Ok, C::Error> {
+                self.inner.end()
+            }
+        }
+    )*};
+}
+
+fields! { SerializeStruct, SerializeStructVariant }
+
+/// Keys are names, and public.
+impl<C: SerializeMap> SerializeMap for Parts<'_, C> {
+    type Ok = C::Ok;
+    type Error = C::Error;
+
+    fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), C::Error> {
+        self.inner.serialize_key(key)
+    }
+
+    fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), C::Error> {
+        let value = self.below(value);
+        self.inner.serialize_value(&value)
+    }
+
+    fn end(self) -> Result<C::Ok, C::Error> {
+        self.inner.end()
+    }
+}

@@ -1,0 +1,138 @@
+//! What an export hides: values of a class other than public, on their way into any format.
+//!
+//! A sensitive text becomes `hmac:` and the hexadecimal HMAC-SHA256 of it, under a key derived from
+//! a root key: the same value gives the same text, so whoever knows a value finds it, and nobody
+//! else can try values. A secret text becomes `redacted`. Shapes, names and empty values stay, so
+//! what was valid under a schema stays so. The classes are those of [`drover_events::class`]; they
+//! are applied while a value is serialised, and no tree of it is built.
+//!
+//! The key is that of the *oldest* root key at hand: it stays through rotations, is the same on
+//! every server, and goes when its root key is deleted. With no key at hand, sensitive values are
+//! shown as secret ones are.
+
+use std::fmt;
+use std::path::Path;
+
+use aws_lc_rs::hmac;
+use drover_events::class::Class;
+use drover_events::gojson::Base64;
+use drover_projections::hex;
+use serde::{Serialize, Serializer};
+
+use super::masking::Masking;
+use crate::keyring::{Keyring, KeyringError};
+
+/// What stands for a value that is never shown.
+pub const REDACTED: &str = "redacted";
+/// What the hash of a sensitive value begins with.
+pub const HASHED: &str = "hmac:";
+
+/// Hides values by their class.
+#[derive(Default)]
+pub struct Redactor {
+    /// The oldest first; empty: nothing can be hashed.
+    keys: Vec<hmac::Key>,
+}
+
+impl Redactor {
+    /// With the keys of a server's keyring as they are now.
+    pub fn of(keyring: &Keyring) -> Self {
+        let keys = keyring.export_keys();
+        let key = |bytes: &[u8]| hmac::Key::new(hmac::HMAC_SHA256, bytes);
+        Self {
+            keys: keys.iter().map(|bytes| key(bytes.as_slice())).collect(),
+        }
+    }
+
+    /// With the keys below a data directory, read only; with none where it holds none.
+    ///
+    /// # Errors
+    /// When there is a keystore and it cannot be read.
+    pub fn of_data_dir(data_dir: &Path) -> Result<Self, KeyringError> {
+        for inner in ["server/keystore", "keystore"] {
+            if let Some(keyring) = Keyring::read(&data_dir.join(inner))? {
+                return Ok(Self::of(&keyring));
+            }
+        }
+        Ok(Self::default())
+    }
+
+    /// Whether sensitive values can be hashed; else they are shown as secret ones are.
+    pub fn can_hash(&self) -> bool {
+        !self.keys.is_empty()
+    }
+
+    /// What a sensitive value is shown as.
+    pub fn hash(&self, value: &str) -> String {
+        let key = self.keys.first();
+        key.map_or_else(|| REDACTED.to_owned(), |key| hashed(key, value))
+    }
+
+    /// Every text a known value may be shown as: under each key, as text and as the base64 that
+    /// bytes are shown in. Empty when nothing can be hashed.
+    pub fn hashes(&self, value: &str) -> Vec<String> {
+        let bytes = Base64::encode(value.as_bytes());
+        let forms = self
+            .keys
+            .iter()
+            .flat_map(|key| [hashed(key, value), hashed(key, &bytes)]);
+        forms.collect()
+    }
+
+    /// A value that serialises with what has a class hidden. `Display` gives JSON on one line.
+    pub fn redacted<'a, T: Serialize + ?Sized>(&'a self, value: &'a T) -> Redacted<'a, T> {
+        Redacted {
+            value,
+            redactor: self,
+        }
+    }
+
+    /// What a text of a class is shown as.
+    pub(super) fn text(&self, class: Class, value: &str) -> String {
+        match class {
+            Class::Public => value.to_owned(),
+            Class::Sensitive => self.hash(value),
+            Class::Secret => REDACTED.to_owned(),
+        }
+    }
+}
+
+fn hashed(key: &hmac::Key, value: &str) -> String {
+    format!(
+        "{HASHED}{}",
+        hex(hmac::sign(key, value.as_bytes()).as_ref())
+    )
+}
+
+impl fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redactor")
+            .field("keys", &self.keys.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A value whose confidential parts are hidden when it is serialised.
+#[derive(Clone, Copy)]
+pub struct Redacted<'a, T: ?Sized> {
+    value: &'a T,
+    redactor: &'a Redactor,
+}
+
+impl<T: Serialize + ?Sized> Serialize for Redacted<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.value
+            .serialize(Masking::new(serializer, self.redactor))
+    }
+}
+
+impl<T: Serialize + ?Sized> fmt::Display for Redacted<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = serde_json::to_string(self).map_err(|_| fmt::Error)?;
+        f.write_str(&text)
+    }
+}
+
+#[cfg(test)]
+#[path = "redact_test.rs"]
+mod tests;

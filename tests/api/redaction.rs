@@ -1,0 +1,146 @@
+//! Confidential values: where they may lie, where they may not, and how they are shown.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use drover_testkit::{LONG, Setup};
+use serde_json::{Value, json};
+
+use crate::support::{json_of, register};
+
+const SENSITIVE: &str = "canary-sensitive-4be1";
+const SECRET: &str = "canary-secret-90aa";
+
+/// A job that carries a canary wherever a value may be confidential.
+fn job() -> Value {
+    json!({"Job": {
+        "ID": "canary", "Name": "canary", "Type": "batch", "Datacenters": ["*"],
+        "Meta": {"job": SENSITIVE},
+        "TaskGroups": [{"Name": "g", "Count": 1, "Meta": {"group": SENSITIVE}, "Tasks": [{
+            "Name": "t", "Driver": "mock_driver", "Config": {"run_for": "1ms", "note": SENSITIVE},
+            "Env": {"PASSWORD": SENSITIVE}, "Meta": {"task": SENSITIVE},
+            "Templates": [{"EmbeddedTmpl": SENSITIVE, "DestPath": "local/f"}],
+        }]}],
+    }, "Submission": {"Source": format!("job # {SENSITIVE}"), "Format": "hcl2"}})
+}
+
+fn events(data: &Path, more: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_drover"))
+        .args(["log", "events", "-json", "-data-dir"])
+        .arg(data)
+        .args(more)
+        .output()
+        .expect("the program runs");
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    text
+}
+
+/// Whether a file below `dir` holds a text, and how many bytes were looked at.
+fn search(dir: &Path, needle: &str, looked_at: &mut u64) -> Option<String> {
+    for entry in fs::read_dir(dir).expect("a directory").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            if let Some(found) = search(&path, needle, looked_at) {
+                return Some(found);
+            }
+            continue;
+        }
+        let Ok(bytes) = fs::read(&path) else { continue };
+        *looked_at += bytes.len() as u64;
+        if bytes
+            .windows(needle.len())
+            .any(|window| window == needle.as_bytes())
+        {
+            return Some(path.display().to_string());
+        }
+    }
+    None
+}
+
+#[test]
+fn exports_hide_what_is_confidential_and_secrets_lie_nowhere() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().join("data");
+    let setup = Setup::dev(env!("CARGO_BIN_EXE_drover"), &data).expect("free ports");
+    let agent = setup.start().expect("the agent starts");
+    let mut http = agent.http();
+    register(&mut http, &job());
+    let items = json!({"Items": {"password": SECRET}});
+    let put = http.put("/v1/var/app/db", &items).expect("an answer");
+    assert_eq!(put.status, 200, "{}", put.text());
+    assert_eq!(
+        json_of(&mut http, "/v1/var/app/db")["Items"]["password"],
+        SECRET
+    );
+    let node = json_of(&mut http, "/v1/nodes")[0]["ID"].clone();
+    let node = node.as_str().expect("a node");
+    let shown = json_of(&mut http, &format!("/v1/node/{node}"));
+    assert_eq!(shown["SecretID"], "");
+    let secret = fs::read_to_string(data.join("client/secret-id")).expect("the node's secret");
+    agent.stop(LONG).expect("it stops");
+
+    let redacted = events(&data, &[]);
+    assert!(!redacted.contains(SENSITIVE) && !redacted.contains(SECRET));
+    let registered = redacted
+        .lines()
+        .find(|line| line.contains("\"JobRegistered\""));
+    let registered: Value = serde_json::from_str(registered.expect("the job")).expect("JSON");
+    let job = &registered["Payload"]["Job"];
+    let hash = job["Meta"]["job"].as_str().expect("a text");
+    assert!(hash.starts_with("hmac:"), "{hash}");
+    assert_eq!(job["TaskGroups"][0]["Tasks"][0]["Env"]["PASSWORD"], hash);
+    assert_eq!(job["ID"], "canary");
+    let clear = events(&data, &["-clear"]);
+    assert!(clear.contains(SENSITIVE) && !clear.contains(SECRET));
+
+    let mut looked_at = 0;
+    assert_eq!(search(&data.join("server"), SECRET, &mut looked_at), None);
+    assert!(looked_at > 0, "nothing was looked at");
+    let secret = secret.trim();
+    assert!(!secret.is_empty());
+    assert_eq!(search(&data.join("server"), secret, &mut looked_at), None);
+    assert!(
+        !clear.contains(secret),
+        "a node's secret is a hash in its event"
+    );
+}
+
+#[test]
+fn without_keys_sensitive_values_are_hidden_and_it_is_said() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().join("data");
+    let setup = Setup::server(env!("CARGO_BIN_EXE_drover"), &data).expect("free ports");
+    let agent = setup.start().expect("the agent starts");
+    register(&mut agent.http(), &job());
+    agent.stop(LONG).expect("it stops");
+    let copy = dir.path().join("copy/server");
+    fs::create_dir_all(&copy).expect("a directory");
+    fs::rename(data.join("server/log"), copy.join("log")).expect("the log moves");
+    let output = Command::new(env!("CARGO_BIN_EXE_drover"))
+        .args([
+            "log",
+            "events",
+            "-json",
+            "-kind",
+            "JobRegistered",
+            "-data-dir",
+        ])
+        .arg(dir.path().join("copy"))
+        .output()
+        .expect("the program runs");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let event: Value = serde_json::from_str(text.trim()).expect("one event");
+    assert_eq!(event["Payload"]["Job"]["Meta"]["job"], "redacted");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("no keys in"), "{said}");
+    assert!(
+        !dir.path().join("copy/server/keystore").exists(),
+        "a reader makes nothing"
+    );
+}
