@@ -402,7 +402,7 @@ pub(crate) fn many_ops(count: u64) -> Vec<Vec<Op>> {
         match at % 11 {
             3 => vec![Op::Delete(id)],
             5 => vec![Op::Put(thing(&id, at)), Op::Refuse],
-            7 if at % 13 == 0 => vec![Op::Rule("a".to_owned())],
+            7 if at.is_multiple_of(13) => vec![Op::Rule("a".to_owned())],
             8 => vec![Op::Count("a".to_owned()), Op::Put(thing(&id, at % 3))],
             _ => vec![Op::Put(Thing {
                 color: ["", "red", "blue"][(at % 3) as usize].to_owned(),

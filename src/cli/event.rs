@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 #[command(arg_required_else_help = true)]
 pub(super) enum Verb {
     /// Follow the event stream
-    Stream(Args),
+    Stream(Box<Args>),
     /// Show the JSON Schemas of events
     Schema(SchemaArgs),
 }
@@ -79,7 +79,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_
 /// Runs a verb.
 pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     match verb {
-        Verb::Stream(args) => stream(args, out).await,
+        Verb::Stream(args) => stream(*args, out).await,
         Verb::Schema(args) => event_schema::run(&args, out),
     }
 }

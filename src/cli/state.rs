@@ -16,7 +16,7 @@ pub(super) enum Verb {
     /// Make the whole state of an earlier index from the log
     At(AtArgs),
     /// Show the rows that differ between two moments, field by field
-    Diff(DiffArgs),
+    Diff(Box<DiffArgs>),
 }
 
 /// Rows asked for at a time.
@@ -68,7 +68,7 @@ pub(super) struct DiffArgs {
 pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     match verb {
         Verb::At(args) => state_at::run(args, out).await,
-        Verb::Diff(args) => diff(args, out).await,
+        Verb::Diff(args) => diff(*args, out).await,
     }
 }
 

@@ -88,8 +88,8 @@ impl LogEngine {
     ///
     /// # Errors
     /// At once for a gap, a body that is too long, or a log that has stopped; `done` is dropped
-    /// then. Later through `done`: [`LogError::DiskFull`] (with [`OnFull::Fail`](super::OnFull::Fail)) or a failed
-    /// write, and then none of the entries queued at that time is kept.
+    /// then. Later through `done`: [`LogError::DiskFull`] (where the options say that a full disk
+    /// fails) or a failed write, and then none of the entries queued at that time is kept.
     pub fn append(&self, entries: Vec<Entry>, done: Done) -> Result<(), LogError> {
         let max = self.shared.options.max_body;
         if let Some(e) = entries.iter().find(|e| e.body.len() > max) {
