@@ -35,6 +35,7 @@ mod placement;
 mod progress;
 mod projection;
 mod query;
+mod reactors;
 mod show;
 mod snapshot;
 mod state;
