@@ -11,7 +11,34 @@ use std::process::ExitCode;
 #[command(after_help = "Examples:
   drover agent -dev                                  try it out; nothing is kept
   drover agent -dev -data-dir /var/lib/drover        the same, kept
-  drover agent -config /etc/drover.d -config me.hcl  as configured, later files win")]
+  drover agent -config /etc/drover.d -config me.hcl  as configured, later files win
+
+Every event into Kafka, exactly once, in a configuration file (shown with its defaults):
+  event_publisher {
+    kafka {
+      brokers           = [\"kafka:9092\"]    # the only one without a default
+      topic             = \"drover.events\"   # key: the job or object; headers: index, kind, …
+      topic_per_stream  = false             # a topic for each of the event stream's: <topic>.Job
+      create_topics     = true
+      partitions        = 1                 # of created topics; with 1 all is in the log's order
+      cursor_topic      = \"\"                # compacted; default <topic>.cursor
+      transactional_id  = \"\"                # default drover-<cluster id>
+      exactly_once      = true              # read with isolation.level=read_committed
+      start             = \"beginning\"       # or \"now\", where there is no position yet
+      kinds             = []                # only these, e.g. [\"JobRegistered\"]
+      namespaces        = []
+      topics            = []                # of the event stream, e.g. [\"Job\"]
+      rejected          = \"omit\"            # refused events; or \"mark\"
+      oversized         = \"mark\"            # events too large; or \"stop\"
+      max_message_bytes = 1000000           # at most the topic's max.message.bytes
+      batch_events      = 10000             # events of one transaction
+      linger            = \"100ms\"           # how long they are gathered
+      timeout           = \"30s\"
+      lag_warning       = \"10s\"
+      properties { \"sasl.username\" = \"…\" }  # any of librdkafka's; values are never shown
+    }
+  }
+How far it is: drover operator reactors")]
 pub(super) struct Args {
     /// A server and a client in one process on the loopback interface
     #[arg(long)]

@@ -36,6 +36,7 @@ mod placement;
 mod progress;
 mod projection;
 mod query;
+mod reactors;
 mod show;
 mod snapshot;
 mod state;

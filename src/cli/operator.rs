@@ -3,6 +3,7 @@
 use super::columns::{Table, pairs};
 use super::conn::Conn;
 use super::out::Out;
+use super::reactors;
 use super::show::{Format, boolean, list, number, text};
 use super::snapshot;
 use anyhow::{Result, bail};
@@ -22,6 +23,8 @@ pub(super) enum Verb {
     /// Backups of the cluster
     #[command(subcommand)]
     Snapshot(snapshot::Verb),
+    /// What follows from events, and how far the event publisher is
+    Reactors(reactors::Args),
 }
 
 /// The scheduler's configuration.
@@ -112,6 +115,7 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
         Verb::Scheduler(Scheduler::SetConfig(args)) => set(args, out).await,
         Verb::Raft(Raft::ListPeers(args)) => peers(args, out).await,
         Verb::Snapshot(verb) => snapshot::run(verb, out).await,
+        Verb::Reactors(args) => reactors::run(args, out).await,
     }
 }
 

@@ -23,6 +23,7 @@ pub fn check(config: &Config) -> Result<(), ConfigError> {
     server(config, &mut wrong);
     missing(config, &mut wrong);
     client(config, &mut wrong);
+    config.event_publisher.check(&mut wrong);
     for (what, found) in [
         ("addresses.http", config.http_listen().map(|_| ())),
         ("addresses.rpc", config.rpc_listen().map(|_| ())),

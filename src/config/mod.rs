@@ -15,6 +15,7 @@ mod client;
 mod describe;
 mod hcl1;
 mod load;
+mod publisher;
 mod read;
 mod server;
 mod shared;
@@ -29,6 +30,7 @@ pub use client::{
 };
 pub use hcl1::{Place, SyntaxError};
 pub use load::{ConfigError, load};
+pub use publisher::{EventPublisherConfig, KafkaConfig};
 pub use read::Problem;
 pub use server::{
     DefaultSchedulerConfig, PlanRejectionTracker, SearchConfig, ServerConfig, ServerJoin,
@@ -87,6 +89,8 @@ pub struct Config {
     pub limits: LimitsConfig,
     /// Metrics.
     pub telemetry: TelemetryConfig,
+    /// Where events are published.
+    pub event_publisher: EventPublisherConfig,
     /// Autopilot's first settings.
     pub autopilot: AutopilotConfig,
     /// Transport between agents.
@@ -128,6 +132,7 @@ impl Default for Config {
             acl: AclConfig::default(),
             limits: LimitsConfig::default(),
             telemetry: TelemetryConfig::default(),
+            event_publisher: EventPublisherConfig::default(),
             autopilot: AutopilotConfig::default(),
             rpc: RpcConfig::default(),
             tls: TlsConfig::default(),
@@ -212,6 +217,7 @@ impl Config {
         r.block("acl", |r| self.acl.read(r));
         r.block("limits", |r| self.limits.read(r));
         r.block("telemetry", |r| self.telemetry.read(r));
+        r.block("event_publisher", |r| self.event_publisher.read(r));
         r.block("autopilot", |r| self.autopilot.read(r));
         r.block("rpc", |r| self.rpc.read(r));
         r.block("tls", |r| self.tls.read(r));

@@ -13,11 +13,12 @@ pub mod core_gc;
 pub mod deployment_watcher;
 pub mod driver;
 pub mod heartbeat_expiry;
+pub mod kafka;
 pub mod propose;
 pub mod scheduling;
 mod wiring;
 
-pub use wiring::{ReactorSettings, Reactors, ReactorsStatus};
+pub use wiring::{ReactorSettings, Reactors, ReactorsStatus, Sources};
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -15,6 +15,7 @@ use super::core_gc::{CoreGc, GcSettings};
 use super::deployment_watcher::DeploymentWatcher;
 use super::driver::{Board, Context, Reactor, ReactorStatus, Running, Scope, start};
 use super::heartbeat_expiry::{HeartbeatExpiry, HeartbeatSettings, Heartbeats};
+use super::kafka::{KafkaPublisher, KafkaSource};
 use super::propose::Propose;
 use super::scheduling::{Scheduling, SchedulingSettings, SchedulingStatus};
 use crate::clock::Clock;
@@ -34,8 +35,14 @@ pub struct ReactorSettings {
     pub checkpoints: CheckpointSettings,
 }
 
-/// What checkpoints are kept in and signed with.
-pub(super) type Signing = (Arc<Ledger>, Arc<Keyring>);
+/// What reactors work on beside the projections.
+#[derive(Clone)]
+pub struct Sources {
+    /// What checkpoints are kept in and signed with.
+    pub signing: (Arc<Ledger>, Arc<Keyring>),
+    /// Kafka, where events are to be published to it.
+    pub kafka: Option<KafkaSource>,
+}
 
 /// Every reactor but scheduling, which has threads of its own. A new one that is not started below
 /// is a warning of the compiler.
@@ -44,11 +51,12 @@ struct All {
     core_gc: CoreGc,
     deployment_watcher: DeploymentWatcher,
     checkpoint_signer: CheckpointSigner,
+    event_publisher: Option<KafkaPublisher>,
 }
 
 impl All {
-    fn new(heartbeats: &Arc<Heartbeats>, settings: &ReactorSettings, signing: &Signing) -> Self {
-        let (ledger, keyring) = signing;
+    fn new(heartbeats: &Arc<Heartbeats>, settings: &ReactorSettings, sources: &Sources) -> Self {
+        let (ledger, keyring) = &sources.signing;
         Self {
             heartbeat_expiry: HeartbeatExpiry::new(Arc::clone(heartbeats)),
             core_gc: CoreGc::new(settings.gc),
@@ -58,6 +66,7 @@ impl All {
                 Arc::clone(keyring),
                 settings.checkpoints,
             ),
+            event_publisher: sources.kafka.clone().map(KafkaPublisher::new),
         }
     }
 
@@ -67,13 +76,16 @@ impl All {
             core_gc,
             deployment_watcher,
             checkpoint_signer,
+            event_publisher,
         } = self;
-        vec![
+        let mut list: Vec<Arc<dyn Reactor>> = vec![
             Arc::new(heartbeat_expiry),
             Arc::new(core_gc),
             Arc::new(deployment_watcher),
             Arc::new(checkpoint_signer),
-        ]
+        ];
+        list.extend(event_publisher.map(|one| Arc::new(one) as Arc<dyn Reactor>));
+        list
     }
 }
 
@@ -104,7 +116,7 @@ impl Reactors {
         proposer: Arc<dyn Propose>,
         ready: watch::Receiver<Option<u64>>,
         settings: ReactorSettings,
-        signing: Signing,
+        sources: Sources,
     ) -> Self {
         let heartbeats = Heartbeats::new(settings.heartbeats);
         let scheduling = Arc::new(Mutex::new(None));
@@ -120,7 +132,7 @@ impl Reactors {
             board: board.clone(),
             context: context.clone(),
             settings,
-            signing,
+            sources,
         };
         let task = tokio::spawn(lead.follow(ready));
         Self {
@@ -179,7 +191,7 @@ struct Lead {
     board: Board,
     context: Context,
     settings: ReactorSettings,
-    signing: Signing,
+    sources: Sources,
 }
 
 impl Lead {
@@ -208,7 +220,7 @@ impl Lead {
     }
 
     fn list(&self, scope: Scope) -> Vec<Running> {
-        let all = All::new(&self.heartbeats, &self.settings, &self.signing).into_list();
+        let all = All::new(&self.heartbeats, &self.settings, &self.sources).into_list();
         let wanted = all.into_iter().filter(|reactor| reactor.scope() == scope);
         wanted
             .map(|one| start(one, self.context.clone(), self.board.clone()))

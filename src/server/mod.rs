@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::agent::Client;
 use crate::commands::Command;
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::error::ApiError;
 use crate::identity::Identity;
 use crate::keyring::{Keyring, KeyringError};
@@ -42,9 +42,10 @@ use crate::raft::{
 use crate::reactors::checkpoint_signer::CheckpointSettings;
 use crate::reactors::core_gc::GcSettings;
 use crate::reactors::heartbeat_expiry::{HeartbeatSettings, Heartbeats};
+use crate::reactors::kafka::{self, KafkaSource};
 use crate::reactors::propose::RaftPropose;
 use crate::reactors::scheduling::{SchedulingSettings, Types};
-use crate::reactors::{ReactorSettings, Reactors};
+use crate::reactors::{ReactorSettings, Reactors, Sources};
 use crate::telemetry::Telemetry;
 
 pub use myself::Myself;
@@ -137,6 +138,7 @@ impl Server {
         telemetry: Telemetry,
     ) -> Result<Arc<Self>, StartError> {
         let started = Instant::now();
+        check_publisher(&config)?;
         let dir = config.server_dir(data_dir);
         let me = Myself::settle(&config, &dir)?;
         let (projections, writer) = heal::open(&dir, &projection_options(&config))?;
@@ -170,7 +172,7 @@ impl Server {
             Arc::new(RaftPropose::new(proposer.clone(), &me.id)),
             proposer.ready(),
             reactor_settings(&config),
-            (Arc::clone(&ledger), Arc::clone(&keyring)),
+            sources(&config, raft.log(), (&ledger, &keyring)),
         );
         let server = Arc::new_cyclic(|own| Self {
             config,
@@ -285,6 +287,29 @@ fn log_options(config: &Config) -> log::Options {
         };
     }
     defaults
+}
+
+/// What librdkafka says to its properties, before anything else starts.
+fn check_publisher(config: &Config) -> Result<(), ConfigError> {
+    let Some(kafka) = &config.event_publisher.kafka else {
+        return Ok(());
+    };
+    kafka::validate(kafka).map_err(|text| ConfigError::Invalid(vec![text]))
+}
+
+fn sources(
+    config: &Config,
+    log: &Arc<LogEngine>,
+    (ledger, keyring): (&Arc<Ledger>, &Arc<Keyring>),
+) -> Sources {
+    let kafka = config.event_publisher.kafka.clone();
+    Sources {
+        signing: (Arc::clone(ledger), Arc::clone(keyring)),
+        kafka: kafka.map(|kafka| KafkaSource {
+            config: Arc::new(kafka),
+            log: Arc::clone(log),
+        }),
+    }
 }
 
 fn reactor_settings(config: &Config) -> ReactorSettings {

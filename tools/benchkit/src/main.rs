@@ -114,6 +114,8 @@ const GOALS: &[Goal] = &[
     goal("catch-up, NDJSON", "per_second", 300_000.0),
     goal("catch-up, one key of all", "times_all", 100.0),
     goal("idle subscribers", "kb_each", 12.0),
+    goal("events into Kafka, exactly once", "per_second", 100_000.0),
+    goal("events into Kafka, exactly once", "of_at_least_once", 0.9),
     goal("resident memory after all", "mb", 400.0),
     goal("kill -9 to ready", "seconds", 1.0),
     goal("agent -dev to running task", "seconds", 0.8),

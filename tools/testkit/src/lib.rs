@@ -9,6 +9,7 @@
 
 mod agent;
 mod http;
+pub mod kafka;
 mod skip;
 mod wait;
 

@@ -1,0 +1,333 @@
+//! The `event_publisher` block: where every event is published beside the API.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use drover_events::{EventKind, Topic};
+
+use super::read::Reader;
+
+/// What the publisher of events was told.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EventPublisherConfig {
+    /// Publish to Kafka; absent means no.
+    pub kafka: Option<KafkaConfig>,
+}
+
+/// The `event_publisher.kafka` block.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KafkaConfig {
+    /// `host:port` of some of the brokers.
+    pub brokers: Vec<String>,
+    /// The topic; with `topic_per_stream` what the names of the topics begin with.
+    pub topic: String,
+    /// A topic for every topic of the event stream (`<topic>.Job`, …); an event that changes
+    /// objects of several is in each of them once.
+    pub topic_per_stream: bool,
+    /// Create topics that are missing.
+    pub create_topics: bool,
+    /// Partitions of topics that are created; with one the whole topic is in the log's order.
+    pub partitions: u32,
+    /// Where the position is kept; empty means `<topic>.cursor`. It must be compacted.
+    pub cursor_topic: String,
+    /// What fences a former leader; empty means `drover-<id of the cluster>`.
+    pub transactional_id: String,
+    /// Events and position in one transaction; otherwise at least once.
+    pub exactly_once: bool,
+    /// Where to begin without a position: `beginning` of the log, or `now`.
+    pub start: String,
+    /// Only events of these kinds; empty means all.
+    pub kinds: Vec<String>,
+    /// Only events that change something in these namespaces; empty means all.
+    pub namespaces: Vec<String>,
+    /// Only events of these topics of the event stream; empty means all.
+    pub topics: Vec<String>,
+    /// What becomes of refused events, which changed nothing: `omit` or `mark`.
+    pub rejected: String,
+    /// What becomes of events beyond `max_message_bytes`: `mark` or `stop`.
+    pub oversized: String,
+    /// The largest message that brokers and topics take.
+    pub max_message_bytes: usize,
+    /// The most events of one transaction.
+    pub batch_events: usize,
+    /// How long events are gathered for one transaction.
+    pub linger: Duration,
+    /// How long any answer of the brokers is waited for.
+    pub timeout: Duration,
+    /// How old the oldest unpublished event may be before the log says that the publisher lags.
+    pub lag_warning: Duration,
+    /// Any other property of librdkafka.
+    pub properties: Properties,
+}
+
+/// Properties of librdkafka. Values may be secrets: only names are shown.
+#[derive(Clone, Default, PartialEq)]
+pub struct Properties(pub BTreeMap<String, String>);
+
+impl fmt::Debug for Properties {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+impl Default for KafkaConfig {
+    fn default() -> Self {
+        KafkaConfig {
+            brokers: Vec::new(),
+            topic: "drover.events".into(),
+            topic_per_stream: false,
+            create_topics: true,
+            partitions: 1,
+            cursor_topic: String::new(),
+            transactional_id: String::new(),
+            exactly_once: true,
+            start: "beginning".into(),
+            kinds: Vec::new(),
+            namespaces: Vec::new(),
+            topics: Vec::new(),
+            rejected: "omit".into(),
+            oversized: "mark".into(),
+            max_message_bytes: 1_000_000,
+            batch_events: 10_000,
+            linger: Duration::from_millis(100),
+            timeout: Duration::from_secs(30),
+            lag_warning: Duration::from_secs(10),
+            properties: Properties::default(),
+        }
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Properties that follow from other settings, with the setting to use instead; without one they
+/// are what the guarantees rest on.
+const OWN: [(&str, &str); 12] = [
+    ("bootstrap.servers", "brokers"),
+    ("metadata.broker.list", "brokers"),
+    ("transactional.id", "transactional_id"),
+    ("message.max.bytes", "max_message_bytes"),
+    ("message.timeout.ms", "timeout"),
+    ("enable.idempotence", ""),
+    ("acks", ""),
+    ("request.required.acks", ""),
+    ("isolation.level", ""),
+    ("group.id", ""),
+    ("enable.auto.commit", ""),
+    ("enable.partition.eof", ""),
+];
+
+impl EventPublisherConfig {
+    pub(super) fn read(&mut self, r: &mut Reader<'_>) {
+        let kafka = &mut self.kafka;
+        r.block("kafka", |r| kafka.get_or_insert_default().read(r));
+    }
+
+    /// What is wrong with it, each with the name of the setting.
+    pub(super) fn check(&self, wrong: &mut Vec<String>) {
+        if let Some(kafka) = &self.kafka {
+            let found = kafka.problems();
+            wrong.extend(
+                found
+                    .into_iter()
+                    .map(|text| format!("event_publisher.kafka.{text}")),
+            );
+        }
+    }
+}
+
+impl KafkaConfig {
+    fn read(&mut self, r: &mut Reader<'_>) {
+        r.set("brokers", &mut self.brokers);
+        r.set("topic", &mut self.topic);
+        r.set("topic_per_stream", &mut self.topic_per_stream);
+        r.set("create_topics", &mut self.create_topics);
+        r.set("partitions", &mut self.partitions);
+        r.set("cursor_topic", &mut self.cursor_topic);
+        r.set("transactional_id", &mut self.transactional_id);
+        r.set("exactly_once", &mut self.exactly_once);
+        r.set("start", &mut self.start);
+        r.set("kinds", &mut self.kinds);
+        r.set("namespaces", &mut self.namespaces);
+        r.set("topics", &mut self.topics);
+        r.set("rejected", &mut self.rejected);
+        r.set("oversized", &mut self.oversized);
+        r.set("max_message_bytes", &mut self.max_message_bytes);
+        r.set("batch_events", &mut self.batch_events);
+        r.set("linger", &mut self.linger);
+        r.set("timeout", &mut self.timeout);
+        r.set("lag_warning", &mut self.lag_warning);
+        r.set("properties", &mut self.properties.0);
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        if self.brokers.is_empty() {
+            wrong.push("brokers is empty: name at least one, as \"host:9092\"".to_owned());
+        }
+        for broker in self
+            .brokers
+            .iter()
+            .filter(|one| one.contains([',', ' ', '/']))
+        {
+            wrong.push(format!("brokers: {broker:?} is not \"host:port\""));
+        }
+        for (name, topic) in [("topic", &self.topic), ("cursor_topic", &self.cursor_topic)] {
+            let default = name == "cursor_topic" && topic.is_empty();
+            if !default && !is_topic(topic) {
+                wrong.push(format!(
+                    "{name}: {topic:?} is not a topic (letters, digits, '.', '_', '-', at most 200)"
+                ));
+            }
+        }
+        if self.topic == self.cursor_topic {
+            wrong.push("cursor_topic must not be the topic of the events".to_owned());
+        }
+        self.check_filters(&mut wrong);
+        self.check_words(&mut wrong);
+        self.check_numbers(&mut wrong);
+        for (name, instead) in OWN {
+            if self.properties.0.contains_key(name) {
+                let instead = match instead {
+                    "" => "drover sets it itself".to_owned(),
+                    setting => format!("use {setting}"),
+                };
+                wrong.push(format!("properties: {name} cannot be set here: {instead}"));
+            }
+        }
+        wrong
+    }
+
+    fn check_filters(&self, wrong: &mut Vec<String>) {
+        for kind in &self.kinds {
+            if EventKind::from_name(kind).is_none() {
+                wrong.push(format!("kinds: there is no event kind {kind:?}"));
+            }
+        }
+        for topic in &self.topics {
+            if Topic::from_name(topic).is_none() {
+                let all: Vec<&str> = Topic::ALL.iter().map(|topic| topic.name()).collect();
+                wrong.push(format!(
+                    "topics: {topic:?} is not one of {}",
+                    all.join(", ")
+                ));
+            }
+        }
+    }
+
+    fn check_words(&self, wrong: &mut Vec<String>) {
+        for (name, value, allowed) in [
+            ("start", &self.start, ["beginning", "now"]),
+            ("rejected", &self.rejected, ["omit", "mark"]),
+            ("oversized", &self.oversized, ["mark", "stop"]),
+        ] {
+            if !allowed.contains(&value.as_str()) {
+                let [one, other] = allowed;
+                wrong.push(format!(
+                    "{name}: {value:?} is neither {one:?} nor {other:?}"
+                ));
+            }
+        }
+    }
+
+    fn check_numbers(&self, wrong: &mut Vec<String>) {
+        let bytes = self.max_message_bytes;
+        if !(10_000..=100_000_000).contains(&bytes) {
+            wrong.push(format!(
+                "max_message_bytes: {bytes} is not from 10000 to 100000000"
+            ));
+        }
+        let events = self.batch_events;
+        if !(1..=100_000).contains(&events) {
+            wrong.push(format!("batch_events: {events} is not from 1 to 100000"));
+        }
+        let partitions = self.partitions;
+        if !(1..=10_000).contains(&partitions) {
+            wrong.push(format!("partitions: {partitions} is not from 1 to 10000"));
+        }
+        for (name, value, (least, most)) in [
+            ("linger", self.linger, (Duration::ZERO, 10 * SECOND)),
+            ("timeout", self.timeout, (SECOND, 300 * SECOND)),
+            ("lag_warning", self.lag_warning, (SECOND, 86_400 * SECOND)),
+        ] {
+            if !(least..=most).contains(&value) {
+                wrong.push(format!(
+                    "{name}: {value:?} is not from {least:?} to {most:?}"
+                ));
+            }
+        }
+    }
+
+    /// Where the position is kept.
+    pub fn cursor_topic(&self) -> String {
+        match self.cursor_topic.as_str() {
+            "" => format!("{}.cursor", self.topic),
+            named => named.to_owned(),
+        }
+    }
+}
+
+fn is_topic(name: &str) -> bool {
+    let fits = (1..=200).contains(&name.len()) && name != "." && name != "..";
+    fits && name
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, check, load};
+
+    fn read(text: &str) -> Config {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.hcl");
+        std::fs::write(&path, text).unwrap();
+        let mut config = Config::dev();
+        load(&mut config, &[path]).unwrap();
+        config
+    }
+
+    #[test]
+    fn a_block_is_read_and_its_secrets_are_not_shown() {
+        let config = read(
+            "event_publisher {\n  kafka {\n    brokers = [\"k1:9092\", \"k2:9092\"]\n    \
+             exactly_once = false\n    linger = \"1s\"\n    kinds = [\"JobRegistered\"]\n    \
+             properties {\n      \"sasl.password\" = \"canary-51fe\"\n    }\n  }\n}\n",
+        );
+        check(&config).unwrap();
+        let kafka = config.event_publisher.kafka.as_ref().unwrap();
+        assert_eq!(kafka.brokers, ["k1:9092", "k2:9092"]);
+        assert!(!kafka.exactly_once);
+        assert_eq!(kafka.linger, Duration::from_secs(1));
+        assert_eq!(kafka.cursor_topic(), "drover.events.cursor");
+        assert_eq!(kafka.properties.0["sasl.password"], "canary-51fe");
+        let shown = format!("{config:?} {}", config.describe());
+        assert!(shown.contains("sasl.password") && !shown.contains("canary-51fe"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let config = read(
+            "event_publisher { kafka {\n topic = \"a b\"\n kinds = [\"Jobs\"]\n \
+             topics = [\"job\"]\n start = \"yesterday\"\n batch_events = 0\n timeout = \"1ms\"\n \
+             properties { acks = 1, \"bootstrap.servers\" = \"x\" }\n} }\n",
+        );
+        let text = check(&config).unwrap_err().to_string();
+        for name in [
+            "brokers is empty",
+            "topic: \"a b\"",
+            "kinds: there is no event kind \"Jobs\"",
+            "topics: \"job\"",
+            "start: \"yesterday\"",
+            "batch_events: 0",
+            "timeout: 1ms",
+            "properties: acks",
+            "properties: bootstrap.servers cannot be set here: use brokers",
+        ] {
+            let wanted = format!("event_publisher.kafka.{name}");
+            assert!(text.contains(&wanted), "{wanted}\n{text}");
+        }
+        assert_eq!(text.lines().count(), 9, "{text}");
+    }
+}

@@ -1,0 +1,217 @@
+//! The publisher of a real server against librdkafka's mock cluster, with injected errors. What
+//! transactions guarantee is tested against a real broker.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_events::model::Namespace;
+use drover_testkit::{LONG, eventually};
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::KafkaError;
+use rdkafka::message::{Headers, Message};
+use rdkafka::mocking::MockCluster;
+use rdkafka::producer::DefaultProducerContext;
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+use serde_json::Value;
+
+use crate::commands::namespace::UpsertNamespaces;
+use crate::config::{Config, KafkaConfig};
+use crate::raft::Origin;
+use crate::server::Server;
+
+type Cluster = MockCluster<'static, DefaultProducerContext>;
+
+fn cluster() -> Cluster {
+    let cluster = MockCluster::new(1).unwrap();
+    cluster.create_topic("drover.events", 1, 1).unwrap();
+    cluster.create_topic("drover.events.cursor", 1, 1).unwrap();
+    cluster
+}
+
+fn config(cluster: &Cluster) -> KafkaConfig {
+    KafkaConfig {
+        brokers: vec![cluster.bootstrap_servers()],
+        create_topics: false,
+        linger: Duration::ZERO,
+        timeout: Duration::from_secs(5),
+        ..KafkaConfig::default()
+    }
+}
+
+async fn server(dir: &std::path::Path, kafka: KafkaConfig) -> Arc<Server> {
+    let mut config = Config::dev();
+    config.event_publisher.kafka = Some(kafka);
+    let telemetry = crate::telemetry::install(Duration::from_secs(10));
+    let server = Server::start(Arc::new(config), dir, telemetry)
+        .await
+        .unwrap();
+    server.wait_ready().await;
+    server
+}
+
+fn status(server: &Server) -> Value {
+    use crate::http::Agent;
+    server.reactors()["Reactors"]["event_publisher"]["Status"].clone()
+}
+
+/// Asks until it holds.
+async fn until(server: &Server, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    let ask = || {
+        let status = status(server);
+        if holds(&status) {
+            Ok(status)
+        } else {
+            Err(status)
+        }
+    };
+    eventually(what, LONG, ask).await.unwrap()
+}
+
+async fn caught_up(server: &Server) -> Value {
+    let index = server.projections.applied_index();
+    let done = |status: &Value| status["Published"].as_u64() >= Some(index);
+    until(server, "catching up", done).await
+}
+
+async fn happen(server: &Server, name: &str) {
+    let namespace = Namespace {
+        name: name.to_owned(),
+        ..Namespace::default()
+    };
+    let command = UpsertNamespaces {
+        namespaces: vec![namespace],
+    };
+    server.submit(command, Origin::default()).await.unwrap();
+}
+
+/// Headers `index` and `mark` of everything in a topic.
+fn read(cluster: &Cluster, topic: &str) -> Vec<(u64, Option<String>)> {
+    let consumer: BaseConsumer = ClientConfig::new()
+        .set("bootstrap.servers", cluster.bootstrap_servers())
+        .set("group.id", "reader")
+        .set("enable.partition.eof", "true")
+        .create()
+        .unwrap();
+    let mut list = TopicPartitionList::new();
+    list.add_partition_offset(topic, 0, Offset::Beginning)
+        .unwrap();
+    consumer.assign(&list).unwrap();
+    let mut found = Vec::new();
+    loop {
+        match consumer.poll(Duration::from_secs(30)).expect("an answer") {
+            Err(KafkaError::PartitionEOF(_)) => return found,
+            Err(error) => panic!("{error}"),
+            Ok(message) => {
+                let headers = message.headers().expect("headers");
+                let text = |name: &str| {
+                    let all = headers.iter().find(|header| header.key == name);
+                    let value = all.and_then(|header| header.value);
+                    value.map(|bytes| String::from_utf8(bytes.to_vec()).unwrap())
+                };
+                found.push((text("index").unwrap().parse().unwrap(), text("mark")));
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_come_in_the_logs_order_and_a_new_leader_goes_on() {
+    let (cluster, dir) = (cluster(), tempfile::tempdir().unwrap());
+    let first = server(dir.path(), config(&cluster)).await;
+    happen(&first, "one").await;
+    caught_up(&first).await;
+    first.shutdown().await;
+    drop(first);
+    let second = reopened(dir.path(), config(&cluster)).await;
+    happen(&second, "two").await;
+    let status = caught_up(&second).await;
+    assert_eq!(status["Error"], "", "{status}");
+    let indexes: Vec<u64> = read(&cluster, "drover.events")
+        .iter()
+        .map(|one| one.0)
+        .collect();
+    let last = second.projections.applied_index();
+    assert_eq!(indexes, (1..=last).collect::<Vec<_>>());
+    second.shutdown().await;
+}
+
+/// Starts again on the files of a server whose last threads may still hold them for a moment.
+async fn reopened(dir: &std::path::Path, kafka: KafkaConfig) -> Arc<Server> {
+    let lock = dir.join("server/projections/LOCK");
+    let free = || match is_locked(&lock) {
+        true => Err("the database is still open"),
+        false => Ok(()),
+    };
+    eventually("the former threads", LONG, free).await.unwrap();
+    server(dir, kafka).await
+}
+
+/// Whether this process holds a lock on the file: it cannot be asked, but the kernel lists it.
+fn is_locked(path: &std::path::Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(metadata) = std::fs::metadata(path) else {
+        return false;
+    };
+    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+    let wanted = format!(":{} ", metadata.ino());
+    locks.lines().any(|line| line.contains(&wanted))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_transaction_costs_a_producer_and_no_event() {
+    let (cluster, dir) = (cluster(), tempfile::tempdir().unwrap());
+    let server = server(dir.path(), config(&cluster)).await;
+    caught_up(&server).await;
+    let fenced = RDKafkaRespErr::RD_KAFKA_RESP_ERR_PRODUCER_FENCED;
+    cluster.request_errors(RDKafkaApiKey::EndTxn, &[fenced]);
+    happen(&server, "fenced").await;
+    let again = |status: &Value| status["Sessions"].as_u64() >= Some(2);
+    until(&server, "a second producer", again).await;
+    caught_up(&server).await;
+    let seen: BTreeSet<u64> = read(&cluster, "drover.events")
+        .iter()
+        .map(|one| one.0)
+        .collect();
+    let last = server.projections.applied_index();
+    assert!((1..=last).all(|index| seen.contains(&index)), "{seen:?}");
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_topic_that_refuses_large_messages_is_given_smaller_ones() {
+    let (cluster, dir) = (cluster(), tempfile::tempdir().unwrap());
+    let large = RDKafkaRespErr::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE;
+    cluster.request_errors(RDKafkaApiKey::Produce, &[large]);
+    let kafka = KafkaConfig {
+        exactly_once: false,
+        ..config(&cluster)
+    };
+    let server = server(dir.path(), kafka).await;
+    let status = caught_up(&server).await;
+    assert!(status["Sessions"].as_u64() >= Some(2), "{status}");
+    let found = read(&cluster, "drover.events");
+    assert!(found.iter().all(|(_, mark)| mark.is_none()), "{found:?}");
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_no_broker_answers_writes_go_on_and_the_lag_is_told() {
+    let (cluster, dir) = (cluster(), tempfile::tempdir().unwrap());
+    let server = server(dir.path(), config(&cluster)).await;
+    caught_up(&server).await;
+    cluster.broker_down(1).unwrap();
+    for number in 0..20 {
+        happen(&server, &format!("n{number}")).await;
+    }
+    let behind = |status: &Value| {
+        let error = status["Error"].as_str().unwrap_or_default();
+        status["Lag"].as_u64() >= Some(20) && error.contains("event_publisher.kafka.brokers")
+    };
+    until(&server, "a lag with its reason", behind).await;
+    cluster.broker_up(1).unwrap();
+    let done = |status: &Value| status["Lag"] == 0 && status["Error"] == "";
+    until(&server, "the end of the lag", done).await;
+    server.shutdown().await;
+}

@@ -1,0 +1,290 @@
+//! One producer's life: topics, fencing of a former leader, position, batches. Any error ends it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+
+use super::super::driver::Failure;
+use super::client::{Ears, Quiet, connection, explain, producer};
+use super::cursor::{self, Cursor};
+use super::reader::Batch;
+use super::record::{Layout, Message};
+use super::status::Shared;
+use crate::config::KafkaConfig;
+
+/// A connected producer.
+pub(super) struct Session<'a> {
+    config: &'a KafkaConfig,
+    shared: &'a Arc<Shared>,
+    layout: &'a Layout,
+    producer: BaseProducer<Ears>,
+    cursor_topic: String,
+    /// The transactional id, and the position's key.
+    id: String,
+    epoch: String,
+}
+
+/// Long calls are made in pieces of this, so that their errors are heard and a stop is noticed.
+const PIECE: Duration = Duration::from_secs(1);
+/// How long reports are waited for at once.
+const POLL: Duration = Duration::from_millis(1);
+/// A topic's limit is searched by halves, down to this.
+const LEAST_LIMIT: usize = 10_000;
+
+impl<'a> Session<'a> {
+    /// Connects, fences whoever published under `id` before, and answers the position.
+    ///
+    /// # Errors
+    /// What to check, in words.
+    pub(super) fn open(
+        config: &'a KafkaConfig,
+        shared: &'a Arc<Shared>,
+        layout: &'a Layout,
+        (id, epoch): (String, String),
+    ) -> Result<(Self, Option<Cursor>), Failure> {
+        let limit = shared.with(|state| {
+            state.hint.clear();
+            state.sessions += 1;
+            state.message_limit
+        });
+        let client = producer(config, &id, limit);
+        let producer = client
+            .create_with_context(Ears::new(shared))
+            .map_err(|error| explain("starting a producer", &error, ""))?;
+        let session = Self {
+            config,
+            shared,
+            layout,
+            producer,
+            cursor_topic: config.cursor_topic(),
+            id,
+            epoch,
+        };
+        if config.exactly_once {
+            session.insist("fencing the former producer", |producer| {
+                producer.init_transactions(PIECE)
+            })?;
+        }
+        if config.create_topics {
+            session.create_topics()?;
+        }
+        let cursor =
+            cursor::read(config, shared, &session.id).map_err(|error| session.with_hint(error))?;
+        Ok((session, cursor))
+    }
+
+    /// The error with what librdkafka said beside it.
+    fn with_hint(&self, error: Failure) -> Failure {
+        match self.hint().as_str() {
+            "" => error,
+            hint => format!("{error}; {hint}").into(),
+        }
+    }
+
+    fn hint(&self) -> String {
+        for _ in 0..16 {
+            self.producer.poll(Duration::ZERO);
+        }
+        self.shared.with(|state| state.hint.clone())
+    }
+
+    fn failure(&self, what: &str, error: &KafkaError) -> Failure {
+        if error.rdkafka_error_code() == Some(Code::MessageSizeTooLarge) {
+            self.shared.with(|state| {
+                state.message_limit = (state.message_limit / 2).max(LEAST_LIMIT);
+            });
+        }
+        explain(what, error, &self.hint()).into()
+    }
+
+    /// Makes a call again until it succeeds, fails for good, or time is up.
+    fn insist(
+        &self,
+        what: &str,
+        call: impl Fn(&BaseProducer<Ears>) -> Result<(), KafkaError>,
+    ) -> Result<(), Failure> {
+        let deadline = Instant::now() + self.config.timeout;
+        loop {
+            match call(&self.producer) {
+                Ok(()) => return Ok(()),
+                Err(KafkaError::Transaction(error))
+                    if error.is_retriable()
+                        && Instant::now() < deadline
+                        && !self.shared.is_stopped() =>
+                {
+                    let hint = self.hint();
+                    if !hint.is_empty() {
+                        self.shared
+                            .with(|state| state.error = format!("{what}: {hint}"));
+                    }
+                }
+                Err(error) => return Err(self.failure(what, &error)),
+            }
+        }
+    }
+
+    /// Creates what is missing. A user who may not is fine where nothing is.
+    fn create_topics(&self) -> Result<(), Failure> {
+        let what = "creating topics";
+        let failed = |error: KafkaError| self.failure(what, &error);
+        let admin: AdminClient<Quiet> = connection(self.config)
+            .create_with_context(Quiet)
+            .map_err(failed)?;
+        // The brokers' own default.
+        const REPLICATION: TopicReplication<'static> = TopicReplication::Fixed(-1);
+        let partitions = i32::try_from(self.config.partitions)?;
+        let names = self.layout.names().iter();
+        let mut topics: Vec<_> = names
+            .map(|name| NewTopic::new(name, partitions, REPLICATION))
+            .collect();
+        let cursor = NewTopic::new(&self.cursor_topic, 1, REPLICATION);
+        topics.push(cursor.set("cleanup.policy", "compact"));
+        let options = AdminOptions::new()
+            .request_timeout(Some(self.config.timeout))
+            .operation_timeout(Some(self.config.timeout));
+        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+        let results = runtime.block_on(admin.create_topics(&topics, &options));
+        for result in results.map_err(failed)? {
+            match result {
+                Ok(name) => tracing::info!(topic = name, "created a topic"),
+                Err((_, Code::TopicAlreadyExists)) => {}
+                Err((name, code)) => {
+                    // Whether it is there all the same shows when it is written to.
+                    tracing::warn!(topic = name, %code, "cannot create a topic");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Publishes a batch and the position after it, all or nothing with exactly-once.
+    ///
+    /// # Errors
+    /// What to check, in words. The session is of no use afterwards.
+    pub(super) fn publish(&self, batch: &Batch) -> Result<(), Failure> {
+        let exactly_once = self.config.exactly_once;
+        if exactly_once {
+            let begun = self.producer.begin_transaction();
+            begun.map_err(|error| self.failure("beginning a transaction", &error))?;
+        }
+        self.producer.context().reset();
+        let deadline = Instant::now() + self.config.timeout;
+        for message in &batch.messages {
+            self.send(batch, message, deadline)?;
+        }
+        if !exactly_once {
+            // The position must not be there before what it covers.
+            self.settle(batch.messages.len(), deadline)?;
+        }
+        self.send_cursor(batch.last, deadline)?;
+        self.settle(batch.messages.len() + 1, deadline)?;
+        if exactly_once {
+            self.insist("committing a transaction", |producer| {
+                producer.commit_transaction(PIECE)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn send(&self, batch: &Batch, message: &Message, deadline: Instant) -> Result<(), Failure> {
+        let record = BaseRecord::to(&self.layout.names()[usize::from(message.topic)])
+            .key(message.key.as_str())
+            .payload(&batch.bytes[message.payload.clone()])
+            .headers(self.headers(message));
+        self.enqueue(record, deadline)
+    }
+
+    fn headers(&self, message: &Message) -> OwnedHeaders {
+        let numbers = [message.index.to_string(), message.time.to_string()];
+        let version = message.kind.map_or(1, |kind| kind.version()).to_string();
+        let kind = message.kind.map_or("EventsMissed", |kind| kind.name());
+        let mut headers = OwnedHeaders::new_with_capacity(7);
+        for (key, value) in [
+            ("index", numbers[0].as_str()),
+            ("epoch", &self.epoch),
+            ("kind", kind),
+            ("version", &version),
+            ("time", &numbers[1]),
+            ("actor", message.actor),
+        ] {
+            headers = headers.insert(Header {
+                key,
+                value: Some(value),
+            });
+        }
+        match message.mark {
+            None => headers,
+            Some(mark) => headers.insert(Header {
+                key: "mark",
+                value: Some(mark.name()),
+            }),
+        }
+    }
+
+    fn send_cursor(&self, index: u64, deadline: Instant) -> Result<(), Failure> {
+        let cursor = Cursor {
+            index,
+            epoch: self.epoch.clone(),
+        };
+        let payload = serde_json::to_vec(&cursor)?;
+        let record = BaseRecord::to(&self.cursor_topic)
+            .partition(0)
+            .key(self.id.as_str())
+            .payload(payload.as_slice());
+        self.enqueue(record, deadline)
+    }
+
+    /// Hands a record to librdkafka, waiting while its queue is full.
+    fn enqueue(
+        &self,
+        mut record: BaseRecord<'_, str, [u8]>,
+        deadline: Instant,
+    ) -> Result<(), Failure> {
+        loop {
+            match self.producer.send(record) {
+                Ok(()) => return Ok(()),
+                Err((KafkaError::MessageProduction(Code::QueueFull), returned)) => {
+                    record = returned;
+                    self.check(deadline)?;
+                    self.producer.poll(POLL);
+                }
+                Err((error, _)) => return Err(self.failure("publishing", &error)),
+            }
+        }
+    }
+
+    /// Waits until so many messages of this batch are acknowledged.
+    fn settle(&self, wanted: usize, deadline: Instant) -> Result<(), Failure> {
+        loop {
+            if self.producer.context().tally().delivered >= wanted {
+                return Ok(());
+            }
+            self.check(deadline)?;
+            self.producer.poll(POLL);
+        }
+    }
+
+    /// Nothing failed, nobody stops us, and there is time left.
+    fn check(&self, deadline: Instant) -> Result<(), Failure> {
+        if let Some(error) = self.producer.context().tally().failed {
+            return Err(self.failure("publishing", &error));
+        }
+        if self.shared.is_stopped() {
+            return Err("stopped".into());
+        }
+        if Instant::now() > deadline {
+            let error = KafkaError::Global(Code::OperationTimedOut);
+            return Err(self.failure("publishing", &error));
+        }
+        Ok(())
+    }
+
+    /// Lets errors be heard while there is nothing to publish.
+    pub(super) fn listen(&self) {
+        self.producer.poll(Duration::ZERO);
+    }
+}

@@ -1,0 +1,256 @@
+//! Every event is in Kafka exactly once and in order, whoever dies; a dead broker holds nobody up.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use drover_testkit::kafka::{Broker, PASSWORD, Record, jars};
+use drover_testkit::{Agent, LONG, Setup, skip, wait_for};
+use serde_json::{Value, json};
+
+use crate::support::{Known, put, words};
+
+/// A lone server that publishes.
+fn server(dir: &Path, brokers: &str, more: &str) -> Result<Setup> {
+    let mut setup = Setup::server(env!("CARGO_BIN_EXE_drover"), dir)?;
+    setup.config += &format!(
+        "event_publisher {{\n  kafka {{\n    brokers = [\"{brokers}\"]\n    timeout = \"5s\"\n    \
+         linger = \"20ms\"\n    lag_warning = \"1s\"\n{more}\n  }}\n}}\n"
+    );
+    Ok(setup)
+}
+
+fn publisher(agent: &Agent) -> Result<Value> {
+    let mut all = agent.http().json("/v1/operator/reactors")?;
+    Ok(all["Reactors"]["event_publisher"]["Status"].take())
+}
+
+/// Waits until all that is applied is published; answers the last index.
+fn caught_up(agent: &Agent) -> Result<u64> {
+    wait_for("the publisher to catch up", LONG, || {
+        let status = publisher(agent)?;
+        let done = status["Connected"] == true && status["Lag"] == 0;
+        ensure!(done, "{status}\n{}", agent.log_tail(5));
+        status["Published"].as_u64().context("no position")
+    })
+}
+
+/// Waits until it says why it cannot publish.
+fn trouble(agent: &Agent, words: &[&str]) -> Result<Value> {
+    wait_for("the publisher to name its trouble", LONG, || {
+        let status = publisher(agent)?;
+        let error = status["Error"].as_str().unwrap_or_default();
+        ensure!(words.iter().all(|word| error.contains(word)), "{status}");
+        Ok(status)
+    })
+}
+
+/// Writes variables; answers the longest a write took.
+fn write(agent: &Agent, known: &mut Known, name: &str, count: usize) -> Result<Duration> {
+    let mut http = agent.http();
+    let mut longest = Duration::ZERO;
+    for number in 0..count {
+        let began = Instant::now();
+        let answer = put(&mut http, known, &format!("{name}/{}", number % 20), "x")?;
+        ensure!(answer.status == 200, "{}", answer.text());
+        longest = longest.max(began.elapsed());
+    }
+    Ok(longest)
+}
+
+/// Index and kind of every event, as the log itself has them.
+fn history(setup: &Setup) -> Result<BTreeMap<u64, Value>> {
+    let output = Command::new(&setup.binary)
+        .args(["log", "events", "-json", "-data-dir"])
+        .arg(&setup.data_dir)
+        .output()?;
+    ensure!(output.status.success(), "{}", words(&output));
+    let lines = String::from_utf8(output.stdout)?;
+    let mut all = BTreeMap::new();
+    for line in lines.lines() {
+        let event: Value = serde_json::from_str(line)?;
+        all.insert(event["Index"].as_u64().context("no index")?, event);
+    }
+    Ok(all)
+}
+
+/// The topic holds each event up to `last` once, as the log has it, in order per key.
+fn check(setup: &Setup, records: &[Record], last: u64) -> Result<()> {
+    let history = history(setup)?;
+    let mut seen = BTreeMap::new();
+    let mut latest: BTreeMap<(&str, u32), u64> = BTreeMap::new();
+    let mut places: BTreeMap<&str, u32> = BTreeMap::new();
+    for record in records {
+        let index = record.index()?;
+        *seen.entry(index).or_insert(0) += 1;
+        let event = history.get(&index).context("not in the log")?;
+        ensure!(record.payload == *event, "{index}: {}", record.payload);
+        ensure!(
+            record.header("kind") == event["Kind"].as_str(),
+            "{record:?}"
+        );
+        ensure!(
+            record
+                .header("epoch")
+                .is_some_and(|epoch| epoch.len() == 32)
+        );
+        let place = *places.entry(&record.key).or_insert(record.partition);
+        ensure!(
+            place == record.partition,
+            "{} is in two partitions",
+            record.key
+        );
+        let before = latest.insert((&record.key, record.partition), index);
+        ensure!(
+            before < Some(index),
+            "{} out of order at {index}",
+            record.key
+        );
+    }
+    let twice: Vec<_> = seen.iter().filter(|(_, times)| **times > 1).collect();
+    ensure!(twice.is_empty(), "more than once: {twice:?}");
+    let missing: Vec<_> = (1..=last)
+        .filter(|index| !seen.contains_key(index))
+        .collect();
+    ensure!(missing.is_empty(), "missing: {missing:?}");
+    ensure!(
+        places.values().any(|place| *place > 0),
+        "one partition only"
+    );
+    Ok(())
+}
+
+/// The agent, then the broker, then both are killed while events are published.
+fn exactly_once(dir: &Path, broker: &mut Broker) -> Result<()> {
+    let setup = server(
+        &dir.join("once"),
+        &broker.addr(),
+        "    partitions = 3\n    rejected = \"mark\"\n    batch_events = 50",
+    )?;
+    let mut known = Known::new();
+    let agent = setup.start()?;
+    write(&agent, &mut known, "before", 50)?;
+    let status = trouble(&agent, &["event_publisher.kafka.brokers", "refused"])?;
+    ensure!(status["Lag"].as_u64() > Some(40), "{status}");
+    broker.start()?;
+    caught_up(&agent)?;
+
+    write(&agent, &mut known, "during", 200)?;
+    agent.kill()?;
+    let agent = setup.start()?;
+    let alive = write(&agent, &mut known, "between", 200)?;
+    broker.kill()?;
+    let dead = write(&agent, &mut known, "dead", 200)?;
+    ensure!(
+        dead < Duration::from_secs(3),
+        "a dead broker: {dead:?}, alive {alive:?}"
+    );
+    wait_for("a lag that is told", LONG, || {
+        let status = publisher(&agent)?;
+        ensure!(
+            status["Lagging"] == true && status["Lag"].as_u64() > Some(150),
+            "{status}"
+        );
+        ensure!(
+            agent.log_tail(400).contains("the event publisher lags"),
+            "{status}"
+        );
+        Ok::<_, anyhow::Error>(())
+    })?;
+    agent.kill()?;
+    broker.start()?;
+    let agent = setup.start()?;
+    write(&agent, &mut known, "after", 100)?;
+    let last = caught_up(&agent)?;
+    ensure!(
+        agent
+            .log_tail(400)
+            .contains("the event publisher has caught up")
+    );
+    check(&setup, &broker.read("drover.events")?, last)?;
+    let cursors = broker.read("drover.events.cursor")?;
+    let cursor = cursors.last().context("no position")?;
+    ensure!(cursor.payload["Index"].as_u64() >= Some(last), "{cursor:?}");
+    agent.stop(LONG)?;
+    Ok(())
+}
+
+/// A wrong password is named and never shown; with the right one filters and markers hold.
+fn secured(dir: &Path, broker: &Broker) -> Result<()> {
+    let sasl = |password: &str| {
+        format!(
+            "    topic = \"secured\"\n    topic_per_stream = true\n    \
+             max_message_bytes = 10000\n    topics = [\"Variable\", \"Job\"]\n    \
+             properties {{\n      \
+             \"security.protocol\" = \"sasl_plaintext\"\n      \
+             \"sasl.mechanism\" = \"PLAIN\"\n      \
+             \"sasl.username\" = \"drover\"\n      \"sasl.password\" = \"{password}\"\n    }}"
+        )
+    };
+    let data = dir.join("secured");
+    let wrong = "canary-41d7-wrong";
+    let setup = server(&data, &broker.sasl_addr(), &sasl(wrong))?;
+    let agent = setup.start()?;
+    let mut known = Known::new();
+    put(&mut agent.http(), &mut known, "small", "x")?;
+    put(&mut agent.http(), &mut known, "large", &"x".repeat(20_000))?;
+    let task = json!({"Name": "t", "Driver": "mock_driver", "Config": {"run_for": "1s"}});
+    let group = json!({"Name": "g", "Count": 0, "Tasks": [task]});
+    let job = json!({"Job": {"ID": "j", "Datacenters": ["*"], "TaskGroups": [group]}});
+    let answer = agent.http().put("/v1/jobs", &job)?;
+    ensure!(answer.status == 200, "{}", answer.text());
+    trouble(&agent, &["sasl.password", "uthentication"])?;
+    let told = agent.http().send("GET", "/v1/agent/self", b"")?.text();
+    let said = agent.log_tail(10_000);
+    ensure!(
+        !said.contains(wrong) && !told.contains(wrong),
+        "the password is shown"
+    );
+    ensure!(said.contains("sasl.password"), "{said}");
+    agent.kill()?;
+
+    let again = server(&data, &broker.sasl_addr(), &sasl(PASSWORD))?;
+    let agent = Setup {
+        http: setup.http,
+        rpc: setup.rpc,
+        ..again
+    }
+    .start()?;
+    caught_up(&agent)?;
+    let variables = broker.read("secured.Variable")?;
+    let shown: Vec<_> = variables
+        .iter()
+        .map(|one| (one.key.as_str(), one.header("mark")))
+        .collect();
+    let wanted = [
+        ("default/small", None),
+        ("default/large", Some("oversized")),
+    ];
+    ensure!(shown == wanted, "{shown:?}");
+    let marker = &variables[1].payload;
+    ensure!(marker["Payload"].is_null() && marker["OversizedBytes"].as_u64() > Some(20_000));
+    let jobs = broker.read("secured.Job")?;
+    ensure!(jobs.iter().any(|one| one.key == "default/j"), "{jobs:?}");
+    ensure!(broker.read("secured.Other")?.is_empty());
+    let status = publisher(&agent)?;
+    ensure!(status["Oversized"] == 1, "{status}");
+    agent.stop(LONG)?;
+    Ok(())
+}
+
+#[test]
+fn every_event_is_in_kafka_exactly_once_whoever_dies() -> Result<()> {
+    let jars = match jars() {
+        Ok(jars) => jars,
+        Err(why) => {
+            skip("kafka", &why);
+            return Ok(());
+        }
+    };
+    let dir = tempfile::tempdir()?;
+    let mut broker = Broker::new(&jars, &dir.path().join("broker"))?;
+    exactly_once(dir.path(), &mut broker)?;
+    secured(dir.path(), &broker)
+}

@@ -1,0 +1,188 @@
+//! Events into Kafka, exactly once and at least once: `kafka [events] [directory]`.
+//!
+//! A log of events of about 300 bytes is written and applied, then published to a real broker on
+//! this machine by the reactor that a leader runs, in turns with transactions and without, each
+//! time to topics of its own. `of_at_least_once` is the rate with transactions by that without, the
+//! best of each. The broker takes its part of the same processors.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, ensure};
+use drover::clock::Clock;
+use drover::commands::Command;
+use drover::config::KafkaConfig;
+use drover::error::ApiError;
+use drover::log::{Entry, LogEngine};
+use drover::raft::Committed;
+use drover::reactors::driver::{Context, Reactor};
+use drover::reactors::kafka::{KafkaPublisher, KafkaSource};
+use drover::reactors::propose::{Decided, Propose, Settling};
+use drover_benchkit::Line;
+use drover_events::eval::EvalsUpserted;
+use drover_events::model::Evaluation;
+use drover_events::{Actor, Envelope, EventId, RaftPayload};
+use drover_projections::{Options, Projections};
+use drover_testkit::kafka::{Broker, jars};
+
+const NOW: i64 = 1_795_252_023_951_021_739;
+/// How often each way is measured.
+const ROUNDS: usize = 3;
+
+fn main() -> Result<()> {
+    let mut args = std::env::args().skip(1);
+    let events: u64 = args.next().map_or(Ok(300_000), |count| count.parse())?;
+    let base = args.next().unwrap_or_else(|| ".".to_owned());
+    let jars = match jars() {
+        Ok(jars) => jars,
+        Err(why) => {
+            eprintln!("bench: kafka: {why}");
+            return Ok(());
+        }
+    };
+    let dir = tempfile::tempdir_in(std::fs::canonicalize(base)?)?;
+    let mut broker = Broker::new(&jars, &dir.path().join("broker"))?;
+    broker.start()?;
+    let (log, projections) = history(dir.path(), events)?;
+    let runtime = tokio::runtime::Runtime::new()?;
+    let mut best = [0.0_f64; 2];
+    for round in 0..ROUNDS {
+        for exactly_once in [false, true] {
+            let config = KafkaConfig {
+                brokers: vec![broker.addr()],
+                topic: format!("events-{round}-{exactly_once}"),
+                transactional_id: format!("bench-{round}-{exactly_once}"),
+                exactly_once,
+                ..KafkaConfig::default()
+            };
+            let source = KafkaSource {
+                config: Arc::new(config),
+                log: Arc::clone(&log),
+            };
+            let spent = runtime.block_on(publish(source, &projections, events))?;
+            let rate = events as f64 / spent.as_secs_f64();
+            eprintln!("bench: exactly once {exactly_once}: {rate:.0} events/s");
+            let best = &mut best[usize::from(exactly_once)];
+            *best = best.max(rate);
+        }
+    }
+    Line::new("events into Kafka, at least once")
+        .number("per_second", best[0])
+        .print();
+    Line::new("events into Kafka, exactly once")
+        .number("per_second", best[1])
+        .number("of_at_least_once", best[1] / best[0])
+        .print();
+    Ok(())
+}
+
+/// A log whose events are applied.
+fn history(dir: &Path, events: u64) -> Result<(Arc<LogEngine>, Arc<Projections>)> {
+    let (log, _) = LogEngine::open(&dir.join("log"), drover::log::Options::default())?;
+    let (projections, mut writer) = Projections::open(dir.join("state"), Options::server())?;
+    let mut index = 0;
+    while index < events {
+        let mut entries = Vec::new();
+        let mut decoded = Vec::new();
+        for _ in 0..1_000.min(events - index) {
+            index += 1;
+            let (kind, body) = body(index)?;
+            decoded.push(drover_migrations::decode(&body)?);
+            entries.push(Entry {
+                index,
+                kind,
+                time: NOW,
+                body: body.into(),
+            });
+        }
+        log.append(entries, Box::new(|_| {}))?;
+        log.commit(index, bytes::Bytes::new());
+        writer.apply_each(&decoded, |_| {})?;
+    }
+    log.sync()?;
+    Ok((Arc::new(log), projections))
+}
+
+fn body(index: u64) -> Result<(u16, Vec<u8>)> {
+    let eval = Evaluation {
+        id: format!("{index:08x}-0000-4000-8000-{index:012x}"),
+        namespace: "default".into(),
+        priority: 50,
+        r#type: "service".into(),
+        triggered_by: "job-register".into(),
+        job_id: format!("job-{}", index % 5_000),
+        status: "pending".into(),
+        create_time: NOW,
+        modify_time: NOW,
+        ..Evaluation::default()
+    };
+    let event = EvalsUpserted {
+        evals: vec![eval],
+        ..EvalsUpserted::default()
+    };
+    let mut id = [7; 16];
+    id[8..].copy_from_slice(&index.to_be_bytes());
+    let envelope = Envelope {
+        time: NOW,
+        id: EventId(id),
+        actor: Actor::default(),
+        request_id: format!("request-{index}"),
+        cause: None,
+        trace: String::new(),
+        guards: Vec::new(),
+        event: event.into(),
+    };
+    let kind = envelope.event.kind().number();
+    Ok((kind, RaftPayload::encode(&envelope)?.body(index, 1)))
+}
+
+/// Runs the reactor until everything is published; the time from its connection on.
+async fn publish(
+    source: KafkaSource,
+    projections: &Arc<Projections>,
+    events: u64,
+) -> Result<Duration> {
+    let reactor = KafkaPublisher::new(source);
+    let context = Context {
+        projections: Arc::clone(projections),
+        proposer: Arc::new(Nobody),
+        clock: Clock::default(),
+    };
+    let began = Instant::now();
+    let mut connected = None;
+    loop {
+        ensure!(
+            began.elapsed() < Duration::from_secs(300),
+            "not in five minutes"
+        );
+        let activation = reactor.activate(&context).await;
+        let status = activation.map_err(|error| anyhow!("{error}"))?.status;
+        if status["Connected"] == true {
+            let since = connected.get_or_insert_with(Instant::now);
+            if status["Published"].as_u64() == Some(events) {
+                return Ok(since.elapsed());
+            }
+        }
+    }
+}
+
+/// Nothing is proposed here.
+struct Nobody;
+
+impl Propose for Nobody {
+    fn queue(
+        &self,
+        _: Decided,
+    ) -> std::pin::Pin<Box<dyn Future<Output = Result<Settling, ApiError>> + Send + '_>> {
+        Box::pin(async { Err(ApiError::internal("nothing is proposed here")) })
+    }
+
+    fn submit(
+        &self,
+        _: Arc<dyn Command>,
+        _: &'static str,
+    ) -> std::pin::Pin<Box<dyn Future<Output = Result<Committed, ApiError>> + Send + '_>> {
+        Box::pin(async { Err(ApiError::internal("nothing is proposed here")) })
+    }
+}

@@ -1,0 +1,253 @@
+//! A real Kafka broker for one test, and `kcat` to read from it.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::{LONG, free_port, wait_for};
+use anyhow::{Context, Result, anyhow, ensure};
+
+/// The password that the broker takes from the user `drover`.
+pub const PASSWORD: &str = "canary-9a1c-right";
+
+/// The jars of the broker, or why it cannot run here.
+///
+/// # Errors
+/// A program is missing, or Maven cannot be reached.
+pub fn jars() -> Result<PathBuf, String> {
+    for program in ["java", "kcat", "mvn"] {
+        let found = Command::new("sh")
+            .args(["-c", &format!("command -v {program}")])
+            .stdout(Stdio::null())
+            .status();
+        if !found.is_ok_and(|status| status.success()) {
+            return Err(format!("needs {program}"));
+        }
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/kafka/fetch");
+    let output = Command::new(script).output();
+    let output = output.map_err(|error| format!("{script}: {error}"))?;
+    if !output.status.success() {
+        return Err("the broker cannot be fetched from Maven".to_owned());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().into())
+}
+
+/// A broker on files of its own.
+pub struct Broker {
+    jars: PathBuf,
+    dir: PathBuf,
+    plain: u16,
+    sasl: u16,
+    child: Option<Child>,
+}
+
+impl Broker {
+    /// Formats the broker's files; it does not run yet.
+    ///
+    /// # Errors
+    /// The files cannot be written, or the broker says why not.
+    pub fn new(jars: &Path, dir: &Path) -> Result<Self> {
+        let broker = Self {
+            jars: jars.to_owned(),
+            dir: dir.to_owned(),
+            plain: free_port()?,
+            sasl: free_port()?,
+            child: None,
+        };
+        fs::create_dir_all(dir)?;
+        fs::write(broker.properties(), broker.configuration(free_port()?))?;
+        let format = broker
+            .java("kafka.tools.StorageTool")
+            .args([
+                "format",
+                "--standalone",
+                "-t",
+                "8kuHNgD_TRWPrvEKkQhAVg",
+                "-c",
+            ])
+            .arg(broker.properties())
+            .output()?;
+        let text = String::from_utf8_lossy(&format.stderr);
+        ensure!(format.status.success(), "formatting the broker: {text}");
+        Ok(broker)
+    }
+
+    fn properties(&self) -> PathBuf {
+        self.dir.join("server.properties")
+    }
+
+    fn configuration(&self, controller: u16) -> String {
+        let (plain, sasl) = (self.plain, self.sasl);
+        let login = "org.apache.kafka.common.security.plain.PlainLoginModule";
+        [
+            "process.roles=broker,controller".to_owned(),
+            "node.id=1".to_owned(),
+            format!("log.dirs={}/data", self.dir.display()),
+            format!(
+                "listeners=PLAINTEXT://127.0.0.1:{plain},SASL://127.0.0.1:{sasl},\
+                 CONTROLLER://127.0.0.1:{controller}"
+            ),
+            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,\
+             CONTROLLER:PLAINTEXT"
+                .to_owned(),
+            "inter.broker.listener.name=PLAINTEXT".to_owned(),
+            "controller.listener.names=CONTROLLER".to_owned(),
+            format!("controller.quorum.bootstrap.servers=127.0.0.1:{controller}"),
+            "sasl.enabled.mechanisms=PLAIN".to_owned(),
+            format!(
+                "listener.name.sasl.plain.sasl.jaas.config={login} required \
+                 user_drover=\"{PASSWORD}\";"
+            ),
+            "offsets.topic.replication.factor=1".to_owned(),
+            "offsets.topic.num.partitions=1".to_owned(),
+            "transaction.state.log.replication.factor=1".to_owned(),
+            "transaction.state.log.min.isr=1".to_owned(),
+            "transaction.state.log.num.partitions=1".to_owned(),
+            "share.coordinator.state.topic.replication.factor=1".to_owned(),
+            "share.coordinator.state.topic.min.isr=1".to_owned(),
+            "group.initial.rebalance.delay.ms=0".to_owned(),
+            "auto.create.topics.enable=false".to_owned(),
+        ]
+        .join("\n")
+    }
+
+    fn java(&self, class: &str) -> Command {
+        let mut command = Command::new("java");
+        command
+            .args([
+                "-Xmx384m",
+                "-XX:+UseSerialGC",
+                "-XX:TieredStopAtLevel=1",
+                "-cp",
+            ])
+            .arg(self.jars.join("*"))
+            .arg(class);
+        command
+    }
+
+    /// Starts it; clients wait for it by themselves.
+    ///
+    /// # Errors
+    /// There is no `java`.
+    pub fn start(&mut self) -> Result<()> {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.dir.join("log"))?;
+        let child = self
+            .java("kafka.Kafka")
+            .arg(self.properties())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("java")?;
+        self.child = Some(child);
+        Ok(())
+    }
+
+    /// kill -9.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn kill(&mut self) -> Result<()> {
+        let mut child = self.child.take().context("it does not run")?;
+        child.kill()?;
+        child.wait()?;
+        Ok(())
+    }
+
+    /// Its address without authentication.
+    pub fn addr(&self) -> String {
+        format!("127.0.0.1:{}", self.plain)
+    }
+
+    /// Its address for users with passwords.
+    pub fn sasl_addr(&self) -> String {
+        format!("127.0.0.1:{}", self.sasl)
+    }
+
+    /// Everything in a topic that is committed, as `kcat` shows it.
+    ///
+    /// # Errors
+    /// It cannot be read in time.
+    pub fn read(&self, topic: &str) -> Result<Vec<Record>> {
+        wait_for("kcat", LONG, || {
+            let output = Command::new("kcat")
+                .args([
+                    "-C",
+                    "-e",
+                    "-q",
+                    "-o",
+                    "beginning",
+                    "-b",
+                    &self.addr(),
+                    "-t",
+                    topic,
+                ])
+                .args(["-X", "isolation.level=read_committed"])
+                .args(["-f", "%p\t%o\t%k\t%h\t%s\n"])
+                .output()?;
+            let text = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.success(), "kcat: {text}");
+            let lines = String::from_utf8(output.stdout)?;
+            lines.lines().map(Record::parse).collect()
+        })
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        // It may have been killed already.
+        let _ = self.kill();
+    }
+}
+
+/// A message.
+#[derive(Debug)]
+pub struct Record {
+    /// Its partition.
+    pub partition: u32,
+    /// Its key.
+    pub key: String,
+    headers: String,
+    /// Its payload.
+    pub payload: serde_json::Value,
+}
+
+impl Record {
+    fn parse(line: &str) -> Result<Self> {
+        let parts: Vec<&str> = line.splitn(5, '\t').collect();
+        let [partition, _, key, headers, payload] = parts[..] else {
+            return Err(anyhow!("not a message: {line}"));
+        };
+        Ok(Self {
+            partition: partition.parse()?,
+            key: key.to_owned(),
+            headers: headers.to_owned(),
+            payload: serde_json::from_str(payload).with_context(|| payload.to_owned())?,
+        })
+    }
+
+    /// A header, as text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let pairs = self
+            .headers
+            .split(',')
+            .filter_map(|pair| pair.split_once('='));
+        pairs
+            .into_iter()
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| value)
+    }
+
+    /// The header `index`.
+    ///
+    /// # Errors
+    /// It is missing or no number.
+    pub fn index(&self) -> Result<u64> {
+        let index = self.header("index").context("no index")?;
+        Ok(index.parse()?)
+    }
+}
