@@ -5,6 +5,7 @@
 //! the same tree, and gives the same state.
 
 use std::io::Write;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,7 +14,7 @@ use serde::{Serialize, Serializer};
 
 use super::ArchiveError;
 use crate::log::{Epoch, ReadOnlyLog};
-use crate::record::{CloudEvent, Document};
+use crate::record::{CloudEvent, Document, Redactor};
 
 /// Entries between two reports of progress.
 const REPORT: u64 = 4096;
@@ -45,6 +46,8 @@ pub struct Export {
     pub format: Format,
     /// Whether a line carries the exact body (of [`Format::Ndjson`] only).
     pub bodies: bool,
+    /// What hides confidential values; lines with bodies hide nothing.
+    pub redactor: Option<Arc<Redactor>>,
 }
 
 /// What was exported.
@@ -144,11 +147,12 @@ impl Export {
         let decoded = drover_migrations::decode(body);
         let event = decoded.map_err(|source| ArchiveError::Decode { index, source })?;
         let document = Document::of(&event);
+        let hidden = self.redactor.as_deref();
         let written = match (self.format, self.bodies) {
             (Format::CloudEvents, _) => {
-                serde_json::to_writer(&mut *line, &CloudEvent::of(document, epoch.id))
+                Redactor::write(hidden, &mut *line, &CloudEvent::of(document, epoch.id))
             }
-            (Format::Ndjson, false) => serde_json::to_writer(&mut *line, &document),
+            (Format::Ndjson, false) => Redactor::write(hidden, &mut *line, &document),
             (Format::Ndjson, true) => serde_json::to_writer(
                 &mut *line,
                 &WithBody {

@@ -8,7 +8,7 @@ use crate::log::ReadOnlyLog;
 use crate::record::{Document, Redactor};
 use anyhow::{Context, Result};
 use drover_events::{Actor, ActorKind, Recorded};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Rows are printed this many at a time, so that a long log shows something at once.
 const ROWS: usize = 500;
@@ -50,7 +50,10 @@ pub(super) fn run(args: &EventsArgs, out: &Out) -> Result<u8> {
     let dir = log_dir(&args.data_dir);
     let log = ReadOnlyLog::open(&dir)
         .with_context(|| format!("Error reading the log in {}", dir.display()))?;
-    let redactor = redactor(args, out)?;
+    let redactor = match args.json && !args.clear {
+        true => Some(redactor(&args.data_dir, out)?),
+        false => None,
+    };
     let mut rows = Vec::new();
     for entry in log.scan(args.from.max(log.bounds().0)) {
         let entry = entry.context("Error reading the log")?;
@@ -79,19 +82,16 @@ pub(super) fn run(args: &EventsArgs, out: &Out) -> Result<u8> {
     Ok(0)
 }
 
-/// What hides confidential values; none where they are to be shown.
-fn redactor(args: &EventsArgs, out: &Out) -> Result<Option<Redactor>> {
-    if !args.json || args.clear {
-        return Ok(None);
-    }
-    let redactor = Redactor::of_data_dir(&args.data_dir).context("Error reading the keystore")?;
+/// What hides confidential values, with the keys below a data directory.
+pub(super) fn redactor(data_dir: &Path, out: &Out) -> Result<Redactor> {
+    let redactor = Redactor::of_data_dir(data_dir).context("Error reading the keystore")?;
     if !redactor.can_hash() {
-        let shown = args.data_dir.display();
+        let shown = data_dir.display();
         out.error(&format!(
             "no keys in {shown}: sensitive values are shown as \"redacted\"; -clear shows them"
         ));
     }
-    Ok(Some(redactor))
+    Ok(redactor)
 }
 
 fn table(rows: &[Recorded]) -> String {

@@ -1,6 +1,7 @@
 //! `log export` and `log import`: events as lines of JSON, and a log made of them again.
 
 use super::log::log_dir;
+use super::log_events::redactor;
 use super::out::Out;
 use crate::archive::export::{Export, Exported, Format};
 use crate::archive::import::import;
@@ -15,6 +16,7 @@ use serde_json::{Value as Json, json};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Bytes gathered before they are written.
 const BUFFER: usize = 1 << 20;
@@ -30,9 +32,10 @@ const WINDOW: u64 = 64 << 10;
   drover log export -data-dir /var/lib/drover -format cloudevents -from 12000 -out new.json
   drover log export -data-dir /var/lib/drover -bodies -out whole.ndjson -resume
 
-One event is one line; secrets are ciphertext or hashes, as they are in the log. With -bodies a line
-carries the exact bytes that were hashed too: `drover log import` makes the same log of them, with
-the same proofs. With -resume an export that was broken off goes on behind its last whole line.
+One event is one line. Sensitive values (the environment of tasks, templates, ...) are keyed hashes,
+secrets are hidden; -clear shows them as they are in the log. With -bodies a line carries the exact
+bytes that were hashed too, nothing hidden: `drover log import` makes the same log of them, with the
+same proofs. With -resume an export that was broken off goes on behind its last whole line.
 Nothing is changed, and an agent may be running.")]
 pub(super) struct ExportArgs {
     /// The agent's data directory
@@ -53,6 +56,9 @@ pub(super) struct ExportArgs {
     /// Add the exact bytes of each event, for `drover log import`
     #[arg(long)]
     bodies: bool,
+    /// Show sensitive values, which are keyed hashes otherwise, and secrets
+    #[arg(long)]
+    clear: bool,
     /// Where it is written; - is standard output
     #[arg(long, value_name = "FILE", default_value = "-")]
     out: PathBuf,
@@ -153,6 +159,9 @@ pub(super) fn bar(out: &Out, style: &str) -> Option<ProgressBar> {
 /// Exports.
 pub(super) fn export(args: &ExportArgs, out: &Out) -> Result<u8> {
     let mut export = wanted(args)?;
+    if !args.clear && !args.bodies {
+        export.redactor = Some(Arc::new(redactor(&args.data_dir, out)?));
+    }
     let dir = log_dir(&args.data_dir);
     let log = ReadOnlyLog::open(&dir)
         .with_context(|| format!("Error reading the log in {}", dir.display()))?;

@@ -87,6 +87,21 @@ impl Redactor {
         }
     }
 
+    /// Writes a value as JSON, confidential values hidden where there is a redactor.
+    ///
+    /// # Errors
+    /// A value that cannot be written as JSON, or a failed write.
+    pub fn write<T: Serialize>(
+        this: Option<&Self>,
+        to: impl std::io::Write,
+        value: &T,
+    ) -> Result<(), serde_json::Error> {
+        match this {
+            Some(redactor) => serde_json::to_writer(to, &redactor.redacted(value)),
+            None => serde_json::to_writer(to, value),
+        }
+    }
+
     /// What a text of a class is shown as.
     pub(super) fn text(&self, class: Class, value: &str) -> String {
         match class {

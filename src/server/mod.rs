@@ -308,6 +308,7 @@ fn sources(
         kafka: kafka.map(|kafka| KafkaSource {
             config: Arc::new(kafka),
             log: Arc::clone(log),
+            keyring: Arc::clone(keyring),
         }),
     }
 }

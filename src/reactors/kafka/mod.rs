@@ -37,6 +37,7 @@ use parking_lot::Mutex;
 
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
 use crate::config::KafkaConfig;
+use crate::keyring::Keyring;
 use crate::log::LogEngine;
 
 pub use client::validate;
@@ -48,6 +49,8 @@ pub struct KafkaSource {
     pub config: Arc<KafkaConfig>,
     /// The log it reads.
     pub log: Arc<LogEngine>,
+    /// The keys under which sensitive values are hashed.
+    pub keyring: Arc<Keyring>,
 }
 
 /// How often progress is looked at while events come, and how often the status is renewed.

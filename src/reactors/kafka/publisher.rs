@@ -77,7 +77,7 @@ pub(super) fn start(
     let worker = Worker {
         config: Arc::clone(&config),
         shared: Arc::clone(&shared),
-        source: Source::new(&source.log, projections, &config),
+        source: Source::new(source, projections),
     };
     let thread = std::thread::Builder::new().name("event-publisher".to_owned());
     Ok(Running {

@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 use drover_projections::{Change, Projections, View};
 
 use super::super::driver::Failure;
+use super::KafkaSource;
 use super::record::{Encoder, Filter, Layout, Message};
-use crate::config::KafkaConfig;
+use crate::keyring::Keyring;
 use crate::log::{Entry, LogEngine};
+use crate::record::Redactor;
 
 /// Messages of consecutive events.
 #[derive(Debug)]
@@ -46,6 +48,7 @@ const VIEW: Duration = Duration::from_millis(500);
 /// Reads the log.
 pub(super) struct Source {
     pub log: Arc<LogEngine>,
+    pub keyring: Arc<Keyring>,
     pub projections: Arc<Projections>,
     pub layout: Layout,
     pub filter: Filter,
@@ -55,13 +58,11 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub(super) fn new(
-        log: &Arc<LogEngine>,
-        projections: &Arc<Projections>,
-        config: &KafkaConfig,
-    ) -> Self {
+    pub(super) fn new(source: &KafkaSource, projections: &Arc<Projections>) -> Self {
+        let config = &source.config;
         Self {
-            log: Arc::clone(log),
+            log: Arc::clone(&source.log),
+            keyring: Arc::clone(&source.keyring),
             projections: Arc::clone(projections),
             layout: Layout::of(config),
             filter: Filter::of(config),
@@ -81,8 +82,10 @@ impl Source {
         if from > view.index() {
             return Ok(None);
         }
+        let redactor = Redactor::of(&self.keyring);
         let mut encoder = Encoder {
             layout: &self.layout,
+            redactor: &redactor,
             limit,
             stops: self.stops,
             bytes: Vec::new(),

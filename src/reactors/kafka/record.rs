@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use super::super::driver::Failure;
 use crate::config::KafkaConfig;
-use crate::record::Document;
+use crate::record::{Document, Redactor};
 
 /// What is special about a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,6 +191,8 @@ const FRAME: usize = 512;
 /// Messages being made.
 pub(super) struct Encoder<'a> {
     pub layout: &'a Layout,
+    /// What hides confidential values.
+    pub redactor: &'a Redactor,
     /// The largest message, in bytes.
     pub limit: usize,
     /// Whether an event beyond that is an error; otherwise a marker takes its place.
@@ -217,7 +219,8 @@ impl Encoder<'_> {
         if rejection.is_some() {
             self.marked(document, rejection, None)?;
         } else {
-            serde_json::to_writer(&mut self.bytes, &document)?;
+            let hidden = self.redactor.redacted(&document);
+            serde_json::to_writer(&mut self.bytes, &hidden)?;
         }
         let routes = self.layout.routes(event.kind, changes);
         let keys = routes.iter().map(|(_, key)| key.len()).max().unwrap_or(0);
@@ -269,7 +272,8 @@ impl Encoder<'_> {
             rejected,
             oversized,
         };
-        Ok(serde_json::to_writer(&mut self.bytes, &marked)?)
+        let hidden = self.redactor.redacted(&marked);
+        Ok(serde_json::to_writer(&mut self.bytes, &hidden)?)
     }
 
     /// Says that the log no longer holds the events `from..until`.
