@@ -359,7 +359,19 @@ async fn what_is_absent_says_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_tell_what_the_server_holds() {
     let h = Harness::start().await;
-    let text = h.get("/v1/metrics?format=prometheus").await.text();
+    let prometheus = async || h.get("/v1/metrics?format=prometheus").await.text();
+    // Scheduling starts a moment after this server began to lead.
+    let scheduling = async || {
+        while !prometheus()
+            .await
+            .contains("nomad_nomad_broker_total_ready")
+        {
+            tokio::task::yield_now().await;
+        }
+    };
+    let started = tokio::time::timeout(LONG, scheduling()).await;
+    started.expect("scheduling starts");
+    let text = prometheus().await;
     for name in [
         "nomad_raft_appliedIndex",
         "nomad_nomad_broker_total_ready",

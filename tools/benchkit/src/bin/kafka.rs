@@ -14,6 +14,7 @@ use drover::clock::Clock;
 use drover::commands::Command;
 use drover::config::KafkaConfig;
 use drover::error::ApiError;
+use drover::keyring::Keyring;
 use drover::log::{Entry, LogEngine};
 use drover::raft::Committed;
 use drover::reactors::driver::{Context, Reactor};
@@ -45,6 +46,7 @@ fn main() -> Result<()> {
     let mut broker = Broker::new(&jars, &dir.path().join("broker"))?;
     broker.start()?;
     let (log, projections) = history(dir.path(), events)?;
+    let keyring = Arc::new(Keyring::open(&dir.path().join("keystore"))?.0);
     let runtime = tokio::runtime::Runtime::new()?;
     let mut best = [0.0_f64; 2];
     for round in 0..ROUNDS {
@@ -59,6 +61,7 @@ fn main() -> Result<()> {
             let source = KafkaSource {
                 config: Arc::new(config),
                 log: Arc::clone(&log),
+                keyring: Arc::clone(&keyring),
             };
             let spent = runtime.block_on(publish(source, &projections, events))?;
             let rate = events as f64 / spent.as_secs_f64();
