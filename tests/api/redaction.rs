@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use drover_testkit::{LONG, Setup};
+use anyhow::Context as _;
+use drover_testkit::{LONG, Setup, wait_for};
 use serde_json::{Value, json};
 
 use crate::support::{json_of, register};
@@ -26,8 +27,16 @@ fn job() -> Value {
 }
 
 fn events(data: &Path, more: &[&str]) -> String {
+    told(&["log", "events", "-json", "-data-dir"], data, more)
+}
+
+fn exported(data: &Path, more: &[&str]) -> String {
+    told(&["log", "export", "-data-dir"], data, more)
+}
+
+fn told(words: &[&str], data: &Path, more: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_drover"))
-        .args(["log", "events", "-json", "-data-dir"])
+        .args(words)
         .arg(data)
         .args(more)
         .output()
@@ -78,8 +87,12 @@ fn exports_hide_what_is_confidential_and_secrets_lie_nowhere() {
         json_of(&mut http, "/v1/var/app/db")["Items"]["password"],
         SECRET
     );
-    let node = json_of(&mut http, "/v1/nodes")[0]["ID"].clone();
-    let node = node.as_str().expect("a node");
+    let node = wait_for("the node", LONG, || {
+        let nodes = http.json("/v1/nodes")?;
+        let id = nodes[0]["ID"].as_str().map(str::to_owned);
+        id.context("it has not registered")
+    });
+    let node = node.expect("a node");
     let shown = json_of(&mut http, &format!("/v1/node/{node}"));
     assert_eq!(shown["SecretID"], "");
     let secret = fs::read_to_string(data.join("client/secret-id")).expect("the node's secret");
@@ -98,6 +111,19 @@ fn exports_hide_what_is_confidential_and_secrets_lie_nowhere() {
     assert_eq!(job["ID"], "canary");
     let clear = events(&data, &["-clear"]);
     assert!(clear.contains(SENSITIVE) && !clear.contains(SECRET));
+
+    for format in ["ndjson", "cloudevents"] {
+        let hidden = exported(&data, &["-format", format]);
+        assert!(
+            !hidden.contains(SENSITIVE) && hidden.contains(hash),
+            "{format}"
+        );
+        let clear = exported(&data, &["-format", format, "-clear"]);
+        assert!(
+            clear.contains(SENSITIVE) && !clear.contains(SECRET),
+            "{format}"
+        );
+    }
 
     let mut looked_at = 0;
     assert_eq!(search(&data.join("server"), SECRET, &mut looked_at), None);
