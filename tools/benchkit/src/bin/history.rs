@@ -46,15 +46,14 @@ fn main() -> Result<()> {
     audit(&log_dir, dir.path(), events, floor)?;
     decode(&log_dir, events)?;
     let began = Instant::now();
-    let projections = replay::fill(
-        &log_dir,
-        &tables,
-        &drover_projections::Options::server(),
-        &mut |_, _| (),
-    )?;
+    let last = events + FIRST - 1;
+    let replayed = replay::replay(&log_dir, &tables, Some(last), &mut |_, _| ())?;
+    ensure!(replayed.state.index == last, "{:?}", replayed.state.index);
     rate("decode and fold into tables", events, began.elapsed()).print();
+    let options = drover_projections::Options::server();
+    let (projections, writer) = Projections::open(&tables, options)?;
     read_past(&projections.view(), events)?;
-    drop(projections);
+    drop((projections, writer));
     restart(&log_dir, &tables, events)
 }
 
