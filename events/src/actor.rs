@@ -24,6 +24,19 @@ pub enum ActorKind {
     Server,
 }
 
+impl ActorKind {
+    /// The name it has in documents, filters and headers.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Anonymous => "anonymous",
+            Self::Token => "token",
+            Self::Workload => "workload",
+            Self::Node => "node",
+            Self::Server => "server",
+        }
+    }
+}
+
 /// Who did it, as far as was known at that time; replay never asks again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -1,6 +1,6 @@
 //! What is asked of the audit trail.
 
-use drover_events::{Actor, ActorKind, EventKind, Recorded};
+use drover_events::{Actor, EventKind, Recorded};
 
 use super::{Detail, Object};
 
@@ -77,27 +77,17 @@ impl Question {
 
 /// Whether an actor is meant by a text.
 fn is(text: &str, actor: &Actor) -> bool {
-    text == kind_name(actor.kind)
+    text == actor.kind.name()
         || text == actor.name
         || text == actor.addr
         || text == actor.id
         || (text.len() >= SHORTEST && actor.id.starts_with(text))
 }
 
-/// The name of a sort of caller.
-fn kind_name(kind: ActorKind) -> &'static str {
-    match kind {
-        ActorKind::Anonymous => "anonymous",
-        ActorKind::Token => "token",
-        ActorKind::Workload => "workload",
-        ActorKind::Node => "node",
-        ActorKind::Server => "server",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use drover_events::ActorKind;
 
     #[test]
     fn an_actor_is_named_by_what_is_known_of_it() {

@@ -7,7 +7,7 @@ use super::show::time;
 use crate::log::ReadOnlyLog;
 use crate::record::{Document, Redactor};
 use anyhow::{Context, Result};
-use drover_events::{Actor, ActorKind, Recorded};
+use drover_events::{Actor, Recorded};
 use std::path::{Path, PathBuf};
 
 /// Rows are printed this many at a time, so that a long log shows something at once.
@@ -121,13 +121,7 @@ fn table(rows: &[Recorded]) -> String {
 
 /// An actor in one cell: its kind, and the name or the short id that says most.
 pub(super) fn who(actor: &Actor) -> String {
-    let kind = match actor.kind {
-        ActorKind::Anonymous => "anonymous",
-        ActorKind::Token => "token",
-        ActorKind::Workload => "workload",
-        ActorKind::Node => "node",
-        ActorKind::Server => "server",
-    };
+    let kind = actor.kind.name();
     let short: String = actor.id.chars().take(8).collect();
     let detail = [&actor.name, &short, &actor.addr];
     match detail.into_iter().find(|text| !text.is_empty()) {

@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use drover_migrations::schema::{self, LATEST};
+use drover_migrations::schema::{self, LATEST, SchemaError};
 use drover_projections::{Fold, Options, Projections, TableDigest};
 
 pub use check::{Check, Checked};
@@ -104,7 +104,9 @@ impl RebuildError {
     /// Whether it can succeed once there is space on the disk again.
     pub fn is_out_of_space(&self) -> bool {
         match self {
-            RebuildError::Replay(ReplayError::Storage(error)) => error.is_out_of_space(),
+            RebuildError::Replay(
+                ReplayError::Storage(error) | ReplayError::Schema(SchemaError::Storage(error)),
+            ) => error.is_out_of_space(),
             RebuildError::File { source, .. } => source.kind() == std::io::ErrorKind::StorageFull,
             _ => false,
         }
@@ -122,8 +124,8 @@ impl From<drover_projections::StorageError> for RebuildError {
     }
 }
 
-impl From<schema::SchemaError> for RebuildError {
-    fn from(error: schema::SchemaError) -> Self {
+impl From<SchemaError> for RebuildError {
+    fn from(error: SchemaError) -> Self {
         ReplayError::from(error).into()
     }
 }

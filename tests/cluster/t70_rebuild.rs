@@ -195,8 +195,7 @@ fn a_rebuild_without_space_says_so_and_the_old_database_stays_in_use() -> Result
     let output = run(&setup, "rebuild", &[])?;
     let said = words(&output);
     ensure!(!output.status.success(), "{said}");
-    let reasons = ["the disk is full", "No space left on device"];
-    ensure!(reasons.iter().any(|reason| said.contains(reason)), "{said}");
+    ensure!(said.contains("the disk is full"), "{said}");
     fs::remove_file(filler)?;
     let agent = setup.start()?;
     check(&agent, &known)?;

@@ -145,7 +145,7 @@ fn deletions(story: &mut Story) {
     };
     story.old(EventKind::EvalsDeleted, 1, &by_filter);
     let next = EvalsDeletedV1 {
-        next_token: format!("5.{}", eval(16).id),
+        next_token: eval(16).id,
         ..by_filter
     };
     story.old(EventKind::EvalsDeleted, 1, &next);

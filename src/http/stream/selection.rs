@@ -1,6 +1,6 @@
 //! What a subscriber asked for, and whether an event is part of it.
 
-use drover_events::{Actor, ActorKind, EventKind, Topic};
+use drover_events::{Actor, EventKind, Topic};
 use drover_projections::filter::{self, FILTER_VERSION, Filter, FilterError};
 
 use super::payload::{self, Shown};
@@ -256,13 +256,7 @@ fn parse_filter(text: &str, topics: u64) -> Result<Option<Filter>, ApiError> {
 /// Whether a text names an actor: its kind (`node`), its id or its name, or kind and one of them
 /// (`token:ci`).
 fn is_actor(actor: &Actor, text: &str) -> bool {
-    let kind = match actor.kind {
-        ActorKind::Anonymous => "anonymous",
-        ActorKind::Token => "token",
-        ActorKind::Workload => "workload",
-        ActorKind::Node => "node",
-        ActorKind::Server => "server",
-    };
+    let kind = actor.kind.name();
     let named = |text: &str| !text.is_empty() && (actor.id == text || actor.name == text);
     text == kind
         || named(text)

@@ -254,7 +254,7 @@ impl Encoder<'_> {
                 index: event.index,
                 kind: Some(event.kind),
                 time: event.time,
-                actor: actor.map_or("raft", actor_name),
+                actor: actor.map_or("raft", ActorKind::name),
                 mark,
             });
         }
@@ -307,16 +307,6 @@ fn tell_oversized(event: &Recorded, bytes: usize, limit: usize) {
         "an event is too large for Kafka: a marker takes its place; raise \
          event_publisher.kafka.max_message_bytes and max.message.bytes of the topic"
     );
-}
-
-fn actor_name(kind: ActorKind) -> &'static str {
-    match kind {
-        ActorKind::Anonymous => "anonymous",
-        ActorKind::Token => "token",
-        ActorKind::Workload => "workload",
-        ActorKind::Node => "node",
-        ActorKind::Server => "server",
-    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@
 //! It must not reach into what it measures: it drives the public API of a crate, or the program.
 
 pub mod floor;
+pub mod sample;
+pub mod usage;
 
 use std::time::{Duration, Instant};
 

@@ -13,18 +13,16 @@ use std::time::Instant;
 
 use anyhow::Result;
 use drover_benchkit::floor::{self, Writes};
+use drover_benchkit::sample::{self, NOW, envelope, eval, namespace, uuid, variable};
+use drover_benchkit::usage::{cpu_seconds, rss_mb};
 use drover_events::alloc::{AllocsUpdatedByClient, ClientAllocUpdate};
-use drover_events::eval::EvalsUpserted;
-use drover_events::gojson::Base64;
 use drover_events::job::JobRegistered;
 use drover_events::model::{
-    AllocMetric, AllocatedResources, AllocatedTaskResources, Allocation, Evaluation, Job,
-    Namespace, NodeScoreMeta, TaskGroup, VariableEncrypted,
+    AllocMetric, AllocatedResources, AllocatedTaskResources, Allocation, Job, NodeScoreMeta,
+    TaskGroup,
 };
-use drover_events::namespace::NamespacesUpserted;
 use drover_events::plan::{PlacedAlloc, PlanApplied};
-use drover_events::variable::{VarOp, VariableApplied};
-use drover_events::{Actor, Envelope, Event, EventId, RaftPayload, Recorded};
+use drover_events::{Event, Recorded};
 use drover_projections::tables::Allocs;
 use drover_projections::{Options, Outcome, Projections, Scan, Writer};
 
@@ -43,7 +41,6 @@ const SMALL: Writes = Writes {
     small: 3,
     batch: 1_000,
 };
-const NOW: i64 = 1_795_252_023_951_021_739;
 
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
@@ -94,7 +91,7 @@ impl Bench {
 
     fn body(&mut self, event: Event) -> Result<Vec<u8>> {
         self.index += 1;
-        Ok(RaftPayload::encode(&envelope(self.index, event))?.body(self.index, 1))
+        Ok(sample::body(self.index, event)?.1)
     }
 
     fn recorded(&mut self, event: Event) -> Recorded {
@@ -127,42 +124,6 @@ impl Bench {
         (self.worst, self.refused) = (worst, self.refused + refused);
         Ok(())
     }
-}
-
-fn envelope(index: u64, event: Event) -> Envelope {
-    let mut id = [7; 16];
-    id[8..].copy_from_slice(&index.to_be_bytes());
-    Envelope {
-        time: NOW + i64::try_from(index).unwrap_or_default(),
-        id: EventId(id),
-        actor: Actor::default(),
-        request_id: format!("request-{index}"),
-        cause: Some(index / 2),
-        trace: String::new(),
-        guards: Vec::new(),
-        event,
-    }
-}
-
-/// A UUID text that is spread evenly and the same in every run.
-fn uuid(space: u64, number: u64) -> String {
-    let mix = |seed: u64| {
-        let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (seed >> 29);
-        x = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        x ^ (x >> 32)
-    };
-    let (a, b) = (
-        mix(space << 40 | number),
-        mix(space << 48 | number << 1 | 1),
-    );
-    let text = format!("{a:016x}{b:016x}");
-    let (head, tail) = (&text[..8], &text[20..]);
-    format!(
-        "{head}-{}-{}-{}-{tail}",
-        &text[8..12],
-        &text[12..16],
-        &text[16..20]
-    )
 }
 
 fn job(number: u64) -> Job {
@@ -241,18 +202,7 @@ fn alloc(number: u64) -> Allocation {
 fn place(path: &Path, allocs: u64) -> Result<()> {
     let (projections, mut bench) = Bench::open(path)?;
     let mut setup = Vec::new();
-    let namespace = Namespace {
-        name: "default".into(),
-        ..Namespace::default()
-    };
-    setup.push(
-        bench.recorded(
-            NamespacesUpserted {
-                namespaces: vec![namespace],
-            }
-            .into(),
-        ),
-    );
+    setup.push(bench.recorded(namespace()));
     let mut job_index = Vec::new();
     for number in 0..allocs.div_ceil(PER_JOB) {
         let registered = JobRegistered {
@@ -341,51 +291,9 @@ fn client_updates(bench: &mut Bench, allocs: u64) -> Result<()> {
     Ok(())
 }
 
-fn variable(number: u64) -> Event {
-    let var = VariableEncrypted {
-        namespace: "default".into(),
-        path: format!("app/{:05}/settings", number % 20_000),
-        data: Base64::from(vec![b'x'; 90]),
-        key_id: uuid(5, 1),
-        ..VariableEncrypted::default()
-    };
-    VariableApplied {
-        op: VarOp::Set,
-        var,
-    }
-    .into()
-}
-
-fn eval(number: u64) -> Event {
-    let eval = Evaluation {
-        id: uuid(4, number),
-        namespace: "default".into(),
-        priority: 50,
-        r#type: "service".into(),
-        triggered_by: "job-register".into(),
-        job_id: format!("job-{}", number % 5_000),
-        status: "pending".into(),
-        create_time: NOW,
-        modify_time: NOW,
-        ..Evaluation::default()
-    };
-    EvalsUpserted {
-        evals: vec![eval],
-        ..EvalsUpserted::default()
-    }
-    .into()
-}
-
 fn replay(what: &str, path: &Path, count: u64, event: &dyn Fn(u64) -> Event) -> Result<()> {
     let (projections, mut bench) = Bench::open(path)?;
-    let namespace = Namespace {
-        name: "default".into(),
-        ..Namespace::default()
-    };
-    let first = NamespacesUpserted {
-        namespaces: vec![namespace],
-    };
-    let mut bodies = vec![bench.body(first.into())?];
+    let mut bodies = vec![bench.body(namespace())?];
     for number in 0..count {
         bodies.push(bench.body(event(number))?);
     }
@@ -412,31 +320,11 @@ fn replay(what: &str, path: &Path, count: u64, event: &dyn Fn(u64) -> Event) -> 
 
 fn line(what: &str, count: u64, seconds: f64, bench: &Bench) {
     println!(
-        "{{\"what\":\"{what}\",\"per_second\":{:.0},\"cpu_us\":{:.1},\"worst_ms\":{:.1},\"refused\":{},\"rss_mb\":{}}}",
+        "{{\"what\":\"{what}\",\"per_second\":{:.0},\"cpu_us\":{:.1},\"worst_ms\":{:.1},\"refused\":{},\"rss_mb\":{:.0}}}",
         count as f64 / seconds,
         bench.cpu * 1e6 / count as f64,
         bench.worst,
         bench.refused,
         rss_mb()
     );
-}
-
-/// User and system time of the process, in hundredths of a second.
-fn cpu_seconds() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields = status.rsplit(')').next().unwrap_or_default();
-    let ticks = fields.split_whitespace().skip(11).take(2);
-    ticks
-        .filter_map(|ticks| ticks.parse::<f64>().ok())
-        .sum::<f64>()
-        / 100.0
-}
-
-fn rss_mb() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = status
-        .split_whitespace()
-        .nth(1)
-        .and_then(|pages| pages.parse().ok());
-    pages.unwrap_or(0_u64) * 4 / 1_024
 }

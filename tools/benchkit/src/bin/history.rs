@@ -15,24 +15,18 @@ use drover::log::{Entry, LogEngine, Options};
 use drover::proof::{Blocks, Verify, verify};
 use drover::replay;
 use drover_benchkit::Line;
-use drover_events::gojson::Base64;
-use drover_events::model::{Namespace, VariableEncrypted};
-use drover_events::namespace::NamespacesUpserted;
-use drover_events::variable::{VarOp, VariableApplied};
-use drover_events::{Actor, Envelope, Event, EventId, EventKind, RaftPayload};
+use drover_benchkit::sample::{self, NOW, VARIABLES, variable, variable_path};
+use drover_events::{EventKind, RaftPayload};
 use drover_projections::tables::variables::Variables;
 use drover_projections::{Prefix, Projections, Scan, View};
 use sha2::{Digest, Sha256};
 
-/// Different variables.
-const KEYS: u64 = 20_000;
 /// Entries appended at a time.
 const CHUNK: u64 = 1_024;
 /// Points of the past that are read.
 const POINTS: u64 = 1_000;
 /// The index of the first variable: after Raft's beginning and the namespace.
 const FIRST: u64 = 2;
-const NOW: i64 = 1_795_252_023_951_021_739;
 
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
@@ -63,59 +57,21 @@ fn rate(what: &str, events: u64, took: Duration) -> Line {
         .number("seconds", took.as_secs_f64())
 }
 
-/// The path written at an index.
-fn path(index: u64) -> String {
-    format!("app/{:05}/settings", (index - FIRST) % KEYS)
-}
-
-fn event(index: u64) -> Event {
-    let var = VariableEncrypted {
-        namespace: "default".into(),
-        path: path(index),
-        data: Base64::from(vec![b'x'; 90]),
-        key_id: "5a5a5a5a-0000-4000-8000-000000000001".into(),
-        ..VariableEncrypted::default()
-    };
-    let op = VarOp::Set;
-    VariableApplied { op, var }.into()
-}
-
 fn entry(index: u64) -> Result<Entry> {
     let time = NOW + i64::try_from(index)?;
-    let namespace = || NamespacesUpserted {
-        namespaces: vec![Namespace {
-            name: "default".into(),
-            ..Namespace::default()
-        }],
-    };
-    let (kind, payload) = match index {
-        0 => (EventKind::RaftBlank, RaftPayload::blank()),
-        _ => {
-            let event = if index < FIRST {
-                namespace().into()
-            } else {
-                event(index)
-            };
-            let mut id = [7; 16];
-            id[8..].copy_from_slice(&index.to_be_bytes());
-            let envelope = Envelope {
-                time,
-                id: EventId(id),
-                actor: Actor::default(),
-                request_id: format!("request-{index}"),
-                cause: Some(index / 2),
-                trace: String::new(),
-                guards: Vec::new(),
-                event,
-            };
-            (envelope.event.kind(), RaftPayload::encode(&envelope)?)
+    let (kind, body) = match index {
+        0 => {
+            let blank = RaftPayload::blank();
+            (EventKind::RaftBlank.number(), blank.body(0, 1))
         }
+        1 => sample::body(index, sample::namespace())?,
+        _ => sample::body(index, variable(index - FIRST))?,
     };
     Ok(Entry {
         index,
-        kind: kind as u16,
+        kind,
         time: if index == 0 { 0 } else { time },
-        body: payload.body(index, 1).into(),
+        body: body.into(),
     })
 }
 
@@ -200,7 +156,7 @@ fn decode(dir: &Path, events: u64) -> Result<()> {
 /// The index of the last write of a key at or before `at`.
 fn written(key: u64, at: u64) -> Option<u64> {
     let first = FIRST + key;
-    (at >= first).then(|| first + (at - first) / KEYS * KEYS)
+    (at >= first).then(|| first + (at - first) / VARIABLES * VARIABLES)
 }
 
 fn read_past(view: &View, events: u64) -> Result<()> {
@@ -212,8 +168,8 @@ fn read_past(view: &View, events: u64) -> Result<()> {
         random % below
     };
     for point in 0..POINTS {
-        let (at, key) = (FIRST + draw(events), draw(KEYS));
-        let name = path(FIRST + key);
+        let (at, key) = (FIRST + draw(events), draw(VARIABLES));
+        let name = variable_path(key);
         let began = Instant::now();
         let past = view.as_of(at, NOW).expect("nothing was dropped");
         let found = past.get::<Variables>(("default", name.as_str()))?;
@@ -223,7 +179,7 @@ fn read_past(view: &View, events: u64) -> Result<()> {
         if point % 10 != 0 {
             continue;
         }
-        let group = draw(KEYS / 1_000);
+        let group = draw(VARIABLES / 1_000);
         let prefix = Prefix::new()
             .str("default")
             .open(&format!("app/{group:02}"));

@@ -21,13 +21,10 @@ use drover::reactors::driver::{Context, Reactor};
 use drover::reactors::kafka::{KafkaPublisher, KafkaSource};
 use drover::reactors::propose::{Decided, Propose, Settling};
 use drover_benchkit::Line;
-use drover_events::eval::EvalsUpserted;
-use drover_events::model::Evaluation;
-use drover_events::{Actor, Envelope, EventId, RaftPayload};
+use drover_benchkit::sample::{self, NOW};
 use drover_projections::{Options, Projections};
 use drover_testkit::kafka::{Broker, jars};
 
-const NOW: i64 = 1_795_252_023_951_021_739;
 /// How often each way is measured.
 const ROUNDS: usize = 3;
 
@@ -90,7 +87,7 @@ fn history(dir: &Path, events: u64) -> Result<(Arc<LogEngine>, Arc<Projections>)
         let mut decoded = Vec::new();
         for _ in 0..1_000.min(events - index) {
             index += 1;
-            let (kind, body) = body(index)?;
+            let (kind, body) = sample::body(index, sample::eval(index))?;
             decoded.push(drover_migrations::decode(&body)?);
             entries.push(Entry {
                 index,
@@ -105,39 +102,6 @@ fn history(dir: &Path, events: u64) -> Result<(Arc<LogEngine>, Arc<Projections>)
     }
     log.sync()?;
     Ok((Arc::new(log), projections))
-}
-
-fn body(index: u64) -> Result<(u16, Vec<u8>)> {
-    let eval = Evaluation {
-        id: format!("{index:08x}-0000-4000-8000-{index:012x}"),
-        namespace: "default".into(),
-        priority: 50,
-        r#type: "service".into(),
-        triggered_by: "job-register".into(),
-        job_id: format!("job-{}", index % 5_000),
-        status: "pending".into(),
-        create_time: NOW,
-        modify_time: NOW,
-        ..Evaluation::default()
-    };
-    let event = EvalsUpserted {
-        evals: vec![eval],
-        ..EvalsUpserted::default()
-    };
-    let mut id = [7; 16];
-    id[8..].copy_from_slice(&index.to_be_bytes());
-    let envelope = Envelope {
-        time: NOW,
-        id: EventId(id),
-        actor: Actor::default(),
-        request_id: format!("request-{index}"),
-        cause: None,
-        trace: String::new(),
-        guards: Vec::new(),
-        event: event.into(),
-    };
-    let kind = envelope.event.kind().number();
-    Ok((kind, RaftPayload::encode(&envelope)?.body(index, 1)))
 }
 
 /// Runs the reactor until everything is published; the time from its connection on.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use drover::log::{Entry, LogEngine, Options};
-use drover_benchkit::floor;
+use drover_benchkit::{floor, usage};
 
 const BODY: usize = 300;
 
@@ -53,19 +53,9 @@ fn line(what: &str, m: &Measured, floor: f64) {
         "p50_us": p(0.5),
         "p99_us": p(0.99),
         "p999_us": p(0.999),
-        "rss_mb": rss_mb().round(),
+        "rss_mb": usage::rss_mb().round(),
     });
     println!("{line}");
-}
-
-fn rss_mb() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: f64 = status
-        .split(' ')
-        .nth(1)
-        .and_then(|s| s.parse().ok())
-        .unwrap_or(0.0);
-    pages * 4096.0 / 1e6
 }
 
 fn open(dir: &Path, name: &str, tree: bool, seal: bool) -> Result<LogEngine> {

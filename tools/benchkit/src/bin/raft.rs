@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use drover::log::{LogEngine, Options};
 use drover::raft::network::Alone;
 use drover::raft::{Discard, Leadership, Member, RaftNode, Settings, Start, opaque};
@@ -83,15 +83,9 @@ async fn measure(dir: &Path, writers: usize, span: Duration, floor: f64) -> Resu
         "p50_us": p(0.5),
         "p99_us": p(0.99),
         "p999_us": p(0.999),
-        "rss_mb": rss_mb().context("resident memory")?.round(),
+        "rss_mb": drover_benchkit::usage::rss_mb().round(),
     });
     println!("{line}");
     node.shutdown().await;
     Ok(())
-}
-
-fn rss_mb() -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: f64 = status.split(' ').nth(1)?.parse().ok()?;
-    Some(pages * 4096.0 / 1e6)
 }

@@ -6,7 +6,7 @@
 //! `times_batches` is what counts. `cpu_us` is what one event cost all threads: on a busy machine
 //! it says more than the rate.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
@@ -15,15 +15,10 @@ use drover::log::{Entry, LogEngine, Options as LogOptions, ReadOnlyLog};
 use drover::rebuild::Rebuild;
 use drover::replay::{self, FOLD_BYTES};
 use drover_benchkit::Line;
-use drover_events::eval::EvalsUpserted;
-use drover_events::gojson::Base64;
-use drover_events::model::{Evaluation, Namespace, VariableEncrypted};
-use drover_events::namespace::NamespacesUpserted;
-use drover_events::variable::{VarOp, VariableApplied};
-use drover_events::{Actor, Envelope, Event, EventId, EventKind, RaftPayload};
+use drover_benchkit::sample::{self, NOW, eval, namespace, variable};
+use drover_benchkit::usage::{cpu_seconds, rss_mb};
+use drover_events::{Event, EventKind, RaftPayload};
 use drover_projections::{Options, Projections, TableDigest};
-
-const NOW: i64 = 1_795_252_023_951_021_739;
 
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
@@ -138,7 +133,7 @@ impl Bench {
         let mut line = Line::new(&format!("{what} of {}, 300 B", self.name))
             .number("per_second", rate)
             .number("cpu_us", cpu)
-            .number("rss_mb", rss_mb(Path::new("/proc/self/statm")));
+            .number("rss_mb", rss_mb());
         if let Some(batches) = batches {
             line = line.number("times_batches", rate / batches);
         }
@@ -147,6 +142,7 @@ impl Bench {
     }
 }
 
+/// A membership, a namespace, and then the events.
 fn body(index: u64, event: &dyn Fn(u64) -> Event) -> Result<(u16, Vec<u8>)> {
     if index == 0 {
         let kind = EventKind::RaftMembership.number();
@@ -156,109 +152,5 @@ fn body(index: u64, event: &dyn Fn(u64) -> Event) -> Result<(u16, Vec<u8>)> {
         1 => namespace(),
         _ => event(index - 2),
     };
-    let mut id = [7; 16];
-    id[8..].copy_from_slice(&index.to_be_bytes());
-    let envelope = Envelope {
-        time: NOW + index as i64,
-        id: EventId(id),
-        actor: Actor::default(),
-        request_id: format!("request-{index}"),
-        cause: Some(index / 2),
-        trace: String::new(),
-        guards: Vec::new(),
-        event,
-    };
-    let payload = RaftPayload::encode(&envelope)?;
-    Ok((payload.kind_number(), payload.body(index, 1)))
-}
-
-fn namespace() -> Event {
-    let default = Namespace {
-        name: "default".into(),
-        ..Namespace::default()
-    };
-    NamespacesUpserted {
-        namespaces: vec![default],
-    }
-    .into()
-}
-
-/// A UUID text that is spread evenly and the same in every run.
-fn uuid(space: u64, number: u64) -> String {
-    let mix = |seed: u64| {
-        let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (seed >> 29);
-        x = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        x ^ (x >> 32)
-    };
-    let (a, b) = (
-        mix(space << 40 | number),
-        mix(space << 48 | number << 1 | 1),
-    );
-    let text = format!("{a:016x}{b:016x}");
-    format!(
-        "{}-{}-{}-{}-{}",
-        &text[..8],
-        &text[8..12],
-        &text[12..16],
-        &text[16..20],
-        &text[20..]
-    )
-}
-
-/// One of 20,000 variables, again and again.
-fn variable(number: u64) -> Event {
-    let var = VariableEncrypted {
-        namespace: "default".into(),
-        path: format!("app/{:05}/settings", number % 20_000),
-        data: Base64::from(vec![b'x'; 90]),
-        key_id: uuid(5, 1),
-        ..VariableEncrypted::default()
-    };
-    VariableApplied {
-        op: VarOp::Set,
-        var,
-    }
-    .into()
-}
-
-/// A new evaluation each time.
-fn eval(number: u64) -> Event {
-    let eval = Evaluation {
-        id: uuid(4, number),
-        namespace: "default".into(),
-        priority: 50,
-        r#type: "service".into(),
-        triggered_by: "job-register".into(),
-        job_id: format!("job-{}", number % 5_000),
-        status: "pending".into(),
-        create_time: NOW,
-        modify_time: NOW,
-        ..Evaluation::default()
-    };
-    EvalsUpserted {
-        evals: vec![eval],
-        ..EvalsUpserted::default()
-    }
-    .into()
-}
-
-/// User and system time of the process, in hundredths of a second.
-fn cpu_seconds() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields = status.rsplit(')').next().unwrap_or_default();
-    let ticks = fields.split_whitespace().skip(11).take(2);
-    ticks
-        .filter_map(|ticks| ticks.parse::<f64>().ok())
-        .sum::<f64>()
-        / 100.0
-}
-
-fn rss_mb(statm: &Path) -> f64 {
-    let status = std::fs::read_to_string(statm).unwrap_or_default();
-    let pages = status.split_whitespace().nth(1);
-    pages
-        .and_then(|pages| pages.parse::<f64>().ok())
-        .unwrap_or(0.0)
-        * 4096.0
-        / 1e6
+    sample::body(index, event)
 }
