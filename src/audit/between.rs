@@ -155,10 +155,11 @@ impl Between {
     fn wants(&self, table: &TableInfo) -> bool {
         table.history() == History::Full
             && (self.tables.is_empty() || self.tables.contains(&table.name()))
-            && self
-                .start
-                .as_ref()
-                .is_none_or(|place| place.table <= table.id())
+            && self.start.as_ref().is_none_or(|place| {
+                // The one row of a table without keys has the empty key: nothing is behind it.
+                let row = (place.table, place.key.is_empty());
+                row < (table.id(), true)
+            })
     }
 
     fn sides(&self, trail: &Trail<'_>) -> Result<(View, View), AuditError> {

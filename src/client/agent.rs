@@ -73,6 +73,8 @@ pub struct Contact {
     pub last_heartbeat: i64,
     /// The time to the next one that the servers gave, nanoseconds.
     pub ttl: i64,
+    /// The index of the node's last change that was heard of.
+    pub node_index: u64,
     /// Allocations have been asked for and answered.
     pub allocs_known: bool,
     /// Why the last call failed; empty after one that did not.

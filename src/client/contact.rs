@@ -6,7 +6,7 @@ use std::time::Duration;
 use drover_events::model::status::node as status;
 use tokio::time::sleep;
 
-use super::agent::Core;
+use super::agent::{Contact, Core};
 use super::clock::{Jitter, SECOND, nanos};
 use crate::error::Code;
 use crate::rpc::RpcError;
@@ -134,9 +134,11 @@ fn heard(core: &Core, answer: &NodeUpdateResponse, heartbeat: bool) {
             .collect();
         servers.refresh(&addrs);
     }
-    let mut was_late = false;
+    let mut given_up = false;
     core.contact.send_modify(|contact| {
-        was_late = contact.last_heartbeat > 0 && now > contact.last_heartbeat + contact.ttl;
+        let changed = heartbeat.then_some(answer.node_modify_index != contact.node_index);
+        given_up = may_be_given_up(contact, changed, now);
+        contact.node_index = answer.node_modify_index;
         contact.registered = true;
         contact.trouble.clear();
         if heartbeat {
@@ -144,15 +146,74 @@ fn heard(core: &Core, answer: &NodeUpdateResponse, heartbeat: bool) {
             contact.ttl = answer.heartbeat_ttl;
         }
     });
-    if was_late {
-        // The servers may have given this node up: they are told everything anew (HB-10).
+    if given_up {
+        // The servers gave this node up, or may have: they are told everything anew (HB-10).
         core.updates.buffer.lock().tell_all();
         core.updates.some.notify_one();
         core.services.tell_all();
     }
 }
 
+/// Whether the servers gave this node up since the last heartbeat, or may have. An answered
+/// heartbeat tells whether the node was changed; the answer of one that did it may be lost.
+fn may_be_given_up(contact: &Contact, changed: Option<bool>, now: i64) -> bool {
+    let over = now > contact.last_heartbeat + contact.ttl;
+    let unsure = over && (changed.is_none() || !contact.trouble.is_empty());
+    contact.last_heartbeat > 0 && (changed == Some(true) || unsure)
+}
+
 fn trouble(core: &Core, error: &RpcError) {
     core.contact
         .send_modify(|contact| contact.trouble = error.to_string());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hb_10_only_a_node_that_may_have_been_given_up_tells_everything() {
+        let contact = |last_heartbeat: i64, trouble: &str| Contact {
+            last_heartbeat,
+            ttl: 10,
+            trouble: trouble.into(),
+            ..Contact::default()
+        };
+        for (what, contact, changed, now, expected) in [
+            ("the first heartbeat", contact(0, ""), Some(true), 50, false),
+            ("one in time", contact(100, ""), Some(false), 109, false),
+            (
+                "as usual, when it is due",
+                contact(100, ""),
+                Some(false),
+                111,
+                false,
+            ),
+            (
+                "one that made it ready again",
+                contact(100, ""),
+                Some(true),
+                130,
+                true,
+            ),
+            (
+                "after a short failure",
+                contact(100, "lost"),
+                Some(false),
+                109,
+                false,
+            ),
+            (
+                "after a long failure",
+                contact(100, "lost"),
+                Some(false),
+                130,
+                true,
+            ),
+            ("registered in time", contact(100, ""), None, 105, false),
+            ("registered late", contact(100, ""), None, 130, true),
+        ] {
+            assert_eq!(may_be_given_up(&contact, changed, now), expected, "{what}");
+        }
+    }
 }

@@ -362,6 +362,8 @@ fn hostile_texts_end_soon_and_clearly() {
         format!("locals {{\n{many} l30000 = local.l0\n}}\njob \"x\" {{}}\n"),
         format!("locals {{\n l0 = \"aaaaaaaa\"\n{doubling}}}\njob \"x\" {{}}\n"),
         format!("{nested}job \"x\" {{}}\n"),
+        format!("job \"x\" {{ priority = 1{} }}\n", "[*]".repeat(50_000)),
+        format!("locals {{ a = [1] }}\nx = local.a{}\n", ".*".repeat(50_000)),
         "\u{0}\u{1}".repeat(1000),
         format!("job \"x\" {{\n priority = {}\n}}\n", "9".repeat(400)),
         "job \"x\" {\n priority = 9223372036854775808\n}\n".to_owned(),

@@ -82,6 +82,8 @@ pub fn verify(
         pinned: !how.pinned.is_empty(),
         ..Verified::default()
     };
+    // Before the log: a server that writes meanwhile signs what the log does not have yet.
+    let notes = CheckpointFile::read(&server_dir.join(super::ledger::CHECKPOINTS));
     let log = match ReadOnlyLog::open(log_dir) {
         Ok(log) => log,
         Err(error @ crate::log::LogError::Corrupt { .. }) => {
@@ -93,7 +95,7 @@ pub fn verify(
     if let Some(damage) = log.damage() {
         verified.find(None, damage.to_string());
     }
-    let mut checkpoints = signed(&log, server_dir, how, &mut verified)?;
+    let mut checkpoints = signed(&log, server_dir, notes?, how, &mut verified)?;
     read(&log, &mut checkpoints, &mut verified, progress)?;
     for checkpoint in checkpoints.values() {
         verified.find(
@@ -111,6 +113,7 @@ pub fn verify(
 fn signed(
     log: &ReadOnlyLog,
     server_dir: &Path,
+    notes: Vec<String>,
     how: &Verify,
     verified: &mut Verified,
 ) -> Result<BTreeMap<u64, Checkpoint>, ProofError> {
@@ -120,7 +123,7 @@ fn signed(
     };
     let name = origin(log.epoch());
     let mut checkpoints = BTreeMap::new();
-    for text in CheckpointFile::read(&server_dir.join(super::ledger::CHECKPOINTS))? {
+    for text in notes {
         let Some(checkpoint) = of_note(&text) else {
             verified.find(None, "a checkpoint cannot be read");
             continue;

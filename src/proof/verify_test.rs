@@ -116,6 +116,42 @@ fn replace(path: &Path, from: &[u8], to: &[u8]) {
 }
 
 #[test]
+fn a_log_that_is_written_meanwhile_is_verified_as_far_as_it_was_signed() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let dir = tempfile::tempdir().unwrap();
+    let (log, _) = LogEngine::open(&dir.path().join("log"), options()).unwrap();
+    let (log, done) = (Arc::new(log), AtomicBool::new(false));
+    let ledger = Ledger::open(Arc::clone(&log), dir.path()).unwrap();
+    let write = |index: u64| {
+        let time = index as i64 + 1;
+        log.append_one(1, time, body(index)).unwrap();
+        ledger.sign((index, time, [7; 32]), &key(1)).unwrap();
+    };
+    write(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for index in 1..u64::MAX {
+                if done.load(Ordering::Relaxed) {
+                    return;
+                }
+                write(index);
+            }
+        });
+        for _ in 0..50 {
+            let how = Verify::default();
+            let found = verify(&dir.path().join("log"), dir.path(), &how, &mut |_, _| ());
+            let found = found.map(|found| found.findings);
+            done.store(
+                found.as_ref().is_ok_and(|found| !found.is_empty()),
+                Ordering::Relaxed,
+            );
+            assert_eq!(found.expect("a log"), []);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
 fn a_log_that_nobody_touched_is_verified() {
     let sample = Sample::new();
     let done = sample.verify(Vec::new());

@@ -97,7 +97,7 @@ messages! {
         servers: Vec<NodeServerInfo> = "Servers",
         /// Whether new allocations may come.
         scheduling_eligibility: String = "SchedulingEligibility",
-        /// The index of the change; 0 when nothing changed.
+        /// The index of the change, or of the state that needed none.
         index: u64 = "Index",
     }
     /// A server as nodes are told.

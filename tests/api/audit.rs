@@ -286,6 +286,9 @@ fn two_states_differ_by_the_rows_that_changed() {
     // Page by page it is the same.
     let paged = pages(&mut http, &format!("{path}&per_page=1"));
     assert_eq!(Value::from(paged), rows);
+    let path = format!("/v1/state/diff?from=0&to={after}");
+    let paged = pages(&mut http, &format!("{path}&per_page=1"));
+    assert_eq!(Value::from(paged), json_of(&mut http, &path));
 }
 
 /// All nodes of a tree, parents before children.

@@ -6,6 +6,9 @@ use hcl_edit::Span;
 use hcl_edit::expr::{Expression, Traversal, TraversalOperator};
 use std::ops::Range;
 
+/// How many splats one expression may have: each nests what it gives once more.
+const MAX_SPLATS: usize = 64;
+
 impl Evaluator<'_> {
     pub(super) fn traversal(
         &self,
@@ -13,6 +16,11 @@ impl Evaluator<'_> {
         scope: &Scope<'_>,
         span: Option<Range<usize>>,
     ) -> Evaluated {
+        let splats = t.operators.iter().filter(|step| is_splat(step.value()));
+        if splats.count() > MAX_SPLATS {
+            let detail = format!("An expression may have at most {MAX_SPLATS} splats.");
+            return Err(self.problem(span, "Too many splats", detail));
+        }
         if let Expression::Variable(root) = &t.expr {
             let Some(value) = scope.get(root.as_str()) else {
                 return Ok(Value::Str(format!("${{{}}}", self.text_of(t, span))));
@@ -157,4 +165,11 @@ impl Evaluator<'_> {
             _ => Err(invalid("This value does not have any indices.")),
         }
     }
+}
+
+fn is_splat(step: &TraversalOperator) -> bool {
+    matches!(
+        step,
+        TraversalOperator::FullSplat(_) | TraversalOperator::AttrSplat(_)
+    )
 }
