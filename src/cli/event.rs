@@ -8,6 +8,7 @@ use super::show::{Format, list, number, text};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use serde_json::Value as Json;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -237,6 +238,9 @@ impl Position {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(position),
             kept => kept.with_context(|| format!("Error reading {}", path.display()))?,
         };
+        if kept.trim().is_empty() {
+            return Ok(position);
+        }
         let (index, epoch) = kept.trim().split_once('@').unwrap_or((kept.trim(), ""));
         let index = index
             .parse()
@@ -269,7 +273,11 @@ impl Position {
         }
         let fresh = path.with_extension("new");
         let text = format!("{index}@{}\n", self.epoch);
-        std::fs::write(&fresh, text)
+        let written = std::fs::File::create(&fresh).and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            file.sync_all()
+        });
+        written
             .and_then(|()| std::fs::rename(&fresh, path))
             .with_context(|| format!("Error writing {}", path.display()))?;
         (self.saved, self.at) = (Some(index), Instant::now());

@@ -170,7 +170,7 @@ pub(super) fn export(args: &ExportArgs, out: &Out) -> Result<u8> {
         bail!("-resume needs a file: name it with -out");
     }
     let target = match (to_file, args.resume) {
-        (true, true) => Some(resumed(&args.out, &mut export)?),
+        (true, true) => Some(resumed(&args.out, log.bounds().1, &mut export)?),
         (true, false) => Some(
             File::create_new(&args.out)
                 .with_context(|| format!("Error making {}", args.out.display()))?,
@@ -242,8 +242,9 @@ impl std::io::Write for Printed<'_> {
     }
 }
 
-/// Opens a file that an export broke off in, behind its last whole line.
-fn resumed(path: &Path, export: &mut Export) -> Result<File> {
+/// Opens a file that an export broke off in, behind its last whole line. `next` is the index after
+/// the log's last.
+fn resumed(path: &Path, next: u64, export: &mut Export) -> Result<File> {
     let failed = || format!("Error reading {}", path.display());
     let mut options = File::options();
     let mut file = options
@@ -255,6 +256,7 @@ fn resumed(path: &Path, export: &mut Export) -> Result<File> {
         .with_context(failed)?;
     let Some((line, end)) = last_line(&mut file).with_context(failed)? else {
         file.set_len(0).with_context(failed)?;
+        file.rewind().with_context(failed)?;
         return Ok(file);
     };
     let line: Json = serde_json::from_slice(&line)
@@ -262,6 +264,10 @@ fn resumed(path: &Path, export: &mut Export) -> Result<File> {
     let index = line["Index"].as_u64().or(line["data"]["Index"].as_u64());
     let index =
         index.with_context(|| format!("{} is no export: no index in it", path.display()))?;
+    if index >= next {
+        let path = path.display();
+        bail!("{path} is no export of this log: it has index {index}, the log ends before {next}");
+    }
     export.from = export.from.max(index + 1);
     file.set_len(end).with_context(failed)?;
     file.seek(SeekFrom::Start(end)).with_context(failed)?;

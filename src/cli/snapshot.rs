@@ -1,6 +1,6 @@
 //! `operator snapshot`: backups, one file each.
 
-use super::client::Client;
+use super::client::{Client, Refused};
 use super::columns::{Table, pairs};
 use super::conn::Conn;
 use super::log_export::bar;
@@ -296,7 +296,16 @@ async fn online(args: &RestoreArgs, out: &Out) -> Result<u8> {
     let wrap = wrap_key(args)?.map(|wrap| STANDARD.encode(&*wrap));
     let header = wrap.as_deref().map(|wrap| ("x-drover-wrap-key", wrap));
     let answer = client.upload(PATH, &query, header, &args.file).await;
-    let answer = answer.context("Error restoring the backup; the state is what it was")?;
+    let answer = answer.map_err(|error| {
+        let refused = error.downcast_ref::<Refused>().is_some();
+        error.context(match refused {
+            true => "Error restoring the backup; the state is what it was",
+            false => {
+                "Nobody answered whether the backup was restored: `drover operator raft \
+                 list-peers` tells when the server is back, `drover log inspect` its epoch"
+            }
+        })
+    })?;
     out.line(&format!(
         "Restored the state of index {} as epoch {}, which begins at index {}; {} tables proved",
         answer["Restored"],

@@ -95,6 +95,10 @@ pub fn explain(
     let decision = match (chosen, snapshot) {
         (Some(decision), _) => decision,
         (None, Some(index)) => return Err(ExplainError::NoSuchSnapshot(index)),
+        // It was decided before the log that is kept begins, as before a restore.
+        (None, None) if eval.modify_index < log.bounds().0 => {
+            return Err(ExplainError::Gone(eval.modify_index));
+        }
         (None, None) => return Err(ExplainError::Undecided(eval.id, eval.status)),
     };
     let inputs = &decision.inputs;

@@ -154,6 +154,12 @@ fn limit(read: &Read<'_>) -> usize {
 fn question(read: &Read<'_>, trail: &Trail<'_>) -> Result<Option<Question>, ApiError> {
     let query = &read.request.query;
     let (log, newest) = (&read.api.log, trail.last());
+    if query.get("filter").is_some() {
+        return Err(ApiError::bad_request(
+            "filter is not for this list: type, id, actor, kind, namespace, request_id, since, \
+             until and outcome choose what it tells",
+        ));
+    }
     let mut from = past::since(log, query, "since", newest)?.unwrap_or_else(|| trail.first());
     if from < trail.first() {
         let (since, first) = (query.text("since"), trail.first());

@@ -43,7 +43,12 @@ pub(super) fn view(api: &Api, query: &Query) -> Result<View, ApiError> {
             "as_of and index exclude one another: the past does not change",
         ));
     }
-    let moment = parse(PARAMETER, raw, crate::clock::unix_nanos())?;
+    let now = crate::clock::unix_nanos();
+    let moment = parse(PARAMETER, raw, now)?;
+    if matches!(moment, Moment::Time(time) if time > now) {
+        let text = format!("as_of {raw} has not happened yet");
+        return Err(ApiError::bad_request(text));
+    }
     let view = api.projections.view();
     let newest = view.index();
     let index = match moment {

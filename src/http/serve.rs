@@ -18,7 +18,7 @@ use super::request::Remote;
 /// Longest time a request's headers may take.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long open requests have once the server is told to stop.
-const GRACE: Duration = Duration::from_secs(3);
+const GRACE: Duration = Duration::from_secs(1);
 /// Pause after the system refused a connection (out of descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 

@@ -364,6 +364,11 @@ fn hostile_texts_end_soon_and_clearly() {
         format!("{nested}job \"x\" {{}}\n"),
         format!("job \"x\" {{ priority = 1{} }}\n", "[*]".repeat(50_000)),
         format!("locals {{ a = [1] }}\nx = local.a{}\n", ".*".repeat(50_000)),
+        "job \"x\" {\n dynamic \"group\" {\n for_each = range(1024)\n \
+         labels = [\"g${group.key}\"]\n\
+         content {\n dynamic \"task\" {\n for_each = range(1024)\n labels = [\"t${task.key}\"]\n\
+         content {\n driver = \"raw_exec\"\n }\n }\n }\n }\n}\n"
+            .to_owned(),
         "\u{0}\u{1}".repeat(1000),
         format!("job \"x\" {{\n priority = {}\n}}\n", "9".repeat(400)),
         "job \"x\" {\n priority = 9223372036854775808\n}\n".to_owned(),

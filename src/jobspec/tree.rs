@@ -43,6 +43,8 @@ pub(super) struct Attribute {
 
 /// How many blocks one `dynamic` may make.
 const MAX_DYNAMIC: usize = 10_000;
+/// What a block takes of the evaluation's budget, in bytes: about what it takes as part of a job.
+const BLOCK_WEIGHT: u64 = 2_048;
 
 /// Evaluates a native body; problems are added to `problems`.
 pub(super) fn build(
@@ -173,6 +175,7 @@ fn dynamic(
         return Err(ev.problem(head(b), "Too many dynamic blocks", detail));
     }
     for (key, value) in pairs {
+        ev.spend(BLOCK_WEIGHT, head(b))?;
         let mut inner = scope.child();
         let pair = [("key".to_owned(), key), ("value".to_owned(), value)];
         inner.set(&said.iterator, Value::Map(pair.into_iter().collect()));

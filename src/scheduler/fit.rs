@@ -38,13 +38,13 @@ pub fn check_amounts(
     memory: i64,
     disk: i64,
 ) -> Result<(), Dimension> {
-    if used.cpu + cpu > info.cpu {
+    if used.cpu.saturating_add(cpu) > info.cpu {
         return Err("cpu");
     }
-    if used.memory + memory > info.memory {
+    if used.memory.saturating_add(memory) > info.memory {
         return Err("memory");
     }
-    if used.disk + disk > info.disk {
+    if used.disk.saturating_add(disk) > info.disk {
         return Err("disk");
     }
     if info.max_allocs > 0 && used.allocs >= info.max_allocs {

@@ -128,6 +128,22 @@ fn what_finds_no_place_blocks_and_says_why() {
 }
 
 #[test]
+fn what_asks_for_more_than_can_be_counted_finds_no_place() {
+    let mut job = job("service", 1);
+    let mut more = job.task_groups[0].tasks[0].clone();
+    more.name = "more".into();
+    job.task_groups[0].tasks.to_mut().push(more);
+    for task in job.task_groups[0].tasks.to_mut() {
+        let resources = task.resources.as_mut().unwrap();
+        (resources.cpu, resources.memory_mb) = (i64::MAX, i64::MAX);
+    }
+    let outcome = World::new(1, job).run("job-register");
+    assert!(outcome.blocked.is_some(), "a blocked evaluation is created");
+    let exhausted = &outcome.failed["g"].dimension_exhausted;
+    assert_eq!(exhausted.get("cpu"), Some(&1));
+}
+
+#[test]
 fn constraints_filter_by_class_and_name_the_reason() {
     let mut job = job("service", 1);
     job.constraints = vec![Constraint {

@@ -5,11 +5,14 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
 use drover_events::Actor;
+use drover_projections::Scan;
+use drover_projections::tables::root_keys::RootKeys;
 
 use super::Server;
 use crate::archive::ArchiveError;
 use crate::archive::restore::{Former, Restore, Restored, prepare};
 use crate::archive::save::{Saved, Source, save};
+use crate::keyring::Keyring;
 use crate::log::ReadOnlyLog;
 use crate::replay;
 
@@ -72,6 +75,7 @@ impl Server {
     /// # Errors
     /// A damaged log; files that cannot be written.
     pub async fn backup(&self) -> Result<Backup, ArchiveError> {
+        self.keys_are_whole()?;
         let scratch = Scratch::new(&self.dir, "save")?;
         let state = scratch.path().join("state");
         let written = self.raft.write_state(state.clone()).await;
@@ -99,6 +103,27 @@ impl Server {
             Ok(Backup { scratch, saved })
         };
         tokio::task::spawn_blocking(work).await.map_err(broken)?
+    }
+
+    /// A backup without one of the keys could never be read whole.
+    fn keys_are_whole(&self) -> Result<(), ArchiveError> {
+        let dir = self.dir.join("keystore");
+        let failed = |error: &dyn std::error::Error| {
+            file(
+                "use",
+                &dir,
+                std::io::Error::other(crate::error::chain(error)),
+            )
+        };
+        let (kept, unreadable) = Keyring::open(&dir).map_err(|error| failed(&error))?;
+        if let Some(error) = unreadable.first() {
+            return Err(failed(error));
+        }
+        for key in self.projections.view().scan::<RootKeys>(Scan::all()) {
+            let key = key.map_err(|error| failed(&error))?;
+            kept.key(&key.meta.key_id).map_err(|error| failed(&error))?;
+        }
+        Ok(())
     }
 
     /// A directory for a backup that comes in.

@@ -84,6 +84,8 @@ pub struct Server {
     own: Weak<Server>,
     restoring: tokio::sync::Mutex<()>,
     restart: CancellationToken,
+    /// Held as long as this server uses its directory.
+    _alone: Box<dyn std::any::Any + Send + Sync>,
 }
 
 /// Why a server does not start.
@@ -107,6 +109,24 @@ pub enum StartError {
     /// The log cannot be opened.
     #[error("the log cannot be opened")]
     Log(#[from] LogError),
+    /// Another process serves from the directory.
+    #[error(
+        "{} is used by another agent: stop it first, or give this one its own -data-dir",
+        .0.display()
+    )]
+    InUse(PathBuf),
+    /// The log's end is gone.
+    #[error(
+        "the log ends before index {next}, but the tables were built from it up to index \
+         {applied}: its end is lost. Nothing was changed; put the files of the log back, or \
+         restore a backup with `drover operator snapshot restore -data-dir`"
+    )]
+    Short {
+        /// The index after the log's last entry.
+        next: u64,
+        /// The last index that the tables have.
+        applied: u64,
+    },
     /// The projections were written by a newer drover, or cannot be brought up to date.
     #[error(transparent)]
     Schema(#[from] drover_migrations::schema::SchemaError),
@@ -141,6 +161,7 @@ impl Server {
         check_publisher(&config)?;
         let dir = config.server_dir(data_dir);
         let me = Myself::settle(&config, &dir)?;
+        let alone = only_one(&dir)?;
         let (projections, writer) = heal::open(&dir, &projection_options(&config))?;
         let (keyring, unreadable) = Keyring::open(&dir.join("keystore"))?;
         for problem in unreadable {
@@ -148,6 +169,7 @@ impl Server {
         }
         let keyring = Arc::new(keyring);
         let (log, report) = LogEngine::open(&dir.join("log"), log_options(&config))?;
+        whole(&log, projections.applied_index())?;
         let log = Arc::new(log);
         let ledger = Arc::new(Ledger::open(Arc::clone(&log), &dir)?);
         tracing::debug!(?report, "opened the log");
@@ -192,6 +214,7 @@ impl Server {
             own: Weak::clone(own),
             restoring: tokio::sync::Mutex::default(),
             restart: CancellationToken::new(),
+            _alone: alone,
         });
         let keys = tokio::spawn(keys::keep_a_key(Arc::clone(&server)));
         server.tasks.lock().extend([keys]);
@@ -266,6 +289,24 @@ impl Server {
         if let Ok(Err(error)) = flushed {
             tracing::warn!(%error, "the projections were not written out: the log has it all");
         }
+    }
+}
+
+/// Takes the right to serve from a directory.
+fn only_one(dir: &Path) -> Result<Box<dyn std::any::Any + Send + Sync>, StartError> {
+    let lock = log::FileLayer::lock(&log::RealFiles, dir);
+    let lock = lock.map_err(|source| StartError::Files {
+        path: dir.join("lock"),
+        source,
+    })?;
+    lock.ok_or_else(|| StartError::InUse(dir.to_owned()))
+}
+
+/// Refuses a log that has less than was applied from it: Raft would take the rest for dropped.
+fn whole(log: &LogEngine, applied: u64) -> Result<(), StartError> {
+    match log.bounds() {
+        (_, next) if applied > 0 && applied >= next => Err(StartError::Short { next, applied }),
+        _ => Ok(()),
     }
 }
 

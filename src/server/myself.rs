@@ -60,6 +60,13 @@ fn kept_id(dir: &Path, path: &Path) -> std::io::Result<uuid::Uuid> {
             )
         }),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            if has_files(&dir.join("log"))? {
+                return Err(std::io::Error::new(
+                    std::io::ErrorKind::NotFound,
+                    "it is missing, though there is a log: under another id this server would \
+                     wait for the one that the log names. Put the file back",
+                ));
+            }
             let id = uuid::Uuid::new_v4();
             let fresh = dir.join("node-id.new");
             std::fs::write(&fresh, id.to_string())?;
@@ -68,6 +75,14 @@ fn kept_id(dir: &Path, path: &Path) -> std::io::Result<uuid::Uuid> {
             std::fs::File::open(dir)?.sync_all()?;
             Ok(id)
         }
+        Err(error) => Err(error),
+    }
+}
+
+fn has_files(dir: &Path) -> std::io::Result<bool> {
+    match std::fs::read_dir(dir) {
+        Ok(mut files) => Ok(files.next().is_some()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
 }

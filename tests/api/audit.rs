@@ -167,6 +167,12 @@ fn a_bad_question_is_refused_by_the_name_of_its_parameter() {
         ),
         ("/v1/audit?kind=JobExploded", 400, ["kind", "JobExploded"]),
         ("/v1/audit?since=soon", 400, ["since", "soon"]),
+        ("/v1/audit?filter=Kind==1", 400, ["filter", "kind"]),
+        (
+            "/v1/jobs?as_of=2200-01-01T00:00:00Z",
+            400,
+            ["as_of", "not happened"],
+        ),
         ("/v1/audit?until=99999999", 400, ["until", "not happened"]),
         ("/v1/audit?next_token=x", 400, ["next_token", "x"]),
         ("/v1/audit?outcome=maybe", 400, ["outcome", "maybe"]),

@@ -44,6 +44,69 @@ fn flip(path: &Path, at: usize) -> Result<()> {
     Ok(fs::write(path, bytes)?)
 }
 
+/// Starts an agent that is to end by itself; what it said.
+fn gives_up(setup: &Setup) -> Result<String> {
+    let agent = setup.spawn()?;
+    let running = Path::new("/proc").join(agent.pid().to_string()).join("exe");
+    wait_for("the agent to give up", LONG, || {
+        ensure!(!running.exists(), "it runs");
+        Ok(())
+    })?;
+    Ok(agent.log_tail(20))
+}
+
+#[test]
+fn a_log_without_its_end_or_an_id_is_refused_and_nothing_is_dropped() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let (setup, known) = written(dir.path())?;
+    let server = setup.data_dir.join("server");
+    let segment = largest(&server.join("log"), "log")?;
+    let (whole, id) = (fs::read(&segment)?, fs::read(server.join("node-id"))?);
+
+    // The end is gone, as a crash between two writes would leave it.
+    fs::File::options()
+        .write(true)
+        .open(&segment)?
+        .set_len(4096 + 20_000)?;
+    let said = gives_up(&setup)?;
+    ensure!(said.contains("its end is lost"), "{said}");
+    fs::write(&segment, &whole)?;
+
+    fs::remove_file(server.join("node-id"))?;
+    let said = gives_up(&setup)?;
+    ensure!(
+        said.contains("node-id") && said.contains("missing"),
+        "{said}"
+    );
+    fs::write(server.join("node-id"), id)?;
+
+    let agent = setup.start()?;
+    check(&agent, &known)?;
+    // A second agent on the directory of one that runs changes nothing there either.
+    let second = gives_up(&setup)?;
+    ensure!(second.contains("is used by another agent"), "{second}");
+    check(&agent, &known)?;
+    check_replay(&setup, &agent)?;
+    agent.stop(Duration::from_secs(8))?;
+    Ok(())
+}
+
+#[test]
+fn a_backup_without_one_of_its_keys_is_refused() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let (setup, _) = written(dir.path())?;
+    let agent = setup.start()?;
+    let keystore = setup.data_dir.join("server/keystore");
+    let entry = fs::read_dir(&keystore)?.next().context("a key")??;
+    fs::write(entry.path(), "{}")?;
+    let answer = agent.http().get("/v1/operator/snapshot")?;
+    ensure!(answer.status == 500, "{}", answer.status);
+    let (said, name) = (answer.text(), entry.file_name());
+    ensure!(said.contains(&*name.to_string_lossy()), "{said}");
+    agent.kill()?;
+    Ok(())
+}
+
 #[test]
 fn a_flipped_bit_in_a_segment_is_named_and_the_server_refuses_to_start() -> Result<()> {
     let dir = tempfile::tempdir()?;
@@ -56,13 +119,7 @@ fn a_flipped_bit_in_a_segment_is_named_and_the_server_refuses_to_start() -> Resu
         .args(["log", "inspect", "-data-dir"])
         .arg(&setup.data_dir)
         .output()?;
-    let agent = setup.spawn()?;
-    let running = Path::new("/proc").join(agent.pid().to_string()).join("exe");
-    wait_for("the agent to give up", LONG, || {
-        ensure!(!running.exists(), "it runs");
-        Ok(())
-    })?;
-    let said = agent.log_tail(20);
+    let said = gives_up(&setup)?;
     for text in [&*words(&inspected), &said] {
         let place = format!("corruption in segment {name} at offset ");
         ensure!(text.contains(&place), "{text}");

@@ -81,6 +81,23 @@ fn same_rows(before: &Value, after: &Value) -> Result<()> {
     Ok(())
 }
 
+/// An export that broke off in its first line begins anew; a file of another log is refused.
+fn resumes_only_its_own(setup: &Setup, dir: &Path, whole: &str) -> Result<()> {
+    let path = dir.join("other.ndjson");
+    let data = format!("-data-dir={}", text(&setup.data_dir));
+    let out = format!("-out={}", text(&path));
+    let export = ["log", "export", &data, "-bodies", &out, "-resume"];
+    fs::write(&path, &whole[..30])?;
+    done(setup, &export)?;
+    ensure!(fs::read_to_string(&path)? == whole, "not the whole export");
+    for index in [5_000, u64::MAX] {
+        fs::write(&path, format!("{{\"Index\":{index}}}\n"))?;
+        let said = refused(setup, &export)?;
+        ensure!(said.contains("is no export of this log"), "{said}");
+    }
+    Ok(())
+}
+
 #[test]
 fn an_exported_log_is_imported_with_its_proof_and_its_state() -> Result<()> {
     let dir = tempfile::tempdir()?;
@@ -107,6 +124,7 @@ fn an_exported_log_is_imported_with_its_proof_and_its_state() -> Result<()> {
         let line: Value = serde_json::from_str(line)?;
         ensure!(line["Index"] == at, "line {at} is {line}");
     }
+    resumes_only_its_own(&setup, dir.path(), &lines)?;
     let to = dir.path().join("imported");
     let into = format!("-data-dir={}", text(&to));
     done(&setup, &["log", "import", text(&half), &into])?;

@@ -56,6 +56,9 @@ fn names(t: &Task, errors: &mut Vec<String>) {
     when(errors, t.name.contains(['/', '\\']), || {
         "Task name cannot include slashes".into()
     });
+    when(errors, t.name == "." || t.name == "..", || {
+        format!("Task cannot be named {:?}", t.name)
+    });
     when(errors, t.name.contains('\0'), || {
         "Task name cannot include null characters".into()
     });

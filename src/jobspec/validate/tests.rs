@@ -54,6 +54,10 @@ fn errors_are_nested_as_users_know_them() {
 }
 
 const TEXTS: &[[&str; 2]] = &[
+    [
+        "job \"x\" {\n group \"g\" {\n task \"..\" {\n driver = \"raw_exec\"\n }\n }\n}\n",
+        "Task cannot be named \"..\"",
+    ],
     ["job \"a b\" {\n}\n", "Job ID contains a space"],
     ["job \"x\" {\n}\n", "Missing job task groups"],
     [

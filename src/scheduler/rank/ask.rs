@@ -100,17 +100,17 @@ impl GroupAsk {
         let mut sums = [(0_i64, 0_i64); 4];
         for task in &self.tasks {
             let sum = &mut sums[task.phase as usize];
-            sum.0 += if task.cores > 0 {
-                task.cores as i64 * core_speed
-            } else {
-                task.cpu
+            let cpu = match task.cores {
+                0 => task.cpu,
+                cores => (cores as i64).saturating_mul(core_speed),
             };
-            sum.1 += task.memory;
+            // What nobody has stays more than anybody has.
+            *sum = (sum.0.saturating_add(cpu), sum.1.saturating_add(task.memory));
         }
         let [early, main, late, side] = sums;
         (
-            side.0 + early.0.max(main.0).max(late.0),
-            side.1 + early.1.max(main.1).max(late.1),
+            side.0.saturating_add(early.0.max(main.0).max(late.0)),
+            side.1.saturating_add(early.1.max(main.1).max(late.1)),
         )
     }
 

@@ -97,13 +97,13 @@ pub fn add_exhausted(metric: &mut AllocMetric, group: &TaskGroup) {
         let sums = metric.resources_exhausted.to_mut().entry(task.name.clone());
         let sum: &mut Resources = sums.or_default();
         if cpu {
-            sum.cpu += asked.cpu;
+            sum.cpu = sum.cpu.saturating_add(asked.cpu);
         }
         if memory {
-            sum.memory_mb += asked.memory_mb;
+            sum.memory_mb = sum.memory_mb.saturating_add(asked.memory_mb);
         }
         if disk {
-            sum.disk_mb += group_disk;
+            sum.disk_mb = sum.disk_mb.saturating_add(group_disk);
         }
     }
 }
