@@ -2,11 +2,14 @@
 //! to be committed without waiting for the one before.
 //!
 //! Each is guarded by the ids of those in flight that it builds on. If one of them is refused, no
-//! mark equals its id and what was built on it fails by itself.
+//! mark equals its id and what was built on it fails by itself. No plan is checked then until all
+//! that were in flight have landed: what builds on one that is bound to fail would fail as well,
+//! and its evaluation would run out of attempts.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use drover_events::EventId;
 use drover_projections::Projections;
@@ -19,7 +22,7 @@ use crate::error::ApiError;
 use crate::reactors::propose::{Propose, Settling};
 
 /// How many plans may be in flight.
-const DEPTH: usize = 16;
+const DEPTH: u32 = 16;
 
 /// What became of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +42,8 @@ type Answer = oneshot::Sender<Result<PlanAnswer, ApiError>>;
 pub struct PlanQueue {
     waiting: Mutex<Waiting>,
     arrived: Notify,
+    /// One was refused, and others that build on it may be in flight.
+    refused: AtomicBool,
 }
 
 #[derive(Default)]
@@ -88,9 +93,13 @@ impl PlanQueue {
 
 /// Works the queue off until it is dropped.
 pub(super) async fn run(shared: Arc<Shared>) {
-    let depth = Arc::new(Semaphore::new(DEPTH));
+    let depth = Arc::new(Semaphore::new(DEPTH as usize));
     loop {
         let (request, answer) = shared.plans.next().await;
+        if shared.plans.refused.swap(false, Ordering::AcqRel) {
+            // Waits for all that are in flight.
+            drop(depth.acquire_many(DEPTH).await);
+        }
         let Ok(permit) = Arc::clone(&depth).acquire_owned().await else {
             return;
         };
@@ -179,6 +188,7 @@ impl Flight {
                     if let Some(rejection) = settled.rejection {
                         tracing::debug!(eval = %self.eval, ?rejection, "plan refused");
                         answer.full = false;
+                        self.shared.plans.refused.store(true, Ordering::Release);
                     } else {
                         answer.progress = true;
                     }
