@@ -14,7 +14,7 @@ use drover_migrations::DecodeError;
 use drover_migrations::schema::{self, SchemaError};
 use drover_projections::{Fold, Options, Projections, StorageError, TableDigest, View, Writer};
 
-use crate::log::{LogError, ReadOnlyLog};
+use crate::log::{LogError, ReadOnlyLog, Readable};
 use crate::raft::snapshot::SnapshotDir;
 
 /// Events applied at a time.
@@ -64,6 +64,16 @@ pub enum ReplayError {
     /// Whoever asked for it wants it no more.
     #[error("cancelled")]
     Cancelled,
+    /// There is hardly any space left, and what serves needs it.
+    #[error("the disk is full: {} MiB are free where {} lies, {} are needed", free >> 20, path.display(), needed >> 20)]
+    NoSpace {
+        /// Where something was to be written.
+        path: PathBuf,
+        /// Bytes that are free there.
+        free: u64,
+        /// Bytes that must be.
+        needed: u64,
+    },
     /// The state that the log goes on from cannot be read.
     #[error("the state that the log goes on from cannot be read")]
     Base(#[source] std::io::Error),
@@ -190,7 +200,7 @@ pub fn unfold(
 /// # Errors
 /// As [`replay`].
 pub fn go_on(
-    log: &ReadOnlyLog,
+    log: &dyn Readable,
     from: u64,
     last: u64,
     writer: &mut Writer,
@@ -207,7 +217,7 @@ pub fn go_on(
 ///
 /// # Errors
 /// A log that begins above zero with no such state; files that cannot be read.
-pub fn foundation(log_dir: &Path, log: &ReadOnlyLog) -> Result<Option<SnapshotDir>, ReplayError> {
+pub fn foundation(log_dir: &Path, log: &dyn Readable) -> Result<Option<SnapshotDir>, ReplayError> {
     let (first, epoch) = (log.bounds().0, log.epoch());
     if first == 0 {
         return Ok(None);
@@ -295,7 +305,7 @@ pub(crate) fn open(log_dir: &Path, to: Option<u64>) -> Result<ReadOnlyLog, Repla
 
 /// Applies a part of the log in batches.
 fn fold(
-    log: &ReadOnlyLog,
+    log: &dyn Readable,
     from: u64,
     last: u64,
     writer: &mut Writer,
@@ -317,7 +327,7 @@ pub(crate) fn reached(batch: &[Recorded]) -> u64 {
 /// goes on from. Answers the next index too.
 pub(crate) fn begin(
     log_dir: &Path,
-    log: &ReadOnlyLog,
+    log: &dyn Readable,
     writer: Writer,
     memory: usize,
 ) -> Result<(Fold, u64), ReplayError> {
@@ -343,7 +353,7 @@ pub(crate) fn begin(
 /// # Errors
 /// As [`replay`]; the first error of `apply` ends it.
 pub fn feed(
-    log: &ReadOnlyLog,
+    log: &dyn Readable,
     from: u64,
     last: u64,
     apply: &mut dyn FnMut(&[Recorded]) -> Result<(), ReplayError>,
@@ -365,7 +375,7 @@ pub fn feed(
 
 /// Sends the entries `from..=last` in batches; answers the index after the last one sent.
 fn read(
-    log: &ReadOnlyLog,
+    log: &dyn Readable,
     from: u64,
     last: u64,
     tx: &mpsc::SyncSender<Vec<Recorded>>,

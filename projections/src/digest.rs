@@ -52,6 +52,22 @@ impl Digest {
         self.0.as_chunks_mut::<8>().0.iter_mut()
     }
 
+    /// Reads what [`Digest::to_hex`] wrote.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let (pairs, []) = text.as_bytes().as_chunks::<2>() else {
+            return None;
+        };
+        let mut bytes = [0; 32];
+        if pairs.len() != bytes.len() {
+            return None;
+        }
+        for (byte, pair) in bytes.iter_mut().zip(pairs) {
+            let pair = std::str::from_utf8(pair).ok()?;
+            *byte = u8::from_str_radix(pair, 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+
     /// Lower-case hexadecimal.
     pub fn to_hex(&self) -> String {
         crate::error::hex(&self.0)
@@ -142,6 +158,21 @@ mod tests {
         }
         assert_eq!(back, Digest([0xff; 32]));
         assert_ne!(there, back);
+    }
+
+    #[test]
+    fn a_digest_returns_from_its_text() {
+        let digest = Digest([0x5a; 32]);
+        assert_eq!(Digest::from_hex(&digest.to_hex()), Some(digest));
+        for bad in [
+            "",
+            "5a",
+            &"5z".repeat(32),
+            &"5a".repeat(33),
+            &"é".repeat(32),
+        ] {
+            assert_eq!(Digest::from_hex(bad), None, "{bad}");
+        }
     }
 
     #[test]

@@ -51,6 +51,7 @@ mod row;
 pub mod scan;
 pub mod snapshot;
 mod staged;
+mod switch;
 pub mod table;
 pub mod tables;
 pub mod trail;
@@ -68,11 +69,13 @@ mod flush_test;
 #[cfg(test)]
 mod stories_test;
 #[cfg(test)]
+mod switch_test;
+#[cfg(test)]
 mod tables_test;
 #[cfg(test)]
 mod trail_test;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -89,6 +92,7 @@ pub use key::{AsKey, Id, Key};
 pub use lists::{List, ListSnapshot};
 pub use outcome::{Applied, Outcome, Refused, Rejection, Reply, VarOutcome};
 pub use scan::{Prefix, Scan};
+pub use switch::{Former, Unswitched};
 pub use table::{Entries, History, Index, IndexDef, StreamKey, Table};
 pub use tables::Registry;
 pub use txn::{Ctx, Read, Txn};
@@ -101,7 +105,8 @@ use view::Visible;
 
 /// The projections of one server.
 pub struct Projections {
-    db: Arc<Database>,
+    /// The database in use; the writer puts another in its place ([`Writer::switch`]).
+    db: RwLock<Arc<Database>>,
     visible: RwLock<Arc<Visible>>,
     watch: Watch,
     registry: &'static Registry,
@@ -149,7 +154,7 @@ impl Projections {
         snapshot::drop_partial(&db)?;
         let visible = Arc::new(writer::load(&db, registry)?);
         let projections = Arc::new(Self {
-            db,
+            db: RwLock::new(db),
             visible: RwLock::new(Arc::clone(&visible)),
             watch: Watch::default(),
             registry,
@@ -182,14 +187,15 @@ impl Projections {
 
     /// The position a crash would leave: the log is needed from there on.
     pub fn flushed(&self) -> Result<Position, StorageError> {
-        writer::flushed(&self.db)
+        writer::flushed(&self.database())
     }
 
     /// Writes everything applied to disk and waits for it; answers the flushed index. Any thread
     /// may call this.
     pub fn flush(&self) -> Result<u64, StorageError> {
-        self.db.flush(true)?;
-        Ok(self.flushed()?.index)
+        let db = self.database();
+        db.flush(true)?;
+        Ok(writer::flushed(&db)?.index)
     }
 
     /// Whether the last batch found no space on the disk. The writer's owner applies it again until
@@ -208,8 +214,9 @@ impl Projections {
     /// The first block that is not what was written, with its file; a table whose rows do not give
     /// the digest that was kept.
     pub fn verify(&self) -> Result<(), StorageError> {
+        let db = self.database();
         for family in Family::ALL {
-            let mut walk = scan::Source::Live(&self.db).walk(family, Scan::all().absolute(&[]));
+            let mut walk = scan::Source::Live(&db).walk(family, Scan::all().absolute(&[]));
             while walk.advance()? {}
         }
         let view = self.view();
@@ -222,35 +229,39 @@ impl Projections {
         Ok(())
     }
 
+    /// Leaves a mark by which the next start knows that what lies here cannot be trusted.
+    pub fn mark_damaged(&self, why: &str) {
+        self.database().mark_damage(why);
+    }
+
     /// Makes a copy of the database at `path`, which must not exist; files are linked where the
     /// file system can.
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<(), StorageError> {
-        rocksdb::checkpoint::Checkpoint::new(self.db.raw())
+        let db = self.database();
+        rocksdb::checkpoint::Checkpoint::new(db.raw())
             .and_then(|checkpoint| checkpoint.create_checkpoint(path.as_ref()))
             .map_err(StorageError::database("make a checkpoint"))
     }
 
     /// Sizes and positions.
     pub fn stats(&self) -> Result<Stats, StorageError> {
+        let db = self.database();
         let sum = |name: &str| {
             Family::ALL
-                .map(|family| self.db.property(family, name))
+                .map(|family| db.property(family, name))
                 .iter()
                 .sum()
         };
         Ok(Stats {
             applied: self.applied_index(),
-            flushed: self.flushed()?.index,
-            cache: self.db.cache_usage() as u64,
+            flushed: writer::flushed(&db)?.index,
+            cache: db.cache_usage() as u64,
             write_buffers: sum("rocksdb.cur-size-all-mem-tables"),
             files: sum("rocksdb.total-sst-files-size"),
-            rows: self.db.property(Family::Rows, "rocksdb.estimate-num-keys"),
+            rows: db.property(Family::Rows, "rocksdb.estimate-num-keys"),
             waiting: self.watch.waiting() as u64,
-            stalled: self.db.property(Family::Rows, "rocksdb.is-write-stopped") > 0
-                || self
-                    .db
-                    .property(Family::Rows, "rocksdb.actual-delayed-write-rate")
-                    > 0,
+            stalled: db.property(Family::Rows, "rocksdb.is-write-stopped") > 0
+                || db.property(Family::Rows, "rocksdb.actual-delayed-write-rate") > 0,
         })
     }
 
@@ -262,8 +273,18 @@ impl Projections {
         *self.visible.write() = Arc::new(visible);
     }
 
-    pub(crate) fn database(&self) -> &Arc<Database> {
-        &self.db
+    pub(crate) fn database(&self) -> Arc<Database> {
+        Arc::clone(&self.db.read())
+    }
+
+    /// Puts another database in the place of the one in use; answers that one.
+    pub(crate) fn put_database(&self, db: Arc<Database>) -> Arc<Database> {
+        std::mem::replace(&mut *self.db.write(), db)
+    }
+
+    /// Where the files of the database in use lie.
+    pub fn path(&self) -> PathBuf {
+        self.database().raw().path().to_owned()
     }
 
     pub(crate) fn registry(&self) -> &'static Registry {

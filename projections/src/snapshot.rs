@@ -202,7 +202,7 @@ impl Writer {
             )));
         }
         let db = projections.database();
-        clear(db, true)?;
+        clear(&db, true)?;
         for family in FAMILIES {
             let files: Vec<_> = manifest
                 .files
@@ -220,7 +220,7 @@ impl Writer {
         }
         let mut sums = crate::digest::Sums::default();
         let taken = View {
-            visible: std::sync::Arc::new(writer::load(db, registry)?),
+            visible: std::sync::Arc::new(writer::load(&db, registry)?),
             past: None,
         };
         for table in &manifest.tables {
@@ -241,7 +241,7 @@ impl Writer {
             begun: true,
             floor: manifest.index,
         };
-        let mut batch = Batch::new(db);
+        let mut batch = Batch::new(&db);
         writer::put_position(&mut batch, &position, &sums);
         writer::put_floor(&mut batch, position.floor);
         batch.delete(Family::Meta, INSTALLING);

@@ -132,11 +132,12 @@ fn ev_05_every_table_survives_a_snapshot() {
     assert!(manifest.tables.iter().all(|table| table.rows > 0));
     let (other, mut writer) = Projections::open(dir.path().join("other"), Options::dev()).unwrap();
     let mut header = rocksdb::WriteBatch::default();
-    let meta = other.database().family(Family::Meta);
+    let database = other.database();
+    let meta = database.family(Family::Meta);
     header.put_cf(meta, HEADER, b"version 1");
-    other.database().write(header).unwrap();
+    database.write(header).unwrap();
     let position = writer.install(&files).unwrap();
-    let kept = other.database().get(Family::Meta, HEADER).unwrap();
+    let kept = database.get(Family::Meta, HEADER).unwrap();
     assert_eq!(
         kept.as_deref(),
         Some(&b"version 1"[..]),

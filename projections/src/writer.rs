@@ -50,9 +50,9 @@ pub(crate) fn outcome_key(index: u64) -> [u8; 9] {
 pub struct Writer {
     projections: Arc<Projections>,
     layers: Layers,
-    position: Position,
-    sums: Sums,
-    tables: Vec<u64>,
+    pub(crate) position: Position,
+    pub(crate) sums: Sums,
+    pub(crate) tables: Vec<u64>,
     flush_at: u64,
     flushed: u64,
     unflushed: usize,
@@ -184,7 +184,7 @@ impl Writer {
     }
 
     fn try_batch<E: Entry>(&mut self, entries: &[E]) -> Result<Vec<Applied>, StorageError> {
-        let db = Arc::clone(self.projections.database());
+        let db = self.projections.database();
         let mut batch = Batch::new(&db);
         let below = Below {
             db: &db,
@@ -421,9 +421,21 @@ impl Writer {
             .notify(self.position.index, changed, rows);
     }
 
+    /// Goes on as the writer of another database, whose writer is given up for it.
+    pub(crate) fn take_over(&mut self, new: Writer) {
+        self.layers = new.layers;
+        self.position = new.position;
+        self.sums = new.sums;
+        self.tables = new.tables;
+        self.flush_at = new.flush_at;
+        self.flushed = new.flushed;
+        self.unflushed = new.unflushed;
+        self.touched.clear();
+    }
+
     /// Forgets everything held in memory and shows what the database has now.
     pub(crate) fn restart(&mut self) -> Result<(), StorageError> {
-        let db = Arc::clone(self.projections.database());
+        let db = self.projections.database();
         let visible = load(&db, self.projections.registry())?;
         for layer in self.layers.iter_mut().flatten() {
             layer.forget();
@@ -457,7 +469,7 @@ impl Writer {
         // No batch is longer than this, so the limit holds after the next one too.
         let most = most.saturating_sub(DIGEST_EVERY);
         if self.position.index - self.flushed > most {
-            self.flushed = flushed(db)?.index;
+            self.flushed = flushed(&db)?.index;
             if self.position.index - self.flushed > most {
                 self.flushed = self.projections.flush()?;
             }

@@ -302,6 +302,7 @@ fn own_database(data_dir: &Path, log: &Path) -> Result<Digests> {
         let shown = data_dir.display();
         bail!("no agent answers and {shown} holds no database: nothing to compare with");
     };
+    crate::rebuild::settle(log, dir)?;
     let state = replay::catch_up(log, dir).with_context(|| {
         format!(
             "Error opening {}; if an agent runs on it, name its -address",

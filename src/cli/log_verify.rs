@@ -1,6 +1,8 @@
 //! `log verify`: reads a log again from its first byte and says whether it is what was signed.
 
+use super::conn::Conn;
 use super::log::{Scratch, log_dir};
+use super::log_verify_live::{self, Asked};
 use super::out::Out;
 use super::progress::Bar;
 use super::projection::interruptible;
@@ -16,25 +18,37 @@ use std::time::Instant;
 /// Flags of `log verify`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
+  drover log verify
+  drover log verify -state /var/lib/auditor/drover.json -key drover/3f0c…+1a2b3c4d+AbCd…
   drover log verify -data-dir /var/lib/drover
   drover log verify -data-dir /mnt/backup -key drover/3f0c…+1a2b3c4d+AbCd…
 
 Reads every entry, builds the tree over them again, and compares it with every checkpoint that was
 signed. Without -key the keys that lie beside the checkpoints are believed, and the result says
 \"unpinned\"; a key noted elsewhere before (GET /v1/log/keys) makes it independent of the server.
-With -digests the log is folded too, and
-the digests of the tables are compared with those in the checkpoints. Nothing is changed, and an
-agent may be running. Exit codes: 0 all is well, 1 something is wrong.")]
+With -digests the log is folded too, and the digests of the tables are compared with those in the
+checkpoints. Nothing is changed, and an agent may be running.
+
+Without -data-dir the agent at -address is asked: its last checkpoint, and the hashes of all events,
+of which the tree is built again. With -state the checkpoint is remembered in a file, with the key
+that signed it: the next time the log must go on from there, signed by the same key. A key that was
+rotated is another key, which is named and refused until it is given with -key. Exit codes: 0 all
+is well, 1 something is wrong.")]
 pub(super) struct VerifyArgs {
-    /// The agent's data directory, or a copy of it
+    #[command(flatten)]
+    conn: Conn,
+    /// An agent's data directory, or a copy of it; without it the agent is asked
     #[arg(long, value_name = "DIR")]
-    data_dir: PathBuf,
+    data_dir: Option<PathBuf>,
+    /// A file in which the verified checkpoint is remembered for the next time
+    #[arg(long, value_name = "FILE", conflicts_with = "data_dir")]
+    state: Option<PathBuf>,
     /// A verifier key whose signatures count; may be repeated
     #[arg(long = "key", value_name = "KEY")]
     keys: Vec<String>,
     /// Fold the log and compare the tables with every checkpoint and every recorded digest, also
     /// where that takes long; logs of up to 100,000 events are always folded
-    #[arg(long)]
+    #[arg(long, requires = "data_dir")]
     digests: bool,
     /// Print the result as JSON
     #[arg(long)]
@@ -46,14 +60,21 @@ const CHEAP: u64 = 100_000;
 
 /// Verifies a log.
 pub(super) async fn run(args: &VerifyArgs, out: &Out) -> Result<u8> {
-    let log = log_dir(&args.data_dir);
-    let server = log.parent().unwrap_or(Path::new(".")).to_owned();
     let parse = |text: &String| {
         NoteKey::parse(text).with_context(|| format!("Error reading the key {text:?}"))
     };
-    let how = Verify {
-        pinned: args.keys.iter().map(parse).collect::<Result<_>>()?,
+    let pinned: Vec<_> = args.keys.iter().map(parse).collect::<Result<_>>()?;
+    let Some(data_dir) = &args.data_dir else {
+        let asked = Asked {
+            conn: &args.conn,
+            keys: &pinned,
+            state: args.state.as_ref(),
+        };
+        return log_verify_live::run(&asked, args.json, out).await;
     };
+    let log = log_dir(data_dir);
+    let server = log.parent().unwrap_or(Path::new(".")).to_owned();
+    let how = Verify { pinned };
     let bar = Bar::new(out, "events");
     let began = Instant::now();
     let done = verify(&log, &server, &how, &mut |at, all| bar.set(at, all));

@@ -1,15 +1,19 @@
-//! The `projection` noun: the tables in a data directory, compared with the log and built again.
+//! The `projection` noun: the tables of a running agent or in a data directory, compared with the
+//! log and built again.
 
 use super::columns::{Table, pairs};
+use super::conn::Conn;
 use super::out::Out;
 use super::progress::Bar;
-use crate::rebuild::{self, Check, Checked, Progress, Rebuild, RebuildError, Rebuilt, Stage};
-use crate::replay::{self, StateAt};
+use super::projection_live as live;
+use super::show::{list as array, number, text};
+use crate::rebuild::{self, Check, Progress, Rebuild, RebuildError, Stage};
+use crate::replay;
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use drover_migrations::schema::{self, LATEST};
-use drover_projections::{Options, Position, Projections, TableSize};
-use serde_json::{Value as Json, json};
+use drover_migrations::schema;
+use drover_projections::{Options, Projections};
+use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +28,10 @@ pub(super) enum Verb {
     Rebuild(RebuildArgs),
     /// Fold the log and compare with what is on disk
     Verify(VerifyArgs),
+    /// How far a running agent's rebuild or comparison is
+    Status(StatusArgs),
+    /// Stop a running agent's rebuild or comparison
+    Cancel(StatusArgs),
     /// Remove the databases that a rebuild or a server set aside
     Discard(DiscardArgs),
 }
@@ -31,14 +39,16 @@ pub(super) enum Verb {
 /// Flags of `projection list`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  drover projection list -data-dir /var/lib/drover
+  drover projection list
   drover projection list -data-dir /var/lib/drover -json
 
-No agent may be running on the directory.")]
+Without -data-dir the agent at -address is asked; with it, none may be running on the directory.")]
 pub(super) struct ListArgs {
-    /// The agent's data directory
+    #[command(flatten)]
+    conn: Conn,
+    /// The data directory of an agent that is not running
     #[arg(long, value_name = "DIR")]
-    data_dir: PathBuf,
+    data_dir: Option<PathBuf>,
     /// Show tables without rows too, and whole digests
     #[arg(long)]
     verbose: bool,
@@ -50,55 +60,87 @@ pub(super) struct ListArgs {
 /// Flags of `projection rebuild`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
+  drover projection rebuild
+  drover projection rebuild -throttle 50000 -discard-old
   drover projection rebuild -data-dir /var/lib/drover
-  drover projection rebuild -data-dir /var/lib/drover -rate 100000 -discard-old
 
 Folds the log into a new database beside the old one, reads it again, compares the digests of all
 tables with the old database and with the last signed checkpoint, and lets the two change places in
 one step. The old one is kept (`drover projection discard` removes it). Whatever goes wrong before,
 the old one stays in use. Stopped with ctrl-C, or killed, it goes on where it was when it is run
-again. No agent may be running on the directory. Exit codes: 0 rebuilt, 1 not.")]
+again. Without -data-dir the agent at -address does it while it serves: no request is refused, and
+its applier stops for some milliseconds only. With -data-dir no agent may be running on the
+directory. Exit codes: 0 rebuilt, 1 not.")]
 pub(super) struct RebuildArgs {
-    /// The agent's data directory
+    #[command(flatten)]
+    pub(super) conn: Conn,
+    /// The data directory of an agent that is not running
     #[arg(long, value_name = "DIR")]
-    data_dir: PathBuf,
+    data_dir: Option<PathBuf>,
     /// Entries a second at most
-    #[arg(long, value_name = "N")]
-    rate: Option<u64>,
-    /// MiB held in memory before they are written
-    #[arg(long, value_name = "MIB", default_value_t = 256)]
-    memory: usize,
+    #[arg(long, alias = "throttle", value_name = "N")]
+    pub(super) rate: Option<u64>,
+    /// MiB held in memory before they are written [default: 256, of a running agent 64]
+    #[arg(long, value_name = "MIB")]
+    pub(super) memory: Option<usize>,
+    /// Begin it and do not wait for its end (of a running agent)
+    #[arg(long, conflicts_with = "data_dir")]
+    pub(super) detach: bool,
     /// Keep the old database (the default)
     #[arg(long, conflicts_with = "discard_old")]
     keep: bool,
     /// Remove the old database after the switch, and those set aside before
     #[arg(long)]
-    discard_old: bool,
-    /// Switch even if the result is not what was signed
+    pub(super) discard_old: bool,
+    /// Switch even if the result is not what was signed, or not what a running agent has in use
     #[arg(long)]
-    force: bool,
+    pub(super) force: bool,
     /// Print the result as JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// Flags of `projection verify`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  drover projection verify -data-dir /var/lib/drover
+  drover projection verify
   drover projection verify -data-dir /var/lib/drover -whole
 
 Folds the log to the index at which the database stands and compares the digest of every table; all
 rows on disk are read and their digests computed again. With -whole every entry of every index, of
-history, changes and postings is compared too. Nothing is changed. No agent may be running on the
-directory (`drover log replay` compares a running one). Exit codes: 0 equal, 1 not.")]
+history, changes and postings is compared too. Nothing is changed. Without -data-dir the agent at
+-address does it while it serves; with it, none may be running on the directory. Exit codes: 0
+equal, 1 not.")]
 pub(super) struct VerifyArgs {
-    /// The agent's data directory
+    #[command(flatten)]
+    pub(super) conn: Conn,
+    /// The data directory of an agent that is not running
     #[arg(long, value_name = "DIR")]
-    data_dir: PathBuf,
-    /// Compare every entry, not only the tables' digests
-    #[arg(long)]
+    data_dir: Option<PathBuf>,
+    /// Compare every entry, not only the tables' digests (with -data-dir)
+    #[arg(long, requires = "data_dir")]
     whole: bool,
+    /// Entries a second at most (of a running agent)
+    #[arg(
+        long,
+        alias = "throttle",
+        value_name = "N",
+        conflicts_with = "data_dir"
+    )]
+    pub(super) rate: Option<u64>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// Flags of `projection status` and `projection cancel`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover projection status
+  drover projection cancel")]
+pub(super) struct StatusArgs {
+    #[command(flatten)]
+    conn: Conn,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -107,20 +149,31 @@ pub(super) struct VerifyArgs {
 /// Flags of `projection discard`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
+  drover projection discard
   drover projection discard -data-dir /var/lib/drover")]
 pub(super) struct DiscardArgs {
+    #[command(flatten)]
+    conn: Conn,
     /// The agent's data directory
     #[arg(long, value_name = "DIR")]
-    data_dir: PathBuf,
+    data_dir: Option<PathBuf>,
 }
 
 /// Runs a verb.
 pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     match verb {
-        Verb::List(args) => list(&args, out),
-        Verb::Rebuild(args) => rebuild(args, out).await,
-        Verb::Verify(args) => verify(args, out).await,
-        Verb::Discard(args) => discard(&args, out),
+        Verb::List(args) => list(&args, out).await,
+        Verb::Rebuild(args) => match args.data_dir.clone() {
+            Some(dir) => rebuild(args, dir, out).await,
+            None => live::rebuild(&args, out).await,
+        },
+        Verb::Verify(args) => match args.data_dir.clone() {
+            Some(dir) => verify(args, dir, out).await,
+            None => live::verify(&args, out).await,
+        },
+        Verb::Status(args) => live::status(&args.conn, args.json, out).await,
+        Verb::Cancel(args) => live::cancel(&args.conn, args.json, out).await,
+        Verb::Discard(args) => discard(&args, out).await,
     }
 }
 
@@ -165,91 +218,81 @@ fn explain(error: RebuildError, doing: &'static str, dir: &Path) -> anyhow::Erro
     anyhow::Error::new(error).context(format!("Error {doing} in {} ({hint})", dir.display()))
 }
 
-fn list(args: &ListArgs, out: &Out) -> Result<u8> {
-    let (_, live) = places(&args.data_dir);
+/// What the database in a directory holds.
+fn holds(data_dir: &Path) -> Result<Json> {
+    let (log, live) = places(data_dir);
     let shown = live.display();
     let hint = format!("Error opening {shown}; no agent may be running on it");
+    rebuild::settle(&log, &live).with_context(|| hint.clone())?;
     anyhow::ensure!(live.is_dir(), "{shown} holds no database");
     let schema = schema::version_of(&live, &Options::default()).with_context(|| hint.clone())?;
     let (projections, _writer) = Projections::open(&live, Options::default()).context(hint)?;
-    let view = projections.view();
-    let (position, flushed) = (view.position(), projections.flushed()?.index);
-    let sizes = view
-        .sizes()
-        .with_context(|| format!("Error reading {shown}"))?;
-    let kept = rebuild::kept(&live)?;
+    let flushed = projections.flushed()?.index;
+    rebuild::tables(&projections.view(), &live, (flushed, schema.0))
+        .with_context(|| format!("Error reading {shown}"))
+}
+
+async fn list(args: &ListArgs, out: &Out) -> Result<u8> {
+    let held = match &args.data_dir {
+        Some(dir) => holds(dir)?,
+        None => live::list(&args.conn).await?,
+    };
     if args.json {
-        let tables: Vec<Json> = sizes.iter().map(table_json).collect();
-        let kept: Vec<Json> = kept
-            .iter()
-            .map(|(path, bytes)| json!({"Path": path, "Bytes": bytes}))
-            .collect();
-        let json = json!({"Applied": position.index, "Flushed": flushed, "Schema": schema.0,
-            "Known": LATEST.0, "Floor": position.floor, "Tables": tables, "SetAside": kept,
-            "Building": rebuild::beside(&live).is_dir()});
-        out.line(&json.to_string());
+        out.line(&held.to_string());
         return Ok(0);
     }
-    head(position, flushed, (schema.0, &live), out);
+    head(&held, out);
     let width = if args.verbose { 64 } else { 16 };
     let mut table = Table::new([
         "Table", "Rows", "Bytes", "Index", "Indexes", "Past", "Digest",
     ]);
-    for size in sizes.iter().filter(|size| args.verbose || size.rows > 0) {
+    let wanted = |one: &&Json| args.verbose || number(one, "Rows") > 0;
+    for one in array(&held, "Tables").iter().filter(wanted) {
+        let digest = text(one, "Digest");
         table.row([
-            size.name.to_owned(),
-            size.rows.to_string(),
-            size.bytes.to_string(),
-            size.index.to_string(),
-            size.indexes.to_string(),
-            format!("{:?}", size.history).to_lowercase(),
-            size.digest.to_hex()[..width].to_owned(),
+            text(one, "Name"),
+            number(one, "Rows").to_string(),
+            number(one, "Bytes").to_string(),
+            number(one, "Index").to_string(),
+            number(one, "Indexes").to_string(),
+            text(one, "History"),
+            digest.get(..width).unwrap_or(&digest).to_owned(),
         ]);
     }
     out.line(&table.to_string());
-    for (path, bytes) in kept {
-        out.line(&format!("Set aside: {} ({bytes} bytes)", path.display()));
+    for kept in array(&held, "SetAside") {
+        let (path, bytes) = (text(kept, "Path"), number(kept, "Bytes"));
+        out.line(&format!("Set aside: {path} ({bytes} bytes)"));
     }
     Ok(0)
 }
 
-fn head(position: Position, flushed: u64, (schema, live): (u32, &Path), out: &Out) {
-    let building = rebuild::beside(live);
+fn head(held: &Json, out: &Out) {
+    let building = match held["Building"].as_bool() {
+        Some(true) => "begun",
+        _ => "none",
+    };
+    let (schema, known) = (number(held, "Schema"), number(held, "Known"));
     out.line(&pairs(&[
-        ("Applied", position.index.to_string()),
-        ("Flushed", flushed.to_string()),
-        (
-            "Schema",
-            format!("{schema} (this drover knows {})", LATEST.0),
-        ),
-        ("Past from", position.floor.to_string()),
-        (
-            "Rebuild",
-            match building.is_dir() {
-                true => format!("begun in {}", building.display()),
-                false => "none".to_owned(),
-            },
-        ),
+        ("Applied", number(held, "Applied").to_string()),
+        ("Flushed", number(held, "Flushed").to_string()),
+        ("Schema", format!("{schema} (this drover knows {known})")),
+        ("Past from", number(held, "Floor").to_string()),
+        ("Rebuild", building.to_owned()),
     ]));
     out.head("Tables");
 }
 
-fn table_json(size: &TableSize) -> Json {
-    json!({"Name": size.name, "ID": size.table, "Rows": size.rows, "Bytes": size.bytes,
-        "Index": size.index, "Indexes": size.indexes, "Digest": size.digest.to_hex(),
-        "History": format!("{:?}", size.history).to_lowercase()})
-}
-
-async fn rebuild(args: RebuildArgs, out: &Out) -> Result<u8> {
-    let (log, live) = places(&args.data_dir);
+async fn rebuild(args: RebuildArgs, dir: PathBuf, out: &Out) -> Result<u8> {
+    let (log, live) = places(&dir);
     let bar = Bar::new(out, "entries");
-    let (json, dir) = (args.json, args.data_dir.clone());
+    let json = args.json;
     let talks = !json && out.is_terminal();
     let told = out.clone();
     let done = interruptible(move |cancelled| {
         let mut stage = None;
         let work = Rebuild {
-            memory: args.memory.max(1) << 20,
+            memory: args.memory.unwrap_or(256).max(1) << 20,
             rate: args.rate,
             discard_old: args.discard_old,
             force: args.force,
@@ -262,8 +305,12 @@ async fn rebuild(args: RebuildArgs, out: &Out) -> Result<u8> {
     .await?;
     let done = done.map_err(|error| explain(error, "rebuilding the projections", &dir))?;
     match json {
-        true => out.line(&rebuilt_json(&done).to_string()),
-        false => report(&done, &dir, out),
+        true => out.line(&done.to_json().to_string()),
+        false => report(
+            &done.to_json(),
+            &format!(" -data-dir {}", dir.display()),
+            out,
+        ),
     }
     Ok(0)
 }
@@ -286,16 +333,21 @@ fn tell(progress: Progress, stage: &mut Option<Stage>, (bar, out, talks): (&Bar,
     }
 }
 
-fn report(done: &Rebuilt, dir: &Path, out: &Out) {
-    let seconds = done.took.as_secs_f64();
-    let rate = done.entries as f64 / seconds.max(0.001);
+/// What came of a rebuild; `whose` are the flags that name its directory.
+pub(super) fn report(done: &Json, whose: &str, out: &Out) {
+    let seconds = done["Seconds"].as_f64().unwrap_or_default();
+    let entries = number(done, "Entries");
+    let rate = entries as f64 / seconds.max(0.001);
     out.line(&format!(
-        "Rebuilt all tables to index {}: {} entries from {} in {seconds:.2}s ({rate:.0}/s)",
-        done.state.index, done.entries, done.from
+        "Rebuilt all tables to index {}: {entries} entries from {} in {seconds:.2}s ({rate:.0}/s)",
+        number(done, "Index"),
+        number(done, "From")
     ));
-    for compared in &done.compared {
-        let (with, index) = (&compared.with, compared.index);
-        match compared.different.as_slice() {
+    for compared in array(done, "Compared") {
+        let (with, index) = (text(compared, "With"), number(compared, "Index"));
+        let tables = array(compared, "Different").iter();
+        let tables: Vec<_> = tables.filter_map(Json::as_str).collect();
+        match tables.as_slice() {
             [] => out.line(&format!(
                 "All digests are equal to those of {with} at {index}"
             )),
@@ -305,35 +357,22 @@ fn report(done: &Rebuilt, dir: &Path, out: &Out) {
             )),
         }
     }
-    if let Some(why) = &done.old_unread {
+    if let Some(why) = done["OldUnread"].as_str() {
         out.error(&format!("The old database was not compared: {why}"));
     }
-    if let Some(kept) = &done.kept {
-        out.line(&format!("The old database is kept in {}", kept.display()));
-        let dir = dir.display();
+    if let Some(took) = done["CutOverMs"].as_f64() {
         out.line(&format!(
-            "`drover projection discard -data-dir {dir}` removes it"
+            "Switched while serving: nothing was applied for {took:.1} ms"
         ));
+    }
+    if let Some(kept) = done["Kept"].as_str() {
+        out.line(&format!("The old database is kept in {kept}"));
+        out.line(&format!("`drover projection discard{whose}` removes it"));
     }
 }
 
-fn rebuilt_json(done: &Rebuilt) -> Json {
-    json!({"Index": done.state.index, "From": done.from, "Entries": done.entries,
-        "Seconds": done.took.as_secs_f64(), "Compared": done.compared,
-        "OldUnread": done.old_unread, "Kept": done.kept,
-        "Digests": digests(&done.state)})
-}
-
-fn digests(state: &StateAt) -> Json {
-    let tables = state.digests.iter();
-    tables
-        .map(|table| (table.name.to_owned(), Json::from(table.digest.to_hex())))
-        .collect::<serde_json::Map<_, _>>()
-        .into()
-}
-
-async fn verify(args: VerifyArgs, out: &Out) -> Result<u8> {
-    let (log, live) = places(&args.data_dir);
+async fn verify(args: VerifyArgs, dir: PathBuf, out: &Out) -> Result<u8> {
+    let (log, live) = places(&dir);
     let bar = Bar::new(out, "entries");
     let done = interruptible(move |cancelled| {
         let check = Check {
@@ -348,68 +387,69 @@ async fn verify(args: VerifyArgs, out: &Out) -> Result<u8> {
         done
     })
     .await?;
-    let dir = &args.data_dir;
-    let done = done.map_err(|error| explain(error, "verifying the projections", dir))?;
-    match args.json {
-        true => out.line(&checked_json(&done).to_string()),
-        false => tell_checked(&done, &args, out),
-    }
-    Ok(u8::from(!done.is_well()))
+    let done = done.map_err(|error| explain(error, "verifying the projections", &dir))?;
+    let whose = format!(" -data-dir {}", dir.display());
+    Ok(tell_checked(
+        &done.to_json(),
+        (args.json, args.whole, &whose),
+        out,
+    ))
 }
 
-fn tell_checked(done: &Checked, args: &VerifyArgs, out: &Out) {
-    for table in &done.damaged {
+/// Tells what came of a comparison; answers the exit code.
+pub(super) fn tell_checked(done: &Json, (json, whole, whose): (bool, bool, &str), out: &Out) -> u8 {
+    let well = done["Verified"].as_bool().unwrap_or_default();
+    if json {
+        out.line(&done.to_string());
+        return u8::from(!well);
+    }
+    let named = |name: &str| array(done, name).iter().filter_map(Json::as_str);
+    for table in named("Damaged") {
         out.error(&format!("table {table}: its rows do not give its digest"));
     }
-    for table in &done.different {
+    for table in named("Different") {
         out.error(&format!("table {table} is not what the log gives"));
     }
-    for found in &done.differences {
-        let table = found.table.unwrap_or("-");
+    for found in array(done, "Differences") {
+        let table = found["Table"].as_str().unwrap_or("-");
         out.error(&format!(
             "{} of table {table}: the entry {} {}",
-            found.family, found.key, found.what
+            text(found, "Family"),
+            text(found, "Key"),
+            text(found, "What")
         ));
     }
-    let index = done.state.index;
-    if !done.is_well() {
-        let dir = args.data_dir.display();
+    let index = number(done, "Index");
+    if !well {
         out.error(&format!(
-            "NOT verified at index {index}: `drover projection rebuild -data-dir {dir}` builds \
-             them again"
+            "NOT verified at index {index}: `drover projection rebuild{whose}` builds them again"
         ));
-        return;
+        return 1;
     }
-    let what = match args.whole {
+    let what = match whole {
         true => "every entry of every table, index and history",
         false => "the digests of all tables",
     };
     out.line(&format!(
         "verified {what} at index {index}: {} entries folded, {} tables",
-        done.entries,
-        done.state.digests.len()
+        number(done, "Entries"),
+        number(done, "Tables")
     ));
+    0
 }
 
-fn checked_json(done: &Checked) -> Json {
-    let differences: Vec<Json> = done
-        .differences
-        .iter()
-        .map(|d| json!({"Family": d.family, "Table": d.table, "Key": d.key, "What": d.what}))
-        .collect();
-    json!({"Verified": done.is_well(), "Index": done.state.index, "Entries": done.entries,
-        "Damaged": done.damaged, "Different": done.different, "Differences": differences,
-        "Digests": digests(&done.state)})
-}
-
-fn discard(args: &DiscardArgs, out: &Out) -> Result<u8> {
-    let (_, live) = places(&args.data_dir);
-    let count = rebuild::discard(&live).with_context(|| {
-        format!(
-            "Error removing what was set aside beside {}",
-            live.display()
-        )
-    })?;
+async fn discard(args: &DiscardArgs, out: &Out) -> Result<u8> {
+    let count = match &args.data_dir {
+        None => live::discard(&args.conn).await?,
+        Some(dir) => {
+            let (_, live) = places(dir);
+            let removed = rebuild::discard(&live).with_context(|| {
+                let live = live.display();
+                format!("Error removing what was set aside beside {live}")
+            });
+            removed? as i64
+        }
+    };
     out.line(&format!("Removed {count} databases that were set aside"));
     Ok(0)
 }

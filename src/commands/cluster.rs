@@ -7,7 +7,7 @@ use drover_events::model::status::algorithm;
 use drover_events::model::{AutopilotConfiguration, SchedulerConfiguration};
 use drover_projections::tables::cluster_meta::ClusterMetas;
 use drover_projections::tables::scheduler_config::SchedulerConfig;
-use drover_projections::{Reply, View};
+use drover_projections::{Reply, TableDigest, View};
 
 use super::{Command, Decision, Stamp};
 use crate::error::ApiError;
@@ -67,6 +67,38 @@ impl Command for RaiseBarrier {
         }
         let (level, servers) = (self.level, self.servers.clone());
         Ok(Decision::free(VersionBarrierRaised { level, servers }))
+    }
+}
+
+/// The digests of all tables at an index, as this server has them.
+#[derive(Clone, Debug)]
+pub struct RecordDigests {
+    /// What is recorded.
+    pub recorded: DigestRecorded,
+}
+
+impl RecordDigests {
+    /// The digests of all tables after the event at `at`, reported by one server.
+    pub fn of(at: u64, digests: &[TableDigest], server: &str) -> Self {
+        let digests = digests.iter();
+        Self {
+            recorded: DigestRecorded {
+                at,
+                digests: digests
+                    .map(|table| (table.table, table.digest.0.to_vec().into()))
+                    .collect(),
+                servers: vec![server.to_owned()],
+            },
+        }
+    }
+}
+
+impl Command for RecordDigests {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+        if self.recorded.at > view.index() {
+            return Err(ApiError::refused("what has not happened has no digests"));
+        }
+        Ok(Decision::free(self.recorded.clone()))
     }
 }
 

@@ -96,6 +96,8 @@ pub struct ServerConfig {
     pub oidc_issuer: String,
     /// How long a start may take.
     pub start_timeout: Duration,
+    /// Events between two records of the tables' digests in the log; 0: none.
+    pub digest_events: u64,
 }
 
 impl Default for ServerConfig {
@@ -144,6 +146,7 @@ impl Default for ServerConfig {
             job_tracked_versions: 6,
             oidc_issuer: String::new(),
             start_timeout: Duration::from_secs(30),
+            digest_events: 16_384,
         }
     }
 }
@@ -193,6 +196,7 @@ impl ServerConfig {
         r.set("job_tracked_versions", &mut self.job_tracked_versions);
         r.set("oidc_issuer", &mut self.oidc_issuer);
         r.set("start_timeout", &mut self.start_timeout);
+        r.set("digest_events", &mut self.digest_events);
         // Tuning of stores and processes that drover does not have; read so that files carry over.
         for key in [
             "raft_boltdb",

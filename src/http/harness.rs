@@ -21,7 +21,7 @@ pub(super) struct Harness {
     pub(super) api: Arc<Api>,
     pub(super) server: Arc<Server>,
     router: Router,
-    _data: tempfile::TempDir,
+    pub(super) data: tempfile::TempDir,
 }
 
 /// An answer, its body read.
@@ -64,7 +64,9 @@ impl Harness {
     /// The same under other settings, or with a keyring of the API's own.
     pub(super) async fn with(settings: Settings, keyring: Option<Arc<Keyring>>) -> Self {
         let data = tempfile::tempdir().unwrap();
-        let config = Arc::new(Config::dev());
+        let mut config = Config::dev();
+        config.server.digest_events = 1_024;
+        let config = Arc::new(config);
         let telemetry = crate::telemetry::install(Duration::from_secs(10));
         let server = Server::start(config, data.path(), telemetry).await.unwrap();
         server.wait_ready().await;
@@ -85,7 +87,7 @@ impl Harness {
             api,
             server,
             router,
-            _data: data,
+            data,
         }
     }
 

@@ -43,6 +43,7 @@ mod operator;
 mod past;
 mod pieces;
 mod pretty;
+mod projections;
 mod query;
 mod ready;
 mod rendered;
@@ -67,6 +68,8 @@ mod contract_test;
 mod harness;
 #[cfg(test)]
 mod http_test;
+#[cfg(test)]
+mod projections_test;
 #[cfg(test)]
 mod reads_test;
 

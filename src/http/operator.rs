@@ -104,7 +104,9 @@ pub(super) fn digests(read: &Read<'_>) -> Result<Answer, ApiError> {
         })
         .collect();
     let index = read.view.index();
-    Ok(Answer::json(&json!({ "Index": index, "Tables": tables }))?.at(index))
+    let agreed = read.api.agent.server().map(|server| server.agreed());
+    let answer = json!({ "Index": index, "Tables": tables, "Recorded": agreed });
+    Ok(Answer::json(&answer)?.at(index))
 }
 
 /// `GET /v1/operator/reactors`.

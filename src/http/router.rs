@@ -20,8 +20,8 @@ use super::state::Api;
 use super::{
     absent, agent, allocations, audit, autopilot, client, cors, deployment_writes, deployments,
     evaluations, explain, fuzzy, jobs, log, lost, namespace_writes, namespaces, node_writes, nodes,
-    operator, scaling, schema, search, services, snapshot, stream, system, variable_writes,
-    variables,
+    operator, projections, scaling, schema, search, services, snapshot, stream, system,
+    variable_writes, variables,
 };
 use crate::error::ApiError;
 use Watched::{Nothing, Rows, Tables};
@@ -310,6 +310,23 @@ fn cluster(table: Table) -> Table {
         )
         .route("/v1/operator/digests", get(Nothing, operator::digests))
         .route("/v1/operator/reactors", get(Nothing, operator::reactors))
+        .route("/v1/operator/projections", get(Nothing, projections::list))
+        .route(
+            "/v1/operator/projections/rebuild",
+            get(Nothing, projections::status)
+                .merge(body(PUT, projections::rebuild))
+                .merge(body(DELETE, projections::cancel)),
+        )
+        .route(
+            "/v1/operator/projections/verify",
+            get(Nothing, projections::status)
+                .merge(body(PUT, projections::verify))
+                .merge(body(DELETE, projections::cancel)),
+        )
+        .route(
+            "/v1/operator/projections/kept",
+            body(DELETE, projections::discard),
+        )
         .route("/v1/client/stats", body(MethodFilter::GET, client::stats))
         .route("/v1/client/gc", body(ANY, client::collect_all))
         .route(

@@ -58,7 +58,7 @@ pub use format::{Entry, Epoch};
 pub use open::{Cut, OpenReport};
 pub use options::{OnFull, Options};
 pub use readonly::ReadOnlyLog;
-pub use scan::Scan;
+pub use scan::{Readable, Scan};
 pub use segment::SegmentInfo;
 pub use state::{Done, Space};
 pub use tree::{CompactRange, Hash, leaf_hash};

@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 
+use super::engine::LogEngine;
 use super::error::LogError;
-use super::format::Entry;
+use super::format::{Entry, Epoch};
+use super::readonly::ReadOnlyLog;
 
 /// Bytes fetched at a time.
 const CHUNK: usize = 256 << 10;
@@ -12,6 +14,44 @@ const CHUNK: usize = 256 << 10;
 pub(super) trait Source {
     /// Some of the entries `from..to`, at least one if there is any.
     fn read_range(&self, from: u64, to: u64, max_bytes: usize) -> Result<Vec<Entry>, LogError>;
+}
+
+/// A log that can be read in order: a server's own, or its files from outside.
+pub trait Readable: Sync {
+    /// The entries from `from` to the end as it is now.
+    fn scan(&self, from: u64) -> Scan<'_>;
+    /// The first index, and the index after the last one.
+    fn bounds(&self) -> (u64, u64);
+    /// The epoch.
+    fn epoch(&self) -> Epoch;
+}
+
+impl Readable for ReadOnlyLog {
+    fn scan(&self, from: u64) -> Scan<'_> {
+        ReadOnlyLog::scan(self, from)
+    }
+
+    fn bounds(&self) -> (u64, u64) {
+        ReadOnlyLog::bounds(self)
+    }
+
+    fn epoch(&self) -> Epoch {
+        ReadOnlyLog::epoch(self)
+    }
+}
+
+impl Readable for LogEngine {
+    fn scan(&self, from: u64) -> Scan<'_> {
+        LogEngine::scan(self, from)
+    }
+
+    fn bounds(&self) -> (u64, u64) {
+        LogEngine::bounds(self)
+    }
+
+    fn epoch(&self) -> Epoch {
+        LogEngine::epoch(self)
+    }
 }
 
 /// An iterator over the entries from an index to the end of the log, as it is when it gets there.

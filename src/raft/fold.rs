@@ -75,6 +75,11 @@ pub trait Fold: Send + 'static {
     /// # Errors
     /// If the files cannot be read.
     fn load(&mut self, dir: &Path) -> io::Result<()>;
+
+    /// The projections' writer; none where nothing is projected.
+    fn writer(&mut self) -> Option<&mut Writer> {
+        None
+    }
 }
 
 /// Applies to the projections.
@@ -82,7 +87,11 @@ pub struct Projector {
     writer: Writer,
     projections: Arc<Projections>,
     batch: Vec<Recorded>,
+    observer: Option<Observer>,
 }
+
+/// Told of events that were applied, on the applier's thread.
+pub type Observer = Box<dyn Fn(&[Recorded], &Projections) + Send>;
 
 impl Projector {
     /// Takes over the one writer of the projections.
@@ -92,7 +101,15 @@ impl Projector {
             writer,
             projections,
             batch: Vec::new(),
+            observer: None,
         }
+    }
+
+    /// Tells somebody of what is applied; it is not to take long.
+    #[must_use]
+    pub fn observed(mut self, observer: Observer) -> Projector {
+        self.observer = Some(observer);
+        self
     }
 
     /// The projections it writes.
@@ -151,6 +168,9 @@ impl Fold for Projector {
                 true => FoldError::NoSpace(chain(&e)),
                 false => FoldError::Storage(chain(&e)),
             })?;
+        if let Some(observer) = &self.observer {
+            observer(&self.batch, &self.projections);
+        }
         unreadable.map_or(Ok(()), Err)
     }
 
@@ -167,6 +187,10 @@ impl Fold for Projector {
         installed
             .map(|_| ())
             .map_err(|e| io::Error::other(chain(&e)))
+    }
+
+    fn writer(&mut self) -> Option<&mut Writer> {
+        Some(&mut self.writer)
     }
 }
 

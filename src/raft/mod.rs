@@ -41,7 +41,7 @@ mod proposer_test;
 #[cfg(test)]
 mod store_test;
 
-pub use fold::{Discard, Fold, FoldError, Place, Projector, Save, opaque};
+pub use fold::{Discard, Fold, FoldError, Observer, Place, Projector, Save, opaque};
 pub use log_store::LogStore;
 pub use network::{Method, Transport, TransportError};
 pub use node::{Leadership, RaftFailure, RaftNode, Settings, Start};

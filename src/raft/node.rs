@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use drover_projections::Writer;
 use openraft::async_runtime::WatchReceiver;
 use openraft::raft::{AppendEntriesRequest, TransferLeaderRequest, VoteRequest};
 use openraft::{Config, Raft, ServerState, Snapshot, SnapshotPolicy};
@@ -155,6 +156,21 @@ impl RaftNode {
     /// The event at which the applier waits for a newer program.
     pub fn parked(&self) -> Option<Parked> {
         self.applier.parked()
+    }
+
+    /// Runs `f` with the projections' writer between two batches, and waits for what it answers:
+    /// nothing is applied meanwhile. Not for a thread that serves others.
+    ///
+    /// # Errors
+    /// If this node has stopped, or projects nothing.
+    pub fn with_writer<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Writer) -> T + Send + 'static,
+    ) -> Result<T, RaftFailure> {
+        let done = self
+            .applier
+            .with_waiting(move |fold| fold.writer().map(f))?;
+        done.ok_or_else(|| failed("nothing is projected here"))
     }
 
     /// The log.

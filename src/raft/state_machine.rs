@@ -99,6 +99,23 @@ impl Applier {
     }
 }
 
+impl Applier {
+    /// As [`Applier::with`], for a thread that may wait.
+    pub(super) fn with_waiting<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut dyn Fold) -> T + Send + 'static,
+    ) -> io::Result<T> {
+        let (tx, rx) = blocking::sync_channel(1);
+        let control: Control = Box::new(move |fold| {
+            let _ = tx.send(f(fold));
+        });
+        self.tx
+            .send(Command::Control(control))
+            .map_err(|_| stopped())?;
+        rx.recv().map_err(|_| stopped())
+    }
+}
+
 fn stopped() -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, "the applier has stopped")
 }

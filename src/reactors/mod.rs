@@ -11,6 +11,7 @@
 pub mod checkpoint_signer;
 pub mod core_gc;
 pub mod deployment_watcher;
+pub mod digest_recorder;
 pub mod driver;
 pub mod heartbeat_expiry;
 pub mod kafka;

@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use super::checkpoint_signer::{CheckpointSettings, CheckpointSigner};
 use super::core_gc::{CoreGc, GcSettings};
 use super::deployment_watcher::DeploymentWatcher;
+use super::digest_recorder::{DigestRecorder, DigestSettings};
 use super::driver::{Board, Context, Reactor, ReactorStatus, Running, Scope, start};
 use super::heartbeat_expiry::{HeartbeatExpiry, HeartbeatSettings, Heartbeats};
 use super::kafka::{KafkaPublisher, KafkaSource};
@@ -33,11 +34,15 @@ pub struct ReactorSettings {
     pub gc: GcSettings,
     /// Checkpoints of the log.
     pub checkpoints: CheckpointSettings,
+    /// Digests in the log.
+    pub digests: DigestSettings,
 }
 
 /// What reactors work on beside the projections.
 #[derive(Clone)]
 pub struct Sources {
+    /// This server's id.
+    pub server: String,
     /// What checkpoints are kept in and signed with.
     pub signing: (Arc<Ledger>, Arc<Keyring>),
     /// Kafka, where events are to be published to it.
@@ -51,6 +56,7 @@ struct All {
     core_gc: CoreGc,
     deployment_watcher: DeploymentWatcher,
     checkpoint_signer: CheckpointSigner,
+    digest_recorder: DigestRecorder,
     event_publisher: Option<KafkaPublisher>,
 }
 
@@ -66,6 +72,7 @@ impl All {
                 Arc::clone(keyring),
                 settings.checkpoints,
             ),
+            digest_recorder: DigestRecorder::new(settings.digests, sources.server.as_str()),
             event_publisher: sources.kafka.clone().map(KafkaPublisher::new),
         }
     }
@@ -76,6 +83,7 @@ impl All {
             core_gc,
             deployment_watcher,
             checkpoint_signer,
+            digest_recorder,
             event_publisher,
         } = self;
         let mut list: Vec<Arc<dyn Reactor>> = vec![
@@ -83,6 +91,7 @@ impl All {
             Arc::new(core_gc),
             Arc::new(deployment_watcher),
             Arc::new(checkpoint_signer),
+            Arc::new(digest_recorder),
         ];
         list.extend(event_publisher.map(|one| Arc::new(one) as Arc<dyn Reactor>));
         list

@@ -58,6 +58,7 @@ impl Check<'_> {
     /// [`RebuildError`]; what is different is no error.
     pub fn run(&self, progress: &mut dyn FnMut(Progress)) -> Result<Checked, RebuildError> {
         let _lock = lock(&self.log_dir)?;
+        super::switch::settle_locked(&self.live)?;
         let found = schema::version_of(&self.live, &self.options)?;
         if found != LATEST {
             return Err(RebuildError::Schema {
@@ -123,10 +124,10 @@ impl Check<'_> {
 }
 
 /// A directory that is gone when this is.
-struct Scratch(PathBuf);
+pub(super) struct Scratch(pub(super) PathBuf);
 
 impl Scratch {
-    fn make(path: PathBuf) -> Result<Scratch, RebuildError> {
+    pub(super) fn make(path: PathBuf) -> Result<Scratch, RebuildError> {
         match std::fs::remove_dir_all(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(RebuildError::file(&path)(error));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use drover_events::cluster::DigestRecorded;
 use drover_events::{Event, Recorded};
-use drover_projections::{Fold, Options, Projections, View};
+use drover_projections::{Fold, Options, Projections, StorageError, View};
 
 use super::{Progress, RebuildError, Stage, at};
 use crate::log::ReadOnlyLog;
@@ -79,12 +79,13 @@ impl DigestCheck<'_> {
         drop(walk.fold.finish()?);
         let mut checked = walk.checked;
         for (index, recorded) in walk.recorded {
-            match is_of(&projections.view(), &recorded)? {
-                Some(true) => checked.recorded += 1,
-                Some(false) => checked.findings.push(Finding {
+            match unlike(&projections.view(), &recorded)? {
+                Some(tables) if tables.is_empty() => checked.recorded += 1,
+                Some(tables) => checked.findings.push(Finding {
                     index: Some(index),
                     what: format!(
-                        "the tables at index {} are not those that the event at {index} recorded",
+                        "the tables {} at index {} are not those that the event at {index} recorded",
+                        tables.join(", "),
                         recorded.at
                     ),
                 }),
@@ -156,14 +157,21 @@ impl Walk {
     }
 }
 
-/// Whether recorded digests are those of the tables; none where the tables' were not kept there.
-fn is_of(view: &View, recorded: &DigestRecorded) -> Result<Option<bool>, RebuildError> {
+/// The tables whose digests are not those that were recorded; none where the tables' were not kept
+/// at that index. What the record does not name is not compared.
+///
+/// # Errors
+/// Those of the database.
+pub fn unlike(
+    view: &View,
+    recorded: &DigestRecorded,
+) -> Result<Option<Vec<&'static str>>, StorageError> {
     let Some(kept) = view.digests_at(recorded.at)? else {
         return Ok(None);
     };
-    let equal = kept.iter().all(|table| {
+    let unlike = kept.iter().filter(|table| {
         let told = recorded.digests.get(&table.table);
-        told.is_none_or(|told| told.as_ref() == table.digest.0)
+        told.is_some_and(|told| told.as_ref() != table.digest.0)
     });
-    Ok(Some(equal))
+    Ok(Some(unlike.map(|table| table.name).collect()))
 }

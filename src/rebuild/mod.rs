@@ -15,6 +15,8 @@
 //!    otherwise.
 //! 3. Two rebuilds of one directory never run at once, nor does one beside a server that runs
 //!    there.
+//!    Beside a serving agent ([`Online`]) the step is a file that names the new one; its directory
+//!    comes home at the next start ([`settle`]).
 //! 4. A rebuild that was killed goes on behind the last generation that it finished, unless another
 //!    drover had begun it.
 //!
@@ -22,30 +24,39 @@
 
 mod check;
 mod digests;
+mod folding;
+mod live_check;
 mod mark;
 mod materialise;
+mod online;
+mod shown;
 mod switch;
+mod work;
 
 #[cfg(test)]
 mod rebuild_test;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use drover_migrations::schema::{self, LATEST, SchemaError};
-use drover_projections::{Fold, Options, Projections, TableDigest};
+use drover_projections::{Options, Projections};
 
 pub use check::{Check, Checked};
-pub use digests::{DigestCheck, DigestsChecked};
+pub use digests::{DigestCheck, DigestsChecked, unlike};
+pub use live_check::LiveCheck;
 pub use mark::Compared;
 pub use materialise::{Materialise, Materialised};
-pub use switch::{beside, discard, kept, set_aside};
+pub use online::{Online, Settings};
+pub use shown::tables;
+pub use switch::{beside, discard, kept, set_aside, settle};
+pub use work::{Status, Work};
 
 use crate::error::chain;
 use crate::log::{FileLayer, LogError, ReadOnlyLog, RealFiles};
-use crate::proof::{CheckpointFile, state_digest};
 use crate::replay::{self, ReplayError, StateAt};
+use folding::{Against, Folding, Pace, Stop};
 use mark::Mark;
 
 /// Why there is no new database.
@@ -78,6 +89,21 @@ pub enum RebuildError {
         /// The checkpoint's index.
         index: u64,
     },
+    /// What the log gives is not what is served.
+    #[error(
+        "at index {index} the tables built from the log are not those in use: {}; the old database \
+         stays in use until somebody insists (`-force`)",
+        tables.join(", ")
+    )]
+    Different {
+        /// Where they were compared.
+        index: u64,
+        /// The tables.
+        tables: Vec<String>,
+    },
+    /// The server stops, or cannot switch.
+    #[error("the server did not switch: {0}")]
+    Server(String),
     /// The database is of another drover.
     #[error(
         "{} has schema {found}, this drover writes {}: start a server on it once, or rebuild it",
@@ -107,6 +133,7 @@ impl RebuildError {
             RebuildError::Replay(
                 ReplayError::Storage(error) | ReplayError::Schema(SchemaError::Storage(error)),
             ) => error.is_out_of_space(),
+            RebuildError::Replay(ReplayError::NoSpace { .. }) => true,
             RebuildError::File { source, .. } => source.kind() == std::io::ErrorKind::StorageFull,
             _ => false,
         }
@@ -143,6 +170,8 @@ pub enum Stage {
     Fold,
     /// The new database is read again.
     Verify,
+    /// What was appended meanwhile is applied.
+    CatchUp,
     /// The databases change places.
     Switch,
 }
@@ -196,6 +225,16 @@ pub struct Rebuilt {
     pub old_unread: Option<String>,
     /// Where the old database is kept.
     pub kept: Option<PathBuf>,
+    /// How long nothing was applied, where a server served meanwhile.
+    pub cut_over: Option<Duration>,
+}
+
+impl Rebuilt {
+    /// Whether the new tables are others than those that were in use.
+    pub fn is_another(&self) -> bool {
+        let old = self.compared.iter().filter(|one| one.with == mark::OLD);
+        old.into_iter().any(|one| !one.different.is_empty())
+    }
 }
 
 impl<'a> Rebuild<'a> {
@@ -220,6 +259,7 @@ impl<'a> Rebuild<'a> {
     pub fn run(&self, progress: &mut dyn FnMut(Progress)) -> Result<Rebuilt, RebuildError> {
         let began = Instant::now();
         let _lock = lock(&self.log_dir)?;
+        switch::settle_locked(&self.live)?;
         Mark::remove(&self.live)?;
         let log = replay::open(&self.log_dir, None)?;
         let (old, old_unread) = self.old();
@@ -229,33 +269,24 @@ impl<'a> Rebuild<'a> {
         schema::prepare(&work, &self.options)?;
         mark.write(&work)?;
         let (projections, writer) = Projections::open(&work, self.options.clone())?;
-        let (mut fold, from) = replay::begin(&self.log_dir, &log, writer, self.memory)?;
-        let mut stops = self.stops(last)?;
+        let (fold, from) = replay::begin(&self.log_dir, &log, writer, self.memory)?;
+        let mut stops = Stop::signed(&self.log_dir, last)?;
         stops.extend(old.as_ref().map(|old| Stop {
             index: old.index,
             what: Against::Old(old.digests.clone()),
         }));
-        stops.retain(|stop| (from..=last).contains(&stop.index));
-        stops.sort_by_key(|stop| stop.index);
-        let mut pace = Pace::new(self.rate);
-        let mut entries = 0;
-        let mut next = from;
-        for stop in stops {
-            entries += self.fold(
-                &log,
-                (next, stop.index, last),
-                &mut fold,
-                &mut pace,
-                progress,
-            )?;
-            next = next.max(stop.index + 1);
-            let compared = stop.compare(&fold.digests()?);
-            fold.commit()?;
-            mark.compared.push(compared);
-            mark.write(&work)?;
-        }
-        entries += self.fold(&log, (next, last, last), &mut fold, &mut pace, progress)?;
-        drop(fold.finish()?);
+        let mut folding = Folding {
+            log: &log,
+            fold,
+            next: from,
+            entries: 0,
+            pace: Pace::new(self.rate),
+            cancelled: self.cancelled,
+            room: &|| Ok(()),
+        };
+        folding.go_through(stops, last, (&mut mark, &work), progress)?;
+        let entries = folding.entries;
+        drop(folding.fold.finish()?);
         progress(at(Stage::Verify, last, last));
         projections.verify()?;
         let state = StateAt::of(&projections);
@@ -284,6 +315,7 @@ impl<'a> Rebuild<'a> {
             compared,
             old_unread,
             kept: aside,
+            cut_over: None,
         })
     }
 
@@ -302,52 +334,6 @@ impl<'a> Rebuild<'a> {
             Ok((old, _)) if old.view().position().begun => (Some(StateAt::of(&old)), None),
             Ok(_) => (None, Some("it is empty".to_owned())),
             Err(error) => (None, Some(chain(&error))),
-        }
-    }
-
-    /// The last checkpoint that the log reaches.
-    fn stops(&self, last: u64) -> Result<Vec<Stop>, RebuildError> {
-        let Some(server) = self.log_dir.parent() else {
-            return Ok(Vec::new());
-        };
-        let checkpoints = CheckpointFile::last_below(server, last)
-            .map_err(|error| RebuildError::file(server)(std::io::Error::other(error)))?;
-        Ok(checkpoints
-            .into_iter()
-            .map(|checkpoint| Stop {
-                index: checkpoint.index,
-                what: Against::Checkpoint(checkpoint.state),
-            })
-            .collect())
-    }
-
-    /// Folds a part of the log; it is interrupted between two batches.
-    fn fold(
-        &self,
-        log: &ReadOnlyLog,
-        (from, to, last): (u64, u64, u64),
-        fold: &mut Fold,
-        pace: &mut Pace,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<u64, RebuildError> {
-        if from > to {
-            return Ok(0);
-        }
-        let fed = replay::feed(log, from, to, &mut |batch| {
-            fold.apply(batch)?;
-            progress(at(Stage::Fold, replay::reached(batch), last));
-            pace.wait(batch.len() as u64, self.cancelled);
-            match self.cancelled.load(Ordering::Relaxed) {
-                true => Err(ReplayError::Cancelled),
-                false => Ok(()),
-            }
-        });
-        match fed {
-            Err(ReplayError::Cancelled) => {
-                fold.commit()?;
-                Err(ReplayError::Cancelled.into())
-            }
-            other => Ok(other?),
         }
     }
 }
@@ -371,70 +357,4 @@ fn lock(log_dir: &Path) -> Result<Box<dyn std::any::Any + Send + Sync>, RebuildE
 
 fn at(stage: Stage, at: u64, last: u64) -> Progress {
     Progress { stage, at, last }
-}
-
-/// An index at which digests are compared.
-struct Stop {
-    index: u64,
-    what: Against,
-}
-
-enum Against {
-    Old(Vec<TableDigest>),
-    Checkpoint([u8; 32]),
-}
-
-impl Stop {
-    fn compare(&self, new: &[TableDigest]) -> Compared {
-        let (with, different) = match &self.what {
-            Against::Old(old) => {
-                let pairs = old.iter().zip(new).filter(|(old, new)| old != new);
-                (
-                    mark::OLD,
-                    pairs.map(|(old, _)| old.name.to_owned()).collect(),
-                )
-            }
-            Against::Checkpoint(state) if state_digest(new) == *state => {
-                (mark::CHECKPOINT, Vec::new())
-            }
-            Against::Checkpoint(_) => (mark::CHECKPOINT, vec!["all tables".to_owned()]),
-        };
-        Compared {
-            with: with.to_owned(),
-            index: self.index,
-            different,
-        }
-    }
-}
-
-/// How often whoever waits looks whether it was cancelled.
-const LOOK: Duration = Duration::from_millis(100);
-
-/// Keeps a rebuild at a rate.
-struct Pace {
-    rate: Option<u64>,
-    began: Instant,
-    done: u64,
-}
-
-impl Pace {
-    fn new(rate: Option<u64>) -> Self {
-        Self {
-            rate: rate.filter(|rate| *rate > 0),
-            began: Instant::now(),
-            done: 0,
-        }
-    }
-
-    /// Waits until so many more entries are due, or somebody cancels.
-    fn wait(&mut self, entries: u64, cancelled: &AtomicBool) {
-        let Some(rate) = self.rate else { return };
-        self.done += entries;
-        let due = Duration::from_secs_f64(self.done as f64 / rate as f64);
-        while !cancelled.load(Ordering::Relaxed)
-            && let Some(left) = due.checked_sub(self.began.elapsed())
-        {
-            std::thread::sleep(left.min(LOOK));
-        }
-    }
 }

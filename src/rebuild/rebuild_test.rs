@@ -11,9 +11,11 @@ use drover_projections::damage_mark;
 use drover_projections::maintenance::{Maintenance, Part, RawChange};
 use ed25519_dalek::SigningKey;
 
+use std::sync::atomic::Ordering;
+
 use super::*;
 use crate::log::{Entry, LogEngine};
-use crate::proof::Ledger;
+use crate::proof::{Ledger, state_digest};
 
 const TIME: i64 = 1_795_252_023_951_021_739;
 
@@ -231,6 +233,48 @@ fn a_kill_between_the_steps_of_the_switch_leaves_one_database_in_use() {
     fs::rename(server.live(), server.dir.path().join("elsewhere")).unwrap();
     assert_eq!(server.run().unwrap().state, before);
     assert_eq!(server.state(), before);
+}
+
+#[test]
+fn a_switch_beside_a_server_is_finished_wherever_it_was_killed() {
+    let server = Server::new(300);
+    let before = server.fill();
+    let (home, log) = (server.live(), server.log());
+    let pointer = home.with_extension("in-use");
+    settle(&log, &home).unwrap();
+    for (old_is_there, second) in [(true, false), (false, false), (true, true), (false, true)] {
+        // The new database is in use where it was built, the old one in its place or set aside.
+        let mut new = beside(&home);
+        if second {
+            new = switch::beside_serving(&home, &new);
+        }
+        fs::rename(&home, &new).unwrap();
+        fs::write(damage_mark(&new), "worn").unwrap();
+        fs::write(&pointer, new.file_name().unwrap().as_encoded_bytes()).unwrap();
+        if old_is_there {
+            fs::create_dir(&home).unwrap();
+            fs::write(home.join("old"), "").unwrap();
+            fs::write(damage_mark(&home), "old").unwrap();
+        }
+        {
+            let _running = lock(&log).unwrap();
+            let error = settle(&log, &home).unwrap_err();
+            assert!(matches!(error, RebuildError::Busy { .. }), "{error}");
+        }
+        settle(&log, &home).unwrap();
+        assert!(!pointer.exists() && !new.exists());
+        assert_eq!(fs::read_to_string(damage_mark(&home)).unwrap(), "worn");
+        fs::remove_file(damage_mark(&home)).unwrap();
+        assert_eq!(server.state(), before);
+        let kept = super::kept(&home).unwrap();
+        assert_eq!(kept.len(), usize::from(old_is_there), "{kept:?}");
+        discard(&home).unwrap();
+    }
+    // It had come home, and the pointer was not gone yet.
+    fs::write(&pointer, "projections-rebuild").unwrap();
+    settle(&log, &home).unwrap();
+    assert_eq!(server.state(), before);
+    assert!(!pointer.exists());
 }
 
 #[test]

@@ -15,6 +15,101 @@ pub fn beside(live: &Path) -> PathBuf {
     with_ending(live, "-rebuild")
 }
 
+/// Where a new database is built while a server serves from `live`: not there.
+pub(super) fn beside_serving(home: &Path, live: &Path) -> PathBuf {
+    let first = beside(home);
+    match first == live {
+        true => with_ending(&first, "-2"),
+        false => first,
+    }
+}
+
+/// The file that names the database in use, where it is not the one at `home`.
+fn pointer(home: &Path) -> PathBuf {
+    home.with_extension("in-use")
+}
+
+/// A pointer to another database, written and synced, but not in its place yet.
+pub(super) struct Pointer {
+    new: PathBuf,
+    place: PathBuf,
+}
+
+impl Pointer {
+    pub(super) fn prepare(home: &Path, to: &Path) -> Result<Pointer, RebuildError> {
+        let place = pointer(home);
+        let new = home.with_extension("in-use.new");
+        let name = to.file_name().unwrap_or_default();
+        fs::write(&new, name.as_encoded_bytes())
+            .and_then(|()| fs::File::open(&new)?.sync_all())
+            .map_err(RebuildError::file(&new))?;
+        Ok(Pointer { new, place })
+    }
+
+    /// From here on a start finds the other database; [`sync_dir`] makes that lasting.
+    pub(super) fn put(&self) -> io::Result<()> {
+        fs::rename(&self.new, &self.place)
+    }
+}
+
+/// Makes what was renamed in the directory of `path` lasting.
+pub(super) fn sync_dir(path: &Path) -> Result<(), RebuildError> {
+    fs::File::open(path.parent().unwrap_or(Path::new(".")))
+        .and_then(|dir| dir.sync_all())
+        .map_err(RebuildError::file(path))
+}
+
+/// Sets the database aside that was in use before the one that now is, once nobody has it open.
+pub(super) fn put_aside(home: &Path, old: &Path) -> Result<PathBuf, RebuildError> {
+    let aside = unused(home);
+    fs::rename(old, &aside).map_err(RebuildError::file(old))?;
+    forget_damage(old)?;
+    sync_dir(home)?;
+    Ok(aside)
+}
+
+/// Finishes a switch that a server made while it served: the database in use comes home, the former
+/// one is set aside. Nothing where there is nothing to finish. Not beside a running server.
+///
+/// # Errors
+/// Files that cannot be moved: calling it again goes on. [`RebuildError::Busy`] where a server runs.
+pub fn settle(log_dir: &Path, home: &Path) -> Result<(), RebuildError> {
+    if !pointer(home).exists() {
+        return Ok(());
+    }
+    let _lock = super::lock(log_dir)?;
+    settle_locked(home)
+}
+
+/// As [`settle`], for whoever holds the log's lock.
+pub(super) fn settle_locked(home: &Path) -> Result<(), RebuildError> {
+    let place = pointer(home);
+    let name = match fs::read_to_string(&place) {
+        Ok(name) => name,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(RebuildError::file(&place)(error)),
+    };
+    let named = home.with_file_name(&name);
+    if named.is_dir() && named != home {
+        if home.exists() {
+            put_aside(home, home)?;
+        }
+        fs::rename(&named, home).map_err(RebuildError::file(&named))?;
+    }
+    let marks = (damage_mark(&named), damage_mark(home));
+    if marks.0.exists() && named != home {
+        fs::rename(&marks.0, &marks.1).map_err(RebuildError::file(&marks.0))?;
+    }
+    Mark::remove(home)?;
+    let (first, second) = (beside(home), with_ending(&beside(home), "-2"));
+    if second.exists() && !first.exists() {
+        fs::rename(&second, &first).map_err(RebuildError::file(&second))?;
+    }
+    sync_dir(home)?;
+    fs::remove_file(&place).map_err(RebuildError::file(&place))?;
+    sync_dir(home)
+}
+
 /// A path of the same directory whose name goes on with `ending`.
 pub(super) fn with_ending(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -44,12 +139,11 @@ pub fn kept(live: &Path) -> io::Result<Vec<(PathBuf, u64)>> {
     for entry in fs::read_dir(parent)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let built = with_ending(live, "-rebuild.set-aside-");
-        let aside = with_ending(live, ".set-aside-");
-        let is_kept = [built, aside].iter().any(|prefix| {
-            let prefix = prefix.file_name().unwrap_or_default().to_string_lossy();
-            name.starts_with(&*prefix)
-        });
+        let own = live.file_name().unwrap_or_default().to_string_lossy();
+        let is_kept = name
+            .strip_prefix(&*own)
+            .and_then(|rest| rest.split_once(".set-aside-"))
+            .is_some_and(|(built, _)| ["", "-rebuild", "-rebuild-2"].contains(&built));
         if is_kept && path.is_dir() {
             let bytes = size(&path)?;
             kept.push((path, bytes));
@@ -127,10 +221,7 @@ pub(super) fn switch(new: &Path, live: &Path) -> Result<Option<PathBuf>, Rebuild
             Some(aside)
         }
     };
-    let parent = live.parent().unwrap_or(Path::new("."));
-    fs::File::open(parent)
-        .and_then(|dir| dir.sync_all())
-        .map_err(failed())?;
+    sync_dir(live)?;
     Mark::remove(live)?;
     forget_damage(live)?;
     Ok(aside)

@@ -228,6 +228,9 @@ impl Agent for Server {
         if let Some(parked) = self.raft.parked() {
             return Some(Err(parked.to_string()));
         }
+        if let Some(fault) = self.agreement.fault() {
+            return Some(Err(fault));
+        }
         Some(match Server::leader(self) {
             Some(_) => Ok(()),
             None => Err("No cluster leader".to_owned()),

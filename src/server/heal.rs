@@ -23,10 +23,12 @@ pub(super) fn open(
     dir: &Path,
     options: &Options,
 ) -> Result<(Arc<Projections>, Writer), StartError> {
+    let home = dir.join("projections");
+    rebuild::settle(&dir.join("log"), &home).map_err(StartError::Rebuild)?;
     if adopt(dir)? {
         tracing::warn!("a backup was restored: this is a new epoch of the log");
     }
-    let (log_dir, path) = (&dir.join("log"), &*dir.join("projections"));
+    let (log_dir, path) = (&dir.join("log"), &*home);
     let mark = damage_mark(path);
     let reason = match std::fs::read_to_string(&mark) {
         Ok(reason) => reason,

@@ -10,16 +10,18 @@
 //! top down; what is acknowledged is in the log before anybody hears of it.
 
 mod about;
+mod agreement;
 pub mod backup;
 mod bootstrap;
 mod gauges;
 mod heal;
 mod keys;
 mod myself;
+mod tables;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use drover_projections::{Options, Projections};
 use parking_lot::Mutex;
@@ -36,18 +38,22 @@ use crate::log::{self, LogEngine, LogError};
 use crate::proof::Ledger;
 use crate::raft::network::Alone;
 use crate::raft::{
-    Committed, Leadership, Member, Origin, Projector, Proposer, RaftFailure, RaftNode, Settings,
-    Start,
+    Committed, Leadership, Member, Observer, Origin, Projector, Proposer, RaftFailure, RaftNode,
+    Settings, Start,
 };
 use crate::reactors::checkpoint_signer::CheckpointSettings;
 use crate::reactors::core_gc::GcSettings;
+use crate::reactors::digest_recorder::DigestSettings;
 use crate::reactors::heartbeat_expiry::{HeartbeatSettings, Heartbeats};
 use crate::reactors::kafka::{self, KafkaSource};
 use crate::reactors::propose::RaftPropose;
 use crate::reactors::scheduling::{SchedulingSettings, Types};
 use crate::reactors::{ReactorSettings, Reactors, Sources};
+use crate::rebuild::Work;
 use crate::telemetry::Telemetry;
 
+pub use agreement::Agreed;
+use agreement::Agreement;
 pub use myself::Myself;
 
 /// drover's version.
@@ -55,6 +61,9 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The version of Nomad whose API and behaviour is spoken, as clients that ask are told.
 pub const NOMAD_VERSION: &str = "2.0.5";
+
+/// How long a rebuild has to stop.
+const WORK_STOPS: Duration = Duration::from_secs(2);
 
 /// A running server.
 pub struct Server {
@@ -86,6 +95,8 @@ pub struct Server {
     restart: CancellationToken,
     /// Held as long as this server uses its directory.
     _alone: Box<dyn std::any::Any + Send + Sync>,
+    work: Arc<Work>,
+    agreement: Arc<Agreement>,
 }
 
 /// Why a server does not start.
@@ -173,10 +184,15 @@ impl Server {
         let log = Arc::new(log);
         let ledger = Arc::new(Ledger::open(Arc::clone(&log), &dir)?);
         tracing::debug!(?report, "opened the log");
+        let agreement = Arc::new(Agreement::default());
+        let observer: Observer = {
+            let agreement = Arc::clone(&agreement);
+            Box::new(move |events, projections| agreement.observe(events, projections))
+        };
         let raft = RaftNode::start(Start {
             number: me.number,
             log,
-            fold: Box::new(Projector::new(writer)),
+            fold: Box::new(Projector::new(writer).observed(observer)),
             snapshots: dir.join("snapshots"),
             transport: Arc::new(Alone),
             settings: Settings::default(),
@@ -194,7 +210,7 @@ impl Server {
             Arc::new(RaftPropose::new(proposer.clone(), &me.id)),
             proposer.ready(),
             reactor_settings(&config),
-            sources(&config, raft.log(), (&ledger, &keyring)),
+            sources(&config, (raft.log(), &me.id), (&ledger, &keyring)),
         );
         let server = Arc::new_cyclic(|own| Self {
             config,
@@ -215,6 +231,8 @@ impl Server {
             restoring: tokio::sync::Mutex::default(),
             restart: CancellationToken::new(),
             _alone: alone,
+            work: Arc::default(),
+            agreement,
         });
         let keys = tokio::spawn(keys::keep_a_key(Arc::clone(&server)));
         server.tasks.lock().extend([keys]);
@@ -259,6 +277,11 @@ impl Server {
         self.proposer.ready().borrow().is_some()
     }
 
+    /// Whether this server's tables are what the cluster recorded.
+    pub fn agreed(&self) -> Agreed {
+        self.agreement.status()
+    }
+
     /// Waits until this server leads and takes commands.
     pub async fn wait_ready(&self) {
         let mut ready = self.proposer.ready();
@@ -283,6 +306,10 @@ impl Server {
         let reactors = self.reactors.lock().take();
         // Their threads are waited for, which may take a moment; a panic of theirs was logged.
         let _ = tokio::task::spawn_blocking(move || drop(reactors)).await;
+        let work = Arc::clone(&self.work);
+        let stopped = tokio::task::spawn_blocking(move || work.stop());
+        // What does not stop in time ends with the process: it is resumed, or begun again.
+        let _ = tokio::time::timeout(WORK_STOPS, stopped).await;
         self.raft.shutdown().await;
         let projections = Arc::clone(&self.projections);
         let flushed = tokio::task::spawn_blocking(move || projections.flush()).await;
@@ -340,11 +367,12 @@ fn check_publisher(config: &Config) -> Result<(), ConfigError> {
 
 fn sources(
     config: &Config,
-    log: &Arc<LogEngine>,
+    (log, server): (&Arc<LogEngine>, &str),
     (ledger, keyring): (&Arc<Ledger>, &Arc<Keyring>),
 ) -> Sources {
     let kafka = config.event_publisher.kafka.clone();
     Sources {
+        server: server.to_owned(),
         signing: (Arc::clone(ledger), Arc::clone(keyring)),
         kafka: kafka.map(|kafka| KafkaSource {
             config: Arc::new(kafka),
@@ -379,5 +407,8 @@ fn reactor_settings(config: &Config) -> ReactorSettings {
         heartbeats,
         gc,
         checkpoints: CheckpointSettings::default(),
+        digests: DigestSettings {
+            events: config.server.digest_events,
+        },
     }
 }

@@ -8,4 +8,5 @@ mod t40_damage;
 mod t50_deletion_by_filter;
 mod t60_backup;
 mod t70_rebuild;
+mod t72_online_rebuild;
 mod t80_kafka;

@@ -69,7 +69,7 @@ impl Writer {
     /// # Errors
     /// The database or the file system fails.
     pub fn fold(mut self, limit: usize) -> Result<Fold, StorageError> {
-        let db = Arc::clone(self.projections.database());
+        let db = self.projections.database();
         let staging = db.raw().path().join(STAGING);
         if staging.join(MANIFEST).exists() {
             take_in(&db, &staging)?;

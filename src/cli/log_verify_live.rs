@@ -1,0 +1,466 @@
+//! `log verify` through the API: the tree over all events is built again from what a running agent
+//! hands out, and compared with what it signed, and with what was remembered of it.
+
+use super::client::Client;
+use super::conn::Conn;
+use super::out::Out;
+use super::progress::Bar;
+use crate::log::{CompactRange, Hash};
+use crate::proof::{Checkpoint, NoteKey, open, proves_consistency, text};
+use anyhow::{Context, Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use drover_projections::{TableDigest, hex, tables};
+use futures_util::{StreamExt, TryStreamExt};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value as Json, json};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Hashes in a whole tile.
+const TILE: u64 = 256;
+/// Tiles asked for at once.
+const AHEAD: usize = 8;
+
+/// What is asked.
+#[derive(Debug)]
+pub(super) struct Asked<'a> {
+    pub(super) conn: &'a Conn,
+    /// Keys whose signatures count.
+    pub(super) keys: &'a [NoteKey],
+    /// Where the last checkpoint is remembered.
+    pub(super) state: Option<&'a PathBuf>,
+}
+
+/// What is remembered from one verification to the next.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Memory {
+    /// The last checkpoint, as it was signed.
+    note: String,
+    /// The keys that signed what was verified, as verifier keys.
+    keys: Vec<String>,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+struct Outcome {
+    checkpoint: Option<Checkpoint>,
+    former: Option<Checkpoint>,
+    signer: String,
+    /// Whether somebody else than the agent named the key.
+    pinned: bool,
+    tables: Option<bool>,
+    findings: Vec<String>,
+}
+
+/// Verifies the log of a running agent.
+pub(super) async fn run(asked: &Asked<'_>, json: bool, out: &Out) -> Result<u8> {
+    let began = Instant::now();
+    let client = asked.conn.client()?;
+    let mut done = Outcome::default();
+    let memory = asked
+        .state
+        .map(|path| Memory::read(path))
+        .transpose()?
+        .flatten();
+    let note = signed(&client, asked, memory.as_ref(), &mut done).await?;
+    if done.findings.is_empty() {
+        let bar = Bar::new(out, "events");
+        let walked = walk(&client, &mut done, &bar).await;
+        bar.clear();
+        walked?;
+    }
+    if done.findings.is_empty() {
+        proved(&client, &mut done).await?;
+        compare_tables(&client, &mut done).await?;
+    }
+    if let (Some(path), true) = (asked.state, done.findings.is_empty()) {
+        let mut keys = memory.map(|memory| memory.keys).unwrap_or_default();
+        if !keys.contains(&done.signer) {
+            keys.push(done.signer.clone());
+        }
+        Memory { note, keys }.write(path)?;
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    match json {
+        true => out.line(&as_json(&done, seconds).to_string()),
+        false => tell(&done, seconds, out),
+    }
+    Ok(u8::from(!done.findings.is_empty()))
+}
+
+impl Memory {
+    fn read(path: &Path) -> Result<Option<Memory>> {
+        let text = match std::fs::read_to_string(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            other => other.with_context(|| format!("Error reading {}", path.display()))?,
+        };
+        let memory: Memory = serde_json::from_str(&text)
+            .with_context(|| format!("{} is not what -state wrote", path.display()))?;
+        Ok(Some(memory))
+    }
+
+    fn write(&self, path: &Path) -> Result<()> {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(".new");
+        let new = path.with_file_name(name);
+        let text = serde_json::to_string_pretty(self)?;
+        std::fs::write(&new, text)
+            .and_then(|()| std::fs::File::open(&new)?.sync_all())
+            .and_then(|()| std::fs::rename(&new, path))
+            .with_context(|| format!("Error writing {}", path.display()))
+    }
+
+    fn checkpoint(&self) -> Option<Checkpoint> {
+        Checkpoint::parse(text(&self.note).ok()?)
+    }
+}
+
+/// Fetches the checkpoint and opens it with a key that counts.
+async fn signed(
+    client: &Client,
+    asked: &Asked<'_>,
+    memory: Option<&Memory>,
+    done: &mut Outcome,
+) -> Result<String> {
+    let note = client.get("/v1/log/checkpoint", &[]).await;
+    let note = note.context("Error asking for the checkpoint")?;
+    let note = String::from_utf8_lossy(&note.body).into_owned();
+    let known = memory
+        .map(|memory| memory.keys.as_slice())
+        .unwrap_or_default();
+    let mut keys = asked.keys.to_vec();
+    if keys.is_empty() {
+        keys.extend(known.iter().filter_map(|line| NoteKey::parse(line).ok()));
+    }
+    done.pinned = !keys.is_empty();
+    let offered = client.get("/v1/log/keys", &[]).await;
+    let offered = offered.context("Error asking for the keys")?;
+    let offered = String::from_utf8_lossy(&offered.body).into_owned();
+    let offered: Vec<_> = offered
+        .lines()
+        .filter_map(|line| NoteKey::parse(line).ok())
+        .collect();
+    if keys.is_empty() {
+        keys.clone_from(&offered);
+    }
+    let Some(signer) = keys.iter().find(|key| open(&note, key).is_ok()) else {
+        let forged = keys.iter().find_map(|key| match open(&note, key) {
+            Err(error @ crate::proof::NoteError::Forged(_)) => Some(error.to_string()),
+            _ => None,
+        });
+        done.findings
+            .push(forged.unwrap_or_else(|| unknown(&note, &offered)));
+        return Ok(note);
+    };
+    done.signer = signer.text();
+    done.checkpoint = Checkpoint::parse(text(&note)?);
+    let Some(checkpoint) = &done.checkpoint else {
+        done.findings
+            .push("the checkpoint cannot be read".to_owned());
+        return Ok(note);
+    };
+    if let Some(former) = memory.and_then(Memory::checkpoint) {
+        done.findings.extend(follows(checkpoint, &former));
+        done.former = Some(former);
+    }
+    Ok(note)
+}
+
+/// What is said where no key that counts signed the checkpoint.
+fn unknown(note: &str, offered: &[NoteKey]) -> String {
+    match offered.iter().find(|key| open(note, key).is_ok()) {
+        Some(key) => format!(
+            "the checkpoint is signed by another key: {}. If the cluster's root key was rotated, \
+             make sure of it elsewhere and name it with -key",
+            key.text()
+        ),
+        None => "no known key signed the checkpoint".to_owned(),
+    }
+}
+
+/// What is wrong with a checkpoint in the light of a former one.
+fn follows(checkpoint: &Checkpoint, former: &Checkpoint) -> Option<String> {
+    let (now, then) = (&checkpoint.origin, &former.origin);
+    if now != then {
+        return Some(format!(
+            "it is another log: {now}, remembered is {then} (a restored cluster begins a new one)"
+        ));
+    }
+    if checkpoint.size < former.size {
+        return Some(format!(
+            "the log was cut: it is signed to index {}, remembered is {}",
+            checkpoint.index, former.index
+        ));
+    }
+    (checkpoint.size == former.size && checkpoint.root != former.root).then(|| {
+        let index = former.index;
+        format!("two different logs were signed at index {index}: history was rewritten")
+    })
+}
+
+/// `<level>/<number>[.p/<width>]`, as tiles are named.
+fn tile_path(level: u32, number: u64, width: u64) -> String {
+    let mut groups = vec![format!("{:03}", number % 1000)];
+    let mut rest = number / 1000;
+    while rest > 0 {
+        groups.push(format!("x{:03}", rest % 1000));
+        rest /= 1000;
+    }
+    groups.reverse();
+    let part = match width {
+        TILE => String::new(),
+        width => format!(".p/{width}"),
+    };
+    format!("/v1/log/tile/{level}/{}{part}", groups.join("/"))
+}
+
+async fn tile(client: &Client, level: u32, number: u64, width: u64) -> Result<Vec<Hash>> {
+    let path = tile_path(level, number, width);
+    let bytes = client
+        .get(&path, &[])
+        .await
+        .with_context(|| format!("Error fetching {path}"))?;
+    let (hashes, rest) = bytes.body.as_chunks::<32>();
+    ensure!(
+        rest.is_empty() && hashes.len() as u64 == width,
+        "{path} has {} bytes, {} were asked for",
+        bytes.body.len(),
+        width * 32
+    );
+    Ok(hashes.to_vec())
+}
+
+/// The tiles of a level that a number of hashes makes: number and width.
+fn tiles(hashes: u64) -> impl Iterator<Item = (u64, u64)> {
+    let whole = hashes / TILE;
+    let part = Some((whole, hashes % TILE)).filter(|(_, width)| *width > 0);
+    (0..whole).map(|number| (number, TILE)).chain(part)
+}
+
+/// Builds the tree again from its leaves, and compares it with what was signed and remembered.
+async fn walk(client: &Client, done: &mut Outcome, bar: &Bar) -> Result<()> {
+    let Some(checkpoint) = done.checkpoint.clone() else {
+        return Ok(());
+    };
+    let first = (checkpoint.index + 1).saturating_sub(checkpoint.size);
+    let mut range = CompactRange::default();
+    let mut blocks = Vec::new();
+    let mut fetched = futures_util::stream::iter(tiles(checkpoint.size))
+        .map(|(number, width)| tile(client, 0, number, width))
+        .buffered(AHEAD);
+    while let Some(leaves) = fetched.try_next().await? {
+        let mut block = CompactRange::default();
+        for leaf in &leaves {
+            range.push(*leaf);
+            block.push(*leaf);
+            if let Some(former) = done.former.as_ref().filter(|one| one.size == range.size())
+                && range.root() != former.root
+            {
+                let index = former.index;
+                done.findings.push(format!(
+                    "an event between {first} and {index} was changed since it was remembered"
+                ));
+                return Ok(());
+            }
+        }
+        if leaves.len() as u64 == TILE {
+            blocks.push(block.root());
+        }
+        bar.set(range.size(), checkpoint.size);
+    }
+    upper(client, first, &blocks, done).await?;
+    if range.root() != checkpoint.root && done.findings.is_empty() {
+        let from = done
+            .former
+            .as_ref()
+            .map_or(first, |former| former.index + 1);
+        done.findings.push(format!(
+            "the events from {from} to {} are not those that were signed",
+            checkpoint.index
+        ));
+    }
+    Ok(())
+}
+
+/// Compares the tiles above the leaves' with the leaves: one that differs names its events.
+async fn upper(client: &Client, first: u64, blocks: &[Hash], done: &mut Outcome) -> Result<()> {
+    let mut fetched = futures_util::stream::iter(tiles(blocks.len() as u64))
+        .map(|(number, width)| tile(client, 1, number, width))
+        .buffered(AHEAD);
+    let mut own = blocks.iter().zip(0_u64..);
+    while let Some(hashes) = fetched.try_next().await? {
+        for (told, (own, block)) in hashes.iter().zip(&mut own) {
+            if told != own {
+                let from = first + block * TILE;
+                let to = from + TILE - 1;
+                done.findings.push(format!(
+                    "the events {from} to {to} are not those that the tree was built over"
+                ));
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn hash(value: &Json) -> Option<Hash> {
+    STANDARD.decode(value.as_str()?).ok()?.try_into().ok()
+}
+
+/// Whether the agent can prove, too, that what was remembered is the beginning of what there is.
+async fn proved(client: &Client, done: &mut Outcome) -> Result<()> {
+    let (Some(new), Some(old)) = (&done.checkpoint, &done.former) else {
+        return Ok(());
+    };
+    let (from, to) = (old.index.to_string(), new.index.to_string());
+    let query = [("from", from.as_str()), ("to", to.as_str())];
+    let proof = client.get_json("/v1/log/proof/consistency", &query).await;
+    let proof = proof.context("Error asking for a proof of consistency")?;
+    let path: Option<Vec<Hash>> = proof["Path"]
+        .as_array()
+        .and_then(|path| path.iter().map(hash).collect());
+    let sizes = ((old.size, &old.root), (new.size, &new.root));
+    if !path.is_some_and(|path| proves_consistency(sizes.0, sizes.1, &path)) {
+        done.findings.push(format!(
+            "the agent cannot prove that the log of index {from} is the beginning of that of {to}"
+        ));
+    }
+    Ok(())
+}
+
+/// Compares the tables with the checkpoint, where the agent stands at its index.
+async fn compare_tables(client: &Client, done: &mut Outcome) -> Result<()> {
+    let Some(checkpoint) = &done.checkpoint else {
+        return Ok(());
+    };
+    let held = client.get_json("/v1/operator/digests", &[]).await;
+    let held = held.context("Error asking for the tables' digests")?;
+    if held["Index"].as_u64() != Some(checkpoint.index) {
+        return Ok(());
+    }
+    let equal = digest_of(&held) == Some(checkpoint.state);
+    done.tables = Some(equal);
+    if !equal {
+        done.findings.push(format!(
+            "the tables are not those that were signed at index {}: `drover projection verify`",
+            checkpoint.index
+        ));
+    }
+    Ok(())
+}
+
+/// The digest over all tables that an answer names.
+fn digest_of(held: &Json) -> Option<[u8; 32]> {
+    let mut digests = Vec::new();
+    for table in held["Tables"].as_array()? {
+        let number = u16::try_from(table["Table"].as_u64()?).ok()?;
+        let text = table["Digest"].as_str()?;
+        let known = tables::registry().table(number);
+        digests.push(TableDigest {
+            table: number,
+            name: known.map_or("", |known| known.name()),
+            digest: drover_projections::Digest::from_hex(text)?,
+        });
+    }
+    Some(crate::proof::state_digest(&digests))
+}
+
+fn tell(done: &Outcome, seconds: f64, out: &Out) {
+    for finding in &done.findings {
+        out.error(finding);
+    }
+    let (Some(checkpoint), true) = (&done.checkpoint, done.findings.is_empty()) else {
+        out.error("NOT verified");
+        return;
+    };
+    let first = (checkpoint.index + 1).saturating_sub(checkpoint.size);
+    let former = match &done.former {
+        Some(former) => format!(
+            ", goes on from the checkpoint remembered at {}",
+            former.index
+        ),
+        None => String::new(),
+    };
+    let tables = match done.tables {
+        Some(_) => "tables equal there",
+        None => "tables not compared (events came meanwhile)",
+    };
+    let unpinned = if done.pinned { "" } else { " (unpinned)" };
+    let rate = checkpoint.size as f64 / seconds.max(0.001);
+    out.line(&format!(
+        "verified {} events, {first} to {}, root {}, signed to {}{former}, {tables}, signer {}\
+         {unpinned}, {seconds:.2}s ({rate:.0}/s)",
+        checkpoint.size,
+        checkpoint.index,
+        STANDARD.encode(checkpoint.root),
+        checkpoint.index,
+        done.signer
+    ));
+}
+
+fn as_json(done: &Outcome, seconds: f64) -> Json {
+    let checkpoint = done.checkpoint.as_ref();
+    json!({
+        "Verified": done.findings.is_empty(),
+        "Events": checkpoint.map(|one| one.size),
+        "From": checkpoint.map(|one| (one.index + 1).saturating_sub(one.size)),
+        "To": checkpoint.map(|one| one.index),
+        "Root": checkpoint.map(|one| STANDARD.encode(one.root)),
+        "State": checkpoint.map(|one| hex(&one.state)),
+        "Remembered": done.former.as_ref().map(|one| one.index),
+        "TablesEqual": done.tables,
+        "Signers": [done.signer],
+        "Pinned": done.pinned,
+        "Seconds": seconds,
+        "Findings": done.findings,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_are_named_as_the_standard_says() {
+        assert_eq!(tile_path(0, 0, 256), "/v1/log/tile/0/000");
+        assert_eq!(tile_path(1, 67, 5), "/v1/log/tile/1/067.p/5");
+        assert_eq!(tile_path(0, 1_234_067, 256), "/v1/log/tile/0/x001/x234/067");
+        assert_eq!(
+            tiles(600).collect::<Vec<_>>(),
+            [(0, 256), (1, 256), (2, 88)]
+        );
+        assert_eq!(tiles(256).collect::<Vec<_>>(), [(0, 256)]);
+    }
+
+    #[test]
+    fn a_log_that_was_cut_rewritten_or_replaced_is_told() {
+        let one = Checkpoint {
+            origin: "drover/1".to_owned(),
+            size: 10,
+            root: [1; 32],
+            index: 9,
+            time: 0,
+            state: [0; 32],
+        };
+        assert_eq!(follows(&one, &one), None);
+        let longer = Checkpoint {
+            size: 11,
+            index: 10,
+            ..one.clone()
+        };
+        assert_eq!(follows(&longer, &one), None);
+        assert!(follows(&one, &longer).unwrap().contains("cut"));
+        let forked = Checkpoint {
+            root: [2; 32],
+            ..one.clone()
+        };
+        assert!(follows(&forked, &one).unwrap().contains("rewritten"));
+        let other = Checkpoint {
+            origin: "drover/2".to_owned(),
+            ..one.clone()
+        };
+        assert!(follows(&other, &one).unwrap().contains("another log"));
+    }
+}

@@ -1,0 +1,115 @@
+//! The tables of the agent that is asked: what they hold, compared with the log, built again beside
+//! those in use. None of it is Nomad's.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::answer::Answer;
+use super::aside::aside;
+use super::front::{Read, Write};
+use super::state::Api;
+use crate::error::{ApiError, Code, chain};
+use crate::rebuild::{RebuildError, Settings};
+use crate::server::Server;
+
+/// MiB that a rebuild may hold in memory at most.
+const MEMORY_MOST: usize = 1024;
+
+fn server(api: &Api) -> Result<Arc<Server>, ApiError> {
+    let server = api.agent.server();
+    server.ok_or_else(|| ApiError::internal("this agent has no server"))
+}
+
+fn failed(error: RebuildError) -> ApiError {
+    let text = chain(&error);
+    match error.is_out_of_space() {
+        true => ApiError::new(Code::Unavailable, text),
+        false => ApiError::internal(text),
+    }
+}
+
+/// What a rebuild or a comparison is asked to keep to.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase", deny_unknown_fields)]
+struct Wishes {
+    /// Entries a second at most; 0: as fast as it can without being in the way.
+    rate: u64,
+    /// MiB held in memory.
+    memory: Option<usize>,
+    /// Whether the old tables go away after the switch.
+    discard_old: bool,
+    /// Whether it switches even to something else than what is in use, or was signed.
+    force: bool,
+}
+
+fn settings(write: &Write) -> Result<Settings, ApiError> {
+    let wishes: Wishes = write.request.json_or_default()?;
+    let defaults = Settings::default();
+    let memory = match wishes.memory {
+        None => defaults.memory,
+        Some(mib) if (1..=MEMORY_MOST).contains(&mib) => mib << 20,
+        Some(mib) => {
+            let text = format!("Memory {mib}: between 1 and {MEMORY_MOST} MiB are possible");
+            return Err(ApiError::bad_request(text));
+        }
+    };
+    Ok(Settings {
+        memory,
+        rate: Some(wishes.rate).filter(|rate| *rate > 0),
+        discard_old: wishes.discard_old,
+        force: wishes.force,
+        ..defaults
+    })
+}
+
+fn begun(server: &Server, begun: std::io::Result<bool>) -> Result<Answer, ApiError> {
+    match begun {
+        Ok(true) => Answer::json(&server.work_status()),
+        Ok(false) => Err(ApiError::new(
+            Code::Conflict,
+            "the tables are being rebuilt or verified already",
+        )),
+        Err(error) => Err(ApiError::internal(format!(
+            "no thread can be started: {error}"
+        ))),
+    }
+}
+
+/// `GET /v1/operator/projections`: rows, bytes, index and digest of every table.
+pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let server = server(read.api)?;
+    Answer::json(&aside(|| server.tables()).map_err(failed)?)
+}
+
+/// `GET /v1/operator/projections/{rebuild,verify}`: how far what was begun is, or was.
+pub(super) fn status(read: &Read<'_>) -> Result<Answer, ApiError> {
+    Answer::json(&server(read.api)?.work_status())
+}
+
+/// `PUT /v1/operator/projections/rebuild`: builds the tables again and switches.
+pub(super) async fn rebuild(write: Write) -> Result<Answer, ApiError> {
+    let (server, settings) = (server(&write.api)?, settings(&write)?);
+    begun(&server, server.begin_rebuild(settings))
+}
+
+/// `PUT /v1/operator/projections/verify`: compares the tables with the log.
+pub(super) async fn verify(write: Write) -> Result<Answer, ApiError> {
+    let (server, settings) = (server(&write.api)?, settings(&write)?);
+    begun(&server, server.begin_check(settings))
+}
+
+/// `DELETE /v1/operator/projections/{rebuild,verify}`: stops what was begun.
+pub(super) async fn cancel(write: Write) -> Result<Answer, ApiError> {
+    let server = server(&write.api)?;
+    server.cancel_work();
+    Answer::json(&server.work_status())
+}
+
+/// `DELETE /v1/operator/projections/kept`: removes the databases that were set aside.
+pub(super) async fn discard(write: Write) -> Result<Answer, ApiError> {
+    let server = server(&write.api)?;
+    let removed = aside(|| server.discard_tables()).map_err(failed)?;
+    Answer::json(&json!({ "Removed": removed }))
+}

@@ -1,0 +1,173 @@
+//! What a running server builds or compares at the moment, one thing at a time: who asks is told
+//! how far it is, and can stop it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Progress, RebuildError, Stage};
+use crate::error::chain;
+
+/// What is done, or was done last.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Status {
+    /// `rebuild` or `verify`; empty before the first.
+    pub kind: String,
+    /// Whether it is being done now.
+    pub running: bool,
+    /// What it does: `fold`, `verify`, `catch up`, `switch`, `done`, `failed` or `cancelled`.
+    pub stage: String,
+    /// The index reached.
+    pub at: u64,
+    /// The last index.
+    pub last: u64,
+    /// The index where this run began.
+    pub from: u64,
+    /// Entries a second since it began.
+    pub per_second: f64,
+    /// Seconds left at that rate; none where there is no telling.
+    pub seconds_left: Option<f64>,
+    /// Seconds since it began.
+    pub seconds: f64,
+    /// Why it failed.
+    pub error: String,
+    /// What came of it.
+    pub result: Option<Value>,
+}
+
+struct Running {
+    status: Status,
+    began: Instant,
+}
+
+/// The one place where a server's rebuilds and comparisons are done.
+#[derive(Default)]
+pub struct Work {
+    state: Mutex<Option<Running>>,
+    cancelled: Arc<AtomicBool>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What is done on a thread of its own: it hears whether it is cancelled and tells how far it is.
+pub(crate) type Job = Box<
+    dyn FnOnce(&AtomicBool, &mut (dyn FnMut(Progress) + Send)) -> Result<Value, RebuildError>
+        + Send,
+>;
+
+impl Work {
+    /// Begins something; false while something else is being done.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn begin(self: &Arc<Self>, kind: &str, job: Job) -> std::io::Result<bool> {
+        let mut thread = self.thread.lock();
+        if self.status().running {
+            return Ok(false);
+        }
+        self.cancelled.store(false, Ordering::Relaxed);
+        *self.state.lock() = Some(Running {
+            status: Status {
+                kind: kind.to_owned(),
+                running: true,
+                stage: "fold".to_owned(),
+                ..Status::default()
+            },
+            began: Instant::now(),
+        });
+        let (own, cancelled) = (Arc::clone(self), Arc::clone(&self.cancelled));
+        let started = std::thread::Builder::new()
+            .name("rebuild".to_owned())
+            .spawn(move || {
+                let done = job(&cancelled, &mut |progress| own.note(progress));
+                own.end(done);
+            });
+        match started {
+            Ok(started) => *thread = Some(started),
+            Err(error) => {
+                *self.state.lock() = None;
+                return Err(error);
+            }
+        }
+        Ok(true)
+    }
+
+    /// How far it is.
+    pub fn status(&self) -> Status {
+        let state = self.state.lock();
+        let Some(running) = &*state else {
+            return Status::default();
+        };
+        let mut status = running.status.clone();
+        if status.running {
+            status.seconds = running.began.elapsed().as_secs_f64();
+            let done = status.at.saturating_sub(status.from) as f64;
+            status.per_second = done / status.seconds.max(0.001);
+            let left = status.last.saturating_sub(status.at) as f64;
+            status.seconds_left = (done > 0.0).then(|| left / status.per_second);
+        }
+        status
+    }
+
+    /// Asks whatever is done to stop.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// Stops whatever is done, and waits for it. Not for a thread that serves others.
+    pub fn stop(&self) {
+        self.cancel();
+        let thread = self.thread.lock().take();
+        // A panic of it was logged.
+        let _ = thread.map(JoinHandle::join);
+    }
+
+    fn note(&self, progress: Progress) {
+        let mut state = self.state.lock();
+        let Some(running) = &mut *state else { return };
+        let status = &mut running.status;
+        if status.from == 0 && status.at == 0 {
+            status.from = progress.at;
+        }
+        (status.at, status.last) = (progress.at, progress.last);
+        status.stage = match progress.stage {
+            Stage::Fold => "fold",
+            Stage::Verify => "verify",
+            Stage::CatchUp => "catch up",
+            Stage::Switch => "switch",
+        }
+        .to_owned();
+    }
+
+    fn end(&self, done: Result<Value, RebuildError>) {
+        let mut status = self.status();
+        status.running = false;
+        status.seconds_left = None;
+        match done {
+            Ok(result) => {
+                status.stage = "done".to_owned();
+                status.result = Some(result);
+                tracing::info!(
+                    kind = status.kind,
+                    seconds = status.seconds,
+                    "tables are done"
+                );
+            }
+            Err(error) => {
+                let cancelled = error.is_cancelled();
+                status.stage = if cancelled { "cancelled" } else { "failed" }.to_owned();
+                status.error = chain(&error);
+                let (kind, error) = (&status.kind, &status.error);
+                tracing::warn!(kind, error, "the tables in use stay as they are");
+            }
+        }
+        if let Some(running) = &mut *self.state.lock() {
+            running.status = status;
+        }
+    }
+}

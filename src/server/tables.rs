@@ -1,0 +1,96 @@
+//! The tables of a running server: what they hold, compared with the log and built again.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use drover_migrations::schema::LATEST;
+use serde_json::Value;
+
+use super::{Server, projection_options};
+use crate::rebuild::{self, LiveCheck, Online, RebuildError, Settings, Status};
+
+impl Server {
+    /// Where the database is at home, whatever directory it is in.
+    fn home(&self) -> PathBuf {
+        self.dir.join("projections")
+    }
+
+    /// What the tables hold. Every row is passed over.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn tables(&self) -> Result<Value, RebuildError> {
+        let (view, flushed) = (self.projections.view(), self.projections.flushed()?.index);
+        rebuild::tables(&view, &self.home(), (flushed, LATEST.0))
+    }
+
+    /// Begins to build the tables again from the log, to put them in the place of those in use;
+    /// false while something of the kind is being done.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn begin_rebuild(&self, settings: Settings) -> io::Result<bool> {
+        let (home, options) = (self.home(), projection_options(&self.config));
+        let (node, projections) = (Arc::clone(&self.raft), Arc::clone(&self.projections));
+        let restart = self.restart.clone();
+        let job = Box::new(move |cancelled: &_, progress: &mut (dyn FnMut(_) + Send)| {
+            let online = Online {
+                home,
+                node: &node,
+                projections: &projections,
+                options,
+                settings,
+                cancelled,
+            };
+            let done = online.run(progress)?;
+            if done.is_another() {
+                // What the reactors hold in memory was learned from the old tables.
+                tracing::warn!("the tables were not what the log gives: starting anew on new ones");
+                restart.cancel();
+            }
+            Ok(done.to_json())
+        });
+        self.work.begin("rebuild", job)
+    }
+
+    /// Begins to compare the tables with what the log gives; false while something of the kind is
+    /// being done.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn begin_check(&self, settings: Settings) -> io::Result<bool> {
+        let (home, options) = (self.home(), projection_options(&self.config));
+        let (node, projections) = (Arc::clone(&self.raft), Arc::clone(&self.projections));
+        let job = Box::new(move |cancelled: &_, progress: &mut (dyn FnMut(_) + Send)| {
+            let check = LiveCheck {
+                home,
+                log: node.log(),
+                projections: &projections,
+                options,
+                settings,
+                cancelled,
+            };
+            Ok(check.run(progress)?.to_json())
+        });
+        self.work.begin("verify", job)
+    }
+
+    /// How far what was begun is.
+    pub fn work_status(&self) -> Status {
+        self.work.status()
+    }
+
+    /// Stops what was begun.
+    pub fn cancel_work(&self) {
+        self.work.cancel();
+    }
+
+    /// Removes the databases that were set aside; answers how many there were.
+    ///
+    /// # Errors
+    /// One cannot be removed.
+    pub fn discard_tables(&self) -> Result<usize, RebuildError> {
+        rebuild::discard(&self.home())
+    }
+}

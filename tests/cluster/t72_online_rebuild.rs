@@ -1,0 +1,166 @@
+//! Tables built again by a serving agent: killed in every phase, without space, and started again.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use drover_testkit::{Agent, LONG, Setup, skip, wait_for};
+use serde_json::Value;
+
+use crate::support::{Known, check, check_replay, put, words};
+use crate::t30_full_disk::SmallDisk;
+
+fn write(agent: &Agent, known: &mut Known, numbers: std::ops::Range<u32>) -> Result<()> {
+    let mut http = agent.http();
+    for number in numbers {
+        let value = format!("value {number} ").repeat(20);
+        let answer = put(&mut http, known, &format!("v/{}", number % 50), &value)?;
+        ensure!(answer.status == 200, "{}", answer.text());
+    }
+    Ok(())
+}
+
+fn projection(setup: &Setup, agent: &Agent, verb: &str, flags: &[&str]) -> Result<Output> {
+    let mut command = Command::new(&setup.binary);
+    command.args(["projection", verb, "-address"]);
+    command.arg(format!("http://{}", agent.addr()));
+    command.args(flags).output().context("drover projection")
+}
+
+fn succeeds(setup: &Setup, agent: &Agent, verb: &str, flags: &[&str]) -> Result<String> {
+    let output = projection(setup, agent, verb, flags)?;
+    ensure!(
+        output.status.success(),
+        "{verb} {flags:?}: {}",
+        words(&output)
+    );
+    Ok(words(&output))
+}
+
+fn server_dir(setup: &Setup) -> PathBuf {
+    setup.data_dir.join("server")
+}
+
+/// Begins a rebuild and kills the agent as soon as a file is there, or the rebuild is over.
+fn killed_at(setup: &Setup, agent: Agent, mark: &Path) -> Result<()> {
+    succeeds(setup, &agent, "rebuild", &["-detach"])?;
+    let mut http = agent.http();
+    while !mark.exists() {
+        let status = http.json("/v1/operator/projections/rebuild")?;
+        if status["Running"] == false {
+            break;
+        }
+    }
+    agent.kill()
+}
+
+#[test]
+fn an_agent_killed_in_any_phase_of_a_rebuild_has_one_truth_afterwards() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let setup = Setup::server(env!("CARGO_BIN_EXE_drover"), &dir.path().join("data"))?;
+    let mut known = Known::new();
+    let agent = setup.start()?;
+    write(&agent, &mut known, 0..150)?;
+    agent.stop(Duration::from_secs(8))?;
+    let server = server_dir(&setup);
+    let work = server.join("projections-rebuild");
+    for mark in [
+        work.clone(),
+        work.join("rebuild.json"),
+        work.join("staging"),
+        work.join("staging/generation.json"),
+        server.join("projections.in-use.new"),
+        server.join("projections.in-use"),
+        server.join("projections.set-aside-1"),
+        server.join("never"),
+    ] {
+        let at = || format!("killed at {}", mark.display());
+        let agent = setup.start().with_context(at)?;
+        write(&agent, &mut known, 0..3)?;
+        killed_at(&setup, agent, &mark).with_context(at)?;
+        let agent = setup.start().with_context(at)?;
+        ensure!(!server.join("projections.in-use").exists(), "{}", at());
+        ensure!(server.join("projections").is_dir(), "{}", at());
+        check(&agent, &known).with_context(at)?;
+        check_replay(&setup, &agent).with_context(at)?;
+        let said = succeeds(&setup, &agent, "verify", &[]).with_context(at)?;
+        ensure!(said.contains("verified the digests"), "{}: {said}", at());
+        agent.stop(Duration::from_secs(8))?;
+    }
+    let whole = Command::new(&setup.binary)
+        .args(["projection", "verify", "-whole", "-data-dir"])
+        .arg(&setup.data_dir)
+        .output()?;
+    ensure!(whole.status.success(), "{}", words(&whole));
+    Ok(())
+}
+
+#[test]
+fn a_switched_database_is_at_home_after_an_orderly_stop_too() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let setup = Setup::server(env!("CARGO_BIN_EXE_drover"), &dir.path().join("data"))?;
+    let mut known = Known::new();
+    let agent = setup.start()?;
+    write(&agent, &mut known, 0..100)?;
+    let said = succeeds(&setup, &agent, "rebuild", &[])?;
+    ensure!(said.contains("nothing was applied for"), "{said}");
+    ensure!(
+        said.contains("equal to those of the old database"),
+        "{said}"
+    );
+    write(&agent, &mut known, 100..120)?;
+    let list = succeeds(&setup, &agent, "list", &["-json"])?;
+    let list: Value = serde_json::from_str(&list)?;
+    ensure!(list["Applied"].as_u64() > Some(120), "{list}");
+    let again = succeeds(&setup, &agent, "status", &[])?;
+    ensure!(again.contains("rebuild: done"), "{again}");
+    agent.stop(Duration::from_secs(8))?;
+    // The tools on a directory find the one in use, and bring it home.
+    let listed = Command::new(&setup.binary)
+        .args(["projection", "list", "-json", "-data-dir"])
+        .arg(&setup.data_dir)
+        .output()?;
+    ensure!(listed.status.success(), "{}", words(&listed));
+    let listed: Value = serde_json::from_slice(&listed.stdout)?;
+    ensure!(
+        listed["Applied"].as_u64() >= list["Applied"].as_u64(),
+        "{listed}"
+    );
+    ensure!(!server_dir(&setup).join("projections.in-use").exists());
+    let agent = setup.start()?;
+    check(&agent, &known)?;
+    let said = succeeds(&setup, &agent, "discard", &[])?;
+    ensure!(said.contains("Removed 1"), "{said}");
+    agent.stop(Duration::from_secs(8))?;
+    Ok(())
+}
+
+#[test]
+fn a_rebuild_without_space_leaves_the_disk_to_who_serves() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let disk = match SmallDisk::mount(&dir.path().join("disk"), 200) {
+        Ok(disk) => disk,
+        Err(why) => {
+            skip("a full disk", &why);
+            return Ok(());
+        }
+    };
+    let setup = Setup::server(env!("CARGO_BIN_EXE_drover"), &disk.0.join("data"))?;
+    let mut known = Known::new();
+    let agent = setup.start()?;
+    write(&agent, &mut known, 0..100)?;
+    let output = projection(&setup, &agent, "rebuild", &[])?;
+    let said = words(&output);
+    ensure!(!output.status.success(), "{said}");
+    ensure!(said.contains("the disk is full"), "{said}");
+    let work = server_dir(&setup).join("projections-rebuild");
+    wait_for("what was built to be gone", LONG, || {
+        ensure!(!work.exists(), "{} is there", work.display());
+        Ok(())
+    })?;
+    write(&agent, &mut known, 100..110)?;
+    check(&agent, &known)?;
+    agent.stop(Duration::from_secs(8))?;
+    Ok(())
+}
