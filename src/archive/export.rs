@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use drover_events::Recorded;
 use drover_projections::hex;
 use serde::{Serialize, Serializer};
 
 use super::ArchiveError;
-use crate::log::{Epoch, ReadOnlyLog};
+use crate::log::{Entry, Epoch, ReadOnlyLog};
 use crate::record::{CloudEvent, Document, Redactor};
 
 /// Entries between two reports of progress.
@@ -97,13 +98,54 @@ impl Export {
         out: &mut dyn Write,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Exported, ArchiveError> {
+        let epoch = log.epoch();
+        let name = hex(&epoch.id);
+        let mut line = Vec::with_capacity(4096);
+        let mut bytes = 0;
+        let mut done = self.walk(log, progress, &mut |entry, _| {
+            line.clear();
+            self.line(&mut line, &entry.body, entry.index, (epoch, &name))?;
+            out.write_all(&line).map_err(ArchiveError::Write)?;
+            bytes += line.len() as u64;
+            Ok(())
+        })?;
+        out.flush().map_err(ArchiveError::Write)?;
+        done.bytes = bytes;
+        Ok(done)
+    }
+
+    /// Hands over the events of a log that are wanted, decoded, with their times; Raft's own
+    /// entries have that of the event before them.
+    ///
+    /// # Errors
+    /// As [`Export::run`]; the first of `take` ends it.
+    pub(super) fn each(
+        &self,
+        log: &ReadOnlyLog,
+        progress: &mut dyn FnMut(u64, u64),
+        take: &mut dyn FnMut(&Recorded, i64) -> Result<(), ArchiveError>,
+    ) -> Result<Exported, ArchiveError> {
+        self.walk(log, progress, &mut |entry, time| {
+            let decoded = drover_migrations::decode(&entry.body);
+            let index = entry.index;
+            take(
+                &decoded.map_err(|source| ArchiveError::Decode { index, source })?,
+                time,
+            )
+        })
+    }
+
+    /// Hands over the entries that are wanted.
+    fn walk(
+        &self,
+        log: &ReadOnlyLog,
+        progress: &mut dyn FnMut(u64, u64),
+        take: &mut dyn FnMut(&Entry, i64) -> Result<(), ArchiveError>,
+    ) -> Result<Exported, ArchiveError> {
         let (first, next) = log.bounds();
         let begin = self.from.max(log.epoch().first_index);
         let end = self.to.map_or(next, |to| next.min(to.saturating_add(1)));
-        let epoch = log.epoch();
-        let name = hex(&epoch.id);
-        let mut done = Exported::default();
-        let (mut line, mut time) = (Vec::with_capacity(4096), 0);
+        let (mut done, mut time) = (Exported::default(), 0);
         if begin < first && begin < end {
             return Err(ArchiveError::Refused(format!(
                 "the events at index {begin} are gone: the first ones here are at {first}; \
@@ -122,17 +164,13 @@ impl Export {
                 break;
             }
             if self.wants(entry.kind, time) {
-                line.clear();
-                self.line(&mut line, &entry.body, entry.index, (epoch, &name))?;
-                out.write_all(&line).map_err(ArchiveError::Write)?;
+                take(&entry, time)?;
                 done.events += 1;
-                done.bytes += line.len() as u64;
             }
             if entry.index.is_multiple_of(REPORT) {
                 progress(entry.index - begin, end - begin);
             }
         }
-        out.flush().map_err(ArchiveError::Write)?;
         progress(end.saturating_sub(begin), end.saturating_sub(begin));
         Ok(done)
     }

@@ -1,6 +1,6 @@
 //! What leaves a server as files, and how it comes back: exports, backups, what is kept elsewhere.
 //!
-//! - [`export`] writes events as lines of JSON, [`import`] makes a log of such lines again.
+//! - [`export`] writes events as lines of JSON, [`parquet`] as tables for analysts, [`import`] makes a log of such lines again.
 //! - [`save`] writes a backup, one file ([`manifest`] says what is in it); [`inspect`] checks one;
 //!   [`restore`] makes it the base of a new epoch of the log, and [`adopt`] ends that at the next
 //!   start.
@@ -18,12 +18,15 @@ pub mod export;
 pub mod import;
 pub mod inspect;
 pub mod manifest;
+pub mod parquet;
 pub mod restore;
 pub mod save;
 pub mod tar;
 
 #[cfg(test)]
 mod lines_test;
+#[cfg(test)]
+mod parquet_test;
 #[cfg(test)]
 mod testing;
 

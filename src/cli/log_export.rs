@@ -5,6 +5,7 @@ use super::log_events::redactor;
 use super::out::Out;
 use crate::archive::export::{Export, Exported, Format};
 use crate::archive::import::import;
+use crate::archive::parquet;
 use crate::log::ReadOnlyLog;
 use anyhow::{Context, Result, bail};
 use base64::Engine as _;
@@ -31,11 +32,14 @@ const WINDOW: u64 = 64 << 10;
   drover log export -data-dir /var/lib/drover -kind JobRegistered -kind JobDeregistered | jq .
   drover log export -data-dir /var/lib/drover -format cloudevents -from 12000 -out new.json
   drover log export -data-dir /var/lib/drover -bodies -out whole.ndjson -resume
+  drover log export -data-dir /var/lib/drover -format parquet -out events
+  duckdb -c \"FROM read_parquet('events/**/*.parquet', hive_partitioning = true) LIMIT 5\"
 
 One event is one line. Sensitive values (the environment of tasks, templates, ...) are keyed hashes,
 secrets are hidden; -clear shows them as they are in the log. With -bodies a line carries the exact
 bytes that were hashed too, nothing hidden: `drover log import` makes the same log of them, with the
-same proofs. With -resume an export that was broken off goes on behind its last whole line.
+same proofs. Parquet files go into a directory, parted by day and kind; the payload is a column of
+JSON, export.json is there when all of it is. With -resume an export that was broken off goes on behind its last whole line.
 Nothing is changed, and an agent may be running.")]
 pub(super) struct ExportArgs {
     /// The agent's data directory
@@ -59,7 +63,7 @@ pub(super) struct ExportArgs {
     /// Show sensitive values, which are keyed hashes otherwise, and secrets
     #[arg(long)]
     clear: bool,
-    /// Where it is written; - is standard output
+    /// Where it is written, for parquet a directory; - is standard output
     #[arg(long, value_name = "FILE", default_value = "-")]
     out: PathBuf,
     /// Go on behind the last whole line of the file
@@ -75,6 +79,8 @@ enum FormatName {
     /// One CloudEvent 1.0 a line
     #[value(name = "cloudevents")]
     CloudEvents,
+    /// Parquet files in a directory, parted by day and kind
+    Parquet,
 }
 
 /// Flags of `log import`.
@@ -120,13 +126,13 @@ fn wanted(args: &ExportArgs) -> Result<Export> {
     let mut export = Export {
         bodies: args.bodies,
         format: match args.format {
-            FormatName::Ndjson => Format::Ndjson,
+            FormatName::Ndjson | FormatName::Parquet => Format::Ndjson,
             FormatName::CloudEvents => Format::CloudEvents,
         },
         ..Export::default()
     };
-    if args.bodies && export.format == Format::CloudEvents {
-        bail!("-bodies goes with -format ndjson: a CloudEvent is for other readers");
+    if args.bodies && !matches!(args.format, FormatName::Ndjson) {
+        bail!("-bodies goes with -format ndjson: the other forms are for other readers");
     }
     match moment("from", &args.from)? {
         Moment::Index(index) => export.from = index,
@@ -165,6 +171,9 @@ pub(super) fn export(args: &ExportArgs, out: &Out) -> Result<u8> {
     let dir = log_dir(&args.data_dir);
     let log = ReadOnlyLog::open(&dir)
         .with_context(|| format!("Error reading the log in {}", dir.display()))?;
+    if matches!(args.format, FormatName::Parquet) {
+        return tables(args, &export, &log, out);
+    }
     let to_file = args.out != Path::new("-");
     if args.resume && !to_file {
         bail!("-resume needs a file: name it with -out");
@@ -213,6 +222,32 @@ pub(super) fn export(args: &ExportArgs, out: &Out) -> Result<u8> {
     if to_file {
         tell(&done, &args.out, out);
     }
+    Ok(0)
+}
+
+/// Exports as Parquet files.
+fn tables(args: &ExportArgs, export: &Export, log: &ReadOnlyLog, out: &Out) -> Result<u8> {
+    if args.resume || args.out == Path::new("-") {
+        bail!("-format parquet needs a directory, -out DIR, and is begun again, not resumed");
+    }
+    let bar = bar(
+        out,
+        "{bar:40} {percent}% {pos}/{len} events  {per_sec}  {eta} left",
+    );
+    let done = parquet::write(export, log, &args.out, &mut |at, all| {
+        if let Some(bar) = &bar {
+            bar.set_length(all);
+            bar.set_position(at);
+        }
+    });
+    if let Some(bar) = &bar {
+        bar.finish_and_clear();
+    }
+    let done = done.with_context(|| {
+        let path = args.out.display();
+        format!("Error exporting to {path}; the files there are whole, but not all: run it again")
+    })?;
+    tell(&done, &args.out, out);
     Ok(0)
 }
 

@@ -9,4 +9,5 @@ mod t50_deletion_by_filter;
 mod t60_backup;
 mod t70_rebuild;
 mod t72_online_rebuild;
+mod t74_verify_online;
 mod t80_kafka;

@@ -29,6 +29,7 @@ const UPPER: &[&str] = &[
     "p99_us",
     "worst_ms",
     "longest_apply_ms",
+    "cut_over_ms",
     "kb_each",
     "slowed",
 ];
@@ -116,6 +117,8 @@ const GOALS: &[Goal] = &[
     goal("idle subscribers", "kb_each", 12.0),
     goal("events into Kafka, exactly once", "per_second", 100_000.0),
     goal("events into Kafka, exactly once", "of_at_least_once", 0.9),
+    goal("append while the tables are built again", "kept", 0.7),
+    goal("rebuild beside a server", "cut_over_ms", 50.0),
     goal("resident memory after all", "mb", 400.0),
     goal("kill -9 to ready", "seconds", 1.0),
     goal("agent -dev to running task", "seconds", 0.8),
