@@ -65,7 +65,12 @@ pub enum ReplayError {
     #[error("cancelled")]
     Cancelled,
     /// There is hardly any space left, and what serves needs it.
-    #[error("the disk is full: {} MiB are free where {} lies, {} are needed", free >> 20, path.display(), needed >> 20)]
+    #[error(
+        "the disk is full: {} MiB are free in {}, {} are needed",
+        free >> 20,
+        path.display(),
+        needed >> 20
+    )]
     NoSpace {
         /// Where something was to be written.
         path: PathBuf,

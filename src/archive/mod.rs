@@ -1,6 +1,7 @@
 //! What leaves a server as files, and how it comes back: exports, backups, what is kept elsewhere.
 //!
-//! - [`export`] writes events as lines of JSON, [`parquet`] as tables for analysts, [`import`] makes a log of such lines again.
+//! - [`export`] writes events as lines of JSON, [`parquet`] as files for analysts; [`import`] makes
+//!   a log of such lines again.
 //! - [`save`] writes a backup, one file ([`manifest`] says what is in it); [`inspect`] checks one;
 //!   [`restore`] makes it the base of a new epoch of the log, and [`adopt`] ends that at the next
 //!   start.

@@ -125,7 +125,8 @@ struct Days<'a> {
     dir: &'a Path,
     schema: TypePtr,
     properties: Arc<WriterProperties>,
-    day: Option<String>,
+    /// The day whose files are open, since 1970.
+    day: Option<i64>,
     parts: BTreeMap<&'static str, Part>,
     held: usize,
     files: u64,
@@ -311,9 +312,10 @@ fn objects_of(value: &Value, depth: u32, row: &mut Row) {
 impl Days<'_> {
     fn take(&mut self, row: Row) -> Result<(), ArchiveError> {
         // Time order is index order, so a day that ended does not come again.
-        if self.day.is_none() || row.time / DAY != self.time_of_day() {
+        let today = Some(row.time.div_euclid(DAY));
+        if self.day != today {
             self.end()?;
-            self.day = Some(day(row.time));
+            self.day = today;
         }
         let kind = row.kind;
         if !self.parts.contains_key(kind) {
@@ -345,18 +347,8 @@ impl Days<'_> {
         Ok(())
     }
 
-    /// The number of the day whose files are open, by the rows in them.
-    fn time_of_day(&self) -> i64 {
-        let parsed = self
-            .day
-            .as_ref()
-            .and_then(|day| day.parse::<jiff::civil::Date>().ok());
-        let start = parsed.and_then(|day| day.to_zoned(jiff::tz::TimeZone::UTC).ok());
-        start.map_or(i64::MIN, |start| start.timestamp().as_second() / 86_400)
-    }
-
     fn begin(&self, row: &Row) -> Result<Part, ArchiveError> {
-        let day = self.day.as_deref().unwrap_or_default();
+        let day = day(row.time);
         let dir = self
             .dir
             .join(format!("day={day}"))

@@ -39,7 +39,8 @@ One event is one line. Sensitive values (the environment of tasks, templates, ..
 secrets are hidden; -clear shows them as they are in the log. With -bodies a line carries the exact
 bytes that were hashed too, nothing hidden: `drover log import` makes the same log of them, with the
 same proofs. Parquet files go into a directory, parted by day and kind; the payload is a column of
-JSON, export.json is there when all of it is. With -resume an export that was broken off goes on behind its last whole line.
+JSON, export.json is there when all of it is. With -resume an export that was broken off goes on
+behind its last whole line.
 Nothing is changed, and an agent may be running.")]
 pub(super) struct ExportArgs {
     /// The agent's data directory

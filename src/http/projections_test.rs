@@ -35,6 +35,24 @@ async fn variables(h: &Harness, numbers: std::ops::Range<u32>) {
     }
 }
 
+/// Reads until it is over: every read is answered, and no index falls.
+async fn read_all_the_time(h: Arc<Harness>, over: Arc<AtomicBool>, reads: Arc<AtomicU64>) {
+    let digests = "/v1/operator/digests";
+    let mut last = 0;
+    while !over.load(Ordering::Relaxed) {
+        for path in ["/v1/vars", "/v1/var/v/7", digests, "/v1/evaluations"] {
+            let answer = h.get(path).await;
+            assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+            if path == digests {
+                let index = answer.json()["Index"].as_u64().unwrap();
+                assert!(index >= last, "{index} after {last}");
+                last = index;
+            }
+            reads.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_read_fails_and_no_write_waits_while_the_tables_are_built_again() {
     let h = Arc::new(Harness::start().await);
@@ -44,29 +62,11 @@ async fn no_read_fails_and_no_write_waits_while_the_tables_are_built_again() {
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicU64::new(0)),
     );
-    let reader = {
-        let (h, over, reads) = (Arc::clone(&h), Arc::clone(&over), Arc::clone(&reads));
-        tokio::spawn(async move {
-            let mut last = 0;
-            while !over.load(Ordering::Relaxed) {
-                for path in [
-                    "/v1/vars",
-                    "/v1/var/v/7",
-                    "/v1/operator/digests",
-                    "/v1/evaluations",
-                ] {
-                    let answer = h.get(path).await;
-                    assert_eq!(answer.status, 200, "{path}: {}", answer.text());
-                    if path == "/v1/operator/digests" {
-                        let index = answer.json()["Index"].as_u64().unwrap();
-                        assert!(index >= last, "{index} after {last}");
-                        last = index;
-                    }
-                    reads.fetch_add(1, Ordering::Relaxed);
-                }
-            }
-        })
-    };
+    let reader = tokio::spawn(read_all_the_time(
+        Arc::clone(&h),
+        Arc::clone(&over),
+        Arc::clone(&reads),
+    ));
     let before = h.server.projections.path();
     let begun = h.put(REBUILD, &json!({})).await;
     assert_eq!(begun.status, 200, "{}", begun.text());

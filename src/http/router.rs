@@ -87,6 +87,7 @@ pub fn router(api: Arc<Api>) -> Router {
         .merge(machines(Router::new()))
         .merge(settings(Router::new()))
         .merge(cluster(Router::new()))
+        .merge(history(Router::new()))
         .merge(elsewhere(Router::new()))
         .route("/", axum_get(root))
         .route("/ui/", axum_get(ui))
@@ -291,12 +292,6 @@ fn cluster(table: Table) -> Table {
             "/v1/operator/snapshot",
             body(MethodFilter::GET, snapshot::save).merge(upload(PUT, snapshot::restore)),
         )
-        .route("/v1/log/checkpoint", get(Nothing, log::checkpoint))
-        .route("/v1/log/keys", get(Nothing, log::keys))
-        .route("/v1/log/proof/inclusion", get(Nothing, log::inclusion))
-        .route("/v1/log/proof/consistency", get(Nothing, log::consistency))
-        .route("/v1/log/tile/{*tile}", get(Nothing, log::tile))
-        .route("/v1/log/segments", get(Nothing, log::segments))
         .route("/v1/schema/events", get(Nothing, schema::index))
         .route("/v1/schema/events/{kind}", get(Nothing, schema::kind))
         .route(
@@ -310,23 +305,6 @@ fn cluster(table: Table) -> Table {
         )
         .route("/v1/operator/digests", get(Nothing, operator::digests))
         .route("/v1/operator/reactors", get(Nothing, operator::reactors))
-        .route("/v1/operator/projections", get(Nothing, projections::list))
-        .route(
-            "/v1/operator/projections/rebuild",
-            get(Nothing, projections::status)
-                .merge(body(PUT, projections::rebuild))
-                .merge(body(DELETE, projections::cancel)),
-        )
-        .route(
-            "/v1/operator/projections/verify",
-            get(Nothing, projections::status)
-                .merge(body(PUT, projections::verify))
-                .merge(body(DELETE, projections::cancel)),
-        )
-        .route(
-            "/v1/operator/projections/kept",
-            body(DELETE, projections::discard),
-        )
         .route("/v1/client/stats", body(MethodFilter::GET, client::stats))
         .route("/v1/client/gc", body(ANY, client::collect_all))
         .route(
@@ -347,6 +325,34 @@ fn cluster(table: Table) -> Table {
             body(MethodFilter::PUT, system::reconcile),
         )
         .route("/.well-known/jwks.json", get(Nothing, operator::jwks))
+}
+
+/// The log itself, and the tables that follow from it.
+fn history(table: Table) -> Table {
+    table
+        .route("/v1/log/checkpoint", get(Nothing, log::checkpoint))
+        .route("/v1/log/keys", get(Nothing, log::keys))
+        .route("/v1/log/proof/inclusion", get(Nothing, log::inclusion))
+        .route("/v1/log/proof/consistency", get(Nothing, log::consistency))
+        .route("/v1/log/tile/{*tile}", get(Nothing, log::tile))
+        .route("/v1/log/segments", get(Nothing, log::segments))
+        .route("/v1/operator/projections", get(Nothing, projections::list))
+        .route(
+            "/v1/operator/projections/rebuild",
+            get(Nothing, projections::status)
+                .merge(body(PUT, projections::rebuild))
+                .merge(body(DELETE, projections::cancel)),
+        )
+        .route(
+            "/v1/operator/projections/verify",
+            get(Nothing, projections::status)
+                .merge(body(PUT, projections::verify))
+                .merge(body(DELETE, projections::cancel)),
+        )
+        .route(
+            "/v1/operator/projections/kept",
+            body(DELETE, projections::discard),
+        )
 }
 
 /// What this version has none of, or not yet: said in words.

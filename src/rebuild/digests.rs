@@ -84,7 +84,7 @@ impl DigestCheck<'_> {
                 Some(tables) => checked.findings.push(Finding {
                     index: Some(index),
                     what: format!(
-                        "the tables {} at index {} are not those that the event at {index} recorded",
+                        "the tables {} at index {} are not what the event at {index} recorded",
                         tables.join(", "),
                         recorded.at
                     ),

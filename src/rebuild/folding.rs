@@ -1,4 +1,4 @@
-//! What every rebuild does with the log: folds it, stops where digests are compared, keeps its pace.
+//! What every rebuild does with the log: folds it, stops to compare digests, keeps its pace.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -91,8 +91,8 @@ impl Online<'_> {
     /// Builds the new database and lets it take the place of the one in use.
     ///
     /// # Errors
-    /// [`RebuildError`]: the database in use is as it was. Where the disk is full, what was built is
-    /// removed, since who serves needs the space.
+    /// [`RebuildError`]: the database in use is as it was. Where the disk is full, what was built
+    /// is removed, since who serves needs the space.
     pub fn run(
         &self,
         progress: &mut (dyn FnMut(Progress) + Send),

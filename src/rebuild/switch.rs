@@ -72,7 +72,7 @@ pub(super) fn put_aside(home: &Path, old: &Path) -> Result<PathBuf, RebuildError
 /// one is set aside. Nothing where there is nothing to finish. Not beside a running server.
 ///
 /// # Errors
-/// Files that cannot be moved: calling it again goes on. [`RebuildError::Busy`] where a server runs.
+/// Files that cannot be moved: calling it again goes on. [`RebuildError::Busy`] beside a server.
 pub fn settle(log_dir: &Path, home: &Path) -> Result<(), RebuildError> {
     if !pointer(home).exists() {
         return Ok(());

@@ -6,11 +6,14 @@
 //!
 //! [`DigestRecorded`]: drover_events::cluster::DigestRecorded
 
+use std::sync::Arc;
+
 use drover_events::{Event, EventKind, Recorded};
 use drover_projections::Projections;
 use parking_lot::Mutex;
 use serde::Serialize;
 
+use crate::raft::Observer;
 use crate::rebuild;
 
 /// What is known of it.
@@ -45,8 +48,14 @@ impl Agreement {
         ))
     }
 
+    /// What looks at all that is applied.
+    pub(super) fn observer(self: &Arc<Self>) -> Observer {
+        let own = Arc::clone(self);
+        Box::new(move |events, projections| own.observe(events, projections))
+    }
+
     /// Looks at events that are applied now.
-    pub(super) fn observe(&self, events: &[Recorded], projections: &Projections) {
+    fn observe(&self, events: &[Recorded], projections: &Projections) {
         for event in events {
             if event.kind == EventKind::DigestRecorded {
                 self.compare(event, projections);

@@ -38,8 +38,8 @@ use crate::log::{self, LogEngine, LogError};
 use crate::proof::Ledger;
 use crate::raft::network::Alone;
 use crate::raft::{
-    Committed, Leadership, Member, Observer, Origin, Projector, Proposer, RaftFailure, RaftNode,
-    Settings, Start,
+    Committed, Leadership, Member, Origin, Projector, Proposer, RaftFailure, RaftNode, Settings,
+    Start,
 };
 use crate::reactors::checkpoint_signer::CheckpointSettings;
 use crate::reactors::core_gc::GcSettings;
@@ -174,25 +174,17 @@ impl Server {
         let me = Myself::settle(&config, &dir)?;
         let alone = only_one(&dir)?;
         let (projections, writer) = heal::open(&dir, &projection_options(&config))?;
-        let (keyring, unreadable) = Keyring::open(&dir.join("keystore"))?;
-        for problem in unreadable {
-            tracing::error!(error = %problem, "a root key cannot be used");
-        }
-        let keyring = Arc::new(keyring);
+        let keyring = Arc::new(open_keys(&dir)?);
         let (log, report) = LogEngine::open(&dir.join("log"), log_options(&config))?;
         whole(&log, projections.applied_index())?;
         let log = Arc::new(log);
         let ledger = Arc::new(Ledger::open(Arc::clone(&log), &dir)?);
         tracing::debug!(?report, "opened the log");
         let agreement = Arc::new(Agreement::default());
-        let observer: Observer = {
-            let agreement = Arc::clone(&agreement);
-            Box::new(move |events, projections| agreement.observe(events, projections))
-        };
         let raft = RaftNode::start(Start {
             number: me.number,
             log,
-            fold: Box::new(Projector::new(writer).observed(observer)),
+            fold: Box::new(Projector::new(writer).observed(agreement.observer())),
             snapshots: dir.join("snapshots"),
             transport: Arc::new(Alone),
             settings: Settings::default(),
@@ -317,6 +309,15 @@ impl Server {
             tracing::warn!(%error, "the projections were not written out: the log has it all");
         }
     }
+}
+
+/// Opens the keystore; what cannot be used of it is said.
+fn open_keys(dir: &Path) -> Result<Keyring, StartError> {
+    let (keyring, unreadable) = Keyring::open(&dir.join("keystore"))?;
+    for problem in unreadable {
+        tracing::error!(error = %problem, "a root key cannot be used");
+    }
+    Ok(keyring)
 }
 
 /// Takes the right to serve from a directory.

@@ -14,15 +14,11 @@ use drover::log::{LogEngine, Options as LogOptions};
 use drover::raft::network::Alone;
 use drover::raft::{Member, Payload, Projector, RaftNode, Settings as RaftSettings, Start};
 use drover::rebuild::{Online, Settings};
-use drover_benchkit::Line;
-use drover_events::model::{Namespace, VariableEncrypted};
-use drover_events::namespace::NamespacesUpserted;
-use drover_events::variable::{VarOp, VariableApplied};
-use drover_events::{Actor, Envelope, Event, EventId, RaftPayload};
+use drover_benchkit::{Line, sample};
+use drover_events::{Event, RaftPayload};
 use drover_projections::tables::variables::Variables;
 use drover_projections::{Options, Projections, Scan};
 
-const NOW: i64 = 1_795_252_023_951_021_739;
 const IN_FLIGHT: u64 = 256;
 /// How long the rate without a rebuild is measured, before and after it.
 const IDLE: Duration = Duration::from_secs(8);
@@ -63,14 +59,14 @@ async fn measure(dir: &Path, events: u64) -> Result<()> {
     let bench = Arc::new(Bench {
         node,
         projections,
-        next: AtomicU64::new(0),
+        next: AtomicU64::new(1),
     });
     let mut leadership = bench.node.leadership();
     leadership
         .wait_for(|now| matches!(now, drover::raft::Leadership::Leading { .. }))
         .await?;
-    bench.node.commit(payload(u64::MAX, namespace())?).await?;
-    let filled = bench.append(|done, _| done >= events).await?;
+    bench.node.commit(payload(0, sample::namespace())?).await?;
+    let filled = bench.append(move |done, _| done >= events).await?;
     let before = bench.append(|_, took| took >= IDLE).await?;
     let (during, rebuilt, reads) = bench.rebuild(&home).await?;
     let after = bench.append(|_, took| took >= IDLE).await?;
@@ -110,7 +106,9 @@ impl Bench {
             tasks.push(tokio::spawn(async move {
                 while !enough(done.load(Ordering::Relaxed), began.elapsed()) {
                     let number = own.next.fetch_add(1, Ordering::Relaxed);
-                    own.node.commit(payload(number, variable(number))?).await?;
+                    own.node
+                        .commit(payload(number, sample::variable(number))?)
+                        .await?;
                     done.fetch_add(1, Ordering::Relaxed);
                 }
                 anyhow::Ok(())
@@ -190,44 +188,8 @@ impl Bench {
     }
 }
 
-fn payload(number: u64, event: Event) -> Result<Payload> {
-    let mut id = [7; 16];
-    id[8..].copy_from_slice(&number.to_be_bytes());
-    let envelope = Envelope {
-        time: NOW,
-        id: EventId(id),
-        actor: Actor::default(),
-        request_id: format!("request-{number}"),
-        cause: None,
-        trace: String::new(),
-        guards: Vec::new(),
-        event,
-    };
-    Ok(Payload(RaftPayload::encode(&envelope)?.0))
-}
-
-fn namespace() -> Event {
-    let default = Namespace {
-        name: "default".into(),
-        ..Namespace::default()
-    };
-    NamespacesUpserted {
-        namespaces: vec![default],
-    }
-    .into()
-}
-
-/// One of 20,000 variables, again and again.
-fn variable(number: u64) -> Event {
-    let var = VariableEncrypted {
-        namespace: "default".into(),
-        path: format!("app/{:05}/settings", number % 20_000),
-        data: vec![b'x'; 90].into(),
-        ..VariableEncrypted::default()
-    };
-    VariableApplied {
-        op: VarOp::Set,
-        var,
-    }
-    .into()
+fn payload(index: u64, event: Event) -> Result<Payload> {
+    Ok(Payload(
+        RaftPayload::encode(&sample::envelope(index, event))?.0,
+    ))
 }
