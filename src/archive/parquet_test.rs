@@ -87,6 +87,7 @@ fn duckdb_counts_every_event_of_every_kind() {
         "import duckdb, json
 rows = \"read_parquet('{}/**/*.parquet', hive_partitioning = true)\"
 ask = lambda q: duckdb.sql(q).fetchall()
+duckdb.sql(\"SET TimeZone = 'UTC'\")
 print(json.dumps(dict(
     kinds=dict(ask(f'SELECT kind, count(*) FROM {{rows}} GROUP BY kind')),
     indexes=ask(f'SELECT min(index), max(index), count(DISTINCT index) FROM {{rows}}'),
