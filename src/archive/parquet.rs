@@ -372,10 +372,9 @@ impl Days<'_> {
         let path = part.path;
         part.writer.finish().map_err(failed(&path))?;
         let file = part.writer.inner();
-        let whole = path.with_extension("");
         self.bytes += file
             .sync_all()
-            .and_then(|()| fs::rename(&path, &whole.with_extension("parquet")))
+            .and_then(|()| fs::rename(&path, path.with_extension("")))
             .and_then(|()| file.metadata())
             .map_err(ArchiveError::file("finish", &path))?
             .len();
