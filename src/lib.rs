@@ -54,6 +54,7 @@
 //! | [`audit`] | who changed what, when, why; cause chains; states compared | HTTP |
 //! | [`explain`] | a decision made again, and compared with what was committed | HTTP |
 //! | [`record`] | what an event looks like outside: one document for every export | who reads it |
+//! | [`requests`] | what was asked that changes nothing but matters, on each server | HTTP |
 //! | [`rpc`] | the typed calls between servers and clients | what they cause |
 //! | [`nodesim`] | thousands of clients without tasks, for load | servers |
 //! | [`replay`] | a log folded into fresh tables, from outside | Raft |
@@ -115,6 +116,7 @@ pub mod reactors;
 pub mod rebuild;
 pub mod record;
 pub mod replay;
+pub mod requests;
 pub mod rpc;
 pub mod scheduler;
 pub mod server;

@@ -37,6 +37,9 @@ impl ActorKind {
     }
 }
 
+/// The fewest characters of an id that name an actor.
+const SHORTEST: usize = 4;
+
 /// Who did it, as far as was known at that time; replay never asks again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -85,6 +88,23 @@ crate::described! {
 }
 
 impl Actor {
+    /// Whether a text means this actor: its kind (`node`), its name, its address, its id or the
+    /// beginning of it, or its kind and one of the others (`token:ci`).
+    pub fn is_called(&self, text: &str) -> bool {
+        let called = |text: &str| {
+            !text.is_empty()
+                && (text == self.name
+                    || text == self.addr
+                    || text == self.id
+                    || (text.len() >= SHORTEST && self.id.starts_with(text)))
+        };
+        let of_kind = || {
+            let rest = text.strip_prefix(self.kind.name())?;
+            rest.strip_prefix(':')
+        };
+        text == self.kind.name() || called(text) || of_kind().is_some_and(called)
+    }
+
     /// A part of a server that acts by itself, such as a reactor.
     pub fn server(id: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
@@ -102,6 +122,51 @@ impl Actor {
             id: id.into(),
             addr: addr.into(),
             ..Self::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_actor_is_called_by_what_is_known_of_it() {
+        let token = Actor {
+            kind: ActorKind::Token,
+            id: "0b156e3e-bb39".to_owned(),
+            name: "deploy".to_owned(),
+            addr: "10.0.0.7".to_owned(),
+            ..Actor::default()
+        };
+        let node = Actor::node("4711aa", "fd00::7");
+        let nobody = Actor::default();
+        for (text, wanted) in [
+            ("token", [true, false, false]),
+            ("node", [false, true, false]),
+            ("anonymous", [false, false, true]),
+            ("deploy", [true, false, false]),
+            ("dep", [false; 3]),
+            ("10.0.0.7", [true, false, false]),
+            ("10.0.0", [false; 3]),
+            ("0b156e3e-bb39", [true, false, false]),
+            ("0b15", [true, false, false]),
+            ("0b1", [false; 3]),
+            ("0b156e3e-bb39-1", [false; 3]),
+            ("token:deploy", [true, false, false]),
+            ("token:0b15", [true, false, false]),
+            ("token:10.0.0.7", [true, false, false]),
+            ("node:4711aa", [false, true, false]),
+            ("node:4711", [false, true, false]),
+            ("node:fd00::7", [false, true, false]),
+            ("server:4711aa", [false; 3]),
+            ("token:", [false; 3]),
+            ("anonymous:", [false; 3]),
+            ("Token", [false; 3]),
+            ("", [false; 3]),
+        ] {
+            let got = [&token, &node, &nobody].map(|actor| actor.is_called(text));
+            assert_eq!(got, wanted, "{text:?}");
         }
     }
 }

@@ -33,6 +33,7 @@ pub mod host_volume;
 pub mod job;
 pub mod keyring;
 pub mod kind;
+pub mod mask;
 pub mod model;
 pub mod namespace;
 pub mod node;

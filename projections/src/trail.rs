@@ -2,12 +2,14 @@
 //! two indexes.
 //!
 //! Keys are encoded, as a [`Change`](crate::Change) carries them, and rows are JSON with the names
-//! of the model, so that whoever asks needs no table's type. Secrets are not left out here.
+//! of the model, so that whoever asks needs no table's type. Who asks says how values with a
+//! class are shown.
 //!
 //! Only tables with full history have a past; of the others nothing is told.
 
 use std::collections::BTreeSet;
 
+use drover_events::mask::{Hidden, Hide};
 use serde_json::Value;
 
 use crate::db::Family;
@@ -29,7 +31,7 @@ pub(crate) struct Trail {
     differing: Differing,
 }
 
-type RowAt = fn(&View, &[u8], u64) -> Result<Option<Value>, StorageError>;
+type RowAt = fn(&View, &[u8], u64, &dyn Hide) -> Result<Option<Value>, StorageError>;
 type Differing = fn(&View, &View, &[u8], &mut Budget) -> Result<Found, StorageError>;
 
 /// How much a comparison may still do.
@@ -61,16 +63,17 @@ impl Trail {
 }
 
 impl TableInfo {
-    /// The row with this encoded key after the event at `index`, as JSON; none where it did not
-    /// exist, or where the table's past is not kept.
+    /// The row with this encoded key after the event at `index`, as JSON, its confidential values
+    /// as `hide` shows them; none where it did not exist, or where the table's past is not kept.
     pub fn row_at(
         &self,
         view: &View,
         key: &[u8],
         index: u64,
+        hide: &dyn Hide,
     ) -> Result<Option<Value>, StorageError> {
         match self.history() {
-            History::Full => (self.trail.row_at)(view, key, index),
+            History::Full => (self.trail.row_at)(view, key, index, hide),
             History::Derived | History::None => Ok(None),
         }
     }
@@ -92,10 +95,19 @@ impl TableInfo {
     }
 }
 
-fn row_at<T: Table>(view: &View, key: &[u8], index: u64) -> Result<Option<Value>, StorageError> {
-    let row = view.get_at_encoded::<T>(key, index)?;
-    row.map(|row| serde_json::to_value(&row).map_err(|_| StorageError::damaged("row", key)))
-        .transpose()
+fn row_at<T: Table>(
+    view: &View,
+    key: &[u8],
+    index: u64,
+    hide: &dyn Hide,
+) -> Result<Option<Value>, StorageError> {
+    let Some(row) = view.get_at_encoded::<T>(key, index)? else {
+        return Ok(None);
+    };
+    let shown = serde_json::to_value(Hidden::new(&row, hide));
+    shown
+        .map(Some)
+        .map_err(|_| StorageError::damaged("row", key))
 }
 
 fn words<T: Table>(key: &[u8]) -> Result<Vec<String>, StorageError> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use drover_events::mask::Clear;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -49,7 +50,7 @@ fn a_row_that_is_gone_tells_when_it_changed_and_what_it_was() {
     assert_eq!(moments(&view, 3), BTreeSet::from([3, 5]));
     assert_eq!(moments(&at(&projections, 3), 0), BTreeSet::from([1, 2, 3]));
     let size = |index| {
-        let row = things().row_at(&view, &key("x"), index).unwrap();
+        let row = things().row_at(&view, &key("x"), index, &Clear).unwrap();
         row.map(|row| row["size"].clone())
     };
     let sizes: Vec<_> = (0..=5).map(size).collect();
@@ -108,7 +109,7 @@ proptest! {
         let mut expected = Vec::new();
         for name in 0..6 {
             let key = key(&format!("n{name}"));
-            let row = |index| things().row_at(&view, &key, index).unwrap();
+            let row = |index| things().row_at(&view, &key, index, &Clear).unwrap();
             if row(from) != row(to) {
                 expected.push(key);
             }

@@ -133,8 +133,9 @@ async fn front(
         keyring: Arc::clone(&server.keyring),
         auth: Box::new(Open),
         agent: Arc::clone(server) as Arc<dyn http::Agent>,
-        stream: Publisher::default(),
+        stream: Publisher::new(Arc::clone(&server.keyring)),
         rendered: http::Rendered::default(),
+        requests: Arc::clone(&server.requests),
         settings: settings(config)?,
     });
     let mut tasks = Vec::new();

@@ -184,6 +184,7 @@ fn request(trail: &Trail<'_>, name: &str) -> Result<Option<Asked>, AuditError> {
         kinds: Vec::new(),
         namespace: None,
         request_id: Some(name.to_owned()),
+        value: None,
         wanted: Wanted::All,
         from: trail.first(),
         to: trail.last(),

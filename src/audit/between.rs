@@ -13,6 +13,7 @@ use drover_projections::{History, View, hex};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::cover::Cover;
 use super::diff::{Field, Fields};
 use super::entry::{Versions, as_api_shows};
 use super::{AuditError, Trail};
@@ -130,7 +131,7 @@ impl Between {
                 let found = self.next(table, &sides, touched.as_ref(), &above, &mut budget);
                 let found = found.map_err(E::from)?;
                 for key in &found.keys {
-                    let Some(row) = self.compare(trail.view(), table, key).map_err(E::from)? else {
+                    let Some(row) = self.compare(trail, table, key).map_err(E::from)? else {
                         continue;
                     };
                     taken += 1;
@@ -219,13 +220,14 @@ impl Between {
 
     fn compare(
         &self,
-        view: &View,
+        trail: &Trail<'_>,
         table: &TableInfo,
         key: &[u8],
     ) -> Result<Option<Difference>, AuditError> {
+        let (view, cover) = (trail.view(), Cover(trail.redactor()));
         let versions = Versions {
-            before: table.row_at(view, key, self.from)?,
-            after: table.row_at(view, key, self.to)?,
+            before: table.row_at(view, key, self.from, &cover)?,
+            after: table.row_at(view, key, self.to, &cover)?,
         };
         if versions.before == versions.after || !self.is_inside(table, &versions) {
             return Ok(None);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::secret::{Secrets, is_zero};
+use super::cover::{is_covered, is_zero, uncover};
 
 /// Lists longer than this are compared place by place.
 const LONG: usize = 256;
@@ -22,10 +22,10 @@ const NAMES: [&str; 2] = ["Name", "ID"];
 pub struct Field {
     /// Where it is.
     pub path: String,
-    /// What it was; none where it was not there, or is secret.
+    /// What it was, its hash where that is sensitive; none where it was not there, or is secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Value>,
-    /// What it is now; none where it is gone, or is secret.
+    /// What it is now, in the same way; none where it is gone, or is secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<Value>,
     /// Whether its values are not shown.
@@ -42,15 +42,9 @@ pub struct Fields {
     pub more: usize,
 }
 
-/// Compares two versions of a row; none where there is no such row.
-pub(super) fn compare(
-    before: Option<&Value>,
-    after: Option<&Value>,
-    secrets: Secrets,
-    limit: usize,
-) -> Fields {
+/// Compares two versions of a row, covered both; none where there is no such row.
+pub(super) fn compare(before: Option<&Value>, after: Option<&Value>, limit: usize) -> Fields {
     let mut work = Work {
-        secrets,
         limit,
         found: Fields::default(),
     };
@@ -68,7 +62,6 @@ pub(super) fn compare(
 }
 
 struct Work {
-    secrets: Secrets,
     limit: usize,
     found: Fields,
 }
@@ -92,17 +85,6 @@ impl Work {
         for name in names {
             let (before, after) = (before.get(name), after.get(name));
             let path = join(path, name);
-            if self.secrets.hides(name) {
-                let zero = |value: Option<&Value>| value.is_none_or(is_zero);
-                if before != after && !(zero(before) && zero(after)) {
-                    self.push(Field {
-                        path,
-                        secret: true,
-                        ..Field::default()
-                    });
-                }
-                continue;
-            }
             self.either(&path, before, after);
         }
     }
@@ -151,10 +133,18 @@ impl Work {
     }
 
     fn note(&mut self, path: &str, before: Option<&Value>, after: Option<&Value>) {
+        let sides = [before, after];
+        if sides.into_iter().flatten().any(is_covered) {
+            return self.push(Field {
+                path: path.to_owned(),
+                secret: true,
+                ..Field::default()
+            });
+        }
         let shown = |value: Option<&Value>| {
             value.map(|value| {
                 let mut value = value.clone();
-                self.secrets.cover(&mut value);
+                uncover(&mut value);
                 prune(&mut value);
                 value
             })
@@ -220,15 +210,14 @@ fn prune(value: &mut Value) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::secret::HIDDEN;
     use super::*;
+    use crate::record::redact::REDACTED;
     use serde_json::json;
 
     fn told(before: Value, after: Value) -> Vec<String> {
         let side = |value: Value| Some(value).filter(|value| !value.is_null());
         let (before, after) = (side(before), side(after));
-        let secrets = Secrets::default();
-        let fields = compare(before.as_ref(), after.as_ref(), secrets, 100);
+        let fields = compare(before.as_ref(), after.as_ref(), 100);
         let show = |field: &Field| {
             if field.secret {
                 return format!("{}: secret", field.path);
@@ -302,18 +291,25 @@ mod tests {
     #[test]
     fn secrets_are_told_as_changed_and_never_shown() {
         let row = |secret: &str| json!({"ID": "x", "SecretID": secret});
-        assert_eq!(told(row("old"), row("new")), ["SecretID: secret"]);
-        assert!(told(row("old"), row("old")).is_empty());
+        assert_eq!(told(row("\0old"), row("\0new")), ["SecretID: secret"]);
+        assert!(told(row("\0old"), row("\0old")).is_empty());
+        assert_eq!(told(row(""), row("\0new")), ["SecretID: secret"]);
         assert_eq!(
-            told(Value::Null, json!({"Node": {"SecretID": "s"}})),
-            [format!(r#"Node: - -> {{"SecretID":"{HIDDEN}"}}"#)]
+            told(Value::Null, json!({"Node": {"ID": "n", "SecretID": "\0s"}})),
+            [format!(
+                r#"Node: - -> {{"ID":"n","SecretID":"{REDACTED}"}}"#
+            )]
+        );
+        assert_eq!(
+            told(json!({}), json!({"Secrets": {"user": "\0s", "none": ""}})),
+            ["Secrets: secret"]
         );
     }
 
     #[test]
     fn what_is_too_much_is_counted() {
         let row = json!({"A": 1, "B": 2, "C": 3});
-        let fields = compare(None, Some(&row), Secrets::default(), 2);
+        let fields = compare(None, Some(&row), 2);
         assert_eq!((fields.list.len(), fields.more), (2, 1));
     }
 }

@@ -8,10 +8,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::AuditError;
+use super::cover::Cover;
 use super::diff::{self, Field, Fields};
 use super::object::Known;
-use super::secret::Secrets;
-use crate::record::{Document, Payload};
+use crate::record::{Document, Payload, Redactor};
 
 /// How much of an event is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Detail {
     pub fields: usize,
     /// Rows of other things as well, where a thing is asked about.
     pub all_changes: bool,
-    /// The payload, its secrets covered.
+    /// The payload, its confidential values hidden as exports hide them.
     pub payload: bool,
 }
 
@@ -124,7 +124,7 @@ pub(super) fn reason(rejection: &Rejection) -> String {
 impl Entry {
     /// The entry of an event, with the rows that it changed.
     pub(super) fn new(
-        view: &View,
+        (view, redactor): (&View, &Redactor),
         event: Recorded,
         rejection: Option<&Rejection>,
         changes: &[Change],
@@ -136,14 +136,13 @@ impl Entry {
         };
         let mut told = Vec::new();
         for change in changes.iter().filter(wanted).take(detail.changes) {
-            told.push(row_change(view, change, detail.fields)?);
+            told.push(row_change((view, redactor), change, detail.fields)?);
         }
         let payload = match &event.envelope {
             Some(envelope) if detail.payload => {
-                let mut payload = serde_json::to_value(Payload(&envelope.event))
-                    .map_err(|error| AuditError::Question(error.to_string()))?;
-                Secrets::of_kind(event.kind).cover(&mut payload);
-                Some(payload)
+                let payload = Payload(&envelope.event);
+                let payload = serde_json::to_value(redactor.redacted(&payload));
+                Some(payload.map_err(|error| AuditError::Question(error.to_string()))?)
             }
             _ => None,
         };
@@ -159,7 +158,7 @@ impl Entry {
 
 /// What an event did to one row.
 pub(super) fn row_change(
-    view: &View,
+    (view, redactor): (&View, &Redactor),
     change: &Change,
     fields: usize,
 ) -> Result<RowChange, AuditError> {
@@ -175,13 +174,14 @@ pub(super) fn row_change(
             more_fields: 0,
         });
     };
+    let cover = Cover(redactor);
     let versions = Versions {
         before: match change.index.checked_sub(1) {
-            Some(before) => info.row_at(view, &change.key, before)?,
+            Some(before) => info.row_at(view, &change.key, before, &cover)?,
             None => None,
         },
         after: match change.operation {
-            Operation::Put => info.row_at(view, &change.key, change.index)?,
+            Operation::Put => info.row_at(view, &change.key, change.index, &cover)?,
             _ => None,
         },
     };
@@ -210,8 +210,7 @@ impl Versions {
     pub(super) fn compare(&self, table: &str, limit: usize) -> Fields {
         let shown = |row: &Option<Value>| row.as_ref().map(|row| as_api_shows(table, row).clone());
         let (before, after) = (shown(&self.before), shown(&self.after));
-        let secrets = Secrets::of_table(table);
-        diff::compare(before.as_ref(), after.as_ref(), secrets, limit)
+        diff::compare(before.as_ref(), after.as_ref(), limit)
     }
 
     /// What happened to the row.

@@ -9,18 +9,18 @@
 //! - It must not know HTTP, the terminal, or who may ask.
 //! - It reads; nothing here changes state or waits.
 //! - A refused event is told as refused and has no changes.
-//! - Values of secret fields never leave: `secret.rs` decides, and a change of one is told without
-//!   its bytes.
+//! - Secret values never leave, and sensitive ones as their keyed hashes, as in exports; a change
+//!   of a secret is told without its bytes.
 //! - Work is bounded: a page looks at [`LOOKS`] events at most and says where it stopped.
 
 mod asked;
 mod between;
 mod chain;
+mod cover;
 mod diff;
 mod entry;
 mod object;
 mod question;
-mod secret;
 mod told;
 mod trace;
 mod trail;
@@ -49,6 +49,9 @@ pub enum AuditError {
     /// What is asked for lies before the first event that is kept.
     #[error("{0}")]
     Gone(String),
+    /// Values cannot be looked for: no root key is at hand to hash them with.
+    #[error("this server has no root key to hash values with")]
+    NoKey,
     /// The projections cannot be read.
     #[error("state store error")]
     Storage(#[from] StorageError),

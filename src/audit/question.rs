@@ -1,6 +1,6 @@
 //! What is asked of the audit trail.
 
-use drover_events::{Actor, EventKind, Recorded};
+use drover_events::{EventKind, Recorded};
 
 use super::{Detail, Object};
 
@@ -29,6 +29,9 @@ pub struct Question {
     pub namespace: Option<String>,
     /// Only events of this request.
     pub request_id: Option<String>,
+    /// Only events of which a sensitive field held exactly this value, or the value with this
+    /// hash.
+    pub value: Option<String>,
     /// Which outcomes.
     pub wanted: Wanted,
     /// The first index.
@@ -52,9 +55,6 @@ pub struct Page {
     pub next: Option<u64>,
 }
 
-/// The fewest characters of an id that name an actor.
-const SHORTEST: usize = 4;
-
 impl Question {
     /// Whether an event's kind is wanted.
     pub(super) fn takes_kind(&self, kind: u16) -> bool {
@@ -71,38 +71,9 @@ impl Question {
         };
         let request = self.request_id.as_ref();
         request.is_none_or(|id| *id == envelope.request_id)
-            && self.actor.as_ref().is_none_or(|a| is(a, &envelope.actor))
-    }
-}
-
-/// Whether an actor is meant by a text.
-fn is(text: &str, actor: &Actor) -> bool {
-    text == actor.kind.name()
-        || text == actor.name
-        || text == actor.addr
-        || text == actor.id
-        || (text.len() >= SHORTEST && actor.id.starts_with(text))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use drover_events::ActorKind;
-
-    #[test]
-    fn an_actor_is_named_by_what_is_known_of_it() {
-        let actor = Actor {
-            kind: ActorKind::Token,
-            id: "0b156e3e-bb39".to_owned(),
-            name: "deploy".to_owned(),
-            addr: "10.0.0.7".to_owned(),
-            ..Actor::default()
-        };
-        for text in ["token", "deploy", "10.0.0.7", "0b15", "0b156e3e-bb39"] {
-            assert!(is(text, &actor), "{text}");
-        }
-        for text in ["node", "dep", "10.0.0", "0b1", "", "0b156e3e-bb39-1"] {
-            assert!(!is(text, &actor), "{text}");
-        }
+            && self
+                .actor
+                .as_ref()
+                .is_none_or(|a| envelope.actor.is_called(a))
     }
 }

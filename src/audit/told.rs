@@ -1,5 +1,6 @@
 //! What an event did to a thing, in a few words, for cause chains.
 
+use drover_events::mask::NoSecrets;
 use drover_projections::changes::{Change, Operation};
 use drover_projections::tables::registry;
 use drover_projections::{Table, View};
@@ -73,7 +74,7 @@ pub(super) fn touched(view: &View, change: &Change) -> Result<Option<Touched>, A
         }));
     }
     let at = |index: u64| -> Result<Option<Value>, AuditError> {
-        let row = info.row_at(view, &change.key, index)?;
+        let row = info.row_at(view, &change.key, index, &NoSecrets)?;
         Ok(row.map(|row| as_api_shows(info.name(), &row).clone()))
     };
     let versions = Versions {

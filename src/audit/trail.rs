@@ -9,6 +9,8 @@ use super::entry::Entry;
 use super::object::Known;
 use super::question::{Page, Question, Wanted};
 use crate::log::{Entry as Logged, LogEngine};
+use crate::record::redact::Finder;
+use crate::record::{Payload, Redactor};
 
 /// Events that are looked at for one page at most.
 pub const LOOKS: usize = 20_000;
@@ -22,12 +24,22 @@ const CHUNK: usize = 1 << 20;
 pub struct Trail<'a> {
     view: &'a View,
     log: &'a LogEngine,
+    redactor: &'a Redactor,
 }
 
 impl<'a> Trail<'a> {
-    /// A trail that ends where the view does.
-    pub fn new(view: &'a View, log: &'a LogEngine) -> Self {
-        Self { view, log }
+    /// A trail that ends where the view does; `redactor` hides what is confidential.
+    pub fn new(view: &'a View, log: &'a LogEngine, redactor: &'a Redactor) -> Self {
+        Self {
+            view,
+            log,
+            redactor,
+        }
+    }
+
+    /// What hides confidential values.
+    pub(super) fn redactor(&self) -> &'a Redactor {
+        self.redactor
     }
 
     /// The view.
@@ -77,6 +89,13 @@ impl<'a> Trail<'a> {
             Some(object) => Some(object.find(self.view, 0).map_err(E::from)?),
             None => None,
         };
+        let finder = match &question.value {
+            Some(value) => {
+                let finder = self.redactor.finder(value);
+                Some(finder.ok_or_else(|| E::from(AuditError::NoKey))?)
+            }
+            None => None,
+        };
         let mut walk = Walk::new(*self, question, known.as_ref());
         let mut page = Page::default();
         let mut looks = 0;
@@ -86,7 +105,7 @@ impl<'a> Trail<'a> {
                 break;
             }
             looks += 1;
-            let entry = self.told(&logged, question, known.as_ref());
+            let entry = self.told(&logged, question, (known.as_ref(), finder.as_ref()));
             let Some(entry) = entry.map_err(E::from)? else {
                 continue;
             };
@@ -104,13 +123,13 @@ impl<'a> Trail<'a> {
         &self,
         logged: &Logged,
         question: &Question,
-        known: Option<&Known>,
+        (known, finder): (Option<&Known>, Option<&Finder<'_>>),
     ) -> Result<Option<Entry>, AuditError> {
         if !question.takes_kind(logged.kind) {
             return Ok(None);
         }
         let event = decode(logged)?;
-        if !question.takes(&event) {
+        if !question.takes(&event) || finder.is_some_and(|finder| !holds(&event, finder)) {
             return Ok(None);
         }
         let rejection = self.view.rejection(logged.index)?;
@@ -126,7 +145,7 @@ impl<'a> Trail<'a> {
             return Ok(None);
         }
         let entry = Entry::new(
-            self.view,
+            (self.view, self.redactor),
             event,
             rejection.as_ref(),
             &changes,
@@ -134,6 +153,12 @@ impl<'a> Trail<'a> {
         )?;
         Ok(Some(entry))
     }
+}
+
+/// Whether a sensitive field of an event holds what is looked for.
+fn holds(event: &Recorded, finder: &Finder<'_>) -> bool {
+    let envelope = event.envelope.as_ref();
+    envelope.is_some_and(|envelope| finder.is_in(&Payload(&envelope.event)))
 }
 
 /// Decodes what the log holds.

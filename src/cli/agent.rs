@@ -207,7 +207,7 @@ fn flags(config: &mut Config, args: &Args) -> Result<()> {
         join.retry_interval = std::time::Duration::from_nanos(u64::try_from(ns)?);
     }
     config.server.rejoin_after_leave |= args.rejoin;
-    set(&mut config.server.encrypt, args.encrypt.as_ref());
+    set(&mut config.server.encrypt.0, args.encrypt.as_ref());
     set(
         &mut config.client.network_interface,
         args.network_interface.as_ref(),
@@ -221,7 +221,7 @@ fn flags(config: &mut Config, args: &Args) -> Result<()> {
     config.log.include_location |= args.log_include_location;
     config.acl.enabled |= args.acl_enabled;
     set(
-        &mut config.acl.replication_token,
+        &mut config.acl.replication_token.0,
         args.acl_replication_token.as_ref(),
     );
     Ok(())

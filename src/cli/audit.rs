@@ -1,12 +1,13 @@
 //! `audit`: who changed what, when, why, and from what to what.
 
+use super::audit_requests;
 use super::changes::{row, who};
 use super::client::Client;
 use super::conn::Conn;
 use super::out::Out;
 use super::show::{Format, list, number, text, time};
 use anyhow::Result;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 /// Entries asked for at a time.
 const PAGE: usize = 200;
@@ -20,12 +21,19 @@ const PAGE: usize = 200;
   drover audit alloc 8ba85cef               the beginning of an id will do
   drover audit -actor 10.0.0.7 -since -1h   what somebody did in the last hour
   drover audit -kind JobRegistered,JobDeregistered -oldest
+  drover audit -value hunter2               events that held this value in an environment, in
+                                            meta, a template or the like; - reads it from stdin
   drover audit -outcome refused             intents that were refused when their turn came
+  drover audit requests                     reads of secrets, sign-ins, denials: what changes
+                                            nothing but matters, as the asked server saw it
 
 Types: job, eval, alloc, deployment, node, node-pool, namespace, variable, service, root-key,
 acl-token, acl-policy, acl-role, acl-auth-method, acl-binding-rule, host-volume, csi-volume,
 csi-plugin, scaling-policy, scheduler, autopilot. What followed from an event: drover trace.")]
+#[command(args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
 pub(super) struct Args {
+    #[command(subcommand)]
+    verb: Option<Verb>,
     #[command(flatten)]
     conn: Conn,
     #[command(flatten)]
@@ -49,6 +57,15 @@ pub(super) struct Args {
     /// Only events of this request
     #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
     request: String,
+    /// Only events of which a confidential field held exactly this value, or the value with this
+    /// hash (hmac:...); - reads it from stdin
+    #[arg(
+        long,
+        value_name = "VALUE",
+        default_value = "",
+        hide_default_value = true
+    )]
+    value: String,
     /// applied, refused, or all
     #[arg(long, default_value = "", hide_default_value = true)]
     outcome: String,
@@ -87,9 +104,24 @@ pub(super) struct Args {
     verbose: bool,
 }
 
+/// What else is kept.
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Show requests that change nothing but matter: reads of secrets, sign-ins, denials
+    Requests(Box<audit_requests::Args>),
+}
+
 /// Prints the audit trail.
-pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
+pub(super) async fn run(mut args: Args, out: &Out) -> Result<u8> {
+    if let Some(Verb::Requests(args)) = args.verb.take() {
+        return audit_requests::run(*args, out).await;
+    }
     let client = args.conn.client()?;
+    if args.value == "-" {
+        args.value = std::io::read_to_string(std::io::stdin())?;
+        args.value
+            .truncate(args.value.trim_end_matches(['\r', '\n']).len());
+    }
     let mut left = match args.limit {
         0 => usize::MAX,
         limit => limit,
@@ -148,7 +180,15 @@ async fn page(
         .into_iter()
         .filter(|(_, value)| !value.is_empty())
         .collect();
-    let reply = client.get("/v1/audit", &given).await;
+    let reply = match args.value.as_str() {
+        "" => client.get("/v1/audit", &given).await,
+        // In the body: queries are kept in the logs of proxies.
+        value => {
+            client
+                .read("/v1/audit", &given, &json!({ "Value": value }))
+                .await
+        }
+    };
     let reply = reply.map_err(|err| err.context("Error reading the audit trail"))?;
     let entries = reply.json()?.as_array().cloned().unwrap_or_default();
     Ok((entries, reply.next_token))

@@ -27,7 +27,7 @@ enum Target {
 }
 
 /// Talks to one agent.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Client {
     target: Target,
     shown: String,
@@ -37,6 +37,14 @@ pub(super) struct Client {
     at: String,
     token: String,
     auth: String,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client")
+            .field("shown", &self.shown)
+            .finish_non_exhaustive()
+    }
 }
 
 /// An answer with its headers that matter.
@@ -261,6 +269,11 @@ impl Client {
         } else {
             reply.json()
         }
+    }
+
+    /// A read whose wishes stand in a JSON body.
+    pub(super) async fn read(&self, path: &str, query: Query<'_>, body: &Json) -> Result<Reply> {
+        self.call(Method::POST, path, query, Some(body)).await
     }
 
     /// DELETE, with or without a JSON body; an empty answer is `null`.

@@ -4,7 +4,7 @@ use super::client::Client;
 use anyhow::Result;
 
 /// Which agent to talk to, and as whom.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, clap::Args)]
 #[command(next_help_heading = "Connection")]
 pub(super) struct Conn {
     /// The agent's address, http://host:port or unix:///path
@@ -64,6 +64,12 @@ pub(super) struct Conn {
         hide_env_values = true
     )]
     pub(super) http_auth: String,
+}
+
+impl std::fmt::Debug for Conn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Conn").finish_non_exhaustive()
+    }
 }
 
 impl Conn {

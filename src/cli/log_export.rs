@@ -6,12 +6,14 @@ use super::out::Out;
 use crate::archive::export::{Export, Exported, Format};
 use crate::archive::import::import;
 use crate::archive::parquet;
+use crate::clock::unix_nanos;
 use crate::log::ReadOnlyLog;
 use anyhow::{Context, Result, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::ValueEnum;
 use drover_events::EventKind;
+use drover_events::gojson::parse_duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value as Json, json};
 use std::fs::File;
@@ -105,18 +107,26 @@ pub(super) struct ImportArgs {
     json: bool,
 }
 
-/// One end of what is exported.
-enum Moment {
+/// One end of a stretch of a log.
+pub(super) enum Moment {
     Index(u64),
+    /// Unix nanoseconds.
     Time(i64),
 }
 
-fn moment(flag: &str, text: &str) -> Result<Moment> {
+/// The index, RFC 3339 time, or duration back from now (`-5m`) that a flag gives.
+pub(super) fn moment(flag: &str, text: &str) -> Result<Moment> {
     if let Ok(index) = text.parse() {
         return Ok(Moment::Index(index));
     }
+    let back = text.strip_prefix('-').and_then(parse_duration);
+    if let Some(back) = back.filter(|back| *back >= 0) {
+        return Ok(Moment::Time(unix_nanos().saturating_sub(back)));
+    }
     let time: jiff::Timestamp = text.parse().map_err(|_| {
-        anyhow::anyhow!("-{flag} {text:?} is neither an index nor an RFC 3339 time")
+        anyhow::anyhow!(
+            "-{flag} {text:?} is neither an index, nor an RFC 3339 time, nor a duration like -5m"
+        )
     })?;
     let nanos = i64::try_from(time.as_nanosecond())
         .with_context(|| format!("-{flag} {text:?} is out of range"))?;

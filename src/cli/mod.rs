@@ -13,6 +13,7 @@ mod agent;
 mod alloc;
 mod argv;
 mod audit;
+mod audit_requests;
 mod changes;
 mod client;
 mod columns;

@@ -8,12 +8,20 @@ use std::path::Path;
 use uuid::Uuid;
 
 /// Who this node is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct NodeIds {
     /// Public.
     pub id: String,
     /// What it proves its identity with.
     pub secret: String,
+}
+
+impl std::fmt::Debug for NodeIds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NodeIds")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
 }
 
 impl NodeIds {

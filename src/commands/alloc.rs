@@ -59,6 +59,16 @@ impl Command for UpdateAllocsFromClient {
         };
         Ok(Decision::free(updated))
     }
+
+    /// A client reports what came of the last event that asked something of the allocation: its
+    /// placement, or that it was stopped; of several the first.
+    fn cause(&self, view: &View) -> Option<u64> {
+        let asked = |alloc: &Allocation| {
+            let known = view.get::<Allocs>(alloc.id.as_str()).ok()??;
+            Some(known.alloc_modify_index).filter(|index| *index > 0)
+        };
+        self.allocs.iter().filter_map(asked).min()
+    }
 }
 
 impl UpdateAllocsFromClient {

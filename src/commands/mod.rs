@@ -104,6 +104,12 @@ pub trait Command: Send + Sync + 'static {
     /// # Errors
     /// The refusal, in the words a client reads.
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError>;
+
+    /// The index of the event that the decision follows from, where the state tells it and the
+    /// caller does not; none for what begins a chain.
+    fn cause(&self, _view: &View) -> Option<u64> {
+        None
+    }
 }
 
 /// Refuses an event whose apply comes later (the one list is in `drover_projections::apply`).

@@ -213,6 +213,12 @@ impl Command for MissHeartbeat {
         };
         command.decide(view, stamp)
     }
+
+    /// Nothing was heard since the last thing that happened to the node.
+    fn cause(&self, view: &View) -> Option<u64> {
+        let node = nodes::get(view, &self.node_id).ok()??;
+        Some(node.modify_index).filter(|index| *index > 0)
+    }
 }
 
 /// Whether an allocation that should run there has a window for disconnection that is still open.
@@ -347,6 +353,15 @@ impl Command for CompleteDrains {
             ..NodeDrainUpdated::default()
         };
         Ok(Decision::guarded(updated, guards))
+    }
+
+    /// What ends began with the drains; of several the first.
+    fn cause(&self, view: &View) -> Option<u64> {
+        let drained = |id: &String| {
+            let node = nodes::get(view, id).ok()??;
+            node.drain_strategy.is_some().then_some(node.modify_index)
+        };
+        self.node_ids.iter().filter_map(drained).min()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The small blocks: logging, ports, addresses, ACL, limits, telemetry, autopilot, rpc, TLS, UI,
 //! plugins.
 
+use super::hidden::Hidden;
 use super::read::Reader;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -119,7 +120,7 @@ pub struct AclConfig {
     /// How long a client caches a role.
     pub role_ttl: Duration,
     /// The token other regions replicate with.
-    pub replication_token: String,
+    pub replication_token: Hidden<String>,
     /// The shortest life a token may be given.
     pub token_min_expiration_ttl: Duration,
     /// The longest life a token may be given.
@@ -137,7 +138,7 @@ impl Default for AclConfig {
             token_ttl: ttl,
             policy_ttl: ttl,
             role_ttl: ttl,
-            replication_token: String::new(),
+            replication_token: Hidden::default(),
             token_min_expiration_ttl: Duration::from_secs(60),
             token_max_expiration_ttl: Duration::from_secs(24 * 3600),
         }
@@ -150,7 +151,7 @@ impl AclConfig {
         r.set("token_ttl", &mut self.token_ttl);
         r.set("policy_ttl", &mut self.policy_ttl);
         r.set("role_ttl", &mut self.role_ttl);
-        r.set("replication_token", &mut self.replication_token);
+        r.set("replication_token", &mut self.replication_token.0);
         r.set(
             "token_min_expiration_ttl",
             &mut self.token_min_expiration_ttl,

@@ -117,7 +117,7 @@ fn missing(config: &Config, wrong: &mut Vec<String>) {
         ("acl.enabled", config.acl.enabled),
         ("tls.http", config.tls.http),
         ("tls.rpc", config.tls.rpc),
-        ("server.encrypt", !config.server.encrypt.is_empty()),
+        ("server.encrypt", !config.server.encrypt.0.is_empty()),
         (
             "server.bootstrap_expect above 1",
             config.server.bootstrap_expect > 1,
@@ -220,7 +220,7 @@ mod tests {
         config.acl.enabled = true;
         config.tls.rpc = true;
         config.tls.http = true;
-        config.server.encrypt = "cg8StVXbQJ0gPvMd9o7yrg==".into();
+        config.server.encrypt.0 = "cg8StVXbQJ0gPvMd9o7yrg==".into();
         config.server.bootstrap_expect = 3;
         let text = check(&config).expect_err("refused").to_string();
         for part in [

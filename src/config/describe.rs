@@ -31,6 +31,12 @@ impl Config {
             },
             "Addresses": addresses(&self.addresses, &self.bind_addr),
             "AdvertiseAddrs": addresses(&advertise, &self.bind_addr),
+            "Audit": {
+                "DeliveryGuarantee": self.audit.delivery_guarantee.name(),
+                "Enabled": self.audit.enabled,
+                "Filters": null,
+                "Sinks": null,
+            },
             "Autopilot": {
                 "CleanupDeadServers": self.autopilot.cleanup_dead_servers,
                 "LastContactThreshold": ns(self.autopilot.last_contact_threshold),
@@ -141,7 +147,7 @@ mod tests {
     #[test]
     fn no_secret_is_shown() {
         let mut config = Config::dev();
-        config.acl.replication_token = "canary-8c6f".to_owned();
+        config.acl.replication_token.0 = "canary-8c6f".to_owned();
         let shown = config.describe();
         assert_eq!(shown["Region"], "global");
         assert_eq!(shown["Ports"]["HTTP"], 4646);

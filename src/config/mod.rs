@@ -9,17 +9,20 @@
 //!
 //! Start reading at [`Config`], then [`load()`].
 
+mod audit;
 mod block;
 mod check;
 mod client;
 mod describe;
 mod hcl1;
+mod hidden;
 mod load;
 mod publisher;
 mod read;
 mod server;
 mod shared;
 
+pub use audit::AuditConfig;
 pub use block::{
     AclConfig, Addresses, AutopilotConfig, LimitsConfig, LogSettings, PluginConfig, Ports,
     RpcConfig, TelemetryConfig, TlsConfig, UiConfig,
@@ -29,6 +32,7 @@ pub use client::{
     ArtifactConfig, ClientConfig, DrainOnShutdown, HostNetwork, HostVolume, Reserved,
 };
 pub use hcl1::{Place, SyntaxError};
+pub use hidden::Hidden;
 pub use load::{ConfigError, load};
 pub use publisher::{EventPublisherConfig, KafkaConfig};
 pub use read::Problem;
@@ -101,9 +105,10 @@ pub struct Config {
     pub ui: UiConfig,
     /// `plugin "<driver>"` blocks by driver.
     pub plugins: BTreeMap<String, PluginConfig>,
-    /// Blocks that are accepted but that nothing reads yet (`consul`, `vault`, `audit`, …), as
-    /// JSON.
-    pub unread: BTreeMap<String, serde_json::Value>,
+    /// The log of requests that change nothing but matter.
+    pub audit: AuditConfig,
+    /// Blocks that are accepted but that nothing reads yet (`consul`, `vault`, …), as JSON.
+    pub unread: Hidden<BTreeMap<String, serde_json::Value>>,
     /// The files this was read from, in order.
     pub files: Vec<PathBuf>,
 }
@@ -138,7 +143,8 @@ impl Default for Config {
             tls: TlsConfig::default(),
             ui: UiConfig::default(),
             plugins: BTreeMap::new(),
-            unread: BTreeMap::new(),
+            audit: AuditConfig::default(),
+            unread: Hidden::default(),
             files: Vec::new(),
         }
     }
@@ -147,10 +153,9 @@ impl Default for Config {
 /// How often a development client looks for what can go.
 const DEV_GC_INTERVAL: std::time::Duration = std::time::Duration::from_secs(600);
 
-const UNREAD: [&str; 7] = [
+const UNREAD: [&str; 6] = [
     "consul",
     "vault",
-    "audit",
     "sentinel",
     "reporting",
     "keyring",
@@ -220,16 +225,17 @@ impl Config {
         r.block("event_publisher", |r| self.event_publisher.read(r));
         r.block("autopilot", |r| self.autopilot.read(r));
         r.block("rpc", |r| self.rpc.read(r));
+        r.block("audit", |r| self.audit.read(r));
         r.block("tls", |r| self.tls.read(r));
         r.block("ui", |r| self.ui.read(r));
         r.labelled("plugin", |name, r| {
             self.plugins.entry(name.to_owned()).or_default().read(r)
         });
         for key in UNREAD {
-            let mut value = self.unread.remove(key);
+            let mut value = self.unread.0.remove(key);
             r.set(key, &mut value);
             if let Some(value) = value {
-                self.unread.insert(key.to_owned(), value);
+                self.unread.0.insert(key.to_owned(), value);
             }
         }
     }

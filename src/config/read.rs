@@ -168,7 +168,7 @@ pub(crate) trait FromNode {
     fn read(&mut self, node: &Node) -> Result<(), String>;
 }
 
-fn scalar(node: &Node) -> Result<String, String> {
+pub(super) fn scalar(node: &Node) -> Result<String, String> {
     match &node.value {
         Value::String(s) | Value::Number(s) => Ok(s.clone()),
         Value::Bool(b) => Ok(b.to_string()),

@@ -1,5 +1,6 @@
 //! The `server` block.
 
+use super::hidden::Hidden;
 use super::read::Reader;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -67,7 +68,7 @@ pub struct ServerConfig {
     /// Version used for upgrades.
     pub upgrade_version: String,
     /// Gossip's key.
-    pub encrypt: String,
+    pub encrypt: Hidden<String>,
     /// How to find other servers.
     pub server_join: ServerJoin,
     /// Scheduler settings of a new cluster.
@@ -131,7 +132,7 @@ impl Default for ServerConfig {
             rejoin_after_leave: false,
             redundancy_zone: String::new(),
             upgrade_version: String::new(),
-            encrypt: String::new(),
+            encrypt: Hidden::default(),
             server_join: ServerJoin::default(),
             default_scheduler_config: DefaultSchedulerConfig::default(),
             plan_rejection_tracker: PlanRejectionTracker::default(),
@@ -172,7 +173,7 @@ impl ServerConfig {
         r.set("rejoin_after_leave", &mut self.rejoin_after_leave);
         r.set("redundancy_zone", &mut self.redundancy_zone);
         r.set("upgrade_version", &mut self.upgrade_version);
-        r.set("encrypt", &mut self.encrypt);
+        r.set("encrypt", &mut self.encrypt.0);
         self.server_join.read(r);
         r.block("server_join", |r| self.server_join.read(r));
         r.block("default_scheduler_config", |r| {

@@ -14,6 +14,7 @@ use crate::audit::{
     AuditError, Between, Detail, Object, ObjectType, Place, Question, Trail, Wanted,
 };
 use crate::error::{ApiError, Code, chain};
+use crate::record::Redactor;
 
 /// Rows on a page where none are asked for.
 const ROWS: usize = 100;
@@ -28,6 +29,7 @@ impl From<AuditError> for ApiError {
             AuditError::Question(text) => Self::bad_request(text),
             AuditError::Unknown(text) => Self::not_found(text),
             AuditError::Gone(text) => Self::new(Code::Gone, text),
+            AuditError::NoKey => Self::refused(error.to_string()),
             error => {
                 let text = chain(&error);
                 tracing::error!(error = text, "the audit trail cannot be read");
@@ -38,21 +40,34 @@ impl From<AuditError> for ApiError {
 }
 
 /// Auditors are managers.
-fn authorise(read: &Read<'_>) -> Result<(), ApiError> {
+pub(super) fn authorise(read: &Read<'_>) -> Result<(), ApiError> {
     match read.request.identity.management {
         true => Ok(()),
         false => Err(ApiError::permission_denied()),
     }
 }
 
-/// `GET /v1/audit`: what happened, who did it, and what it changed.
+drover_events::wire! {
+    /// What is asked of the audit trail in a body: queries are kept in the logs of proxies.
+    struct AuditRequest {
+        value: String = "Value",
+    }
+}
+
+/// What hides confidential values.
+fn redactor(read: &Read<'_>) -> Redactor {
+    Redactor::of(&read.api.keyring)
+}
+
+/// `/v1/audit`: what happened, who did it, and what it changed.
 ///
 /// # Errors
 /// 400 names the parameter; 404 for what never was; 410 for what is no longer kept.
 pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     authorise(read)?;
     aside(|| {
-        let trail = Trail::new(&read.view, &read.api.log);
+        let redactor = redactor(read);
+        let trail = Trail::new(&read.view, &read.api.log, &redactor);
         let Some(question) = question(read, &trail)? else {
             return Answer::json(&[(); 0]);
         };
@@ -75,7 +90,8 @@ pub(super) fn trace(read: &Read<'_>) -> Result<Answer, ApiError> {
         id => id,
     };
     let tree = aside(|| {
-        let trail = Trail::new(&read.view, &read.api.log);
+        let redactor = redactor(read);
+        let trail = Trail::new(&read.view, &read.api.log, &redactor);
         crate::audit::trace(&trail, id, &read.options.namespace)
     })?;
     Ok(Answer::json(&tree)?.at(read.view.index()))
@@ -106,7 +122,8 @@ pub(super) fn between(read: &Read<'_>) -> Result<Answer, ApiError> {
             fields: detail(query)?.fields,
         };
         let mut rows = Rows::default();
-        let trail = Trail::new(&read.view, log);
+        let redactor = redactor(read);
+        let trail = Trail::new(&read.view, log, &redactor);
         let next = wanted.answer(&trail, |row| rows.take(row))?;
         Ok(rows
             .finish(next.map(|place| place.to_string()))
@@ -136,14 +153,16 @@ impl Rows {
     }
 }
 
-fn named(query: &Query, name: &str) -> Option<String> {
+/// A parameter that says something.
+pub(super) fn named(query: &Query, name: &str) -> Option<String> {
     query
         .get(name)
         .filter(|text| !text.is_empty())
         .map(str::to_owned)
 }
 
-fn limit(read: &Read<'_>) -> usize {
+/// The rows of a page.
+pub(super) fn limit(read: &Read<'_>) -> usize {
     match read.options.per_page as usize {
         0 => ROWS,
         rows => rows.min(MOST),
@@ -186,6 +205,7 @@ fn question(read: &Read<'_>, trail: &Trail<'_>) -> Result<Option<Question>, ApiE
         kinds: kinds(query)?,
         namespace,
         request_id: named(query, "request_id"),
+        value: value(read)?,
         wanted: wanted(query)?,
         from,
         to,
@@ -193,6 +213,13 @@ fn question(read: &Read<'_>, trail: &Trail<'_>) -> Result<Option<Question>, ApiE
         limit: limit(read),
         detail: detail(query)?,
     }))
+}
+
+/// The value that is looked for: in the body, or where that does no harm in the query.
+fn value(read: &Read<'_>) -> Result<Option<String>, ApiError> {
+    let body: AuditRequest = read.request.json_or_default()?;
+    let given = Some(body.value).filter(|value| !value.is_empty());
+    Ok(given.or_else(|| named(&read.request.query, "value")))
 }
 
 fn object(read: &Read<'_>) -> Result<Option<Object>, ApiError> {

@@ -61,4 +61,23 @@ mod tests {
         assert_eq!(token(&with("Authorization", "Basic b")), None);
         assert_eq!(token(&with("X-Nomad-Token", "")), None);
     }
+
+    #[test]
+    fn no_debug_output_shows_a_token() {
+        let mut request = with("X-Nomad-Token", "canary-token-1");
+        request.body = bytes::Bytes::from("canary-body-2");
+        let call = crate::rpc::service::Call {
+            addr: "10.0.0.7".into(),
+            token: "canary-token-3".into(),
+        };
+        let ids = crate::client::ids::NodeIds {
+            id: "n".into(),
+            secret: "canary-secret-4".into(),
+        };
+        let text = format!("{request:?} {call:?} {ids:?}");
+        assert!(
+            text.contains("10.0.0.7") && !text.contains("canary"),
+            "{text}"
+        );
+    }
 }

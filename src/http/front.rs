@@ -18,9 +18,10 @@ use super::body::Body;
 use super::query::{self, Options};
 use super::request::Request;
 use super::state::Api;
-use super::{auth, cors, gzip, past, pretty};
+use super::{auth, cors, gzip, past, pretty, requests};
 use crate::commands::Command;
 use crate::error::{ApiError, Code};
+use crate::identity::Identity;
 use crate::raft::{Committed, Origin};
 
 /// What the router gives us.
@@ -125,11 +126,13 @@ pub(super) async fn query(
     let outline = Outline::of(&parts);
     let work = AssertUnwindSafe(async {
         let mut request = Request::head(parts)?;
-        identify(&api, &mut request)?;
+        identify(&api, &mut request).await?;
         check_region(&api, &request)?;
         request.read_body(body, api.settings.body_limit).await?;
         let options = Options::read(&request.query)?;
-        answer_read(&api, &request, &options, watched, run).await
+        let ticket = requests::received(&api, &request).await?;
+        let answer = answer_read(&api, &request, &options, watched, run).await;
+        requests::answered(&api, ticket, || requests::denied(&request), answer).await
     });
     let answer = settle(work.catch_unwind().await);
     respond(&api, outline, answer)
@@ -149,15 +152,17 @@ where
     let outline = Outline::of(&parts);
     let work = AssertUnwindSafe(async {
         let mut request = Request::head(parts)?;
-        identify(&api, &mut request)?;
+        identify(&api, &mut request).await?;
         past::refuse(&request.query)?;
         check_region(&api, &request)?;
         request.read_body(body, api.settings.body_limit).await?;
-        run(Write {
+        let ticket = requests::received(&api, &request).await?;
+        let denied = requests::denied(&request);
+        let answer = run(Write {
             api: Arc::clone(&api),
             request,
-        })
-        .await
+        });
+        requests::answered(&api, ticket, || denied, answer.await).await
     });
     let answer = settle(work.catch_unwind().await);
     respond(&api, outline, answer)
@@ -177,7 +182,7 @@ where
     let outline = Outline::of(&parts);
     let work = AssertUnwindSafe(async {
         let mut request = Request::head(parts)?;
-        identify(&api, &mut request)?;
+        identify(&api, &mut request).await?;
         past::refuse(&request.query)?;
         check_region(&api, &request)?;
         let api = Arc::clone(&api);
@@ -187,13 +192,24 @@ where
     respond(&api, outline, answer)
 }
 
-fn identify(api: &Api, request: &mut Request) -> Result<(), ApiError> {
+async fn identify(api: &Api, request: &mut Request) -> Result<(), ApiError> {
     let addr = request
         .remote
         .map(|a| a.ip().to_string())
         .unwrap_or_default();
-    request.identity = api.auth.authenticate(auth::token(request), &addr)?;
-    Ok(())
+    match api.auth.authenticate(auth::token(request), &addr) {
+        Ok(identity) => {
+            request.identity = identity;
+            Ok(())
+        }
+        Err(refusal) => {
+            request.identity = Identity::anonymous(addr);
+            let denied = || requests::denied(request);
+            requests::answered(api, None, denied, Err(refusal))
+                .await
+                .map(drop)
+        }
+    }
 }
 
 /// A request for another region is refused: the servers know of no way there. What an agent says

@@ -9,11 +9,12 @@ use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use tower::ServiceExt;
 
-use super::auth::Open;
+use super::auth::{Authenticate, Open};
 use super::gzip::Gzip;
 use super::{Api, Publisher, Settings, router};
 use crate::config::Config;
 use crate::keyring::Keyring;
+use crate::requests::RequestLog;
 use crate::server::Server;
 
 /// A running server.
@@ -61,8 +62,27 @@ impl Harness {
         Self::with(settings, None).await
     }
 
+    /// The same with another request log.
+    pub(super) async fn keeping(requests: RequestLog) -> Self {
+        let requests = Some(Arc::new(requests));
+        Self::make((Settings::default(), None), requests, Box::new(Open)).await
+    }
+
+    /// The same with another doorman.
+    pub(super) async fn asking(auth: Box<dyn Authenticate>) -> Self {
+        Self::make((Settings::default(), None), None, auth).await
+    }
+
     /// The same under other settings, or with a keyring of the API's own.
     pub(super) async fn with(settings: Settings, keyring: Option<Arc<Keyring>>) -> Self {
+        Self::make((settings, keyring), None, Box::new(Open)).await
+    }
+
+    async fn make(
+        (settings, keyring): (Settings, Option<Arc<Keyring>>),
+        requests: Option<Arc<RequestLog>>,
+        auth: Box<dyn Authenticate>,
+    ) -> Self {
         let data = tempfile::tempdir().unwrap();
         let mut config = Config::dev();
         config.server.digest_events = 1_024;
@@ -76,10 +96,11 @@ impl Harness {
             ledger: Arc::clone(&server.ledger),
             proposer: server.proposer.clone(),
             keyring: keyring.unwrap_or_else(|| Arc::clone(&server.keyring)),
-            auth: Box::new(Open),
+            auth,
             agent: Arc::clone(&server) as Arc<dyn super::Agent>,
-            stream: Publisher::default(),
+            stream: Publisher::new(Arc::clone(&server.keyring)),
             rendered: super::Rendered::default(),
+            requests: requests.unwrap_or_else(|| Arc::clone(&server.requests)),
             settings,
         });
         let router = router(Arc::clone(&api));

@@ -48,6 +48,7 @@ mod query;
 mod ready;
 mod rendered;
 mod request;
+mod requests;
 mod router;
 mod rows;
 mod scaling;

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -69,7 +70,6 @@ impl Gathered {
 }
 
 /// One request, its body read.
-#[derive(Debug)]
 pub(super) struct Request {
     /// The method.
     pub(super) method: Method,
@@ -85,6 +85,19 @@ pub(super) struct Request {
     pub(super) identity: Identity,
     /// The body, not longer than the route allows.
     pub(super) body: Bytes,
+    /// Its id, once somebody asked for it.
+    id: OnceLock<String>,
+}
+
+/// Headers, query and body may hold secrets.
+impl std::fmt::Debug for Request {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Request")
+            .field("method", &self.method)
+            .field("path", &self.path)
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Request {
@@ -101,6 +114,7 @@ impl Request {
             remote: parts.extensions.get::<Remote>().map(|r| r.0),
             identity: Identity::default(),
             body: Bytes::new(),
+            id: OnceLock::new(),
         })
     }
 
@@ -200,10 +214,11 @@ impl Request {
     #[must_use]
     pub(super) fn id(&self) -> String {
         let sensible = |id: &&str| !id.is_empty() && id.len() <= ID_LIMIT && id.is_ascii();
-        match self.header("x-request-id").filter(sensible) {
+        let id = || match self.header("x-request-id").filter(sensible) {
             Some(id) => id.to_owned(),
             None => uuid::Uuid::now_v7().to_string(),
-        }
+        };
+        self.id.get_or_init(id).clone()
     }
 
     /// Whether the caller is on this machine.

@@ -20,7 +20,7 @@ use super::state::Api;
 use super::{
     absent, agent, allocations, audit, autopilot, client, cors, deployment_writes, deployments,
     evaluations, explain, fuzzy, jobs, log, lost, namespace_writes, namespaces, node_writes, nodes,
-    operator, projections, scaling, schema, search, services, snapshot, stream, system,
+    operator, projections, requests, scaling, schema, search, services, snapshot, stream, system,
     variable_writes, variables,
 };
 use crate::error::ApiError;
@@ -88,6 +88,7 @@ pub fn router(api: Arc<Api>) -> Router {
         .merge(settings(Router::new()))
         .merge(cluster(Router::new()))
         .merge(history(Router::new()))
+        .merge(trails(Router::new()))
         .merge(elsewhere(Router::new()))
         .route("/", axum_get(root))
         .route("/ui/", axum_get(ui))
@@ -285,9 +286,6 @@ fn cluster(table: Table) -> Table {
             "/v1/operator/keyring/keys",
             get(Tables(&[RootKeys::ID]), operator::keys),
         )
-        .route("/v1/audit", get(Nothing, audit::list))
-        .route("/v1/audit/trace", get(Nothing, audit::trace))
-        .route("/v1/state/diff", get(Nothing, audit::between))
         .route(
             "/v1/operator/snapshot",
             body(MethodFilter::GET, snapshot::save).merge(upload(PUT, snapshot::restore)),
@@ -353,6 +351,18 @@ fn history(table: Table) -> Table {
             "/v1/operator/projections/kept",
             body(DELETE, projections::discard),
         )
+}
+
+/// Who did what, when and why.
+fn trails(table: Table) -> Table {
+    table
+        .route(
+            "/v1/audit",
+            get(Nothing, audit::list).merge(query(PUT, Nothing, audit::list)),
+        )
+        .route("/v1/audit/requests", get(Nothing, requests::list))
+        .route("/v1/audit/trace", get(Nothing, audit::trace))
+        .route("/v1/state/diff", get(Nothing, audit::between))
 }
 
 /// What this version has none of, or not yet: said in words.

@@ -16,6 +16,7 @@ use crate::keyring::Keyring;
 use crate::log::LogEngine;
 use crate::proof::Ledger;
 use crate::raft::Proposer;
+use crate::requests::RequestLog;
 
 /// The largest request body, bytes: an event holds 4 MiB, and JSON is longer than what it becomes.
 pub const BODY_LIMIT: usize = 16 << 20;
@@ -107,6 +108,8 @@ pub struct Api {
     pub stream: super::Publisher,
     /// Objects that were rendered lately.
     pub rendered: super::Rendered,
+    /// What was asked of this server that changes nothing but matters.
+    pub requests: Arc<RequestLog>,
     /// The settings.
     pub settings: Settings,
 }

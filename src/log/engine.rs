@@ -129,9 +129,27 @@ impl LogEngine {
         let done: Done = Box::new(move |r| {
             let _ = tx.send(r);
         });
+        let index = self.append_next(kind, time, |_| body, done)?;
+        rx.recv().map_err(|_| LogError::Closed)??;
+        Ok(index)
+    }
+
+    /// Queues one entry after the last, whose body may name its place; answers its index. `done`
+    /// is called when it is durable.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_next(
+        &self,
+        kind: u16,
+        time: i64,
+        make: impl FnOnce(u64) -> Bytes,
+        done: Done,
+    ) -> Result<u64, LogError> {
         let index = {
             let mut state = self.shared.state.lock();
             state.check()?;
+            let body = make(state.next);
             let (index, len, max) = (state.next, body.len(), self.shared.options.max_body);
             if len > max {
                 return Err(LogError::TooLarge { index, len, max });
@@ -149,7 +167,6 @@ impl LogEngine {
             index
         };
         self.shared.wake.notify_one();
-        rx.recv().map_err(|_| LogError::Closed)??;
         Ok(index)
     }
 

@@ -144,6 +144,14 @@ impl ReadOnlyLog {
             .pop())
     }
 
+    /// Some of the entries `from..to`: at least one if there is any, about `max_bytes` at most.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_range(&self, from: u64, to: u64, max_bytes: usize) -> Result<Vec<Entry>, LogError> {
+        self.view.read_range(from, to, max_bytes)
+    }
+
     /// The entries from `from` to the end as last looked at.
     pub fn scan(&self, from: u64) -> Scan<'_> {
         Scan::new(&self.view, from, self.view.next)

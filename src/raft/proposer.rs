@@ -197,6 +197,11 @@ impl Proposer {
         };
         let index = view.index();
         let decision = command.decide(&view, &stamp)?;
+        let cause = origin.cause.or_else(|| command.cause(&view));
+        let origin = &Origin {
+            cause,
+            ..origin.clone()
+        };
         drop(view);
         let (event, guards, more) = match decision {
             Decision::Event { event, guards } => (event, guards, false),
@@ -284,7 +289,11 @@ fn encode(
         time: 0,
         id,
         actor: origin.actor.clone(),
-        request_id: origin.request_id.clone(),
+        // What a server does by itself names no request: its first event begins a chain.
+        request_id: match origin.request_id.as_str() {
+            "" => id.to_string(),
+            request => request.to_owned(),
+        },
         cause: origin.cause,
         trace: origin.trace.clone(),
         guards,

@@ -11,10 +11,11 @@
 //! - Confidential values are hidden when a [`Redactor`] is given ([`Document::text`]); whatever
 //!   leaves the cluster's own tools is given one.
 
-mod masking;
 pub mod redact;
 pub mod schema;
 
+#[cfg(test)]
+pub(crate) mod canary;
 mod cloudevents;
 
 use std::fmt;

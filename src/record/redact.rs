@@ -10,16 +10,18 @@
 //! every server, and goes when its root key is deleted. With no key at hand, sensitive values are
 //! shown as secret ones are.
 
+use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 
 use aws_lc_rs::hmac;
 use drover_events::class::Class;
 use drover_events::gojson::Base64;
+use drover_events::mask::{Hidden, Hide};
 use drover_projections::hex;
 use serde::{Serialize, Serializer};
 
-use super::masking::Masking;
 use crate::keyring::{Keyring, KeyringError};
 
 /// What stands for a value that is never shown.
@@ -102,13 +104,65 @@ impl Redactor {
         }
     }
 
-    /// What a text of a class is shown as.
-    pub(super) fn text(&self, class: Class, value: &str) -> String {
+    /// Finds a value by its hashes; none where nothing can be hashed. What is looked for is a
+    /// value as it was, or the hash of one as an export shows it.
+    pub fn finder(&self, value: &str) -> Option<Finder<'_>> {
+        if !self.can_hash() {
+            return None;
+        }
+        let mut wanted: BTreeSet<String> = self.hashes(value).into_iter().collect();
+        if value.starts_with(HASHED) {
+            wanted.insert(value.to_owned());
+        }
+        let redactor = self;
+        Some(Finder { redactor, wanted })
+    }
+}
+
+impl Hide for Redactor {
+    fn text(&self, class: Class, value: &str) -> String {
         match class {
             Class::Public => value.to_owned(),
             Class::Sensitive => self.hash(value),
             Class::Secret => REDACTED.to_owned(),
         }
+    }
+}
+
+/// Looks for one sensitive value, by its hashes.
+#[derive(Debug)]
+pub struct Finder<'r> {
+    redactor: &'r Redactor,
+    wanted: BTreeSet<String>,
+}
+
+impl Finder<'_> {
+    /// Whether a sensitive field of `value` holds what is looked for.
+    pub fn is_in<T: Serialize + ?Sized>(&self, value: &T) -> bool {
+        let search = Search {
+            finder: self,
+            found: Cell::new(false),
+        };
+        let whole = serde_json::to_writer(std::io::sink(), &Hidden::new(value, &search));
+        // What has no form in JSON is shown by nobody.
+        whole.is_ok() && search.found.get()
+    }
+}
+
+/// One value that is looked into.
+struct Search<'f> {
+    finder: &'f Finder<'f>,
+    found: Cell<bool>,
+}
+
+impl Hide for Search<'_> {
+    fn text(&self, class: Class, value: &str) -> String {
+        if class == Class::Sensitive && !self.found.get() {
+            let keys = &self.finder.redactor.keys;
+            let is = |key: &hmac::Key| self.finder.wanted.contains(&hashed(key, value));
+            self.found.set(keys.iter().any(is));
+        }
+        String::new()
     }
 }
 
@@ -136,8 +190,7 @@ pub struct Redacted<'a, T: ?Sized> {
 
 impl<T: Serialize + ?Sized> Serialize for Redacted<'_, T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.value
-            .serialize(Masking::new(serializer, self.redactor))
+        Hidden::new(self.value, self.redactor).serialize(serializer)
     }
 }
 
@@ -150,4 +203,4 @@ impl<T: Serialize + ?Sized> fmt::Display for Redacted<'_, T> {
 
 #[cfg(test)]
 #[path = "redact_test.rs"]
-mod tests;
+pub(super) mod tests;

@@ -16,7 +16,7 @@ use crate::record::{Document, Payload};
 const CANARY: &str = "canary-52c9e0";
 const NOW: i64 = 1_795_252_066_071_717_144;
 
-fn redactor() -> Redactor {
+pub(crate) fn redactor() -> Redactor {
     let dir = tempfile::tempdir().expect("a directory");
     let (keyring, _) = Keyring::open(dir.path()).expect("a keystore");
     keyring.generate("key-1".to_owned(), NOW).expect("a key");

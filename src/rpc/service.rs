@@ -12,12 +12,20 @@ use super::{Rpc, wire};
 use crate::error::{ApiError, Code};
 
 /// Who calls, and how.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Call {
     /// The address the call comes from; empty within the process.
     pub addr: String,
     /// The token given: a node's secret, an ACL token, or nothing.
     pub token: String,
+}
+
+impl std::fmt::Debug for Call {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Call")
+            .field("addr", &self.addr)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Something that answers calls by name.

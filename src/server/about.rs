@@ -88,6 +88,7 @@ impl Server {
                 "rows": counts.rows.to_string(),
                 "bytes": counts.files.to_string(),
             },
+            "requests": self.requests_stats(),
             "runtime": {
                 "arch": std::env::consts::ARCH,
                 "kernel.name": std::env::consts::OS,
@@ -102,6 +103,24 @@ impl Server {
             });
         }
         stats
+    }
+}
+
+impl Server {
+    /// What became of the requests that had to be written down.
+    fn requests_stats(&self) -> Value {
+        let requests = &self.requests;
+        let guarantee = match requests.is_on() {
+            true => requests.guarantee().name(),
+            false => "off",
+        };
+        let records = requests.records().map_or(0, |log| log.bounds().1);
+        json!({
+            "delivery_guarantee": guarantee,
+            "records": records.to_string(),
+            "lost": requests.lost().to_string(),
+            "broken": requests.broken().unwrap_or_default(),
+        })
     }
 }
 
@@ -230,6 +249,11 @@ impl Agent for Server {
         }
         if let Some(fault) = self.agreement.fault() {
             return Some(Err(fault));
+        }
+        if let Some(why) = self.requests.broken() {
+            let lost = self.requests.lost();
+            let text = format!("the request log cannot be written ({lost} records lost): {why}");
+            return Some(Err(text));
         }
         Some(match Server::leader(self) {
             Some(_) => Ok(()),

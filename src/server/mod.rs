@@ -50,6 +50,7 @@ use crate::reactors::propose::RaftPropose;
 use crate::reactors::scheduling::{SchedulingSettings, Types};
 use crate::reactors::{ReactorSettings, Reactors, Sources};
 use crate::rebuild::Work;
+use crate::requests::RequestLog;
 use crate::telemetry::Telemetry;
 
 pub use agreement::Agreed;
@@ -79,6 +80,8 @@ pub struct Server {
     pub raft: Arc<RaftNode>,
     /// Proofs over the log.
     pub ledger: Arc<Ledger>,
+    /// What was asked of this server that changes nothing but matters.
+    pub requests: Arc<RequestLog>,
     /// The root keys.
     pub keyring: Arc<Keyring>,
     /// The client of the same process, where there is one.
@@ -138,6 +141,9 @@ pub enum StartError {
         /// The last index that the tables have.
         applied: u64,
     },
+    /// The request log cannot be opened.
+    #[error("the request log, without which requests must not be answered, cannot be opened")]
+    Requests(#[source] LogError),
     /// The projections were written by a newer drover, or cannot be brought up to date.
     #[error(transparent)]
     Schema(#[from] drover_migrations::schema::SchemaError),
@@ -156,6 +162,15 @@ pub enum StartError {
     /// Raft does not start.
     #[error(transparent)]
     Raft(#[from] RaftFailure),
+}
+
+/// The request log of a server whose files lie in `dir`.
+fn requests(config: &Config, dir: &Path) -> Result<Arc<RequestLog>, StartError> {
+    if !config.audit.enabled {
+        return Ok(Arc::new(RequestLog::off()));
+    }
+    let opened = RequestLog::open(&dir.join("requests"), config.audit.delivery_guarantee);
+    opened.map(Arc::new).map_err(StartError::Requests)
 }
 
 impl Server {
@@ -181,6 +196,7 @@ impl Server {
         let ledger = Arc::new(Ledger::open(Arc::clone(&log), &dir)?);
         tracing::debug!(?report, "opened the log");
         let agreement = Arc::new(Agreement::default());
+        let requests = requests(&config, &dir)?;
         let raft = RaftNode::start(Start {
             number: me.number,
             log,
@@ -212,6 +228,7 @@ impl Server {
             raft,
             keyring,
             ledger,
+            requests,
             client: OnceLock::new(),
             heartbeats: Arc::clone(reactors.heartbeats()),
             reactors: Mutex::new(Some(reactors)),

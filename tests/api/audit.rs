@@ -231,7 +231,7 @@ fn a_variable_is_audited_without_its_secret() {
     let data = field(change(&told[1], "variables"), "Data");
     assert_eq!(data, &json!({"Path": "Data", "Secret": true}));
     assert!(
-        !text.contains("hunter2") && text.contains("(secret)"),
+        !text.contains("hunter2") && text.contains("\"redacted\""),
         "{text}"
     );
     let whole = http.get("/v1/state/diff?from=1").expect("an answer").text();
@@ -347,7 +347,7 @@ fn a_chain_goes_from_the_users_command_to_the_events_of_tasks() {
         let update = find("AllocsUpdatedByClient");
         assert_eq!(
             (&update["Link"], &update["Actor"]["kind"]),
-            (&json!("thing"), &json!("node"))
+            (&json!("cause"), &json!("node"))
         );
         let below = nodes
             .iter()
@@ -377,4 +377,193 @@ fn a_chain_goes_from_the_users_command_to_the_events_of_tasks() {
     );
     let related = json_of(&mut http, "/v1/audit?type=job&id=chain&related=true");
     assert!(kinds(&related).contains(&"PlanApplied"), "{related:#}");
+}
+
+/// A job with a confidential value in it.
+fn confidential(id: &str, value: &str) -> Value {
+    let mut wanted = job(id, 1);
+    wanted["Job"]["TaskGroups"][0]["Tasks"][0]["Env"] = json!({"PASSWORD": value});
+    wanted
+}
+
+#[test]
+fn events_are_found_by_a_confidential_value_and_none_is_shown() {
+    let running = server();
+    let mut http = running.http();
+    register(&mut http, &confidential("one", "canary-4711"));
+    register(&mut http, &confidential("other", "canary-4712"));
+    register(&mut http, &confidential("again", "canary-4711"));
+    let body = json!({"Value": "canary-4711"});
+    let answer = http
+        .put("/v1/audit?payload=true", &body)
+        .expect("an answer");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert!(!answer.text().contains("canary"), "{}", answer.text());
+    let told = answer.json().expect("JSON");
+    let jobs = |told: &Value| -> Vec<String> {
+        let entries = told.as_array().expect("a list").iter();
+        let id = |entry: &Value| change(entry, "jobs")["Key"][1].as_str().map(str::to_owned);
+        entries.filter_map(id).collect()
+    };
+    assert_eq!(jobs(&told), ["one", "again"], "{told:#}");
+    let hash = &told[0]["Payload"]["Job"]["TaskGroups"][0]["Tasks"][0]["Env"]["PASSWORD"];
+    let hash = hash.as_str().expect("a text").to_owned();
+    assert!(hash.starts_with("hmac:"), "{hash}");
+    let row = change(&told[0], "jobs");
+    assert!(row.to_string().contains(&hash), "the diff shows it as well");
+    // By its hash, as an export shows it, and in the query, too.
+    let by_hash = http
+        .put("/v1/audit", &json!({"Value": hash}))
+        .expect("an answer");
+    assert_eq!(jobs(&by_hash.json().expect("JSON")), ["one", "again"]);
+    let other = json_of(&mut http, "/v1/audit?value=canary-4712");
+    assert_eq!(jobs(&other), ["other"]);
+    assert_eq!(json_of(&mut http, "/v1/audit?value=canary-47"), json!([]));
+
+    let changed = json!({"Job": confidential("one", "canary-4713")["Job"]});
+    register(&mut http, &changed);
+    let told = json_of(
+        &mut http,
+        "/v1/audit?type=job&id=one&reverse=true&kind=JobRegistered",
+    );
+    let path = "TaskGroups[g].Tasks[t].Env.PASSWORD";
+    let env = field(change(&told[0], "jobs"), path);
+    assert_eq!(env["Before"], hash.as_str(), "{env}");
+    assert_ne!(env["After"], env["Before"]);
+
+    let addr = running.agent.addr();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_drover"))
+        .args(["audit", "-value", "canary-4712", "-json", "-address"])
+        .arg(format!("http://{addr}"))
+        .output()
+        .expect("the program runs");
+    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(jobs(&told), ["other"]);
+    // What was looked for is in no log.
+    let asked = http
+        .get("/v1/audit/requests?class=audit")
+        .expect("an answer");
+    assert!(!asked.text().contains("canary") && asked.text().contains("/v1/audit"));
+}
+
+/// Everything that was written down, oldest first, as `drover log events -json` shows it.
+fn documents(data: &std::path::Path) -> Vec<Value> {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_drover"))
+        .args(["log", "events", "-json", "-data-dir"])
+        .arg(data)
+        .output()
+        .expect("the program runs");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let lines = text.lines().map(serde_json::from_str);
+    lines.map(|line| line.expect("JSON")).collect()
+}
+
+/// A job that runs and is stopped, and a variable that is written, by one user.
+fn busy(agent: &drover_testkit::Agent) {
+    let mut http = agent.http().header("x-request-id", "asked-by-a-user");
+    let ready = wait_for("the node", LONG, || -> Result<()> {
+        let nodes = http.json("/v1/nodes")?;
+        ensure!(nodes[0]["Status"] == "ready", "{nodes}");
+        Ok(())
+    });
+    ready.expect("a node");
+    let mut wanted = job("worker", 2);
+    wanted["Job"]["Type"] = json!("service");
+    let task = &mut wanted["Job"]["TaskGroups"][0]["Tasks"][0];
+    task["Config"] = json!({"command": "/bin/sleep", "args": ["600"]});
+    register(&mut http, &wanted);
+    let items = json!({"Items": {"password": "p"}});
+    let put = http.put("/v1/var/app/db", &items).expect("an answer");
+    assert_eq!(put.status, 200, "{}", put.text());
+    let mut status = |wanted: &str| {
+        let outcome = wait_for(wanted, LONG, || -> Result<()> {
+            let allocs = http.json("/v1/job/worker/allocations")?;
+            let allocs = allocs.as_array().cloned().unwrap_or_default();
+            let done = allocs
+                .iter()
+                .filter(|alloc| alloc["ClientStatus"] == wanted);
+            ensure!(done.count() == 2, "{allocs:#?}");
+            Ok(())
+        });
+        outcome.expect("allocations");
+        if wanted == "running" {
+            delete(&mut http, "/v1/job/worker");
+        }
+    };
+    status("running");
+    status("complete");
+}
+
+/// An event says who did it, when, and why.
+fn check<'a>(event: &Value, by_index: &dyn Fn(u64) -> Option<&'a Value>) {
+    let actor = &event["Actor"];
+    let said = |name: &str| actor[name].as_str().is_some_and(|text| !text.is_empty());
+    assert!(
+        said("kind") && (said("id") || said("addr")),
+        "who: {event:#}"
+    );
+    assert!(
+        event["Time"].as_i64().is_some_and(|time| time > 0),
+        "when: {event:#}"
+    );
+    let request = event["RequestID"].as_str().unwrap_or_default();
+    assert!(!request.is_empty(), "why: {event:#}");
+    let index = event["Index"].as_u64().expect("an index");
+    match event["Cause"].as_u64() {
+        Some(cause) => {
+            assert!(cause < index, "{event:#}");
+            by_index(cause).unwrap_or_else(|| panic!("no event {cause}: {event:#}"));
+        }
+        // What begins a chain: a user's request, a node's, or a server's own doing by name.
+        None if actor["kind"] == "anonymous" => assert_eq!(request, "asked-by-a-user"),
+        None => assert!(actor["kind"] == "node" || said("name"), "{event:#}"),
+    }
+}
+
+#[test]
+fn every_event_of_a_real_run_says_who_when_and_why() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().join("data");
+    let setup = drover_testkit::Setup::dev(env!("CARGO_BIN_EXE_drover"), &data);
+    let agent = setup.expect("free ports").start().expect("it starts");
+    busy(&agent);
+    agent.stop(LONG).expect("it stops");
+
+    let all = documents(&data);
+    let by_index = |index: u64| all.iter().find(|event| event["Index"] == index);
+    let mut kinds = std::collections::BTreeMap::<&str, usize>::new();
+    let mut reports = Vec::new();
+    for event in &all {
+        let kind = event["Kind"].as_str().expect("a kind");
+        *kinds.entry(kind).or_default() += 1;
+        if kind.starts_with("Raft") {
+            continue;
+        }
+        check(event, &by_index);
+        if kind == "AllocsUpdatedByClient" {
+            reports.push(event);
+        }
+    }
+    for kind in [
+        "JobRegistered",
+        "JobDeregistered",
+        "PlanApplied",
+        "VariableApplied",
+        "NodeRegistered",
+    ] {
+        assert!(kinds.contains_key(kind), "no {kind} in {kinds:?}");
+    }
+    assert!(reports.len() >= 2, "{kinds:?}");
+    let causes: Vec<&str> = reports
+        .iter()
+        .map(|event| by_index(event["Cause"].as_u64().expect("a cause")).expect("an event"))
+        .map(|cause| cause["Kind"].as_str().expect("a kind"))
+        .collect();
+    assert!(
+        causes.iter().all(|kind| *kind == "PlanApplied"),
+        "{causes:?}"
+    );
+    let first = reports[0]["Cause"].as_u64();
+    let last = reports[reports.len() - 1]["Cause"].as_u64();
+    assert!(first < last, "placed by one plan, stopped by another");
 }

@@ -6,6 +6,7 @@ mod evaluations;
 mod jobs;
 mod official_client;
 mod redaction;
+mod requests;
 mod stream;
 mod support;
 mod variables;

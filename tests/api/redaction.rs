@@ -5,13 +5,14 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::Context as _;
-use drover_testkit::{LONG, Setup, wait_for};
+use drover_testkit::{Agent, Http, LONG, Setup, wait_for};
 use serde_json::{Value, json};
 
 use crate::support::{json_of, register};
 
 const SENSITIVE: &str = "canary-sensitive-4be1";
 const SECRET: &str = "canary-secret-90aa";
+const TOKEN: &str = "canary-token-17d0";
 
 /// A job that carries a canary wherever a value may be confidential.
 fn job() -> Value {
@@ -50,6 +51,42 @@ fn told(words: &[&str], data: &Path, more: &[&str]) -> String {
     text
 }
 
+/// What a stream tells from its beginning up to the variable.
+fn streamed(agent: &Agent, query: &str) -> String {
+    let path = format!("/v1/event/stream?index=1&topic=**&namespace=*&{query}");
+    let mut lines = agent.http().lines(&path).expect("a stream");
+    let mut told = String::new();
+    while !told.contains("app/db") {
+        let line = lines.next_line().expect("a line").expect("it goes on");
+        told += &String::from_utf8_lossy(&line);
+        told.push('\n');
+    }
+    told
+}
+
+/// What a server tells while it runs: streams, audit, differences, requests.
+fn check_online(agent: &Agent, http: &mut Http, secret: &str) {
+    json_of(http, &format!("/v1/var/app/db?note={SENSITIVE}"));
+    for form in ["", "format=sse", "format=cloudevents"] {
+        let told = streamed(agent, form);
+        assert!(told.contains("canary") && !told.contains(SECRET), "{form}");
+        assert!(!told.contains(secret) && !told.contains(TOKEN), "{form}");
+        let confidential = told.contains(SENSITIVE);
+        assert_eq!(confidential, !form.contains("cloud"), "{form}: {told}");
+    }
+    for path in [
+        "/v1/audit?payload=true&per_page=1000",
+        "/v1/state/diff?from=1",
+        "/v1/audit/requests",
+    ] {
+        let told = http.get(path).expect("an answer");
+        assert_eq!(told.status, 200, "{}", told.text());
+        for canary in [SENSITIVE, SECRET, TOKEN, secret] {
+            assert!(!told.text().contains(canary), "{path}: {canary}");
+        }
+    }
+}
+
 /// Whether a file below `dir` holds a text, and how many bytes were looked at.
 fn search(dir: &Path, needle: &str, looked_at: &mut u64) -> Option<String> {
     for entry in fs::read_dir(dir).expect("a directory").flatten() {
@@ -78,7 +115,7 @@ fn exports_hide_what_is_confidential_and_secrets_lie_nowhere() {
     let data = dir.path().join("data");
     let setup = Setup::dev(env!("CARGO_BIN_EXE_drover"), &data).expect("free ports");
     let agent = setup.start().expect("the agent starts");
-    let mut http = agent.http();
+    let mut http = agent.http().header("x-nomad-token", TOKEN);
     register(&mut http, &job());
     let items = json!({"Items": {"password": SECRET}});
     let put = http.put("/v1/var/app/db", &items).expect("an answer");
@@ -96,6 +133,7 @@ fn exports_hide_what_is_confidential_and_secrets_lie_nowhere() {
     let shown = json_of(&mut http, &format!("/v1/node/{node}"));
     assert_eq!(shown["SecretID"], "");
     let secret = fs::read_to_string(data.join("client/secret-id")).expect("the node's secret");
+    check_online(&agent, &mut http, secret.trim());
     agent.stop(LONG).expect("it stops");
 
     let redacted = events(&data, &[]);
@@ -128,6 +166,12 @@ fn exports_hide_what_is_confidential_and_secrets_lie_nowhere() {
     let mut looked_at = 0;
     assert_eq!(search(&data.join("server"), SECRET, &mut looked_at), None);
     assert!(looked_at > 0, "nothing was looked at");
+    let requests = data.join("server/requests");
+    for canary in [TOKEN, SENSITIVE] {
+        assert_eq!(search(&requests, canary, &mut looked_at), None);
+    }
+    assert_eq!(search(&data.join("server"), TOKEN, &mut looked_at), None);
+    assert!(search(&requests, "/v1/var/app/db", &mut looked_at).is_some());
     let secret = secret.trim();
     assert!(!secret.is_empty());
     assert_eq!(search(&data.join("server"), secret, &mut looked_at), None);

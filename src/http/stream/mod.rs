@@ -44,6 +44,7 @@ use super::body::Body;
 use super::front::Write;
 use crate::error::ApiError;
 use form::Form;
+use page::Clouds;
 use permit::Permit;
 use reader::{BACKLOG, Reader};
 use selection::Selection;
@@ -59,9 +60,12 @@ pub(super) async fn serve(write: Write) -> Result<Answer, ApiError> {
         selection: Selection::read(&request.query)?,
         form: Form::read(request)?,
         permit: Permit::of(&request.identity),
-        epoch: api.log.epoch().id,
+        clouds: Clouds {
+            epoch: api.log.epoch().id,
+            redactor: api.stream.redactor(),
+        },
     };
-    let (content_type, epoch) = (wish.form.content_type(), hex(&wish.epoch));
+    let (content_type, epoch) = (wish.form.content_type(), hex(&wish.clouds.epoch));
     let listener = api.stream.ring().listen(wish.needs()).await;
     let position = start::position(api, request).await?;
     let (sender, receiver) = mpsc::channel(BACKLOG);

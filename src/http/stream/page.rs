@@ -11,7 +11,7 @@ use super::payload::{self, Shown};
 use super::selection::Headline;
 use super::walk::{Item, Source, Walk};
 use crate::error::ApiError;
-use crate::record::{CloudEvent, Document};
+use crate::record::{CloudEvent, Document, Redactor};
 
 /// Bytes of lines after which a page ends.
 const FULL: usize = 64 << 10;
@@ -42,6 +42,15 @@ impl Needs {
             && (self.log || !other.log)
             && (self.clouds || !other.clouds)
     }
+}
+
+/// What CloudEvents need: which log they are of, and what hides confidential values.
+#[derive(Debug)]
+pub(super) struct Clouds {
+    /// The epoch of the log.
+    pub(super) epoch: [u8; 16],
+    /// As for every export: secrets are left out, sensitive values are hashes.
+    pub(super) redactor: Redactor,
 }
 
 /// One event, rendered.
@@ -141,13 +150,13 @@ impl Page {
         source: Source<'_>,
         (first, last): (u64, u64),
         has: Needs,
-        epoch: [u8; 16],
+        clouds: &Clouds,
     ) -> Result<Self, ApiError> {
         let mut walk = Walk::new(source, (first, last), has.log)?;
         let mut draft = Draft {
             source,
             has,
-            epoch,
+            clouds,
             out: Vec::new(),
             batches: Vec::new(),
         };
@@ -173,7 +182,7 @@ impl Page {
 struct Draft<'a> {
     source: Source<'a>,
     has: Needs,
-    epoch: [u8; 16],
+    clouds: &'a Clouds,
     out: Vec<u8>,
     batches: Vec<(Batch, Vec<std::ops::Range<usize>>)>,
 }
@@ -224,7 +233,7 @@ impl Draft<'_> {
         }
         if self.has.clouds {
             let mut out = Vec::new();
-            cloud(item, self.epoch, &mut out)?;
+            cloud(item, self.clouds, &mut out)?;
             batch.cloud = Some(out.into());
         }
         debug_assert_eq!(batch.kind, Some(kind));
@@ -357,10 +366,11 @@ pub(super) fn write(
 ///
 /// # Errors
 /// When it cannot be decoded.
-pub(super) fn cloud(item: &Item, epoch: [u8; 16], out: &mut Vec<u8>) -> Result<(), ApiError> {
+pub(super) fn cloud(item: &Item, clouds: &Clouds, out: &mut Vec<u8>) -> Result<(), ApiError> {
     let recorded = item.recorded()?;
-    let event = CloudEvent::of(Document::of(&recorded), epoch);
-    serde_json::to_writer(out, &event).map_err(|e| ApiError::internal(e.to_string()))
+    let event = CloudEvent::of(Document::of(&recorded), clouds.epoch);
+    Redactor::write(Some(&clouds.redactor), out, &event)
+        .map_err(|e| ApiError::internal(e.to_string()))
 }
 
 /// Tells that something happened of which this server cannot say what: everybody hears it.

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use drover_events::mask::{Hidden, NoSecrets};
 use drover_events::model::AclToken;
 use drover_events::{Topic, gojson};
 use drover_projections::changes::{Change, Operation};
@@ -9,7 +10,7 @@ use drover_projections::filter::Fields;
 use drover_projections::tables::*;
 use drover_projections::view::View;
 use drover_projections::{Table, key::Id};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::error::ApiError;
 use crate::http::list::storage;
@@ -66,6 +67,16 @@ payloads! {
     OfRule "ACLBindingRule";
     OfVolume "Volume";
     OfPlugin "Plugin";
+}
+
+/// A row that may hold secrets, and shows none of them: neither to readers nor to filters.
+#[derive(Default)]
+struct WithoutSecrets<R>(R);
+
+impl<R: Serialize> Serialize for WithoutSecrets<R> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        Hidden::new(&self.0, &NoSecrets).serialize(to)
+    }
 }
 
 type Payload = Box<dyn Shown>;
@@ -136,28 +147,23 @@ impl At<'_> {
     fn node(&self) -> Result<Option<Payload>, ApiError> {
         let id = Id::new(self.change.stream_keys.first().cloned().unwrap_or_default());
         let row = nodes::get_at(self.view, &id, self.index).map_err(storage)?;
-        Ok(row.map(|mut row| {
-            row.secret_id.clear();
-            boxed(OfNode { row })
-        }))
+        let row = row.map(WithoutSecrets);
+        Ok(row.map(|row| boxed(OfNode { row })))
     }
 
     /// Access control and volumes.
     fn rest(&self) -> Result<Option<Payload>, ApiError> {
         match self.change.table {
-            acl_tokens::AclTokens::ID => self.row::<acl_tokens::AclTokens>(|mut row: AclToken| {
-                row.secret_id.clear();
+            acl_tokens::AclTokens::ID => self.row::<acl_tokens::AclTokens>(|row| {
+                let row = WithoutSecrets(row);
                 boxed(OfToken { row })
             }),
             acl_policies::AclPolicies::ID => {
                 self.row::<acl_policies::AclPolicies>(|row| boxed(OfPolicy { row }))
             }
             acl_roles::AclRoles::ID => self.row::<acl_roles::AclRoles>(|row| boxed(OfRole { row })),
-            auth_methods::AuthMethods::ID => self.row::<auth_methods::AuthMethods>(|mut row| {
-                if let Some(config) = &mut row.config {
-                    config.oidc_client_secret.clear();
-                    config.oidc_client_assertion = None;
-                }
+            auth_methods::AuthMethods::ID => self.row::<auth_methods::AuthMethods>(|row| {
+                let row = WithoutSecrets(row);
                 boxed(OfMethod { row })
             }),
             binding_rules::BindingRules::ID => {
@@ -167,8 +173,7 @@ impl At<'_> {
                 self.row::<host_volumes::HostVolumes>(|row| boxed(OfVolume { row }))
             }
             csi_volumes::CsiVolumes::ID => self.row::<csi_volumes::CsiVolumes>(|row| {
-                let mut row = row.volume;
-                row.secrets = drover_events::gojson::Map::default();
+                let row = WithoutSecrets(row.volume);
                 boxed(OfVolume { row })
             }),
             csi_plugins::CsiPlugins::ID => {

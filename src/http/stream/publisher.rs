@@ -6,12 +6,14 @@ use std::time::Duration;
 use drover_projections::Projections;
 use tokio_util::sync::CancellationToken;
 
-use super::page::Page;
+use super::page::{Clouds, Page};
 use super::ring::Ring;
 use super::walk::Source;
 use crate::error::ApiError;
 use crate::http::aside::aside;
+use crate::keyring::Keyring;
 use crate::log::LogEngine;
+use crate::record::Redactor;
 
 /// Indexes rendered in one view at most.
 const STRIDE: u64 = 256;
@@ -22,9 +24,25 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub struct Publisher {
     ring: Arc<Ring>,
+    /// None: nothing can be hashed.
+    keyring: Option<Arc<Keyring>>,
 }
 
 impl Publisher {
+    /// One that hashes sensitive values with the keys of a keyring.
+    pub fn new(keyring: Arc<Keyring>) -> Self {
+        Self {
+            keyring: Some(keyring),
+            ..Self::default()
+        }
+    }
+
+    /// What hides confidential values in CloudEvents, as in exports.
+    pub(super) fn redactor(&self) -> Redactor {
+        let keyring = self.keyring.as_deref();
+        keyring.map(Redactor::of).unwrap_or_default()
+    }
+
     pub(super) fn ring(&self) -> &Arc<Ring> {
         &self.ring
     }
@@ -89,8 +107,15 @@ impl Publisher {
         }
         let last = (position + STRIDE).min(applied);
         let source = Source { view: &view, log };
-        let epoch = log.epoch().id;
-        let page = Page::render(source, (position + 1, last), self.ring.needs(), epoch)?;
+        let needs = self.ring.needs();
+        let clouds = Clouds {
+            epoch: log.epoch().id,
+            redactor: match needs.clouds {
+                true => self.redactor(),
+                false => Redactor::default(),
+            },
+        };
+        let page = Page::render(source, (position + 1, last), needs, &clouds)?;
         let upto = page.upto;
         self.ring.push(page, view.time());
         Ok(upto)

@@ -133,7 +133,7 @@ impl Reader {
             index,
             time,
             lag: self.projections.watch().applied().saturating_sub(index),
-            epoch: self.wish.epoch,
+            epoch: self.wish.clouds.epoch,
         };
         self.wish.form.checkpoint(&at).into()
     }

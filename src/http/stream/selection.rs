@@ -136,7 +136,7 @@ impl Selection {
 
     /// Whether it was done by somebody whose events are wanted.
     pub(super) fn is_by(&self, actor: Option<&Actor>) -> bool {
-        let by = |actor: &Actor| self.actors.iter().any(|text| is_actor(actor, text));
+        let by = |actor: &Actor| self.actors.iter().any(|text| actor.is_called(text));
         self.actors.is_empty() || actor.is_some_and(by)
     }
 
@@ -251,19 +251,6 @@ fn parse_filter(text: &str, topics: u64) -> Result<Option<Filter>, ApiError> {
         }
     }
     refusal.map_or(Ok(Some(filter)), |error| Err(bad_filter(&error)))
-}
-
-/// Whether a text names an actor: its kind (`node`), its id or its name, or kind and one of them
-/// (`token:ci`).
-fn is_actor(actor: &Actor, text: &str) -> bool {
-    let kind = actor.kind.name();
-    let named = |text: &str| !text.is_empty() && (actor.id == text || actor.name == text);
-    text == kind
-        || named(text)
-        || text
-            .strip_prefix(kind)
-            .and_then(|rest| rest.strip_prefix(':'))
-            .is_some_and(named)
 }
 
 #[cfg(test)]

@@ -90,7 +90,10 @@ async fn subscribe(
         selection,
         form,
         permit: Permit::of(&Identity::default()),
-        epoch: log.epoch().id,
+        clouds: Clouds {
+            epoch: log.epoch().id,
+            redactor: Default::default(),
+        },
     };
     let reader = Reader {
         projections: Arc::clone(&server.projections),

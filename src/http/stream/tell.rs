@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::form::{self, Form, Frame};
 use super::own;
-use super::page::{self, Batch, Needs};
+use super::page::{self, Batch, Clouds, Needs};
 use super::payload;
 use super::permit::Permit;
 use super::selection::Selection;
@@ -27,7 +27,7 @@ pub(super) struct Wish {
     pub(super) selection: Selection,
     pub(super) form: Form,
     pub(super) permit: Permit,
-    pub(super) epoch: [u8; 16],
+    pub(super) clouds: Clouds,
 }
 
 impl Wish {
@@ -225,8 +225,8 @@ impl Telling<'_> {
         }
         if self.wish.form.cloud {
             if self.any(walk, item)? {
-                let epoch = self.wish.epoch;
-                let write = |out: &mut Vec<u8>| page::cloud(item, epoch, out);
+                let clouds = &self.wish.clouds;
+                let write = |out: &mut Vec<u8>| page::cloud(item, clouds, out);
                 self.wish.framed(item.index, self.out, write)?;
             }
             return Ok(true);

@@ -393,4 +393,31 @@ mod tests {
         assert!(!some.takes_changes(&[change(Some(Topic::Node), "eu", &["web"])]));
         assert!(!some.takes_changes(&[]) && !some.takes_rejected());
     }
+
+    #[test]
+    fn no_message_shows_what_is_confidential() {
+        let redactor = crate::record::canary::hider();
+        let layout = Layout::of(&KafkaConfig::default());
+        for limit in [1 << 20, 10] {
+            let mut encoder = Encoder {
+                layout: &layout,
+                redactor: &redactor,
+                limit,
+                stops: false,
+                bytes: Vec::new(),
+                messages: Vec::new(),
+                oversized: 0,
+            };
+            let refused = Rejection::Rule {
+                message: "no".to_owned(),
+            };
+            for event in crate::record::canary::events() {
+                encoder.add(&event, &[], None).unwrap();
+                encoder.add(&event, &[], Some(&refused)).unwrap();
+            }
+            let text = String::from_utf8(encoder.bytes).unwrap();
+            assert_eq!(crate::record::canary::shown(&text), None);
+            assert!(encoder.messages.len() > 100);
+        }
+    }
 }

@@ -168,6 +168,16 @@ impl Command for Batch {
         }
         Ok(Decision::guarded(all, guards))
     }
+
+    /// Of parts that were refused nothing follows.
+    fn cause(&self, view: &View) -> Option<u64> {
+        let refused = self.refused.lock();
+        let taken = self.commands.iter().zip(refused.iter());
+        taken
+            .filter(|(_, refused)| refused.is_none())
+            .filter_map(|(command, _)| command.cause(view))
+            .min()
+    }
 }
 
 /// An id of its own for each part, so that what is made from it differs.

@@ -1,46 +1,80 @@
-//! A serializer in front of another that hides what has a class.
+//! Hides values by their class while they are serialised, in any format.
+//!
+//! A value is passed on as it is, but for texts and numbers below a field with a [`Class`]: those
+//! become what a [`Hide`] shows them as. Shapes, names and empty values stay.
 
-use drover_events::class::{Class, Classes};
 use serde::ser::{
     SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant, SerializeTuple,
     SerializeTupleStruct, SerializeTupleVariant,
 };
 use serde::{Serialize, Serializer};
 
-use super::redact::Redactor;
+use crate::class::{Class, Classes};
 
-/// Passes everything on, and texts and numbers below a field with a class as that class shows them.
-pub(super) struct Masking<'r, S> {
-    inner: S,
-    redactor: &'r Redactor,
+/// What values with a class are shown as.
+pub trait Hide {
+    /// What a text (or a number, written as one) of this class is shown as; it is not empty, and
+    /// the class is not [`Class::Public`].
+    fn text(&self, class: Class, value: &str) -> String;
+}
+
+/// Hides nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Clear;
+
+impl Hide for Clear {
+    fn text(&self, _: Class, value: &str) -> String {
+        value.to_owned()
+    }
+}
+
+/// Leaves out secrets and shows all else.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoSecrets;
+
+impl Hide for NoSecrets {
+    fn text(&self, class: Class, value: &str) -> String {
+        match class {
+            Class::Secret => String::new(),
+            Class::Public | Class::Sensitive => value.to_owned(),
+        }
+    }
+}
+
+/// A value that serialises with what has a class hidden.
+#[derive(Clone, Copy)]
+pub struct Hidden<'a, T: ?Sized> {
+    value: &'a T,
+    hide: &'a dyn Hide,
     class: Class,
 }
 
-impl<'r, S> Masking<'r, S> {
-    pub(super) fn new(inner: S, redactor: &'r Redactor) -> Self {
+impl<'a, T: ?Sized> Hidden<'a, T> {
+    /// A value as `hide` shows it.
+    pub fn new(value: &'a T, hide: &'a dyn Hide) -> Self {
         Self {
-            inner,
-            redactor,
+            value,
+            hide,
             class: Class::Public,
         }
     }
 }
 
-/// A value below one that is masked.
-struct Masked<'a, T: ?Sized> {
-    value: &'a T,
-    redactor: &'a Redactor,
-    class: Class,
-}
-
-impl<T: Serialize + ?Sized> Serialize for Masked<'_, T> {
+impl<T: Serialize + ?Sized> Serialize for Hidden<'_, T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.value.serialize(Masking {
             inner: serializer,
-            redactor: self.redactor,
+            hide: self.hide,
             class: self.class,
         })
     }
+}
+
+/// A serializer in front of another that hides what has a class.
+struct Masking<'r, S> {
+    inner: S,
+    hide: &'r dyn Hide,
+    class: Class,
 }
 
 macro_rules! leaves {
@@ -57,9 +91,9 @@ macro_rules! leaves {
 macro_rules! compounds {
     ($($method:ident($($arg:ident: $type:ty),*) -> $compound:ident;)*) => {$(
         fn $method(self, $($arg: $type),*) -> Result<Self::$compound, S::Error> {
-            let Self { inner, redactor, class } = self;
+            let Self { inner, hide, class } = self;
             let inner = inner.$method($($arg),*)?;
-            Ok(Parts { inner, redactor, class, classes: Classes::default() })
+            Ok(Parts { inner, hide, class, classes: Classes::default() })
         }
     )*};
 }
@@ -94,15 +128,14 @@ impl<'r, S: Serializer> Serializer for Masking<'r, S> {
         if self.class == Class::Public || value.is_empty() {
             return self.inner.serialize_str(value);
         }
-        self.inner
-            .serialize_str(&self.redactor.text(self.class, value))
+        self.inner.serialize_str(&self.hide.text(self.class, value))
     }
 
     fn serialize_bytes(self, value: &[u8]) -> Result<S::Ok, S::Error> {
         if self.class == Class::Public || value.is_empty() {
             return self.inner.serialize_bytes(value);
         }
-        self.serialize_str(&drover_events::gojson::Base64::encode(value))
+        self.serialize_str(&crate::gojson::Base64::encode(value))
     }
 
     fn serialize_none(self) -> Result<S::Ok, S::Error> {
@@ -110,16 +143,8 @@ impl<'r, S: Serializer> Serializer for Masking<'r, S> {
     }
 
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<S::Ok, S::Error> {
-        let Self {
-            inner,
-            redactor,
-            class,
-        } = self;
-        inner.serialize_some(&Masked {
-            value,
-            redactor,
-            class,
-        })
+        let Self { inner, hide, class } = self;
+        inner.serialize_some(&Hidden { value, hide, class })
     }
 
     fn serialize_unit(self) -> Result<S::Ok, S::Error> {
@@ -144,19 +169,8 @@ impl<'r, S: Serializer> Serializer for Masking<'r, S> {
         name: &'static str,
         value: &T,
     ) -> Result<S::Ok, S::Error> {
-        let Self {
-            inner,
-            redactor,
-            class,
-        } = self;
-        inner.serialize_newtype_struct(
-            name,
-            &Masked {
-                value,
-                redactor,
-                class,
-            },
-        )
+        let Self { inner, hide, class } = self;
+        inner.serialize_newtype_struct(name, &Hidden { value, hide, class })
     }
 
     fn serialize_newtype_variant<T: Serialize + ?Sized>(
@@ -166,16 +180,8 @@ impl<'r, S: Serializer> Serializer for Masking<'r, S> {
         variant: &'static str,
         value: &T,
     ) -> Result<S::Ok, S::Error> {
-        let Self {
-            inner,
-            redactor,
-            class,
-        } = self;
-        let value = Masked {
-            value,
-            redactor,
-            class,
-        };
+        let Self { inner, hide, class } = self;
+        let value = Hidden { value, hide, class };
         inner.serialize_newtype_variant(name, index, variant, &value)
     }
 
@@ -194,15 +200,11 @@ impl<'r, S: Serializer> Serializer for Masking<'r, S> {
         name: &'static str,
         len: usize,
     ) -> Result<Self::SerializeStruct, S::Error> {
-        let Self {
-            inner,
-            redactor,
-            class,
-        } = self;
+        let Self { inner, hide, class } = self;
         let inner = inner.serialize_struct(name, len)?;
         Ok(Parts {
             inner,
-            redactor,
+            hide,
             class,
             classes: Classes::of(name),
         })
@@ -215,15 +217,11 @@ impl<'r, S: Serializer> Serializer for Masking<'r, S> {
         variant: &'static str,
         len: usize,
     ) -> Result<Self::SerializeStructVariant, S::Error> {
-        let Self {
-            inner,
-            redactor,
-            class,
-        } = self;
+        let Self { inner, hide, class } = self;
         let inner = inner.serialize_struct_variant(name, index, variant, len)?;
         Ok(Parts {
             inner,
-            redactor,
+            hide,
             class,
             classes: Classes::of(name),
         })
@@ -231,31 +229,31 @@ impl<'r, S: Serializer> Serializer for Masking<'r, S> {
 }
 
 /// A list, map or struct that is being written.
-pub(super) struct Parts<'r, C> {
+struct Parts<'r, C> {
     inner: C,
-    redactor: &'r Redactor,
+    hide: &'r dyn Hide,
     class: Class,
     /// The classes of a struct's fields.
     classes: Classes,
 }
 
 impl<'r, C> Parts<'r, C> {
-    fn below<'a, T: ?Sized>(&self, value: &'a T) -> Masked<'a, T>
+    fn below<'a, T: ?Sized>(&self, value: &'a T) -> Hidden<'a, T>
     where
         'r: 'a,
     {
-        Masked {
+        Hidden {
             value,
-            redactor: self.redactor,
+            hide: self.hide,
             class: self.class,
         }
     }
 
-    fn field<'a, T: ?Sized>(&self, name: &str, value: &'a T) -> Masked<'a, T>
+    fn field<'a, T: ?Sized>(&self, name: &str, value: &'a T) -> Hidden<'a, T>
     where
         'r: 'a,
     {
-        Masked {
+        Hidden {
             class: self.class.max(self.classes.field(name)),
             ..self.below(value)
         }

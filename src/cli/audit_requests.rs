@@ -1,0 +1,267 @@
+//! `audit requests`: what was asked of a server that changes nothing but matters.
+
+use std::path::{Path, PathBuf};
+
+use super::changes::who;
+use super::client::Client;
+use super::conn::Conn;
+use super::log_export::{Moment, moment};
+use super::out::Out;
+use super::show::{Format, number, text, time};
+use crate::log::ReadOnlyLog;
+use crate::requests::{Asked, Class, list};
+use anyhow::{Context, Result};
+use serde_json::Value as Json;
+
+/// Requests asked for at a time.
+const PAGE: usize = 500;
+
+/// Flags of `audit requests`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover audit requests                          the newest ones the asked server received
+  drover audit requests -class secret -since -1h
+  drover audit requests -path /v1/var/db -actor 10.0.0.7
+  drover audit requests -class denied -json
+  drover audit requests -data-dir /var/lib/drover   from the files, with or without a server
+
+Classes: secret (reads of variables, tokens, keys, backups), files (files and logs of allocations),
+exec, login, audit (reads of the audit trail), denied. Each server keeps what it was asked itself.
+A request without an end is still being answered, or the server died over it. What cannot be
+written is refused or counted as the agent's audit { delivery_guarantee } says.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    conn: Conn,
+    #[command(flatten)]
+    format: Format,
+    /// secret, files, exec, login, audit or denied
+    #[arg(long, default_value = "", hide_default_value = true)]
+    class: String,
+    /// Only from this actor: its kind, name, address, or the beginning of its id
+    #[arg(long, default_value = "", hide_default_value = true)]
+    actor: String,
+    /// Only requests whose path begins so
+    #[arg(
+        long,
+        value_name = "PREFIX",
+        default_value = "",
+        hide_default_value = true
+    )]
+    path: String,
+    /// From this index, RFC 3339 time, or so long ago (-5m)
+    #[arg(
+        long,
+        value_name = "MOMENT",
+        default_value = "",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
+    since: String,
+    /// Up to this index, RFC 3339 time, or so long ago
+    #[arg(
+        long,
+        value_name = "MOMENT",
+        default_value = "",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
+    until: String,
+    /// Oldest first
+    #[arg(long)]
+    oldest: bool,
+    /// Requests at most; 0 for all
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    limit: usize,
+    /// Read the files of this data directory instead of asking an agent
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+/// Prints the requests that are asked for.
+pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
+    let mut left = match args.limit {
+        0 => usize::MAX,
+        limit => limit,
+    };
+    let source = Source::open(&args)?;
+    let whole = args.format.json || args.format.template.is_some();
+    let (mut all, mut token) = (Vec::new(), String::new());
+    loop {
+        let (entries, next) = source.page(&args, left.min(PAGE), &token).await?;
+        left = left.saturating_sub(entries.len());
+        if whole {
+            all.extend(entries);
+        } else {
+            entries.iter().for_each(|entry| out.line(&line(entry)));
+        }
+        token = next;
+        if left == 0 || token.is_empty() {
+            break;
+        }
+    }
+    if whole {
+        args.format.print(&Json::from(all), out)?;
+    } else if !token.is_empty() {
+        let flag = if args.oldest { "-since" } else { "-until" };
+        out.line(&format!(
+            "\nThere is more: repeat with {flag} {token}, or with -limit 0 for everything."
+        ));
+    }
+    match source.damage() {
+        Some(damage) => {
+            out.error(&format!("The request log is damaged: {damage}"));
+            Ok(1)
+        }
+        None => Ok(0),
+    }
+}
+
+/// Where requests are read from.
+enum Source {
+    Agent(Box<Client>),
+    Files(Box<ReadOnlyLog>),
+}
+
+impl Source {
+    fn open(args: &Args) -> Result<Self> {
+        let Some(data_dir) = &args.data_dir else {
+            return Ok(Self::Agent(Box::new(args.conn.client()?)));
+        };
+        let dir = requests_dir(data_dir);
+        let log = ReadOnlyLog::open(&dir)
+            .with_context(|| format!("Error reading the request log in {}", dir.display()))?;
+        Ok(Self::Files(Box::new(log)))
+    }
+
+    fn damage(&self) -> Option<String> {
+        match self {
+            Self::Agent(_) => None,
+            Self::Files(log) => log.damage().map(ToString::to_string),
+        }
+    }
+
+    async fn page(&self, args: &Args, rows: usize, token: &str) -> Result<(Vec<Json>, String)> {
+        match self {
+            Self::Agent(client) => asked_of(client, args, rows, token).await,
+            Self::Files(log) => {
+                let listing = list(&**log, &asked(args, rows, token)?);
+                let listing = listing.context("Error reading the request log")?;
+                let entries = listing.entries.iter().map(serde_json::to_value);
+                let next = listing.next.map(|next| next.to_string());
+                Ok((entries.collect::<Result<_, _>>()?, next.unwrap_or_default()))
+            }
+        }
+    }
+}
+
+/// The request log below a data directory, or the directory itself.
+fn requests_dir(data_dir: &Path) -> PathBuf {
+    let inner = ["server/requests", "requests"].map(|inner| data_dir.join(inner));
+    let found = inner.into_iter().find(|dir| dir.is_dir());
+    found.unwrap_or_else(|| data_dir.to_owned())
+}
+
+async fn asked_of(
+    client: &Client,
+    args: &Args,
+    rows: usize,
+    token: &str,
+) -> Result<(Vec<Json>, String)> {
+    let rows = rows.to_string();
+    let query = [
+        ("class", args.class.as_str()),
+        ("actor", args.actor.as_str()),
+        ("path", args.path.as_str()),
+        ("since", args.since.as_str()),
+        ("until", args.until.as_str()),
+        ("reverse", if args.oldest { "" } else { "true" }),
+        ("per_page", rows.as_str()),
+        ("next_token", token),
+    ];
+    let given: Vec<_> = query
+        .into_iter()
+        .filter(|(_, value)| !value.is_empty())
+        .collect();
+    let reply = client.get("/v1/audit/requests", &given).await;
+    let reply = reply.map_err(|err| err.context("Error reading the request log"))?;
+    let entries = reply.json()?.as_array().cloned().unwrap_or_default();
+    Ok((entries, reply.next_token))
+}
+
+fn asked(args: &Args, rows: usize, token: &str) -> Result<Asked> {
+    let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let class = given(&args.class).map(|name| {
+        Class::from_name(&name).with_context(|| {
+            let known = Class::ALL.map(Class::name).join(", ");
+            format!("-class {name:?} is none of {known}")
+        })
+    });
+    let mut asked = Asked {
+        class: class.transpose()?,
+        actor: given(&args.actor),
+        path: given(&args.path),
+        newest_first: !args.oldest,
+        limit: rows,
+        ..Asked::default()
+    };
+    match given(&args.since).map(|text| moment("since", &text)) {
+        Some(Ok(Moment::Index(index))) => asked.from = index,
+        Some(Ok(Moment::Time(time))) => asked.since = Some(time),
+        Some(Err(error)) => return Err(error),
+        None => {}
+    }
+    match given(&args.until).map(|text| moment("until", &text)) {
+        Some(Ok(Moment::Index(index))) => asked.to = Some(index),
+        Some(Ok(Moment::Time(time))) => asked.until = Some(time),
+        Some(Err(error)) => return Err(error),
+        None => {}
+    }
+    if let Ok(token) = token.parse::<u64>() {
+        match asked.newest_first {
+            true => asked.to = Some(token),
+            false => asked.from = token,
+        }
+    }
+    Ok(asked)
+}
+
+/// A request on one line: when, who, what, and how it ended.
+fn line(entry: &Json) -> String {
+    let end = match (entry["Complete"].as_bool(), number(entry, "Status")) {
+        (Some(true), 0) => "given up".to_owned(),
+        (Some(true), status) => {
+            let millis = number(entry, "Took").div_euclid(1_000_000);
+            format!("{status} in {millis}ms")
+        }
+        _ => "NO END".to_owned(),
+    };
+    format!(
+        "{:>8}  {}  {:<6}  {} {}  by {}  {end}",
+        number(entry, "Index"),
+        time(number(entry, "Time")),
+        text(entry, "Class"),
+        text(entry, "Method"),
+        text(entry, "Path"),
+        who(entry),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_line_says_how_a_request_ended() {
+        let mut entry = json!({
+            "Index": 7, "Time": 0, "Class": "secret", "Method": "GET", "Path": "/v1/var/a",
+            "Actor": {"kind": "token", "name": "deploy"},
+            "Complete": true, "Status": 200, "Took": 3_400_000,
+        });
+        assert!(line(&entry).ends_with("GET /v1/var/a  by token deploy  200 in 3ms"));
+        entry["Status"] = json!(0);
+        assert!(line(&entry).ends_with("given up"));
+        entry["Complete"] = json!(false);
+        assert!(line(&entry).ends_with("NO END"));
+    }
+}

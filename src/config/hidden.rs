@@ -1,0 +1,33 @@
+//! A value that no debug output shows.
+
+use std::fmt;
+
+/// Something confidential of a configuration; its `Debug` tells nothing of it.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Hidden<T>(pub T);
+
+impl<T> fmt::Debug for Hidden<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+
+    #[test]
+    fn no_debug_output_of_a_configuration_shows_what_is_confidential() {
+        let mut config = Config::default();
+        let canary = || "canary-config-7f".to_owned();
+        config.server.encrypt.0 = canary();
+        config.acl.replication_token.0 = canary();
+        let vault = serde_json::json!({ "token": canary() });
+        config.unread.0.insert("vault".to_owned(), vault);
+        let text = format!("{config:?}");
+        assert!(
+            text.contains("replication_token") && !text.contains("canary"),
+            "{text}"
+        );
+    }
+}

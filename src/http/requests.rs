@@ -1,0 +1,407 @@
+//! Which requests the request log keeps, and the list of what it holds.
+
+use hyper::Method;
+
+use super::answer::Answer;
+use super::aside::aside;
+use super::audit::{authorise, limit, named};
+use super::front::Read;
+use super::past::{self, Moment};
+use super::pieces::Pieces;
+use super::query::Query;
+use super::request::Request;
+use super::state::Api;
+use crate::error::{ApiError, Code, chain};
+use crate::log::{LogEngine, LogError};
+use crate::requests::{Asked, Class, Received, Ticket};
+
+/// Why a request matters that changes nothing; none where it does not.
+fn class(method: &Method, path: &str) -> Option<Class> {
+    let reads = method == Method::GET || method == Method::HEAD;
+    let below = |prefix: &str| {
+        path.strip_prefix(prefix)
+            .is_some_and(|rest| !rest.is_empty())
+    };
+    match path {
+        "/v1/acl/login"
+        | "/v1/acl/oidc/auth-url"
+        | "/v1/acl/oidc/complete-auth"
+        | "/v1/acl/token/onetime"
+        | "/v1/acl/token/onetime/exchange"
+        | "/v1/acl/bootstrap" => Some(Class::Login),
+        "/v1/audit" | "/v1/audit/requests" | "/v1/audit/trace" | "/v1/state/diff" => {
+            Some(Class::Audit)
+        }
+        // A backup holds everything, wrapped keys among it.
+        "/v1/operator/snapshot" | "/v1/operator/keyring/keys" if reads => Some(Class::Secret),
+        _ if reads && (below("/v1/var/") || below("/v1/acl/token/")) => Some(Class::Secret),
+        _ if below("/v1/client/fs/") => Some(Class::Files),
+        _ if below("/v1/client/allocation/") && path.ends_with("/exec") => Some(Class::Exec),
+        _ => None,
+    }
+}
+
+/// What is written of a request that is denied.
+pub(super) fn denied(request: &Request) -> Received {
+    Received {
+        class: Class::Denied,
+        request_id: request.id(),
+        method: request.method.to_string(),
+        path: request.path.clone(),
+        namespace: request.namespace().to_owned(),
+        actor: request.identity.actor.clone(),
+        trace: request.header("traceparent").unwrap_or_default().to_owned(),
+    }
+}
+
+fn unwritten(error: LogError) -> ApiError {
+    let why = chain(&error);
+    tracing::error!(
+        error = why,
+        "a request is refused: the request log cannot be written"
+    );
+    let text = format!("the request is refused: the request log cannot be written: {why}");
+    ApiError::new(Code::Unavailable, text)
+}
+
+/// Writes that a request was received, if it matters whatever becomes of it.
+///
+/// # Errors
+/// 503 where it must be written and cannot be.
+pub(super) async fn received(api: &Api, request: &Request) -> Result<Option<Ticket>, ApiError> {
+    let Some(class) = class(&request.method, &request.path) else {
+        return Ok(None);
+    };
+    let record = Received {
+        class,
+        ..denied(request)
+    };
+    let ticket = api.requests.receive(&record).await;
+    ticket.map(Some).map_err(unwritten)
+}
+
+/// Writes how a request ended that was received, or that it was denied.
+///
+/// # Errors
+/// The request's own, or 503 where the end must be written and cannot be.
+pub(super) async fn answered(
+    api: &Api,
+    ticket: Option<Ticket>,
+    denied: impl FnOnce() -> Received,
+    answer: Result<Answer, ApiError>,
+) -> Result<Answer, ApiError> {
+    let status = match &answer {
+        Ok(answer) => answer.status,
+        Err(error) => error.code.status(),
+    };
+    let ticket = match ticket {
+        None if matches!(status, 401 | 403) => {
+            let receipt = api.requests.receive(&denied()).await;
+            Some(receipt.map_err(unwritten)?)
+        }
+        ticket => ticket,
+    };
+    if let Some(ticket) = ticket {
+        ticket.complete(status).await.map_err(unwritten)?;
+    }
+    answer
+}
+
+/// `GET /v1/audit/requests`: what was asked of this server that changes nothing but matters.
+///
+/// # Errors
+/// 400 names the parameter; 404 where nothing is kept.
+pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+    authorise(read)?;
+    let requests = &read.api.requests;
+    let Some(log) = requests.records() else {
+        let why = requests.broken();
+        let why = why.unwrap_or_else(|| "audit { enabled = false }".to_owned());
+        let text = format!("this server keeps no request log: {why}");
+        return Err(ApiError::not_found(text));
+    };
+    aside(|| {
+        let asked = asked(read, log)?;
+        let listing = crate::requests::list(log, &asked).map_err(|error| {
+            let text = chain(&error);
+            tracing::error!(error = text, "the request log cannot be read");
+            ApiError::internal(format!("log error: {text}"))
+        })?;
+        let mut pieces = Pieces::default();
+        for entry in &listing.entries {
+            pieces.push(entry)?;
+        }
+        let mut answer = Answer::pieces(pieces.finish());
+        answer.next_token = listing.next.map(|next| next.to_string());
+        Ok(answer.header("x-drover-lost", requests.lost().to_string()))
+    })
+}
+
+fn asked(read: &Read<'_>, log: &LogEngine) -> Result<Asked, ApiError> {
+    let query = &read.request.query;
+    let class = match query.text("class") {
+        "" => None,
+        name => Some(Class::from_name(name).ok_or_else(|| {
+            let known = Class::ALL.map(Class::name).join(", ");
+            ApiError::bad_request(format!("class {name:?} is none of {known}"))
+        })?),
+    };
+    let mut asked = Asked {
+        class,
+        actor: named(query, "actor"),
+        path: named(query, "path"),
+        newest_first: read.options.reverse,
+        limit: limit(read),
+        ..Asked::default()
+    };
+    match moment(query, "since")? {
+        Some(Moment::Index(index)) if index < log.bounds().0 => {
+            let first = log.bounds().0;
+            let text = format!("since {index} is no longer kept; this log begins at {first}");
+            return Err(ApiError::new(Code::Gone, text));
+        }
+        Some(Moment::Index(index)) => asked.from = index,
+        Some(Moment::Time(time)) => asked.since = Some(time),
+        None => {}
+    }
+    match moment(query, "until")? {
+        Some(Moment::Index(index)) => asked.to = Some(index),
+        Some(Moment::Time(time)) => asked.until = Some(time),
+        None => {}
+    }
+    match (query.number("next_token")?, asked.newest_first) {
+        (Some(token), true) => asked.to = Some(asked.to.map_or(token, |to| to.min(token))),
+        (Some(token), false) => asked.from = asked.from.max(token),
+        (None, _) => {}
+    }
+    Ok(asked)
+}
+
+fn moment(query: &Query, name: &str) -> Result<Option<Moment>, ApiError> {
+    let raw = query.text(name);
+    (!raw.is_empty())
+        .then(|| past::parse(name, raw, crate::clock::unix_nanos()))
+        .transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use drover_events::Actor;
+    use http_body_util::Full;
+    use serde_json::json;
+
+    use super::super::auth::Authenticate;
+    use super::super::harness::Harness;
+    use super::*;
+    use crate::identity::Identity;
+    use crate::log::Space;
+    use crate::log::fake::FakeDisk;
+    use crate::requests::{Guarantee, RequestLog};
+
+    #[test]
+    fn what_matters_is_told_from_what_does_not() {
+        for (method, path, wanted) in [
+            (Method::GET, "/v1/var/db/pass", Some(Class::Secret)),
+            (Method::PUT, "/v1/var/db/pass", None),
+            (Method::GET, "/v1/vars", None),
+            (
+                Method::GET,
+                "/v1/client/allocation/x/exec",
+                Some(Class::Exec),
+            ),
+            (Method::GET, "/v1/client/allocation/x/stats", None),
+            (Method::POST, "/v1/acl/login", Some(Class::Login)),
+            (Method::GET, "/v1/audit", Some(Class::Audit)),
+            (Method::GET, "/v1/client/fs/logs/x", Some(Class::Files)),
+            (Method::GET, "/v1/operator/snapshot", Some(Class::Secret)),
+            (Method::PUT, "/v1/operator/snapshot", None),
+            (
+                Method::GET,
+                "/v1/operator/keyring/keys",
+                Some(Class::Secret),
+            ),
+            (Method::HEAD, "/v1/var/a", Some(Class::Secret)),
+            (Method::GET, "/v1/jobs", None),
+        ] {
+            assert_eq!(class(&method, path), wanted, "{method} {path}");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn reads_of_secrets_are_kept_with_who_and_how_they_ended() {
+        let server = Harness::start().await;
+        let body = json!({"Path": "db/pass", "Items": {"password": "hunter2"}});
+        assert_eq!(server.put("/v1/var/db/pass", &body).await.status, 200);
+        assert_eq!(server.get("/v1/var/db/pass").await.status, 200);
+        assert_eq!(server.get("/v1/var/not/there").await.status, 404);
+        assert_eq!(server.get("/v1/jobs").await.status, 200);
+        let reply = server.get("/v1/audit/requests?class=secret").await;
+        assert!(!reply.text().contains("hunter2"));
+        assert_eq!(reply.header("x-drover-lost"), "0");
+        let told = reply.json();
+        let told: Vec<_> = told
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|entry| (&entry["Path"], &entry["Complete"], &entry["Status"]))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                (&json!("/v1/var/db/pass"), &json!(true), &json!(200)),
+                (&json!("/v1/var/not/there"), &json!(true), &json!(404)),
+            ]
+        );
+        let newest = server
+            .get("/v1/audit/requests?reverse=true&per_page=1")
+            .await;
+        assert_eq!(newest.json()[0]["Class"], "audit");
+        assert_eq!(
+            newest.json()[0]["Complete"],
+            false,
+            "it was not answered yet"
+        );
+        let next = newest.header("x-nomad-nexttoken").to_owned();
+        let rest = format!("/v1/audit/requests?reverse=true&next_token={next}");
+        assert!(
+            !server
+                .get(&rest)
+                .await
+                .json()
+                .as_array()
+                .unwrap()
+                .is_empty()
+        );
+        for (query, name) in [("class=x", "class"), ("since=soon", "since")] {
+            let reply = server.get(&format!("/v1/audit/requests?{query}")).await;
+            assert_eq!(reply.status, 400);
+            assert!(reply.text().contains(name), "{}", reply.text());
+        }
+        server.stop().await;
+    }
+
+    /// A log whose disk is full from now on.
+    async fn full(guarantee: Guarantee) -> (FakeDisk, RequestLog) {
+        let disk = FakeDisk::default();
+        let files = Arc::new(disk.clone());
+        let log = RequestLog::open_with(files, Path::new("/requests"), guarantee).unwrap();
+        let log = Arc::new(log);
+        disk.set_capacity(Some(disk.used()));
+        let long = Received {
+            class: Class::Audit,
+            request_id: String::new(),
+            method: "GET".to_owned(),
+            path: "x".repeat(4_000),
+            namespace: String::new(),
+            actor: Actor::default(),
+            trace: String::new(),
+        };
+        while log.records().unwrap().space() != Space::Full {
+            drop(log.receive(&long).await);
+        }
+        crate::requests::requests_test::fill(&log);
+        let log = Arc::into_inner(log).expect("no ticket is left");
+        (disk, log)
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn enforced_refuses_what_cannot_be_written_and_nothing_else() {
+        let (disk, log) = full(Guarantee::Enforced).await;
+        let server = Harness::keeping(log).await;
+        let body = json!({"Path": "db/pass", "Items": {"password": "hunter2"}});
+        assert_eq!(server.put("/v1/var/db/pass", &body).await.status, 200);
+        assert_eq!(server.get("/v1/jobs").await.status, 200);
+        for target in ["/v1/var/db/pass", "/v1/audit", "/v1/client/fs/ls/x"] {
+            let reply = server.get(target).await;
+            assert_eq!(reply.status, 503, "{target}: {}", reply.text());
+            assert!(!reply.text().contains("hunter2"));
+            assert!(
+                reply.text().contains("the request log cannot be written"),
+                "{}",
+                reply.text()
+            );
+        }
+        disk.set_capacity(None);
+        assert_eq!(server.get("/v1/var/db/pass").await.status, 200);
+        server.stop().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn best_effort_answers_and_counts_what_could_not_be_written() {
+        let (_disk, log) = full(Guarantee::BestEffort).await;
+        let before = log.lost();
+        let server = Harness::keeping(log).await;
+        let body = json!({"Path": "db/pass", "Items": {"password": "hunter2"}});
+        assert_eq!(server.put("/v1/var/db/pass", &body).await.status, 200);
+        let reply = server.get("/v1/var/db/pass").await;
+        assert_eq!(reply.status, 200);
+        assert_eq!(reply.json()["Items"]["password"], "hunter2");
+        let reply = server.get("/v1/audit/requests").await;
+        let mut lost: u64 = reply.header("x-drover-lost").parse().unwrap();
+        // The writer counts when it has tried.
+        while lost < before + 2 {
+            tokio::task::yield_now().await;
+            lost = server.api.requests.lost();
+        }
+        server.stop().await;
+    }
+
+    /// Knows one token.
+    struct Doorman;
+
+    impl Authenticate for Doorman {
+        fn authenticate(&self, token: Option<&str>, addr: &str) -> Result<Identity, ApiError> {
+            match token {
+                Some("canary-token-77") => Ok(Identity::anonymous(addr)),
+                _ => Err(ApiError::permission_denied()),
+            }
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn denied_requests_of_any_method_are_kept_without_their_tokens() {
+        let server = Harness::asking(Box::new(Doorman)).await;
+        for (method, target) in [
+            ("GET", "/v1/jobs?token=canary-query-1"),
+            ("PUT", "/v1/jobs"),
+            ("PUT", "/v1/operator/snapshot"),
+            ("GET", "/v1/var/a"),
+        ] {
+            let request = hyper::Request::builder()
+                .method(method)
+                .uri(target)
+                .header("x-nomad-token", "canary-forged-2")
+                .header("x-request-id", "r-7")
+                .body(Full::new(Bytes::from("canary-body-3")))
+                .unwrap();
+            assert_eq!(server.send(request).await.status, 403, "{method} {target}");
+        }
+        let request = hyper::Request::builder()
+            .uri("/v1/audit/requests")
+            .header("authorization", "Bearer canary-token-77")
+            .body(Full::default())
+            .unwrap();
+        let reply = server.send(request).await;
+        assert!(!reply.text().contains("canary"), "{}", reply.text());
+        let told = reply.json();
+        let denied: Vec<_> = told
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|entry| entry["Class"] == "denied")
+            .map(|entry| (entry["Method"].as_str().unwrap(), entry["Status"].as_u64()))
+            .collect();
+        let wanted = ["GET", "PUT", "PUT", "GET"].map(|method| (method, Some(403)));
+        assert_eq!(denied, wanted, "{told:#}");
+        assert!(
+            told.as_array().unwrap()[..4]
+                .iter()
+                .all(|e| e["RequestID"] == "r-7")
+        );
+        server.stop().await;
+    }
+}

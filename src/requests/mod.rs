@@ -1,0 +1,308 @@
+//! The request log: what was asked of this server that changes nothing but matters.
+//!
+//! Reads of secrets and of files, commands run inside allocations, sign-ins, reads of the audit
+//! trail, and every request that was denied. They are no events and do not go through Raft: each
+//! server keeps its own, in the same engine and behind the same header as the cluster's log. A
+//! request is written twice, when it is received and when it is answered: one whose server died
+//! over it shows that as well.
+//!
+//! - It must not know HTTP or what a request means; whoever asks for a record names its class.
+//! - It cannot silently stop: with [`Guarantee::Enforced`] a request is refused that cannot be
+//!   written and synced; with [`Guarantee::BestEffort`] it is appended before the answer, and
+//!   what could not be written is counted.
+//! - Queries, bodies and tokens are never in it.
+
+mod read;
+mod record;
+
+#[cfg(test)]
+pub(crate) mod requests_test;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use crate::clock::unix_nanos;
+use crate::log::{Done, FileLayer, LogEngine, LogError, Options, RealFiles};
+
+pub use read::{Asked, Entry, Listing, Records, list};
+use record::{COMPLETED, RECEIVED, body};
+pub use record::{Class, Completed, Received};
+
+/// Bytes of a segment.
+const SEGMENT: u64 = 1 << 20;
+/// Longest record, bytes; the longest texts of a request are cut to stay far below.
+const LONGEST: usize = 64 << 10;
+
+/// What happens where a request cannot be written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Guarantee {
+    /// It is answered, and counted as lost.
+    #[default]
+    BestEffort,
+    /// It is refused. Both records are on the disk before the answer goes out.
+    Enforced,
+}
+
+impl Guarantee {
+    /// The guarantee with this name in a configuration.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::BestEffort, Self::Enforced]
+            .into_iter()
+            .find(|guarantee| guarantee.name() == name)
+    }
+
+    /// Its name in a configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::BestEffort => "best-effort",
+            Self::Enforced => "enforced",
+        }
+    }
+}
+
+/// The request log of one server.
+pub struct RequestLog {
+    /// None where it is switched off, or could not be opened and need not be.
+    log: Option<LogEngine>,
+    /// Why it could not be opened.
+    unopened: Option<String>,
+    guarantee: Guarantee,
+    lost: Arc<AtomicU64>,
+    /// The time of the last record: times do not run backwards.
+    last: Mutex<i64>,
+}
+
+/// A request that was received and waits for its end. Dropped without one, it is written down as
+/// given up: its caller left, or its handler failed.
+#[must_use = "a request without an end looks as if it had been given up"]
+pub struct Ticket {
+    requests: Arc<RequestLog>,
+    state: State,
+}
+
+/// What is known of a request without an end.
+#[derive(Clone, Copy)]
+enum State {
+    /// It was written, here and then (Unix nanoseconds).
+    Open(u64, i64),
+    /// It could not be written.
+    Lost,
+    /// It has its end, or none is to be written.
+    Done,
+}
+
+impl RequestLog {
+    /// Opens the log in `dir`, or makes one.
+    ///
+    /// # Errors
+    /// With [`Guarantee::Enforced`], that it cannot be opened; else that is said, every request
+    /// counts as lost, and the server starts.
+    pub fn open(dir: &Path, guarantee: Guarantee) -> Result<Self, LogError> {
+        Self::open_with(Arc::new(RealFiles), dir, guarantee)
+    }
+
+    /// Opens the log over another file layer.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(
+        files: Arc<dyn FileLayer>,
+        dir: &Path,
+        guarantee: Guarantee,
+    ) -> Result<Self, LogError> {
+        let options = Options {
+            segment_bytes: SEGMENT,
+            max_body: LONGEST,
+            tail_bytes: 256 << 10,
+            tree: true,
+            ..Options::journal()
+        };
+        let opened = LogEngine::open_with(files, dir, options).and_then(|(log, report)| {
+            tracing::debug!(?report, "opened the request log");
+            let last = last_time(&log)?;
+            Ok((log, last))
+        });
+        let mut requests = Self {
+            guarantee,
+            ..Self::off()
+        };
+        match opened {
+            Ok((log, last)) => {
+                *requests.last.lock() = last;
+                requests.log = Some(log);
+            }
+            Err(error) if guarantee == Guarantee::Enforced => return Err(error),
+            Err(error) => {
+                let error = crate::error::chain(&error);
+                tracing::error!(error, "the request log cannot be opened: requests are lost");
+                requests.unopened = Some(error);
+            }
+        }
+        Ok(requests)
+    }
+
+    /// A log that is switched off: nothing is written and nothing counts as lost.
+    pub fn off() -> Self {
+        Self {
+            log: None,
+            unopened: None,
+            guarantee: Guarantee::default(),
+            lost: Arc::default(),
+            last: Mutex::default(),
+        }
+    }
+
+    /// Records that could not be written since the start.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// What happens where a request cannot be written.
+    pub fn guarantee(&self) -> Guarantee {
+        self.guarantee
+    }
+
+    /// Whether requests are to be written at all.
+    pub fn is_on(&self) -> bool {
+        self.log.is_some() || self.unopened.is_some()
+    }
+
+    /// Why nothing more can be written until the server is started again; none while it can.
+    pub fn broken(&self) -> Option<String> {
+        let stopped = self.log.as_ref().and_then(LogEngine::stopped);
+        stopped.or_else(|| self.unopened.clone())
+    }
+
+    /// What was written; none where there is no log.
+    pub fn records(&self) -> Option<&LogEngine> {
+        self.log.as_ref()
+    }
+
+    /// Writes that a request was received.
+    ///
+    /// # Errors
+    /// With [`Guarantee::Enforced`], that it could not be written: the request must not go on.
+    pub async fn receive(self: &Arc<Self>, received: &Received) -> Result<Ticket, LogError> {
+        let requests = Arc::clone(self);
+        if !self.is_on() {
+            let state = State::Done;
+            return Ok(Ticket { requests, state });
+        }
+        let received = received.cut();
+        let written = self.write(RECEIVED, |index, _| body(index, RECEIVED, &received));
+        let state = match written.await? {
+            Some((index, time)) => State::Open(index, time),
+            None => State::Lost,
+        };
+        Ok(Ticket { requests, state })
+    }
+
+    /// Writes a record and, with [`Guarantee::Enforced`], waits until it is durable. None: it was
+    /// lost, which is counted.
+    async fn write(
+        &self,
+        kind: u16,
+        make: impl FnOnce(u64, i64) -> Bytes,
+    ) -> Result<Option<(u64, i64)>, LogError> {
+        if self.guarantee == Guarantee::BestEffort {
+            return Ok(self.write_at_best(kind, make));
+        }
+        let (told, durable) = tokio::sync::oneshot::channel();
+        let done = Box::new(move |outcome| {
+            // Nobody hears it where the caller has left.
+            let _ = told.send(outcome);
+        });
+        let place = self.append(kind, make, done)?;
+        durable.await.map_err(|_| LogError::Closed)??;
+        Ok(Some(place))
+    }
+
+    /// Writes a record as far as that is possible now, and counts it as lost where it is not.
+    fn write_at_best(&self, kind: u16, make: impl FnOnce(u64, i64) -> Bytes) -> Option<(u64, i64)> {
+        let lost = Arc::clone(&self.lost);
+        let done = Box::new(move |outcome: Result<(), LogError>| {
+            if let Err(error) = outcome {
+                count(&lost, &error);
+            }
+        });
+        let appended = self.append(kind, make, done);
+        appended.map_err(|error| count(&self.lost, &error)).ok()
+    }
+
+    fn append(
+        &self,
+        kind: u16,
+        make: impl FnOnce(u64, i64) -> Bytes,
+        done: Done,
+    ) -> Result<(u64, i64), LogError> {
+        let log = self.log.as_ref().ok_or_else(|| {
+            LogError::Stopped(self.unopened.clone().unwrap_or_else(|| "off".to_owned()))
+        })?;
+        let mut last = self.last.lock();
+        let time = unix_nanos().max(last.saturating_add(1));
+        let index = log.append_next(kind, time, |index| make(index, time), done)?;
+        *last = time;
+        Ok((index, time))
+    }
+}
+
+/// The time of the last record, 0 without any.
+fn last_time(log: &LogEngine) -> Result<i64, LogError> {
+    let (first, next) = log.bounds();
+    match next.checked_sub(1).filter(|last| *last >= first) {
+        Some(last) => Ok(log.read(last)?.map_or(0, |record| record.time)),
+        None => Ok(0),
+    }
+}
+
+fn count(lost: &AtomicU64, error: &LogError) {
+    lost.fetch_add(1, Ordering::Relaxed);
+    metrics::counter!("nomad.requests.lost").increment(1);
+    tracing::warn!(%error, "a record could not be written to the request log");
+}
+
+impl Ticket {
+    /// Writes how the request ended.
+    ///
+    /// # Errors
+    /// With [`Guarantee::Enforced`], that it could not be written: the answer must not go out.
+    pub async fn complete(mut self, status: u16) -> Result<(), LogError> {
+        let requests = Arc::clone(&self.requests);
+        match std::mem::replace(&mut self.state, State::Done) {
+            State::Open(index, time) => {
+                let make = |at, now| end(at, (index, time), now, status);
+                requests.write(COMPLETED, make).await.map(drop)
+            }
+            State::Lost => {
+                let why = LogError::Stopped("its beginning was lost".to_owned());
+                count(&requests.lost, &why);
+                Ok(())
+            }
+            State::Done => Ok(()),
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let State::Open(index, time) = self.state {
+            let make = |at, now| end(at, (index, time), now, 0);
+            self.requests.write_at_best(COMPLETED, make);
+        }
+    }
+}
+
+/// The record of a request's end, at a place and time.
+fn end(at: u64, (received, received_time): (u64, i64), now: i64, status: u16) -> Bytes {
+    let completed = Completed {
+        received,
+        received_time,
+        status,
+        took: now.saturating_sub(received_time).max(0),
+    };
+    body(at, COMPLETED, &completed)
+}

@@ -1,0 +1,144 @@
+//! What is written of a request, and how.
+//!
+//! A body has the header of the cluster's log: index (u64 LE) ‖ term (u64 LE, 0) ‖ kind (u16 LE)
+//! ‖ version (u16 LE), then a MessagePack map. The kinds are this log's own and never change.
+
+use bytes::Bytes;
+use drover_events::Actor;
+use serde::{Deserialize, Serialize};
+
+/// The kind of a [`Received`], far from those of events.
+pub(super) const RECEIVED: u16 = 60_001;
+/// The kind of a [`Completed`].
+pub(super) const COMPLETED: u16 = 60_002;
+/// The version of both.
+const VERSION: u16 = 1;
+/// index ‖ term ‖ kind ‖ version.
+const HEADER: usize = 20;
+/// Longest path that is kept, bytes; a longer one is cut.
+const LONGEST_PATH: usize = 4_096;
+/// Longest of the other texts that a caller chooses, bytes.
+const LONGEST_TEXT: usize = 256;
+
+/// Why a request matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Class {
+    /// It reads a secret.
+    Secret,
+    /// It reads files or logs of an allocation.
+    Files,
+    /// It runs a command inside an allocation.
+    Exec,
+    /// Somebody signs in, or trades one token for another.
+    Login,
+    /// It reads the audit trail.
+    Audit,
+    /// It was denied.
+    Denied,
+}
+
+impl Class {
+    /// Every class.
+    pub const ALL: [Self; 6] = [
+        Self::Secret,
+        Self::Files,
+        Self::Exec,
+        Self::Login,
+        Self::Audit,
+        Self::Denied,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Secret => "secret",
+            Self::Files => "files",
+            Self::Exec => "exec",
+            Self::Login => "login",
+            Self::Audit => "audit",
+            Self::Denied => "denied",
+        }
+    }
+
+    /// The class with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.name() == name)
+    }
+}
+
+/// A request that was received.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Received {
+    /// Why it matters.
+    pub class: Class,
+    /// Its id.
+    #[serde(rename = "RequestID")]
+    pub request_id: String,
+    /// The method.
+    pub method: String,
+    /// The path, without the query.
+    pub path: String,
+    /// The namespace it names.
+    pub namespace: String,
+    /// Who it is from.
+    pub actor: Actor,
+    /// W3C trace parent, if it has one.
+    pub trace: String,
+}
+
+impl Received {
+    /// The same with long texts cut: what a caller chooses must not keep a request out of the log.
+    pub(super) fn cut(&self) -> Self {
+        let cut = |text: &str, most: usize| match text.len() <= most {
+            true => text.to_owned(),
+            false => format!("{}…", &text[..text.floor_char_boundary(most)]),
+        };
+        Self {
+            class: self.class,
+            request_id: cut(&self.request_id, LONGEST_TEXT),
+            method: cut(&self.method, LONGEST_TEXT),
+            path: cut(&self.path, LONGEST_PATH),
+            namespace: cut(&self.namespace, LONGEST_TEXT),
+            actor: self.actor.clone(),
+            trace: cut(&self.trace, LONGEST_TEXT),
+        }
+    }
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Completed {
+    /// The index of its [`Received`].
+    pub received: u64,
+    /// When that was written, Unix nanoseconds: an index may be used again after a full disk.
+    pub received_time: i64,
+    /// The status of the answer; 0 where there was none: the caller left, or the handler failed.
+    pub status: u16,
+    /// Nanoseconds it took.
+    pub took: i64,
+}
+
+/// The body at this place of the log.
+pub(super) fn body<T: Serialize>(index: u64, kind: u16, record: &T) -> Bytes {
+    let mut out = Vec::with_capacity(256);
+    out.extend_from_slice(&index.to_le_bytes());
+    out.extend_from_slice(&0_u64.to_le_bytes());
+    out.extend_from_slice(&kind.to_le_bytes());
+    out.extend_from_slice(&VERSION.to_le_bytes());
+    rmp_serde::encode::write_named(&mut out, record)
+        .expect("texts and numbers always encode, and a vector takes all");
+    out.into()
+}
+
+/// What a body holds; none where it is no record of this version.
+pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Option<T> {
+    let (header, record) = body.split_at_checked(HEADER)?;
+    let version = header.last_chunk::<2>().copied().map(u16::from_le_bytes);
+    if version != Some(VERSION) {
+        return None;
+    }
+    rmp_serde::from_slice(record).ok()
+}

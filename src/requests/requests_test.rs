@@ -1,0 +1,312 @@
+//! The request log by itself.
+
+use std::path::PathBuf;
+
+use drover_events::{Actor, ActorKind};
+
+use super::*;
+use crate::log::fake::FakeDisk;
+use crate::log::{ReadOnlyLog, Space};
+
+fn request(class: Class, path: &str, addr: &str) -> Received {
+    Received {
+        class,
+        request_id: "r".to_owned(),
+        method: "GET".to_owned(),
+        path: path.to_owned(),
+        namespace: "default".to_owned(),
+        actor: Actor {
+            kind: ActorKind::Token,
+            addr: addr.to_owned(),
+            ..Actor::default()
+        },
+        trace: String::new(),
+    }
+}
+
+fn all() -> Asked {
+    Asked {
+        limit: 100,
+        ..Asked::default()
+    }
+}
+
+fn listed(requests: &RequestLog, asked: &Asked) -> Listing {
+    list(requests.records().unwrap(), asked).unwrap()
+}
+
+fn indexes(requests: &RequestLog, asked: &Asked) -> Vec<u64> {
+    let listing = listed(requests, asked);
+    listing.entries.iter().map(|entry| entry.index).collect()
+}
+
+/// On a disk in memory.
+fn on(disk: &FakeDisk, guarantee: Guarantee) -> Arc<RequestLog> {
+    let files = Arc::new(disk.clone());
+    let opened = RequestLog::open_with(files, &PathBuf::from("/requests"), guarantee);
+    Arc::new(opened.unwrap())
+}
+
+/// Uses up what is left of a full disk.
+pub(crate) fn fill(requests: &RequestLog) {
+    let log = requests.records().unwrap();
+    while log.append_one(1, 0, Bytes::from_static(b"x")).is_ok() {}
+}
+
+#[tokio::test]
+async fn requests_are_found_again_after_a_restart_with_their_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |guarantee| Arc::new(RequestLog::open(dir.path(), guarantee).unwrap());
+    let log = open(Guarantee::Enforced);
+    let secret = request(Class::Secret, "/v1/var/a", "10.0.0.1");
+    let login = request(Class::Login, "/v1/acl/login", "10.0.0.2");
+    let first = log.receive(&secret).await.unwrap();
+    let left = log.receive(&login).await.unwrap();
+    first.complete(200).await.unwrap();
+    drop(left);
+    drop(log);
+
+    let log = open(Guarantee::BestEffort);
+    let third = log.receive(&secret).await.unwrap();
+    third.complete(403).await.unwrap();
+    let exec = request(Class::Exec, "/v1/x", "10.0.0.1");
+    let open = log.receive(&exec).await.unwrap();
+    let told = listed(&log, &all());
+    let shown: Vec<_> = told
+        .entries
+        .iter()
+        .map(|entry| (entry.received.class, entry.complete, entry.status))
+        .collect();
+    let wanted = [
+        (Class::Secret, true, 200),
+        (Class::Login, true, 0),
+        (Class::Secret, true, 403),
+        (Class::Exec, false, 0),
+    ];
+    assert_eq!(shown, wanted, "answered, given up, denied, open");
+    assert_eq!(told.next, None);
+    let times: Vec<i64> = told.entries.iter().map(|entry| entry.time).collect();
+    assert!(times.is_sorted() && times[0] > 0, "{times:?}");
+
+    // The files say the same, also while they are written.
+    log.records().unwrap().sync().unwrap();
+    let files = ReadOnlyLog::open(dir.path()).unwrap();
+    assert!(files.damage().is_none());
+    assert_eq!(list(&files, &all()).unwrap().entries, told.entries);
+    assert_eq!(log.lost(), 0);
+    drop(open);
+}
+
+#[tokio::test]
+async fn requests_are_chosen_by_class_actor_path_and_time() {
+    let log = on(&FakeDisk::default(), Guarantee::BestEffort);
+    for (class, path, addr) in [
+        (Class::Secret, "/v1/var/db/a", "10.0.0.1"),
+        (Class::Login, "/v1/acl/login", "10.0.0.2"),
+        (Class::Secret, "/v1/var/web", "10.0.0.2"),
+        (Class::Denied, "/v1/jobs", "10.0.0.1"),
+    ] {
+        let ticket = log.receive(&request(class, path, addr)).await.unwrap();
+        ticket.complete(200).await.unwrap();
+    }
+    let everything = listed(&log, &all()).entries;
+    let [a, b, c, d] = [0, 1, 2, 3].map(|at| (everything[at].index, everything[at].time));
+    let text = |text: &str| Some(text.to_owned());
+    let mut cases = vec![(all(), vec![a.0, b.0, c.0, d.0])];
+    let mut case = |change: &dyn Fn(&mut Asked), wanted: &[u64]| {
+        let mut asked = all();
+        change(&mut asked);
+        cases.push((asked, wanted.to_vec()));
+    };
+    case(&|asked| asked.class = Some(Class::Secret), &[a.0, c.0]);
+    case(&|asked| asked.actor = text("10.0.0.2"), &[b.0, c.0]);
+    case(&|asked| asked.path = text("/v1/var/"), &[a.0, c.0]);
+    let both = |asked: &mut Asked| {
+        (asked.path, asked.actor) = (text("/v1/var/db"), text("token"));
+    };
+    case(&both, &[a.0]);
+    let between = |asked: &mut Asked| {
+        (asked.since, asked.until) = (Some(b.1), Some(c.1));
+    };
+    case(&between, &[b.0, c.0]);
+    case(&|asked| asked.since = Some(d.1 + 1), &[]);
+    let back = |asked: &mut Asked| {
+        (asked.from, asked.to, asked.newest_first) = (b.0, Some(d.0), true);
+    };
+    case(&back, &[d.0, c.0, b.0]);
+    for (asked, wanted) in cases {
+        assert_eq!(indexes(&log, &asked), wanted, "{asked:?}");
+    }
+}
+
+#[tokio::test]
+async fn pages_follow_one_another_in_both_directions() {
+    let log = on(&FakeDisk::default(), Guarantee::BestEffort);
+    let secret = request(Class::Secret, "/v1/var/a", "10.0.0.1");
+    for _ in 0..700 {
+        log.receive(&secret)
+            .await
+            .unwrap()
+            .complete(200)
+            .await
+            .unwrap();
+    }
+    for newest_first in [false, true] {
+        let mut asked = Asked {
+            newest_first,
+            limit: 150,
+            ..all()
+        };
+        let mut found = Vec::new();
+        loop {
+            let page = listed(&log, &asked);
+            assert!(page.entries.len() <= 150);
+            assert!(page.entries.iter().all(|entry| entry.complete));
+            found.extend(page.entries.iter().map(|entry| entry.index));
+            match (page.next, newest_first) {
+                (None, _) => break,
+                (next, true) => asked.to = next,
+                (Some(next), false) => asked.from = next,
+            }
+        }
+        assert_eq!(found.len(), 700);
+        assert!(
+            found.is_sorted_by(|a, b| (a < b) != newest_first),
+            "each once, in order"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_is_refused_or_counted_and_space_is_used_again() {
+    for guarantee in [Guarantee::Enforced, Guarantee::BestEffort] {
+        let disk = FakeDisk::default();
+        let log = on(&disk, guarantee);
+        let long = request(Class::Secret, &"x".repeat(100_000), "10.0.0.1");
+        let early = log.receive(&long).await.unwrap();
+        disk.set_capacity(Some(disk.used()));
+        let mut refused = None;
+        for _ in 0..2_000 {
+            match log.receive(&long).await {
+                Ok(ticket) => drop(ticket),
+                Err(error) => refused = Some(error),
+            }
+            if refused.is_some() || log.lost() > 3 {
+                break;
+            }
+        }
+        assert_eq!(log.records().unwrap().space(), Space::Full);
+        fill(&log);
+        assert_eq!(log.broken(), None, "it goes on as soon as there is space");
+        match guarantee {
+            Guarantee::Enforced => {
+                assert!(refused.is_some_and(|error| error.is_full()));
+                assert!(
+                    early.complete(200).await.is_err(),
+                    "no answer without its end"
+                );
+            }
+            Guarantee::BestEffort => {
+                assert!(refused.is_none() && log.lost() > 3, "{}", log.lost());
+                early.complete(200).await.unwrap();
+            }
+        }
+        disk.set_capacity(None);
+        let again = request(Class::Login, "/v1/acl/login", "10.0.0.1");
+        log.receive(&again)
+            .await
+            .unwrap()
+            .complete(200)
+            .await
+            .unwrap();
+        log.records().unwrap().sync().unwrap();
+        let logins = listed(
+            &log,
+            &Asked {
+                class: Some(Class::Login),
+                ..all()
+            },
+        );
+        assert_eq!(logins.entries.len(), 1);
+        assert!(logins.entries[0].complete);
+        let path = &listed(&log, &all()).entries[0].received.path;
+        assert!(
+            path.len() < 5_000 && path.ends_with("x…"),
+            "a long path is cut"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_opened_stops_the_server_or_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("requests");
+    std::fs::write(&place, "no directory").unwrap();
+    assert!(RequestLog::open(&place, Guarantee::Enforced).is_err());
+    let log = Arc::new(RequestLog::open(&place, Guarantee::BestEffort).unwrap());
+    assert!(log.is_on() && log.broken().is_some() && log.records().is_none());
+    let secret = request(Class::Secret, "/v1/var/a", "10.0.0.1");
+    log.receive(&secret)
+        .await
+        .unwrap()
+        .complete(200)
+        .await
+        .unwrap();
+    assert_eq!(log.lost(), 2, "both records");
+
+    let off = Arc::new(RequestLog::off());
+    off.receive(&secret)
+        .await
+        .unwrap()
+        .complete(200)
+        .await
+        .unwrap();
+    assert_eq!((off.lost(), off.is_on(), off.broken()), (0, false, None));
+}
+
+#[tokio::test]
+async fn what_is_enforced_survives_the_loss_of_power_and_damage_is_named() {
+    let disk = FakeDisk::default();
+    let log = on(&disk, Guarantee::Enforced);
+    let secret = request(Class::Secret, "/v1/var/a", "10.0.0.1");
+    let open = log.receive(&secret).await.unwrap();
+    for seed in 0..20 {
+        let after = on(&disk.power_cut(seed), Guarantee::Enforced);
+        let told = listed(&after, &all());
+        assert_eq!(told.entries.len(), 1, "seed {seed}");
+        assert!(!told.entries[0].complete, "seed {seed}");
+    }
+    open.complete(200).await.unwrap();
+    for _ in 0..50 {
+        log.receive(&secret)
+            .await
+            .unwrap()
+            .complete(200)
+            .await
+            .unwrap();
+    }
+    drop(log);
+
+    let segment = disk.paths().into_iter().next().unwrap();
+    disk.flip(&segment, 8 * 400);
+    let files = || Arc::new(disk.clone());
+    let dir = PathBuf::from("/requests");
+    let refused = RequestLog::open_with(files(), &dir, Guarantee::Enforced);
+    let Err(error) = refused else {
+        panic!("damage is not served");
+    };
+    assert!(error.to_string().contains("corruption"), "{error}");
+    let log = RequestLog::open_with(files(), &dir, Guarantee::BestEffort).unwrap();
+    assert!(log.broken().unwrap().contains("corruption"));
+}
+
+#[test]
+fn guarantees_have_names() {
+    for guarantee in [Guarantee::BestEffort, Guarantee::Enforced] {
+        assert_eq!(Guarantee::from_name(guarantee.name()), Some(guarantee));
+    }
+    assert_eq!(Guarantee::from_name("enforce"), None);
+    for class in Class::ALL {
+        assert_eq!(Class::from_name(class.name()), Some(class));
+    }
+}
