@@ -144,6 +144,7 @@ fn ev_05_every_table_survives_a_snapshot() {
         "the schema is this database's own"
     );
     drop(kept);
+    drop(database);
     let former = full.view().position();
     let floor = former.index;
     assert_eq!(
