@@ -135,4 +135,6 @@ pub mod decisions {
     pub mod frozen_filters {}
     #[doc = include_str!("docs/decisions/0005-keys-outside-the-log.md")]
     pub mod keys_outside {}
+    #[doc = include_str!("docs/decisions/0006-bases-are-raft-snapshots.md")]
+    pub mod bases {}
 }

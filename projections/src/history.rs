@@ -14,6 +14,7 @@ use crate::layer::EventSink;
 use crate::row::{self, Stored};
 use crate::scan::{Range, Source, Walk};
 use crate::table::{Entry, Index, Table};
+use crate::tables::Registry;
 
 const VERSION: u8 = 0;
 const DEAD: u8 = 1;
@@ -36,6 +37,30 @@ pub(crate) fn key_of_version(entry: &[u8]) -> Option<&[u8]> {
     let (family, rest) = entry.split_first()?;
     let (key, _) = rest.split_last_chunk::<8>()?;
     (*family == VERSION).then_some(key)
+}
+
+/// The index at which a version ended or an index entry died, and whether it is a version; none for
+/// what this program does not know.
+pub(crate) fn end_of(
+    registry: &Registry,
+    key: &[u8],
+    value: &[u8],
+) -> Result<Option<(u64, bool)>, StorageError> {
+    match key {
+        [VERSION, ..] => Ok(Some((row::split_past(key, value)?.0, true))),
+        [DEAD, high, low, no, rest @ ..] => {
+            let table = registry.table(u16::from_be_bytes([*high, *low]));
+            let Some(skip) = table.and_then(|table| table.skip_group(*no)) else {
+                return Ok(None);
+            };
+            let mut rest = rest;
+            skip(&mut rest).map_err(|_| StorageError::damaged("dead entry", key))?;
+            let death = rest.first_chunk::<8>().copied().map(u64::from_be_bytes);
+            let death = death.ok_or_else(|| StorageError::damaged("dead entry", key))?;
+            Ok(Some((death, false)))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// The index at which a version began.

@@ -8,7 +8,7 @@ use drover_events::Topic;
 use serde::{Serialize, de::DeserializeOwned};
 use smallvec::SmallVec;
 
-use crate::key::{AsKey, Key, KeyBuf};
+use crate::key::{AsKey, Key, KeyBuf, KeyError};
 
 /// Whether a table's past is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +123,12 @@ pub struct IndexDef<T: Table> {
     pub name: &'static str,
     /// Adds a row's entries.
     pub(crate) entries: fn(&T::Row, &mut Entries),
+    /// Passes over a group.
+    pub(crate) skip_group: SkipKey,
 }
+
+/// Takes a key of some type off the front of the bytes.
+pub(crate) type SkipKey = fn(&mut &[u8]) -> Result<(), KeyError>;
 
 impl<T: Table> IndexDef<T> {
     /// The declaration of an index type.
@@ -132,6 +137,7 @@ impl<T: Table> IndexDef<T> {
             no: I::NO,
             name: I::NAME,
             entries: I::entries,
+            skip_group: I::Group::skip,
         }
     }
 }

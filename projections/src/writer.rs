@@ -123,6 +123,10 @@ impl Writer {
         }
     }
 
+    pub(crate) fn position_mut(&mut self) -> &mut Position {
+        &mut self.position
+    }
+
     /// The projections this token writes.
     pub fn projections(&self) -> &Arc<Projections> {
         &self.projections

@@ -22,12 +22,13 @@ const FORMER: &str = "former";
 const NAME: &str = "former-name";
 
 /// What belongs to a log and is kept with it.
-const WITH_LOG: [&str; 5] = [
+const WITH_LOG: [&str; 6] = [
     "log",
     "snapshots",
     "checkpoints",
     "checkpoints.keys",
     "tree",
+    "tree.edge",
 ];
 
 /// Finishes a restore that has happened, and removes one that has not; answers whether there was

@@ -10,9 +10,12 @@ use drover_projections::hex;
 use sha2::{Digest as _, Sha256};
 
 use super::ArchiveError;
+use super::base;
 use super::manifest::{self, FORMAT, MANIFEST, Manifest, SIGNATURE, SUMS};
+use super::save::head_of;
 use super::tar::{Part, TarReader};
-use crate::proof::{self, NoteKey};
+use crate::proof::{self, Checkpoint, NoteKey};
+use crate::raft::snapshot::SnapshotDir;
 
 /// What a backup holds.
 #[derive(Clone, Debug, Default)]
@@ -102,6 +105,40 @@ pub fn unpack(
     found
         .manifest
         .ok_or_else(|| ArchiveError::Refused("the backup has no manifest".to_owned()))
+}
+
+/// Unpacks a backup as [`unpack`] does, into the form of a server's directory, and checks its state
+/// against what it says of it. Answers that, as a checkpoint would say it.
+///
+/// # Errors
+/// As [`unpack`]; a state that is not what the backup says.
+pub fn lay_out(
+    from: &mut dyn Read,
+    pinned: &[NoteKey],
+    dir: &Path,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Checkpoint, ArchiveError> {
+    let manifest = unpack(from, pinned, dir, progress)?;
+    let state = SnapshotDir::new(dir.to_owned());
+    base::read_back(&state, &dir.join("check.tmp"))?;
+    let said = base::statement(&state)?;
+    let same = said.index == manifest.index
+        && said.size == manifest.tree_size
+        && hex(&said.root) == manifest.tree_root
+        && hex(&said.state) == manifest.state;
+    if !same {
+        let what = "the backup's state is not the one its manifest names";
+        return Err(ArchiveError::Refused(what.to_owned()));
+    }
+    let base = SnapshotDir::new(dir.join("base"));
+    if base.path().is_dir() {
+        let name = head_of(&base)?.name();
+        let to = dir.join("snapshots").join(name);
+        fs::create_dir_all(dir.join("snapshots"))
+            .and_then(|()| fs::rename(base.path(), &to))
+            .map_err(ArchiveError::file("rename", base.path()))?;
+    }
+    Ok(said)
 }
 
 fn create(path: &PathBuf) -> io::Result<Sink> {

@@ -5,6 +5,8 @@
 //! - [`save`] writes a backup, one file ([`manifest`] says what is in it); [`inspect`] checks one;
 //!   [`restore`] makes it the base of a new epoch of the log, and [`adopt`] ends that at the next
 //!   start.
+//! - [`base`] signs the state that a log goes on from; [`keep`] copies what is to be dropped from a
+//!   log to a [`store`] elsewhere; [`joined`] reads it from there, with the log that goes on.
 //!
 //! What it must not know: HTTP, what an event means, how Raft decides.
 //!
@@ -15,15 +17,22 @@
 //! 3. Whatever is read back is checked against what was said of it before anybody relies on it.
 
 pub mod adopt;
+pub mod base;
 pub mod export;
 pub mod import;
 pub mod inspect;
+pub mod joined;
+pub mod keep;
 pub mod manifest;
 pub mod parquet;
 pub mod restore;
+mod s3;
 pub mod save;
+pub mod store;
 pub mod tar;
 
+#[cfg(test)]
+mod base_test;
 #[cfg(test)]
 mod lines_test;
 #[cfg(test)]

@@ -226,6 +226,10 @@ fn add_snapshot(
     under: &str,
 ) -> Result<(), ArchiveError> {
     add_file(tar, &snapshot.path().join("head"), &format!("{under}head"))?;
+    let note = snapshot.path().join(super::base::NOTE);
+    if note.exists() {
+        add_file(tar, &note, &format!("{under}note"))?;
+    }
     for (name, path) in files(&snapshot.state())? {
         add_file(tar, &path, &format!("{under}state/{name}"))?;
     }

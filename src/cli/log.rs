@@ -5,6 +5,7 @@ use super::columns::{Table, pairs};
 use super::conn::Conn;
 use super::log_events::{self, EventsArgs};
 use super::log_export::{self, ExportArgs, ImportArgs};
+use super::log_place::LogPlace;
 use super::log_verify::{self, VerifyArgs};
 use super::out::Out;
 use super::progress::Bar;
@@ -41,13 +42,13 @@ pub(super) enum Verb {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   drover log inspect -data-dir /var/lib/drover
-  drover log inspect -data-dir /var/lib/drover -json")]
+  drover log inspect -data-dir /var/lib/drover -json
+  drover log inspect -archive s3://bucket/drover")]
 pub(super) struct InspectArgs {
     #[command(flatten)]
     format: Format,
-    /// The agent's data directory
-    #[arg(long, value_name = "DIR")]
-    data_dir: PathBuf,
+    #[command(flatten)]
+    place: LogPlace,
 }
 
 /// Flags of `log replay`.
@@ -58,13 +59,13 @@ pub(super) struct InspectArgs {
 
 With an agent running, the log is folded to the index that the agent names and compared with the
 digests of its tables. With none, it is compared with the database in the data directory, brought
-up to the log's end first. Exit codes: 0 equal, 1 different, or nothing was compared.")]
+up to the log's end first. With -archive too, the log is folded from where the archive begins.
+Exit codes: 0 equal, 1 different, or nothing was compared.")]
 pub(super) struct ReplayArgs {
     #[command(flatten)]
     conn: Conn,
-    /// The agent's data directory
-    #[arg(long, value_name = "DIR")]
-    data_dir: PathBuf,
+    #[command(flatten)]
+    place: LogPlace,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -73,11 +74,11 @@ pub(super) struct ReplayArgs {
 /// Runs a verb.
 pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     match verb {
-        Verb::Inspect(args) => inspection(&args, out),
-        Verb::Events(args) => log_events::run(&args, out),
+        Verb::Inspect(args) => inspection(&args, out).await,
+        Verb::Events(args) => log_events::run(&args, out).await,
         Verb::Verify(args) => log_verify::run(&args, out).await,
         Verb::Replay(args) => replay(&args, out).await,
-        Verb::Export(args) => log_export::export(&args, out),
+        Verb::Export(args) => log_export::export(&args, out).await,
         Verb::Import(args) => log_export::import_lines(&args, out),
     }
 }
@@ -97,10 +98,11 @@ pub(super) fn kind_name(number: u16) -> String {
     EventKind::from_number(number).map_or_else(|| format!("kind {number}"), |k| k.to_string())
 }
 
-fn inspection(args: &InspectArgs, out: &Out) -> Result<u8> {
-    let dir = log_dir(&args.data_dir);
+async fn inspection(args: &InspectArgs, out: &Out) -> Result<u8> {
+    let place = args.place.find(out).await?;
+    let dir = &place.log;
     let found =
-        inspect(&dir).with_context(|| format!("Error reading the log in {}", dir.display()))?;
+        inspect(dir).with_context(|| format!("Error reading the log in {}", dir.display()))?;
     let damaged = u8::from(found.damage.is_some());
     if args.format.print(&as_json(&found), out)? {
         return Ok(damaged);
@@ -215,7 +217,8 @@ async fn from_agent(client: &Client) -> Result<Digests> {
 }
 
 async fn replay(args: &ReplayArgs, out: &Out) -> Result<u8> {
-    let dir = log_dir(&args.data_dir);
+    let place = args.place.find(out).await?;
+    let dir = &place.log;
     let (held, whose) = match from_agent(&args.conn.client()?).await {
         Ok(held) if held.index == 0 => {
             bail!(
@@ -232,7 +235,7 @@ async fn replay(args: &ReplayArgs, out: &Out) -> Result<u8> {
     let bar = Bar::new(out, "entries");
     let mut progress = |at: u64, last: u64| bar.set(at, last);
     let done = replay::replay(
-        &dir,
+        dir,
         &scratch.0,
         held.as_ref().map(|h| h.index),
         &mut progress,
@@ -241,7 +244,11 @@ async fn replay(args: &ReplayArgs, out: &Out) -> Result<u8> {
     let done = done.with_context(|| format!("Error replaying the log in {}", dir.display()))?;
     let held = match held {
         Some(held) => held,
-        None => own_database(&args.data_dir, &dir)?,
+        None => {
+            let data_dir = args.place.data_dir.as_deref();
+            let data_dir = data_dir.context("No agent answers: name its -data-dir, or -address")?;
+            own_database(data_dir, dir)?
+        }
     };
     report(args, &done, &held, &whose, out)
 }

@@ -1,14 +1,15 @@
 //! `log events`: what happened, who did it and what it followed from, straight from the log.
 
 use super::columns::Table;
-use super::log::{kind_name, log_dir};
+use super::log::kind_name;
+use super::log_place::LogPlace;
 use super::out::Out;
 use super::show::time;
 use crate::log::ReadOnlyLog;
 use crate::record::{Document, Redactor};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use drover_events::{Actor, Recorded};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Rows are printed this many at a time, so that a long log shows something at once.
 const ROWS: usize = 500;
@@ -19,18 +20,18 @@ const ROWS: usize = 500;
   drover log events -data-dir /var/lib/drover
   drover log events -data-dir /var/lib/drover -from 1200 -kind JobRegistered
   drover log events -data-dir /var/lib/drover -json | jq .Cause
+  drover log events -archive s3://bucket/drover -from 1200
   drover log events -data-dir /var/lib/drover -json -clear -kind JobRegistered
 
 With -json, sensitive values (environments, meta, templates, ...) are shown as hashes under a key
 of the cluster, the same value always as the same hash, and secrets as \"redacted\".
 Cause is the index of the event that this one followed from; the first of a chain has none.")]
 pub(super) struct EventsArgs {
-    /// The agent's data directory
-    #[arg(long, value_name = "DIR")]
-    data_dir: PathBuf,
-    /// The first index
-    #[arg(long, value_name = "INDEX", default_value_t = 0)]
-    from: u64,
+    #[command(flatten)]
+    place: LogPlace,
+    /// The first index; the first that is kept without it
+    #[arg(long, value_name = "INDEX")]
+    from: Option<u64>,
     /// The last index
     #[arg(long, value_name = "INDEX")]
     to: Option<u64>,
@@ -46,16 +47,21 @@ pub(super) struct EventsArgs {
 }
 
 /// Prints the events of a log, oldest first.
-pub(super) fn run(args: &EventsArgs, out: &Out) -> Result<u8> {
-    let dir = log_dir(&args.data_dir);
-    let log = ReadOnlyLog::open(&dir)
+pub(super) async fn run(args: &EventsArgs, out: &Out) -> Result<u8> {
+    let place = args.place.find(out).await?;
+    let dir = &place.log;
+    let log = ReadOnlyLog::open(dir)
         .with_context(|| format!("Error reading the log in {}", dir.display()))?;
+    let from = args
+        .from
+        .unwrap_or(log.bounds().0.max(log.epoch().first_index));
+    refuse_dropped(&log, from)?;
     let redactor = match args.json && !args.clear {
-        true => Some(redactor(&args.data_dir, out)?),
+        true => Some(redactor(&args.place.keys_below(&place), out)?),
         false => None,
     };
     let mut rows = Vec::new();
-    for entry in log.scan(args.from.max(log.bounds().0)) {
+    for entry in log.scan(from) {
         let entry = entry.context("Error reading the log")?;
         if args.to.is_some_and(|last| entry.index > last) {
             break;
@@ -80,6 +86,18 @@ pub(super) fn run(args: &EventsArgs, out: &Out) -> Result<u8> {
         out.line(&table(&rows));
     }
     Ok(0)
+}
+
+/// Whoever names an index below the horizon is told where the log begins.
+fn refuse_dropped(log: &ReadOnlyLog, from: u64) -> Result<()> {
+    let (first, epoch) = (log.bounds().0, log.epoch().first_index);
+    if from >= first || first == epoch {
+        return Ok(());
+    }
+    bail!(
+        "index {from} is not kept: the log begins at {first} here. What was dropped is in the \
+         archive, where there is one (-archive URL)"
+    )
 }
 
 /// What hides confidential values, with the keys below a data directory.

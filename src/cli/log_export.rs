@@ -1,7 +1,7 @@
 //! `log export` and `log import`: events as lines of JSON, and a log made of them again.
 
-use super::log::log_dir;
 use super::log_events::redactor;
+use super::log_place::LogPlace;
 use super::out::Out;
 use crate::archive::export::{Export, Exported, Format};
 use crate::archive::import::import;
@@ -36,6 +36,7 @@ const WINDOW: u64 = 64 << 10;
   drover log export -data-dir /var/lib/drover -bodies -out whole.ndjson -resume
   drover log export -data-dir /var/lib/drover -format parquet -out events
   duckdb -c \"FROM read_parquet('events/**/*.parquet', hive_partitioning = true) LIMIT 5\"
+  drover log export -archive s3://bucket/drover -data-dir /var/lib/drover -out all.ndjson
 
 One event is one line. Sensitive values (the environment of tasks, templates, ...) are keyed hashes,
 secrets are hidden; -clear shows them as they are in the log. With -bodies a line carries the exact
@@ -45,9 +46,8 @@ JSON, export.json is there when all of it is. With -resume an export that was br
 behind its last whole line.
 Nothing is changed, and an agent may be running.")]
 pub(super) struct ExportArgs {
-    /// The agent's data directory
-    #[arg(long, value_name = "DIR")]
-    data_dir: PathBuf,
+    #[command(flatten)]
+    place: LogPlace,
     /// The first event: an index, or an RFC 3339 time
     #[arg(long, value_name = "MOMENT", default_value = "0")]
     from: String,
@@ -174,13 +174,15 @@ pub(super) fn bar(out: &Out, style: &str) -> Option<ProgressBar> {
 }
 
 /// Exports.
-pub(super) fn export(args: &ExportArgs, out: &Out) -> Result<u8> {
+pub(super) async fn export(args: &ExportArgs, out: &Out) -> Result<u8> {
     let mut export = wanted(args)?;
+    let place = args.place.find(out).await?;
     if !args.clear && !args.bodies {
-        export.redactor = Some(Arc::new(redactor(&args.data_dir, out)?));
+        let keys = args.place.keys_below(&place);
+        export.redactor = Some(Arc::new(redactor(&keys, out)?));
     }
-    let dir = log_dir(&args.data_dir);
-    let log = ReadOnlyLog::open(&dir)
+    let dir = &place.log;
+    let log = ReadOnlyLog::open(dir)
         .with_context(|| format!("Error reading the log in {}", dir.display()))?;
     if matches!(args.format, FormatName::Parquet) {
         return tables(args, &export, &log, out);

@@ -1,12 +1,15 @@
 //! `log verify`: reads a log again from its first byte and says whether it is what was signed.
 
 use super::conn::Conn;
-use super::log::{Scratch, log_dir};
+use super::log::Scratch;
+use super::log_place::{Found, LogPlace};
 use super::log_verify_live::{self, Asked};
 use super::out::Out;
 use super::progress::Bar;
 use super::projection::interruptible;
-use crate::proof::{NoteKey, Verified, Verify, verify};
+use crate::archive::{base, inspect};
+use crate::log::ReadOnlyLog;
+use crate::proof::{Checkpoint, Finding, NoteKey, Verified, Verify, verify};
 use crate::rebuild::{DigestCheck, DigestsChecked};
 use anyhow::{Context, Result};
 use base64::Engine as _;
@@ -21,27 +24,33 @@ use std::time::Instant;
   drover log verify
   drover log verify -state /var/lib/auditor/drover.json -key drover/3f0c…+1a2b3c4d+AbCd…
   drover log verify -data-dir /var/lib/drover
-  drover log verify -data-dir /mnt/backup -key drover/3f0c…+1a2b3c4d+AbCd…
+  drover log verify -data-dir /mnt/copy -key drover/3f0c…+1a2b3c4d+AbCd…
+  drover log verify -archive s3://bucket/drover -data-dir /var/lib/drover
+  drover log verify backup.tar
 
 Reads every entry, builds the tree over them again, and compares it with every checkpoint that was
 signed. Without -key the keys that lie beside the checkpoints are believed, and the result says
 \"unpinned\"; a key noted elsewhere before (GET /v1/log/keys) makes it independent of the server.
 With -digests the log is folded too, and the digests of the tables are compared with those in the
-checkpoints. Nothing is changed, and an agent may be running.
+checkpoints. A log whose beginning was dropped is verified from the signed base that it goes on
+from, every row of which is read; with its archive it is verified from the beginning. Of a backup
+every part is compared with its sum first. Nothing is changed, and an agent may be running.
 
-Without -data-dir the agent at -address is asked: its last checkpoint, and the hashes of all events,
-of which the tree is built again. With -state the checkpoint is remembered in a file, with the key
-that signed it: the next time the log must go on from there, signed by the same key. A key that was
-rotated is another key, which is named and refused until it is given with -key. Exit codes: 0 all
-is well, 1 something is wrong.")]
+Without -data-dir, -archive or a backup the agent at -address is asked: its last checkpoint, and the
+hashes of all events, of which the tree is built again. With -state the checkpoint is remembered in
+a file, with the key that signed it: the next time the log must go on from there, signed by the same
+key. A key that was rotated is another key, which is named and refused until it is given with -key.
+Exit codes: 0 all is well, 1 something is wrong.")]
 pub(super) struct VerifyArgs {
     #[command(flatten)]
     conn: Conn,
-    /// An agent's data directory, or a copy of it; without it the agent is asked
-    #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
+    /// A backup, as `drover operator snapshot save` writes it
+    #[arg(value_name = "BACKUP", conflicts_with_all = ["data_dir", "archive"])]
+    backup: Option<PathBuf>,
+    #[command(flatten)]
+    place: LogPlace,
     /// A file in which the verified checkpoint is remembered for the next time
-    #[arg(long, value_name = "FILE", conflicts_with = "data_dir")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["data_dir", "archive", "backup"])]
     state: Option<PathBuf>,
     /// A verifier key whose signatures count; may be repeated
     #[arg(long = "key", value_name = "KEY")]
@@ -64,28 +73,40 @@ pub(super) async fn run(args: &VerifyArgs, out: &Out) -> Result<u8> {
         NoteKey::parse(text).with_context(|| format!("Error reading the key {text:?}"))
     };
     let pinned: Vec<_> = args.keys.iter().map(parse).collect::<Result<_>>()?;
-    let Some(data_dir) = &args.data_dir else {
+    let place = &args.place;
+    if args.backup.is_none() && place.data_dir.is_none() && place.archive.is_none() {
         let asked = Asked {
             conn: &args.conn,
             keys: &pinned,
             state: args.state.as_ref(),
         };
         return log_verify_live::run(&asked, args.json, out).await;
-    };
-    let log = log_dir(data_dir);
-    let server = log.parent().unwrap_or(Path::new(".")).to_owned();
+    }
     let how = Verify { pinned };
+    let unpacked;
+    let (found, also) = match &args.backup {
+        Some(backup) => {
+            unpacked = Scratch::new()?;
+            let (found, state) = open_backup(backup, &how, unpacked, out)?;
+            (found, vec![state])
+        }
+        None => (args.place.find(out).await?, Vec::new()),
+    };
+    let (log, server) = (&found.log, &found.server);
     let bar = Bar::new(out, "events");
     let began = Instant::now();
-    let done = verify(&log, &server, &how, &mut |at, all| bar.set(at, all));
+    let done = verify(log, server, &how, &mut |at, all| bar.set(at, all));
     bar.clear();
     let mut done = done.with_context(|| format!("Error verifying the log in {}", log.display()))?;
     let seconds = began.elapsed().as_secs_f64();
-    // Of a log that is wrong, or has lost its beginning, the tables say nothing.
-    let whole = done.size == done.entries && done.findings.is_empty();
-    let wanted = whole && done.entries > 0 && (args.digests || done.entries <= CHEAP);
-    let digests = match wanted {
-        true => Some(digests(&log, out).await?),
+    // Of a log that is wrong the tables say nothing.
+    let mut also = also;
+    if done.findings.is_empty() {
+        also.extend(bases(&found, &how, &mut done)?);
+    }
+    let well = done.findings.is_empty() && done.entries > 0;
+    let digests = match well && (args.digests || done.entries <= CHEAP) {
+        true => Some(digests(log, also, out).await?),
         false => None,
     };
     if let Some(digests) = &digests {
@@ -99,14 +120,54 @@ pub(super) async fn run(args: &VerifyArgs, out: &Out) -> Result<u8> {
     Ok(u8::from(!done.findings.is_empty()))
 }
 
+/// Unpacks a backup and compares every part with its sum; answers what it says of its state.
+fn open_backup(
+    backup: &Path,
+    how: &Verify,
+    scratch: Scratch,
+    out: &Out,
+) -> Result<(Found, Checkpoint)> {
+    let what = || format!("Error verifying {}", backup.display());
+    let mut file = std::fs::File::open(backup).with_context(what)?;
+    let all = file.metadata().with_context(what)?.len();
+    let bar = Bar::new(out, "bytes");
+    let dir = scratch.0.clone();
+    let state = inspect::lay_out(&mut file, &how.pinned, &dir, &mut |at| bar.set(at, all));
+    bar.clear();
+    Ok((Found::of(scratch), state.with_context(what)?))
+}
+
+/// Reads the base that the log goes on from, every row of it; answers what the bases behind it say
+/// of the tables.
+fn bases(found: &Found, how: &Verify, done: &mut Verified) -> Result<Vec<Checkpoint>> {
+    let keys = how.keys(&found.server)?;
+    let log = ReadOnlyLog::open(&found.log)?;
+    let mut behind = Vec::new();
+    for (index, dir) in base::all(&found.server)? {
+        if index < done.first.saturating_sub(1) || index > done.last || !base::is_signed(&dir) {
+            continue;
+        }
+        let scratch = Scratch::new()?;
+        match base::verify(&dir, log.epoch(), &keys, &scratch.0.join("base")) {
+            Ok(checkpoint) => behind.push(checkpoint),
+            Err(error) => done.findings.push(Finding {
+                index: Some(index),
+                what: crate::error::chain(&error),
+            }),
+        }
+    }
+    Ok(behind)
+}
+
 /// Folds the log, and compares digests.
-async fn digests(log: &Path, out: &Out) -> Result<DigestsChecked> {
+async fn digests(log: &Path, also: Vec<Checkpoint>, out: &Out) -> Result<DigestsChecked> {
     let bar = Bar::new(out, "events folded");
     let scratch = Scratch::new()?;
     let (log_dir, dir) = (log.to_owned(), scratch.0.clone());
     let done = interruptible(move |cancelled| {
         let check = DigestCheck {
             log_dir,
+            also,
             scratch: dir,
             cancelled,
         };
@@ -142,6 +203,10 @@ fn tell(done: &Verified, digests: Option<&DigestsChecked>, seconds: f64, out: &O
         Some(index) => format!("{} checkpoints, signed to {index}", done.checkpoints),
         None => "no checkpoint".to_owned(),
     };
+    let from = match done.base {
+        Some(index) => format!("{} (from the signed base at {index})", done.first),
+        None => done.first.to_string(),
+    };
     let tables = match digests {
         Some(DigestsChecked {
             checkpoints,
@@ -153,10 +218,9 @@ fn tell(done: &Verified, digests: Option<&DigestsChecked>, seconds: f64, out: &O
     #[allow(clippy::cast_precision_loss)]
     let rate = done.entries as f64 / seconds.max(0.001);
     out.line(&format!(
-        "verified {} events, {} to {}, root {}, {signed}, {tables}, signer {signer}, \
+        "verified {} events, {from} to {}, root {}, {signed}, {tables}, signer {signer}, \
          {seconds:.2}s ({rate:.0}/s)",
         done.entries,
-        done.first,
         done.last,
         STANDARD.encode(done.root),
     ));
@@ -172,6 +236,7 @@ fn as_json(done: &Verified, digests: Option<&DigestsChecked>, seconds: f64) -> J
         "Verified": done.findings.is_empty(),
         "Events": done.entries,
         "From": done.first,
+        "Base": done.base,
         "To": done.last,
         "Size": done.size,
         "Root": STANDARD.encode(done.root),

@@ -26,6 +26,7 @@ mod job;
 mod log;
 mod log_events;
 mod log_export;
+mod log_place;
 mod log_verify;
 mod log_verify_live;
 mod monitor;

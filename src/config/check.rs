@@ -101,6 +101,8 @@ fn server(config: &Config, wrong: &mut Vec<String>) {
             "job_default_priority cannot be {got}. Must be between 50 and {max}"
         ));
     }
+    wrong.extend(server.retention.problems());
+    wrong.extend(server.archive.iter().flat_map(|archive| archive.problems()));
     for name in &server.enabled_schedulers {
         if !["service", "batch", "system", "sysbatch", "_core"].contains(&name.as_str()) {
             wrong.push(format!(

@@ -19,6 +19,7 @@ mod hidden;
 mod load;
 mod publisher;
 mod read;
+mod retention;
 mod server;
 mod shared;
 
@@ -36,6 +37,7 @@ pub use hidden::Hidden;
 pub use load::{ConfigError, load};
 pub use publisher::{EventPublisherConfig, KafkaConfig};
 pub use read::Problem;
+pub use retention::{ArchiveConfig, RetentionConfig, RetentionPolicy};
 pub use server::{
     DefaultSchedulerConfig, PlanRejectionTracker, SearchConfig, ServerConfig, ServerJoin,
 };

@@ -2,6 +2,7 @@
 
 use super::hidden::Hidden;
 use super::read::Reader;
+use super::retention::{ArchiveConfig, RetentionConfig};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -99,6 +100,10 @@ pub struct ServerConfig {
     pub start_timeout: Duration,
     /// Events between two records of the tables' digests in the log; 0: none.
     pub digest_events: u64,
+    /// How much of the log is kept.
+    pub retention: RetentionConfig,
+    /// Where what is dropped of it is copied to before.
+    pub archive: Option<ArchiveConfig>,
 }
 
 impl Default for ServerConfig {
@@ -148,6 +153,8 @@ impl Default for ServerConfig {
             oidc_issuer: String::new(),
             start_timeout: Duration::from_secs(30),
             digest_events: 16_384,
+            retention: RetentionConfig::default(),
+            archive: None,
         }
     }
 }
@@ -198,6 +205,10 @@ impl ServerConfig {
         r.set("oidc_issuer", &mut self.oidc_issuer);
         r.set("start_timeout", &mut self.start_timeout);
         r.set("digest_events", &mut self.digest_events);
+        r.block("retention", |r| self.retention.read(r));
+        r.block("archive", |r| {
+            self.archive.get_or_insert_default().read(r);
+        });
         // Tuning of stores and processes that drover does not have; read so that files carry over.
         for key in [
             "raft_boltdb",
@@ -244,7 +255,7 @@ impl ServerConfig {
 }
 
 /// Reads `1M`, `512K`, `100` and the like; units are powers of ten.
-fn parse_size(text: &str) -> Option<u64> {
+pub(super) fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim().to_ascii_uppercase();
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let scale = match text[digits.len()..].trim() {

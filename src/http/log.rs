@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::answer::{Answer, TEXT};
 use super::aside::aside;
 use super::front::Read;
-use crate::error::ApiError;
-use crate::log::{Hash, SegmentInfo};
+use crate::error::{ApiError, Code};
+use crate::log::{Hash, LogError, SegmentInfo};
 use crate::proof::ProofError;
 
 /// The type of tiles.
@@ -21,6 +21,9 @@ fn refusal(error: ProofError) -> ApiError {
     match error {
         ProofError::Question(text) => ApiError::bad_request(text),
         error @ ProofError::Short { .. } => ApiError::bad_request(error.to_string()),
+        ProofError::Log(error @ LogError::Purged { .. }) => {
+            ApiError::new(Code::Gone, error.to_string())
+        }
         error => {
             tracing::error!(%error, "no proof can be made");
             ApiError::internal(format!("log error: {error}"))

@@ -56,6 +56,32 @@ impl ReadOnlyLog {
         Ok(pieces)
     }
 
+    /// Reads the segment that begins at `first` whole, also what lies below the first index that is
+    /// kept.
+    ///
+    /// # Errors
+    /// Damage, by its place; no such segment.
+    pub fn check_segment(&self, first: u64) -> Result<(), LogError> {
+        let found = self.all().into_iter().find(|s| s.first() == first);
+        let Some(segment) = found else {
+            let begins = self.bounds().0;
+            return Err(LogError::Purged {
+                index: first,
+                first: begins,
+            });
+        };
+        let mut next = first;
+        while next < segment.next() {
+            let some = self.read_some(next, segment.next(), 1 << 20)?;
+            let Some(last) = some.last() else {
+                let what = "an entry that its index names is not there";
+                return Err(LogError::corrupt(&sealed_name(first), 0, next, what));
+            };
+            next = last.index + 1;
+        }
+        Ok(())
+    }
+
     /// Writes the entries of a segment below `end` as a sealed one.
     fn seal_part(
         &self,

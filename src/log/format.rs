@@ -236,6 +236,10 @@ pub(super) fn open_name(first: u64) -> String {
     format!("{first:020}.log")
 }
 
+/// The name of an empty file in a directory where the segments that were dropped from a log lie
+/// beside those it still has: such a log is read from its first segment on.
+pub const JOINED: &str = "joined";
+
 /// The file name of a sealed segment.
 pub(super) fn sealed_name(first: u64) -> String {
     format!("{first:020}.seal")

@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 use super::error::LogError;
 use super::file::{FileLayer, LogFile};
 use super::format::{
-    Epoch, Frame, HEADER, Header, OPEN_MAGIC, Record, index_of_name, open_name, sealed_name,
+    Epoch, Frame, HEADER, Header, JOINED, OPEN_MAGIC, Record, index_of_name, open_name, sealed_name,
 };
 use super::options::Options;
 use super::sealed::SealedSegment;
@@ -83,6 +83,8 @@ impl Scanned {
 pub(super) struct Names {
     pub(super) sealed: Vec<String>,
     pub(super) open: Vec<String>,
+    /// Whether what was dropped is there again ([`JOINED`]).
+    pub(super) joined: bool,
     rest: Vec<String>,
 }
 
@@ -95,6 +97,8 @@ pub(super) fn names(files: &dyn FileLayer, dir: &Path) -> Result<Names, LogError
             out.open.push(name);
         } else if name == sealed_name(first) {
             out.sealed.push(name);
+        } else if name == JOINED {
+            out.joined = true;
         } else {
             out.rest.push(name);
         }

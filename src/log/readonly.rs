@@ -118,9 +118,13 @@ impl ReadOnlyLog {
         (self.view.first, self.view.next)
     }
 
-    /// The last committed index that was written down; the log may be further.
+    /// The last committed index that was written down; the log may be further. What is sealed is
+    /// committed.
     pub fn committed(&self) -> Option<u64> {
-        self.view.locals.committed.as_ref().map(|(i, _)| *i)
+        let written = self.view.locals.committed.as_ref().map(|(i, _)| *i);
+        let segments = self.view.segments.all();
+        let sealed = segments.iter().rev().find(|s| s.open().is_none());
+        written.max(sealed.and_then(|s| s.next().checked_sub(1)))
     }
 
     /// The epoch.
@@ -238,7 +242,8 @@ fn view(shared: &Arc<dyn FileLayer>, dir: &Path, found: &Names) -> Result<View, 
         segments.push(segment);
     }
     segments.sort_by_key(Segment::first);
-    let purged = locals.purged.as_ref().map(|(i, _)| i + 1);
+    let purged = locals.purged.as_ref().filter(|_| !found.joined);
+    let purged = purged.map(|(i, _)| i + 1);
     segments.retain(|s| purged.is_none_or(|p| s.next() > p) || s.open().is_some());
     let Some(last) = segments.last() else {
         let e = std::io::Error::from(std::io::ErrorKind::NotFound);

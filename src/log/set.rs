@@ -86,6 +86,10 @@ impl SegmentSet {
 
     /// The compact range after entry `index`, folded from the start of its segment.
     pub(super) fn range_at(&self, index: u64) -> Result<Option<CompactRange>, LogError> {
+        // The one before may be gone; then it stands at the head of the one behind.
+        if let Some(behind) = self.find(index + 1).filter(|s| s.first() == index + 1) {
+            return Ok(behind.header().range.clone());
+        }
         let Some(segment) = self.find(index) else {
             return Ok(None);
         };

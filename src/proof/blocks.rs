@@ -3,11 +3,14 @@
 //! A proof then reads at most some hundreds of events, however long the log is. The roots lie in
 //! a file beside the log that follows from the log and is made again when it is missing; the
 //! levels above them are in memory. Tiles of the tree (C2SP tlog-tiles) are cut from both.
+//!
+//! Where the beginning of a log was dropped, these roots are all that is left of it, with the
+//! leaves of the one block that the horizon cuts in two (the *edge*).
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::ProofError;
 use super::merkle::Subtrees;
@@ -66,9 +69,26 @@ pub fn leaves(log: &dyn Bodies, from: u64, to: u64) -> Result<Vec<Hash>, ProofEr
     }
 }
 
+/// The leaves of a block of which the log has not all any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Edge {
+    /// The number of the first; a multiple of [`BLOCK`].
+    from: u64,
+    leaves: Vec<Hash>,
+}
+
+impl Edge {
+    /// The number of the leaf behind the last one.
+    fn end(&self) -> u64 {
+        self.from + self.leaves.len() as u64
+    }
+}
+
 /// The roots of whole blocks and of what lies above.
 pub struct Blocks {
     file: Option<File>,
+    edge: Edge,
+    edge_path: PathBuf,
     /// From the blocks' own roots upwards.
     levels: Vec<Vec<Hash>>,
 }
@@ -78,6 +98,8 @@ impl Blocks {
     pub fn empty() -> Self {
         Self {
             file: None,
+            edge: Edge::default(),
+            edge_path: PathBuf::new(),
             levels: vec![Vec::new()],
         }
     }
@@ -108,7 +130,60 @@ impl Blocks {
         }
         file.set_len(blocks.count() * 32).map_err(io)?;
         blocks.file = Some(file);
+        blocks.edge_path = path.with_extension("edge");
+        blocks.edge = read_edge(&blocks.edge_path)?;
         Ok(blocks)
+    }
+
+    /// Keeps what proofs of later events need of the first `size` leaves, which may be dropped
+    /// once this returns: it is on the disk.
+    ///
+    /// # Errors
+    /// Those of reading the log and writing files.
+    pub fn keep_below(&mut self, log: &dyn Bodies, size: u64) -> Result<(), ProofError> {
+        self.follow(log, size)?;
+        let from = size / BLOCK * BLOCK;
+        let edge = Edge {
+            from,
+            leaves: self.leaves(log, from, size)?,
+        };
+        let path = &self.edge_path;
+        let io = |source| ProofError::File {
+            path: path.clone(),
+            source,
+        };
+        if let Some(file) = &self.file {
+            file.sync_all().map_err(io)?;
+        }
+        let draft = path.with_extension("edge.tmp");
+        let bytes = [&from.to_le_bytes()[..], edge.leaves.as_flattened()].concat();
+        let written = File::create(&draft).and_then(|mut file| {
+            file.write_all(&bytes)?;
+            file.sync_all()
+        });
+        written
+            .and_then(|()| std::fs::rename(&draft, path))
+            .map_err(io)?;
+        self.edge = edge;
+        Ok(())
+    }
+
+    /// The leaf hashes `[from, to)`: those at the edge as they are kept, the others from the log.
+    ///
+    /// # Errors
+    /// Damage, or a log that does not hold them.
+    pub fn leaves(&self, log: &dyn Bodies, from: u64, to: u64) -> Result<Vec<Hash>, ProofError> {
+        let edge = &self.edge;
+        if from < edge.from || from >= edge.end() {
+            return leaves(log, from, to);
+        }
+        let cut = to.min(edge.end());
+        let kept = (from - edge.from) as usize..(cut - edge.from) as usize;
+        let mut hashes = edge.leaves[kept].to_vec();
+        if to > cut {
+            hashes.extend(leaves(log, cut, to)?);
+        }
+        Ok(hashes)
     }
 
     /// Whole blocks that are known.
@@ -140,7 +215,13 @@ impl Blocks {
         }
         let first = log.epoch().first_index;
         let (mut range, mut read) = (CompactRange::default(), from);
-        for entry in log.scan(first + from).take((whole - from) as usize) {
+        if (self.edge.from, self.edge.end() > from) == (from, true) {
+            for leaf in &self.edge.leaves {
+                range.push(*leaf);
+            }
+            read = self.edge.end();
+        }
+        for entry in log.scan(first + read).take((whole - read) as usize) {
             range.push(leaf_hash(&entry?.body));
             read += 1;
             if range.size() == BLOCK {
@@ -196,6 +277,24 @@ impl Blocks {
     }
 }
 
+/// The edge that was kept; an empty one if there is none.
+fn read_edge(path: &Path) -> Result<Edge, ProofError> {
+    let bytes = match std::fs::read(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Edge::default()),
+        other => other.map_err(|source| ProofError::File {
+            path: path.to_owned(),
+            source,
+        })?,
+    };
+    let Some((from, leaves)) = bytes.split_first_chunk::<8>() else {
+        return Ok(Edge::default());
+    };
+    Ok(Edge {
+        from: u64::from_le_bytes(*from),
+        leaves: leaves.as_chunks::<32>().0.to_vec(),
+    })
+}
+
 /// A tree of a log: its blocks, and leaves where blocks do not reach.
 pub struct Tree<'a> {
     /// The upper part.
@@ -214,7 +313,7 @@ impl Subtrees for Tree<'_> {
             return Ok(node);
         }
         let mut range = CompactRange::default();
-        for leaf in leaves(self.log, n << level, (n + 1) << level)? {
+        for leaf in self.blocks.leaves(self.log, n << level, (n + 1) << level)? {
             range.push(leaf);
         }
         Ok(range.root())

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::blocks::{BLOCK, BLOCK_LEVEL, Blocks, Tree, leaves};
 use super::checkpoint::{Checkpoint, CheckpointFile, of_note, origin};
 use super::{NoteKey, ProofError, merkle, note};
-use crate::log::{Hash, LogEngine};
+use crate::log::{Hash, LogEngine, LogError};
 
 /// The name of the file of checkpoints.
 pub(super) const CHECKPOINTS: &str = "checkpoints";
@@ -174,6 +174,16 @@ impl Ledger {
         Ok(())
     }
 
+    /// Keeps what later proofs need of the log up to `index`, which is signed, and may be dropped
+    /// once this returns.
+    ///
+    /// # Errors
+    /// The log cannot be read, or a file be written.
+    pub fn keep_below(&self, index: u64) -> Result<(), ProofError> {
+        let mut state = self.checked()?;
+        state.blocks.keep_below(&*self.log, self.size_at(index))
+    }
+
     /// The last checkpoint.
     fn last(&self) -> Option<Checkpoint> {
         let head = self.head.lock();
@@ -203,7 +213,9 @@ impl Ledger {
         let count = blocks.count();
         let (from, to) = (count.saturating_sub(1) * BLOCK, count * BLOCK);
         let fresh = Blocks::empty();
-        if count > 0 && !self.is_purged(from) {
+        // Of what was dropped the tree cannot be made again.
+        let whole = !self.is_purged(0);
+        if count > 0 && whole {
             let own = merkle::Subtrees::subtree(&self.tree(&fresh), BLOCK_LEVEL, from / BLOCK)?;
             if blocks.node(BLOCK_LEVEL, from / BLOCK) != Some(own) {
                 tracing::warn!(
@@ -216,7 +228,7 @@ impl Ledger {
         if let Some(last) = last {
             blocks.follow(&*self.log, last.size)?;
             let mut root = merkle::root(&self.tree(blocks), last.size)?;
-            if root != last.root {
+            if root != last.root && whole {
                 // The kept part may be at fault, not the log.
                 blocks.clear()?;
                 blocks.follow(&*self.log, last.size)?;
@@ -305,6 +317,10 @@ impl Ledger {
         let mut state = self.checked()?;
         state.blocks.follow(&*self.log, size)?;
         let tree = self.tree(&state.blocks);
+        if self.is_purged(leaf) {
+            let first = self.log.bounds().0;
+            return Err(ProofError::Log(LogError::Purged { index, first }));
+        }
         let hash = leaves(&*self.log, leaf, leaf + 1)?.swap_remove(0);
         Ok(Inclusion {
             leaf,

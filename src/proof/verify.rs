@@ -23,6 +23,19 @@ pub struct Verify {
     pub pinned: Vec<NoteKey>,
 }
 
+impl Verify {
+    /// The keys whose signatures count.
+    ///
+    /// # Errors
+    /// The file of keys cannot be read.
+    pub fn keys(&self, server_dir: &Path) -> Result<Vec<NoteKey>, ProofError> {
+        match self.pinned.as_slice() {
+            [] => beside(server_dir),
+            pinned => Ok(pinned.to_vec()),
+        }
+    }
+}
+
 /// Something that is wrong, with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -39,6 +52,8 @@ pub struct Verified {
     pub entries: u64,
     /// The first of them.
     pub first: u64,
+    /// The index of the signed base that the log goes on from, where its beginning was dropped.
+    pub base: Option<u64>,
     /// The last of them.
     pub last: u64,
     /// Leaves of the tree after the last.
@@ -95,7 +110,9 @@ pub fn verify(
     if let Some(damage) = log.damage() {
         verified.find(None, damage.to_string());
     }
-    let mut checkpoints = signed(&log, server_dir, notes?, how, &mut verified)?;
+    let keys = how.keys(server_dir)?;
+    let mut checkpoints = signed(&log, notes?, &keys, &mut verified)?;
+    check_base(&log, server_dir, &keys, &mut verified)?;
     read(&log, &mut checkpoints, &mut verified, progress)?;
     for checkpoint in checkpoints.values() {
         verified.find(
@@ -112,15 +129,10 @@ pub fn verify(
 /// The checkpoints with a signature that counts, by size.
 fn signed(
     log: &ReadOnlyLog,
-    server_dir: &Path,
     notes: Vec<String>,
-    how: &Verify,
+    keys: &[NoteKey],
     verified: &mut Verified,
 ) -> Result<BTreeMap<u64, Checkpoint>, ProofError> {
-    let keys = match how.pinned.as_slice() {
-        [] => beside(server_dir)?,
-        pinned => pinned.to_vec(),
-    };
     let name = origin(log.epoch());
     let mut checkpoints = BTreeMap::new();
     for text in notes {
@@ -162,6 +174,66 @@ fn signed(
     Ok(checkpoints)
 }
 
+/// A log whose beginning was dropped goes on from a signed base, whose tree is that of its first
+/// segment's head.
+fn check_base(
+    log: &ReadOnlyLog,
+    server_dir: &Path,
+    keys: &[NoteKey],
+    verified: &mut Verified,
+) -> Result<(), ProofError> {
+    let first = log.bounds().0;
+    if first == log.epoch().first_index {
+        return Ok(());
+    }
+    let name = origin(log.epoch());
+    let mut notes: Vec<_> = base_notes(server_dir)
+        .into_iter()
+        .filter_map(|text| Some((of_note(&text)?, text)))
+        .collect();
+    notes.sort_by_key(|(base, _)| base.index);
+    for (base, text) in notes {
+        if base.index + 1 < first {
+            continue;
+        }
+        let Some(range) = log.range_at(base.index)? else {
+            continue;
+        };
+        let signed = keys.iter().any(|key| note::open(&text, key).is_ok());
+        if !signed || base.origin != name {
+            let what = format!("no known key signed the base at index {}", base.index);
+            verified.find(Some(base.index), what);
+        } else if base.size != range.size() || base.root != range.root() {
+            let what = format!(
+                "the log does not go on from its base at index {}",
+                base.index
+            );
+            verified.find(Some(first), what);
+        } else {
+            verified.base = Some(base.index);
+        }
+        return Ok(());
+    }
+    let what = format!("the log begins at index {first}, and no signed base is kept for it");
+    verified.find(Some(first), what);
+    Ok(())
+}
+
+/// The notes of the bases beside a log.
+fn base_notes(server_dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(server_dir.join("snapshots"));
+    let notes = entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path().join("note"));
+    // A backup that was unpacked has one, under another name.
+    let notes = notes.chain([server_dir.join("base/note")]);
+    notes
+        .filter_map(|path| std::fs::read_to_string(path).ok())
+        .collect()
+}
+
 /// The keys that lie beside the checkpoints.
 fn beside(server_dir: &Path) -> Result<Vec<NoteKey>, ProofError> {
     let path = server_dir.join(super::ledger::KEYS);
@@ -191,6 +263,8 @@ fn read(
         return Ok(());
     };
     verified.first = first;
+    // What was signed below was dropped.
+    checkpoints.retain(|size, _| *size > range.size());
     let mut at = first;
     for entry in log.scan(first) {
         let entry = match entry {

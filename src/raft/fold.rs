@@ -80,6 +80,13 @@ pub trait Fold: Send + 'static {
     fn writer(&mut self) -> Option<&mut Writer> {
         None
     }
+
+    /// Answers nothing about what was before the state at `index` from now on; that, and all that is
+    /// applied, is on the disk when this returns.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn forget(&mut self, index: u64) -> io::Result<()>;
 }
 
 /// Applies to the projections.
@@ -192,6 +199,11 @@ impl Fold for Projector {
     fn writer(&mut self) -> Option<&mut Writer> {
         Some(&mut self.writer)
     }
+
+    fn forget(&mut self, index: u64) -> io::Result<()> {
+        let raised = self.writer.raise_floor(index);
+        raised.map_err(|e| io::Error::other(chain(&e)))
+    }
 }
 
 /// Keeps nothing but where it stands.
@@ -248,6 +260,10 @@ impl Fold for Discard {
             membership,
             time: 0,
         });
+        Ok(())
+    }
+
+    fn forget(&mut self, _index: u64) -> io::Result<()> {
         Ok(())
     }
 }

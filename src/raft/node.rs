@@ -23,6 +23,11 @@ use super::state_machine::{Applier, Parked, StateMachine};
 use super::types::{Member, Payload, Response, TypeConfig};
 use crate::log::LogEngine;
 
+/// How long a base may take.
+const SNAPSHOT_LIMIT: Duration = Duration::from_secs(600);
+/// How long dropping the beginning of the log may take.
+const PURGE_LIMIT: Duration = Duration::from_secs(60);
+
 /// Time limits of Raft.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
@@ -278,6 +283,36 @@ impl RaftNode {
         let dir = SnapshotDir::new(dir);
         let head = snapshot::write(&dir, &self.applier, &self.log, &membership).await?;
         Ok((head, dir))
+    }
+
+    /// Makes a snapshot of what is applied, which is a base that the log can go on from.
+    ///
+    /// # Errors
+    /// If it cannot be written in time.
+    pub async fn make_snapshot(&self) -> Result<(), RaftFailure> {
+        let (_, _, applied) = self.progress();
+        self.raft.trigger().snapshot().await.map_err(failed)?;
+        let there = move |m: &openraft::RaftMetrics<TypeConfig>| {
+            m.snapshot.is_some_and(|id| id.index >= applied)
+        };
+        let wait = self.raft.wait(Some(SNAPSHOT_LIMIT));
+        let done = wait.metrics(there, "a snapshot").await;
+        done.map(|_| ()).map_err(failed)
+    }
+
+    /// Drops what lies below the base at `index`: first the past that is told, then the log.
+    ///
+    /// # Errors
+    /// If there is no such base, or files cannot be written.
+    pub async fn forget_below(&self, index: u64) -> Result<(), RaftFailure> {
+        self.applier.with(move |fold| fold.forget(index)).await??;
+        self.raft.trigger().purge_log(index).await.map_err(failed)?;
+        let gone = move |m: &openraft::RaftMetrics<TypeConfig>| {
+            m.purged.is_some_and(|id| id.index >= index)
+        };
+        let wait = self.raft.wait(Some(PURGE_LIMIT));
+        let done = wait.metrics(gone, "the end of the log").await;
+        done.map(|_| ()).map_err(failed)
     }
 
     /// Stops Raft and its thread. What is in flight is answered with an error or not at all.

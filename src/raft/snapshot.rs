@@ -179,7 +179,7 @@ impl SnapshotDir {
     }
 }
 
-/// The snapshots of one server; there is one at a time.
+/// The snapshots of one server. The newest is the current one; retention removes the others.
 #[derive(Clone, Debug)]
 pub(super) struct Snapshots {
     dir: PathBuf,
@@ -228,8 +228,20 @@ impl Snapshots {
         Ok(SnapshotDir::new(path))
     }
 
-    /// Makes `from` the one current snapshot.
+    /// Makes `from` the current snapshot and removes the others: the log that went on from them is
+    /// gone.
     pub(super) fn adopt(&self, head: &Head, from: SnapshotDir) -> io::Result<()> {
+        let to = self.add(head, from)?;
+        for old in self.complete()? {
+            if old != to {
+                fs::remove_dir_all(old)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes `from` the current snapshot; those before are bases that the log may still need.
+    fn add(&self, head: &Head, from: SnapshotDir) -> io::Result<PathBuf> {
         let to = self.dir.join(head.name());
         if from.path != to {
             if to.exists() {
@@ -238,12 +250,7 @@ impl Snapshots {
             fs::rename(&from.path, &to)?;
         }
         fs::File::open(&self.dir)?.sync_all()?;
-        for old in self.complete()? {
-            if old != to {
-                fs::remove_dir_all(old)?;
-            }
-        }
-        Ok(())
+        Ok(to)
     }
 }
 
@@ -295,7 +302,7 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
     async fn build_snapshot(&mut self) -> io::Result<SnapshotOf<TypeConfig, SnapshotDir>> {
         let scratch = self.snapshots.scratch()?;
         let head = write(&scratch, &self.applier, &self.log, &self.membership).await?;
-        self.snapshots.adopt(&head, scratch)?;
+        self.snapshots.add(&head, scratch)?;
         let (head, dir) = self
             .snapshots
             .current()?

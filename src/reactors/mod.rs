@@ -16,6 +16,7 @@ pub mod driver;
 pub mod heartbeat_expiry;
 pub mod kafka;
 pub mod propose;
+pub mod retention;
 pub mod scheduling;
 mod wiring;
 

@@ -18,6 +18,7 @@ use super::driver::{Board, Context, Reactor, ReactorStatus, Running, Scope, star
 use super::heartbeat_expiry::{HeartbeatExpiry, HeartbeatSettings, Heartbeats};
 use super::kafka::{KafkaPublisher, KafkaSource};
 use super::propose::Propose;
+use super::retention::{Keeping, Retention};
 use super::scheduling::{Scheduling, SchedulingSettings, SchedulingStatus};
 use crate::clock::Clock;
 use crate::keyring::Keyring;
@@ -47,6 +48,8 @@ pub struct Sources {
     pub signing: (Arc<Ledger>, Arc<Keyring>),
     /// Kafka, where events are to be published to it.
     pub kafka: Option<KafkaSource>,
+    /// How much of the log is kept.
+    pub keeping: Keeping,
 }
 
 /// Every reactor but scheduling, which has threads of its own. A new one that is not started below
@@ -58,6 +61,7 @@ struct All {
     checkpoint_signer: CheckpointSigner,
     digest_recorder: DigestRecorder,
     event_publisher: Option<KafkaPublisher>,
+    retention: Retention,
 }
 
 impl All {
@@ -74,6 +78,11 @@ impl All {
             ),
             digest_recorder: DigestRecorder::new(settings.digests, sources.server.as_str()),
             event_publisher: sources.kafka.clone().map(KafkaPublisher::new),
+            retention: Retention::new(
+                sources.keeping.clone(),
+                Arc::clone(ledger),
+                Arc::clone(keyring),
+            ),
         }
     }
 
@@ -85,6 +94,7 @@ impl All {
             checkpoint_signer,
             digest_recorder,
             event_publisher,
+            retention,
         } = self;
         let mut list: Vec<Arc<dyn Reactor>> = vec![
             Arc::new(heartbeat_expiry),
@@ -92,6 +102,7 @@ impl All {
             Arc::new(deployment_watcher),
             Arc::new(checkpoint_signer),
             Arc::new(digest_recorder),
+            Arc::new(retention),
         ];
         list.extend(event_publisher.map(|one| Arc::new(one) as Arc<dyn Reactor>));
         list

@@ -18,6 +18,8 @@ use crate::replay::{self, ReplayError};
 pub struct DigestCheck<'a> {
     /// The log; a server may be writing it.
     pub log_dir: PathBuf,
+    /// What was said elsewhere of the tables, beside the checkpoints: by bases, by a backup.
+    pub also: Vec<Checkpoint>,
     /// An empty directory for what is folded.
     pub scratch: PathBuf,
     /// Set by whoever wants it no more.
@@ -63,7 +65,7 @@ impl DigestCheck<'_> {
         let (fold, first) = replay::begin(&self.log_dir, &log, writer, replay::FOLD_BYTES)?;
         let mut walk = Walk {
             fold: fold.rows_only(),
-            checkpoints: self.checkpoints(last)?,
+            checkpoints: self.checkpoints(first, last)?,
             good: None,
             recorded: Vec::new(),
             checked: DigestsChecked::default(),
@@ -95,14 +97,17 @@ impl DigestCheck<'_> {
         Ok(checked)
     }
 
-    /// The checkpoints that the log reaches, in order.
-    fn checkpoints(&self, last: u64) -> Result<VecDeque<Checkpoint>, RebuildError> {
+    /// The checkpoints of the states that the fold comes by, in order.
+    fn checkpoints(&self, first: u64, last: u64) -> Result<VecDeque<Checkpoint>, RebuildError> {
         let Some(server) = self.log_dir.parent() else {
             return Ok(VecDeque::new());
         };
         let all = CheckpointFile::checkpoints(server)
             .map_err(|error| RebuildError::file(server)(std::io::Error::other(error)))?;
-        let mut all: Vec<_> = all.into_iter().filter(|one| one.index <= last).collect();
+        let all = all.into_iter().chain(self.also.iter().cloned());
+        let mut all: Vec<_> = all
+            .filter(|one| (first..=last).contains(&one.index))
+            .collect();
         all.sort_by_key(|checkpoint| checkpoint.index);
         Ok(all.into())
     }

@@ -384,6 +384,7 @@ fn the_tables_of_a_log_are_compared_with_every_checkpoint() {
     let digests = || {
         let scratch = tempfile::tempdir().unwrap();
         let check = DigestCheck {
+            also: Vec::new(),
             log_dir: server.log(),
             scratch: scratch.path().to_owned(),
             cancelled: &AtomicBool::new(false),

@@ -28,13 +28,14 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::archive::store::Place;
 use crate::client::agent::Client;
 use crate::commands::Command;
-use crate::config::{Config, ConfigError};
+use crate::config::{ArchiveConfig, Config, ConfigError, RetentionPolicy};
 use crate::error::ApiError;
 use crate::identity::Identity;
 use crate::keyring::{Keyring, KeyringError};
-use crate::log::{self, LogEngine, LogError};
+use crate::log::{self, Keep, LogEngine, LogError};
 use crate::proof::Ledger;
 use crate::raft::network::Alone;
 use crate::raft::{
@@ -47,6 +48,7 @@ use crate::reactors::digest_recorder::DigestSettings;
 use crate::reactors::heartbeat_expiry::{HeartbeatSettings, Heartbeats};
 use crate::reactors::kafka::{self, KafkaSource};
 use crate::reactors::propose::RaftPropose;
+use crate::reactors::retention::Keeping;
 use crate::reactors::scheduling::{SchedulingSettings, Types};
 use crate::reactors::{ReactorSettings, Reactors, Sources};
 use crate::rebuild::Work;
@@ -218,7 +220,7 @@ impl Server {
             Arc::new(RaftPropose::new(proposer.clone(), &me.id)),
             proposer.ready(),
             reactor_settings(&config),
-            sources(&config, (raft.log(), &me.id), (&ledger, &keyring)),
+            sources(&config, (&raft, &me.id), (&ledger, &keyring), &dir),
         );
         let server = Arc::new_cyclic(|own| Self {
             config,
@@ -364,15 +366,15 @@ fn projection_options(config: &Config) -> Options {
 }
 
 fn log_options(config: &Config) -> log::Options {
-    let defaults = log::Options::default();
+    let mut options = log::Options::default();
     if config.dev {
-        return log::Options {
-            segment_bytes: 16 << 20,
-            tail_bytes: 1 << 20,
-            ..defaults
-        };
+        options.segment_bytes = 16 << 20;
+        options.tail_bytes = 1 << 20;
     }
-    defaults
+    if let Some(bytes) = config.server.retention.segment_size {
+        options.segment_bytes = bytes;
+    }
+    options
 }
 
 /// What librdkafka says to its properties, before anything else starts.
@@ -385,8 +387,9 @@ fn check_publisher(config: &Config) -> Result<(), ConfigError> {
 
 fn sources(
     config: &Config,
-    (log, server): (&Arc<LogEngine>, &str),
+    (raft, server): (&Arc<RaftNode>, &str),
     (ledger, keyring): (&Arc<Ledger>, &Arc<Keyring>),
+    dir: &Path,
 ) -> Sources {
     let kafka = config.event_publisher.kafka.clone();
     Sources {
@@ -394,9 +397,34 @@ fn sources(
         signing: (Arc::clone(ledger), Arc::clone(keyring)),
         kafka: kafka.map(|kafka| KafkaSource {
             config: Arc::new(kafka),
-            log: Arc::clone(log),
+            log: Arc::clone(raft.log()),
             keyring: Arc::clone(keyring),
         }),
+        keeping: Keeping {
+            keep: keep(&config.server.retention.log),
+            interval: config.server.retention.interval,
+            archive: config.server.archive.as_ref().map(place),
+            server: dir.to_owned(),
+            raft: Arc::clone(raft),
+        },
+    }
+}
+
+fn keep(policy: &RetentionPolicy) -> Keep {
+    Keep {
+        bytes: policy.bytes,
+        age: policy.age,
+        events: policy.events,
+    }
+}
+
+fn place(archive: &ArchiveConfig) -> Place {
+    Place {
+        url: archive.url.clone(),
+        endpoint: archive.endpoint.clone(),
+        region: archive.region.clone(),
+        access_key_id: archive.access_key_id.clone(),
+        secret_access_key: archive.secret_access_key.clone(),
     }
 }
 

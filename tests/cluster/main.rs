@@ -11,3 +11,4 @@ mod t70_rebuild;
 mod t72_online_rebuild;
 mod t74_verify_online;
 mod t80_kafka;
+mod t90_retention;

@@ -1,6 +1,7 @@
 //! What the suite shares: variables that were acknowledged, and the log's own proof.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
@@ -58,4 +59,19 @@ pub(crate) fn check_replay(setup: &Setup, agent: &Agent) -> Result<()> {
 pub(crate) fn words(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout);
     format!("{text}{}", String::from_utf8_lossy(&output.stderr))
+}
+
+/// Runs a command that must succeed; answers all that it wrote.
+pub(crate) fn run(setup: &Setup, args: &[&str]) -> Result<String> {
+    let output = Command::new(&setup.binary).args(args).output()?;
+    ensure!(output.status.success(), "{args:?}: {}", words(&output));
+    Ok(words(&output))
+}
+
+/// Saves a backup of a running agent.
+pub(crate) fn save(setup: &Setup, agent: &Agent, path: &Path) -> Result<()> {
+    let address = format!("-address=http://{}", agent.addr());
+    let path = path.to_str().context("a path")?;
+    run(setup, &["operator", "snapshot", "save", &address, path])?;
+    Ok(())
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use drover_testkit::{Agent, LONG, Setup, wait_for};
 use serde_json::{Value, json};
 
-use crate::support::{Known, check, check_replay, put, replay, words};
+use crate::support::{Known, check, check_replay, put, replay, run as done, save, words};
 
 fn drover(setup: &Setup, words: &[&str]) -> Result<Output> {
     let mut command = Command::new(&setup.binary);
@@ -20,13 +20,6 @@ fn drover(setup: &Setup, words: &[&str]) -> Result<Output> {
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap_or_default()
-}
-
-/// Runs a command that must succeed.
-fn done(setup: &Setup, args: &[&str]) -> Result<String> {
-    let output = drover(setup, args)?;
-    ensure!(output.status.success(), "{args:?}: {}", words(&output));
-    Ok(words(&output))
 }
 
 /// Runs a command that must fail.
@@ -42,15 +35,6 @@ fn write(agent: &Agent, known: &mut Known, from: usize, to: usize, value: &str) 
         let answer = put(&mut http, known, &format!("v/{number}"), value)?;
         ensure!(answer.status == 200, "{}", answer.text());
     }
-    Ok(())
-}
-
-fn save(setup: &Setup, agent: &Agent, path: &Path) -> Result<()> {
-    let address = format!("-address=http://{}", agent.addr());
-    done(
-        setup,
-        &["operator", "snapshot", "save", &address, text(path)],
-    )?;
     Ok(())
 }
 

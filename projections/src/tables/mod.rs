@@ -78,7 +78,7 @@ pub use variables::Variables;
 
 use crate::error::StorageError;
 use crate::layer::{AnyLayer, Layer};
-use crate::table::{History, Table};
+use crate::table::{History, SkipKey, Table};
 use crate::trail::Trail;
 
 /// A table as the registry knows it.
@@ -88,6 +88,7 @@ pub struct TableInfo {
     name: &'static str,
     history: History,
     indexes: fn() -> Vec<(u8, &'static str)>,
+    group: fn(u8) -> Option<SkipKey>,
     layer: fn(usize) -> Box<dyn AnyLayer>,
     pub(crate) trail: Trail,
     pub(crate) json: fn(&[u8], &[u8]) -> Result<serde_json::Value, StorageError>,
@@ -105,6 +106,10 @@ impl TableInfo {
                     .iter()
                     .map(|index| (index.no, index.name))
                     .collect()
+            },
+            group: |no| {
+                let index = T::INDEXES.iter().find(|index| index.no == no);
+                index.map(|index| index.skip_group)
             },
             layer: Layer::<T>::boxed,
             trail: Trail::of::<T>(),
@@ -128,6 +133,11 @@ impl TableInfo {
     /// Whether the past is kept.
     pub fn history(&self) -> History {
         self.history
+    }
+
+    /// What passes over a group of an index, by the index's number.
+    pub(crate) fn skip_group(&self, no: u8) -> Option<SkipKey> {
+        (self.group)(no)
     }
 
     /// Numbers and names of the indexes.

@@ -1,0 +1,231 @@
+use std::fs;
+use std::path::Path;
+
+use drover_projections::{Options, Projections};
+use ed25519_dalek::SigningKey;
+
+use super::base::{read_back, sign, verify as verify_base};
+use super::joined::Join;
+use super::keep::archive;
+use super::store::{Place, Store};
+use super::testing::write_log;
+use crate::log::{ReadOnlyLog, leaf_hash};
+use crate::proof::{NoteKey, Verify, origin, verify};
+use crate::raft::snapshot::{Head, SnapshotDir};
+use crate::replay;
+
+/// The state of a log at an index, as a snapshot beside it.
+fn make_base(server: &Path, index: u64) -> SnapshotDir {
+    let log = ReadOnlyLog::open(&server.join("log")).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let opened = Projections::open(scratch.path().join("db"), Options::dev());
+    let (projections, mut writer) = opened.unwrap();
+    replay::unfold(&log, None, index, &mut writer, &mut |_, _| ()).unwrap();
+    let name = format!("{:020}-{index:020}", 3);
+    let dir = SnapshotDir::new(server.join("snapshots").join(name));
+    let view = projections.view();
+    view.write_snapshot(&dir.state(), 1 << 20).unwrap();
+    let epoch = log.epoch();
+    let head = Head {
+        last: Some((3, index)),
+        epoch: epoch.id,
+        epoch_first: epoch.first_index,
+        range: log.range_at(index).unwrap().unwrap().to_bytes(),
+        time: view.time(),
+        ..Head::default()
+    };
+    dir.put_head(&head).unwrap();
+    dir
+}
+
+/// Sealing is the business of a log that is open.
+fn seal(log_dir: &Path) {
+    drop(crate::log::LogEngine::open(log_dir, Default::default()).unwrap());
+    let log = ReadOnlyLog::open(log_dir).unwrap();
+    let sealed = log.segments().iter().filter(|one| one.sealed).count();
+    assert!(sealed > 3, "{sealed} sealed");
+}
+
+fn store(dir: &Path) -> Store {
+    let url = format!("file://{}", dir.display());
+    Store::open(&Place {
+        url,
+        ..Place::default()
+    })
+    .unwrap()
+}
+
+async fn join(place: &Path, server: Option<&Path>, to: &Path) -> Result<(), super::ArchiveError> {
+    let url = place.display().to_string();
+    let store = Store::find(&Place {
+        url,
+        ..Place::default()
+    })?;
+    fs::create_dir_all(to).unwrap();
+    let join = Join {
+        store: &store,
+        server,
+        to,
+    };
+    join.run(&mut |_, _| ()).await
+}
+
+fn said<T: std::fmt::Debug>(result: Result<T, super::ArchiveError>) -> String {
+    crate::error::chain(&result.unwrap_err())
+}
+
+#[tokio::test]
+async fn an_archive_is_read_by_every_tool_and_refuses_another_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let log_dir = write_log(&data, 3000);
+    let server = data.join("server");
+    seal(&log_dir);
+    let base = make_base(&server, 2000);
+    sign(&base, &SigningKey::from_bytes(&[5; 32])).unwrap();
+    let place = dir.path().join("archive");
+    let to = store(&place);
+    let done = archive(&server, &base, 2001, &to).await.unwrap();
+    assert!(
+        done.segments > 2 && done.next <= 2001 && done.next > 1000,
+        "{done:?}"
+    );
+    let again = archive(&server, &base, 2001, &to).await.unwrap();
+    assert_eq!((again.segments, again.next), (0, done.next));
+
+    let alone = dir.path().join("alone");
+    join(&place, None, &alone).await.unwrap();
+    let copy = ReadOnlyLog::open(&alone.join("log")).unwrap();
+    let own = ReadOnlyLog::open(&log_dir).unwrap();
+    assert_eq!(copy.bounds(), (0, done.next));
+    for (a, b) in copy.scan(0).zip(own.scan(0)) {
+        assert_eq!(leaf_hash(&a.unwrap().body), leaf_hash(&b.unwrap().body));
+    }
+    let verified = verify(
+        &alone.join("log"),
+        &alone,
+        &Verify::default(),
+        &mut |_, _| (),
+    );
+    assert_eq!(verified.unwrap().findings, []);
+    let scratch = dir.path().join("db");
+    let folded = replay::replay(&alone.join("log"), &scratch, None, &mut |_, _| ());
+    assert_eq!(folded.unwrap().state.index, done.next - 1);
+
+    // What was dropped here is read there, and the rest here.
+    for segment in own.segments() {
+        if segment.first + segment.entries <= done.next {
+            fs::remove_file(log_dir.join(&segment.name)).unwrap();
+        }
+    }
+    let both = dir.path().join("both");
+    join(&place, Some(&server), &both).await.unwrap();
+    let joined = ReadOnlyLog::open(&both.join("log")).unwrap();
+    assert_eq!(joined.bounds(), (0, 3000));
+    let verified = verify(&both.join("log"), &both, &Verify::default(), &mut |_, _| ());
+    let verified = verified.unwrap();
+    assert_eq!((verified.findings, verified.entries), (vec![], 3000));
+
+    let other = dir.path().join("other");
+    write_log(&other, 100);
+    let refused = said(join(&place, Some(&other.join("server")), &dir.path().join("x")).await);
+    assert!(refused.contains("holds nothing of the log"), "{refused}");
+}
+
+#[tokio::test]
+async fn what_is_damaged_or_another_object_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let log_dir = write_log(&data, 3000);
+    let server = data.join("server");
+    seal(&log_dir);
+    let base = make_base(&server, 2000);
+    sign(&base, &SigningKey::from_bytes(&[5; 32])).unwrap();
+    let log = ReadOnlyLog::open(&log_dir).unwrap();
+    let name = log.segments()[1].name.clone();
+    let epoch = drover_projections::hex(&log.epoch().id);
+
+    // Another server's segment has that name there.
+    let place = dir.path().join("taken");
+    let taken = place.join(&epoch).join("log");
+    fs::create_dir_all(&taken).unwrap();
+    fs::write(taken.join(&name), "another").unwrap();
+    let refused = said(archive(&server, &base, 2001, &store(&place)).await);
+    assert!(refused.contains(&name) && refused.contains("name another place"));
+
+    // A damaged segment never gets there.
+    let path = log_dir.join(&name);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[5000] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let place = dir.path().join("bad");
+    let refused = said(archive(&server, &base, 2001, &store(&place)).await);
+    assert!(refused.contains(&name), "{refused}");
+    assert!(!place.join(&epoch).join("log").join(&name).exists());
+}
+
+#[test]
+fn a_base_that_is_forged_or_damaged_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let log_dir = write_log(&data, 600);
+    let server = data.join("server");
+    let epoch = ReadOnlyLog::open(&log_dir).unwrap().epoch();
+    let key = SigningKey::from_bytes(&[5; 32]);
+    let keys = [NoteKey::new(origin(epoch), key.verifying_key())];
+    let scratch = dir.path().join("scratch");
+    let base = make_base(&server, 500);
+    let check = || verify_base(&base, epoch, &keys, &scratch);
+    assert!(said(check()).contains("not signed"));
+    sign(&base, &key).unwrap();
+    assert_eq!(check().unwrap().index, 500);
+
+    let note = base.path().join("note");
+    let own = fs::read_to_string(&note).unwrap();
+    fs::remove_file(&note).unwrap();
+    sign(&base, &SigningKey::from_bytes(&[6; 32])).unwrap();
+    assert!(said(check()).contains("no known key signed the base at index 500"));
+
+    // The state of another index under the note of this one.
+    fs::write(&note, &own).unwrap();
+    let later = make_base(&server, 550);
+    let head = fs::read(base.path().join("head")).unwrap();
+    fs::write(
+        base.path().join("head"),
+        fs::read(later.path().join("head")).unwrap(),
+    )
+    .unwrap();
+    assert!(said(check()).contains("its head is not that of its state"));
+    fs::write(base.path().join("head"), head).unwrap();
+    assert_eq!(check().unwrap().index, 500);
+    let kept = dir.path().join("kept");
+    fs::rename(base.path(), &kept).unwrap();
+    fs::rename(later.path(), base.path()).unwrap();
+    fs::copy(kept.join("note"), &note).unwrap();
+    assert!(said(check()).contains("is not what was signed"));
+    fs::remove_dir_all(base.path()).unwrap();
+    fs::rename(&kept, base.path()).unwrap();
+
+    // One bit of any file.
+    let mut tried = 0;
+    for file in fs::read_dir(base.state()).unwrap() {
+        let path = file.unwrap().path();
+        let whole = fs::read(&path).unwrap();
+        for at in (0..whole.len()).step_by(whole.len() / 7 + 1) {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 4;
+            fs::write(&path, &bytes).unwrap();
+            let same = read_back(&base, &scratch).is_ok();
+            // Of the manifest not every letter counts; of rows each does.
+            let counts = path.extension().is_some_and(|ending| ending == "sst");
+            if counts && same {
+                // What neither the rows nor their index need.
+                assert!(check().is_ok());
+            }
+            tried += usize::from(counts && !same);
+        }
+        fs::write(&path, &whole).unwrap();
+    }
+    assert!(tried > 4, "{tried} found");
+    assert_eq!(check().unwrap().index, 500);
+}

@@ -1,0 +1,211 @@
+//! Retention: how much of the log is kept, by bytes, by age, by number of events.
+//!
+//! Bases are made as the log grows. When a policy says that what lies below a base may go, in this
+//! order: the base is read back, every digest computed again, and signed; what lies below is
+//! copied to the archive, where one is named, and read back there; what later proofs need is kept;
+//! the past that questions reach is cut off; segments go, then history, changes and postings. A
+//! kill between any two steps leaves what the next look goes on with. Without a policy nothing is
+//! ever dropped. Each server does it for its own files.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_projections::{Interest, Pruned};
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::driver::{Activation, Context, Failure, Reactor, Scope};
+use crate::archive::base;
+use crate::archive::keep::{self, Archived};
+use crate::archive::store::{Place, Store};
+use crate::keyring::Keyring;
+use crate::log::Keep;
+use crate::proof::Ledger;
+use crate::raft::RaftNode;
+use crate::raft::snapshot::SnapshotDir;
+
+/// Bases are made when this part of what is kept has come since the last.
+const PARTS: u32 = 4;
+/// How long it sleeps where nothing is ever dropped.
+const OFF: Duration = Duration::from_secs(24 * 3600);
+/// Where a base is read back, among the snapshots: it is gone after a kill.
+const CHECK: &str = "check.tmp";
+
+/// What retention works on.
+#[derive(Clone)]
+pub struct Keeping {
+    /// What is kept of the log.
+    pub keep: Keep,
+    /// How often it is looked at.
+    pub interval: Duration,
+    /// Where what is dropped is copied to before.
+    pub archive: Option<Place>,
+    /// The server's directory.
+    pub server: PathBuf,
+    /// The way to the log.
+    pub raft: Arc<RaftNode>,
+}
+
+/// The reactor.
+pub struct Retention {
+    keeping: Keeping,
+    ledger: Arc<Ledger>,
+    keyring: Arc<Keyring>,
+}
+
+/// How far the horizon came.
+#[derive(Default)]
+struct Moved {
+    archived: Option<Archived>,
+    /// Why it did not move, where it is only too early.
+    waits: Option<&'static str>,
+}
+
+impl Retention {
+    /// Retention of a server's log.
+    pub fn new(keeping: Keeping, ledger: Arc<Ledger>, keyring: Arc<Keyring>) -> Self {
+        Self {
+            keeping,
+            ledger,
+            keyring,
+        }
+    }
+
+    fn first(&self) -> u64 {
+        self.keeping.raft.log().bounds().0
+    }
+
+    async fn look(&self, context: &Context) -> Result<Value, Failure> {
+        // What a kill left of the last time.
+        let mut pruned = prune(context).await?;
+        let bases = self.bases(context).await?;
+        let limit = self.droppable(context, &self.keeping.keep);
+        let fits = |(index, _): &&(u64, SnapshotDir)| limit.is_some_and(|limit| *index <= limit);
+        let horizon = bases.iter().rev().find(fits);
+        let mut moved = Moved::default();
+        if let Some((index, base)) = horizon.filter(|(index, _)| *index >= self.first()) {
+            moved = self.move_to(*index, base).await?;
+            pruned = prune(context).await?;
+        }
+        self.forget_bases(&bases)?;
+        Ok(json!({
+            "First": self.first(),
+            "Horizon": context.projections.view().position().floor,
+            "Bases": bases.iter().map(|(index, _)| *index).collect::<Vec<_>>(),
+            "Archived": moved.archived.map(|archived| archived.next),
+            "Waits": moved.waits,
+            "Versions": pruned.versions,
+            "Postings": pruned.postings,
+        }))
+    }
+
+    fn droppable(&self, context: &Context, keep: &Keep) -> Option<u64> {
+        let (segments, now) = (self.keeping.raft.log().segments(), context.clock.now());
+        keep.droppable(&segments, context.projections.applied_index(), now)
+    }
+
+    /// The bases there are, with a new one if it is time for it.
+    async fn bases(&self, context: &Context) -> Result<Vec<(u64, SnapshotDir)>, Failure> {
+        let bases = base::all(&self.keeping.server)?;
+        let newest = bases
+            .last()
+            .map_or(self.first().saturating_sub(1), |(index, _)| *index);
+        let due = self.droppable(context, &self.keeping.keep.part(PARTS));
+        if due.is_none_or(|due| due <= newest) {
+            return Ok(bases);
+        }
+        self.keeping.raft.make_snapshot().await?;
+        Ok(base::all(&self.keeping.server)?)
+    }
+
+    /// Moves the horizon to a base.
+    async fn move_to(&self, index: u64, base: &SnapshotDir) -> Result<Moved, Failure> {
+        if self.ledger.status().index < index {
+            let waits = Some("for a checkpoint at the base or above");
+            return Ok(Moved {
+                waits,
+                ..Moved::default()
+            });
+        }
+        let key = self.keyring.active()?.checkpoint_key();
+        let (ours, check) = (base.clone(), self.keeping.server.join("snapshots"));
+        let signed = tokio::task::spawn_blocking(move || {
+            base::read_back(&ours, &check.join(CHECK))?;
+            base::sign(&ours, &key)
+        });
+        signed.await??;
+        let mut archived = None;
+        if let Some(place) = &self.keeping.archive {
+            let store = Store::open(place)?;
+            let done = keep::archive(&self.keeping.server, base, index + 1, &store).await?;
+            archived = Some(done);
+            if !self.covers(done, index) {
+                let waits = Some("for segments below the base to be sealed");
+                return Ok(Moved { archived, waits });
+            }
+        }
+        let ledger = Arc::clone(&self.ledger);
+        tokio::task::spawn_blocking(move || ledger.keep_below(index)).await??;
+        self.keeping.raft.forget_below(index).await?;
+        tracing::info!(index, "the horizon of the log has moved");
+        let waits = None;
+        Ok(Moved { archived, waits })
+    }
+
+    /// Whether every segment that would go is in the archive.
+    fn covers(&self, archived: Archived, index: u64) -> bool {
+        let segments = self.keeping.raft.log().segments();
+        let last = segments.len().saturating_sub(1);
+        let gone = segments.iter().take(last);
+        let mut ends = gone.map(|segment| segment.first + segment.entries);
+        ends.all(|end| end > index + 1 || end <= archived.next)
+    }
+
+    /// Removes the bases below the one that the log goes on from.
+    fn forget_bases(&self, bases: &[(u64, SnapshotDir)]) -> Result<(), Failure> {
+        let first = self.first();
+        if !bases.iter().any(|(index, _)| index + 1 == first) {
+            return Ok(());
+        }
+        for (_, dir) in bases.iter().filter(|(index, _)| index + 1 < first) {
+            // The head goes first: without it there is no base.
+            std::fs::remove_file(dir.path().join("head"))?;
+            std::fs::remove_dir_all(dir.path())?;
+        }
+        Ok(())
+    }
+}
+
+async fn prune(context: &Context) -> Result<Pruned, Failure> {
+    let projections = Arc::clone(&context.projections);
+    Ok(tokio::task::spawn_blocking(move || projections.prune()).await??)
+}
+
+impl Reactor for Retention {
+    fn name(&self) -> &'static str {
+        "retention"
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::EveryServer
+    }
+
+    fn interests(&self) -> &'static [Interest] {
+        &[]
+    }
+
+    fn activate<'a>(&'a self, context: &'a Context) -> BoxFuture<'a, Result<Activation, Failure>> {
+        Box::pin(async move {
+            if !self.keeping.keep.is_on() {
+                let status = json!({"First": self.first()});
+                return Ok(Activation { sleep: OFF, status });
+            }
+            let status = self.look(context).await?;
+            Ok(Activation {
+                sleep: self.keeping.interval,
+                status,
+            })
+        })
+    }
+}

@@ -1,0 +1,398 @@
+//! Retention: the horizon moves to a signed base, questions below it are refused by name, and what
+//! is left is proved, replayed, backed up, and survives a kill at every step.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use drover_testkit::{Agent, LONG, Setup, skip, wait_for};
+
+use crate::support::{Known, check, check_replay, put, run, save};
+use crate::t30_full_disk::SmallDisk;
+
+fn keeping(dir: &Path, more: &str) -> Result<Setup> {
+    let mut setup = Setup::server(env!("CARGO_BIN_EXE_drover"), dir)?;
+    setup.config = format!(
+        "server {{\n  enabled = true\n  bootstrap_expect = 1\n  retention {{\n    \
+         log {{\n      events = 100\n    }}\n    interval = \"100ms\"\n    \
+         segment_size = \"8M\"\n  }}\n  {more}\n}}\n"
+    );
+    Ok(setup)
+}
+
+fn archived_in(dir: &Path) -> String {
+    format!("archive {{\n    url = \"file://{}\"\n  }}", dir.display())
+}
+
+fn write(agent: &Agent, known: &mut Known, from: usize, to: usize) -> Result<()> {
+    let mut http = agent.http();
+    for number in from..to {
+        let path = format!("v/{}", number % 60);
+        let answer = put(&mut http, known, &path, &format!("value {number}"))?;
+        ensure!(answer.status == 200, "{}", answer.text());
+    }
+    Ok(())
+}
+
+/// Values that do not compress, so that segments fill.
+fn write_much(agent: &Agent, known: &mut Known, from: usize, to: usize) -> Result<()> {
+    let mut http = agent.http().timeout(Duration::from_secs(30));
+    let mut state = from as u64 | 1;
+    for number in from..to {
+        let mut text = String::with_capacity(60 << 10);
+        while text.len() < 60 << 10 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            text.push_str(&format!("{state:016x}"));
+        }
+        let answer = put(&mut http, known, &format!("m/{}", number % 20), &text)?;
+        ensure!(answer.status == 200, "{}", answer.text());
+    }
+    Ok(())
+}
+
+/// What the reactor says.
+fn status(agent: &Agent) -> Result<serde_json::Value> {
+    let mut all = agent.http().json("/v1/operator/reactors")?;
+    Ok(all["Reactors"]["retention"].take())
+}
+
+/// The first index that the log has.
+fn first(agent: &Agent) -> Result<u64> {
+    let retention = status(agent)?;
+    let failed = retention["LastError"].as_str().unwrap_or_default();
+    ensure!(retention["Failures"] == 0, "{failed}");
+    retention["Status"]["First"]
+        .as_u64()
+        .with_context(|| retention.to_string())
+}
+
+fn dropped_beyond(agent: &Agent, index: u64) -> Result<u64> {
+    let mut found = 0;
+    wait_for("the horizon to move", LONG, || {
+        found = first(agent)?;
+        ensure!(found > index, "{}", status(agent)?);
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// A command that must fail; answers what it says.
+fn fails(setup: &Setup, words: &[&str]) -> Result<String> {
+    match run(setup, words) {
+        Ok(said) => anyhow::bail!("{words:?} succeeded: {said}"),
+        Err(error) => Ok(format!("{error:#}")),
+    }
+}
+
+fn data_flag(setup: &Setup) -> String {
+    format!("-data-dir={}", setup.data_dir.display())
+}
+
+/// Everything that may be asked about what is gone is refused with the horizon.
+fn gone_by_name(setup: &Setup, agent: &Agent, horizon: u64) -> Result<()> {
+    let mut http = agent.http();
+    let h = horizon - 1;
+    for path in [
+        "/v1/vars?as_of=50",
+        "/v1/jobs?as_of=50",
+        "/v1/event/stream?index=50",
+        "/v1/log/proof/inclusion?event=50",
+        "/v1/state/diff?from=50&to=60",
+        "/v1/audit/trace?id=50",
+        "/v1/audit?since=50",
+    ] {
+        let answer = http.get(path)?;
+        let text = answer.text();
+        ensure!(answer.status == 410, "{path}: {} {text}", answer.status);
+        let named = [h, horizon].iter().any(|n| text.contains(&n.to_string()));
+        ensure!(named, "{path}: {horizon} is not named: {text}");
+    }
+    let later = http.get(&format!("/v1/vars?as_of={}", horizon + 1))?;
+    ensure!(later.status == 200, "{}", later.text());
+    let proof = format!("/v1/log/proof/inclusion?event={}", horizon + 1);
+    let proof = http.get(&proof)?;
+    ensure!(proof.status == 200, "{}", proof.text());
+    let said = fails(setup, &["log", "events", "-from", "50", &data_flag(setup)])?;
+    ensure!(said.contains(&format!("begins at {horizon}")), "{said}");
+    Ok(())
+}
+
+#[test]
+fn what_is_below_the_horizon_is_gone_by_name_and_the_rest_is_proved() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let setup = keeping(&dir.path().join("data"), "")?;
+    let agent = setup.start()?;
+    let mut known = Known::new();
+    write(&agent, &mut known, 0, 400)?;
+    let mut horizon = dropped_beyond(&agent, 100)?;
+    // It rests when there is nothing more to drop.
+    wait_for("the horizon to rest", LONG, || {
+        let now = first(&agent)?;
+        let same = std::mem::replace(&mut horizon, now) == now;
+        let activations = status(&agent)?["Activations"].as_u64();
+        wait_for("another look", LONG, || {
+            ensure!(status(&agent)?["Activations"].as_u64() > activations);
+            Ok(())
+        })?;
+        ensure!(same, "{now}");
+        Ok(())
+    })?;
+    gone_by_name(&setup, &agent, horizon)?;
+    check(&agent, &known)?;
+    check_replay(&setup, &agent)?;
+    let data = data_flag(&setup);
+    let verified = run(&setup, &["log", "verify", "-digests", &data])?;
+    let from = format!("from the signed base at {}", horizon - 1);
+    ensure!(verified.contains(&from), "{verified}");
+    ensure!(!verified.contains("no checkpoint"), "{verified}");
+    // A backup holds the base, is verified, and is restored to any index from there on.
+    let backup = dir.path().join("backup.tar");
+    save(&setup, &agent, &backup)?;
+    let shown = backup.display().to_string();
+    let said = run(&setup, &["log", "verify", &shown])?;
+    ensure!(said.contains(&from), "{said}");
+    let middle: u64 = agent
+        .http()
+        .get("/v1/vars")?
+        .header("x-nomad-index")
+        .context("an index")?
+        .parse()?;
+    agent.stop(Duration::from_secs(8))?;
+    let said = run(&setup, &["projection", "verify", "-whole", &data])?;
+    ensure!(said.contains("verified"), "{said}");
+    tampered(&setup, horizon - 1)?;
+    damaged_backup(&setup, &backup)?;
+    restored(&setup, dir.path(), &shown, middle)
+}
+
+/// A base that is not what was signed is named, and so is a wrong key.
+fn tampered(setup: &Setup, index: u64) -> Result<()> {
+    let data = data_flag(setup);
+    let words = ["log", "verify", &data];
+    let snapshots = setup.data_dir.join("server/snapshots");
+    let base: PathBuf = fs::read_dir(&snapshots)?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| path.to_string_lossy().ends_with(&format!("{index:020}")))
+        .context("no base")?;
+    let rows = fs::read_dir(base.join("state"))?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| path.to_string_lossy().contains("rows"))
+        .context("no rows")?;
+    let whole = fs::read(&rows)?;
+    let mut bytes = whole.clone();
+    bytes[100] ^= 1;
+    fs::write(&rows, bytes)?;
+    let said = fails(setup, &words)?;
+    ensure!(said.contains("the base"), "{said}");
+    fs::write(&rows, whole)?;
+    let other = "drover/00000000000000000000000000000000+17a2a1c9+\
+                 AZ7rfwJdwKFvYRVxSgV8JmlKXzqhcTDs4XBy3yDCZvbr";
+    let said = fails(setup, &["log", "verify", "-key", other, &data])?;
+    ensure!(said.contains("rror"), "{said}");
+    let note = base.join("note");
+    let text = fs::read_to_string(&note)?;
+    fs::remove_file(&note)?;
+    let said = fails(setup, &words)?;
+    ensure!(said.contains("no signed base"), "{said}");
+    fs::write(&note, text)?;
+    run(setup, &words)?;
+    Ok(())
+}
+
+fn damaged_backup(setup: &Setup, backup: &Path) -> Result<()> {
+    let mut bytes = fs::read(backup)?;
+    let at = bytes.len() / 2;
+    bytes[at] ^= 1;
+    let bad = backup.with_extension("bad");
+    fs::write(&bad, bytes)?;
+    let said = fails(setup, &["log", "verify", &bad.display().to_string()])?;
+    ensure!(said.contains("is not what was written"), "{said}");
+    Ok(())
+}
+
+fn restored(setup: &Setup, dir: &Path, backup: &str, middle: u64) -> Result<()> {
+    let wrap = setup.data_dir.join("server/keystore/wrap.key");
+    let wrap = format!("-wrap-key={}", wrap.display());
+    let to = dir.join("restored");
+    let into = format!("-data-dir={}", to.display());
+    let at = |index: u64| format!("-at={index}");
+    let words = |at| ["operator", "snapshot", "restore", &into, &wrap, at, backup];
+    let said = fails(setup, &words(&at(50)))?;
+    ensure!(said.contains("is not in the backup"), "{said}");
+    run(setup, &words(&at(middle - 5)))?;
+    let there = Setup::server(env!("CARGO_BIN_EXE_drover"), &to)?;
+    let agent = there.start()?;
+    let shown = agent.http().json("/v1/var/v/30")?;
+    ensure!(shown["Items"]["v"] == "value 390", "{shown}");
+    check_replay(&there, &agent)
+}
+
+#[test]
+fn an_archive_and_the_log_together_are_verified_from_the_beginning() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let elsewhere = dir.path().join("archive");
+    let setup = keeping(&dir.path().join("data"), &archived_in(&elsewhere))?;
+    let agent = setup.start()?;
+    let mut known = Known::new();
+    write_much(&agent, &mut known, 0, 420)?;
+    dropped_beyond(&agent, 200)?;
+    check(&agent, &known)?;
+    agent.stop(Duration::from_secs(8))?;
+    let data = data_flag(&setup);
+    let archive = format!("-archive=file://{}", elsewhere.display());
+    let segments = fs::read_dir(setup.data_dir.join("server/log"))?.count();
+    ensure!(segments < 4, "{segments} files are left of the log");
+    let both = run(&setup, &["log", "verify", "-digests", &archive, &data])?;
+    ensure!(both.contains(", 0 to "), "{both}");
+    ensure!(both.contains("tables equal"), "{both}");
+    let alone = run(&setup, &["log", "verify", &archive])?;
+    ensure!(alone.contains(", 0 to "), "{alone}");
+    let local = run(&setup, &["log", "verify", &data])?;
+    ensure!(local.contains("from the signed base"), "{local}");
+    for words in [
+        vec!["log", "inspect", &archive],
+        vec!["log", "events", "-to", "5", &archive, &data],
+        vec!["log", "export", "-to", "5", &archive, &data],
+        vec![
+            "log",
+            "replay",
+            "-address",
+            "http://127.0.0.1:1",
+            &archive,
+            &data,
+        ],
+    ] {
+        run(&setup, &words)?;
+    }
+    // A bit of the archive.
+    let epoch = fs::read_dir(&elsewhere)?.next().context("empty")??.path();
+    let segment = fs::read_dir(epoch.join("log"))?.next().context("none")??;
+    let mut bytes = fs::read(segment.path())?;
+    let at = bytes.len() / 2;
+    bytes[at] ^= 1;
+    fs::write(segment.path(), bytes)?;
+    let said = fails(&setup, &["log", "verify", &archive, &data])?;
+    let name = segment.file_name().to_string_lossy().into_owned();
+    ensure!(said.contains(&name), "{said}");
+    Ok(())
+}
+
+#[test]
+fn a_full_archive_drops_nothing_and_is_gone_on_with() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let disk = match SmallDisk::mount(&dir.path().join("disk"), 4) {
+        Ok(disk) => disk,
+        Err(why) => {
+            skip("a full archive", &why);
+            return Ok(());
+        }
+    };
+    let filler = disk.fill()?;
+    let elsewhere = disk.0.join("archive");
+    let setup = keeping(&dir.path().join("data"), &archived_in(&elsewhere))?;
+    let agent = setup.start()?;
+    let mut known = Known::new();
+    write(&agent, &mut known, 0, 300)?;
+    wait_for("the archive to be full", LONG, || {
+        let status = status(&agent)?;
+        let error = status["LastError"].as_str().unwrap_or_default();
+        ensure!(error.contains("cannot"), "{status}");
+        Ok(())
+    })?;
+    let log = agent.http().json("/v1/log/segments")?;
+    ensure!(log[0]["First"] == 0, "{log}");
+    let answer = agent.http().get("/v1/vars?as_of=50")?;
+    ensure!(answer.status == 200, "{}", answer.text());
+    fs::remove_file(filler)?;
+    wait_for("the horizon to move", LONG, || {
+        let status = status(&agent)?;
+        ensure!(status["Status"]["First"].as_u64() > Some(100), "{status}");
+        Ok(())
+    })?;
+    check(&agent, &known)?;
+    check_replay(&setup, &agent)
+}
+
+/// What is seen on the disk while the horizon moves, in this order.
+fn steps(server: &Path, archive: &Path) -> Vec<(&'static str, Box<dyn Fn() -> bool>)> {
+    let snapshots = server.join("snapshots");
+    let bases = |dir: &Path, file: &str| -> usize {
+        let list = fs::read_dir(dir).into_iter().flatten().flatten();
+        list.filter(|entry| entry.path().join(file).exists())
+            .count()
+    };
+    let changed = |path: PathBuf| {
+        let time = move || fs::metadata(&path).and_then(|found| found.modified()).ok();
+        let before = time();
+        move || time() != before
+    };
+    let count = |dir: PathBuf, file: &'static str| {
+        let before = bases(&dir, file);
+        move || bases(&dir, file) != before
+    };
+    let epochs: Vec<PathBuf> = fs::read_dir(archive)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path().join("snapshots"))
+        .collect();
+    let kept = epochs.first().cloned().unwrap_or(archive.join("none"));
+    let (building, reading) = (snapshots.join("building.tmp"), snapshots.join("check.tmp"));
+    vec![
+        ("a base is written", Box::new(move || building.exists())),
+        (
+            "a base is there",
+            Box::new(count(snapshots.clone(), "head")),
+        ),
+        ("a base is read back", Box::new(move || reading.exists())),
+        ("a base is signed", Box::new(count(snapshots, "note"))),
+        ("a base is archived", Box::new(count(kept, "head"))),
+        (
+            "the edge is kept",
+            Box::new(changed(server.join("tree.edge"))),
+        ),
+    ]
+}
+
+#[test]
+fn a_kill_at_every_step_loses_nothing() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let elsewhere = dir.path().join("archive");
+    let setup = keeping(&dir.path().join("data"), &archived_in(&elsewhere))?;
+    let server = setup.data_dir.join("server");
+    let (mut known, mut before, mut written) = (Known::new(), 0, 0);
+    for round in 0..7 {
+        let agent = setup.start()?;
+        check(&agent, &known)?;
+        check_replay(&setup, &agent)?;
+        let step = round
+            .checked_sub(1)
+            .map(|step| steps(&server, &elsewhere).swap_remove(step));
+        write(&agent, &mut known, written, written + 150)?;
+        written += 150;
+        match step {
+            None => before = dropped_beyond(&agent, before)?,
+            Some((name, seen)) => wait_for(name, LONG, || {
+                ensure!(seen() || first(&agent)? > before + 100, "not yet");
+                Ok(())
+            })?,
+        }
+        agent.kill()?;
+    }
+    let agent = setup.start()?;
+    check(&agent, &known)?;
+    write(&agent, &mut known, written, written + 150)?;
+    let found = dropped_beyond(&agent, before)?;
+    ensure!(found > 300, "the log begins at {found}");
+    check_replay(&setup, &agent)?;
+    // The database is built again from the base and the log behind it.
+    agent.stop(Duration::from_secs(8))?;
+    run(&setup, &["log", "verify", &data_flag(&setup)])?;
+    fs::remove_dir_all(server.join("projections"))?;
+    let agent = setup.start()?;
+    check(&agent, &known)?;
+    check_replay(&setup, &agent)
+}
