@@ -12,3 +12,4 @@ mod t72_online_rebuild;
 mod t74_verify_online;
 mod t80_kafka;
 mod t90_retention;
+mod t95_s3;

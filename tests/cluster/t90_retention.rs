@@ -36,7 +36,7 @@ fn write(agent: &Agent, known: &mut Known, from: usize, to: usize) -> Result<()>
 }
 
 /// Values that do not compress, so that segments fill.
-fn write_much(agent: &Agent, known: &mut Known, from: usize, to: usize) -> Result<()> {
+pub(crate) fn write_much(agent: &Agent, known: &mut Known, from: usize, to: usize) -> Result<()> {
     let mut http = agent.http().timeout(Duration::from_secs(30));
     let mut state = from as u64 | 1;
     for number in from..to {
@@ -54,7 +54,7 @@ fn write_much(agent: &Agent, known: &mut Known, from: usize, to: usize) -> Resul
 }
 
 /// What the reactor says.
-fn status(agent: &Agent) -> Result<serde_json::Value> {
+pub(crate) fn status(agent: &Agent) -> Result<serde_json::Value> {
     let mut all = agent.http().json("/v1/operator/reactors")?;
     Ok(all["Reactors"]["retention"].take())
 }
