@@ -4,6 +4,7 @@ use crate::db::Family;
 use crate::digest::Digest;
 use crate::error::StorageError;
 use crate::maintenance::HEADER;
+use crate::prune::PRUNED;
 use crate::row;
 use crate::scan::{Scan, Source, Walk};
 use crate::table::History;
@@ -125,7 +126,7 @@ impl View {
                     _ => Some((mine.key(), "has another value")),
                 };
                 // The header is each database's own.
-                let what = what.filter(|(key, _)| family != Family::Meta || *key != HEADER);
+                let what = what.filter(|(key, _)| family != Family::Meta || ![HEADER, PRUNED].contains(key));
                 if let Some((key, what)) = what {
                     found.push(self.difference(family, key, what));
                 }

@@ -20,7 +20,7 @@ use crate::writer::{self, Writer, outcome_key};
 /// Entries deleted in one batch.
 const BATCH: usize = 4_096;
 /// Where it is kept how far what lies below the floor was forgotten.
-const PRUNED: &[u8] = b"pruned";
+pub(crate) const PRUNED: &[u8] = b"pruned";
 
 /// What was forgotten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -128,7 +128,13 @@ impl Retention {
                 ..Moved::default()
             });
         }
-        let key = self.keyring.active()?.checkpoint_key();
+        let Ok(key) = self.keyring.active().map(|key| key.checkpoint_key()) else {
+            let waits = Some("for a key to sign with");
+            return Ok(Moved {
+                waits,
+                ..Moved::default()
+            });
+        };
         let (ours, check) = (base.clone(), self.keeping.server.join("snapshots"));
         let signed = tokio::task::spawn_blocking(move || {
             base::read_back(&ours, &check.join(CHECK))?;
@@ -162,13 +168,15 @@ impl Retention {
         ends.all(|end| end > index + 1 || end <= archived.next)
     }
 
-    /// Removes the bases below the one that the log goes on from.
+    /// Removes the bases below the one that the log goes on from, but for the last: somebody may be
+    /// reading it.
     fn forget_bases(&self, bases: &[(u64, SnapshotDir)]) -> Result<(), Failure> {
         let first = self.first();
         if !bases.iter().any(|(index, _)| index + 1 == first) {
             return Ok(());
         }
-        for (_, dir) in bases.iter().filter(|(index, _)| index + 1 < first) {
+        let below = bases.iter().filter(|(index, _)| index + 1 < first);
+        for (_, dir) in below.rev().skip(1) {
             // The head goes first: without it there is no base.
             std::fs::remove_file(dir.path().join("head"))?;
             std::fs::remove_dir_all(dir.path())?;

@@ -153,7 +153,7 @@ fn what_is_below_the_horizon_is_gone_by_name_and_the_rest_is_proved() -> Result<
     save(&setup, &agent, &backup)?;
     let shown = backup.display().to_string();
     let said = run(&setup, &["log", "verify", &shown])?;
-    ensure!(said.contains(&from), "{said}");
+    ensure!(said.contains("tables equal"), "{said}");
     let middle: u64 = agent
         .http()
         .get("/v1/vars")?
@@ -220,9 +220,10 @@ fn restored(setup: &Setup, dir: &Path, backup: &str, middle: u64) -> Result<()> 
     let into = format!("-data-dir={}", to.display());
     let at = |index: u64| format!("-at={index}");
     let words = |at| ["operator", "snapshot", "restore", &into, &wrap, at, backup];
-    let said = fails(setup, &words(&at(50)))?;
+    let (early, late) = (at(50), at(middle - 5));
+    let said = fails(setup, &words(&early))?;
     ensure!(said.contains("is not in the backup"), "{said}");
-    run(setup, &words(&at(middle - 5)))?;
+    run(setup, &words(&late))?;
     let there = Setup::server(env!("CARGO_BIN_EXE_drover"), &to)?;
     let agent = there.start()?;
     let shown = agent.http().json("/v1/var/v/30")?;
@@ -243,8 +244,11 @@ fn an_archive_and_the_log_together_are_verified_from_the_beginning() -> Result<(
     agent.stop(Duration::from_secs(8))?;
     let data = data_flag(&setup);
     let archive = format!("-archive=file://{}", elsewhere.display());
-    let segments = fs::read_dir(setup.data_dir.join("server/log"))?.count();
-    ensure!(segments < 4, "{segments} files are left of the log");
+    let first = setup.data_dir.join("server/log/00000000000000000000");
+    for ending in ["log", "seal"] {
+        let path = first.with_extension(ending);
+        ensure!(!path.exists(), "{} is still there", path.display());
+    }
     let both = run(&setup, &["log", "verify", "-digests", &archive, &data])?;
     ensure!(both.contains(", 0 to "), "{both}");
     ensure!(both.contains("tables equal"), "{both}");
@@ -364,7 +368,7 @@ fn a_kill_at_every_step_loses_nothing() -> Result<()> {
     let setup = keeping(&dir.path().join("data"), &archived_in(&elsewhere))?;
     let server = setup.data_dir.join("server");
     let (mut known, mut before, mut written) = (Known::new(), 0, 0);
-    for round in 0..7 {
+    for round in 0..7_usize {
         let agent = setup.start()?;
         check(&agent, &known)?;
         check_replay(&setup, &agent)?;

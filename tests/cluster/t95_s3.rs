@@ -63,8 +63,7 @@ impl Moto {
             secret: String::new(),
         };
         wait_for("moto to listen", LONG, || {
-            TcpStream::connect(addr)?;
-            Ok(())
+            TcpStream::connect(addr).context("moto does not listen")
         })?;
         let output = Command::new(bin.join("python"))
             .args(["-c", BEGIN, &format!("http://{addr}")])
