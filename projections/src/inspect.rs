@@ -126,7 +126,8 @@ impl View {
                     _ => Some((mine.key(), "has another value")),
                 };
                 // The header is each database's own.
-                let what = what.filter(|(key, _)| family != Family::Meta || ![HEADER, PRUNED].contains(key));
+                let what = what
+                    .filter(|(key, _)| family != Family::Meta || ![HEADER, PRUNED].contains(key));
                 if let Some((key, what)) = what {
                     found.push(self.difference(family, key, what));
                 }

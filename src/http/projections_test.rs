@@ -180,6 +180,7 @@ async fn the_leader_records_the_digests_and_every_verification_meets_them() {
     assert_eq!(h.get("/v1/agent/health").await.status, 200);
     let scratch = tempfile::tempdir().unwrap();
     let check = DigestCheck {
+        also: Vec::new(),
         log_dir: h.server.raft.log().dir().to_owned(),
         scratch: scratch.path().to_owned(),
         cancelled: &AtomicBool::new(false),
