@@ -88,7 +88,10 @@ impl Retention {
             moved = self.move_to(*index, base).await?;
             pruned = prune(context).await?;
         }
-        self.forget_bases(&bases)?;
+        // The log says in memory what its files may not say yet, and goes on from those after a kill.
+        let (first, log) = (self.first(), Arc::clone(self.keeping.raft.log()));
+        tokio::task::spawn_blocking(move || log.sync()).await??;
+        forget_bases(&bases, first)?;
         Ok(json!({
             "First": self.first(),
             "Horizon": context.projections.view().position().floor,
@@ -168,21 +171,21 @@ impl Retention {
         ends.all(|end| end > index + 1 || end <= archived.next)
     }
 
-    /// Removes the bases below the one that the log goes on from, but for the last: somebody may be
-    /// reading it.
-    fn forget_bases(&self, bases: &[(u64, SnapshotDir)]) -> Result<(), Failure> {
-        let first = self.first();
-        if !bases.iter().any(|(index, _)| index + 1 == first) {
-            return Ok(());
-        }
-        let below = bases.iter().filter(|(index, _)| index + 1 < first);
-        for (_, dir) in below.rev().skip(1) {
-            // The head goes first: without it there is no base.
-            std::fs::remove_file(dir.path().join("head"))?;
-            std::fs::remove_dir_all(dir.path())?;
-        }
-        Ok(())
+}
+
+/// Removes the bases below the one at which the log begins in its files, but for the last: somebody
+/// may be reading it.
+fn forget_bases(bases: &[(u64, SnapshotDir)], first: u64) -> Result<(), Failure> {
+    if !bases.iter().any(|(index, _)| index + 1 == first) {
+        return Ok(());
     }
+    let below = bases.iter().filter(|(index, _)| index + 1 < first);
+    for (_, dir) in below.rev().skip(1) {
+        // The head goes first: without it there is no base.
+        std::fs::remove_file(dir.path().join("head"))?;
+        std::fs::remove_dir_all(dir.path())?;
+    }
+    Ok(())
 }
 
 async fn prune(context: &Context) -> Result<Pruned, Failure> {
