@@ -232,7 +232,7 @@ impl Store {
         }
         match &self.at {
             At::Bucket(bucket, prefix) => {
-                bucket.write(&format!("{prefix}{name}"), from, &own).await?;
+                bucket.write(&format!("{prefix}{name}"), from).await?;
             }
             At::Dir(dir) => {
                 let (from, to) = (from.to_owned(), dir.join(name));

@@ -117,7 +117,7 @@ impl RetentionConfig {
 pub struct ArchiveConfig {
     /// `file:///directory` or `s3://bucket/prefix`.
     pub url: String,
-    /// The address of the server that speaks S3, http://host:port; absent means
+    /// The address of the server that speaks S3, http://host:port or https://host; absent means
     /// `AWS_ENDPOINT_URL`.
     pub endpoint: Option<String>,
     /// The region; absent means `AWS_REGION`, or `us-east-1`.

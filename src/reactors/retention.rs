@@ -170,7 +170,6 @@ impl Retention {
         let mut ends = gone.map(|segment| segment.first + segment.entries);
         ends.all(|end| end > index + 1 || end <= archived.next)
     }
-
 }
 
 /// Removes the bases below the one at which the log begins in its files, but for the last: somebody

@@ -137,7 +137,10 @@ fn what_is_below_the_horizon_is_gone_by_name_and_the_rest_is_proved() -> Result<
             ensure!(status(&agent)?["Activations"].as_u64() > activations);
             Ok(())
         })?;
-        ensure!(same && status(&agent)?["Status"]["Waits"].is_null(), "{now}");
+        ensure!(
+            same && status(&agent)?["Status"]["Waits"].is_null(),
+            "{now}"
+        );
         Ok(())
     })?;
     gone_by_name(&setup, &agent, horizon)?;
