@@ -228,7 +228,7 @@ fn holds(data_dir: &Path) -> Result<Json> {
     let schema = schema::version_of(&live, &Options::default()).with_context(|| hint.clone())?;
     let (projections, _writer) = Projections::open(&live, Options::default()).context(hint)?;
     let flushed = projections.flushed()?.index;
-    rebuild::tables(&projections.view(), &live, (flushed, schema.0))
+    rebuild::tables(&projections.view(), (&live, &live), (flushed, schema.0))
         .with_context(|| format!("Error reading {shown}"))
 }
 

@@ -96,6 +96,7 @@ async fn no_read_fails_and_no_write_waits_while_the_tables_are_built_again() {
     assert_eq!(verified["Result"]["Verified"], true, "{verified}");
     let held = h.get("/v1/operator/projections").await.json();
     assert_eq!(held["SetAside"].as_array().unwrap().len(), 1, "{held}");
+    assert_eq!(held["Building"], false);
     let removed = h
         .ask("DELETE", "/v1/operator/projections/kept", "")
         .await

@@ -49,13 +49,14 @@ fn table(size: &TableSize) -> Value {
         "History": format!("{:?}", size.history).to_lowercase()})
 }
 
-/// What a database holds: `home` is where it is at home, `flushed` what a crash would leave.
+/// What a database holds: where it is at home and where it lies now, what a crash would leave and
+/// its schema.
 ///
 /// # Errors
 /// Those of the database and of the directory.
 pub fn tables(
     view: &View,
-    home: &Path,
+    (home, live): (&Path, &Path),
     (flushed, schema): (u64, u32),
 ) -> Result<Value, RebuildError> {
     let position = view.position();
@@ -69,6 +70,6 @@ pub fn tables(
     Ok(
         json!({"Applied": position.index, "Flushed": flushed, "Schema": schema,
         "Known": LATEST.0, "Floor": position.floor, "Tables": tables, "SetAside": kept,
-        "Building": switch::beside(home).is_dir()}),
+        "Building": switch::beside_serving(home, live).is_dir()}),
     )
 }

@@ -22,7 +22,8 @@ impl Server {
     /// Those of the database.
     pub fn tables(&self) -> Result<Value, RebuildError> {
         let (view, flushed) = (self.projections.view(), self.projections.flushed()?.index);
-        rebuild::tables(&view, &self.home(), (flushed, LATEST.0))
+        let (home, live) = (self.home(), self.projections.path());
+        rebuild::tables(&view, (&home, &live), (flushed, LATEST.0))
     }
 
     /// Begins to build the tables again from the log, to put them in the place of those in use;
