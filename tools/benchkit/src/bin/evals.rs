@@ -47,6 +47,10 @@ impl Fold for Timed {
     fn load(&mut self, dir: &Path) -> std::io::Result<()> {
         self.0.load(dir)
     }
+
+    fn forget(&mut self, index: u64) -> std::io::Result<()> {
+        self.0.forget(index)
+    }
 }
 
 fn main() -> Result<()> {
