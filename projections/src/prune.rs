@@ -43,13 +43,13 @@ impl Writer {
         if floor <= position.floor || floor > position.index {
             return Ok(());
         }
-        position.floor = floor;
         let projections = Arc::clone(self.projections());
         let db = projections.database();
         let mut batch = Batch::new(&db);
         writer::put_floor(&mut batch, floor);
         batch.write()?;
         db.flush(true)?;
+        self.position_mut().floor = floor;
         let now = projections.visible();
         let mut position = now.position;
         position.floor = floor;

@@ -67,6 +67,8 @@ pub struct RetentionConfig {
     pub segment_size: Option<u64>,
 }
 
+/// The shortest time between two looks.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 /// The smallest segment: an event of the largest size fits in it.
 const SMALLEST_SEGMENT: u64 = 8_000_000;
 /// The largest.
@@ -96,7 +98,7 @@ impl RetentionConfig {
     /// What is wrong with it.
     pub(super) fn problems(&self) -> Vec<String> {
         let mut wrong = Vec::new();
-        if self.interval < Duration::from_millis(100) {
+        if self.interval < SHORTEST_INTERVAL {
             let got = self.interval;
             wrong.push(format!(
                 "retention.interval cannot be {got:?}. Must be at least 100ms"

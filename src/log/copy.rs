@@ -12,6 +12,9 @@ use super::readonly::ReadOnlyLog;
 use super::sealed;
 use super::segment::Segment;
 
+/// Bytes of entries read at once.
+const CHUNK: usize = 1 << 20;
+
 /// A file of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
@@ -72,7 +75,7 @@ impl ReadOnlyLog {
         };
         let mut next = first;
         while next < segment.next() {
-            let some = self.read_some(next, segment.next(), 1 << 20)?;
+            let some = self.read_some(next, segment.next(), CHUNK)?;
             let Some(last) = some.last() else {
                 let what = "an entry that its index names is not there";
                 return Err(LogError::corrupt(&sealed_name(first), 0, next, what));

@@ -81,8 +81,8 @@ pub trait Fold: Send + 'static {
         None
     }
 
-    /// Answers nothing about what was before the state at `index` from now on; that, and all that is
-    /// applied, is on the disk when this returns.
+    /// Answers nothing about what was before the state at `index` from now on; that, and all that
+    /// is applied, is on the disk when this returns.
     ///
     /// # Errors
     /// If it cannot be written.

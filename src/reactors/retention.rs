@@ -88,7 +88,7 @@ impl Retention {
             moved = self.move_to(*index, base).await?;
             pruned = prune(context).await?;
         }
-        // The log says in memory what its files may not say yet, and goes on from those after a kill.
+        // What the log says in memory its files may not say yet, and those count after a kill.
         let (first, log) = (self.first(), Arc::clone(self.keeping.raft.log()));
         tokio::task::spawn_blocking(move || log.sync()).await??;
         forget_bases(&bases, first)?;

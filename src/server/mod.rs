@@ -365,11 +365,16 @@ fn projection_options(config: &Config) -> Options {
     }
 }
 
+/// Bytes of a segment of a development agent's log.
+const DEV_SEGMENT: u64 = 16 << 20;
+/// Bytes of that log that stay in memory.
+const DEV_TAIL: usize = 1 << 20;
+
 fn log_options(config: &Config) -> log::Options {
     let mut options = log::Options::default();
     if config.dev {
-        options.segment_bytes = 16 << 20;
-        options.tail_bytes = 1 << 20;
+        options.segment_bytes = DEV_SEGMENT;
+        options.tail_bytes = DEV_TAIL;
     }
     if let Some(bytes) = config.server.retention.segment_size {
         options.segment_bytes = bytes;

@@ -323,8 +323,11 @@ fn a_full_archive_drops_nothing_and_is_gone_on_with() -> Result<()> {
     check_replay(&setup, &agent)
 }
 
+/// A step's name, and whether it was seen on the disk.
+type Step = (&'static str, Box<dyn Fn() -> bool>);
+
 /// What is seen on the disk while the horizon moves, in this order.
-fn steps(server: &Path, archive: &Path) -> Vec<(&'static str, Box<dyn Fn() -> bool>)> {
+fn steps(server: &Path, archive: &Path) -> Vec<Step> {
     let snapshots = server.join("snapshots");
     let bases = |dir: &Path, file: &str| -> usize {
         let list = fs::read_dir(dir).into_iter().flatten().flatten();
