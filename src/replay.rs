@@ -25,6 +25,8 @@ const AHEAD: usize = 4;
 pub const FOLD_BYTES: usize = 256 << 20;
 /// How long the log may take to show an index that a running server named.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How often a replay begins again because the log's beginning was dropped under it.
+const ATTEMPTS: usize = 5;
 
 /// Why a replay stopped.
 #[derive(Debug, thiserror::Error)]
@@ -146,7 +148,8 @@ pub struct Replayed {
 
 /// Folds the log in `log_dir` from its beginning to `to` (to the last committed index it knows
 /// of, if `None`) into new projections in `scratch`, an empty directory. `progress` hears the
-/// index reached after each batch, and the last one.
+/// index reached after each batch, and the last one. Where the server drops what is being read, it
+/// begins again with what is kept.
 ///
 /// # Errors
 /// Damage, an event that cannot be read, a log that is too short or does not begin at its epoch's
@@ -157,14 +160,32 @@ pub fn replay(
     to: Option<u64>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Replayed, ReplayError> {
+    for _ in 1..ATTEMPTS {
+        let log = open(log_dir, to)?;
+        let first = log.bounds().0;
+        let done = replay_once((log_dir, &log), scratch, to, progress);
+        let moved = || ReadOnlyLog::open(log_dir).is_ok_and(|now| now.bounds().0 > first);
+        if done.is_ok() || !moved() {
+            return done;
+        }
+        std::fs::remove_dir_all(scratch).map_err(ReplayError::Base)?;
+    }
+    replay_once((log_dir, &open(log_dir, to)?), scratch, to, progress)
+}
+
+fn replay_once(
+    (log_dir, log): (&Path, &ReadOnlyLog),
+    scratch: &Path,
+    to: Option<u64>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Replayed, ReplayError> {
     let began = Instant::now();
-    let log = open(log_dir, to)?;
-    let base = foundation(log_dir, &log)?;
+    let base = foundation(log_dir, log)?;
     let last = to
         .or_else(|| log.committed())
         .unwrap_or(log.bounds().1.saturating_sub(1));
     let (projections, mut writer) = Projections::open(scratch, Options::default())?;
-    let entries = unfold(&log, base.as_ref(), last, &mut writer, progress)?;
+    let entries = unfold(log, base.as_ref(), last, &mut writer, progress)?;
     let state = StateAt::of(&projections);
     Ok(Replayed {
         state,

@@ -1,5 +1,6 @@
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use drover_projections::{Options, Projections};
 use ed25519_dalek::SigningKey;
@@ -40,10 +41,16 @@ fn make_base(server: &Path, index: u64) -> SnapshotDir {
 
 /// Sealing is the business of a log that is open.
 fn seal(log_dir: &Path) {
-    drop(crate::log::LogEngine::open(log_dir, Default::default()).unwrap());
-    let log = ReadOnlyLog::open(log_dir).unwrap();
-    let sealed = log.segments().iter().filter(|one| one.sealed).count();
-    assert!(sealed > 3, "{sealed} sealed");
+    let log = crate::log::LogEngine::open(log_dir, Default::default())
+        .unwrap()
+        .0;
+    let open = || log.segments().iter().filter(|one| !one.sealed).count();
+    let began = Instant::now();
+    while open() > 1 {
+        assert!(began.elapsed() < Duration::from_secs(30), "{} open", open());
+        std::thread::yield_now();
+    }
+    assert!(log.segments().len() > 4);
 }
 
 fn store(dir: &Path) -> Store {

@@ -128,29 +128,22 @@ fn what_is_below_the_horizon_is_gone_by_name_and_the_rest_is_proved() -> Result<
     let mut known = Known::new();
     write(&agent, &mut known, 0, 400)?;
     let mut horizon = dropped_beyond(&agent, 100)?;
-    // It rests when there is nothing more to drop.
-    wait_for("the horizon to rest", LONG, || {
-        let now = first(&agent)?;
-        let same = std::mem::replace(&mut horizon, now) == now;
-        let activations = status(&agent)?["Activations"].as_u64();
-        wait_for("another look", LONG, || {
-            ensure!(status(&agent)?["Activations"].as_u64() > activations);
-            Ok(())
-        })?;
-        ensure!(
-            same && status(&agent)?["Status"]["Waits"].is_null(),
-            "{now}"
-        );
-        Ok(())
+    // While segments are sealed and bases signed it goes on; a question may meet the next horizon.
+    wait_for("answers that name the horizon", LONG, || {
+        horizon = first(&agent)?;
+        gone_by_name(&setup, &agent, horizon)
     })?;
-    gone_by_name(&setup, &agent, horizon)?;
     check(&agent, &known)?;
     check_replay(&setup, &agent)?;
     let data = data_flag(&setup);
-    let verified = run(&setup, &["log", "verify", "-digests", &data])?;
-    let from = format!("from the signed base at {}", horizon - 1);
-    ensure!(verified.contains(&from), "{verified}");
-    ensure!(!verified.contains("no checkpoint"), "{verified}");
+    wait_for("a log that is verified from its horizon on", LONG, || {
+        horizon = first(&agent)?;
+        let verified = run(&setup, &["log", "verify", "-digests", &data])?;
+        let from = format!("from the signed base at {}", horizon - 1);
+        ensure!(verified.contains(&from), "{verified}");
+        ensure!(!verified.contains("no checkpoint"), "{verified}");
+        Ok(())
+    })?;
     // A backup holds the base, is verified, and is restored to any index from there on.
     let backup = dir.path().join("backup.tar");
     save(&setup, &agent, &backup)?;
@@ -395,8 +388,7 @@ fn a_kill_at_every_step_loses_nothing() -> Result<()> {
     let agent = setup.start()?;
     check(&agent, &known)?;
     write(&agent, &mut known, written, written + 150)?;
-    let found = dropped_beyond(&agent, before)?;
-    ensure!(found > 300, "the log begins at {found}");
+    dropped_beyond(&agent, before.max(300))?;
     check_replay(&setup, &agent)?;
     // The database is built again from the base and the log behind it.
     agent.stop(Duration::from_secs(8))?;
