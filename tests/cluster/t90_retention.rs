@@ -69,10 +69,13 @@ fn first(agent: &Agent) -> Result<u64> {
         .with_context(|| retention.to_string())
 }
 
-fn dropped_beyond(agent: &Agent, index: u64) -> Result<u64> {
+/// Writes until the log begins beyond an index: where bases lie is a matter of time, and the last
+/// of them below the limit is the horizon.
+fn dropped_beyond(agent: &Agent, known: &mut Known, index: u64) -> Result<u64> {
     let mut found = 0;
     wait_for("the horizon to move", LONG, || {
         found = first(agent)?;
+        write(agent, known, 0, 3)?;
         ensure!(found > index, "{}", status(agent)?);
         Ok(())
     })?;
@@ -127,7 +130,7 @@ fn what_is_below_the_horizon_is_gone_by_name_and_the_rest_is_proved() -> Result<
     let agent = setup.start()?;
     let mut known = Known::new();
     write(&agent, &mut known, 0, 400)?;
-    let mut horizon = dropped_beyond(&agent, 100)?;
+    let mut horizon = dropped_beyond(&agent, &mut known, 100)?;
     // While segments are sealed and bases signed it goes on; a question may meet the next horizon.
     wait_for("answers that name the horizon", LONG, || {
         horizon = first(&agent)?;
@@ -159,7 +162,13 @@ fn what_is_below_the_horizon_is_gone_by_name_and_the_rest_is_proved() -> Result<
     agent.stop(Duration::from_secs(8))?;
     let said = run(&setup, &["projection", "verify", "-whole", &data])?;
     ensure!(said.contains("verified"), "{said}");
-    tampered(&setup, horizon - 1)?;
+    let verified = run(&setup, &["log", "verify", &data])?;
+    let base = verified
+        .split("from the signed base at ")
+        .nth(1)
+        .and_then(|rest| rest.split(')').next())
+        .with_context(|| verified.clone())?;
+    tampered(&setup, base.parse()?)?;
     damaged_backup(&setup, &backup)?;
     restored(&setup, dir.path(), &shown, middle)
 }
@@ -235,7 +244,7 @@ fn an_archive_and_the_log_together_are_verified_from_the_beginning() -> Result<(
     let agent = setup.start()?;
     let mut known = Known::new();
     write_much(&agent, &mut known, 0, 420)?;
-    dropped_beyond(&agent, 200)?;
+    dropped_beyond(&agent, &mut known, 200)?;
     check(&agent, &known)?;
     agent.stop(Duration::from_secs(8))?;
     let data = data_flag(&setup);
@@ -377,8 +386,9 @@ fn a_kill_at_every_step_loses_nothing() -> Result<()> {
         write(&agent, &mut known, written, written + 150)?;
         written += 150;
         match step {
-            None => before = dropped_beyond(&agent, before)?,
+            None => before = dropped_beyond(&agent, &mut known, before)?,
             Some((name, seen)) => wait_for(name, LONG, || {
+                write(&agent, &mut known, 0, 3)?;
                 ensure!(seen() || first(&agent)? > before + 100, "not yet");
                 Ok(())
             })?,
@@ -388,7 +398,7 @@ fn a_kill_at_every_step_loses_nothing() -> Result<()> {
     let agent = setup.start()?;
     check(&agent, &known)?;
     write(&agent, &mut known, written, written + 150)?;
-    dropped_beyond(&agent, before.max(300))?;
+    dropped_beyond(&agent, &mut known, before.max(300))?;
     check_replay(&setup, &agent)?;
     // The database is built again from the base and the log behind it.
     agent.stop(Duration::from_secs(8))?;
