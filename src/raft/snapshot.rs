@@ -211,11 +211,14 @@ impl Snapshots {
 
     /// The newest complete one.
     pub(super) fn current(&self) -> io::Result<Option<(Head, SnapshotDir)>> {
-        let Some(path) = self.complete()?.pop() else {
-            return Ok(None);
-        };
-        let dir = SnapshotDir::new(path);
-        Ok(Some((dir.head()?, dir)))
+        self.newest_below(u64::MAX)
+    }
+
+    /// The newest complete one of an index below `next`.
+    pub(super) fn newest_below(&self, next: u64) -> io::Result<Option<(Head, SnapshotDir)>> {
+        let mut found = SnapshotDir::all(&self.dir)?;
+        found.retain(|(head, _)| head.last.is_none_or(|(_, index)| index < next));
+        Ok(found.pop())
     }
 
     /// An empty directory to build one in.

@@ -375,7 +375,14 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             >,
         >,
     > {
-        let current = self.snapshots.current()?;
+        // At its start Raft loads what is newer than what is applied. Where the log leads there, it
+        // leads there with all that was between.
+        let next = self.applier.with(|fold| fold.place()).await?;
+        let next = next.map_or(0, |place| place.index + 1);
+        let current = match self.log.bounds().0 <= next {
+            true => self.snapshots.newest_below(next)?,
+            false => self.snapshots.current()?,
+        };
         Ok(current.map(|(head, dir)| Snapshot {
             meta: head.meta(),
             snapshot: dir,

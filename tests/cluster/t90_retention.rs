@@ -82,6 +82,17 @@ fn dropped_beyond(agent: &Agent, known: &mut Known, index: u64) -> Result<u64> {
     Ok(found)
 }
 
+/// What the log still tells of is not lost to those who ask for it.
+fn all_the_log_tells(agent: &Agent) -> Result<()> {
+    wait_for("the past from the log's beginning on", LONG, || {
+        let status = status(agent)?;
+        let (first, horizon) = (&status["Status"]["First"], &status["Status"]["Horizon"]);
+        let first = first.as_u64().with_context(|| status.to_string())?;
+        ensure!(*horizon == first.saturating_sub(1), "{status}");
+        Ok(())
+    })
+}
+
 /// A command that must fail; answers what it says.
 fn fails(setup: &Setup, words: &[&str]) -> Result<String> {
     match run(setup, words) {
@@ -380,6 +391,7 @@ fn a_kill_at_every_step_loses_nothing() -> Result<()> {
         let agent = setup.start()?;
         check(&agent, &known)?;
         check_replay(&setup, &agent)?;
+        all_the_log_tells(&agent)?;
         let step = round
             .checked_sub(1)
             .map(|step| steps(&server, &elsewhere).swap_remove(step));
