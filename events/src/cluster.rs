@@ -121,4 +121,28 @@ wire! {
         /// Whether it is set only if it is unchanged since that index.
         cas: bool = "CAS",
     }
+
+    /// A publisher of events fell behind the log: written once, when it begins.
+    pub struct PublisherLagged {
+        /// Which publisher: `kafka`.
+        publisher: String = "Publisher",
+        /// The last index that it had published; 0 where that is not known.
+        published: u64 = "Published",
+        /// How many events it was behind.
+        behind: u64 = "Behind",
+        /// The age of the oldest of them, in nanoseconds.
+        age: i64 = "Age",
+        /// Why, in words.
+        reason: String = "Reason",
+    }
+
+    /// A publisher of events that had fallen behind has caught up: written once, at the end.
+    pub struct PublisherCaughtUp {
+        /// Which publisher: `kafka`.
+        publisher: String = "Publisher",
+        /// The last index that it had published.
+        published: u64 = "Published",
+        /// The index of the event that said that it fell behind.
+        since: u64 = "Since",
+    }
 }

@@ -174,4 +174,6 @@ events! {
     HostVolumeRegistered,
     HostVolumeDeleted,
     HostVolumeClaimReleased,
+    PublisherLagged,
+    PublisherCaughtUp,
 }

@@ -205,6 +205,10 @@ registry! {
     HostVolumeDeleted = 62, version 1, since 1, "HostVolumeDeleted": [HostVolume];
     /// A group's claim on a host volume was released.
     HostVolumeClaimReleased = 63, version 1, since 1, silent;
+    /// A publisher of events fell behind the log.
+    PublisherLagged = 64, version 1, since 4, silent;
+    /// A publisher of events that had fallen behind has caught up.
+    PublisherCaughtUp = 65, version 1, since 4, silent;
 }
 
 impl EventKind {

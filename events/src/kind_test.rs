@@ -66,6 +66,8 @@ const PINNED: &[(u16, &str, u16)] = &[
     (61, "HostVolumeRegistered", 1),
     (62, "HostVolumeDeleted", 1),
     (63, "HostVolumeClaimReleased", 1),
+    (64, "PublisherLagged", 1),
+    (65, "PublisherCaughtUp", 1),
 ];
 
 /// The kinds that nobody hears of on the stream.
@@ -96,6 +98,8 @@ const SILENT: &[&str] = &[
     "OneTimeTokensExpired",
     "CsiPluginDeleted",
     "HostVolumeClaimReleased",
+    "PublisherLagged",
+    "PublisherCaughtUp",
 ];
 
 /// The peer's message types and what stands for each of them; those with no kind say why.

@@ -198,7 +198,9 @@ impl EventKind {
             | Self::VersionBarrierRaised
             | Self::ClusterIdSet
             | Self::ClusterRestored
-            | Self::DigestRecorded => Topic::Cluster,
+            | Self::DigestRecorded
+            | Self::PublisherLagged
+            | Self::PublisherCaughtUp => Topic::Cluster,
             Self::SchedulerConfigured | Self::AutopilotConfigured => Topic::Configuration,
             Self::NamespacesUpserted | Self::NamespacesDeleted => Topic::Namespace,
             Self::JobStabilityUpdated | Self::JobVersionTagged => Topic::JobVersion,

@@ -43,6 +43,8 @@ pub fn dispatch(txn: &mut Txn<'_>, ctx: &Ctx, event: &Event) -> Result<Reply, Re
         Event::ClusterIdSet(ev) => cluster::id_set(txn, ctx, ev),
         Event::ClusterRestored(ev) => cluster::restored(txn, ctx, ev),
         Event::DigestRecorded(ev) => cluster::digest_recorded(txn, ctx, ev),
+        Event::PublisherLagged(ev) => cluster::publisher_lagged(txn, ctx, ev),
+        Event::PublisherCaughtUp(ev) => cluster::publisher_caught_up(txn, ctx, ev),
         Event::SchedulerConfigured(ev) => cluster::scheduler_configured(txn, ctx, ev),
         Event::AutopilotConfigured(ev) => cluster::autopilot_configured(txn, ctx, ev),
         Event::NodeRegistered(ev) => node::registered(txn, ctx, ev),

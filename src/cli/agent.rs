@@ -34,11 +34,17 @@ Every event into Kafka, exactly once, in a configuration file (shown with its de
       batch_events      = 10000             # events of one transaction
       linger            = \"100ms\"           # how long they are gathered
       timeout           = \"30s\"
-      lag_warning       = \"10s\"
+      lag_warning       = \"10s\"           # an event says so, another when it has caught up
+      lag_warning_events = 0                # the same after so many events
+      security_protocol = \"plaintext\"       # or ssl, sasl_plaintext, sasl_ssl
+      ca_file           = \"\"                # with TLS: who signs the brokers' certificates
+      cert_file         = \"\"                # this server's, with its key_file
+      key_file          = \"\"
+      verify_hostname   = true
       properties { \"sasl.username\" = \"…\" }  # any of librdkafka's; values are never shown
     }
   }
-How far it is: drover operator reactors")]
+How far it is: drover status")]
 pub(super) struct Args {
     /// A server and a client in one process on the loopback interface
     #[arg(long)]

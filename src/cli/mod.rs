@@ -45,6 +45,7 @@ mod show;
 mod snapshot;
 mod state;
 mod state_at;
+mod status;
 mod system;
 mod template;
 mod trace;
@@ -67,6 +68,7 @@ use std::process::ExitCode;
 #[command(after_help = "Examples:
   drover agent -dev                     a server and a client on this machine
   drover job run web.nomad.hcl          run a job and watch it start
+  drover status                         what runs, and whether events reach Kafka
   drover job status web                 what runs, and where
   drover audit job web                  who changed it, when, and what
   drover log inspect -data-dir DIR      what a server's log holds
@@ -117,6 +119,8 @@ enum Noun {
     /// Work with the state of the cluster as a whole
     #[command(subcommand)]
     State(state::Verb),
+    /// Show what runs and what lags, or whatever an id begins with
+    Status(status::Args),
     /// Work with the system as a whole
     #[command(subcommand)]
     System(system::Verb),
@@ -224,6 +228,7 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
         Noun::Operator(verb) => operator::run(verb, out).await,
         Noun::Projection(verb) => projection::run(verb, out).await,
         Noun::State(verb) => state::run(verb, out).await,
+        Noun::Status(args) => status::run(args, out).await,
         Noun::System(verb) => system::run(verb, out).await,
         Noun::Trace(args) => trace::run(args, out).await,
         Noun::Var(verb) => var::run(verb, out).await,

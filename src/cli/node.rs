@@ -72,6 +72,26 @@ pub(super) struct Args {
     page_token: String,
 }
 
+impl Args {
+    /// Those that show what this id begins.
+    pub(super) fn of(conn: Conn, format: Format, id: String, verbose: bool) -> Self {
+        Self {
+            conn,
+            format,
+            node: Some(id),
+            own: false,
+            short: false,
+            verbose,
+            quiet: false,
+            os: false,
+            allocs: false,
+            filter: String::new(),
+            per_page: None,
+            page_token: String::new(),
+        }
+    }
+}
+
 /// Runs a verb.
 pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     let Verb::Status(args) = verb;

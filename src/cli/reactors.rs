@@ -3,7 +3,7 @@
 use super::columns::Table;
 use super::conn::Conn;
 use super::out::Out;
-use super::show::{Format, boolean, number, text};
+use super::show::{Format, ago, boolean, number, text};
 use anyhow::Result;
 use serde_json::Value as Json;
 
@@ -60,25 +60,42 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     Ok(0)
 }
 
-/// How far the event publisher is, in one line.
-fn published(status: &Json) -> String {
+/// How far the event publisher is, in one line: `Kafka: 12,345 events behind for 3m (why)`.
+pub(super) fn published(status: &Json) -> String {
     let place = format!("{} at {}", text(status, "Topic"), text(status, "Brokers"));
+    let error = match text(status, "Error").as_str() {
+        "" if boolean(status, "Lagging") => " (still catching up)".to_owned(),
+        "" => String::new(),
+        error => format!(" ({error})"),
+    };
     let upto = match status["Published"].as_u64() {
-        Some(index) => format!("published up to {index}"),
+        Some(index) => format!("published up to index {index}"),
         None => "nothing published yet".to_owned(),
     };
-    let lag = match number(status, "Lag") {
-        0 => "no lag".to_owned(),
+    match number(status, "Lag") {
+        0 => format!("Kafka: {upto}, no lag{error}; {place}"),
         events => {
-            let seconds = status["LagSeconds"].as_f64().unwrap_or(0.0);
-            format!("{events} events ({seconds:.0} s) behind")
+            let seconds = status["LagSeconds"].as_f64().unwrap_or(0.0) as i64;
+            let long = ago(1, 1 + seconds.saturating_mul(1_000_000_000));
+            let long = long.trim_end_matches(" ago");
+            let word = if events == 1 { "event" } else { "events" };
+            let events = grouped(events);
+            format!("Kafka: {events} {word} behind for {long}{error}; {upto}; {place}")
         }
-    };
-    let error = match text(status, "Error").as_str() {
-        "" => String::new(),
-        error => format!("\n{error}"),
-    };
-    format!("Events to Kafka: {place}: {upto}, {lag}{error}")
+    }
+}
+
+/// A number with its thousands set apart: `12,345`.
+fn grouped(number: i64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
 }
 
 #[cfg(test)]
@@ -94,15 +111,19 @@ mod tests {
         let line = published(&status);
         assert_eq!(
             line,
-            "Events to Kafka: drover.events at k1:9092: published up to 7, no lag"
+            "Kafka: published up to index 7, no lag; drover.events at k1:9092"
         );
-        status["Lag"] = 41.into();
-        status["LagSeconds"] = 12.3.into();
-        status["Error"] = "no broker; check".into();
+        status["Lag"] = 12_345.into();
+        status["LagSeconds"] = 180.4.into();
+        status["Error"] = "connection refused".into();
         let line = published(&status);
-        assert!(
-            line.ends_with("41 events (12 s) behind\nno broker; check"),
-            "{line}"
-        );
+        let wanted = "Kafka: 12,345 events behind for 3m (connection refused); published up to \
+                      index 7; drover.events at k1:9092";
+        assert_eq!(line, wanted);
+        status["Lag"] = 1.into();
+        status["Error"] = "".into();
+        status["Lagging"] = true.into();
+        let line = published(&status);
+        assert!(line.starts_with("Kafka: 1 event behind for 3m (still catching up);"));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use drover_events::EventKind;
 use drover_events::cluster::*;
 use drover_events::model::status::algorithm;
 use drover_events::model::{AutopilotConfiguration, SchedulerConfiguration};
@@ -99,6 +100,60 @@ impl Command for RecordDigests {
             return Err(ApiError::refused("what has not happened has no digests"));
         }
         Ok(Decision::free(self.recorded.clone()))
+    }
+}
+
+/// The feature level that brought [`PublisherLagged`] and [`PublisherCaughtUp`].
+const LAG_LEVEL: u32 = EventKind::PublisherLagged.since();
+
+/// The publisher of events fell behind. Said once, and not before every server reads it.
+#[derive(Clone, Debug)]
+pub struct SayPublisherLags {
+    /// What is said.
+    pub lagged: PublisherLagged,
+}
+
+impl Command for SayPublisherLags {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+        let known = view.get::<ClusterMetas>(())?.unwrap_or_default();
+        if known.publisher_lagging_since != 0 || known.feature_level < LAG_LEVEL {
+            return Ok(Decision::Nothing(Reply::None));
+        }
+        Ok(Decision::free(self.lagged.clone()))
+    }
+
+    /// The first event that waits to be published.
+    fn cause(&self, view: &View) -> Option<u64> {
+        Some(self.lagged.published + 1).filter(|index| *index <= view.index())
+    }
+}
+
+/// The publisher of events has caught up, if it was said to be behind.
+#[derive(Clone, Debug)]
+pub struct SayPublisherCaughtUp {
+    /// Which publisher.
+    pub publisher: String,
+    /// The last index it has published.
+    pub published: u64,
+}
+
+impl Command for SayPublisherCaughtUp {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+        let known = view.get::<ClusterMetas>(())?.unwrap_or_default();
+        if known.publisher_lagging_since == 0 {
+            return Ok(Decision::Nothing(Reply::None));
+        }
+        Ok(Decision::free(PublisherCaughtUp {
+            publisher: self.publisher.clone(),
+            published: self.published,
+            since: known.publisher_lagging_since,
+        }))
+    }
+
+    /// The event that said that it fell behind.
+    fn cause(&self, view: &View) -> Option<u64> {
+        let known = view.get::<ClusterMetas>(()).ok().flatten()?;
+        Some(known.publisher_lagging_since).filter(|index| *index > 0)
     }
 }
 

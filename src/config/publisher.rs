@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use drover_events::{EventKind, Topic};
@@ -55,8 +56,22 @@ pub struct KafkaConfig {
     pub linger: Duration,
     /// How long any answer of the brokers is waited for.
     pub timeout: Duration,
-    /// How old the oldest unpublished event may be before the log says that the publisher lags.
+    /// How old the oldest unpublished event may be before an event says that the publisher lags;
+    /// another one says when it has caught up.
     pub lag_warning: Duration,
+    /// How many events may be unpublished before the same is said; 0: any number.
+    pub lag_warning_events: u64,
+    /// How brokers are spoken to: `plaintext`, `ssl`, `sasl_plaintext` or `sasl_ssl`; empty means
+    /// `security.protocol` of `properties`, or `plaintext`.
+    pub security_protocol: String,
+    /// The certificates (PEM) of who may sign the brokers'; none means the system's.
+    pub ca_file: Option<PathBuf>,
+    /// This server's certificate and those it is signed with (PEM), where brokers ask for one.
+    pub cert_file: Option<PathBuf>,
+    /// The certificate's key (PEM); its password is the property `ssl.key.password`.
+    pub key_file: Option<PathBuf>,
+    /// Whether a broker's certificate must be for the host that was called.
+    pub verify_hostname: bool,
     /// Any other property of librdkafka.
     pub properties: Properties,
 }
@@ -93,6 +108,12 @@ impl Default for KafkaConfig {
             linger: Duration::from_millis(100),
             timeout: Duration::from_secs(30),
             lag_warning: Duration::from_secs(10),
+            lag_warning_events: 0,
+            security_protocol: String::new(),
+            ca_file: None,
+            cert_file: None,
+            key_file: None,
+            verify_hostname: true,
             properties: Properties::default(),
         }
     }
@@ -157,6 +178,12 @@ impl KafkaConfig {
         r.set("linger", &mut self.linger);
         r.set("timeout", &mut self.timeout);
         r.set("lag_warning", &mut self.lag_warning);
+        r.set("lag_warning_events", &mut self.lag_warning_events);
+        r.set("security_protocol", &mut self.security_protocol);
+        r.set("ca_file", &mut self.ca_file);
+        r.set("cert_file", &mut self.cert_file);
+        r.set("key_file", &mut self.key_file);
+        r.set("verify_hostname", &mut self.verify_hostname);
         r.set("properties", &mut self.properties.0);
     }
 
@@ -195,7 +222,80 @@ impl KafkaConfig {
                 wrong.push(format!("properties: {name} cannot be set here: {instead}"));
             }
         }
+        self.check_security(&mut wrong);
         wrong
+    }
+
+    /// The protocol that is spoken.
+    pub fn protocol(&self) -> &str {
+        match self.security_protocol.as_str() {
+            "" => {
+                let property = self.properties.0.get("security.protocol");
+                property.map_or("plaintext", String::as_str)
+            }
+            named => named,
+        }
+    }
+
+    /// The files of TLS that are set, by the setting's name.
+    pub fn tls_files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let files = [
+            ("ca_file", &self.ca_file),
+            ("cert_file", &self.cert_file),
+            ("key_file", &self.key_file),
+        ];
+        let set = files.into_iter();
+        set.filter_map(|(name, file)| file.as_deref().map(|file| (name, file)))
+    }
+
+    fn check_security(&self, wrong: &mut Vec<String>) {
+        let known = ["", "plaintext", "ssl", "sasl_plaintext", "sasl_ssl"];
+        let asked = &self.security_protocol;
+        if !known.contains(&asked.as_str()) {
+            let known = known[1..].join(", ");
+            wrong.push(format!(
+                "security_protocol: {asked:?} is not one of {known}"
+            ));
+        }
+        let secure = self.protocol().to_ascii_lowercase().ends_with("ssl");
+        if secure && !cfg!(feature = "kafka-tls") {
+            wrong.push(
+                "security_protocol: this drover was built without TLS for Kafka; build it with the \
+                 feature kafka-tls, or use plaintext or sasl_plaintext"
+                    .to_owned(),
+            );
+        }
+        for (name, _) in self.tls_files().filter(|_| !secure) {
+            wrong.push(format!(
+                "{name} is of no use without TLS: set security_protocol = \"ssl\" or \"sasl_ssl\""
+            ));
+        }
+        match (&self.cert_file, &self.key_file) {
+            (Some(_), None) => wrong.push("cert_file needs key_file".to_owned()),
+            (None, Some(_)) => wrong.push("key_file needs cert_file".to_owned()),
+            _ => {}
+        }
+        for (setting, is_set, property) in [
+            ("security_protocol", !asked.is_empty(), "security.protocol"),
+            ("ca_file", self.ca_file.is_some(), "ssl.ca.location"),
+            (
+                "cert_file",
+                self.cert_file.is_some(),
+                "ssl.certificate.location",
+            ),
+            ("key_file", self.key_file.is_some(), "ssl.key.location"),
+            (
+                "verify_hostname",
+                !self.verify_hostname,
+                "ssl.endpoint.identification.algorithm",
+            ),
+        ] {
+            if is_set && self.properties.0.contains_key(property) {
+                wrong.push(format!(
+                    "properties: {property} is set by {setting} already"
+                ));
+            }
+        }
     }
 
     fn check_filters(&self, wrong: &mut Vec<String>) {
@@ -329,5 +429,35 @@ mod tests {
             assert!(text.contains(&wanted), "{wanted}\n{text}");
         }
         assert_eq!(text.lines().count(), 9, "{text}");
+    }
+
+    #[test]
+    fn what_is_said_of_tls_must_fit_together() {
+        let config = read(
+            "event_publisher { kafka {\n brokers = [\"k:1\"]\n security_protocol = \"tls\"\n \
+             ca_file = \"/ca.pem\"\n cert_file = \"/c.pem\"\n properties {\n \
+             \"ssl.ca.location\" = \"/other\"\n}\n} }\n",
+        );
+        let text = check(&config).unwrap_err().to_string();
+        for name in [
+            "security_protocol: \"tls\" is not one of plaintext, ssl,",
+            "ca_file is of no use without TLS",
+            "cert_file is of no use without TLS",
+            "cert_file needs key_file",
+            "properties: ssl.ca.location is set by ca_file already",
+        ] {
+            let wanted = format!("event_publisher.kafka.{name}");
+            assert!(text.contains(&wanted), "{wanted}\n{text}");
+        }
+        let config = read(
+            "event_publisher { kafka {\n brokers = [\"k:1\"]\n security_protocol = \"ssl\"\n \
+             ca_file = \"/ca.pem\"\n verify_hostname = false\n} }\n",
+        );
+        if cfg!(feature = "kafka-tls") {
+            check(&config).unwrap();
+        } else {
+            let text = check(&config).unwrap_err().to_string();
+            assert!(text.contains("built without TLS for Kafka"), "{text}");
+        }
     }
 }

@@ -62,11 +62,34 @@ pub(super) fn health(read: &Read<'_>) -> Result<Answer, ApiError> {
             json!({ "message": message, "ok": health.is_ok() }),
         );
     }
+    // A broker that is away is told, and no reason to send requests elsewhere.
+    if wanted("event_publisher")
+        && let Some(health) = publisher_health(&agent.reactors())
+    {
+        parts.insert("event_publisher".to_owned(), health);
+    }
     let body = Value::Object(parts);
     if healthy {
         return Answer::json(&body);
     }
     Ok(Answer::of(TEXT, body.to_string()).status(500))
+}
+
+/// How the publisher of events fares; none where none runs.
+fn publisher_health(reactors: &Value) -> Option<Value> {
+    let publisher = &reactors["Reactors"]["event_publisher"];
+    let status = &publisher["Status"];
+    if publisher["Running"] != true || status.is_null() {
+        return None;
+    }
+    let error = status["Error"].as_str().unwrap_or_default();
+    let ok = error.is_empty() && status["Lagging"] != true;
+    let message = match (ok, error) {
+        (true, _) => "ok".to_owned(),
+        (false, "") => format!("{} events behind", status["Lag"]),
+        (false, error) => format!("{} events behind: {error}", status["Lag"]),
+    };
+    Some(json!({ "message": message, "ok": ok }))
 }
 
 /// `GET /v1/metrics`.

@@ -163,20 +163,109 @@ fn exactly_once(dir: &Path, broker: &mut Broker) -> Result<()> {
         );
         Ok::<_, anyhow::Error>(())
     })?;
+    let shown = drover(&agent, &["status"])?;
+    ensure!(
+        shown.contains("Kafka: ") && shown.contains(" events behind for "),
+        "{shown}"
+    );
     agent.kill()?;
     broker.start()?;
     let agent = setup.start()?;
     write(&agent, &mut known, "after", 100)?;
     let last = caught_up(&agent)?;
-    ensure!(
-        agent
-            .log_tail(400)
-            .contains("the event publisher has caught up")
-    );
+    told(&agent, &setup)?;
+    let shown = drover(&agent, &["status"])?;
+    ensure!(shown.contains("Kafka: published up to index "), "{shown}");
+    let last = caught_up(&agent)?.max(last);
     check(&setup, &broker.read("drover.events")?, last)?;
     let cursors = broker.read("drover.events.cursor")?;
     let cursor = cursors.last().context("no position")?;
     ensure!(cursor.payload["Index"].as_u64() >= Some(last), "{cursor:?}");
+    agent.stop(LONG)?;
+    Ok(())
+}
+
+/// Runs the command line against an agent.
+fn drover(agent: &Agent, args: &[&str]) -> Result<String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_drover"))
+        .args(args)
+        .arg(format!("-address=http://{}", agent.addr()))
+        .output()?;
+    ensure!(output.status.success(), "{}", words(&output));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Every lag is one event when it begins and one when it ends; it began at least twice.
+fn told(agent: &Agent, setup: &Setup) -> Result<()> {
+    wait_for("the end of the lag", LONG, || {
+        let status = publisher(agent)?;
+        ensure!(status["Lagging"] == false, "{status}");
+        Ok::<_, anyhow::Error>(())
+    })?;
+    let kinds = ["PublisherLagged", "PublisherCaughtUp"];
+    let history = history(setup)?;
+    let events = history.values();
+    let told: Vec<&Value> = events
+        .filter(|event| kinds.iter().any(|kind| event["Kind"] == *kind))
+        .collect();
+    ensure!(told.len() >= 4 && told.len() % 2 == 0, "{told:?}");
+    for pair in told.chunks(2) {
+        let [lagged, ended] = pair else { continue };
+        ensure!(
+            lagged["Kind"] == kinds[0] && ended["Kind"] == kinds[1],
+            "{pair:?}"
+        );
+        ensure!(lagged["Actor"]["Kind"] == "server", "{lagged}");
+        ensure!(lagged["Payload"]["Behind"].as_u64() > Some(0), "{lagged}");
+        ensure!(ended["Cause"] == lagged["Index"], "{pair:?}");
+        ensure!(ended["Payload"]["Since"] == lagged["Index"], "{pair:?}");
+    }
+    Ok(())
+}
+
+/// A certificate that somebody else signed is named, and nothing is lost by it.
+fn encrypted(dir: &Path, broker: &Broker) -> Result<()> {
+    let tls = |authority: &str| {
+        let file = |name: &str| broker.file(name).display().to_string();
+        format!(
+            "    topic = \"encrypted\"\n    security_protocol = \"ssl\"\n    \
+             ca_file = \"{}\"\n    cert_file = \"{}\"\n    key_file = \"{}\"",
+            file(authority),
+            file("client.pem"),
+            file("client.key"),
+        )
+    };
+    let data = dir.join("encrypted");
+    let setup = server(&data, &broker.tls_addr(), &tls("other.pem"))?;
+    let agent = setup.start()?;
+    let mut known = Known::new();
+    write(&agent, &mut known, "before", 20)?;
+    let status = trouble(&agent, &["certificate verify failed", "ca_file"])?;
+    ensure!(status["Lag"].as_u64() > Some(10), "{status}");
+    let health = agent.http().json("/v1/agent/health")?;
+    let message = health["event_publisher"]["message"].as_str();
+    ensure!(
+        message.is_some_and(|text| text.contains("ca_file")),
+        "{health}"
+    );
+    ensure!(health["server"]["ok"] == true, "{health}");
+    agent.kill()?;
+
+    let again = server(&data, &broker.tls_addr(), &tls("ca.pem"))?;
+    let agent = Setup {
+        http: setup.http,
+        rpc: setup.rpc,
+        ..again
+    }
+    .start()?;
+    let last = caught_up(&agent)?;
+    let mut found: Vec<u64> = Vec::new();
+    for record in broker.read("encrypted")? {
+        found.push(record.index()?);
+    }
+    found.sort_unstable();
+    found.retain(|index| *index <= last);
+    ensure!(found == (1..=last).collect::<Vec<_>>(), "{found:?}");
     agent.stop(LONG)?;
     Ok(())
 }
@@ -260,5 +349,6 @@ fn every_event_is_in_kafka_exactly_once_whoever_dies() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let mut broker = Broker::new(&jars, &dir.path().join("broker"))?;
     exactly_once(dir.path(), &mut broker)?;
-    secured(dir.path(), &broker)
+    secured(dir.path(), &broker)?;
+    encrypted(dir.path(), &broker)
 }

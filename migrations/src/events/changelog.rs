@@ -16,6 +16,11 @@ pub const EVENT_CHANGE_LOG: &[(u32, &str)] = &[
          CsiVolumeClaimsApplied v2: Namespace is never empty, a volume of one pair of modes has \
          RequestedCapabilities, a claim always has AccessMode and AttachmentMode",
     ),
+    (
+        4,
+        "PublisherLagged, PublisherCaughtUp: a publisher of events fell behind the log, and caught \
+         up",
+    ),
 ];
 
 /// The level of this binary: the last line of the change log.

@@ -59,6 +59,26 @@ pub(super) fn digest_recorded(_txn: &mut Txn<'_>, _ctx: &Ctx, _ev: &DigestRecord
     Ok(Reply::None)
 }
 
+/// A publisher fell behind. That it did already is no other beginning.
+pub(super) fn publisher_lagged(txn: &mut Txn<'_>, ctx: &Ctx, _ev: &PublisherLagged) -> Answer {
+    let mut row = meta(txn)?;
+    if row.publisher_lagging_since == 0 {
+        row.publisher_lagging_since = ctx.index;
+        txn.put::<ClusterMetas>(row)?;
+    }
+    Ok(Reply::None)
+}
+
+/// A publisher has caught up.
+pub(super) fn publisher_caught_up(txn: &mut Txn<'_>, _: &Ctx, _ev: &PublisherCaughtUp) -> Answer {
+    let mut row = meta(txn)?;
+    if row.publisher_lagging_since != 0 {
+        row.publisher_lagging_since = 0;
+        txn.put::<ClusterMetas>(row)?;
+    }
+    Ok(Reply::None)
+}
+
 /// The scheduler configuration is set; with a check, only if it is as the caller knows it.
 pub(super) fn scheduler_configured(
     txn: &mut Txn<'_>,

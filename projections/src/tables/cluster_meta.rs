@@ -6,7 +6,8 @@ use crate::table::Table;
 pub struct ClusterMetas;
 
 drover_events::wire! {
-    /// The cluster's identity, its feature level, and who led last.
+    /// The cluster's identity, its feature level, who led last, and at which index the publisher
+    /// of events fell behind, while it is.
     pub struct ClusterMeta {
         cluster_id: String = "ClusterID",
         create_time: i64 = "CreateTime",
@@ -16,6 +17,7 @@ drover_events::wire! {
         leader_addr: String = "LeaderAddr",
         leader_since: u64 = "LeaderSince",
         epoch: String = "Epoch",
+        publisher_lagging_since: u64 = "PublisherLaggingSince",
     }
 }
 

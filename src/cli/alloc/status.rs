@@ -32,6 +32,20 @@ pub(in crate::cli) struct Args {
     stats: bool,
 }
 
+impl Args {
+    /// Those that show what this id begins.
+    pub(in crate::cli) fn of(conn: Conn, format: Format, id: String, verbose: bool) -> Self {
+        Self {
+            conn,
+            format,
+            allocation: id,
+            short: false,
+            verbose,
+            stats: false,
+        }
+    }
+}
+
 /// Shows an allocation.
 pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;

@@ -3,7 +3,7 @@
 mod delete;
 mod explain;
 mod list;
-mod status;
+pub(super) mod status;
 
 use super::out::Out;
 use anyhow::Result;

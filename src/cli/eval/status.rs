@@ -30,6 +30,19 @@ pub(in crate::cli) struct Args {
     verbose: bool,
 }
 
+impl Args {
+    /// Those that show what this id begins.
+    pub(in crate::cli) fn of(conn: Conn, format: Format, id: String, verbose: bool) -> Self {
+        Self {
+            conn,
+            format,
+            evaluation: id,
+            monitor: false,
+            verbose,
+        }
+    }
+}
+
 /// Shows an evaluation.
 pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;

@@ -39,6 +39,21 @@ pub(in crate::cli) struct Args {
     verbose: bool,
 }
 
+impl Args {
+    /// Those that show what this ID begins.
+    pub(in crate::cli) fn of(conn: Conn, format: Format, id: String, verbose: bool) -> Self {
+        Self {
+            conn,
+            format,
+            job: Some(id),
+            short: false,
+            evals: false,
+            all_allocs: false,
+            verbose,
+        }
+    }
+}
+
 /// Lists jobs or shows one.
 pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
@@ -66,7 +81,8 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     Ok(0)
 }
 
-fn job_list(jobs: &Json, all: bool) -> String {
+/// The list of jobs; `all`: of several namespaces.
+pub(in crate::cli) fn job_list(jobs: &Json, all: bool) -> String {
     let jobs = jobs.as_array().map(Vec::as_slice).unwrap_or_default();
     if jobs.is_empty() {
         return "No running jobs".to_owned();

@@ -63,6 +63,8 @@ fn place(event: &Event) -> (String, Vec<String>) {
         Event::AclBootstrapped(event) => global(vec![event.token.token.accessor_id.clone()]),
         Event::OneTimeTokensUpserted(event) => global(vec![event.token.accessor_id.clone()]),
         Event::OneTimeTokensDeleted(event) => global(event.accessor_ids.clone()),
+        Event::PublisherLagged(event) => global(vec![event.publisher.clone()]),
+        Event::PublisherCaughtUp(event) => global(vec![event.publisher.clone()]),
         Event::HostVolumeClaimReleased(event) => global(vec![event.claim_id.clone()]),
         _ => global(Vec::new()),
     }

@@ -38,15 +38,46 @@ const CONNECTION: [&str; 10] = [
 /// # Errors
 /// What librdkafka does not take, by the property's name.
 pub fn validate(config: &KafkaConfig) -> Result<(), String> {
+    check_files(config)?;
     let native = producer(config, "drover", config.max_message_bytes).create_native_config();
     native
         .map(|_| ())
         .map_err(|error| format!("event_publisher.kafka.properties: {}", plain(&error)))
 }
 
+/// Says which of the files of TLS cannot be read.
+fn check_files(config: &KafkaConfig) -> Result<(), String> {
+    for (name, file) in config.tls_files() {
+        std::fs::read(file).map_err(|error| {
+            let file = file.display();
+            format!("event_publisher.kafka.{name}: {file} cannot be read: {error}")
+        })?;
+    }
+    Ok(())
+}
+
+/// How brokers are spoken to.
+fn secure(config: &KafkaConfig, client: &mut ClientConfig) {
+    if !config.security_protocol.is_empty() {
+        client.set("security.protocol", &config.security_protocol);
+    }
+    for (name, file) in config.tls_files() {
+        let property = match name {
+            "ca_file" => "ssl.ca.location",
+            "cert_file" => "ssl.certificate.location",
+            _ => "ssl.key.location",
+        };
+        client.set(property, file.to_string_lossy());
+    }
+    if !config.verify_hostname {
+        client.set("ssl.endpoint.identification.algorithm", "none");
+    }
+}
+
 /// What all clients have in common.
 fn common(config: &KafkaConfig) -> ClientConfig {
     let mut common = ClientConfig::new();
+    secure(config, &mut common);
     common
         .set("bootstrap.servers", config.brokers.join(","))
         .set("client.id", "drover")
@@ -215,13 +246,18 @@ fn advice(code: Code) -> &'static str {
             "check sasl.mechanism, sasl.username and sasl.password in \
              event_publisher.kafka.properties"
         }
+        Code::SSL => {
+            "check event_publisher.kafka.ca_file, which must hold who signed the brokers' \
+             certificates, that those are for the hosts in brokers, and cert_file and key_file where \
+             the brokers ask for a certificate"
+        }
         Code::BrokerTransportFailure
         | Code::AllBrokersDown
         | Code::Resolve
         | Code::OperationTimedOut
         | Code::MessageTimedOut => {
-            "check that event_publisher.kafka.brokers are up and reachable, and security.protocol \
-             in its properties"
+            "check that event_publisher.kafka.brokers are up and reachable, and its \
+             security_protocol"
         }
         Code::TopicAuthorizationFailed
         | Code::GroupAuthorizationFailed
@@ -283,5 +319,24 @@ mod tests {
         let producer = producer(&config, "drover-x", 5_000);
         assert_eq!(producer.get("linger.ms"), Some("7"));
         assert_eq!(producer.get("transactional.id"), Some("drover-x"));
+    }
+
+    #[test]
+    fn files_of_tls_are_looked_at_when_the_server_starts() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ca.pem");
+        let mut config = config("sasl.username", "me");
+        config.security_protocol = "sasl_ssl".into();
+        config.ca_file = Some(path.clone());
+        let missing = validate(&config).unwrap_err();
+        assert!(
+            missing.contains("event_publisher.kafka.ca_file: "),
+            "{missing}"
+        );
+        std::fs::write(&path, "").unwrap();
+        validate(&config).unwrap();
+        let client = connection(&config);
+        assert_eq!(client.get("security.protocol"), Some("sasl_ssl"));
+        assert_eq!(client.get("ssl.ca.location"), path.to_str());
     }
 }

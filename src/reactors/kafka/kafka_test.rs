@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_events::model::Namespace;
+use drover_events::{Event, EventKind};
 use drover_testkit::{LONG, eventually};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
@@ -214,4 +215,61 @@ async fn while_no_broker_answers_writes_go_on_and_the_lag_is_told() {
     let done = |status: &Value| status["Lag"] == 0 && status["Error"] == "";
     until(&server, "the end of the lag", done).await;
     server.shutdown().await;
+}
+
+/// Index, envelope and kind of every event that told a lag.
+fn told(server: &Server) -> Vec<drover_events::Recorded> {
+    let log = server.raft.log();
+    let entries = log.read_range(1, log.bounds().1 + 1, 64 << 20).unwrap();
+    let kinds = [EventKind::PublisherLagged, EventKind::PublisherCaughtUp];
+    let ours = entries
+        .iter()
+        .filter(|entry| kinds.iter().any(|kind| kind.number() == entry.kind));
+    ours.map(|entry| drover_migrations::decode(&entry.body).unwrap())
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_broker_is_two_events_even_over_a_restart() {
+    let (cluster, dir) = (cluster(), tempfile::tempdir().unwrap());
+    let kafka = KafkaConfig {
+        lag_warning: Duration::from_millis(300),
+        ..config(&cluster)
+    };
+    let first = server(dir.path(), kafka.clone()).await;
+    caught_up(&first).await;
+    cluster.broker_down(1).unwrap();
+    happen(&first, "one").await;
+    let published = status(&first)["Published"].as_u64().unwrap();
+    let lagging = |status: &Value| status["Lagging"] == true && status["LaggingSince"] != 0;
+    until(&first, "a lag", lagging).await;
+    happen(&first, "two").await;
+    first.shutdown().await;
+    drop(first);
+    let second = reopened(dir.path(), kafka).await;
+    happen(&second, "three").await;
+    until(&second, "the lag of before", lagging).await;
+    assert_eq!(told(&second).len(), 1);
+    cluster.broker_up(1).unwrap();
+    let done = |status: &Value| status["Lag"] == 0 && status["Lagging"] == false;
+    until(&second, "the end of the lag", done).await;
+    happen(&second, "four").await;
+    caught_up(&second).await;
+    let told = told(&second);
+    let kinds: Vec<EventKind> = told.iter().map(|event| event.kind).collect();
+    let wanted = [EventKind::PublisherLagged, EventKind::PublisherCaughtUp];
+    assert_eq!(kinds, wanted);
+    let envelopes = told.iter().map(|event| event.envelope.as_ref().unwrap());
+    let [lagged, ended] = envelopes.collect::<Vec<_>>()[..] else {
+        panic!("two events");
+    };
+    assert_eq!(lagged.actor.kind.name(), "server");
+    assert_eq!(lagged.cause, Some(published + 1));
+    assert_eq!(ended.cause, Some(told[0].index));
+    let Event::PublisherLagged(lag) = &lagged.event else {
+        panic!("{lagged:?}");
+    };
+    assert!(lag.behind > 0 && lag.published == published, "{lag:?}");
+    assert!(!lag.reason.is_empty(), "{lag:?}");
+    second.shutdown().await;
 }

@@ -22,6 +22,7 @@
 
 mod client;
 mod cursor;
+mod lag;
 mod publisher;
 mod reader;
 mod record;
@@ -35,6 +36,7 @@ use drover_projections::Interest;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
+use self::status::Seen;
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
 use crate::config::KafkaConfig;
 use crate::keyring::Keyring;
@@ -72,8 +74,8 @@ impl KafkaPublisher {
         }
     }
 
-    /// Wakes the thread, or starts it, and reads its status.
-    fn look(&self, context: &Context) -> Result<serde_json::Value, Failure> {
+    /// Wakes the thread, or starts it, and asks how far it is.
+    fn look(&self, context: &Context) -> Result<Seen, Failure> {
         let mut running = self.running.lock();
         if let Some(ended) = running.take_if(|running| running.has_ended()) {
             return Err(ended.why().into());
@@ -83,7 +85,7 @@ impl KafkaPublisher {
             none => none.insert(publisher::start(&self.source, &context.projections)?),
         };
         running.wake();
-        Ok(running.observe(&context.projections, &self.source.log, context.clock.now()))
+        Ok(running.see(&context.projections, &self.source.log, context.clock.now()))
     }
 }
 
@@ -104,7 +106,8 @@ impl Reactor for KafkaPublisher {
         Box::pin(async move {
             // While events come, every one of them would wake it.
             tokio::time::sleep(GRAIN).await;
-            let status = self.look(context)?;
+            let seen = self.look(context)?;
+            let status = lag::tell(&self.source.config, &seen, context, self.name()).await?;
             Ok(Activation {
                 sleep: RENEW,
                 status,

@@ -14,7 +14,7 @@ use super::super::driver::Failure;
 use super::KafkaSource;
 use super::reader::{Batch, Source};
 use super::session::Session;
-use super::status::Shared;
+use super::status::{Seen, Shared};
 use crate::config::KafkaConfig;
 use crate::log::LogEngine;
 
@@ -28,7 +28,6 @@ const RESTATE: Duration = Duration::from_secs(10);
 
 /// The publisher's thread. Dropping it tells it to end; it does within a call's deadline.
 pub(super) struct Running {
-    config: Arc<KafkaConfig>,
     shared: Arc<Shared>,
     thread: JoinHandle<()>,
 }
@@ -47,14 +46,9 @@ impl Running {
         self.shared.ring();
     }
 
-    /// The status for operators.
-    pub(super) fn observe(
-        &self,
-        projections: &Projections,
-        log: &LogEngine,
-        now: i64,
-    ) -> serde_json::Value {
-        self.shared.observe(&self.config, projections, log, now)
+    /// How far it is behind, and why.
+    pub(super) fn see(&self, projections: &Projections, log: &LogEngine, now: i64) -> Seen {
+        self.shared.see(projections, log, now)
     }
 }
 
@@ -75,13 +69,12 @@ pub(super) fn start(
     let config = Arc::clone(&source.config);
     let shared = Arc::new(Shared::new(&config));
     let worker = Worker {
-        config: Arc::clone(&config),
+        config,
         shared: Arc::clone(&shared),
         source: Source::new(source, projections),
     };
     let thread = std::thread::Builder::new().name("event-publisher".to_owned());
     Ok(Running {
-        config,
         shared,
         thread: thread.spawn(move || worker.run())?,
     })

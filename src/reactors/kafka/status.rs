@@ -44,14 +44,13 @@ pub(super) struct State {
     stop: bool,
     #[serde(skip)]
     rings: u64,
-    #[serde(skip)]
-    lagging_since: Option<Instant>,
 }
 
 /// The state, shared.
 pub(super) struct Shared {
     state: Mutex<State>,
     bell: Condvar,
+    began: Instant,
 }
 
 impl Shared {
@@ -63,6 +62,7 @@ impl Shared {
         Self {
             state: Mutex::new(state),
             bell: Condvar::new(),
+            began: Instant::now(),
         }
     }
 
@@ -114,38 +114,82 @@ impl Shared {
 pub(super) struct Lag {
     /// Events applied and not published.
     pub events: u64,
-    /// The age of the oldest of them, in seconds.
-    pub seconds: f64,
+    /// The age of the oldest of them.
+    pub age: Duration,
+}
+
+/// What was seen of the publisher at once.
+pub(super) struct Seen {
+    pub lag: Lag,
+    pub state: State,
+    /// How long this server has been publishing.
+    pub since: Duration,
+}
+
+impl Seen {
+    /// Whether it lags, for whoever knows whether it did: a lag that is told ends only with half of
+    /// what began it, so that it does not end and begin with every batch.
+    pub(super) fn lags(&self, config: &KafkaConfig, already: bool) -> bool {
+        let Lag { events, age } = self.lag;
+        let many = config.lag_warning_events;
+        // Where the position is not known yet nobody can say that it has caught up.
+        let Some(_) = self.state.published else {
+            return already || self.since >= config.lag_warning;
+        };
+        if already {
+            let few = many == 0 || events < many.div_ceil(2);
+            return events > 0 && !(age < config.lag_warning / 2 && few);
+        }
+        // Who has just begun to lead is not late with what is older.
+        let late = age.min(self.since) >= config.lag_warning;
+        events > 0 && (late || (many > 0 && events >= many))
+    }
+
+    /// Why it lags, in words.
+    pub(super) fn reason(&self) -> &str {
+        match self.state.error.as_str() {
+            "" => "it is still catching up",
+            error => error,
+        }
+    }
 }
 
 impl Shared {
-    /// The status for operators; sets the metrics, and says in the log when a lag begins and ends.
-    pub(super) fn observe(
-        &self,
-        config: &KafkaConfig,
-        projections: &Projections,
-        log: &LogEngine,
-        now: i64,
-    ) -> serde_json::Value {
+    /// How far it is behind; sets the metrics.
+    pub(super) fn see(&self, projections: &Projections, log: &LogEngine, now: i64) -> Seen {
         let applied = projections.applied_index();
         let state = self.state.lock().clone();
         let published = state.published.unwrap_or(0).min(applied);
         let lag = Lag {
             events: applied - published,
-            seconds: age(log, published, applied, now),
+            age: age(log, published, applied, now),
         };
         gauge!("nomad.event_publisher.lag").set(lag.events as f64);
-        gauge!("nomad.event_publisher.lag_seconds").set(lag.seconds);
+        gauge!("nomad.event_publisher.lag_seconds").set(lag.age.as_secs_f64());
         gauge!("nomad.event_publisher.published").set(published as f64);
         gauge!("nomad.event_publisher.messages").set(state.messages as f64);
         gauge!("nomad.event_publisher.oversized").set(state.oversized as f64);
         gauge!("nomad.event_publisher.connected").set(f64::from(u8::from(state.connected)));
-        let lagging = self.announce(config, lag, &state);
-        let mut shown = serde_json::to_value(&state).unwrap_or_default();
+        Seen {
+            lag,
+            state,
+            since: self.began.elapsed(),
+        }
+    }
+
+    /// The status for operators. `lagging_since` is the index of the event that said so, or 0.
+    pub(super) fn show(
+        config: &KafkaConfig,
+        seen: &Seen,
+        lagging: bool,
+        lagging_since: u64,
+    ) -> serde_json::Value {
+        let mut shown = serde_json::to_value(&seen.state).unwrap_or_default();
         for (name, value) in [
-            ("Lag", lag.events.into()),
-            ("LagSeconds", lag.seconds.into()),
+            ("Lag", seen.lag.events.into()),
+            ("LagSeconds", seen.lag.age.as_secs_f64().into()),
             ("Lagging", lagging.into()),
+            ("LaggingSince", lagging_since.into()),
             ("Brokers", config.brokers.join(",").into()),
             ("Topic", config.topic.as_str().into()),
             ("ExactlyOnce", config.exactly_once.into()),
@@ -154,54 +198,80 @@ impl Shared {
         }
         shown
     }
-
-    /// Whether it lags; the beginning and the end of a lag are logged once each.
-    fn announce(&self, config: &KafkaConfig, lag: Lag, state: &State) -> bool {
-        let lagging = lag.events > 0 && lag.seconds >= config.lag_warning.as_secs_f64();
-        let since = self.state.lock().lagging_since;
-        match since {
-            None if lagging => {
-                let why = match state.error.as_str() {
-                    "" => "it is still catching up",
-                    error => error,
-                };
-                self.state.lock().lagging_since = Some(Instant::now());
-                tracing::warn!(
-                    behind = lag.events,
-                    oldest_seconds = lag.seconds as u64,
-                    published = state.published,
-                    why,
-                    "the event publisher lags"
-                );
-            }
-            Some(since) if !lagging => {
-                self.state.lock().lagging_since = None;
-                tracing::info!(
-                    lagged = ?since.elapsed(),
-                    published = state.published,
-                    "the event publisher has caught up"
-                );
-            }
-            _ => {}
-        }
-        lagging
-    }
 }
 
 /// What is read of the log to find how old it is.
 const LOOK: usize = 4 << 10;
 
-/// The age in seconds of the oldest event that is not published; Raft's own have no time.
-fn age(log: &LogEngine, published: u64, applied: u64, now: i64) -> f64 {
+/// The age of the oldest event that is not published; Raft's own have no time.
+fn age(log: &LogEngine, published: u64, applied: u64, now: i64) -> Duration {
     if published >= applied {
-        return 0.0;
+        return Duration::ZERO;
     }
     let first = (published + 1).max(log.bounds().0);
     // A few suffice to find one with a time; what cannot be read is told by the reader.
     let entries = log.read_range(first, (first + 8).min(applied + 1), LOOK);
     let times = entries.iter().flatten().map(|entry| entry.time);
     match times.filter(|time| *time > 0).min() {
-        Some(time) => now.saturating_sub(time).max(0) as f64 / 1e9,
-        None => 0.0,
+        Some(time) => Duration::from_nanos(now.saturating_sub(time).max(0).unsigned_abs()),
+        None => Duration::ZERO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn seen(published: Option<u64>, events: u64, age: u32, since: u32) -> Seen {
+        Seen {
+            lag: Lag {
+                events,
+                age: SECOND * age,
+            },
+            state: State {
+                published,
+                ..State::default()
+            },
+            since: SECOND * since,
+        }
+    }
+
+    #[test]
+    fn a_lag_begins_late_and_ends_once() {
+        let config = KafkaConfig::default();
+        let known = Some(7);
+        assert!(!seen(known, 0, 0, 99).lags(&config, false));
+        assert!(!seen(known, 5, 9, 99).lags(&config, false));
+        assert!(seen(known, 5, 10, 99).lags(&config, false));
+        assert!(
+            !seen(known, 5, 3_600, 1).lags(&config, false),
+            "a new leader"
+        );
+        assert!(seen(known, 5, 3_600, 1).lags(&config, true));
+        assert!(seen(known, 5, 7, 99).lags(&config, true));
+        assert!(!seen(known, 5, 4, 99).lags(&config, true));
+        assert!(!seen(known, 0, 0, 99).lags(&config, true));
+    }
+
+    #[test]
+    fn who_does_not_know_its_position_has_not_caught_up() {
+        let config = KafkaConfig::default();
+        assert!(!seen(None, 50, 3_600, 2).lags(&config, false));
+        assert!(seen(None, 50, 3_600, 10).lags(&config, false));
+        assert!(seen(None, 50, 0, 0).lags(&config, true));
+    }
+
+    #[test]
+    fn a_lag_may_be_a_number_of_events() {
+        let config = KafkaConfig {
+            lag_warning_events: 1_000,
+            ..KafkaConfig::default()
+        };
+        assert!(!seen(Some(1), 999, 1, 99).lags(&config, false));
+        assert!(seen(Some(1), 1_000, 1, 99).lags(&config, false));
+        assert!(seen(Some(1), 500, 1, 99).lags(&config, true));
+        assert!(!seen(Some(1), 499, 1, 99).lags(&config, true));
     }
 }

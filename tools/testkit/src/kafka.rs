@@ -10,12 +10,15 @@ use anyhow::{Context, Result, anyhow, ensure};
 /// The password that the broker takes from the user `drover`.
 pub const PASSWORD: &str = "canary-9a1c-right";
 
+/// A new key of its own for a certificate.
+const NEW_KEY: &str = "-new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+
 /// The jars of the broker, or why it cannot run here.
 ///
 /// # Errors
 /// A program is missing, or Maven cannot be reached.
 pub fn jars() -> Result<PathBuf, String> {
-    for program in ["java", "kcat", "mvn"] {
+    for program in ["java", "kcat", "mvn", "openssl"] {
         let found = Command::new("sh")
             .args(["-c", &format!("command -v {program}")])
             .stdout(Stdio::null())
@@ -39,6 +42,7 @@ pub struct Broker {
     dir: PathBuf,
     plain: u16,
     sasl: u16,
+    tls: u16,
     child: Option<Child>,
 }
 
@@ -53,9 +57,11 @@ impl Broker {
             dir: dir.to_owned(),
             plain: free_port()?,
             sasl: free_port()?,
+            tls: free_port()?,
             child: None,
         };
         fs::create_dir_all(dir)?;
+        broker.certificates()?;
         fs::write(broker.properties(), broker.configuration(free_port()?))?;
         let format = broker
             .java("kafka.tools.StorageTool")
@@ -78,20 +84,26 @@ impl Broker {
     }
 
     fn configuration(&self, controller: u16) -> String {
-        let (plain, sasl) = (self.plain, self.sasl);
+        let (plain, sasl, tls) = (self.plain, self.sasl, self.tls);
+        let dir = self.dir.display();
         let login = "org.apache.kafka.common.security.plain.PlainLoginModule";
         [
             "process.roles=broker,controller".to_owned(),
             "node.id=1".to_owned(),
-            format!("log.dirs={}/data", self.dir.display()),
+            format!("log.dirs={dir}/data"),
             format!(
                 "listeners=PLAINTEXT://127.0.0.1:{plain},SASL://127.0.0.1:{sasl},\
-                 CONTROLLER://127.0.0.1:{controller}"
+                 TLS://127.0.0.1:{tls},CONTROLLER://127.0.0.1:{controller}"
             ),
             "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,\
-             CONTROLLER:PLAINTEXT"
+             TLS:SSL,CONTROLLER:PLAINTEXT"
                 .to_owned(),
             "inter.broker.listener.name=PLAINTEXT".to_owned(),
+            "listener.name.tls.ssl.keystore.type=PEM".to_owned(),
+            format!("listener.name.tls.ssl.keystore.location={dir}/broker.all"),
+            "listener.name.tls.ssl.truststore.type=PEM".to_owned(),
+            format!("listener.name.tls.ssl.truststore.location={dir}/ca.pem"),
+            "listener.name.tls.ssl.client.auth=required".to_owned(),
             "controller.listener.names=CONTROLLER".to_owned(),
             format!("controller.quorum.bootstrap.servers=127.0.0.1:{controller}"),
             "sasl.enabled.mechanisms=PLAIN".to_owned(),
@@ -110,6 +122,44 @@ impl Broker {
             "auto.create.topics.enable=false".to_owned(),
         ]
         .join("\n")
+    }
+
+    /// Two authorities, of which one signs the broker's certificate and a client's.
+    fn certificates(&self) -> Result<()> {
+        let san = self.dir.join("san");
+        fs::write(&san, "subjectAltName=IP:127.0.0.1,DNS:localhost")?;
+        for name in ["ca", "other"] {
+            self.openssl(&format!(
+                "req -x509 {NEW_KEY} -days 2 -subj /CN={name} -keyout {name}.key -out {name}.pem"
+            ))?;
+        }
+        for name in ["broker", "client"] {
+            self.openssl(&format!(
+                "req {NEW_KEY} -subj /CN={name} -keyout {name}.key -out {name}.csr"
+            ))?;
+            self.openssl(&format!(
+                "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 \
+                 -extfile san -out {name}.pem"
+            ))?;
+        }
+        let mut all = fs::read(self.file("broker.key"))?;
+        all.extend(fs::read(self.file("broker.pem"))?);
+        Ok(fs::write(self.file("broker.all"), all)?)
+    }
+
+    fn openssl(&self, line: &str) -> Result<()> {
+        let mut command = Command::new("openssl");
+        command.args(line.split_whitespace()).current_dir(&self.dir);
+        let output = command.output().context("openssl")?;
+        let text = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "openssl {line}: {text}");
+        Ok(())
+    }
+
+    /// A file beside the broker's: `ca.pem` and `other.pem` are authorities, of which the first
+    /// signed its certificate, `client.pem` and `client.key` what it takes from clients.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
     }
 
     fn java(&self, class: &str) -> Command {
@@ -166,6 +216,11 @@ impl Broker {
     /// Its address for users with passwords.
     pub fn sasl_addr(&self) -> String {
         format!("127.0.0.1:{}", self.sasl)
+    }
+
+    /// Its address for users with certificates.
+    pub fn tls_addr(&self) -> String {
+        format!("127.0.0.1:{}", self.tls)
     }
 
     /// Everything in a topic that is committed, as `kcat` shows it.

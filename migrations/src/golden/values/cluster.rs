@@ -41,6 +41,20 @@ pub(super) fn event(kind: EventKind) -> Option<Event> {
             servers: vec![id(1)],
         }
         .into(),
+        EventKind::PublisherLagged => PublisherLagged {
+            publisher: "kafka".into(),
+            published: 4000,
+            behind: 711,
+            age: 12_345_678_901,
+            reason: "publishing: Local: Message timed out".into(),
+        }
+        .into(),
+        EventKind::PublisherCaughtUp => PublisherCaughtUp {
+            publisher: "kafka".into(),
+            published: 4710,
+            since: 4702,
+        }
+        .into(),
         EventKind::SchedulerConfigured => {
             let config = SchedulerConfiguration {
                 scheduler_algorithm: "spread".into(),

@@ -22,6 +22,8 @@ pub(super) fn event(kind: EventKind) -> Option<Event> {
         | K::ClusterIdSet
         | K::ClusterRestored
         | K::DigestRecorded
+        | K::PublisherLagged
+        | K::PublisherCaughtUp
         | K::SchedulerConfigured
         | K::AutopilotConfigured => cluster::event(kind)?,
         K::NodeRegistered

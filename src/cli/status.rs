@@ -1,0 +1,111 @@
+//! `status`: the jobs and what lags behind the log, or the one thing that an id begins with.
+
+use super::client::{Client, is_status};
+use super::conn::Conn;
+use super::out::Out;
+use super::reactors::published;
+use super::show::{Format, boolean};
+use super::{alloc, eval, job, node};
+use anyhow::{Result, bail};
+use serde_json::{Value as Json, json};
+
+/// Flags of `status`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover status                all jobs, and how far behind Kafka is where events go there
+  drover status web            the job, evaluation, allocation or node that this begins with
+  drover status -json | jq .EventPublisher.Lag
+
+Kafka is a line only where this server leads and publishes (event_publisher.kafka).")]
+pub(super) struct Args {
+    #[command(flatten)]
+    conn: Conn,
+    #[command(flatten)]
+    format: Format,
+    /// What an id or a job's name begins with
+    id: Option<String>,
+    /// Show full ids
+    #[arg(long)]
+    verbose: bool,
+}
+
+/// Shows the cluster or one thing of it.
+pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
+    let client = args.conn.client()?;
+    let Some(id) = args.id else {
+        return cluster(&args.conn, &client, &args.format, out).await;
+    };
+    let (conn, format, verbose) = (args.conn, args.format, args.verbose);
+    match context(&client, &id).await? {
+        "jobs" => job::status::run(job::status::Args::of(conn, format, id, verbose), out).await,
+        "evals" => eval::status::run(eval::status::Args::of(conn, format, id, verbose), out).await,
+        "allocs" => {
+            alloc::status::run(alloc::status::Args::of(conn, format, id, verbose), out).await
+        }
+        _ => {
+            let args = node::Args::of(conn, format, id, verbose);
+            node::run(node::Verb::Status(args), out).await
+        }
+    }
+}
+
+async fn cluster(conn: &Conn, client: &Client, format: &Format, out: &Out) -> Result<u8> {
+    let jobs = client.get_json("/v1/jobs", &[]).await;
+    let jobs = jobs.map_err(|err| err.context("Error querying jobs"))?;
+    let publisher = match conn.at.as_str() {
+        "" => publisher(client).await?,
+        // How it fares is known of now alone.
+        _ => Json::Null,
+    };
+    if format.print(&json!({ "Jobs": jobs, "EventPublisher": publisher }), out)? {
+        return Ok(0);
+    }
+    out.line(&job::status::job_list(&jobs, conn.namespace == "*"));
+    if !publisher.is_null() {
+        out.line(&format!("\n{}", published(&publisher)));
+    }
+    Ok(0)
+}
+
+/// The status of the publisher of events; null where none runs.
+async fn publisher(client: &Client) -> Result<Json> {
+    let answer = match client.get_json("/v1/operator/reactors", &[]).await {
+        Ok(answer) => answer,
+        // Who may see jobs need not be an operator, and other servers have no such route.
+        Err(err) if is_status(&err, 403) || is_status(&err, 404) => return Ok(Json::Null),
+        Err(err) => return Err(err.context("Error querying reactors")),
+    };
+    let publisher = &answer["Reactors"]["event_publisher"];
+    Ok(match boolean(publisher, "Running") {
+        true => publisher["Status"].clone(),
+        false => Json::Null,
+    })
+}
+
+/// What can be shown, and how the search calls it.
+const SHOWN: [&str; 4] = ["jobs", "evals", "allocs", "nodes"];
+
+/// Where something with this prefix is: the only place, or the one with exactly this id.
+async fn context(client: &Client, id: &str) -> Result<&'static str> {
+    let asked = json!({ "Prefix": id, "Context": "all" });
+    let found = client.read("/v1/search", &[], &asked).await;
+    let found = found.map_err(|err| err.context(format!("Error searching for {id:?}")))?;
+    let found = found.json()?;
+    let matches = |place: &&&str| {
+        let ids = found["Matches"][**place].as_array();
+        ids.is_some_and(|ids| !ids.is_empty())
+    };
+    let exact = |place: &&&str| {
+        let ids = found["Matches"][**place].as_array();
+        ids.is_some_and(|ids| ids.iter().any(|one| one == id))
+    };
+    let places: Vec<&str> = SHOWN.iter().filter(matches).copied().collect();
+    if let Some(place) = SHOWN.iter().find(exact) {
+        return Ok(place);
+    }
+    match places[..] {
+        [] => bail!("Nothing begins with {id:?}; see drover job status and drover node status"),
+        [place] => Ok(place),
+        _ => bail!("{id:?} begins {}; use more of the id", places.join(" and ")),
+    }
+}
