@@ -30,6 +30,7 @@ Every event into Kafka, exactly once, in a configuration file (shown with its de
       topics            = []                # of the event stream, e.g. [\"Job\"]
       rejected          = \"omit\"            # refused events; or \"mark\"
       oversized         = \"mark\"            # events too large; or \"stop\"
+      missed            = \"stop\"            # events dropped before they were sent; or \"mark\"
       max_message_bytes = 1000000           # at most the topic's max.message.bytes
       batch_events      = 10000             # events of one transaction
       linger            = \"100ms\"           # how long they are gathered

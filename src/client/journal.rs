@@ -24,7 +24,24 @@ use crate::log::{Entry, LogEngine, LogError, OpenReport, Options};
 pub enum JournalError {
     /// The log said no.
     #[error("journal: {0}")]
-    Log(#[from] LogError),
+    Log(LogError),
+    /// What had been durable is damaged.
+    #[error(
+        "journal: damage in {segment} at offset {offset}, entry {entry}: {what}; no other machine \
+         has it: stop the tasks that still run here, move the directory `journal` in the client's \
+         state_dir aside and start the agent, which keeps its node id and is given its \
+         allocations anew"
+    )]
+    Damaged {
+        /// File name of the segment.
+        segment: String,
+        /// Byte offset of what is damaged.
+        offset: u64,
+        /// The first entry that cannot be read.
+        entry: u64,
+        /// What is wrong there.
+        what: String,
+    },
     /// An entry cannot be read: it was written by another release, or by a bug.
     #[error("journal entry {index}: {message}")]
     Entry {
@@ -33,6 +50,26 @@ pub enum JournalError {
         /// What is wrong with it.
         message: String,
     },
+}
+
+impl From<LogError> for JournalError {
+    /// A server's log can be had from its peers, a journal cannot: it has advice of its own.
+    fn from(error: LogError) -> Self {
+        match error {
+            LogError::Corrupt {
+                segment,
+                offset,
+                index,
+                what,
+            } => Self::Damaged {
+                segment,
+                offset,
+                entry: index,
+                what,
+            },
+            other => Self::Log(other),
+        }
+    }
 }
 
 /// Something that keeps values by key.

@@ -84,3 +84,20 @@ async fn mod_16_what_is_outdated_is_dropped() {
     assert_eq!(map["stays"], b"here"[..]);
     assert_eq!(map["big"][..4], 119_u32.to_le_bytes());
 }
+
+#[test]
+fn damage_is_told_with_what_a_client_can_do() {
+    let error = JournalError::from(LogError::Corrupt {
+        segment: "00000001.log".to_owned(),
+        offset: 64,
+        index: 3,
+        what: "a checksum is wrong".to_owned(),
+    });
+    let text = error.to_string();
+    assert!(
+        text.contains("00000001.log at offset 64, entry 3"),
+        "{text}"
+    );
+    assert!(text.contains("move the directory `journal`"), "{text}");
+    assert!(!text.contains("peer"), "{text}");
+}

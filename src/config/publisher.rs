@@ -48,6 +48,12 @@ pub struct KafkaConfig {
     pub rejected: String,
     /// What becomes of events beyond `max_message_bytes`: `mark` or `stop`.
     pub oversized: String,
+    /// What becomes of events that the log dropped (`server.retention`) before they were published,
+    /// because brokers were away for longer than `server.retention.publisher_wait`: with `stop`
+    /// nothing more is published, and the status names the horizon, what is missing and what to
+    /// do; with `mark` a marker (kind `EventsMissed`, with the first and last index) takes their
+    /// place, and publishing goes on at the horizon.
+    pub missed: String,
     /// The largest message that brokers and topics take.
     pub max_message_bytes: usize,
     /// The most events of one transaction.
@@ -103,6 +109,7 @@ impl Default for KafkaConfig {
             topics: Vec::new(),
             rejected: "omit".into(),
             oversized: "mark".into(),
+            missed: "stop".into(),
             max_message_bytes: 1_000_000,
             batch_events: 10_000,
             linger: Duration::from_millis(100),
@@ -173,6 +180,7 @@ impl KafkaConfig {
         r.set("topics", &mut self.topics);
         r.set("rejected", &mut self.rejected);
         r.set("oversized", &mut self.oversized);
+        r.set("missed", &mut self.missed);
         r.set("max_message_bytes", &mut self.max_message_bytes);
         r.set("batch_events", &mut self.batch_events);
         r.set("linger", &mut self.linger);
@@ -320,6 +328,7 @@ impl KafkaConfig {
             ("start", &self.start, ["beginning", "now"]),
             ("rejected", &self.rejected, ["omit", "mark"]),
             ("oversized", &self.oversized, ["mark", "stop"]),
+            ("missed", &self.missed, ["stop", "mark"]),
         ] {
             if !allowed.contains(&value.as_str()) {
                 let [one, other] = allowed;

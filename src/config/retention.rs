@@ -63,6 +63,10 @@ pub struct RetentionConfig {
     pub log: RetentionPolicy,
     /// How often it is looked at.
     pub interval: Duration,
+    /// How long what is not in Kafka yet is kept, beyond what the limits say, once the publisher of
+    /// events has been said to lag. What is dropped after that is missing there: see
+    /// `event_publisher.kafka.missed`. Zero: not at all.
+    pub publisher_wait: Duration,
     /// Bytes of a segment of the log, the least that is dropped; absent means 64 MiB.
     pub segment_size: Option<u64>,
 }
@@ -74,11 +78,15 @@ const SMALLEST_SEGMENT: u64 = 8_000_000;
 /// The largest.
 const LARGEST_SEGMENT: u64 = 1 << 30;
 
+/// A long weekend.
+const PUBLISHER_WAIT: Duration = Duration::from_secs(72 * 3600);
+
 impl Default for RetentionConfig {
     fn default() -> Self {
         RetentionConfig {
             log: RetentionPolicy::default(),
             interval: Duration::from_secs(60),
+            publisher_wait: PUBLISHER_WAIT,
             segment_size: None,
         }
     }
@@ -88,6 +96,7 @@ impl RetentionConfig {
     pub(super) fn read(&mut self, r: &mut Reader<'_>) {
         r.block("log", |r| self.log.read(r));
         r.set("interval", &mut self.interval);
+        r.set("publisher_wait", &mut self.publisher_wait);
         let mut size = Size(0);
         r.set("segment_size", &mut size);
         if size.0 > 0 {

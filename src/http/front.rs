@@ -65,6 +65,14 @@ pub(super) enum Watched {
     Rows(fn(&Request) -> Result<SmallVec<[Interest; 2]>, ApiError>),
     /// Nothing: the read never blocks.
     Nothing,
+    /// Nothing, and there is no past of it: it shows this agent as it is now.
+    Now,
+}
+
+impl Watched {
+    fn blocks(self) -> bool {
+        !matches!(self, Self::Nothing | Self::Now)
+    }
 }
 
 /// A write, as handlers see it. It owns what it needs, so that it may outlive the connection.
@@ -153,7 +161,7 @@ where
     let work = AssertUnwindSafe(async {
         let mut request = Request::head(parts)?;
         identify(&api, &mut request).await?;
-        past::refuse(&request.query)?;
+        past::refuse(&request)?;
         check_region(&api, &request)?;
         request.read_body(body, api.settings.body_limit).await?;
         let ticket = requests::received(&api, &request).await?;
@@ -183,7 +191,7 @@ where
     let work = AssertUnwindSafe(async {
         let mut request = Request::head(parts)?;
         identify(&api, &mut request).await?;
-        past::refuse(&request.query)?;
+        past::refuse(&request)?;
         check_region(&api, &request)?;
         let api = Arc::clone(&api);
         run(Write { api, request }, body).await
@@ -238,7 +246,10 @@ async fn answer_read(
         view,
     };
     let of_past = past::is_asked(&request.query);
-    if !options.stale && (of_past || !matches!(watched, Watched::Nothing)) {
+    if matches!(watched, Watched::Now) {
+        past::refuse(request)?;
+    }
+    if !options.stale && (of_past || watched.blocks()) {
         api.proposer.lead().await?;
     }
     if of_past {
@@ -249,14 +260,14 @@ async fn answer_read(
         });
     }
     let now = || read(api.projections.view());
-    if options.index == 0 || matches!(watched, Watched::Nothing) {
+    if options.index == 0 || !watched.blocks() {
         return found(&now(), watched, run);
     }
     let deadline = tokio::time::Instant::now() + wait_time(options.wait);
     let interests: SmallVec<[Interest; 2]> = match watched {
         Watched::Tables(tables) => tables.iter().map(|t| Interest::Table(*t)).collect(),
         Watched::Rows(rows) => rows(request)?,
-        Watched::Nothing => SmallVec::new(),
+        Watched::Nothing | Watched::Now => SmallVec::new(),
     };
     loop {
         // Registered before the read, so that no change falls between the two.
@@ -293,7 +304,7 @@ fn found(read: &Read<'_>, watched: Watched, run: Reader) -> Result<Answer, ApiEr
         other => return other.map(|answer| answer.not_below(begin)),
     };
     let tables: SmallVec<[u16; 2]> = match watched {
-        Watched::Nothing => return Err(error),
+        Watched::Nothing | Watched::Now => return Err(error),
         Watched::Tables(tables) => tables.into(),
         Watched::Rows(rows) => {
             let table = |interest: &Interest| match interest {

@@ -6,8 +6,10 @@
 
 use drover_events::gojson::parse_duration;
 use drover_projections::view::View;
+use hyper::Method;
 
 use super::query::Query;
+use super::request::Request;
 use super::state::Api;
 use crate::error::{ApiError, Code};
 use crate::log::{LogEngine, LogError};
@@ -140,17 +142,54 @@ fn moment(query: &Query, name: &str, newest: u64) -> Result<Option<Moment>, ApiE
     }
 }
 
-/// Refuses the parameter where nothing of the past can be answered.
+/// Refuses the parameter where nothing of the past can be answered, and says what to use instead.
 ///
 /// # Errors
 /// 400 when it is there.
-pub(super) fn refuse(query: &Query) -> Result<(), ApiError> {
-    match query.get(PARAMETER) {
-        Some(_) => Err(ApiError::bad_request(
-            "as_of is for reads: the past cannot be changed",
-        )),
-        None => Ok(()),
+pub(super) fn refuse(request: &Request) -> Result<(), ApiError> {
+    if request.query.get(PARAMETER).is_none() {
+        return Ok(());
     }
+    Err(ApiError::bad_request(match request.method {
+        Method::GET | Method::HEAD => no_past(&request.path),
+        _ => "as_of is for reads: the past cannot be changed".to_owned(),
+    }))
+}
+
+/// What is said where a path has no past, by what it begins with, and what to use instead.
+const INSTEAD: [(&str, &str); 8] = [
+    (
+        "/v1/event/stream",
+        "begin in the past with index=N or since=-5m",
+    ),
+    ("/v1/audit/requests", "use since= and until="),
+    (
+        "/v1/log/",
+        "use /v1/log/proof/consistency?from=N&to=M for a log that ended earlier",
+    ),
+    (
+        "/v1/status/",
+        "use /v1/audit?kind=LeaderElected to see who led when",
+    ),
+    (
+        "/v1/operator/snapshot",
+        "use drover state at, or drover operator snapshot restore -at",
+    ),
+    ("/v1/schema/", "every version of an event is in it"),
+    (
+        "/v1/client/",
+        "it asks a client, which keeps no past; see /v1/allocation/<id>",
+    ),
+    (
+        "/v1/operator/reactors",
+        "use /v1/audit?kind=PublisherLagged for lags of the publisher",
+    ),
+];
+
+fn no_past(path: &str) -> String {
+    let instead = INSTEAD.iter().find(|(begin, _)| path.starts_with(begin));
+    let instead = instead.map_or("leave it out", |(_, instead)| instead);
+    format!("as_of: {path} has no past, it shows what is now; {instead}")
 }
 
 /// Reads the moment that a parameter of this name gives.
@@ -343,6 +382,23 @@ mod tests {
             let reply = server.get(&target).await;
             assert_eq!(reply.status, status, "{target}: {}", reply.text());
             assert!(reply.text().contains(text), "{target}: {}", reply.text());
+        }
+        for (path, instead) in [
+            ("/v1/agent/self", "no past"),
+            ("/v1/metrics", "no past"),
+            ("/v1/status/leader", "/v1/audit?kind=LeaderElected"),
+            ("/v1/event/stream", "index=N or since=-5m"),
+            ("/v1/log/checkpoint", "/v1/log/proof/consistency"),
+            ("/v1/operator/projections/rebuild", "no past"),
+        ] {
+            let answer = server.get(&format!("{path}?as_of=2")).await;
+            let text = answer.text();
+            assert_eq!(answer.status, 400, "{path}: {text}");
+            assert!(
+                text.contains("as_of: ") && text.contains(instead),
+                "{path}: {text}"
+            );
+            assert!(text.contains(path), "{path}: {text}");
         }
         let write = server.ask("DELETE", "/v1/job/one?as_of=2", "").await;
         assert_eq!(

@@ -24,7 +24,7 @@ use super::{
     variable_writes, variables,
 };
 use crate::error::ApiError;
-use Watched::{Nothing, Rows, Tables};
+use Watched::{Nothing, Now, Rows, Tables};
 
 type Routes = MethodRouter<Arc<Api>>;
 
@@ -266,17 +266,17 @@ fn settings(table: Table) -> Table {
 fn cluster(table: Table) -> Table {
     let scheduler = get(Nothing, operator::scheduler_configuration);
     table
-        .route("/v1/status/leader", get(Nothing, agent::leader))
-        .route("/v1/status/peers", get(Nothing, agent::peers))
-        .route("/v1/regions", get(Nothing, agent::regions))
-        .route("/v1/agent/self", get(Nothing, agent::describe))
-        .route("/v1/agent/members", get(Nothing, agent::members))
-        .route("/v1/agent/servers", get(Nothing, agent::servers))
-        .route("/v1/agent/health", get(Nothing, agent::health))
-        .route("/v1/metrics", get(Nothing, agent::metrics))
+        .route("/v1/status/leader", get(Now, agent::leader))
+        .route("/v1/status/peers", get(Now, agent::peers))
+        .route("/v1/regions", get(Now, agent::regions))
+        .route("/v1/agent/self", get(Now, agent::describe))
+        .route("/v1/agent/members", get(Now, agent::members))
+        .route("/v1/agent/servers", get(Now, agent::servers))
+        .route("/v1/agent/health", get(Now, agent::health))
+        .route("/v1/metrics", get(Now, agent::metrics))
         .route(
             "/v1/operator/raft/configuration",
-            get(Nothing, operator::raft_configuration),
+            get(Now, operator::raft_configuration),
         )
         .route(
             "/v1/operator/scheduler/configuration",
@@ -290,19 +290,16 @@ fn cluster(table: Table) -> Table {
             "/v1/operator/snapshot",
             body(MethodFilter::GET, snapshot::save).merge(upload(PUT, snapshot::restore)),
         )
-        .route("/v1/schema/events", get(Nothing, schema::index))
-        .route("/v1/schema/events/{kind}", get(Nothing, schema::kind))
+        .route("/v1/schema/events", get(Now, schema::index))
+        .route("/v1/schema/events/{kind}", get(Now, schema::kind))
         .route(
             "/v1/operator/autopilot/configuration",
             get(Nothing, autopilot::configuration)
                 .merge(body(MethodFilter::PUT, autopilot::configure)),
         )
-        .route(
-            "/v1/operator/autopilot/health",
-            get(Nothing, autopilot::health),
-        )
+        .route("/v1/operator/autopilot/health", get(Now, autopilot::health))
         .route("/v1/operator/digests", get(Nothing, operator::digests))
-        .route("/v1/operator/reactors", get(Nothing, operator::reactors))
+        .route("/v1/operator/reactors", get(Now, operator::reactors))
         .route("/v1/client/stats", body(MethodFilter::GET, client::stats))
         .route("/v1/client/gc", body(ANY, client::collect_all))
         .route(
@@ -328,22 +325,22 @@ fn cluster(table: Table) -> Table {
 /// The log itself, and the tables that follow from it.
 fn history(table: Table) -> Table {
     table
-        .route("/v1/log/checkpoint", get(Nothing, log::checkpoint))
-        .route("/v1/log/keys", get(Nothing, log::keys))
+        .route("/v1/log/checkpoint", get(Now, log::checkpoint))
+        .route("/v1/log/keys", get(Now, log::keys))
         .route("/v1/log/proof/inclusion", get(Nothing, log::inclusion))
         .route("/v1/log/proof/consistency", get(Nothing, log::consistency))
         .route("/v1/log/tile/{*tile}", get(Nothing, log::tile))
-        .route("/v1/log/segments", get(Nothing, log::segments))
-        .route("/v1/operator/projections", get(Nothing, projections::list))
+        .route("/v1/log/segments", get(Now, log::segments))
+        .route("/v1/operator/projections", get(Now, projections::list))
         .route(
             "/v1/operator/projections/rebuild",
-            get(Nothing, projections::status)
+            get(Now, projections::status)
                 .merge(body(PUT, projections::rebuild))
                 .merge(body(DELETE, projections::cancel)),
         )
         .route(
             "/v1/operator/projections/verify",
-            get(Nothing, projections::status)
+            get(Now, projections::status)
                 .merge(body(PUT, projections::verify))
                 .merge(body(DELETE, projections::cancel)),
         )
@@ -360,7 +357,7 @@ fn trails(table: Table) -> Table {
             "/v1/audit",
             get(Nothing, audit::list).merge(query(PUT, Nothing, audit::list)),
         )
-        .route("/v1/audit/requests", get(Nothing, requests::list))
+        .route("/v1/audit/requests", get(Now, requests::list))
         .route("/v1/audit/trace", get(Nothing, audit::trace))
         .route("/v1/state/diff", get(Nothing, audit::between))
 }
@@ -384,7 +381,7 @@ fn elsewhere(table: Table) -> Table {
         .route("/v1/acl/{*rest}", body(ANY, absent::acl))
         .route(
             "/v1/operator/license",
-            get(Nothing, absent::license).merge(body(PUT, absent::enterprise)),
+            get(Now, absent::license).merge(body(PUT, absent::enterprise)),
         );
     for path in ["/v1/volume/csi/{id}", "/v1/volume/host/{id}"] {
         let routes = get(Tables(absent::VOLUMES), absent::volume);

@@ -18,6 +18,7 @@ use drover_projections::{Interest, Scan, StorageError, View};
 use futures_util::future::BoxFuture;
 
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
+use super::propose::Following;
 use crate::commands::Command;
 use crate::commands::alloc::UpdateDesiredTransitions;
 use crate::commands::deployment::{DeploymentChange, PromoteDeployment, SetDeploymentStatus};
@@ -41,6 +42,27 @@ pub enum Step {
     Promote,
     /// Its job is to be looked at again; these allocations may be replaced.
     Evaluate(Vec<String>),
+}
+
+/// The index of what a step follows from: the last change of what was seen. For allocations it is
+/// that of their health, for a deadline and a promotion that of the deployment.
+fn seen(view: &View, deployment: &Deployment, step: &Step) -> Result<u64, StorageError> {
+    let wanted = match step {
+        Step::Fail(DeploymentChange::UnhealthyAllocations) => Some(false),
+        Step::Evaluate(replace) => Some(replace.is_empty()),
+        Step::Promote => Some(true),
+        Step::Fail(_) => None,
+    };
+    let Some(wanted) = wanted else {
+        return Ok(deployment.modify_index);
+    };
+    let allocs = allocs_of(view, deployment)?;
+    let told = allocs.iter().filter(|alloc| health(alloc) == Some(wanted));
+    let told = told.filter_map(|alloc| alloc.deployment_status.as_ref());
+    let newest = told.map(|status| status.modify_index).max();
+    Ok(newest
+        .filter(|index| *index > 0)
+        .unwrap_or(deployment.modify_index))
 }
 
 /// Looks at one deployment; answers what is to be done, and when it is due next.
@@ -254,7 +276,11 @@ impl Reactor for DeploymentWatcher {
                 active += 1;
                 let (step, due) = look(&view, &deployment, now)?;
                 next = next.into_iter().chain(due).min();
-                commands.extend(step.map(|step| command_of(&deployment, &view, step)));
+                if let Some(step) = step {
+                    let cause = seen(&view, &deployment, &step)?;
+                    let command = command_of(&deployment, &view, step);
+                    commands.push(Arc::new(Following { command, cause }));
+                }
             }
             drop(view);
             let steps = commands.len();

@@ -393,3 +393,34 @@ async fn without_progress_it_fails_and_the_job_goes_back_to_its_stable_version()
     assert_eq!(stage.evals().len(), 1);
     assert_eq!(stage.activate().await.status["Active"], 0);
 }
+
+#[test]
+fn what_it_does_follows_from_what_it_saw() {
+    let stage = Stage::new(BEFORE, None);
+    stage.deploy(&deployment(group(), 0), &[HEALTHY]);
+    let stored = stage.stored();
+    let view = stage.direct.projections.view();
+    let alloc = view.get::<Allocs>("a").unwrap().unwrap();
+    let told = alloc.deployment_status.as_ref().unwrap().modify_index;
+    let allocs = [goes_on().unwrap(), Step::Promote];
+    for step in allocs {
+        let cause = seen(&view, &stored, &step).unwrap();
+        assert!(
+            cause > 0 && (cause == told || told == 0),
+            "{step:?}: {cause}"
+        );
+    }
+    let late = Step::Fail(DeploymentChange::ProgressDeadline);
+    assert_eq!(seen(&view, &stored, &late).unwrap(), stored.modify_index);
+    let other = Arc::new(SetDeploymentStatus {
+        deployment_id: "d".to_owned(),
+        change: DeploymentChange::ProgressDeadline,
+        eval_id: String::new(),
+    });
+    let following = |cause| Following {
+        command: other.clone(),
+        cause,
+    };
+    assert_eq!(following(7).cause(&view), Some(7));
+    assert_eq!(following(0).cause(&view), None);
+}

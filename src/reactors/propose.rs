@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use drover_events::actor::Actor;
 use drover_events::{Event, EventId, Guard};
-use drover_projections::{Outcome, Rejection};
+use drover_projections::{Outcome, Rejection, View};
 use futures_util::future::BoxFuture;
 
-use crate::commands::Command;
+use crate::commands::{Command, Decision, Stamp};
 use crate::error::ApiError;
 use crate::raft::{Committed, Origin, Proposer};
 
@@ -62,6 +62,25 @@ pub struct Settled {
 
 /// The end of a proposed event, once it is applied here.
 pub type Settling = BoxFuture<'static, Result<Settled, ApiError>>;
+
+/// A command of a reactor, with the event that it follows from.
+pub struct Following {
+    /// What is to be done.
+    pub command: Arc<dyn Command>,
+    /// The index of what was seen.
+    pub cause: u64,
+}
+
+impl Command for Following {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        self.command.decide(view, stamp)
+    }
+
+    fn cause(&self, view: &View) -> Option<u64> {
+        let seen = Some(self.cause).filter(|index| *index > 0);
+        seen.or_else(|| self.command.cause(view))
+    }
+}
 
 /// Proposes events. Those that are queued one after the other are committed in that order.
 pub trait Propose: Send + Sync + 'static {

@@ -16,6 +16,7 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
+use super::kafka::{Held, Hold};
 use crate::archive::base;
 use crate::archive::keep::{self, Archived};
 use crate::archive::store::{Place, Store};
@@ -45,6 +46,8 @@ pub struct Keeping {
     pub server: PathBuf,
     /// The way to the log.
     pub raft: Arc<RaftNode>,
+    /// What a publisher of events has not published yet, where there is one.
+    pub held: Option<Arc<Held>>,
 }
 
 /// The reactor.
@@ -59,7 +62,7 @@ pub struct Retention {
 struct Moved {
     archived: Option<Archived>,
     /// Why it did not move, where it is only too early.
-    waits: Option<&'static str>,
+    waits: Option<String>,
 }
 
 impl Retention {
@@ -79,13 +82,21 @@ impl Retention {
     async fn look(&self, context: &Context) -> Result<Value, Failure> {
         // What a kill left of the last time.
         let mut pruned = prune(context).await?;
-        let bases = self.bases(context).await?;
-        let limit = self.droppable(context, &self.keeping.keep);
+        let hold = self.hold(context)?;
+        let bases = self.bases(context, hold).await?;
+        let wanted = self.droppable(context, &self.keeping.keep);
+        let (limit, held) = held_back(wanted, hold);
         let fits = |(index, _): &&(u64, SnapshotDir)| limit.is_some_and(|limit| *index <= limit);
         let horizon = bases.iter().rev().find(fits);
-        let mut moved = Moved::default();
+        let mut moved = Moved {
+            waits: held,
+            ..Moved::default()
+        };
         if let Some((index, base)) = horizon.filter(|(index, _)| *index >= self.first()) {
+            self.tell_unpublished(context, *index)?;
+            let held = moved.waits.take();
             moved = self.move_to(*index, base).await?;
+            moved.waits = moved.waits.or(held);
             pruned = prune(context).await?;
         }
         // What the log says in memory its files may not say yet, and those count after a kill.
@@ -108,14 +119,49 @@ impl Retention {
         keep.droppable(&segments, context.projections.applied_index(), now)
     }
 
-    /// The bases there are, with a new one if it is time for it.
-    async fn bases(&self, context: &Context) -> Result<Vec<(u64, SnapshotDir)>, Failure> {
+    /// What is held back for a publisher of events, while it is waited for.
+    fn hold(&self, context: &Context) -> Result<Option<Hold>, Failure> {
+        let Some(held) = &self.keeping.held else {
+            return Ok(None);
+        };
+        let view = context.projections.view();
+        let hold = held.hold(&view, self.keeping.raft.log())?;
+        let now = context.clock.now();
+        Ok(hold.filter(|hold| hold.until.is_none_or(|until| now < until)))
+    }
+
+    /// Says that what is dropped now never came to Kafka, where that is so.
+    fn tell_unpublished(&self, context: &Context, index: u64) -> Result<(), Failure> {
+        let Some(held) = &self.keeping.held else {
+            return Ok(());
+        };
+        let view = context.projections.view();
+        let hold = held.hold(&view, self.keeping.raft.log())?;
+        if let Some(hold) = hold.filter(|hold| hold.published < index) {
+            tracing::warn!(
+                from = hold.published + 1,
+                to = index,
+                "events are dropped that Kafka has not received: it was waited for as long as \
+                 server.retention.publisher_wait says"
+            );
+        }
+        Ok(())
+    }
+
+    /// The bases there are, with a new one if it is time for it. None is made while the last could
+    /// not be gone to.
+    async fn bases(
+        &self,
+        context: &Context,
+        hold: Option<Hold>,
+    ) -> Result<Vec<(u64, SnapshotDir)>, Failure> {
         let bases = base::all(&self.keeping.server)?;
         let newest = bases
             .last()
             .map_or(self.first().saturating_sub(1), |(index, _)| *index);
         let due = self.droppable(context, &self.keeping.keep.part(PARTS));
-        if due.is_none_or(|due| due <= newest) {
+        let of_no_use = hold.is_some_and(|hold| hold.published < newest && !bases.is_empty());
+        if due.is_none_or(|due| due <= newest) || of_no_use {
             return Ok(bases);
         }
         self.keeping.raft.make_snapshot().await?;
@@ -125,14 +171,14 @@ impl Retention {
     /// Moves the horizon to a base.
     async fn move_to(&self, index: u64, base: &SnapshotDir) -> Result<Moved, Failure> {
         if self.ledger.status().index < index {
-            let waits = Some("for a checkpoint at the base or above");
+            let waits = Some("for a checkpoint at the base or above".to_owned());
             return Ok(Moved {
                 waits,
                 ..Moved::default()
             });
         }
         let Ok(key) = self.keyring.active().map(|key| key.checkpoint_key()) else {
-            let waits = Some("for a key to sign with");
+            let waits = Some("for a key to sign with".to_owned());
             return Ok(Moved {
                 waits,
                 ..Moved::default()
@@ -150,7 +196,7 @@ impl Retention {
             let done = keep::archive(&self.keeping.server, base, index + 1, &store).await?;
             archived = Some(done);
             if !self.covers(done, index) {
-                let waits = Some("for segments below the base to be sealed");
+                let waits = Some("for segments below the base to be sealed".to_owned());
                 return Ok(Moved { archived, waits });
             }
         }
@@ -170,6 +216,25 @@ impl Retention {
         let mut ends = gone.map(|segment| segment.first + segment.entries);
         ends.all(|end| end > index + 1 || end <= archived.next)
     }
+}
+
+/// How far the horizon may go, and what it waits for if that is not as far as it should.
+fn held_back(wanted: Option<u64>, hold: Option<Hold>) -> (Option<u64>, Option<String>) {
+    let (Some(limit), Some(hold)) = (wanted, hold) else {
+        return (wanted, None);
+    };
+    if hold.published >= limit {
+        return (wanted, None);
+    }
+    let next = hold.published + 1;
+    let until = hold
+        .until
+        .and_then(|until| jiff::Timestamp::from_nanosecond(until.into()).ok())
+        .map_or_else(String::new, |until| {
+            format!(", until {until:.0} at most (server.retention.publisher_wait)")
+        });
+    let text = format!("for Kafka, which has not received the events from {next} on{until}");
+    (Some(hold.published), Some(text))
 }
 
 /// Removes the bases below the one at which the log begins in its files, but for the last: somebody
@@ -217,5 +282,28 @@ impl Reactor for Retention {
                 status,
             })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_kafka_has_not_received_is_held_back_and_why_is_told() {
+        let hold = |published| {
+            Some(Hold {
+                published,
+                until: Some(1_790_000_000_000_000_000),
+            })
+        };
+        assert_eq!(held_back(Some(90), None), (Some(90), None));
+        assert_eq!(held_back(None, hold(50)), (None, None));
+        assert_eq!(held_back(Some(90), hold(90)), (Some(90), None));
+        let (limit, why) = held_back(Some(90), hold(50));
+        let why = why.unwrap();
+        assert_eq!(limit, Some(50));
+        assert!(why.contains("from 51 on, until 2026-09-21T"), "{why}");
+        assert!(why.contains("server.retention.publisher_wait"), "{why}");
     }
 }

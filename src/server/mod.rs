@@ -46,7 +46,7 @@ use crate::reactors::checkpoint_signer::CheckpointSettings;
 use crate::reactors::core_gc::GcSettings;
 use crate::reactors::digest_recorder::DigestSettings;
 use crate::reactors::heartbeat_expiry::{HeartbeatSettings, Heartbeats};
-use crate::reactors::kafka::{self, KafkaSource};
+use crate::reactors::kafka::{self, Held, KafkaSource};
 use crate::reactors::propose::RaftPropose;
 use crate::reactors::retention::Keeping;
 use crate::reactors::scheduling::{SchedulingSettings, Types};
@@ -397,6 +397,8 @@ fn sources(
     dir: &Path,
 ) -> Sources {
     let kafka = config.event_publisher.kafka.clone();
+    let held = Arc::new(Held::new(config.server.retention.publisher_wait));
+    let publishes = kafka.is_some();
     Sources {
         server: server.to_owned(),
         signing: (Arc::clone(ledger), Arc::clone(keyring)),
@@ -404,6 +406,7 @@ fn sources(
             config: Arc::new(kafka),
             log: Arc::clone(raft.log()),
             keyring: Arc::clone(keyring),
+            held: Arc::clone(&held),
         }),
         keeping: Keeping {
             keep: keep(&config.server.retention.log),
@@ -411,6 +414,7 @@ fn sources(
             archive: config.server.archive.as_ref().map(place),
             server: dir.to_owned(),
             raft: Arc::clone(raft),
+            held: publishes.then_some(held),
         },
     }
 }

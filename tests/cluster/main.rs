@@ -11,5 +11,6 @@ mod t70_rebuild;
 mod t72_online_rebuild;
 mod t74_verify_online;
 mod t80_kafka;
+mod t82_kafka_horizon;
 mod t90_retention;
 mod t95_s3;

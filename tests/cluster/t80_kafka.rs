@@ -22,13 +22,13 @@ fn server(dir: &Path, brokers: &str, more: &str) -> Result<Setup> {
     Ok(setup)
 }
 
-fn publisher(agent: &Agent) -> Result<Value> {
+pub(crate) fn publisher(agent: &Agent) -> Result<Value> {
     let mut all = agent.http().json("/v1/operator/reactors")?;
     Ok(all["Reactors"]["event_publisher"]["Status"].take())
 }
 
 /// Waits until all that is applied is published; answers the last index.
-fn caught_up(agent: &Agent) -> Result<u64> {
+pub(crate) fn caught_up(agent: &Agent) -> Result<u64> {
     wait_for("the publisher to catch up", LONG, || {
         let status = publisher(agent)?;
         let done = status["Connected"] == true && status["Lag"] == 0;
@@ -38,7 +38,7 @@ fn caught_up(agent: &Agent) -> Result<u64> {
 }
 
 /// Waits until it says why it cannot publish.
-fn trouble(agent: &Agent, words: &[&str]) -> Result<Value> {
+pub(crate) fn trouble(agent: &Agent, words: &[&str]) -> Result<Value> {
     wait_for("the publisher to name its trouble", LONG, || {
         let status = publisher(agent)?;
         let error = status["Error"].as_str().unwrap_or_default();
@@ -48,7 +48,12 @@ fn trouble(agent: &Agent, words: &[&str]) -> Result<Value> {
 }
 
 /// Writes variables; answers the longest a write took.
-fn write(agent: &Agent, known: &mut Known, name: &str, count: usize) -> Result<Duration> {
+pub(crate) fn write(
+    agent: &Agent,
+    known: &mut Known,
+    name: &str,
+    count: usize,
+) -> Result<Duration> {
     let mut http = agent.http();
     let mut longest = Duration::ZERO;
     for number in 0..count {
@@ -61,7 +66,7 @@ fn write(agent: &Agent, known: &mut Known, name: &str, count: usize) -> Result<D
 }
 
 /// Index and kind of every event, as the log itself has them.
-fn history(setup: &Setup) -> Result<BTreeMap<u64, Value>> {
+pub(crate) fn history(setup: &Setup) -> Result<BTreeMap<u64, Value>> {
     let output = Command::new(&setup.binary)
         .args(["log", "events", "-json", "-data-dir"])
         .arg(&setup.data_dir)
@@ -208,14 +213,14 @@ fn told(agent: &Agent, setup: &Setup) -> Result<()> {
     let told: Vec<&Value> = events
         .filter(|event| kinds.iter().any(|kind| event["Kind"] == *kind))
         .collect();
-    ensure!(told.len() >= 4 && told.len() % 2 == 0, "{told:?}");
+    ensure!(told.len() >= 4 && told.len().is_multiple_of(2), "{told:?}");
     for pair in told.chunks(2) {
         let [lagged, ended] = pair else { continue };
         ensure!(
             lagged["Kind"] == kinds[0] && ended["Kind"] == kinds[1],
             "{pair:?}"
         );
-        ensure!(lagged["Actor"]["Kind"] == "server", "{lagged}");
+        ensure!(lagged["Actor"]["kind"] == "server", "{lagged}");
         ensure!(lagged["Payload"]["Behind"].as_u64() > Some(0), "{lagged}");
         ensure!(ended["Cause"] == lagged["Index"], "{pair:?}");
         ensure!(ended["Payload"]["Since"] == lagged["Index"], "{pair:?}");

@@ -60,10 +60,11 @@ pub(super) fn digest_recorded(_txn: &mut Txn<'_>, _ctx: &Ctx, _ev: &DigestRecord
 }
 
 /// A publisher fell behind. That it did already is no other beginning.
-pub(super) fn publisher_lagged(txn: &mut Txn<'_>, ctx: &Ctx, _ev: &PublisherLagged) -> Answer {
+pub(super) fn publisher_lagged(txn: &mut Txn<'_>, ctx: &Ctx, ev: &PublisherLagged) -> Answer {
     let mut row = meta(txn)?;
     if row.publisher_lagging_since == 0 {
         row.publisher_lagging_since = ctx.index;
+        row.publisher_published = ev.published;
         txn.put::<ClusterMetas>(row)?;
     }
     Ok(Reply::None)
@@ -74,6 +75,7 @@ pub(super) fn publisher_caught_up(txn: &mut Txn<'_>, _: &Ctx, _ev: &PublisherCau
     let mut row = meta(txn)?;
     if row.publisher_lagging_since != 0 {
         row.publisher_lagging_since = 0;
+        row.publisher_published = 0;
         txn.put::<ClusterMetas>(row)?;
     }
     Ok(Reply::None)

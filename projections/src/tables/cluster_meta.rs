@@ -6,8 +6,8 @@ use crate::table::Table;
 pub struct ClusterMetas;
 
 drover_events::wire! {
-    /// The cluster's identity, its feature level, who led last, and at which index the publisher
-    /// of events fell behind, while it is.
+    /// The cluster's identity, its feature level, who led last, and, while the publisher of
+    /// events is behind, at which index that was said and what it had published then.
     pub struct ClusterMeta {
         cluster_id: String = "ClusterID",
         create_time: i64 = "CreateTime",
@@ -18,6 +18,7 @@ drover_events::wire! {
         leader_since: u64 = "LeaderSince",
         epoch: String = "Epoch",
         publisher_lagging_since: u64 = "PublisherLaggingSince",
+        publisher_published: u64 = "PublisherPublished",
     }
 }
 

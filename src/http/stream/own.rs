@@ -97,7 +97,7 @@ mod tests {
             }
             told += 1;
         }
-        assert_eq!(told, 26);
+        assert_eq!(told, 28);
     }
 
     #[test]

@@ -248,8 +248,8 @@ fn advice(code: Code) -> &'static str {
         }
         Code::SSL => {
             "check event_publisher.kafka.ca_file, which must hold who signed the brokers' \
-             certificates, that those are for the hosts in brokers, and cert_file and key_file where \
-             the brokers ask for a certificate"
+             certificates, that those are for the hosts in brokers, and cert_file and key_file \
+             where the brokers ask for a certificate"
         }
         Code::BrokerTransportFailure
         | Code::AllBrokersDown

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use drover_events::model::Namespace;
 use drover_events::{Event, EventKind};
+use drover_projections::tables::cluster_meta::ClusterMetas;
 use drover_testkit::{LONG, eventually};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
 use rdkafka::message::{Headers, Message};
-use rdkafka::mocking::MockCluster;
+use rdkafka::mocking::{MockCluster, MockCoordinator};
 use rdkafka::producer::DefaultProducerContext;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
@@ -220,11 +221,10 @@ async fn while_no_broker_answers_writes_go_on_and_the_lag_is_told() {
 /// Index, envelope and kind of every event that told a lag.
 fn told(server: &Server) -> Vec<drover_events::Recorded> {
     let log = server.raft.log();
-    let entries = log.read_range(1, log.bounds().1 + 1, 64 << 20).unwrap();
     let kinds = [EventKind::PublisherLagged, EventKind::PublisherCaughtUp];
-    let ours = entries
-        .iter()
-        .filter(|entry| kinds.iter().any(|kind| kind.number() == entry.kind));
+    let entries = (1..=server.projections.applied_index()).map(|index| log.read(index));
+    let entries = entries.map(|entry| entry.unwrap().unwrap());
+    let ours = entries.filter(|entry| kinds.iter().any(|kind| kind.number() == entry.kind));
     ours.map(|entry| drover_migrations::decode(&entry.body).unwrap())
         .collect()
 }
@@ -272,4 +272,94 @@ async fn a_dead_broker_is_two_events_even_over_a_restart() {
     assert!(lag.behind > 0 && lag.published == published, "{lag:?}");
     assert!(!lag.reason.is_empty(), "{lag:?}");
     second.shutdown().await;
+}
+
+/// Every index up to the last is there exactly once.
+fn check_once(cluster: &Cluster, last: u64) {
+    let found = read(cluster, "drover.events");
+    let indexes: Vec<u64> = found.iter().map(|one| one.0).collect();
+    assert_eq!(indexes, (1..=last).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_brokers_refuse_for_a_while_costs_neither_an_event_nor_a_producer() {
+    use RDKafkaApiKey as Api;
+    use RDKafkaRespErr as Err;
+    let (cluster, dir) = (cluster(), tempfile::tempdir().unwrap());
+    let loading = Err::RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS;
+    let away = Err::RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE;
+    let other = Err::RD_KAFKA_RESP_ERR_NOT_COORDINATOR;
+    cluster.request_errors(Api::InitProducerId, &[loading, away, other]);
+    let server = server(dir.path(), config(&cluster)).await;
+    caught_up(&server).await;
+    let replicas = Err::RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS;
+    let moved = Err::RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION;
+    let electing = Err::RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE;
+    let slow = Err::RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT;
+    let busy = Err::RD_KAFKA_RESP_ERR_CONCURRENT_TRANSACTIONS;
+    for (number, (request, errors)) in [
+        (Api::Produce, vec![replicas; 3]),
+        (Api::Produce, vec![moved, electing, moved]),
+        (Api::Produce, vec![slow; 2]),
+        (Api::AddPartitionsToTxn, vec![busy; 3]),
+        (Api::AddPartitionsToTxn, vec![loading, other]),
+        (Api::EndTxn, vec![away, loading, other]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        cluster.request_errors(request, &errors);
+        happen(&server, &format!("n{number}")).await;
+        caught_up(&server).await;
+    }
+    let status = status(&server);
+    assert_eq!(status["Sessions"], 1, "{status}");
+    assert_eq!(status["Error"], "", "{status}");
+    check_once(&cluster, server.projections.applied_index());
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn partitions_and_coordinators_may_move_to_other_brokers() {
+    let (cluster, dir) = (MockCluster::new(3).unwrap(), tempfile::tempdir().unwrap());
+    cluster.create_topic("drover.events", 1, 3).unwrap();
+    cluster.create_topic("drover.events.cursor", 1, 3).unwrap();
+    let server = server(dir.path(), config(&cluster)).await;
+    caught_up(&server).await;
+    for (number, broker) in [1, 2, 3, 1].into_iter().enumerate() {
+        for topic in ["drover.events", "drover.events.cursor"] {
+            cluster.partition_leader(topic, 0, Some(broker)).unwrap();
+        }
+        let id = transactional_id(&server);
+        let coordinator = MockCoordinator::Transaction(id);
+        cluster.coordinator(coordinator, broker % 3 + 1).unwrap();
+        for more in 0..5 {
+            happen(&server, &format!("n{number}-{more}")).await;
+        }
+        caught_up(&server).await;
+    }
+    check_once(&cluster, server.projections.applied_index());
+    server.shutdown().await;
+}
+
+fn transactional_id(server: &Server) -> String {
+    let meta = server.projections.view().get::<ClusterMetas>(()).unwrap();
+    format!("drover-{}", meta.unwrap().cluster_id)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_retry_heals_is_said_and_tried_again_by_a_new_producer() {
+    let (cluster, dir) = (cluster(), tempfile::tempdir().unwrap());
+    let denied = RDKafkaRespErr::RD_KAFKA_RESP_ERR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED;
+    cluster.request_errors(RDKafkaApiKey::InitProducerId, &[denied; 3]);
+    let server = server(dir.path(), config(&cluster)).await;
+    let said = |status: &Value| {
+        let error = status["Error"].as_str().unwrap_or_default();
+        error.contains("grant the user")
+    };
+    until(&server, "what is to be granted", said).await;
+    let status = caught_up(&server).await;
+    assert!(status["Sessions"].as_u64() >= Some(4), "{status}");
+    check_once(&cluster, server.projections.applied_index());
+    server.shutdown().await;
 }

@@ -14,14 +14,15 @@
 //! 2. Every call to Kafka has a deadline and runs on the publisher's threads.
 //! 3. After any failure the producer is thrown away; the next one begins at the committed position.
 //!    There is no other way to recover.
-//! 4. No committed event is left out unsaid: what is too large, or was dropped from the log before
-//!    it was published, has a marker in its place.
+//! 4. No committed event is left out unsaid: what is too large has a marker in its place; where the
+//!    log dropped what was not published it stops and says so, or leaves a marker if it was told.
 //! 5. Values of configured properties are never shown.
 //!
 //! Start reading at `publisher.rs`.
 
 mod client;
 mod cursor;
+mod held;
 mod lag;
 mod publisher;
 mod reader;
@@ -43,6 +44,7 @@ use crate::keyring::Keyring;
 use crate::log::LogEngine;
 
 pub use client::validate;
+pub use held::{Held, Hold};
 
 /// What the publisher is made of.
 #[derive(Clone)]
@@ -53,6 +55,8 @@ pub struct KafkaSource {
     pub log: Arc<LogEngine>,
     /// The keys under which sensitive values are hashed.
     pub keyring: Arc<Keyring>,
+    /// What retention asks before it drops anything.
+    pub held: Arc<Held>,
 }
 
 /// How often progress is looked at while events come, and how often the status is renewed.
@@ -85,7 +89,19 @@ impl KafkaPublisher {
             none => none.insert(publisher::start(&self.source, &context.projections)?),
         };
         running.wake();
-        Ok(running.see(&context.projections, &self.source.log, context.clock.now()))
+        let seen = running.see(&context.projections, &self.source.log, context.clock.now());
+        self.source
+            .held
+            .set(Some(seen.state.published.unwrap_or(0)));
+        Ok(seen)
+    }
+}
+
+impl Drop for KafkaPublisher {
+    fn drop(&mut self) {
+        if self.running.lock().is_some() {
+            self.source.held.set(None);
+        }
     }
 }
 

@@ -141,6 +141,11 @@ impl Worker {
                 )
                 .into());
             }
+            // A log that began anew after a restore has none of the indexes in between.
+            Some(cursor) if cursor.epoch != hex(&self.source.log.epoch().id) => {
+                let begin = self.source.log.epoch().first_index.saturating_sub(1);
+                cursor.index.max(begin)
+            }
             Some(cursor) => cursor.index,
             None if self.config.start == "now" => {
                 session.publish(&Batch::empty(applied))?;
@@ -148,6 +153,7 @@ impl Worker {
             }
             None => self.source.log.bounds().0.saturating_sub(1),
         };
+        self.source.check_horizon(position + 1)?;
         tracing::info!(position, "events are published to Kafka");
         self.shared.with(|state| {
             state.connected = true;

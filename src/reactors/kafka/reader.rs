@@ -55,6 +55,8 @@ pub(super) struct Source {
     pub batch_events: usize,
     /// Whether an event that is too large is an error.
     pub stops: bool,
+    /// Whether it is one that the log has dropped events before they were published.
+    pub stops_missed: bool,
 }
 
 impl Source {
@@ -68,7 +70,27 @@ impl Source {
             filter: Filter::of(config),
             batch_events: config.batch_events,
             stops: config.oversized == "stop",
+            stops_missed: config.missed == "stop",
         }
+    }
+
+    /// Whether the log still has what comes next.
+    ///
+    /// # Errors
+    /// What is missing and what can be done, where that is not to be marked.
+    pub(super) fn check_horizon(&self, next: u64) -> Result<(), Failure> {
+        let first = self.log.bounds().0;
+        if next >= first || !self.stops_missed {
+            return Ok(());
+        }
+        let last = first - 1;
+        Err(format!(
+            "the events {next} to {last} were dropped from the log before Kafka received them: its \
+             horizon is {last}. Nothing is published until that is settled: an archive may hold \
+             them (drover log export -archive URL -from {next} -to {last}); to go on at {first} \
+             with a marker in their place set event_publisher.kafka.missed = \"mark\""
+        )
+        .into())
     }
 
     /// The batch that begins at `from`, with no message above `limit` bytes; none while nothing
@@ -95,6 +117,7 @@ impl Source {
         let first = self.log.bounds().0;
         let mut next = from;
         let mut missed = 0;
+        self.check_horizon(from)?;
         if from < first {
             encoder.missed(from, first)?;
             missed = first - from;

@@ -226,6 +226,27 @@ fn a_cluster_gets_its_identity_and_what_is_built_in_once() {
 }
 
 #[test]
+fn a_lag_of_the_publisher_is_known_from_its_beginning_to_its_end() {
+    let mut world = World::new();
+    let known = |world: &World| {
+        let meta = world.view().get::<ClusterMetas>(()).unwrap();
+        let meta = meta.unwrap_or_default();
+        (meta.publisher_lagging_since, meta.publisher_published)
+    };
+    let lagged = |published| PublisherLagged {
+        published,
+        ..PublisherLagged::default()
+    };
+    world.given(lagged(0));
+    world.given(lagged(7));
+    assert_eq!(known(&world), (1, 0), "told once");
+    world.given(PublisherCaughtUp::default());
+    assert_eq!(known(&world), (0, 0));
+    world.given(lagged(3));
+    assert_eq!(known(&world), (4, 3));
+}
+
+#[test]
 fn the_scheduler_configuration_is_set_if_unchanged() {
     let mut world = World::new();
     let set = |index, cas| {

@@ -1,0 +1,63 @@
+//! What retention must not drop yet: the events that Kafka has not received.
+
+use std::time::Duration;
+
+use drover_projections::View;
+use drover_projections::tables::cluster_meta::ClusterMetas;
+use parking_lot::Mutex;
+
+use super::super::driver::Failure;
+use crate::log::LogEngine;
+
+/// What a publisher tells of its position, and retention asks. On the leader it is where the
+/// publisher is now; every other server knows from the state where it was when it fell behind.
+pub struct Held {
+    /// How long what is dropped waits for a publisher that lags.
+    patience: Duration,
+    published: Mutex<Option<u64>>,
+}
+
+/// What is held back for a publisher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// The last index that is published.
+    pub published: u64,
+    /// Until when it is waited for, Unix nanoseconds; none while it is not said to lag.
+    pub until: Option<i64>,
+}
+
+impl Held {
+    /// Nothing is known yet.
+    pub fn new(patience: Duration) -> Self {
+        Self {
+            patience,
+            published: Mutex::new(None),
+        }
+    }
+
+    /// The position of this server's publisher; none when it publishes no longer.
+    pub(super) fn set(&self, published: Option<u64>) {
+        *self.published.lock() = published;
+    }
+
+    /// What is to be held back, and until when, which may be over; none where nothing is.
+    ///
+    /// # Errors
+    /// The state or the log cannot be read.
+    pub fn hold(&self, view: &View, log: &LogEngine) -> Result<Option<Hold>, Failure> {
+        let own = *self.published.lock();
+        let meta = view.get::<ClusterMetas>(())?.unwrap_or_default();
+        if meta.publisher_lagging_since == 0 {
+            let until = self.patience.is_zero().then_some(0);
+            return Ok(own.map(|published| Hold { published, until }));
+        }
+        let published = own.unwrap_or(0).max(meta.publisher_published);
+        let began = log.read(meta.publisher_lagging_since)?;
+        let began = began.map_or(0, |entry| entry.time);
+        let patience = i64::try_from(self.patience.as_nanos()).unwrap_or(i64::MAX);
+        Ok(Some(Hold {
+            published,
+            until: Some(began.saturating_add(patience)),
+        }))
+    }
+}
