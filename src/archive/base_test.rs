@@ -1,19 +1,23 @@
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use drover_projections::{Options, Projections};
 use ed25519_dalek::SigningKey;
 
 use super::base::{read_back, sign, verify as verify_base};
-use super::joined::Join;
+use super::joined::{Join, Joined};
 use super::keep::archive;
 use super::store::{Place, Store};
 use super::testing::write_log;
-use crate::log::{ReadOnlyLog, leaf_hash};
+use crate::log::{LogEngine, ReadOnlyLog, leaf_hash};
 use crate::proof::{NoteKey, Verify, origin, verify};
+use crate::raft::seed::Seed;
 use crate::raft::snapshot::{Head, SnapshotDir};
 use crate::replay;
+
+/// A server's id.
+const ID: &str = "6d9f0c1e-0000-4000-8000-000000000001";
 
 /// The state of a log at an index, as a snapshot beside it.
 fn make_base(server: &Path, index: u64) -> SnapshotDir {
@@ -41,16 +45,14 @@ fn make_base(server: &Path, index: u64) -> SnapshotDir {
 
 /// Sealing is the business of a log that is open.
 fn seal(log_dir: &Path) {
-    let log = crate::log::LogEngine::open(log_dir, Default::default())
-        .unwrap()
-        .0;
-    let open = || log.segments().iter().filter(|one| !one.sealed).count();
-    let began = Instant::now();
-    while open() > 1 {
-        assert!(began.elapsed() < Duration::from_secs(30), "{} open", open());
+    let (log, _) = LogEngine::open(log_dir, Default::default()).unwrap();
+    let full = log.segments().len() - 1;
+    assert!(full > 3, "{full} full segments");
+    let until = Instant::now() + Duration::from_secs(60);
+    while log.segments().iter().take(full).any(|one| !one.sealed) {
+        assert!(Instant::now() < until, "they are not sealed");
         std::thread::yield_now();
     }
-    assert!(log.segments().len() > 4);
 }
 
 fn store(dir: &Path) -> Store {
@@ -62,7 +64,11 @@ fn store(dir: &Path) -> Store {
     .unwrap()
 }
 
-async fn join(place: &Path, server: Option<&Path>, to: &Path) -> Result<(), super::ArchiveError> {
+async fn join(
+    place: &Path,
+    server: Option<&Path>,
+    to: &Path,
+) -> Result<Joined, super::ArchiveError> {
     let url = place.display().to_string();
     let store = Store::find(&Place {
         url,
@@ -92,12 +98,12 @@ async fn an_archive_is_read_by_every_tool_and_refuses_another_log() {
     sign(&base, &SigningKey::from_bytes(&[5; 32])).unwrap();
     let place = dir.path().join("archive");
     let to = store(&place);
-    let done = archive(&server, &base, 2001, &to).await.unwrap();
+    let done = archive((&server, ID), &base, 2001, &to).await.unwrap();
     assert!(
         done.segments > 2 && done.next <= 2001 && done.next > 1000,
         "{done:?}"
     );
-    let again = archive(&server, &base, 2001, &to).await.unwrap();
+    let again = archive((&server, ID), &base, 2001, &to).await.unwrap();
     assert_eq!((again.segments, again.next), (0, done.next));
 
     let alone = dir.path().join("alone");
@@ -139,6 +145,102 @@ async fn an_archive_is_read_by_every_tool_and_refuses_another_log() {
     assert!(refused.contains("holds nothing of the log"), "{refused}");
 }
 
+/// The same log as another server keeps it: other segments, other bytes.
+fn another_server(of: &Path, data: &Path, segment_bytes: u64) -> PathBuf {
+    let server = data.join("server");
+    let own = ReadOnlyLog::open(&of.join("log")).unwrap();
+    let options = crate::log::Options {
+        segment_bytes,
+        epoch: Some(own.epoch()),
+        ..Default::default()
+    };
+    let (log, _) = LogEngine::open(&server.join("log"), options).unwrap();
+    let entries = own.scan(0).collect::<Result<Vec<_>, _>>().unwrap();
+    let last = entries.len() as u64 - 1;
+    log.append(entries, Box::new(|_| ())).unwrap();
+    log.sync().unwrap();
+    Seed::default().commit(&log, (last, 3));
+    log.sync().unwrap();
+    drop(log);
+    seal(&server.join("log"));
+    server
+}
+
+fn segments_in(dir: &Path) -> Vec<PathBuf> {
+    let list = fs::read_dir(dir).unwrap();
+    let mut paths: Vec<_> = list.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+#[tokio::test]
+async fn servers_that_share_a_place_never_meet_and_the_right_copy_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("a");
+    seal(&write_log(&data, 3000));
+    let first = data.join("server");
+    let servers = [
+        (first.clone(), "server-a"),
+        (
+            another_server(&first, &dir.path().join("b"), 48 << 10),
+            "server-b",
+        ),
+        (
+            another_server(&first, &dir.path().join("c"), 80 << 10),
+            "server-c",
+        ),
+    ];
+    let place = dir.path().join("archive");
+    for (server, id) in &servers {
+        fs::write(server.join("node-id"), id).unwrap();
+        let base = make_base(server, 2000);
+        sign(&base, &SigningKey::from_bytes(&[5; 32])).unwrap();
+        let to = store(&place);
+        for segments in [true, false] {
+            let done = archive((server, id), &base, 2001, &to).await.unwrap();
+            assert_eq!(done.segments > 1, segments, "{id}: {done:?}");
+        }
+    }
+    let read = async |name: &str, server: Option<&Path>| {
+        let to = dir.path().join(name);
+        let joined = join(&place, server, &to).await.unwrap();
+        let log = ReadOnlyLog::open(&to.join("log")).unwrap();
+        let entries = log.scan(0).filter(Result::is_ok).count() as u64;
+        (joined, entries, log.bounds().1)
+    };
+    let epoch = ReadOnlyLog::open(&first.join("log")).unwrap().epoch();
+    let copies = place.join(drover_projections::hex(&epoch.id));
+    for (server, id) in &servers {
+        let (joined, entries, next) = read(&format!("with {id}"), Some(server)).await;
+        assert!(
+            joined.url.ends_with(id) && joined.wrong.is_empty(),
+            "{joined:?}"
+        );
+        assert_eq!((entries, next), (3000, 3000));
+    }
+
+    // One server lost its beginning; of its own copy a bit is wrong, another's lacks a segment.
+    let (server, id) = &servers[1];
+    let own = ReadOnlyLog::open(&server.join("log")).unwrap();
+    for segment in own.segments().iter().take(2) {
+        fs::remove_file(server.join("log").join(&segment.name)).unwrap();
+    }
+    let segments = |id: &str| segments_in(&copies.join(id).join("log"));
+    let mut bytes = fs::read(&segments(id)[1]).unwrap();
+    let at = bytes.len() / 2;
+    bytes[at] ^= 1;
+    fs::write(&segments(id)[1], bytes).unwrap();
+    fs::remove_file(&segments("server-a")[0]).unwrap();
+    let (joined, entries, _) = read("mended", Some(server)).await;
+    assert!(joined.url.ends_with("server-c"), "{joined:?}");
+    assert_eq!(entries, 3000);
+    let wrong: Vec<_> = joined.wrong.iter().map(|(url, _)| url.as_str()).collect();
+    assert!(wrong[0].ends_with(id), "{wrong:?}");
+    let (joined, entries, next) = read("alone", None).await;
+    assert!(joined.url.ends_with("server-c"), "{joined:?}");
+    assert_eq!(entries, next);
+}
+
 #[tokio::test]
 async fn what_is_damaged_or_another_object_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
@@ -152,12 +254,12 @@ async fn what_is_damaged_or_another_object_is_refused_by_name() {
     let name = log.segments()[1].name.clone();
     let epoch = drover_projections::hex(&log.epoch().id);
 
-    // Another server's segment has that name there.
+    // Something else has that name there.
     let place = dir.path().join("taken");
-    let taken = place.join(&epoch).join("log");
+    let taken = place.join(&epoch).join(ID).join("log");
     fs::create_dir_all(&taken).unwrap();
     fs::write(taken.join(&name), "another").unwrap();
-    let refused = said(archive(&server, &base, 2001, &store(&place)).await);
+    let refused = said(archive((&server, ID), &base, 2001, &store(&place)).await);
     assert!(refused.contains(&name) && refused.contains("name another place"));
 
     // A damaged segment never gets there.
@@ -166,9 +268,9 @@ async fn what_is_damaged_or_another_object_is_refused_by_name() {
     bytes[5000] ^= 1;
     fs::write(&path, bytes).unwrap();
     let place = dir.path().join("bad");
-    let refused = said(archive(&server, &base, 2001, &store(&place)).await);
+    let refused = said(archive((&server, ID), &base, 2001, &store(&place)).await);
     assert!(refused.contains(&name), "{refused}");
-    assert!(!place.join(&epoch).join("log").join(&name).exists());
+    assert!(!place.join(&epoch).join(ID).join("log").join(&name).exists());
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! Keep: what is to be dropped from a log is copied to an archive before.
 //!
-//! In the archive the log of each epoch lies under the epoch's name, in the form of a data
-//! directory: `log/` (sealed segments), `snapshots/` (bases, each whole once its `head` is there),
-//! `checkpoints` and their keys. Every object was read back and is what is here.
+//! In the archive each server's copy of the log lies under the epoch's name and its own id, in the
+//! form of a data directory: `log/` (sealed segments), `snapshots/` (bases, each whole once its
+//! `head` is there), `checkpoints` and their keys. Segments of two servers need not be the same
+//! bytes, so servers that name one place never meet. Every object was read back and is what is
+//! here.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,21 +28,22 @@ pub struct Archived {
     pub next: u64,
 }
 
-/// Copies the sealed segments below `below`, a base, and the checkpoints into an archive, and reads
-/// back what was copied. What is there already is compared, not copied again.
+/// Copies the sealed segments below `below`, a base, and the checkpoints into an archive, as the
+/// copy of the server `id`, and reads back what was copied. What is there already is compared, not
+/// copied again.
 ///
 /// # Errors
 /// Damage here; a place that cannot be reached, or that holds something else. What has its name in
 /// the archive is whole.
 pub async fn archive(
-    server: &Path,
+    (server, id): (&Path, &str),
     base: &SnapshotDir,
     below: u64,
     store: &Store,
 ) -> Result<Archived, ArchiveError> {
     let log_dir = server.join("log");
     let log = ReadOnlyLog::open(&log_dir)?;
-    let store = store.within(&hex(&log.epoch().id));
+    let store = store.within(&hex(&log.epoch().id)).within(id);
     put_base(base, &store).await?;
     let due: Vec<SegmentInfo> = log
         .segments()

@@ -9,7 +9,7 @@ use super::log_export::{Moment, moment};
 use super::out::Out;
 use super::show::{Format, number, text, time};
 use crate::log::ReadOnlyLog;
-use crate::requests::{Asked, Class, list};
+use crate::requests::{Asked, Class, beginning, list};
 use anyhow::{Context, Result};
 use serde_json::Value as Json;
 
@@ -28,7 +28,9 @@ const PAGE: usize = 500;
 Classes: secret (reads of variables, tokens, keys, backups), files (files and logs of allocations),
 exec, login, audit (reads of the audit trail), denied. Each server keeps what it was asked itself.
 A request without an end is still being answered, or the server died over it. What cannot be
-written is refused or counted as the agent's audit { delivery_guarantee } says.")]
+written is refused or counted as the agent's audit { delivery_guarantee } says. How much is kept is
+said by server { retention { requests { bytes age events } } }; where something was dropped, it is
+told since when there is a record.")]
 pub(super) struct Args {
     #[command(flatten)]
     conn: Conn,
@@ -86,8 +88,12 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     let source = Source::open(&args)?;
     let whole = args.format.json || args.format.template.is_some();
     let (mut all, mut token) = (Vec::new(), String::new());
-    loop {
-        let (entries, next) = source.page(&args, left.min(PAGE), &token).await?;
+    let since = loop {
+        let Page {
+            entries,
+            next,
+            kept_since,
+        } = source.page(&args, left.min(PAGE), &token).await?;
         left = left.saturating_sub(entries.len());
         if whole {
             all.extend(entries);
@@ -96,15 +102,21 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
         }
         token = next;
         if left == 0 || token.is_empty() {
-            break;
+            break kept_since;
         }
-    }
+    };
     if whole {
         args.format.print(&Json::from(all), out)?;
     } else if !token.is_empty() {
         let flag = if args.oldest { "-since" } else { "-until" };
         out.line(&format!(
             "\nThere is more: repeat with {flag} {token}, or with -limit 0 for everything."
+        ));
+    }
+    if let Some(since) = since.filter(|_| !whole) {
+        out.line(&format!(
+            "\nWhat was asked before {} is no longer kept.",
+            time(since)
         ));
     }
     match source.damage() {
@@ -114,6 +126,15 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
         }
         None => Ok(0),
     }
+}
+
+/// A page of requests.
+struct Page {
+    entries: Vec<Json>,
+    /// Where the next one begins; empty after the last.
+    next: String,
+    /// Since when there is a record, where something was dropped.
+    kept_since: Option<i64>,
 }
 
 /// Where requests are read from.
@@ -140,7 +161,7 @@ impl Source {
         }
     }
 
-    async fn page(&self, args: &Args, rows: usize, token: &str) -> Result<(Vec<Json>, String)> {
+    async fn page(&self, args: &Args, rows: usize, token: &str) -> Result<Page> {
         match self {
             Self::Agent(client) => asked_of(client, args, rows, token).await,
             Self::Files(log) => {
@@ -148,7 +169,12 @@ impl Source {
                 let listing = listing.context("Error reading the request log")?;
                 let entries = listing.entries.iter().map(serde_json::to_value);
                 let next = listing.next.map(|next| next.to_string());
-                Ok((entries.collect::<Result<_, _>>()?, next.unwrap_or_default()))
+                let first = beginning(&**log).context("Error reading the request log")?;
+                Ok(Page {
+                    entries: entries.collect::<Result<_, _>>()?,
+                    next: next.unwrap_or_default(),
+                    kept_since: first.map(|(_, time)| time),
+                })
             }
         }
     }
@@ -161,12 +187,7 @@ fn requests_dir(data_dir: &Path) -> PathBuf {
     found.unwrap_or_else(|| data_dir.to_owned())
 }
 
-async fn asked_of(
-    client: &Client,
-    args: &Args,
-    rows: usize,
-    token: &str,
-) -> Result<(Vec<Json>, String)> {
+async fn asked_of(client: &Client, args: &Args, rows: usize, token: &str) -> Result<Page> {
     let rows = rows.to_string();
     let query = [
         ("class", args.class.as_str()),
@@ -184,8 +205,11 @@ async fn asked_of(
         .collect();
     let reply = client.get("/v1/audit/requests", &given).await;
     let reply = reply.map_err(|err| err.context("Error reading the request log"))?;
-    let entries = reply.json()?.as_array().cloned().unwrap_or_default();
-    Ok((entries, reply.next_token))
+    Ok(Page {
+        entries: reply.json()?.as_array().cloned().unwrap_or_default(),
+        next: reply.next_token,
+        kept_since: reply.kept_since,
+    })
 }
 
 fn asked(args: &Args, rows: usize, token: &str) -> Result<Asked> {

@@ -54,6 +54,8 @@ pub(super) struct Reply {
     pub(super) body: Bytes,
     /// Where the next page begins.
     pub(super) next_token: String,
+    /// Since when the log that was read is kept, Unix nanoseconds; none where it is whole.
+    pub(super) kept_since: Option<i64>,
 }
 
 impl Reply {
@@ -237,18 +239,20 @@ impl Client {
         body: Option<&Json>,
     ) -> Result<Reply> {
         let response = self.send(method, path, query, body).await?;
-        let header = response.headers().get("x-nomad-nexttoken");
-        let next_token = header
-            .and_then(|v| v.to_str().ok())
-            .unwrap_or("")
-            .to_owned();
+        let header = |name| response.headers().get(name)?.to_str().ok();
+        let next_token = header("x-nomad-nexttoken").unwrap_or("").to_owned();
+        let kept_since = header("x-drover-first-time").and_then(|time| time.parse().ok());
         let body = response
             .into_body()
             .collect()
             .await
             .context("reading the answer")?
             .to_bytes();
-        Ok(Reply { body, next_token })
+        Ok(Reply {
+            body,
+            next_token,
+            kept_since,
+        })
     }
 
     /// GET, the whole answer.

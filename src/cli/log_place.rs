@@ -78,7 +78,13 @@ impl LogPlace {
         let bar = Bar::new(out, "bytes fetched");
         let joined = join.run(&mut |at, all| bar.set(at, all)).await;
         bar.clear();
-        joined.with_context(|| format!("Error reading the archive {url}"))?;
+        let joined = joined.with_context(|| format!("Error reading the archive {url}"))?;
+        for (copy, what) in &joined.wrong {
+            out.error(&format!("The copy {copy} is wrong: {what}"));
+        }
+        if !joined.wrong.is_empty() {
+            out.error(&format!("The copy {} is read", joined.url));
+        }
         Ok(Found::of(scratch))
     }
 

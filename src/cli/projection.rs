@@ -3,6 +3,7 @@
 
 use super::columns::{Table, pairs};
 use super::conn::Conn;
+use super::log_place::{Found, LogPlace};
 use super::out::Out;
 use super::progress::Bar;
 use super::projection_live as live;
@@ -63,6 +64,7 @@ pub(super) struct ListArgs {
   drover projection rebuild
   drover projection rebuild -throttle 50000 -discard-old
   drover projection rebuild -data-dir /var/lib/drover
+  drover projection rebuild -data-dir /var/lib/drover -archive s3://bucket/drover
 
 Folds the log into a new database beside the old one, reads it again, compares the digests of all
 tables with the old database and with the last signed checkpoint, and lets the two change places in
@@ -70,13 +72,13 @@ one step. The old one is kept (`drover projection discard` removes it). Whatever
 the old one stays in use. Stopped with ctrl-C, or killed, it goes on where it was when it is run
 again. Without -data-dir the agent at -address does it while it serves: no request is refused, and
 its applier stops for some milliseconds only. With -data-dir no agent may be running on the
-directory. Exit codes: 0 rebuilt, 1 not.")]
+directory. With -archive too, the log is folded from where the archive begins, not from the state
+that retention left; the past that is told begins where it did. Exit codes: 0 rebuilt, 1 not.")]
 pub(super) struct RebuildArgs {
     #[command(flatten)]
     pub(super) conn: Conn,
-    /// The data directory of an agent that is not running
-    #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    place: LogPlace,
     /// Entries a second at most
     #[arg(long, alias = "throttle", value_name = "N")]
     pub(super) rate: Option<u64>,
@@ -105,18 +107,18 @@ pub(super) struct RebuildArgs {
 #[command(after_help = "Examples:
   drover projection verify
   drover projection verify -data-dir /var/lib/drover -whole
+  drover projection verify -data-dir /var/lib/drover -archive s3://bucket/drover
 
 Folds the log to the index at which the database stands and compares the digest of every table; all
 rows on disk are read and their digests computed again. With -whole every entry of every index, of
 history, changes and postings is compared too. Nothing is changed. Without -data-dir the agent at
--address does it while it serves; with it, none may be running on the directory. Exit codes: 0
-equal, 1 not.")]
+-address does it while it serves; with it, none may be running on the directory. With -archive too,
+the log is folded from where the archive begins. Exit codes: 0 equal, 1 not.")]
 pub(super) struct VerifyArgs {
     #[command(flatten)]
     pub(super) conn: Conn,
-    /// The data directory of an agent that is not running
-    #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    place: LogPlace,
     /// Compare every entry, not only the tables' digests (with -data-dir)
     #[arg(long, requires = "data_dir")]
     whole: bool,
@@ -163,17 +165,36 @@ pub(super) struct DiscardArgs {
 pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     match verb {
         Verb::List(args) => list(&args, out).await,
-        Verb::Rebuild(args) => match args.data_dir.clone() {
+        Verb::Rebuild(args) => match whose(&args.place)? {
             Some(dir) => rebuild(args, dir, out).await,
             None => live::rebuild(&args, out).await,
         },
-        Verb::Verify(args) => match args.data_dir.clone() {
+        Verb::Verify(args) => match whose(&args.place)? {
             Some(dir) => verify(args, dir, out).await,
             None => live::verify(&args, out).await,
         },
         Verb::Status(args) => live::status(&args.conn, args.json, out).await,
         Verb::Cancel(args) => live::cancel(&args.conn, args.json, out).await,
         Verb::Discard(args) => discard(&args, out).await,
+    }
+}
+
+/// The directory that is named; an archive by itself has no tables.
+fn whose(place: &LogPlace) -> Result<Option<PathBuf>> {
+    let alone = place.archive.is_some() && place.data_dir.is_none();
+    anyhow::ensure!(
+        !alone,
+        "An archive holds no tables: name those to compare or to build again with -data-dir DIR, \
+         or make those of an index with `drover state at`"
+    );
+    Ok(place.data_dir.clone())
+}
+
+/// The log that is folded where there is an archive.
+async fn joined(place: &LogPlace, out: &Out) -> Result<Option<Found>> {
+    match place.archive {
+        Some(_) => Ok(Some(place.find(out).await?)),
+        None => Ok(None),
     }
 }
 
@@ -285,6 +306,8 @@ fn head(held: &Json, out: &Out) {
 
 async fn rebuild(args: RebuildArgs, dir: PathBuf, out: &Out) -> Result<u8> {
     let (log, live) = places(&dir);
+    let found = joined(&args.place, out).await?;
+    let from = found.as_ref().map(|found| found.log.clone());
     let bar = Bar::new(out, "entries");
     let json = args.json;
     let talks = !json && out.is_terminal();
@@ -296,6 +319,7 @@ async fn rebuild(args: RebuildArgs, dir: PathBuf, out: &Out) -> Result<u8> {
             rate: args.rate,
             discard_old: args.discard_old,
             force: args.force,
+            from,
             ..Rebuild::of(&log, &live, &Options::default(), cancelled)
         };
         let done = work.run(&mut |progress| tell(progress, &mut stage, (&bar, &told, talks)));
@@ -373,10 +397,13 @@ pub(super) fn report(done: &Json, whose: &str, out: &Out) {
 
 async fn verify(args: VerifyArgs, dir: PathBuf, out: &Out) -> Result<u8> {
     let (log, live) = places(&dir);
+    let found = joined(&args.place, out).await?;
+    let from = found.as_ref().map(|found| found.log.clone());
     let bar = Bar::new(out, "entries");
     let done = interruptible(move |cancelled| {
         let check = Check {
             log_dir: log,
+            from,
             live,
             options: Options::default(),
             whole: args.whole,

@@ -1,7 +1,7 @@
 //! `state at`: the whole state of an earlier index, as a database and as NDJSON.
 
 use super::columns::Table;
-use super::log::log_dir;
+use super::log_place::LogPlace;
 use super::out::Out;
 use super::progress::Bar;
 use super::projection::interruptible;
@@ -16,18 +16,18 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:
   drover state at 812 -data-dir /var/lib/drover -out /tmp/state-812
   drover state at 812 -data-dir /var/lib/drover -out /tmp/state-812 -ndjson
+  drover state at 812 -archive s3://bucket/drover -data-dir /var/lib/drover -out /tmp/state-812
 
 Folds the log to the index: OUT/projections is the database as it was then, state.json names its
 index, its time and the digests of its tables, and with -ndjson every table's rows are in
-OUT/tables. Secrets in rows are ciphertext or hashes, as they are in the log. An agent may be
-running; nothing of it is changed.")]
+OUT/tables. Secrets in rows are ciphertext or hashes, as they are in the log. What retention dropped
+is read from -archive. An agent may be running; nothing of it is changed.")]
 pub(super) struct AtArgs {
     /// The index after whose event the state is wanted
     #[arg(value_name = "INDEX")]
     index: u64,
-    /// The agent's data directory, or a copy of it
-    #[arg(long, value_name = "DIR")]
-    data_dir: PathBuf,
+    #[command(flatten)]
+    place: LogPlace,
     /// The directory to make
     #[arg(long, value_name = "OUT")]
     out: PathBuf,
@@ -41,9 +41,10 @@ pub(super) struct AtArgs {
 
 /// Makes the state.
 pub(super) async fn run(args: AtArgs, out: &Out) -> Result<u8> {
+    let place = args.place.find(out).await?;
     let bar = Bar::new(out, "entries");
     let (index, dir, json) = (args.index, args.out.clone(), args.json);
-    let log = log_dir(&args.data_dir);
+    let log = place.log.clone();
     let done = interruptible(move |cancelled| {
         let work = Materialise {
             log_dir: log,

@@ -1,5 +1,5 @@
 //! How much of a log is kept, and where what is dropped goes before: the blocks `retention` and
-//! `archive` of a server. Without limits everything is kept.
+//! `archive` of a server. Without limits everything is kept, but of the request log 1 GB.
 
 use super::hcl1::{Node, Value};
 use super::read::{FromNode, Reader};
@@ -61,6 +61,9 @@ impl FromNode for Size {
 pub struct RetentionConfig {
     /// Of the log.
     pub log: RetentionPolicy,
+    /// Of the request log, which anybody can make grow: 1 GB where nothing is said. A block without
+    /// limits keeps everything.
+    pub requests: RetentionPolicy,
     /// How often it is looked at.
     pub interval: Duration,
     /// How long what is not in Kafka yet is kept, beyond what the limits say, once the publisher of
@@ -73,6 +76,8 @@ pub struct RetentionConfig {
 
 /// The shortest time between two looks.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+/// Bytes of the request log that are kept where nothing is said.
+const REQUESTS: u64 = 1_000_000_000;
 /// The smallest segment: an event of the largest size fits in it.
 const SMALLEST_SEGMENT: u64 = 8_000_000;
 /// The largest.
@@ -85,6 +90,10 @@ impl Default for RetentionConfig {
     fn default() -> Self {
         RetentionConfig {
             log: RetentionPolicy::default(),
+            requests: RetentionPolicy {
+                bytes: Some(REQUESTS),
+                ..RetentionPolicy::default()
+            },
             interval: Duration::from_secs(60),
             publisher_wait: PUBLISHER_WAIT,
             segment_size: None,
@@ -95,6 +104,10 @@ impl Default for RetentionConfig {
 impl RetentionConfig {
     pub(super) fn read(&mut self, r: &mut Reader<'_>) {
         r.block("log", |r| self.log.read(r));
+        r.block("requests", |r| {
+            self.requests = RetentionPolicy::default();
+            self.requests.read(r);
+        });
         r.set("interval", &mut self.interval);
         r.set("publisher_wait", &mut self.publisher_wait);
         let mut size = Size(0);
@@ -174,5 +187,47 @@ impl ArchiveConfig {
             ));
         }
         wrong
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Config, load};
+    use super::*;
+
+    fn read(retention: &str) -> RetentionConfig {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("agent.hcl");
+        std::fs::write(&path, format!("server {{ retention {{ {retention} }} }}")).unwrap();
+        let mut config = Config::default();
+        load(&mut config, &[path]).unwrap();
+        config.server.retention
+    }
+
+    #[test]
+    fn the_request_log_has_a_limit_unless_its_block_says_otherwise() {
+        let bytes = |bytes| RetentionPolicy {
+            bytes,
+            ..RetentionPolicy::default()
+        };
+        for (text, log, requests) in [
+            ("", bytes(None), bytes(Some(1_000_000_000))),
+            ("requests {}", bytes(None), bytes(None)),
+            (
+                "requests { bytes = \"5M\" }",
+                bytes(None),
+                bytes(Some(5_000_000)),
+            ),
+            (
+                "log { bytes = \"9G\" }",
+                bytes(Some(9_000_000_000)),
+                bytes(Some(REQUESTS)),
+            ),
+        ] {
+            let found = read(text);
+            assert_eq!((found.log, found.requests), (log, requests), "{text}");
+        }
+        let aged = read("requests {\n age = \"720h\"\n events = 7\n }").requests;
+        assert_eq!((aged.bytes, aged.events), (None, Some(7)));
     }
 }

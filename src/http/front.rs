@@ -80,7 +80,7 @@ pub(super) struct Write {
     /// The server.
     pub(super) api: Arc<Api>,
     /// The request.
-    pub(super) request: Request,
+    pub(super) request: Arc<Request>,
 }
 
 impl Write {
@@ -164,13 +164,11 @@ where
         past::refuse(&request)?;
         check_region(&api, &request)?;
         request.read_body(body, api.settings.body_limit).await?;
-        let ticket = requests::received(&api, &request).await?;
-        let denied = requests::denied(&request);
-        let answer = run(Write {
-            api: Arc::clone(&api),
-            request,
-        });
-        requests::answered(&api, ticket, || denied, answer.await).await
+        recorded(api.as_ref(), request, |request| {
+            let api = Arc::clone(&api);
+            run(Write { api, request })
+        })
+        .await
     });
     let answer = settle(work.catch_unwind().await);
     respond(&api, outline, answer)
@@ -193,11 +191,29 @@ where
         identify(&api, &mut request).await?;
         past::refuse(&request)?;
         check_region(&api, &request)?;
-        let api = Arc::clone(&api);
-        run(Write { api, request }, body).await
+        recorded(api.as_ref(), request, |request| {
+            let api = Arc::clone(&api);
+            run(Write { api, request }, body)
+        })
+        .await
     });
     let answer = settle(work.catch_unwind().await);
     respond(&api, outline, answer)
+}
+
+/// Answers a request; the request log has it if it matters, or was denied.
+async fn recorded<Fut>(
+    api: &Api,
+    request: Request,
+    run: impl FnOnce(Arc<Request>) -> Fut,
+) -> Result<Answer, ApiError>
+where
+    Fut: Future<Output = Result<Answer, ApiError>>,
+{
+    let request = Arc::new(request);
+    let ticket = requests::received(api, &request).await?;
+    let answer = run(Arc::clone(&request)).await;
+    requests::answered(api, ticket, || requests::denied(&request), answer).await
 }
 
 async fn identify(api: &Api, request: &mut Request) -> Result<(), ApiError> {

@@ -114,7 +114,7 @@ pub(super) async fn answered(
 pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     authorise(read)?;
     let requests = &read.api.requests;
-    let Some(log) = requests.records() else {
+    let Some(log) = &requests.records() else {
         let why = requests.broken();
         let why = why.unwrap_or_else(|| "audit { enabled = false }".to_owned());
         let text = format!("this server keeps no request log: {why}");
@@ -122,19 +122,26 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     };
     aside(|| {
         let asked = asked(read, log)?;
-        let listing = crate::requests::list(log, &asked).map_err(|error| {
-            let text = chain(&error);
-            tracing::error!(error = text, "the request log cannot be read");
-            ApiError::internal(format!("log error: {text}"))
-        })?;
+        let listing = crate::requests::list(&**log, &asked).map_err(unread)?;
+        let beginning = crate::requests::beginning(&**log).map_err(unread)?;
         let mut pieces = Pieces::default();
         for entry in &listing.entries {
             pieces.push(entry)?;
         }
         let mut answer = Answer::pieces(pieces.finish());
         answer.next_token = listing.next.map(|next| next.to_string());
+        if let Some((first, time)) = beginning {
+            let first = answer.header("x-drover-first", first.to_string());
+            answer = first.header("x-drover-first-time", time.to_string());
+        }
         Ok(answer.header("x-drover-lost", requests.lost().to_string()))
     })
+}
+
+fn unread(error: LogError) -> ApiError {
+    let text = chain(&error);
+    tracing::error!(error = text, "the request log cannot be read");
+    ApiError::internal(format!("log error: {text}"))
 }
 
 fn asked(read: &Read<'_>, log: &LogEngine) -> Result<Asked, ApiError> {
@@ -195,6 +202,7 @@ mod tests {
     use serde_json::json;
 
     use super::super::auth::Authenticate;
+    use super::super::front;
     use super::super::harness::Harness;
     use super::*;
     use crate::identity::Identity;
@@ -402,6 +410,33 @@ mod tests {
                 .iter()
                 .all(|e| e["RequestID"] == "r-7")
         );
+        server.stop().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn writes_and_uploads_that_a_handler_denies_are_kept() {
+        let server = Harness::start().await;
+        let incoming = |target: &str| {
+            let request = hyper::Request::builder().method("PUT").uri(target);
+            request.body(axum::body::Body::empty()).unwrap()
+        };
+        let api = || Arc::clone(&server.api);
+        let refused = || async { Err(ApiError::permission_denied()) };
+        let written = front::write(api(), incoming("/v1/jobs"), |_| refused()).await;
+        let target = "/v1/operator/snapshot";
+        let uploaded = front::upload(api(), incoming(target), |_, _| refused()).await;
+        assert_eq!(
+            [written, uploaded].map(|answer| answer.status().as_u16()),
+            [403, 403]
+        );
+        let told = server.get("/v1/audit/requests?class=denied").await.json();
+        let told: Vec<_> = told
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|entry| (entry["Path"].as_str().unwrap(), entry["Status"].as_u64()))
+            .collect();
+        assert_eq!(told, [("/v1/jobs", Some(403)), (target, Some(403))]);
         server.stop().await;
     }
 }

@@ -1,6 +1,6 @@
 //! A disk in memory that can be copied as a power cut would leave it: unsynced writes are kept,
 //! dropped or torn by sector, unsynced directory changes are kept or dropped. It can also run
-//! full. Tests and simulations use it in place of [`RealFiles`](super::RealFiles).
+//! full, or fail. Tests and simulations use it in place of [`RealFiles`](super::RealFiles).
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -29,6 +29,7 @@ struct Inner {
     names: BTreeMap<PathBuf, usize>,
     durable_names: BTreeMap<PathBuf, usize>,
     capacity: Option<usize>,
+    failing: bool,
     syncs: u64,
 }
 
@@ -44,6 +45,14 @@ impl Inner {
         match self.capacity {
             Some(c) if self.used() + more > c => Err(io::ErrorKind::StorageFull.into()),
             _ => Ok(()),
+        }
+    }
+
+    /// An error of the device, not of its space.
+    fn works(&self) -> io::Result<()> {
+        match self.failing {
+            true => Err(io::Error::other("the device fails")),
+            false => Ok(()),
         }
     }
 
@@ -96,6 +105,11 @@ impl FakeDisk {
         self.0.lock().capacity = bytes;
     }
 
+    /// Lets every write, sync and creation fail from now on, or work again.
+    pub fn set_failing(&self, failing: bool) {
+        self.0.lock().failing = failing;
+    }
+
     /// The bytes of all files.
     pub fn used(&self) -> usize {
         self.0.lock().used()
@@ -123,6 +137,7 @@ impl FakeDisk {
 impl LogFile for Handle {
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         let mut inner = self.disk.0.lock();
+        inner.works()?;
         let (from, to) = (offset as usize, offset as usize + buf.len());
         let grow = to.saturating_sub(inner.files[self.id].data.len());
         // As on a real disk, part of the write may get through before the space ends.
@@ -158,6 +173,7 @@ impl LogFile for Handle {
 
     fn sync(&self) -> io::Result<()> {
         let mut inner = self.disk.0.lock();
+        inner.works()?;
         inner.syncs += 1;
         let file = &mut inner.files[self.id];
         let pending = std::mem::take(&mut file.pending);
@@ -194,6 +210,7 @@ impl FileLayer for FakeDisk {
 
     fn create(&self, path: &Path, size: u64) -> io::Result<Arc<dyn LogFile>> {
         let mut inner = self.0.lock();
+        inner.works()?;
         inner.room(size as usize)?;
         let id = inner.files.len();
         inner.files.push(Content {

@@ -5,7 +5,8 @@
 //! copied to the archive, where one is named, and read back there; what later proofs need is kept;
 //! the past that questions reach is cut off; segments go, then history, changes and postings. A
 //! kill between any two steps leaves what the next look goes on with. Without a policy nothing is
-//! ever dropped. Each server does it for its own files.
+//! ever dropped. Each server does it for its own files. The request log, which nothing is built
+//! from, loses its oldest segments by a policy of its own.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use crate::log::Keep;
 use crate::proof::Ledger;
 use crate::raft::RaftNode;
 use crate::raft::snapshot::SnapshotDir;
+use crate::requests::RequestLog;
 
 /// Bases are made when this part of what is kept has come since the last.
 const PARTS: u32 = 4;
@@ -38,12 +40,16 @@ const CHECK: &str = "check.tmp";
 pub struct Keeping {
     /// What is kept of the log.
     pub keep: Keep,
+    /// The request log, and what is kept of it.
+    pub requests: (Arc<RequestLog>, Keep),
     /// How often it is looked at.
     pub interval: Duration,
     /// Where what is dropped is copied to before.
     pub archive: Option<Place>,
     /// The server's directory.
     pub server: PathBuf,
+    /// The server's id, under which its copies lie in the archive.
+    pub id: String,
     /// The way to the log.
     pub raft: Arc<RaftNode>,
     /// What a publisher of events has not published yet, where there is one.
@@ -112,6 +118,13 @@ impl Retention {
             "Versions": pruned.versions,
             "Postings": pruned.postings,
         }))
+    }
+
+    /// Drops what need not be kept of the request log; answers its first record.
+    async fn forget_requests(&self, context: &Context) -> Result<u64, Failure> {
+        let (requests, keep) = &self.keeping.requests;
+        let (requests, keep, now) = (Arc::clone(requests), *keep, context.clock.now());
+        Ok(tokio::task::spawn_blocking(move || requests.forget(&keep, now)).await??)
     }
 
     fn droppable(&self, context: &Context, keep: &Keep) -> Option<u64> {
@@ -193,7 +206,8 @@ impl Retention {
         let mut archived = None;
         if let Some(place) = &self.keeping.archive {
             let store = Store::open(place)?;
-            let done = keep::archive(&self.keeping.server, base, index + 1, &store).await?;
+            let whose = (self.keeping.server.as_path(), self.keeping.id.as_str());
+            let done = keep::archive(whose, base, index + 1, &store).await?;
             archived = Some(done);
             if !self.covers(done, index) {
                 let waits = Some("for segments below the base to be sealed".to_owned());
@@ -272,15 +286,15 @@ impl Reactor for Retention {
 
     fn activate<'a>(&'a self, context: &'a Context) -> BoxFuture<'a, Result<Activation, Failure>> {
         Box::pin(async move {
-            if !self.keeping.keep.is_on() {
-                let status = json!({"First": self.first()});
-                return Ok(Activation { sleep: OFF, status });
-            }
-            let status = self.look(context).await?;
-            Ok(Activation {
-                sleep: self.keeping.interval,
-                status,
-            })
+            let requests = self.forget_requests(context).await;
+            let mut status = match self.keeping.keep.is_on() {
+                true => self.look(context).await?,
+                false => json!({"First": self.first()}),
+            };
+            let on = self.keeping.keep.is_on() || self.keeping.requests.1.is_on();
+            let sleep = if on { self.keeping.interval } else { OFF };
+            status["FirstRequest"] = requests?.into();
+            Ok(Activation { sleep, status })
         })
     }
 }

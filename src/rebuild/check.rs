@@ -1,20 +1,23 @@
 //! Whether the database in use is what the log gives.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use drover_migrations::schema::{self, LATEST};
-use drover_projections::{Difference, Options, Projections, View};
+use drover_projections::{Difference, Options, Position, Projections, View, Writer};
 
 use super::switch::with_ending;
-use super::{Progress, RebuildError, Stage, at, lock};
+use super::{Progress, RebuildError, Stage, at, forget_below, lock};
 use crate::replay::{self, ReplayError, StateAt};
 
 /// A comparison to be done.
 #[derive(Clone, Debug)]
 pub struct Check<'a> {
-    /// The log.
+    /// The log beside which the database was built; its lock is held.
     pub log_dir: PathBuf,
+    /// What is folded instead, where more is known of the log: it, joined with its archive.
+    pub from: Option<PathBuf>,
     /// The database in use.
     pub live: PathBuf,
     /// Its sizes.
@@ -52,7 +55,8 @@ const MOST: usize = 20;
 
 impl Check<'_> {
     /// Folds the log to where the database stands, into a database of its own that is gone
-    /// afterwards, and compares. The database in use is not changed.
+    /// afterwards, and compares. The database in use is not changed, but for what a kill left of
+    /// the past that is no longer told, where every entry is compared.
     ///
     /// # Errors
     /// [`RebuildError`]; what is different is no error.
@@ -66,17 +70,37 @@ impl Check<'_> {
                 found: found.0,
             });
         }
-        let (live, _writer) = Projections::open(&self.live, self.options.clone())?;
+        let (mut live, mut writer) = Projections::open(&self.live, self.options.clone())?;
         let position = live.view().position();
         if !position.begun {
             return Err(RebuildError::Empty);
         }
+        if self.whole {
+            // What was forgotten is, to its end: a kill may have come before.
+            live.prune()?;
+            (live, writer) = self.again((live, writer), &self.live)?;
+        }
         let scratch = Scratch::make(with_ending(&self.live, "-verify"))?;
+        let (fresh, entries) = self.folded(position, &scratch.0, progress)?;
+        let mut checked = self.compare(&live.view(), &fresh.view(), progress)?;
+        checked.entries = entries;
+        drop(writer);
+        Ok(checked)
+    }
+
+    /// Folds the log up to a position into a new database.
+    fn folded(
+        &self,
+        position: Position,
+        scratch: &Path,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(Arc<Projections>, u64), RebuildError> {
         let last = position.index;
-        let log = replay::open(&self.log_dir, Some(last))?;
-        schema::prepare(&scratch.0, &self.options)?;
-        let (fresh, writer) = Projections::open(&scratch.0, self.options.clone())?;
-        let (mut fold, first) = replay::begin(&self.log_dir, &log, writer, replay::FOLD_BYTES)?;
+        let log_dir = self.from.as_ref().unwrap_or(&self.log_dir);
+        let log = replay::open(log_dir, Some(last))?;
+        schema::prepare(scratch, &self.options)?;
+        let (fresh, writer) = Projections::open(scratch, self.options.clone())?;
+        let (mut fold, first) = replay::begin(log_dir, &log, writer, replay::FOLD_BYTES)?;
         if !self.whole {
             fold = fold.rows_only();
         }
@@ -88,10 +112,23 @@ impl Check<'_> {
             progress(at(Stage::Fold, replay::reached(batch), last));
             Ok(())
         })?;
-        drop(fold.finish()?);
-        let mut checked = self.compare(&live.view(), &fresh.view(), progress)?;
-        checked.entries = entries;
-        Ok(checked)
+        let mut writer = fold.finish()?;
+        if !self.whole {
+            return Ok((fresh, entries));
+        }
+        forget_below(position.floor, &mut writer)?;
+        let (fresh, _) = self.again((fresh, writer), scratch)?;
+        Ok((fresh, entries))
+    }
+
+    /// Opens a database again: views of before show what was forgotten since.
+    fn again(
+        &self,
+        open: (Arc<Projections>, Writer),
+        path: &Path,
+    ) -> Result<(Arc<Projections>, Writer), RebuildError> {
+        drop(open);
+        Ok(Projections::open(path, self.options.clone())?)
     }
 
     fn compare(

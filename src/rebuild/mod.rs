@@ -41,7 +41,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use drover_migrations::schema::{self, LATEST, SchemaError};
-use drover_projections::{Options, Projections};
+use drover_projections::{Options, Projections, Writer};
 
 pub use check::{Check, Checked};
 pub use digests::{DigestCheck, DigestsChecked, unlike};
@@ -190,8 +190,10 @@ pub struct Progress {
 /// A rebuild to be done.
 #[derive(Clone, Debug)]
 pub struct Rebuild<'a> {
-    /// The log.
+    /// The log beside which the database is built; its lock is held.
     pub log_dir: PathBuf,
+    /// What is folded instead, where more is known of the log: it, joined with its archive.
+    pub from: Option<PathBuf>,
     /// The database in use.
     pub live: PathBuf,
     /// Its sizes.
@@ -242,6 +244,7 @@ impl<'a> Rebuild<'a> {
     pub fn of(log_dir: &Path, live: &Path, options: &Options, cancelled: &'a AtomicBool) -> Self {
         Self {
             log_dir: log_dir.to_owned(),
+            from: None,
             live: live.to_owned(),
             options: options.clone(),
             memory: replay::FOLD_BYTES,
@@ -261,7 +264,8 @@ impl<'a> Rebuild<'a> {
         let _lock = lock(&self.log_dir)?;
         switch::settle_locked(&self.live)?;
         Mark::remove(&self.live)?;
-        let log = replay::open(&self.log_dir, None)?;
+        let log_dir = self.from.as_ref().unwrap_or(&self.log_dir);
+        let log = replay::open(log_dir, None)?;
         let (old, old_unread) = self.old();
         let last = last(&log, old.as_ref())?;
         let work = switch::beside(&self.live);
@@ -269,8 +273,8 @@ impl<'a> Rebuild<'a> {
         schema::prepare(&work, &self.options)?;
         mark.write(&work)?;
         let (projections, writer) = Projections::open(&work, self.options.clone())?;
-        let (fold, from) = replay::begin(&self.log_dir, &log, writer, self.memory)?;
-        let mut stops = Stop::signed(&self.log_dir, last)?;
+        let (fold, from) = replay::begin(log_dir, &log, writer, self.memory)?;
+        let mut stops = Stop::signed(log_dir, last)?;
         stops.extend(old.as_ref().map(|old| Stop {
             index: old.index,
             what: Against::Old(old.digests.clone()),
@@ -286,7 +290,11 @@ impl<'a> Rebuild<'a> {
         };
         folding.go_through(stops, last, (&mut mark, &work), progress)?;
         let entries = folding.entries;
-        drop(folding.fold.finish()?);
+        let mut writer = folding.fold.finish()?;
+        // What a reader asks the log for must be in it.
+        let begins = ReadOnlyLog::open(&self.log_dir)?.bounds().0;
+        forget_below(begins.saturating_sub(1), &mut writer)?;
+        drop(writer);
         progress(at(Stage::Verify, last, last));
         projections.verify()?;
         let state = StateAt::of(&projections);
@@ -353,6 +361,15 @@ fn lock(log_dir: &Path) -> Result<Box<dyn std::any::Any + Send + Sync>, RebuildE
     lock.ok_or_else(|| RebuildError::Busy {
         path: log_dir.to_owned(),
     })
+}
+
+/// Forgets what lies below an index, as whoever dropped that of the log did.
+fn forget_below(floor: u64, writer: &mut Writer) -> Result<(), RebuildError> {
+    if writer.projections().view().position().floor < floor {
+        writer.raise_floor(floor)?;
+        writer.projections().prune()?;
+    }
+    Ok(())
 }
 
 fn at(stage: Stage, at: u64, last: u64) -> Progress {

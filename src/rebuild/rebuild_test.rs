@@ -125,6 +125,7 @@ impl Server {
 
     fn check(&self, whole: bool) -> Checked {
         let check = Check {
+            from: None,
             log_dir: self.log(),
             live: self.live(),
             options: Options::dev(),

@@ -10,15 +10,18 @@
 //! - It cannot silently stop: with [`Guarantee::Enforced`] a request is refused that cannot be
 //!   written and synced; with [`Guarantee::BestEffort`] it is appended before the answer, and
 //!   what could not be written is counted.
+//! - After a failed write it is opened again, with growing pauses; until then it cannot be written.
+//! - What retention drops goes by whole segments, the oldest first, and its end is told.
 //! - Queries, bodies and tokens are never in it.
 
+mod mend;
 mod read;
 mod record;
 
 #[cfg(test)]
 pub(crate) mod requests_test;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,16 +29,12 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::clock::unix_nanos;
-use crate::log::{Done, FileLayer, LogEngine, LogError, Options, RealFiles};
+use crate::log::{Done, FileLayer, Keep, LogEngine, LogError, RealFiles};
 
-pub use read::{Asked, Entry, Listing, Records, list};
+use mend::Slot;
+pub use read::{Asked, Entry, Listing, Records, beginning, list};
 use record::{COMPLETED, RECEIVED, body};
 pub use record::{Class, Completed, Received};
-
-/// Bytes of a segment.
-const SEGMENT: u64 = 1 << 20;
-/// Longest record, bytes; the longest texts of a request are cut to stay far below.
-const LONGEST: usize = 64 << 10;
 
 /// What happens where a request cannot be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,10 +65,9 @@ impl Guarantee {
 
 /// The request log of one server.
 pub struct RequestLog {
-    /// None where it is switched off, or could not be opened and need not be.
-    log: Option<LogEngine>,
-    /// Why it could not be opened.
-    unopened: Option<String>,
+    /// Where it lies; none where it is switched off.
+    place: Option<(Arc<dyn FileLayer>, PathBuf)>,
+    slot: Mutex<Slot>,
     guarantee: Guarantee,
     lost: Arc<AtomicU64>,
     /// The time of the last record: times do not run backwards.
@@ -114,32 +112,17 @@ impl RequestLog {
         dir: &Path,
         guarantee: Guarantee,
     ) -> Result<Self, LogError> {
-        let options = Options {
-            segment_bytes: SEGMENT,
-            max_body: LONGEST,
-            tail_bytes: 256 << 10,
-            tree: true,
-            ..Options::journal()
-        };
-        let opened = LogEngine::open_with(files, dir, options).and_then(|(log, report)| {
-            tracing::debug!(?report, "opened the request log");
-            let last = last_time(&log)?;
-            Ok((log, last))
-        });
-        let mut requests = Self {
+        let requests = Self {
             guarantee,
+            place: Some((files, dir.to_owned())),
             ..Self::off()
         };
-        match opened {
-            Ok((log, last)) => {
-                *requests.last.lock() = last;
-                requests.log = Some(log);
-            }
+        match requests.open_now() {
+            Ok(()) => {}
             Err(error) if guarantee == Guarantee::Enforced => return Err(error),
             Err(error) => {
                 let error = crate::error::chain(&error);
                 tracing::error!(error, "the request log cannot be opened: requests are lost");
-                requests.unopened = Some(error);
             }
         }
         Ok(requests)
@@ -148,8 +131,8 @@ impl RequestLog {
     /// A log that is switched off: nothing is written and nothing counts as lost.
     pub fn off() -> Self {
         Self {
-            log: None,
-            unopened: None,
+            place: None,
+            slot: Mutex::default(),
             guarantee: Guarantee::default(),
             lost: Arc::default(),
             last: Mutex::default(),
@@ -168,18 +151,51 @@ impl RequestLog {
 
     /// Whether requests are to be written at all.
     pub fn is_on(&self) -> bool {
-        self.log.is_some() || self.unopened.is_some()
+        self.place.is_some()
     }
 
-    /// Why nothing more can be written until the server is started again; none while it can.
-    pub fn broken(&self) -> Option<String> {
-        let stopped = self.log.as_ref().and_then(LogEngine::stopped);
-        stopped.or_else(|| self.unopened.clone())
+    /// Why nothing can be written at the moment; none while it can. Asking is reason enough to try
+    /// again, where it is time to.
+    pub fn broken(self: &Arc<Self>) -> Option<String> {
+        if !self.is_on() {
+            return None;
+        }
+        let why = self.slot.lock().why();
+        if why.is_some() {
+            self.mend();
+        }
+        why
     }
 
-    /// What was written; none where there is no log.
-    pub fn records(&self) -> Option<&LogEngine> {
-        self.log.as_ref()
+    /// What was written; none where there is no log, or none that is open.
+    pub fn records(&self) -> Option<Arc<LogEngine>> {
+        self.slot.lock().log.clone()
+    }
+
+    /// Drops what need not be kept at this time (Unix nanoseconds), by whole segments; the one that
+    /// is written stays. Answers the first record that is kept. It waits for the disk.
+    ///
+    /// # Errors
+    /// What cannot be written or removed.
+    pub fn forget(&self, keep: &Keep, now: i64) -> Result<u64, LogError> {
+        let Some(log) = self.records() else {
+            return Ok(0);
+        };
+        let (first, next) = log.bounds();
+        let mut segments = log.segments();
+        let droppable = keep.droppable(&segments, next.saturating_sub(1), now);
+        segments.pop();
+        let ends = segments.iter().map(|one| one.first + one.entries);
+        let whole = ends.filter(|end| droppable.is_some_and(|last| *end <= last + 1));
+        match whole.max().filter(|end| *end > first) {
+            Some(end) => {
+                log.purge(end - 1, Bytes::new(), Box::new(drop))?;
+                log.sync()?;
+                tracing::info!(first = end, "the request log lost its beginning");
+                Ok(end)
+            }
+            None => Ok(first),
+        }
     }
 
     /// Writes that a request was received.
@@ -204,7 +220,7 @@ impl RequestLog {
     /// Writes a record and, with [`Guarantee::Enforced`], waits until it is durable. None: it was
     /// lost, which is counted.
     async fn write(
-        &self,
+        self: &Arc<Self>,
         kind: u16,
         make: impl FnOnce(u64, i64) -> Bytes,
     ) -> Result<Option<(u64, i64)>, LogError> {
@@ -222,7 +238,11 @@ impl RequestLog {
     }
 
     /// Writes a record as far as that is possible now, and counts it as lost where it is not.
-    fn write_at_best(&self, kind: u16, make: impl FnOnce(u64, i64) -> Bytes) -> Option<(u64, i64)> {
+    fn write_at_best(
+        self: &Arc<Self>,
+        kind: u16,
+        make: impl FnOnce(u64, i64) -> Bytes,
+    ) -> Option<(u64, i64)> {
         let lost = Arc::clone(&self.lost);
         let done = Box::new(move |outcome: Result<(), LogError>| {
             if let Err(error) = outcome {
@@ -234,28 +254,20 @@ impl RequestLog {
     }
 
     fn append(
-        &self,
+        self: &Arc<Self>,
         kind: u16,
         make: impl FnOnce(u64, i64) -> Bytes,
         done: Done,
     ) -> Result<(u64, i64), LogError> {
-        let log = self.log.as_ref().ok_or_else(|| {
-            LogError::Stopped(self.unopened.clone().unwrap_or_else(|| "off".to_owned()))
-        })?;
+        if let Some(why) = self.broken() {
+            return Err(LogError::Stopped(why));
+        }
+        let log = self.records().ok_or(LogError::Closed)?;
         let mut last = self.last.lock();
         let time = unix_nanos().max(last.saturating_add(1));
         let index = log.append_next(kind, time, |index| make(index, time), done)?;
         *last = time;
         Ok((index, time))
-    }
-}
-
-/// The time of the last record, 0 without any.
-fn last_time(log: &LogEngine) -> Result<i64, LogError> {
-    let (first, next) = log.bounds();
-    match next.checked_sub(1).filter(|last| *last >= first) {
-        Some(last) => Ok(log.read(last)?.map_or(0, |record| record.time)),
-        None => Ok(0),
     }
 }
 

@@ -106,6 +106,30 @@ pub struct Listing {
 /// # Errors
 /// What cannot be read.
 pub fn list(records: &dyn Records, asked: &Asked) -> Result<Listing, LogError> {
+    loop {
+        match list_once(records, asked) {
+            // Its beginning went meanwhile.
+            Err(LogError::Purged { index, .. }) if index < records.bounds().0 => {}
+            other => return other,
+        }
+    }
+}
+
+/// The first record that is kept and when it was written, of a log that lost its beginning.
+///
+/// # Errors
+/// What cannot be read.
+pub fn beginning(records: &dyn Records) -> Result<Option<(u64, i64)>, LogError> {
+    match records.bounds() {
+        (0, _) => Ok(None),
+        (first, next) => {
+            let found = records.some(first, next.min(first + 1))?;
+            Ok(found.first().map(|record| (record.index, record.time)))
+        }
+    }
+}
+
+fn list_once(records: &dyn Records, asked: &Asked) -> Result<Listing, LogError> {
     let (first, next) = records.bounds();
     let mut low = asked.from.max(first);
     let mut high = asked.to.map_or(next, |to| next.min(to.saturating_add(1)));

@@ -1,6 +1,7 @@
 //! The request log by itself.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use drover_events::{Actor, ActorKind};
 
@@ -32,7 +33,7 @@ fn all() -> Asked {
 }
 
 fn listed(requests: &RequestLog, asked: &Asked) -> Listing {
-    list(requests.records().unwrap(), asked).unwrap()
+    list(&*requests.records().unwrap(), asked).unwrap()
 }
 
 fn indexes(requests: &RequestLog, asked: &Asked) -> Vec<u64> {
@@ -45,6 +46,20 @@ fn on(disk: &FakeDisk, guarantee: Guarantee) -> Arc<RequestLog> {
     let files = Arc::new(disk.clone());
     let opened = RequestLog::open_with(files, &PathBuf::from("/requests"), guarantee);
     Arc::new(opened.unwrap())
+}
+
+/// A request that is answered.
+async fn answer(log: &Arc<RequestLog>, request: &Received, status: u16) {
+    let ticket = log.receive(request).await.unwrap();
+    ticket.complete(status).await.unwrap();
+}
+
+async fn until(what: &str, mut reached: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !reached() {
+        assert!(Instant::now() < deadline, "{what}");
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Uses up what is left of a full disk.
@@ -67,8 +82,7 @@ async fn requests_are_found_again_after_a_restart_with_their_ends() {
     drop(log);
 
     let log = open(Guarantee::BestEffort);
-    let third = log.receive(&secret).await.unwrap();
-    third.complete(403).await.unwrap();
+    answer(&log, &secret, 403).await;
     let exec = request(Class::Exec, "/v1/x", "10.0.0.1");
     let open = log.receive(&exec).await.unwrap();
     let told = listed(&log, &all());
@@ -106,8 +120,7 @@ async fn requests_are_chosen_by_class_actor_path_and_time() {
         (Class::Secret, "/v1/var/web", "10.0.0.2"),
         (Class::Denied, "/v1/jobs", "10.0.0.1"),
     ] {
-        let ticket = log.receive(&request(class, path, addr)).await.unwrap();
-        ticket.complete(200).await.unwrap();
+        answer(&log, &request(class, path, addr), 200).await;
     }
     let everything = listed(&log, &all()).entries;
     let [a, b, c, d] = [0, 1, 2, 3].map(|at| (everything[at].index, everything[at].time));
@@ -144,12 +157,7 @@ async fn pages_follow_one_another_in_both_directions() {
     let log = on(&FakeDisk::default(), Guarantee::BestEffort);
     let secret = request(Class::Secret, "/v1/var/a", "10.0.0.1");
     for _ in 0..700 {
-        log.receive(&secret)
-            .await
-            .unwrap()
-            .complete(200)
-            .await
-            .unwrap();
+        answer(&log, &secret, 200).await;
     }
     for newest_first in [false, true] {
         let mut asked = Asked {
@@ -214,12 +222,7 @@ async fn what_cannot_be_written_is_refused_or_counted_and_space_is_used_again() 
         }
         disk.set_capacity(None);
         let again = request(Class::Login, "/v1/acl/login", "10.0.0.1");
-        log.receive(&again)
-            .await
-            .unwrap()
-            .complete(200)
-            .await
-            .unwrap();
+        answer(&log, &again, 200).await;
         log.records().unwrap().sync().unwrap();
         let logins = listed(
             &log,
@@ -247,21 +250,11 @@ async fn a_log_that_cannot_be_opened_stops_the_server_or_counts() {
     let log = Arc::new(RequestLog::open(&place, Guarantee::BestEffort).unwrap());
     assert!(log.is_on() && log.broken().is_some() && log.records().is_none());
     let secret = request(Class::Secret, "/v1/var/a", "10.0.0.1");
-    log.receive(&secret)
-        .await
-        .unwrap()
-        .complete(200)
-        .await
-        .unwrap();
+    answer(&log, &secret, 200).await;
     assert_eq!(log.lost(), 2, "both records");
 
     let off = Arc::new(RequestLog::off());
-    off.receive(&secret)
-        .await
-        .unwrap()
-        .complete(200)
-        .await
-        .unwrap();
+    answer(&off, &secret, 200).await;
     assert_eq!((off.lost(), off.is_on(), off.broken()), (0, false, None));
 }
 
@@ -279,12 +272,7 @@ async fn what_is_enforced_survives_the_loss_of_power_and_damage_is_named() {
     }
     open.complete(200).await.unwrap();
     for _ in 0..50 {
-        log.receive(&secret)
-            .await
-            .unwrap()
-            .complete(200)
-            .await
-            .unwrap();
+        answer(&log, &secret, 200).await;
     }
     drop(log);
 
@@ -298,7 +286,116 @@ async fn what_is_enforced_survives_the_loss_of_power_and_damage_is_named() {
     };
     assert!(error.to_string().contains("corruption"), "{error}");
     let log = RequestLog::open_with(files(), &dir, Guarantee::BestEffort).unwrap();
-    assert!(log.broken().unwrap().contains("corruption"));
+    assert!(Arc::new(log).broken().unwrap().contains("corruption"));
+}
+
+#[tokio::test]
+async fn a_log_that_failed_is_opened_again_and_refuses_or_counts_meanwhile() {
+    for guarantee in [Guarantee::Enforced, Guarantee::BestEffort] {
+        let disk = FakeDisk::default();
+        let log = on(&disk, guarantee);
+        let secret = request(Class::Secret, "/v1/var/a", "10.0.0.1");
+        answer(&log, &secret, 200).await;
+        log.records().unwrap().sync().unwrap();
+        disk.set_failing(true);
+        match guarantee {
+            Guarantee::Enforced => assert!(log.receive(&secret).await.is_err()),
+            Guarantee::BestEffort => drop(log.receive(&secret).await.unwrap()),
+        }
+        until("it stops", || log.broken().is_some()).await;
+        // Trying again does not help as long as the disk fails.
+        let tried_in_vain = || log.broken().is_some() && log.slot.lock().tries > 1;
+        until("it is tried in vain", tried_in_vain).await;
+        let lost = log.lost();
+        match (guarantee, log.receive(&secret).await) {
+            (Guarantee::Enforced, refused) => assert!(refused.is_err()),
+            (Guarantee::BestEffort, ticket) => ticket.unwrap().complete(200).await.unwrap(),
+        }
+        let counted = if guarantee == Guarantee::Enforced {
+            0
+        } else {
+            2
+        };
+        assert_eq!(log.lost() - lost, counted);
+
+        disk.set_failing(false);
+        until("it is written again", || log.broken().is_none()).await;
+        let login = request(Class::Login, "/v1/acl/login", "10.0.0.1");
+        answer(&log, &login, 200).await;
+        log.records().unwrap().sync().unwrap();
+        for seed in 0..10 {
+            let after = on(&disk.power_cut(seed), guarantee);
+            let told = listed(&after, &all()).entries;
+            let ends = [told.first().unwrap(), told.last().unwrap()];
+            let ends = ends.map(|entry| (entry.received.class, entry.complete, entry.status));
+            let wanted = [Class::Secret, Class::Login].map(|class| (class, true, 200));
+            assert_eq!(ends, wanted, "{guarantee:?}, seed {seed}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_could_not_be_opened_is_once_its_place_is_mended() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("requests");
+    std::fs::write(&place, "no directory").unwrap();
+    let log = Arc::new(RequestLog::open(&place, Guarantee::BestEffort).unwrap());
+    let secret = request(Class::Secret, "/v1/var/a", "10.0.0.1");
+    answer(&log, &secret, 200).await;
+    assert_eq!(log.lost(), 2);
+    std::fs::remove_file(&place).unwrap();
+    until("it is opened", || log.broken().is_none()).await;
+    answer(&log, &secret, 200).await;
+    assert_eq!((listed(&log, &all()).entries.len(), log.lost()), (1, 2));
+}
+
+#[tokio::test]
+async fn old_segments_go_and_what_is_newer_stays_and_says_since_when() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || Arc::new(RequestLog::open(dir.path(), Guarantee::BestEffort).unwrap());
+    let log = open();
+    let long = request(Class::Denied, &"x".repeat(4_000), "10.0.0.1");
+    for _ in 0..1_500 {
+        answer(&log, &long, 403).await;
+    }
+    let records = log.records().unwrap();
+    records.sync().unwrap();
+    let sealed = || records.segments().iter().filter(|one| one.sealed).count();
+    let all_but_one = || sealed() + 1 == records.segments().len();
+    until("segments to be sealed", all_but_one).await;
+    let (_, next) = records.bounds();
+    let before = records.segments();
+    assert!(before.len() > 4, "{before:?}");
+    assert_eq!(beginning(&*records).unwrap(), None);
+    let (age, hour) = (Duration::from_secs(3600), 3_600_000_000_000);
+    let now = unix_nanos();
+    let kept = |bytes, age, events| Keep { bytes, age, events };
+    let (third, last) = (before[2].first, before.last().unwrap().first);
+    for (keep, at, first) in [
+        (kept(None, None, None), now, 0),
+        (kept(None, Some(age), None), now, 0),
+        (kept(None, None, Some(next - third)), now, third),
+        (kept(Some(1), None, None), now, last),
+        (kept(None, Some(age), None), now + 2 * hour, last),
+    ] {
+        assert_eq!(log.forget(&keep, at).unwrap(), first, "{keep:?}");
+        assert_eq!(records.bounds(), (first, next));
+    }
+    assert_eq!(records.segments().len(), 1, "their files are gone");
+    let (first, since) = beginning(&*records).unwrap().unwrap();
+    let oldest = &listed(&log, &all()).entries[0];
+    assert!(oldest.index >= first && oldest.time >= since, "{oldest:?}");
+    drop((records, log));
+    let log = open();
+    assert_eq!(log.records().unwrap().bounds(), (first, next));
+    answer(&log, &long, 403).await;
+    let newest = Asked {
+        newest_first: true,
+        ..all()
+    };
+    assert!(listed(&log, &newest).entries[0].complete);
+    let files = ReadOnlyLog::open(dir.path()).unwrap();
+    assert_eq!(files.bounds().0, first);
 }
 
 #[test]

@@ -114,9 +114,10 @@ impl Server {
             true => requests.guarantee().name(),
             false => "off",
         };
-        let records = requests.records().map_or(0, |log| log.bounds().1);
+        let (first, records) = requests.records().map_or((0, 0), |log| log.bounds());
         json!({
             "delivery_guarantee": guarantee,
+            "first": first.to_string(),
             "records": records.to_string(),
             "lost": requests.lost().to_string(),
             "broken": requests.broken().unwrap_or_default(),

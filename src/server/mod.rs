@@ -166,6 +166,14 @@ pub enum StartError {
     Raft(#[from] RaftFailure),
 }
 
+/// The log of a server whose files lie in `dir` and whose tables reach `applied`.
+fn open_log(config: &Config, dir: &Path, applied: u64) -> Result<Arc<LogEngine>, StartError> {
+    let (log, report) = LogEngine::open(&dir.join("log"), log_options(config))?;
+    whole(&log, applied)?;
+    tracing::debug!(?report, "opened the log");
+    Ok(Arc::new(log))
+}
+
 /// The request log of a server whose files lie in `dir`.
 fn requests(config: &Config, dir: &Path) -> Result<Arc<RequestLog>, StartError> {
     if !config.audit.enabled {
@@ -192,11 +200,8 @@ impl Server {
         let alone = only_one(&dir)?;
         let (projections, writer) = heal::open(&dir, &projection_options(&config))?;
         let keyring = Arc::new(open_keys(&dir)?);
-        let (log, report) = LogEngine::open(&dir.join("log"), log_options(&config))?;
-        whole(&log, projections.applied_index())?;
-        let log = Arc::new(log);
+        let log = open_log(&config, &dir, projections.applied_index())?;
         let ledger = Arc::new(Ledger::open(Arc::clone(&log), &dir)?);
-        tracing::debug!(?report, "opened the log");
         let agreement = Arc::new(Agreement::default());
         let requests = requests(&config, &dir)?;
         let raft = RaftNode::start(Start {
@@ -215,12 +220,13 @@ impl Server {
         };
         let actor = Identity::server(&me.id, "leader").actor;
         let proposer = Proposer::start(Arc::clone(&raft), Arc::clone(&projections), actor, first);
+        let own = (&raft, &requests, me.id.as_str());
         let reactors = Reactors::start(
             Arc::clone(&projections),
             Arc::new(RaftPropose::new(proposer.clone(), &me.id)),
             proposer.ready(),
             reactor_settings(&config),
-            sources(&config, (&raft, &me.id), (&ledger, &keyring), &dir),
+            sources(&config, own, (&ledger, &keyring), &dir),
         );
         let server = Arc::new_cyclic(|own| Self {
             config,
@@ -392,7 +398,7 @@ fn check_publisher(config: &Config) -> Result<(), ConfigError> {
 
 fn sources(
     config: &Config,
-    (raft, server): (&Arc<RaftNode>, &str),
+    (raft, requests, server): (&Arc<RaftNode>, &Arc<RequestLog>, &str),
     (ledger, keyring): (&Arc<Ledger>, &Arc<Keyring>),
     dir: &Path,
 ) -> Sources {
@@ -410,9 +416,14 @@ fn sources(
         }),
         keeping: Keeping {
             keep: keep(&config.server.retention.log),
+            requests: (
+                Arc::clone(requests),
+                keep(&config.server.retention.requests),
+            ),
             interval: config.server.retention.interval,
             archive: config.server.archive.as_ref().map(place),
             server: dir.to_owned(),
+            id: server.to_owned(),
             raft: Arc::clone(raft),
             held: publishes.then_some(held),
         },
