@@ -83,6 +83,48 @@ fn a_request_that_the_server_died_over_shows_no_end_and_the_log_goes_on() {
 }
 
 #[test]
+fn old_requests_go_by_policy_and_it_is_told_since_when_they_are_kept() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().join("data");
+    let mut setup = Setup::server(env!("CARGO_BIN_EXE_drover"), &data).expect("free ports");
+    setup.config = "server {\n  enabled = true\n  bootstrap_expect = 1\n  retention {\n    \
+                    requests {\n      bytes = \"1M\"\n    }\n    interval = \"100ms\"\n  }\n}\n"
+        .to_owned();
+    let agent = setup.start().expect("the agent starts");
+    let mut http = agent.http();
+    let told = |address: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_drover"));
+        command
+            .args(["audit", "requests", "-limit", "3"])
+            .args(address);
+        let output = command.output().expect("the program runs");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let address = format!("-address=http://{}", agent.addr());
+    let path = format!("/v1/var/{}", "x".repeat(120));
+    assert_eq!(http.get(&path).expect("an answer").status, 404);
+    assert!(!told(&[&address]).contains("no longer kept"));
+    let dropped = wait_for("old requests to go", LONG * 2, || {
+        for _ in 0..500 {
+            http.get(&path)?;
+        }
+        let stats = http.json("/v1/agent/self")?["stats"]["requests"].take();
+        ensure!(stats["first"] != "0", "{stats}");
+        Ok::<_, anyhow::Error>(())
+    });
+    dropped.expect("they go");
+    let files = format!("-data-dir={}", data.display());
+    for place in [&address, &files] {
+        let said = told(&[place]);
+        assert!(said.contains("no longer kept"), "{said}");
+        assert!(said.contains("/v1/var/xxx"), "{said}");
+    }
+    let gone = http.get("/v1/audit/requests?since=0").expect("an answer");
+    assert_eq!(gone.status, 410, "{}", gone.text());
+}
+
+#[test]
 fn a_log_that_cannot_be_opened_stops_a_server_that_must_have_it_and_no_other() {
     let dir = tempfile::tempdir().expect("a directory");
     let data = dir.path().join("data");

@@ -6,11 +6,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use drover_testkit::{LONG, Setup, skip, wait_for};
+use drover_testkit::{LONG, Setup, wait_for};
 use serde_json::Value;
 
-use crate::support::{Known, check, check_replay, put, words};
-use crate::t30_full_disk::SmallDisk;
+use crate::support::{Known, check, check_replay, put, small_disk, words};
 
 /// A server that wrote some variables and was stopped in order.
 fn written(dir: &Path) -> Result<(Setup, Known)> {
@@ -183,12 +182,8 @@ fn an_interrupted_rebuild_ends_by_itself_and_goes_on_later() -> Result<()> {
 #[test]
 fn a_rebuild_without_space_says_so_and_the_old_database_stays_in_use() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let disk = match SmallDisk::mount(&dir.path().join("disk"), 96) {
-        Ok(disk) => disk,
-        Err(why) => {
-            skip("a full disk", &why);
-            return Ok(());
-        }
+    let Some(disk) = small_disk(dir.path(), 96, "a full disk") else {
+        return Ok(());
     };
     let (setup, known) = written(&disk.0)?;
     let filler = disk.fill()?;

@@ -1,15 +1,15 @@
 //! Tables built again by a serving agent: killed in every phase, without space, and started again.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use drover_testkit::{Agent, LONG, Setup, skip, wait_for};
+use drover_testkit::{Agent, LONG, Setup, wait_for};
 use serde_json::Value;
 
-use crate::support::{Known, check, check_replay, put, words};
-use crate::t30_full_disk::SmallDisk;
+use crate::support::{Known, check, check_replay, put, small_disk, words};
 
 fn write(agent: &Agent, known: &mut Known, numbers: std::ops::Range<u32>) -> Result<()> {
     let mut http = agent.http();
@@ -139,12 +139,8 @@ fn a_switched_database_is_at_home_after_an_orderly_stop_too() -> Result<()> {
 #[test]
 fn a_rebuild_without_space_leaves_the_disk_to_who_serves() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let disk = match SmallDisk::mount(&dir.path().join("disk"), 200) {
-        Ok(disk) => disk,
-        Err(why) => {
-            skip("a full disk", &why);
-            return Ok(());
-        }
+    let Some(disk) = small_disk(dir.path(), 200, "a full disk") else {
+        return Ok(());
     };
     let setup = Setup::server(env!("CARGO_BIN_EXE_drover"), &disk.0.join("data"))?;
     let mut known = Known::new();
@@ -161,6 +157,55 @@ fn a_rebuild_without_space_leaves_the_disk_to_who_serves() -> Result<()> {
     })?;
     write(&agent, &mut known, 100..110)?;
     check(&agent, &known)?;
+    agent.stop(Duration::from_secs(8))?;
+    Ok(())
+}
+
+#[test]
+fn a_disk_that_fills_during_a_rebuild_ends_it_and_serving_goes_on() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let Some(disk) = small_disk(dir.path(), 320, "a disk that fills") else {
+        return Ok(());
+    };
+    let setup = Setup::server(env!("CARGO_BIN_EXE_drover"), &disk.0.join("data"))?;
+    let mut known = Known::new();
+    let agent = setup.start()?;
+    write(&agent, &mut known, 0..150)?;
+    let slowly = ["-detach", "-memory", "1", "-rate", "40"];
+    succeeds(&setup, &agent, "rebuild", &slowly)?;
+    let work = server_dir(&setup).join("projections-rebuild");
+    let status = || agent.http().json("/v1/operator/projections/rebuild");
+    wait_for("the fold to be on its way", LONG, || {
+        let status = status()?;
+        ensure!(
+            status["Running"] == true && status["At"].as_u64() > Some(0),
+            "{status}"
+        );
+        Ok(())
+    })?;
+    ensure!(work.exists(), "nothing is built");
+    let filler = disk.fill()?;
+    let ended = wait_for("the rebuild to end", LONG, || {
+        let status = status()?;
+        ensure!(status["Running"] == false, "{status}");
+        Ok(status)
+    })?;
+    ensure!(ended["Stage"] == "failed", "{ended}");
+    ensure!(!work.exists(), "{} is there", work.display());
+    check(&agent, &known)?;
+    fs::remove_file(filler)?;
+    wait_for("writes to be taken again", LONG, || {
+        write(&agent, &mut known, 150..151)
+    })?;
+    let said = succeeds(&setup, &agent, "verify", &[])?;
+    ensure!(said.contains("verified the digests"), "{said}");
+    let said = succeeds(&setup, &agent, "rebuild", &["-memory", "1"])?;
+    ensure!(
+        said.contains("equal to those of the old database"),
+        "{said}"
+    );
+    check(&agent, &known)?;
+    check_replay(&setup, &agent)?;
     agent.stop(Duration::from_secs(8))?;
     Ok(())
 }

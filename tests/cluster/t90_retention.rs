@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use drover_testkit::{Agent, LONG, Setup, skip, wait_for};
+use drover_testkit::{Agent, LONG, Setup, wait_for};
 
-use crate::support::{Known, check, check_replay, put, run, save};
-use crate::t30_full_disk::SmallDisk;
+use crate::support::{Known, check, check_replay, large, put, run, save, small_disk};
 
 fn keeping(dir: &Path, more: &str) -> Result<Setup> {
     let mut setup = Setup::server(env!("CARGO_BIN_EXE_drover"), dir)?;
@@ -38,15 +37,8 @@ fn write(agent: &Agent, known: &mut Known, from: usize, to: usize) -> Result<()>
 /// Values that do not compress, so that segments fill.
 pub(crate) fn write_much(agent: &Agent, known: &mut Known, from: usize, to: usize) -> Result<()> {
     let mut http = agent.http().timeout(Duration::from_secs(30));
-    let mut state = from as u64 | 1;
     for number in from..to {
-        let mut text = String::with_capacity(60 << 10);
-        while text.len() < 60 << 10 {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            text.push_str(&format!("{state:016x}"));
-        }
+        let text = large(number as u64 + 1);
         let answer = put(&mut http, known, &format!("m/{}", number % 20), &text)?;
         ensure!(answer.status == 200, "{}", answer.text());
     }
@@ -287,15 +279,55 @@ fn an_archive_and_the_log_together_are_verified_from_the_beginning() -> Result<(
     ] {
         run(&setup, &words)?;
     }
-    // A bit of the archive.
-    let epoch = fs::read_dir(&elsewhere)?.next().context("empty")??.path();
-    let segment = fs::read_dir(epoch.join("log"))?.next().context("none")??;
+    tables_of_both(&setup, dir.path(), (&archive, &data))?;
+    wrong_copies(&setup, &elsewhere, (&archive, &data))
+}
+
+/// Tables are made, compared and built again from an archive too.
+fn tables_of_both(setup: &Setup, dir: &Path, (archive, data): (&str, &str)) -> Result<()> {
+    for (name, place) in [("both", vec![archive, data]), ("alone", vec![archive])] {
+        let to = format!("-out={}", dir.join(name).display());
+        let said = run(setup, &[vec!["state", "at", "60", &to], place].concat())?;
+        ensure!(said.contains("The state at index 60"), "{said}");
+    }
+    let to = format!("-out={}", dir.join("never").display());
+    let said = fails(setup, &["state", "at", "60", &to, data])?;
+    ensure!(said.contains("is gone"), "{said}");
+    let said = run(setup, &["projection", "verify", "-whole", archive, data])?;
+    ensure!(said.contains("verified every entry"), "{said}");
+    let said = run(setup, &["projection", "rebuild", "-json", archive, data])?;
+    let done: serde_json::Value = serde_json::from_str(&said)?;
+    ensure!(done["From"] == 0, "{done}");
+    let said = run(setup, &["projection", "verify", "-whole", data])?;
+    ensure!(said.contains("verified every entry"), "{said}");
+    let said = fails(setup, &["projection", "verify", archive])?;
+    ensure!(said.contains("holds no tables"), "{said}");
+    Ok(())
+}
+
+/// A wrong copy is named where it is the only one, and hides no right one.
+fn wrong_copies(setup: &Setup, elsewhere: &Path, (archive, data): (&str, &str)) -> Result<()> {
+    let epoch = fs::read_dir(elsewhere)?.next().context("empty")??.path();
+    let own = fs::read_dir(&epoch)?.next().context("no copy")??.path();
+    let another = epoch.join("00000000-0000-4000-8000-000000000002");
+    let copied = std::process::Command::new("cp")
+        .arg("-r")
+        .args([&own, &another])
+        .status()?;
+    ensure!(copied.success(), "cp");
+    let segment = fs::read_dir(own.join("log"))?.next().context("none")??;
     let mut bytes = fs::read(segment.path())?;
     let at = bytes.len() / 2;
     bytes[at] ^= 1;
     fs::write(segment.path(), bytes)?;
-    let said = fails(&setup, &["log", "verify", &archive, &data])?;
     let name = segment.file_name().to_string_lossy().into_owned();
+    let said = run(setup, &["log", "verify", archive, data])?;
+    ensure!(said.contains(", 0 to "), "{said}");
+    ensure!(said.contains("is wrong") && said.contains(&name), "{said}");
+    let said = run(setup, &["log", "verify", archive])?;
+    ensure!(said.contains(", 0 to "), "{said}");
+    fs::remove_dir_all(&another)?;
+    let said = fails(setup, &["log", "verify", archive, data])?;
     ensure!(said.contains(&name), "{said}");
     Ok(())
 }
@@ -303,12 +335,8 @@ fn an_archive_and_the_log_together_are_verified_from_the_beginning() -> Result<(
 #[test]
 fn a_full_archive_drops_nothing_and_is_gone_on_with() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let disk = match SmallDisk::mount(&dir.path().join("disk"), 4) {
-        Ok(disk) => disk,
-        Err(why) => {
-            skip("a full archive", &why);
-            return Ok(());
-        }
+    let Some(disk) = small_disk(dir.path(), 4, "a full archive") else {
+        return Ok(());
     };
     let filler = disk.fill()?;
     let elsewhere = disk.0.join("archive");
@@ -356,13 +384,12 @@ fn steps(server: &Path, archive: &Path) -> Vec<Step> {
         let before = bases(&dir, file);
         move || bases(&dir, file) != before
     };
-    let epochs: Vec<PathBuf> = fs::read_dir(archive)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path().join("snapshots"))
-        .collect();
-    let kept = epochs.first().cloned().unwrap_or(archive.join("none"));
+    let inside = |dir: PathBuf| {
+        let mut list = fs::read_dir(dir).into_iter().flatten().flatten();
+        list.next().map(|entry| entry.path())
+    };
+    let copy = inside(archive.to_owned()).and_then(inside);
+    let kept = copy.unwrap_or(archive.join("none")).join("snapshots");
     let (building, reading) = (snapshots.join("building.tmp"), snapshots.join("check.tmp"));
     vec![
         ("a base is written", Box::new(move || building.exists())),
@@ -378,6 +405,15 @@ fn steps(server: &Path, archive: &Path) -> Vec<Step> {
             Box::new(changed(server.join("tree.edge"))),
         ),
     ]
+}
+
+/// The bases of a server, and whether each is signed.
+fn bases_there(server: &Path) -> Vec<(PathBuf, bool)> {
+    let list = fs::read_dir(server.join("snapshots"));
+    let paths = list.into_iter().flatten().flatten().map(|one| one.path());
+    paths
+        .map(|path| (path.clone(), path.join("note").exists()))
+        .collect()
 }
 
 #[test]
@@ -414,7 +450,8 @@ fn a_kill_at_every_step_loses_nothing() -> Result<()> {
     check_replay(&setup, &agent)?;
     // The database is built again from the base and the log behind it.
     agent.stop(Duration::from_secs(8))?;
-    run(&setup, &["log", "verify", &data_flag(&setup)])?;
+    let verified = run(&setup, &["log", "verify", &data_flag(&setup)]);
+    verified.with_context(|| format!("{:?}", bases_there(&server)))?;
     fs::remove_dir_all(server.join("projections"))?;
     let agent = setup.start()?;
     check(&agent, &known)?;
