@@ -168,6 +168,18 @@ fn export(setup: &Setup, words: &[String], to: &Path) -> Command {
     command
 }
 
+/// Kills an export as soon as something is so, or it is over.
+fn killed_when(mut export: Command, reached: impl Fn() -> bool) -> Result<()> {
+    let quiet = export.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = quiet.spawn()?;
+    while !reached() && child.try_wait()?.is_none() {
+        std::hint::spin_loop();
+    }
+    child.kill()?;
+    child.wait()?;
+    Ok(())
+}
+
 fn resumes_to(setup: &Setup, words: &[String], to: &Path, whole: &[u8]) -> Result<()> {
     let output = export(setup, words, to).arg("-resume").output()?;
     ensure!(
@@ -191,16 +203,8 @@ fn an_export_that_was_killed_or_found_no_space_goes_on_to_the_same_bytes() -> Re
 
     for part in [1, whole.len() as u64 / 2] {
         let to = dir.path().join(format!("killed-{part}.ndjson"));
-        let mut child = export(&setup, &flags, &to)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
         let reached = || fs::metadata(&to).is_ok_and(|found| found.len() >= part);
-        while !reached() && child.try_wait()?.is_none() {
-            std::hint::spin_loop();
-        }
-        child.kill()?;
-        child.wait()?;
+        killed_when(export(&setup, &flags, &to), reached)?;
         resumes_to(&setup, &flags, &to, &whole)?;
     }
 
@@ -222,14 +226,23 @@ fn an_export_that_was_killed_or_found_no_space_goes_on_to_the_same_bytes() -> Re
 }
 
 #[test]
-fn tables_for_analysts_that_found_no_space_are_made_again_whole() -> Result<()> {
+fn tables_for_analysts_that_were_killed_or_found_no_space_are_made_again_whole() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let Some(disk) = small_disk(dir.path(), 8, "an export on a full disk") else {
-        return Ok(());
-    };
     let (setup, _) = written(dir.path())?;
     let data = format!("-data-dir={}", setup.data_dir.display());
     let flags = ["log", "export", "-format", "parquet", &data].map(str::to_owned);
+    let again = |to: &Path| -> Result<()> {
+        let output = export(&setup, &flags, to).output()?;
+        ensure!(output.status.success(), "{}", words(&output));
+        ensure!(to.join("export.json").exists(), "it is not called whole");
+        Ok(())
+    };
+    let to = dir.path().join("killed");
+    killed_when(export(&setup, &flags, &to), || to.exists())?;
+    again(&to)?;
+    let Some(disk) = small_disk(dir.path(), 8, "an export on a full disk") else {
+        return Ok(());
+    };
     let to = disk.0.join("events");
     let filler = disk.fill()?;
     let output = export(&setup, &flags, &to).output()?;
@@ -241,8 +254,5 @@ fn tables_for_analysts_that_found_no_space_are_made_again_whole() -> Result<()> 
     );
     ensure!(!to.join("export.json").exists(), "it is called whole");
     fs::remove_file(filler)?;
-    let output = export(&setup, &flags, &to).output()?;
-    ensure!(output.status.success(), "{}", words(&output));
-    ensure!(to.join("export.json").exists(), "it is not called whole");
-    Ok(())
+    again(&to)
 }

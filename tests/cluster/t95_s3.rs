@@ -29,6 +29,23 @@ iam.put_user_policy(UserName="drover", PolicyName="all", PolicyDocument=allowed)
 boto3.client("s3", **known).create_bucket(Bucket="history")
 print(key["AccessKeyId"], key["SecretAccessKey"])
 "#;
+/// Keeps a copy under another server's id, and changes a byte of a segment of the first.
+const TWICE: &str = r#"
+import boto3, sys
+s3 = boto3.client("s3", endpoint_url=sys.argv[1], region_name="us-east-1",
+                  aws_access_key_id=sys.argv[2], aws_secret_access_key=sys.argv[3])
+names = [one["Key"] for one in s3.list_objects_v2(Bucket="history")["Contents"]]
+for name in names:
+    parts = name.split("/")
+    parts[3] = "another-server"
+    s3.copy_object(Bucket="history", Key="/".join(parts),
+                   CopySource={"Bucket": "history", "Key": name})
+name = next(name for name in names if name.endswith(".seal"))
+body = bytearray(s3.get_object(Bucket="history", Key=name)["Body"].read())
+body[len(body) // 2] ^= 1
+s3.put_object(Bucket="history", Key=name, Body=bytes(body))
+print(name.split("/")[-1])
+"#;
 /// Requests of that, after which every one is checked.
 const UNCHECKED: &str = "4";
 
@@ -197,7 +214,7 @@ fn a_bucket_takes_what_is_dropped_and_is_read_by_the_tools() -> Result<()> {
     agent.stop(Duration::from_secs(8))?;
     let endpoint = format!("http://{}", moto.addr);
     let data = format!("-data-dir={}", data.display());
-    for more in [vec!["-digests", data.as_str()], vec![]] {
+    let verify = |more: &[&str]| -> Result<String> {
         let output = Command::new(&right.binary)
             .args(["log", "verify", "-archive", "s3://history/a/b"])
             .args(["-archive-endpoint", &endpoint])
@@ -206,10 +223,21 @@ fn a_bucket_takes_what_is_dropped_and_is_read_by_the_tools() -> Result<()> {
             .env("AWS_SECRET_ACCESS_KEY", &moto.secret)
             .output()?;
         let said = words(&output);
-        ensure!(
-            output.status.success() && said.contains(", 0 to "),
-            "{said}"
-        );
-    }
+        let whole = output.status.success() && said.contains(", 0 to ");
+        ensure!(whole, "{said}");
+        Ok(said)
+    };
+    verify(&["-digests", &data])?;
+    verify(&[])?;
+    // Of two copies the right one is read, whichever it is.
+    let output = Command::new(bin.join("python"))
+        .args(["-c", TWICE, &endpoint, &moto.id, &moto.secret])
+        .output()?;
+    ensure!(output.status.success(), "{}", words(&output));
+    let segment = String::from_utf8(output.stdout)?;
+    let said = verify(&[&data])?;
+    let named = said.contains("is wrong") && said.contains(segment.trim());
+    ensure!(named && said.contains("another-server is read"), "{said}");
+    verify(&[])?;
     Ok(())
 }
