@@ -496,3 +496,57 @@ fn a_trace_is_a_tree_with_timings() {
     assert_eq!(told[5], "       allocation 0b156e3e: web.g[0] placed on n1");
     assert_eq!(told[6], "          +500ms  task t: Received");
 }
+
+fn cluster(line: &str, _body: &str) -> (u16, String) {
+    let publisher = r#"{"Running": true, "Status": {
+        "Topic": "drover.events", "Brokers": "k1:9092", "Published": 7, "Lag": 12345,
+        "LagSeconds": 180.0, "Lagging": true, "Error": "connection refused"}}"#;
+    match line.split(['?', ' ']).nth(1).unwrap_or_default() {
+        "/v1/jobs" => (
+            200,
+            r#"[{"ID": "web", "Type": "service", "Status": "running"}]"#.into(),
+        ),
+        "/v1/operator/reactors" => {
+            let body = format!(r#"{{"Reactors": {{"event_publisher": {publisher}}}}}"#);
+            (200, body)
+        }
+        "/v1/search" => {
+            let both = r#"{"Matches": {"jobs": ["web-1", "web"], "nodes": ["web-0"]}}"#;
+            (200, both.into())
+        }
+        _ => (404, "not here".into()),
+    }
+}
+
+#[test]
+fn the_status_tells_the_jobs_and_a_lag() {
+    let ran = run(&["status"], &[], cluster);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stdout.contains("web"), "{}", ran.stdout);
+    let lag = "Kafka: 12,345 events behind for 3m (connection refused);";
+    assert!(ran.stdout.contains(lag), "{}", ran.stdout);
+    let ran = run(&["status", "-json"], &[], cluster);
+    let shown: serde_json::Value = serde_json::from_str(&ran.stdout).expect("json");
+    assert_eq!(shown["EventPublisher"]["Lag"], 12345);
+    assert_eq!(shown["Jobs"][0]["ID"], "web");
+    let ran = run(&["status", "-at=-5m"], &[], cluster);
+    assert!(!ran.stdout.contains("Kafka"), "{}", ran.stdout);
+    assert_eq!(lines(&ran.calls), ["GET /v1/jobs?as_of=-5m"]);
+}
+
+#[test]
+fn the_status_of_an_id_is_that_of_the_one_thing_it_names() {
+    let ran = run(&["status", "web"], &[], cluster);
+    assert!(
+        lines(&ran.calls).contains(&"GET /v1/jobs?prefix=web"),
+        "{:?}",
+        ran.calls
+    );
+    let ran = run(&["status", "we"], &[], cluster);
+    assert_eq!(ran.code, 1);
+    assert!(ran.stderr.contains("jobs and nodes"), "{}", ran.stderr);
+    let ran = run(&["status", "x"], &[], |_, _| {
+        (200, r#"{"Matches": {}}"#.into())
+    });
+    assert!(ran.stderr.contains("drover job status"), "{}", ran.stderr);
+}

@@ -134,7 +134,8 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
 
 /// The id of the node of the agent that is asked.
 async fn own(client: &Client) -> Result<String> {
-    let agent = client.get_json("/v1/agent/self", &[]).await;
+    // An agent has no past: which node it is is asked of now.
+    let agent = client.get_json("/v1/agent/self", &[("as_of", "")]).await;
     let agent = agent.map_err(|err| err.context("Error querying agent info"))?;
     let id = text(&agent["stats"]["client"], "node_id");
     if id.is_empty() {

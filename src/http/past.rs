@@ -147,12 +147,14 @@ fn moment(query: &Query, name: &str, newest: u64) -> Result<Option<Moment>, ApiE
 /// # Errors
 /// 400 when it is there.
 pub(super) fn refuse(request: &Request) -> Result<(), ApiError> {
-    if request.query.get(PARAMETER).is_none() {
+    let reads = matches!(request.method, Method::GET | Method::HEAD);
+    let asked = request.query.get(PARAMETER);
+    if asked.is_none_or(|raw| reads && raw.is_empty()) {
         return Ok(());
     }
-    Err(ApiError::bad_request(match request.method {
-        Method::GET | Method::HEAD => no_past(&request.path),
-        _ => "as_of is for reads: the past cannot be changed".to_owned(),
+    Err(ApiError::bad_request(match reads {
+        true => no_past(&request.path),
+        false => "as_of is for reads: the past cannot be changed".to_owned(),
     }))
 }
 
@@ -400,6 +402,7 @@ mod tests {
             );
             assert!(text.contains(path), "{path}: {text}");
         }
+        assert_eq!(server.get("/v1/agent/self?as_of=").await.status, 200);
         let write = server.ask("DELETE", "/v1/job/one?as_of=2", "").await;
         assert_eq!(
             (write.status, write.text().contains("cannot be changed")),
