@@ -261,6 +261,58 @@ fn parse(index: u64, value: &[u8]) -> Option<Vec<Change>> {
     rest.is_empty().then_some(changes)
 }
 
+/// Calls `each` with what happened to each row of a table, in order, without building anything;
+/// none if damaged.
+pub(crate) fn of_table(
+    value: &[u8],
+    table: u16,
+    each: &mut dyn FnMut(Operation, &[u8]),
+) -> Option<()> {
+    let (&[format, _, _], mut rest) = value.split_first_chunk::<3>()?;
+    let count = take_varint(&mut rest)?;
+    if format != FORMAT {
+        return None;
+    }
+    for _ in 0..count {
+        let change = Raw::take(&mut rest)?;
+        if change.table == table {
+            each(change.operation, change.key);
+        }
+    }
+    rest.is_empty().then_some(())
+}
+
+/// A change as it lies there.
+struct Raw<'a> {
+    table: u16,
+    operation: Operation,
+    topic: u8,
+    key: &'a [u8],
+}
+
+impl<'a> Raw<'a> {
+    /// Takes one off the front.
+    fn take(rest: &mut &'a [u8]) -> Option<Self> {
+        let (&[low, high, operation, topic], tail) = rest.split_first_chunk::<4>()?;
+        *rest = tail;
+        let length = take_varint(rest)?;
+        let (key, tail) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+        *rest = tail;
+        String::skip(rest).ok()?;
+        let (&keys, tail) = rest.split_first()?;
+        *rest = tail;
+        for _ in 0..keys {
+            Id::skip(rest).ok()?;
+        }
+        Some(Self {
+            table: u16::from_le_bytes([low, high]),
+            operation: Operation::from_number(operation)?,
+            topic,
+            key,
+        })
+    }
+}
+
 /// The kind of an entry and the set of its topics, without building anything; none if damaged.
 pub(crate) fn topics(value: &[u8]) -> Option<(EventKind, u64)> {
     let (&[format, low, high], mut rest) = value.split_first_chunk::<3>()?;
@@ -271,18 +323,9 @@ pub(crate) fn topics(value: &[u8]) -> Option<(EventKind, u64)> {
     }
     let mut topics = 0;
     for _ in 0..count {
-        let (&[_, _, _, topic], tail) = rest.split_first_chunk::<4>()?;
-        rest = tail;
+        let topic = Raw::take(&mut rest)?.topic;
         if topic != 0 {
             topics |= Topic::from_number(topic)?.bit();
-        }
-        let length = take_varint(&mut rest)?;
-        rest = rest.get(usize::try_from(length).ok()?..)?;
-        String::skip(&mut rest).ok()?;
-        let (&keys, tail) = rest.split_first()?;
-        rest = tail;
-        for _ in 0..keys {
-            Id::skip(&mut rest).ok()?;
         }
     }
     rest.is_empty().then_some((kind, topics))

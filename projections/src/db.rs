@@ -79,7 +79,14 @@ pub struct Options {
     pub kept_rows: usize,
     /// Bytes of rendered rows kept ready, per list.
     pub list_bytes: usize,
+    /// Indexes from one set of the rows alive to the next ([`Projections::note_alive`]); above 0.
+    ///
+    /// [`Projections::note_alive`]: crate::Projections::note_alive
+    pub alive_every: u64,
 }
+
+/// [`Options::alive_every`] of a server.
+const ALIVE_EVERY: u64 = 65_536;
 
 impl Options {
     /// A server's sizes.
@@ -94,6 +101,7 @@ impl Options {
             flush_rows: 20_000,
             kept_rows: 2_048,
             list_bytes: 32 << 20,
+            alive_every: ALIVE_EVERY,
         }
     }
 
@@ -109,6 +117,7 @@ impl Options {
             flush_rows: 20_000,
             kept_rows: 256,
             list_bytes: 4 << 20,
+            alive_every: ALIVE_EVERY,
         }
     }
 
@@ -311,6 +320,36 @@ impl Database {
         // What a compaction finds at the bottom later is compressed as the family wants it.
         options.set_bottommost_compression_type(DBCompressionType::Lz4);
         options
+    }
+
+    /// Indexes from one set of the rows alive to the next.
+    pub(crate) fn alive_every(&self) -> u64 {
+        self.options.alive_every.max(1)
+    }
+
+    /// Which part of the files' bytes between two keys lies between two others, 1 where there are
+    /// none; what is still in memory does not count. An absent end is that of the family.
+    pub(crate) fn share(
+        &self,
+        family: Family,
+        part: (Vec<u8>, Option<Vec<u8>>),
+        all: (Vec<u8>, Option<Vec<u8>>),
+    ) -> f64 {
+        const END: [u8; 16] = [0xff; 16];
+        let end = |end: Option<Vec<u8>>| end.unwrap_or(END.to_vec());
+        let (part, all) = ((part.0, end(part.1)), (all.0, end(all.1)));
+        let ranges = [
+            rocksdb::Range::new(&part.0, &part.1),
+            rocksdb::Range::new(&all.0, &all.1),
+        ];
+        let sizes = self
+            .db
+            .get_approximate_sizes_cf(self.family(family), &ranges);
+        #[allow(clippy::cast_precision_loss)]
+        match sizes[..] {
+            [part, all] if all > 0 => part as f64 / all as f64,
+            _ => 1.0,
+        }
     }
 
     pub(crate) fn cache_usage(&self) -> usize {

@@ -198,7 +198,7 @@ pub(crate) fn dump(view: &View) -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
 }
 
 /// What the table must hold after each step, computed the plain way.
-fn expected(steps: &[Step]) -> Vec<BTreeMap<Id, Thing>> {
+pub(crate) fn expected(steps: &[Step]) -> Vec<BTreeMap<Id, Thing>> {
     let mut state = BTreeMap::new();
     let mut states = vec![state.clone()];
     for step in steps {
@@ -247,7 +247,7 @@ fn check_now(view: &View, state: &BTreeMap<Id, Thing>) {
 }
 
 /// Every way of reading gives what a plain fold gives.
-fn check_rows(view: &View, state: &BTreeMap<Id, Thing>) {
+pub(crate) fn check_rows(view: &View, state: &BTreeMap<Id, Thing>) {
     let rows: Vec<_> = view
         .scan::<Things>(Scan::all())
         .collect::<Result<_, _>>()

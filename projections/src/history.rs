@@ -6,6 +6,8 @@
 //!
 //! `1 ‖ table (u16 BE) ‖ index (u8) ‖ group ‖ death (u64 BE) ‖ order ‖ key` → birth (varint).
 //! A group as of N is its living entries with birth ≤ N and its dead ones with birth ≤ N < death.
+//!
+//! `2 ‖ …`: which rows were alive at some indexes ([`crate::alive`]).
 
 use crate::db::Family;
 use crate::error::StorageError;
@@ -260,13 +262,19 @@ fn walk_dead<'a, I: Index>(source: Source<'a>, group: &[u8], death: u64) -> (Wal
     (source.walk(Family::History, range), group_end)
 }
 
+/// `1 ‖ table ‖ index ‖ …`: where what begins so in an index lies among the dead entries, but for
+/// the deaths that stand in their midst.
+pub(crate) fn dead_key_at(at: &[u8]) -> Vec<u8> {
+    [&[DEAD], at].concat()
+}
+
 /// The entries under a prefix of an index (whole groups, or the beginning of one) that died after
-/// `index` and were born at or before it: group ‖ order ‖ key and the birth, not sorted.
+/// `index` and were born at or before it: group ‖ order ‖ key, not sorted.
 pub(crate) fn alive_then<I: Index>(
     source: Source<'_>,
     prefix: &[u8],
     index: u64,
-) -> Result<Vec<(Vec<u8>, u64)>, StorageError> {
+) -> Result<Vec<Vec<u8>>, StorageError> {
     let mut rest = prefix;
     let whole = I::Group::skip(&mut rest).is_ok();
     let group = &prefix[..prefix.len() - if whole { rest.len() } else { 0 }];
@@ -286,7 +294,7 @@ pub(crate) fn alive_then<I: Index>(
         let (death, order) = tail.split_first_chunk::<8>().ok_or_else(damaged)?;
         let birth = row::take_varint(&mut walk.value()).ok_or_else(damaged)?;
         if birth <= index && index < u64::from_be_bytes(*death) {
-            entries.push(([&entry[..group_len], order].concat(), birth));
+            entries.push([&entry[..group_len], order].concat());
         }
     }
     Ok(entries)

@@ -1,5 +1,6 @@
 //! What a database holds, table by table, and where two of them differ.
 
+use crate::alive::ALIVE;
 use crate::db::Family;
 use crate::digest::Digest;
 use crate::error::StorageError;
@@ -43,6 +44,15 @@ pub struct Difference {
     pub key: String,
     /// What is different.
     pub what: &'static str,
+}
+
+/// Whether an entry is each database's own, and may be in one of two that are equal.
+fn is_own(family: Family, key: &[u8]) -> bool {
+    match family {
+        Family::Meta => [HEADER, PRUNED].contains(&key),
+        Family::History => key.first() == Some(&ALIVE),
+        _ => false,
+    }
 }
 
 impl View {
@@ -125,9 +135,7 @@ impl View {
                     _ if mine.value() == theirs.value() => None,
                     _ => Some((mine.key(), "has another value")),
                 };
-                // The header is each database's own.
-                let what = what
-                    .filter(|(key, _)| family != Family::Meta || ![HEADER, PRUNED].contains(key));
+                let what = what.filter(|(key, _)| !is_own(family, key));
                 if let Some((key, what)) = what {
                     found.push(self.difference(family, key, what));
                 }

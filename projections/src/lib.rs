@@ -27,6 +27,7 @@
 //! Start reading at [`table`], then [`txn`] and [`writer`].
 #![deny(missing_docs)]
 
+mod alive;
 pub mod apply;
 pub mod canonical;
 pub mod change_cursor;
@@ -61,6 +62,8 @@ pub mod view;
 pub mod watch;
 pub mod writer;
 
+#[cfg(test)]
+mod alive_test;
 #[cfg(test)]
 mod damage_test;
 #[cfg(test)]

@@ -3,23 +3,186 @@
 //! A row that lives since before that event is still in `rows`; one that was changed or deleted
 //! since left the version of then in `history`. The two never hold the same key at one index, so a
 //! walk over the past is a merge of both, in key order, with the same interface as one over the
-//! present.
+//! present. Where far more died than was alive, the rows are looked up by their keys instead
+//! ([`crate::alive`]).
 
 use std::iter::Peekable;
 use std::vec::IntoIter;
 
-use crate::db::{Family, Frozen, RawCursor};
+use crate::alive::{self, Passing};
+use crate::db::{Database, Family, Frozen, RawCursor};
 use crate::error::StorageError;
 use crate::history;
 use crate::row;
 use crate::scan::{Range, Scan, Source, Walk};
-use crate::table::{Index, Table};
+use crate::table::{Entries, Index, Table};
 
 /// Longer than the index that follows a key in `history`: above every version of the key.
 const ABOVE_VERSIONS: [u8; 9] = [0xff; 9];
 
 /// The rows of a range as of an index.
 pub(crate) struct PastRows<'a> {
+    frozen: &'a Frozen,
+    index: u64,
+    way: Way<'a>,
+}
+
+/// How the rows are found.
+enum Way<'a> {
+    /// Nothing was asked for yet.
+    Unopened(Range),
+    /// By a walk over all that is and was there.
+    Merged(Box<Merged<'a>>),
+    /// By their keys.
+    Named(IntoIter<Vec<u8>>, Lookup<'a>),
+}
+
+impl<'a> PastRows<'a> {
+    /// The rows of `range` (table ‖ key) after the event at `index`.
+    pub(crate) fn new(frozen: &'a Frozen, range: Range, index: u64) -> Self {
+        Self {
+            frozen,
+            index,
+            way: Way::Unopened(range),
+        }
+    }
+
+    /// As [`PastRows::new`], by a walk whatever it costs.
+    pub(crate) fn walked(frozen: &'a Frozen, range: Range, index: u64) -> Self {
+        Self {
+            frozen,
+            index,
+            way: Way::Merged(Box::new(Merged::new(frozen, range, index))),
+        }
+    }
+
+    /// Moves to the next row; false at the end.
+    pub(crate) fn advance(&mut self) -> Result<bool, StorageError> {
+        if let Way::Unopened(range) = &mut self.way {
+            let range = range.clone();
+            self.way = self.open(range)?;
+        }
+        match &mut self.way {
+            Way::Unopened(_) => Ok(false),
+            Way::Merged(merged) => merged.advance(),
+            Way::Named(keys, lookup) => {
+                for key in keys {
+                    if lookup.find(&key)? {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+        }
+    }
+
+    fn open(&self, range: Range) -> Result<Way<'a>, StorageError> {
+        let table = range.lower.first_chunk::<2>().copied();
+        let table = table.filter(|_| !range.is_empty()).map(u16::from_be_bytes);
+        let named = match table {
+            None => None,
+            Some(table) => {
+                let passing = Passing::Rows;
+                let share = |db: &Database| dead_rows(db, &range);
+                alive::candidates(self.frozen, table, self.index, passing, share)?
+            }
+        };
+        let (Some(named), Some(table)) = (named, table) else {
+            let merged = Merged::new(self.frozen, range, self.index);
+            return Ok(Way::Merged(Box::new(merged)));
+        };
+        let named = named.into_iter();
+        let keys = named.map(|key| [&table.to_be_bytes()[..], &key].concat());
+        let mut keys: Vec<_> = keys.filter(|key| range.contains(key)).collect();
+        if range.reverse {
+            keys.reverse();
+        }
+        let lookup = Lookup::new(self.frozen, self.index);
+        Ok(Way::Named(keys.into_iter(), lookup))
+    }
+
+    /// table ‖ key.
+    pub(crate) fn key(&self) -> &[u8] {
+        match &self.way {
+            Way::Unopened(_) => &[],
+            Way::Merged(merged) => merged.key(),
+            Way::Named(_, lookup) => &lookup.key,
+        }
+    }
+
+    /// The value as `rows` would hold it, without the births of entries where it has ended.
+    pub(crate) fn value(&self) -> &[u8] {
+        match &self.way {
+            Way::Unopened(_) => &[],
+            Way::Merged(merged) => merged.value(),
+            Way::Named(_, lookup) => &lookup.value,
+        }
+    }
+}
+
+/// Which part of a table's ended versions lies in a range of its keys.
+fn dead_rows(db: &Database, range: &Range) -> f64 {
+    let version = |key: &[u8]| history::version_key(key, &[]);
+    let table = Scan::all().absolute(&range.lower[..2]);
+    let end = |range: &Range| range.upper.as_deref().map(version);
+    let all = (version(&table.lower), end(&table));
+    let part = (version(&range.lower), end(range));
+    db.share(Family::History, part, all)
+}
+
+/// Looks rows up as they were at an index.
+pub(crate) struct Lookup<'a> {
+    frozen: &'a Frozen,
+    index: u64,
+    versions: RawCursor<'a>,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl<'a> Lookup<'a> {
+    /// Rows as of an index.
+    pub(crate) fn new(frozen: &'a Frozen, index: u64) -> Self {
+        Self {
+            frozen,
+            index,
+            versions: frozen.cursor(Family::History, None),
+            key: Vec::new(),
+            value: Vec::new(),
+        }
+    }
+
+    /// Finds a row by table ‖ key; false if it was not there.
+    pub(crate) fn find(&mut self, at: &[u8]) -> Result<bool, StorageError> {
+        self.key.clear();
+        self.key.extend_from_slice(at);
+        if let Some(living) = self.frozen.get(Family::Rows, at)? {
+            let modified = row::modified(&living);
+            if modified.ok_or_else(|| StorageError::damaged("row", at))? <= self.index {
+                self.value.clear();
+                self.value.extend_from_slice(&living);
+                return Ok(true);
+            }
+        }
+        let tail = self.index.to_be_bytes();
+        self.versions.seek_for_prev(history::version_key(at, &tail));
+        let Some((entry, value)) = self.versions.item() else {
+            let status = self.versions.status();
+            return status
+                .map(|()| false)
+                .map_err(StorageError::database("walk"));
+        };
+        if history::key_of_version(entry) != Some(at) {
+            return Ok(false);
+        }
+        let from = history::beginning(entry)?;
+        let (until, _, body) = row::split_past(entry, value)?;
+        row::write_without_entries(&mut self.value, from, body);
+        Ok(self.index < until)
+    }
+}
+
+/// A walk over the rows that live and those that have ended.
+struct Merged<'a> {
     index: u64,
     living: Walk<'a>,
     ended: Ended<'a>,
@@ -43,9 +206,8 @@ enum Current {
     Ended,
 }
 
-impl<'a> PastRows<'a> {
-    /// The rows of `range` (table ‖ key) after the event at `index`.
-    pub(crate) fn new(frozen: &'a Frozen, range: Range, index: u64) -> Self {
+impl<'a> Merged<'a> {
+    fn new(frozen: &'a Frozen, range: Range, index: u64) -> Self {
         Self {
             index,
             reverse: range.reverse,
@@ -57,7 +219,7 @@ impl<'a> PastRows<'a> {
     }
 
     /// Moves to the next row; false at the end.
-    pub(crate) fn advance(&mut self) -> Result<bool, StorageError> {
+    fn advance(&mut self) -> Result<bool, StorageError> {
         match self.current {
             Current::Living => self.ready.0 = Side::Behind,
             Current::Ended => self.ready.1 = Side::Behind,
@@ -98,7 +260,7 @@ impl<'a> PastRows<'a> {
     }
 
     /// table ‖ key.
-    pub(crate) fn key(&self) -> &[u8] {
+    fn key(&self) -> &[u8] {
         match self.current {
             Current::Ended => self.ended.key(),
             _ => self.living.key(),
@@ -106,7 +268,7 @@ impl<'a> PastRows<'a> {
     }
 
     /// The value as `rows` would hold it.
-    pub(crate) fn value(&self) -> &[u8] {
+    fn value(&self) -> &[u8] {
         match self.current {
             Current::Ended => &self.ended.value,
             _ => self.living.value(),
@@ -260,10 +422,11 @@ impl<'a> Ended<'a> {
 /// The entries of a range of one index as of an index of the log: group ‖ order ‖ key.
 pub(crate) struct PastEntries<'a> {
     index: u64,
-    living: Walk<'a>,
+    /// None where all are among the ended.
+    living: Option<Walk<'a>>,
     living_ready: Side,
-    ended: Peekable<IntoIter<(Vec<u8>, u64)>>,
-    current: (Vec<u8>, u64),
+    ended: Peekable<IntoIter<Vec<u8>>>,
+    current: Vec<u8>,
     reverse: bool,
 }
 
@@ -275,14 +438,23 @@ impl<'a> PastEntries<'a> {
         index: u64,
     ) -> Result<Self, StorageError> {
         let [high, low] = I::Table::ID.to_be_bytes();
-        let range = scan.absolute(&[high, low, I::NO]);
-        let source = Source::Frozen(frozen);
-        let mut ended = match range.is_empty() {
-            true => Vec::new(),
-            false => history::alive_then::<I>(source, scan.leading(), index)?,
+        let absolute = |entry: &[u8]| [&[high, low, I::NO], entry].concat();
+        let range = scan.absolute(&absolute(&[]));
+        let share = |db: &Database| dead_entries(db, &range);
+        let (table, passing) = (I::Table::ID, Passing::Entries);
+        let named = match range.is_empty() {
+            true => Some(Vec::new()),
+            false => alive::candidates(frozen, table, index, passing, share)?,
         };
-        ended
-            .retain(|(entry, _)| range.contains(&[&[high, low, I::NO], entry.as_slice()].concat()));
+        let (mut ended, living) = match named {
+            Some(keys) => (entries_of::<I>(frozen, &keys, index)?, None),
+            None => {
+                let source = Source::Frozen(frozen);
+                let ended = history::alive_then::<I>(source, scan.leading(), index)?;
+                (ended, Some(source.walk(Family::Index, range.clone())))
+            }
+        };
+        ended.retain(|entry| range.contains(&absolute(entry)));
         ended.sort_unstable();
         if range.reverse {
             ended.reverse();
@@ -290,47 +462,82 @@ impl<'a> PastEntries<'a> {
         Ok(Self {
             index,
             reverse: range.reverse,
-            living: source.walk(Family::Index, range),
             living_ready: Side::Behind,
+            living,
             ended: ended.into_iter().peekable(),
-            current: Default::default(),
+            current: Vec::new(),
         })
     }
 
     /// Moves to the next entry; false at the end.
     pub(crate) fn advance(&mut self) -> Result<bool, StorageError> {
         while self.living_ready == Side::Behind {
-            if !self.living.advance()? {
+            let Some(walk) = &mut self.living else {
                 self.living_ready = Side::Done;
-            } else if birth(&self.living)? <= self.index {
+                break;
+            };
+            if !walk.advance()? {
+                self.living_ready = Side::Done;
+            } else if birth(walk)? <= self.index {
                 self.living_ready = Side::At;
             }
         }
-        let living = (self.living_ready == Side::At).then(|| &self.living.key()[3..]);
+        let at = self.living_ready == Side::At;
+        let living = self.living.as_ref().filter(|_| at);
+        let living = living.map(|walk| &walk.key()[3..]);
         let take_living = match (living, self.ended.peek()) {
             (None, None) => return Ok(false),
             (None, Some(_)) => false,
             (Some(_), None) => true,
-            (Some(living), Some((ended, _))) => (living < ended.as_slice()) != self.reverse,
+            (Some(living), Some(ended)) => (living < ended.as_slice()) != self.reverse,
         };
-        if take_living {
-            self.current = (self.living.key()[3..].to_vec(), birth(&self.living)?);
-            self.living_ready = Side::Behind;
-        } else if let Some(ended) = self.ended.next() {
-            self.current = ended;
+        match living.filter(|_| take_living) {
+            Some(living) => {
+                self.current = living.to_vec();
+                self.living_ready = Side::Behind;
+            }
+            None => self.current = self.ended.next().unwrap_or_default(),
         }
         Ok(true)
     }
 
     /// group ‖ order ‖ key.
     pub(crate) fn key(&self) -> &[u8] {
-        &self.current.0
+        &self.current
     }
+}
 
-    /// The index of the event that brought the entry.
-    pub(crate) fn birth(&self) -> u64 {
-        self.current.1
+/// The entries of an index that rows with these keys had: group ‖ order ‖ key, not sorted.
+fn entries_of<I: Index>(
+    frozen: &Frozen,
+    keys: &[Vec<u8>],
+    index: u64,
+) -> Result<Vec<Vec<u8>>, StorageError> {
+    let mut lookup = Lookup::new(frozen, index);
+    let mut found = Vec::new();
+    for key in keys {
+        let at = [&I::Table::ID.to_be_bytes()[..], key].concat();
+        if !lookup.find(&at)? {
+            continue;
+        }
+        let row = row::decode_body::<I::Table>(key, row::body(key, &lookup.value)?)?;
+        let mut entries = Entries::default();
+        I::entries(&row, &mut entries);
+        for entry in entries.list {
+            found.push([&entry.bytes[1..], key].concat());
+        }
     }
+    found.dedup();
+    Ok(found)
+}
+
+/// Which part of an index's dead entries lies in a range of it.
+fn dead_entries(db: &Database, range: &Range) -> f64 {
+    let all = Scan::all().absolute(&range.lower[..3]);
+    let end = |range: &Range| range.upper.as_deref().map(history::dead_key_at);
+    let all = (history::dead_key_at(&all.lower), end(&all));
+    let part = (history::dead_key_at(&range.lower), end(range));
+    db.share(Family::History, part, all)
 }
 
 /// The birth of the entry of a table index under a walk.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rocksdb::WriteBatch;
 
 use crate::Projections;
+use crate::alive;
 use crate::db::{Database, Family};
 use crate::error::StorageError;
 use crate::history;
@@ -84,6 +85,11 @@ impl Projections {
         let next = (floor + 1).to_be_bytes();
         for family in [Family::Changes, Family::Digests] {
             batch.delete_range_cf(db.family(family), &[0; 8][..], &next[..]);
+        }
+        // A set of rows alive is of use only together with the changes since.
+        for table in registry.tables() {
+            let (from, to) = alive::sets_below(table.id(), floor);
+            batch.delete_range_cf(db.family(Family::History), &from[..], &to[..]);
         }
         let (from, to) = (outcome_key(0), outcome_key(floor + 1));
         batch.delete_range_cf(db.family(Family::Meta), &from[..], &to[..]);

@@ -497,8 +497,6 @@ pub struct EntryRef<'a> {
     pub key: &'a [u8],
     /// The primary key.
     pub primary: &'a [u8],
-    /// The index of the event that brought the entry.
-    pub birth: u64,
 }
 
 impl<I: Index> IndexCursor<'_, I> {
@@ -510,30 +508,24 @@ impl<I: Index> IndexCursor<'_, I> {
             let entries = PastEntries::new::<I>(&self.view.visible.frozen, scan, past.index)?;
             self.walk = Entries::Past(Box::new(entries));
         }
-        let (key, birth) = match &mut self.walk {
+        let key = match &mut self.walk {
             Entries::Unopened(_) => return Ok(None),
             Entries::Present(walk) => {
                 if !walk.advance()? {
                     return Ok(None);
                 }
-                let birth = row::take_varint(&mut walk.value());
-                let key = &walk.key()[3..];
-                (
-                    key,
-                    birth.ok_or_else(|| StorageError::damaged("index entry", key))?,
-                )
+                &walk.key()[3..]
             }
             Entries::Past(walk) => {
                 if !walk.advance()? {
                     return Ok(None);
                 }
-                (walk.key(), walk.birth())
+                walk.key()
             }
         };
         Ok(Some(EntryRef {
             key,
             primary: primary_key::<I>(key)?,
-            birth,
         }))
     }
 
