@@ -8,6 +8,7 @@
 //! Start reading at `driver.rs` for how they run, `wiring.rs` for which there are, and at
 //! [`scheduling`] for the largest.
 
+pub mod alive_sets;
 pub mod checkpoint_signer;
 pub mod core_gc;
 pub mod deployment_watcher;

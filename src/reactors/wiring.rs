@@ -10,6 +10,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::alive_sets::AliveSets;
 use super::checkpoint_signer::{CheckpointSettings, CheckpointSigner};
 use super::core_gc::{CoreGc, GcSettings};
 use super::deployment_watcher::DeploymentWatcher;
@@ -55,6 +56,7 @@ pub struct Sources {
 /// Every reactor but scheduling, which has threads of its own. A new one that is not started below
 /// is a warning of the compiler.
 struct All {
+    alive_sets: AliveSets,
     heartbeat_expiry: HeartbeatExpiry,
     core_gc: CoreGc,
     deployment_watcher: DeploymentWatcher,
@@ -68,6 +70,7 @@ impl All {
     fn new(heartbeats: &Arc<Heartbeats>, settings: &ReactorSettings, sources: &Sources) -> Self {
         let (ledger, keyring) = &sources.signing;
         Self {
+            alive_sets: AliveSets::default(),
             heartbeat_expiry: HeartbeatExpiry::new(Arc::clone(heartbeats)),
             core_gc: CoreGc::new(settings.gc),
             deployment_watcher: DeploymentWatcher,
@@ -88,6 +91,7 @@ impl All {
 
     fn into_list(self) -> Vec<Arc<dyn Reactor>> {
         let Self {
+            alive_sets,
             heartbeat_expiry,
             core_gc,
             deployment_watcher,
@@ -97,6 +101,7 @@ impl All {
             retention,
         } = self;
         let mut list: Vec<Arc<dyn Reactor>> = vec![
+            Arc::new(alive_sets),
             Arc::new(heartbeat_expiry),
             Arc::new(core_gc),
             Arc::new(deployment_watcher),

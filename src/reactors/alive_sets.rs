@@ -1,0 +1,56 @@
+//! Sets of the rows alive: what whole lists of the past begin with.
+//!
+//! At every 65,536th index each table's set is made from the one before it
+//! ([`drover_projections::Projections::note_alive`]). Every server does it for its own database; a
+//! database that was built again gets them all anew.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_projections::Interest;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use serde_json::json;
+
+use super::driver::{Activation, Context, Failure, Reactor, Scope};
+
+/// How long it does nothing where nothing was due: while events come, each of them would wake it.
+const GRAIN: Duration = Duration::from_secs(2);
+const IDLE: Duration = Duration::from_secs(300);
+
+/// The reactor.
+#[derive(Default)]
+pub struct AliveSets {
+    /// The newest mark at which sets were made.
+    newest: Mutex<Option<u64>>,
+}
+
+impl Reactor for AliveSets {
+    fn name(&self) -> &'static str {
+        "alive_sets"
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::EveryServer
+    }
+
+    fn interests(&self) -> &'static [Interest] {
+        &[Interest::Progress]
+    }
+
+    fn activate<'a>(&'a self, context: &'a Context) -> BoxFuture<'a, Result<Activation, Failure>> {
+        Box::pin(async move {
+            let projections = Arc::clone(&context.projections);
+            let made = tokio::task::spawn_blocking(move || projections.note_alive()).await??;
+            match made {
+                // There may be more to make at the next mark.
+                Some(mark) => *self.newest.lock() = Some(mark),
+                None => tokio::time::sleep(GRAIN).await,
+            }
+            Ok(Activation {
+                sleep: made.map_or(IDLE, |_| Duration::ZERO),
+                status: json!({ "Newest": *self.newest.lock() }),
+            })
+        })
+    }
+}
