@@ -36,8 +36,9 @@ checkpoints. A log whose beginning was dropped is verified from the signed base 
 from, every row of which is read; with its archive it is verified from the beginning. Of a backup
 every part is compared with its sum first. Nothing is changed, and an agent may be running.
 
-Without -data-dir, -archive or a backup the agent at -address is asked: its last checkpoint, and the
-hashes of all events, of which the tree is built again. With -state the checkpoint is remembered in
+Without -data-dir, -archive or a backup the agent at -address is asked: its last checkpoint, and all
+events, of which the tree is built again; with -hashes only the hashes of events, a tenth of the
+bytes. Of what was dropped there are hashes only. With -state the checkpoint is remembered in
 a file, with the key that signed it: the next time the log must go on from there, signed by the same
 key. A key that was rotated is another key, which is named and refused until it is given with -key.
 Exit codes: 0 all is well, 1 something is wrong.")]
@@ -52,6 +53,9 @@ pub(super) struct VerifyArgs {
     /// A file in which the verified checkpoint is remembered for the next time
     #[arg(long, value_name = "FILE", conflicts_with_all = ["data_dir", "archive", "backup"])]
     state: Option<PathBuf>,
+    /// Of an agent, fetch the hashes of events, and not the events
+    #[arg(long, conflicts_with_all = ["data_dir", "archive", "backup"])]
+    hashes: bool,
     /// A verifier key whose signatures count; may be repeated
     #[arg(long = "key", value_name = "KEY")]
     keys: Vec<String>,
@@ -79,6 +83,7 @@ pub(super) async fn run(args: &VerifyArgs, out: &Out) -> Result<u8> {
             conn: &args.conn,
             keys: &pinned,
             state: args.state.as_ref(),
+            whole: !args.hashes,
         };
         return log_verify_live::run(&asked, args.json, out).await;
     }

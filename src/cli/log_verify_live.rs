@@ -1,15 +1,16 @@
 //! `log verify` through the API: the tree over all events is built again from what a running agent
 //! hands out, and compared with what it signed, and with what was remembered of it.
 
-use super::client::Client;
+use super::client::{Client, Reply, is_status};
 use super::conn::Conn;
 use super::out::Out;
 use super::progress::Bar;
-use crate::log::{CompactRange, Hash};
+use crate::log::{CompactRange, Hash, leaf_hash};
 use crate::proof::{Checkpoint, NoteKey, open, proves_consistency, text};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use drover_projections::{TableDigest, hex, tables};
 use futures_util::{StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,10 @@ use std::time::Instant;
 
 /// Hashes in a whole tile.
 const TILE: u64 = 256;
+/// The level of the tree at which a whole tile of leaves is one hash.
+const BLOCK_LEVEL: u32 = TILE.trailing_zeros();
+/// The status of what was dropped.
+const GONE: u16 = 410;
 /// Tiles asked for at once.
 const AHEAD: usize = 8;
 
@@ -30,6 +35,8 @@ pub(super) struct Asked<'a> {
     pub(super) keys: &'a [NoteKey],
     /// Where the last checkpoint is remembered.
     pub(super) state: Option<&'a PathBuf>,
+    /// Whether the events themselves are read, and not their hashes alone.
+    pub(super) whole: bool,
 }
 
 /// What is remembered from one verification to the next.
@@ -51,6 +58,10 @@ struct Outcome {
     /// Whether somebody else than the agent named the key.
     pinned: bool,
     tables: Option<bool>,
+    /// Whether the events themselves were read.
+    whole: bool,
+    /// Where what is kept begins, where something was dropped.
+    read_from: Option<u64>,
     findings: Vec<String>,
 }
 
@@ -58,7 +69,10 @@ struct Outcome {
 pub(super) async fn run(asked: &Asked<'_>, json: bool, out: &Out) -> Result<u8> {
     let began = Instant::now();
     let client = asked.conn.client()?;
-    let mut done = Outcome::default();
+    let mut done = Outcome {
+        whole: asked.whole,
+        ..Outcome::default()
+    };
     let memory = asked
         .state
         .map(|path| Memory::read(path))
@@ -67,7 +81,7 @@ pub(super) async fn run(asked: &Asked<'_>, json: bool, out: &Out) -> Result<u8> 
     let note = signed(&client, asked, memory.as_ref(), &mut done).await?;
     if done.findings.is_empty() {
         let bar = Bar::new(out, "events");
-        let walked = walk(&client, &mut done, &bar).await;
+        let walked = walk(&client, asked.whole, &mut done, &bar).await;
         bar.clear();
         walked?;
     }
@@ -216,20 +230,61 @@ fn tile_path(level: u32, number: u64, width: u64) -> String {
     format!("/v1/log/tile/{level}/{}{part}", groups.join("/"))
 }
 
-async fn tile(client: &Client, level: u32, number: u64, width: u64) -> Result<Vec<Hash>> {
+/// The hashes of a tile; none of what was dropped.
+async fn tile(client: &Client, level: u32, number: u64, width: u64) -> Result<Option<Vec<Hash>>> {
     let path = tile_path(level, number, width);
-    let bytes = client
-        .get(&path, &[])
-        .await
-        .with_context(|| format!("Error fetching {path}"))?;
-    let (hashes, rest) = bytes.body.as_chunks::<32>();
+    let Some(bytes) =
+        kept(client.get(&path, &[]).await).with_context(|| format!("Error fetching {path}"))?
+    else {
+        return Ok(None);
+    };
+    let (hashes, rest) = bytes.as_chunks::<32>();
     ensure!(
         rest.is_empty() && hashes.len() as u64 == width,
         "{path} has {} bytes, {} were asked for",
-        bytes.body.len(),
+        bytes.len(),
         width * 32
     );
-    Ok(hashes.to_vec())
+    Ok(Some(hashes.to_vec()))
+}
+
+/// An answer's body; none where what was asked for was dropped from the log.
+fn kept(answer: Result<Reply>) -> Result<Option<Bytes>> {
+    match answer {
+        Ok(answer) => Ok(Some(answer.body)),
+        Err(error) if is_status(&error, GONE) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The hashes of events, made of what they are; none of what was dropped.
+async fn read(client: &Client, first: u64, width: u64) -> Result<Option<Vec<Hash>>> {
+    let mut hashes = Vec::with_capacity(TILE as usize);
+    let (mut next, end) = (first, first + width);
+    while next < end {
+        let (from, to) = (next.to_string(), (end - 1).to_string());
+        let query = [("from", from.as_str()), ("to", to.as_str())];
+        let what = || format!("Error fetching the events from {from} on");
+        let got = kept(client.get("/v1/log/entries", &query).await).with_context(what)?;
+        let Some(mut rest) = got.as_deref() else {
+            return Ok(None);
+        };
+        let before = next;
+        while let Some((length, tail)) = rest.split_first_chunk::<4>() {
+            let length = u32::from_be_bytes(*length) as usize;
+            let cut = || format!("the answer with event {next} was cut");
+            let (body, tail) = tail.split_at_checked(length).with_context(cut)?;
+            let own = body.first_chunk::<8>().map(|own| u64::from_le_bytes(*own));
+            ensure!(own == Some(next), "event {next} says it is another");
+            hashes.push(leaf_hash(body));
+            (rest, next) = (tail, next + 1);
+        }
+        ensure!(
+            next > before && next <= end,
+            "the agent has no event {next}"
+        );
+    }
+    Ok(Some(hashes))
 }
 
 /// The tiles of a level that a number of hashes makes: number and width.
@@ -239,39 +294,37 @@ fn tiles(hashes: u64) -> impl Iterator<Item = (u64, u64)> {
     (0..whole).map(|number| (number, TILE)).chain(part)
 }
 
-/// Builds the tree again from its leaves, and compares it with what was signed and remembered.
-async fn walk(client: &Client, done: &mut Outcome, bar: &Bar) -> Result<()> {
+/// Builds the tree again from its leaves, and compares it with what was signed and remembered. Of
+/// what was dropped there are only the roots of blocks, which the signature covers.
+async fn walk(client: &Client, whole: bool, done: &mut Outcome, bar: &Bar) -> Result<()> {
     let Some(checkpoint) = done.checkpoint.clone() else {
         return Ok(());
     };
     let first = (checkpoint.index + 1).saturating_sub(checkpoint.size);
+    let told = blocks(client, checkpoint.size / TILE).await?;
     let mut range = CompactRange::default();
-    let mut blocks = Vec::new();
     let mut fetched = futures_util::stream::iter(tiles(checkpoint.size))
-        .map(|(number, width)| tile(client, 0, number, width))
+        .map(|(number, width)| leaves(client, whole, first, (number, width)))
         .buffered(AHEAD);
-    while let Some(leaves) = fetched.try_next().await? {
-        let mut block = CompactRange::default();
-        for leaf in &leaves {
-            range.push(*leaf);
-            block.push(*leaf);
-            if let Some(former) = done.former.as_ref().filter(|one| one.size == range.size())
-                && range.root() != former.root
-            {
-                let index = former.index;
-                done.findings.push(format!(
-                    "an event between {first} and {index} was changed since it was remembered"
-                ));
-                return Ok(());
+    while let Some((number, leaves)) = fetched.try_next().await? {
+        let told = told.get(number as usize);
+        match (leaves, told) {
+            (Some(leaves), _) => {
+                if let Some(finding) = block(&leaves, told, &mut range, done) {
+                    let from = first + number * TILE;
+                    done.findings
+                        .push(finding.of(first, from, leaves.len() as u64));
+                    return Ok(());
+                }
             }
-        }
-        if leaves.len() as u64 == TILE {
-            blocks.push(block.root());
+            (None, Some(told)) if range.push_subtree(BLOCK_LEVEL, *told) => {
+                done.read_from = Some(first + (number + 1) * TILE);
+            }
+            (None, _) => bail!("the agent dropped event {}", first + number * TILE),
         }
         bar.set(range.size(), checkpoint.size);
     }
-    upper(client, first, &blocks, done).await?;
-    if range.root() != checkpoint.root && done.findings.is_empty() {
+    if range.root() != checkpoint.root {
         let from = done
             .former
             .as_ref()
@@ -284,25 +337,77 @@ async fn walk(client: &Client, done: &mut Outcome, bar: &Bar) -> Result<()> {
     Ok(())
 }
 
-/// Compares the tiles above the leaves' with the leaves: one that differs names its events.
-async fn upper(client: &Client, first: u64, blocks: &[Hash], done: &mut Outcome) -> Result<()> {
-    let mut fetched = futures_util::stream::iter(tiles(blocks.len() as u64))
+/// The roots of whole blocks, as the agent tells them.
+async fn blocks(client: &Client, count: u64) -> Result<Vec<Hash>> {
+    let mut fetched = futures_util::stream::iter(tiles(count))
         .map(|(number, width)| tile(client, 1, number, width))
         .buffered(AHEAD);
-    let mut own = blocks.iter().zip(0_u64..);
+    let mut roots = Vec::new();
     while let Some(hashes) = fetched.try_next().await? {
-        for (told, (own, block)) in hashes.iter().zip(&mut own) {
-            if told != own {
-                let from = first + block * TILE;
-                let to = from + TILE - 1;
-                done.findings.push(format!(
-                    "the events {from} to {to} are not those that the tree was built over"
-                ));
-                return Ok(());
+        roots.extend(hashes.context("the agent dropped a part of its tree")?);
+    }
+    Ok(roots)
+}
+
+/// The leaves of a tile, made of the events themselves where the `whole` log is to be read; none
+/// of what was dropped.
+async fn leaves(
+    client: &Client,
+    whole: bool,
+    first: u64,
+    (number, width): (u64, u64),
+) -> Result<(u64, Option<Vec<Hash>>)> {
+    let read = match whole {
+        true => read(client, first + number * TILE, width).await?,
+        false => None,
+    };
+    match read {
+        Some(leaves) => Ok((number, Some(leaves))),
+        None => Ok((number, tile(client, 0, number, width).await?)),
+    }
+}
+
+/// What is wrong with a block.
+enum Wrong {
+    /// It was another one when it was remembered.
+    Changed(u64),
+    /// The agent's tree is over other events.
+    Block,
+}
+
+impl Wrong {
+    fn of(self, first: u64, from: u64, leaves: u64) -> String {
+        match self {
+            Self::Changed(index) => {
+                format!("an event between {first} and {index} was changed since it was remembered")
             }
+            Self::Block => format!(
+                "the events {from} to {} are not those that the tree was built over",
+                from + leaves - 1
+            ),
         }
     }
-    Ok(())
+}
+
+/// Adds the leaves of a block; says what is wrong with it.
+fn block(
+    leaves: &[Hash],
+    told: Option<&Hash>,
+    range: &mut CompactRange,
+    done: &Outcome,
+) -> Option<Wrong> {
+    let mut block = CompactRange::default();
+    for leaf in leaves {
+        range.push(*leaf);
+        block.push(*leaf);
+        if let Some(former) = done.former.as_ref().filter(|one| one.size == range.size())
+            && range.root() != former.root
+        {
+            return Some(Wrong::Changed(former.index));
+        }
+    }
+    let differs = told.is_some_and(|told| *told != block.root());
+    differs.then_some(Wrong::Block)
 }
 
 fn hash(value: &Json) -> Option<Hash> {
@@ -388,9 +493,18 @@ fn tell(done: &Outcome, seconds: f64, out: &Out) {
         None => "tables not compared (events came meanwhile)",
     };
     let unpinned = if done.pinned { "" } else { " (unpinned)" };
+    let dropped = match done.read_from {
+        Some(from) => format!(" (those below {from} were dropped: their hashes)"),
+        None => String::new(),
+    };
+    let read = if done.whole {
+        "verified"
+    } else {
+        "verified the hashes of"
+    };
     let rate = checkpoint.size as f64 / seconds.max(0.001);
     out.line(&format!(
-        "verified {} events, {first} to {}, root {}, signed to {}{former}, {tables}, signer {}\
+        "{read} {} events, {first} to {}{dropped}, root {}, signed to {}{former}, {tables}, signer {}\
          {unpinned}, {seconds:.2}s ({rate:.0}/s)",
         checkpoint.size,
         checkpoint.index,
@@ -409,6 +523,8 @@ fn as_json(done: &Outcome, seconds: f64) -> Json {
         "To": checkpoint.map(|one| one.index),
         "Root": checkpoint.map(|one| STANDARD.encode(one.root)),
         "State": checkpoint.map(|one| hex(&one.state)),
+        "EventsRead": done.whole,
+        "ReadFrom": done.read_from,
         "Remembered": done.former.as_ref().map(|one| one.index),
         "TablesEqual": done.tables,
         "Signers": [done.signer],

@@ -14,8 +14,10 @@ use crate::error::{ApiError, Code};
 use crate::log::{Hash, LogError, SegmentInfo};
 use crate::proof::ProofError;
 
-/// The type of tiles.
+/// The type of tiles and entries.
 const BYTES: &str = "application/octet-stream";
+/// Bytes of entries in an answer, unless the first alone has more.
+const ENTRIES: usize = 4 << 20;
 
 fn refusal(error: ProofError) -> ApiError {
     match error {
@@ -144,6 +146,26 @@ fn tile_name(name: &str) -> Option<(u32, u64, u64)> {
     ))
 }
 
+/// `GET /v1/log/entries?from=N[&to=M]`: what the leaves are made of, from N on, as many as fit: for
+/// each the length of its body (u32, big endian), then the body.
+pub(super) fn entries(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let (from, to) = (asked(read, "from")?, until(read, "to")?);
+    if from > to {
+        let text = format!("from is {from}, which is above {to}");
+        return Err(ApiError::bad_request(text));
+    }
+    let found = aside(|| read.api.log.read_range(from, to + 1, ENTRIES));
+    let found = found.map_err(|error| refusal(error.into()))?;
+    let mut bytes = Vec::with_capacity(found.iter().map(|entry| entry.body.len() + 4).sum());
+    for entry in &found {
+        let length = u32::try_from(entry.body.len());
+        let length = length.map_err(|_| ApiError::internal("an event is above 4 GiB"))?;
+        bytes.extend_from_slice(&length.to_be_bytes());
+        bytes.extend_from_slice(&entry.body);
+    }
+    Ok(Answer::of(BYTES, bytes))
+}
+
 /// `GET /v1/log/segments`: the files of the log.
 pub(super) fn segments(read: &Read<'_>) -> Result<Answer, ApiError> {
     let show = |segment: &SegmentInfo| {
@@ -249,11 +271,19 @@ mod tests {
             .await;
         assert_eq!(tile.body.len() as u64, (at + 1) * 32);
         assert_eq!(&tile.body[at as usize * 32..], leaf);
+        let target = format!("/v1/log/entries?from={index}&to={index}");
+        let entry = server.get(&target).await.body;
+        let (length, body) = entry.split_first_chunk::<4>().unwrap();
+        assert_eq!(u32::from_be_bytes(*length) as usize, body.len());
+        assert_eq!(crate::log::leaf_hash(body), leaf);
         for (target, status) in [
             ("/v1/log/proof/inclusion", 400),
             ("/v1/log/proof/inclusion?event=900000", 400),
             ("/v1/log/proof/inclusion?event=1&until=900000", 400),
             ("/v1/log/proof/consistency?from=9&to=3", 400),
+            ("/v1/log/entries", 400),
+            ("/v1/log/entries?from=9&to=3", 400),
+            ("/v1/log/entries?from=900000", 400),
             ("/v1/log/tile/0/900", 404),
             ("/v1/log/tile/x", 400),
         ] {

@@ -330,6 +330,7 @@ fn history(table: Table) -> Table {
         .route("/v1/log/proof/inclusion", get(Nothing, log::inclusion))
         .route("/v1/log/proof/consistency", get(Nothing, log::consistency))
         .route("/v1/log/tile/{*tile}", get(Nothing, log::tile))
+        .route("/v1/log/entries", get(Nothing, log::entries))
         .route("/v1/log/segments", get(Now, log::segments))
         .route("/v1/operator/projections", get(Now, projections::list))
         .route(

@@ -51,8 +51,19 @@ impl CompactRange {
 
     /// Adds the next leaf.
     pub fn push(&mut self, leaf: Hash) {
-        let mut node = leaf;
-        for _ in 0..self.size.trailing_ones() {
+        let pushed = self.push_subtree(0, leaf);
+        debug_assert!(pushed, "every range ends at a leaf");
+    }
+
+    /// Adds the next 2^`level` leaves, of which only the root is known; false where the range does
+    /// not end at such a subtree.
+    #[must_use]
+    pub fn push_subtree(&mut self, level: u32, root: Hash) -> bool {
+        if self.size.trailing_zeros() < level {
+            return false;
+        }
+        let mut node = root;
+        for _ in 0..(self.size >> level).trailing_ones() {
             let left = self
                 .nodes
                 .pop()
@@ -60,7 +71,8 @@ impl CompactRange {
             node = node_hash(&left, &node);
         }
         self.nodes.push(node);
-        self.size += 1;
+        self.size += 1 << level;
+        true
     }
 
     /// The tree's root; SHA-256 of nothing for the empty tree.

@@ -368,7 +368,14 @@ impl Ledger {
             )));
         }
         if depth == 0 {
-            return Ok(leaves(&*self.log, from, from + width)?.concat());
+            let hashes = match leaves(&*self.log, from, from + width) {
+                Err(ProofError::Log(LogError::Purged { .. })) => {
+                    let state = self.checked()?;
+                    state.blocks.leaves(&*self.log, from, from + width)?
+                }
+                other => other?,
+            };
+            return Ok(hashes.concat());
         }
         let mut state = self.checked()?;
         state.blocks.follow(&*self.log, size)?;

@@ -84,6 +84,8 @@ fn a_running_log_is_verified_through_the_api_and_goes_on_from_what_was_remembere
         said.contains("goes on from") && !said.contains("unpinned"),
         "{said}"
     );
+    let said = passes(&verify(&setup, &agent, &["-hashes"], Some(&state))?)?;
+    ensure!(said.contains("verified the hashes of"), "{said}");
     let keys = agent.http().send("GET", "/v1/log/keys", &[])?.text();
     let key = keys.lines().next().context("a key")?;
     let said = passes(&verify(&setup, &agent, &["-key", key], None)?)?;

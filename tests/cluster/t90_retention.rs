@@ -150,6 +150,21 @@ fn what_is_below_the_horizon_is_gone_by_name_and_the_rest_is_proved() -> Result<
         ensure!(!verified.contains("no checkpoint"), "{verified}");
         Ok(())
     })?;
+    wait_for(
+        "an agent that is verified from its horizon on",
+        LONG,
+        || {
+            for hashes in ["-hashes=false", "-hashes=true"] {
+                let address = format!("-address=http://{}", agent.addr());
+                let verified = run(&setup, &["log", "verify", hashes, &address])?;
+                ensure!(
+                    verified.contains("were dropped: their hashes)"),
+                    "{verified}"
+                );
+            }
+            Ok(())
+        },
+    )?;
     // A backup holds the base, is verified, and is restored to any index from there on.
     let backup = dir.path().join("backup.tar");
     save(&setup, &agent, &backup)?;
