@@ -1,7 +1,8 @@
 //! `history`: which rows were alive at some indexes, the *marks*: every 65,536th.
 //!
 //! `2 ‖ table (u16 BE) ‖ mark (u64 BE) ‖ piece (u32 BE)` → length (varint) ‖ key, for keys in their
-//! order. Piece 0 is the head: rows alive, rows that had died by then. It is written last, so a set that was not finished is none.
+//! order. Piece 0 is the head: rows alive, rows that had died by then. It is written last, so a set
+//! that was not finished is none.
 //!
 //! What is alive at an index was alive at the mark below it or was born since, and `changes` name
 //! every birth. Looking those up costs what was alive, where a walk over rows and versions passes

@@ -33,12 +33,12 @@ fn steps(count: u64) -> Vec<Step> {
             _ if n >= 9 => ops.push(Op::Delete(name(n - 9))),
             _ => {}
         }
-        if n % 4 == 0 && n > 3 {
+        if n.is_multiple_of(4) && n > 3 {
             let mut changed = born(n - 3);
             changed.size += 10;
             ops.push(Op::Put(changed));
         }
-        if n % 31 == 0 {
+        if n.is_multiple_of(31) {
             ops.push(Op::Refuse);
         }
         step(n + 1, ops)

@@ -504,8 +504,8 @@ fn tell(done: &Outcome, seconds: f64, out: &Out) {
     };
     let rate = checkpoint.size as f64 / seconds.max(0.001);
     out.line(&format!(
-        "{read} {} events, {first} to {}{dropped}, root {}, signed to {}{former}, {tables}, signer {}\
-         {unpinned}, {seconds:.2}s ({rate:.0}/s)",
+        "{read} {} events, {first} to {}{dropped}, root {}, signed to {}{former}, {tables}, \
+         signer {}{unpinned}, {seconds:.2}s ({rate:.0}/s)",
         checkpoint.size,
         checkpoint.index,
         STANDARD.encode(checkpoint.root),
