@@ -18,7 +18,7 @@ use drover::keyring::Keyring;
 use drover::log::{Entry, LogEngine};
 use drover::raft::Committed;
 use drover::reactors::driver::{Context, Reactor};
-use drover::reactors::kafka::{KafkaPublisher, KafkaSource};
+use drover::reactors::kafka::{Held, KafkaPublisher, KafkaSource};
 use drover::reactors::propose::{Decided, Propose, Settling};
 use drover_benchkit::Line;
 use drover_benchkit::sample::{self, NOW};
@@ -59,6 +59,7 @@ fn main() -> Result<()> {
                 config: Arc::new(config),
                 log: Arc::clone(&log),
                 keyring: Arc::clone(&keyring),
+                held: Arc::new(Held::new(Duration::ZERO)),
             };
             let spent = runtime.block_on(publish(source, &projections, events))?;
             let rate = events as f64 / spent.as_secs_f64();
