@@ -7,7 +7,7 @@
 //! `1 ‖ table (u16 BE) ‖ index (u8) ‖ group ‖ death (u64 BE) ‖ order ‖ key` → birth (varint).
 //! A group as of N is its living entries with birth ≤ N and its dead ones with birth ≤ N < death.
 //!
-//! `2 ‖ …`: which rows were alive at some indexes ([`crate::alive`]).
+//! `2 ‖ …`: which rows were alive at some indexes (`alive`).
 
 use crate::db::Family;
 use crate::error::StorageError;
