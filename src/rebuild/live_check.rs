@@ -39,11 +39,7 @@ impl LiveCheck<'_> {
         &self,
         progress: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Checked, RebuildError> {
-        std::thread::scope(|scope| {
-            let done = scope.spawn(|| give_way_and(|| self.check(progress)));
-            done.join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+        give_way_and(|| self.check(progress))
     }
 
     fn check(&self, progress: &mut dyn FnMut(Progress)) -> Result<Checked, RebuildError> {

@@ -122,11 +122,8 @@ impl Online<'_> {
         schema::prepare(work, &self.options)?;
         mark.write(work)?;
         let (new, writer) = Projections::open(work, self.options.clone())?;
-        let mut built = std::thread::scope(|scope| {
-            let build = || self.build(writer, (&mut mark, work), &room, progress);
-            let built = scope.spawn(|| give_way_and(build)).join();
-            built.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })?;
+        let build = || self.build(writer, (&mut mark, work), &room, progress);
+        let mut built = give_way_and(build)?;
         self.check_signed(&built.compared, work)?;
         built.entries += self.catch_up(&mut built.writer, &room, progress)?;
         let applied = self.projections.applied_index();
@@ -394,9 +391,15 @@ impl Room {
     }
 }
 
-/// Does the work on this thread, and those that it starts, only where no other wants the processor.
-pub(super) fn give_way_and<T>(work: impl FnOnce() -> T) -> T {
-    // Where that is refused it is only in the way of others.
-    let _ = rustix::process::setpriority_process(None, NICE);
-    work()
+/// Does the work on a thread of its own that gives way to all others, as do those that it starts.
+pub(super) fn give_way_and<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let gently = || {
+        // Where that is refused it is only in the way of others.
+        let _ = rustix::process::setpriority_process(None, NICE);
+        work()
+    };
+    std::thread::scope(|scope| {
+        let done = scope.spawn(gently).join();
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
