@@ -6,7 +6,8 @@ use super::client::Client;
 use super::conn::Conn;
 use super::out::Out;
 use super::show::{Format, list, number, text, time};
-use anyhow::Result;
+use super::trail::{Page, Span, given};
+use anyhow::{Context, Result};
 use serde_json::{Value as Json, json};
 
 /// Entries asked for at a time.
@@ -69,33 +70,11 @@ pub(super) struct Args {
     /// applied, refused, or all
     #[arg(long, default_value = "", hide_default_value = true)]
     outcome: String,
-    /// From this index, RFC 3339 time, or so long ago (-5m)
-    #[arg(
-        long,
-        value_name = "MOMENT",
-        default_value = "",
-        hide_default_value = true,
-        allow_hyphen_values = true
-    )]
-    since: String,
-    /// Up to this index, RFC 3339 time, or so long ago
-    #[arg(
-        long,
-        value_name = "MOMENT",
-        default_value = "",
-        hide_default_value = true,
-        allow_hyphen_values = true
-    )]
-    until: String,
-    /// Oldest first
-    #[arg(long)]
-    oldest: bool,
+    #[command(flatten)]
+    span: Span,
     /// Of a job: its evaluations, allocations and deployments as well
     #[arg(long)]
     related: bool,
-    /// Entries at most; 0 for all
-    #[arg(long, value_name = "N", default_value_t = 50)]
-    limit: usize,
     /// Leave out what changed
     #[arg(long)]
     brief: bool,
@@ -122,64 +101,32 @@ pub(super) async fn run(mut args: Args, out: &Out) -> Result<u8> {
         args.value
             .truncate(args.value.trim_end_matches(['\r', '\n']).len());
     }
-    let mut left = match args.limit {
-        0 => usize::MAX,
-        limit => limit,
-    };
-    let whole = args.format.json || args.format.template.is_some();
-    let (mut all, mut token) = (Vec::new(), String::new());
-    loop {
-        let (entries, next) = page(&args, &client, left.min(PAGE), &token).await?;
-        left = left.saturating_sub(entries.len());
-        if whole {
-            all.extend(entries);
-        } else {
-            entries.iter().for_each(|entry| show(entry, &args, out));
-        }
-        token = next;
-        if left == 0 || token.is_empty() {
-            break;
-        }
-    }
-    if whole {
-        args.format.print(&Json::from(all), out)?;
-    } else if !token.is_empty() {
-        let flag = if args.oldest { "-since" } else { "-until" };
-        out.line(&format!(
-            "\nThere is more: repeat with {flag} {token}, or with -limit 0 for everything."
-        ));
-    }
+    let page = async |rows, token: &str| page(&args, &client, rows, token).await;
+    let entry = |entry: &Json| show(entry, &args, out);
+    let form = (&args.format, out);
+    args.span.print(PAGE, form, page, entry).await?;
     Ok(0)
 }
 
-async fn page(
-    args: &Args,
-    client: &Client,
-    rows: usize,
-    token: &str,
-) -> Result<(Vec<Json>, String)> {
+async fn page(args: &Args, client: &Client, rows: usize, token: &str) -> Result<Page> {
     let yes = |flag: bool| if flag { "true" } else { "" };
     let rows = rows.to_string();
-    let query = [
+    let given = given([
         ("type", args.kind.as_deref().unwrap_or_default()),
         ("id", args.id.as_deref().unwrap_or_default()),
         ("actor", args.actor.as_str()),
         ("kind", args.kinds.as_str()),
         ("request_id", args.request.as_str()),
         ("outcome", args.outcome.as_str()),
-        ("since", args.since.as_str()),
-        ("until", args.until.as_str()),
-        ("reverse", yes(!args.oldest)),
+        ("since", args.span.since.as_str()),
+        ("until", args.span.until.as_str()),
+        ("reverse", args.span.reverse()),
         ("related", yes(args.related)),
         ("diff", if args.brief { "false" } else { "" }),
         ("payload", yes(args.verbose)),
         ("per_page", rows.as_str()),
         ("next_token", token),
-    ];
-    let given: Vec<_> = query
-        .into_iter()
-        .filter(|(_, value)| !value.is_empty())
-        .collect();
+    ]);
     let reply = match args.value.as_str() {
         "" => client.get("/v1/audit", &given).await,
         // In the body: queries are kept in the logs of proxies.
@@ -189,9 +136,7 @@ async fn page(
                 .await
         }
     };
-    let reply = reply.map_err(|err| err.context("Error reading the audit trail"))?;
-    let entries = reply.json()?.as_array().cloned().unwrap_or_default();
-    Ok((entries, reply.next_token))
+    Page::of(reply.context("Error reading the audit trail")?)
 }
 
 fn show(entry: &Json, args: &Args, out: &Out) {

@@ -8,6 +8,7 @@ use super::conn::Conn;
 use super::log_export::{Moment, moment};
 use super::out::Out;
 use super::show::{Format, number, text, time};
+use super::trail::{Page, Span, given};
 use crate::log::ReadOnlyLog;
 use crate::requests::{Asked, Class, beginning, list};
 use anyhow::{Context, Result};
@@ -50,30 +51,8 @@ pub(super) struct Args {
         hide_default_value = true
     )]
     path: String,
-    /// From this index, RFC 3339 time, or so long ago (-5m)
-    #[arg(
-        long,
-        value_name = "MOMENT",
-        default_value = "",
-        hide_default_value = true,
-        allow_hyphen_values = true
-    )]
-    since: String,
-    /// Up to this index, RFC 3339 time, or so long ago
-    #[arg(
-        long,
-        value_name = "MOMENT",
-        default_value = "",
-        hide_default_value = true,
-        allow_hyphen_values = true
-    )]
-    until: String,
-    /// Oldest first
-    #[arg(long)]
-    oldest: bool,
-    /// Requests at most; 0 for all
-    #[arg(long, value_name = "N", default_value_t = 50)]
-    limit: usize,
+    #[command(flatten)]
+    span: Span,
     /// Read the files of this data directory instead of asking an agent
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -81,39 +60,17 @@ pub(super) struct Args {
 
 /// Prints the requests that are asked for.
 pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
-    let mut left = match args.limit {
-        0 => usize::MAX,
-        limit => limit,
-    };
     let source = Source::open(&args)?;
-    let whole = args.format.json || args.format.template.is_some();
-    let (mut all, mut token) = (Vec::new(), String::new());
-    let since = loop {
-        let Page {
-            entries,
-            next,
-            kept_since,
-        } = source.page(&args, left.min(PAGE), &token).await?;
-        left = left.saturating_sub(entries.len());
-        if whole {
-            all.extend(entries);
-        } else {
-            entries.iter().for_each(|entry| out.line(&line(entry)));
-        }
-        token = next;
-        if left == 0 || token.is_empty() {
-            break kept_since;
-        }
+    let mut kept_since = None;
+    let page = async |rows, token: &str| {
+        let (page, since) = source.page(&args, rows, token).await?;
+        kept_since = since;
+        Ok(page)
     };
-    if whole {
-        args.format.print(&Json::from(all), out)?;
-    } else if !token.is_empty() {
-        let flag = if args.oldest { "-since" } else { "-until" };
-        out.line(&format!(
-            "\nThere is more: repeat with {flag} {token}, or with -limit 0 for everything."
-        ));
-    }
-    if let Some(since) = since.filter(|_| !whole) {
+    let show = |entry: &Json| out.line(&line(entry));
+    let form = (&args.format, out);
+    args.span.print(PAGE, form, page, show).await?;
+    if let Some(since) = kept_since.filter(|_| !args.format.is_given()) {
         out.line(&format!(
             "\nWhat was asked before {} is no longer kept.",
             time(since)
@@ -126,15 +83,6 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
         }
         None => Ok(0),
     }
-}
-
-/// A page of requests.
-struct Page {
-    entries: Vec<Json>,
-    /// Where the next one begins; empty after the last.
-    next: String,
-    /// Since when there is a record, where something was dropped.
-    kept_since: Option<i64>,
 }
 
 /// Where requests are read from.
@@ -161,7 +109,8 @@ impl Source {
         }
     }
 
-    async fn page(&self, args: &Args, rows: usize, token: &str) -> Result<Page> {
+    /// A page, and since when there is a record, where something was dropped.
+    async fn page(&self, args: &Args, rows: usize, token: &str) -> Result<(Page, Option<i64>)> {
         match self {
             Self::Agent(client) => asked_of(client, args, rows, token).await,
             Self::Files(log) => {
@@ -170,11 +119,11 @@ impl Source {
                 let entries = listing.entries.iter().map(serde_json::to_value);
                 let next = listing.next.map(|next| next.to_string());
                 let first = beginning(&**log).context("Error reading the request log")?;
-                Ok(Page {
+                let page = Page {
                     entries: entries.collect::<Result<_, _>>()?,
                     next: next.unwrap_or_default(),
-                    kept_since: first.map(|(_, time)| time),
-                })
+                };
+                Ok((page, first.map(|(_, time)| time)))
             }
         }
     }
@@ -187,29 +136,27 @@ fn requests_dir(data_dir: &Path) -> PathBuf {
     found.unwrap_or_else(|| data_dir.to_owned())
 }
 
-async fn asked_of(client: &Client, args: &Args, rows: usize, token: &str) -> Result<Page> {
+async fn asked_of(
+    client: &Client,
+    args: &Args,
+    rows: usize,
+    token: &str,
+) -> Result<(Page, Option<i64>)> {
     let rows = rows.to_string();
-    let query = [
+    let given = given([
         ("class", args.class.as_str()),
         ("actor", args.actor.as_str()),
         ("path", args.path.as_str()),
-        ("since", args.since.as_str()),
-        ("until", args.until.as_str()),
-        ("reverse", if args.oldest { "" } else { "true" }),
+        ("since", args.span.since.as_str()),
+        ("until", args.span.until.as_str()),
+        ("reverse", args.span.reverse()),
         ("per_page", rows.as_str()),
         ("next_token", token),
-    ];
-    let given: Vec<_> = query
-        .into_iter()
-        .filter(|(_, value)| !value.is_empty())
-        .collect();
+    ]);
     let reply = client.get("/v1/audit/requests", &given).await;
-    let reply = reply.map_err(|err| err.context("Error reading the request log"))?;
-    Ok(Page {
-        entries: reply.json()?.as_array().cloned().unwrap_or_default(),
-        next: reply.next_token,
-        kept_since: reply.kept_since,
-    })
+    let reply = reply.context("Error reading the request log")?;
+    let kept_since = reply.kept_since;
+    Ok((Page::of(reply)?, kept_since))
 }
 
 fn asked(args: &Args, rows: usize, token: &str) -> Result<Asked> {
@@ -224,17 +171,17 @@ fn asked(args: &Args, rows: usize, token: &str) -> Result<Asked> {
         class: class.transpose()?,
         actor: given(&args.actor),
         path: given(&args.path),
-        newest_first: !args.oldest,
+        newest_first: !args.span.oldest,
         limit: rows,
         ..Asked::default()
     };
-    match given(&args.since).map(|text| moment("since", &text)) {
+    match given(&args.span.since).map(|text| moment("since", &text)) {
         Some(Ok(Moment::Index(index))) => asked.from = index,
         Some(Ok(Moment::Time(time))) => asked.since = Some(time),
         Some(Err(error)) => return Err(error),
         None => {}
     }
-    match given(&args.until).map(|text| moment("until", &text)) {
+    match given(&args.span.until).map(|text| moment("until", &text)) {
         Some(Ok(Moment::Index(index))) => asked.to = Some(index),
         Some(Ok(Moment::Time(time))) => asked.until = Some(time),
         Some(Err(error)) => return Err(error),

@@ -3,6 +3,7 @@
 use super::log_events::redactor;
 use super::log_place::LogPlace;
 use super::out::Out;
+use super::progress::Bar;
 use crate::archive::export::{Export, Exported, Format};
 use crate::archive::import::import;
 use crate::archive::parquet;
@@ -14,7 +15,6 @@ use base64::engine::general_purpose::STANDARD;
 use clap::ValueEnum;
 use drover_events::EventKind;
 use drover_events::gojson::parse_duration;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value as Json, json};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read as _, Seek as _, SeekFrom};
@@ -162,17 +162,6 @@ fn wanted(args: &ExportArgs) -> Result<Export> {
     Ok(export)
 }
 
-/// A bar that shows how many there are and how long it will take.
-pub(super) fn bar(out: &Out, style: &str) -> Option<ProgressBar> {
-    out.draws().then(|| {
-        let bar = ProgressBar::no_length();
-        match ProgressStyle::with_template(style) {
-            Ok(style) => bar.with_style(style),
-            Err(_) => bar,
-        }
-    })
-}
-
 /// Exports.
 pub(super) async fn export(args: &ExportArgs, out: &Out) -> Result<u8> {
     let mut export = wanted(args)?;
@@ -199,16 +188,8 @@ pub(super) async fn export(args: &ExportArgs, out: &Out) -> Result<u8> {
         ),
         _ => None,
     };
-    let bar = bar(
-        out,
-        "{bar:40} {percent}% {pos}/{len} events  {per_sec}  {eta} left",
-    );
-    let mut progress = |at: u64, all: u64| {
-        if let Some(bar) = &bar {
-            bar.set_length(all);
-            bar.set_position(at);
-        }
-    };
+    let bar = Bar::new(out, "events");
+    let mut progress = |at: u64, all: u64| bar.set(at, all);
     let done = match &target {
         Some(file) => {
             let mut to = BufWriter::with_capacity(BUFFER, file);
@@ -221,9 +202,7 @@ pub(super) async fn export(args: &ExportArgs, out: &Out) -> Result<u8> {
         }
         None => export.run(&log, &mut Printed(out), &mut progress),
     };
-    if let Some(bar) = &bar {
-        bar.finish_and_clear();
-    }
+    bar.clear();
     let done = done.with_context(|| match to_file {
         true => format!(
             "Error exporting the log in {}; what is in {} stays, go on with -resume",
@@ -243,19 +222,9 @@ fn tables(args: &ExportArgs, export: &Export, log: &ReadOnlyLog, out: &Out) -> R
     if args.resume || args.out == Path::new("-") {
         bail!("-format parquet needs a directory, -out DIR, and is begun again, not resumed");
     }
-    let bar = bar(
-        out,
-        "{bar:40} {percent}% {pos}/{len} events  {per_sec}  {eta} left",
-    );
-    let done = parquet::write(export, log, &args.out, &mut |at, all| {
-        if let Some(bar) = &bar {
-            bar.set_length(all);
-            bar.set_position(at);
-        }
-    });
-    if let Some(bar) = &bar {
-        bar.finish_and_clear();
-    }
+    let bar = Bar::new(out, "events");
+    let done = parquet::write(export, log, &args.out, &mut |at, all| bar.set(at, all));
+    bar.clear();
     let done = done.with_context(|| {
         let path = args.out.display();
         format!("Error exporting to {path}; the files there are whole, but not all: run it again")
@@ -352,27 +321,18 @@ fn last_line(file: &mut File) -> std::io::Result<Option<(Vec<u8>, u64)>> {
 /// Imports.
 pub(super) fn import_lines(args: &ImportArgs, out: &Out) -> Result<u8> {
     let dir = args.data_dir.display();
-    let style = "{bar:40} {percent}% {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left";
-    let bar = bar(out, style);
-    let mut progress = |at: u64| {
-        if let Some(bar) = &bar {
-            bar.set_position(at);
-        }
-    };
+    let bar = Bar::bytes(out);
     let done = if args.file == Path::new("-") {
-        import(&mut std::io::stdin().lock(), &args.data_dir, &mut progress)
+        let progress = &mut |at| bar.reach(at);
+        import(&mut std::io::stdin().lock(), &args.data_dir, progress)
     } else {
         let file = File::open(&args.file)
             .with_context(|| format!("Error reading {}", args.file.display()))?;
-        if let Some(bar) = &bar {
-            bar.set_length(file.metadata()?.len());
-        }
+        let all = file.metadata()?.len();
         let mut lines = BufReader::with_capacity(BUFFER, file);
-        import(&mut lines, &args.data_dir, &mut progress)
+        import(&mut lines, &args.data_dir, &mut |at| bar.set(at, all))
     };
-    if let Some(bar) = &bar {
-        bar.finish_and_clear();
-    }
+    bar.clear();
     let done = done.with_context(|| format!("Error importing into {dir}"))?;
     let root = STANDARD.encode(done.root);
     if args.json {

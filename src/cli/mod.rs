@@ -49,6 +49,7 @@ mod status;
 mod system;
 mod template;
 mod trace;
+mod trail;
 mod var;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};

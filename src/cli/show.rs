@@ -19,6 +19,11 @@ pub(super) struct Format {
 }
 
 impl Format {
+    /// Whether a form was asked for.
+    pub(super) fn is_given(&self) -> bool {
+        self.json || self.template.is_some()
+    }
+
     /// Prints `value` if a form was asked for; says whether it did.
     pub(super) fn print(&self, value: &Json, out: &Out) -> Result<bool> {
         match (&self.template, self.json) {

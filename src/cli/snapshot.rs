@@ -3,8 +3,8 @@
 use super::client::{Client, Refused};
 use super::columns::{Table, pairs};
 use super::conn::Conn;
-use super::log_export::bar;
 use super::out::Out;
+use super::progress::Bar;
 use crate::archive::adopt::adopt;
 use crate::archive::inspect::{Inspection, inspect};
 use crate::archive::restore::{Former, Moment, Restore, Restored, Step, prepare};
@@ -129,22 +129,11 @@ fn keys(texts: &[String]) -> Result<Vec<NoteKey>> {
 fn read(path: &Path, keys: &[NoteKey], out: &Out) -> Result<Inspection> {
     let failed = || format!("Error reading {}", path.display());
     let file = File::open(path).with_context(failed)?;
-    let bar = bar(
-        out,
-        "{bar:40} {percent}% {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left",
-    );
-    if let Some(bar) = &bar {
-        bar.set_length(file.metadata().with_context(failed)?.len());
-    }
+    let all = file.metadata().with_context(failed)?.len();
+    let bar = Bar::bytes(out);
     let mut from = BufReader::with_capacity(BUFFER, file);
-    let found = inspect(&mut from, keys, &mut |at| {
-        if let Some(bar) = &bar {
-            bar.set_position(at);
-        }
-    });
-    if let Some(bar) = &bar {
-        bar.finish_and_clear();
-    }
+    let found = inspect(&mut from, keys, &mut |at| bar.set(at, all));
+    bar.clear();
     found.with_context(failed)
 }
 
@@ -188,18 +177,16 @@ async fn fetch(args: &SaveArgs, draft: &Path, out: &Out) -> Result<()> {
         &[]
     };
     let mut stream = client.stream(PATH, query).await?;
-    let bar = bar(out, "{spinner} {bytes}  {bytes_per_sec}");
+    let bar = Bar::styled(out, "{spinner} {bytes}  {bytes_per_sec}");
     let mut file = File::create(draft).with_context(|| draft.display().to_string())?;
+    let mut fetched = 0;
     while let Some(chunk) = stream.chunk().await? {
         file.write_all(&chunk)
             .with_context(|| draft.display().to_string())?;
-        if let Some(bar) = &bar {
-            bar.inc(chunk.len() as u64);
-        }
+        fetched += chunk.len() as u64;
+        bar.reach(fetched);
     }
-    if let Some(bar) = &bar {
-        bar.finish_and_clear();
-    }
+    bar.clear();
     file.sync_all().with_context(|| draft.display().to_string())
 }
 
@@ -389,21 +376,17 @@ fn known(server: &Path) -> Result<u64> {
 
 fn restored(args: &RestoreArgs, server: &Path, how: &Restore, out: &Out) -> Result<Restored> {
     let file = File::open(&args.file).with_context(|| args.file.display().to_string())?;
-    let bar = bar(out, "{msg:10} {spinner} {pos}");
+    let bar = Bar::styled(out, "{msg:10} {spinner} {pos}");
     let mut from = BufReader::with_capacity(BUFFER, file);
     let prepared = prepare(&mut from, server, how, &mut |step, at, _| {
-        if let Some(bar) = &bar {
-            bar.set_message(match step {
-                Step::Unpack => "unpacking",
-                Step::Verify => "verifying",
-                Step::Fold => "folding",
-            });
-            bar.set_position(at);
-        }
+        bar.say(match step {
+            Step::Unpack => "unpacking",
+            Step::Verify => "verifying",
+            Step::Fold => "folding",
+        });
+        bar.reach(at);
     });
-    if let Some(bar) = &bar {
-        bar.finish_and_clear();
-    }
+    bar.clear();
     let prepared = prepared?;
     let mut member = prepared.member().cloned().unwrap_or_default();
     member.id = own_id(server)?;

@@ -74,7 +74,7 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
 
 async fn diff(args: DiffArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let whole = args.format.json || args.format.template.is_some();
+    let whole = args.format.is_given();
     let (mut all, mut token, mut shown) = (Vec::new(), String::new(), 0);
     let limit = if args.limit == 0 {
         usize::MAX

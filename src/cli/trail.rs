@@ -1,0 +1,108 @@
+//! What `audit` and `audit requests` have in common: a span of a trail that is read from one end,
+//! page by page.
+
+use super::client::Reply;
+use super::out::Out;
+use super::show::Format;
+use anyhow::Result;
+use serde_json::Value as Json;
+
+/// Which part is shown.
+#[derive(Debug, clap::Args)]
+pub(super) struct Span {
+    /// From this index, RFC 3339 time, or so long ago (-5m)
+    #[arg(
+        long,
+        value_name = "MOMENT",
+        default_value = "",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
+    pub(super) since: String,
+    /// Up to this index, RFC 3339 time, or so long ago
+    #[arg(
+        long,
+        value_name = "MOMENT",
+        default_value = "",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
+    pub(super) until: String,
+    /// Oldest first
+    #[arg(long)]
+    pub(super) oldest: bool,
+    /// Entries at most; 0 for all
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    limit: usize,
+}
+
+/// A page of a trail.
+pub(super) struct Page {
+    /// What is on it.
+    pub(super) entries: Vec<Json>,
+    /// Where the next one begins; empty after the last.
+    pub(super) next: String,
+}
+
+impl Page {
+    /// The page that the agent answered with.
+    pub(super) fn of(reply: Reply) -> Result<Page> {
+        Ok(Page {
+            entries: reply.json()?.as_array().cloned().unwrap_or_default(),
+            next: reply.next_token,
+        })
+    }
+}
+
+/// The parameters of a query that were given.
+pub(super) fn given<'a, const N: usize>(
+    query: [(&'static str, &'a str); N],
+) -> Vec<(&'static str, &'a str)> {
+    let query = query.into_iter();
+    query.filter(|(_, value)| !value.is_empty()).collect()
+}
+
+impl Span {
+    /// Whether the newest come first, as a parameter of a query.
+    pub(super) fn reverse(&self) -> &'static str {
+        if self.oldest { "" } else { "true" }
+    }
+
+    /// Prints the span: each entry as `show` does, or all of them in the format asked for. `page`
+    /// is asked for so many entries behind a token, `most` at a time.
+    pub(super) async fn print(
+        &self,
+        most: usize,
+        (format, out): (&Format, &Out),
+        mut page: impl AsyncFnMut(usize, &str) -> Result<Page>,
+        show: impl Fn(&Json),
+    ) -> Result<()> {
+        let mut left = match self.limit {
+            0 => usize::MAX,
+            limit => limit,
+        };
+        let whole = format.is_given();
+        let (mut all, mut token) = (Vec::new(), String::new());
+        loop {
+            let Page { entries, next } = page(left.min(most), &token).await?;
+            left = left.saturating_sub(entries.len());
+            match whole {
+                true => all.extend(entries),
+                false => entries.iter().for_each(&show),
+            }
+            token = next;
+            if left == 0 || token.is_empty() {
+                break;
+            }
+        }
+        if whole {
+            format.print(&Json::from(all), out)?;
+        } else if !token.is_empty() {
+            let flag = if self.oldest { "-since" } else { "-until" };
+            out.line(&format!(
+                "\nThere is more: repeat with {flag} {token}, or with -limit 0 for everything."
+            ));
+        }
+        Ok(())
+    }
+}
