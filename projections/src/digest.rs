@@ -54,18 +54,7 @@ impl Digest {
 
     /// Reads what [`Digest::to_hex`] wrote.
     pub fn from_hex(text: &str) -> Option<Self> {
-        let (pairs, []) = text.as_bytes().as_chunks::<2>() else {
-            return None;
-        };
-        let mut bytes = [0; 32];
-        if pairs.len() != bytes.len() {
-            return None;
-        }
-        for (byte, pair) in bytes.iter_mut().zip(pairs) {
-            let pair = std::str::from_utf8(pair).ok()?;
-            *byte = u8::from_str_radix(pair, 16).ok()?;
-        }
-        Some(Self(bytes))
+        crate::error::unhex(text)?.try_into().ok().map(Self)
     }
 
     /// Lower-case hexadecimal.

@@ -135,3 +135,13 @@ pub fn hex(bytes: &[u8]) -> String {
         text
     })
 }
+
+/// The bytes that hexadecimal digits stand for; none for anything else.
+pub fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let (pairs, []) = text.as_bytes().as_chunks::<2>() else {
+        return None;
+    };
+    let byte = |[high, low]: &[u8; 2]| u8::try_from(digit(*high)? * 16 + digit(*low)?).ok();
+    pairs.iter().map(byte).collect()
+}

@@ -89,7 +89,7 @@ pub use change_cursor::ChangeCursor;
 pub use changes::{Change, Operation};
 pub use db::{Options, damage_mark};
 pub use digest::{Digest, TableDigest};
-pub use error::{StorageError, hex};
+pub use error::{StorageError, hex, unhex};
 pub use history::Version;
 pub use inspect::{Difference, TableSize};
 pub use key::{AsKey, Id, Key};

@@ -32,7 +32,7 @@ pub(crate) struct Trail {
 }
 
 type RowAt = fn(&View, &[u8], u64, &dyn Hide) -> Result<Option<Value>, StorageError>;
-type Differing = fn(&View, &View, &[u8], &mut Budget) -> Result<Found, StorageError>;
+type Differing = fn(&View, &View, Option<&[u8]>, &mut Budget) -> Result<Found, StorageError>;
 
 /// How much a comparison may still do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,12 +83,12 @@ impl TableInfo {
         (self.trail.words)(key)
     }
 
-    /// The keys above `after` (encoded; empty: all) whose rows differ between two views.
+    /// The keys above one (encoded; none: all) whose rows differ between two views.
     pub fn differing(
         &self,
         before: &View,
         after: &View,
-        above: &[u8],
+        above: Option<&[u8]>,
         budget: &mut Budget,
     ) -> Result<Found, StorageError> {
         (self.trail.differing)(before, after, above, budget)
@@ -135,7 +135,7 @@ fn side<T: Table>(cursor: &mut crate::view::Cursor<'_, T>) -> Result<Side, Stora
 fn differing<T: Table>(
     before: &View,
     after: &View,
-    above: &[u8],
+    above: Option<&[u8]>,
     budget: &mut Budget,
 ) -> Result<Found, StorageError> {
     let mut found = Found::default();
@@ -143,8 +143,8 @@ fn differing<T: Table>(
         return Ok(found);
     }
     let scan = match above {
-        [] => Scan::all(),
-        key => Scan::all().after(key),
+        None => Scan::all(),
+        Some(key) => Scan::all().after(key),
     };
     let (mut old, mut new) = (before.cursor::<T>(&scan), after.cursor::<T>(&scan));
     let (mut left, mut right) = (side(&mut old)?, side(&mut new)?);

@@ -114,20 +114,21 @@ proptest! {
                 expected.push(key);
             }
         }
-        let whole = things().differing(&before, &after, &[], &mut PLENTY.clone()).unwrap();
+        let whole = things().differing(&before, &after, None, &mut PLENTY.clone()).unwrap();
         prop_assert_eq!(&whole.keys, &expected);
         prop_assert_eq!(whole.last, None);
         for by_rows in [false, true] {
-            let (mut paged, mut above) = (Vec::new(), Vec::new());
+            let (mut paged, mut above) = (Vec::new(), None);
             loop {
                 let mut budget = match by_rows {
                     true => Budget { rows: page as u64, ..PLENTY },
                     false => Budget { keys: page, ..PLENTY },
                 };
-                let found = things().differing(&before, &after, &above, &mut budget).unwrap();
+                let at = above.as_deref();
+                let found = things().differing(&before, &after, at, &mut budget).unwrap();
                 paged.extend(found.keys);
                 match found.last {
-                    Some(last) => above = last,
+                    Some(last) => above = Some(last),
                     None => break,
                 }
             }

@@ -5,11 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::Bound;
 
 use drover_projections::changes::Operation;
 use drover_projections::tables::{TableInfo, registry};
 use drover_projections::trail::{Budget, Found};
-use drover_projections::{History, View, hex};
+use drover_projections::{History, View, hex, unhex};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -55,12 +56,9 @@ impl Place {
     /// Reads a place as it is displayed.
     pub fn parse(text: &str) -> Option<Self> {
         let (table, key) = text.split_once('.')?;
-        let digit = |at: usize| u8::from_str_radix(key.get(at..at + 2)?, 16).ok();
-        let whole = key.len().is_multiple_of(2) && key.bytes().all(|b| b.is_ascii_hexdigit());
-        let key = (0..key.len()).step_by(2).map(digit).collect::<Option<_>>();
         Some(Self {
             table: table.parse().ok()?,
-            key: key.filter(|_| whole)?,
+            key: unhex(key)?,
         })
     }
 }
@@ -123,12 +121,13 @@ impl Between {
         let mut taken = 0;
         for table in registry().tables().filter(|table| self.wants(table)) {
             let mut above = match &self.start {
-                Some(place) if place.table == table.id() => place.key.clone(),
-                _ => Vec::new(),
+                Some(place) if place.table == table.id() => Some(place.key.clone()),
+                _ => None,
             };
             loop {
                 budget.keys = STRIDE;
-                let found = self.next(table, &sides, touched.as_ref(), &above, &mut budget);
+                let at = above.as_deref();
+                let found = self.next(table, &sides, touched.as_ref(), at, &mut budget);
                 let found = found.map_err(E::from)?;
                 for key in &found.keys {
                     let Some(row) = self.compare(trail, table, key).map_err(E::from)? else {
@@ -146,7 +145,7 @@ impl Between {
                         let (table, key) = (table.id(), last);
                         return Ok(Some(Place { table, key }));
                     }
-                    Some(last) => above = last,
+                    Some(last) => above = Some(last),
                 }
             }
         }
@@ -156,11 +155,10 @@ impl Between {
     fn wants(&self, table: &TableInfo) -> bool {
         table.history() == History::Full
             && (self.tables.is_empty() || self.tables.contains(&table.name()))
-            && self.start.as_ref().is_none_or(|place| {
-                // The one row of a table without keys has the empty key: nothing is behind it.
-                let row = (place.table, place.key.is_empty());
-                row < (table.id(), true)
-            })
+            && self
+                .start
+                .as_ref()
+                .is_none_or(|place| place.table <= table.id())
     }
 
     fn sides(&self, trail: &Trail<'_>) -> Result<(View, View), AuditError> {
@@ -205,7 +203,7 @@ impl Between {
         table: &TableInfo,
         (before, after): &(View, View),
         touched: Option<&BTreeMap<u16, Keys>>,
-        above: &[u8],
+        above: Option<&[u8]>,
         budget: &mut Budget,
     ) -> Result<Found, AuditError> {
         let low = self.from.min(self.to);
@@ -259,12 +257,10 @@ impl Between {
 }
 
 /// The keys above one, as many as the budget allows.
-fn some_of(keys: &BTreeSet<Vec<u8>>, above: &[u8], budget: &mut Budget) -> Found {
+fn some_of(keys: &BTreeSet<Vec<u8>>, above: Option<&[u8]>, budget: &mut Budget) -> Found {
     let mut found = Found::default();
-    for key in keys
-        .iter()
-        .filter(|key| above.is_empty() || key.as_slice() > above)
-    {
+    let low = above.map_or(Bound::Unbounded, Bound::Excluded);
+    for key in keys.range::<[u8], _>((low, Bound::Unbounded)) {
         if budget.keys == 0 || budget.rows == 0 {
             found.last = found.keys.last().cloned();
             break;

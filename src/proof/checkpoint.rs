@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use drover_projections::{TableDigest, hex};
+use drover_projections::{TableDigest, hex, unhex};
 use sha2::{Digest, Sha256};
 
 use super::{ProofError, note};
@@ -60,15 +60,8 @@ pub fn state_digest(tables: &[TableDigest]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-fn from_hex(text: &str) -> Option<[u8; 32]> {
-    let mut out = [0; 32];
-    if text.len() != 64 || !text.is_ascii() {
-        return None;
-    }
-    for (at, byte) in out.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[at * 2..at * 2 + 2], 16).ok()?;
-    }
-    Some(out)
+fn hash(text: &str) -> Option<[u8; 32]> {
+    unhex(text)?.try_into().ok()
 }
 
 impl Checkpoint {
@@ -99,7 +92,7 @@ impl Checkpoint {
                     let parsed: jiff::Timestamp = value.parse().ok()?;
                     time = i64::try_from(parsed.as_nanosecond()).ok();
                 }
-                ("state", value) => state = from_hex(value),
+                ("state", value) => state = hash(value),
                 _ => {}
             }
         }
