@@ -10,9 +10,40 @@ pub mod floor;
 pub mod sample;
 pub mod usage;
 
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, Result, anyhow};
 use serde_json::{Map, Value};
+
+/// What most programs are started with: `program [much] [directory]`. How many events (seconds,
+/// allocations), and a directory of the run's own, which is gone with what is answered.
+///
+/// # Errors
+/// A first argument that cannot be read; a directory that cannot be made.
+pub fn arguments<T: FromStr<Err: Display>>(much: T) -> Result<(T, tempfile::TempDir)> {
+    let mut args = std::env::args().skip(1);
+    let much = match args.next() {
+        Some(text) => text.parse().map_err(|why| anyhow!("{text:?}: {why}"))?,
+        None => much,
+    };
+    let base = args
+        .next()
+        .map_or_else(|| PathBuf::from("."), PathBuf::from);
+    let base = std::fs::canonicalize(&base).with_context(|| base.display().to_string())?;
+    Ok((much, tempfile::tempdir_in(base)?))
+}
+
+/// A runtime of two threads, as an agent on the reference machine has.
+///
+/// # Errors
+/// Those of the system.
+pub fn runtime() -> Result<tokio::runtime::Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    Ok(builder.worker_threads(2).enable_all().build()?)
+}
 
 /// A measurement in the making: a name and figures.
 #[derive(Debug, Clone, Default)]

@@ -80,14 +80,18 @@ pub fn variable_path(number: u64) -> String {
 
 /// A write of the variable with a number.
 pub fn variable(number: u64) -> Event {
+    variable_applied(VarOp::Set, variable_path(number))
+}
+
+/// A write, or a deletion, of the variable at a path.
+pub fn variable_applied(op: VarOp, path: String) -> Event {
     let var = VariableEncrypted {
         namespace: "default".into(),
-        path: variable_path(number),
+        path,
         data: Base64::from(vec![b'x'; 90]),
         key_id: uuid(5, 1),
         ..VariableEncrypted::default()
     };
-    let op = VarOp::Set;
     VariableApplied { op, var }.into()
 }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Result;
+use drover_benchkit::arguments;
 use drover_benchkit::floor::{self, Writes};
 use drover_benchkit::sample::{self, NOW, envelope, eval, namespace, uuid, variable};
 use drover_benchkit::usage::{cpu_seconds, rss_mb};
@@ -43,10 +44,7 @@ const SMALL: Writes = Writes {
 };
 
 fn main() -> Result<()> {
-    let mut args = std::env::args().skip(1);
-    let allocs: u64 = args.next().map_or(Ok(200_000), |count| count.parse())?;
-    let base = args.next().unwrap_or_else(|| ".".to_owned());
-    let dir = tempfile::tempdir_in(base)?;
+    let (allocs, dir) = arguments(200_000_u64)?;
     let raw = floor::rows(dir.path(), 100_000, PLACED)?;
     println!("{{\"what\":\"floor: rows of allocations\",\"per_second\":{raw:.0}}}");
     place(&dir.path().join("place"), allocs)?;

@@ -16,7 +16,7 @@ use drover::raft::{
     Entry, Fold, FoldError, Member, Origin, Payload, Place, Projector, Proposer, RaftNode, Save,
     Settings, Start,
 };
-use drover_benchkit::Line;
+use drover_benchkit::{Line, arguments, runtime};
 use drover_events::Actor;
 use drover_events::model::{Evaluation, SchedulerConfiguration};
 use drover_projections::{Outcome, Projections, Reply};
@@ -54,14 +54,8 @@ impl Fold for Timed {
 }
 
 fn main() -> Result<()> {
-    let mut args = std::env::args().skip(1);
-    let count: usize = args.next().map_or(Ok(1_000_000), |count| count.parse())?;
-    let base = args.next().unwrap_or_else(|| ".".to_owned());
-    let dir = tempfile::tempdir_in(base)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
+    let (count, dir) = arguments(1_000_000_usize)?;
+    let runtime = runtime()?;
     runtime.block_on(measure(dir.path(), count))
 }
 

@@ -14,8 +14,8 @@ use anyhow::{Result, ensure};
 use drover::log::{Entry, LogEngine, Options};
 use drover::proof::{Blocks, Verify, verify};
 use drover::replay;
-use drover_benchkit::Line;
 use drover_benchkit::sample::{self, NOW, VARIABLES, variable, variable_path};
+use drover_benchkit::{Line, arguments};
 use drover_events::{EventKind, RaftPayload};
 use drover_projections::tables::variables::Variables;
 use drover_projections::{Prefix, Projections, Scan, View};
@@ -29,10 +29,7 @@ const POINTS: u64 = 1_000;
 const FIRST: u64 = 2;
 
 fn main() -> Result<()> {
-    let mut args = std::env::args().skip(1);
-    let events: u64 = args.next().map_or(Ok(1_000_000), |count| count.parse())?;
-    let base = args.next().unwrap_or_else(|| ".".to_owned());
-    let dir = tempfile::tempdir_in(base)?;
+    let (events, dir) = arguments(1_000_000_u64)?;
     let (log_dir, tables) = (dir.path().join("log"), dir.path().join("projections"));
     let size = build(&log_dir, events)?;
     let floor = floor(events, size);

@@ -20,8 +20,8 @@ use drover::raft::Committed;
 use drover::reactors::driver::{Context, Reactor};
 use drover::reactors::kafka::{Held, KafkaPublisher, KafkaSource};
 use drover::reactors::propose::{Decided, Propose, Settling};
-use drover_benchkit::Line;
 use drover_benchkit::sample::{self, NOW};
+use drover_benchkit::{Line, arguments};
 use drover_projections::{Options, Projections};
 use drover_testkit::kafka::{Broker, jars};
 
@@ -29,9 +29,7 @@ use drover_testkit::kafka::{Broker, jars};
 const ROUNDS: usize = 3;
 
 fn main() -> Result<()> {
-    let mut args = std::env::args().skip(1);
-    let events: u64 = args.next().map_or(Ok(300_000), |count| count.parse())?;
-    let base = args.next().unwrap_or_else(|| ".".to_owned());
+    let (events, dir) = arguments(300_000_u64)?;
     let jars = match jars() {
         Ok(jars) => jars,
         Err(why) => {
@@ -39,7 +37,6 @@ fn main() -> Result<()> {
             return Ok(());
         }
     };
-    let dir = tempfile::tempdir_in(std::fs::canonicalize(base)?)?;
     let mut broker = Broker::new(&jars, &dir.path().join("broker"))?;
     broker.start()?;
     let (log, projections) = history(dir.path(), events)?;

@@ -11,16 +11,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use drover::log::{Entry, LogEngine, Options};
-use drover_benchkit::{floor, usage};
+use drover_benchkit::{arguments, floor, usage};
 
 const BODY: usize = 300;
 
 fn main() -> Result<()> {
-    let mut args = std::env::args().skip(1);
-    let seconds: f64 = args.next().map_or(Ok(3.0), |s| s.parse())?;
-    let base = args.next().unwrap_or_else(|| ".".to_owned());
+    let (seconds, dir) = arguments(3.0)?;
     let span = Duration::from_secs_f64(seconds);
-    let dir = tempfile::tempdir_in(base)?;
     let syncs = floor::syncs(dir.path(), span)?;
     let one = one_client(dir.path(), span)?;
     line("append, 1 client", &one, syncs);

@@ -14,7 +14,7 @@ use drover::log::{LogEngine, Options as LogOptions};
 use drover::raft::network::Alone;
 use drover::raft::{Member, Payload, Projector, RaftNode, Settings as RaftSettings, Start};
 use drover::rebuild::{Online, Settings};
-use drover_benchkit::{Line, sample};
+use drover_benchkit::{Line, arguments, runtime, sample};
 use drover_events::{Event, RaftPayload};
 use drover_projections::tables::variables::Variables;
 use drover_projections::{Options, Projections, Scan};
@@ -24,14 +24,8 @@ const IN_FLIGHT: u64 = 256;
 const IDLE: Duration = Duration::from_secs(8);
 
 fn main() -> Result<()> {
-    let mut args = std::env::args().skip(1);
-    let events: u64 = args.next().map_or(Ok(1_000_000), |count| count.parse())?;
-    let base = args.next().unwrap_or_else(|| ".".to_owned());
-    let dir = tempfile::tempdir_in(base)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
+    let (events, dir) = arguments(1_000_000_u64)?;
+    let runtime = runtime()?;
     runtime.block_on(measure(dir.path(), events))
 }
 

@@ -12,19 +12,14 @@ use anyhow::Result;
 use drover::log::{LogEngine, Options};
 use drover::raft::network::Alone;
 use drover::raft::{Discard, Leadership, Member, RaftNode, Settings, Start, opaque};
+use drover_benchkit::{arguments, floor, runtime};
 
 fn main() -> Result<()> {
-    let mut args = std::env::args().skip(1);
-    let seconds: f64 = args.next().map_or(Ok(3.0), |s| s.parse())?;
-    let base = args.next().unwrap_or_else(|| ".".to_owned());
+    let (seconds, dir) = arguments(3.0)?;
     let span = Duration::from_secs_f64(seconds);
-    let dir = tempfile::tempdir_in(base)?;
-    let floor = drover_benchkit::floor::syncs(dir.path(), span)?;
+    let floor = floor::syncs(dir.path(), span)?;
     println!("{{\"what\":\"raw fdatasync floor\",\"per_second\":{floor:.0}}}");
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
+    let runtime = runtime()?;
     runtime.block_on(async {
         for writers in [1, 32, 256, 1024] {
             measure(dir.path(), writers, span, floor).await?;

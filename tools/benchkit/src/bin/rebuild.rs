@@ -14,17 +14,14 @@ use anyhow::{Result, ensure};
 use drover::log::{Entry, LogEngine, Options as LogOptions, ReadOnlyLog};
 use drover::rebuild::Rebuild;
 use drover::replay::{self, FOLD_BYTES};
-use drover_benchkit::Line;
 use drover_benchkit::sample::{self, NOW, eval, namespace, variable};
 use drover_benchkit::usage::{cpu_seconds, rss_mb};
+use drover_benchkit::{Line, arguments};
 use drover_events::{Event, EventKind, RaftPayload};
 use drover_projections::{Options, Projections, TableDigest};
 
 fn main() -> Result<()> {
-    let mut args = std::env::args().skip(1);
-    let events: u64 = args.next().map_or(Ok(1_000_000), |count| count.parse())?;
-    let base = args.next().unwrap_or_else(|| ".".to_owned());
-    let dir = tempfile::tempdir_in(base)?;
+    let (events, dir) = arguments(1_000_000_u64)?;
     for (name, event) in [
         ("variables", &variable as &dyn Fn(u64) -> Event),
         ("evaluations", &eval),
