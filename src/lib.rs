@@ -122,6 +122,11 @@ pub mod scheduler;
 pub mod server;
 pub mod telemetry;
 
+/// What was measured, and what stays short of its goal.
+#[cfg(doc)]
+#[doc = include_str!("docs/figures.md")]
+pub mod figures {}
+
 /// The decisions that shaped the code, each with its context, its reasons and its price.
 #[cfg(doc)]
 pub mod decisions {
