@@ -21,6 +21,7 @@ use crate::row::{take_varint, varint};
 use crate::scan::{Range, Scan, Source};
 use crate::staged::{Batch, Put};
 use crate::table::History;
+use crate::writer;
 
 /// What the keys begin with, beside those of versions (0) and of dead entries (1).
 pub(crate) const ALIVE: u8 = 2;
@@ -165,6 +166,11 @@ pub(crate) fn candidates(
 ) -> Result<Option<Vec<Vec<u8>>>, StorageError> {
     let every = frozen.database().alive_every();
     let mark = index / every * every;
+    // What was born since would be known in part only; and the set may be one that was being made
+    // when those below the floor went.
+    if mark < writer::floor_of(frozen)? {
+        return Ok(None);
+    }
     let Some(then) = head(frozen, table, mark)? else {
         return Ok(None);
     };

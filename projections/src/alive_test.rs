@@ -1,8 +1,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::alive::{Passing, candidates};
+use crate::alive::{self, Passing, candidates};
+use crate::db::Family;
 use crate::engine_test::{Op, Step, TABLES, Things, apply, check_rows, expected, step, thing};
+use crate::staged::{Batch, Put};
 use crate::table::Table;
 use crate::{Options, Projections, Writer};
 
@@ -94,6 +96,14 @@ fn sets_go_with_the_past_they_tell_of() {
     apply(&mut writer, &steps[1_000..1_001], &[1]);
     // The set at 600 would need the changes behind it, which are gone.
     assert_eq!(named(&projections, 600..650, Passing::Rows), 0);
+    // Nor is one believed that was being made while those below the floor went.
+    let set = alive::sets_below(Things::ID, 600).1;
+    let db = projections.database();
+    let mut batch = Batch::new(&db);
+    batch.put(Family::History, &set, &[0, 0xff, 0x7f]);
+    batch.write().unwrap();
+    apply(&mut writer, &steps[1_001..1_002], &[1]);
+    assert_eq!(named(&projections, 620..650, Passing::Rows), 0);
     assert!(named(&projections, 650..1_000, Passing::Rows) > 300);
     for index in (620..1_000).step_by(3) {
         let past = projections.view().as_of(index, 0).unwrap();
@@ -102,7 +112,7 @@ fn sets_go_with_the_past_they_tell_of() {
     // Where all sets are gone, the next one is made by a walk.
     writer.raise_floor(1_001).unwrap();
     projections.prune().unwrap();
-    apply(&mut writer, &steps[1_001..], &[1]);
+    apply(&mut writer, &steps[1_002..], &[1]);
     assert_eq!(projections.note_alive().unwrap(), Some(1_050));
     assert_eq!(projections.note_alive().unwrap(), None);
 }

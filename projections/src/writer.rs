@@ -11,7 +11,7 @@ use drover_events::{EventId, EventKind, Guard, Recorded};
 use crate::Projections;
 use crate::canonical::Canonical;
 use crate::changes::ChangeList;
-use crate::db::{Database, Family};
+use crate::db::{Database, Family, Frozen};
 use crate::digest::Sums;
 use crate::error::StorageError;
 use crate::layer::{BatchSink, EventSink, RowKey};
@@ -513,6 +513,20 @@ pub(crate) fn put_floor(out: &mut dyn Put, floor: u64) {
     out.put(Family::Meta, FLOOR, &floor.to_le_bytes());
 }
 
+/// Where the past begins that a snapshot of a database tells.
+pub(crate) fn floor_of(frozen: &Frozen) -> Result<u64, StorageError> {
+    decode_floor(frozen.get(Family::Meta, FLOOR)?.as_deref())
+}
+
+fn decode_floor(value: Option<&[u8]>) -> Result<u64, StorageError> {
+    let Some(bytes) = value else {
+        return Ok(0);
+    };
+    let bytes = bytes.try_into();
+    let bytes = bytes.map_err(|_| StorageError::damaged("floor", FLOOR))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
 fn encode_position(position: &Position) -> [u8; 32] {
     let mut out = [0; 32];
     out[..8].copy_from_slice(&position.index.to_le_bytes());
@@ -550,11 +564,7 @@ pub(crate) fn load(
         }
         None => Position::default(),
     };
-    if let Some(value) = db.get(Family::Meta, FLOOR)? {
-        let bytes = value.as_ref().try_into();
-        let bytes = bytes.map_err(|_| StorageError::damaged("floor", FLOOR))?;
-        position.floor = u64::from_le_bytes(bytes);
-    }
+    position.floor = decode_floor(db.get(Family::Meta, FLOOR)?.as_deref())?;
     let sums = match db.get(Family::Meta, SUMS)? {
         Some(value) => {
             Sums::decode(&value).ok_or_else(|| StorageError::damaged("digests", SUMS))?
