@@ -62,6 +62,7 @@
 //! | [`config`] | what an agent is told, checked as a whole | who acts on it |
 //! | [`cli`] | nouns and verbs, over the API or a data directory | servers |
 //! | [`identity`], [`error`], [`clock`], [`telemetry`] | who, why not, when, how much | the rest |
+//! | [`whole`] | small files, replaced whole or not at all | what is in them |
 //! | [`server`], [`agent`] | the parts put together | what they do |
 //!
 //! # Invariants
@@ -121,6 +122,7 @@ pub mod rpc;
 pub mod scheduler;
 pub mod server;
 pub mod telemetry;
+pub mod whole;
 
 /// What was measured, and what stays short of its goal.
 #[cfg(doc)]

@@ -160,17 +160,18 @@ pub fn replay(
     to: Option<u64>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Replayed, ReplayError> {
-    for _ in 1..ATTEMPTS {
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
         let log = open(log_dir, to)?;
         let first = log.bounds().0;
         let done = replay_once((log_dir, &log), scratch, to, progress);
         let moved = || ReadOnlyLog::open(log_dir).is_ok_and(|now| now.bounds().0 > first);
-        if done.is_ok() || !moved() {
+        if done.is_ok() || attempt == ATTEMPTS || !moved() {
             return done;
         }
         std::fs::remove_dir_all(scratch).map_err(ReplayError::Base)?;
     }
-    replay_once((log_dir, &open(log_dir, to)?), scratch, to, progress)
 }
 
 fn replay_once(

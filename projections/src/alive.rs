@@ -319,13 +319,12 @@ fn go_on(
     let Touched { deleted, by_rule } = Touched::read(&frozen, table, (before, mark))?;
     let mut draft = Draft::new(db, table, mark);
     let mut lookup = Lookup::new(&frozen, mark);
-    let mut add = |key: &[u8], alive: bool| match alive && by_rule {
-        true => match lookup.find(&[&table.to_be_bytes()[..], key].concat())? {
-            true => draft.add(key),
-            false => Ok(()),
-        },
-        false if alive => draft.add(key),
-        false => Ok(()),
+    let mut add = |key: &[u8], alive: bool| {
+        // A deletion by rule names no rows, so whether one met this row is looked up.
+        if !alive || (by_rule && !lookup.find(&[&table.to_be_bytes()[..], key].concat())?) {
+            return Ok(());
+        }
+        draft.add(key)
     };
     let (mut touched, mut births) = (deleted.into_iter().peekable(), 0);
     keys(&frozen, (table, before), &mut |key| {

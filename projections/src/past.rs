@@ -83,7 +83,8 @@ impl<'a> PastRows<'a> {
             None => None,
             Some(table) => {
                 let passing = Passing::Rows;
-                let share = |db: &Database| dead_rows(db, &range);
+                let version = |key: &[u8]| history::version_key(key, &[]);
+                let share = |db: &Database| dead_share(db, &range, 2, version);
                 alive::candidates(self.frozen, table, self.index, passing, share)?
             }
         };
@@ -120,14 +121,12 @@ impl<'a> PastRows<'a> {
     }
 }
 
-/// Which part of a table's ended versions lies in a range of its keys.
-fn dead_rows(db: &Database, range: &Range) -> f64 {
-    let version = |key: &[u8]| history::version_key(key, &[]);
-    let table = Scan::all().absolute(&range.lower[..2]);
-    let end = |range: &Range| range.upper.as_deref().map(version);
-    let all = (version(&table.lower), end(&table));
-    let part = (version(&range.lower), end(range));
-    db.share(Family::History, part, all)
+/// Which part of what died of a table or an index lies in a range of it. The first `of` bytes of a
+/// key name the table or the index; `place` says where in `history` what died under a key lies.
+fn dead_share(db: &Database, range: &Range, of: usize, place: fn(&[u8]) -> Vec<u8>) -> f64 {
+    let all = Scan::all().absolute(&range.lower[..of]);
+    let ends = |range: &Range| (place(&range.lower), range.upper.as_deref().map(place));
+    db.share(Family::History, ends(range), ends(&all))
 }
 
 /// Looks rows up as they were at an index.
@@ -440,7 +439,7 @@ impl<'a> PastEntries<'a> {
         let [high, low] = I::Table::ID.to_be_bytes();
         let absolute = |entry: &[u8]| [&[high, low, I::NO], entry].concat();
         let range = scan.absolute(&absolute(&[]));
-        let share = |db: &Database| dead_entries(db, &range);
+        let share = |db: &Database| dead_share(db, &range, 3, history::dead_key_at);
         let (table, passing) = (I::Table::ID, Passing::Entries);
         let named = match range.is_empty() {
             true => Some(Vec::new()),
@@ -529,15 +528,6 @@ fn entries_of<I: Index>(
     }
     found.dedup();
     Ok(found)
-}
-
-/// Which part of an index's dead entries lies in a range of it.
-fn dead_entries(db: &Database, range: &Range) -> f64 {
-    let all = Scan::all().absolute(&range.lower[..3]);
-    let end = |range: &Range| range.upper.as_deref().map(history::dead_key_at);
-    let all = (history::dead_key_at(&all.lower), end(&all));
-    let part = (history::dead_key_at(&range.lower), end(range));
-    db.share(Family::History, part, all)
 }
 
 /// The birth of the entry of a table index under a walk.

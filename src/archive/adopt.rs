@@ -11,6 +11,7 @@ use drover_projections::hex;
 
 use super::{ArchiveError, sync_dir};
 use crate::log::ReadOnlyLog;
+use crate::whole;
 
 /// Where a restore is made; whoever finds it knows that it was broken off.
 pub(super) const DRAFT: &str = "restoring.tmp";
@@ -98,10 +99,7 @@ fn former_name(server: &Path, ready: &Path) -> Result<String, ArchiveError> {
         number += 1;
         name = format!("{base}-{number}");
     }
-    let fresh = ready.join("former-name.tmp");
-    fs::write(&fresh, &name).map_err(ArchiveError::file("write", &fresh))?;
-    rename(&fresh, &note)?;
-    sync_dir(ready)?;
+    whole::put(&note, name.as_bytes()).map_err(ArchiveError::file("write", &note))?;
     Ok(name)
 }
 

@@ -5,19 +5,19 @@
 //! every digest computed again from its rows, before it is signed and whenever the log below it is
 //! about to be dropped.
 
-use std::fs::{self, File};
-use std::io::Write as _;
+use std::fs;
 use std::path::Path;
 
 use drover_projections::{Options, Projections, snapshot};
 use ed25519_dalek::SigningKey;
 
+use super::ArchiveError;
 use super::save::{digest_of, head_of};
-use super::{ArchiveError, sync_dir};
 use crate::error::chain;
 use crate::log::Epoch;
 use crate::proof::{self, Checkpoint, NoteKey};
 use crate::raft::snapshot::{Head, SnapshotDir};
+use crate::whole;
 
 /// The note beside a base's head.
 pub const NOTE: &str = "note";
@@ -97,14 +97,7 @@ pub fn sign(base: &SnapshotDir, key: &SigningKey) -> Result<(), ArchiveError> {
         return Ok(());
     }
     let note = proof::sign(&own.to_text(), &own.origin, key);
-    let draft = base.path().join("note.tmp");
-    let written = File::create(&draft).and_then(|mut file| {
-        file.write_all(note.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&draft, &path)
-    });
-    written.map_err(ArchiveError::file("write", &path))?;
-    sync_dir(base.path())
+    whole::put(&path, note.as_bytes()).map_err(ArchiveError::file("write", &path))
 }
 
 /// Whether a base has a note.

@@ -55,6 +55,15 @@ fn seal(log_dir: &Path) {
     }
 }
 
+/// A log of 3,000 events with a signed base at 2,000, in a new data directory.
+fn based(data: &Path) -> (PathBuf, SnapshotDir) {
+    let log_dir = write_log(data, 3000);
+    seal(&log_dir);
+    let base = make_base(&data.join("server"), 2000);
+    sign(&base, &SigningKey::from_bytes(&[5; 32])).unwrap();
+    (log_dir, base)
+}
+
 fn store(dir: &Path) -> Store {
     let url = format!("file://{}", dir.display());
     Store::open(&Place {
@@ -91,11 +100,8 @@ fn said<T: std::fmt::Debug>(result: Result<T, super::ArchiveError>) -> String {
 async fn an_archive_is_read_by_every_tool_and_refuses_another_log() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
-    let log_dir = write_log(&data, 3000);
+    let (log_dir, base) = based(&data);
     let server = data.join("server");
-    seal(&log_dir);
-    let base = make_base(&server, 2000);
-    sign(&base, &SigningKey::from_bytes(&[5; 32])).unwrap();
     let place = dir.path().join("archive");
     let to = store(&place);
     let done = archive((&server, ID), &base, 2001, &to).await.unwrap();
@@ -245,11 +251,8 @@ async fn servers_that_share_a_place_never_meet_and_the_right_copy_is_found() {
 async fn what_is_damaged_or_another_object_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
-    let log_dir = write_log(&data, 3000);
+    let (log_dir, base) = based(&data);
     let server = data.join("server");
-    seal(&log_dir);
-    let base = make_base(&server, 2000);
-    sign(&base, &SigningKey::from_bytes(&[5; 32])).unwrap();
     let log = ReadOnlyLog::open(&log_dir).unwrap();
     let name = log.segments()[1].name.clone();
     let epoch = drover_projections::hex(&log.epoch().id);

@@ -100,7 +100,5 @@ impl ArchiveError {
 
 /// Makes a rename or a new name in a directory durable.
 fn sync_dir(dir: &Path) -> Result<(), ArchiveError> {
-    std::fs::File::open(dir)
-        .and_then(|dir| dir.sync_all())
-        .map_err(ArchiveError::file("sync", dir))
+    crate::whole::sync_dir(dir).map_err(ArchiveError::file("sync", dir))
 }

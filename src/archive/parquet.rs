@@ -27,6 +27,7 @@ use super::ArchiveError;
 use super::export::{Export, Exported};
 use crate::log::ReadOnlyLog;
 use crate::record::{Document, Redactor};
+use crate::whole;
 
 /// The columns.
 const SCHEMA: &str = "message event {
@@ -179,10 +180,8 @@ pub fn write(
         "Epoch": hex(&log.epoch().id), "From": export.from, "To": done.last,
         "Events": done.events, "Files": days.files, "Bytes": days.bytes,
     });
-    let (new, path) = (dir.join("export.json.tmp"), dir.join(MANIFEST));
-    fs::write(&new, format!("{manifest:#}\n"))
-        .and_then(|()| File::open(&new)?.sync_all())
-        .and_then(|()| fs::rename(&new, &path))
+    let path = dir.join(MANIFEST);
+    whole::put(&path, format!("{manifest:#}\n").as_bytes())
         .map_err(ArchiveError::file("write", &path))?;
     Ok(done)
 }

@@ -29,8 +29,19 @@ pub struct Place {
     pub region: Option<String>,
     /// The key's id.
     pub access_key_id: Option<String>,
-    /// The key.
+    /// The key; it is not shown.
     pub secret_access_key: Option<String>,
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Place")
+            .field("url", &self.url)
+            .field("endpoint", &self.endpoint)
+            .field("region", &self.region)
+            .field("access_key_id", &self.access_key_id)
+            .finish_non_exhaustive()
+    }
 }
 
 /// An archive that is open.

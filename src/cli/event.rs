@@ -5,6 +5,7 @@ use super::conn::Conn;
 use super::event_schema::{self, SchemaArgs};
 use super::out::Out;
 use super::show::{Format, list, number, text};
+use crate::whole;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use serde_json::Value as Json;
@@ -271,14 +272,8 @@ impl Position {
         if self.saved == Some(index) {
             return Ok(());
         }
-        let fresh = path.with_extension("new");
         let text = format!("{index}@{}\n", self.epoch);
-        let written = std::fs::File::create(&fresh).and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            file.sync_all()
-        });
-        written
-            .and_then(|()| std::fs::rename(&fresh, path))
+        whole::put(path, text.as_bytes())
             .with_context(|| format!("Error writing {}", path.display()))?;
         (self.saved, self.at) = (Some(index), Instant::now());
         Ok(())

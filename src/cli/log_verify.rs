@@ -88,11 +88,9 @@ pub(super) async fn run(args: &VerifyArgs, out: &Out) -> Result<u8> {
         return log_verify_live::run(&asked, args.json, out).await;
     }
     let how = Verify { pinned };
-    let unpacked;
-    let (found, also) = match &args.backup {
+    let (found, mut also) = match &args.backup {
         Some(backup) => {
-            unpacked = Scratch::new()?;
-            let (found, state) = open_backup(backup, &how, unpacked, out)?;
+            let (found, state) = open_backup(backup, &how, out)?;
             (found, vec![state])
         }
         None => (args.place.find(out).await?, Vec::new()),
@@ -105,7 +103,6 @@ pub(super) async fn run(args: &VerifyArgs, out: &Out) -> Result<u8> {
     let mut done = done.with_context(|| format!("Error verifying the log in {}", log.display()))?;
     let seconds = began.elapsed().as_secs_f64();
     // Of a log that is wrong the tables say nothing.
-    let mut also = also;
     if done.findings.is_empty() {
         also.extend(bases(&found, &how, &mut done)?);
     }
@@ -126,12 +123,8 @@ pub(super) async fn run(args: &VerifyArgs, out: &Out) -> Result<u8> {
 }
 
 /// Unpacks a backup and compares every part with its sum; answers what it says of its state.
-fn open_backup(
-    backup: &Path,
-    how: &Verify,
-    scratch: Scratch,
-    out: &Out,
-) -> Result<(Found, Checkpoint)> {
+fn open_backup(backup: &Path, how: &Verify, out: &Out) -> Result<(Found, Checkpoint)> {
+    let scratch = Scratch::new()?;
     let what = || format!("Error verifying {}", backup.display());
     let mut file = std::fs::File::open(backup).with_context(what)?;
     let all = file.metadata().with_context(what)?.len();

@@ -27,6 +27,7 @@ mod log;
 mod log_events;
 mod log_export;
 mod log_place;
+mod log_tiles;
 mod log_verify;
 mod log_verify_live;
 mod monitor;

@@ -9,6 +9,7 @@ use crate::archive::adopt::adopt;
 use crate::archive::inspect::{Inspection, inspect};
 use crate::archive::restore::{Former, Moment, Restore, Restored, Step, prepare};
 use crate::proof::NoteKey;
+use crate::whole;
 use anyhow::{Context, Result, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -410,9 +411,6 @@ fn own_id(server: &Path) -> Result<String> {
         return Ok(id.trim().to_owned());
     }
     let id = uuid::Uuid::new_v4().to_string();
-    let fresh = server.join("node-id.new");
-    fs::write(&fresh, &id)?;
-    File::open(&fresh)?.sync_all()?;
-    fs::rename(&fresh, &path)?;
+    whole::put(&path, id.as_bytes())?;
     Ok(id)
 }

@@ -5,6 +5,7 @@ use super::conn::Conn;
 use super::out::Out;
 use super::show::Format;
 use super::state_at::{self, AtArgs};
+use super::trail::{Page, given, print_pages};
 use anyhow::Result;
 use clap::Subcommand;
 use serde_json::Value as Json;
@@ -74,48 +75,31 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
 
 async fn diff(args: DiffArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let whole = args.format.is_given();
-    let (mut all, mut token, mut shown) = (Vec::new(), String::new(), 0);
-    let limit = if args.limit == 0 {
-        usize::MAX
-    } else {
-        args.limit
-    };
-    loop {
-        let rows = PAGE.min(limit - shown).to_string();
-        let query = [
+    let page = async |rows: usize, token: &str| {
+        let rows = rows.to_string();
+        let query = given([
             ("from", args.from.as_str()),
             ("to", args.to.as_str()),
             ("table", args.table.as_str()),
             ("diff", if args.brief { "false" } else { "" }),
             ("per_page", rows.as_str()),
-            ("next_token", token.as_str()),
-        ];
-        let given: Vec<_> = query
-            .into_iter()
-            .filter(|(_, value)| !value.is_empty())
-            .collect();
-        let reply = client.get("/v1/state/diff", &given).await;
-        let reply = reply.map_err(|err| err.context("Error comparing states"))?;
-        let rows = reply.json()?.as_array().cloned().unwrap_or_default();
-        shown += rows.len();
-        if whole {
-            all.extend(rows);
-        } else {
-            for line in rows.iter().flat_map(|change| row(change, args.verbose, "")) {
-                out.line(&line);
-            }
-        }
-        token = reply.next_token;
-        if token.is_empty() || shown >= limit {
-            break;
-        }
+            ("next_token", token),
+        ]);
+        let reply = client.get("/v1/state/diff", &query).await;
+        Page::of(reply.map_err(|err| err.context("Error comparing states"))?)
+    };
+    let show = |change: &Json| {
+        let lines = row(change, args.verbose, "");
+        lines.iter().for_each(|line| out.line(line));
+    };
+    let printed = print_pages((args.limit, PAGE), (&args.format, out), page, show).await?;
+    if args.format.is_given() {
+        return Ok(0);
     }
-    if whole {
-        args.format.print(&Json::from(all), out)?;
-    } else if shown == 0 {
+    if printed.entries == 0 {
         out.line("No rows differ");
-    } else if !token.is_empty() {
+    } else if !printed.next.is_empty() {
+        let shown = printed.entries;
         out.line(&format!(
             "\nMore than {shown} rows differ; -limit 0 shows all."
         ));

@@ -91,21 +91,20 @@ async fn context(client: &Client, id: &str) -> Result<&'static str> {
     let found = client.read("/v1/search", &[], &asked).await;
     let found = found.map_err(|err| err.context(format!("Error searching for {id:?}")))?;
     let found = found.json()?;
-    let matches = |place: &&&str| {
-        let ids = found["Matches"][**place].as_array();
-        ids.is_some_and(|ids| !ids.is_empty())
+    let ids = |place: &str| {
+        let ids = found["Matches"][place].as_array();
+        ids.map(Vec::as_slice).unwrap_or_default()
     };
-    let exact = |place: &&&str| {
-        let ids = found["Matches"][**place].as_array();
-        ids.is_some_and(|ids| ids.iter().any(|one| one == id))
-    };
-    let places: Vec<&str> = SHOWN.iter().filter(matches).copied().collect();
-    if let Some(place) = SHOWN.iter().find(exact) {
+    if let Some(place) = SHOWN
+        .into_iter()
+        .find(|place| ids(place).iter().any(|one| one == id))
+    {
         return Ok(place);
     }
-    match places[..] {
+    let places = SHOWN.into_iter().filter(|place| !ids(place).is_empty());
+    match places.collect::<Vec<_>>()[..] {
         [] => bail!("Nothing begins with {id:?}; see drover job status and drover node status"),
         [place] => Ok(place),
-        _ => bail!("{id:?} begins {}; use more of the id", places.join(" and ")),
+        ref places => bail!("{id:?} begins {}; use more of the id", places.join(" and ")),
     }
 }

@@ -1,5 +1,5 @@
-//! What `audit` and `audit requests` have in common: a span of a trail that is read from one end,
-//! page by page.
+//! Lists that are read from one end, page by page: what `audit`, `audit requests` and `state diff`
+//! have in common, and the span of a trail that the first two show.
 
 use super::client::Reply;
 use super::out::Out;
@@ -74,35 +74,60 @@ impl Span {
         &self,
         most: usize,
         (format, out): (&Format, &Out),
-        mut page: impl AsyncFnMut(usize, &str) -> Result<Page>,
+        page: impl AsyncFnMut(usize, &str) -> Result<Page>,
         show: impl Fn(&Json),
     ) -> Result<()> {
-        let mut left = match self.limit {
-            0 => usize::MAX,
-            limit => limit,
-        };
-        let whole = format.is_given();
-        let (mut all, mut token) = (Vec::new(), String::new());
-        loop {
-            let Page { entries, next } = page(left.min(most), &token).await?;
-            left = left.saturating_sub(entries.len());
-            match whole {
-                true => all.extend(entries),
-                false => entries.iter().for_each(&show),
-            }
-            token = next;
-            if left == 0 || token.is_empty() {
-                break;
-            }
-        }
-        if whole {
-            format.print(&Json::from(all), out)?;
-        } else if !token.is_empty() {
+        let printed = print_pages((self.limit, most), (format, out), page, show).await?;
+        if !format.is_given() && !printed.next.is_empty() {
             let flag = if self.oldest { "-since" } else { "-until" };
             out.line(&format!(
-                "\nThere is more: repeat with {flag} {token}, or with -limit 0 for everything."
+                "\nThere is more: repeat with {flag} {}, or with -limit 0 for everything.",
+                printed.next
             ));
         }
         Ok(())
     }
+}
+
+/// What was printed of a list.
+pub(super) struct Printed {
+    /// How many entries.
+    pub(super) entries: usize,
+    /// Where the rest begins; empty where there is none.
+    pub(super) next: String,
+}
+
+/// Prints `limit` entries of a list that comes in pages, 0 for all: each as `show` does, or all of
+/// them in the format asked for. `page` is asked for so many behind a token, `most` at a time.
+pub(super) async fn print_pages(
+    (limit, most): (usize, usize),
+    (format, out): (&Format, &Out),
+    mut page: impl AsyncFnMut(usize, &str) -> Result<Page>,
+    show: impl Fn(&Json),
+) -> Result<Printed> {
+    let limit = if limit == 0 { usize::MAX } else { limit };
+    let whole = format.is_given();
+    let mut all = Vec::new();
+    let mut printed = Printed {
+        entries: 0,
+        next: String::new(),
+    };
+    loop {
+        let wanted = most.min(limit - printed.entries);
+        let Page { entries, next } = page(wanted, &printed.next).await?;
+        // A page may be longer than what was asked for.
+        printed.entries = limit.min(printed.entries + entries.len());
+        printed.next = next;
+        match whole {
+            true => all.extend(entries),
+            false => entries.iter().for_each(&show),
+        }
+        if printed.next.is_empty() || printed.entries == limit {
+            break;
+        }
+    }
+    if whole {
+        format.print(&Json::from(all), out)?;
+    }
+    Ok(printed)
 }

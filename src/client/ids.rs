@@ -1,11 +1,12 @@
 //! The node's id and its secret: plain files, made once.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use uuid::Uuid;
+
+use crate::whole;
 
 /// Who this node is.
 #[derive(Clone, PartialEq, Eq)]
@@ -59,16 +60,7 @@ fn load(path: &Path) -> io::Result<String> {
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             let id = Uuid::new_v4().to_string();
-            let tmp = path.with_extension("tmp");
-            let mut file = OpenOptions::new()
-                .create(true)
-                .truncate(true)
-                .write(true)
-                .mode(0o600)
-                .open(&tmp)?;
-            file.write_all(id.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&tmp, path)?;
+            whole::put_private(path, id.as_bytes())?;
             Ok(id)
         }
         Err(e) => Err(e),

@@ -1,5 +1,6 @@
 //! What must hold of a configuration as a whole before an agent starts with it.
 
+use super::retention::archive_problem;
 use super::{Config, ConfigError};
 use std::path::Path;
 
@@ -102,7 +103,7 @@ fn server(config: &Config, wrong: &mut Vec<String>) {
         ));
     }
     wrong.extend(server.retention.problems());
-    wrong.extend(server.archive.iter().flat_map(|archive| archive.problems()));
+    wrong.extend(server.archive.as_ref().and_then(archive_problem));
     for name in &server.enabled_schedulers {
         if !["service", "batch", "system", "sysbatch", "_core"].contains(&name.as_str()) {
             wrong.push(format!(

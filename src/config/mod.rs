@@ -35,9 +35,9 @@ pub use client::{
 pub use hcl1::{Place, SyntaxError};
 pub use hidden::Hidden;
 pub use load::{ConfigError, load};
-pub use publisher::{EventPublisherConfig, KafkaConfig};
+pub use publisher::{EventPublisherConfig, KafkaConfig, SECURITY_PROTOCOL, VERIFY_HOSTNAME};
 pub use read::Problem;
-pub use retention::{ArchiveConfig, RetentionConfig, RetentionPolicy};
+pub use retention::RetentionConfig;
 pub use server::{
     DefaultSchedulerConfig, PlanRejectionTracker, SearchConfig, ServerConfig, ServerJoin,
 };

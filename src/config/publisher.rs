@@ -128,6 +128,11 @@ impl Default for KafkaConfig {
 
 const SECOND: Duration = Duration::from_secs(1);
 
+/// librdkafka's property for how brokers are spoken to.
+pub const SECURITY_PROTOCOL: &str = "security.protocol";
+/// Its property for how the name of a broker is checked.
+pub const VERIFY_HOSTNAME: &str = "ssl.endpoint.identification.algorithm";
+
 /// Properties that follow from other settings, with the setting to use instead; without one they
 /// are what the guarantees rest on.
 const OWN: [(&str, &str); 12] = [
@@ -238,22 +243,36 @@ impl KafkaConfig {
     pub fn protocol(&self) -> &str {
         match self.security_protocol.as_str() {
             "" => {
-                let property = self.properties.0.get("security.protocol");
+                let property = self.properties.0.get(SECURITY_PROTOCOL);
                 property.map_or("plaintext", String::as_str)
             }
             named => named,
         }
     }
 
-    /// The files of TLS that are set, by the setting's name.
-    pub fn tls_files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+    /// The files of TLS that are set: the setting, librdkafka's property, the file.
+    pub fn tls_files(&self) -> impl Iterator<Item = (&'static str, &'static str, &Path)> {
         let files = [
-            ("ca_file", &self.ca_file),
-            ("cert_file", &self.cert_file),
-            ("key_file", &self.key_file),
+            ("ca_file", "ssl.ca.location", &self.ca_file),
+            ("cert_file", "ssl.certificate.location", &self.cert_file),
+            ("key_file", "ssl.key.location", &self.key_file),
         ];
         let set = files.into_iter();
-        set.filter_map(|(name, file)| file.as_deref().map(|file| (name, file)))
+        set.filter_map(|(name, property, file)| Some((name, property, file.as_deref()?)))
+    }
+
+    /// The settings that are librdkafka's properties under another name, where they are set.
+    fn security_properties(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let files = self.tls_files().map(|(name, property, _)| (name, property));
+        let others = [
+            (
+                !self.security_protocol.is_empty(),
+                ("security_protocol", SECURITY_PROTOCOL),
+            ),
+            (!self.verify_hostname, ("verify_hostname", VERIFY_HOSTNAME)),
+        ];
+        let others = others.into_iter().filter(|(is_set, _)| *is_set);
+        others.map(|(_, names)| names).chain(files)
     }
 
     fn check_security(&self, wrong: &mut Vec<String>) {
@@ -273,7 +292,7 @@ impl KafkaConfig {
                     .to_owned(),
             );
         }
-        for (name, _) in self.tls_files().filter(|_| !secure) {
+        for (name, ..) in self.tls_files().filter(|_| !secure) {
             wrong.push(format!(
                 "{name} is of no use without TLS: set security_protocol = \"ssl\" or \"sasl_ssl\""
             ));
@@ -283,22 +302,8 @@ impl KafkaConfig {
             (None, Some(_)) => wrong.push("key_file needs cert_file".to_owned()),
             _ => {}
         }
-        for (setting, is_set, property) in [
-            ("security_protocol", !asked.is_empty(), "security.protocol"),
-            ("ca_file", self.ca_file.is_some(), "ssl.ca.location"),
-            (
-                "cert_file",
-                self.cert_file.is_some(),
-                "ssl.certificate.location",
-            ),
-            ("key_file", self.key_file.is_some(), "ssl.key.location"),
-            (
-                "verify_hostname",
-                !self.verify_hostname,
-                "ssl.endpoint.identification.algorithm",
-            ),
-        ] {
-            if is_set && self.properties.0.contains_key(property) {
+        for (setting, property) in self.security_properties() {
+            if self.properties.0.contains_key(property) {
                 wrong.push(format!(
                     "properties: {property} is set by {setting} already"
                 ));

@@ -4,40 +4,23 @@
 use super::hcl1::{Node, Value};
 use super::read::{FromNode, Reader};
 use super::server::parse_size;
+use crate::archive::store;
+use crate::log::Keep;
 use std::time::Duration;
 
-/// How much of one log is kept. Whatever is beyond any of its limits may go; without a limit
-/// nothing ever does.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RetentionPolicy {
-    /// Bytes of its files.
-    pub bytes: Option<u64>,
-    /// Time since an event.
-    pub age: Option<Duration>,
-    /// Events, counted from the last index back.
-    pub events: Option<u64>,
-}
-
-impl RetentionPolicy {
-    /// Whether anything is ever dropped.
-    pub fn is_on(&self) -> bool {
-        *self != Self::default()
+fn read_keep(keep: &mut Keep, r: &mut Reader<'_>) {
+    let (mut bytes, mut age, mut events) = (Size(0), Duration::ZERO, 0);
+    r.set("bytes", &mut bytes);
+    r.set("age", &mut age);
+    r.set("events", &mut events);
+    if bytes.0 > 0 {
+        keep.bytes = Some(bytes.0);
     }
-
-    pub(super) fn read(&mut self, r: &mut Reader<'_>) {
-        let (mut bytes, mut age, mut events) = (Size(0), Duration::ZERO, 0);
-        r.set("bytes", &mut bytes);
-        r.set("age", &mut age);
-        r.set("events", &mut events);
-        if bytes.0 > 0 {
-            self.bytes = Some(bytes.0);
-        }
-        if !age.is_zero() {
-            self.age = Some(age);
-        }
-        if events > 0 {
-            self.events = Some(events);
-        }
+    if !age.is_zero() {
+        keep.age = Some(age);
+    }
+    if events > 0 {
+        keep.events = Some(events);
     }
 }
 
@@ -60,10 +43,10 @@ impl FromNode for Size {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetentionConfig {
     /// Of the log.
-    pub log: RetentionPolicy,
+    pub log: Keep,
     /// Of the request log, which anybody can make grow: 1 GB where nothing is said. A block without
     /// limits keeps everything.
-    pub requests: RetentionPolicy,
+    pub requests: Keep,
     /// How often it is looked at.
     pub interval: Duration,
     /// How long what is not in Kafka yet is kept, beyond what the limits say, once the publisher of
@@ -89,10 +72,10 @@ const PUBLISHER_WAIT: Duration = Duration::from_secs(72 * 3600);
 impl Default for RetentionConfig {
     fn default() -> Self {
         RetentionConfig {
-            log: RetentionPolicy::default(),
-            requests: RetentionPolicy {
+            log: Keep::default(),
+            requests: Keep {
                 bytes: Some(REQUESTS),
-                ..RetentionPolicy::default()
+                ..Keep::default()
             },
             interval: Duration::from_secs(60),
             publisher_wait: PUBLISHER_WAIT,
@@ -103,10 +86,10 @@ impl Default for RetentionConfig {
 
 impl RetentionConfig {
     pub(super) fn read(&mut self, r: &mut Reader<'_>) {
-        r.block("log", |r| self.log.read(r));
+        r.block("log", |r| read_keep(&mut self.log, r));
         r.block("requests", |r| {
-            self.requests = RetentionPolicy::default();
-            self.requests.read(r);
+            self.requests = Keep::default();
+            read_keep(&mut self.requests, r);
         });
         r.set("interval", &mut self.interval);
         r.set("publisher_wait", &mut self.publisher_wait);
@@ -136,58 +119,26 @@ impl RetentionConfig {
     }
 }
 
-/// The `archive` block: where what is dropped from the log is copied to before.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct ArchiveConfig {
-    /// `file:///directory` or `s3://bucket/prefix`.
-    pub url: String,
-    /// The address of the server that speaks S3, http://host:port or https://host; absent means
-    /// `AWS_ENDPOINT_URL`.
-    pub endpoint: Option<String>,
-    /// The region; absent means `AWS_REGION`, or `us-east-1`.
-    pub region: Option<String>,
-    /// The key's id; absent means `AWS_ACCESS_KEY_ID`.
-    pub access_key_id: Option<String>,
-    /// The key; absent means `AWS_SECRET_ACCESS_KEY`.
-    pub secret_access_key: Option<String>,
+/// Reads the `archive` block: where what is dropped from the log is copied to before.
+pub(super) fn read_archive(place: &mut store::Place, r: &mut Reader<'_>) {
+    r.set("url", &mut place.url);
+    r.set("endpoint", &mut place.endpoint);
+    r.set("region", &mut place.region);
+    r.set("access_key_id", &mut place.access_key_id);
+    r.set("secret_access_key", &mut place.secret_access_key);
 }
 
-impl std::fmt::Debug for ArchiveConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ArchiveConfig")
-            .field("url", &self.url)
-            .field("endpoint", &self.endpoint)
-            .field("region", &self.region)
-            .field("access_key_id", &self.access_key_id)
-            .finish_non_exhaustive()
-    }
-}
-
-impl ArchiveConfig {
-    pub(super) fn read(&mut self, r: &mut Reader<'_>) {
-        r.set("url", &mut self.url);
-        r.set("endpoint", &mut self.endpoint);
-        r.set("region", &mut self.region);
-        r.set("access_key_id", &mut self.access_key_id);
-        r.set("secret_access_key", &mut self.secret_access_key);
-    }
-
-    /// What is wrong with it.
-    pub(super) fn problems(&self) -> Vec<String> {
-        let known = ["file:///", "s3://"];
-        let long = known.iter().any(|scheme| {
-            let rest = self.url.strip_prefix(scheme);
-            rest.is_some_and(|rest| !rest.trim_matches('/').is_empty())
-        });
-        let mut wrong = Vec::new();
-        if !long {
-            let got = &self.url;
-            wrong.push(format!(
-                "archive.url cannot be {got:?}. Must be file:///directory or s3://bucket/prefix"
-            ));
-        }
-        wrong
-    }
+/// What is wrong with an `archive` block.
+pub(super) fn archive_problem(place: &store::Place) -> Option<String> {
+    let known = ["file:///", "s3://"];
+    let named = known.iter().any(|scheme| {
+        let rest = place.url.strip_prefix(scheme);
+        rest.is_some_and(|rest| !rest.trim_matches('/').is_empty())
+    });
+    let got = &place.url;
+    (!named).then(|| {
+        format!("archive.url cannot be {got:?}. Must be file:///directory or s3://bucket/prefix")
+    })
 }
 
 #[cfg(test)]
@@ -206,9 +157,9 @@ mod tests {
 
     #[test]
     fn the_request_log_has_a_limit_unless_its_block_says_otherwise() {
-        let bytes = |bytes| RetentionPolicy {
+        let bytes = |bytes| Keep {
             bytes,
-            ..RetentionPolicy::default()
+            ..Keep::default()
         };
         for (text, log, requests) in [
             ("", bytes(None), bytes(Some(1_000_000_000))),

@@ -2,7 +2,8 @@
 
 use super::hidden::Hidden;
 use super::read::Reader;
-use super::retention::{ArchiveConfig, RetentionConfig};
+use super::retention::{RetentionConfig, read_archive};
+use crate::archive::store;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -103,7 +104,7 @@ pub struct ServerConfig {
     /// How much of the log is kept.
     pub retention: RetentionConfig,
     /// Where what is dropped of it is copied to before.
-    pub archive: Option<ArchiveConfig>,
+    pub archive: Option<store::Place>,
 }
 
 impl Default for ServerConfig {
@@ -207,7 +208,7 @@ impl ServerConfig {
         r.set("digest_events", &mut self.digest_events);
         r.block("retention", |r| self.retention.read(r));
         r.block("archive", |r| {
-            self.archive.get_or_insert_default().read(r);
+            read_archive(self.archive.get_or_insert_default(), r);
         });
         // Tuning of stores and processes that drover does not have; read so that files carry over.
         for key in [

@@ -4,9 +4,9 @@
 //! made when the first keystore is opened. A key's file is written beside its final name, synced,
 //! renamed, and the directory synced, so that after a crash it is there whole or not at all.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::{ALGORITHM, KeyringError, RootKey, cipher};
+use crate::whole;
 
 /// The file with the key-encryption key.
 const WRAP_FILE: &str = "wrap.key";
@@ -209,21 +210,10 @@ fn io_error(path: &Path, source: io::Error) -> KeyringError {
 }
 
 fn sync_dir(dir: &Path) -> Result<(), KeyringError> {
-    let synced = File::open(dir).and_then(|dir| dir.sync_all());
-    synced.map_err(|source| io_error(dir, source))
+    whole::sync_dir(dir).map_err(|source| io_error(dir, source))
 }
 
 fn replace(dir: &Path, name: &str, content: &[u8]) -> Result<(), KeyringError> {
     let path = dir.join(name);
-    let draft = dir.join(format!("{name}.tmp"));
-    let write = || {
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let mut file = options.open(&draft)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&draft, &path)
-    };
-    write().map_err(|source| io_error(&path, source))?;
-    sync_dir(dir)
+    whole::put_private(&path, content).map_err(|source| io_error(&path, source))
 }

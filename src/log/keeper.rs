@@ -13,8 +13,10 @@ use super::state::{Shared, Space};
 
 /// Files kept for use again.
 const SPARES: usize = 1;
-/// How often something that failed is tried again.
+/// When something that failed is first tried again.
 const RETRY: Duration = Duration::from_millis(250);
+/// The longest time between two tries of sealing: each writes a whole file, or what fits of it.
+const RETRY_SEALING: Duration = Duration::from_secs(10);
 
 pub(super) struct Prepared {
     pub(super) path: PathBuf,
@@ -45,41 +47,77 @@ impl KeeperState {
     }
 }
 
-pub(super) fn run(shared: &Arc<Shared>) {
-    let mut retry_at: Option<Instant> = None;
-    loop {
-        let (want, seal) = {
-            let mut state = shared.keeper.lock();
-            loop {
-                if state.closed {
-                    return;
-                }
-                let ready = (state.want && state.prepared.is_none()) || state.seal;
-                match retry_at {
-                    Some(at) if Instant::now() < at => {
-                        shared.keeper_wake.wait_until(&mut state, at);
-                    }
-                    _ if ready => break,
-                    _ => shared.keeper_wake.wait(&mut state),
-                }
+/// When something that failed is tried again: later each time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Retry {
+    at: Option<Instant>,
+    wait: Duration,
+}
+
+impl Retry {
+    fn is_due(&self, now: Instant) -> bool {
+        self.at.is_none_or(|at| at <= now)
+    }
+
+    /// Notes how it went; the next try after a failure is no later than `most` from `now`.
+    fn note(&mut self, failed: bool, now: Instant, most: Duration) {
+        *self = match failed {
+            false => Self::default(),
+            true => {
+                let wait = (self.wait * 2).clamp(RETRY, most);
+                let at = Some(now + wait);
+                Self { at, wait }
             }
-            (
-                state.want && state.prepared.is_none(),
-                std::mem::take(&mut state.seal),
-            )
         };
-        retry_at = None;
-        if want && let Err(e) = prepare(shared) {
-            tracing::warn!(error = %e, "cannot allocate the next log segment");
-            if e.is_full() {
-                shared.set_space(Space::Low);
+    }
+}
+
+pub(super) fn run(shared: &Arc<Shared>) {
+    let (mut preparing, mut sealing) = (Retry::default(), Retry::default());
+    while let Some((prepare_now, seal_now)) = wait(shared, &preparing, &sealing) {
+        if prepare_now {
+            let done = prepare(shared);
+            if let Err(e) = &done {
+                tracing::warn!(error = %e, "cannot allocate the next log segment");
+                if e.is_full() {
+                    shared.set_space(Space::Low);
+                }
             }
-            retry_at = Some(Instant::now() + RETRY);
+            preparing.note(done.is_err(), Instant::now(), RETRY);
         }
-        if seal && let Err(e) = seal_all(shared) {
-            tracing::warn!(error = %e, "cannot seal a log segment");
-            shared.keeper.lock().seal = true;
-            retry_at = Some(Instant::now() + RETRY);
+        if seal_now {
+            let done = seal_all(shared);
+            if let Err(e) = &done {
+                tracing::warn!(error = %e, "cannot seal a log segment");
+                shared.keeper.lock().seal = true;
+            }
+            sealing.note(done.is_err(), Instant::now(), RETRY_SEALING);
+        }
+    }
+}
+
+/// Waits until the next file is to be allocated, segments to be sealed, or both; none once the log
+/// is closed.
+fn wait(shared: &Shared, preparing: &Retry, sealing: &Retry) -> Option<(bool, bool)> {
+    let mut state = shared.keeper.lock();
+    loop {
+        if state.closed {
+            return None;
+        }
+        let (want, seal) = (state.want && state.prepared.is_none(), state.seal);
+        let now = Instant::now();
+        let due = (want && preparing.is_due(now), seal && sealing.is_due(now));
+        if due.0 || due.1 {
+            state.seal = seal && !due.1;
+            return Some(due);
+        }
+        let later = [(want, preparing.at), (seal, sealing.at)];
+        let later = later.into_iter().filter(|(wanted, _)| *wanted);
+        match later.filter_map(|(_, at)| at).min() {
+            Some(at) => {
+                shared.keeper_wake.wait_until(&mut state, at);
+            }
+            None => shared.keeper_wake.wait(&mut state),
         }
     }
 }
@@ -183,4 +221,32 @@ fn discard(shared: &Shared, segment: Arc<Segment>) -> Result<(), LogError> {
         .files
         .remove(&path)
         .map_err(|e| LogError::io("remove", &path, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_is_tried_again_later_each_time_and_what_works_at_once() {
+        let now = Instant::now();
+        let mut retry = Retry::default();
+        assert!(retry.is_due(now));
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            retry.note(true, now, RETRY_SEALING);
+            assert!(!retry.is_due(now) && retry.is_due(now + retry.wait));
+            waits.push(retry.wait.as_millis());
+        }
+        assert_eq!(
+            waits,
+            [250, 500, 1_000, 2_000, 4_000, 8_000, 10_000, 10_000]
+        );
+        retry.note(false, now, RETRY_SEALING);
+        assert!(retry.is_due(now));
+        for _ in 0..3 {
+            retry.note(true, now, RETRY);
+            assert_eq!(retry.wait, RETRY);
+        }
+    }
 }

@@ -8,7 +8,7 @@
 //! leaves of the one block that the horizon cuts in two (the *edge*).
 
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +16,7 @@ use super::ProofError;
 use super::merkle::Subtrees;
 use crate::log::tree::node_hash;
 use crate::log::{CompactRange, Epoch, Hash, LogEngine, LogError, ReadOnlyLog, Scan, leaf_hash};
+use crate::whole;
 
 /// Leaves under one root, as a power of two.
 pub(super) const BLOCK_LEVEL: u32 = 8;
@@ -155,15 +156,8 @@ impl Blocks {
         if let Some(file) = &self.file {
             file.sync_all().map_err(io)?;
         }
-        let draft = path.with_extension("edge.tmp");
         let bytes = [&from.to_le_bytes()[..], edge.leaves.as_flattened()].concat();
-        let written = File::create(&draft).and_then(|mut file| {
-            file.write_all(&bytes)?;
-            file.sync_all()
-        });
-        written
-            .and_then(|()| std::fs::rename(&draft, path))
-            .map_err(io)?;
+        whole::put(path, &bytes).map_err(io)?;
         self.edge = edge;
         Ok(())
     }

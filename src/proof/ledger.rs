@@ -14,6 +14,7 @@ use super::blocks::{BLOCK, BLOCK_LEVEL, Blocks, Tree, leaves};
 use super::checkpoint::{Checkpoint, CheckpointFile, of_note, origin};
 use super::{NoteKey, ProofError, merkle, note};
 use crate::log::{Hash, LogEngine, LogError};
+use crate::whole;
 
 /// The name of the file of checkpoints.
 pub(super) const CHECKPOINTS: &str = "checkpoints";
@@ -275,15 +276,8 @@ impl Ledger {
         if !text.lines().any(|other| other == line) {
             text.push_str(&line);
             text.push('\n');
-            // Whole or not at all: the keys of older checkpoints must not be lost.
-            let next = path.with_extension("tmp");
-            let written = std::fs::File::create(&next).and_then(|mut file| {
-                std::io::Write::write_all(&mut file, text.as_bytes())?;
-                file.sync_all()
-            });
-            written
-                .and_then(|()| std::fs::rename(&next, &path))
-                .map_err(io)?;
+            // The keys of older checkpoints must not be lost.
+            whole::put(&path, text.as_bytes()).map_err(io)?;
         }
         *known = Some(key);
         Ok(())

@@ -132,24 +132,24 @@ impl Retention {
         keep.droppable(&segments, context.projections.applied_index(), now)
     }
 
-    /// What is held back for a publisher of events, while it is waited for.
-    fn hold(&self, context: &Context) -> Result<Option<Hold>, Failure> {
+    /// What a publisher of events has not published yet.
+    fn unpublished(&self, context: &Context) -> Result<Option<Hold>, Failure> {
         let Some(held) = &self.keeping.held else {
             return Ok(None);
         };
         let view = context.projections.view();
-        let hold = held.hold(&view, self.keeping.raft.log())?;
-        let now = context.clock.now();
+        Ok(held.hold(&view, self.keeping.raft.log())?)
+    }
+
+    /// What of it is held back, while it is waited for.
+    fn hold(&self, context: &Context) -> Result<Option<Hold>, Failure> {
+        let (hold, now) = (self.unpublished(context)?, context.clock.now());
         Ok(hold.filter(|hold| hold.until.is_none_or(|until| now < until)))
     }
 
     /// Says that what is dropped now never came to Kafka, where that is so.
     fn tell_unpublished(&self, context: &Context, index: u64) -> Result<(), Failure> {
-        let Some(held) = &self.keeping.held else {
-            return Ok(());
-        };
-        let view = context.projections.view();
-        let hold = held.hold(&view, self.keeping.raft.log())?;
+        let hold = self.unpublished(context)?;
         if let Some(hold) = hold.filter(|hold| hold.published < index) {
             tracing::warn!(
                 from = hold.published + 1,

@@ -12,6 +12,7 @@ use super::RebuildError;
 use super::switch::unused;
 use crate::log::Readable;
 use crate::server::VERSION;
+use crate::whole;
 
 /// What [`Compared::with`] says of the old database.
 pub(super) const OLD: &str = "the old database";
@@ -88,12 +89,8 @@ impl Mark {
 
     /// Writes the mark.
     pub(super) fn write(&self, work: &Path) -> Result<(), RebuildError> {
-        let new = work.join("rebuild.new");
         let text = serde_json::to_vec_pretty(self).unwrap_or_default();
-        fs::write(&new, text)
-            .and_then(|()| fs::File::open(&new)?.sync_all())
-            .and_then(|()| fs::rename(&new, path(work)))
-            .map_err(RebuildError::file(work))
+        whole::put(&path(work), &text).map_err(RebuildError::file(work))
     }
 
     /// Removes the mark, if there is one: nobody builds there any more.

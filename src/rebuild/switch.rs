@@ -9,6 +9,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::RebuildError;
 use super::mark::Mark;
+use crate::whole;
 
 /// Where a new database is built beside one in use.
 pub fn beside(live: &Path) -> PathBuf {
@@ -54,9 +55,7 @@ impl Pointer {
 
 /// Makes what was renamed in the directory of `path` lasting.
 pub(super) fn sync_dir(path: &Path) -> Result<(), RebuildError> {
-    fs::File::open(path.parent().unwrap_or(Path::new(".")))
-        .and_then(|dir| dir.sync_all())
-        .map_err(RebuildError::file(path))
+    whole::sync_dir(path.parent().unwrap_or(Path::new("."))).map_err(RebuildError::file(path))
 }
 
 /// Sets the database aside that was in use before the one that now is, once nobody has it open.

@@ -28,14 +28,13 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::archive::store::Place;
 use crate::client::agent::Client;
 use crate::commands::Command;
-use crate::config::{ArchiveConfig, Config, ConfigError, RetentionPolicy};
+use crate::config::{Config, ConfigError};
 use crate::error::ApiError;
 use crate::identity::Identity;
 use crate::keyring::{Keyring, KeyringError};
-use crate::log::{self, Keep, LogEngine, LogError};
+use crate::log::{self, LogEngine, LogError};
 use crate::proof::Ledger;
 use crate::raft::network::Alone;
 use crate::raft::{
@@ -415,36 +414,15 @@ fn sources(
             held: Arc::clone(&held),
         }),
         keeping: Keeping {
-            keep: keep(&config.server.retention.log),
-            requests: (
-                Arc::clone(requests),
-                keep(&config.server.retention.requests),
-            ),
+            keep: config.server.retention.log,
+            requests: (Arc::clone(requests), config.server.retention.requests),
             interval: config.server.retention.interval,
-            archive: config.server.archive.as_ref().map(place),
+            archive: config.server.archive.clone(),
             server: dir.to_owned(),
             id: server.to_owned(),
             raft: Arc::clone(raft),
             held: publishes.then_some(held),
         },
-    }
-}
-
-fn keep(policy: &RetentionPolicy) -> Keep {
-    Keep {
-        bytes: policy.bytes,
-        age: policy.age,
-        events: policy.events,
-    }
-}
-
-fn place(archive: &ArchiveConfig) -> Place {
-    Place {
-        url: archive.url.clone(),
-        endpoint: archive.endpoint.clone(),
-        region: archive.region.clone(),
-        access_key_id: archive.access_key_id.clone(),
-        secret_access_key: archive.secret_access_key.clone(),
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::config::Config;
 use crate::raft::{Member, node_number};
+use crate::whole;
 
 use super::StartError;
 
@@ -68,11 +69,7 @@ fn kept_id(dir: &Path, path: &Path) -> std::io::Result<uuid::Uuid> {
                 ));
             }
             let id = uuid::Uuid::new_v4();
-            let fresh = dir.join("node-id.new");
-            std::fs::write(&fresh, id.to_string())?;
-            std::fs::File::open(&fresh)?.sync_all()?;
-            std::fs::rename(&fresh, path)?;
-            std::fs::File::open(dir)?.sync_all()?;
+            whole::put(path, id.to_string().as_bytes())?;
             Ok(id)
         }
         Err(error) => Err(error),

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use drover_testkit::kafka::{Broker, jars};
-use drover_testkit::{Agent, LONG, Setup, skip, wait_for};
+use drover_testkit::kafka::Broker;
+use drover_testkit::{Agent, LONG, Setup, wait_for};
 
 use crate::support::Known;
 use crate::t80_kafka::{caught_up, publisher, trouble, write};
@@ -133,15 +133,10 @@ fn gone(dir: &Path, broker: &mut Broker) -> Result<()> {
 
 #[test]
 fn the_log_waits_for_kafka_and_what_it_drops_is_named() -> Result<()> {
-    let jars = match jars() {
-        Ok(jars) => jars,
-        Err(why) => {
-            skip("kafka", &why);
-            return Ok(());
-        }
-    };
     let dir = tempfile::tempdir()?;
-    let mut broker = Broker::new(&jars, &dir.path().join("broker"))?;
+    let Some(mut broker) = Broker::or_skip(&dir.path().join("broker"))? else {
+        return Ok(());
+    };
     let data = dir.path().join("data");
     waited_for(&data, &mut broker)?;
     gone(&data, &mut broker)

@@ -12,7 +12,7 @@ use rdkafka::message::DeliveryResult;
 use rdkafka::producer::ProducerContext;
 
 use super::status::Shared;
-use crate::config::KafkaConfig;
+use crate::config::{KafkaConfig, SECURITY_PROTOCOL, VERIFY_HOSTNAME};
 
 /// librdkafka's queue of messages that no broker has acknowledged, in KiB.
 const QUEUE_KIB: u32 = 64 << 10;
@@ -47,7 +47,7 @@ pub fn validate(config: &KafkaConfig) -> Result<(), String> {
 
 /// Says which of the files of TLS cannot be read.
 fn check_files(config: &KafkaConfig) -> Result<(), String> {
-    for (name, file) in config.tls_files() {
+    for (name, _, file) in config.tls_files() {
         std::fs::read(file).map_err(|error| {
             let file = file.display();
             format!("event_publisher.kafka.{name}: {file} cannot be read: {error}")
@@ -59,18 +59,13 @@ fn check_files(config: &KafkaConfig) -> Result<(), String> {
 /// How brokers are spoken to.
 fn secure(config: &KafkaConfig, client: &mut ClientConfig) {
     if !config.security_protocol.is_empty() {
-        client.set("security.protocol", &config.security_protocol);
+        client.set(SECURITY_PROTOCOL, &config.security_protocol);
     }
-    for (name, file) in config.tls_files() {
-        let property = match name {
-            "ca_file" => "ssl.ca.location",
-            "cert_file" => "ssl.certificate.location",
-            _ => "ssl.key.location",
-        };
+    for (_, property, file) in config.tls_files() {
         client.set(property, file.to_string_lossy());
     }
     if !config.verify_hostname {
-        client.set("ssl.endpoint.identification.algorithm", "none");
+        client.set(VERIFY_HOSTNAME, "none");
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::{LONG, free_port, wait_for};
+use crate::{LONG, free_port, skip, wait_for};
 use anyhow::{Context, Result, anyhow, ensure};
 
 /// The password that the broker takes from the user `drover`.
@@ -17,7 +17,7 @@ const NEW_KEY: &str = "-new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
 ///
 /// # Errors
 /// A program is missing, or Maven cannot be reached.
-pub fn jars() -> Result<PathBuf, String> {
+fn jars() -> Result<PathBuf, String> {
     for program in ["java", "kcat", "mvn", "openssl"] {
         let found = Command::new("sh")
             .args(["-c", &format!("command -v {program}")])
@@ -43,21 +43,34 @@ pub struct Broker {
     plain: u16,
     sasl: u16,
     tls: u16,
+    sasl_tls: u16,
     child: Option<Child>,
 }
 
 impl Broker {
-    /// Formats the broker's files; it does not run yet.
+    /// Formats the files of a broker in `dir`; it does not run yet. None, and it is said why, where
+    /// there can be none.
     ///
     /// # Errors
     /// The files cannot be written, or the broker says why not.
-    pub fn new(jars: &Path, dir: &Path) -> Result<Self> {
+    pub fn or_skip(dir: &Path) -> Result<Option<Self>> {
+        match jars() {
+            Ok(jars) => Self::new(jars, dir).map(Some),
+            Err(why) => {
+                skip("kafka", &why);
+                Ok(None)
+            }
+        }
+    }
+
+    fn new(jars: PathBuf, dir: &Path) -> Result<Self> {
         let broker = Self {
-            jars: jars.to_owned(),
+            jars,
             dir: dir.to_owned(),
             plain: free_port()?,
             sasl: free_port()?,
             tls: free_port()?,
+            sasl_tls: free_port()?,
             child: None,
         };
         fs::create_dir_all(dir)?;
@@ -84,33 +97,29 @@ impl Broker {
     }
 
     fn configuration(&self, controller: u16) -> String {
-        let (plain, sasl, tls) = (self.plain, self.sasl, self.tls);
+        let (plain, sasl, tls, sasl_tls) = (self.plain, self.sasl, self.tls, self.sasl_tls);
         let dir = self.dir.display();
-        let login = "org.apache.kafka.common.security.plain.PlainLoginModule";
         [
             "process.roles=broker,controller".to_owned(),
             "node.id=1".to_owned(),
             format!("log.dirs={dir}/data"),
             format!(
                 "listeners=PLAINTEXT://127.0.0.1:{plain},SASL://127.0.0.1:{sasl},\
-                 TLS://127.0.0.1:{tls},CONTROLLER://127.0.0.1:{controller}"
+                 TLS://127.0.0.1:{tls},SASLTLS://127.0.0.1:{sasl_tls},\
+                 CONTROLLER://127.0.0.1:{controller}"
             ),
             "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,\
-             TLS:SSL,CONTROLLER:PLAINTEXT"
+             TLS:SSL,SASLTLS:SASL_SSL,CONTROLLER:PLAINTEXT"
                 .to_owned(),
             "inter.broker.listener.name=PLAINTEXT".to_owned(),
-            "listener.name.tls.ssl.keystore.type=PEM".to_owned(),
-            format!("listener.name.tls.ssl.keystore.location={dir}/broker.all"),
-            "listener.name.tls.ssl.truststore.type=PEM".to_owned(),
-            format!("listener.name.tls.ssl.truststore.location={dir}/ca.pem"),
+            self.certified("tls"),
+            self.certified("sasltls"),
             "listener.name.tls.ssl.client.auth=required".to_owned(),
             "controller.listener.names=CONTROLLER".to_owned(),
             format!("controller.quorum.bootstrap.servers=127.0.0.1:{controller}"),
             "sasl.enabled.mechanisms=PLAIN".to_owned(),
-            format!(
-                "listener.name.sasl.plain.sasl.jaas.config={login} required \
-                 user_drover=\"{PASSWORD}\";"
-            ),
+            users("sasl"),
+            users("sasltls"),
             "offsets.topic.replication.factor=1".to_owned(),
             "offsets.topic.num.partitions=1".to_owned(),
             "transaction.state.log.replication.factor=1".to_owned(),
@@ -122,6 +131,16 @@ impl Broker {
             "auto.create.topics.enable=false".to_owned(),
         ]
         .join("\n")
+    }
+
+    /// What a listener needs to encrypt.
+    fn certified(&self, listener: &str) -> String {
+        let dir = self.dir.display();
+        let own = format!("listener.name.{listener}.ssl");
+        format!(
+            "{own}.keystore.type=PEM\n{own}.keystore.location={dir}/broker.all\n\
+             {own}.truststore.type=PEM\n{own}.truststore.location={dir}/ca.pem"
+        )
     }
 
     /// Two authorities, of which one signs the broker's certificate and a client's.
@@ -223,6 +242,11 @@ impl Broker {
         format!("127.0.0.1:{}", self.tls)
     }
 
+    /// Its address for users with passwords that are encrypted on the way.
+    pub fn sasl_tls_addr(&self) -> String {
+        format!("127.0.0.1:{}", self.sasl_tls)
+    }
+
     /// Everything in a topic that is committed, as `kcat` shows it.
     ///
     /// # Errors
@@ -250,6 +274,15 @@ impl Broker {
             lines.lines().map(Record::parse).collect()
         })
     }
+}
+
+/// Whom a listener lets in.
+fn users(listener: &str) -> String {
+    let login = "org.apache.kafka.common.security.plain.PlainLoginModule";
+    format!(
+        "listener.name.{listener}.plain.sasl.jaas.config={login} required \
+         user_drover=\"{PASSWORD}\";"
+    )
 }
 
 impl Drop for Broker {

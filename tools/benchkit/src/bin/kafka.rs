@@ -23,21 +23,16 @@ use drover::reactors::propose::{Decided, Propose, Settling};
 use drover_benchkit::sample::{self, NOW};
 use drover_benchkit::{Line, arguments};
 use drover_projections::{Options, Projections};
-use drover_testkit::kafka::{Broker, jars};
+use drover_testkit::kafka::Broker;
 
 /// How often each way is measured.
 const ROUNDS: usize = 3;
 
 fn main() -> Result<()> {
     let (events, dir) = arguments(300_000_u64)?;
-    let jars = match jars() {
-        Ok(jars) => jars,
-        Err(why) => {
-            eprintln!("bench: kafka: {why}");
-            return Ok(());
-        }
+    let Some(mut broker) = Broker::or_skip(&dir.path().join("broker"))? else {
+        return Ok(());
     };
-    let mut broker = Broker::new(&jars, &dir.path().join("broker"))?;
     broker.start()?;
     let (log, projections) = history(dir.path(), events)?;
     let keyring = Arc::new(Keyring::open(&dir.path().join("keystore"))?.0);
