@@ -9,7 +9,6 @@ use crate::whole;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use serde_json::Value as Json;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
