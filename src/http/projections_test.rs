@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::harness::Harness;
 use crate::commands::cluster::RecordDigests;
 use crate::rebuild::{DigestCheck, Settings};
+use crate::server::Agreed;
 
 const LONG: Duration = Duration::from_secs(120);
 const REBUILD: &str = "/v1/operator/projections/rebuild";
@@ -23,6 +24,16 @@ async fn ended(h: &Harness) -> Value {
             return status;
         }
         assert!(Instant::now() < deadline, "it goes on: {status}");
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Waits until what was recorded is compared: that comes after the answer to whoever recorded it.
+async fn compared(h: &Harness, done: impl Fn(&Agreed) -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !done(&h.server.agreed()) {
+        let agreed = h.server.agreed();
+        assert!(Instant::now() < deadline, "not compared: {agreed:?}");
         tokio::task::yield_now().await;
     }
 }
@@ -170,11 +181,8 @@ async fn the_leader_records_the_digests_and_every_verification_meets_them() {
     variables(&h, 0..1_050).await;
     let deadline = Instant::now() + LONG;
     while h.server.agreed().at != Some(1_024) {
-        assert!(
-            Instant::now() < deadline,
-            "nothing is recorded: {:?}",
-            h.server.agreed()
-        );
+        let agreed = h.server.agreed();
+        assert!(Instant::now() < deadline, "not recorded: {agreed:?}");
         variables(&h, 0..1).await;
     }
     assert_eq!(h.server.agreed().differs_at, None);
@@ -203,10 +211,12 @@ async fn a_server_that_differs_from_what_is_recorded_says_so_and_marks_its_table
         h.server.submit(command, h.server.origin("test"))
     };
     record(&digests).await.unwrap();
-    assert_eq!(h.server.agreed().at, Some(0));
+    compared(&h, |agreed| agreed.at == Some(0)).await;
     assert_eq!(h.get("/v1/agent/health").await.status, 200);
     digests[3].digest.0[5] ^= 1;
     record(&digests).await.unwrap();
+    let mark = drover_projections::damage_mark(&h.server.projections.path());
+    compared(&h, |agreed| agreed.differs_at.is_some() && mark.exists()).await;
     let health = h.get("/v1/agent/health").await;
     assert_eq!(health.status, 500);
     assert!(
@@ -217,8 +227,6 @@ async fn a_server_that_differs_from_what_is_recorded_says_so_and_marks_its_table
     let shown = h.get("/v1/operator/digests").await.json();
     assert_eq!(shown["Recorded"]["DiffersAt"], 0, "{shown}");
     assert_eq!(shown["Recorded"]["Different"], json!([digests[3].name]));
-    let mark = drover_projections::damage_mark(&h.server.projections.path());
-    assert!(mark.exists(), "{} is not there", mark.display());
     let data = h.data.path().join("server");
     assert!(mark.starts_with(data));
     let early = RecordDigests::of(1 << 40, &digests, "another");
