@@ -80,6 +80,7 @@ const GOALS: &[Goal] = &[
     goal("read as of, list of 1,000", "p99_us", 50_000.0),
     goal("whole list as of, 1,000 alive", "p99_us", 50_000.0),
     goal("open log and tables", "seconds", 2.0),
+    goal("open log and tables", "rss_mb", 300.0),
     goal("fold of variables, 300 B", "per_second", 300_000.0),
     goal("fold of variables, 300 B", "times_batches", 4.0),
     goal("fold of evaluations, 300 B", "per_second", 300_000.0),

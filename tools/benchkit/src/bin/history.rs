@@ -4,17 +4,19 @@
 //! written in full (tree and sealing on), then its tree is hashed again, it is verified as an
 //! auditor would, decoded, and folded into tables; then the past is read at random indexes, one
 //! object and a list of a thousand at a time, and held against what the events say. In the end
-//! everything is opened again. SHA-256 over the same bytes is the floor of hashing and verifying.
+//! everything is opened again, by a process of its own. SHA-256 over the same bytes is the floor of hashing and verifying.
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use drover::log::{Entry, LogEngine, Options};
 use drover::proof::{Blocks, Verify, verify};
 use drover::replay;
 use drover_benchkit::sample::{self, NOW, VARIABLES, variable, variable_path};
+use drover_benchkit::usage::rss_mb;
 use drover_benchkit::{Line, arguments};
 use drover_events::{EventKind, RaftPayload};
 use drover_projections::tables::variables::Variables;
@@ -25,10 +27,15 @@ use sha2::{Digest, Sha256};
 const CHUNK: u64 = 1_024;
 /// Points of the past that are read.
 const POINTS: u64 = 1_000;
+/// Where the tables are that a process of its own opens.
+const REOPEN: &str = "HISTORY_REOPEN";
 /// The index of the first variable: after Raft's beginning and the namespace.
 const FIRST: u64 = 2;
 
 fn main() -> Result<()> {
+    if let Some(tables) = std::env::var_os(REOPEN) {
+        return reopen(Path::new(&tables));
+    }
     let (events, dir) = arguments(1_000_000_u64)?;
     let (log_dir, tables) = (dir.path().join("log"), dir.path().join("projections"));
     let size = build(&log_dir, events)?;
@@ -197,16 +204,34 @@ fn read_past(view: &View, events: u64) -> Result<()> {
     Ok(())
 }
 
+/// What a start costs, in a process of its own, for memory is measured too.
 fn restart(log_dir: &Path, tables: &Path, events: u64) -> Result<()> {
+    let program = std::env::current_exe()?;
+    let mut child = Command::new(program);
+    child
+        .env(REOPEN, tables)
+        .arg(events.to_string())
+        .arg(log_dir);
+    let status = child.status()?;
+    ensure!(status.success(), "{status}");
+    Ok(())
+}
+
+/// Opens the log in `log_dir` and the tables beside it.
+fn reopen(tables: &Path) -> Result<()> {
+    let mut args = std::env::args().skip(1);
+    let (events, log_dir) = args.next().zip(args.next()).context("what to open")?;
+    let events: u64 = events.parse()?;
     let began = Instant::now();
-    let log = LogEngine::open(log_dir, Options::default())?.0;
+    let log = LogEngine::open(Path::new(&log_dir), Options::default())?.0;
     let options = drover_projections::Options::server();
     let opened: (Arc<Projections>, _) = Projections::open(tables, options)?;
     let took = began.elapsed();
     ensure!(opened.0.applied_index() == events + FIRST - 1);
-    drop((opened, log));
     Line::new(&format!("open log and tables ({events} events)"))
         .number("seconds", took.as_secs_f64())
+        .number("rss_mb", rss_mb())
         .print();
+    drop((opened, log));
     Ok(())
 }
