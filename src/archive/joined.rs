@@ -39,7 +39,7 @@ pub struct Joined {
 }
 
 /// One server's copy of one epoch's log.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Copy {
     /// Where it lies in the archive; nothing where it is the archive.
     at: String,
@@ -189,7 +189,15 @@ impl Join<'_> {
     /// The copies of the epoch that is meant, in the order in which they are tried.
     async fn copies(&self, own: Option<&ReadOnlyLog>) -> Result<Vec<Copy>, ArchiveError> {
         let url = self.store.url();
-        let mut copies = copies_in(&self.store.list().await?);
+        let all = self.store.list().await?;
+        let mut copies = copies_in(&all);
+        if let (true, Some(own)) = (copies.is_empty(), own) {
+            // No segment was dropped yet: what there is of the log is here.
+            let epoch = hex(&own.epoch().id);
+            if all.keys().any(|name| name.contains(&epoch)) {
+                return Ok(vec![Copy::default()]);
+            }
+        }
         if copies.is_empty() {
             return Err(ArchiveError::Refused(format!("{url} holds no log")));
         }

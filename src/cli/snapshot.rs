@@ -9,6 +9,7 @@ use crate::archive::adopt::adopt;
 use crate::archive::inspect::{Inspection, inspect};
 use crate::archive::restore::{Former, Moment, Restore, Restored, Step, prepare};
 use crate::proof::NoteKey;
+use crate::rebuild;
 use crate::whole;
 use anyhow::{Context, Result, bail};
 use base64::Engine as _;
@@ -325,6 +326,10 @@ fn moment(text: &str) -> Result<Moment> {
 fn offline(args: &RestoreArgs, data_dir: &Path, out: &Out) -> Result<u8> {
     let server = data_dir.join("server");
     fs::create_dir_all(&server).with_context(|| server.display().to_string())?;
+    drop(lock(&server)?);
+    // What an agent built again beside itself comes home first: the restored state takes its place.
+    let home = server.join("projections");
+    rebuild::settle(&server.join("log"), &home).context("Error finishing an earlier rebuild")?;
     let _alone = lock(&server)?;
     adopt(&server).context("Error finishing an earlier restore")?;
     let how = Restore {

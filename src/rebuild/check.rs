@@ -101,6 +101,15 @@ impl Check<'_> {
         schema::prepare(scratch, &self.options)?;
         let (fresh, writer) = Projections::open(scratch, self.options.clone())?;
         let (mut fold, first) = replay::begin(log_dir, &log, writer, replay::FOLD_BYTES)?;
+        if first > last + 1 {
+            // They are of another log, or of a former epoch of this one.
+            let first = first - 1;
+            return Err(ReplayError::Gone {
+                wanted: last,
+                first,
+            }
+            .into());
+        }
         if !self.whole {
             fold = fold.rows_only();
         }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use drover_testkit::{Agent, LONG, Setup, wait_for};
 use serde_json::Value;
 
-use crate::support::{Known, check, check_replay, put, small_disk, words};
+use crate::support::{Known, check, check_replay, put, run, save, small_disk, words};
 
 fn write(agent: &Agent, known: &mut Known, numbers: std::ops::Range<u32>) -> Result<()> {
     let mut http = agent.http();
@@ -207,5 +207,54 @@ fn a_disk_that_fills_during_a_rebuild_ends_it_and_serving_goes_on() -> Result<()
     check(&agent, &known)?;
     check_replay(&setup, &agent)?;
     agent.stop(Duration::from_secs(8))?;
+    Ok(())
+}
+
+/// `projection verify` of a directory that no agent uses.
+fn verified(setup: &Setup) -> Result<Output> {
+    let mut command = Command::new(&setup.binary);
+    command.args(["projection", "verify", "-data-dir"]);
+    command.arg(&setup.data_dir).output().context("verify")
+}
+
+#[test]
+fn a_restored_state_takes_the_place_of_tables_built_again_beside_the_agent() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let setup = Setup::server(env!("CARGO_BIN_EXE_drover"), &dir.path().join("data"))?;
+    let (mut known, backup) = (Known::new(), dir.path().join("backup.tar"));
+    let agent = setup.start()?;
+    write(&agent, &mut known, 0..20)?;
+    save(&setup, &agent, &backup)?;
+    agent.stop(LONG)?;
+    let agent = setup.start()?;
+    write(&agent, &mut Known::new(), 20..22)?;
+    succeeds(&setup, &agent, "rebuild", &[])?;
+    agent.stop(LONG)?;
+    let (server, former) = (server_dir(&setup), dir.path().join("former"));
+    ensure!(server.join("projections.in-use").exists());
+    let (data, backup) = (setup.data_dir.to_str(), backup.to_str());
+    let (data, backup) = data.zip(backup).context("a path")?;
+    let restore = ["operator", "snapshot", "restore", "-data-dir", data, backup];
+    let copied = Command::new("cp")
+        .arg("-a")
+        .args([&server.join("projections-rebuild"), &former])
+        .status()?;
+    ensure!(copied.success());
+    run(&setup, &restore)?;
+    let agent = setup.start()?;
+    check(&agent, &known)?;
+    check_replay(&setup, &agent)?;
+    agent.stop(LONG)?;
+    ensure!(verified(&setup)?.status.success());
+    // Tables of a former epoch are not those of this log.
+    let home = server.join("projections");
+    fs::rename(&home, dir.path().join("own"))?;
+    fs::rename(&former, &home)?;
+    let output = verified(&setup)?;
+    let said = words(&output);
+    ensure!(
+        !output.status.success() && said.contains("is gone"),
+        "{said}"
+    );
     Ok(())
 }
