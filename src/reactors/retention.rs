@@ -138,7 +138,7 @@ impl Retention {
             return Ok(None);
         };
         let view = context.projections.view();
-        Ok(held.hold(&view, self.keeping.raft.log())?)
+        held.hold(&view, self.keeping.raft.log())
     }
 
     /// What of it is held back, while it is waited for.

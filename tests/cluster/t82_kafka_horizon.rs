@@ -106,6 +106,17 @@ fn gone(dir: &Path, broker: &mut Broker) -> Result<()> {
     trouble(&agent, &[&horizon]).with_context(|| told.to_string())?;
     let before = published(broker)?;
     ensure!(before.last() < Some(&begin), "{before:?}");
+    // The horizon goes on beyond the event that said since when it lags.
+    let lagged = wait_for("the event that tells the lag", LONG, || {
+        let status = publisher(&agent)?;
+        let since = status["LaggingSince"].as_u64().filter(|index| *index > 0);
+        since.with_context(|| status.to_string())
+    })?;
+    for name in ["on", "further"] {
+        let before = first(&agent)?.max(lagged);
+        write(&agent, &mut known, name, 300)?;
+        dropped_beyond(&agent, before)?;
+    }
     agent.stop(LONG)?;
 
     let agent = server(dir, &broker.addr(), "1h", "    missed = \"mark\"")?.start()?;

@@ -7,7 +7,7 @@ use drover_projections::tables::cluster_meta::ClusterMetas;
 use parking_lot::Mutex;
 
 use super::super::driver::Failure;
-use crate::log::LogEngine;
+use crate::log::{LogEngine, LogError};
 
 /// What a publisher tells of its position, and retention asks. On the leader it is where the
 /// publisher is now; every other server knows from the state where it was when it fell behind.
@@ -52,12 +52,40 @@ impl Held {
             return Ok(own.map(|published| Hold { published, until }));
         }
         let published = own.unwrap_or(0).max(meta.publisher_published);
-        let began = log.read(meta.publisher_lagging_since)?;
-        let began = began.map_or(0, |entry| entry.time);
+        let began = time_at(log, meta.publisher_lagging_since)?;
         let patience = i64::try_from(self.patience.as_nanos()).unwrap_or(i64::MAX);
         Ok(Some(Hold {
             published,
             until: Some(began.saturating_add(patience)),
         }))
+    }
+}
+
+/// The time of an event; that of one which was dropped is long ago.
+fn time_at(log: &LogEngine, index: u64) -> Result<i64, LogError> {
+    match log.read(index) {
+        Err(LogError::Purged { .. }) => Ok(0),
+        other => Ok(other?.map_or(0, |entry| entry.time)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::log::Options;
+
+    #[test]
+    fn an_event_that_was_dropped_was_waited_for_long_enough() {
+        let dir = tempfile::tempdir().unwrap();
+        let (log, _) = LogEngine::open(dir.path(), Options::journal()).unwrap();
+        for time in [10, 20, 30] {
+            log.append_one(1, time, Bytes::new()).unwrap();
+        }
+        assert_eq!(time_at(&log, 1).unwrap(), 20);
+        log.purge(1, Bytes::new(), Box::new(|_| ())).unwrap();
+        assert_eq!(time_at(&log, 1).unwrap(), 0);
+        assert_eq!(time_at(&log, 2).unwrap(), 30);
     }
 }
