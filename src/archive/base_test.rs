@@ -7,11 +7,11 @@ use ed25519_dalek::SigningKey;
 
 use super::base::{read_back, sign, verify as verify_base};
 use super::joined::{Join, Joined};
-use super::keep::archive;
+use super::keep::{Archived, archive};
 use super::store::{Place, Store};
 use super::testing::write_log;
 use crate::log::{LogEngine, ReadOnlyLog, leaf_hash};
-use crate::proof::{NoteKey, Verify, origin, verify};
+use crate::proof::{Ledger, NoteKey, Verify, origin, verify};
 use crate::raft::seed::Seed;
 use crate::raft::snapshot::{Head, SnapshotDir};
 use crate::replay;
@@ -149,6 +149,44 @@ async fn an_archive_is_read_by_every_tool_and_refuses_another_log() {
     write_log(&other, 100);
     let refused = said(join(&place, Some(&other.join("server")), &dir.path().join("x")).await);
     assert!(refused.contains("holds nothing of the log"), "{refused}");
+}
+
+/// Checkpoints of the log at these indexes, signed.
+fn make_checkpoints(server: &Path, indexes: &[u64]) {
+    let (log, _) = LogEngine::open(&server.join("log"), Default::default()).unwrap();
+    let ledger = Ledger::open(std::sync::Arc::new(log), server).unwrap();
+    for index in indexes {
+        let key = SigningKey::from_bytes(&[5; 32]);
+        ledger.sign((*index, 1, [7; 32]), &key).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_archive_keeps_its_checkpoints_while_the_horizon_moves_within_a_segment() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let (log_dir, base) = based(&data);
+    let server = data.join("server");
+    make_checkpoints(&server, &[300, 700, 1000, 1990, 2500]);
+    let place = dir.path().join("archive");
+    let done = archive((&server, ID), &base, 2001, &store(&place)).await;
+    let next = done.unwrap().next;
+    // What was archived is dropped; the base lies within the first segment that is left.
+    for segment in ReadOnlyLog::open(&log_dir).unwrap().segments() {
+        if segment.first + segment.entries <= next {
+            fs::remove_file(log_dir.join(&segment.name)).unwrap();
+        }
+    }
+    let done = archive((&server, ID), &base, 2001, &store(&place)).await;
+    assert_eq!(done.unwrap(), Archived { segments: 0, next });
+    let alone = dir.path().join("alone");
+    join(&place, None, &alone).await.unwrap();
+    let how = Verify::default();
+    let verified = verify(&alone.join("log"), &alone, &how, &mut |_, _| ()).unwrap();
+    let wanted = [300, 700, 1000, 1990].iter().filter(|index| **index < next);
+    assert_eq!(verified.findings, []);
+    assert_eq!(verified.checkpoints, wanted.count() as u64);
+    assert!(verified.signed_to >= Some(1000), "{verified:?}");
 }
 
 /// The same log as another server keeps it: other segments, other bytes.

@@ -50,7 +50,11 @@ pub async fn archive(
         .into_iter()
         .take_while(|segment| segment.sealed && segment.first + segment.entries <= below)
         .collect();
-    let mut archived = Archived::default();
+    // What lies below the first segment here was copied before it was dropped.
+    let mut archived = Archived {
+        segments: 0,
+        next: log.segments().first().map_or(0, |segment| segment.first),
+    };
     let log = Arc::new(log);
     for segment in due {
         // Read once more, checksums and all, before it is relied on elsewhere.
