@@ -30,7 +30,8 @@ use std::time::Instant;
 
 Reads every entry, builds the tree over them again, and compares it with every checkpoint that was
 signed. Without -key the keys that lie beside the checkpoints are believed, and the result says
-\"unpinned\"; a key noted elsewhere before (GET /v1/log/keys) makes it independent of the server.
+\"unpinned\"; a key noted elsewhere before (GET /v1/log/keys) makes it independent of the server: a
+log without any checkpoint by that key is refused.
 With -digests the log is folded too, and the digests of the tables are compared with those in the
 checkpoints. A log whose beginning was dropped is verified from the signed base that it goes on
 from, every row of which is read; with its archive it is verified from the beginning. Of a backup
@@ -102,6 +103,10 @@ pub(super) async fn run(args: &VerifyArgs, out: &Out) -> Result<u8> {
     bar.clear();
     let mut done = done.with_context(|| format!("Error verifying the log in {}", log.display()))?;
     let seconds = began.elapsed().as_secs_f64();
+    // A backup is signed itself.
+    if args.backup.is_none() {
+        done.want_signature();
+    }
     // Of a log that is wrong the tables say nothing.
     if done.findings.is_empty() {
         also.extend(bases(&found, &how, &mut done)?);

@@ -21,7 +21,7 @@ use base64::engine::general_purpose::STANDARD;
 use drover_projections::{TableDigest, hex, unhex};
 use sha2::{Digest, Sha256};
 
-use super::{ProofError, note};
+use super::{NoteKey, ProofError, note};
 use crate::log::{Epoch, Hash};
 
 /// A statement about the log at an index.
@@ -107,22 +107,82 @@ impl Checkpoint {
     }
 }
 
-/// Where a text ends and its signatures begin.
-const SIGNED: &str = "\n\n\u{2014} ";
+/// What every note begins with, behind the line end of the one before.
+const BEGIN: &[u8] = b"\ndrover/";
+/// What stands before every signature.
+const DASH: &[u8] = "\u{2014} ".as_bytes();
 
-/// The notes of a file, oldest first; what follows the last whole one (a torn write) is left out.
-fn notes(text: &str) -> impl Iterator<Item = &str> {
-    let mut rest = text;
-    std::iter::from_fn(move || {
-        let body = rest.find("\n\n")? + 2;
-        let mut end = body;
-        while rest[end..].starts_with('\u{2014}') {
-            end += rest[end..].find('\n')? + 1;
+/// What a file of checkpoints holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Notes {
+    /// Its notes, oldest first.
+    pub notes: Vec<String>,
+    /// Where bytes begin that belong to no note. What a torn write left at the end is not among
+    /// them.
+    pub damaged: Vec<usize>,
+    /// Where the last note ends.
+    end: usize,
+}
+
+impl Notes {
+    fn of(bytes: &[u8]) -> Self {
+        let mut found = Self::default();
+        let mut at = 0;
+        while at < bytes.len() {
+            let rest = &bytes[at..];
+            if let Some(len) = note_length(rest) {
+                let note = String::from_utf8_lossy(&rest[..len]).into_owned();
+                found.notes.push(note);
+                at += len;
+                found.end = at;
+                continue;
+            }
+            let next = find(rest, BEGIN);
+            if next.is_some() || !is_torn(rest) {
+                found.damaged.push(at);
+            }
+            at = next.map_or(bytes.len(), |next| at + next + 1);
         }
-        let (note, behind) = rest.split_at(end);
-        rest = behind;
-        (end > body).then_some(note)
-    })
+        found
+    }
+
+    /// The notes that one of these keys signed.
+    fn signed<'a>(&'a self, keys: &'a [NoteKey]) -> impl DoubleEndedIterator<Item = Checkpoint> {
+        let by_one = move |note: &&String| keys.iter().any(|key| note::open(note, key).is_ok());
+        let signed = self.notes.iter().filter(by_one);
+        signed.filter_map(|note| of_note(note))
+    }
+}
+
+fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
+    bytes.windows(what.len()).position(|window| window == what)
+}
+
+/// The length of the note that these bytes begin with, if they do.
+fn note_length(bytes: &[u8]) -> Option<usize> {
+    let body = find(bytes, b"\n\n")? + 2;
+    if find(&bytes[..body], BEGIN).is_some() {
+        return None;
+    }
+    let mut end = body;
+    while bytes[end..].starts_with(DASH) {
+        end += find(&bytes[end..], b"\n")? + 1;
+    }
+    (end > body).then_some(end)
+}
+
+/// Whether this can be the beginning of a note whose end was never written.
+fn is_torn(bytes: &[u8]) -> bool {
+    let whole_line = |from: usize| bytes[from..].contains(&b'\n');
+    let behind = |what: &[u8]| find(bytes, what).is_some_and(|at| whole_line(at + what.len()));
+    !behind(b"\n\n") && !behind(DASH)
+}
+
+fn damaged(path: &Path, at: usize) -> ProofError {
+    ProofError::Question(format!(
+        "{} is damaged at byte {at}: what stands there is no checkpoint",
+        path.display()
+    ))
 }
 
 /// The file of a log's checkpoints.
@@ -148,47 +208,57 @@ impl CheckpointFile {
             .create(true)
             .open(path)
             .map_err(io)?;
-        let text = Self::read_text(path)?;
-        let (mut whole, mut last) = (0, None);
-        for note in notes(&text) {
-            whole += note.len();
-            last = Some(note.to_owned());
+        let mut found = Self::notes(path)?;
+        if let Some(at) = found.damaged.first() {
+            return Err(damaged(path, *at));
         }
-        let behind = &text[whole..];
-        let signed = behind.find(SIGNED).map(|at| &behind[at + SIGNED.len()..]);
-        if signed.is_some_and(|rest| rest.contains('\n')) {
-            return Err(ProofError::Question(format!(
-                "{} is damaged at byte {whole}: checkpoints behind it cannot be read",
-                path.display()
-            )));
-        }
-        file.set_len(whole as u64).map_err(io)?;
+        file.set_len(found.end as u64).map_err(io)?;
         Ok((
             Self {
                 path: path.to_owned(),
                 file,
             },
-            last,
+            found.notes.pop(),
         ))
     }
 
     /// All notes of a file, oldest first; none if there is no file.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// It cannot be read, or is damaged.
     pub fn read(path: &Path) -> Result<Vec<String>, ProofError> {
-        let text = Self::read_text(path)?;
-        Ok(notes(&text).map(str::to_owned).collect())
+        let found = Self::notes(path)?;
+        match found.damaged.first() {
+            Some(at) => Err(damaged(path, *at)),
+            None => Ok(found.notes),
+        }
     }
 
-    /// The last checkpoint in a server's directory whose index is `index` or below, whoever signed
-    /// it; none if there is no such.
+    /// What a file holds, damaged or not; nothing if there is no file.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// It cannot be read.
+    pub fn notes(path: &Path) -> Result<Notes, ProofError> {
+        match std::fs::read(path) {
+            Ok(bytes) => Ok(Notes::of(&bytes)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Notes::default()),
+            Err(source) => Err(ProofError::File {
+                path: path.to_owned(),
+                source,
+            }),
+        }
+    }
+
+    /// The last checkpoint in a server's directory whose index is `index` or below, and that a key
+    /// beside it signed; none if there is no such.
+    ///
+    /// # Errors
+    /// A file cannot be read.
     pub fn last_below(server_dir: &Path, index: u64) -> Result<Option<Checkpoint>, ProofError> {
-        let mut known = Self::checkpoints(server_dir)?.into_iter().rev();
-        Ok(known.find(|checkpoint| checkpoint.index <= index))
+        let keys = super::verify::beside(server_dir)?;
+        let found = Self::notes(&server_dir.join(super::ledger::CHECKPOINTS))?;
+        let mut signed = found.signed(&keys).rev();
+        Ok(signed.find(|checkpoint| checkpoint.index <= index))
     }
 
     /// The checkpoints in a server's directory that can be read, oldest first, whoever signed them.
@@ -196,19 +266,9 @@ impl CheckpointFile {
     /// # Errors
     /// The file cannot be read.
     pub fn checkpoints(server_dir: &Path) -> Result<Vec<Checkpoint>, ProofError> {
-        let notes = Self::read(&server_dir.join(super::ledger::CHECKPOINTS))?;
-        Ok(notes.iter().filter_map(|note| of_note(note)).collect())
-    }
-
-    fn read_text(path: &Path) -> Result<String, ProofError> {
-        match std::fs::read(path) {
-            Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
-            Err(source) => Err(ProofError::File {
-                path: path.to_owned(),
-                source,
-            }),
-        }
+        let found = Self::notes(&server_dir.join(super::ledger::CHECKPOINTS))?;
+        let notes = found.notes.iter();
+        Ok(notes.filter_map(|note| of_note(note)).collect())
     }
 
     /// Adds a note.
@@ -278,8 +338,63 @@ mod tests {
         for lost in 1..made[2].len() as u64 {
             let length = made.iter().map(|note| note.len() as u64).sum::<u64>() - lost;
             std::fs::write(&path, &made.concat().as_bytes()[..length as usize]).unwrap();
+            assert_eq!(CheckpointFile::read(&path).unwrap(), made[..2]);
             let (_, last) = CheckpointFile::open(&path).unwrap();
             assert_eq!(last.as_ref(), Some(&made[1]), "{lost} bytes lost");
+        }
+    }
+
+    #[test]
+    fn no_flipped_bit_makes_a_checkpoint_vanish_silently() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("checkpoints");
+        let key = SigningKey::from_bytes(&[4; 32]);
+        let own = NoteKey::new("drover/00ff", key.verifying_key());
+        let made: Vec<String> = (1..4)
+            .map(|size| note::sign(&sample(size).to_text(), "drover/00ff", &key))
+            .collect();
+        let whole = made.concat().into_bytes();
+        // Without its last byte the last note is one that was never written to its end.
+        for at in 0..whole.len() - 1 {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << (at % 8);
+            let found = Notes::of(&bytes);
+            let bad = |note: &String| note::open(note, &own).is_err() || of_note(note).is_none();
+            let named = !found.damaged.is_empty() || found.notes.iter().any(bad);
+            assert!(named, "byte {at}: {found:?}");
+            std::fs::write(&path, &bytes).unwrap();
+            let opened = CheckpointFile::open(&path);
+            assert_eq!(opened.is_err(), !found.damaged.is_empty());
+            if opened.is_err() {
+                assert_eq!(std::fs::read(&path).unwrap(), bytes, "it was changed");
+            }
+        }
+    }
+
+    #[test]
+    fn only_a_checkpoint_that_was_signed_is_the_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = |seed| SigningKey::from_bytes(&[seed; 32]);
+        let made = [(100, key(4)), (200, key(4)), (250, key(9))]
+            .map(|(size, key)| note::sign(&sample(size).to_text(), "drover/00ff", &key));
+        let own = NoteKey::new("drover/00ff", key(4).verifying_key());
+        std::fs::write(dir.path().join("checkpoints.keys"), own.text()).unwrap();
+        let path = dir.path().join("checkpoints");
+        let last = |below| {
+            let found = CheckpointFile::last_below(dir.path(), below).unwrap();
+            found.map(|checkpoint| checkpoint.index)
+        };
+        std::fs::write(&path, made.concat()).unwrap();
+        assert_eq!(last(300), Some(200), "another's does not count");
+        assert_eq!((last(150), last(50)), (Some(100), None));
+        let state = made.concat().rfind("0909").unwrap();
+        let second = made[0].len() + made[1].rfind("0909").unwrap();
+        for at in [state, second] {
+            let mut bytes = made.concat().into_bytes();
+            bytes[at] = b'1';
+            std::fs::write(&path, bytes).unwrap();
+            let wanted = if at == second { 100 } else { 200 };
+            assert_eq!(last(300), Some(wanted));
         }
     }
 }

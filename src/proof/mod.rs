@@ -27,7 +27,7 @@ mod verify_test;
 use std::path::PathBuf;
 
 pub use blocks::{BLOCK, Blocks, Bodies, Tree, leaves};
-pub use checkpoint::{Checkpoint, CheckpointFile, origin, state_digest};
+pub use checkpoint::{Checkpoint, CheckpointFile, Notes, origin, state_digest};
 pub use ledger::{Ledger, LedgerStatus};
 pub use merkle::{Subtrees, consistency, inclusion, proves_consistency, proves_inclusion, root};
 pub use note::{NoteError, NoteKey, open, sign, text};

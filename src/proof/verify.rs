@@ -74,6 +74,13 @@ pub struct Verified {
 }
 
 impl Verified {
+    /// Finds fault with a log of which no checkpoint is by a key that was named.
+    pub fn want_signature(&mut self) {
+        if self.pinned && self.signers.is_empty() {
+            self.find(None, "there is no checkpoint by a key that was named");
+        }
+    }
+
     fn find(&mut self, index: Option<u64>, what: impl Into<String>) {
         self.findings.push(Finding {
             index,
@@ -98,7 +105,7 @@ pub fn verify(
         ..Verified::default()
     };
     // Before the log: a server that writes meanwhile signs what the log does not have yet.
-    let notes = CheckpointFile::read(&server_dir.join(super::ledger::CHECKPOINTS));
+    let notes = CheckpointFile::notes(&server_dir.join(super::ledger::CHECKPOINTS));
     let log = match ReadOnlyLog::open(log_dir) {
         Ok(log) => log,
         Err(error @ crate::log::LogError::Corrupt { .. }) => {
@@ -111,7 +118,12 @@ pub fn verify(
         verified.find(None, damage.to_string());
     }
     let keys = how.keys(server_dir)?;
-    let mut checkpoints = signed(&log, notes?, &keys, &mut verified)?;
+    let notes = notes?;
+    for at in notes.damaged {
+        let what = format!("the file of checkpoints is damaged at byte {at}");
+        verified.find(None, what);
+    }
+    let mut checkpoints = signed(&log, notes.notes, &keys, &mut verified)?;
     check_base(&log, server_dir, &keys, &mut verified)?;
     read(&log, &mut checkpoints, &mut verified, progress)?;
     for checkpoint in checkpoints.values() {
@@ -235,7 +247,7 @@ fn base_notes(server_dir: &Path) -> Vec<String> {
 }
 
 /// The keys that lie beside the checkpoints.
-fn beside(server_dir: &Path) -> Result<Vec<NoteKey>, ProofError> {
+pub(super) fn beside(server_dir: &Path) -> Result<Vec<NoteKey>, ProofError> {
     let path = server_dir.join(super::ledger::KEYS);
     match std::fs::read_to_string(&path) {
         Ok(text) => Ok(text

@@ -231,6 +231,39 @@ fn a_forged_checkpoint_and_a_wrong_key_are_named() {
 }
 
 #[test]
+fn checkpoints_that_are_damaged_or_gone_are_missed() {
+    let sample = Sample::new();
+    let own = NoteKey::new(sample.roots[0].origin.as_str(), key(1).verifying_key());
+    let whole = std::fs::read(sample.checkpoints()).unwrap();
+    let dash = "\u{2014} ".as_bytes();
+    let found = whole.windows(dash.len()).enumerate();
+    let dashes: Vec<usize> = found.filter(|(_, w)| *w == dash).map(|(at, _)| at).collect();
+    assert_eq!(dashes.len(), 3);
+    for (number, at) in dashes.into_iter().enumerate() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 4;
+        std::fs::write(sample.checkpoints(), bytes).unwrap();
+        let done = sample.verify(Vec::new());
+        let what = &first_finding(&done).what;
+        assert!(what.contains("damaged at byte"), "note {number}: {done:?}");
+    }
+    // Without any the log may be younger than the first; with a key that is known it is not.
+    for gone in [true, false] {
+        match gone {
+            true => std::fs::remove_file(sample.checkpoints()).unwrap(),
+            false => std::fs::write(sample.checkpoints(), "").unwrap(),
+        }
+        let mut done = sample.verify(Vec::new());
+        done.want_signature();
+        assert_eq!(done.findings, []);
+        let mut done = sample.verify(vec![own.clone()]);
+        done.want_signature();
+        let what = &first_finding(&done).what;
+        assert!(what.contains("no checkpoint by a key"), "{done:?}");
+    }
+}
+
+#[test]
 fn a_segment_that_is_missing_or_swapped_is_named() {
     let sample = Sample::new();
     let segments = sample.segments();
