@@ -243,7 +243,7 @@ fn view(shared: &Arc<dyn FileLayer>, dir: &Path, found: &Names) -> Result<View, 
     }
     segments.sort_by_key(Segment::first);
     let purged = locals.purged.as_ref().filter(|_| !found.joined);
-    let purged = purged.map(|(i, _)| i + 1);
+    let purged = purged.map(|(i, _)| i.saturating_add(1));
     segments.retain(|s| purged.is_none_or(|p| s.next() > p) || s.open().is_some());
     let Some(last) = segments.last() else {
         let e = std::io::Error::from(std::io::ErrorKind::NotFound);

@@ -15,7 +15,9 @@ use parking_lot::Mutex;
 
 use super::error::LogError;
 use super::file::{FileLayer, LogFile};
-use super::format::{Entry, HEADER, Header, SEALED_MAGIC, sealed_name, u32_at, u64_at};
+use super::format::{
+    Entry, HEADER, Header, SEALED_MAGIC, index_of_name, sealed_name, u32_at, u64_at,
+};
 use super::segment::{OpenSegment, Segment, SegmentInfo};
 use super::tree::{CompactRange, leaf_hash};
 
@@ -28,6 +30,10 @@ const BLOCK: usize = 64 << 10;
 const LEVEL: i32 = 1;
 /// Decoded blocks kept per segment.
 const CACHE: usize = 4;
+/// Raw bytes of the largest block that is read: one with the longest body that any log takes.
+const LARGEST_BLOCK: u32 = 65 << 20;
+/// The highest index that is read: beyond it sums of indexes would not fit.
+const LAST_INDEX: u64 = 1 << 62;
 
 #[derive(Clone, Copy, Debug)]
 struct BlockRef {
@@ -137,6 +143,29 @@ impl Footer {
             });
         }
         Some(footer)
+    }
+
+    /// Whether it can be that of a segment whose head is `header`, and whose blocks end at `end`:
+    /// whoever made the file, its blocks lie in it and name each of its indexes once.
+    fn fits(&self, header: &Header, end: u64) -> bool {
+        let first = header.first;
+        let range = header.range.as_ref().map_or(0, CompactRange::size);
+        let begins = self.blocks.first().map_or(self.next, |block| block.first);
+        let ends = self.blocks.iter().skip(1).map(|block| block.first);
+        let mut pairs = self.blocks.iter().zip(ends.chain([self.next]));
+        let block_fits = |(block, next): (&BlockRef, u64)| {
+            let entries = next.checked_sub(block.first);
+            let last = block.offset.checked_add(block.len.into());
+            entries.is_some_and(|entries| (1..=BLOCK as u64).contains(&entries))
+                && block.offset >= HEADER as u64
+                && last.is_some_and(|last| last <= end)
+                && block.raw <= LARGEST_BLOCK
+        };
+        first <= self.next
+            && self.next <= LAST_INDEX
+            && range <= first
+            && begins == first
+            && pairs.all(block_fits)
     }
 }
 
@@ -282,7 +311,15 @@ impl SealedSegment {
         buf.truncate(got);
         let header = Header::decode(&buf, SEALED_MAGIC, name)?;
         let bytes = file.size().map_err(io)?;
-        let footer = read_footer(&*file, bytes, &path, name, header.first)?;
+        if name != sealed_name(header.first) {
+            let what = "the header is that of another segment";
+            return Err(LogError::corrupt(name, 0, index_of_name(name), what));
+        }
+        let (footer, end) = read_footer(&*file, bytes, &path, name, header.first)?;
+        if !footer.fits(&header, end) {
+            let what = "the footer does not fit the segment";
+            return Err(LogError::corrupt(name, end, header.first, what));
+        }
         let name = name.to_owned();
         Ok(SealedSegment {
             name,
@@ -367,7 +404,7 @@ impl SealedSegment {
 fn decode_block(raw: Bytes, first: u64, next: u64) -> Option<Vec<Entry>> {
     let mut entries = Vec::new();
     let (mut at, mut index) = (0, first);
-    while at < raw.len() {
+    while at < raw.len() && index < next {
         let head = raw.get(at..at + RECORD)?;
         let len = u32_at(head, 2) as usize;
         let end = at + RECORD + len;
@@ -383,7 +420,7 @@ fn decode_block(raw: Bytes, first: u64, next: u64) -> Option<Vec<Entry>> {
         at = end;
         index += 1;
     }
-    (index == next).then_some(entries)
+    (index == next && at == raw.len()).then_some(entries)
 }
 
 fn read_footer(
@@ -392,7 +429,7 @@ fn read_footer(
     path: &Path,
     name: &str,
     first: u64,
-) -> Result<Footer, LogError> {
+) -> Result<(Footer, u64), LogError> {
     let io = |e| LogError::io("read", path, e);
     let damaged =
         |offset| LogError::corrupt(name, offset, first, "the footer's checksum does not match");
@@ -409,5 +446,10 @@ fn read_footer(
     if crc32c::crc32c(&buf) != u32_at(&trailer, 12) {
         return Err(damaged(offset));
     }
-    Footer::decode(&buf).ok_or_else(|| damaged(offset))
+    let footer = Footer::decode(&buf).ok_or_else(|| damaged(offset))?;
+    Ok((footer, offset))
 }
+
+#[cfg(test)]
+#[path = "sealed_test.rs"]
+mod tests;

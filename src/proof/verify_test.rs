@@ -277,13 +277,32 @@ fn a_segment_that_is_missing_or_swapped_is_named() {
     std::fs::rename(&segments[0], &other).unwrap();
     std::fs::rename(&segments[1], &segments[0]).unwrap();
     std::fs::rename(&other, &segments[1]).unwrap();
-    let found = verify(
-        &sample.log(),
-        sample.dir.path(),
-        &Verify::default(),
-        &mut |_, _| {},
-    );
-    assert!(found.map_or(true, |done| !done.findings.is_empty()));
+    let what = &first_finding(&sample.verify(Vec::new())).what.clone();
+    assert!(what.contains("that of another segment"), "{what}");
+}
+
+#[test]
+fn sealed_segments_that_were_swapped_are_named() {
+    let sample = Sample::new();
+    let mut sealing = options();
+    sealing.seal = true;
+    let (log, _) = LogEngine::open(&sample.log(), sealing).unwrap();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let sealed = || log.segments().iter().filter(|one| one.sealed).count();
+    while sealed() < 2 {
+        assert!(std::time::Instant::now() < until, "they are not sealed");
+        std::thread::yield_now();
+    }
+    log.close();
+    assert_eq!(sample.verify(Vec::new()).findings, []);
+    let names: Vec<_> = log.segments().into_iter().filter(|one| one.sealed).collect();
+    let [first, second] = [0, 1].map(|n| sample.log().join(&names[n].name));
+    let other = sample.dir.path().join("other");
+    std::fs::rename(&first, &other).unwrap();
+    std::fs::rename(&second, &first).unwrap();
+    std::fs::rename(&other, &second).unwrap();
+    let what = &first_finding(&sample.verify(Vec::new())).what.clone();
+    assert!(what.contains("that of another segment"), "{what}");
 }
 
 #[test]
