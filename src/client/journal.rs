@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::clock::unix_nanos;
-use crate::log::{Entry, LogEngine, LogError, OpenReport, Options};
+use crate::log::{Entry, FileLayer, LogEngine, LogError, OpenReport, Options, RealFiles};
 
 /// Why the journal failed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -152,12 +152,23 @@ impl LogJournal {
     /// # Errors
     /// Damage of what had been durable, and entries that cannot be read.
     pub fn open(dir: &Path) -> Result<(Self, OpenReport), JournalError> {
+        Self::open_with(Arc::new(RealFiles), dir)
+    }
+
+    /// Opens the journal over another file layer.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(
+        files: Arc<dyn FileLayer>,
+        dir: &Path,
+    ) -> Result<(Self, OpenReport), JournalError> {
         let options = Options {
             max_body: MAX_ENTRY,
             segment_bytes: SEGMENT,
             ..Options::journal()
         };
-        let (log, report) = LogEngine::open(dir, options)?;
+        let (log, report) = LogEngine::open_with(files, dir, options)?;
         let mut state = State::default();
         for entry in log.scan(log.bounds().0) {
             let entry = entry?;
@@ -203,28 +214,28 @@ fn encode(key: &str, value: &[u8]) -> Bytes {
 }
 
 impl Shared {
+    /// The next entries of the log.
+    fn entries(&self, state: &mut State, bodies: Vec<(u16, Bytes)>) -> Vec<Entry> {
+        let time = unix_nanos();
+        let entry = |(index, (kind, body)): (u64, (u16, Bytes))| {
+            state.written += body.len();
+            Entry {
+                index,
+                kind,
+                time,
+                body,
+            }
+        };
+        (self.log.bounds().1..).zip(bodies).map(entry).collect()
+    }
+
     /// Appends under the state's lock, so that the log's order is the order of the changes.
     fn append(
         &self,
         state: &mut State,
-        bodies: Vec<(u16, Bytes)>,
+        change: (u16, Bytes),
     ) -> BoxFuture<'static, Result<(), JournalError>> {
-        let time = unix_nanos();
-        let mut index = self.log.bounds().1;
-        let entries = bodies
-            .into_iter()
-            .map(|(kind, body)| {
-                state.written += body.len();
-                let entry = Entry {
-                    index,
-                    kind,
-                    time,
-                    body,
-                };
-                index += 1;
-                entry
-            })
-            .collect();
+        let entries = self.entries(state, vec![change]);
         let (tx, rx) = oneshot::channel();
         let done = Box::new(move |result| drop(tx.send(result)));
         if let Err(e) = self.log.append(entries, done) {
@@ -233,24 +244,23 @@ impl Shared {
         async move { Ok(rx.await.unwrap_or(Err(LogError::Closed))?) }.boxed()
     }
 
+    /// Writes the live values once more and drops what lies before, both or neither: where that
+    /// fails, on a full disk, the old entries stay, and it is tried again after as many changes.
     fn compact(&self, state: &mut State) {
         if state.written < SLACK + 2 * state.live_bytes {
             return;
         }
         state.written = 0;
-        let before = self.log.bounds().1;
-        let live = state
-            .live
-            .iter()
-            .map(|(k, v)| (PUT, encode(k, v)))
-            .collect();
-        let appended = self.append(state, live);
-        // The purge takes the same queue: it comes after what was appended is synced.
-        drop(appended);
-        if let Some(last) = before.checked_sub(1)
-            && let Err(e) = self.log.purge(last, Bytes::new(), Box::new(|_| {}))
-        {
-            tracing::warn!("the journal's old entries are kept: {e}");
+        let live = state.live.iter().map(|(k, v)| (PUT, encode(k, v)));
+        let live = live.collect();
+        let entries = self.entries(state, live);
+        let tell = |result: Result<(), LogError>| {
+            if let Err(e) = result {
+                tracing::warn!("the journal's old entries are kept: {e}");
+            }
+        };
+        if let Err(e) = self.log.replace(entries, Box::new(tell)) {
+            tell(Err(e));
         }
     }
 }
@@ -263,7 +273,7 @@ impl Journal for LogJournal {
         }
         let body = encode(key, &value);
         state.put(key, value.into());
-        let done = self.shared.append(&mut state, vec![(PUT, body)]);
+        let done = self.shared.append(&mut state, (PUT, body));
         self.shared.compact(&mut state);
         done
     }
@@ -274,7 +284,7 @@ impl Journal for LogJournal {
             return std::future::ready(Ok(())).boxed();
         }
         self.shared
-            .append(&mut state, vec![(DELETE, encode(prefix, b""))])
+            .append(&mut state, (DELETE, encode(prefix, b"")))
     }
 
     fn load(&self) -> BTreeMap<String, Bytes> {

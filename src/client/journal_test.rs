@@ -1,4 +1,5 @@
 use super::*;
+use crate::log::fake::FakeDisk;
 
 fn loaded(dir: &Path) -> BTreeMap<String, Bytes> {
     LogJournal::open(dir).unwrap().0.load()
@@ -83,6 +84,47 @@ async fn mod_16_what_is_outdated_is_dropped() {
     let map = loaded(tmp.path());
     assert_eq!(map["stays"], b"here"[..]);
     assert_eq!(map["big"][..4], 119_u32.to_le_bytes());
+}
+
+/// Sets fifty keys to a value of this round; answers whether all were written.
+async fn put_all(journal: &LogJournal, round: u8, acked: &mut BTreeMap<String, Bytes>) -> bool {
+    for key in 0..50 {
+        let (key, value) = (format!("k/{key}"), vec![round; 100_000]);
+        match journal.put(&key, value.clone()).await {
+            Ok(()) => drop(acked.insert(key, value.into())),
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+#[tokio::test]
+async fn mod_16_a_disk_that_is_full_when_it_is_compacted_loses_nothing() {
+    let disk = FakeDisk::default();
+    let open = |disk: &FakeDisk| {
+        let files = Arc::new(disk.clone());
+        LogJournal::open_with(files, Path::new("/journal")).unwrap().0
+    };
+    let journal = open(&disk);
+    // No second segment fits: the live values cannot be written once more.
+    disk.set_capacity(Some(disk.used()));
+    let (mut acked, mut round) = (BTreeMap::new(), 0);
+    while put_all(&journal, round, &mut acked).await {
+        round += 1;
+    }
+    assert!(round > 1, "it was full before anything was outdated");
+    assert_eq!(journal.shared.log.bounds().0, 0);
+    for seed in 0..3 {
+        assert!(open(&disk.power_cut(seed)).load() == acked, "seed {seed}");
+    }
+    disk.set_capacity(None);
+    for more in 1..5 {
+        assert!(put_all(&journal, round + more, &mut acked).await);
+    }
+    let written = journal.shared.log.bounds();
+    assert!(written.0 > 100, "{written:?}");
+    drop(journal);
+    assert!(open(&disk).load() == acked);
 }
 
 #[test]

@@ -91,30 +91,28 @@ impl LogEngine {
     /// then. Later through `done`: [`LogError::DiskFull`] (where the options say that a full disk
     /// fails) or a failed write, and then none of the entries queued at that time is kept.
     pub fn append(&self, entries: Vec<Entry>, done: Done) -> Result<(), LogError> {
-        let max = self.shared.options.max_body;
-        if let Some(e) = entries.iter().find(|e| e.body.len() > max) {
-            return Err(LogError::TooLarge {
-                index: e.index,
-                len: e.body.len(),
-                max,
-            });
-        }
         let mut state = self.shared.state.lock();
         state.check()?;
-        let mut expected = state.next;
-        for e in &entries {
-            if e.index != expected {
-                return Err(LogError::Gap {
-                    expected,
-                    got: e.index,
-                });
-            }
-            expected += 1;
+        state.append(entries, done, self.shared.options.max_body)?;
+        drop(state);
+        self.shared.wake.notify_one();
+        Ok(())
+    }
+
+    /// Queues entries as [`append`](Self::append) does, and drops what lies before them once they
+    /// are durable; where they cannot be written nothing is dropped, which `done` hears.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn replace(&self, entries: Vec<Entry>, done: Done) -> Result<(), LogError> {
+        let mut state = self.shared.state.lock();
+        state.check()?;
+        let before = state.next.checked_sub(1);
+        state.append(entries, Box::new(drop), self.shared.options.max_body)?;
+        match before {
+            Some(last) => state.purge(last, Bytes::new(), done),
+            None => state.queue.push_back(Job::Barrier(done)),
         }
-        state.next = expected;
-        state.tail_bytes += entries.iter().map(|e| e.body.len()).sum::<usize>();
-        state.tail.extend(entries.iter().cloned());
-        state.queue.push_back(Job::Append(entries, done));
         drop(state);
         self.shared.wake.notify_one();
         Ok(())
@@ -243,19 +241,15 @@ impl LogEngine {
     }
 
     /// Drops the entries up to `index`, inclusive, and remembers `position`, which may lie beyond
-    /// the last entry (a snapshot was installed): appending then goes on after it.
+    /// the last entry (a snapshot was installed): appending then goes on after it. They cannot be
+    /// read from now on, unless `done` hears that it failed.
     ///
     /// # Errors
     /// If the log has stopped.
     pub fn purge(&self, index: u64, position: Bytes, done: Done) -> Result<(), LogError> {
         let mut state = self.shared.state.lock();
         state.check()?;
-        if index + 1 > state.next {
-            state.cut(index + 1);
-        }
-        state.first = state.first.max(index + 1);
-        state.purged = Some((index, position.clone()));
-        state.queue.push_back(Job::Purge(index, position, done));
+        state.purge(index, position, done);
         drop(state);
         self.shared.wake.notify_one();
         Ok(())
@@ -287,13 +281,22 @@ impl LogEngine {
         Ok(())
     }
 
+    /// Ends the segment that is written, if it holds anything: it can be sealed, and dropped, while
+    /// the log goes on in another. Waits for the disk.
+    ///
+    /// # Errors
+    /// If a write failed or the log has stopped.
+    pub fn roll(&self) -> Result<(), LogError> {
+        self.wait_for(Job::Roll)
+    }
+
     /// Announces the tree's state after `index`, so that a purge beyond the last entry can go on
     /// from it (a Raft snapshot carries it).
     pub fn set_base(&self, index: u64, range: CompactRange) {
         self.shared.state.lock().base = Some((index, range));
     }
 
-    /// The purged position.
+    /// The purged position, once it is durable.
     pub fn purged(&self) -> Option<(u64, Bytes)> {
         self.shared.state.lock().purged.clone()
     }
@@ -311,10 +314,14 @@ impl LogEngine {
     /// # Errors
     /// If a write failed or the log has stopped.
     pub fn sync(&self) -> Result<(), LogError> {
+        self.wait_for(Job::Barrier)
+    }
+
+    fn wait_for(&self, job: impl FnOnce(Done) -> Job) -> Result<(), LogError> {
         let (tx, rx) = mpsc::sync_channel(1);
-        self.barrier(Box::new(move |r| {
+        self.push(job(Box::new(move |r| {
             let _ = tx.send(r);
-        }))?;
+        })))?;
         rx.recv().map_err(|_| LogError::Closed)?
     }
 

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use parking_lot::RwLock;
 
 use super::error::LogError;
@@ -22,6 +23,15 @@ impl Writer {
         self.start_segment(self.next, range)?;
         self.seal_at = self.seal_at.or(last);
         Ok(())
+    }
+
+    /// Goes on in a new segment, unless the active one holds nothing.
+    pub(super) fn roll(&mut self) -> Result<(), LogError> {
+        self.flush()?;
+        match self.next > self.segment.first() {
+            true => self.rotate(),
+            false => Ok(()),
+        }
     }
 
     fn start_segment(&mut self, first: u64, range: Option<CompactRange>) -> Result<(), LogError> {
@@ -171,15 +181,21 @@ impl Writer {
             .map_err(|e| stopped(LogError::io("sync", dir, e)))
     }
 
-    pub(super) fn purge(&mut self, index: u64, position: &[u8]) -> Result<(), LogError> {
+    pub(super) fn purge(&mut self, index: u64, position: Bytes) -> Result<(), LogError> {
         self.flush()?;
         if index >= self.next {
-            let base = self.shared.state.lock().base.take();
+            let (base, before) = {
+                let mut state = self.shared.state.lock();
+                (state.base.take(), state.purged.replace((index, position)))
+            };
             let range = base.filter(|(i, _)| *i == index).map(|(_, range)| range);
-            return self.restart_at(index + 1, range);
+            let restarted = self.restart_at(index + 1, range);
+            return restarted.inspect_err(|_| self.shared.state.lock().purged = before);
         }
-        self.local(Record::Purged, index, position);
+        self.local(Record::Purged, index, &position);
         self.flush()?;
+        // From here on every new segment says so.
+        self.shared.state.lock().purged = Some((index, position));
         let active = self.segment.first();
         let gone = |s: &Segment| s.first() != active && s.next() <= index + 1;
         let old = self.shared.segments.take_if(gone);

@@ -39,6 +39,8 @@ pub(super) enum Job {
     Truncate(u64, Done),
     Purge(u64, Bytes, Done),
     Begin(u64, Done),
+    /// The next entry begins a segment.
+    Roll(Done),
     Barrier(Done),
 }
 
@@ -49,6 +51,7 @@ impl Job {
         | Job::Truncate(_, done)
         | Job::Purge(_, _, done)
         | Job::Begin(_, done)
+        | Job::Roll(done)
         | Job::Barrier(done)) = self;
         done(Err(e.clone()));
     }
@@ -72,6 +75,7 @@ pub(super) struct State {
     pub(super) tail_bytes: usize,
     pub(super) vote: Option<Bytes>,
     pub(super) committed: Option<Position>,
+    /// Written down: what is still queued is in `first` alone.
     pub(super) purged: Option<Position>,
     /// The compact range expected after an index that is about to be purged (a snapshot's).
     pub(super) base: Option<(u64, CompactRange)>,
@@ -91,6 +95,41 @@ impl State {
             None if self.closed => Err(LogError::Closed),
             None => Ok(()),
         }
+    }
+
+    /// Queues entries, which must follow the last one.
+    pub(super) fn append(
+        &mut self,
+        entries: Vec<Entry>,
+        done: Done,
+        max: usize,
+    ) -> Result<(), LogError> {
+        let mut expected = self.next;
+        for e in &entries {
+            let (index, len) = (e.index, e.body.len());
+            if len > max {
+                return Err(LogError::TooLarge { index, len, max });
+            }
+            if index != expected {
+                let got = index;
+                return Err(LogError::Gap { expected, got });
+            }
+            expected += 1;
+        }
+        self.next = expected;
+        self.tail_bytes += entries.iter().map(|e| e.body.len()).sum::<usize>();
+        self.tail.extend(entries.iter().cloned());
+        self.queue.push_back(Job::Append(entries, done));
+        Ok(())
+    }
+
+    /// Queues that the entries up to `index` are dropped.
+    pub(super) fn purge(&mut self, index: u64, position: Bytes, done: Done) {
+        if index + 1 > self.next {
+            self.cut(index + 1);
+        }
+        self.first = self.first.max(index + 1);
+        self.queue.push_back(Job::Purge(index, position, done));
     }
 
     /// Forgets the entries from `next` on.

@@ -168,13 +168,17 @@ impl Writer {
             }
             Job::Purge(index, position, done) => {
                 self.held.push(done);
-                self.purge(index, &position)?;
+                self.purge(index, position)?;
             }
             Job::Begin(index, done) => {
                 self.held.push(done);
                 self.flush()?;
                 self.shared.epoch.lock().first_index = index;
                 self.restart_at(index, Some(CompactRange::default()))?;
+            }
+            Job::Roll(done) => {
+                self.held.push(done);
+                self.roll()?;
             }
             Job::Barrier(done) => self.held.push(done),
         }
@@ -395,8 +399,11 @@ impl Writer {
     fn fail(&mut self, e: &LogError, rest: VecDeque<Job>) -> Result<(), LogError> {
         let mut jobs = rest;
         if e.is_full() {
+            let begin = self.shared.segments.all()[0].first();
             let mut state = self.shared.state.lock();
             jobs.append(&mut state.queue);
+            // What was to be dropped is there.
+            state.first = state.purged.as_ref().map_or(begin, |(i, _)| i + 1);
             let segment_next = self.segment.next();
             state.cut(segment_next);
             state.durable_next = segment_next;
