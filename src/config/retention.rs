@@ -42,10 +42,12 @@ impl FromNode for Size {
 /// The `retention` block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetentionConfig {
-    /// Of the log.
+    /// Of the log. By age and by number the horizon moves from event to event; the bytes of what
+    /// is below it go with the segment it lies in.
     pub log: Keep,
     /// Of the request log, which anybody can make grow: 1 GB where nothing is said. A block without
-    /// limits keeps everything.
+    /// limits keeps everything. Whole segments go; one ends with a quarter of the age at the
+    /// latest, so nothing is kept for longer than five quarters of it.
     pub requests: Keep,
     /// How often it is looked at.
     pub interval: Duration,

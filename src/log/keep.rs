@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::engine::LogEngine;
+use super::error::LogError;
 use super::segment::SegmentInfo;
 
 /// What is kept of a log. Whatever is beyond any of the limits may go; without limits everything
@@ -33,10 +35,31 @@ impl Keep {
         }
     }
 
-    /// The highest index that need not be kept of a log that ends with `last`, if there is one;
-    /// `now` in Unix nanoseconds. By bytes and by age it is the last of a whole segment.
-    pub fn droppable(&self, segments: &[SegmentInfo], last: u64, now: i64) -> Option<u64> {
-        let end = |segment: &SegmentInfo| (segment.first + segment.entries).checked_sub(1);
+    /// The highest index that need not be kept of a log, up to `last`, if there is one; `now` in
+    /// Unix nanoseconds. By bytes it is the last of a whole segment.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn droppable(
+        &self,
+        log: &LogEngine,
+        last: u64,
+        now: i64,
+    ) -> Result<Option<u64>, LogError> {
+        let segments = log.segments();
+        let by_age = match self.age {
+            Some(age) => {
+                let age = i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
+                last_before(log, &segments, now.saturating_sub(age))?
+            }
+            None => None,
+        };
+        let most = self.by_size(&segments, last).max(by_age);
+        Ok(most.map(|index| index.min(last)))
+    }
+
+    /// By bytes and by number alone.
+    fn by_size(&self, segments: &[SegmentInfo], last: u64) -> Option<u64> {
         let by_events = self.events.and_then(|events| last.checked_sub(events));
         let mut kept = 0_u64;
         let by_bytes = self.bytes.and_then(|bytes| {
@@ -46,18 +69,65 @@ impl Keep {
             })?;
             end(over)
         });
-        let by_age = self.age.and_then(|age| {
-            let limit = now.saturating_sub(i64::try_from(age.as_nanos()).unwrap_or(i64::MAX));
-            let old = |segment: &&SegmentInfo| segment.times.is_some_and(|(_, to)| to < limit);
-            end(segments.iter().rev().find(old)?)
-        });
-        let most = [by_events, by_bytes, by_age].into_iter().flatten().max();
-        most.map(|index| index.min(last))
+        by_events.max(by_bytes)
     }
+}
+
+/// The last index of a segment and those before it.
+fn end(segment: &SegmentInfo) -> Option<u64> {
+    (segment.first + segment.entries).checked_sub(1)
+}
+
+/// The last entry of those from before a time. Sealed segments know their times; what is younger,
+/// or not sealed yet, is looked up.
+fn last_before(
+    log: &LogEngine,
+    segments: &[SegmentInfo],
+    time: i64,
+) -> Result<Option<u64>, LogError> {
+    let old = |segment: &SegmentInfo| segment.times.is_some_and(|(_, to)| to < time);
+    let whole = segments.iter().rposition(old);
+    let next = segments.last().and_then(end).map_or(0, |last| last + 1);
+    let mut found = whole.and_then(|at| end(&segments[at]));
+    for segment in &segments[whole.map_or(0, |at| at + 1)..] {
+        let (mut from, to) = (segment.first, segment.first + segment.entries);
+        from = from.max(log.bounds().0);
+        let mut above = to;
+        // Times run forward, but for moments after the leader changed.
+        while from < above {
+            let middle = from + (above - from) / 2;
+            match is_before(log, (middle, next), time)? {
+                true => from = middle + 1,
+                false => above = middle,
+            }
+        }
+        if from > segment.first {
+            found = Some(from - 1);
+        }
+        if from < to {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// Whether the first entry of these that has a time is from before another.
+fn is_before(log: &LogEngine, (from, to): (u64, u64), time: i64) -> Result<bool, LogError> {
+    for index in from..to {
+        let entry = log.read(index)?;
+        if let Some(entry) = entry.filter(|entry| entry.time != 0) {
+            return Ok(entry.time < time);
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
+    use super::super::format::Entry;
+    use super::super::options::Options;
     use super::*;
 
     fn segment(first: u64, entries: u64, bytes: u64, to: i64) -> SegmentInfo {
@@ -80,24 +150,81 @@ mod tests {
             segment(100, 100, 1000, 20),
             segment(200, 50, 500, 30),
         ];
-        let keep = |bytes, age: Option<u64>, events| Keep {
+        let keep = |bytes, events| Keep {
             bytes,
-            age: age.map(Duration::from_nanos),
             events,
+            age: None,
         };
         for (settings, wanted) in [
-            (keep(None, None, None), None),
-            (keep(Some(5000), None, None), None),
-            (keep(Some(1600), None, None), Some(99)),
-            (keep(Some(600), None, None), Some(199)),
-            (keep(Some(100), None, None), Some(249)),
-            (keep(None, Some(25), None), Some(99)),
-            (keep(None, Some(1), None), Some(249)),
-            (keep(None, None, Some(40)), Some(209)),
-            (keep(None, None, Some(4000)), None),
-            (keep(Some(1600), None, Some(40)), Some(209)),
+            (keep(None, None), None),
+            (keep(Some(5000), None), None),
+            (keep(Some(1600), None), Some(99)),
+            (keep(Some(600), None), Some(199)),
+            (keep(Some(100), None), Some(249)),
+            (keep(None, Some(40)), Some(209)),
+            (keep(None, Some(4000)), None),
+            (keep(Some(1600), Some(40)), Some(209)),
         ] {
-            assert_eq!(settings.droppable(&log, 249, 40), wanted, "{settings:?}");
+            assert_eq!(settings.by_size(&log, 249), wanted, "{settings:?}");
+        }
+    }
+
+    /// An entry a time: 100 is followed by 101; Raft's own have none.
+    fn fill(log: &LogEngine, to: u64) {
+        let (_, next) = log.bounds();
+        let entry = |index: u64| Entry {
+            index,
+            kind: 1,
+            time: if index % 10 < 2 { 0 } else { index.cast_signed() },
+            body: vec![0; 1000].into(),
+        };
+        let entries = (next..to).map(entry).collect();
+        log.append(entries, Box::new(|done| done.unwrap())).unwrap();
+        log.sync().unwrap();
+    }
+
+    #[test]
+    fn age_counts_within_a_segment_whether_it_is_sealed_or_not() {
+        let dir = tempfile::tempdir().unwrap();
+        for seal in [false, true] {
+            let options = Options {
+                segment_bytes: 64 << 10,
+                seal,
+                auto_commit: true,
+                ..Options::default()
+            };
+            let dir = dir.path().join(seal.to_string());
+            let (log, _) = LogEngine::open(&dir, options).unwrap();
+            let before = |age, now, last| {
+                let age = Some(Duration::from_nanos(age));
+                let keep = Keep {
+                    age,
+                    ..Keep::default()
+                };
+                keep.droppable(&log, last, now).unwrap()
+            };
+            assert_eq!(before(1, 1000, 0), None, "an empty log");
+            fill(&log, 40);
+            assert_eq!(log.segments().len(), 1);
+            assert_eq!(before(10, 10, 39), None);
+            assert_eq!(before(10, 35, 39), Some(24));
+            // What has no time is as old as what follows.
+            assert_eq!(before(10, 42, 39), Some(29));
+            assert_eq!(before(10, 45, 39), Some(34));
+            assert_eq!(before(10, 1000, 39), Some(39));
+            assert_eq!(before(10, 1000, 20), Some(20));
+            fill(&log, 400);
+            let segments = || log.segments();
+            let until = std::time::Instant::now() + Duration::from_secs(60);
+            while seal && segments().iter().filter(|one| one.sealed).count() < 4 {
+                assert!(std::time::Instant::now() < until, "they are not sealed");
+                std::thread::yield_now();
+            }
+            for time in (5..400).step_by(10) {
+                assert_eq!(before(10, time + 10, 399), Some(time as u64 - 1), "{seal}");
+            }
+            log.purge(204, Bytes::new(), Box::new(|_| ())).unwrap();
+            assert_eq!(before(10, 315, 399), Some(304));
         }
     }
 }

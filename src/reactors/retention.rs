@@ -90,7 +90,7 @@ impl Retention {
         let mut pruned = prune(context).await?;
         let hold = self.hold(context)?;
         let bases = self.bases(context, hold).await?;
-        let wanted = self.droppable(context, &self.keeping.keep);
+        let wanted = self.droppable(context, &self.keeping.keep)?;
         let (limit, held) = held_back(wanted, hold);
         let fits = |(index, _): &&(u64, SnapshotDir)| limit.is_some_and(|limit| *index <= limit);
         let horizon = bases.iter().rev().find(fits);
@@ -127,9 +127,9 @@ impl Retention {
         Ok(tokio::task::spawn_blocking(move || requests.forget(&keep, now)).await??)
     }
 
-    fn droppable(&self, context: &Context, keep: &Keep) -> Option<u64> {
-        let (segments, now) = (self.keeping.raft.log().segments(), context.clock.now());
-        keep.droppable(&segments, context.projections.applied_index(), now)
+    fn droppable(&self, context: &Context, keep: &Keep) -> Result<Option<u64>, Failure> {
+        let (log, now) = (self.keeping.raft.log(), context.clock.now());
+        Ok(keep.droppable(log, context.projections.applied_index(), now)?)
     }
 
     /// What a publisher of events has not published yet.
@@ -172,7 +172,7 @@ impl Retention {
         let newest = bases
             .last()
             .map_or(self.first().saturating_sub(1), |(index, _)| *index);
-        let due = self.droppable(context, &self.keeping.keep.part(PARTS));
+        let due = self.droppable(context, &self.keeping.keep.part(PARTS))?;
         let of_no_use = hold.is_some_and(|hold| hold.published < newest && !bases.is_empty());
         if due.is_none_or(|due| due <= newest) || of_no_use {
             return Ok(bases);

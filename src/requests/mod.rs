@@ -63,6 +63,10 @@ impl Guarantee {
     }
 }
 
+/// A segment spans this part of the age that is kept, at most: what is dropped is older than that
+/// by no more.
+const ROLLED: u32 = 4;
+
 /// The request log of one server.
 pub struct RequestLog {
     /// Where it lies; none where it is switched off.
@@ -173,7 +177,8 @@ impl RequestLog {
     }
 
     /// Drops what need not be kept at this time (Unix nanoseconds), by whole segments; the one that
-    /// is written stays. Answers the first record that is kept. It waits for the disk.
+    /// is written stays, but is followed by another once its oldest record has a part of the age.
+    /// Answers the first record that is kept. It waits for the disk.
     ///
     /// # Errors
     /// What cannot be written or removed.
@@ -182,8 +187,18 @@ impl RequestLog {
             return Ok(0);
         };
         let (first, next) = log.bounds();
+        let last = next.saturating_sub(1);
+        let aged = Keep {
+            age: keep.part(ROLLED).age,
+            ..Keep::default()
+        };
+        let aged = aged.droppable(&log, last, now)?;
+        let written = log.segments().pop().map_or(next, |segment| segment.first);
+        if aged.is_some_and(|index| index >= written) {
+            log.roll()?;
+        }
         let mut segments = log.segments();
-        let droppable = keep.droppable(&segments, next.saturating_sub(1), now);
+        let droppable = keep.droppable(&log, last, now)?;
         segments.pop();
         let ends = segments.iter().map(|one| one.first + one.entries);
         let whole = ends.filter(|end| droppable.is_some_and(|last| *end <= last + 1));

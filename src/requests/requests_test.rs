@@ -376,7 +376,6 @@ async fn old_segments_go_and_what_is_newer_stays_and_says_since_when() {
         (kept(None, Some(age), None), now, 0),
         (kept(None, None, Some(next - third)), now, third),
         (kept(Some(1), None, None), now, last),
-        (kept(None, Some(age), None), now + 2 * hour, last),
     ] {
         assert_eq!(log.forget(&keep, at).unwrap(), first, "{keep:?}");
         assert_eq!(records.bounds(), (first, next));
@@ -396,6 +395,20 @@ async fn old_segments_go_and_what_is_newer_stays_and_says_since_when() {
     assert!(listed(&log, &newest).entries[0].complete);
     let files = ReadOnlyLog::open(dir.path()).unwrap();
     assert_eq!(files.bounds().0, first);
+
+    // A segment that is not full ends with a part of the age, and goes when all of it is too old.
+    let keep = kept(None, Some(age), None);
+    let forget = |at| log.forget(&keep, at).unwrap();
+    let segments = || log.records().unwrap().segments().len();
+    let now = unix_nanos();
+    assert_eq!((forget(now + hour / 8), segments()), (first, 1));
+    assert_eq!((forget(now + hour / 2), segments()), (first, 2));
+    answer(&log, &long, 403).await;
+    log.records().unwrap().sync().unwrap();
+    assert_eq!((forget(now + hour / 2), segments()), (first, 3));
+    assert_eq!((forget(now + 2 * hour), segments()), (next + 4, 1));
+    answer(&log, &long, 403).await;
+    assert_eq!(listed(&log, &newest).entries.len(), 1);
 }
 
 #[test]

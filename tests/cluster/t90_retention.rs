@@ -97,6 +97,27 @@ fn data_flag(setup: &Setup) -> String {
     format!("-data-dir={}", setup.data_dir.display())
 }
 
+#[test]
+fn age_alone_moves_the_horizon_within_a_segment() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let mut setup = keeping(&dir.path().join("data"), "")?;
+    setup.config = setup.config.replace("events = 100", "age = \"2s\"");
+    let agent = setup.start()?;
+    let mut known = Known::new();
+    write(&agent, &mut known, 0, 60)?;
+    let first = dropped_beyond(&agent, &mut known, 50)?;
+    let segments = agent.http().json("/v1/log/segments")?;
+    let segments = segments.as_array().context("no list")?;
+    ensure!(segments.len() == 1, "{segments:?}");
+    ensure!(first > 50, "{first}");
+    check(&agent, &known)?;
+    check_replay(&setup, &agent)?;
+    agent.stop(Duration::from_secs(8))?;
+    let verified = run(&setup, &["log", "verify", &data_flag(&setup)])?;
+    ensure!(verified.contains("from the signed base"), "{verified}");
+    Ok(())
+}
+
 /// Everything that may be asked about what is gone is refused with the horizon.
 fn gone_by_name(setup: &Setup, agent: &Agent, horizon: u64) -> Result<()> {
     let mut http = agent.http();
