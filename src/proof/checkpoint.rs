@@ -261,6 +261,19 @@ impl CheckpointFile {
         Ok(signed.find(|checkpoint| checkpoint.index <= index))
     }
 
+    /// The last checkpoint of the log of `epoch` in a server's directory that a key beside it
+    /// signed; none if there is no such.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn last_signed(server_dir: &Path, epoch: Epoch) -> Result<Option<Checkpoint>, ProofError> {
+        let keys = super::verify::beside(server_dir)?;
+        let found = Self::notes(&server_dir.join(super::ledger::CHECKPOINTS))?;
+        let name = origin(epoch);
+        let mut signed = found.signed(&keys).rev();
+        Ok(signed.find(|checkpoint| checkpoint.origin == name))
+    }
+
     /// The checkpoints in a server's directory that can be read, oldest first, whoever signed them.
     ///
     /// # Errors

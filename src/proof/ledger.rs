@@ -138,7 +138,8 @@ impl Ledger {
     }
 
     /// Signs the state after the event at `index`, which is committed; nothing happens if the last
-    /// checkpoint is of that index or a later one.
+    /// checkpoint is of that index or a later one, or if the event is not on the disk yet: a start
+    /// refuses a log that lacks what was signed.
     ///
     /// # Errors
     /// The log no longer begins as the last checkpoint says: nothing is signed then. A file.
@@ -148,6 +149,9 @@ impl Ledger {
         key: &SigningKey,
     ) -> Result<(), ProofError> {
         let size = self.size_at(index);
+        if self.log.durable_next() <= index {
+            return Ok(());
+        }
         let mut state = self.state.lock();
         let state = &mut *state;
         let former = self.last();

@@ -11,6 +11,7 @@ use drover_projections::{Options, Projections, Writer, damage_mark};
 use super::StartError;
 use crate::archive::adopt::adopt;
 use crate::error::chain;
+use crate::log::ReadOnlyLog;
 use crate::rebuild::{self, Rebuild, RebuildError};
 
 /// Opens the projections of the server in `dir`, once a restore that has happened is finished. If a
@@ -37,6 +38,9 @@ pub(super) fn open(
             other => return other,
         },
     };
+    if let Ok(log) = ReadOnlyLog::open(log_dir) {
+        super::signed(dir, log.epoch(), log.bounds().1)?;
+    }
     tracing::error!(
         reason,
         "the projections are damaged: they are set aside and built again from the log"

@@ -34,8 +34,8 @@ use crate::config::{Config, ConfigError};
 use crate::error::ApiError;
 use crate::identity::Identity;
 use crate::keyring::{Keyring, KeyringError};
-use crate::log::{self, LogEngine, LogError};
-use crate::proof::Ledger;
+use crate::log::{self, Epoch, LogEngine, LogError};
+use crate::proof::{Checkpoint, CheckpointFile, Ledger};
 use crate::raft::network::Alone;
 use crate::raft::{
     Committed, Leadership, Member, Origin, Projector, Proposer, RaftFailure, RaftNode, Settings,
@@ -142,6 +142,18 @@ pub enum StartError {
         /// The last index that the tables have.
         applied: u64,
     },
+    /// The log's end is gone, and the tables do not say so.
+    #[error(
+        "the log ends before index {next}, but index {signed} was signed: its end is lost. Nothing \
+         was changed; put the files of the log back, or restore a backup with \
+         `drover operator snapshot restore -data-dir`"
+    )]
+    Cut {
+        /// The index after the log's last entry.
+        next: u64,
+        /// The index of the last checkpoint.
+        signed: u64,
+    },
     /// The request log cannot be opened.
     #[error("the request log, without which requests must not be answered, cannot be opened")]
     Requests(#[source] LogError),
@@ -169,6 +181,7 @@ pub enum StartError {
 fn open_log(config: &Config, dir: &Path, applied: u64) -> Result<Arc<LogEngine>, StartError> {
     let (log, report) = LogEngine::open(&dir.join("log"), log_options(config))?;
     whole(&log, applied)?;
+    signed(dir, log.epoch(), log.bounds().1)?;
     tracing::debug!(?report, "opened the log");
     Ok(Arc::new(log))
 }
@@ -358,6 +371,17 @@ fn only_one(dir: &Path) -> Result<Box<dyn std::any::Any + Send + Sync>, StartErr
 fn whole(log: &LogEngine, applied: u64) -> Result<(), StartError> {
     match log.bounds() {
         (_, next) if applied > 0 && applied >= next => Err(StartError::Short { next, applied }),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a log that has less than was signed of it. What is signed was committed, and synced
+/// before; whether the checkpoint itself was is no matter.
+fn signed(dir: &Path, epoch: Epoch, next: u64) -> Result<(), StartError> {
+    match CheckpointFile::last_signed(dir, epoch)? {
+        Some(Checkpoint { index: signed, .. }) if signed >= next => {
+            Err(StartError::Cut { next, signed })
+        }
         _ => Ok(()),
     }
 }

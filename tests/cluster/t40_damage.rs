@@ -92,6 +92,47 @@ fn a_log_without_its_end_or_an_id_is_refused_and_nothing_is_dropped() -> Result<
 }
 
 #[test]
+fn a_log_without_its_end_is_refused_by_its_checkpoints_alone() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let (setup, known) = written(dir.path())?;
+    let server = setup.data_dir.join("server");
+    let agent = setup.start()?;
+    wait_for("a checkpoint at the end", LONG, || {
+        let note = agent.http().get("/v1/log/checkpoint")?.text();
+        let index = note.lines().find_map(|line| line.strip_prefix("index "));
+        let index: u64 = index.context("no index")?.parse()?;
+        ensure!(index > 200, "{note}");
+        Ok(())
+    })?;
+    // A kill and a start take nothing from a log that is whole.
+    agent.kill()?;
+    setup.start()?.stop(Duration::from_secs(8))?;
+    let segment = largest(&server.join("log"), "log")?;
+    let whole = fs::read(&segment)?;
+    fs::File::options()
+        .write(true)
+        .open(&segment)?
+        .set_len(4096 + 20_000)?;
+    let tables = server.join("projections");
+    let aside = dir.path().join("tables");
+    // No tables, damaged ones: neither are built of less than was signed.
+    fs::rename(&tables, &aside)?;
+    let said = gives_up(&setup)?;
+    ensure!(said.contains("was signed: its end is lost"), "{said}");
+    let _ = fs::remove_dir_all(&tables);
+    fs::rename(&aside, &tables)?;
+    flip(&largest(&tables, "sst")?, 200)?;
+    let said = gives_up(&setup)?;
+    ensure!(said.contains("its end is lost"), "{said}");
+    fs::write(&segment, &whole)?;
+    let agent = setup.start()?;
+    check(&agent, &known)?;
+    check_replay(&setup, &agent)?;
+    agent.stop(Duration::from_secs(8))?;
+    Ok(())
+}
+
+#[test]
 fn a_backup_without_one_of_its_keys_is_refused() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let (setup, _) = written(dir.path())?;
