@@ -9,7 +9,7 @@ use super::progress::Bar;
 use super::projection::interruptible;
 use crate::archive::{base, inspect};
 use crate::log::ReadOnlyLog;
-use crate::proof::{Checkpoint, Finding, NoteKey, Verified, Verify, verify};
+use crate::proof::{Checkpoint, CheckpointFile, Finding, NoteKey, Verified, Verify, verify};
 use crate::rebuild::{DigestCheck, DigestsChecked};
 use anyhow::{Context, Result};
 use base64::Engine as _;
@@ -112,8 +112,13 @@ pub(super) async fn run(args: &VerifyArgs, out: &Out) -> Result<u8> {
         also.extend(bases(&found, &how, &mut done)?);
     }
     let well = done.findings.is_empty() && done.entries > 0;
-    let digests = match well && (args.digests || done.entries <= CHEAP) {
-        true => Some(digests(log, also, out).await?),
+    let whole = args.digests || done.entries <= CHEAP;
+    let to = match whole {
+        true => None,
+        false => first_signed(&found)?,
+    };
+    let digests = match well && (whole || to.is_some()) {
+        true => Some(digests(log, also, to, out).await?),
         false => None,
     };
     if let Some(digests) = &digests {
@@ -140,14 +145,15 @@ fn open_backup(backup: &Path, how: &Verify, out: &Out) -> Result<(Found, Checkpo
     Ok((Found::of(scratch), state.with_context(what)?))
 }
 
-/// Reads the base that the log goes on from, every row of it; answers what the bases behind it say
-/// of the tables.
+/// Reads the base that the log goes on from, every row of it, signed or not; answers what the bases
+/// behind it say of the tables.
 fn bases(found: &Found, how: &Verify, done: &mut Verified) -> Result<Vec<Checkpoint>> {
     let keys = how.keys(&found.server)?;
     let log = ReadOnlyLog::open(&found.log)?;
     let mut behind = Vec::new();
     for (index, dir) in base::all(&found.server)? {
-        if index < done.first.saturating_sub(1) || index > done.last || !base::is_signed(&dir) {
+        let counts = base::is_signed(&dir) || base::begins(index, log.epoch());
+        if index < done.first.saturating_sub(1) || index > done.last || !counts {
             continue;
         }
         let scratch = Scratch::new()?;
@@ -162,8 +168,26 @@ fn bases(found: &Found, how: &Verify, done: &mut Verified) -> Result<Vec<Checkpo
     Ok(behind)
 }
 
-/// Folds the log, and compares digests.
-async fn digests(log: &Path, also: Vec<Checkpoint>, out: &Out) -> Result<DigestsChecked> {
+/// The first checkpoint of a log that a restore began, where it is near: what the log goes on from
+/// is no leaf of its tree, but what is folded up to there was signed.
+fn first_signed(found: &Found) -> Result<Option<u64>> {
+    let log = ReadOnlyLog::open(&found.log)?;
+    let first = log.bounds().0;
+    if first == 0 || first != log.epoch().first_index {
+        return Ok(None);
+    }
+    let signed = CheckpointFile::checkpoints(&found.server)?;
+    let index = signed.first().map(|checkpoint| checkpoint.index);
+    Ok(index.filter(|index| (first..first + CHEAP).contains(index)))
+}
+
+/// Folds the log, up to an index where one is given, and compares digests.
+async fn digests(
+    log: &Path,
+    also: Vec<Checkpoint>,
+    to: Option<u64>,
+    out: &Out,
+) -> Result<DigestsChecked> {
     let bar = Bar::new(out, "events folded");
     let scratch = Scratch::new()?;
     let (log_dir, dir) = (log.to_owned(), scratch.0.clone());
@@ -171,6 +195,7 @@ async fn digests(log: &Path, also: Vec<Checkpoint>, out: &Out) -> Result<Digests
         let check = DigestCheck {
             log_dir,
             also,
+            to,
             scratch: dir,
             cancelled,
         };

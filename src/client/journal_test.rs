@@ -103,7 +103,9 @@ async fn mod_16_a_disk_that_is_full_when_it_is_compacted_loses_nothing() {
     let disk = FakeDisk::default();
     let open = |disk: &FakeDisk| {
         let files = Arc::new(disk.clone());
-        LogJournal::open_with(files, Path::new("/journal")).unwrap().0
+        LogJournal::open_with(files, Path::new("/journal"))
+            .unwrap()
+            .0
     };
     let journal = open(&disk);
     // No second segment fits: the live values cannot be written once more.

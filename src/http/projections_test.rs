@@ -191,6 +191,7 @@ async fn the_leader_records_the_digests_and_every_verification_meets_them() {
     let check = DigestCheck {
         also: Vec::new(),
         log_dir: h.server.raft.log().dir().to_owned(),
+        to: None,
         scratch: scratch.path().to_owned(),
         cancelled: &AtomicBool::new(false),
     };

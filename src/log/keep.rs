@@ -40,12 +40,7 @@ impl Keep {
     ///
     /// # Errors
     /// The log cannot be read.
-    pub fn droppable(
-        &self,
-        log: &LogEngine,
-        last: u64,
-        now: i64,
-    ) -> Result<Option<u64>, LogError> {
+    pub fn droppable(&self, log: &LogEngine, last: u64, now: i64) -> Result<Option<u64>, LogError> {
         let segments = log.segments();
         let by_age = match self.age {
             Some(age) => {
@@ -175,7 +170,11 @@ mod tests {
         let entry = |index: u64| Entry {
             index,
             kind: 1,
-            time: if index % 10 < 2 { 0 } else { index.cast_signed() },
+            time: if index % 10 < 2 {
+                0
+            } else {
+                index.cast_signed()
+            },
             body: vec![0; 1000].into(),
         };
         let entries = (next..to).map(entry).collect();

@@ -37,7 +37,9 @@ fn make(path: &Path, first: u64) -> Footer {
         }));
         Ok(())
     };
-    write(&*file, path, &header(first), end, &mut read).unwrap().0
+    write(&*file, path, &header(first), end, &mut read)
+        .unwrap()
+        .0
 }
 
 /// The file with another footer, its sums right.
@@ -97,7 +99,10 @@ fn a_crafted_footer_is_an_error_and_never_a_panic() {
         craft(&mut footer);
         with_footer(&path, &footer);
         let found = read_all(dir.path());
-        assert!(matches!(found, Err(LogError::Corrupt { .. })), "{what}: {found:?}");
+        assert!(
+            matches!(found, Err(LogError::Corrupt { .. })),
+            "{what}: {found:?}"
+        );
     }
     with_footer(&path, &good);
     assert_eq!(read_all(dir.path()).unwrap(), COUNT);

@@ -237,7 +237,10 @@ fn checkpoints_that_are_damaged_or_gone_are_missed() {
     let whole = std::fs::read(sample.checkpoints()).unwrap();
     let dash = "\u{2014} ".as_bytes();
     let found = whole.windows(dash.len()).enumerate();
-    let dashes: Vec<usize> = found.filter(|(_, w)| *w == dash).map(|(at, _)| at).collect();
+    let dashes: Vec<usize> = found
+        .filter(|(_, w)| *w == dash)
+        .map(|(at, _)| at)
+        .collect();
     assert_eq!(dashes.len(), 3);
     for (number, at) in dashes.into_iter().enumerate() {
         let mut bytes = whole.clone();
@@ -295,7 +298,11 @@ fn sealed_segments_that_were_swapped_are_named() {
     }
     log.close();
     assert_eq!(sample.verify(Vec::new()).findings, []);
-    let names: Vec<_> = log.segments().into_iter().filter(|one| one.sealed).collect();
+    let names: Vec<_> = log
+        .segments()
+        .into_iter()
+        .filter(|one| one.sealed)
+        .collect();
     let [first, second] = [0, 1].map(|n| sample.log().join(&names[n].name));
     let other = sample.dir.path().join("other");
     std::fs::rename(&first, &other).unwrap();

@@ -20,6 +20,8 @@ pub struct DigestCheck<'a> {
     pub log_dir: PathBuf,
     /// What was said elsewhere of the tables, beside the checkpoints: by bases, by a backup.
     pub also: Vec<Checkpoint>,
+    /// The last index that is folded, if not all is.
+    pub to: Option<u64>,
     /// An empty directory for what is folded.
     pub scratch: PathBuf,
     /// Set by whoever wants it no more.
@@ -61,6 +63,7 @@ impl DigestCheck<'_> {
         let Some(last) = log.committed() else {
             return Ok(DigestsChecked::default());
         };
+        let last = self.to.map_or(last, |to| to.min(last));
         let (projections, writer) = Projections::open(&self.scratch, Options::default())?;
         let (fold, first) = replay::begin(&self.log_dir, &log, writer, replay::FOLD_BYTES)?;
         let mut walk = Walk {

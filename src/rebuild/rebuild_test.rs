@@ -387,6 +387,7 @@ fn the_tables_of_a_log_are_compared_with_every_checkpoint() {
         let check = DigestCheck {
             also: Vec::new(),
             log_dir: server.log(),
+            to: None,
             scratch: scratch.path().to_owned(),
             cancelled: &AtomicBool::new(false),
         };
