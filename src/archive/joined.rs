@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use drover_projections::hex;
 
@@ -260,7 +260,10 @@ fn copies_in(all: &BTreeMap<String, u64>) -> Vec<Copy> {
         };
         let inside = |(name, bytes): (&String, &u64)| {
             let name = name.strip_prefix(&prefix)?;
-            Some((name.to_owned(), *bytes))
+            // An archive is anybody's: no name of it leads out of the directory.
+            let mut parts = Path::new(name).components();
+            let inside = parts.all(|part| matches!(part, Component::Normal(_)));
+            inside.then(|| (name.to_owned(), *bytes))
         };
         let objects = all.iter().filter_map(inside).collect();
         Copy { at, objects }
@@ -300,4 +303,26 @@ fn link_rest(server: &Path, to: &Path) -> Result<(), ArchiveError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_in_an_archive_leads_out_of_the_directory() {
+        let names = [
+            "e/log/1.seal",
+            "e/snapshots/../../../x",
+            "e//etc/x",
+            "e/head",
+        ];
+        let all = names.map(|name| (name.to_owned(), 1)).into();
+        let copies = copies_in(&all);
+        let [copy] = copies.as_slice() else {
+            panic!("{copies:?}");
+        };
+        let found: Vec<_> = copy.objects.keys().map(String::as_str).collect();
+        assert_eq!((copy.at.as_str(), found), ("e", vec!["head", "log/1.seal"]));
+    }
 }
