@@ -171,15 +171,20 @@ impl<'a> TarReader<'a> {
         self.at
     }
 
-    fn block(&mut self) -> io::Result<[u8; BLOCK]> {
-        let mut block = [0; BLOCK];
+    fn fill(&mut self, bytes: &mut [u8]) -> io::Result<()> {
         self.from
-            .read_exact(&mut block)
+            .read_exact(bytes)
             .map_err(|error| match error.kind() {
                 io::ErrorKind::UnexpectedEof => damaged(self.at, "it ends here"),
                 _ => error,
             })?;
-        self.at += BLOCK as u64;
+        self.at += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn block(&mut self) -> io::Result<[u8; BLOCK]> {
+        let mut block = [0; BLOCK];
+        self.fill(&mut block)?;
         Ok(block)
     }
 
@@ -216,12 +221,12 @@ impl<'a> TarReader<'a> {
         out.flush()?;
         let over = (size % BLOCK as u64) as usize;
         if over > 0 {
+            let behind = self.at;
             let mut rest = vec![0; BLOCK - over];
-            self.from.read_exact(&mut rest)?;
+            self.fill(&mut rest)?;
             if rest.iter().any(|byte| *byte != 0) {
-                return Err(damaged(self.at, &format!("no zeros behind {name}")));
+                return Err(damaged(behind, &format!("no zeros behind {name}")));
             }
-            self.at += rest.len() as u64;
         }
         Ok(Some(Part {
             name,
@@ -297,8 +302,11 @@ mod tests {
                 assert_ne!(parts, good, "byte {at}");
             }
         }
-        for length in (0..whole.len()).step_by(100) {
-            assert!(read(&whole[..length]).is_err(), "cut at {length}");
+        for length in 0..whole.len() {
+            let error = read(&whole[..length]).unwrap_err();
+            let kind = io::ErrorKind::InvalidData;
+            assert_eq!(error.kind(), kind, "cut at {length}: {error}");
+            assert!(error.to_string().contains("it ends"), "{error}");
         }
     }
 
