@@ -235,17 +235,7 @@ fn find(log: &ReadOnlyLog, manifest: &Manifest, moment: Moment) -> Result<u64, A
     let index = match moment {
         Moment::Newest => last,
         Moment::Index(index) => index,
-        Moment::Time(time) => {
-            let mut found = None;
-            for entry in log.scan(log.bounds().0) {
-                let entry = entry?;
-                if entry.time > time {
-                    break;
-                }
-                found = Some(entry.index);
-            }
-            found.ok_or_else(|| refused("nothing in the backup is as old as that time"))?
-        }
+        Moment::Time(time) => last_before(log, manifest, time)?,
     };
     if (first..=last).contains(&index) {
         return Ok(index);
@@ -253,6 +243,31 @@ fn find(log: &ReadOnlyLog, manifest: &Manifest, moment: Moment) -> Result<u64, A
     Err(refused(format!(
         "index {index} is not in the backup: it holds {first} to {last}"
     )))
+}
+
+/// The last index at or before a time, which the backup must tell of: not before its first event,
+/// not after it was made. Raft's own entries have no time, so those before the first event are of
+/// no time at all.
+fn last_before(log: &ReadOnlyLog, manifest: &Manifest, time: i64) -> Result<u64, ArchiveError> {
+    let too_old = || refused("nothing in the backup is as old as that time");
+    let mut found = None;
+    for entry in log.scan(log.bounds().0) {
+        let entry = entry?;
+        if entry.time > time {
+            return found.ok_or_else(too_old);
+        }
+        if entry.time != 0 || found.is_some() {
+            found = Some(entry.index);
+        }
+    }
+    let made = manifest.created.parse::<jiff::Timestamp>();
+    if made.is_ok_and(|made| i128::from(time) > made.as_nanosecond()) {
+        return Err(refused(format!(
+            "the backup was made at {}: it does not know what there was later",
+            manifest.created
+        )));
+    }
+    found.ok_or_else(too_old)
 }
 
 /// Folds the log up to an index and writes that state; goes on to the backup's own index, whose
@@ -524,4 +539,37 @@ impl Prepared {
 fn from_hex(text: &str) -> Vec<u8> {
     let pair = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
     (0..text.len()).step_by(2).map_while(pair).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{START, write_log};
+    use super::*;
+
+    #[test]
+    fn a_time_is_restored_only_where_the_backup_tells_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = ReadOnlyLog::open(&write_log(dir.path(), 10)).unwrap();
+        let second = 1_000_000_000;
+        let made = START + 60 * second;
+        let manifest = Manifest {
+            index: 9,
+            created: super::super::save::shown(made),
+            ..Manifest::default()
+        };
+        let at = |time| find(&log, &manifest, Moment::Time(time)).map_err(|e| e.to_string());
+        // The first event has index 1; what is before it is Raft's own and has no time.
+        for early in [i64::MIN, 0, 1, START, START + second - 1] {
+            let said = at(early).unwrap_err();
+            assert!(said.contains("as old as that time"), "{early}: {said}");
+        }
+        assert_eq!(at(START + second), Ok(1));
+        assert_eq!(at(START + 5 * second - 1), Ok(4));
+        assert_eq!(at(START + 30 * second), Ok(9), "nothing happened since");
+        assert_eq!(at(made), Ok(9));
+        for late in [made + 1, i64::MAX] {
+            let said = at(late).unwrap_err();
+            assert!(said.contains("was made at"), "{late}: {said}");
+        }
+    }
 }

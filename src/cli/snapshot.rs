@@ -87,7 +87,8 @@ A running server checks the backup, goes on until the new state is ready, then s
 a new epoch of the log, whose first index lies above every index known. Tasks go on. The former log
 is kept under <data_dir>/server/former. With -data-dir no server may run there; it takes up the new
 state when it is started. With -at the state of an earlier event is restored, by index or time, as
-far back as the log in the backup reaches.")]
+far back as the log in the backup reaches; a time before its first event, or after the backup was
+made, is refused.")]
 pub(super) struct RestoreArgs {
     #[command(flatten)]
     conn: Conn,

@@ -361,6 +361,7 @@ fn a_flipped_bit_in_a_backup_is_named_and_refused() -> Result<()> {
         ],
     )?;
     ensure!(said.contains("is not in the backup"), "{said}");
+    says_400(&agent, &whole)?;
     check(&agent, &known)?;
     write(&agent, &mut known, 30, 40, "it goes on")?;
     check_replay(&setup, &agent)?;
@@ -368,6 +369,25 @@ fn a_flipped_bit_in_a_backup_is_named_and_refused() -> Result<()> {
         !setup.data_dir.join("server/restoring.tmp").exists(),
         "something is left"
     );
+    Ok(())
+}
+
+/// What no state can be made of is told as what it is.
+fn says_400(agent: &Agent, whole: &[u8]) -> Result<()> {
+    let size = std::str::from_utf8(&whole[124..135])?;
+    let padding = 512 + usize::from_str_radix(size, 8)? + 1;
+    ensure!((padding - 1) % 512 != 0, "the first part has no padding");
+    for (at, sent, wanted) in [
+        ("2001-01-01T00:00:00Z", whole, "as old as that time"),
+        ("2200-01-01T00:00:00Z", whole, "the backup was made at"),
+        ("", &whole[..padding], "it ends here"),
+    ] {
+        let path = format!("/v1/operator/snapshot?at={at}");
+        let answer = agent.http().send("PUT", &path, sent)?;
+        let said = answer.text();
+        ensure!(answer.status == 400, "{at}: {} {said}", answer.status);
+        ensure!(said.contains(wanted), "{said}");
+    }
     Ok(())
 }
 
