@@ -1,6 +1,8 @@
 //! What a running server builds or compares at the moment, one thing at a time: who asks is told
 //! how far it is, and can stop it.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -84,8 +86,9 @@ impl Work {
         let started = std::thread::Builder::new()
             .name("rebuild".to_owned())
             .spawn(move || {
-                let done = job(&cancelled, &mut |progress| own.note(progress));
-                own.end(done);
+                let work = || job(&cancelled, &mut |progress| own.note(progress));
+                // Whatever becomes of it, it has an end.
+                own.end(catch_unwind(AssertUnwindSafe(work)));
             });
         match started {
             Ok(started) => *thread = Some(started),
@@ -123,7 +126,7 @@ impl Work {
     pub fn stop(&self) {
         self.cancel();
         let thread = self.thread.lock().take();
-        // A panic of it was logged.
+        // A panic of it was noted.
         let _ = thread.map(JoinHandle::join);
     }
 
@@ -144,12 +147,12 @@ impl Work {
         .to_owned();
     }
 
-    fn end(&self, done: Result<Value, RebuildError>) {
+    fn end(&self, done: Result<Result<Value, RebuildError>, Box<dyn Any + Send>>) {
         let mut status = self.status();
         status.running = false;
         status.seconds_left = None;
         match done {
-            Ok(result) => {
+            Ok(Ok(result)) => {
                 status.stage = "done".to_owned();
                 status.result = Some(result);
                 tracing::info!(
@@ -158,16 +161,50 @@ impl Work {
                     "tables are done"
                 );
             }
-            Err(error) => {
+            Ok(Err(error)) => {
                 let cancelled = error.is_cancelled();
                 status.stage = if cancelled { "cancelled" } else { "failed" }.to_owned();
                 status.error = chain(&error);
-                let (kind, error) = (&status.kind, &status.error);
-                tracing::warn!(kind, error, "the tables in use stay as they are");
             }
+            Err(panic) => {
+                status.stage = "failed".to_owned();
+                status.error = format!("it panicked: {}", said(&*panic));
+            }
+        }
+        if !status.error.is_empty() {
+            let (kind, error) = (&status.kind, &status.error);
+            tracing::warn!(kind, error, "the tables in use stay as they are");
         }
         if let Some(running) = &mut *self.state.lock() {
             running.status = status;
         }
+    }
+}
+
+/// What a panic said.
+fn said(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no reason given")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_that_panics_has_failed_and_other_work_can_begin() {
+        let work: Arc<Work> = Arc::default();
+        let begun = work.begin("rebuild", Box::new(|_, _| panic!("torn at {}", 7)));
+        assert!(begun.unwrap());
+        work.stop();
+        let status = work.status();
+        assert!(!status.running, "{status:?}");
+        assert_eq!(status.stage, "failed");
+        assert_eq!(status.error, "it panicked: torn at 7");
+        let begun = work.begin("verify", Box::new(|_, _| Ok(Value::Null)));
+        assert!(begun.unwrap());
+        work.stop();
+        assert_eq!(work.status().stage, "done");
     }
 }
