@@ -2,7 +2,13 @@
 
 use super::retention::archive_problem;
 use super::{Config, ConfigError};
+use std::ops::RangeInclusive;
 use std::path::Path;
+use std::time::Duration;
+
+/// How long checkpoints may be apart.
+const CHECKPOINT_INTERVALS: RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(3600);
 
 /// Checks a complete configuration.
 ///
@@ -100,6 +106,18 @@ fn server(config: &Config, wrong: &mut Vec<String>) {
         let (got, max) = (server.job_default_priority, server.job_max_priority);
         wrong.push(format!(
             "job_default_priority cannot be {got}. Must be between 50 and {max}"
+        ));
+    }
+    if !(1..=100_000).contains(&server.checkpoint_events) {
+        let got = server.checkpoint_events;
+        wrong.push(format!(
+            "server.checkpoint_events cannot be {got}. Must be between 1 and 100000"
+        ));
+    }
+    if !CHECKPOINT_INTERVALS.contains(&server.checkpoint_interval) {
+        let got = server.checkpoint_interval;
+        wrong.push(format!(
+            "server.checkpoint_interval cannot be {got:?}. Must be between 100ms and 1h"
         ));
     }
     wrong.extend(server.retention.problems());
@@ -234,6 +252,28 @@ mod tests {
             "bootstrap_expect above 1",
         ] {
             assert!(text.contains(part), "{part} missing in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn checkpoints_come_neither_all_the_time_nor_never() {
+        let mut config = Config::dev();
+        for (events, interval) in [(1, 100), (100_000, 3_600_000)] {
+            config.server.checkpoint_events = events;
+            config.server.checkpoint_interval = Duration::from_millis(interval);
+            check(&config).expect("valid");
+        }
+        for (events, interval) in [(0, 99), (100_001, 3_600_001)] {
+            config.server.checkpoint_events = events;
+            config.server.checkpoint_interval = Duration::from_millis(interval);
+            let text = check(&config).expect_err("refused").to_string();
+            for part in [
+                format!("server.checkpoint_events cannot be {events}. Must be").as_str(),
+                "server.checkpoint_interval cannot be",
+                "Must be between 100ms and 1h",
+            ] {
+                assert!(text.contains(part), "{part} missing in:\n{text}");
+            }
         }
     }
 

@@ -4,6 +4,7 @@ use super::hidden::Hidden;
 use super::read::Reader;
 use super::retention::{RetentionConfig, read_archive};
 use crate::archive::store;
+use crate::reactors::checkpoint_signer::CheckpointSettings;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -101,6 +102,10 @@ pub struct ServerConfig {
     pub start_timeout: Duration,
     /// Events between two records of the tables' digests in the log; 0: none.
     pub digest_events: u64,
+    /// Events after which a checkpoint of the log is signed.
+    pub checkpoint_events: u64,
+    /// Or so long after the first event that none covers, if that comes first.
+    pub checkpoint_interval: Duration,
     /// How much of the log is kept.
     pub retention: RetentionConfig,
     /// Where what is dropped of it is copied to before.
@@ -109,6 +114,7 @@ pub struct ServerConfig {
 
 impl Default for ServerConfig {
     fn default() -> Self {
+        let checkpoints = CheckpointSettings::default();
         ServerConfig {
             enabled: false,
             bootstrap_expect: 0,
@@ -154,6 +160,8 @@ impl Default for ServerConfig {
             oidc_issuer: String::new(),
             start_timeout: Duration::from_secs(30),
             digest_events: 16_384,
+            checkpoint_events: checkpoints.events,
+            checkpoint_interval: checkpoints.interval,
             retention: RetentionConfig::default(),
             archive: None,
         }
@@ -206,6 +214,8 @@ impl ServerConfig {
         r.set("oidc_issuer", &mut self.oidc_issuer);
         r.set("start_timeout", &mut self.start_timeout);
         r.set("digest_events", &mut self.digest_events);
+        r.set("checkpoint_events", &mut self.checkpoint_events);
+        r.set("checkpoint_interval", &mut self.checkpoint_interval);
         r.block("retention", |r| self.retention.read(r));
         r.block("archive", |r| {
             read_archive(self.archive.get_or_insert_default(), r);

@@ -474,9 +474,33 @@ fn reactor_settings(config: &Config) -> ReactorSettings {
         scheduling,
         heartbeats,
         gc,
-        checkpoints: CheckpointSettings::default(),
+        checkpoints: CheckpointSettings {
+            events: config.server.checkpoint_events,
+            interval: config.server.checkpoint_interval,
+        },
         digests: DigestSettings {
             events: config.server.digest_events,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checkpoints_are_made_as_often_as_the_configuration_says() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("agent.hcl");
+        let settings = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            let mut config = Config::default();
+            crate::config::load(&mut config, std::slice::from_ref(&path)).unwrap();
+            let found = reactor_settings(&config).checkpoints;
+            (found.events, found.interval)
+        };
+        assert_eq!(settings(""), (1_000, Duration::from_secs(1)));
+        let text = "server {\n checkpoint_events = 20\n checkpoint_interval = \"1m\"\n}";
+        assert_eq!(settings(text), (20, Duration::from_secs(60)));
     }
 }

@@ -11,6 +11,7 @@ mod t60_backup;
 mod t70_rebuild;
 mod t72_online_rebuild;
 mod t74_verify_online;
+mod t76_checkpoints;
 mod t80_kafka;
 mod t82_kafka_horizon;
 mod t90_retention;
