@@ -114,8 +114,22 @@ impl Export {
         Ok(done)
     }
 
+    /// The line of the event at an index, with its end; none where the log has no such event.
+    ///
+    /// # Errors
+    /// A log that cannot be read; an event that cannot be decoded.
+    pub fn line_of(&self, log: &ReadOnlyLog, index: u64) -> Result<Option<Vec<u8>>, ArchiveError> {
+        let Some(entry) = log.read(index)? else {
+            return Ok(None);
+        };
+        let (mut line, epoch) = (Vec::new(), log.epoch());
+        let name = hex(&epoch.id);
+        self.line(&mut line, &entry.body, index, (epoch, &name))?;
+        Ok(Some(line))
+    }
+
     /// Hands over the events of a log that are wanted, decoded, with their times; Raft's own
-    /// entries have that of the event before them.
+    /// entries have that of the event before them, the first ones that of the first event.
     ///
     /// # Errors
     /// As [`Export::run`]; the first of `take` ends it.
@@ -145,7 +159,7 @@ impl Export {
         let (first, next) = log.bounds();
         let begin = self.from.max(log.epoch().first_index);
         let end = self.to.map_or(next, |to| next.min(to.saturating_add(1)));
-        let (mut done, mut time) = (Exported::default(), 0);
+        let (mut done, mut time) = (Exported::default(), None);
         if begin < first && begin < end {
             return Err(ArchiveError::Refused(format!(
                 "the events at index {begin} are gone: the first ones here are at {first}; \
@@ -158,13 +172,17 @@ impl Export {
                 break;
             }
             done.last = Some(entry.index);
-            // Raft's own entries have no time: they belong to the event before them.
-            time = if entry.time == 0 { time } else { entry.time };
-            if self.until.is_some_and(|until| time > until) {
+            let at = match (entry.time, time) {
+                (0, Some(before)) => before,
+                (0, None) => time_beside(log, entry.index)?,
+                (own, _) => own,
+            };
+            time = Some(at);
+            if self.until.is_some_and(|until| at > until) {
                 break;
             }
-            if self.wants(entry.kind, time) {
-                take(&entry, time)?;
+            if self.wants(entry.kind, at) {
+                take(&entry, at)?;
                 done.events += 1;
             }
             if entry.index.is_multiple_of(REPORT) {
@@ -205,4 +223,21 @@ impl Export {
         line.push(b'\n');
         Ok(())
     }
+}
+
+/// The time of one of Raft's own entries, which have none: that of the event before it, or, where
+/// there is none, of the first event.
+fn time_beside(log: &ReadOnlyLog, index: u64) -> Result<i64, ArchiveError> {
+    for before in (log.bounds().0..index).rev() {
+        if let Some(entry) = log.read(before)?.filter(|entry| entry.time != 0) {
+            return Ok(entry.time);
+        }
+    }
+    for entry in log.scan(index) {
+        let entry = entry?;
+        if entry.time != 0 {
+            return Ok(entry.time);
+        }
+    }
+    Ok(0)
 }

@@ -4,6 +4,7 @@ use super::log_events::redactor;
 use super::log_place::LogPlace;
 use super::out::Out;
 use super::progress::Bar;
+use crate::archive::ArchiveError;
 use crate::archive::export::{Export, Exported, Format};
 use crate::archive::import::import;
 use crate::archive::parquet;
@@ -42,8 +43,9 @@ One event is one line. Sensitive values (the environment of tasks, templates, ..
 secrets are hidden; -clear shows them as they are in the log. With -bodies a line carries the exact
 bytes that were hashed too, nothing hidden: `drover log import` makes the same log of them, with the
 same proofs. Parquet files go into a directory, parted by day and kind; the payload is a column of
-JSON, export.json is there when all of it is. With -resume an export that was broken off goes on
-behind its last whole line.
+JSON, export.json is there when all of it is and says with which flags. With -resume an export that
+was broken off goes on behind its last whole line, which must be one that this log gives with these
+flags; of Parquet files what was broken off is removed and begun again.
 Nothing is changed, and an agent may be running.")]
 pub(super) struct ExportArgs {
     #[command(flatten)]
@@ -173,6 +175,14 @@ pub(super) async fn export(args: &ExportArgs, out: &Out) -> Result<u8> {
     let dir = &place.log;
     let log = ReadOnlyLog::open(dir)
         .with_context(|| format!("Error reading the log in {}", dir.display()))?;
+    let next = log.bounds().1;
+    if export.from >= next.max(1) {
+        let (from, last) = (export.from, next.saturating_sub(1));
+        bail!(
+            "-from {from} is beyond the end: the log in {} ends at index {last}",
+            dir.display()
+        );
+    }
     if matches!(args.format, FormatName::Parquet) {
         return tables(args, &export, &log, out);
     }
@@ -181,7 +191,7 @@ pub(super) async fn export(args: &ExportArgs, out: &Out) -> Result<u8> {
         bail!("-resume needs a file: name it with -out");
     }
     let target = match (to_file, args.resume) {
-        (true, true) => Some(resumed(&args.out, log.bounds().1, &mut export)?),
+        (true, true) => Some(resumed(&args.out, &log, &mut export)?),
         (true, false) => Some(
             File::create_new(&args.out)
                 .with_context(|| format!("Error making {}", args.out.display()))?,
@@ -195,8 +205,7 @@ pub(super) async fn export(args: &ExportArgs, out: &Out) -> Result<u8> {
             let mut to = BufWriter::with_capacity(BUFFER, file);
             let done = export.run(&log, &mut to, &mut progress);
             done.and_then(|done| {
-                file.sync_all()
-                    .map_err(crate::archive::ArchiveError::Write)?;
+                file.sync_all().map_err(ArchiveError::Write)?;
                 Ok(done)
             })
         }
@@ -259,9 +268,9 @@ impl std::io::Write for Printed<'_> {
     }
 }
 
-/// Opens a file that an export broke off in, behind its last whole line. `next` is the index after
-/// the log's last.
-fn resumed(path: &Path, next: u64, export: &mut Export) -> Result<File> {
+/// Opens a file that an export of a log broke off in, behind its last whole line, which must be
+/// what this export says of that event.
+fn resumed(path: &Path, log: &ReadOnlyLog, export: &mut Export) -> Result<File> {
     let failed = || format!("Error reading {}", path.display());
     let mut options = File::options();
     let mut file = options
@@ -276,14 +285,27 @@ fn resumed(path: &Path, next: u64, export: &mut Export) -> Result<File> {
         file.rewind().with_context(failed)?;
         return Ok(file);
     };
-    let line: Json = serde_json::from_slice(&line)
+    let json: Json = serde_json::from_slice(&line)
         .with_context(|| format!("{} is no export: its last line is no JSON", path.display()))?;
-    let index = line["Index"].as_u64().or(line["data"]["Index"].as_u64());
+    let index = json["Index"].as_u64().or(json["data"]["Index"].as_u64());
     let index =
         index.with_context(|| format!("{} is no export: no index in it", path.display()))?;
+    let (first, next) = log.bounds();
+    let shown = path.display();
     if index >= next {
-        let path = path.display();
-        bail!("{path} is no export of this log: it has index {index}, the log ends before {next}");
+        bail!("{shown} is no export of this log: it has index {index}, the log ends before {next}");
+    }
+    if index < first {
+        bail!("{shown} cannot be gone on with: it ends at {index}, the log begins at {first} now");
+    }
+    let own = export
+        .line_of(log, index)
+        .context("Error reading the log")?;
+    if own.is_none_or(|own| own.trim_ascii_end() != line) {
+        bail!(
+            "{shown} is no export of this log with these flags: its line of index {index} is \
+             another; export to another file"
+        );
     }
     export.from = export.from.max(index + 1);
     file.set_len(end).with_context(failed)?;
