@@ -2,14 +2,16 @@
 //! (`day=2026-11-21/kind=JobRegistered/events-00000000000000000042.parquet`).
 //!
 //! A file is written under a name that no reader takes for one, and gets its own when it is whole
-//! and on the disk; `export.json` comes last and says that all of it is there. The same log gives
-//! the same files, so an export that was killed is begun again over what is there.
+//! and on the disk; `export.json` comes last and says that all of it is there, and with which flags
+//! it was made. Until then there is `unfinished.json`: whoever finds it removes what an export left
+//! that did not end, so that two are never mixed.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use drover_events::EventKind;
 use drover_projections::hex;
 use parquet::basic::Compression;
 use parquet::column::writer::ColumnWriterImpl;
@@ -23,8 +25,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::ArchiveError;
 use super::export::{Export, Exported};
+use super::save::shown;
+use super::{ArchiveError, sync_dir};
 use crate::log::ReadOnlyLog;
 use crate::record::{Document, Redactor};
 use crate::whole;
@@ -62,7 +65,10 @@ const OBJECTS: usize = 64;
 const UNFINISHED: &str = "parquet.tmp";
 /// What says that an export is whole.
 const MANIFEST: &str = "export.json";
-const DAY: i64 = 86_400_000_000_000;
+/// What says that it is not, until it is.
+const MARK: &str = "unfinished.json";
+const DAY_SECONDS: i64 = 86_400;
+const DAY: i64 = DAY_SECONDS * 1_000_000_000;
 
 /// One event as a row.
 struct Row {
@@ -148,15 +154,19 @@ fn failed(path: &Path) -> impl FnOnce(ParquetError) -> ArchiveError + use<> {
 /// Writes the events of a log into `dir`, as [`Export::run`] writes lines.
 ///
 /// # Errors
-/// As [`Export::run`]; a directory with files of another export. What is there under its own name
-/// is whole.
+/// As [`Export::run`]; a directory that is not empty, unless an export was broken off in it. What
+/// is there under its own name is whole.
 pub fn write(
     export: &Export,
     log: &ReadOnlyLog,
     dir: &Path,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Exported, ArchiveError> {
+    let mut manifest = serde_json::json!({
+        "Epoch": hex(&log.epoch().id), "Flags": flags(export),
+    });
     prepare(dir)?;
+    put(dir, MARK, &manifest)?;
     let schema = parse_message_type(SCHEMA).map_err(failed(dir))?;
     let properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
     let mut days = Days {
@@ -176,60 +186,63 @@ pub fn write(
     })?;
     days.end()?;
     done.bytes = days.bytes;
-    let manifest = serde_json::json!({
-        "Epoch": hex(&log.epoch().id), "From": export.from, "To": done.last,
-        "Events": done.events, "Files": days.files, "Bytes": days.bytes,
-    });
-    let path = dir.join(MANIFEST);
-    whole::put(&path, format!("{manifest:#}\n").as_bytes())
-        .map_err(ArchiveError::file("write", &path))?;
+    manifest["From"] = export.from.into();
+    manifest["To"] = done.last.into();
+    manifest["Events"] = done.events.into();
+    manifest["Files"] = days.files.into();
+    manifest["Bytes"] = days.bytes.into();
+    put(dir, MANIFEST, &manifest)?;
+    let mark = dir.join(MARK);
+    fs::remove_file(&mark).map_err(ArchiveError::file("remove", &mark))?;
     Ok(done)
 }
 
-/// Makes the directory, or finds what an export left there that did not end, and removes its
-/// unfinished files.
+/// What was asked for, as the flags of `drover log export` name it.
+fn flags(export: &Export) -> Value {
+    let kinds = export.kinds.iter();
+    let kinds: Vec<_> = kinds
+        .filter_map(|kind| Some(EventKind::from_number(*kind)?.name()))
+        .collect();
+    serde_json::json!({
+        "From": export.from, "To": export.to,
+        "Since": export.since.map(shown), "Until": export.until.map(shown),
+        "Kinds": kinds, "Clear": export.redactor.is_none(),
+    })
+}
+
+fn put(dir: &Path, name: &str, content: &Value) -> Result<(), ArchiveError> {
+    let path = dir.join(name);
+    whole::put(&path, format!("{content:#}\n").as_bytes())
+        .map_err(ArchiveError::file("write", &path))
+}
+
+/// Makes the directory, or empties one in which an export was broken off.
 fn prepare(dir: &Path) -> Result<(), ArchiveError> {
     fs::create_dir_all(dir).map_err(ArchiveError::file("create", dir))?;
+    let refused = |what: String| {
+        let dir = dir.display();
+        ArchiveError::Refused(format!("{dir} {what}: name another directory, or empty it"))
+    };
     if dir.join(MANIFEST).exists() {
-        return Err(ArchiveError::Refused(format!(
-            "{} holds an export already: name another directory",
-            dir.display()
-        )));
+        return Err(refused("holds an export already".to_owned()));
     }
-    let entries = |path: &Path| -> Result<Vec<PathBuf>, ArchiveError> {
-        let read = fs::read_dir(path).map_err(ArchiveError::file("read", path))?;
-        let paths = read.map(|entry| entry.map(|entry| entry.path()));
-        paths
-            .collect::<Result<_, _>>()
-            .map_err(ArchiveError::file("read", path))
-    };
-    let named = |path: &Path, prefix: &str| {
+    let unfinished = dir.join(MARK).exists();
+    for entry in fs::read_dir(dir).map_err(ArchiveError::file("read", dir))? {
+        let path = entry.map_err(ArchiveError::file("read", dir))?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.starts_with(prefix)
-    };
-    for day in entries(dir)? {
-        if named(&day, MANIFEST) {
+        // They are replaced, whatever a kill left of them.
+        if name.starts_with(MARK) || name.starts_with(MANIFEST) {
             continue;
         }
-        if !named(&day, "day=") {
-            return Err(ArchiveError::Refused(format!(
-                "{} is not empty: {} is in it",
-                dir.display(),
-                day.display()
-            )));
+        if !unfinished || !name.starts_with("day=") {
+            return Err(refused(format!("is not empty, {name} is in it")));
         }
-        for kind in entries(&day)? {
-            for file in entries(&kind)? {
-                if file.to_string_lossy().ends_with(UNFINISHED) {
-                    fs::remove_file(&file).map_err(ArchiveError::file("remove", &file))?;
-                }
-            }
-        }
+        fs::remove_dir_all(&path).map_err(ArchiveError::file("remove", &path))?;
     }
     Ok(())
 }
 
-/// An event as a row; `time` is that of the event before for Raft's own entries.
+/// An event as a row; `time` is that of the event beside it for Raft's own entries.
 fn row(
     event: &drover_events::Recorded,
     time: i64,
@@ -347,11 +360,8 @@ impl Days<'_> {
     }
 
     fn begin(&self, row: &Row) -> Result<Part, ArchiveError> {
-        let day = day(row.time);
-        let dir = self
-            .dir
-            .join(format!("day={day}"))
-            .join(format!("kind={}", row.kind));
+        let day = self.dir.join(day(row.time.div_euclid(DAY)));
+        let dir = day.join(format!("kind={}", row.kind));
         fs::create_dir_all(&dir).map_err(ArchiveError::file("create", &dir))?;
         let path = dir.join(format!("events-{:020}.{UNFINISHED}", row.index));
         let file = File::create(&path).map_err(ArchiveError::file("create", &path))?;
@@ -378,7 +388,7 @@ impl Days<'_> {
             .map_err(ArchiveError::file("finish", &path))?
             .len();
         self.files += 1;
-        Ok(())
+        path.parent().map_or(Ok(()), sync_dir)
     }
 
     /// Ends the files of the day.
@@ -386,14 +396,17 @@ impl Days<'_> {
         while let Some((_, part)) = self.parts.pop_first() {
             self.finish(part)?;
         }
-        Ok(())
+        match self.day {
+            Some(today) => sync_dir(&self.dir.join(day(today))),
+            None => Ok(()),
+        }
     }
 }
 
-/// The day of a time, in UTC.
-fn day(time: i64) -> String {
-    let time = jiff::Timestamp::from_nanosecond(time.into()).unwrap_or_default();
-    time.strftime("%Y-%m-%d").to_string()
+/// The directory of a day, which is counted from 1970, in UTC.
+fn day(day: i64) -> String {
+    let time = jiff::Timestamp::from_second(day * DAY_SECONDS).unwrap_or_default();
+    time.strftime("day=%Y-%m-%d").to_string()
 }
 
 impl Part {

@@ -8,7 +8,7 @@ use std::process::Command;
 use super::ArchiveError;
 use super::export::Export;
 use super::parquet::write;
-use super::testing::write_log;
+use super::testing::{START, write_log};
 use crate::log::ReadOnlyLog;
 
 fn export(log: &Path, to: &Path) -> Result<u64, ArchiveError> {
@@ -108,24 +108,60 @@ print(json.dumps(dict(
     assert!(found["objects"][0][0].as_u64() > Some(0), "{found}");
 }
 
+/// The names of the files, without what they lie in.
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> = files(dir, "")
+        .iter()
+        .map(|path| path.strip_prefix(dir).unwrap().display().to_string())
+        .collect();
+    names.sort();
+    names
+}
+
 #[test]
-fn an_export_that_was_killed_leaves_no_half_file_and_is_begun_again() {
+fn an_export_that_was_killed_is_begun_again_with_nothing_left_of_it() {
     let dir = tempfile::tempdir().unwrap();
     let log = write_log(&dir.path().join("data"), 400);
     let (out, other) = (dir.path().join("out"), dir.path().join("other"));
-    // A kill leaves files under names that no reader takes for one, and no manifest.
-    let part = out.join("day=2026-11-21/kind=JobRegistered");
-    fs::create_dir_all(&part).unwrap();
-    fs::write(part.join("events-00000000000000000001.parquet.tmp"), "PAR1").unwrap();
-    fs::write(out.join("export.json.tmp"), "{").unwrap();
-    assert_eq!(export(&log, &out).unwrap(), 400);
     assert_eq!(export(&log, &other).unwrap(), 400);
-    assert!(files(&out, "parquet.tmp").is_empty());
-    let (again, first) = (files(&out, ".parquet"), files(&other, ".parquet"));
-    assert_eq!(again.len(), first.len());
-    assert!(!first.is_empty());
+    assert!(names(&other).iter().all(|name| !name.contains("1970")));
+    // A kill leaves files of its own, whole ones and others, and what says that it did not end.
+    let part = out.join("day=2023-11-14/kind=NamespacesUpserted");
+    fs::create_dir_all(&part).unwrap();
+    fs::write(part.join("events-00000000000000000077.parquet"), "clear").unwrap();
+    fs::write(part.join("events-00000000000000000078.parquet.tmp"), "PAR1").unwrap();
+    fs::write(out.join("export.json.tmp"), "{").unwrap();
+    let said = export(&log, &out).unwrap_err().to_string();
+    assert!(
+        said.contains("not empty") && said.contains("another"),
+        "{said}"
+    );
+    fs::write(out.join("unfinished.json"), "{}").unwrap();
+    assert_eq!(export(&log, &out).unwrap(), 400);
+    assert_eq!(names(&out), names(&other), "not the same files");
     for refused in [&out, &dir.path().join("data")] {
         let error = export(&log, refused).unwrap_err();
         assert!(matches!(error, ArchiveError::Refused(_)), "{error}");
     }
+}
+
+#[test]
+fn an_export_says_with_which_flags_it_was_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = write_log(&dir.path().join("data"), 60);
+    let out = dir.path().join("out");
+    let what = Export {
+        from: 7,
+        until: Some(START + 30_000_000_000),
+        kinds: vec![drover_events::EventKind::NamespacesDeleted.number()],
+        ..Export::default()
+    };
+    let log = ReadOnlyLog::open(&log).unwrap();
+    write(&what, &log, &out, &mut |_, _| ()).unwrap();
+    let said = fs::read(out.join("export.json")).unwrap();
+    let said: serde_json::Value = serde_json::from_slice(&said).unwrap();
+    let flags = serde_json::json!({"From": 7, "To": null, "Since": null, "Clear": true,
+        "Until": "2023-11-14T22:13:50Z", "Kinds": ["NamespacesDeleted"]});
+    assert_eq!(said["Flags"], flags);
+    assert_eq!((&said["From"], &said["Events"]), (&7.into(), &5.into()));
 }

@@ -234,9 +234,13 @@ fn tables(args: &ExportArgs, export: &Export, log: &ReadOnlyLog, out: &Out) -> R
     let bar = Bar::new(out, "events");
     let done = parquet::write(export, log, &args.out, &mut |at, all| bar.set(at, all));
     bar.clear();
-    let done = done.with_context(|| {
+    let done = done.map_err(|error| {
         let path = args.out.display();
-        format!("Error exporting to {path}; the files there are whole, but not all: run it again")
+        let what = match error {
+            ArchiveError::Refused(_) => format!("Error exporting to {path}"),
+            _ => format!("Error exporting to {path}; what is there is not all: run it again"),
+        };
+        anyhow::Error::from(error).context(what)
     })?;
     tell(&done, &args.out, out);
     Ok(0)
