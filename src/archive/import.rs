@@ -1,11 +1,12 @@
 //! Import: a log made again from exported lines, body by body.
 //!
 //! The log is written beside its place and renamed when it is whole, so a kill leaves nothing that
-//! a server would take for a log. What is imported has the epoch, the indexes and the tree of the
-//! log it came from; a lone server goes on from it as the server that wrote it.
+//! a server would take for a log, and an import that was killed is run again. What is imported has
+//! the epoch, the indexes and the tree of the log it came from; a lone server goes on from it as
+//! the server that wrote it.
 
 use std::fs;
-use std::io::BufRead;
+use std::io::{self, BufRead};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,13 +20,16 @@ use serde::Deserialize;
 use super::{ArchiveError, sync_dir};
 use crate::log::{self, Entry, Epoch, Hash, LogEngine, LogError, OnFull};
 use crate::raft::seed::{self, Seed};
+use crate::whole;
 
 /// Bytes of bodies handed to the log at a time.
 const CHUNK: usize = 1 << 20;
 /// Chunks between two waits for the disk.
 const AHEAD: usize = 16;
-/// What a log that is not whole yet is called.
+/// What a log that is not whole yet is called. While it is there, so may be the server's id.
 const DRAFT: &str = "log.importing";
+/// The file with the id of the server that may go on from the log.
+const ID: &str = "node-id";
 
 /// What of a line matters; the document in it is for other readers.
 #[derive(Deserialize)]
@@ -63,10 +67,8 @@ pub fn import(
     progress: &mut dyn FnMut(u64),
 ) -> Result<Imported, ArchiveError> {
     let server = data_dir.join("server");
-    let place = server.join("log");
-    refuse_used(&server)?;
-    let draft = Draft::new(server.join(DRAFT))?;
-    let mut filling = Filling::new(&draft.0);
+    let draft = Draft::new(&server)?;
+    let mut filling = Filling::new(&draft.log);
     let (mut line, mut number, mut read) = (String::new(), 0, 0);
     loop {
         line.clear();
@@ -84,45 +86,61 @@ pub fn import(
     }
     let imported = filling.finish()?;
     if let Some(id) = &imported.server {
-        let path = server.join("node-id");
-        fs::write(&path, id).map_err(ArchiveError::file("write", &path))?;
+        whole::put(&draft.id, id.as_bytes()).map_err(ArchiveError::file("write", &draft.id))?;
     }
-    fs::rename(&draft.0, &place).map_err(ArchiveError::file("rename", &draft.0))?;
+    let place = server.join("log");
+    fs::rename(&draft.log, &place).map_err(ArchiveError::file("rename", &draft.log))?;
     std::mem::forget(draft);
     sync_dir(&server)?;
     Ok(imported)
 }
 
-/// Refuses a data directory that holds a server's files.
-pub(super) fn refuse_used(server: &Path) -> Result<(), ArchiveError> {
-    for name in ["log", "projections", "snapshots", "node-id"] {
-        let path = server.join(name);
-        if path.exists() {
-            return Err(ArchiveError::Refused(format!(
-                "{} exists: only an empty data directory is filled",
-                path.display()
-            )));
-        }
-    }
-    Ok(())
+/// What is removed unless the log was renamed.
+struct Draft {
+    log: PathBuf,
+    id: PathBuf,
 }
 
-/// A directory that is removed unless it was renamed.
-struct Draft(PathBuf);
-
 impl Draft {
-    fn new(path: PathBuf) -> Result<Self, ArchiveError> {
-        if path.exists() {
-            fs::remove_dir_all(&path).map_err(ArchiveError::file("remove", &path))?;
+    /// Begins under a server's directory, with nothing left of an import that was killed there.
+    ///
+    /// # Errors
+    /// Files of a server; what cannot be removed or made.
+    fn new(server: &Path) -> Result<Self, ArchiveError> {
+        let (log, id) = (server.join(DRAFT), server.join(ID));
+        let killed = log.exists();
+        let used = ["log", "projections", "snapshots", ID];
+        for path in used.map(|name| server.join(name)) {
+            if path.exists() && !(killed && path == id) {
+                return Err(ArchiveError::Refused(format!(
+                    "{} exists: only an empty data directory is filled",
+                    path.display()
+                )));
+            }
         }
-        fs::create_dir_all(&path).map_err(ArchiveError::file("create", &path))?;
-        Ok(Self(path))
+        // From here on, what is there is this import's.
+        let draft = Self { log, id };
+        if killed {
+            let removed = draft.remove();
+            removed.map_err(ArchiveError::file("remove", &draft.log))?;
+        }
+        fs::create_dir_all(&draft.log).map_err(ArchiveError::file("create", &draft.log))?;
+        Ok(draft)
+    }
+
+    /// Removes the id first: without the log beside it, it is a server's.
+    fn remove(&self) -> io::Result<()> {
+        match fs::remove_file(&self.id) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        fs::remove_dir_all(&self.log)
     }
 }
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = self.remove();
     }
 }
 

@@ -113,6 +113,30 @@ fn what_is_no_whole_export_is_refused_by_its_line_and_leaves_nothing() {
 }
 
 #[test]
+fn an_import_that_was_killed_is_run_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (lines, _) = export(&write_log(&dir.path().join("from"), 40), &whole());
+    let to = dir.path().join("to");
+    let server = to.join("server");
+    // The server's id is there, the log has not its name yet.
+    std::fs::create_dir_all(server.join("log.importing/half")).unwrap();
+    std::fs::write(server.join("node-id"), "of the killed import").unwrap();
+    assert_eq!(import_into(&lines, &to).unwrap().events, 40);
+    let left: Vec<_> = std::fs::read_dir(&server)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(left, ["log"], "the log names no lone server");
+    // An id without such a log is a server's.
+    let to = dir.path().join("used");
+    std::fs::create_dir_all(to.join("server")).unwrap();
+    std::fs::write(to.join("server/node-id"), "of a server").unwrap();
+    let said = import_into(&lines, &to).unwrap_err().to_string();
+    assert!(said.contains("node-id exists"), "{said}");
+    assert!(to.join("server/node-id").exists());
+}
+
+#[test]
 fn a_part_is_exported_by_index_time_and_kind() {
     let dir = tempfile::tempdir().unwrap();
     let log = write_log(&dir.path().join("from"), 60);
