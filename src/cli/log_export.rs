@@ -96,8 +96,10 @@ enum FormatName {
 
 The lines are those of `drover log export -bodies`. The data directory must be empty; its log is
 the same as the one exported, root and all, and a server started there folds it into the same state.
-Keys are in no export: copy server/keystore too where variables are to be read again, or use
-`drover operator snapshot`, which takes them along.")]
+Keys are in no export: copy server/keystore too, before a server starts there, or use `drover
+operator snapshot`, which takes them along. Without them the server makes a new key and goes on:
+variables written before cannot be read, only written again or deleted; checkpoints and backups are
+signed by the new key; sensitive values have other hashes in exports and in the audit trail.")]
 pub(super) struct ImportArgs {
     /// The exported lines; - is standard input
     file: PathBuf,
@@ -376,6 +378,12 @@ pub(super) fn import_lines(args: &ImportArgs, out: &Out) -> Result<u8> {
             "the log names no lone server: it can be read and replayed, but no server can go on \
              from it",
         );
+    }
+    if !args.data_dir.join("server/keystore").exists() {
+        out.line(&format!(
+            "keys are in no export: copy server/keystore of the former server to {dir} before a \
+             server starts there, or variables cannot be read again"
+        ));
     }
     out.line(&format!(
         "compare with `drover log verify -data-dir {dir}` and `drover log replay -data-dir {dir}`"

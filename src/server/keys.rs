@@ -1,4 +1,6 @@
-//! The first root key: made once this server leads and there is none.
+//! The first root key: made once this server leads and there is none, or where the file of the
+//! active one is gone, as after an import without the keystore: what it encrypted stays unreadable,
+//! but everything else goes on.
 //!
 //! Leadership does not wait for it (KR-03); whoever needs a key copes with "not there yet". The
 //! order is: file synced, then the event, then first use.
@@ -12,6 +14,7 @@ use drover_projections::{Scan, View};
 use super::Server;
 use crate::commands::keyring::UpsertRootKey;
 use crate::error::ApiError;
+use crate::keyring::{KeyringError, Keystore};
 
 /// How long a failed attempt waits before the next.
 const RETRY: Duration = Duration::from_secs(1);
@@ -36,11 +39,10 @@ pub(super) async fn keep_a_key(server: Arc<Server>) {
 }
 
 async fn ensure(server: &Arc<Server>) -> Result<(), ApiError> {
-    if let Some(id) = active(&server.projections.view())? {
-        return match server.keyring.activate(&id) {
-            Ok(()) => Ok(()),
-            Err(error) => Err(ApiError::internal(error.to_string())),
-        };
+    if let Some(id) = active(&server.projections.view())?
+        && !is_lost(server, &id)?
+    {
+        return Ok(());
     }
     let id = uuid::Uuid::new_v4().to_string();
     let keyring = Arc::clone(&server.keyring);
@@ -55,10 +57,33 @@ async fn ensure(server: &Arc<Server>) -> Result<(), ApiError> {
         rekey: false,
     };
     server.submit(command, server.origin("keyring")).await?;
-    let failed = |error: crate::keyring::KeyringError| ApiError::internal(error.to_string());
+    let failed = |error: KeyringError| ApiError::internal(error.to_string());
     server.keyring.activate(key.id()).map_err(failed)?;
-    tracing::info!(key = key.id(), "made the first root key");
+    tracing::info!(key = key.id(), "made a root key");
     Ok(())
+}
+
+/// Activates a key; answers whether it cannot be, because it has no file.
+fn is_lost(server: &Server, id: &str) -> Result<bool, ApiError> {
+    let failed = |error: KeyringError| ApiError::internal(error.to_string());
+    match server.keyring.activate(id) {
+        Ok(()) => return Ok(false),
+        Err(KeyringError::MissingKey(_)) => {}
+        Err(error) => return Err(failed(error)),
+    }
+    let files = Keystore::open(&server.dir.join("keystore")).and_then(|store| store.ids());
+    if files.map_err(failed)?.iter().any(|known| known == id) {
+        return Err(ApiError::internal(format!(
+            "the file of root key {id} cannot be used: put it back, or wrap.key beside it, and \
+             start again; if they are lost, remove it, and a new key is made"
+        )));
+    }
+    tracing::error!(
+        key = id,
+        "the active root key is not in the keystore: what it encrypted cannot be read; a new key \
+         is made"
+    );
+    Ok(true)
 }
 
 /// The id of the active root key, as the tables know it.

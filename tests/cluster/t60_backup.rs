@@ -79,6 +79,54 @@ fn resumes_only_its_own(setup: &Setup, dir: &Path, whole: &str) -> Result<()> {
         let said = refused(setup, &export)?;
         ensure!(said.contains("is no export of this log"), "{said}");
     }
+    let last = whole.lines().last().context("no line")?;
+    let last: Value = serde_json::from_str(last)?;
+    let epoch = last["Epoch"].as_str().context("no epoch")?;
+    // Of another log; with other flags.
+    let plain = ["log", "export", &data, &out, "-resume"];
+    for (lines, export) in [
+        (whole.replace(epoch, &"0".repeat(32)), &export[..]),
+        (whole.to_owned(), &plain[..]),
+    ] {
+        fs::write(&path, &lines)?;
+        let said = refused(setup, export)?;
+        ensure!(said.contains("of this log with these flags"), "{said}");
+        ensure!(fs::read_to_string(&path)? == lines, "it was changed");
+    }
+    let beyond = refused(setup, &["log", "export", &data, "-from=5000"])?;
+    let end = format!("ends at index {}", last["Index"]);
+    ensure!(beyond.contains(&end), "{beyond}");
+    Ok(())
+}
+
+/// What was imported without its keys: old variables are lost, all else goes on.
+fn goes_on_without_keys(setup: &Setup, lines: &Path, dir: &Path) -> Result<()> {
+    let to = dir.join("keyless");
+    let into = format!("-data-dir={}", text(&to));
+    let said = done(setup, &["log", "import", text(lines), &into])?;
+    ensure!(said.contains("keys are in no export"), "{said}");
+    let mut there = Setup::server(env!("CARGO_BIN_EXE_drover"), &to)?;
+    there.config.clone_from(&setup.config);
+    let agent = there.start()?;
+    let mut known = Known::new();
+    wait_for("a new root key", LONG, || {
+        write(&agent, &mut known, 0, 5, "again")
+    })?;
+    check(&agent, &known)?;
+    let lost = agent.http().get("/v1/var/v/40")?;
+    ensure!(lost.status == 500, "{}", lost.status);
+    ensure!(lost.text().contains("no such key"), "{}", lost.text());
+    ensure!(agent.http().send("DELETE", "/v1/var/v/40", &[])?.status < 300);
+    wait_for("a checkpoint", LONG, || {
+        let answer = agent.http().get("/v1/log/checkpoint")?;
+        ensure!(answer.status == 200, "{}", answer.text());
+        Ok(())
+    })?;
+    check_replay(&there, &agent)?;
+    save(&there, &agent, &dir.join("keyless.tar"))?;
+    agent.stop(Duration::from_secs(8))?;
+    let said = done(&there, &["log", "verify", &into])?;
+    ensure!(!said.contains("signer nobody"), "{said}");
     Ok(())
 }
 
@@ -133,7 +181,8 @@ fn an_exported_log_is_imported_with_its_proof_and_its_state() -> Result<()> {
     there.config.clone_from(&setup.config);
     let agent = there.start()?;
     check(&agent, &known)?;
-    check_replay(&there, &agent)
+    check_replay(&there, &agent)?;
+    goes_on_without_keys(&setup, &half, dir.path())
 }
 
 /// Restores a backup into an empty data directory, which takes the key that wraps its keys.
