@@ -68,10 +68,11 @@ pub(super) fn resolve(trail: &Trail<'_>, id: &str, namespace: &str) -> Result<As
             return Ok(found);
         }
     }
-    Err(AuditError::Unknown(format!(
+    let text = format!(
         "{id:?} names no event, allocation, evaluation, deployment, no job of namespace \
          {namespace:?}, and no request among the newest events"
-    )))
+    );
+    Err(AuditError::unknown(view, text))
 }
 
 /// What can be asked for, in the order in which an id is understood.

@@ -35,7 +35,19 @@ pub use trace::{Node, Tree, trace};
 pub use trail::{LOOKS, Trail};
 
 use crate::log::LogError;
-use drover_projections::StorageError;
+use drover_projections::{StorageError, View};
+
+impl AuditError {
+    /// Nothing of that name is known; where a part of the past was dropped, it may have been there.
+    fn unknown(view: &View, text: String) -> Self {
+        match view.position().floor {
+            0 => Self::Unknown(text),
+            floor => Self::Gone(format!(
+                "{text}, as far as is known: what happened up to index {floor} is no longer kept"
+            )),
+        }
+    }
+}
 
 /// Why a question has no answer.
 #[derive(Debug, thiserror::Error)]

@@ -108,34 +108,38 @@ impl Object {
     /// Finds the thing, wherever in the past it is.
     ///
     /// # Errors
-    /// There never was such a thing, or the beginning of an id names several.
-    pub(super) fn find(&self, view: &View, first: u64) -> Result<Known, AuditError> {
+    /// There never was such a thing, or not since the past is kept; or the beginning of an id names
+    /// several.
+    pub(super) fn find(&self, view: &View) -> Result<Known, AuditError> {
         let mut known = Known {
             rows: self.rows(view)?.into_iter().collect(),
             moments: BTreeSet::new(),
         };
         for (table, key) in &known.rows {
-            known.moments.extend(view.moments_of(*table, key, first)?);
+            known.moments.extend(view.moments_of(*table, key, 0)?);
         }
-        if known.moments.is_empty() && first == 0 {
-            return Err(self.unknown());
+        if known.moments.is_empty() {
+            return Err(self.unknown(view));
         }
         if self.related && self.kind == ObjectType::Job {
             for topic in [Topic::Evaluation, Topic::Allocation, Topic::Deployment] {
-                let touched = view.touched(topic, &self.namespace, &self.id, first)?;
+                let touched = view.touched(topic, &self.namespace, &self.id, 0)?;
                 known.moments.extend(touched.range(..=view.index()));
             }
         }
         Ok(known)
     }
 
-    fn unknown(&self) -> AuditError {
+    fn unknown(&self, view: &View) -> AuditError {
         let place = match self.kind.is_in_namespace() {
             true => format!(" in namespace {:?}", self.namespace),
             false => String::new(),
         };
         let name = self.kind.name();
-        AuditError::Unknown(format!("there never was a {name} {:?}{place}", self.id))
+        AuditError::unknown(
+            view,
+            format!("there never was a {name} {:?}{place}", self.id),
+        )
     }
 
     fn rows(&self, view: &View) -> Result<Vec<RowKey>, AuditError> {
@@ -193,7 +197,7 @@ impl Object {
             return Ok(Id::new(self.id.as_str()));
         }
         match found.as_slice() {
-            [] => Err(self.unknown()),
+            [] => Err(self.unknown(view)),
             [one] => Ok(Id::new(one.as_str())),
             several => Err(AuditError::Question(format!(
                 "id {:?} names several: {}",

@@ -55,6 +55,23 @@ impl<'a> Trail<'a> {
         told.max(self.log.bounds().0)
     }
 
+    /// The first event that is told and the Unix nanoseconds of it, where what came before was
+    /// dropped.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn beginning(&self) -> Result<Option<(u64, i64)>, AuditError> {
+        if self.view.position().floor == 0 {
+            return Ok(None);
+        }
+        let first = self.first();
+        // Raft's own entries have no time.
+        let events = self.log.read_range(first, first + STRIDE, CHUNK)?;
+        let mut times = events.iter().map(|event| event.time);
+        let time = times.find(|time| *time != 0);
+        Ok(time.map(|time| (first, time)))
+    }
+
     /// The last event that is told.
     pub fn last(&self) -> u64 {
         self.view.index()
@@ -86,7 +103,7 @@ impl<'a> Trail<'a> {
         mut take: impl FnMut(&Entry) -> Result<bool, E>,
     ) -> Result<Page, E> {
         let known = match &question.object {
-            Some(object) => Some(object.find(self.view, 0).map_err(E::from)?),
+            Some(object) => Some(object.find(self.view).map_err(E::from)?),
             None => None,
         };
         let finder = match &question.value {

@@ -61,21 +61,10 @@ pub(super) struct Args {
 /// Prints the requests that are asked for.
 pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     let source = Source::open(&args)?;
-    let mut kept_since = None;
-    let page = async |rows, token: &str| {
-        let (page, since) = source.page(&args, rows, token).await?;
-        kept_since = since;
-        Ok(page)
-    };
+    let page = async |rows, token: &str| source.page(&args, rows, token).await;
     let show = |entry: &Json| out.line(&line(entry));
     let form = (&args.format, out);
     args.span.print(PAGE, form, page, show).await?;
-    if let Some(since) = kept_since.filter(|_| !args.format.is_given()) {
-        out.line(&format!(
-            "\nWhat was asked before {} is no longer kept.",
-            time(since)
-        ));
-    }
     match source.damage() {
         Some(damage) => {
             out.error(&format!("The request log is damaged: {damage}"));
@@ -109,8 +98,7 @@ impl Source {
         }
     }
 
-    /// A page, and since when there is a record, where something was dropped.
-    async fn page(&self, args: &Args, rows: usize, token: &str) -> Result<(Page, Option<i64>)> {
+    async fn page(&self, args: &Args, rows: usize, token: &str) -> Result<Page> {
         match self {
             Self::Agent(client) => asked_of(client, args, rows, token).await,
             Self::Files(log) => {
@@ -119,11 +107,11 @@ impl Source {
                 let entries = listing.entries.iter().map(serde_json::to_value);
                 let next = listing.next.map(|next| next.to_string());
                 let first = beginning(&**log).context("Error reading the request log")?;
-                let page = Page {
+                Ok(Page {
                     entries: entries.collect::<Result<_, _>>()?,
                     next: next.unwrap_or_default(),
-                };
-                Ok((page, first.map(|(_, time)| time)))
+                    kept_since: first.map(|(_, time)| time),
+                })
             }
         }
     }
@@ -136,12 +124,7 @@ fn requests_dir(data_dir: &Path) -> PathBuf {
     found.unwrap_or_else(|| data_dir.to_owned())
 }
 
-async fn asked_of(
-    client: &Client,
-    args: &Args,
-    rows: usize,
-    token: &str,
-) -> Result<(Page, Option<i64>)> {
+async fn asked_of(client: &Client, args: &Args, rows: usize, token: &str) -> Result<Page> {
     let rows = rows.to_string();
     let given = given([
         ("class", args.class.as_str()),
@@ -154,9 +137,7 @@ async fn asked_of(
         ("next_token", token),
     ]);
     let reply = client.get("/v1/audit/requests", &given).await;
-    let reply = reply.context("Error reading the request log")?;
-    let kept_since = reply.kept_since;
-    Ok((Page::of(reply)?, kept_since))
+    Page::of(reply.context("Error reading the request log")?)
 }
 
 fn asked(args: &Args, rows: usize, token: &str) -> Result<Asked> {

@@ -4,6 +4,7 @@ use super::changes::who;
 use super::conn::Conn;
 use super::out::Out;
 use super::show::{Format, list, number, short, text, time};
+use super::trail::say_kept_since;
 use anyhow::Result;
 use serde_json::Value as Json;
 
@@ -33,8 +34,9 @@ pub(super) struct Args {
 pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let query = [("id", args.id.as_str())];
-    let tree = client.get_json("/v1/audit/trace", &query).await;
-    let tree = tree.map_err(|err| err.context("Error tracing"))?;
+    let reply = client.get("/v1/audit/trace", &query).await;
+    let reply = reply.map_err(|err| err.context("Error tracing"))?;
+    let (tree, kept_since) = (reply.json()?, reply.kept_since);
     if args.format.print(&tree, out)? {
         return Ok(0);
     }
@@ -54,6 +56,7 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     if tree["Truncated"].as_bool().unwrap_or(false) {
         out.line("\nMore followed than is shown here; trace one of the events above.");
     }
+    say_kept_since(kept_since, out);
     Ok(0)
 }
 

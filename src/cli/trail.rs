@@ -3,7 +3,7 @@
 
 use super::client::Reply;
 use super::out::Out;
-use super::show::Format;
+use super::show::{Format, time};
 use anyhow::Result;
 use serde_json::Value as Json;
 
@@ -42,6 +42,8 @@ pub(super) struct Page {
     pub(super) entries: Vec<Json>,
     /// Where the next one begins; empty after the last.
     pub(super) next: String,
+    /// Since when the past is kept, Unix nanoseconds, where something of it was dropped.
+    pub(super) kept_since: Option<i64>,
 }
 
 impl Page {
@@ -50,7 +52,18 @@ impl Page {
         Ok(Page {
             entries: reply.json()?.as_array().cloned().unwrap_or_default(),
             next: reply.next_token,
+            kept_since: reply.kept_since,
         })
+    }
+}
+
+/// Says since when the past is kept, where something of it was dropped.
+pub(super) fn say_kept_since(kept_since: Option<i64>, out: &Out) {
+    if let Some(since) = kept_since {
+        let since = time(since);
+        out.line(&format!(
+            "\nWhat happened before {since} is no longer kept."
+        ));
     }
 }
 
@@ -78,13 +91,17 @@ impl Span {
         show: impl Fn(&Json),
     ) -> Result<()> {
         let printed = print_pages((self.limit, most), (format, out), page, show).await?;
-        if !format.is_given() && !printed.next.is_empty() {
+        if format.is_given() {
+            return Ok(());
+        }
+        if !printed.next.is_empty() {
             let flag = if self.oldest { "-since" } else { "-until" };
             out.line(&format!(
                 "\nThere is more: repeat with {flag} {}, or with -limit 0 for everything.",
                 printed.next
             ));
         }
+        say_kept_since(printed.kept_since, out);
         Ok(())
     }
 }
@@ -95,6 +112,7 @@ pub(super) struct Printed {
     pub(super) entries: usize,
     /// Where the rest begins; empty where there is none.
     pub(super) next: String,
+    kept_since: Option<i64>,
 }
 
 /// Prints `limit` entries of a list that comes in pages, 0 for all: each as `show` does, or all of
@@ -111,13 +129,19 @@ pub(super) async fn print_pages(
     let mut printed = Printed {
         entries: 0,
         next: String::new(),
+        kept_since: None,
     };
     loop {
         let wanted = most.min(limit - printed.entries);
-        let Page { entries, next } = page(wanted, &printed.next).await?;
+        let Page {
+            entries,
+            next,
+            kept_since,
+        } = page(wanted, &printed.next).await?;
         // A page may be longer than what was asked for.
         printed.entries = limit.min(printed.entries + entries.len());
         printed.next = next;
+        printed.kept_since = kept_since;
         match whole {
             true => all.extend(entries),
             false => entries.iter().for_each(&show),

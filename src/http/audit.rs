@@ -14,6 +14,7 @@ use crate::audit::{
     AuditError, Between, Detail, Object, ObjectType, Place, Question, Trail, Wanted,
 };
 use crate::error::{ApiError, Code, chain};
+use crate::log::LogError;
 use crate::record::Redactor;
 
 /// Rows on a page where none are asked for.
@@ -29,6 +30,9 @@ impl From<AuditError> for ApiError {
             AuditError::Question(text) => Self::bad_request(text),
             AuditError::Unknown(text) => Self::not_found(text),
             AuditError::Gone(text) => Self::new(Code::Gone, text),
+            AuditError::Log(error @ LogError::Purged { .. }) => {
+                Self::new(Code::Gone, error.to_string())
+            }
             AuditError::NoKey => Self::refused(error.to_string()),
             error => {
                 let text = chain(&error);
@@ -69,13 +73,24 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
         let redactor = redactor(read);
         let trail = Trail::new(&read.view, &read.api.log, &redactor);
         let Some(question) = question(read, &trail)? else {
-            return Answer::json(&[(); 0]);
+            return Ok(kept_since(Answer::json(&[(); 0])?, trail.beginning()?));
         };
         let mut rows = Rows::default();
         let page = trail.answer(&question, |entry| rows.take(entry))?;
-        Ok(rows.finish(page.next.map(|next| next.to_string())))
+        let answer = rows.finish(page.next.map(|next| next.to_string()));
+        Ok(kept_since(answer, trail.beginning()?))
     })
-    .map(|answer| answer.at(read.view.index()))
+    .map(|answer: Answer| answer.at(read.view.index()))
+}
+
+/// Says from where on the past is kept, where something of it was dropped.
+pub(super) fn kept_since(answer: Answer, beginning: Option<(u64, i64)>) -> Answer {
+    match beginning {
+        None => answer,
+        Some((first, time)) => answer
+            .header("x-drover-first", first.to_string())
+            .header("x-drover-first-time", time.to_string()),
+    }
 }
 
 /// `GET /v1/audit/trace?id=`: what an event, a request or a thing came from, and what followed.
@@ -89,12 +104,13 @@ pub(super) fn trace(read: &Read<'_>) -> Result<Answer, ApiError> {
         "" => return Err(ApiError::bad_request("the parameter id is missing")),
         id => id,
     };
-    let tree = aside(|| {
+    aside(|| {
         let redactor = redactor(read);
         let trail = Trail::new(&read.view, &read.api.log, &redactor);
-        crate::audit::trace(&trail, id, &read.options.namespace)
-    })?;
-    Ok(Answer::json(&tree)?.at(read.view.index()))
+        let tree = crate::audit::trace(&trail, id, &read.options.namespace)?;
+        Ok(kept_since(Answer::json(&tree)?, trail.beginning()?))
+    })
+    .map(|answer: Answer| answer.at(read.view.index()))
 }
 
 /// `GET /v1/state/diff?from=&to=`: the rows that differ between two moments.
@@ -373,6 +389,47 @@ mod tests {
             tree["Roots"][0]["Refused"],
             "guard 0 did not hold: 0 was found"
         );
+        server.stop().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_was_dropped_may_have_been_and_what_is_kept_is_said() {
+        let server = Harness::start().await;
+        server.register("old").await;
+        server.ask("DELETE", "/v1/job/old?purge=true", "").await;
+        let horizon = server.register("new").await.index();
+        let unknown = [
+            "/v1/audit?type=job&id=never",
+            "/v1/audit?type=alloc&id=ffffffff",
+            "/v1/audit/trace?id=never",
+        ];
+        for target in unknown {
+            let reply = server.get(target).await;
+            assert_eq!(reply.status, 404, "{target}: {}", reply.text());
+        }
+        assert_eq!(server.get("/v1/audit").await.header("x-drover-first"), "");
+        let raft = &server.server.raft;
+        raft.make_snapshot().await.unwrap();
+        raft.forget_below(horizon).await.unwrap();
+        server.api.projections.prune().unwrap();
+        server.register("later").await;
+        for target in unknown.into_iter().chain(["/v1/audit?type=job&id=old"]) {
+            let reply = server.get(target).await;
+            assert_eq!(reply.status, 410, "{target}: {}", reply.text());
+            let named = format!("up to index {horizon} is no longer kept");
+            assert!(reply.text().contains(&named), "{target}: {}", reply.text());
+        }
+        for target in [
+            "/v1/audit",
+            "/v1/audit?type=job&id=new",
+            "/v1/audit/trace?id=later",
+        ] {
+            let reply = server.get(target).await;
+            assert_eq!(reply.status, 200, "{target}: {}", reply.text());
+            assert_eq!(reply.header("x-drover-first"), (horizon + 1).to_string());
+            let time: i64 = reply.header("x-drover-first-time").parse().unwrap();
+            assert!(time > 0);
+        }
         server.stop().await;
     }
 }

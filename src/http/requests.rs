@@ -4,7 +4,7 @@ use hyper::Method;
 
 use super::answer::Answer;
 use super::aside::aside;
-use super::audit::{authorise, limit, named};
+use super::audit::{authorise, kept_since, limit, named};
 use super::front::Read;
 use super::past::{self, Moment};
 use super::pieces::Pieces;
@@ -130,11 +130,7 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
         }
         let mut answer = Answer::pieces(pieces.finish());
         answer.next_token = listing.next.map(|next| next.to_string());
-        if let Some((first, time)) = beginning {
-            let first = answer.header("x-drover-first", first.to_string());
-            answer = first.header("x-drover-first-time", time.to_string());
-        }
-        Ok(answer.header("x-drover-lost", requests.lost().to_string()))
+        Ok(kept_since(answer, beginning).header("x-drover-lost", requests.lost().to_string()))
     })
 }
 
