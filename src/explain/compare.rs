@@ -1,14 +1,19 @@
 //! What was decided again, beside what was committed.
+//!
+//! Compared are all parts that a decision has: allocations placed, stopped and preempted, the
+//! deployment and the statuses of deployments, and evaluations. Where the evaluation ended as it
+//! was decided, all of its plan was committed, so nothing may be missing on either side. Else nodes
+//! had changed meanwhile, and what is missing of their part is told as not committed.
 
 use std::collections::BTreeMap;
 
 use drover_events::codec::encode_map;
-use drover_events::model::{Allocation, Evaluation};
-use drover_events::plan::PlacedAlloc;
+use drover_events::model::{Deployment, DeploymentStatusUpdate, Evaluation};
+use drover_events::plan::{PlacedAlloc, PlanApplied, PreemptedAlloc, StoppedAlloc};
 use drover_events::{EventKind, wire};
 
 use super::Decision;
-use crate::scheduler::{Outcome, Placement};
+use crate::scheduler::{Outcome, Plan};
 
 wire! {
     /// Whether the decision came out as it was committed.
@@ -19,44 +24,29 @@ wire! {
         compared: u64 = "Compared",
         /// What differs, in words.
         differences: Vec<String> = "Differences",
-        /// Allocations that were decided and not committed: their nodes had changed meanwhile.
+        /// Allocations that were decided (to be placed, stopped or preempted) and not committed:
+        /// their nodes had changed meanwhile.
         not_committed: Vec<String> = "NotCommitted",
     }
 }
 
-/// Lays an outcome beside what the log has of the decision.
-pub(super) fn compare(decision: &Decision, outcome: &Outcome) -> Comparison {
-    let mut comparison = Comparison::default();
-    placements(decision, outcome, &mut comparison);
-    stops(decision, outcome, &mut comparison);
-    deployment(decision, outcome, &mut comparison);
-    evaluations(decision, outcome, &mut comparison);
-    comparison.identical = comparison.differences.is_empty() && comparison.compared > 0;
-    comparison
+/// A part of a decision: what it is called, on which node it is, and all that it says.
+struct Part {
+    name: String,
+    node: String,
+    bytes: Vec<u8>,
 }
 
-impl Comparison {
-    fn check(&mut self, what: &str, committed: &Allocation, decided: &Allocation) {
-        self.compared += 1;
-        if bytes(committed) != bytes(decided) {
-            let (was, is) = (&committed.node_id, &decided.node_id);
-            let how = match was == is {
-                true => "differs in what it is given".to_owned(),
-                false => format!("was placed on {was}, now on {is}"),
-            };
-            self.differences
-                .push(format!("{what} {} {how}", committed.name));
-        }
-    }
-}
+/// Parts of one sort, by the ids of what they are about.
+type Parts = BTreeMap<String, Part>;
 
-/// An allocation as it is stored, without what is settled when it is committed.
-fn bytes(alloc: &Allocation) -> Vec<u8> {
-    let mut plain = alloc.clone();
-    if alloc.create_index == 0 {
-        plain.signing_key_id.clear();
-    }
-    encoded(&plain)
+fn part<T: serde::Serialize>(id: &str, name: &str, node: &str, value: &T) -> (String, Part) {
+    let part = Part {
+        name: name.to_owned(),
+        node: node.to_owned(),
+        bytes: encoded(value),
+    };
+    (id.to_owned(), part)
 }
 
 fn encoded<T: serde::Serialize>(value: &T) -> Vec<u8> {
@@ -66,92 +56,157 @@ fn encoded<T: serde::Serialize>(value: &T) -> Vec<u8> {
     bytes
 }
 
-fn placements(decision: &Decision, outcome: &Outcome, comparison: &mut Comparison) {
-    let id = |placement: &Placement| placement.alloc.id.clone();
-    let decided = outcome.plan.placements.iter().map(|p| (id(p), p));
-    let mut decided: BTreeMap<String, &Placement> = decided.collect();
-    for PlacedAlloc {
-        alloc,
-        job_modify_index,
-    } in decision.plans.iter().flat_map(|plan| &plan.placed)
-    {
-        match decided.remove(&alloc.id) {
-            Some(placement) => {
-                comparison.check("allocation", alloc, &placement.alloc);
-                if placement.job_modify_index != *job_modify_index {
-                    let text = format!("allocation {} is of another version", alloc.name);
-                    comparison.differences.push(text);
+/// Lays an outcome beside what the log has of the decision. `given_up` are the evaluations of one
+/// that was given up, because too many of its plans were refused.
+pub(super) fn compare(
+    decision: &Decision,
+    outcome: &Outcome,
+    given_up: &[Evaluation],
+) -> Comparison {
+    let mut said = Comparison::default();
+    let finished = encoded(&outcome.finished);
+    let whole = decision.evals.iter().any(|eval| encoded(eval) == finished);
+    said.allocations(decision, &outcome.plan, whole);
+    // What belongs to no node goes with the first event of a plan.
+    let begun = whole || !decision.plans.is_empty();
+    said.deployments(decision, &outcome.plan, begun);
+    said.evaluations(decision, outcome, given_up, whole);
+    said.identical = said.differences.is_empty() && said.compared > 0;
+    said
+}
+
+impl Comparison {
+    /// Compares parts of one sort; answers the names of those that were decided and not committed,
+    /// where not all of them must have been.
+    fn lay(&mut self, what: &str, committed: Parts, mut decided: Parts, all: bool) -> Vec<String> {
+        for (id, was) in committed {
+            self.compared += 1;
+            let how = match decided.remove(&id) {
+                Some(is) if is.bytes == was.bytes => continue,
+                Some(is) if is.node != was.node => {
+                    format!("was on {}, now it is on {}", was.node, is.node)
                 }
-            }
-            None => {
-                let text = format!(
-                    "allocation {} ({}) is not decided again",
-                    alloc.name, alloc.id
-                );
-                comparison.compared += 1;
-                comparison.differences.push(text);
-            }
+                Some(_) => "differs in what it says".to_owned(),
+                None => format!("({id}) is not decided again"),
+            };
+            self.differences.push(format!("{what} {} {how}", was.name));
         }
+        let left = decided.into_values().map(|part| part.name);
+        if !all {
+            return left.collect();
+        }
+        for name in left {
+            self.compared += 1;
+            let text = format!("{what} {name} is decided now and was not committed");
+            self.differences.push(text);
+        }
+        Vec::new()
     }
-    let left = decided
-        .into_values()
-        .map(|placement| placement.alloc.name.clone());
-    comparison.not_committed = left.collect();
+
+    fn allocations(&mut self, decision: &Decision, plan: &Plan, whole: bool) {
+        let placements = plan.placements.iter().map(|placement| PlacedAlloc {
+            alloc: Box::new(placement.alloc.clone()),
+            job_modify_index: placement.job_modify_index,
+        });
+        let was = of(decision, |plan| &plan.placed).cloned().map(placed);
+        let left = self.lay(
+            "allocation",
+            was.collect(),
+            placements.map(placed).collect(),
+            whole,
+        );
+        self.not_committed.extend(left);
+
+        let stops = plan.stops.iter().map(|stop| {
+            let alloc = &stop.alloc;
+            part(
+                &alloc.id,
+                &alloc.name,
+                "",
+                &StoppedAlloc::from(stop.clone()),
+            )
+        });
+        let was = of(decision, |plan| &plan.stopped);
+        let was = was.map(|stop| part(&stop.id, &stop.id, "", stop)).collect();
+        let left = self.lay("the stop of allocation", was, stops.collect(), whole);
+        self.not_committed.extend(left);
+
+        let preemptions = plan.preemptions.iter().map(|(alloc, by)| {
+            let preempted = PreemptedAlloc {
+                id: alloc.id.clone(),
+                preempted_by: by.clone(),
+            };
+            part(&alloc.id, &alloc.name, "", &preempted)
+        });
+        let was = of(decision, |plan| &plan.preempted);
+        let was = was.map(|gone| part(&gone.id, &gone.id, "", gone)).collect();
+        let left = self.lay(
+            "the preemption of allocation",
+            was,
+            preemptions.collect(),
+            whole,
+        );
+        self.not_committed.extend(left);
+    }
+
+    fn deployments(&mut self, decision: &Decision, plan: &Plan, begun: bool) {
+        let one = |one: &Deployment| part(&one.id, &one.id, "", one);
+        let was = decision
+            .plans
+            .iter()
+            .filter_map(|plan| plan.deployment.as_ref());
+        let is = plan.deployment.iter().map(one).collect();
+        self.lay("deployment", was.map(one).collect(), is, begun);
+
+        let one =
+            |one: &DeploymentStatusUpdate| part(&one.deployment_id, &one.deployment_id, "", one);
+        let was = of(decision, |plan| &plan.deployment_updates);
+        let is = plan.deployment_updates.iter().map(one).collect();
+        self.lay(
+            "the status of deployment",
+            was.map(one).collect(),
+            is,
+            begun,
+        );
+    }
+
+    /// The evaluation's own end and what it left behind.
+    fn evaluations(
+        &mut self,
+        decision: &Decision,
+        outcome: &Outcome,
+        given_up: &[Evaluation],
+        whole: bool,
+    ) {
+        let own = std::iter::once(&outcome.finished).chain(&outcome.blocked);
+        let ends: Vec<&Evaluation> = match whole {
+            true => own.collect(),
+            false => given_up.iter().collect(),
+        };
+        let decided = ends.into_iter().chain(&outcome.follow_ups);
+        let eval = |eval: &Evaluation| part(&eval.id, &eval.id, "", eval);
+        let was = decision.evals.iter().map(eval).collect();
+        self.lay("evaluation", was, decided.map(eval).collect(), whole);
+    }
 }
 
-fn stops(decision: &Decision, outcome: &Outcome, comparison: &mut Comparison) {
-    let decided: BTreeMap<&str, &str> = outcome
-        .plan
-        .stops
-        .iter()
-        .map(|stop| (stop.alloc.id.as_str(), stop.description))
-        .collect();
-    for stop in decision.plans.iter().flat_map(|plan| &plan.stopped) {
-        comparison.compared += 1;
-        if decided.get(stop.id.as_str()) != Some(&stop.desired_description.as_str()) {
-            let text = format!(
-                "allocation {} was stopped: {}",
-                stop.id, stop.desired_description
-            );
-            comparison.differences.push(text);
-        }
-    }
+/// Something of all events of a committed plan.
+fn of<'a, T: 'a>(
+    decision: &'a Decision,
+    list: impl Fn(&'a PlanApplied) -> &'a Vec<T>,
+) -> impl Iterator<Item = &'a T> {
+    decision.plans.iter().flat_map(list)
 }
 
-fn deployment(decision: &Decision, outcome: &Outcome, comparison: &mut Comparison) {
-    let committed = decision
-        .plans
-        .iter()
-        .find_map(|plan| plan.deployment.as_ref());
-    if committed.is_none() && outcome.plan.deployment.is_none() {
-        return;
+/// An allocation as it is stored, without what is settled when it is committed.
+fn placed(mut placed: PlacedAlloc) -> (String, Part) {
+    if placed.alloc.create_index == 0 {
+        placed.alloc.signing_key_id.clear();
     }
-    comparison.compared += 1;
-    let same = match (committed, &outcome.plan.deployment) {
-        (Some(committed), Some(decided)) => encoded(committed) == encoded(decided),
-        _ => false,
-    };
-    if !same {
-        comparison
-            .differences
-            .push("the deployment differs".to_owned());
-    }
+    let alloc = &placed.alloc;
+    part(&alloc.id, &alloc.name, &alloc.node_id, &placed)
 }
 
-/// The evaluation's own end and what it left behind, where they were committed.
-fn evaluations(decision: &Decision, outcome: &Outcome, comparison: &mut Comparison) {
-    let own = std::iter::once(&outcome.finished);
-    let all = own.chain(&outcome.blocked).chain(&outcome.follow_ups);
-    let decided: BTreeMap<&str, &Evaluation> = all.map(|eval| (eval.id.as_str(), eval)).collect();
-    for eval in &decision.evals {
-        comparison.compared += 1;
-        let same = decided
-            .get(eval.id.as_str())
-            .is_some_and(|d| encoded(*d) == encoded(eval));
-        if !same {
-            comparison
-                .differences
-                .push(format!("evaluation {} ({}) differs", eval.id, eval.status));
-        }
-    }
-}
+#[cfg(test)]
+#[path = "compare_test.rs"]
+mod tests;

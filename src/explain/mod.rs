@@ -12,9 +12,9 @@
 mod compare;
 mod shape;
 
+use drover_events::Event;
 use drover_events::model::Evaluation;
 use drover_events::plan::{DecisionInputs, PlanApplied};
-use drover_events::{Event, EventKind};
 use drover_projections::tables::evals::Evals;
 use drover_projections::{StorageError, View};
 
@@ -24,9 +24,6 @@ use crate::scheduler::{self, Inputs, ReadError};
 
 pub use compare::Comparison;
 pub use shape::Explanation;
-
-/// How many events after its beginning the decisions of an evaluation are looked for.
-const LOOKED_AT: u64 = 1_000_000;
 
 /// Why a decision cannot be explained.
 #[derive(Debug, thiserror::Error)]
@@ -116,31 +113,26 @@ pub fn explain(
         scheduler_version: inputs.scheduler_version,
     };
     let outcome = scheduler::explain(&state, &subject, &inputs)?;
-    Ok(shape::explanation(&eval, decision, &decisions, outcome))
+    let attempts = scheduler::attempts(&subject.r#type);
+    let given_up = scheduler::give_up(&subject, &outcome.finished, &inputs, attempts);
+    let comparison = compare::compare(decision, &outcome, &given_up);
+    let again = (outcome, comparison);
+    Ok(shape::explanation(&eval, decision, &decisions, again))
 }
 
-/// Every committed decision about an evaluation, in the order of the log.
+/// Every committed decision about an evaluation, in the order of the log. Each of them wrote its
+/// row, so the history of the row names their indexes.
 fn decisions(
     view: &View,
     log: &LogEngine,
     eval: &Evaluation,
 ) -> Result<Vec<Decision>, ExplainError> {
     let mut found: Vec<Decision> = Vec::new();
-    let last = view
-        .index()
-        .min(eval.modify_index.saturating_add(LOOKED_AT));
-    for entry in log.scan(eval.create_index.max(log.bounds().0)) {
-        let entry = entry?;
-        if entry.index > last {
+    let first = log.bounds().0;
+    for index in view.moments::<Evals>(eval.id.as_str(), first)? {
+        let Some(entry) = log.read(index)? else {
             break;
-        }
-        let kind = EventKind::from_number(entry.kind);
-        if !matches!(
-            kind,
-            Some(EventKind::PlanApplied | EventKind::EvalsUpserted)
-        ) {
-            continue;
-        }
+        };
         let event = drover_migrations::decode(&entry.body)?;
         let Some(event) = event.envelope.map(|envelope| envelope.event) else {
             continue;
@@ -148,9 +140,6 @@ fn decisions(
         let Some((inputs, plan, evals)) = about(event, &eval.id) else {
             continue;
         };
-        if view.rejection(entry.index)?.is_some() {
-            continue;
-        }
         if found
             .last()
             .is_none_or(|decision| decision.inputs != inputs)
@@ -164,9 +153,6 @@ fn decisions(
             decision.indexes.push(entry.index);
             decision.plans.extend(plan);
             decision.evals.extend(evals);
-        }
-        if entry.index >= eval.modify_index {
-            break;
         }
     }
     Ok(found)

@@ -6,7 +6,7 @@ use drover_events::plan::DecisionInputs;
 use drover_events::wire;
 
 use super::Decision;
-use super::compare::{Comparison, compare};
+use super::compare::Comparison;
 use crate::scheduler::rank::{NodeReport, Said, Search};
 use crate::scheduler::{Outcome, SCHEDULER_VERSION};
 
@@ -91,9 +91,8 @@ pub(super) fn explanation(
     eval: &Evaluation,
     decision: &Decision,
     decisions: &[Decision],
-    outcome: Outcome,
+    (outcome, comparison): (Outcome, Comparison),
 ) -> Explanation {
-    let comparison = compare(decision, &outcome);
     let stops = outcome.plan.stops.iter().map(|stop| StopExplained {
         alloc_id: stop.alloc.id.clone(),
         name: stop.alloc.name.clone(),

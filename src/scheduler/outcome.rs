@@ -7,7 +7,7 @@ use drover_events::model::{
     AllocMetric, AllocState, Allocation, Deployment, DeploymentStatusUpdate, DesiredUpdates,
     Evaluation, RescheduleTracker,
 };
-use drover_events::plan::DecisionInputs;
+use drover_events::plan::{DecisionInputs, StoppedAlloc};
 
 use super::cluster::Demand;
 use super::rank::Search;
@@ -55,6 +55,20 @@ pub struct Stop {
     pub alloc_states: Option<Vec<AllocState>>,
     /// Its history of reschedules, when the plan changes it.
     pub reschedule_tracker: Option<RescheduleTracker>,
+}
+
+/// What the event says of it.
+impl From<Stop> for StoppedAlloc {
+    fn from(stop: Stop) -> Self {
+        Self {
+            id: stop.alloc.id.clone(),
+            desired_description: stop.description.to_owned(),
+            client_status: stop.client_status.to_owned(),
+            followup_eval_id: stop.followup_eval_id,
+            alloc_states: stop.alloc_states,
+            reschedule_tracker: stop.reschedule_tracker,
+        }
+    }
 }
 
 /// An allocation that the plan writes: a new one, or one that exists and changes in place.

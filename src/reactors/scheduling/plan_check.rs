@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_events::model::Evaluation;
-use drover_events::plan::{DecisionInputs, PlacedAlloc, PlanApplied, PreemptedAlloc, StoppedAlloc};
+use drover_events::plan::{DecisionInputs, PlacedAlloc, PlanApplied, PreemptedAlloc};
 use drover_events::{EventId, Guard};
 
 use super::cache::Effect;
@@ -430,16 +430,8 @@ impl Batch<'_> {
     ) {
         match item {
             Item::Stop(stop) => {
-                let stop = *stop;
                 self.goes(&stop.alloc.id, &stop.alloc.node_id, touched);
-                event.stopped.push(StoppedAlloc {
-                    id: stop.alloc.id.clone(),
-                    desired_description: stop.description.to_owned(),
-                    client_status: stop.client_status.to_owned(),
-                    followup_eval_id: stop.followup_eval_id,
-                    alloc_states: stop.alloc_states,
-                    reschedule_tracker: stop.reschedule_tracker,
-                });
+                event.stopped.push((*stop).into());
             }
             Item::Preempt(preempted, node) => {
                 self.goes(&preempted.id, &node, touched);
