@@ -31,6 +31,13 @@ pub enum ExplainError {
     /// There is no such evaluation.
     #[error("eval not found")]
     NoEval,
+    /// There is none any more: its id, and the index at which it was deleted.
+    #[error(
+        "evaluation {0} was deleted at index {1}: ask as of an earlier index, with as_of={before} \
+         (drover eval explain -at={before} {0})",
+        before = .1.saturating_sub(1)
+    )]
+    Deleted(String, u64),
     /// Nothing was decided about it yet, or what was decided is not kept.
     #[error("no decision about evaluation {0} was committed: it is {1}")]
     Undecided(String, String),
@@ -78,7 +85,9 @@ pub fn explain(
     id: &str,
     snapshot: Option<u64>,
 ) -> Result<Explanation, ExplainError> {
-    let eval = view.get::<Evals>(id)?.ok_or(ExplainError::NoEval)?;
+    let Some(eval) = view.get::<Evals>(id)? else {
+        return Err(absent(view, id)?);
+    };
     let decisions = decisions(view, log, &eval)?;
     let chosen = match snapshot {
         Some(index) => decisions.iter().rfind(|d| d.inputs.snapshot_index == index),
@@ -118,6 +127,24 @@ pub fn explain(
     let comparison = compare::compare(decision, &outcome, &given_up);
     let again = (outcome, comparison);
     Ok(shape::explanation(&eval, decision, &decisions, again))
+}
+
+/// Why there is no such evaluation: it never was there, or it was deleted. The beginning of its id
+/// will do.
+fn absent(view: &View, id: &str) -> Result<ExplainError, StorageError> {
+    let known = match id.len() {
+        0 | 1 => Vec::new(),
+        _ => view.ids_ever::<Evals>(id, 2)?,
+    };
+    let [known] = known.as_slice() else {
+        return Ok(ExplainError::NoEval);
+    };
+    let moments = view.moments::<Evals>(known.as_str(), 0)?;
+    let gone = view.get::<Evals>(known.as_str())?.is_none();
+    Ok(match moments.last() {
+        Some(deleted) if gone => ExplainError::Deleted(known.clone(), *deleted),
+        _ => ExplainError::NoEval,
+    })
 }
 
 /// Every committed decision about an evaluation, in the order of the log. Each of them wrote its

@@ -22,7 +22,7 @@ fn refusal(error: ExplainError) -> ApiError {
         ExplainError::NoEval => ApiError::not_found(text),
         ExplainError::Undecided(..) => ApiError::new(Code::Conflict, text),
         ExplainError::NoSuchSnapshot(_) => ApiError::bad_request(text),
-        ExplainError::Gone(_) => ApiError::new(Code::Gone, text),
+        ExplainError::Deleted(..) | ExplainError::Gone(_) => ApiError::new(Code::Gone, text),
         error => {
             tracing::error!(%error, "a decision cannot be made again");
             ApiError::internal(text)

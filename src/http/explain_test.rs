@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use drover_events::Actor;
+use drover_events::eval::EvalsDeleted;
 use serde_json::{Value, json};
 
 use super::super::harness::{Harness, job};
 use crate::commands::node::RegisterNode;
 use crate::raft::Origin;
+use crate::reactors::propose::{Decided, Propose, RaftPropose, propose};
 use crate::scheduler::testing;
 
 /// Registers nodes: good ones, and one each that is refused at each step.
@@ -186,6 +188,28 @@ async fn what_found_no_place_is_explained_too() {
         assert!(node["Score"].is_null(), "{node:#}");
         assert_ne!(node["Reason"], "", "{node:#}");
     }
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_gone_is_explained_as_of_when_it_was_there() {
+    let h = Harness::start().await;
+    nodes(&h).await;
+    let eval = evaluated(&h, "web", 1).await;
+    let id = eval["ID"].as_str().expect("an id");
+    let event = EvalsDeleted {
+        eval_ids: vec![id.to_owned()],
+        ..EvalsDeleted::default()
+    };
+    let proposer: Arc<dyn Propose> = Arc::new(RaftPropose::new(h.server.proposer.clone(), "me"));
+    let settled = propose(&proposer, Decided::new("tester", event)).await;
+    let deleted = settled.expect("it is deleted").index;
+    let reply = h.get(&format!("/v1/evaluation/{}/explain", &id[..8])).await;
+    assert_eq!(reply.status, 410, "{}", reply.text());
+    let hint = format!("as_of={} (drover eval explain -at=", deleted - 1);
+    assert!(reply.text().contains(&hint), "{}", reply.text());
+    let then = explained(&h, &eval, &format!("?as_of={}", deleted - 1)).await;
+    assert_eq!(then["Comparison"]["Identical"], true, "{then:#}");
     h.stop().await;
 }
 

@@ -1,5 +1,6 @@
 //! `eval explain`
 
+use super::super::client::{Client, encode, is_status};
 use super::super::columns::{Table, pairs};
 use super::super::conn::Conn;
 use super::super::out::Out;
@@ -42,7 +43,10 @@ pub(in crate::cli) struct Args {
 /// Explains an evaluation.
 pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let stub = find(&client, Thing::Eval, &args.evaluation).await?;
+    let stub = match find(&client, Thing::Eval, &args.evaluation).await {
+        Ok(stub) => stub,
+        Err(missing) => return Err(absent(&client, &args.evaluation, missing).await),
+    };
     let (id, namespace) = (text(&stub, "ID"), text(&stub, "Namespace"));
     let snapshot = args.snapshot.map(|index| index.to_string());
     let mut query = vec![("namespace", namespace.as_str())];
@@ -65,6 +69,15 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     }
     show_stops(&explained, args.verbose, out);
     Ok(code)
+}
+
+/// Why an evaluation is in no list: of one that was deleted the agent says when that was.
+async fn absent(client: &Client, id: &str, missing: anyhow::Error) -> anyhow::Error {
+    let path = format!("/v1/evaluation/{}/explain", encode(id));
+    match client.get_json(&path, &[]).await {
+        Err(deleted) if is_status(&deleted, 410) => deleted,
+        _ => missing,
+    }
 }
 
 fn head(explained: &Json, verbose: bool) -> Vec<(&'static str, String)> {
