@@ -17,8 +17,8 @@ use crate::http::aside::aside;
 use crate::http::past;
 use crate::log::LogEngine;
 
-/// Time between heartbeats on an idle stream.
-const HEARTBEAT: Duration = Duration::from_secs(30);
+/// Time between heartbeats where there is nothing to tell.
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(30);
 /// Time between two checkpoints at least.
 const CALM: Duration = Duration::from_secs(1);
 /// Pieces that may wait for a slow reader.
@@ -47,9 +47,9 @@ enum Step {
 }
 
 /// What was said about the position, and when.
-struct Said {
-    position: u64,
-    at: Instant,
+pub(super) struct Said {
+    pub(super) position: u64,
+    pub(super) at: Instant,
 }
 
 impl Reader {
@@ -108,18 +108,25 @@ impl Reader {
         self.send(frame).await
     }
 
-    /// Says how far a long search is.
-    async fn say_while_searching(&self, said: &mut Said) -> bool {
+    /// Says that a long search goes on, and where checkpoints are wanted how far it is.
+    pub(super) async fn say_while_searching(&self, said: &mut Said) -> bool {
         if self.sender.is_closed() {
             return false;
         }
-        if !self.wish.form.checkpoints || said.at.elapsed() < CALM || self.past.within().is_some() {
+        let checkpoints = self.wish.form.checkpoints;
+        let pause = if checkpoints { CALM } else { HEARTBEAT };
+        if said.at.elapsed() < pause || self.past.within().is_some() {
             return true;
         }
         *said = Said {
             position: self.position,
             at: Instant::now(),
         };
+        if !checkpoints {
+            return self
+                .send(Bytes::from_static(self.wish.form.heartbeat()))
+                .await;
+        }
         let told = self.position.saturating_sub(1);
         let Ok(time) = aside(|| past::time_at(&self.log, told)) else {
             return true;

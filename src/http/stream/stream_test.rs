@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::page::Needs;
+use super::reader::{HEARTBEAT, Said};
 use super::ring::Found;
 use super::*;
 use crate::http::query::Query;
@@ -74,11 +75,22 @@ fn publishing(
 
 /// A subscriber from a position on.
 async fn subscribe(
-    (server, log): (&Arc<Direct>, &Arc<LogEngine>),
+    server: (&Arc<Direct>, &Arc<LogEngine>),
     publisher: &Publisher,
     query: &str,
     position: u64,
 ) -> mpsc::Receiver<Bytes> {
+    let (reader, receiver) = reader(server, publisher, query, position).await;
+    tokio::spawn(reader.run());
+    receiver
+}
+
+async fn reader(
+    (server, log): (&Arc<Direct>, &Arc<LogEngine>),
+    publisher: &Publisher,
+    query: &str,
+    position: u64,
+) -> (Reader, mpsc::Receiver<Bytes>) {
     let (sender, receiver) = mpsc::channel(BACKLOG);
     let selection = Selection::read(&Query::parse(Some(query)).unwrap()).unwrap();
     let form = Form {
@@ -104,8 +116,7 @@ async fn subscribe(
         wish,
         sender,
     };
-    tokio::spawn(reader.run());
-    receiver
+    (reader, receiver)
 }
 
 /// The next lines that are not heartbeats; none when the stream has ended.
@@ -264,6 +275,28 @@ async fn a_key_is_told_of_by_looking_it_up() {
         );
         wanted.push(next);
     }
+    stop.cancel();
+    running.await.unwrap();
+}
+
+#[tokio::test]
+async fn who_waits_for_a_long_search_hears_that_it_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = empty_log(dir.path());
+    let server = Direct::new();
+    let (publisher, stop, running) = publishing(&server, &log);
+    let (reader, mut stream) = reader((&server, &log), &publisher, "topic=Job", 1).await;
+    let mut said = Said {
+        position: 0,
+        at: tokio::time::Instant::now(),
+    };
+    assert!(reader.say_while_searching(&mut said).await);
+    assert!(stream.try_recv().is_err(), "it is not long yet");
+    said.at -= HEARTBEAT;
+    assert!(reader.say_while_searching(&mut said).await);
+    assert_eq!(stream.try_recv().unwrap(), reader.wish.form.heartbeat());
+    assert!(reader.say_while_searching(&mut said).await);
+    assert!(stream.try_recv().is_err(), "it was said just now");
     stop.cancel();
     running.await.unwrap();
 }
