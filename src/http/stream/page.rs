@@ -13,9 +13,10 @@ use super::walk::{Item, Source, Walk};
 use crate::error::ApiError;
 use crate::record::{CloudEvent, Document, Redactor};
 
-/// Bytes of lines after which a page ends.
+/// Bytes of lines and CloudEvents after which a page ends.
 const FULL: usize = 64 << 10;
-/// Bytes of one index's line above which it is kept nowhere: who wants it reads the past.
+/// Bytes of one index's line, or of its CloudEvent, above which it is kept nowhere: who wants it
+/// reads the past.
 const BIG: usize = 1 << 20;
 /// Nomad's form.
 const LINES: Form = Form {
@@ -123,9 +124,9 @@ impl Page {
         let beside = |batch: &Batch| {
             let clouds = batch.cloud.as_ref().map_or(0, Bytes::len);
             let per_event = if self.has.payloads { 1024 } else { 0 };
-            192 + clouds + (256 + per_event) * batch.events.len()
+            192 + batch.line.len() + clouds + (256 + per_event) * batch.events.len()
         };
-        256 + self.bytes.len() + self.batches.iter().map(beside).sum::<usize>()
+        256 + self.batches.iter().map(beside).sum::<usize>()
     }
 
     /// The batches from a position on.
@@ -158,6 +159,7 @@ impl Page {
             has,
             clouds,
             out: Vec::new(),
+            beside: 0,
             batches: Vec::new(),
         };
         let mut upto = last;
@@ -169,7 +171,7 @@ impl Page {
                 upto = item.index - 1;
                 break;
             }
-            if draft.out.len() >= FULL {
+            if draft.out.len() + draft.beside >= FULL {
                 upto = item.index;
                 break;
             }
@@ -184,6 +186,8 @@ struct Draft<'a> {
     has: Needs,
     clouds: &'a Clouds,
     out: Vec<u8>,
+    /// Bytes of what lies outside: lines of our own and CloudEvents.
+    beside: usize,
     batches: Vec<(Batch, Vec<std::ops::Range<usize>>)>,
 }
 
@@ -236,6 +240,14 @@ impl Draft<'_> {
             cloud(item, self.clouds, &mut out)?;
             batch.cloud = Some(out.into());
         }
+        let clouds = batch.cloud.as_ref().map_or(0, Bytes::len);
+        // Of Nomad's lines nothing is cut out yet: this is one of our own, or empty.
+        let own = batch.line.len();
+        if own > BIG || clouds > BIG {
+            self.out.truncate(start);
+            return Ok(false);
+        }
+        self.beside += own + clouds;
         debug_assert_eq!(batch.kind, Some(kind));
         self.batches.push((batch, ranges));
         Ok(true)

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use drover_events::model::Node;
 use drover_events::node::NodeRegistered;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::page::Needs;
+use super::page::{Needs, Page};
 use super::reader::{HEARTBEAT, Said};
 use super::ring::Found;
 use super::*;
+use crate::http::harness::Harness;
 use crate::http::query::Query;
 use crate::identity::Identity;
 use crate::log::LogEngine;
@@ -299,4 +300,37 @@ async fn who_waits_for_a_long_search_hears_that_it_goes_on() {
     assert!(stream.try_recv().is_err(), "it was said just now");
     stop.cancel();
     running.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_of_our_own_weighs_and_is_kept_nowhere_where_it_is_big() {
+    let server = Harness::start().await;
+    let mut indexes = Vec::new();
+    for bytes in [50_000, 50_000, 50_000, 1_100_000] {
+        let meta = json!({ "m": "x".repeat(bytes) });
+        let body = json!({ "Name": format!("n{}", indexes.len()), "Meta": meta });
+        let reply = server.put("/v1/namespace", &body).await;
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        indexes.push(reply.index());
+    }
+    let clouds = Clouds {
+        epoch: server.api.log.epoch().id,
+        redactor: Default::default(),
+    };
+    let (view, log) = (server.api.projections.view(), &server.api.log);
+    let needs = Needs {
+        log: true,
+        ..Needs::default()
+    };
+    let rendered = |range: (u64, u64)| {
+        let source = walk::Source { view: &view, log };
+        Page::render(source, range, needs, &clouds).unwrap()
+    };
+    let alone = |index: u64| (index, index);
+    assert!(rendered(alone(indexes[0])).weight() > 50_000);
+    let page = rendered((indexes[0], indexes[3]));
+    assert_eq!((page.upto, page.absent), (indexes[1], false));
+    let big = rendered(alone(indexes[3]));
+    assert!(big.absent && big.weight() < 1_000);
+    server.stop().await;
 }
