@@ -1,7 +1,8 @@
 //! What differs between two states: rows of every table whose past is kept, field by field.
 //!
-//! Where few events lie between the two, `changes` names the rows; else both states are walked side
-//! by side, and rows that the same event wrote are passed over unread.
+//! Where few changes lie between the two, `changes` names the rows; else both states are walked
+//! side by side, and rows that the same event wrote are passed over unread. Every page reads the
+//! changes again, so their number bounds what a page costs, and the memory that it holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,6 +22,8 @@ use super::{AuditError, Trail};
 
 /// Events between two states whose changes are read one by one.
 const NEAR: u64 = 20_000;
+/// How many changes they may be.
+const CHANGES: usize = 100_000;
 /// Rows looked at for one page at most.
 const LOOKS: u64 = 1_000_000;
 /// Keys that are compared at a time.
@@ -113,7 +116,7 @@ impl Between {
         mut take: impl FnMut(&Difference) -> Result<bool, E>,
     ) -> Result<Option<Place>, E> {
         let sides = self.sides(trail).map_err(E::from)?;
-        let touched = self.touched(trail.view()).map_err(E::from)?;
+        let touched = self.touched(trail.view(), CHANGES).map_err(E::from)?;
         let mut budget = Budget {
             rows: LOOKS,
             keys: 0,
@@ -176,16 +179,26 @@ impl Between {
         Ok((side(self.from)?, side(self.to)?))
     }
 
-    fn touched(&self, view: &View) -> Result<Touched, AuditError> {
+    fn touched(&self, view: &View, most: usize) -> Result<Touched, AuditError> {
         let (low, high) = (self.from.min(self.to), self.from.max(self.to));
         if high - low > NEAR {
             return Ok(None);
         }
+        let wanted = registry().tables().filter(|table| self.wants(table));
+        let wanted: BTreeSet<u16> = wanted.map(TableInfo::id).collect();
         let mut touched: BTreeMap<u16, Keys> = BTreeMap::new();
+        let mut seen = 0;
         for changes in view.changes(low + 1) {
             for change in changes? {
                 if change.index > high {
                     return Ok(Some(touched));
+                }
+                seen += 1;
+                if seen > most {
+                    return Ok(None);
+                }
+                if !wanted.contains(&change.table) {
+                    continue;
                 }
                 let table = touched.entry(change.table).or_default();
                 match change.operation {
@@ -274,7 +287,44 @@ fn some_of(keys: &BTreeSet<Vec<u8>>, above: Option<&[u8]>, budget: &mut Budget) 
 
 #[cfg(test)]
 mod tests {
+    use drover_events::model::Namespace;
+    use drover_events::namespace::NamespacesUpserted;
+    use drover_projections::Table as _;
+    use drover_projections::tables::Namespaces;
+
     use super::*;
+    use crate::reactors::testing::Direct;
+
+    #[test]
+    fn keys_are_held_of_few_changes_and_wanted_tables_only() {
+        let server = Direct::new();
+        let named = |name: String| Namespace {
+            name,
+            ..Namespace::default()
+        };
+        for event in 0..3 {
+            let names = (0..4).map(|n| format!("n{event}-{n}"));
+            server.apply(NamespacesUpserted {
+                namespaces: names.map(named).collect(),
+            });
+        }
+        let view = server.projections.view();
+        let mut between = Between {
+            from: 0,
+            to: view.index(),
+            tables: Vec::new(),
+            namespace: None,
+            start: None,
+            limit: 10,
+            fields: 0,
+        };
+        let touched = between.touched(&view, 12).unwrap();
+        let touched = touched.expect("they are few");
+        assert_eq!(touched[&Namespaces::ID].keys.len(), 12);
+        assert!(between.touched(&view, 11).unwrap().is_none());
+        between.tables = vec!["jobs"];
+        assert!(between.touched(&view, 12).unwrap().unwrap().is_empty());
+    }
 
     #[test]
     fn places_return_from_their_text() {
