@@ -33,7 +33,7 @@ impl From<AuditError> for ApiError {
             AuditError::Log(error @ LogError::Purged { .. }) => {
                 Self::new(Code::Gone, error.to_string())
             }
-            AuditError::NoKey => Self::refused(error.to_string()),
+            AuditError::NoKey => Self::new(Code::Unavailable, error.to_string()),
             error => {
                 let text = chain(&error);
                 tracing::error!(error = text, "the audit trail cannot be read");
@@ -343,7 +343,9 @@ mod tests {
     use drover_events::namespace::NamespacesDeleted;
     use drover_projections::tables::namespaces::Namespaces;
 
+    use super::super::Settings;
     use super::super::harness::Harness;
+    use crate::keyring::Keyring;
     use crate::reactors::propose::{Decided, Propose, RaftPropose, propose};
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -430,6 +432,17 @@ mod tests {
             let time: i64 = reply.header("x-drover-first-time").parse().unwrap();
             assert!(time > 0);
         }
+        server.stop().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn values_are_not_looked_for_without_a_key() {
+        let keys = tempfile::tempdir().unwrap();
+        let (keyring, _) = Keyring::open(keys.path()).unwrap();
+        let server = Harness::with(Settings::default(), Some(Arc::new(keyring))).await;
+        let reply = server.get("/v1/audit?value=hunter2").await;
+        assert_eq!(reply.status, 503, "{}", reply.text());
+        assert!(reply.text().contains("no root key"), "{}", reply.text());
         server.stop().await;
     }
 }

@@ -214,9 +214,14 @@ pub(super) fn parse(name: &str, raw: &str, now: i64) -> Result<Moment, ApiError>
         return Ok(Moment::Time(now.saturating_sub(back)));
     }
     let time: jiff::Timestamp = raw.parse().map_err(|_| bad())?;
-    i64::try_from(time.as_nanosecond())
-        .map(Moment::Time)
-        .map_err(|_| bad())
+    Ok(Moment::Time(unix_nanos(time)))
+}
+
+/// A time as Unix nanoseconds; beyond what they hold, which no event is, the first or the last.
+pub(super) fn unix_nanos(time: jiff::Timestamp) -> i64 {
+    let nanos = time.as_nanosecond();
+    let beyond = if nanos < 0 { i64::MIN } else { i64::MAX };
+    i64::try_from(nanos).unwrap_or(beyond)
 }
 
 fn gone(what: &str, log: &LogEngine) -> ApiError {
@@ -286,6 +291,8 @@ mod tests {
             ("-1m30s", Moment::Time(10 * minute - 90_000_000_000)),
             ("1970-01-01T00:01:00Z", Moment::Time(minute)),
             ("1970-01-01T01:01:00+01:00", Moment::Time(minute)),
+            ("1600-01-01T00:00:00Z", Moment::Time(i64::MIN)),
+            ("2500-01-01T00:00:00Z", Moment::Time(i64::MAX)),
         ] {
             assert_eq!(parse(PARAMETER, raw, 10 * minute).unwrap(), wanted, "{raw}");
         }
@@ -379,6 +386,16 @@ mod tests {
                 "/v1/jobs?as_of=1999-01-01T00:00:00Z".to_owned(),
                 410,
                 "the log begins at",
+            ),
+            (
+                "/v1/jobs?as_of=1600-01-01T00:00:00Z".to_owned(),
+                410,
+                "nothing had happened yet",
+            ),
+            (
+                "/v1/jobs?as_of=2500-01-01T00:00:00Z".to_owned(),
+                400,
+                "has not happened yet",
             ),
         ] {
             let reply = server.get(&target).await;

@@ -16,6 +16,7 @@ use zeroize::Zeroizing;
 use super::answer::Answer;
 use super::body::Body;
 use super::front::Write;
+use super::past;
 use crate::archive::ArchiveError;
 use crate::archive::restore::{Moment, Restore};
 use crate::error::{ApiError, Code};
@@ -116,7 +117,7 @@ fn wanted(write: &Write) -> Result<Restore, ApiError> {
         _ => {
             let bad = || ApiError::bad_request(format!("at {at:?} is neither an index nor a time"));
             let time: jiff::Timestamp = at.parse().map_err(|_| bad())?;
-            Moment::Time(i64::try_from(time.as_nanosecond()).map_err(|_| bad())?)
+            Moment::Time(past::unix_nanos(time))
         }
     };
     let key = write.request.query.text("key");
