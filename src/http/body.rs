@@ -1,7 +1,6 @@
 //! Response bodies: nothing, pieces that are there already, or a stream.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -13,11 +12,17 @@ use tokio::sync::mpsc;
 #[derive(Debug)]
 pub(super) struct Body(Inner);
 
+/// Why a transfer is cut: what was to be sent whole ended before its end.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer broke off")]
+pub(super) struct BrokenOff;
+
 #[derive(Debug)]
 enum Inner {
     Pieces(VecDeque<Bytes>, u64),
     One(Option<Bytes>),
     Stream(mpsc::Receiver<Bytes>),
+    Whole(mpsc::Receiver<Option<Bytes>>),
 }
 
 impl Body {
@@ -40,13 +45,20 @@ impl Body {
         Self(Inner::Stream(receiver))
     }
 
+    /// Whatever comes through the channel until `None`. Where its sender is gone before, the
+    /// transfer is cut, so that nobody takes a part for the whole.
+    #[must_use]
+    pub(super) const fn whole(receiver: mpsc::Receiver<Option<Bytes>>) -> Self {
+        Self(Inner::Whole(receiver))
+    }
+
     /// The bytes that are left; `None` for a stream.
     #[must_use]
     pub(super) fn len(&self) -> Option<u64> {
         match &self.0 {
             Inner::One(bytes) => Some(bytes.as_ref().map_or(0, |b| b.len() as u64)),
             Inner::Pieces(_, size) => Some(*size),
-            Inner::Stream(_) => None,
+            Inner::Stream(_) | Inner::Whole(_) => None,
         }
     }
 
@@ -61,7 +73,7 @@ impl Body {
         match self.0 {
             Inner::One(bytes) => Ok(bytes.into_iter().collect()),
             Inner::Pieces(pieces, _) => Ok(pieces.into()),
-            Inner::Stream(_) => Err(self),
+            Inner::Stream(_) | Inner::Whole(_) => Err(self),
         }
     }
 }
@@ -86,12 +98,12 @@ impl From<String> for Body {
 
 impl HttpBody for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = BrokenOff;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
         let next = match &mut self.0 {
             Inner::One(bytes) => bytes.take(),
             Inner::Pieces(pieces, size) => {
@@ -101,6 +113,11 @@ impl HttpBody for Body {
             }
             Inner::Stream(receiver) => match receiver.poll_recv(context) {
                 Poll::Ready(next) => next,
+                Poll::Pending => return Poll::Pending,
+            },
+            Inner::Whole(receiver) => match receiver.poll_recv(context) {
+                Poll::Ready(Some(next)) => next,
+                Poll::Ready(None) => return Poll::Ready(Some(Err(BrokenOff))),
                 Poll::Pending => return Poll::Pending,
             },
         };
@@ -114,5 +131,27 @@ impl HttpBody for Body {
     fn size_hint(&self) -> SizeHint {
         self.len()
             .map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_part_is_not_taken_for_the_whole() {
+        for (end, wanted) in [(true, Some("half")), (false, None)] {
+            let (sender, receiver) = mpsc::channel(2);
+            sender.send(Some(Bytes::from("half"))).await.unwrap();
+            if end {
+                sender.send(None).await.unwrap();
+            }
+            drop(sender);
+            let body = axum::body::Body::new(Body::whole(receiver));
+            let sent = body.collect().await.ok().map(|sent| sent.to_bytes());
+            assert_eq!(sent.as_deref(), wanted.map(str::as_bytes));
+        }
     }
 }

@@ -67,24 +67,25 @@ pub(super) async fn save(write: Write) -> Result<Answer, ApiError> {
     let index = backup.saved.manifest.index;
     let (sender, receiver) = mpsc::channel(AHEAD);
     tokio::spawn(send(backup, file, sender));
-    Ok(Answer::of(TAR, Body::stream(receiver))
+    Ok(Answer::of(TAR, Body::whole(receiver))
         .header("digest", digest)
         .at(index))
 }
 
-/// Sends a backup's bytes; its file goes when this ends.
-async fn send(_backup: Backup, mut file: tokio::fs::File, to: mpsc::Sender<Bytes>) {
+/// Sends a backup's bytes and then that these were all; its file goes when this ends.
+async fn send(_backup: Backup, mut file: tokio::fs::File, to: mpsc::Sender<Option<Bytes>>) {
     loop {
         let mut piece = Vec::with_capacity(PIECE);
-        match file.read_buf(&mut piece).await {
-            Ok(0) => return,
-            Ok(_) => {}
+        let next = match file.read_buf(&mut piece).await {
+            Ok(0) => None,
+            Ok(_) => Some(piece.into()),
             Err(error) => {
                 tracing::error!(%error, "a backup cannot be read again");
                 return;
             }
-        }
-        if to.send(piece.into()).await.is_err() {
+        };
+        let last = next.is_none();
+        if to.send(next).await.is_err() || last {
             return;
         }
     }
