@@ -26,8 +26,9 @@ const PAGE: usize = 500;
   drover audit requests -class denied -json
   drover audit requests -data-dir /var/lib/drover   from the files, with or without a server
 
-Classes: secret (reads of variables, tokens, keys, backups), files (files and logs of allocations),
-exec, login, audit (reads of the audit trail), denied. Each server keeps what it was asked itself.
+Classes: secret (reads of variables, tokens, keys, raw events, backups), files (files and logs of
+allocations), exec, login, audit (reads of the audit trail), denied. Each server keeps what it was
+asked itself.
 A request without an end is still being answered, or the server died over it. What cannot be
 written is refused or counted as the agent's audit { delivery_guarantee } says. How much is kept is
 said by server { retention { requests { bytes age events } } }; where something was dropped, it is

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::answer::Answer;
 use super::aside::aside;
+use super::auth::authorise;
 use super::front::Read;
 use super::past;
 use super::pieces::{PIECE, Pieces};
@@ -43,14 +44,6 @@ impl From<AuditError> for ApiError {
     }
 }
 
-/// Auditors are managers.
-pub(super) fn authorise(read: &Read<'_>) -> Result<(), ApiError> {
-    match read.request.identity.management {
-        true => Ok(()),
-        false => Err(ApiError::permission_denied()),
-    }
-}
-
 drover_events::wire! {
     /// What is asked of the audit trail in a body: queries are kept in the logs of proxies.
     struct AuditRequest {
@@ -68,7 +61,7 @@ fn redactor(read: &Read<'_>) -> Redactor {
 /// # Errors
 /// 400 names the parameter; 404 for what never was; 410 for what is no longer kept.
 pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
-    authorise(read)?;
+    authorise(read.request)?;
     aside(|| {
         let redactor = redactor(read);
         let trail = Trail::new(&read.view, &read.api.log, &redactor);
@@ -98,7 +91,7 @@ pub(super) fn kept_since(answer: Answer, beginning: Option<(u64, i64)>) -> Answe
 /// # Errors
 /// As [`list`].
 pub(super) fn trace(read: &Read<'_>) -> Result<Answer, ApiError> {
-    authorise(read)?;
+    authorise(read.request)?;
     let query = &read.request.query;
     let id = match query.text("id") {
         "" => return Err(ApiError::bad_request("the parameter id is missing")),
@@ -118,7 +111,7 @@ pub(super) fn trace(read: &Read<'_>) -> Result<Answer, ApiError> {
 /// # Errors
 /// As [`list`].
 pub(super) fn between(read: &Read<'_>) -> Result<Answer, ApiError> {
-    authorise(read)?;
+    authorise(read.request)?;
     let query = &read.request.query;
     let newest = read.view.index();
     aside(|| {

@@ -1,4 +1,5 @@
-//! The one authentication step: every request passes it before anything else.
+//! The one authentication step, which every request passes before anything else, and who may see
+//! and do what concerns everything.
 
 use super::request::Request;
 use crate::error::ApiError;
@@ -23,6 +24,17 @@ impl Authenticate for Open {
     }
 }
 
+/// What concerns everything is for managers: the audit trail, raw events, backups, the tables.
+///
+/// # Errors
+/// 403 for others.
+pub(super) fn authorise(request: &Request) -> Result<(), ApiError> {
+    match request.identity.management {
+        true => Ok(()),
+        false => Err(ApiError::permission_denied()),
+    }
+}
+
 /// The token of a request: Nomad's header, then the first word of a bearer authorisation.
 #[must_use]
 pub(super) fn token(request: &Request) -> Option<&str> {
@@ -43,7 +55,42 @@ pub(super) fn token(request: &Request) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::harness::Harness;
     use super::*;
+
+    /// Takes everybody for a node, which is no manager.
+    struct Nodes;
+
+    impl Authenticate for Nodes {
+        fn authenticate(&self, _token: Option<&str>, addr: &str) -> Result<Identity, ApiError> {
+            Ok(Identity::node("n", addr))
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_concerns_everything_is_for_managers() {
+        let server = Harness::asking(Box::new(Nodes)).await;
+        for (method, target) in [
+            ("GET", "/v1/audit"),
+            ("GET", "/v1/audit/requests"),
+            ("GET", "/v1/audit/trace?id=1"),
+            ("GET", "/v1/state/diff?from=1"),
+            ("GET", "/v1/log/entries?from=1"),
+            ("GET", "/v1/operator/snapshot"),
+            ("PUT", "/v1/operator/snapshot"),
+            ("GET", "/v1/operator/projections"),
+            ("GET", "/v1/operator/projections/rebuild"),
+            ("PUT", "/v1/operator/projections/rebuild"),
+            ("DELETE", "/v1/operator/projections/rebuild"),
+            ("PUT", "/v1/operator/projections/verify"),
+            ("DELETE", "/v1/operator/projections/kept"),
+        ] {
+            let reply = server.ask(method, target, "").await;
+            assert_eq!(reply.status, 403, "{method} {target}: {}", reply.text());
+        }
+        assert_eq!(server.get("/v1/jobs").await.status, 200);
+        server.stop().await;
+    }
 
     fn with(name: &str, value: &str) -> Request {
         let (parts, ()) = hyper::Request::builder()

@@ -4,7 +4,8 @@ use hyper::Method;
 
 use super::answer::Answer;
 use super::aside::aside;
-use super::audit::{authorise, kept_since, limit, named};
+use super::audit::{kept_since, limit, named};
+use super::auth::authorise;
 use super::front::Read;
 use super::past::{self, Moment};
 use super::pieces::Pieces;
@@ -32,8 +33,10 @@ fn class(method: &Method, path: &str) -> Option<Class> {
         "/v1/audit" | "/v1/audit/requests" | "/v1/audit/trace" | "/v1/state/diff" => {
             Some(Class::Audit)
         }
-        // A backup holds everything, wrapped keys among it.
-        "/v1/operator/snapshot" | "/v1/operator/keyring/keys" if reads => Some(Class::Secret),
+        // Events as they are hide nothing, and a backup holds them all and wrapped keys.
+        "/v1/log/entries" | "/v1/operator/snapshot" | "/v1/operator/keyring/keys" if reads => {
+            Some(Class::Secret)
+        }
         _ if reads && (below("/v1/var/") || below("/v1/acl/token/")) => Some(Class::Secret),
         _ if below("/v1/client/fs/") => Some(Class::Files),
         _ if below("/v1/client/allocation/") && path.ends_with("/exec") => Some(Class::Exec),
@@ -112,7 +115,7 @@ pub(super) async fn answered(
 /// # Errors
 /// 400 names the parameter; 404 where nothing is kept.
 pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
-    authorise(read)?;
+    authorise(read.request)?;
     let requests = &read.api.requests;
     let Some(log) = &requests.records() else {
         let why = requests.broken();
@@ -222,6 +225,8 @@ mod tests {
             (Method::GET, "/v1/audit", Some(Class::Audit)),
             (Method::GET, "/v1/client/fs/logs/x", Some(Class::Files)),
             (Method::GET, "/v1/operator/snapshot", Some(Class::Secret)),
+            (Method::GET, "/v1/log/entries", Some(Class::Secret)),
+            (Method::GET, "/v1/log/segments", None),
             (Method::PUT, "/v1/operator/snapshot", None),
             (
                 Method::GET,
