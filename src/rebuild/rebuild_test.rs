@@ -382,18 +382,20 @@ fn a_changed_entry_is_found_by_a_check_and_gone_after_a_rebuild() {
 fn the_tables_of_a_log_are_compared_with_every_checkpoint() {
     let server = Server::new(900);
     let before = server.fill();
-    let digests = || {
+    let digests_to = |to: Option<u64>| {
         let scratch = tempfile::tempdir().unwrap();
         let check = DigestCheck {
             also: Vec::new(),
             log_dir: server.log(),
-            to: None,
+            to,
             scratch: scratch.path().to_owned(),
             cancelled: &AtomicBool::new(false),
         };
         check.run(&mut |_| ()).unwrap()
     };
+    let digests = || digests_to(None);
     assert_eq!((digests().entries, digests().checkpoints), (900, 0));
+    assert_eq!(digests_to(Some(299)).entries, 300);
     server.sign(state_digest(&before.digests));
     let checked = digests();
     assert_eq!((checked.checkpoints, checked.findings.len()), (1, 0));
