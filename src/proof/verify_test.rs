@@ -130,7 +130,7 @@ fn a_log_that_is_written_meanwhile_is_verified_as_far_as_it_was_signed() {
     write(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            for index in 1..u64::MAX {
+            for index in 1..2_000 {
                 if done.load(Ordering::Relaxed) {
                     return;
                 }
