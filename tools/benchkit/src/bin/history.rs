@@ -4,7 +4,8 @@
 //! written in full (tree and sealing on), then its tree is hashed again, it is verified as an
 //! auditor would, decoded, and folded into tables; then the past is read at random indexes, one
 //! object and a list of a thousand at a time, and held against what the events say. In the end
-//! everything is opened again, by a process of its own. SHA-256 over the same bytes is the floor of hashing and verifying.
+//! everything is opened again, by a process of its own. SHA-256 over the same bytes is the floor of
+//! hashing and verifying.
 
 use std::path::Path;
 use std::process::Command;
