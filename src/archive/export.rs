@@ -14,7 +14,7 @@ use drover_projections::hex;
 use serde::{Serialize, Serializer};
 
 use super::ArchiveError;
-use crate::log::{Entry, Epoch, ReadOnlyLog};
+use crate::log::{Entry, Epoch, ReadOnlyLog, leaf_hash};
 use crate::record::{CloudEvent, Document, Redactor};
 
 /// Entries between two reports of progress.
@@ -69,6 +69,9 @@ struct WithBody<'a> {
     document: Document<'a>,
     #[serde(rename = "Body", serialize_with = "base64")]
     body: &'a [u8],
+    /// The body's hash in the log's tree.
+    #[serde(rename = "LeafHash", serialize_with = "base64")]
+    leaf: &'a [u8],
     #[serde(rename = "Epoch")]
     epoch: &'a str,
     #[serde(rename = "EpochFirst")]
@@ -214,6 +217,7 @@ impl Export {
                 &WithBody {
                     document,
                     body,
+                    leaf: &leaf_hash(body),
                     epoch: name,
                     first: epoch.first_index,
                 },

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 
 use super::{ArchiveError, sync_dir};
-use crate::log::{self, Entry, Epoch, Hash, LogEngine, LogError, OnFull};
+use crate::log::{self, Entry, Epoch, Hash, LogEngine, LogError, OnFull, leaf_hash};
 use crate::raft::seed::{self, Seed};
 use crate::whole;
 
@@ -37,6 +37,8 @@ const ID: &str = "node-id";
 struct Line {
     index: u64,
     body: Option<String>,
+    /// Exports of former releases have none.
+    leaf_hash: Option<String>,
     epoch: Option<String>,
     epoch_first: Option<u64>,
 }
@@ -188,6 +190,10 @@ impl<'a> Filling<'a> {
         let body = STANDARD
             .decode(body)
             .map_err(|_| bad("its body is not base64".to_owned()))?;
+        let own = STANDARD.encode(leaf_hash(&body));
+        if line.leaf_hash.is_some_and(|exported| exported != own) {
+            return Err(bad("its body is not the one that was exported".to_owned()));
+        }
         let parts = BodyParts::split(&body).map_err(|error| bad(error.to_string()))?;
         if parts.index != line.index {
             let (own, said) = (parts.index, line.index);

@@ -197,7 +197,8 @@ impl<'a> TarReader<'a> {
         let begin = self.at;
         let block = self.block()?;
         if block == [0; BLOCK] {
-            return match self.block()? == [0; BLOCK] {
+            let ends = self.block()? == [0; BLOCK] && self.from.read(&mut [0])? == 0;
+            return match ends {
                 true => Ok(None),
                 false => Err(damaged(begin, "something follows its end")),
             };
@@ -302,6 +303,9 @@ mod tests {
                 assert_ne!(parts, good, "byte {at}");
             }
         }
+        let longer = [whole.as_slice(), &[0]].concat();
+        let error = read(&longer).unwrap_err();
+        assert!(error.to_string().contains("follows its end"), "{error}");
         for length in 0..whole.len() {
             let error = read(&whole[..length]).unwrap_err();
             let kind = io::ErrorKind::InvalidData;

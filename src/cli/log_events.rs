@@ -8,7 +8,7 @@ use super::show::time;
 use crate::log::ReadOnlyLog;
 use crate::record::{Document, Redactor};
 use anyhow::{Context, Result, bail};
-use drover_events::{Actor, Recorded};
+use drover_events::{Actor, EventKind, Recorded};
 use std::path::Path;
 
 /// Rows are printed this many at a time, so that a long log shows something at once.
@@ -56,6 +56,12 @@ pub(super) async fn run(args: &EventsArgs, out: &Out) -> Result<u8> {
         .from
         .unwrap_or(log.bounds().0.max(log.epoch().first_index));
     refuse_dropped(&log, from)?;
+    if let Some(to) = args.to.filter(|to| *to < from) {
+        bail!("-to {to} is before -from {from}");
+    }
+    if let Some(kind) = args.kind.as_ref().filter(|kind| !is_kind(kind)) {
+        bail!("-kind: there is no event kind {kind:?}; `drover event schema` lists them");
+    }
     let redactor = match args.json && !args.clear {
         true => Some(redactor(&args.place.keys_below(&place), out)?),
         false => None,
@@ -86,6 +92,12 @@ pub(super) async fn run(args: &EventsArgs, out: &Out) -> Result<u8> {
         out.line(&table(&rows));
     }
     Ok(0)
+}
+
+/// Whether events are shown under a name: one that this release does not know has a number.
+fn is_kind(name: &str) -> bool {
+    let number = name.strip_prefix("kind ").map(str::parse::<u16>);
+    EventKind::from_name(name).is_some() || number.is_some_and(|number| number.is_ok())
 }
 
 /// Whoever names an index below the horizon is told where the log begins.

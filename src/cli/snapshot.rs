@@ -276,6 +276,8 @@ async fn online(args: &RestoreArgs, out: &Out) -> Result<u8> {
     let mut conn = args.conn.clone();
     let at = std::mem::take(&mut conn.at);
     let client: Client = conn.client()?;
+    // What is refused is so before a backup is sent for nothing.
+    moment(&at)?;
     let mut query: Vec<(&str, &str)> = Vec::new();
     if !at.is_empty() {
         query.push(("at", &at));
