@@ -34,6 +34,18 @@ pub(crate) fn version_key(at: &[u8], tail: &[u8]) -> Vec<u8> {
     [&[VERSION], at, tail].concat()
 }
 
+/// Longer than the index that follows a key: above every version of the key.
+pub(crate) const ABOVE_VERSIONS: [u8; 9] = [0xff; 9];
+
+/// Where the versions of keys below an upper bound end. A bound that includes a key is that key and
+/// a zero byte; its versions lie above that.
+pub(crate) fn version_bound(upper: &[u8]) -> Vec<u8> {
+    match upper.split_last() {
+        Some((0, key)) => version_key(key, &ABOVE_VERSIONS),
+        _ => version_key(upper, &[]),
+    }
+}
+
 /// table ‖ key of a version's key; none for a dead index entry.
 pub(crate) fn key_of_version(entry: &[u8]) -> Option<&[u8]> {
     let (family, rest) = entry.split_first()?;

@@ -17,9 +17,6 @@ use crate::row;
 use crate::scan::{Range, Scan, Source, Walk};
 use crate::table::{Entries, Index, Table};
 
-/// Longer than the index that follows a key in `history`: above every version of the key.
-const ABOVE_VERSIONS: [u8; 9] = [0xff; 9];
-
 /// The rows of a range as of an index.
 pub(crate) struct PastRows<'a> {
     frozen: &'a Frozen,
@@ -329,17 +326,10 @@ impl<'a> Ended<'a> {
     /// To the last version of the last key below the upper bound, or somewhat above it.
     fn seek_last(&mut self) {
         match &self.range.upper {
-            // A bound that includes a key is that key and a zero byte; its versions lie above that.
-            Some(upper) => {
-                let (open, tail) = match upper.split_last() {
-                    Some((0, key)) => (key, ABOVE_VERSIONS.as_slice()),
-                    _ => (upper.as_slice(), [].as_slice()),
-                };
-                self.cursor.seek_for_prev(history::version_key(open, tail));
-            }
+            Some(upper) => self.cursor.seek_for_prev(history::version_bound(upper)),
             None => self
                 .cursor
-                .seek_for_prev(history::version_key(&[], &ABOVE_VERSIONS)),
+                .seek_for_prev(history::version_key(&[], &history::ABOVE_VERSIONS)),
         }
     }
 
@@ -350,7 +340,7 @@ impl<'a> Ended<'a> {
                 .seek_for_prev(history::version_key(&self.key, &[]));
         } else {
             self.cursor
-                .seek(history::version_key(&self.key, &ABOVE_VERSIONS));
+                .seek(history::version_key(&self.key, &history::ABOVE_VERSIONS));
         }
     }
 

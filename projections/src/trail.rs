@@ -251,7 +251,7 @@ impl View {
         let range = scan.absolute(&table);
         let range = Range {
             lower: history::version_key(&range.lower, &[]),
-            upper: range.upper.map(|upper| history::version_key(&upper, &[])),
+            upper: range.upper.as_deref().map(history::version_bound),
             reverse: false,
         };
         let mut ended = frozen.walk(Family::History, range);

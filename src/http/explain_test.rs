@@ -204,10 +204,12 @@ async fn one_that_is_gone_is_explained_as_of_when_it_was_there() {
     let proposer: Arc<dyn Propose> = Arc::new(RaftPropose::new(h.server.proposer.clone(), "me"));
     let settled = propose(&proposer, Decided::new("tester", event)).await;
     let deleted = settled.expect("it is deleted").index;
-    let reply = h.get(&format!("/v1/evaluation/{}/explain", &id[..8])).await;
-    assert_eq!(reply.status, 410, "{}", reply.text());
-    let hint = format!("as_of={} (drover eval explain -at=", deleted - 1);
-    assert!(reply.text().contains(&hint), "{}", reply.text());
+    for id in [id, &id[..8]] {
+        let reply = h.get(&format!("/v1/evaluation/{id}/explain")).await;
+        assert_eq!(reply.status, 410, "{}", reply.text());
+        let hint = format!("as_of={} (drover eval explain -at=", deleted - 1);
+        assert!(reply.text().contains(&hint), "{}", reply.text());
+    }
     let then = explained(&h, &eval, &format!("?as_of={}", deleted - 1)).await;
     assert_eq!(then["Comparison"]["Identical"], true, "{then:#}");
     h.stop().await;
