@@ -105,10 +105,26 @@ pub fn is_signed(base: &SnapshotDir) -> bool {
     base.path().join(NOTE).exists()
 }
 
-/// Checks a base of the log of `epoch` against its rows, every digest computed again, and against
-/// its note: signed by one of `keys`, of the state it is signed for. The one that an epoch begins
-/// with, after a restore, has none: what was signed later tells whether it is right. Answers what
-/// the base says.
+/// Checks a base of the log of `epoch` against its rows, every digest computed again, as
+/// [`read_back`] does. Answers what the base says, whether it is signed or not.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn read(base: &SnapshotDir, epoch: Epoch, scratch: &Path) -> Result<Checkpoint, ArchiveError> {
+    let own = statement(base)?;
+    if own.origin != proof::origin(epoch) {
+        let (index, other) = (own.index, own.origin);
+        return Err(ArchiveError::Refused(format!(
+            "the base at index {index} is of another log: {other}"
+        )));
+    }
+    read_back(base, scratch)?;
+    Ok(own)
+}
+
+/// Checks a base as [`read`] does, and against its note: signed by one of `keys`, of the state it
+/// is signed for. The one that an epoch begins with, after a restore, has none: what was signed
+/// later tells whether it is right. Answers what the base says.
 ///
 /// # Errors
 /// The first thing that is wrong.
@@ -118,18 +134,11 @@ pub fn verify(
     keys: &[NoteKey],
     scratch: &Path,
 ) -> Result<Checkpoint, ArchiveError> {
+    let path = base.path().join(NOTE);
     let own = statement(base)?;
     let index = own.index;
-    if own.origin != proof::origin(epoch) {
-        let other = own.origin;
-        return Err(ArchiveError::Refused(format!(
-            "the base at index {index} is of another log: {other}"
-        )));
-    }
-    let path = base.path().join(NOTE);
     if begins(index, epoch) && !path.exists() {
-        read_back(base, scratch)?;
-        return Ok(own);
+        return read(base, epoch, scratch);
     }
     let Ok(note) = fs::read_to_string(&path) else {
         return Err(ArchiveError::Refused(format!(
@@ -147,8 +156,7 @@ pub fn verify(
             "the base at index {index} is not what was signed"
         )));
     }
-    read_back(base, scratch)?;
-    Ok(own)
+    read(base, epoch, scratch)
 }
 
 /// Whether a base is what an epoch begins with, after a restore.

@@ -2,6 +2,7 @@
 
 use super::conn::Conn;
 use super::log::Scratch;
+use super::log_beside;
 use super::log_place::{Found, LogPlace};
 use super::log_verify_live::{self, Asked};
 use super::out::Out;
@@ -34,8 +35,9 @@ signed. Without -key the keys that lie beside the checkpoints are believed, and 
 log without any checkpoint by that key is refused.
 With -digests the log is folded too, and the digests of the tables are compared with those in the
 checkpoints. A log whose beginning was dropped is verified from the signed base that it goes on
-from, every row of which is read; with its archive it is verified from the beginning. Of a backup
-every part is compared with its sum first. Nothing is changed, and an agent may be running.
+from, every row of which is read; with its archive it is verified from the beginning. Snapshots, the
+request log, the keys and the id beside the log are read too. Of a backup every part is compared
+with its sum first. Nothing is changed, and an agent may be running.
 
 Without -data-dir, -archive or a backup the agent at -address is asked: its last checkpoint, and all
 events, of which the tree is built again; with -hashes only the hashes of events, a tenth of the
@@ -107,6 +109,9 @@ pub(super) async fn run(args: &VerifyArgs, out: &Out) -> Result<u8> {
     if args.backup.is_none() {
         done.want_signature();
     }
+    let beside = log_beside::findings(server).into_iter();
+    done.findings
+        .extend(beside.map(|what| Finding { index: None, what }));
     // Of a log that is wrong the tables say nothing.
     if done.findings.is_empty() {
         also.extend(bases(&found, &how, &mut done)?);
@@ -145,20 +150,27 @@ fn open_backup(backup: &Path, how: &Verify, out: &Out) -> Result<(Found, Checkpo
     Ok((Found::of(scratch), state.with_context(what)?))
 }
 
-/// Reads the base that the log goes on from, every row of it, signed or not; answers what the bases
-/// behind it say of the tables.
+/// Reads the base that the log goes on from and those behind it, every row of them, signed or not;
+/// answers what they say of the tables.
 fn bases(found: &Found, how: &Verify, done: &mut Verified) -> Result<Vec<Checkpoint>> {
     let keys = how.keys(&found.server)?;
     let log = ReadOnlyLog::open(&found.log)?;
     let mut behind = Vec::new();
     for (index, dir) in base::all(&found.server)? {
-        let counts = base::is_signed(&dir) || base::begins(index, log.epoch());
-        if index < done.first.saturating_sub(1) || index > done.last || !counts {
+        if index < done.first.saturating_sub(1) || index > done.last {
             continue;
         }
         let scratch = Scratch::new()?;
-        match base::verify(&dir, log.epoch(), &keys, &scratch.0.join("base")) {
+        let at = scratch.0.join("base");
+        let read = match base::is_signed(&dir) {
+            true => base::verify(&dir, log.epoch(), &keys, &at),
+            // Snapshots that nothing was dropped for are signed by nobody.
+            false => base::read(&dir, log.epoch(), &at),
+        };
+        match read {
             Ok(checkpoint) => behind.push(checkpoint),
+            // A server that is running removes them when there is a newer one.
+            Err(_) if !dir.path().exists() => {}
             Err(error) => done.findings.push(Finding {
                 index: Some(index),
                 what: crate::error::chain(&error),

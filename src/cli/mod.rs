@@ -24,6 +24,7 @@ mod event;
 mod event_schema;
 mod job;
 mod log;
+mod log_beside;
 mod log_events;
 mod log_export;
 mod log_place;

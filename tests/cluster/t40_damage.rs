@@ -230,3 +230,36 @@ fn a_flipped_bit_in_a_table_file_is_never_served() -> Result<()> {
     );
     check_replay(&setup, &agent)
 }
+
+#[test]
+fn verify_names_a_flipped_bit_in_every_file_that_it_reads_beside_the_log() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let (setup, known) = written(dir.path())?;
+    let agent = setup.start()?;
+    // Reads of secrets are in the request log.
+    check(&agent, &known)?;
+    agent.stop(Duration::from_secs(8))?;
+    let server = setup.data_dir.join("server");
+    for (path, what) in [
+        (largest(&server.join("requests"), "log")?, "the request log"),
+        (largest(&server.join("keystore"), "json")?, "keystore"),
+        (server.join("keystore/wrap.key"), "wrapped by another key"),
+    ] {
+        let whole = fs::read(&path)?;
+        // A segment is longer than what is written in it.
+        let written = whole.iter().rposition(|byte| *byte != 0).unwrap_or(0);
+        flip(&path, written / 2)?;
+        let mut command = Command::new(&setup.binary);
+        command.args(["log", "verify", "-data-dir"]);
+        let output = command.arg(&setup.data_dir).output()?;
+        fs::write(&path, whole)?;
+        let said = words(&output);
+        ensure!(
+            output.status.code() == Some(1),
+            "{}: {said}",
+            path.display()
+        );
+        ensure!(said.contains(what), "{}: {said}", path.display());
+    }
+    Ok(())
+}

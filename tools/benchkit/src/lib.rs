@@ -18,6 +18,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use serde_json::{Map, Value};
 
+/// As in the program that is measured.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// What most programs are started with: `program [much] [directory]`. How many events (seconds,
 /// allocations), and a directory of the run's own, which is gone with what is answered.
 ///

@@ -6,7 +6,7 @@ use drover_events::gojson::Base64;
 use drover_events::model::{Evaluation, Namespace, VariableEncrypted};
 use drover_events::namespace::NamespacesUpserted;
 use drover_events::variable::{VarOp, VariableApplied};
-use drover_events::{Actor, Envelope, Event, EventId, RaftPayload};
+use drover_events::{Actor, Envelope, Event, EventId, EventKind, RaftPayload};
 
 /// The time of the first event, in nanoseconds of the Unix clock.
 pub const NOW: i64 = 1_795_252_023_951_021_739;
@@ -38,6 +38,12 @@ pub fn body(index: u64, event: Event) -> Result<(u16, Vec<u8>)> {
     let envelope = envelope(index, event);
     let kind = envelope.event.kind().number();
     Ok((kind, RaftPayload::encode(&envelope)?.body(index, 1)))
+}
+
+/// What every log begins with, at index 0: the number of its kind, and its body.
+pub fn beginning() -> (u16, Vec<u8>) {
+    let kind = EventKind::RaftMembership.number();
+    (kind, RaftPayload::membership(&[]).body(0, 1))
 }
 
 /// A UUID text that is spread evenly and the same in every run.

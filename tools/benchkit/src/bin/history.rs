@@ -19,7 +19,6 @@ use drover::replay;
 use drover_benchkit::sample::{self, NOW, VARIABLES, variable, variable_path};
 use drover_benchkit::usage::rss_mb;
 use drover_benchkit::{Line, arguments};
-use drover_events::{EventKind, RaftPayload};
 use drover_projections::tables::variables::Variables;
 use drover_projections::{Prefix, Projections, Scan, View};
 use sha2::{Digest, Sha256};
@@ -65,10 +64,7 @@ fn rate(what: &str, events: u64, took: Duration) -> Line {
 fn entry(index: u64) -> Result<Entry> {
     let time = NOW + i64::try_from(index)?;
     let (kind, body) = match index {
-        0 => {
-            let blank = RaftPayload::blank();
-            (EventKind::RaftBlank.number(), blank.body(0, 1))
-        }
+        0 => sample::beginning(),
         1 => sample::body(index, sample::namespace())?,
         _ => sample::body(index, variable(index - FIRST))?,
     };

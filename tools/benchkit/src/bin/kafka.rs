@@ -74,13 +74,15 @@ fn main() -> Result<()> {
 fn history(dir: &Path, events: u64) -> Result<(Arc<LogEngine>, Arc<Projections>)> {
     let (log, _) = LogEngine::open(&dir.join("log"), drover::log::Options::default())?;
     let (projections, mut writer) = Projections::open(dir.join("state"), Options::server())?;
-    let mut index = 0;
-    while index < events {
+    let mut next = 0;
+    while next <= events {
         let mut entries = Vec::new();
         let mut decoded = Vec::new();
-        for _ in 0..1_000.min(events - index) {
-            index += 1;
-            let (kind, body) = sample::body(index, sample::eval(index))?;
+        for index in next..(next + 1_000).min(events + 1) {
+            let (kind, body) = match index {
+                0 => sample::beginning(),
+                _ => sample::body(index, sample::eval(index))?,
+            };
             decoded.push(drover_migrations::decode(&body)?);
             entries.push(Entry {
                 index,
@@ -89,8 +91,9 @@ fn history(dir: &Path, events: u64) -> Result<(Arc<LogEngine>, Arc<Projections>)
                 body: body.into(),
             });
         }
+        next += entries.len() as u64;
         log.append(entries, Box::new(|_| {}))?;
-        log.commit(index, bytes::Bytes::new());
+        log.commit(next - 1, bytes::Bytes::new());
         writer.apply_each(&decoded, |_| {})?;
     }
     log.sync()?;

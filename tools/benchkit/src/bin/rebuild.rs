@@ -17,7 +17,7 @@ use drover::replay::{self, FOLD_BYTES};
 use drover_benchkit::sample::{self, NOW, eval, namespace, variable};
 use drover_benchkit::usage::{cpu_seconds, rss_mb};
 use drover_benchkit::{Line, arguments};
-use drover_events::{Event, EventKind, RaftPayload};
+use drover_events::Event;
 use drover_projections::{Options, Projections, TableDigest};
 
 fn main() -> Result<()> {
@@ -141,13 +141,9 @@ impl Bench {
 
 /// A membership, a namespace, and then the events.
 fn body(index: u64, event: &dyn Fn(u64) -> Event) -> Result<(u16, Vec<u8>)> {
-    if index == 0 {
-        let kind = EventKind::RaftMembership.number();
-        return Ok((kind, RaftPayload::membership(&[]).body(0, 1)));
+    match index {
+        0 => Ok(sample::beginning()),
+        1 => sample::body(index, namespace()),
+        _ => sample::body(index, event(index - 2)),
     }
-    let event = match index {
-        1 => namespace(),
-        _ => event(index - 2),
-    };
-    sample::body(index, event)
 }
