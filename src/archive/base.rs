@@ -38,7 +38,7 @@ fn broken(base: &SnapshotDir, what: &str) -> ArchiveError {
 }
 
 /// What a base says of itself, as it is signed: the tree of the log up to it, and its tables.
-pub(super) fn statement(base: &SnapshotDir) -> Result<Checkpoint, ArchiveError> {
+fn statement(base: &SnapshotDir) -> Result<Checkpoint, ArchiveError> {
     let head = head_of(base)?;
     let state = snapshot::read_manifest(&base.state()).map_err(|e| broken(base, &chain(&e)))?;
     let Some((index, range)) = head.base() else {
@@ -66,12 +66,18 @@ pub(super) fn statement(base: &SnapshotDir) -> Result<Checkpoint, ArchiveError> 
 }
 
 /// Reads a base whole and computes every digest again from its rows, in the directory `scratch`,
-/// which is made and removed.
+/// which is made and removed. Answers what the base says of itself.
 ///
 /// # Errors
 /// The first thing that is not as it says.
-pub fn read_back(base: &SnapshotDir, scratch: &Path) -> Result<(), ArchiveError> {
-    statement(base)?;
+pub fn read_back(base: &SnapshotDir, scratch: &Path) -> Result<Checkpoint, ArchiveError> {
+    let own = statement(base)?;
+    rows(base, scratch)?;
+    Ok(own)
+}
+
+/// Computes every digest again from the rows.
+fn rows(base: &SnapshotDir, scratch: &Path) -> Result<(), ArchiveError> {
     if scratch.exists() {
         fs::remove_dir_all(scratch).map_err(ArchiveError::file("remove", scratch))?;
     }
@@ -105,12 +111,8 @@ pub fn is_signed(base: &SnapshotDir) -> bool {
     base.path().join(NOTE).exists()
 }
 
-/// Checks a base of the log of `epoch` against its rows, every digest computed again, as
-/// [`read_back`] does. Answers what the base says, whether it is signed or not.
-///
-/// # Errors
-/// The first thing that is wrong.
-pub fn read(base: &SnapshotDir, epoch: Epoch, scratch: &Path) -> Result<Checkpoint, ArchiveError> {
+/// What a base of the log of `epoch` says of itself.
+fn own(base: &SnapshotDir, epoch: Epoch) -> Result<Checkpoint, ArchiveError> {
     let own = statement(base)?;
     if own.origin != proof::origin(epoch) {
         let (index, other) = (own.index, own.origin);
@@ -118,29 +120,34 @@ pub fn read(base: &SnapshotDir, epoch: Epoch, scratch: &Path) -> Result<Checkpoi
             "the base at index {index} is of another log: {other}"
         )));
     }
-    read_back(base, scratch)?;
+    Ok(own)
+}
+
+/// Checks a base of the log of `epoch` against its rows, every digest computed again, as
+/// [`read_back`] does. Answers what the base says, whether it is signed or not.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn read(base: &SnapshotDir, epoch: Epoch, scratch: &Path) -> Result<Checkpoint, ArchiveError> {
+    let own = own(base, epoch)?;
+    rows(base, scratch)?;
     Ok(own)
 }
 
 /// Checks a base as [`read`] does, and against its note: signed by one of `keys`, of the state it
-/// is signed for. The one that an epoch begins with, after a restore, has none: what was signed
-/// later tells whether it is right. Answers what the base says.
+/// is signed for. Answers what the base says.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first thing that is wrong; a base without a note.
 pub fn verify(
     base: &SnapshotDir,
     epoch: Epoch,
     keys: &[NoteKey],
     scratch: &Path,
 ) -> Result<Checkpoint, ArchiveError> {
-    let path = base.path().join(NOTE);
-    let own = statement(base)?;
+    let own = own(base, epoch)?;
     let index = own.index;
-    if begins(index, epoch) && !path.exists() {
-        return read(base, epoch, scratch);
-    }
-    let Ok(note) = fs::read_to_string(&path) else {
+    let Ok(note) = fs::read_to_string(base.path().join(NOTE)) else {
         return Err(ArchiveError::Refused(format!(
             "the base at index {index} is not signed"
         )));
@@ -156,10 +163,6 @@ pub fn verify(
             "the base at index {index} is not what was signed"
         )));
     }
-    read(base, epoch, scratch)
-}
-
-/// Whether a base is what an epoch begins with, after a restore.
-pub fn begins(index: u64, epoch: Epoch) -> bool {
-    index + 1 == epoch.first_index
+    rows(base, scratch)?;
+    Ok(own)
 }

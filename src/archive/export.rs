@@ -14,7 +14,7 @@ use drover_projections::hex;
 use serde::{Serialize, Serializer};
 
 use super::ArchiveError;
-use crate::log::{Entry, Epoch, ReadOnlyLog, leaf_hash};
+use crate::log::{Entry, Epoch, ReadOnlyLog, leaf_hash, time_of};
 use crate::record::{CloudEvent, Document, Redactor};
 
 /// Entries between two reports of progress.
@@ -117,7 +117,8 @@ impl Export {
         Ok(done)
     }
 
-    /// The line of the event at an index, with its end; none where the log has no such event.
+    /// The line of the event at an index, with its end; none where the log has no such event, or it
+    /// is not wanted.
     ///
     /// # Errors
     /// A log that cannot be read; an event that cannot be decoded.
@@ -125,6 +126,9 @@ impl Export {
         let Some(entry) = log.read(index)? else {
             return Ok(None);
         };
+        if !self.wants(entry.kind, time_beside(log, index)?) {
+            return Ok(None);
+        }
         let (mut line, epoch) = (Vec::new(), log.epoch());
         let name = hex(&epoch.id);
         self.line(&mut line, &entry.body, index, (epoch, &name))?;
@@ -229,13 +233,11 @@ impl Export {
     }
 }
 
-/// The time of one of Raft's own entries, which have none: that of the event before it, or, where
+/// The time of an entry. Raft's own have none: theirs is that of the event before them, or, where
 /// there is none, of the first event.
 fn time_beside(log: &ReadOnlyLog, index: u64) -> Result<i64, ArchiveError> {
-    for before in (log.bounds().0..index).rev() {
-        if let Some(entry) = log.read(before)?.filter(|entry| entry.time != 0) {
-            return Ok(entry.time);
-        }
+    if let Some(time) = time_of(log, index)? {
+        return Ok(time);
     }
     for entry in log.scan(index) {
         let entry = entry?;

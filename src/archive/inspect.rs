@@ -120,8 +120,7 @@ pub fn lay_out(
 ) -> Result<Checkpoint, ArchiveError> {
     let manifest = unpack(from, pinned, dir, progress)?;
     let state = SnapshotDir::new(dir.to_owned());
-    base::read_back(&state, &dir.join("check.tmp"))?;
-    let said = base::statement(&state)?;
+    let said = base::read_back(&state, &dir.join("check.tmp"))?;
     let same = said.index == manifest.index
         && said.size == manifest.tree_size
         && hex(&said.root) == manifest.tree_root

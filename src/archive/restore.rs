@@ -14,7 +14,9 @@ use std::path::{Path, PathBuf};
 use drover_events::cluster::ClusterRestored;
 use drover_events::{Actor, Envelope, EventId, EventKind, RaftPayload};
 use drover_migrations::schema;
-use drover_projections::{Options, Outcome, Projections, StorageError, hex, snapshot};
+use drover_projections::{
+    Digest, Options, Outcome, Projections, StorageError, TableDigest, hex, snapshot,
+};
 use zeroize::Zeroizing;
 
 use super::ArchiveError;
@@ -23,6 +25,7 @@ use super::inspect::unpack;
 use super::manifest::Manifest;
 use super::save::head_of;
 use super::sync_dir;
+use crate::clock::Moment;
 use crate::keyring::{KeyringError, Keystore};
 use crate::log::{self, CompactRange, Entry, Epoch, LogEngine, ReadOnlyLog};
 use crate::proof::{self, NoteKey, Verify};
@@ -35,23 +38,11 @@ const STATE_FILE: u64 = 64 << 20;
 /// A new epoch begins at a multiple of this.
 const STEP: u64 = 1_000_000;
 
-/// Which state is restored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Moment {
-    /// The newest in the backup.
-    #[default]
-    Newest,
-    /// That after the event at an index.
-    Index(u64),
-    /// That after the last event at or before a time, Unix nanoseconds.
-    Time(i64),
-}
-
 /// How a backup is restored.
 #[derive(Clone, Default)]
 pub struct Restore {
-    /// Which state.
-    pub moment: Moment,
+    /// Which state; the newest in the backup without it.
+    pub moment: Option<Moment>,
     /// The key that the backup's keys are wrapped with; the server's own without one.
     pub wrap: Option<Zeroizing<Vec<u8>>>,
     /// The keys whose signature of the backup counts; those in it if there are none.
@@ -230,12 +221,16 @@ fn verify_log(
 }
 
 /// The index of a moment, which must be in the backup.
-fn find(log: &ReadOnlyLog, manifest: &Manifest, moment: Moment) -> Result<u64, ArchiveError> {
+fn find(
+    log: &ReadOnlyLog,
+    manifest: &Manifest,
+    moment: Option<Moment>,
+) -> Result<u64, ArchiveError> {
     let (first, last) = (manifest.first, manifest.index);
     let index = match moment {
-        Moment::Newest => last,
-        Moment::Index(index) => index,
-        Moment::Time(time) => last_before(log, manifest, time)?,
+        None => last,
+        Some(Moment::Index(index)) => index,
+        Some(Moment::Time(time)) => last_by(log, manifest, time)?,
     };
     if (first..=last).contains(&index) {
         return Ok(index);
@@ -246,28 +241,19 @@ fn find(log: &ReadOnlyLog, manifest: &Manifest, moment: Moment) -> Result<u64, A
 }
 
 /// The last index at or before a time, which the backup must tell of: not before its first event,
-/// not after it was made. Raft's own entries have no time, so those before the first event are of
-/// no time at all.
-fn last_before(log: &ReadOnlyLog, manifest: &Manifest, time: i64) -> Result<u64, ArchiveError> {
-    let too_old = || refused("nothing in the backup is as old as that time");
-    let mut found = None;
-    for entry in log.scan(log.bounds().0) {
-        let entry = entry?;
-        if entry.time > time {
-            return found.ok_or_else(too_old);
-        }
-        if entry.time != 0 || found.is_some() {
-            found = Some(entry.index);
-        }
-    }
+/// not after it was made.
+fn last_by(log: &ReadOnlyLog, manifest: &Manifest, time: i64) -> Result<u64, ArchiveError> {
+    let found = log::last_by(log, time, manifest.index)?;
     let made = manifest.created.parse::<jiff::Timestamp>();
-    if made.is_ok_and(|made| i128::from(time) > made.as_nanosecond()) {
+    if found == Some(manifest.index)
+        && made.is_ok_and(|made| i128::from(time) > made.as_nanosecond())
+    {
         return Err(refused(format!(
             "the backup was made at {}: it does not know what there was later",
             manifest.created
         )));
     }
-    found.ok_or_else(too_old)
+    found.ok_or_else(|| refused("nothing in the backup is as old as that time"))
 }
 
 /// Folds the log up to an index and writes that state; goes on to the backup's own index, whose
@@ -294,7 +280,7 @@ fn fold_to(
     let wanted = digests_of(&SnapshotDir::new(unpacked.to_owned()))?;
     let view = projections.view();
     for table in view.digests() {
-        if wanted.get(table.name) != Some(&table.digest.to_hex()) {
+        if !is_as(&wanted, &table) {
             let name = table.name;
             return Err(refused(format!(
                 "the log of the backup does not give its state: table {name} differs"
@@ -310,6 +296,14 @@ fn digests_of(state: &SnapshotDir) -> Result<BTreeMap<String, String>, ArchiveEr
     let manifest = snapshot::read_manifest(&state.state()).map_err(storage)?;
     let tables = manifest.tables.into_iter();
     Ok(tables.map(|table| (table.name, table.digest)).collect())
+}
+
+/// Whether a table is as a state says; one that it does not name is younger, and empty.
+fn is_as(state: &BTreeMap<String, String>, table: &TableDigest) -> bool {
+    match state.get(table.name) {
+        Some(said) => *said == table.digest.to_hex(),
+        None => table.digest == Digest::default(),
+    }
 }
 
 /// Moves a state's files to where they are the base of an epoch that begins behind `index`;
@@ -526,7 +520,7 @@ impl Prepared {
             {
                 continue;
             }
-            if wanted.get(table.name) != Some(&table.digest.to_hex()) {
+            if !is_as(&wanted, &table) {
                 let name = table.name;
                 return Err(refused(format!("the digest of table {name} is another")));
             }
@@ -557,7 +551,10 @@ mod tests {
             created: super::super::save::shown(made),
             ..Manifest::default()
         };
-        let at = |time| find(&log, &manifest, Moment::Time(time)).map_err(|e| e.to_string());
+        let at = |time| {
+            let found = find(&log, &manifest, Some(Moment::Time(time)));
+            found.map_err(|error| error.to_string())
+        };
         // The first event has index 1; what is before it is Raft's own and has no time.
         for early in [i64::MIN, 0, 1, START, START + second - 1] {
             let said = at(early).unwrap_err();

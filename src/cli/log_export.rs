@@ -8,14 +8,13 @@ use crate::archive::ArchiveError;
 use crate::archive::export::{Export, Exported, Format};
 use crate::archive::import::import;
 use crate::archive::parquet;
-use crate::clock::unix_nanos;
+use crate::clock::{Moment, unix_nanos};
 use crate::log::ReadOnlyLog;
 use anyhow::{Context, Result, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::ValueEnum;
 use drover_events::EventKind;
-use drover_events::gojson::parse_duration;
 use serde_json::{Value as Json, json};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read as _, Seek as _, SeekFrom};
@@ -111,30 +110,9 @@ pub(super) struct ImportArgs {
     json: bool,
 }
 
-/// One end of a stretch of a log.
-pub(super) enum Moment {
-    Index(u64),
-    /// Unix nanoseconds.
-    Time(i64),
-}
-
-/// The index, RFC 3339 time, or duration back from now (`-5m`) that a flag gives.
+/// The moment that a flag names.
 pub(super) fn moment(flag: &str, text: &str) -> Result<Moment> {
-    if let Ok(index) = text.parse() {
-        return Ok(Moment::Index(index));
-    }
-    let back = text.strip_prefix('-').and_then(parse_duration);
-    if let Some(back) = back.filter(|back| *back >= 0) {
-        return Ok(Moment::Time(unix_nanos().saturating_sub(back)));
-    }
-    let time: jiff::Timestamp = text.parse().map_err(|_| {
-        anyhow::anyhow!(
-            "-{flag} {text:?} is neither an index, nor an RFC 3339 time, nor a duration like -5m"
-        )
-    })?;
-    let nanos = i64::try_from(time.as_nanosecond())
-        .with_context(|| format!("-{flag} {text:?} is out of range"))?;
-    Ok(Moment::Time(nanos))
+    Moment::parse(text, unix_nanos()).map_err(|error| anyhow::anyhow!("-{flag} {error}"))
 }
 
 fn wanted(args: &ExportArgs) -> Result<Export> {
@@ -381,8 +359,8 @@ pub(super) fn import_lines(args: &ImportArgs, out: &Out) -> Result<u8> {
     }
     if !args.data_dir.join("server/keystore").exists() {
         out.line(&format!(
-            "keys are in no export: copy server/keystore of the former server to {dir} before a \
-             server starts there, or variables cannot be read again"
+            "keys are in no export: copy the keystore of the former server to \
+             {dir}/server/keystore before a server starts there, or variables cannot be read again"
         ));
     }
     out.line(&format!(

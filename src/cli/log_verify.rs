@@ -117,14 +117,13 @@ pub(super) async fn run(args: &VerifyArgs, out: &Out) -> Result<u8> {
         also.extend(bases(&found, &how, &mut done)?);
     }
     let well = done.findings.is_empty() && done.entries > 0;
-    let whole = args.digests || done.entries <= CHEAP;
-    let to = match whole {
-        true => None,
-        false => first_signed(&found)?,
-    };
-    let digests = match well && (whole || to.is_some()) {
-        true => Some(digests(log, also, to, out).await?),
-        false => None,
+    let digests = match (well, args.digests || done.entries <= CHEAP) {
+        (false, _) => None,
+        (true, true) => Some(digests(log, also, None, out).await?),
+        (true, false) => match first_signed(&found)? {
+            None => None,
+            to => Some(digests(log, also, to, out).await?),
+        },
     };
     if let Some(digests) = &digests {
         done.findings.extend(digests.findings.iter().cloned());

@@ -3,11 +3,13 @@
 use super::client::{Client, Refused};
 use super::columns::{Table, pairs};
 use super::conn::Conn;
+use super::log_export;
 use super::out::Out;
 use super::progress::Bar;
 use crate::archive::adopt::adopt;
 use crate::archive::inspect::{Inspection, inspect};
-use crate::archive::restore::{Former, Moment, Restore, Restored, Step, prepare};
+use crate::archive::restore::{Former, Restore, Restored, Step, prepare};
+use crate::clock::{Moment, unix_nanos};
 use crate::proof::NoteKey;
 use crate::rebuild;
 use crate::whole;
@@ -86,9 +88,9 @@ pub(super) struct InspectArgs {
 A running server checks the backup, goes on until the new state is ready, then starts anew with it:
 a new epoch of the log, whose first index lies above every index known. Tasks go on. The former log
 is kept under <data_dir>/server/former. With -data-dir no server may run there; it takes up the new
-state when it is started. With -at the state of an earlier event is restored, by index or time, as
-far back as the log in the backup reaches; a time before its first event, or after the backup was
-made, is refused.")]
+state when it is started. With -at the state of an earlier event is restored, by index, time or how
+long ago (-5m), as far back as the log in the backup reaches; a time before its first event, or
+after the backup was made, is refused.")]
 pub(super) struct RestoreArgs {
     #[command(flatten)]
     conn: Conn,
@@ -311,29 +313,22 @@ async fn online(args: &RestoreArgs, out: &Out) -> Result<u8> {
     Ok(0)
 }
 
-fn moment(text: &str) -> Result<Moment> {
+/// What `-at` names, if it is given.
+fn moment(text: &str) -> Result<Option<Moment>> {
     if text.is_empty() {
-        return Ok(Moment::Newest);
+        return Ok(None);
     }
-    if let Ok(index) = text.parse() {
-        return Ok(Moment::Index(index));
-    }
-    let bad = || format!("-at {text:?} is neither an index nor an RFC 3339 time");
-    let time: jiff::Timestamp = text.parse().ok().with_context(bad)?;
-    Ok(Moment::Time(
-        i64::try_from(time.as_nanosecond()).with_context(bad)?,
-    ))
+    log_export::moment("at", text).map(Some)
 }
 
 /// Restores where no server runs: what is begun there is finished at once.
 fn offline(args: &RestoreArgs, data_dir: &Path, out: &Out) -> Result<u8> {
     let server = data_dir.join("server");
     fs::create_dir_all(&server).with_context(|| server.display().to_string())?;
-    drop(lock(&server)?);
+    let _alone = lock(&server)?;
     // What an agent built again beside itself comes home first: the restored state takes its place.
     let home = server.join("projections");
-    rebuild::settle(&server.join("log"), &home).context("Error finishing an earlier rebuild")?;
-    let _alone = lock(&server)?;
+    rebuild::settle_locked(&home).context("Error finishing an earlier rebuild")?;
     adopt(&server).context("Error finishing an earlier restore")?;
     let how = Restore {
         moment: moment(&args.conn.at)?,
@@ -407,7 +402,7 @@ fn restored(args: &RestoreArgs, server: &Path, how: &Restore, out: &Out) -> Resu
         },
         request_id: uuid::Uuid::now_v7().to_string(),
         log: None,
-        now: crate::clock::unix_nanos(),
+        now: unix_nanos(),
     };
     Ok(prepared.finish(&former)?)
 }

@@ -4,29 +4,20 @@
 //! (`-5m`). A time means the last event at or before it. The answer names the index it shows in
 //! `X-Drover-As-Of`; handlers know nothing of it, since a view of the past reads like any other.
 
-use drover_events::gojson::parse_duration;
 use drover_projections::view::View;
 use hyper::Method;
 
 use super::query::Query;
 use super::request::Request;
 use super::state::Api;
+use crate::clock::Moment;
 use crate::error::{ApiError, Code};
-use crate::log::{LogEngine, LogError};
+use crate::log::{LogEngine, LogError, last_by, time_of};
 
 /// The header that names the index an answer shows.
 pub(super) const HEADER: &str = "x-drover-as-of";
 /// The parameter.
 const PARAMETER: &str = "as_of";
-
-/// A moment of the past, as requests name one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Moment {
-    /// After the event with this index.
-    Index(u64),
-    /// After the last event at or before this time, Unix nanoseconds.
-    Time(i64),
-}
 
 /// Whether a request is about the past.
 pub(super) fn is_asked(query: &Query) -> bool {
@@ -129,17 +120,23 @@ pub(super) fn until(
 
 /// The moment that a parameter names; an index may not be beyond `newest`.
 fn moment(query: &Query, name: &str, newest: u64) -> Result<Option<Moment>, ApiError> {
-    let raw = query.text(name);
-    if raw.is_empty() {
-        return Ok(None);
-    }
-    let moment = parse(name, raw, crate::clock::unix_nanos())?;
-    match moment {
-        Moment::Index(index) if index > newest => Err(ApiError::bad_request(format!(
+    match named(query, name)? {
+        Some(Moment::Index(index)) if index > newest => Err(ApiError::bad_request(format!(
             "{name} {index} has not happened yet: the last event is {newest}"
         ))),
-        moment => Ok(Some(moment)),
+        moment => Ok(moment),
     }
+}
+
+/// The moment that a parameter names, whether it has come or not; none without it.
+///
+/// # Errors
+/// 400 that names the parameter.
+pub(super) fn named(query: &Query, name: &str) -> Result<Option<Moment>, ApiError> {
+    let raw = query.text(name);
+    (!raw.is_empty())
+        .then(|| parse(name, raw, crate::clock::unix_nanos()))
+        .transpose()
 }
 
 /// Refuses the parameter where nothing of the past can be answered, and says what to use instead.
@@ -199,29 +196,7 @@ fn no_past(path: &str) -> String {
 /// # Errors
 /// 400 that names it.
 pub(super) fn parse(name: &str, raw: &str, now: i64) -> Result<Moment, ApiError> {
-    let bad = || {
-        ApiError::bad_request(format!(
-            "{name} {raw:?} is neither an index, nor an RFC 3339 time, nor a duration like -5m"
-        ))
-    };
-    if raw.bytes().all(|byte| byte.is_ascii_digit()) {
-        return raw.parse().map(Moment::Index).map_err(|_| bad());
-    }
-    if let Some(back) = raw.strip_prefix('-') {
-        let back = parse_duration(back)
-            .filter(|back| *back >= 0)
-            .ok_or_else(bad)?;
-        return Ok(Moment::Time(now.saturating_sub(back)));
-    }
-    let time: jiff::Timestamp = raw.parse().map_err(|_| bad())?;
-    Ok(Moment::Time(unix_nanos(time)))
-}
-
-/// A time as Unix nanoseconds; beyond what they hold, which no event is, the first or the last.
-pub(super) fn unix_nanos(time: jiff::Timestamp) -> i64 {
-    let nanos = time.as_nanosecond();
-    let beyond = if nanos < 0 { i64::MIN } else { i64::MAX };
-    i64::try_from(nanos).unwrap_or(beyond)
+    Moment::parse(raw, now).map_err(|error| ApiError::bad_request(format!("{name} {error}")))
 }
 
 fn gone(what: &str, log: &LogEngine) -> ApiError {
@@ -232,7 +207,10 @@ fn gone(what: &str, log: &LogEngine) -> ApiError {
     )
 }
 
-fn unreadable(error: LogError) -> ApiError {
+fn unread(error: LogError, log: &LogEngine) -> ApiError {
+    if let LogError::Purged { index, .. } = error {
+        return gone(&format!("the event {index} is not kept"), log);
+    }
     tracing::error!(%error, "the log cannot be read");
     ApiError::internal(format!("log error: {error}"))
 }
@@ -240,80 +218,24 @@ fn unreadable(error: LogError) -> ApiError {
 /// The last index at or before a time, `newest` at most; none if all are later.
 ///
 /// # Errors
-/// When the log cannot be read.
+/// 410 if the log loses its beginning meanwhile, or when it cannot be read.
 pub(super) fn before(log: &LogEngine, time: i64, newest: u64) -> Result<Option<u64>, ApiError> {
-    let (mut low, mut high) = (log.bounds().0, newest.saturating_add(1));
-    let first = low;
-    // Times never run backwards, so the indexes at or before it come first.
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if time_at(log, middle)? <= time {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    // Raft's entries before the first event have no time: nothing had happened then.
-    match low.checked_sub(1).filter(|last| *last >= first) {
-        Some(last) if time_at(log, last)? != 0 => Ok(Some(last)),
-        _ => Ok(None),
-    }
+    last_by(log, time, newest).map_err(|error| unread(error, log))
 }
 
 /// The time of an entry; Raft's own have that of the event before them, or 0.
 ///
 /// # Errors
-/// 410 if the entry is not kept, or when the log cannot be read.
+/// As [`before`].
 pub(super) fn time_at(log: &LogEngine, index: u64) -> Result<i64, ApiError> {
-    let first = log.bounds().0;
-    for at in (first..=index).rev() {
-        match log.read(at).map_err(unreadable)? {
-            Some(entry) if entry.time != 0 => return Ok(entry.time),
-            Some(_) => {}
-            None => return Err(gone(&format!("the event {at} is not kept"), log)),
-        }
-    }
-    Ok(0)
+    let time = time_of(log, index).map_err(|error| unread(error, log))?;
+    Ok(time.unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::harness::Harness;
     use super::*;
-
-    #[test]
-    fn a_moment_is_an_index_a_time_or_a_duration_back() {
-        let minute = 60_000_000_000;
-        for (raw, wanted) in [
-            ("0", Moment::Index(0)),
-            ("812", Moment::Index(812)),
-            ("-5m", Moment::Time(10 * minute - 5 * minute)),
-            ("-1m30s", Moment::Time(10 * minute - 90_000_000_000)),
-            ("1970-01-01T00:01:00Z", Moment::Time(minute)),
-            ("1970-01-01T01:01:00+01:00", Moment::Time(minute)),
-            ("1600-01-01T00:00:00Z", Moment::Time(i64::MIN)),
-            ("2500-01-01T00:00:00Z", Moment::Time(i64::MAX)),
-        ] {
-            assert_eq!(parse(PARAMETER, raw, 10 * minute).unwrap(), wanted, "{raw}");
-        }
-        for raw in [
-            "yesterday",
-            "--5m",
-            "-",
-            "99999999999999999999",
-            "1.5",
-            "5m",
-            "2024-13-01",
-        ] {
-            let error = parse(PARAMETER, raw, 0).unwrap_err();
-            assert_eq!(error.code, Code::BadRequest, "{raw}");
-            assert!(
-                error.message.contains("neither an index"),
-                "{}",
-                error.message
-            );
-        }
-    }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn every_read_shows_the_past_and_names_its_index() {

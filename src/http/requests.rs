@@ -7,11 +7,11 @@ use super::aside::aside;
 use super::audit::{kept_since, limit, named};
 use super::auth::authorise;
 use super::front::Read;
-use super::past::{self, Moment};
+use super::past;
 use super::pieces::Pieces;
-use super::query::Query;
 use super::request::Request;
 use super::state::Api;
+use crate::clock::Moment;
 use crate::error::{ApiError, Code, chain};
 use crate::log::{LogEngine, LogError};
 use crate::requests::{Asked, Class, Received, Ticket};
@@ -160,7 +160,7 @@ fn asked(read: &Read<'_>, log: &LogEngine) -> Result<Asked, ApiError> {
         limit: limit(read),
         ..Asked::default()
     };
-    match moment(query, "since")? {
+    match past::named(query, "since")? {
         Some(Moment::Index(index)) if index < log.bounds().0 => {
             let first = log.bounds().0;
             let text = format!("since {index} is no longer kept; this log begins at {first}");
@@ -170,7 +170,7 @@ fn asked(read: &Read<'_>, log: &LogEngine) -> Result<Asked, ApiError> {
         Some(Moment::Time(time)) => asked.since = Some(time),
         None => {}
     }
-    match moment(query, "until")? {
+    match past::named(query, "until")? {
         Some(Moment::Index(index)) => asked.to = Some(index),
         Some(Moment::Time(time)) => asked.until = Some(time),
         None => {}
@@ -181,13 +181,6 @@ fn asked(read: &Read<'_>, log: &LogEngine) -> Result<Asked, ApiError> {
         (None, _) => {}
     }
     Ok(asked)
-}
-
-fn moment(query: &Query, name: &str) -> Result<Option<Moment>, ApiError> {
-    let raw = query.text(name);
-    (!raw.is_empty())
-        .then(|| past::parse(name, raw, crate::clock::unix_nanos()))
-        .transpose()
 }
 
 #[cfg(test)]

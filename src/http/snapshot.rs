@@ -19,7 +19,7 @@ use super::body::Body;
 use super::front::Write;
 use super::past;
 use crate::archive::ArchiveError;
-use crate::archive::restore::{Moment, Restore};
+use crate::archive::restore::Restore;
 use crate::error::{ApiError, Code};
 use crate::proof::NoteKey;
 use crate::server::Server;
@@ -114,16 +114,7 @@ pub(super) async fn restore(write: Write, body: Incoming) -> Result<Answer, ApiE
 }
 
 fn wanted(write: &Write) -> Result<Restore, ApiError> {
-    let at = write.request.query.text("at");
-    let moment = match (at, at.parse()) {
-        ("", _) => Moment::Newest,
-        (_, Ok(index)) => Moment::Index(index),
-        _ => {
-            let bad = || ApiError::bad_request(format!("at {at:?} is neither an index nor a time"));
-            let time: jiff::Timestamp = at.parse().map_err(|_| bad())?;
-            Moment::Time(past::unix_nanos(time))
-        }
-    };
+    let moment = past::named(&write.request.query, "at")?;
     let key = write.request.query.text("key");
     let pinned = match key {
         "" => Vec::new(),

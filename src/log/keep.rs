@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::engine::LogEngine;
 use super::error::LogError;
 use super::segment::SegmentInfo;
+use super::times::last_by;
 
 /// What is kept of a log. Whatever is beyond any of the limits may go; without limits everything
 /// is kept.
@@ -41,15 +42,14 @@ impl Keep {
     /// # Errors
     /// The log cannot be read.
     pub fn droppable(&self, log: &LogEngine, last: u64, now: i64) -> Result<Option<u64>, LogError> {
-        let segments = log.segments();
         let by_age = match self.age {
             Some(age) => {
                 let age = i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
-                last_before(log, &segments, now.saturating_sub(age))?
+                last_by(log, now.saturating_sub(age).saturating_sub(1), last)?
             }
             None => None,
         };
-        let most = self.by_size(&segments, last).max(by_age);
+        let most = self.by_size(&log.segments(), last).max(by_age);
         Ok(most.map(|index| index.min(last)))
     }
 
@@ -71,50 +71,6 @@ impl Keep {
 /// The last index of a segment and those before it.
 fn end(segment: &SegmentInfo) -> Option<u64> {
     (segment.first + segment.entries).checked_sub(1)
-}
-
-/// The last entry of those from before a time. Sealed segments know their times; what is younger,
-/// or not sealed yet, is looked up.
-fn last_before(
-    log: &LogEngine,
-    segments: &[SegmentInfo],
-    time: i64,
-) -> Result<Option<u64>, LogError> {
-    let old = |segment: &SegmentInfo| segment.times.is_some_and(|(_, to)| to < time);
-    let whole = segments.iter().rposition(old);
-    let next = segments.last().and_then(end).map_or(0, |last| last + 1);
-    let mut found = whole.and_then(|at| end(&segments[at]));
-    for segment in &segments[whole.map_or(0, |at| at + 1)..] {
-        let (mut from, to) = (segment.first, segment.first + segment.entries);
-        from = from.max(log.bounds().0);
-        let mut above = to;
-        // Times run forward, but for moments after the leader changed.
-        while from < above {
-            let middle = from + (above - from) / 2;
-            match is_before(log, (middle, next), time)? {
-                true => from = middle + 1,
-                false => above = middle,
-            }
-        }
-        if from > segment.first {
-            found = Some(from - 1);
-        }
-        if from < to {
-            break;
-        }
-    }
-    Ok(found)
-}
-
-/// Whether the first entry of these that has a time is from before another.
-fn is_before(log: &LogEngine, (from, to): (u64, u64), time: i64) -> Result<bool, LogError> {
-    for index in from..to {
-        let entry = log.read(index)?;
-        if let Some(entry) = entry.filter(|entry| entry.time != 0) {
-            return Ok(entry.time < time);
-        }
-    }
-    Ok(false)
 }
 
 #[cfg(test)]
@@ -207,8 +163,8 @@ mod tests {
             assert_eq!(log.segments().len(), 1);
             assert_eq!(before(10, 10, 39), None);
             assert_eq!(before(10, 35, 39), Some(24));
-            // What has no time is as old as what follows.
-            assert_eq!(before(10, 42, 39), Some(29));
+            // What has no time is as old as what it follows.
+            assert_eq!(before(10, 42, 39), Some(31));
             assert_eq!(before(10, 45, 39), Some(34));
             assert_eq!(before(10, 1000, 39), Some(39));
             assert_eq!(before(10, 1000, 20), Some(20));

@@ -20,6 +20,11 @@ pub(super) trait Source {
 pub trait Readable: Sync {
     /// The entries from `from` to the end as it is now.
     fn scan(&self, from: u64) -> Scan<'_>;
+    /// One entry; `None` beyond the end.
+    ///
+    /// # Errors
+    /// [`LogError::Purged`], or damage, which is never served.
+    fn read(&self, index: u64) -> Result<Option<Entry>, LogError>;
     /// The first index, and the index after the last one.
     fn bounds(&self) -> (u64, u64);
     /// The epoch.
@@ -29,6 +34,10 @@ pub trait Readable: Sync {
 impl Readable for ReadOnlyLog {
     fn scan(&self, from: u64) -> Scan<'_> {
         ReadOnlyLog::scan(self, from)
+    }
+
+    fn read(&self, index: u64) -> Result<Option<Entry>, LogError> {
+        ReadOnlyLog::read(self, index)
     }
 
     fn bounds(&self) -> (u64, u64) {
@@ -43,6 +52,10 @@ impl Readable for ReadOnlyLog {
 impl Readable for LogEngine {
     fn scan(&self, from: u64) -> Scan<'_> {
         LogEngine::scan(self, from)
+    }
+
+    fn read(&self, index: u64) -> Result<Option<Entry>, LogError> {
+        LogEngine::read(self, index)
     }
 
     fn bounds(&self) -> (u64, u64) {

@@ -255,10 +255,7 @@ impl CheckpointFile {
     /// # Errors
     /// A file cannot be read.
     pub fn last_below(server_dir: &Path, index: u64) -> Result<Option<Checkpoint>, ProofError> {
-        let keys = super::verify::beside(server_dir)?;
-        let found = Self::notes(&server_dir.join(super::ledger::CHECKPOINTS))?;
-        let mut signed = found.signed(&keys).rev();
-        Ok(signed.find(|checkpoint| checkpoint.index <= index))
+        Self::last_of(server_dir, |checkpoint| checkpoint.index <= index)
     }
 
     /// The last checkpoint of the log of `epoch` in a server's directory that a key beside it
@@ -267,11 +264,18 @@ impl CheckpointFile {
     /// # Errors
     /// A file cannot be read.
     pub fn last_signed(server_dir: &Path, epoch: Epoch) -> Result<Option<Checkpoint>, ProofError> {
+        let name = origin(epoch);
+        Self::last_of(server_dir, |checkpoint| checkpoint.origin == name)
+    }
+
+    /// The last checkpoint that a key beside it signed and that is wanted.
+    fn last_of(
+        server_dir: &Path,
+        wanted: impl Fn(&Checkpoint) -> bool,
+    ) -> Result<Option<Checkpoint>, ProofError> {
         let keys = super::verify::beside(server_dir)?;
         let found = Self::notes(&server_dir.join(super::ledger::CHECKPOINTS))?;
-        let name = origin(epoch);
-        let mut signed = found.signed(&keys).rev();
-        Ok(signed.find(|checkpoint| checkpoint.origin == name))
+        Ok(found.signed(&keys).rev().find(wanted))
     }
 
     /// The checkpoints in a server's directory that can be read, oldest first, whoever signed them.

@@ -50,6 +50,7 @@ pub use mark::Compared;
 pub use materialise::{Materialise, Materialised};
 pub use online::{Online, Settings};
 pub use shown::tables;
+pub(crate) use switch::settle_locked;
 pub use switch::{beside, discard, kept, set_aside, settle};
 pub use work::{Status, Work};
 
@@ -262,7 +263,7 @@ impl<'a> Rebuild<'a> {
     pub fn run(&self, progress: &mut dyn FnMut(Progress)) -> Result<Rebuilt, RebuildError> {
         let began = Instant::now();
         let _lock = lock(&self.log_dir)?;
-        switch::settle_locked(&self.live)?;
+        settle_locked(&self.live)?;
         Mark::remove(&self.live)?;
         let log_dir = self.from.as_ref().unwrap_or(&self.log_dir);
         let log = replay::open(log_dir, None)?;

@@ -81,7 +81,7 @@ pub fn settle(log_dir: &Path, home: &Path) -> Result<(), RebuildError> {
 }
 
 /// As [`settle`], for whoever holds the log's lock.
-pub(super) fn settle_locked(home: &Path) -> Result<(), RebuildError> {
+pub(crate) fn settle_locked(home: &Path) -> Result<(), RebuildError> {
     let place = pointer(home);
     let name = match fs::read_to_string(&place) {
         Ok(name) => name,

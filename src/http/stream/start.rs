@@ -5,9 +5,10 @@ use std::time::Duration;
 use drover_projections::hex;
 
 use super::walk::{horizon, told};
+use crate::clock::Moment;
 use crate::error::{ApiError, Code};
 use crate::http::aside::aside;
-use crate::http::past::{self, Moment};
+use crate::http::past;
 use crate::http::request::Request;
 use crate::http::state::Api;
 
