@@ -243,6 +243,12 @@ impl<'a> Filling<'a> {
                  whose beginning was dropped is moved with drover operator snapshot"
             )));
         }
+        if first > 0 {
+            return Err(ArchiveError::Refused(format!(
+                "its log began at index {first} with a state that was restored, which is in no \
+                 export: it is moved with drover operator snapshot"
+            )));
+        }
         let options = log::Options {
             epoch: Some(Epoch {
                 id,

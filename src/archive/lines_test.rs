@@ -102,10 +102,12 @@ fn what_is_no_whole_export_is_refused_by_its_line_and_leaves_nothing() {
     let swapped = line[7].replace("\"Index\":7,", "\"Index\":9,");
     // Another actor in an event that can be read all the same.
     let changed = changed(line[1]);
+    let restored = line[5].replace("\"EpochFirst\":0", "\"EpochFirst\":5");
     let broken = line[7].replace("\"Body\":\"", "\"Body\":\"!");
     for (lines, place, what) in [
         (String::from_utf8(plain).unwrap(), 1, "-bodies"),
         (String::from_utf8(late).unwrap(), 1, "begins at index 10"),
+        (restored, 1, "a state that was restored"),
         ([line[0], line[2]].join("\n"), 2, "index 2 where 1 is next"),
         ([line[0], line[1], &swapped].join("\n"), 3, "is of index 7"),
         ([line[0], &broken].join("\n"), 2, "not base64"),

@@ -12,7 +12,9 @@ pub(super) fn findings(server: &Path) -> Vec<String> {
     if let Err(error) = requests(&server.join("requests")) {
         found.push(format!("the request log: {}", chain(&error)));
     }
-    keys(&server.join("keystore"), &mut found);
+    // A backup has no id, and its keys come without what wraps them.
+    let of_server = server.join("node-id").exists();
+    keys(&server.join("keystore"), of_server, &mut found);
     found.extend(id(&server.join("node-id")));
     found
 }
@@ -37,10 +39,11 @@ fn requests(dir: &Path) -> Result<(), LogError> {
     Ok(())
 }
 
-/// Every key must be what it was when it was wrapped.
-fn keys(dir: &Path, found: &mut Vec<String>) {
+/// Every key must be what it was when it was wrapped; a server has what wraps them too.
+fn keys(dir: &Path, of_server: bool, found: &mut Vec<String>) {
     let store = match Keystore::existing(dir) {
         Ok(Some(store)) => store,
+        Ok(None) if of_server => return found.extend(without_wrap(dir)),
         Ok(None) => return,
         Err(error) => return found.push(chain(&error)),
     };
@@ -51,6 +54,16 @@ fn keys(dir: &Path, found: &mut Vec<String>) {
         }
         Err(error) => found.push(chain(&error)),
     }
+}
+
+/// Keys that nothing can unwrap.
+fn without_wrap(dir: &Path) -> Option<String> {
+    let mut files = std::fs::read_dir(dir).ok()?.flatten();
+    let is_key = |path: &Path| path.extension().is_some_and(|ending| ending == "json");
+    files.find(|file| is_key(&file.path())).map(|_| {
+        let dir = dir.display();
+        format!("{dir}/wrap.key is gone: no key can be read, nor what was encrypted with them")
+    })
 }
 
 fn id(path: &Path) -> Option<String> {

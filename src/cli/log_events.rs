@@ -57,7 +57,10 @@ pub(super) async fn run(args: &EventsArgs, out: &Out) -> Result<u8> {
         .unwrap_or(log.bounds().0.max(log.epoch().first_index));
     refuse_dropped(&log, from)?;
     if let Some(to) = args.to.filter(|to| *to < from) {
-        bail!("-to {to} is before -from {from}");
+        match args.from {
+            Some(_) => bail!("-to {to} is before -from {from}"),
+            None => bail!("-to {to} is before the log begins, at index {from}"),
+        }
     }
     if let Some(kind) = args.kind.as_ref().filter(|kind| !is_kind(kind)) {
         bail!("-kind: there is no event kind {kind:?}; `drover event schema` lists them");

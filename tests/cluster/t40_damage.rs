@@ -38,18 +38,18 @@ fn largest(dir: &Path, ending: &str) -> Result<PathBuf> {
     Ok(best.context("no such file")?.1)
 }
 
-fn flip(path: &Path, at: usize) -> Result<()> {
+pub(crate) fn flip(path: &Path, at: usize) -> Result<()> {
     let mut bytes = fs::read(path)?;
     bytes[at] ^= 0x10;
     Ok(fs::write(path, bytes)?)
 }
 
 /// Starts an agent that is to end by itself; what it said.
-fn gives_up(setup: &Setup) -> Result<String> {
+pub(crate) fn gives_up(setup: &Setup) -> Result<String> {
     let agent = setup.spawn()?;
     let running = Path::new("/proc").join(agent.pid().to_string()).join("exe");
     wait_for("the agent to give up", LONG, || {
-        ensure!(!running.exists(), "it runs");
+        ensure!(!running.exists(), "it runs: {}", agent.log_tail(20));
         Ok(())
     })?;
     Ok(agent.log_tail(20))
@@ -240,15 +240,28 @@ fn verify_names_a_flipped_bit_in_every_file_that_it_reads_beside_the_log() -> Re
     check(&agent, &known)?;
     agent.stop(Duration::from_secs(8))?;
     let server = setup.data_dir.join("server");
-    for (path, what) in [
-        (largest(&server.join("requests"), "log")?, "the request log"),
-        (largest(&server.join("keystore"), "json")?, "keystore"),
-        (server.join("keystore/wrap.key"), "wrapped by another key"),
+    let wrap = server.join("keystore/wrap.key");
+    for (path, gone, what) in [
+        (
+            largest(&server.join("requests"), "log")?,
+            false,
+            "the request log",
+        ),
+        (
+            largest(&server.join("keystore"), "json")?,
+            false,
+            "keystore",
+        ),
+        (wrap.clone(), false, "wrapped by another key"),
+        (wrap, true, "wrap.key is gone"),
     ] {
         let whole = fs::read(&path)?;
         // A segment is longer than what is written in it.
         let written = whole.iter().rposition(|byte| *byte != 0).unwrap_or(0);
-        flip(&path, written / 2)?;
+        match gone {
+            true => fs::remove_file(&path)?,
+            false => flip(&path, written / 2)?,
+        }
         let mut command = Command::new(&setup.binary);
         command.args(["log", "verify", "-data-dir"]);
         let output = command.arg(&setup.data_dir).output()?;

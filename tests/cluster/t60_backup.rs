@@ -84,9 +84,12 @@ fn resumes_only_its_own(setup: &Setup, dir: &Path, whole: &str) -> Result<()> {
     let epoch = last["Epoch"].as_str().context("no epoch")?;
     // Of another log; with other flags.
     let plain = ["log", "export", &data, &out, "-resume"];
+    let kind = "-kind=JobRegistered";
+    let part = ["log", "export", &data, "-bodies", &out, "-resume", kind];
     for (lines, export) in [
         (whole.replace(epoch, &"0".repeat(32)), &export[..]),
         (whole.to_owned(), &plain[..]),
+        (whole.to_owned(), &part[..]),
     ] {
         fs::write(&path, &lines)?;
         let said = refused(setup, export)?;
