@@ -15,7 +15,7 @@ use drover_migrations::schema::{self, SchemaError};
 use drover_projections::{Fold, Options, Projections, StorageError, TableDigest, View, Writer};
 
 use crate::log::{LogError, ReadOnlyLog, Readable};
-use crate::raft::snapshot::SnapshotDir;
+use crate::raft::snapshot::{Head, SnapshotDir};
 
 /// Events applied at a time.
 const BATCH: usize = 4096;
@@ -84,6 +84,15 @@ pub enum ReplayError {
     /// The state that the log goes on from cannot be read.
     #[error("the state that the log goes on from cannot be read")]
     Base(#[source] std::io::Error),
+    /// The state that the log goes on from is not the one that was written.
+    #[error("the snapshot {} is damaged", path.display())]
+    Foundation {
+        /// The snapshot.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: StorageError,
+    },
     /// The index lies below the state that the log goes on from.
     #[error("the state at index {wanted} is gone: what is kept begins at {first}")]
     Gone {
@@ -208,7 +217,7 @@ pub fn unfold(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<u64, ReplayError> {
     let from = match base {
-        Some(base) => writer.install(&base.state())?.index + 1,
+        Some(base) => lay(base, writer)? + 1,
         None => log.bounds().0,
     };
     match last + 1 {
@@ -239,6 +248,19 @@ pub fn go_on(
     }
 }
 
+/// Lets empty projections begin with a snapshot; answers its index.
+fn lay(base: &SnapshotDir, writer: &mut Writer) -> Result<u64, ReplayError> {
+    let installed = writer.install(&base.state());
+    let position = installed.map_err(|source| match source.is_damage() {
+        true => ReplayError::Foundation {
+            path: base.path().to_owned(),
+            source,
+        },
+        false => source.into(),
+    })?;
+    Ok(position.index)
+}
+
 /// The state that a log goes on from: the earliest kept beside it that the log follows without a
 /// gap; none where the log begins with nothing.
 ///
@@ -246,20 +268,27 @@ pub fn go_on(
 /// A log that begins above zero with no such state; files that cannot be read.
 pub fn foundation(log_dir: &Path, log: &dyn Readable) -> Result<Option<SnapshotDir>, ReplayError> {
     let (first, epoch) = (log.bounds().0, log.epoch());
+    match foundations(log_dir, log)?.into_iter().next() {
+        None if first != epoch.first_index && first != 0 => Err(ReplayError::NoBeginning { first }),
+        found => Ok(found),
+    }
+}
+
+/// All states beside a log that it follows without a gap, earliest first; none where it begins at
+/// zero.
+///
+/// # Errors
+/// Files that cannot be read.
+pub fn foundations(log_dir: &Path, log: &dyn Readable) -> Result<Vec<SnapshotDir>, ReplayError> {
+    let (first, epoch) = (log.bounds().0, log.epoch());
     if first == 0 {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let beside = log_dir.parent().unwrap_or(Path::new(".")).join("snapshots");
-    for (head, dir) in SnapshotDir::all(&beside).map_err(ReplayError::Base)? {
-        let fits = |(index, _)| index + 1 >= first;
-        if head.epoch == epoch.id && head.base().is_some_and(fits) {
-            return Ok(Some(dir));
-        }
-    }
-    match first == epoch.first_index {
-        true => Ok(None),
-        false => Err(ReplayError::NoBeginning { first }),
-    }
+    let mut all = SnapshotDir::all(&beside).map_err(ReplayError::Base)?;
+    let follows = |head: &Head| head.base().is_some_and(|(index, _)| index + 1 >= first);
+    all.retain(|(head, _)| head.epoch == epoch.id && follows(head));
+    Ok(all.into_iter().map(|(_, dir)| dir).collect())
 }
 
 /// Brings the projections in `path`, of a server that is not running, to the schema of this program
@@ -363,7 +392,7 @@ pub(crate) fn begin(
         && let Some(base) = foundation(log_dir, log)?
     {
         let mut writer = fold.finish()?;
-        writer.install(&base.state())?;
+        lay(&base, &mut writer)?;
         fold = writer.fold(memory)?;
     }
     let position = fold.position();

@@ -84,7 +84,16 @@ pub enum StorageError {
         /// The version of this binary.
         known: u32,
     },
-    /// A snapshot lacks a table or names an unknown one.
+    /// What lies beside files and says what they are cannot be read.
+    #[error("{} is damaged", path.display())]
+    Manifest {
+        /// Where it lies.
+        path: PathBuf,
+        /// The decoder's reason.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A snapshot is of another format, or names an unknown table.
     #[error("the snapshot is not usable: {0}")]
     Snapshot(String),
 }
@@ -113,7 +122,10 @@ impl StorageError {
             Self::Database { source, .. } | Self::Open { source, .. } => {
                 source.kind() == rocksdb::ErrorKind::Corruption
             }
-            Self::Row { .. } | Self::Damaged { .. } | Self::Digest { .. } => true,
+            Self::Row { .. }
+            | Self::Damaged { .. }
+            | Self::Digest { .. }
+            | Self::Manifest { .. } => true,
             _ => false,
         }
     }

@@ -174,8 +174,8 @@ fn count_row(manifest: &mut Manifest, key: &[u8]) {
 pub fn read_manifest(dir: &Path) -> Result<Manifest, StorageError> {
     let path = dir.join(MANIFEST);
     let text = fs::read(&path).map_err(file_error("read", &path))?;
-    let manifest: Manifest = serde_json::from_slice(&text)
-        .map_err(|error| StorageError::Snapshot(format!("the manifest is damaged: {error}")))?;
+    let manifest: Manifest =
+        serde_json::from_slice(&text).map_err(|source| StorageError::Manifest { path, source })?;
     if manifest.format != FORMAT {
         let found = manifest.format;
         return Err(StorageError::Snapshot(format!("its format is {found}")));
@@ -188,17 +188,18 @@ impl Writer {
     /// log. The files are copied, not moved.
     ///
     /// # Errors
-    /// A snapshot with a wrong digest, an unknown or a missing table is refused; what was here
-    /// before is gone then if files had been taken in, and the database opens empty.
+    /// A snapshot with a wrong digest, an unknown table or a damaged file is refused; what was here
+    /// before is gone then if files had been taken in, and the database opens empty. A table that
+    /// it does not name is younger than it, and has no rows.
     pub fn install(&mut self, dir: &Path) -> Result<Position, StorageError> {
         let manifest = read_manifest(dir)?;
         let projections = std::sync::Arc::clone(self.projections());
         let registry = projections.registry();
-        let named: Vec<_> = manifest.tables.iter().map(|table| table.id).collect();
-        let known: Vec<_> = registry.tables().map(|table| table.id()).collect();
-        if named != known {
+        let known = |id: u16| registry.tables().any(|table| table.id() == id);
+        if let Some(table) = manifest.tables.iter().find(|table| !known(table.id)) {
+            let (id, name) = (table.id, &table.name);
             return Err(StorageError::Snapshot(format!(
-                "it has the tables {named:?}, this binary {known:?}"
+                "its table {name} ({id}) is not known here"
             )));
         }
         let db = projections.database();
@@ -223,16 +224,20 @@ impl Writer {
             visible: std::sync::Arc::new(writer::load(&db, registry)?),
             past: None,
         };
-        for table in &manifest.tables {
-            let digest: Digest = taken.digest_of_rows(table.id)?;
-            if digest.to_hex() != table.digest {
-                let name = &table.name;
-                return Err(StorageError::Snapshot(format!(
-                    "the digest of table {name} is another"
-                )));
+        let none = Digest::default().to_hex();
+        for table in registry.tables() {
+            let digest: Digest = taken.digest_of_rows(table.id())?;
+            let said = manifest.tables.iter().find(|one| one.id == table.id());
+            if digest.to_hex() != *said.map_or(&none, |said| &said.digest) {
+                return Err(StorageError::Digest {
+                    table: table.name(),
+                });
             }
-            *sums.of(table.id) = digest;
+            *sums.of(table.id()) = digest;
         }
+        // Of the indexes there is no digest, but every block has a checksum.
+        let mut walk = Source::Live(&db).walk(Family::Index, Scan::all().absolute(&[]));
+        while walk.advance()? {}
         let position = Position {
             index: manifest.index,
             term: manifest.term,

@@ -6,7 +6,7 @@ use crate::canonical::Canonical;
 use crate::db::Family;
 use crate::maintenance::HEADER;
 use crate::outcome::{Refused, Reply};
-use crate::snapshot::{self, Manifest};
+use crate::snapshot::{self, Manifest, TableManifest};
 use crate::table::Table;
 use crate::tables::*;
 use crate::txn::{Ctx, Txn};
@@ -183,18 +183,53 @@ fn a_snapshot_that_is_not_what_it_says_is_refused() {
     let path = dir.path().join("other");
     let (other, mut writer) = Projections::open(&path, Options::dev()).unwrap();
     edit(&files, |manifest| drop(manifest.tables.pop()));
-    assert!(writer.install(&files).is_err(), "a table is missing");
+    assert!(writer.install(&files).is_err(), "a table has rows");
+    edit(&files, |manifest| {
+        let id = u16::MAX;
+        manifest.tables.push(TableManifest {
+            id,
+            name: "later".to_owned(),
+            ..TableManifest::default()
+        });
+    });
+    let error = writer.install(&files).unwrap_err().to_string();
+    assert!(error.contains("later (65535) is not known"), "{error}");
     full.view().write_snapshot(&files, 1 << 20).unwrap();
     edit(&files, |manifest| {
         manifest.tables[3].digest = "00".repeat(32)
     });
     let error = writer.install(&files).unwrap_err().to_string();
     assert!(error.contains("node_pools"), "{error}");
+    let manifest = full.view().write_snapshot(&files, 1 << 20).unwrap();
+    for file in manifest.files {
+        let path = files.join(&file.name);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[100] ^= 1;
+        std::fs::write(&path, &bytes).unwrap();
+        let error = writer.install(&files).unwrap_err();
+        assert!(error.is_damage(), "{}: {error}", file.name);
+        bytes[100] ^= 1;
+        std::fs::write(&path, &bytes).unwrap();
+    }
+    std::fs::write(files.join("manifest.json"), "{").unwrap();
+    assert!(writer.install(&files).unwrap_err().is_damage());
     drop((other, writer));
     // What was taken in is not believed after a restart either.
     let (other, _writer) = Projections::open(&path, Options::dev()).unwrap();
     assert_eq!(other.applied_index(), 0);
     assert_eq!(other.view().scan::<Nodes>(Scan::all()).count(), 0);
+}
+
+#[test]
+fn a_table_that_is_younger_than_a_snapshot_is_empty() {
+    let dir = tempfile::tempdir().unwrap();
+    let (old, _writer) = Projections::open(dir.path().join("old"), Options::dev()).unwrap();
+    let files = dir.path().join("snapshot");
+    old.view().write_snapshot(&files, 1 << 20).unwrap();
+    edit(&files, |manifest| drop(manifest.tables.remove(3)));
+    let (other, mut writer) = Projections::open(dir.path().join("other"), Options::dev()).unwrap();
+    writer.install(&files).unwrap();
+    assert_eq!(other.view().digests(), old.view().digests());
 }
 
 /// What an event of these tests does.

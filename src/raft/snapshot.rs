@@ -135,6 +135,16 @@ impl SnapshotDir {
     /// # Errors
     /// If a head cannot be read.
     pub fn all(dir: &Path) -> io::Result<Vec<(Head, SnapshotDir)>> {
+        let found = Self::complete(dir)?.into_iter();
+        let mut found: Vec<_> = found
+            .map(|dir| Ok((dir.head()?, dir)))
+            .collect::<io::Result<_>>()?;
+        found.sort_by_key(|(head, _)| head.last.map(|(_, index)| index));
+        Ok(found)
+    }
+
+    /// Those in a directory that have a head, by their names.
+    fn complete(dir: &Path) -> io::Result<Vec<SnapshotDir>> {
         let entries = match fs::read_dir(dir) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             other => other?,
@@ -143,12 +153,50 @@ impl SnapshotDir {
         for entry in entries {
             let path = entry?.path();
             if path.extension().is_none() && path.join("head").exists() {
-                let dir = SnapshotDir::new(path);
-                found.push((dir.head()?, dir));
+                found.push(path);
             }
         }
-        found.sort_by_key(|(head, _)| head.last.map(|(_, index)| index));
-        Ok(found)
+        found.sort();
+        Ok(found.into_iter().map(SnapshotDir::new).collect())
+    }
+
+    /// Sets those in a directory aside whose head is damaged, where there are others that can be
+    /// used; answers how many that were, and says so.
+    ///
+    /// # Errors
+    /// If one cannot be renamed, or cannot be read for another reason.
+    pub fn set_damaged_aside(dir: &Path) -> io::Result<usize> {
+        let (mut whole, mut damaged) = (0, Vec::new());
+        for found in Self::complete(dir)? {
+            match found.head() {
+                Err(e) if e.kind() == io::ErrorKind::InvalidData => damaged.push((found, e)),
+                other => whole += usize::from(other.map(|_| true)?),
+            }
+        }
+        if whole == 0 {
+            return Ok(0);
+        }
+        for (found, why) in &damaged {
+            found.set_aside(why)?;
+        }
+        Ok(damaged.len())
+    }
+
+    /// Sets a damaged one aside, under a name that nothing reads it by; says so.
+    ///
+    /// # Errors
+    /// If it cannot be renamed.
+    pub fn set_aside(&self, why: &dyn std::error::Error) -> io::Result<()> {
+        let mut aside = self.path.with_extension("damaged");
+        let mut number = 1;
+        while aside.exists() {
+            number += 1;
+            aside = self.path.with_extension(format!("damaged-{number}"));
+        }
+        fs::rename(&self.path, &aside)?;
+        let aside = aside.display();
+        tracing::error!(error = crate::error::chain(why), %aside, "a snapshot is damaged");
+        Ok(())
     }
 
     /// Where the state's files lie.
@@ -175,7 +223,11 @@ impl SnapshotDir {
     /// # Errors
     /// If it is missing or malformed.
     pub fn head(&self) -> io::Result<Head> {
-        Head::decode(&fs::read(self.path.join("head"))?)
+        let head = Head::decode(&fs::read(self.path.join("head"))?);
+        head.map_err(|e| {
+            let path = self.path.display();
+            io::Error::new(e.kind(), format!("the head of {path} is damaged: {e}"))
+        })
     }
 }
 
@@ -197,18 +249,6 @@ impl Snapshots {
         Ok(Snapshots { dir })
     }
 
-    fn complete(&self) -> io::Result<Vec<PathBuf>> {
-        let mut found = Vec::new();
-        for entry in fs::read_dir(&self.dir)? {
-            let path = entry?.path();
-            if path.extension().is_none() && path.join("head").exists() {
-                found.push(path);
-            }
-        }
-        found.sort();
-        Ok(found)
-    }
-
     /// The newest complete one.
     pub(super) fn current(&self) -> io::Result<Option<(Head, SnapshotDir)>> {
         self.newest_below(u64::MAX)
@@ -216,9 +256,21 @@ impl Snapshots {
 
     /// The newest complete one of an index below `next`.
     pub(super) fn newest_below(&self, next: u64) -> io::Result<Option<(Head, SnapshotDir)>> {
-        let mut found = SnapshotDir::all(&self.dir)?;
-        found.retain(|(head, _)| head.last.is_none_or(|(_, index)| index < next));
-        Ok(found.pop())
+        for dir in SnapshotDir::complete(&self.dir)?.into_iter().rev() {
+            match dir.head() {
+                // The log and the tables can do without it.
+                Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+                    tracing::error!(error = %e, "a snapshot is damaged and not used");
+                }
+                head => {
+                    let head = head?;
+                    if head.last.is_none_or(|(_, index)| index < next) {
+                        return Ok(Some((head, dir)));
+                    }
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// An empty directory to build one in.
@@ -235,9 +287,9 @@ impl Snapshots {
     /// gone.
     pub(super) fn adopt(&self, head: &Head, from: SnapshotDir) -> io::Result<()> {
         let to = self.add(head, from)?;
-        for old in self.complete()? {
-            if old != to {
-                fs::remove_dir_all(old)?;
+        for old in SnapshotDir::complete(&self.dir)? {
+            if old.path != to {
+                fs::remove_dir_all(old.path)?;
             }
         }
         Ok(())

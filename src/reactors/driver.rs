@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 
 use super::propose::Propose;
 use crate::clock::Clock;
+use crate::error::chain;
 
 /// Where a reactor runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -154,10 +155,11 @@ async fn run(reactor: Arc<dyn Reactor>, context: Context, board: Board) {
                 continue;
             }
             Ok(Err(error)) => {
-                tracing::warn!(reactor = reactor.name(), %error, "a reactor failed");
+                let error = chain(&*error);
+                tracing::warn!(reactor = reactor.name(), error, "a reactor failed");
                 board.update(&*reactor, |status| {
                     status.failures += 1;
-                    status.last_error = error.to_string();
+                    status.last_error = error;
                 });
             }
             Err(panic) => {

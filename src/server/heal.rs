@@ -1,6 +1,7 @@
 //! Opening the projections, and what becomes of damaged ones: they are built again from the log,
 //! which is the truth, and set aside.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,11 +13,14 @@ use super::StartError;
 use crate::archive::adopt::adopt;
 use crate::error::chain;
 use crate::log::ReadOnlyLog;
-use crate::rebuild::{self, Rebuild, RebuildError};
+use crate::raft::snapshot::SnapshotDir;
+use crate::rebuild::{self, Progress, Rebuild, RebuildError};
+use crate::replay::{self, ReplayError};
 
 /// Opens the projections of the server in `dir`, once a restore that has happened is finished. If a
-/// former run found them damaged, or opening them does, they are built again from the log
-/// ([`crate::rebuild`]).
+/// former run found them damaged, or opening them does, or they are not there though the log begins
+/// above zero, they are built again from the log ([`crate::rebuild`]). Damaged snapshots are set
+/// aside where the log goes on from another one.
 ///
 /// # Errors
 /// What is no damage; a log that does not reach back to its beginning, or is damaged itself.
@@ -33,6 +37,7 @@ pub(super) fn open(
     let mark = damage_mark(path);
     let reason = match std::fs::read_to_string(&mark) {
         Ok(reason) => reason,
+        Err(_) if are_lost(log_dir, path) => "they are not there".to_owned(),
         Err(_) => match try_open(path, options) {
             Err(error) if is_damage(&error) => chain(&error),
             other => return other,
@@ -43,7 +48,8 @@ pub(super) fn open(
     }
     tracing::error!(
         reason,
-        "the projections are damaged: they are set aside and built again from the log"
+        "the projections cannot be used: what there is of them is set aside, and they are built \
+         again from the log"
     );
     let cancelled = AtomicBool::new(false);
     let rebuild = Rebuild {
@@ -52,13 +58,23 @@ pub(super) fn open(
         ..Rebuild::of(log_dir, path, options, &cancelled)
     };
     let mut said = 0;
-    let rebuilt = rebuild.run(&mut |progress| {
+    let mut say = |progress: Progress| {
         if progress.at >= said + REPORT_EVERY || progress.at == progress.last {
             said = progress.at;
             let (at, last) = (progress.at, progress.last);
             tracing::info!(at, last, "building the projections again");
         }
-    });
+    };
+    let (mut rebuilt, snapshots) = (rebuild.run(&mut say), dir.join("snapshots"));
+    let cannot = |source| StartError::Files {
+        path: snapshots.clone(),
+        source,
+    };
+    while let Err(RebuildError::Replay(error)) = &rebuilt
+        && set_aside(error, log_dir, &snapshots).map_err(cannot)?
+    {
+        rebuilt = rebuild.run(&mut say);
+    }
     match rebuilt {
         Ok(rebuilt) => tracing::info!(
             entries = rebuilt.entries,
@@ -73,6 +89,37 @@ pub(super) fn open(
         Err(error) => return Err(StartError::Rebuild(error)),
     }
     try_open(path, options)
+}
+
+/// Whether there are no projections of a log that lost its beginning. One that begins at zero fills
+/// them by being applied again.
+fn are_lost(log_dir: &Path, path: &Path) -> bool {
+    let tells = |log: ReadOnlyLog| {
+        let first = log.bounds().0;
+        first > 0 && log.committed().is_some_and(|last| last >= first)
+    };
+    !path.exists() && ReadOnlyLog::open(log_dir).is_ok_and(tells)
+}
+
+/// Sets the snapshot aside that a rebuild found damaged, where the log goes on from another one;
+/// whether it did.
+fn set_aside(error: &ReplayError, log_dir: &Path, snapshots: &Path) -> io::Result<bool> {
+    match error {
+        ReplayError::Foundation { path, source } if others(log_dir) => {
+            let damaged = SnapshotDir::new(path.clone());
+            damaged.set_aside(source).map(|()| true)
+        }
+        ReplayError::Base(why) if why.kind() == io::ErrorKind::InvalidData => {
+            SnapshotDir::set_damaged_aside(snapshots).map(|number| number > 0)
+        }
+        _ => Ok(false),
+    }
+}
+
+/// Whether the log goes on from more than one snapshot.
+fn others(log_dir: &Path) -> bool {
+    let found = ReadOnlyLog::open(log_dir).map(|log| replay::foundations(log_dir, &log));
+    found.is_ok_and(|found| found.is_ok_and(|found| found.len() > 1))
 }
 
 /// How many entries lie between two lines about the progress.

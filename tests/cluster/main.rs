@@ -15,4 +15,5 @@ mod t76_checkpoints;
 mod t80_kafka;
 mod t82_kafka_horizon;
 mod t90_retention;
+mod t92_damaged_base;
 mod t95_s3;

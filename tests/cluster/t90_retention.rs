@@ -10,7 +10,7 @@ use drover_testkit::{Agent, LONG, Setup, wait_for};
 
 use crate::support::{Known, check, check_replay, large, put, run, save, small_disk};
 
-fn keeping(dir: &Path, more: &str) -> Result<Setup> {
+pub(crate) fn keeping(dir: &Path, more: &str) -> Result<Setup> {
     let mut setup = Setup::server(env!("CARGO_BIN_EXE_drover"), dir)?;
     setup.config = format!(
         "server {{\n  enabled = true\n  bootstrap_expect = 1\n  retention {{\n    \
@@ -24,7 +24,7 @@ fn archived_in(dir: &Path) -> String {
     format!("archive {{\n    url = \"file://{}\"\n  }}", dir.display())
 }
 
-fn write(agent: &Agent, known: &mut Known, from: usize, to: usize) -> Result<()> {
+pub(crate) fn write(agent: &Agent, known: &mut Known, from: usize, to: usize) -> Result<()> {
     let mut http = agent.http();
     for number in from..to {
         let path = format!("v/{}", number % 60);
@@ -75,7 +75,7 @@ fn dropped_beyond(agent: &Agent, known: &mut Known, index: u64) -> Result<u64> {
 }
 
 /// What the log still tells of is not lost to those who ask for it.
-fn all_the_log_tells(agent: &Agent) -> Result<()> {
+pub(crate) fn all_the_log_tells(agent: &Agent) -> Result<()> {
     wait_for("the past from the log's beginning on", LONG, || {
         let status = status(agent)?;
         let (first, horizon) = (&status["Status"]["First"], &status["Status"]["Horizon"]);

@@ -342,9 +342,11 @@ fn sync(path: &Path) -> Result<(), StorageError> {
 fn take_in(db: &Database, staging: &Path) -> Result<(), StorageError> {
     let manifest = staging.join(MANIFEST);
     let text = fs::read(&manifest).map_err(file_error("read", &manifest))?;
-    let generation: Generation = serde_json::from_slice(&text).map_err(|error| {
-        StorageError::Snapshot(format!("{} is damaged: {error}", manifest.display()))
-    })?;
+    let generation: Generation =
+        serde_json::from_slice(&text).map_err(|source| StorageError::Manifest {
+            path: manifest.clone(),
+            source,
+        })?;
     let mut options = IngestExternalFileOptions::default();
     options.set_move_files(true);
     for family in ORDER {

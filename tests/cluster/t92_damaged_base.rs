@@ -1,0 +1,134 @@
+//! Damaged bases: a log of which the beginning was dropped goes on from another one, and tells all
+//! that it still holds.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use drover_testkit::{LONG, Setup, wait_for};
+
+use crate::support::{Known, check, check_replay, run};
+use crate::t40_damage::{flip, gives_up};
+use crate::t90_retention::{all_the_log_tells, keeping, status, write};
+
+fn bases(server: &Path) -> Vec<PathBuf> {
+    let list = fs::read_dir(server.join("snapshots")).into_iter().flatten();
+    let paths = list.flatten().map(|entry| entry.path());
+    let mut found: Vec<_> = paths
+        .filter(|path| path.extension().is_none() && path.join("head").exists())
+        .collect();
+    found.sort();
+    found
+}
+
+/// The bases that the log of a server that does not run can go on from, earliest first.
+fn foundations(setup: &Setup) -> Result<Vec<PathBuf>> {
+    let data = format!("-data-dir={}", setup.data_dir.display());
+    let said = run(setup, &["log", "inspect", "-json", &data])?;
+    let said: serde_json::Value = serde_json::from_str(&said)?;
+    let first = said["First"].as_u64().with_context(|| said.to_string())?;
+    let mut found = bases(&setup.data_dir.join("server"));
+    found.retain(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let index = name.split('-').nth(1).and_then(|index| index.parse().ok());
+        index.is_some_and(|index: u64| first > 0 && index + 1 >= first)
+    });
+    Ok(found)
+}
+
+/// Lets a server write until its log goes on from several bases, and kills it.
+fn several(setup: &Setup, known: &mut Known) -> Result<Vec<PathBuf>> {
+    loop {
+        let agent = setup.start()?;
+        wait_for("two bases", LONG, || {
+            write(&agent, known, 0, 5)?;
+            let found = bases(&setup.data_dir.join("server"));
+            ensure!(found.len() > 1, "{found:?}");
+            Ok(())
+        })?;
+        agent.kill()?;
+        let found = foundations(setup)?;
+        if found.len() > 1 {
+            return Ok(found);
+        }
+    }
+}
+
+fn rows(base: &Path) -> Result<PathBuf> {
+    let list = fs::read_dir(base.join("state"))?;
+    let mut paths = list.flatten().map(|entry| entry.path());
+    let rows = paths.find(|path| path.to_string_lossy().contains("rows"));
+    rows.with_context(|| format!("no rows in {}", base.display()))
+}
+
+#[test]
+fn a_log_goes_on_from_the_next_base_where_one_is_damaged() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let setup = keeping(&dir.path().join("data"), "")?;
+    let tables = setup.data_dir.join("server/projections");
+    let mut known = Known::new();
+    for (head, lost) in [(true, false), (true, true), (false, true)] {
+        let found = several(&setup, &mut known)?;
+        let damaged = match head {
+            true => found[0].join("head"),
+            false => rows(&found[0])?,
+        };
+        let at = if head { 0 } else { 100 };
+        flip(&damaged, at)?;
+        if lost {
+            fs::remove_dir_all(&tables)?;
+        }
+        let agent = setup.start()?;
+        check(&agent, &known)?;
+        if !lost {
+            // Nothing is lost without it, and nothing is dropped while it is damaged.
+            wait_for("retention to name it", LONG, || {
+                let status = status(&agent)?;
+                let said = status["LastError"].as_str().unwrap_or_default();
+                ensure!(said.contains("is damaged"), "{status}");
+                Ok(())
+            })?;
+            agent.kill()?;
+            flip(&damaged, at)?;
+            continue;
+        }
+        check_replay(&setup, &agent)?;
+        let aside = found[0].with_extension("damaged");
+        ensure!(aside.join("state").is_dir(), "{} is gone", aside.display());
+        ensure!(!found[0].exists(), "{} is in use", found[0].display());
+        agent.kill()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn lost_tables_come_back_with_all_that_the_log_tells_of() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let setup = keeping(&dir.path().join("data"), "")?;
+    let mut known = Known::new();
+    several(&setup, &mut known)?;
+    let tables = setup.data_dir.join("server/projections");
+    fs::remove_dir_all(&tables)?;
+    let agent = setup.start()?;
+    check(&agent, &known)?;
+    all_the_log_tells(&agent)?;
+    check_replay(&setup, &agent)?;
+    agent.kill()?;
+    let found = several(&setup, &mut known)?;
+    fs::remove_dir_all(&tables)?;
+    // No base is believed that is not what it says; without one nothing is served.
+    let mut whole = Vec::new();
+    for base in &found {
+        let rows = rows(base)?;
+        whole.push((rows.clone(), fs::read(&rows)?));
+        flip(&rows, 100)?;
+    }
+    let said = gives_up(&setup)?;
+    ensure!(said.contains("is damaged"), "{said}");
+    let (last, bytes) = whole.pop().context("no base")?;
+    ensure!(last.exists(), "the last one was set aside: {said}");
+    fs::write(&last, bytes)?;
+    let agent = setup.start()?;
+    check(&agent, &known)?;
+    check_replay(&setup, &agent)
+}
