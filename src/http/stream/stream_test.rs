@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use drover_events::model::Node;
+use drover_events::eval::EvalsUpserted;
+use drover_events::model::{Evaluation, Node};
 use drover_events::node::NodeRegistered;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -13,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::page::{Needs, Page};
 use super::reader::{HEARTBEAT, Said};
 use super::ring::Found;
+use super::tell::PIECE;
 use super::*;
 use crate::http::harness::Harness;
 use crate::http::query::Query;
@@ -275,6 +277,87 @@ async fn a_key_is_told_of_by_looking_it_up() {
             "{query}"
         );
         wanted.push(next);
+    }
+    stop.cancel();
+    running.await.unwrap();
+}
+
+/// Evaluations of one event, more of them than fit into a piece.
+fn many(number: usize) -> EvalsUpserted {
+    let eval = |eval| Evaluation {
+        id: format!("00000000-0000-4000-8000-{number:06}{eval:06}"),
+        namespace: "default".into(),
+        job_id: "web".into(),
+        status: "complete".into(),
+        status_description: "x".repeat(4 << 10),
+        ..Evaluation::default()
+    };
+    EvalsUpserted {
+        evals: (0..300).map(eval).collect(),
+        ..EvalsUpserted::default()
+    }
+}
+
+#[tokio::test]
+async fn what_two_threads_tell_of_the_past_is_what_one_tells() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = empty_log(dir.path());
+    let server = Direct::new();
+    for number in 0..3_000 {
+        let mut event = node(number);
+        let weight = if number % 7 == 0 {
+            20_000
+        } else {
+            number % 900
+        };
+        event.node.attributes.insert("weight", "x".repeat(weight));
+        server.apply(event);
+        if [90, 100, 101, 1_700].contains(&number) {
+            server.apply(many(number));
+        }
+    }
+    let view = server.projections.view();
+    let (last, source) = (
+        view.index(),
+        walk::Source {
+            view: &view,
+            log: &log,
+        },
+    );
+    let (publisher, stop, running) = publishing(&server, &log);
+    for query in [
+        "namespace=*",
+        "topic=Evaluation&namespace=*",
+        "filter=Node.Name==n2999",
+        "topic=Node:*",
+    ] {
+        let (reader, _) = reader((&server, &log), &publisher, query, 1).await;
+        let (mut alone, mut past, mut next) = (Vec::new(), Past::default(), 1);
+        while next <= last {
+            let (mut piece, range) = (Vec::new(), (next, last));
+            let told = past.tell_one(source, &reader.wish, range, PIECE, &mut piece);
+            next = told.unwrap();
+            alone.append(&mut piece);
+        }
+        // Another test may have the thread.
+        let mut width = 0;
+        for _ in 0..100 {
+            let (mut told, mut past, mut next) = (Vec::new(), Past::default(), 1);
+            while next <= last {
+                let mut piece = Vec::new();
+                next = past
+                    .tell(source, &reader.wish, (next, last), &mut piece)
+                    .unwrap();
+                told.append(&mut piece);
+            }
+            assert!(told == alone, "{query}: {} {}", told.len(), alone.len());
+            width = past.width;
+            if width > 0 {
+                break;
+            }
+        }
+        let helped = std::thread::available_parallelism().unwrap().get() == 1 || width > 0;
+        assert!(helped && !alone.is_empty(), "{query}");
     }
     stop.cancel();
     running.await.unwrap();

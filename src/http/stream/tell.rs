@@ -1,6 +1,10 @@
 //! From what happened to the bytes of one subscriber: out of the ring, or out of the past.
 
 use std::collections::VecDeque;
+use std::panic::resume_unwind;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::ScopedJoinHandle;
 
 use super::form::{self, Form, Frame};
 use super::own;
@@ -14,6 +18,8 @@ use crate::http::list::storage;
 
 /// Bytes sent in one piece, roughly: what a slow reader costs is some of these.
 pub(super) const PIECE: usize = 64 << 10;
+/// The same for one who is far behind: threads change less often.
+const LARGE: usize = 256 << 10;
 /// Indexes looked at in one view at most.
 const LOOK: usize = 1 << 14;
 /// How far back it pays to look up where the wanted keys changed.
@@ -112,6 +118,32 @@ pub(super) struct Past {
     /// Where his keys changed next, and up to where that is known.
     found: VecDeque<u64>,
     found_upto: u64,
+    /// Indexes that filled a piece the last time, roughly; 0 where two were never told at once.
+    pub(super) width: u64,
+}
+
+/// The right to one thread that reads ahead: there are as many as the machine has processors beside
+/// the one that sends.
+struct Helper;
+
+static HELPERS: AtomicUsize = AtomicUsize::new(0);
+static MOST: LazyLock<usize> =
+    LazyLock::new(|| std::thread::available_parallelism().map_or(0, |all| all.get() - 1));
+
+impl Helper {
+    fn take() -> Option<Self> {
+        let free = |taken: usize| (taken < *MOST).then_some(taken + 1);
+        HELPERS
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, free)
+            .ok()
+            .map(|_| Self)
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        HELPERS.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// One telling of the past.
@@ -120,6 +152,8 @@ struct Telling<'a> {
     wish: &'a Wish,
     needs: Needs,
     past: &'a mut Past,
+    /// Bytes after which a piece ends.
+    full: usize,
     out: &'a mut Vec<u8>,
 }
 
@@ -142,11 +176,72 @@ impl Past {
         out: &mut Vec<u8>,
     ) -> Result<u64, ApiError> {
         let last = last.min(source.view.index());
+        let far = last.saturating_sub(first) >= FAR && self.within.is_none();
+        match far && wish.selection.keys().is_none() {
+            true => self.tell_two(source, wish, (first, last), out),
+            false => self.tell_one(source, wish, (first, last), PIECE, out),
+        }
+    }
+
+    /// Writes two pieces that follow each other, the second by a thread of its own, where one is
+    /// free. What was read too far is read again.
+    fn tell_two(
+        &mut self,
+        source: Source<'_>,
+        wish: &Wish,
+        (first, last): (u64, u64),
+        out: &mut Vec<u8>,
+    ) -> Result<u64, ApiError> {
+        let Some(_thread) = Helper::take() else {
+            return self.tell_one(source, wish, (first, last), LARGE, out);
+        };
+        let width = self.width.clamp(FAR / 4, (last - first) / 2);
+        let (middle, end) = (first + width, first + 2 * width);
+        let (mut behind, mut more) = (Self::default(), Vec::new());
+        let (own, other) = std::thread::scope(|scope| {
+            let (behind, more) = (&mut behind, &mut more);
+            let read = || behind.tell_one(source, wish, (middle, end - 1), LARGE, more);
+            let thread = std::thread::Builder::new().name("past".to_owned());
+            let other = thread.spawn_scoped(scope, read);
+            let own = self.tell_one(source, wish, (first, middle - 1), LARGE, out);
+            (own, other.map(ScopedJoinHandle::join))
+        });
+        let own = own?;
+        self.width = match own < middle {
+            true => own - first,
+            // As many as would have filled it.
+            false => width * LARGE as u64 / (out.len() as u64 + 1),
+        }
+        .clamp(1, LOOK as u64);
+        match other.map(|joined| joined.unwrap_or_else(|panic| resume_unwind(panic))) {
+            Ok(Ok(next)) if own == middle && self.within.is_none() => {
+                out.append(&mut more);
+                (self.within, self.frame) = (behind.within, behind.frame);
+                Ok(next)
+            }
+            // It is read again, and so is what is wrong with it, or there was no thread.
+            _ => Ok(own),
+        }
+    }
+
+    /// As [`Past::tell`], by this thread alone, in pieces of about `full` bytes.
+    ///
+    /// # Errors
+    /// As it.
+    pub(super) fn tell_one(
+        &mut self,
+        source: Source<'_>,
+        wish: &Wish,
+        (first, last): (u64, u64),
+        full: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<u64, ApiError> {
         let mut telling = Telling {
             source,
             wish,
             needs: wish.needs(),
             past: self,
+            full,
             out,
         };
         if telling.past.within.is_some() {
@@ -172,7 +267,7 @@ impl Telling<'_> {
                 return Ok(item.index);
             }
             looked += 1;
-            if self.out.len() >= PIECE || looked >= LOOK {
+            if self.out.len() >= self.full || looked >= LOOK {
                 return Ok(item.index + 1);
             }
         }
@@ -199,7 +294,7 @@ impl Telling<'_> {
                 return Ok(index);
             }
             self.past.found.pop_front();
-            if self.out.len() >= PIECE {
+            if self.out.len() >= self.full {
                 return Ok(index + 1);
             }
         }
@@ -313,7 +408,7 @@ impl Telling<'_> {
         };
         let changes = walk.changes(item)?;
         for (seq, change) in changes.iter().enumerate().skip(known) {
-            if self.out.len() >= PIECE {
+            if self.out.len() >= self.full {
                 self.past.within = Some((item.index, seq));
                 return Ok(false);
             }
