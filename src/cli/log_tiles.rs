@@ -108,21 +108,21 @@ pub(super) async fn blocks(client: &Client, count: u64) -> Result<Vec<Hash>> {
     Ok(roots)
 }
 
-/// The leaves of a tile, made of the events themselves where the `whole` log is to be read; none
-/// of what was dropped.
+/// The leaves of a tile, made of the events themselves where the `whole` log is to be read and none
+/// of them was dropped; where the tile was, there are none. Whether they are as they are wanted.
 pub(super) async fn leaves(
     client: &Client,
     whole: bool,
     first: u64,
     (number, width): (u64, u64),
-) -> Result<(u64, Option<Vec<Hash>>)> {
+) -> Result<(u64, Option<Vec<Hash>>, bool)> {
     let read = match whole {
         true => read(client, first + number * TILE, width).await?,
         false => None,
     };
     match read {
-        Some(leaves) => Ok((number, Some(leaves))),
-        None => Ok((number, tile(client, 0, number, width).await?)),
+        Some(leaves) => Ok((number, Some(leaves), true)),
+        None => Ok((number, tile(client, 0, number, width).await?, !whole)),
     }
 }
 

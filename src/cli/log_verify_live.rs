@@ -209,12 +209,16 @@ async fn walk(client: &Client, whole: bool, done: &mut Outcome, bar: &Bar) -> Re
     };
     let first = (checkpoint.index + 1).saturating_sub(checkpoint.size);
     let told = blocks(client, checkpoint.size / TILE).await?;
+    let behind = |number: u64| (first + (number + 1) * TILE).min(checkpoint.index + 1);
     let mut range = CompactRange::default();
     let mut fetched = futures_util::stream::iter(tiles(checkpoint.size))
         .map(|(number, width)| leaves(client, whole, first, (number, width)))
         .buffered(AHEAD);
-    while let Some((number, leaves)) = fetched.try_next().await? {
+    while let Some((number, leaves, as_wanted)) = fetched.try_next().await? {
         let told = told.get(number as usize);
+        if !as_wanted {
+            done.read_from = Some(behind(number));
+        }
         match (leaves, told) {
             (Some(leaves), _) => {
                 if let Some(finding) = block(&leaves, told, &mut range, done) {
@@ -225,7 +229,7 @@ async fn walk(client: &Client, whole: bool, done: &mut Outcome, bar: &Bar) -> Re
                 }
             }
             (None, Some(told)) if range.push_subtree(BLOCK_LEVEL, *told) => {
-                done.read_from = Some(first + (number + 1) * TILE);
+                done.read_from = Some(behind(number));
             }
             (None, _) => bail!("the agent dropped event {}", first + number * TILE),
         }
@@ -371,7 +375,7 @@ fn tell(done: &Outcome, seconds: f64, out: &Out) {
     };
     let unpinned = if done.pinned { "" } else { " (unpinned)" };
     let dropped = match done.read_from {
-        Some(from) => format!(" (those below {from} were dropped: their hashes)"),
+        Some(from) => format!(" (of those below {from} some or all were dropped: their hashes)"),
         None => String::new(),
     };
     let read = if done.whole {

@@ -112,6 +112,16 @@ fn age_alone_moves_the_horizon_within_a_segment() -> Result<()> {
     ensure!(first > 50, "{first}");
     check(&agent, &known)?;
     check_replay(&setup, &agent)?;
+    // What lies in the same tile is verified by its hashes, and that is said.
+    let address = format!("-address=http://{}", agent.addr());
+    wait_for("an agent that is verified", LONG, || {
+        let verified = run(&setup, &["log", "verify", &address])?;
+        ensure!(
+            verified.contains("some or all were dropped: their hashes)"),
+            "{verified}"
+        );
+        Ok(())
+    })?;
     agent.stop(Duration::from_secs(8))?;
     let verified = run(&setup, &["log", "verify", &data_flag(&setup)])?;
     ensure!(verified.contains("from the signed base"), "{verified}");
@@ -154,7 +164,8 @@ fn what_is_below_the_horizon_is_gone_by_name_and_the_rest_is_proved() -> Result<
     let agent = setup.start()?;
     let mut known = Known::new();
     write(&agent, &mut known, 0, 400)?;
-    let mut horizon = dropped_beyond(&agent, &mut known, 100)?;
+    // Beyond the first tile, of which not even the hashes are left one by one.
+    let mut horizon = dropped_beyond(&agent, &mut known, 300)?;
     // While segments are sealed and bases signed it goes on; a question may meet the next horizon.
     wait_for("answers that name the horizon", LONG, || {
         horizon = first(&agent)?;
