@@ -178,6 +178,9 @@ fn settings(config: &Config) -> Result<http::Settings, Failure> {
         job_priority: config.server.job_default_priority,
         job_max_priority: config.server.job_max_priority,
         job_max_count: config.server.job_max_count,
+        job_max_source_size: config.server.job_max_source_size,
+        job_tracked_versions: config.server.job_tracked_versions,
+        search: config.server.search.clone(),
         ..http::Settings::default()
     })
 }

@@ -18,6 +18,7 @@ mod changes;
 mod client;
 mod columns;
 mod completion;
+mod config;
 mod conn;
 mod eval;
 mod event;
@@ -91,6 +92,9 @@ enum Noun {
     Alloc(alloc::Verb),
     /// Show who changed what, when, why, and from what to what
     Audit(Box<audit::Args>),
+    /// Check configuration files
+    #[command(subcommand)]
+    Config(config::Verb),
     /// Write a shell's completion script
     Completions(completion::Args),
     /// Work with evaluations
@@ -221,6 +225,7 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
         Noun::Alloc(verb) => alloc::run(verb, out).await,
         Noun::Audit(args) => audit::run(*args, out).await,
         Noun::Completions(args) => completion::run(&args, &mut Cli::command(), out),
+        Noun::Config(verb) => config::run(&verb, out),
         Noun::Eval(verb) => eval::run(verb, out).await,
         Noun::Event(verb) => event::run(verb, out).await,
         Noun::Job(verb) => job::run(verb, out).await,

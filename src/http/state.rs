@@ -12,6 +12,7 @@ use super::auth::Authenticate;
 use super::gzip::Gzip;
 use super::member_shapes::{RaftConfigurationResponse, ServerMembersResponse};
 use crate::client::agent::Client;
+use crate::config::SearchConfig;
 use crate::keyring::Keyring;
 use crate::log::LogEngine;
 use crate::proof::Ledger;
@@ -38,6 +39,12 @@ pub struct Settings {
     pub job_max_priority: i64,
     /// The largest sum of a job's group counts.
     pub job_max_count: i64,
+    /// The longest source kept with a job, bytes.
+    pub job_max_source_size: u64,
+    /// How many versions of a job are kept.
+    pub job_tracked_versions: u32,
+    /// Bounds of the searches.
+    pub search: SearchConfig,
 }
 
 impl Default for Settings {
@@ -50,6 +57,9 @@ impl Default for Settings {
             job_priority: 50,
             job_max_priority: 100,
             job_max_count: 50_000,
+            job_max_source_size: 1_000_000,
+            job_tracked_versions: 6,
+            search: SearchConfig::default(),
         }
     }
 }

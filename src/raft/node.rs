@@ -41,6 +41,19 @@ pub struct Settings {
     pub snapshot_timeout: Duration,
 }
 
+impl Settings {
+    /// The same, every time between servers `by` times as long (`raft_multiplier`; 0 is 1).
+    pub fn stretched(self, by: u32) -> Settings {
+        let by = by.max(1);
+        Settings {
+            heartbeat: self.heartbeat * by,
+            election_min: self.election_min * by,
+            election_max: self.election_max * by,
+            ..self
+        }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
