@@ -167,8 +167,9 @@ fn newest(path: &Path) -> io::Result<u64> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(0);
     };
+    let dir = Some(dir).filter(|dir| !dir.as_os_str().is_empty());
     let mut newest = 0;
-    for entry in std::fs::read_dir(dir)? {
+    for entry in std::fs::read_dir(dir.unwrap_or(Path::new(".")))? {
         let other = entry?.file_name();
         let number = other
             .to_str()
