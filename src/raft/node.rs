@@ -176,6 +176,12 @@ impl RaftNode {
         self.applier.parked()
     }
 
+    /// Why nothing can be written any more, if the log stopped: it takes nothing until it is opened
+    /// again, since what a failed write left on the disk is not known.
+    pub fn fault(&self) -> Option<String> {
+        fault(&self.log)
+    }
+
     /// Runs `f` with the projections' writer between two batches, and waits for what it answers:
     /// nothing is applied meanwhile. Not for a thread that serves others.
     ///
@@ -342,6 +348,16 @@ impl RaftNode {
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
         }
     }
+}
+
+/// What is said of a log that stopped.
+pub(super) fn fault(log: &LogEngine) -> Option<String> {
+    let why = log.stopped()?;
+    let why = why.strip_prefix("log: ").unwrap_or(&why);
+    Some(format!(
+        "the log stopped after a failed write ({why}): nothing is written until the disk is mended \
+         and the agent started again"
+    ))
 }
 
 type RuntimeThread = (oneshot::Sender<()>, JoinHandle<()>);
