@@ -152,7 +152,7 @@ async fn signed(
             _ => None,
         });
         done.findings
-            .push(forged.unwrap_or_else(|| unknown(&note, &offered)));
+            .push(forged.unwrap_or_else(|| unknown(&note, &offered, memory)));
         return Ok(note);
     };
     done.signer = signer.text();
@@ -170,15 +170,26 @@ async fn signed(
 }
 
 /// What is said where no key that counts signed the checkpoint.
-fn unknown(note: &str, offered: &[NoteKey]) -> String {
-    match offered.iter().find(|key| open(note, key).is_ok()) {
-        Some(key) => format!(
-            "the checkpoint is signed by another key: {}. If the cluster's root key was rotated, \
-             make sure of it elsewhere and name it with -key",
-            key.text()
+fn unknown(note: &str, offered: &[NoteKey], memory: Option<&Memory>) -> String {
+    let Some(key) = offered.iter().find(|key| open(note, key).is_ok()) else {
+        return "no known key signed the checkpoint".to_owned();
+    };
+    let now = text(note).ok().and_then(Checkpoint::parse);
+    let then = memory.and_then(Memory::checkpoint);
+    let why = match (now, then) {
+        (Some(now), Some(then)) if now.origin != then.origin => format!(
+            "it is another log: {}, remembered is {}. A cluster that was restored from a backup \
+             begins a new one, with a signer of its own",
+            now.origin, then.origin
         ),
-        None => "no known key signed the checkpoint".to_owned(),
-    }
+        _ => "the checkpoint is signed by another key: a root key that was rotated has another \
+              one too"
+            .to_owned(),
+    };
+    format!(
+        "{why}: make sure of {} elsewhere and name it with -key",
+        key.text()
+    )
 }
 
 /// What is wrong with a checkpoint in the light of a former one.

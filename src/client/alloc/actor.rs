@@ -213,6 +213,7 @@ impl Actor {
 
     async fn remove(&self) {
         let id = self.shared.alloc.lock().id.clone();
+        self.factory.services.forget(&id);
         if let Err(e) = self.factory.journal.delete(&format!("alloc/{id}/")).await {
             tracing::error!(alloc = %id, "cannot be forgotten: {e}");
         }
