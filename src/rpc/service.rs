@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use super::{Rpc, wire};
+use super::{Rpc, measure, wire};
 use crate::error::{ApiError, Code};
 
 /// Who calls, and how.
@@ -87,8 +87,10 @@ impl<S: Send + Sync + 'static> Dispatch for Service<S> {
         call: Call,
         body: Bytes,
     ) -> BoxFuture<'static, Result<Bytes, ApiError>> {
-        match self.handlers.get(name) {
-            Some(handler) => handler(self.state.clone(), call, body),
+        match self.handlers.get_key_value(name) {
+            Some((name, handler)) => {
+                measure::timed(name, handler(self.state.clone(), call, body)).boxed()
+            }
             None => {
                 let text = format!("Unknown rpc method: {name:?}");
                 std::future::ready(Err(ApiError::new(Code::NotFound, text))).boxed()

@@ -228,7 +228,8 @@ impl Server {
         .await?;
         let first = {
             let (me, configured) = (me.clone(), config.server.scheduler_configuration());
-            Arc::new(move |view: &_| bootstrap::first_events(view, &me, &configured, true))
+            let begin = raft.log().epoch().first_index;
+            Arc::new(move |view: &_| bootstrap::first_events(view, &me, &configured, true, begin))
         };
         let actor = Identity::server(&me.id, "leader").actor;
         let proposer = Proposer::start(Arc::clone(&raft), Arc::clone(&projections), actor, first);

@@ -122,6 +122,7 @@ impl Clients {
             servers: self.servers(),
             scheduling_eligibility: node.scheduling_eligibility,
             index,
+            epoch: self.epoch(),
             ..NodeUpdateResponse::default()
         })
     }

@@ -30,10 +30,12 @@ pub(super) async fn client_allocs(
     clients.caller(&call, &node)?;
     let projections = &clients.server.projections;
     let end = tokio::time::Instant::now() + wait_time(request.max_query_time);
+    let epoch = clients.epoch();
+    let waits = request.min_query_index > 0 && (request.epoch.is_empty() || request.epoch == epoch);
     let (mut index, mut allocs) = read(&projections.view(), &node)?;
     let newer =
         |allocs: &BTreeMap<String, u64>| allocs.values().any(|i| *i > request.min_query_index);
-    while request.min_query_index > 0 && !newer(&allocs) {
+    while waits && !newer(&allocs) {
         // New ones change what the node is used for; of those there are, the rows are watched.
         let mut interests = vec![Interest::row::<NodeUses>(node.as_str())];
         interests.extend(allocs.keys().map(|id| Interest::row::<Allocs>(id.as_str())));
@@ -58,6 +60,7 @@ pub(super) async fn client_allocs(
     Ok(NodeClientAllocsResponse {
         allocs,
         index,
+        epoch,
         ..NodeClientAllocsResponse::default()
     })
 }

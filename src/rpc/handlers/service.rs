@@ -5,7 +5,7 @@ use std::sync::Arc;
 use drover_projections::tables::services::Services;
 
 use super::Clients;
-use crate::commands::service::{DeleteService, UpsertServices};
+use crate::commands::service::{DeleteService, KeepServices, UpsertServices};
 use crate::error::ApiError;
 use crate::rpc::methods::{ServiceDeleteRequest, ServiceUpsertRequest, WriteResponse};
 use crate::rpc::service::Call;
@@ -16,19 +16,30 @@ pub(super) async fn upsert(
     call: Call,
     request: ServiceUpsertRequest,
 ) -> Result<WriteResponse, ApiError> {
-    let Some(node) = request.services.first().map(|s| s.node_id.clone()) else {
+    let first = request.services.first().map(|s| s.node_id.clone());
+    let named =
+        Some(request.node_id.clone()).filter(|id| !id.is_empty() && !request.allocs.is_empty());
+    let Some(node) = first.or(named) else {
         return Err(ApiError::bad_request("no services given"));
     };
     clients.caller(&call, &node)?;
     if request.services.iter().any(|s| s.node_id != node) {
         return Err(ApiError::permission_denied());
     }
-    let origin = clients.origin(&call, &node);
+    let origin = || clients.origin(&call, &node);
+    let keep = KeepServices {
+        node_id: node.clone(),
+        kept: request.services.iter().map(|s| s.id.clone()).collect(),
+        allocs: request.allocs,
+    };
     let command = UpsertServices {
         services: request.services,
     };
-    let index = clients.server.submit(command, origin).await?.index;
-    Ok(WriteResponse { index })
+    let upserted = clients.server.submit(command, origin()).await?.index;
+    let kept = clients.server.submit(keep, origin()).await?.index;
+    Ok(WriteResponse {
+        index: upserted.max(kept),
+    })
 }
 
 /// `ServiceRegistration.DeleteByID`.
