@@ -35,6 +35,8 @@ mod log_verify_live;
 mod monitor;
 mod namespace;
 mod node;
+mod node_drain;
+mod node_eligibility;
 mod nodesim;
 mod operator;
 mod out;

@@ -2,6 +2,7 @@
 
 pub(super) mod history;
 pub(super) mod inspect;
+mod periodic;
 pub(super) mod plan;
 pub(super) mod run;
 mod source;
@@ -29,6 +30,9 @@ pub(super) enum Verb {
     Validate(validate::Args),
     /// Print a job as the servers hold it
     Inspect(inspect::Args),
+    /// Work with periodic jobs
+    #[command(subcommand)]
+    Periodic(periodic::Verb),
     /// List a job's versions
     History(history::Args),
 }
@@ -42,6 +46,7 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
         Verb::Stop(args) => stop::run(args, out).await,
         Verb::Validate(args) => validate::run(args, out).await,
         Verb::Inspect(args) => inspect::run(args, out).await,
+        Verb::Periodic(verb) => periodic::run(verb, out).await,
         Verb::History(args) => history::run(args, out).await,
     }
 }
