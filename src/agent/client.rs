@@ -11,9 +11,10 @@ use crate::client::agent::Client;
 use crate::client::config::Settings;
 use crate::client::start;
 use crate::config::Config;
+use crate::net::Budget;
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::Pool;
-use crate::rpc::server::{RpcServer, serve};
+use crate::rpc::server::{Limits, RpcServer, serve};
 use crate::rpc::service::Dispatch;
 
 /// Connections a client keeps to a server.
@@ -23,12 +24,18 @@ const CONNECTIONS: usize = 1;
 pub(super) async fn listen(
     config: &Config,
     service: Arc<dyn Dispatch>,
+    bodies: Arc<Budget>,
 ) -> Result<RpcServer, Failure> {
     let address = config.rpc_listen()?;
     let listener = TcpListener::bind(address)
         .await
         .map_err(|error| format!("cannot listen on {address}: {error}"))?;
-    let server = serve(listener, service)?;
+    let limits = Limits::new(
+        config.limits.rpc_max_conns_per_client,
+        config.limits.rpc_handshake_timeout,
+        bodies,
+    );
+    let server = serve(listener, service, limits)?;
     tracing::info!(address = %server.addr(), "RPC");
     Ok(server)
 }

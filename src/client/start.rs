@@ -60,7 +60,7 @@ pub fn open(
     Ok(Client::start(Start {
         settings,
         node,
-        caller: reach(&ids.secret),
+        caller: reach(&ids.secret).of_node(&ids.id),
         factory: Arc::new(factory),
         journal,
         services,

@@ -15,6 +15,7 @@ use crate::client::agent::Client;
 use crate::config::SearchConfig;
 use crate::keyring::Keyring;
 use crate::log::LogEngine;
+use crate::net::{BODIES, Budget};
 use crate::proof::Ledger;
 use crate::raft::Proposer;
 use crate::requests::RequestLog;
@@ -31,6 +32,10 @@ pub struct Settings {
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// The largest request body, bytes.
     pub body_limit: usize,
+    /// What all bodies share.
+    pub bodies: Arc<Budget>,
+    /// Bytes after which a long list is sent on; the usual number by default.
+    pub list_part: Option<usize>,
     /// The region of this agent.
     pub region: String,
     /// The priority of jobs that name none.
@@ -53,6 +58,8 @@ impl Default for Settings {
             gzip: Gzip::default(),
             headers: Vec::new(),
             body_limit: BODY_LIMIT,
+            bodies: Budget::new(BODIES),
+            list_part: None,
             region: "global".to_owned(),
             job_priority: 50,
             job_max_priority: 100,
