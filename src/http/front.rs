@@ -270,9 +270,11 @@ async fn answer_read(
     }
     if of_past {
         return aside(|| {
-            let view = past::view(api, &request.query)?;
+            let (view, time) = past::view(api, &request.query)?;
             let index = view.index();
-            Ok(run(&read(view))?.header(past::HEADER, index.to_string()))
+            Ok(run(&read(view))?
+                .header(past::HEADER, index.to_string())
+                .header(past::TIME_HEADER, time.to_string()))
         });
     }
     let now = || read(api.projections.view());
