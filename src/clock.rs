@@ -45,6 +45,12 @@ impl Clock {
         let passed = i64::try_from(passed.as_nanos()).unwrap_or(i64::MAX);
         self.unix.saturating_add(passed)
     }
+
+    /// Unix nanoseconds by the clock on the wall, which may be set and may go back; for what is due
+    /// at a time that people name.
+    pub fn wall(&self) -> i64 {
+        self.start.map_or(self.unix, |_| unix_nanos())
+    }
 }
 
 /// A moment of the past.

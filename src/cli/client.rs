@@ -3,7 +3,7 @@
 use super::conn::Conn;
 use super::out::Out;
 use super::show::{ago, now, time};
-use super::stream::Stream;
+pub(super) use super::stream::Stream;
 use crate::clock::Moment;
 use anyhow::{Context, Result, anyhow, bail};
 use base64::Engine;

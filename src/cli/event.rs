@@ -1,11 +1,10 @@
 //! The `event` noun: the event stream, line by line, and the schemas of events.
 
-use super::client::{Client, is_status};
+use super::client::{Client, Stream, is_status};
 use super::conn::Conn;
 use super::event_schema::{self, SchemaArgs};
 use super::out::Out;
 use super::show::{Format, list, number, text};
-use super::stream::Stream;
 use crate::whole;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;

@@ -21,6 +21,7 @@ mod client;
 mod columns;
 mod complete;
 mod completion;
+mod config;
 mod conn;
 mod deployment;
 mod eval;
@@ -39,6 +40,8 @@ mod monitor;
 mod monitor_deployment;
 mod namespace;
 mod node;
+mod node_drain;
+mod node_eligibility;
 mod node_pool;
 mod nodesim;
 mod operator;
@@ -109,6 +112,9 @@ enum Noun {
     /// Offer words for a command line that is being typed, to the completion scripts
     #[command(hide = true, name = "__complete")]
     Complete(complete::Args),
+    /// Check configuration files
+    #[command(subcommand)]
+    Config(config::Verb),
     /// Write a shell's completion script
     Completions(completion::Args),
     /// Work with deployments
@@ -259,6 +265,7 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
         Noun::Complete(args) => complete::run(&args, out).await,
         Noun::Completions(args) => completion::run(&args, &mut Cli::command(), out),
         Noun::Deployment(verb) => deployment::run(verb, out).await,
+        Noun::Config(verb) => config::run(&verb, out),
         Noun::Eval(verb) => eval::run(verb, out).await,
         Noun::Event(verb) => event::run(verb, out).await,
         Noun::Job(verb) => job::run(verb, out).await,

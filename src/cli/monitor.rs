@@ -249,10 +249,13 @@ impl<'a> Monitor<'a> {
     /// Tells of an allocation; one that `eval` found there was updated in place.
     pub(super) fn tell_alloc(&mut self, alloc: &Json, eval: Option<&Json>) {
         let id = text(alloc, "ID");
-        let is_new = eval.is_some_and(|eval| {
-            text(alloc, "EvalID") == text(eval, "ID")
-                && number(alloc, "CreateIndex") >= number(eval, "CreateIndex")
-        });
+        let created = number(alloc, "CreateIndex");
+        let is_new = match eval {
+            Some(eval) => {
+                text(alloc, "EvalID") == text(eval, "ID") && created >= number(eval, "CreateIndex")
+            }
+            None => created == number(alloc, "ModifyIndex"),
+        };
         let status = text(alloc, "ClientStatus");
         if id.is_empty() {
             return;

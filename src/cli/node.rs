@@ -20,6 +20,10 @@ pub(super) enum Verb {
     /// Work with node pools
     #[command(subcommand)]
     Pool(node_pool::Verb),
+    /// Move everything off a node
+    Drain(Box<super::node_drain::Args>),
+    /// Let a node take new allocations, or not
+    Eligibility(super::node_eligibility::Args),
 }
 
 /// Flags of `node status`.
@@ -100,6 +104,18 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     match verb {
         Verb::Status(args) => status(args, out).await,
         Verb::Pool(verb) => node_pool::run(verb, out).await,
+        Verb::Drain(args) => super::node_drain::run(*args, out).await,
+        Verb::Eligibility(args) => super::node_eligibility::run(args, out).await,
+    }
+}
+
+/// The stub of the node that a command names: by an id or what it begins with, or as the node of
+/// the agent that is asked.
+pub(super) async fn named(client: &Client, node: Option<&str>, own_node: bool) -> Result<Json> {
+    match node {
+        Some(name) => find(client, Thing::Node, name).await,
+        None if own_node => find(client, Thing::Node, &own(client).await?).await,
+        None => bail!("Node ID must be specified if -self isn't being used"),
     }
 }
 
@@ -287,17 +303,13 @@ fn basics(node: &Json) -> String {
                 format!("{name} (unhealthy)")
             }
         });
-    let drain = match node["DrainStrategy"].is_null() {
-        true => "false".to_owned(),
-        false => "true".to_owned(),
-    };
     pairs(&[
         ("ID", text(node, "ID")),
         ("Name", text(node, "Name")),
         ("Node Pool", text(node, "NodePool")),
         ("Class", text(node, "NodeClass")),
         ("DC", text(node, "Datacenter")),
-        ("Drain", drain),
+        ("Drain", drain(&node["DrainStrategy"])),
         ("Eligibility", text(node, "SchedulingEligibility")),
         ("Status", text(node, "Status")),
         ("CSI Controllers", names("CSIControllerPlugins")),
@@ -306,6 +318,24 @@ fn basics(node: &Json) -> String {
         ("Host Networks", names("HostNetworks")),
         ("Driver Status", drivers.collect::<Vec<_>>().join(",")),
     ])
+}
+
+/// Whether a node drains, and how.
+fn drain(strategy: &Json) -> String {
+    if strategy.is_null() {
+        return "false".to_owned();
+    }
+    let until = match number(strategy, "Deadline") {
+        forced if forced < 0 => "force drain".to_owned(),
+        0 => "no deadline".to_owned(),
+        _ => format!("{} deadline", stamp(strategy, "ForceDeadline")),
+    };
+    let system = if boolean(strategy, "IgnoreSystemJobs") {
+        "; ignoring system jobs"
+    } else {
+        ""
+    };
+    format!("true; {until}{system}")
 }
 
 fn events(node: &Json, verbose: bool, out: &Out) {

@@ -10,6 +10,7 @@ use hyper::Method;
 use super::query::Query;
 use super::request::Request;
 use super::state::Api;
+use crate::archive::adopt;
 use crate::clock::Moment;
 use crate::error::{ApiError, Code};
 use crate::log::{LogEngine, LogError, last_by, time_of};
@@ -209,10 +210,25 @@ pub(super) fn parse(name: &str, raw: &str, now: i64) -> Result<Moment, ApiError>
 
 fn gone(what: &str, log: &LogEngine) -> ApiError {
     let first = log.bounds().0;
-    ApiError::new(
-        Code::Gone,
-        format!("{what}; the log begins at index {first}"),
-    )
+    let mut text = format!("{what}; the log begins at index {first}");
+    if let Some(former) = former(log) {
+        text += &format!(
+            ", where a backup was restored. What came before is kept on this server, and is read \
+             there with `drover log events -data-dir {former}`, `drover state at` and `drover log \
+             verify`"
+        );
+    }
+    ApiError::new(Code::Gone, text)
+}
+
+/// Where the newest log of a former epoch lies, if this one began with a restore and is whole.
+fn former(log: &LogEngine) -> Option<String> {
+    let begin = log.epoch().first_index;
+    if begin == 0 || log.bounds().0 > begin {
+        return None;
+    }
+    let kept = adopt::former_logs(log.dir().parent()?);
+    Some(kept.last()?.display().to_string())
 }
 
 fn unread(error: LogError, log: &LogEngine) -> ApiError {

@@ -21,6 +21,11 @@ pub const EVENT_CHANGE_LOG: &[(u32, &str)] = &[
         "PublisherLagged, PublisherCaughtUp: a publisher of events fell behind the log, and caught \
          up",
     ),
+    (
+        5,
+        "AllocsUpdatedByClient: Nodes, whose indexes do not move with it, and a Cause for each \
+         update",
+    ),
 ];
 
 /// The level of this binary: the last line of the change log.
@@ -38,6 +43,12 @@ mod tests {
             assert_eq!(*level as usize, position + 1);
             assert!(!what.is_empty());
         }
+    }
+
+    #[test]
+    fn levels_that_commands_ask_for_are_those_of_their_lines() {
+        let line = EVENT_CHANGE_LOG[drover_events::alloc::REPORT_LEVEL as usize - 1].1;
+        assert!(line.starts_with("AllocsUpdatedByClient: "), "{line}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod dispatch;
 pub(super) mod history;
 pub(super) mod inspect;
 mod lists;
+mod periodic;
 pub(super) mod plan;
 mod restart;
 mod restart_batch;
@@ -42,6 +43,9 @@ pub(super) enum Verb {
     Validate(validate::Args),
     /// Print a job as the servers hold it
     Inspect(inspect::Args),
+    /// Work with periodic jobs
+    #[command(subcommand)]
+    Periodic(periodic::Verb),
     /// List a job's versions
     History(history::Args),
     /// Go back to an earlier version
@@ -76,6 +80,7 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
         Verb::Stop(args) => stop::run(args, out).await,
         Verb::Validate(args) => validate::run(args, out).await,
         Verb::Inspect(args) => inspect::run(args, out).await,
+        Verb::Periodic(verb) => periodic::run(verb, out).await,
         Verb::History(args) => history::run(args, out).await,
         Verb::Revert(args) => change::revert(args, out).await,
         Verb::Eval(args) => change::eval(args, out).await,

@@ -9,6 +9,7 @@ use super::super::out::Out;
 use super::super::placement;
 use super::super::query::{Thing, find, job_path};
 use super::super::show::{Format, boolean, joined, number, short, text, time};
+use super::periodic::next_launch;
 use anyhow::Result;
 use serde_json::Value as Json;
 
@@ -128,7 +129,7 @@ fn basics(job: &Json) -> String {
     if boolean(job, "Stop") {
         status += " (stopped)";
     }
-    pairs(&[
+    let mut rows = vec![
         ("ID", text(job, "ID")),
         ("Name", text(job, "Name")),
         ("Submit Date", time(number(job, "SubmitTime"))),
@@ -140,7 +141,15 @@ fn basics(job: &Json) -> String {
         ("Status", status),
         ("Periodic", periodic.to_string()),
         ("Parameterized", parameterized.to_string()),
-    ])
+    ];
+    if periodic && !parameterized {
+        let next = match boolean(job, "Stop") {
+            true => "none (job stopped)".to_owned(),
+            false => next_launch(job).unwrap_or_else(|| "never".to_owned()),
+        };
+        rows.push(("Next Periodic Launch", next));
+    }
+    pairs(&rows)
 }
 
 async fn details(
@@ -156,7 +165,7 @@ async fn details(
         async move { client.get_json(&path, scope).await }
     };
     let summary = get("/summary").await?;
-    let launcher = boolean(&job["Periodic"], "Enabled")
+    let launcher = !job["Periodic"].is_null()
         || (!job["ParameterizedJob"].is_null() && !boolean(job, "Dispatched"));
     if launcher {
         children(client, job, &summary, scope, out).await?;

@@ -10,6 +10,7 @@ mod habits;
 mod lexer;
 mod ratchet;
 mod run;
+mod settings;
 mod tidy;
 mod tree;
 
