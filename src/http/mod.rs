@@ -74,6 +74,8 @@ mod http_test;
 mod projections_test;
 #[cfg(test)]
 mod reads_test;
+#[cfg(test)]
+mod reports_test;
 
 /// A new random id, as the API names things.
 fn new_id() -> String {
