@@ -1,4 +1,5 @@
-//! What the completion scripts ask while a command line is typed: ids and names that the agent knows.
+//! What the completion scripts ask while a command line is typed: ids and names that the agent
+//! knows.
 
 use super::Cli;
 use super::client::Client;
@@ -111,8 +112,8 @@ const AUDITED: [(&str, Offer); 7] = [
     ("variable", Offer::Ids("vars")),
 ];
 
-/// Prints what may stand in place of the last word, one a line; nothing where the scripts know better
-/// or nobody answers.
+/// Prints what may stand in place of the last word, one a line; nothing where the scripts know
+/// better or nobody answers.
 pub(super) async fn run(args: &Args, out: &Out) -> Result<u8> {
     let Some((last, before)) = args.words.split_last() else {
         return Ok(0);
