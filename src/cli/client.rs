@@ -321,7 +321,12 @@ impl Client {
     /// GET of an answer that does not end.
     pub(super) async fn stream(&self, path: &str, query: Query<'_>) -> Result<Stream> {
         let response = self.send(Method::GET, path, query, None).await?;
+        let epoch = response.headers().get("x-drover-epoch");
+        let epoch = epoch
+            .and_then(|epoch| epoch.to_str().ok())
+            .unwrap_or_default();
         Ok(Stream {
+            epoch: epoch.to_owned(),
             body: response.into_body(),
             buffer: BytesMut::new(),
         })
@@ -348,6 +353,8 @@ where
 /// An answer that is read as it comes.
 #[derive(Debug)]
 pub(super) struct Stream {
+    /// The epoch of the log that positions in it belong to; empty of what has none.
+    pub(super) epoch: String,
     body: Incoming,
     buffer: BytesMut,
 }

@@ -22,6 +22,7 @@ mod config;
 mod conn;
 mod eval;
 mod event;
+mod event_position;
 mod event_schema;
 mod job;
 mod log;
