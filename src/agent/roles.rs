@@ -13,8 +13,9 @@ use super::data_dir::DataDir;
 use crate::client::agent::Client;
 use crate::config::Config;
 use crate::http::auth::Open;
-use crate::http::{self, Api, Door, Publisher};
+use crate::http::{self, Api, Door, Publisher, Shape};
 use crate::net::{BODIES, Budget, MOST_CONNECTIONS, Visitors};
+use crate::record::redact::PublicFields;
 use crate::rpc::handlers;
 use crate::rpc::server::RpcServer;
 use crate::rpc::service::Dispatch;
@@ -137,7 +138,11 @@ async fn front(
         keyring: Arc::clone(&server.keyring),
         auth: Box::new(Open),
         agent: Arc::clone(server) as Arc<dyn http::Agent>,
-        stream: Publisher::new(Arc::clone(&server.keyring)),
+        stream: Publisher::new(Shape {
+            keyring: Some(Arc::clone(&server.keyring)),
+            public: PublicFields::read(&config.event_publisher.http.public_fields)?,
+            agent: config.schemas_at(),
+        }),
         rendered: http::Rendered::default(),
         requests: Arc::clone(&server.requests),
         settings: http::Settings {
