@@ -56,6 +56,7 @@
 //! | [`record`] | what an event looks like outside: one document for every export | who reads it |
 //! | [`requests`] | what was asked that changes nothing but matters, on each server | HTTP |
 //! | [`rpc`] | the typed calls between servers and clients | what they cause |
+//! | [`net`] | connections, bytes and time that callers may take | routes, methods |
 //! | [`nodesim`] | thousands of clients without tasks, for load | servers |
 //! | [`replay`] | a log folded into fresh tables, from outside | Raft |
 //! | [`rebuild`] | the tables made again beside the ones in use, and switched | who asks for it |
@@ -93,7 +94,8 @@
 //! commands, are replicated](decisions::events_not_commands), [one model for log, tables and
 //! API](decisions::one_model), [the log is ours](decisions::own_log), [filters are frozen by a
 //! corpus](decisions::frozen_filters), [key material stays outside](decisions::keys_outside).
-//! Behaviours that tests show are listed in `src/docs/behaviours.md`.
+//! Behaviours that tests show are listed in `src/docs/behaviours.md`. Whoever reads events from
+//! outside begins at [consuming events](consuming_events).
 
 pub mod agent;
 pub mod archive;
@@ -110,6 +112,7 @@ pub mod identity;
 pub mod jobspec;
 pub mod keyring;
 pub mod log;
+pub mod net;
 pub mod nodesim;
 pub mod proof;
 pub mod raft;
@@ -128,6 +131,12 @@ pub mod whole;
 #[cfg(doc)]
 #[doc = include_str!("docs/figures.md")]
 pub mod figures {}
+
+/// For whoever reads events: formats, topics, kinds, filters, positions, what is promised on each way,
+/// and clients that run.
+#[cfg(doc)]
+#[doc = include_str!("docs/consuming-events.md")]
+pub mod consuming_events {}
 
 /// The decisions that shaped the code, each with its context, its reasons and its price.
 #[cfg(doc)]

@@ -27,7 +27,7 @@ use crate::rpc::methods::{
     NodeUpdateStatus, NodeUpdateStatusRequest, ServiceDelete, ServiceDeleteRequest, ServiceUpsert,
     ServiceUpsertRequest,
 };
-use crate::rpc::server::{RpcServer, serve};
+use crate::rpc::server::{Limits, RpcServer, serve};
 use crate::server::Server;
 
 pub(crate) struct World {
@@ -51,7 +51,7 @@ impl World {
         let service = Arc::new(handlers::service(server.clone(), beat));
         Self {
             server,
-            rpc: serve(listener, service).unwrap(),
+            rpc: serve(listener, service, Limits::default()).unwrap(),
             dir,
         }
     }

@@ -80,7 +80,7 @@ impl Command for SetDeploymentStatus {
         };
         let mut job = None;
         if self.change.fails() && row.has_auto_revert() {
-            job = revert(view, &row, &mut update.status_description)?;
+            job = revert(view, &row, stamp.now, &mut update.status_description)?;
         }
         // A pause needs no evaluation: nothing is to be placed.
         let eval = (self.change != DeploymentChange::Pause)
@@ -94,10 +94,12 @@ impl Command for SetDeploymentStatus {
     }
 }
 
-/// The latest stable version before the failed one; the text says what comes of it.
+/// The latest stable version before the failed one, submitted `now` (Unix nanoseconds); the text says
+/// what comes of it.
 fn revert(
     view: &View,
     row: &Deployment,
+    now: i64,
     description: &mut String,
 ) -> Result<Option<Arc<Job>>, ApiError> {
     let key = (row.namespace.as_str(), row.job_id.as_str());
@@ -110,7 +112,7 @@ fn revert(
             break;
         }
     }
-    let Some(stable) = stable else {
+    let Some(mut stable) = stable else {
         description.push_str(" - no stable job version to auto revert to");
         return Ok(None);
     };
@@ -126,6 +128,7 @@ fn revert(
         return Ok(None);
     }
     description.push_str(&format!(" - rolling back to job version {version}"));
+    stable.submit_time = now;
     Ok(Some(Arc::new(stable)))
 }
 
@@ -200,7 +203,7 @@ impl Command for SetDeploymentAllocHealth {
         if !self.unhealthy.is_empty() {
             let mut description = deployment_reason::FAILED_ALLOCATIONS.to_owned();
             if row.has_auto_revert() {
-                job = revert(view, &row, &mut description)?;
+                job = revert(view, &row, stamp.now, &mut description)?;
             }
             update = Some(DeploymentStatusUpdate {
                 deployment_id: row.id.clone(),

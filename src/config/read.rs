@@ -4,6 +4,7 @@
 //! grow, maps merge by key. That is all there is to merging.
 
 use super::hcl1::{Entry, Node, Place, Value};
+use super::unsupported;
 use crate::jobspec::duration;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -44,7 +45,7 @@ impl<'a> Reader<'a> {
                 })
             }
             other => {
-                let text = format!("{path} must be a block, not a {}", other.kind());
+                let text = format!("{path} must be a block, not {}", other.kind());
                 problems.push(Problem {
                     place: node.place,
                     text,
@@ -76,13 +77,32 @@ impl<'a> Reader<'a> {
         self.problems.push(Problem { place, text });
     }
 
-    /// Reads the attribute `key` onto `out`, if it is there.
-    pub(crate) fn set<T: FromNode>(&mut self, key: &str, out: &mut T) {
+    /// Reads the attribute `key` onto `out`, if it is there. One that has no effect in this version
+    /// is a problem where it would change `out`.
+    pub(crate) fn set<T: FromNode + Clone + PartialEq>(&mut self, key: &str, out: &mut T) {
+        let advice = unsupported::advice(&self.child(key));
         for node in self.take(key) {
+            let before = out.clone();
             if let Err(text) = out.read(node) {
                 self.problem(node.place, format!("{key}: {text}"));
+                continue;
+            }
+            let changes = *out != before && !unsupported::is_off(node);
+            if let Some(advice) = advice.filter(|_| changes) {
+                self.problem(
+                    node.place,
+                    format!("{key} is not supported by this version: {advice}; remove it"),
+                );
             }
         }
+    }
+
+    /// Reads the switch `key`: once it is on, no later file turns it off (as Nomad merges plain
+    /// booleans).
+    pub(crate) fn switch(&mut self, key: &str, out: &mut bool) {
+        let mut on = *out;
+        self.set(key, &mut on);
+        *out |= on;
     }
 
     /// Reads every block `key`; JSON's list of objects counts as several blocks.
@@ -116,6 +136,18 @@ impl<'a> Reader<'a> {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    /// Refuses every key that is there: nobody acts on them.
+    pub(crate) fn nobody(&mut self, why: &str) {
+        for at in 0..self.entries.len() {
+            self.used[at] = true;
+            let Entry { key, node, .. } = &self.entries[at];
+            if !unsupported::is_off(node) {
+                let text = format!("{key} is not supported by this version: {why}; remove it");
+                self.problem(node.place, text);
             }
         }
     }
@@ -172,7 +204,7 @@ pub(super) fn scalar(node: &Node) -> Result<String, String> {
     match &node.value {
         Value::String(s) | Value::Number(s) => Ok(s.clone()),
         Value::Bool(b) => Ok(b.to_string()),
-        other => Err(format!("expected a string, not a {}", other.kind())),
+        other => Err(format!("expected a string, not {}", other.kind())),
     }
 }
 
@@ -199,7 +231,7 @@ impl FromNode for bool {
                 "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
                 other => return Err(format!("expected true or false, not {other:?}")),
             },
-            other => return Err(format!("expected true or false, not a {}", other.kind())),
+            other => return Err(format!("expected true or false, not {}", other.kind())),
         };
         Ok(())
     }
@@ -211,7 +243,7 @@ macro_rules! numbers {
             fn read(&mut self, node: &Node) -> Result<(), String> {
                 let text = match &node.value {
                     Value::Number(s) | Value::String(s) => s,
-                    other => return Err(format!("expected a number, not a {}", other.kind())),
+                    other => return Err(format!("expected a number, not {}", other.kind())),
                 };
                 *self = text.parse().map_err(|_| {
                     format!("{text:?} is not a number from {} to {}", <$t>::MIN, <$t>::MAX)
@@ -230,7 +262,7 @@ impl FromNode for Duration {
             Value::Number(s) => s.parse().map_err(|_| format!("{s:?} is not a duration"))?,
             other => {
                 return Err(format!(
-                    "expected a duration such as \"30s\", not a {}",
+                    "expected a duration such as \"30s\", not {}",
                     other.kind()
                 ));
             }
@@ -258,7 +290,7 @@ impl FromNode for BTreeMap<String, String> {
     fn read(&mut self, node: &Node) -> Result<(), String> {
         for item in spread(node) {
             let Value::Object(entries) = &item.value else {
-                return Err(format!("expected a map, not a {}", item.value.kind()));
+                return Err(format!("expected a map, not {}", item.value.kind()));
             };
             for entry in entries {
                 self.insert(entry.key.clone(), scalar(&entry.node)?);

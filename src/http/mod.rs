@@ -16,6 +16,7 @@ mod agent;
 mod allocations;
 mod answer;
 mod aside;
+mod asked;
 mod audit;
 pub mod auth;
 mod autopilot;
@@ -84,6 +85,6 @@ fn new_id() -> String {
 pub use rendered::Rendered;
 pub use request::Remote;
 pub use router::router;
-pub use serve::serve;
+pub use serve::{Door, serve};
 pub use state::{Agent, Api, BODY_LIMIT, Settings};
-pub use stream::Publisher;
+pub use stream::{Publisher, Shape};

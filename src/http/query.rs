@@ -22,6 +22,11 @@ impl Query {
         Ok(Self(pairs))
     }
 
+    /// The names of all parameters, in order.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
     /// The first value of a parameter.
     #[must_use]
     pub(super) fn get(&self, name: &str) -> Option<&str> {
@@ -140,6 +145,10 @@ pub(super) struct Options {
     pub(super) reverse: bool,
     /// Whatever this server knows will do, whether or not there is a leader.
     pub(super) stale: bool,
+    /// Bytes after which a list is sent on; the usual number without it.
+    pub(super) part: Option<usize>,
+    /// The list was begun before: this is a further part of it.
+    pub(super) later: bool,
 }
 
 impl Options {
@@ -182,6 +191,8 @@ impl Options {
             filter: query.text("filter").to_owned(),
             reverse: query.text("reverse") == "true",
             stale,
+            part: None,
+            later: false,
         })
     }
 }

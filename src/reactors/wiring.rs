@@ -15,9 +15,11 @@ use super::checkpoint_signer::{CheckpointSettings, CheckpointSigner};
 use super::core_gc::{CoreGc, GcSettings};
 use super::deployment_watcher::DeploymentWatcher;
 use super::digest_recorder::{DigestRecorder, DigestSettings};
+use super::drainer::Drainer;
 use super::driver::{Board, Context, Reactor, ReactorStatus, Running, Scope, start};
 use super::heartbeat_expiry::{HeartbeatExpiry, HeartbeatSettings, Heartbeats};
 use super::kafka::{KafkaPublisher, KafkaSource};
+use super::periodic::PeriodicDispatcher;
 use super::propose::Propose;
 use super::retention::{Keeping, Retention};
 use super::scheduling::{Scheduling, SchedulingSettings, SchedulingStatus};
@@ -60,6 +62,8 @@ struct All {
     heartbeat_expiry: HeartbeatExpiry,
     core_gc: CoreGc,
     deployment_watcher: DeploymentWatcher,
+    drainer: Drainer,
+    periodic_dispatcher: PeriodicDispatcher,
     checkpoint_signer: CheckpointSigner,
     digest_recorder: DigestRecorder,
     event_publisher: Option<KafkaPublisher>,
@@ -74,6 +78,8 @@ impl All {
             heartbeat_expiry: HeartbeatExpiry::new(Arc::clone(heartbeats)),
             core_gc: CoreGc::new(settings.gc),
             deployment_watcher: DeploymentWatcher,
+            drainer: Drainer::default(),
+            periodic_dispatcher: PeriodicDispatcher::default(),
             checkpoint_signer: CheckpointSigner::new(
                 Arc::clone(ledger),
                 Arc::clone(keyring),
@@ -95,6 +101,8 @@ impl All {
             heartbeat_expiry,
             core_gc,
             deployment_watcher,
+            drainer,
+            periodic_dispatcher,
             checkpoint_signer,
             digest_recorder,
             event_publisher,
@@ -105,6 +113,8 @@ impl All {
             Arc::new(heartbeat_expiry),
             Arc::new(core_gc),
             Arc::new(deployment_watcher),
+            Arc::new(drainer),
+            Arc::new(periodic_dispatcher),
             Arc::new(checkpoint_signer),
             Arc::new(digest_recorder),
             Arc::new(retention),

@@ -222,7 +222,7 @@ impl Server {
             fold: Box::new(Projector::new(writer).observed(agreement.observer())),
             snapshots: dir.join("snapshots"),
             transport: Arc::new(Alone),
-            settings: Settings::default(),
+            settings: Settings::default().stretched(config.server.raft_multiplier),
             bootstrap: Some([(me.number, me.member())].into()),
         })
         .await?;
@@ -437,6 +437,7 @@ fn sources(
             log: Arc::clone(raft.log()),
             keyring: Arc::clone(keyring),
             held: Arc::clone(&held),
+            agent: config.schemas_at(),
         }),
         keeping: Keeping {
             keep: config.server.retention.log,

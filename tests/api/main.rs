@@ -2,11 +2,15 @@
 
 mod audit;
 mod bad_input;
+mod clients;
+mod drain;
 mod evaluations;
 mod jobs;
 mod official_client;
+mod periodic;
 mod redaction;
 mod requests;
 mod stream;
+mod stream_forms;
 mod support;
 mod variables;

@@ -1,11 +1,13 @@
 //! Commands about jobs.
 
 mod children;
+mod periodic;
 mod register;
 mod scale;
 mod summaries;
 
-pub use children::{DispatchJob, ForceLaunch, dispatched};
+pub use children::{DispatchJob, dispatched};
+pub use periodic::{ForceLaunch, LaunchPeriodic, launch_id};
 pub use register::RegisterJob;
 pub use scale::ScaleJob;
 pub use summaries::ReconcileSummaries;

@@ -123,6 +123,7 @@ pub(super) async fn scale(write: Write) -> Result<Answer, ApiError> {
             meta: body.meta,
             job_modify_index: body.job_modify_index,
             eval_id: eval_id.clone(),
+            tracked_versions: write.api.settings.job_tracked_versions,
             ..ScaleJob::default()
         })
         .await?;

@@ -27,6 +27,8 @@ pub(super) struct State {
     pub oversized: u64,
     /// Events the log no longer held when their turn came.
     pub missed: u64,
+    /// How long the topic keeps messages, milliseconds, -1 for ever; none where it was not asked.
+    pub retention_ms: Option<i64>,
     /// Producers started by this server since it leads.
     pub sessions: u64,
     /// What went wrong last and has not gone right since, with what to check.
@@ -40,10 +42,22 @@ pub(super) struct State {
     /// The largest message that is tried; smaller than configured once a topic refused such ones.
     #[serde(skip)]
     pub message_limit: usize,
+    /// When brokers were last asked whether they are there.
+    #[serde(skip)]
+    pub asked: Option<Instant>,
     #[serde(skip)]
     stop: bool,
     #[serde(skip)]
     rings: u64,
+}
+
+impl State {
+    /// Brokers have answered.
+    pub(super) fn reached(&mut self) {
+        self.connected = true;
+        self.error.clear();
+        self.hint.clear();
+    }
 }
 
 /// The state, shared.
@@ -193,6 +207,8 @@ impl Shared {
             ("Brokers", config.brokers.join(",").into()),
             ("Topic", config.topic.as_str().into()),
             ("ExactlyOnce", config.exactly_once.into()),
+            ("Format", config.format.as_str().into()),
+            ("Split", config.split.into()),
         ] {
             shown[name] = value;
         }

@@ -51,6 +51,7 @@ pub fn service(server: Arc<Server>, beat: Beat) -> Service<Clients> {
         pace: blocking::Pace::default(),
     });
     Service::new(clients)
+        .known_by(async |clients: Arc<Clients>, call: Call| clients.knows(&call).await)
         .method::<NodeRegister, _, _>(node::register)
         .method::<NodeUpdateStatus, _, _>(node::update_status)
         .method::<NodeUpdateAlloc, _, _>(node::update_alloc)

@@ -7,6 +7,7 @@ use drover_projections::tables::services::Services;
 use super::Clients;
 use crate::commands::service::{DeleteService, KeepServices, UpsertServices};
 use crate::error::ApiError;
+use crate::net::reading;
 use crate::rpc::methods::{ServiceDeleteRequest, ServiceUpsertRequest, WriteResponse};
 use crate::rpc::service::Call;
 
@@ -22,7 +23,7 @@ pub(super) async fn upsert(
     let Some(node) = first.or(named) else {
         return Err(ApiError::bad_request("no services given"));
     };
-    clients.caller(&call, &node)?;
+    clients.caller(&call, &node).await?;
     if request.services.iter().any(|s| s.node_id != node) {
         return Err(ApiError::permission_denied());
     }
@@ -48,12 +49,15 @@ pub(super) async fn delete(
     call: Call,
     request: ServiceDeleteRequest,
 ) -> Result<WriteResponse, ApiError> {
-    let key = (request.namespace.as_str(), request.id.as_str());
-    let known = clients.server.projections.view().get::<Services>(key)?;
+    let (view, key) = (
+        clients.server.projections.view(),
+        (request.namespace.clone(), request.id.clone()),
+    );
+    let known = reading(move || view.get::<Services>((key.0.as_str(), key.1.as_str()))).await??;
     let Some(known) = known else {
         return Err(ApiError::not_found("service registration not found"));
     };
-    clients.caller(&call, &known.node_id)?;
+    clients.caller(&call, &known.node_id).await?;
     let origin = clients.origin(&call, &known.node_id);
     let command = DeleteService {
         namespace: request.namespace,
