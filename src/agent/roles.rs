@@ -178,6 +178,7 @@ fn settings(config: &Config) -> Result<http::Settings, Failure> {
         job_priority: config.server.job_default_priority,
         job_max_priority: config.server.job_max_priority,
         job_max_count: config.server.job_max_count,
+        variables_quota: config.server.variables_quota,
         ..http::Settings::default()
     })
 }

@@ -22,6 +22,8 @@ pub mod node_pool;
 #[cfg(test)]
 mod pages_test;
 pub mod service;
+#[cfg(test)]
+mod small_test;
 mod support;
 #[cfg(test)]
 mod testing;

@@ -38,6 +38,8 @@ pub struct Settings {
     pub job_max_priority: i64,
     /// The largest sum of a job's group counts.
     pub job_max_count: i64,
+    /// The most bytes the variables of a namespace may take; 0: any number.
+    pub variables_quota: u64,
 }
 
 impl Default for Settings {
@@ -50,6 +52,7 @@ impl Default for Settings {
             job_priority: 50,
             job_max_priority: 100,
             job_max_count: 50_000,
+            variables_quota: 0,
         }
     }
 }

@@ -14,6 +14,7 @@ pub mod core_gc;
 pub mod deployment_watcher;
 pub mod digest_recorder;
 pub mod driver;
+mod each;
 pub mod heartbeat_expiry;
 pub mod kafka;
 pub mod propose;
@@ -23,5 +24,7 @@ mod wiring;
 
 pub use wiring::{ReactorSettings, Reactors, ReactorsStatus, Sources};
 
+#[cfg(test)]
+mod starvation_test;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -21,6 +21,15 @@ pub const EVENT_CHANGE_LOG: &[(u32, &str)] = &[
         "PublisherLagged, PublisherCaughtUp: a publisher of events fell behind the log, and caught \
          up",
     ),
+    (
+        5,
+        "VariableApplied.Quota: a namespace's variables may take so many bytes; \
+         DeploymentStatusUpdated.RequireProgressBy, DeploymentPromoted.SaysPaused, \
+         JobDeregistered.KeepScalingPolicies, JobsDeregistered.KeepScalingPolicies: what follows \
+         is said by the event; DeploymentStatusUpdated.Submission, \
+         DeploymentAllocHealthUpdated.Submission: the source of the version a job goes back to; \
+         EvalsDeleted.RowLimit: how many rows a page looks at",
+    ),
 ];
 
 /// The level of this binary: the last line of the change log.
