@@ -56,6 +56,7 @@
 //! | [`record`] | what an event looks like outside: one document for every export | who reads it |
 //! | [`requests`] | what was asked that changes nothing but matters, on each server | HTTP |
 //! | [`rpc`] | the typed calls between servers and clients | what they cause |
+//! | [`net`] | connections, bytes and time that callers may take | routes, methods |
 //! | [`nodesim`] | thousands of clients without tasks, for load | servers |
 //! | [`replay`] | a log folded into fresh tables, from outside | Raft |
 //! | [`rebuild`] | the tables made again beside the ones in use, and switched | who asks for it |
@@ -110,6 +111,7 @@ pub mod identity;
 pub mod jobspec;
 pub mod keyring;
 pub mod log;
+pub mod net;
 pub mod nodesim;
 pub mod proof;
 pub mod raft;

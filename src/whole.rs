@@ -1,10 +1,10 @@
 //! Small files that are there whole or not at all, whatever happens while they are written.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io;
 use std::path::{Path, PathBuf};
+
+use crate::log::{FileLayer, LogFile, RealFiles, parent};
 
 /// What the name of a file that is being written ends with.
 const DRAFT: &str = ".tmp";
@@ -15,7 +15,30 @@ const DRAFT: &str = ".tmp";
 /// # Errors
 /// The file cannot be written, or its directory not be synced.
 pub fn put(path: &Path, content: &[u8]) -> io::Result<()> {
-    replace(path, content, 0o666)
+    put_on(&RealFiles, path, content)
+}
+
+/// As [`put`], over a file layer.
+///
+/// # Errors
+/// As [`put`].
+pub fn put_on(files: &dyn FileLayer, path: &Path, content: &[u8]) -> io::Result<()> {
+    replace(files, path, content, |draft| {
+        // One that a kill left may have another owner's mode.
+        match files.remove(draft) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        files.create(draft, 0)
+    })
+}
+
+/// As [`put_on`], readable by the owner only.
+///
+/// # Errors
+/// As [`put`].
+pub fn put_private_on(files: &dyn FileLayer, path: &Path, content: &[u8]) -> io::Result<()> {
+    replace(files, path, content, |draft| files.create_private(draft))
 }
 
 /// As [`put`], readable by the owner only.
@@ -23,7 +46,20 @@ pub fn put(path: &Path, content: &[u8]) -> io::Result<()> {
 /// # Errors
 /// As [`put`].
 pub fn put_private(path: &Path, content: &[u8]) -> io::Result<()> {
-    replace(path, content, 0o600)
+    put_private_on(&RealFiles, path, content)
+}
+
+/// Reads a file whole, over a file layer.
+///
+/// # Errors
+/// It is not there, or cannot be read.
+pub fn read_on(files: &dyn FileLayer, path: &Path) -> io::Result<Vec<u8>> {
+    let file = files.open(path, false)?;
+    let size = usize::try_from(file.size()?).map_err(io::Error::other)?;
+    let mut content = vec![0; size];
+    let got = file.read_at(&mut content, 0)?;
+    content.truncate(got);
+    Ok(content)
 }
 
 /// Makes the names in a directory durable.
@@ -31,32 +67,26 @@ pub fn put_private(path: &Path, content: &[u8]) -> io::Result<()> {
 /// # Errors
 /// It cannot be opened or synced.
 pub fn sync_dir(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
+    RealFiles.sync_dir(dir)
 }
 
-fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+fn replace(
+    files: &dyn FileLayer,
+    path: &Path,
+    content: &[u8],
+    create: impl Fn(&Path) -> io::Result<std::sync::Arc<dyn LogFile>>,
+) -> io::Result<()> {
     let draft = draft(path);
     let written = || {
-        // One that a kill left may have another owner's mode.
-        match fs::remove_file(&draft) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut options = OpenOptions::new();
-        let mut file = options
-            .write(true)
-            .create_new(true)
-            .mode(mode)
-            .open(&draft)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&draft, path)
+        let file = create(&draft)?;
+        file.write_at(content, 0)?;
+        file.sync()?;
+        files.rename(&draft, path)
     };
     written().inspect_err(|_| {
-        let _ = fs::remove_file(&draft);
+        let _ = files.remove(&draft);
     })?;
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
-    sync_dir(dir.unwrap_or(Path::new(".")))
+    files.sync_dir(parent(path))
 }
 
 fn draft(path: &Path) -> PathBuf {
@@ -67,7 +97,9 @@ fn draft(path: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
+    use std::sync::Arc;
 
     use super::*;
 
@@ -98,4 +130,45 @@ mod tests {
         assert!(path.join("inner").is_dir() && !draft(&path).exists());
         put(&dir.path().join("no").join("dir"), b"x").unwrap_err();
     }
+
+    #[test]
+    fn whenever_the_power_goes_one_of_the_two_is_there_whole() {
+        use crate::log::fake::FakeDisk;
+        let path = Path::new("/data/keystore/file");
+        let (old, new) = (vec![1; 3000], vec![2; 5000]);
+        for (private, seed) in (0..40).flat_map(|seed| [(false, seed), (true, seed)]) {
+            let put = |files: &dyn FileLayer, content: &[u8]| match private {
+                true => put_private_on(files, path, content),
+                false => put_on(files, path, content),
+            };
+            let disk = FakeDisk::default();
+            disk.create_dir(parent(path)).unwrap();
+            put(&disk, &old).unwrap();
+            assert_eq!(read_on(&disk.power_cut(seed), path).unwrap(), old);
+            // Between any two operations: each fails once, and what came before it may be lost.
+            let mut at = 0;
+            loop {
+                let all = OPS.iter().any(|op| {
+                    let disk = disk.fork();
+                    disk.fail(*op, at, 1);
+                    let done = put(&disk, &new);
+                    let cut = read_on(&disk.power_cut(seed), path).unwrap();
+                    assert!(cut == new || (cut == old && done.is_err()), "{op:?} {at}");
+                    disk.failed() > 0
+                });
+                if !all {
+                    break;
+                }
+                at += 1;
+            }
+            let files: Arc<dyn FileLayer> = Arc::new(disk.fork());
+            put(&*files, &new).unwrap();
+            assert_eq!(read_on(&*files, path).unwrap(), new);
+        }
+    }
+
+    const OPS: [crate::log::fake::Op; 5] = {
+        use crate::log::fake::Op;
+        [Op::Create, Op::Write, Op::Sync, Op::Rename, Op::SyncDir]
+    };
 }

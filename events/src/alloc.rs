@@ -7,6 +7,9 @@ use crate::model::{
 };
 use crate::wire;
 
+/// The feature level that brought the nodes and causes of [`AllocsUpdatedByClient`].
+pub const REPORT_LEVEL: u32 = 5;
+
 wire! {
     /// Clients reported what became of their allocations.
     pub struct AllocsUpdatedByClient {
@@ -15,6 +18,10 @@ wire! {
         evals: Vec<Evaluation> = "Evals",
         /// Server time, unix nanoseconds; a client's clock decides nothing (EV-15).
         updated_at: i64 = "UpdatedAt",
+        /// The nodes that told of their allocations, also of those that are as they were. With it,
+        /// the rows of nodes note that they did and are otherwise as they were; without it
+        /// ([`REPORT_LEVEL`]) the nodes are those of the updates, and their indexes move.
+        nodes: Vec<String> = "Nodes",
     }
 
     /// What a client may say of an allocation, and nothing else.
@@ -25,6 +32,9 @@ wire! {
         task_states: BTreeMap<String, TaskState> = "TaskStates",
         network_status: Option<AllocNetworkStatus> = "NetworkStatus",
         deployment_status: Option<AllocDeploymentStatus> = "DeploymentStatus",
+        /// The index of the event that asked for what is told: the placement of the allocation, or
+        /// its last change by the servers; 0 where that is not known.
+        cause: u64 = "Cause",
     }
 
     /// Allocations are to be moved, replaced, or stopped without delay.

@@ -16,7 +16,7 @@ wire! {
         /// The source of the version it goes back to.
         submission: Option<JobSubmission> = "Submission",
         /// By when each group must have made progress, unix nanoseconds, where the new status
-        /// begins its time anew; a group that is not named follows the rule of before level 5.
+        /// begins its time anew; a group that is not named follows the rule of before level 6.
         progress_by: BTreeMap<String, i64> = "RequireProgressBy",
     }
 
@@ -29,7 +29,7 @@ wire! {
         /// Unix nanoseconds.
         promoted_at: i64 = "PromotedAt",
         eval: Option<Evaluation> = "Eval",
-        /// Whether one that is paused goes on saying so; before level 5 it said that it runs.
+        /// Whether one that is paused goes on saying so; before level 6 it said that it runs.
         says_paused: bool = "SaysPaused",
     }
 

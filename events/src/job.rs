@@ -45,7 +45,7 @@ wire! {
         submit_time: i64 = "SubmitTime",
         /// How many versions are kept; 0 stands for 6.
         tracked_versions: u32 = "TrackedVersions",
-        /// Whether scaling policies stay, disabled, while the job is stopped; before level 5 they
+        /// Whether scaling policies stay, disabled, while the job is stopped; before level 6 they
         /// went.
         keep_policies: bool = "KeepScalingPolicies",
     }
@@ -58,7 +58,7 @@ wire! {
         submit_time: i64 = "SubmitTime",
         /// How many versions are kept; 0 stands for 6.
         tracked_versions: u32 = "TrackedVersions",
-        /// Whether scaling policies stay, disabled, while their jobs are stopped; before level 5
+        /// Whether scaling policies stay, disabled, while their jobs are stopped; before level 6
         /// they went.
         keep_policies: bool = "KeepScalingPolicies",
     }

@@ -5,7 +5,7 @@
 //! randomness and no rule that may change with the code: times, ids and choices are in the event.
 //! Guards were checked before it runs. Start reading at [`dispatch`], then `job.rs` and `plan.rs`.
 
-mod alloc;
+pub mod alloc;
 mod cluster;
 mod deployment;
 mod effects;

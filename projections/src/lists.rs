@@ -332,6 +332,14 @@ impl Projections {
                 .is_some_and(|rows| rows.len() <= FEW_PENDING)
     }
 
+    /// Whether [`Projections::list`] has nothing to read just now.
+    pub fn list_is_ready<L: List>(&self) -> bool {
+        let known = self.lists().known::<L>();
+        let rendered = known.state.try_lock().is_some_and(|s| s.snapshot.is_some());
+        let pending = known.pending.lock();
+        rendered && pending.rows.as_ref().is_some_and(|rows| rows.is_empty())
+    }
+
     /// The list as of now, or none if it is larger than what is kept ready: then walk the rows.
     pub fn list<L: List>(&self) -> Result<Option<ListSnapshot>, StorageError> {
         let known = self.lists().known::<L>();

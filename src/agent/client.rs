@@ -11,9 +11,10 @@ use crate::client::agent::Client;
 use crate::client::config::Settings;
 use crate::client::start;
 use crate::config::Config;
+use crate::net::Budget;
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::Pool;
-use crate::rpc::server::{RpcServer, serve};
+use crate::rpc::server::{Limits, RpcServer, serve};
 use crate::rpc::service::Dispatch;
 
 /// Connections a client keeps to a server.
@@ -23,12 +24,18 @@ const CONNECTIONS: usize = 1;
 pub(super) async fn listen(
     config: &Config,
     service: Arc<dyn Dispatch>,
+    bodies: Arc<Budget>,
 ) -> Result<RpcServer, Failure> {
     let address = config.rpc_listen()?;
     let listener = TcpListener::bind(address)
         .await
         .map_err(|error| format!("cannot listen on {address}: {error}"))?;
-    let server = serve(listener, service)?;
+    let limits = Limits::new(
+        config.limits.rpc_max_conns_per_client,
+        config.limits.rpc_handshake_timeout,
+        bodies,
+    );
+    let server = serve(listener, service, limits)?;
     tracing::info!(address = %server.addr(), "RPC");
     Ok(server)
 }
@@ -85,11 +92,11 @@ fn settings(config: &Config, data_dir: &Path) -> Result<Settings, Failure> {
     let raw_exec = config
         .plugins
         .get("raw_exec")
-        .and_then(|p| p.config.get("enabled"));
-    if raw_exec.is_some_and(|on| on.as_bool() == Some(true)) {
+        .and_then(|plugin| plugin.enabled);
+    if let Some(enabled) = raw_exec {
         client
             .options
-            .insert("driver.raw_exec.enable".into(), "true".into());
+            .insert("driver.raw_exec.enable".into(), enabled.to_string());
     }
     Ok(Settings {
         client,
@@ -114,6 +121,47 @@ fn host_env() -> BTreeMap<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn env_03_blocks_and_lists_without_an_element_are_as_good_as_absent_ones() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let file = dir.path().join("empty.hcl");
+        let text = "http_api_response_headers {}\n\
+                    client {\n  servers = []\n  options {}\n  meta {}\n  server_join {}\n\
+                    reserved { reserved_ports = \"\" }\n}\n\
+                    plugin \"raw_exec\" {}\n";
+        std::fs::write(&file, text).expect("written");
+        let node_of = |files: &[std::path::PathBuf]| {
+            let mut config = Config::dev();
+            crate::config::load(&mut config, files).expect("loads");
+            crate::config::check(&config).expect("checks");
+            let shared = crate::config::Shared::new(config);
+            let copy = shared.update(|config| config.name = "same".to_owned());
+            assert!(servers(&copy).is_empty());
+            let settings = settings(&copy, dir.path()).expect("settings");
+            let facts = crate::client::fingerprint::probe(&settings);
+            (settings.client.options, settings.client.meta, facts)
+        };
+        let (absent, empty) = (node_of(&[]), node_of(&[file]));
+        assert_eq!((&absent.0, &absent.1), (&empty.0, &empty.1));
+        let names = |facts: &crate::client::fingerprint::Facts| {
+            facts.attributes.keys().cloned().collect::<Vec<_>>()
+        };
+        assert!(!names(&absent.2).is_empty());
+        assert_eq!(names(&absent.2), names(&empty.2));
+    }
+
+    #[test]
+    fn what_a_plugin_block_says_wins_over_the_mode() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut config = Config::dev();
+        let plugin = crate::config::PluginConfig {
+            enabled: Some(false),
+        };
+        config.plugins.insert("raw_exec".to_owned(), plugin);
+        let settings = settings(&config, dir.path()).expect("settings");
+        assert_eq!(settings.client.options["driver.raw_exec.enable"], "false");
+    }
 
     #[test]
     fn servers_without_a_port_listen_on_the_usual_one() {

@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::writer::{BoxMakeWriter, MakeWriterExt};
@@ -36,7 +37,7 @@ pub(super) fn install(settings: &LogSettings) -> Result<(), LoggingError> {
     let writer = match &settings.file {
         None => BoxMakeWriter::new(io::stderr),
         Some(path) => {
-            let file = Rotated::open(path, settings.rotate_bytes, settings.rotate_max_files)?;
+            let file = Rotated::open(path, Limits::of(settings))?;
             BoxMakeWriter::new(io::stderr.and(Mutex::new(file)))
         }
     };
@@ -70,53 +71,78 @@ fn filter(level: &str) -> Result<EnvFilter, LoggingError> {
     Ok(EnvFilter::try_from_env("DROVER_LOG").unwrap_or_else(|_| EnvFilter::new(fixed)))
 }
 
-/// A log file that starts anew after `limit` bytes (0: never) and keeps `keep` old ones (0: all).
+/// When a log file starts anew, and what is kept.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// Bytes; 0: no limit.
+    bytes: u64,
+    /// How long one file is written to; zero: no limit.
+    age: Duration,
+    /// How many old files are kept; 0: all.
+    keep: u64,
+}
+
+impl Limits {
+    fn of(settings: &LogSettings) -> Self {
+        Self {
+            bytes: settings.rotate_bytes,
+            age: settings.rotate_duration,
+            keep: settings.rotate_max_files,
+        }
+    }
+}
+
+/// A log file that starts anew at its limits.
 struct Rotated {
     path: PathBuf,
     file: File,
     written: u64,
-    limit: u64,
-    keep: u64,
+    since: Instant,
+    limits: Limits,
     next: u64,
 }
 
 impl Rotated {
-    fn open(path: &Path, limit: u64, keep: u64) -> Result<Self, LoggingError> {
+    fn open(path: &Path, limits: Limits) -> Result<Self, LoggingError> {
         let wrap = |source| LoggingError::File {
             path: path.to_owned(),
             source,
         };
         let file = append_to(path).map_err(wrap)?;
         let written = file.metadata().map_err(wrap)?.len();
-        let mut next = 1;
-        while numbered(path, next).exists() {
-            next += 1;
-        }
+        let next = newest(path).map_err(wrap)? + 1;
         Ok(Self {
             path: path.to_owned(),
             file,
             written,
-            limit,
-            keep,
+            since: Instant::now(),
+            limits,
             next,
         })
     }
 
     fn rotate(&mut self) -> io::Result<()> {
         std::fs::rename(&self.path, numbered(&self.path, self.next))?;
-        if self.keep > 0 && self.next > self.keep {
-            let _ = std::fs::remove_file(numbered(&self.path, self.next - self.keep));
+        let keep = self.limits.keep;
+        if keep > 0 && self.next > keep {
+            let _ = std::fs::remove_file(numbered(&self.path, self.next - keep));
         }
         self.next += 1;
         self.file = append_to(&self.path)?;
         self.written = 0;
+        self.since = Instant::now();
         Ok(())
     }
 }
 
 impl Write for Rotated {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.limit > 0 && self.written > 0 && self.written + bytes.len() as u64 > self.limit {
+        let Limits {
+            bytes: most, age, ..
+        } = self.limits;
+        let full = most > 0 && self.written + bytes.len() as u64 > most;
+        let old = !age.is_zero() && self.since.elapsed() >= age;
+        if self.written > 0 && (full || old) {
             self.rotate()?;
         }
         let n = self.file.write(bytes)?;
@@ -136,6 +162,24 @@ fn append_to(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
+/// The number of the youngest file put aside; 0 where there is none.
+fn newest(path: &Path) -> io::Result<u64> {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(0);
+    };
+    let dir = Some(dir).filter(|dir| !dir.as_os_str().is_empty());
+    let mut newest = 0;
+    for entry in std::fs::read_dir(dir.unwrap_or(Path::new(".")))? {
+        let other = entry?.file_name();
+        let number = other
+            .to_str()
+            .and_then(|other| other.strip_prefix(name.to_str()?)?.strip_prefix('.'))
+            .and_then(|number| number.parse().ok());
+        newest = newest.max(number.unwrap_or(0));
+    }
+    Ok(newest)
+}
+
 fn numbered(path: &Path, n: u64) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{n}"));
@@ -150,7 +194,12 @@ mod tests {
     fn a_full_file_is_put_aside_and_the_oldest_goes() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("agent.log");
-        let mut log = Rotated::open(&path, 10, 2).expect("opens");
+        let mut limits = Limits {
+            bytes: 10,
+            age: Duration::ZERO,
+            keep: 2,
+        };
+        let mut log = Rotated::open(&path, limits).expect("opens");
         for line in ["aaaaaaaa\n", "bbbbbbbb\n", "cccccccc\n", "dddddddd\n"] {
             log.write_all(line.as_bytes()).expect("writes");
         }
@@ -159,6 +208,12 @@ mod tests {
         assert_eq!(read(numbered(&path, 3)), "cccccccc\n");
         assert_eq!(read(numbered(&path, 2)), "bbbbbbbb\n");
         assert!(!numbered(&path, 1).exists());
+
+        (limits.bytes, limits.age) = (0, Duration::from_nanos(1));
+        let mut log = Rotated::open(&path, limits).expect("opens");
+        log.write_all(b"e\n").expect("writes");
+        assert_eq!(read(path.clone()), "e\n", "the old one was old enough");
+        assert_eq!(read(numbered(&path, 4)), "dddddddd\n");
     }
 
     #[test]

@@ -45,9 +45,6 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn try_run(config: Config) -> Result<(), Failure> {
     logging::install(&config.log)?;
-    for block in config.unread.0.keys() {
-        tracing::warn!(%block, "this block of the configuration is not used by drover yet");
-    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers())
         .thread_name("api")

@@ -13,7 +13,8 @@ use super::data_dir::DataDir;
 use crate::client::agent::Client;
 use crate::config::Config;
 use crate::http::auth::Open;
-use crate::http::{self, Api, Publisher};
+use crate::http::{self, Api, Door, Publisher};
+use crate::net::{BODIES, Budget, MOST_CONNECTIONS, Visitors};
 use crate::rpc::handlers;
 use crate::rpc::server::RpcServer;
 use crate::rpc::service::Dispatch;
@@ -47,11 +48,13 @@ impl Roles {
             Arc::clone(&config),
             stop.clone(),
         ))];
-        tasks.extend(front(&config, &server, &stop).await?);
+        // What HTTP and RPC take in at once, together.
+        let bodies = Budget::new(BODIES);
+        tasks.extend(front(&config, &server, &bodies, &stop).await?);
         let beats = Arc::clone(&server);
         let beat = Box::new(move |node: &str| beats.beat(node));
         let service: Arc<dyn Dispatch> = Arc::new(handlers::service(Arc::clone(&server), beat));
-        let rpc = client::listen(&config, Arc::clone(&service)).await?;
+        let rpc = client::listen(&config, Arc::clone(&service), bodies).await?;
         let client = config
             .client
             .enabled
@@ -123,6 +126,7 @@ impl Roles {
 async fn front(
     config: &Arc<Config>,
     server: &Arc<Server>,
+    bodies: &Arc<Budget>,
     stop: &CancellationToken,
 ) -> Result<Vec<JoinHandle<()>>, Failure> {
     let api = Arc::new(Api {
@@ -136,7 +140,10 @@ async fn front(
         stream: Publisher::new(Arc::clone(&server.keyring)),
         rendered: http::Rendered::default(),
         requests: Arc::clone(&server.requests),
-        settings: settings(config)?,
+        settings: http::Settings {
+            bodies: Arc::clone(bodies),
+            ..settings(config)?
+        },
     });
     let mut tasks = Vec::new();
     let (publisher, projections) = (Arc::clone(&api), Arc::clone(&server.projections));
@@ -144,6 +151,10 @@ async fn front(
     tasks.push(tokio::spawn(async move {
         publisher.stream.run(projections, log, ends).await
     }));
+    let door = Door {
+        visitors: Visitors::new(config.limits.http_max_conns_per_client, MOST_CONNECTIONS),
+        handshake: config.limits.https_handshake_timeout,
+    };
     for address in config.http_listen()? {
         let listener = TcpListener::bind(address)
             .await
@@ -152,6 +163,7 @@ async fn front(
         tasks.push(tokio::spawn(http::serve(
             listener,
             http::router(Arc::clone(&api)),
+            door.clone(),
             stop.clone(),
         )));
     }
@@ -178,6 +190,9 @@ fn settings(config: &Config) -> Result<http::Settings, Failure> {
         job_priority: config.server.job_default_priority,
         job_max_priority: config.server.job_max_priority,
         job_max_count: config.server.job_max_count,
+        job_max_source_size: config.server.job_max_source_size,
+        job_tracked_versions: config.server.job_tracked_versions,
+        search: config.server.search.clone(),
         variables_quota: config.server.variables_quota,
         ..http::Settings::default()
     })

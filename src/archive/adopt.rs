@@ -5,7 +5,7 @@
 //! `former/<epoch>`.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use drover_projections::hex;
 
@@ -79,6 +79,23 @@ pub fn adopt(server: &Path) -> Result<bool, ArchiveError> {
     fs::remove_dir_all(&ready).map_err(ArchiveError::file("remove", &ready))?;
     sync_dir(server)?;
     Ok(true)
+}
+
+/// The directories of former logs of a server, those of the newest epochs last.
+pub fn former_logs(server: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(server.join(FORMER)) else {
+        return Vec::new();
+    };
+    let mut kept: Vec<(u64, PathBuf)> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter_map(|path| {
+            let log = ReadOnlyLog::open(&path.join("log")).ok()?;
+            Some((log.epoch().first_index, path))
+        })
+        .collect();
+    kept.sort();
+    kept.into_iter().map(|(_, path)| path).collect()
 }
 
 fn rename(from: &Path, to: &Path) -> Result<(), ArchiveError> {

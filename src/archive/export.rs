@@ -93,7 +93,7 @@ impl Export {
     /// Writes the events of a log. `progress` hears the index reached, and the last one.
     ///
     /// # Errors
-    /// A log that cannot be read or does not reach back to `from`; an event that cannot be decoded;
+    /// A log that cannot be read, does not reach back to `from` or is damaged above it; an event that cannot be decoded;
     /// a failed write. What was written before is whole lines but for the last.
     pub fn run(
         &self,
@@ -156,6 +156,16 @@ impl Export {
         })
     }
 
+    /// Whether nothing is wanted of index `next` and above, the last event having been at `time`.
+    fn ends(&self, next: u64, time: Option<i64>) -> bool {
+        let by_index = self.to.is_some_and(|to| next > to);
+        let by_time = self
+            .until
+            .zip(time)
+            .is_some_and(|(until, time)| time > until);
+        by_index || by_time
+    }
+
     /// Hands over the entries that are wanted.
     fn walk(
         &self,
@@ -195,6 +205,12 @@ impl Export {
             if entry.index.is_multiple_of(REPORT) {
                 progress(entry.index - begin, end - begin);
             }
+        }
+        let reached = done.last.map_or(begin, |last| last + 1);
+        if let Some(damage) = log.damage_from(begin)
+            && !self.ends(reached, time)
+        {
+            return Err(damage.clone().into());
         }
         progress(end.saturating_sub(begin), end.saturating_sub(begin));
         Ok(done)

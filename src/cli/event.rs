@@ -121,13 +121,13 @@ async fn stream(args: Args, out: &Out) -> Result<u8> {
 }
 
 async fn connect(client: &Client, args: &Args, position: &Position) -> Result<Stream> {
-    let index = match position.index {
-        Some(index) => (index + 1).to_string(),
+    let index = match position.next() {
+        Some(index) => index.to_string(),
         None => args.index.clone().unwrap_or_else(|| "0".to_owned()),
     };
     let mut query = Vec::new();
     match &args.since {
-        Some(since) if position.index.is_none() => query.push(("since", since.as_str())),
+        Some(since) if position.next().is_none() => query.push(("since", since.as_str())),
         _ => query.push(("index", index.as_str())),
     }
     if !position.epoch.is_empty() {
@@ -193,18 +193,19 @@ async fn follow(
             true => std::slice::from_ref(&frame),
             false => list(&frame, "Events"),
         };
-        for event in events {
-            show(args, event, out)?;
-            *seen += 1;
-            if args.limit > 0 && *seen >= args.limit {
-                // The position is that of whole indexes; a rest of one is told again.
-                return Ok(true);
-            }
-        }
         let index = match cloud {
             true => number(&frame["data"], "Index"),
             false => number(&frame, "Index"),
         };
+        let known = position.known_of(index);
+        for (place, event) in events.iter().enumerate().skip(known) {
+            show(args, event, out)?;
+            *seen += 1;
+            if args.limit > 0 && *seen >= args.limit {
+                position.stop(index, place + 1, events.len());
+                return Ok(true);
+            }
+        }
         if index > 0 {
             position.reach(index, "")?;
         }
@@ -215,9 +216,12 @@ async fn follow(
 #[derive(Debug)]
 struct Position {
     path: Option<PathBuf>,
+    /// Everything up to this index was printed.
     index: Option<u64>,
+    /// Of this later index so many events were printed.
+    within: Option<(u64, usize)>,
     epoch: String,
-    saved: Option<u64>,
+    saved: String,
     at: Instant,
 }
 
@@ -227,8 +231,9 @@ impl Position {
         let mut position = Position {
             path: path.map(Path::to_owned),
             index: None,
+            within: None,
             epoch: String::new(),
-            saved: None,
+            saved: String::new(),
             at: Instant::now(),
         };
         let Some(path) = path else {
@@ -242,18 +247,61 @@ impl Position {
             return Ok(position);
         }
         let (index, epoch) = kept.trim().split_once('@').unwrap_or((kept.trim(), ""));
-        let index = index
-            .parse()
-            .with_context(|| format!("{} does not hold a position: {kept:?}", path.display()))?;
-        position.index = Some(index);
-        position.saved = Some(index);
+        let bad = || format!("{} does not hold a position: {kept:?}", path.display());
+        match index.split_once('+') {
+            Some((index, known)) => {
+                let index: u64 = index.parse().with_context(bad)?;
+                position.within = Some((index, known.parse().with_context(bad)?));
+                position.index = index.checked_sub(1);
+            }
+            None => position.index = Some(index.parse().with_context(bad)?),
+        }
         epoch.clone_into(&mut position.epoch);
+        position.saved = position.text();
         Ok(position)
+    }
+
+    /// Where to go on; none at the beginning.
+    fn next(&self) -> Option<u64> {
+        let within = self.within.map(|(index, _)| index);
+        within.or_else(|| self.index.map(|index| index + 1))
+    }
+
+    /// How many events of an index were printed before.
+    fn known_of(&self, index: i64) -> usize {
+        match self.within {
+            Some((within, known)) if u64::try_from(index) == Ok(within) => known,
+            _ => 0,
+        }
+    }
+
+    /// So many events of an index were printed, of so many.
+    fn stop(&mut self, index: i64, printed: usize, all: usize) {
+        let Ok(index) = u64::try_from(index) else {
+            return;
+        };
+        if printed >= all {
+            (self.index, self.within) = (Some(index), None);
+        } else {
+            (self.index, self.within) = (index.checked_sub(1), Some((index, printed)));
+        }
+    }
+
+    /// As it is kept: `INDEX@EPOCH`, or `INDEX+N@EPOCH` where only N events of that index were
+    /// printed; empty at the beginning.
+    fn text(&self) -> String {
+        let epoch = &self.epoch;
+        match (self.within, self.index) {
+            (Some((index, known)), _) => format!("{index}+{known}@{epoch}\n"),
+            (None, Some(index)) => format!("{index}@{epoch}\n"),
+            (None, None) => String::new(),
+        }
     }
 
     /// Everything up to an index was printed.
     fn reach(&mut self, index: i64, epoch: &str) -> Result<()> {
         self.index = u64::try_from(index).ok().max(self.index);
+        self.within = self.within.filter(|(within, _)| Some(*within) > self.index);
         if !epoch.is_empty() {
             epoch.clone_into(&mut self.epoch);
         }
@@ -265,16 +313,13 @@ impl Position {
 
     /// Keeps the position, if it moved.
     fn save(&mut self) -> Result<()> {
-        let (Some(path), Some(index)) = (&self.path, self.index) else {
+        let text = self.text();
+        let Some(path) = self.path.as_ref().filter(|_| text != self.saved) else {
             return Ok(());
         };
-        if self.saved == Some(index) {
-            return Ok(());
-        }
-        let text = format!("{index}@{}\n", self.epoch);
         whole::put(path, text.as_bytes())
             .with_context(|| format!("Error writing {}", path.display()))?;
-        (self.saved, self.at) = (Some(index), Instant::now());
+        (self.saved, self.at) = (text, Instant::now());
         Ok(())
     }
 }
@@ -300,4 +345,40 @@ fn show(args: &Args, event: &Json, out: &Out) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_position_is_kept_to_the_event() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("position");
+        let kept = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            Position::load(Some(&path))
+        };
+        let mut position = kept("").unwrap();
+        assert_eq!((position.next(), position.known_of(7)), (None, 0));
+        position.reach(6, "e").unwrap();
+        position.stop(7, 2, 3);
+        position.save().unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "7+2@e\n");
+        let mut position = Position::load(Some(&path)).unwrap();
+        assert_eq!(position.next(), Some(7));
+        assert_eq!((position.known_of(7), position.known_of(8)), (2, 0));
+        // A checkpoint below it takes nothing back, the index itself settles it.
+        position.reach(6, "e").unwrap();
+        assert_eq!(position.known_of(7), 2);
+        position.reach(7, "e").unwrap();
+        assert_eq!((position.next(), position.known_of(7)), (Some(8), 0));
+        position.stop(9, 1, 1);
+        position.save().unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "9@e\n");
+        for bad in ["x", "7+x@e", "+1@e", "-3"] {
+            let error = kept(bad).unwrap_err().to_string();
+            assert!(error.contains("does not hold a position"), "{error}");
+        }
+    }
 }

@@ -69,12 +69,20 @@ pub(super) async fn run(args: &EventsArgs, out: &Out) -> Result<u8> {
         true => Some(redactor(&args.place.keys_below(&place), out)?),
         false => None,
     };
-    let mut rows = Vec::new();
+    let (mut rows, mut reached) = (Vec::new(), from);
+    let mut damage = None;
     for entry in log.scan(from) {
-        let entry = entry.context("Error reading the log")?;
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) => {
+                damage = Some(error);
+                break;
+            }
+        };
         if args.to.is_some_and(|last| entry.index > last) {
             break;
         }
+        reached = entry.index + 1;
         let name = kind_name(entry.kind);
         if args.kind.as_ref().is_some_and(|wanted| *wanted != name) {
             continue;
@@ -94,7 +102,14 @@ pub(super) async fn run(args: &EventsArgs, out: &Out) -> Result<u8> {
     if !rows.is_empty() {
         out.line(&table(&rows));
     }
-    Ok(0)
+    let damage = damage.or_else(|| log.damage_from(from).cloned());
+    match damage.filter(|_| args.to.is_none_or(|to| to >= reached)) {
+        Some(damage) => {
+            let what = format!("What lies at index {reached} and above is not shown");
+            Err(anyhow::Error::from(damage).context(what))
+        }
+        None => Ok(0),
+    }
 }
 
 /// Whether events are shown under a name: one that this release does not know has a number.

@@ -1,5 +1,6 @@
 //! `log verify`: reads a log again from its first byte and says whether it is what was signed.
 
+use super::columns::pairs;
 use super::conn::Conn;
 use super::log::Scratch;
 use super::log_beside;
@@ -219,18 +220,8 @@ async fn digests(
 }
 
 fn tell(done: &Verified, digests: Option<&DigestsChecked>, seconds: f64, out: &Out) {
-    for finding in &done.findings {
-        match finding.index {
-            Some(index) => out.error(&format!("index {index}: {}", finding.what)),
-            None => out.error(&finding.what),
-        }
-    }
     if !done.findings.is_empty() {
-        out.error(&format!(
-            "NOT verified: {} events read, {} problems found",
-            done.entries,
-            done.findings.len()
-        ));
+        not_verified(done, out);
         return;
     }
     let signer = match (done.signers.as_slice(), done.pinned) {
@@ -239,30 +230,70 @@ fn tell(done: &Verified, digests: Option<&DigestsChecked>, seconds: f64, out: &O
         (signers, false) => format!("{} (unpinned)", signers.join(", ")),
     };
     let signed = match done.signed_to {
-        Some(index) => format!("{} checkpoints, signed to {index}", done.checkpoints),
+        Some(index) => format!(
+            "{}, signed to {index}",
+            counted(done.checkpoints, "checkpoint")
+        ),
         None => "no checkpoint".to_owned(),
     };
     let from = match done.base {
         Some(index) => format!("{} (from the signed base at {index})", done.first),
         None => done.first.to_string(),
     };
-    let tables = match digests {
-        Some(DigestsChecked {
-            checkpoints,
-            recorded,
-            ..
-        }) => format!("tables equal at {} of them", checkpoints + recorded),
-        None => "tables not folded (-digests)".to_owned(),
-    };
     #[allow(clippy::cast_precision_loss)]
     let rate = done.entries as f64 / seconds.max(0.001);
-    out.line(&format!(
-        "verified {} events, {from} to {}, root {}, {signed}, {tables}, signer {signer}, \
-         {seconds:.2}s ({rate:.0}/s)",
-        done.entries,
-        done.last,
-        STANDARD.encode(done.root),
-    ));
+    let events = counted(done.entries, "event");
+    out.line(&format!("verified {events}: nothing is wrong"));
+    out.line(&pairs(&[
+        ("Events", format!("{from} to {}", done.last)),
+        ("Root", STANDARD.encode(done.root)),
+        ("Signed", signed),
+        ("Tables", tables(digests)),
+        ("Signer", signer),
+        ("Took", format!("{seconds:.2}s ({rate:.0}/s)")),
+    ]));
+}
+
+/// The verdict, and why.
+fn not_verified(done: &Verified, out: &Out) {
+    let problems = counted(done.findings.len() as u64, "problem");
+    let events = counted(done.entries, "event");
+    out.error(&format!("NOT verified: {problems} found, {events} read"));
+    for finding in &done.findings {
+        match finding.index {
+            Some(index) => out.error(&format!("index {index}: {}", finding.what)),
+            None => out.error(&finding.what),
+        }
+    }
+}
+
+/// Where the tables that the log gives are those that were told.
+fn tables(digests: Option<&DigestsChecked>) -> String {
+    let Some(found) = digests else {
+        return "not folded (-digests)".to_owned();
+    };
+    let told = [
+        (found.checkpoints, "checkpoint"),
+        (found.also, "base or backup"),
+        (found.recorded, "recorded digest"),
+    ];
+    let told = told.iter().filter(|(count, _)| *count > 0);
+    let told: Vec<_> = told
+        .map(|(count, what)| match *what {
+            "base or backup" if *count > 1 => format!("{count} bases and backups"),
+            what => counted(*count, what),
+        })
+        .collect();
+    match told.split_last() {
+        None => "not compared: nothing was signed of them".to_owned(),
+        Some((last, [])) => format!("tables equal at {last}"),
+        Some((last, rest)) => format!("tables equal at {} and {last}", rest.join(", ")),
+    }
+}
+
+fn counted(count: u64, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
 }
 
 fn as_json(done: &Verified, digests: Option<&DigestsChecked>, seconds: f64) -> Json {
@@ -282,10 +313,39 @@ fn as_json(done: &Verified, digests: Option<&DigestsChecked>, seconds: f64) -> J
         "Checkpoints": done.checkpoints,
         "SignedTo": done.signed_to,
         "TablesAt": digests.map(|digests| digests.checkpoints),
+        "TablesElsewhere": digests.map(|digests| digests.also),
         "TablesRecorded": digests.map(|digests| digests.recorded),
         "Signers": done.signers,
         "Pinned": done.pinned,
         "Seconds": seconds,
         "Findings": findings,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_equal_is_counted_for_what_it_is() {
+        let told = |checkpoints, also, recorded| {
+            tables(Some(&DigestsChecked {
+                checkpoints,
+                also,
+                recorded,
+                ..DigestsChecked::default()
+            }))
+        };
+        assert_eq!(
+            told(63, 1, 0),
+            "tables equal at 63 checkpoints and 1 base or backup"
+        );
+        assert_eq!(
+            told(1, 2, 3),
+            "tables equal at 1 checkpoint, 2 bases and backups and 3 recorded digests"
+        );
+        assert_eq!(told(0, 0, 1), "tables equal at 1 recorded digest");
+        assert!(told(0, 0, 0).contains("not compared"));
+        assert!(tables(None).contains("-digests"));
+    }
 }

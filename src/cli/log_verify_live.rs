@@ -2,6 +2,7 @@
 //! hands out, and compared with what it signed, and with what was remembered of it.
 
 use super::client::Client;
+use super::columns::pairs;
 use super::conn::Conn;
 use super::log_tiles::{AHEAD, BLOCK_LEVEL, TILE, blocks, leaves, tiles};
 use super::out::Out;
@@ -152,7 +153,7 @@ async fn signed(
             _ => None,
         });
         done.findings
-            .push(forged.unwrap_or_else(|| unknown(&note, &offered)));
+            .push(forged.unwrap_or_else(|| unknown(&note, &offered, &keys)));
         return Ok(note);
     };
     done.signer = signer.text();
@@ -170,8 +171,19 @@ async fn signed(
 }
 
 /// What is said where no key that counts signed the checkpoint.
-fn unknown(note: &str, offered: &[NoteKey]) -> String {
+fn unknown(note: &str, offered: &[NoteKey], known: &[NoteKey]) -> String {
+    let origin = text(note).ok().and_then(Checkpoint::parse);
+    let origin = origin.map(|checkpoint| checkpoint.origin);
+    let of_other_log = |origin: &String| known.iter().all(|key| key.name() != origin);
     match offered.iter().find(|key| open(note, key).is_ok()) {
+        Some(key) if origin.as_ref().is_some_and(of_other_log) => format!(
+            "the checkpoint is signed by another key: {}. It is of another log, {}: a cluster that \
+             was restored begins a new one (`drover operator snapshot` says when), as does another \
+             cluster at this address. If it was restored, make sure of the key elsewhere and name \
+             it with -key; the former log is verified with the former key from its archive or copy",
+            key.text(),
+            key.name(),
+        ),
         Some(key) => format!(
             "the checkpoint is signed by another key: {}. If the cluster's root key was rotated, \
              make sure of it elsewhere and name it with -key",
@@ -354,24 +366,19 @@ fn digest_of(held: &Json) -> Option<[u8; 32]> {
 }
 
 fn tell(done: &Outcome, seconds: f64, out: &Out) {
-    for finding in &done.findings {
-        out.error(finding);
-    }
     let (Some(checkpoint), true) = (&done.checkpoint, done.findings.is_empty()) else {
         out.error("NOT verified");
+        done.findings.iter().for_each(|finding| out.error(finding));
         return;
     };
     let first = (checkpoint.index + 1).saturating_sub(checkpoint.size);
     let former = match &done.former {
-        Some(former) => format!(
-            ", goes on from the checkpoint remembered at {}",
-            former.index
-        ),
-        None => String::new(),
+        Some(former) => format!("goes on from the checkpoint at {}", former.index),
+        None => "nothing".to_owned(),
     };
     let tables = match done.tables {
         Some(_) => "tables equal there",
-        None => "tables not compared (events came meanwhile)",
+        None => "not compared (events came meanwhile)",
     };
     let unpinned = if done.pinned { "" } else { " (unpinned)" };
     let dropped = match done.read_from {
@@ -384,15 +391,23 @@ fn tell(done: &Outcome, seconds: f64, out: &Out) {
         "verified the hashes of"
     };
     let rate = checkpoint.size as f64 / seconds.max(0.001);
+    let plural = if checkpoint.size == 1 { "" } else { "s" };
     out.line(&format!(
-        "{read} {} events, {first} to {}{dropped}, root {}, signed to {}{former}, {tables}, \
-         signer {}{unpinned}, {seconds:.2}s ({rate:.0}/s)",
-        checkpoint.size,
-        checkpoint.index,
-        STANDARD.encode(checkpoint.root),
-        checkpoint.index,
-        done.signer
+        "{read} {} event{plural}: nothing is wrong",
+        checkpoint.size
     ));
+    out.line(&pairs(&[
+        (
+            "Events",
+            format!("{first} to {}{dropped}", checkpoint.index),
+        ),
+        ("Root", STANDARD.encode(checkpoint.root)),
+        ("Signed", format!("signed to {}", checkpoint.index)),
+        ("Remembered", former),
+        ("Tables", tables.to_owned()),
+        ("Signer", format!("{}{unpinned}", done.signer)),
+        ("Took", format!("{seconds:.2}s ({rate:.0}/s)")),
+    ]));
 }
 
 fn as_json(done: &Outcome, seconds: f64) -> Json {
@@ -447,5 +462,31 @@ mod tests {
             ..one.clone()
         };
         assert!(follows(&other, &one).unwrap().contains("another log"));
+    }
+
+    #[test]
+    fn a_new_epoch_is_not_taken_for_a_key_that_was_rotated() {
+        use ed25519_dalek::SigningKey;
+        let signing = |seed| SigningKey::from_bytes(&[seed; 32]);
+        let key = |name: &str, seed| NoteKey::new(name, signing(seed).verifying_key());
+        let note = |name: &str, seed| {
+            let checkpoint = Checkpoint {
+                origin: name.to_owned(),
+                size: 10,
+                root: [1; 32],
+                index: 9,
+                time: 0,
+                state: [0; 32],
+            };
+            crate::proof::sign(&checkpoint.to_text(), name, &signing(seed))
+        };
+        let known = [key("drover/1", 1)];
+        let restored = unknown(&note("drover/2", 2), &[key("drover/2", 2)], &known);
+        assert!(restored.contains("restored begins a new one"), "{restored}");
+        assert!(!restored.contains("rotated"), "{restored}");
+        let rotated = unknown(&note("drover/1", 2), &[key("drover/1", 2)], &known);
+        assert!(rotated.contains("root key was rotated"), "{rotated}");
+        let stranger = unknown(&note("drover/1", 3), &[key("drover/1", 2)], &known);
+        assert_eq!(stranger, "no known key signed the checkpoint");
     }
 }

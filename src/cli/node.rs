@@ -1,12 +1,12 @@
 //! The `node` noun.
 
-use super::alloc;
 use super::client::Client;
 use super::columns::{Table, pairs};
 use super::conn::Conn;
 use super::out::Out;
 use super::query::{Thing, find};
 use super::show::{Format, boolean, list, next_page, number, short, stamp, text};
+use super::{alloc, node_pool};
 use anyhow::{Result, bail};
 use clap::Subcommand;
 use serde_json::Value as Json;
@@ -17,6 +17,13 @@ use serde_json::Value as Json;
 pub(super) enum Verb {
     /// List nodes, or show one
     Status(Args),
+    /// Work with node pools
+    #[command(subcommand)]
+    Pool(node_pool::Verb),
+    /// Move everything off a node
+    Drain(Box<super::node_drain::Args>),
+    /// Let a node take new allocations, or not
+    Eligibility(super::node_eligibility::Args),
 }
 
 /// Flags of `node status`.
@@ -94,7 +101,26 @@ impl Args {
 
 /// Runs a verb.
 pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
-    let Verb::Status(args) = verb;
+    match verb {
+        Verb::Status(args) => status(args, out).await,
+        Verb::Pool(verb) => node_pool::run(verb, out).await,
+        Verb::Drain(args) => super::node_drain::run(*args, out).await,
+        Verb::Eligibility(args) => super::node_eligibility::run(args, out).await,
+    }
+}
+
+/// The stub of the node that a command names: by an id or what it begins with, or as the node of
+/// the agent that is asked.
+pub(super) async fn named(client: &Client, node: Option<&str>, own_node: bool) -> Result<Json> {
+    match node {
+        Some(name) => find(client, Thing::Node, name).await,
+        None if own_node => find(client, Thing::Node, &own(client).await?).await,
+        None => bail!("Node ID must be specified if -self isn't being used"),
+    }
+}
+
+/// Lists nodes or shows one.
+async fn status(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let name = match &args.node {
         Some(name) => name.clone(),
@@ -108,6 +134,7 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     if args.format.print(&node, out)? {
         return Ok(0);
     }
+    client.tell_moment(out);
     out.line(&basics(&node));
     if args.short {
         return Ok(0);
@@ -118,7 +145,7 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
         .await?;
     resources(&node, &allocs, out);
     out.head("Allocations");
-    out.line(&alloc::table(&allocs, args.verbose, true));
+    out.line(&alloc::table(&allocs, (args.verbose, client.now())));
     if args.verbose {
         out.head("Attributes");
         let map = node["Attributes"].as_object();
@@ -163,6 +190,9 @@ async fn all(args: &Args, client: &Client, out: &Out) -> Result<u8> {
         return Ok(0);
     }
     let nodes = nodes.as_array().cloned().unwrap_or_default();
+    if !args.quiet {
+        client.tell_moment(out);
+    }
     if nodes.is_empty() {
         out.line("No nodes registered");
         return Ok(0);
@@ -226,6 +256,34 @@ async fn table(args: &Args, client: &Client, nodes: &[Json]) -> Result<Table> {
     Ok(table)
 }
 
+/// A list of nodes without what has to be asked for.
+pub(super) fn plain_table(nodes: &[Json], verbose: bool) -> Table {
+    let head = [
+        "ID",
+        "Node Pool",
+        "DC",
+        "Name",
+        "Class",
+        "Drain",
+        "Eligibility",
+        "Status",
+    ];
+    let mut table = Table::new(head);
+    for node in nodes {
+        table.row([
+            short(&text(node, "ID"), verbose),
+            text(node, "NodePool"),
+            text(node, "Datacenter"),
+            text(node, "Name"),
+            text(node, "NodeClass"),
+            boolean(node, "Drain").to_string(),
+            text(node, "SchedulingEligibility"),
+            text(node, "Status"),
+        ]);
+    }
+    table
+}
+
 fn basics(node: &Json) -> String {
     let names = |key: &str| {
         let map = node[key].as_object();
@@ -245,17 +303,13 @@ fn basics(node: &Json) -> String {
                 format!("{name} (unhealthy)")
             }
         });
-    let drain = match node["DrainStrategy"].is_null() {
-        true => "false".to_owned(),
-        false => "true".to_owned(),
-    };
     pairs(&[
         ("ID", text(node, "ID")),
         ("Name", text(node, "Name")),
         ("Node Pool", text(node, "NodePool")),
         ("Class", text(node, "NodeClass")),
         ("DC", text(node, "Datacenter")),
-        ("Drain", drain),
+        ("Drain", drain(&node["DrainStrategy"])),
         ("Eligibility", text(node, "SchedulingEligibility")),
         ("Status", text(node, "Status")),
         ("CSI Controllers", names("CSIControllerPlugins")),
@@ -264,6 +318,24 @@ fn basics(node: &Json) -> String {
         ("Host Networks", names("HostNetworks")),
         ("Driver Status", drivers.collect::<Vec<_>>().join(",")),
     ])
+}
+
+/// Whether a node drains, and how.
+fn drain(strategy: &Json) -> String {
+    if strategy.is_null() {
+        return "false".to_owned();
+    }
+    let until = match number(strategy, "Deadline") {
+        forced if forced < 0 => "force drain".to_owned(),
+        0 => "no deadline".to_owned(),
+        _ => format!("{} deadline", stamp(strategy, "ForceDeadline")),
+    };
+    let system = if boolean(strategy, "IgnoreSystemJobs") {
+        "; ignoring system jobs"
+    } else {
+        ""
+    };
+    format!("true; {until}{system}")
 }
 
 fn events(node: &Json, verbose: bool, out: &Out) {

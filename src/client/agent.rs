@@ -75,6 +75,8 @@ pub struct Contact {
     pub ttl: i64,
     /// The index of the node's last change that was heard of.
     pub node_index: u64,
+    /// The epoch of the servers' log; empty before it was heard of.
+    pub epoch: String,
     /// Allocations have been asked for and answered.
     pub allocs_known: bool,
     /// Why the last call failed; empty after one that did not.
@@ -265,16 +267,18 @@ impl Core {
         }
     }
 
-    /// Destroys an allocation that the servers no longer know.
+    /// Destroys an allocation that the servers no longer know, or want from its beginning. Nothing
+    /// more is told of it; until it is gone another of its id is not to be run.
     pub(super) fn remove(&self, id: &str) {
         let Some(runner) = self.allocs.lock().remove(id) else {
             return;
         };
+        self.updates.buffer.lock().leave(id);
         let updates = self.updates.clone();
         let id = id.to_owned();
         tokio::spawn(async move {
             runner.destroy().await;
-            updates.buffer.lock().forget(&id);
+            updates.buffer.lock().left(&id);
         });
     }
 }

@@ -19,7 +19,7 @@ use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::Pool;
 use crate::rpc::handlers;
 use crate::rpc::methods::{AllocUpdateRequest, NodeUpdateAlloc};
-use crate::rpc::server::{RpcServer, serve};
+use crate::rpc::server::{Limits, RpcServer, serve};
 use crate::server::Server;
 
 pub(crate) struct World {
@@ -43,7 +43,7 @@ impl World {
         let service = Arc::new(handlers::service(server.clone(), beat));
         Self {
             server,
-            rpc: serve(listener, service).unwrap(),
+            rpc: serve(listener, service, Limits::default()).unwrap(),
             dir,
         }
     }

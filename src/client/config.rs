@@ -88,27 +88,4 @@ mod tests {
         assert!(old.client.meta.is_empty());
         assert_eq!(shared.get().client.meta.len(), 400);
     }
-
-    #[test]
-    fn env_02_a_copy_of_the_clients_settings_shares_nothing() {
-        let mut original = Settings::default();
-        original.client.meta.insert("a".into(), "1".into());
-        original.client.servers.push("one".into());
-        let copy = original.clone();
-        original.client.meta.clear();
-        original.client.servers.push("two".into());
-        original.host_env.insert("X".into(), "y".into());
-        assert_eq!(copy.client.meta.len(), 1);
-        assert_eq!(copy.client.servers, ["one"]);
-        assert!(copy.host_env.is_empty());
-    }
-
-    #[test]
-    fn env_03_empty_containers_stay_empty() {
-        let shared = Shared::new(Settings::default());
-        shared.change(|_| {});
-        let settings = shared.get();
-        assert!(settings.client.servers.is_empty() && settings.client.options.is_empty());
-        assert!(settings.client.host_volumes.is_empty());
-    }
 }

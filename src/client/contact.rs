@@ -48,7 +48,7 @@ async fn register(core: &Core, chance: &mut Jitter) {
             .once::<NodeRegister>(&request, CALL_TIMEOUT)
             .await
         {
-            Ok(answer) => return heard(core, &answer, false),
+            Ok(answer) => return heard(core, &answer, None),
             Err(e) => {
                 let retry = if core.settings.get().dev {
                     RETRY_DEV
@@ -88,13 +88,15 @@ async fn heartbeats(core: &Core, chance: &mut Jitter) {
             .await
         {
             Ok(answer) => {
-                heard(core, &answer, true);
+                let known = core.contact.borrow().node_index;
+                heard(core, &answer, Some(answer.node_modify_index != known));
                 answer.heartbeat_ttl.max(SECOND / 10)
             }
             Err(RpcError::Api(e))
                 if e.code == Code::NotFound || e.message.contains("not found") =>
             {
                 tracing::info!("the servers do not know this node: registering again");
+                core.tell_all();
                 return;
             }
             Err(e) => {
@@ -124,7 +126,8 @@ fn retry_wait(core: &Core, chance: &mut Jitter) -> i64 {
     (SECOND + chance.below(left.abs())).min(RETRY_MAX)
 }
 
-fn heard(core: &Core, answer: &NodeUpdateResponse, heartbeat: bool) {
+/// The servers answered; `changed` says of a heartbeat whether the node is another than it was.
+fn heard(core: &Core, answer: &NodeUpdateResponse, changed: Option<bool>) {
     let now = core.clock.now();
     if let Some(servers) = core.caller.servers() {
         let addrs: Vec<String> = answer
@@ -136,21 +139,29 @@ fn heard(core: &Core, answer: &NodeUpdateResponse, heartbeat: bool) {
     }
     let mut given_up = false;
     core.contact.send_modify(|contact| {
-        let changed = heartbeat.then_some(answer.node_modify_index != contact.node_index);
-        given_up = may_be_given_up(contact, changed, now);
+        let restored = !contact.epoch.is_empty() && contact.epoch != answer.epoch;
+        given_up = restored || may_be_given_up(contact, changed, now);
+        contact.epoch.clone_from(&answer.epoch);
         contact.node_index = answer.node_modify_index;
         contact.registered = true;
         contact.trouble.clear();
-        if heartbeat {
+        if changed.is_some() {
             contact.last_heartbeat = now;
             contact.ttl = answer.heartbeat_ttl;
         }
     });
     if given_up {
-        // The servers gave this node up, or may have: they are told everything anew (HB-10).
-        core.updates.buffer.lock().tell_all();
-        core.updates.some.notify_one();
-        core.services.tell_all();
+        core.tell_all();
+    }
+}
+
+impl Core {
+    /// The servers gave this node up, or may have, or went back to an earlier state: they are told
+    /// everything anew (HB-10).
+    fn tell_all(&self) {
+        self.updates.buffer.lock().tell_all();
+        self.updates.some.notify_one();
+        self.services.tell_all();
     }
 }
 

@@ -74,7 +74,8 @@ impl From<LogError> for JournalError {
 
 /// Something that keeps values by key.
 pub trait Journal: Send + Sync {
-    /// Sets a value; the future ends when it is durable. An unchanged value is not written.
+    /// Sets a value; the future ends when it is durable. An unchanged value is not written, unless
+    /// it is not known to be durable: then it is written again.
     fn put(&self, key: &str, value: Vec<u8>) -> BoxFuture<'static, Result<(), JournalError>>;
 
     /// Forgets all keys that begin with `prefix`.
@@ -120,6 +121,10 @@ struct State {
     live_bytes: usize,
     /// Bytes written since the last compaction.
     written: usize,
+    /// Changes that are not known to be durable, each with the number of its last attempt. One
+    /// whose future nobody awaited is among them too, and is at most written once more.
+    unsure: BTreeMap<(u16, String), u64>,
+    attempts: u64,
 }
 
 impl State {
@@ -127,6 +132,25 @@ impl State {
         self.live_bytes += key.len() + value.len();
         if let Some(old) = self.live.insert(key.to_owned(), value) {
             self.live_bytes -= key.len() + old.len();
+        }
+    }
+
+    fn is_unsure(&self, kind: u16, key: &str) -> bool {
+        !self.unsure.is_empty() && self.unsure.contains_key(&(kind, key.to_owned()))
+    }
+
+    /// A change is about to be written; gives the number of the attempt.
+    fn attempt(&mut self, kind: u16, key: &str) -> u64 {
+        self.attempts += 1;
+        self.unsure.insert((kind, key.to_owned()), self.attempts);
+        self.attempts
+    }
+
+    /// An attempt is durable: so is its change, where none came after it.
+    fn settle(&mut self, kind: u16, key: String, attempt: u64) {
+        let change = (kind, key);
+        if self.unsure.get(&change) == Some(&attempt) {
+            self.unsure.remove(&change);
         }
     }
 
@@ -214,6 +238,24 @@ fn encode(key: &str, value: &[u8]) -> Bytes {
 }
 
 impl Shared {
+    /// Writes a change that was made in memory; it is settled when it is durable.
+    fn write(
+        self: &Arc<Self>,
+        state: &mut State,
+        (kind, key): (u16, &str),
+        body: Bytes,
+    ) -> BoxFuture<'static, Result<(), JournalError>> {
+        let attempt = state.attempt(kind, key);
+        let written = self.append(state, (kind, body));
+        let (shared, key) = (Arc::clone(self), key.to_owned());
+        async move {
+            written.await?;
+            shared.state.lock().settle(kind, key, attempt);
+            Ok(())
+        }
+        .boxed()
+    }
+
     /// The next entries of the log.
     fn entries(&self, state: &mut State, bodies: Vec<(u16, Bytes)>) -> Vec<Entry> {
         let time = unix_nanos();
@@ -268,23 +310,28 @@ impl Shared {
 impl Journal for LogJournal {
     fn put(&self, key: &str, value: Vec<u8>) -> BoxFuture<'static, Result<(), JournalError>> {
         let mut state = self.shared.state.lock();
-        if state.live.get(key).is_some_and(|old| **old == *value) {
+        let same = state.live.get(key).is_some_and(|old| **old == *value);
+        if same && !state.is_unsure(PUT, key) {
             return std::future::ready(Ok(())).boxed();
         }
         let body = encode(key, &value);
         state.put(key, value.into());
-        let done = self.shared.append(&mut state, (PUT, body));
+        let done = self.shared.write(&mut state, (PUT, key), body);
         self.shared.compact(&mut state);
         done
     }
 
     fn delete(&self, prefix: &str) -> BoxFuture<'static, Result<(), JournalError>> {
         let mut state = self.shared.state.lock();
-        if !state.delete(prefix) {
+        if !state.delete(prefix) && !state.is_unsure(DELETE, prefix) {
             return std::future::ready(Ok(())).boxed();
         }
-        self.shared
-            .append(&mut state, (DELETE, encode(prefix, b"")))
+        // What is gone need not be written again.
+        state
+            .unsure
+            .retain(|(kind, key), _| *kind != PUT || !key.starts_with(prefix));
+        let body = encode(prefix, b"");
+        self.shared.write(&mut state, (DELETE, prefix), body)
     }
 
     fn load(&self) -> BTreeMap<String, Bytes> {

@@ -129,6 +129,70 @@ async fn mod_16_a_disk_that_is_full_when_it_is_compacted_loses_nothing() {
     assert!(open(&disk).load() == acked);
 }
 
+#[tokio::test]
+async fn mod_16_what_could_not_be_written_is_written_again() {
+    let disk = FakeDisk::default();
+    let open = |disk: &FakeDisk| {
+        let files = Arc::new(disk.clone());
+        LogJournal::open_with(files, Path::new("/journal"))
+            .unwrap()
+            .0
+    };
+    let journal = open(&disk);
+    journal.put("gone/a", b"1".to_vec()).await.unwrap();
+    journal.put("k", b"old".to_vec()).await.unwrap();
+    // Until nothing fits any more.
+    disk.set_capacity(Some(disk.used()));
+    let mut filled = 0;
+    while journal
+        .put(&format!("fill/{filled}"), vec![7; 100_000])
+        .await
+        .is_ok()
+    {
+        filled += 1;
+        assert!(filled < 10_000, "the disk never fills");
+    }
+    let new = || vec![8; 300_000];
+    assert!(journal.put("k", new()).await.is_err());
+    assert!(
+        journal.put("k", new()).await.is_err(),
+        "the same value counted as written"
+    );
+    let deleted = journal.delete("gone/").await;
+    disk.set_capacity(None);
+    journal.put("k", new()).await.unwrap();
+    journal.delete("gone/").await.unwrap();
+    let after = open(&disk.power_cut(1)).load();
+    assert!(after.get("k").is_some_and(|value| **value == new()));
+    assert!(!after.contains_key("gone/a"), "{deleted:?}");
+    // What is durable is not written again.
+    let next = journal.shared.log.bounds().1;
+    journal.put("k", new()).await.unwrap();
+    journal.delete("gone/").await.unwrap();
+    assert_eq!(journal.shared.log.bounds().1, next);
+}
+
+#[tokio::test]
+async fn mod_16_a_value_that_is_on_its_way_is_not_durable() {
+    let tmp = tempfile::tempdir().unwrap();
+    let (journal, _) = LogJournal::open(tmp.path()).unwrap();
+    let first = journal.put("k", b"v".to_vec());
+    let second = journal.put("k", b"v".to_vec());
+    drop(first);
+    second.await.unwrap();
+    assert_eq!(loaded_beside(&journal), b"v");
+}
+
+/// The value of `k` that a reader of the files finds.
+fn loaded_beside(journal: &LogJournal) -> Vec<u8> {
+    let (first, next) = journal.shared.log.bounds();
+    let mut state = State::default();
+    for entry in journal.shared.log.scan(first).take((next - first) as usize) {
+        fold(&mut state, &entry.unwrap()).unwrap();
+    }
+    state.live["k"].to_vec()
+}
+
 #[test]
 fn damage_is_told_with_what_a_client_can_do() {
     let error = JournalError::from(LogError::Corrupt {

@@ -38,11 +38,12 @@ pub struct Diff {
     pub removed: Vec<String>,
 }
 
-/// Compares what the servers say (id to index) with what is here.
-pub fn diff(wanted: &BTreeMap<String, u64>, here: &BTreeMap<String, u64>) -> Diff {
+/// Compares what the servers say (id to index) with what is here. `anew` after a restore: the
+/// servers may be at an earlier state than what is here then, and theirs counts.
+pub fn diff(wanted: &BTreeMap<String, u64>, here: &BTreeMap<String, u64>, anew: bool) -> Diff {
     let newer = |(id, index): (&String, &u64)| {
         here.get(id)
-            .is_none_or(|have| have < index)
+            .is_none_or(|have| have < index || (anew && have != index))
             .then(|| id.clone())
     };
     Diff {
@@ -55,17 +56,26 @@ pub fn diff(wanted: &BTreeMap<String, u64>, here: &BTreeMap<String, u64>) -> Dif
     }
 }
 
+/// What is known of the servers' state.
+#[derive(Debug, Default)]
+struct Known {
+    /// Its index.
+    index: u64,
+    /// The epoch of their log; empty before the first answer that was followed whole.
+    epoch: String,
+    /// Allocations that were looked at and not run: they ended before they came here.
+    ignored: BTreeMap<String, u64>,
+}
+
 /// Follows the servers until the task is aborted.
 pub(super) async fn keep(core: Arc<Core>) {
     let mut chance = Jitter::random();
     let mut contact = core.contact.subscribe();
     // An error means that the client is gone, and this task with it.
     let _ = contact.wait_for(|c| c.registered).await;
-    let mut index = 0;
-    // Allocations that were looked at and not run: they ended before they came here.
-    let mut ignored = BTreeMap::new();
+    let mut known = Known::default();
     loop {
-        match round(&core, &mut index, &mut ignored).await {
+        match round(&core, &mut known).await {
             Ok(true) => {}
             Ok(false) => sleep(MISSING_RETRY).await,
             Err(e) => {
@@ -80,29 +90,30 @@ pub(super) async fn keep(core: Arc<Core>) {
 }
 
 /// One question and what follows from its answer; false when something wanted did not come.
-async fn round(
-    core: &Core,
-    index: &mut u64,
-    ignored: &mut BTreeMap<String, u64>,
-) -> Result<bool, RpcError> {
+async fn round(core: &Core, known: &mut Known) -> Result<bool, RpcError> {
     let request = NodeSpecificRequest {
         node_id: core.node.lock().id.clone(),
-        min_query_index: *index,
+        min_query_index: known.index,
         max_query_time: i64::try_from(MAX_WAIT.as_nanos()).unwrap_or(i64::MAX),
+        epoch: known.epoch.clone(),
     };
     let answer = core
         .caller
         .once::<NodeGetClientAllocs>(&request, CALL_TIMEOUT)
         .await?;
-    ignored.retain(|id, _| answer.allocs.contains_key(id));
+    // What was restored before the first answer may be of a former epoch too.
+    let anew = known.epoch != answer.epoch;
+    known
+        .ignored
+        .retain(|id, _| !anew && answer.allocs.contains_key(id));
     let mut here: BTreeMap<String, u64> = core
         .allocs
         .lock()
         .iter()
         .map(|(id, runner)| (id.clone(), runner.alloc().alloc_modify_index))
         .collect();
-    here.extend(ignored.clone());
-    let diff = diff(&answer.allocs, &here);
+    here.extend(known.ignored.clone());
+    let diff = diff(&answer.allocs, &here, anew);
     let mut fetched = Vec::new();
     for ids in diff.fetch.chunks(FETCH_CHUNK) {
         let newest = ids.iter().filter_map(|id| answer.allocs.get(id)).max();
@@ -118,13 +129,15 @@ async fn round(
                 .allocs,
         );
     }
-    let complete = fetched.len() == diff.fetch.len();
+    let all_came = fetched.len() == diff.fetch.len();
     for id in &diff.removed {
         core.remove(id);
     }
-    follow(core, fetched, ignored);
+    let complete = follow(core, fetched, &mut known.ignored) && all_came;
+    let told = |id: &str| answer.allocs.contains_key(id) || here.contains_key(id);
+    core.updates.buffer.lock().forget_unless(told);
     if complete {
-        *index = answer.index;
+        (known.index, known.epoch) = (answer.index, answer.epoch);
     }
     if !core.contact.borrow().allocs_known {
         core.contact.send_modify(|c| c.allocs_known = true);
@@ -136,16 +149,27 @@ async fn round(
     Ok(complete)
 }
 
-/// Updates first, then additions.
-fn follow(core: &Core, fetched: Vec<Allocation>, ignored: &mut BTreeMap<String, u64>) {
-    let mut additions = Vec::new();
+/// Updates first, then additions; false when some have to wait for others to be gone.
+fn follow(core: &Core, fetched: Vec<Allocation>, ignored: &mut BTreeMap<String, u64>) -> bool {
+    let (mut additions, mut complete) = (Vec::new(), true);
     for alloc in fetched {
         let runner = core.allocs.lock().get(&alloc.id).cloned();
         match runner {
+            // It was told to end and is wanted again, after a restore: it begins from its start,
+            // and nothing of its former end counts.
+            Some(runner) if !alloc.terminal_status() && runner.alloc().server_terminal() => {
+                core.remove(&alloc.id);
+                complete = false;
+            }
             Some(runner) => runner.update(Arc::new(alloc)),
+            None if core.updates.buffer.lock().is_leaving(&alloc.id) => complete = false,
             // CL-26: what ended before it came here is not started.
             None if alloc.terminal_status() => {
                 ignored.insert(alloc.id.clone(), alloc.alloc_modify_index);
+                if !alloc.client_terminal() {
+                    core.updates.buffer.lock().put_absent(&alloc);
+                    core.updates.some.notify_one();
+                }
             }
             None => additions.push(Arc::new(alloc)),
         }
@@ -153,6 +177,7 @@ fn follow(core: &Core, fetched: Vec<Allocation>, ignored: &mut BTreeMap<String, 
     for alloc in additions {
         core.add(alloc, None);
     }
+    complete
 }
 
 #[cfg(test)]
@@ -168,7 +193,7 @@ mod tests {
     proptest! {
         #[test]
         fn mod_31_following_a_diff_gives_what_is_wanted(wanted in maps(), mut here in maps()) {
-            let diff = diff(&wanted, &here);
+            let diff = diff(&wanted, &here, false);
             for id in &diff.fetch {
                 here.insert(id.clone(), wanted[id]);
             }
@@ -178,6 +203,21 @@ mod tests {
             }
             prop_assert!(here.keys().eq(wanted.keys()));
             prop_assert!(here.iter().all(|(id, index)| *index >= wanted[id]));
+        }
+
+        #[test]
+        fn after_a_restore_what_is_here_becomes_what_the_servers_have(
+            wanted in maps(),
+            mut here in maps(),
+        ) {
+            let diff = diff(&wanted, &here, true);
+            for id in &diff.fetch {
+                prop_assert_ne!(here.insert(id.clone(), wanted[id]), Some(wanted[id]));
+            }
+            for id in &diff.removed {
+                here.remove(id);
+            }
+            prop_assert_eq!(here, wanted);
         }
     }
 }

@@ -60,7 +60,7 @@ pub fn open(
     Ok(Client::start(Start {
         settings,
         node,
-        caller: reach(&ids.secret),
+        caller: reach(&ids.secret).of_node(&ids.id),
         factory: Arc::new(factory),
         journal,
         services,
@@ -70,10 +70,10 @@ pub fn open(
 
 fn drivers(settings: &Settings) -> io::Result<Registry> {
     let options = &settings.client.options;
-    let enabled = settings.dev
-        || options
-            .get("driver.raw_exec.enable")
-            .is_some_and(|v| v == "1" || v == "true");
+    let enabled = match options.get("driver.raw_exec.enable") {
+        Some(text) => text == "1" || text == "true",
+        None => settings.dev,
+    };
     let runs = settings.state_dir.join("tasks");
     make_private(&runs)?;
     let raw: Arc<dyn Driver> = Arc::new(RawExec::new(enabled, Launcher::current(), runs));

@@ -3,15 +3,18 @@
 //! A pure structure; who ticks it and who sends is [`crate::client::agent`]. Runners put their
 //! latest state in and go on; a slow call delays nobody.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use drover_events::model::Allocation;
-use drover_events::model::status::client;
+use drover_events::model::status::{client, task};
 
 /// How often the buffer is looked at, milliseconds (HB-01).
 pub const TICK_MS: u64 = 200;
 /// Without anything urgent, a batch goes out on every such tick (HB-03): once a second.
 pub const SLOW_TICKS: u32 = 5;
+
+/// What is said of an allocation that was to end and is not here.
+const NOT_HERE: &str = "The allocation is not on this node";
 
 /// How soon an update has to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,18 +49,50 @@ fn same(a: &Allocation, b: &Allocation) -> bool {
         && a.network_status == b.network_status
 }
 
+/// The report of an allocation that is not here.
+fn over(shown: &Allocation) -> Allocation {
+    let mut task_states = shown.task_states.clone();
+    for state in task_states.values_mut() {
+        task::DEAD.clone_into(&mut state.state);
+    }
+    Allocation {
+        id: shown.id.clone(),
+        node_id: shown.node_id.clone(),
+        client_status: client::COMPLETE.to_owned(),
+        client_description: NOT_HERE.to_owned(),
+        task_states,
+        network_status: shown.network_status.clone(),
+        ..Allocation::default()
+    }
+}
+
 /// Updates that wait, latest per allocation.
 #[derive(Debug, Default)]
 pub struct UpdateBuffer {
     pending: BTreeMap<String, Allocation>,
     acked: BTreeMap<String, Allocation>,
+    /// Allocations that are being removed: nothing is told of them.
+    leaving: BTreeSet<String>,
     ticks: u32,
 }
 
 impl UpdateBuffer {
     /// Takes an allocation's latest state; only what clients tell is kept of it.
     pub fn put(&mut self, update: Allocation) {
-        self.pending.insert(update.id.clone(), update);
+        if !self.leaving.contains(&update.id) {
+            self.pending.insert(update.id.clone(), update);
+        }
+    }
+
+    /// The servers show an allocation that is not here, and not over, as they show it: they are
+    /// told what was last known of it here, or that it is over.
+    pub fn put_absent(&mut self, shown: &Allocation) {
+        if self.pending.contains_key(&shown.id) {
+            return;
+        }
+        let known = self.acked.remove(&shown.id);
+        let last = known.filter(Allocation::client_terminal);
+        self.put(last.unwrap_or_else(|| over(shown)));
     }
 
     /// The servers know this state: after a restart of the agent.
@@ -65,10 +100,26 @@ impl UpdateBuffer {
         self.acked.insert(update.id.clone(), update);
     }
 
-    /// Forgets an allocation that is gone from servers and client.
-    pub fn forget(&mut self, id: &str) {
+    /// An allocation is being removed: nothing of it is told, until it has [`left`](Self::left).
+    pub fn leave(&mut self, id: &str) {
         self.pending.remove(id);
         self.acked.remove(id);
+        self.leaving.insert(id.to_owned());
+    }
+
+    /// It is gone.
+    pub fn left(&mut self, id: &str) {
+        self.leaving.remove(id);
+    }
+
+    /// Whether it is being removed.
+    pub fn is_leaving(&self, id: &str) -> bool {
+        self.leaving.contains(id)
+    }
+
+    /// Forgets what was told of allocations that neither servers nor client know any more.
+    pub fn forget_unless(&mut self, known: impl Fn(&str) -> bool) {
+        self.acked.retain(|id, _| known(id));
     }
 
     /// Everything that servers know of is to be told again (HB-10).
@@ -108,13 +159,17 @@ impl UpdateBuffer {
     /// The batch arrived.
     pub fn sent(&mut self, batch: Vec<Allocation>) {
         for update in batch {
-            self.acked.insert(update.id.clone(), update);
+            if !self.leaving.contains(&update.id) {
+                self.acked.insert(update.id.clone(), update);
+            }
         }
     }
 
     /// It did not: its updates wait again, but for those that have a newer one (HB-06).
     pub fn failed(&mut self, batch: Vec<Allocation>) {
-        for update in batch {
+        let leaving = &self.leaving;
+        let here = batch.into_iter().filter(|u| !leaving.contains(&u.id));
+        for update in here {
             self.pending.entry(update.id.clone()).or_insert(update);
         }
     }
@@ -260,5 +315,40 @@ mod tests {
         buffer.sent(batch);
         buffer.tell_all();
         assert_eq!(ids(buffer.tick()), ["a", "b"]);
+    }
+    #[test]
+    fn what_the_servers_miss_of_an_allocation_that_is_not_here_is_told() {
+        let mut buffer = UpdateBuffer::default();
+        buffer.put_absent(&alloc("gone", "running", 1));
+        let batch = buffer.tick().unwrap();
+        assert_eq!(batch[0].client_status, "complete");
+        assert_eq!(batch[0].client_description, NOT_HERE);
+        assert_eq!(batch[0].task_states["web"].state, "dead");
+        buffer.sent(batch);
+        // What was told of it last is told again where the servers lost it.
+        let mut failed = alloc("was", "failed", 2);
+        failed.client_description = "Failed tasks".into();
+        buffer.acknowledge(failed.clone());
+        buffer.put_absent(&alloc("was", "running", 0));
+        assert_eq!(buffer.tick().unwrap(), [failed]);
+    }
+
+    #[test]
+    fn nothing_is_told_of_what_is_being_removed() {
+        let mut buffer = UpdateBuffer::default();
+        buffer.put(alloc("a", "running", 0));
+        let under_way = buffer.tick().unwrap();
+        buffer.put(alloc("a", "complete", 0));
+        buffer.leave("a");
+        buffer.put(alloc("a", "complete", 1));
+        buffer.failed(under_way);
+        assert!(buffer.is_leaving("a") && buffer.waiting() == 0);
+        buffer.left("a");
+        buffer.put(alloc("a", "pending", 0));
+        assert_eq!(ids((0..SLOW_TICKS).find_map(|_| buffer.tick())), ["a"]);
+        buffer.acknowledge(alloc("b", "complete", 0));
+        buffer.forget_unless(|id| id == "a");
+        buffer.tell_all();
+        assert_eq!(buffer.tick(), None, "the servers do not know it either");
     }
 }

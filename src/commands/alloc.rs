@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use drover_events::alloc::*;
 use drover_events::model::status::{client, node as status, trigger};
 use drover_events::model::{
-    Allocation, DesiredTransition, Evaluation, ReschedulePolicy, RescheduleTracker,
+    Allocation, DesiredTransition, Evaluation, Node, ReschedulePolicy, RescheduleTracker,
 };
+use drover_projections::apply::alloc::says_new;
 use drover_projections::tables::alloc_jobs::AllocJobs;
 use drover_projections::tables::allocs::{AllocRow, Allocs};
+use drover_projections::tables::cluster_meta::ClusterMetas;
 use drover_projections::tables::jobs::Jobs;
 use drover_projections::tables::nodes;
 use drover_projections::{Reply, View};
@@ -27,8 +29,13 @@ pub struct UpdateAllocsFromClient {
 }
 
 impl Command for UpdateAllocsFromClient {
+    /// What changes nothing is no event, unless it is what the node is waited for (SCH-12).
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
-        self.check_node(view)?;
+        let node = self.check_node(view)?;
+        let meta = view.get::<ClusterMetas>(())?.unwrap_or_default();
+        let names_nodes = meta.feature_level >= REPORT_LEVEL;
+        let is_waited_for = node.last_missed_heartbeat_index > 0
+            && node.last_alloc_update_index <= node.last_missed_heartbeat_index;
         let mut updates = Vec::with_capacity(self.allocs.len());
         let mut evals: Vec<Evaluation> = Vec::new();
         for alloc in &self.allocs {
@@ -39,7 +46,14 @@ impl Command for UpdateAllocsFromClient {
                 let text = format!("allocation {} is not on node {}", alloc.id, alloc.node_id);
                 return Err(ApiError::refused(text));
             }
-            updates.push(client_update(alloc));
+            let mut update = client_update(alloc);
+            if !says_new(&known, &update) && (names_nodes || !is_waited_for) {
+                continue;
+            }
+            if names_nodes {
+                update.cause = known.alloc_modify_index;
+            }
+            updates.push(update);
             let id = stamp.uuid(evals.len() as u64);
             if let Some(made) = follow_up(view, &known, alloc, (id, stamp.now))? {
                 let same =
@@ -49,23 +63,25 @@ impl Command for UpdateAllocsFromClient {
                 }
             }
         }
-        if updates.is_empty() {
+        if updates.is_empty() && !(names_nodes && is_waited_for) {
             return Ok(Decision::Nothing(Reply::None));
         }
         let updated = AllocsUpdatedByClient {
             updates,
             evals,
             updated_at: stamp.now,
+            nodes: names_nodes.then_some(node.id).into_iter().collect(),
         };
         Ok(Decision::free(updated))
     }
 
     /// A client reports what came of the last event that asked something of the allocation: its
-    /// placement, or that it was stopped; of several the first.
+    /// placement, or that it was stopped; of several the first. Each update names its own.
     fn cause(&self, view: &View) -> Option<u64> {
         let asked = |alloc: &Allocation| {
             let known = view.get::<Allocs>(alloc.id.as_str()).ok()??;
-            Some(known.alloc_modify_index).filter(|index| *index > 0)
+            let index = Some(known.alloc_modify_index).filter(|index| *index > 0);
+            index.filter(|_| says_new(&known, &client_update(alloc)))
         };
         self.allocs.iter().filter_map(asked).min()
     }
@@ -73,7 +89,7 @@ impl Command for UpdateAllocsFromClient {
 
 impl UpdateAllocsFromClient {
     /// The node is read from the allocations; it must be one that is in contact (SCH-09, SCH-10).
-    fn check_node(&self, view: &View) -> Result<(), ApiError> {
+    fn check_node(&self, view: &View) -> Result<Node, ApiError> {
         let Some(first) = self.allocs.first() else {
             return Err(ApiError::refused("must update at least one allocation"));
         };
@@ -108,7 +124,7 @@ impl UpdateAllocsFromClient {
                 node.id, node.status
             )));
         }
-        Ok(())
+        Ok(node)
     }
 }
 
@@ -121,6 +137,7 @@ fn client_update(alloc: &Allocation) -> ClientAllocUpdate {
         task_states: alloc.task_states.clone().into_map(),
         network_status: alloc.network_status.clone(),
         deployment_status: alloc.deployment_status.clone(),
+        cause: 0,
     }
 }
 

@@ -52,8 +52,13 @@ fn report(statuses: &[(u32, &str)]) -> UpdateAllocsFromClient {
 }
 
 fn triggers(world: &World, command: &UpdateAllocsFromClient) -> Vec<String> {
-    let Event::AllocsUpdatedByClient(event) = world.event(command) else {
-        panic!()
+    let event = match world.decide(command).unwrap() {
+        Decision::Event {
+            event: Event::AllocsUpdatedByClient(event),
+            ..
+        } => event,
+        Decision::Nothing(_) => return Vec::new(),
+        other => panic!("{other:?}"),
     };
     event
         .evals
@@ -247,4 +252,87 @@ fn eval_15_attempts_count_within_the_interval() {
         ..Default::default()
     };
     assert!(may_reschedule(&unlimited, Some(&tried(999)), 1_000));
+}
+
+/// Every server reads what the newest level brought.
+fn newest(world: &mut World) {
+    world.given(drover_events::cluster::VersionBarrierRaised {
+        level: drover_migrations::FEATURE_LEVEL,
+        servers: BTreeMap::new(),
+    });
+}
+
+fn nothing(world: &World, command: &UpdateAllocsFromClient) -> bool {
+    matches!(world.decide(command).unwrap(), Decision::Nothing(_))
+}
+
+#[test]
+fn hb_02_a_report_that_changes_nothing_is_no_event() {
+    let mut world = world();
+    newest(&mut world);
+    let running = report(&[(40, "running"), (41, "running")]);
+    world.done(&running);
+    let before = nodes::get(&world.view(), &id(10)).unwrap().unwrap();
+    assert!(nothing(&world, &running));
+    let mut healthy = running.clone();
+    healthy.allocs[0].deployment_status = Some(drover_events::model::AllocDeploymentStatus {
+        healthy: Some(true),
+        ..Default::default()
+    });
+    let Event::AllocsUpdatedByClient(event) = world.event(&healthy) else {
+        panic!()
+    };
+    let told: Vec<_> = event.updates.iter().map(|u| u.id.clone()).collect();
+    assert_eq!(told, [id(40)], "only what is new is told");
+    assert_eq!(event.nodes, [id(10)]);
+    let row = world.row::<Allocs>(&id(41)).unwrap();
+    world.done(&healthy);
+    assert!(nothing(&world, &healthy));
+    assert_eq!(world.row::<Allocs>(&id(41)).unwrap(), row);
+    let after = nodes::get(&world.view(), &id(10)).unwrap().unwrap();
+    assert_eq!(after.last_alloc_update_index, world.index);
+    assert_eq!(after.modify_index, before.modify_index, "HB-10");
+}
+
+#[test]
+fn sch_12_what_a_node_is_waited_for_is_an_event_though_nothing_is_new() {
+    for level in [0, drover_migrations::FEATURE_LEVEL] {
+        let mut world = world();
+        if level > 0 {
+            newest(&mut world);
+        }
+        let running = report(&[(40, "running"), (41, "running")]);
+        world.done(&running);
+        let heartbeat = UpdateNodeStatus {
+            node_id: id(10),
+            status: "ready".into(),
+            event: None,
+        };
+        world.done(&MissHeartbeat { node_id: id(10) });
+        world.done(&heartbeat);
+        let row = world.row::<Allocs>(&id(41)).unwrap();
+        world.done(&running);
+        let same = world.row::<Allocs>(&id(41)).unwrap() == row;
+        assert_eq!(same, level > 0, "level {level}");
+        world.done(&heartbeat);
+        let node = nodes::get(&world.view(), &id(10)).unwrap().unwrap();
+        assert_eq!(node.status, "ready", "level {level}");
+        assert!(nothing(&world, &running), "level {level}");
+    }
+}
+
+#[test]
+fn every_update_names_what_asked_for_it() {
+    let mut world = world();
+    newest(&mut world);
+    world.given(placed(alloc(41, "web", 10), 3));
+    let Event::AllocsUpdatedByClient(event) =
+        world.event(&report(&[(40, "running"), (41, "running")]))
+    else {
+        panic!()
+    };
+    let asked = |number| world.row::<Allocs>(&id(number)).unwrap().alloc_modify_index;
+    let causes: Vec<_> = event.updates.iter().map(|u| u.cause).collect();
+    assert_eq!(causes, [asked(40), asked(41)]);
+    assert!(asked(40) < asked(41));
 }

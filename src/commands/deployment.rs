@@ -35,7 +35,7 @@ impl Reverted {
 }
 
 /// The feature level whose events say what follows from a deployment's change.
-const SAID_LEVEL: u32 = 5;
+const SAID_LEVEL: u32 = 6;
 
 /// A deployment gets a status: by an operator, or by the watcher.
 #[derive(Clone, Debug)]

@@ -155,7 +155,7 @@ impl Command for DeleteEvalsPage {
 }
 
 /// The feature level that brought `EvalsDeleted.RowLimit`.
-const ROW_LIMIT_LEVEL: u32 = 5;
+const ROW_LIMIT_LEVEL: u32 = 6;
 /// What the look at one page's rows may cost: roughly the comparisons of strings of
 /// [`COST_BYTES`], so that apply, which looks again, stays below 20 ms (EVAL-04).
 const PAGE_COST: u64 = 100_000;

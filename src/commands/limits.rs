@@ -56,7 +56,9 @@ pub fn rows(event: &Event) -> usize {
                 let evals = ev.eval_ids.len().max(ev.per_page as usize);
                 evals * REMOVED + ev.alloc_ids.len() * REMOVED
             }
-            Event::AllocsUpdatedByClient(ev) => ev.updates.len() * REPORT + ev.evals.len() * EVAL,
+            Event::AllocsUpdatedByClient(ev) => {
+                ev.updates.len() * REPORT + ev.evals.len() * EVAL + ev.nodes.len()
+            }
             Event::AllocsDesiredTransitionUpdated(ev) => {
                 ev.transitions.len() + ev.evals.len() * EVAL
             }
@@ -287,6 +289,7 @@ fn halve_reports(mut ev: AllocsUpdatedByClient) -> Option<(Event, Event)> {
         updates,
         evals: std::mem::take(&mut ev.evals),
         updated_at: ev.updated_at,
+        nodes: ev.nodes.clone(),
     };
     Some((ev.into(), rest.into()))
 }

@@ -88,8 +88,14 @@ fn reports_of_many_megabytes_are_cut_by_their_bytes() {
         updates: (0..200).map(report).collect(),
         evals: evals(3),
         updated_at: 1,
+        nodes: vec![id(1)],
     };
     let parts = cut(event, Vec::new()).unwrap();
+    for (event, _) in &parts {
+        if let Event::AllocsUpdatedByClient(ev) = event {
+            assert_eq!(ev.nodes, [id(1)], "no part is read as an old one");
+        }
+    }
     assert!(parts.len() >= 3, "12 MB are {} events", parts.len());
     let (last, before) = parts.split_last().unwrap();
     assert_eq!(evals_of(&last.0), evals(3), "evaluations come last");

@@ -18,6 +18,7 @@ pub mod keyring;
 pub mod limits;
 pub mod namespace;
 pub mod node;
+pub mod node_drain;
 pub mod node_pool;
 #[cfg(test)]
 mod pages_test;

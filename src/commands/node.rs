@@ -320,29 +320,50 @@ impl Command for UpdateNodeDrain {
 /// The drainer found nothing left to drain on these nodes.
 #[derive(Clone, Debug)]
 pub struct CompleteDrains {
-    /// The nodes; those no longer draining are passed over.
-    pub node_ids: Vec<String>,
+    /// The nodes; those that changed since, or are gone, are passed over.
+    pub nodes: Vec<DrainedNode>,
+}
+
+/// A node on which nothing is left to drain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DrainedNode {
+    /// Its id.
+    pub id: String,
+    /// The modify index of its description (`nodes`) at which that was found.
+    pub modify_index: u64,
+    /// Whether its deadline had come.
+    pub deadline_reached: bool,
 }
 
 impl Command for CompleteDrains {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
         let mut updates = BTreeMap::new();
         let mut guards = Vec::new();
-        for id in &self.node_ids {
-            let Some(node) = nodes::get(view, id)? else {
+        for DrainedNode {
+            id,
+            modify_index,
+            deadline_reached,
+        } in &self.nodes
+        {
+            let key = id.as_str();
+            let Some(node) = view.get::<Nodes>(key)? else {
                 continue;
             };
-            if node.drain_strategy.is_none() {
+            if node.drain_strategy.is_none() || view.modified::<Nodes>(key)? != Some(*modify_index)
+            {
                 continue;
             }
-            let event = node_event(node_subsystem::DRAIN, "Node drain complete", stamp.now);
+            let mut event = node_event(node_subsystem::DRAIN, "Node drain complete", stamp.now);
+            if *deadline_reached {
+                event.details.insert("deadline_reached", "true".to_owned());
+            }
             let update = DrainUpdate {
                 complete: true,
                 event: Some(event),
                 ..Default::default()
             };
             updates.insert(id.clone(), update);
-            guards.push(view.guard::<Nodes>(id.as_str())?);
+            guards.push(view.guard::<Nodes>(key)?);
         }
         if updates.is_empty() {
             return Ok(Decision::Nothing(Reply::None));
@@ -356,12 +377,8 @@ impl Command for CompleteDrains {
     }
 
     /// What ends began with the drains; of several the first.
-    fn cause(&self, view: &View) -> Option<u64> {
-        let drained = |id: &String| {
-            let node = nodes::get(view, id).ok()??;
-            node.drain_strategy.is_some().then_some(node.modify_index)
-        };
-        self.node_ids.iter().filter_map(drained).min()
+    fn cause(&self, _: &View) -> Option<u64> {
+        self.nodes.iter().map(|node| node.modify_index).min()
     }
 }
 

@@ -228,11 +228,27 @@ fn a_drain_has_its_deadline_and_ends_in_words() {
     };
     let text = "can not set node's scheduling eligibility to eligible while it is draining";
     assert_eq!(world.refusal(&eligible).1, text);
+    let set = world.view().modified::<Nodes>(&id(10)).unwrap().unwrap();
+    let drained = |number, modify_index| DrainedNode {
+        id: id(number),
+        modify_index,
+        deadline_reached: true,
+    };
+    let stale = CompleteDrains {
+        nodes: vec![drained(10, set - 1)],
+    };
+    assert!(
+        matches!(world.decide(&stale).unwrap(), Decision::Nothing(_)),
+        "the drain is another one than was looked at"
+    );
     world.done(&CompleteDrains {
-        node_ids: vec![id(10), id(99)],
+        nodes: vec![drained(10, set), drained(99, 1)],
     });
     let known = nodes::get(&world.view(), &id(10)).unwrap().unwrap();
-    assert_eq!(known.events.last().unwrap().message, "Node drain complete");
+    let event = known.events.last().unwrap();
+    assert_eq!(event.message, "Node drain complete");
+    assert_eq!(event.subsystem, "Drain");
+    assert_eq!(event.details["deadline_reached"], "true");
     assert_eq!(known.last_drain.unwrap().status, "complete");
     let odd = UpdateNodeEligibility {
         node_id: id(10),

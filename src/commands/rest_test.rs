@@ -245,6 +245,7 @@ fn a_failed_deployment_goes_back_to_the_last_stable_version() {
         eval_id: id(3),
         reverted: Default::default(),
     };
+    let submitted = world.now();
     world.done(&fail(DeploymentChange::UnhealthyAllocations));
     let row = world.row::<Deployments>(&id(30)).unwrap();
     assert_eq!(
@@ -253,6 +254,10 @@ fn a_failed_deployment_goes_back_to_the_last_stable_version() {
     );
     let now = world.row::<Jobs>(("default", "web")).unwrap();
     assert_eq!((now.version, now.priority, now.stable), (2, 50, true));
+    assert_eq!(
+        now.submit_time, submitted,
+        "it is submitted when it is made"
+    );
     assert_eq!(
         world.refusal(&fail(DeploymentChange::Pause)).1,
         "can't pause terminal deployment"

@@ -1,5 +1,7 @@
 //! Commands about service registrations.
 
+use std::collections::BTreeSet;
+
 use drover_events::model::ServiceRegistration;
 use drover_events::service::*;
 use drover_projections::tables::allocs;
@@ -58,6 +60,41 @@ fn is_news(view: &View, service: &ServiceRegistration) -> Result<bool, ApiError>
         };
         same != known
     }))
+}
+
+/// A client has named every service of some of its allocations: those it did not name go. They are
+/// of tasks that ended while nobody heard of it, or of a state that was restored.
+#[derive(Clone, Debug)]
+pub struct KeepServices {
+    /// The client's node; what is of another's stays.
+    pub node_id: String,
+    /// The allocations.
+    pub allocs: Vec<String>,
+    /// The ids of their services.
+    pub kept: BTreeSet<String>,
+}
+
+impl Command for KeepServices {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+        let mut services = Vec::new();
+        for alloc in &self.allocs {
+            for known in drover_projections::query::services_of_alloc(view, alloc)? {
+                if known.node_id == self.node_id && !self.kept.contains(&known.id) {
+                    services.push(ServiceKey {
+                        namespace: known.namespace.clone(),
+                        id: known.id.clone(),
+                    });
+                }
+            }
+        }
+        if services.is_empty() {
+            return Ok(Decision::Nothing(Reply::None));
+        }
+        Ok(Decision::free(ServiceRegistrationsDeleted {
+            services,
+            ..ServiceRegistrationsDeleted::default()
+        }))
+    }
 }
 
 /// A service is removed.

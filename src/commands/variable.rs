@@ -25,7 +25,7 @@ pub struct ApplyVariable {
 }
 
 /// The feature level that brought quotas of variables.
-const QUOTA_LEVEL: u32 = 5;
+const QUOTA_LEVEL: u32 = 6;
 
 /// Saves the way through the log where the quota is passed already; apply checks it again.
 fn check(view: &View, var: &VariableEncrypted, quota: u64) -> Result<(), ApiError> {

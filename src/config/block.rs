@@ -3,6 +3,8 @@
 
 use super::hidden::Hidden;
 use super::read::Reader;
+#[cfg(doc)]
+use crate::net::PER_CLIENT;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -49,13 +51,13 @@ impl Default for LogSettings {
 impl LogSettings {
     pub(super) fn read(&mut self, r: &mut Reader<'_>) {
         r.set("log_level", &mut self.level);
-        r.set("log_json", &mut self.json);
-        r.set("log_include_location", &mut self.include_location);
+        r.switch("log_json", &mut self.json);
+        r.switch("log_include_location", &mut self.include_location);
         r.set("log_file", &mut self.file);
         r.set("log_rotate_duration", &mut self.rotate_duration);
         r.set("log_rotate_bytes", &mut self.rotate_bytes);
         r.set("log_rotate_max_files", &mut self.rotate_max_files);
-        r.set("enable_syslog", &mut self.syslog);
+        r.switch("enable_syslog", &mut self.syslog);
         r.set("syslog_facility", &mut self.syslog_facility);
     }
 }
@@ -147,7 +149,7 @@ impl Default for AclConfig {
 
 impl AclConfig {
     pub(super) fn read(&mut self, r: &mut Reader<'_>) {
-        r.set("enabled", &mut self.enabled);
+        r.switch("enabled", &mut self.enabled);
         r.set("token_ttl", &mut self.token_ttl);
         r.set("policy_ttl", &mut self.policy_ttl);
         r.set("role_ttl", &mut self.role_ttl);
@@ -169,20 +171,22 @@ pub struct LimitsConfig {
     /// How long a TLS handshake of the API may take.
     pub https_handshake_timeout: Duration,
     /// Connections of one address to the API; 0 for no limit.
-    pub http_max_conns_per_client: u32,
+    /// Absent: [`PER_CLIENT`], but any number from this machine.
+    pub http_max_conns_per_client: Option<u32>,
     /// How long an internal handshake may take.
     pub rpc_handshake_timeout: Duration,
     /// Internal connections of one address; 0 for no limit.
-    pub rpc_max_conns_per_client: u32,
+    /// Absent: [`PER_CLIENT`], but any number from this machine.
+    pub rpc_max_conns_per_client: Option<u32>,
 }
 
 impl Default for LimitsConfig {
     fn default() -> Self {
         LimitsConfig {
             https_handshake_timeout: Duration::from_secs(5),
-            http_max_conns_per_client: 100,
+            http_max_conns_per_client: None,
             rpc_handshake_timeout: Duration::from_secs(5),
-            rpc_max_conns_per_client: 100,
+            rpc_max_conns_per_client: None,
         }
     }
 }
@@ -273,15 +277,15 @@ impl TelemetryConfig {
             &mut self.in_memory_retention_period,
         );
         r.set("collection_interval", &mut self.collection_interval);
-        r.set("prometheus_metrics", &mut self.prometheus_metrics);
-        r.set(
+        r.switch("prometheus_metrics", &mut self.prometheus_metrics);
+        r.switch(
             "publish_allocation_metrics",
             &mut self.publish_allocation_metrics,
         );
-        r.set("publish_node_metrics", &mut self.publish_node_metrics);
-        r.set("disable_hostname", &mut self.disable_hostname);
-        r.set("use_node_name", &mut self.use_node_name);
-        r.set(
+        r.switch("publish_node_metrics", &mut self.publish_node_metrics);
+        r.switch("disable_hostname", &mut self.disable_hostname);
+        r.switch("use_node_name", &mut self.use_node_name);
+        r.switch(
             "include_alloc_metadata_in_metrics",
             &mut self.include_alloc_metadata_in_metrics,
         );
@@ -291,15 +295,15 @@ impl TelemetryConfig {
         );
         r.set("prefix_filter", &mut self.prefix_filter);
         r.set("filter_default", &mut self.filter_default);
-        r.set(
+        r.switch(
             "disable_dispatched_job_summary_metrics",
             &mut self.disable_dispatched_job_summary_metrics,
         );
-        r.set(
+        r.switch(
             "disable_rpc_rate_metrics_labels",
             &mut self.disable_rpc_rate_metrics_labels,
         );
-        r.set(
+        r.switch(
             "disable_allocation_hook_metrics",
             &mut self.disable_allocation_hook_metrics,
         );
@@ -425,14 +429,14 @@ pub struct TlsConfig {
 
 impl TlsConfig {
     pub(super) fn read(&mut self, r: &mut Reader<'_>) {
-        r.set("http", &mut self.http);
-        r.set("rpc", &mut self.rpc);
+        r.switch("http", &mut self.http);
+        r.switch("rpc", &mut self.rpc);
         r.set("ca_file", &mut self.ca_file);
         r.set("cert_file", &mut self.cert_file);
         r.set("key_file", &mut self.key_file);
-        r.set("verify_server_hostname", &mut self.verify_server_hostname);
-        r.set("verify_https_client", &mut self.verify_https_client);
-        r.set("rpc_upgrade_mode", &mut self.rpc_upgrade_mode);
+        r.switch("verify_server_hostname", &mut self.verify_server_hostname);
+        r.switch("verify_https_client", &mut self.verify_https_client);
+        r.switch("rpc_upgrade_mode", &mut self.rpc_upgrade_mode);
         r.set("tls_cipher_suites", &mut self.tls_cipher_suites);
         r.set("tls_min_version", &mut self.tls_min_version);
         r.set("tls_prefer_server_cipher_suites", &mut bool::default());
@@ -477,20 +481,22 @@ impl UiConfig {
 /// A `plugin "<driver>"` block.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PluginConfig {
-    /// Arguments of the plugin's process.
-    pub args: Vec<String>,
-    /// The driver's own settings, as JSON.
-    pub config: serde_json::Value,
+    /// Whether the driver may be used; absent: as the driver's default is.
+    pub enabled: Option<bool>,
 }
 
-impl PluginConfig {
-    pub(super) fn read(&mut self, r: &mut Reader<'_>) {
-        r.set("args", &mut self.args);
-        r.set("config", &mut self.config);
-    }
+/// The drivers that have settings.
+const DRIVERS: [&str; 1] = ["raw_exec"];
 
-    /// A boolean of the driver's own settings, e.g. `enabled`.
-    pub fn flag(&self, key: &str) -> Option<bool> {
-        self.config.get(key)?.as_bool()
+impl PluginConfig {
+    pub(super) fn read(&mut self, name: &str, r: &mut Reader<'_>) {
+        r.set("args", &mut Vec::<String>::new());
+        r.block("config", |r| {
+            if DRIVERS.contains(&name) {
+                r.set("enabled", &mut self.enabled);
+            } else {
+                r.nobody(&format!("there is no driver {name:?} with settings here"));
+            }
+        });
     }
 }

@@ -140,6 +140,10 @@ fn missing(config: &Config, wrong: &mut Vec<String>) {
         ("tls.rpc", config.tls.rpc),
         ("server.encrypt", !config.server.encrypt.0.is_empty()),
         (
+            "joining other servers",
+            server_join(&config.server.server_join),
+        ),
+        (
             "server.bootstrap_expect above 1",
             config.server.bootstrap_expect > 1,
         ),
@@ -147,6 +151,11 @@ fn missing(config: &Config, wrong: &mut Vec<String>) {
     for (name, _) in asked.into_iter().filter(|(_, asked)| *asked) {
         wrong.push(format!("{name} is not supported by this version"));
     }
+}
+
+/// Whether flags name other servers (files are refused where they are read).
+fn server_join(join: &super::ServerJoin) -> bool {
+    !join.start_join.is_empty() || !join.retry_join.is_empty()
 }
 
 fn client(config: &Config, wrong: &mut Vec<String>) {

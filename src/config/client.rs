@@ -79,8 +79,6 @@ pub struct ClientConfig {
     pub gc_volumes_on_node_gc: bool,
     /// Make an id of our own rather than use the machine's.
     pub no_host_uuid: bool,
-    /// Refuse exec and file access from afar.
-    pub disable_remote_exec: bool,
     /// Where CNI plugins lie.
     pub cni_path: String,
     /// Where CNI networks are described.
@@ -157,7 +155,6 @@ impl Default for ClientConfig {
             gc_max_allocs: 50,
             gc_volumes_on_node_gc: false,
             no_host_uuid: true,
-            disable_remote_exec: false,
             cni_path: "/opt/cni/bin".into(),
             cni_config_dir: "/opt/cni/config".into(),
             bridge_network_name: "nomad".into(),
@@ -182,7 +179,7 @@ impl Default for ClientConfig {
 
 impl ClientConfig {
     pub(super) fn read(&mut self, r: &mut Reader<'_>) {
-        r.set("enabled", &mut self.enabled);
+        r.switch("enabled", &mut self.enabled);
         r.set("state_dir", &mut self.state_dir);
         r.set("alloc_dir", &mut self.alloc_dir);
         r.set("alloc_mounts_dir", &mut self.alloc_mounts_dir);
@@ -203,7 +200,8 @@ impl ClientConfig {
         self.read_network(r);
         r.set("max_kill_timeout", &mut self.max_kill_timeout);
         r.set("no_host_uuid", &mut self.no_host_uuid);
-        r.set("disable_remote_exec", &mut self.disable_remote_exec);
+        // Nobody can run commands in tasks from afar, so there is nothing to switch off.
+        r.set("disable_remote_exec", &mut bool::default());
         r.set("cgroup_parent", &mut self.cgroup_parent);
         r.labelled("host_volume", |name, r| {
             self.host_volumes
@@ -240,7 +238,7 @@ impl ClientConfig {
             &mut self.gc_inode_usage_threshold,
         );
         r.set("gc_max_allocs", &mut self.gc_max_allocs);
-        r.set("gc_volumes_on_node_gc", &mut self.gc_volumes_on_node_gc);
+        r.switch("gc_volumes_on_node_gc", &mut self.gc_volumes_on_node_gc);
     }
 
     fn read_network(&mut self, r: &mut Reader<'_>) {
@@ -262,7 +260,7 @@ impl ClientConfig {
             "bridge_network_subnet_ipv6",
             &mut self.bridge_network_subnet_ipv6,
         );
-        r.set(
+        r.switch(
             "bridge_network_hairpin_mode",
             &mut self.bridge_network_hairpin_mode,
         );

@@ -22,8 +22,6 @@ mod tests {
         let canary = || "canary-config-7f".to_owned();
         config.server.encrypt.0 = canary();
         config.acl.replication_token.0 = canary();
-        let vault = serde_json::json!({ "token": canary() });
-        config.unread.0.insert("vault".to_owned(), vault);
         let text = format!("{config:?}");
         assert!(
             text.contains("replication_token") && !text.contains("canary"),

@@ -144,15 +144,15 @@ mod tests {
             dir.path(),
             "base",
             "region = \"eu\"\nserver \
-                {\n  enabled = true\n  server_join { retry_join = [\"a\"] }\n}\n\
-             client { meta { x = 1 } }\nhttp_api_response_headers { \"X-A\" = \"1\" }\n",
+                {\n  enabled = true\n}\n\
+             client { servers = [\"a\"] meta { x = 1 } }\n\
+             http_api_response_headers { \"X-A\" = \"1\" }\n",
         );
         let second = write(
             dir.path(),
             "more.conf",
-            r#"{"region": "us", "server": {"server_join": {"retry_join": ["b"]},
-               "heartbeat_grace": "1m"},
-               "client": {"enabled": true, "meta": {"y": "2"},
+            r#"{"region": "us", "server": {"heartbeat_grace": "1m"},
+               "client": {"enabled": true, "servers": ["b"], "meta": {"y": "2"},
                "host_volume": [{"d": {"path": "/d"}}]},
                "plugin": {"raw_exec": {"config": {"enabled": true}}}}"#,
         );
@@ -160,13 +160,29 @@ mod tests {
         load(&mut config, &[first, second]).expect("loads");
         assert_eq!(config.region, "us");
         assert!(config.server.enabled && config.client.enabled);
-        assert_eq!(config.server.server_join.retry_join, ["a", "b"]);
+        assert_eq!(config.client.servers, ["a", "b"]);
         assert_eq!(config.server.heartbeat_grace, Duration::from_secs(60));
         assert_eq!(config.client.meta.len(), 2);
         assert_eq!(config.client.host_volumes["d"].path, "/d");
-        assert_eq!(config.plugins["raw_exec"].flag("enabled"), Some(true));
+        assert_eq!(config.plugins["raw_exec"].enabled, Some(true));
         assert_eq!(config.http_api_response_headers["X-A"], "1");
         assert_eq!(config.files.len(), 2);
+    }
+
+    #[test]
+    fn a_plain_boolean_that_is_on_stays_on() {
+        let dir = tempfile::tempdir().expect("dir");
+        let off = write(
+            dir.path(),
+            "off.hcl",
+            "leave_on_terminate = false\n\
+             client { enabled = false\n nomad_service_discovery = false }",
+        );
+        let mut config = Config::dev();
+        config.leave_on_terminate = true;
+        load(&mut config, &[off]).expect("loads");
+        assert!(config.client.enabled && config.leave_on_terminate);
+        assert!(!config.client.nomad_service_discovery, "not a plain one");
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod read;
 mod retention;
 mod server;
 mod shared;
+mod unsupported;
 
 pub use audit::AuditConfig;
 pub use block::{
@@ -42,6 +43,7 @@ pub use server::{
     DefaultSchedulerConfig, PlanRejectionTracker, SearchConfig, ServerConfig, ServerJoin,
 };
 pub use shared::Shared;
+pub use unsupported::{UNSUPPORTED, Unsupported};
 
 use read::Reader;
 use std::collections::BTreeMap;
@@ -109,8 +111,6 @@ pub struct Config {
     pub plugins: BTreeMap<String, PluginConfig>,
     /// The log of requests that change nothing but matter.
     pub audit: AuditConfig,
-    /// Blocks that are accepted but that nothing reads yet (`consul`, `vault`, …), as JSON.
-    pub unread: Hidden<BTreeMap<String, serde_json::Value>>,
     /// The files this was read from, in order.
     pub files: Vec<PathBuf>,
 }
@@ -146,7 +146,6 @@ impl Default for Config {
             ui: UiConfig::default(),
             plugins: BTreeMap::new(),
             audit: AuditConfig::default(),
-            unread: Hidden::default(),
             files: Vec::new(),
         }
     }
@@ -154,15 +153,6 @@ impl Default for Config {
 
 /// How often a development client looks for what can go.
 const DEV_GC_INTERVAL: std::time::Duration = std::time::Duration::from_secs(600);
-
-const UNREAD: [&str; 6] = [
-    "consul",
-    "vault",
-    "sentinel",
-    "reporting",
-    "keyring",
-    "eventlog",
-];
 
 impl Config {
     /// What `-dev` starts from: a server and a client on the loopback interface, `raw_exec`
@@ -205,9 +195,9 @@ impl Config {
         r.set("plugin_dir", &mut self.plugin_dir);
         self.log.read(r);
         r.set("bind_addr", &mut self.bind_addr);
-        r.set("enable_debug", &mut self.enable_debug);
-        r.set("leave_on_interrupt", &mut self.leave_on_interrupt);
-        r.set("leave_on_terminate", &mut self.leave_on_terminate);
+        r.switch("enable_debug", &mut self.enable_debug);
+        r.switch("leave_on_interrupt", &mut self.leave_on_interrupt);
+        r.switch("leave_on_terminate", &mut self.leave_on_terminate);
         for key in ["disable_update_check", "disable_anonymous_signature"] {
             r.set(key, &mut bool::default());
         }
@@ -231,14 +221,21 @@ impl Config {
         r.block("tls", |r| self.tls.read(r));
         r.block("ui", |r| self.ui.read(r));
         r.labelled("plugin", |name, r| {
-            self.plugins.entry(name.to_owned()).or_default().read(r)
+            self.plugins
+                .entry(name.to_owned())
+                .or_default()
+                .read(name, r)
         });
-        for key in UNREAD {
-            let mut value = self.unread.0.remove(key);
-            r.set(key, &mut value);
-            if let Some(value) = value {
-                self.unread.0.insert(key.to_owned(), value);
-            }
+        // Files that are carried over have them; `unsupported` says what becomes of them.
+        for key in [
+            "consul",
+            "vault",
+            "sentinel",
+            "reporting",
+            "keyring",
+            "eventlog",
+        ] {
+            r.set(key, &mut serde_json::Value::Null);
         }
     }
 

@@ -4,6 +4,7 @@
 //! grow, maps merge by key. That is all there is to merging.
 
 use super::hcl1::{Entry, Node, Place, Value};
+use super::unsupported;
 use crate::jobspec::duration;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -76,13 +77,32 @@ impl<'a> Reader<'a> {
         self.problems.push(Problem { place, text });
     }
 
-    /// Reads the attribute `key` onto `out`, if it is there.
-    pub(crate) fn set<T: FromNode>(&mut self, key: &str, out: &mut T) {
+    /// Reads the attribute `key` onto `out`, if it is there. One that has no effect in this version
+    /// is a problem where it would change `out`.
+    pub(crate) fn set<T: FromNode + Clone + PartialEq>(&mut self, key: &str, out: &mut T) {
+        let advice = unsupported::advice(&self.child(key));
         for node in self.take(key) {
+            let before = out.clone();
             if let Err(text) = out.read(node) {
                 self.problem(node.place, format!("{key}: {text}"));
+                continue;
+            }
+            let changes = *out != before && !unsupported::is_off(node);
+            if let Some(advice) = advice.filter(|_| changes) {
+                self.problem(
+                    node.place,
+                    format!("{key} is not supported by this version: {advice}; remove it"),
+                );
             }
         }
+    }
+
+    /// Reads the switch `key`: once it is on, no later file turns it off (as Nomad merges plain
+    /// booleans).
+    pub(crate) fn switch(&mut self, key: &str, out: &mut bool) {
+        let mut on = *out;
+        self.set(key, &mut on);
+        *out |= on;
     }
 
     /// Reads every block `key`; JSON's list of objects counts as several blocks.
@@ -116,6 +136,18 @@ impl<'a> Reader<'a> {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    /// Refuses every key that is there: nobody acts on them.
+    pub(crate) fn nobody(&mut self, why: &str) {
+        for at in 0..self.entries.len() {
+            self.used[at] = true;
+            let Entry { key, node, .. } = &self.entries[at];
+            if !unsupported::is_off(node) {
+                let text = format!("{key} is not supported by this version: {why}; remove it");
+                self.problem(node.place, text);
             }
         }
     }

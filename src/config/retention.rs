@@ -25,6 +25,7 @@ fn read_keep(keep: &mut Keep, r: &mut Reader<'_>) {
 }
 
 /// Bytes, as `512M` or `10G`: powers of ten.
+#[derive(Clone, PartialEq)]
 struct Size(u64);
 
 impl FromNode for Size {

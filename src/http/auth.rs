@@ -116,6 +116,7 @@ mod tests {
         let call = crate::rpc::service::Call {
             addr: "10.0.0.7".into(),
             token: "canary-token-3".into(),
+            node: "n".into(),
         };
         let ids = crate::client::ids::NodeIds {
             id: "n".into(),

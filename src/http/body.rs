@@ -23,6 +23,15 @@ enum Inner {
     One(Option<Bytes>),
     Stream(mpsc::Receiver<Bytes>),
     Whole(mpsc::Receiver<Option<Bytes>>),
+    Changed(Box<Body>, Option<Box<dyn Change>>),
+}
+
+/// What a body goes through on its way out, piece by piece.
+pub(super) trait Change: Send + Sync + std::fmt::Debug {
+    /// The next piece as it is sent; it may come out empty, and with a later one.
+    fn piece(&mut self, piece: &[u8]) -> Vec<u8>;
+    /// What is left at the end.
+    fn end(&mut self) -> Vec<u8>;
 }
 
 impl Body {
@@ -52,13 +61,19 @@ impl Body {
         Self(Inner::Whole(receiver))
     }
 
+    /// The same body, changed on its way.
+    #[must_use]
+    pub(super) fn through(self, change: impl Change + 'static) -> Self {
+        Self(Inner::Changed(Box::new(self), Some(Box::new(change))))
+    }
+
     /// The bytes that are left; `None` for a stream.
     #[must_use]
     pub(super) fn len(&self) -> Option<u64> {
         match &self.0 {
             Inner::One(bytes) => Some(bytes.as_ref().map_or(0, |b| b.len() as u64)),
             Inner::Pieces(_, size) => Some(*size),
-            Inner::Stream(_) | Inner::Whole(_) => None,
+            Inner::Stream(_) | Inner::Whole(_) | Inner::Changed(..) => None,
         }
     }
 
@@ -73,7 +88,7 @@ impl Body {
         match self.0 {
             Inner::One(bytes) => Ok(bytes.into_iter().collect()),
             Inner::Pieces(pieces, _) => Ok(pieces.into()),
-            Inner::Stream(_) | Inner::Whole(_) => Err(self),
+            Inner::Stream(_) | Inner::Whole(_) | Inner::Changed(..) => Err(self),
         }
     }
 }
@@ -114,6 +129,24 @@ impl HttpBody for Body {
             Inner::Stream(receiver) => match receiver.poll_recv(context) {
                 Poll::Ready(next) => next,
                 Poll::Pending => return Poll::Pending,
+            },
+            Inner::Changed(body, change) => loop {
+                let Some(changing) = change else { break None };
+                let piece = match Pin::new(body.as_mut()).poll_frame(context) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Some(Err(broken))) => return Poll::Ready(Some(Err(broken))),
+                    Poll::Ready(Some(Ok(frame))) => {
+                        changing.piece(&frame.into_data().unwrap_or_default())
+                    }
+                    Poll::Ready(None) => {
+                        let last = changing.end();
+                        *change = None;
+                        last
+                    }
+                };
+                if !piece.is_empty() {
+                    break Some(piece.into());
+                }
             },
             Inner::Whole(receiver) => match receiver.poll_recv(context) {
                 Poll::Ready(Some(next)) => next,

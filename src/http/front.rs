@@ -3,7 +3,6 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
 
 use drover_projections::view::View;
 use drover_projections::watch::Interest;
@@ -13,14 +12,14 @@ use hyper::header::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
 use super::answer::{Answer, Meta};
-use super::aside::aside;
+use super::asked::Asked;
 use super::body::Body;
 use super::query::{self, Options};
 use super::request::Request;
 use super::state::Api;
 use super::{auth, cors, gzip, past, pretty, requests};
 use crate::commands::Command;
-use crate::error::{ApiError, Code};
+use crate::error::ApiError;
 use crate::identity::Identity;
 use crate::raft::{Committed, Origin};
 
@@ -56,6 +55,10 @@ impl Read<'_> {
 /// A read handler: a view in, an answer out; it neither waits nor writes.
 pub(super) type Reader = fn(&Read<'_>) -> Result<Answer, ApiError>;
 
+/// The answer of a read from what is in memory; it never reads a table, for it runs where others
+/// are served. None where a table must be read.
+pub(super) type Near = fn(&Read<'_>) -> Option<Answer>;
+
 /// What a blocking read waits for.
 #[derive(Clone, Copy)]
 pub(super) enum Watched {
@@ -70,7 +73,7 @@ pub(super) enum Watched {
 }
 
 impl Watched {
-    fn blocks(self) -> bool {
+    pub(super) fn blocks(self) -> bool {
         !matches!(self, Self::Nothing | Self::Now)
     }
 }
@@ -106,11 +109,6 @@ impl Write {
     }
 }
 
-const WAIT_DEFAULT: Duration = Duration::from_secs(300);
-const WAIT_MOST: Duration = Duration::from_secs(300);
-/// The part of a wait that is added at random at most, so that waiters spread.
-const JITTER_PART: u32 = 16;
-
 /// Serves a read.
 pub(super) async fn read(
     api: Arc<Api>,
@@ -118,9 +116,25 @@ pub(super) async fn read(
     watched: Watched,
     run: Reader,
 ) -> Response<axum::body::Body> {
+    read_near(api, incoming, watched, far, run).await
+}
+
+/// Serves a read that may be answered from what is in memory.
+pub(super) async fn read_near(
+    api: Arc<Api>,
+    incoming: Incoming,
+    watched: Watched,
+    near: Near,
+    run: Reader,
+) -> Response<axum::body::Body> {
     let (parts, _) = incoming.into_parts();
-    let nothing = axum::body::Body::empty();
-    query(api, Incoming::from_parts(parts, nothing), watched, run).await
+    let incoming = Incoming::from_parts(parts, axum::body::Body::empty());
+    queried(api, incoming, (watched, near), run).await
+}
+
+/// Nothing is in memory.
+fn far(_read: &Read<'_>) -> Option<Answer> {
+    None
 }
 
 /// Serves a read whose wishes stand in its body; it blocks as every read does.
@@ -130,17 +144,40 @@ pub(super) async fn query(
     watched: Watched,
     run: Reader,
 ) -> Response<axum::body::Body> {
+    queried(api, incoming, (watched, far), run).await
+}
+
+async fn queried(
+    api: Arc<Api>,
+    incoming: Incoming,
+    (watched, near): (Watched, Near),
+    run: Reader,
+) -> Response<axum::body::Body> {
     let (parts, body) = incoming.into_parts();
     let outline = Outline::of(&parts);
     let work = AssertUnwindSafe(async {
         let mut request = Request::head(parts)?;
         identify(&api, &mut request).await?;
         check_region(&api, &request)?;
-        request.read_body(body, api.settings.body_limit).await?;
-        let options = Options::read(&request.query)?;
+        let settings = &api.settings;
+        request
+            .read_body(body, settings.body_limit, &settings.bodies)
+            .await?;
+        let options = Options {
+            part: api.settings.list_part,
+            ..Options::read(&request.query)?
+        };
         let ticket = requests::received(&api, &request).await?;
-        let answer = answer_read(&api, &request, &options, watched, run).await;
-        requests::answered(&api, ticket, || requests::denied(&request), answer).await
+        let asked = Arc::new(Asked {
+            api: Arc::clone(&api),
+            request,
+            options,
+            watched,
+            run,
+        });
+        let answer = asked.answer(near).await;
+        let denied = || requests::denied(&asked.request);
+        requests::answered(&api, ticket, denied, answer).await
     });
     let answer = settle(work.catch_unwind().await);
     respond(&api, outline, answer)
@@ -163,7 +200,10 @@ where
         identify(&api, &mut request).await?;
         past::refuse(&request)?;
         check_region(&api, &request)?;
-        request.read_body(body, api.settings.body_limit).await?;
+        let settings = &api.settings;
+        request
+            .read_body(body, settings.body_limit, &settings.bodies)
+            .await?;
         recorded(api.as_ref(), request, |request| {
             let api = Arc::clone(&api);
             run(Write { api, request })
@@ -248,91 +288,6 @@ fn check_region(api: &Api, request: &Request) -> Result<(), ApiError> {
     }
 }
 
-async fn answer_read(
-    api: &Api,
-    request: &Request,
-    options: &Options,
-    watched: Watched,
-    run: Reader,
-) -> Result<Answer, ApiError> {
-    let read = |view| Read {
-        api,
-        request,
-        options,
-        view,
-    };
-    let of_past = past::is_asked(&request.query);
-    if matches!(watched, Watched::Now) {
-        past::refuse(request)?;
-    }
-    if !options.stale && (of_past || watched.blocks()) {
-        api.proposer.lead().await?;
-    }
-    if of_past {
-        return aside(|| {
-            let view = past::view(api, &request.query)?;
-            let index = view.index();
-            Ok(run(&read(view))?.header(past::HEADER, index.to_string()))
-        });
-    }
-    let now = || read(api.projections.view());
-    if options.index == 0 || !watched.blocks() {
-        return found(&now(), watched, run);
-    }
-    let deadline = tokio::time::Instant::now() + wait_time(options.wait);
-    let interests: SmallVec<[Interest; 2]> = match watched {
-        Watched::Tables(tables) => tables.iter().map(|t| Interest::Table(*t)).collect(),
-        Watched::Rows(rows) => rows(request)?,
-        Watched::Nothing | Watched::Now => SmallVec::new(),
-    };
-    loop {
-        // Registered before the read, so that no change falls between the two.
-        let waiter = api.projections.watch().register(&interests);
-        let read = now();
-        let changed = match watched {
-            Watched::Tables(tables) => table_index(&read.view, tables) > options.index,
-            _ => true,
-        };
-        if changed {
-            let answer = found(&read, watched, run)?;
-            if answer.index() > options.index {
-                return Ok(answer);
-            }
-        }
-        drop(read);
-        let woken = tokio::time::timeout_at(deadline, waiter).await.is_ok();
-        // A closed watch wakes everybody: the state here is about to be another.
-        if !woken || api.projections.watch().is_closed() {
-            return found(&now(), watched, run);
-        }
-    }
-}
-
-/// Runs a read. What is missing has an index too, that of the tables it would be in, so that
-/// clients can wait for it to appear.
-///
-/// No index runs backwards: after a restore a row may have an older one than it had, and the
-/// answer's is that of the epoch's first event then.
-fn found(read: &Read<'_>, watched: Watched, run: Reader) -> Result<Answer, ApiError> {
-    let begin = read.api.log.epoch().first_index;
-    let error = match run(read) {
-        Err(error) if error.code == Code::NotFound => error,
-        other => return other.map(|answer| answer.not_below(begin)),
-    };
-    let tables: SmallVec<[u16; 2]> = match watched {
-        Watched::Nothing | Watched::Now => return Err(error),
-        Watched::Tables(tables) => tables.into(),
-        Watched::Rows(rows) => {
-            let table = |interest: &Interest| match interest {
-                Interest::Table(table) | Interest::Row(table, _) => Some(*table),
-                Interest::Progress => None,
-            };
-            rows(read.request)?.iter().filter_map(table).collect()
-        }
-    };
-    Ok(Answer::from(error).at(table_index(&read.view, &tables)))
-}
-
 /// The greatest index of some tables.
 pub(super) fn table_index(view: &View, tables: &[u16]) -> u64 {
     tables
@@ -340,14 +295,6 @@ pub(super) fn table_index(view: &View, tables: &[u16]) -> u64 {
         .map(|table| view.table_index_of(*table))
         .max()
         .unwrap_or_default()
-}
-
-fn wait_time(nanos: i64) -> Duration {
-    let asked = match u64::try_from(nanos) {
-        Ok(0) | Err(_) => WAIT_DEFAULT,
-        Ok(nanos) => Duration::from_nanos(nanos).min(WAIT_MOST),
-    };
-    asked + (asked / JITTER_PART).mul_f64(rand::random::<f64>())
 }
 
 /// The answer to a finished request; a panic is a fault of ours and is said so in the log.
@@ -386,31 +333,37 @@ impl Outline {
     }
 }
 
+/// Indents and compresses a body, whole or as it flows.
+fn form(api: &Api, outline: &Outline, answer: &mut Answer) {
+    if outline.pretty && answer.content_type == Some(super::answer::JSON) && !answer.gzipped {
+        answer.body = match std::mem::replace(&mut answer.body, Body::empty()).into_pieces() {
+            Ok(pieces) => pretty::indent(&pieces.concat()).into(),
+            Err(stream) if answer.flows => stream.through(pretty::Indenter::default()),
+            Err(stream) => stream,
+        };
+    }
+    let encoding = outline.accept_encoding.as_ref();
+    let encoding = encoding.and_then(|v| v.to_str().ok());
+    let long = answer
+        .body
+        .len()
+        .map_or(answer.flows, |len| len >= gzip::MINIMUM);
+    if !answer.gzipped && long && api.settings.gzip.wanted(outline.loopback, encoding) {
+        answer.body = match std::mem::replace(&mut answer.body, Body::empty()).into_pieces() {
+            Ok(pieces) => gzip::compress(&pieces).into(),
+            Err(stream) => stream.through(gzip::Flowing::default()),
+        };
+        answer.gzipped = true;
+    }
+}
+
 /// Puts an answer into its final form.
 pub(super) fn respond(
     api: &Api,
     outline: Outline,
     mut answer: Answer,
 ) -> Response<axum::body::Body> {
-    if outline.pretty && answer.content_type == Some(super::answer::JSON) && !answer.gzipped {
-        answer.body = match std::mem::replace(&mut answer.body, Body::empty()).into_pieces() {
-            Ok(pieces) => pretty::indent(&pieces.concat()).into(),
-            Err(stream) => stream,
-        };
-    }
-    let encoding = outline
-        .accept_encoding
-        .as_ref()
-        .and_then(|v| v.to_str().ok());
-    let long = answer.body.len().is_some_and(|len| len >= gzip::MINIMUM);
-    if !answer.gzipped
-        && long
-        && api.settings.gzip.wanted(outline.loopback, encoding)
-        && let Ok(pieces) = std::mem::replace(&mut answer.body, Body::empty()).into_pieces()
-    {
-        answer.body = gzip::compress(&pieces).into();
-        answer.gzipped = true;
-    }
+    form(api, &outline, &mut answer);
     // Of an answer to HEAD the router sends the headers only, the length of the body among them.
     let mut response = Response::new(axum::body::Body::new(answer.body));
     *response.status_mut() = hyper::StatusCode::from_u16(answer.status)

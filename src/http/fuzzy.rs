@@ -18,10 +18,6 @@ use super::list::storage;
 use super::search::{CONTEXTS, contexts, ids_of};
 use crate::error::ApiError;
 
-/// Matches shown per context at most.
-const MOST: usize = 100;
-/// The shortest text, characters.
-const SHORTEST: usize = 2;
 /// What is found by the beginning of its id, not by its name.
 const BY_ID: [&str; 5] = [
     "evals",
@@ -106,14 +102,18 @@ impl Found {
     }
 
     /// The best matches per context: the text near the beginning, then short names.
-    fn finish(self, truncations: &mut Map<bool>) -> BTreeMap<String, List<FuzzyMatch>> {
+    fn finish(
+        self,
+        most: usize,
+        truncations: &mut Map<bool>,
+    ) -> BTreeMap<String, List<FuzzyMatch>> {
         let mut matches = BTreeMap::new();
         for (context, mut found) in self.by_context {
             found.sort_by(|a, b| (a.0, a.1.len(), &a.1, &a.2).cmp(&(b.0, b.1.len(), &b.1, &b.2)));
-            if found.len() > MOST {
+            if found.len() > most {
                 truncations.insert(context, true);
             }
-            found.truncate(MOST);
+            found.truncate(most);
             let found = found.into_iter().map(|(_, id, scope)| FuzzyMatch {
                 id,
                 scope: scope.into(),
@@ -127,10 +127,14 @@ impl Found {
 /// `PUT /v1/search/fuzzy`.
 pub(super) fn fuzzy(read: &Read<'_>) -> Result<Answer, ApiError> {
     let asked: FuzzyRequest = read.request.json()?;
-    let length = asked.text.chars().count();
-    if length < SHORTEST {
+    let bounds = &read.api.settings.search;
+    if !bounds.fuzzy_enabled {
+        return Err(ApiError::refused("fuzzy search is not enabled"));
+    }
+    let (length, shortest) = (asked.text.chars().count(), bounds.min_term_length);
+    if length < shortest {
         return Err(ApiError::refused(format!(
-            "fuzzy search query must be at least {SHORTEST} characters, got {length}"
+            "fuzzy search query must be at least {shortest} characters, got {length}"
         )));
     }
     let namespace = match asked.namespace.as_str() {
@@ -167,7 +171,7 @@ pub(super) fn fuzzy(read: &Read<'_>) -> Result<Answer, ApiError> {
             names(read, context, namespace, &mut found)?;
         }
     }
-    let mut matches = found.finish(&mut answer.truncations);
+    let mut matches = found.finish(bounds.limit_results, &mut answer.truncations);
     matches.extend(by_id);
     answer.matches = matches.into();
     let index = answer.index;
@@ -182,18 +186,22 @@ fn names(
     found: &mut Found,
 ) -> Result<(), ApiError> {
     let view = &read.view;
+    let most = match read.api.settings.search.limit_query {
+        0 => usize::MAX,
+        most => most,
+    };
     let spaced = || match namespace {
         "*" => Scan::all(),
         name => Scan::prefix(Prefix::new().str(name)),
     };
     match context {
         "jobs" => {
-            for job in view.scan::<Jobs>(spaced()) {
+            for job in view.scan::<Jobs>(spaced()).take(most) {
                 found.job(&job.map_err(storage)?);
             }
         }
         "allocs" => {
-            for row in view.scan::<Allocs>(Scan::all()) {
+            for row in view.scan::<Allocs>(Scan::all()).take(most) {
                 let row = row.map_err(storage)?;
                 if namespace == "*" || row.namespace == namespace {
                     found.offer("allocs", &row.name, &[&row.namespace, &row.id]);
@@ -201,23 +209,23 @@ fn names(
             }
         }
         "nodes" => {
-            for node in view.scan::<Nodes>(Scan::all()) {
+            for node in view.scan::<Nodes>(Scan::all()).take(most) {
                 let node = node.map_err(storage)?;
                 found.offer("nodes", &node.name, &[&node.id]);
             }
         }
         "node_pools" => {
-            for pool in view.scan::<NodePools>(Scan::all()) {
+            for pool in view.scan::<NodePools>(Scan::all()).take(most) {
                 found.offer("node_pools", &pool.map_err(storage)?.name, &[]);
             }
         }
         "namespaces" => {
-            for namespace in view.scan::<Namespaces>(Scan::all()) {
+            for namespace in view.scan::<Namespaces>(Scan::all()).take(most) {
                 found.offer("namespaces", &namespace.map_err(storage)?.name, &[]);
             }
         }
         "vars" => {
-            for var in view.scan::<Variables>(spaced()) {
+            for var in view.scan::<Variables>(spaced()).take(most) {
                 let var = var.map_err(storage)?;
                 found.offer("vars", &var.path, &[&var.namespace, &var.path]);
             }

@@ -9,6 +9,8 @@ use std::io::Write;
 use bytes::Bytes;
 use flate2::{Compress, Compression, Crc, FlushCompress};
 
+use super::body::Change;
+
 /// Bodies below this are sent as they are, bytes.
 pub const MINIMUM: u64 = 1024;
 
@@ -120,6 +122,32 @@ pub fn join<'a>(pieces: impl IntoIterator<Item = &'a Packed>) -> Vec<Bytes> {
     out
 }
 
+/// Compresses a body that comes in pieces.
+#[derive(Debug)]
+pub(super) struct Flowing(flate2::write::GzEncoder<Vec<u8>>);
+
+impl Default for Flowing {
+    fn default() -> Self {
+        Self(flate2::write::GzEncoder::new(
+            Vec::new(),
+            Compression::new(1),
+        ))
+    }
+}
+
+impl Change for Flowing {
+    fn piece(&mut self, piece: &[u8]) -> Vec<u8> {
+        // Writing into memory does not fail.
+        let _ = self.0.write_all(piece);
+        std::mem::take(self.0.get_mut())
+    }
+
+    fn end(&mut self) -> Vec<u8> {
+        let _ = self.0.try_finish();
+        std::mem::take(self.0.get_mut())
+    }
+}
+
 /// Compresses a body in one go.
 #[must_use]
 pub fn compress(pieces: &[Bytes]) -> Vec<u8> {
@@ -157,6 +185,10 @@ mod tests {
         let stream: Vec<u8> = join(&packed).concat();
         assert_eq!(unpack(&stream), pieces.concat());
         assert!(packed[3].size() < 2_000);
+        let mut flowing = Flowing::default();
+        let mut flown = pieces.map(|piece| flowing.piece(piece)).concat();
+        flown.extend(flowing.end());
+        assert_eq!(unpack(&flown), pieces.concat());
         let whole: Vec<Bytes> = pieces.iter().map(|p| Bytes::copy_from_slice(p)).collect();
         assert_eq!(unpack(&compress(&whole)), pieces.concat());
     }

@@ -112,6 +112,11 @@ impl Harness {
         }
     }
 
+    /// The routes themselves.
+    pub(super) fn router(&self) -> Router {
+        self.router.clone()
+    }
+
     /// Sends a request.
     pub(super) async fn send(&self, request: hyper::Request<Full<Bytes>>) -> Reply {
         let request = request.map(axum::body::Body::new);

@@ -463,3 +463,64 @@ async fn the_limits_of_jobs_in_the_configuration_are_in_force() {
     assert!(text.contains("job_max_count: 6 > 5"), "{text}");
     h.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bounds_of_sources_versions_and_searches_are_in_force() {
+    let mut settings = super::Settings {
+        job_max_source_size: 10,
+        job_tracked_versions: 2,
+        ..super::Settings::default()
+    };
+    settings.search.min_term_length = 3;
+    settings.search.limit_results = 1;
+    let h = Harness::with(settings, None).await;
+    let mut body = job("sourced");
+    for (source, kept) in [("0123456789", 200), ("0123456789+", 404)] {
+        body["Submission"] = json!({ "Source": source, "Format": "hcl2" });
+        body["Job"]["Priority"] = json!(source.len());
+        let answer = h.put("/v1/jobs", &body).await.json();
+        let warnings = answer["Warnings"].as_str().unwrap_or_default().to_owned();
+        assert_eq!(
+            warnings.contains("job_max_source_size of 10"),
+            kept == 404,
+            "{warnings}"
+        );
+        let version = h.get("/v1/job/sourced").await.json()["Version"].clone();
+        let path = format!("/v1/job/sourced/submission?version={version}");
+        assert_eq!(h.get(&path).await.status, kept, "{source}");
+    }
+    body["Job"]["Priority"] = json!(99);
+    h.put("/v1/jobs", &body).await;
+    let versions = h.get("/v1/job/sourced/versions").await.json();
+    assert_eq!(
+        versions["Versions"].as_array().map(Vec::len),
+        Some(2),
+        "of three"
+    );
+
+    h.register("sourced-too").await;
+    let short = h.put("/v1/search/fuzzy", &json!({ "Text": "so" })).await;
+    assert!(
+        short.text().contains("at least 3 characters, got 2"),
+        "{}",
+        short.text()
+    );
+    let query = json!({ "Text": "sourced", "Context": "jobs" });
+    let found = h.put("/v1/search/fuzzy", &query).await.json();
+    assert_eq!(
+        found["Matches"]["jobs"].as_array().map(Vec::len),
+        Some(1),
+        "{found}"
+    );
+    assert_eq!(found["Truncations"]["jobs"], true);
+    h.stop().await;
+
+    let mut settings = super::Settings::default();
+    settings.search.fuzzy_enabled = false;
+    let h = Harness::with(settings, None).await;
+    let off = h
+        .put("/v1/search/fuzzy", &json!({ "Text": "sourced" }))
+        .await;
+    assert_eq!(off.text(), "fuzzy search is not enabled");
+    h.stop().await;
+}

@@ -49,7 +49,13 @@ pub(super) fn storage(error: StorageError) -> ApiError {
     ApiError::internal(format!("state store error: {error}"))
 }
 
-/// Renders a page of rows that come in the list's order.
+/// Bytes that are rendered before they are sent.
+pub(super) const PART: usize = 1 << 20;
+/// Bytes of a page at most: a longer one ends early and names the next.
+pub(super) const LONGEST_PAGE: usize = 8 << 20;
+
+/// Renders a page of rows that come in the list's order. A list that was asked for whole is begun
+/// only, if it is long: the answer names the row that it goes on with.
 ///
 /// # Errors
 /// 400 for a filter or token that is none, 500 when the rows cannot be read.
@@ -66,7 +72,16 @@ where
 {
     let filter = filter(options)?;
     let mut pager = pager(options, kind)?;
-    let mut pieces = Pieces::default();
+    let whole = options.per_page == 0;
+    let most = match whole {
+        true => options.part.unwrap_or(PART),
+        false => LONGEST_PAGE,
+    };
+    let mut pieces = match options.later {
+        true => Pieces::later(),
+        false => Pieces::default(),
+    };
+    let mut full = None;
     for row in rows {
         let row = row.map_err(storage)?;
         let matches = || match &filter {
@@ -75,13 +90,23 @@ where
                 .matches(&row)
                 .map_err(|e| ApiError::bad_request(format!("failed to read result page: {e}"))),
         };
-        match pager.offer(token(&row), matches)? {
+        let at = token(&row);
+        match pager.offer(at.clone(), matches)? {
             Step::Skip => {}
+            Step::Take if pieces.bytes() >= most => {
+                full = Some(at.to_string());
+                break;
+            }
             Step::Take => pieces.push(&show(row)?)?,
             Step::Stop => break,
         }
     }
+    if whole && full.is_some() {
+        let mut answer = Answer::pieces(pieces.part());
+        answer.rest = full;
+        return Ok(answer);
+    }
     let mut answer = Answer::pieces(pieces.finish());
-    answer.next_token = pager.next_token().map(ToString::to_string);
+    answer.next_token = full.or_else(|| pager.next_token().map(ToString::to_string));
     Ok(answer)
 }

@@ -16,6 +16,7 @@ mod agent;
 mod allocations;
 mod answer;
 mod aside;
+mod asked;
 mod audit;
 pub mod auth;
 mod autopilot;
@@ -75,6 +76,8 @@ mod job_shapes_test;
 mod projections_test;
 #[cfg(test)]
 mod reads_test;
+#[cfg(test)]
+mod reports_test;
 
 /// A new random id, as the API names things.
 fn new_id() -> String {
@@ -84,6 +87,6 @@ fn new_id() -> String {
 pub use rendered::Rendered;
 pub use request::Remote;
 pub use router::router;
-pub use serve::serve;
+pub use serve::{Door, serve};
 pub use state::{Agent, Api, BODY_LIMIT, Settings};
 pub use stream::Publisher;

@@ -54,6 +54,14 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     list_of(read, |_| true)
 }
 
+/// The same from memory.
+pub(super) fn near_list(read: &Read<'_>) -> Option<Answer> {
+    let plain = Fields::read(read.request).is_ok_and(|fields| fields == Fields::default());
+    plain
+        .then(|| ready::near::<ready::NodeList>(read))
+        .flatten()
+}
+
 /// A page of the nodes that a condition leaves.
 pub(super) fn list_of(read: &Read<'_>, keep: impl Fn(&Node) -> bool) -> Result<Answer, ApiError> {
     let fields = Fields::read(read.request)?;

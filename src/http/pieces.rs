@@ -14,6 +14,7 @@ pub(super) struct Pieces {
     done: Vec<Bytes>,
     open: Vec<u8>,
     rows: u64,
+    bytes: usize,
 }
 
 impl Default for Pieces {
@@ -22,11 +23,35 @@ impl Default for Pieces {
             done: Vec::new(),
             open: vec![b'['],
             rows: 0,
+            bytes: 0,
         }
     }
 }
 
 impl Pieces {
+    /// A further part of a list that was begun before.
+    pub(super) fn later() -> Self {
+        Self {
+            done: Vec::new(),
+            open: Vec::new(),
+            // The rows before it, of which there is at least one.
+            rows: 1,
+            bytes: 0,
+        }
+    }
+
+    /// Bytes of all rows so far.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes + self.open.len()
+    }
+
+    /// What there is, without an end: the list goes on.
+    #[must_use]
+    pub(super) fn part(mut self) -> Vec<Bytes> {
+        self.done.push(self.open.into());
+        self.done
+    }
+
     /// Appends a value.
     ///
     /// # Errors
@@ -38,6 +63,7 @@ impl Pieces {
 
     fn separate(&mut self) {
         if self.open.len() >= PIECE {
+            self.bytes += self.open.len();
             let full = std::mem::replace(&mut self.open, Vec::with_capacity(PIECE + PIECE / 8));
             self.done.push(full.into());
         }

@@ -140,6 +140,10 @@ pub(super) struct Options {
     pub(super) reverse: bool,
     /// Whatever this server knows will do, whether or not there is a leader.
     pub(super) stale: bool,
+    /// Bytes after which a list is sent on; the usual number without it.
+    pub(super) part: Option<usize>,
+    /// The list was begun before: this is a further part of it.
+    pub(super) later: bool,
 }
 
 impl Options {
@@ -182,6 +186,8 @@ impl Options {
             filter: query.text("filter").to_owned(),
             reverse: query.text("reverse") == "true",
             stale,
+            part: None,
+            later: false,
         })
     }
 }

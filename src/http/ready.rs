@@ -52,6 +52,8 @@ pub(super) fn answer<L: Ready>(read: &Read<'_>) -> Result<Option<Answer>, ApiErr
     let options = read.options;
     let everywhere = options.namespace == "*";
     if read.view.is_past()
+        // What was begun from rows goes on from rows.
+        || options.later
         || !options.filter.is_empty()
         || !options.prefix.is_empty()
         || (L::SPACED && everywhere && L::TOKEN == TokenKind::IndexId && several(&read.view)?)
@@ -95,6 +97,14 @@ pub(super) fn answer<L: Ready>(read: &Read<'_>) -> Result<Option<Answer>, ApiErr
         .and_then(L::token)
         .map(|token| token.to_string());
     Ok(Some(answer.at(list.table_index())))
+}
+
+/// The answer to a plain request for a list that is ready, from memory alone.
+pub(super) fn near<L: Ready>(read: &Read<'_>) -> Option<Answer> {
+    let across = read.options.namespace == "*" && L::SPACED;
+    let ready = !across && read.api.projections.list_is_ready::<L>();
+    let answer = ready.then(|| answer::<L>(read))?;
+    answer.ok().flatten()
 }
 
 /// The list as of now. A cold one is rendered in a place where it holds up nobody else.

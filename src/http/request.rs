@@ -1,74 +1,29 @@
 //! A request as handlers see it: decoded, limited, and from somebody.
 
-use std::net::SocketAddr;
-use std::pin::Pin;
-use std::sync::OnceLock;
-use std::time::Duration;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, OnceLock};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use drover_events::gojson;
-use http_body_util::BodyExt;
 use hyper::body::Body as HttpBody;
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method};
 use serde::de::DeserializeOwned;
-use tokio::time::timeout;
 
 use super::query::{self, Query};
-use crate::error::{ApiError, Code};
+use crate::error::ApiError;
 use crate::identity::Identity;
+use crate::net::body::{BEGIN, Rules, gather};
+use crate::net::{Budget, Hold};
 
 /// Who is at the other end of a connection; put beside every request by the serve loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Remote(pub SocketAddr);
 
+/// Where requests come from that came over no network.
+const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 /// The longest request id that is taken over, bytes.
 const ID_LIMIT: usize = 128;
-/// The longest pause within a body.
-const BODY_SILENCE: Duration = Duration::from_secs(30);
-/// How long the rest of a body that is too long is still taken in and thrown away. Without it the
-/// connection would be reset while the caller writes, and the refusal would be lost.
-const LINGER: Duration = Duration::from_secs(2);
-
-fn too_long(limit: usize) -> ApiError {
-    let text = format!("request body too large, at most {limit} bytes are allowed");
-    ApiError::new(Code::PayloadTooLarge, text)
-}
-
-async fn discard<B: HttpBody<Data = Bytes>>(mut body: Pin<&mut B>) {
-    while let Some(Ok(_)) = body.frame().await {}
-}
-
-/// A body as it comes in; a single piece is not copied.
-#[derive(Default)]
-struct Gathered {
-    first: Bytes,
-    all: BytesMut,
-}
-
-impl Gathered {
-    fn len(&self) -> usize {
-        self.first.len() + self.all.len()
-    }
-
-    fn add(&mut self, piece: Bytes) {
-        if self.len() == 0 {
-            self.first = piece;
-        } else {
-            self.all.extend_from_slice(&std::mem::take(&mut self.first));
-            self.all.extend_from_slice(&piece);
-        }
-    }
-
-    fn finish(self) -> Bytes {
-        if self.all.is_empty() {
-            self.first
-        } else {
-            self.all.freeze()
-        }
-    }
-}
-
 /// One request, its body read.
 pub(super) struct Request {
     /// The method.
@@ -85,6 +40,8 @@ pub(super) struct Request {
     pub(super) identity: Identity,
     /// The body, not longer than the route allows.
     pub(super) body: Bytes,
+    /// What the body takes of the budget.
+    hold: Option<Hold>,
     /// Its id, once somebody asked for it.
     id: OnceLock<String>,
 }
@@ -114,47 +71,37 @@ impl Request {
             remote: parts.extensions.get::<Remote>().map(|r| r.0),
             identity: Identity::default(),
             body: Bytes::new(),
+            hold: None,
             id: OnceLock::new(),
         })
     }
 
-    /// Reads the body.
+    /// Reads the body; what it takes of the budget is given back with the request.
     ///
     /// # Errors
-    /// 413 above the limit, 400 when the connection breaks off, 504 when the caller falls silent.
-    pub(super) async fn read_body<B>(&mut self, body: B, limit: usize) -> Result<(), ApiError>
+    /// 413 above the limit, 400 when the connection breaks off, 504 when the caller is silent or
+    /// slow, 429 and 503 when there is no room for it.
+    pub(super) async fn read_body<B>(
+        &mut self,
+        body: B,
+        limit: usize,
+        budget: &Arc<Budget>,
+    ) -> Result<(), ApiError>
     where
         B: HttpBody<Data = Bytes>,
         B::Error: std::fmt::Display,
     {
-        let mut body = std::pin::pin!(body);
-        let known = body.size_hint().lower();
-        let mut read = Gathered::default();
-        while !body.is_end_stream() {
-            if read.len().max(usize::try_from(known).unwrap_or(usize::MAX)) > limit {
-                // A caller that waits for leave to send needs no more than the answer.
-                if !self.headers.contains_key(hyper::header::EXPECT) {
-                    let _ = timeout(LINGER, discard(body.as_mut())).await;
-                }
-                return Err(too_long(limit));
-            }
-            let frame = timeout(BODY_SILENCE, body.frame()).await.map_err(|_| {
-                let text = format!("request body: nothing came for {BODY_SILENCE:?}");
-                ApiError::new(Code::Timeout, text)
-            })?;
-            match frame {
-                Some(Ok(frame)) => read.add(frame.into_data().unwrap_or_default()),
-                Some(Err(error)) => {
-                    let text = format!("failed to read request body: {error}");
-                    return Err(ApiError::bad_request(text));
-                }
-                None => break,
-            }
-        }
-        if read.len() > limit {
-            return Err(too_long(limit));
-        }
-        self.body = read.finish();
+        let address = self.remote.map_or(NOBODY, |remote| remote.ip());
+        let rules = Rules {
+            limit,
+            // A caller that waits for leave to send needs no more than the answer.
+            linger: !self.headers.contains_key(hyper::header::EXPECT),
+            patient: true,
+            begin: BEGIN,
+        };
+        let mut hold = budget.hold(address);
+        self.body = gather(body, rules, &mut hold).await?;
+        self.hold = Some(hold);
         Ok(())
     }
 

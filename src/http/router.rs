@@ -15,7 +15,7 @@ use drover_projections::tables::{
 };
 
 use super::answer::Answer;
-use super::front::{self, Incoming, Reader, Watched, Write};
+use super::front::{self, Incoming, Near, Reader, Watched, Write};
 use super::state::Api;
 use super::{
     absent, agent, allocations, audit, autopilot, client, cors, deployment_writes, deployments,
@@ -32,6 +32,13 @@ type Routes = MethodRouter<Arc<Api>>;
 fn get(watched: Watched, run: Reader) -> Routes {
     axum_get(move |State(api): State<Arc<Api>>, incoming: Incoming| {
         front::read(api, incoming, watched, run)
+    })
+}
+
+/// GET (and HEAD) by a read handler, or from what is in memory.
+fn get_near(watched: Watched, near: Near, run: Reader) -> Routes {
+    axum_get(move |State(api): State<Arc<Api>>, incoming: Incoming| {
+        front::read_near(api, incoming, watched, near, run)
     })
 }
 
@@ -105,7 +112,7 @@ fn workloads(table: Table) -> Table {
     table
         .route(
             "/v1/jobs",
-            get(jobs, jobs::list).merge(body(PUT, jobs::register)),
+            get_near(jobs, jobs::near_list, jobs::list).merge(body(PUT, jobs::register)),
         )
         .route(
             "/v1/jobs/statuses",
@@ -118,7 +125,10 @@ fn workloads(table: Table) -> Table {
         .route("/v1/jobs/parse", body(PUT, jobs::parse))
         .route("/v1/validate/job", body(PUT, jobs::validate))
         .route("/v1/job/{*rest}", any(jobs::route))
-        .route("/v1/allocations", get(allocs, allocations::list))
+        .route(
+            "/v1/allocations",
+            get_near(allocs, allocations::near_list, allocations::list),
+        )
         .route(
             "/v1/allocation/{id}",
             get(Rows(allocations::watched_row), allocations::get),
@@ -190,7 +200,7 @@ fn machines(table: Table) -> Table {
     let pools = Tables(&[NodePools::ID]);
     let nodes = Tables(nodes::TABLES);
     table
-        .route("/v1/nodes", get(nodes, nodes::list))
+        .route("/v1/nodes", get_near(nodes, nodes::near_list, nodes::list))
         .route("/v1/node/{id}", get(Rows(nodes::watched_rows), nodes::get))
         .route(
             "/v1/node/{id}/allocations",

@@ -12,8 +12,10 @@ use super::auth::Authenticate;
 use super::gzip::Gzip;
 use super::member_shapes::{RaftConfigurationResponse, ServerMembersResponse};
 use crate::client::agent::Client;
+use crate::config::SearchConfig;
 use crate::keyring::Keyring;
 use crate::log::LogEngine;
+use crate::net::{BODIES, Budget};
 use crate::proof::Ledger;
 use crate::raft::Proposer;
 use crate::requests::RequestLog;
@@ -30,6 +32,10 @@ pub struct Settings {
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// The largest request body, bytes.
     pub body_limit: usize,
+    /// What all bodies share.
+    pub bodies: Arc<Budget>,
+    /// Bytes after which a long list is sent on; the usual number by default.
+    pub list_part: Option<usize>,
     /// The region of this agent.
     pub region: String,
     /// The priority of jobs that name none.
@@ -38,6 +44,12 @@ pub struct Settings {
     pub job_max_priority: i64,
     /// The largest sum of a job's group counts.
     pub job_max_count: i64,
+    /// The longest source kept with a job, bytes.
+    pub job_max_source_size: u64,
+    /// How many versions of a job are kept.
+    pub job_tracked_versions: u32,
+    /// Bounds of the searches.
+    pub search: SearchConfig,
     /// The most bytes the variables of a namespace may take; 0: any number.
     pub variables_quota: u64,
 }
@@ -48,10 +60,15 @@ impl Default for Settings {
             gzip: Gzip::default(),
             headers: Vec::new(),
             body_limit: BODY_LIMIT,
+            bodies: Budget::new(BODIES),
+            list_part: None,
             region: "global".to_owned(),
             job_priority: 50,
             job_max_priority: 100,
             job_max_count: 50_000,
+            job_max_source_size: 1_000_000,
+            job_tracked_versions: 6,
+            search: SearchConfig::default(),
             variables_quota: 0,
         }
     }

@@ -1,12 +1,16 @@
-//! Cron expressions: five fields, optionally a year after and seconds before them, or an alias such
-//! as `@daily`; and when such a time comes next.
+//! Cron expressions: five fields, optionally a year after and seconds before them, an alias such as
+//! `@daily`, or an interval such as `@every 90s`; and when such a time comes next.
+//!
+//! A schedule is met when the clock of its time zone shows such a time: what lies in an hour that
+//! the clock skips does not happen that day, what lies in one that it shows twice happens twice.
 
 use std::collections::BTreeSet;
 
+use drover_events::gojson::parse_duration;
 use drover_events::model::PeriodicConfig;
+use jiff::Timestamp;
 use jiff::civil::{Date, Time, Weekday};
-use jiff::tz::TimeZone;
-use jiff::{Timestamp, Zoned};
+use jiff::tz::{Offset, TimeZone};
 
 /// Aliases, and the five fields they stand for.
 const ALIASES: [(&str, &str); 7] = [
@@ -21,6 +25,7 @@ const ALIASES: [(&str, &str); 7] = [
 
 /// Days looked ahead: every combination of day and weekday comes up within forty years.
 const HORIZON: u32 = 40 * 366;
+const SECOND_NANOS: i64 = 1_000_000_000;
 
 struct Range {
     name: &'static str,
@@ -141,7 +146,16 @@ fn nearest(date: Date, day: u32) -> Option<u32> {
 
 /// An expression, understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Schedule {
+pub enum Schedule {
+    /// Times that a clock shows.
+    Clock(Box<Fields>),
+    /// Every so many seconds, counted from the start of 1970.
+    Every(i64),
+}
+
+/// The fields of an expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fields {
     seconds: Field,
     minutes: Field,
     hours: Field,
@@ -157,6 +171,57 @@ impl Schedule {
     /// # Errors
     /// What of it is none.
     pub fn parse(spec: &str) -> Result<Self, String> {
+        if let Some(interval) = spec.strip_prefix("@every ") {
+            let nanos = parse_duration(interval.trim()).unwrap_or_default();
+            if nanos < SECOND_NANOS || nanos % SECOND_NANOS != 0 {
+                let wanted = "an interval is a whole number of seconds, from 1s on";
+                return Err(format!("{wanted}: '{}'", interval.trim()));
+            }
+            return Ok(Self::Every(nanos / SECOND_NANOS));
+        }
+        Fields::parse(spec).map(|fields| Self::Clock(Box::new(fields)))
+    }
+
+    /// The first time of the schedule after another, by the clock of a time zone; none within
+    /// forty years.
+    #[must_use]
+    pub fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+        match self {
+            Self::Clock(fields) => fields.next(after, zone),
+            Self::Every(step) => {
+                let passed = after.as_nanosecond().div_euclid(i128::from(SECOND_NANOS));
+                let passed = i64::try_from(passed).ok()?;
+                let next = passed.div_euclid(*step).checked_add(1)?;
+                Timestamp::from_second(next.checked_mul(*step)?).ok()
+            }
+        }
+    }
+}
+
+/// From one change of a zone's offset to the next: its clock neither skips nor repeats.
+struct Stretch {
+    offset: Offset,
+    /// When it ends; none if it never does.
+    until: Option<Timestamp>,
+}
+
+impl Stretch {
+    fn of(zone: &TimeZone, from: Timestamp) -> Self {
+        Self {
+            offset: zone.to_offset(from),
+            until: zone.following(from).next().map(|next| next.timestamp()),
+        }
+    }
+
+    /// When the clock shows this, if that is before its end.
+    fn at(&self, date: Date, time: Time) -> Option<Timestamp> {
+        let at = self.offset.to_timestamp(date.to_datetime(time)).ok()?;
+        self.until.is_none_or(|until| at < until).then_some(at)
+    }
+}
+
+impl Fields {
+    fn parse(spec: &str) -> Result<Self, String> {
         let spec = if spec.starts_with('@') {
             let lower = spec.to_ascii_lowercase();
             let known = ALIASES.iter().find(|(name, _)| *name == lower);
@@ -186,31 +251,28 @@ impl Schedule {
         })
     }
 
-    /// The first time of the schedule after another, in the same time zone; none within forty
-    /// years.
-    #[must_use]
-    pub fn next(&self, after: &Zoned) -> Option<Zoned> {
-        let mut date = after.date();
-        for day in 0..HORIZON {
-            let found = self.takes(date).then(|| {
-                let earliest = if day == 0 {
-                    after.time()
-                } else {
-                    Time::midnight()
-                };
-                self.times(earliest)
-                    .filter_map(|time| {
-                        let there = date.to_datetime(time);
-                        there.to_zoned(after.time_zone().clone()).ok()
-                    })
-                    .find(|time| time > after)
-            });
-            if let Some(found) = found.flatten() {
-                return Some(found);
+    fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+        let second = after.as_nanosecond().div_euclid(i128::from(SECOND_NANOS));
+        let mut from = Timestamp::from_second(i64::try_from(second).ok()?.checked_add(1)?).ok()?;
+        let mut days = HORIZON;
+        loop {
+            let stretch = Stretch::of(zone, from);
+            let shown = stretch.offset.to_datetime(from);
+            let (mut date, mut earliest) = (shown.date(), shown.time());
+            while stretch.at(date, earliest).is_some() {
+                days = days.checked_sub(1)?;
+                let mut times = self.takes(date).then(|| self.times(earliest));
+                if let Some(time) = times.as_mut().and_then(Iterator::next) {
+                    match stretch.at(date, time) {
+                        Some(found) => return Some(found),
+                        None => break,
+                    }
+                }
+                date = date.tomorrow().ok()?;
+                earliest = Time::midnight();
             }
-            date = date.tomorrow().ok()?;
+            from = stretch.until.filter(|until| *until > from)?;
         }
-        None
     }
 
     /// Days: of the month or of the week, whichever fits if both are restricted.
@@ -254,17 +316,15 @@ pub fn next_launch(periodic: &PeriodicConfig, after: i64) -> Option<i64> {
         "" => TimeZone::UTC,
         name => TimeZone::get(name).ok()?,
     };
-    let after = Timestamp::from_nanosecond(i128::from(after))
-        .ok()?
-        .to_zoned(zone);
+    let after = Timestamp::from_nanosecond(i128::from(after)).ok()?;
     let specs = Some(&periodic.spec)
         .filter(|spec| !spec.is_empty())
         .into_iter();
     let next = specs
         .chain(periodic.specs.iter())
-        .filter_map(|spec| Schedule::parse(spec).ok()?.next(&after))
+        .filter_map(|spec| Schedule::parse(spec).ok()?.next(after, &zone))
         .min()?;
-    i64::try_from(next.timestamp().as_nanosecond()).ok()
+    i64::try_from(next.as_nanosecond()).ok()
 }
 
 fn field(text: &str, range: &Range) -> Result<Field, String> {
@@ -350,84 +410,5 @@ fn value(text: &str, range: &Range) -> Option<u32> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn expressions() {
-        for good in [
-            "*/5 * * * *",
-            "0 0 1 JAN mon-fri",
-            "0,30 8-18/2 ? * *",
-            "0 0 L * *",
-            "0 0 * * 5#2",
-            "0 0 15W * * 2030",
-            "30 0 0 1 1 * 2025-2030",
-            "@daily",
-            "@HOURLY",
-        ] {
-            assert!(Schedule::parse(good).is_ok(), "{good}");
-        }
-        for bad in [
-            "",
-            "* * *",
-            "60 * * * *",
-            "* 5-2 * * *",
-            "*/0 * * * *",
-            "a * * * *",
-            "@never",
-            "1 2 3 4 5 6 7 8",
-            "0 0 99W * *",
-            "0 0 * * 5#6",
-        ] {
-            assert!(Schedule::parse(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn the_next_time_of_a_schedule() {
-        // 14 May 2025 is a Wednesday.
-        for (spec, next) in [
-            ("* * * * *", "2025-05-14T10:31:00Z"),
-            ("*/15 * * * *", "2025-05-14T10:45:00Z"),
-            ("5/20 * * * *", "2025-05-14T10:45:00Z"),
-            ("*/10 * * * * * *", "2025-05-14T10:30:40Z"),
-            ("0 9 * * *", "2025-05-15T09:00:00Z"),
-            ("@monthly", "2025-06-01T00:00:00Z"),
-            ("0 0 L * *", "2025-05-31T00:00:00Z"),
-            ("0 0 LW * *", "2025-05-30T00:00:00Z"),
-            ("0 0 15W 6 *", "2025-06-16T00:00:00Z"),
-            ("0 0 * * 5#2", "2025-06-13T00:00:00Z"),
-            ("0 0 * * FRIL", "2025-05-30T00:00:00Z"),
-            ("0 0 * * 7", "2025-05-18T00:00:00Z"),
-            ("0 0 13 * FRI", "2025-05-16T00:00:00Z"),
-            ("0 0 29 2 *", "2028-02-29T00:00:00Z"),
-            ("0 0 1 1 * 2030", "2030-01-01T00:00:00Z"),
-        ] {
-            let after: Timestamp = "2025-05-14T10:30:30.5Z".parse().unwrap();
-            let after = after.to_zoned(TimeZone::UTC);
-            let found = Schedule::parse(spec).unwrap().next(&after);
-            assert_eq!(found.unwrap().timestamp().to_string(), next, "{spec}");
-        }
-        let past = Schedule::parse("0 0 1 1 * 2020").unwrap();
-        let after: Timestamp = "2025-05-14T10:30:30Z".parse().unwrap();
-        assert_eq!(past.next(&after.to_zoned(TimeZone::UTC)), None);
-    }
-
-    #[test]
-    fn a_launch_is_the_earliest_of_all_in_the_zone_of_the_job() {
-        let periodic = PeriodicConfig {
-            specs: ["0 9 * * *".to_owned(), "0 6 * * *".to_owned()].into(),
-            time_zone: "Europe/Berlin".to_owned(),
-            ..PeriodicConfig::default()
-        };
-        let at = |text: &str| {
-            let time: Timestamp = text.parse().unwrap();
-            i64::try_from(time.as_nanosecond()).unwrap()
-        };
-        let next = next_launch(&periodic, at("2025-07-01T00:00:00Z"));
-        assert_eq!(next, Some(at("2025-07-01T04:00:00Z")));
-        let none = PeriodicConfig::default();
-        assert_eq!(next_launch(&none, 0), None);
-    }
-}
+#[path = "cron_test.rs"]
+mod tests;

@@ -115,7 +115,7 @@ impl Reader<'_> {
                     }
                 };
                 let source = Source::new(self.source.name.clone(), text.clone());
-                let ev = Evaluator::new(&source, self.evaluator.functions);
+                let ev = Evaluator::new(&source, self.evaluator.functions, self.evaluator.budget);
                 match ev.bare_template(&template, self.scope) {
                     Ok(value) => {
                         let spent = self.evaluator.spend(value.weight(), None);

@@ -6,7 +6,7 @@
 //! defaults (`canonical`) → the model's `Job` → [`validate()`].
 //!
 //! - It must not know where a text came from or what happens to the job: no HTTP, no server, no
-//!   clock.
+//!   clock but the one that ends what takes too long (`budget`).
 //! - Texts are hostile: long, deep, cyclic, not even text. Every limit is a clear error, nothing
 //!   panics.
 //! - Every problem is reported at once, with its place.
@@ -14,6 +14,7 @@
 mod admit;
 mod api;
 mod bounds;
+mod budget;
 mod canonical;
 mod canonical_service;
 mod canonical_task;

@@ -2,6 +2,7 @@
 
 use super::api::ApiJob;
 use super::bounds;
+use super::budget::Budget;
 use super::decode::Decoder;
 use super::diagnostic::{Diagnostics, Source};
 use super::eval::{Evaluator, Scope};
@@ -85,7 +86,8 @@ pub fn plain(name: &str, text: &str) -> Result<Json, Diagnostics> {
     let source = Source::new(name, text);
     let body = bounds::parse(&source)?;
     let mut problems = Diagnostics::default();
-    let ev = Evaluator::new(&source, &Functions::Server);
+    let budget = Budget::default();
+    let ev = Evaluator::new(&source, &Functions::Server, &budget);
     let value = tree::build(&ev, &body, &Scope::default(), &mut problems).to_value();
     if problems.is_empty() {
         Ok(value.to_json())
@@ -100,7 +102,8 @@ fn from_native(
     problems: &mut Diagnostics,
 ) -> Option<Map<String, Json>> {
     let body = bounds::parse(source).map_err(|p| problems.push(p)).ok()?;
-    let ev = Evaluator::new(source, &input.functions);
+    let budget = Budget::default();
+    let ev = Evaluator::new(source, &input.functions, &budget);
     let mut declared = Variables::new();
     let mut written = Vec::new();
     let mut job = None;
@@ -207,7 +210,7 @@ fn settle(
             name,
             text,
             input.strict,
-            &input.functions,
+            (&input.functions, ev.budget),
             problems,
         );
     }
@@ -286,7 +289,8 @@ fn from_json(
             return None;
         }
     };
-    let ev = Evaluator::new(source, &input.functions);
+    let budget = Budget::default();
+    let ev = Evaluator::new(source, &input.functions, &budget);
     let mut declared = Variables::new();
     json_variables(source, &root, &mut declared, problems);
     let mut scope = Scope::default();

@@ -410,3 +410,61 @@ fn a_block_that_no_client_runs_is_warned_of() {
     let found = super::validate(&model, &super::Limits::default());
     assert!(found.warning().contains("Task \"g.t\" has template blocks"));
 }
+
+#[test]
+fn one_budget_holds_for_all_of_a_specification() {
+    let big = "x".repeat(1 << 20);
+    // Each template gives little and builds much on the way.
+    let meta: String = (0..50)
+        .map(|n| format!("\"k{n}\": \"${{length(split(\\\"\\\", var.big))}}\","))
+        .collect();
+    let json = format!(
+        "{{\"variable\": {{\"big\": {{\"default\": \"{big}\"}}}}, \
+          \"job\": {{\"a\": {{\"meta\": {{{meta} \"z\": \"\"}}}}}}}}"
+    );
+    let hcl = |value: &str| {
+        format!("variable \"big\" {{ default = \"{big}\" }}\njob \"a\" {{\n{value}\n}}\n")
+    };
+    let splits: String = (0..50)
+        .map(|n| format!("k{n} = length(split(\"\", var.big))\n"))
+        .collect();
+    let doubled: String = (1..40)
+        .map(|n| format!("l{n} = [local.l{}, local.l{}]\n", n - 1, n - 1))
+        .collect();
+    for (what, text) in [
+        ("templates of the JSON form", json),
+        ("calls", hcl(&format!("meta {{\n{splits}}}"))),
+        (
+            "a call that is tried",
+            hcl("meta { a = try([for n in range(100) : split(\"\", var.big)], \"b\") }"),
+        ),
+        (
+            "a product of long texts",
+            hcl("meta { a = length(setproduct([for n in range(200) : var.big], range(200))) }"),
+        ),
+        (
+            "locals of locals",
+            format!(
+                "locals {{\n l0 = \"x\"\n{doubled}}}\njob \"a\" {{ name = length(local.l39) }}\n"
+            ),
+        ),
+        (
+            "a template in rounds",
+            hcl(
+                "meta { a = \"%{ for a in range(1000) }%{ for b in range(1000) }${var.big}%{ endfor }%{ endfor }\" }",
+            ),
+        ),
+        (
+            "rounds that do nothing",
+            hcl(
+                "meta { a = length([for a in range(1000) : [for b in range(1000) : [for c in range(1000) : c if false]]]) }",
+            ),
+        ),
+    ] {
+        let refused = parse(&Input::server(&text)).expect_err(what).to_string();
+        assert!(
+            refused.contains("Evaluating this "),
+            "{what}: {refused:.300}"
+        );
+    }
+}

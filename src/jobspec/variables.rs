@@ -264,11 +264,11 @@ pub(super) fn set_file(
     name: &str,
     text: &str,
     strict: bool,
-    functions: &super::functions::Functions,
+    means: (&super::functions::Functions, &super::budget::Budget),
     problems: &mut Diagnostics,
 ) {
     let source = Source::new(name, text);
-    for (key, value, place) in file_values(&source, functions, problems) {
+    for (key, value, place) in file_values(&source, means, problems) {
         match variables.get_mut(&key) {
             None if strict => {
                 let detail =
@@ -300,7 +300,7 @@ type Given = (String, Value, Option<Range<usize>>);
 
 fn file_values(
     source: &Source,
-    functions: &super::functions::Functions,
+    (functions, budget): (&super::functions::Functions, &super::budget::Budget),
     problems: &mut Diagnostics,
 ) -> Vec<Given> {
     if source.text.trim_start().starts_with('{') {
@@ -328,7 +328,7 @@ fn file_values(
             return Vec::new();
         }
     };
-    let ev = Evaluator::new(source, functions);
+    let ev = Evaluator::new(source, functions, budget);
     let mut out = Vec::new();
     for structure in &body {
         match structure {

@@ -17,19 +17,51 @@ fn key(bytes: &[u8; 32]) -> LessSafeKey {
 pub(super) fn seal(with: &[u8; 32], place: &[u8], clear: &[u8]) -> Option<Vec<u8>> {
     let mut nonce = [0; NONCE_LEN];
     aws_lc_rs::rand::fill(&mut nonce).ok()?;
-    let mut sealed = Zeroizing::new(clear.to_vec());
-    key(with)
-        .seal_in_place_append_tag(
-            Nonce::assume_unique_for_key(nonce),
-            Aad::from(place),
-            &mut *sealed,
-        )
-        .ok()?;
-    let mut out = Vec::with_capacity(1 + NONCE_LEN + sealed.len());
+    let key = key(with);
+    // As long as it will ever be: a vector that grew would leave the clear text in what it freed.
+    let mut out = Zeroizing::new(Vec::with_capacity(
+        1 + NONCE_LEN + clear.len() + AES_256_GCM.tag_len(),
+    ));
     out.push(LAYOUT);
     out.extend_from_slice(&nonce);
-    out.extend_from_slice(&sealed);
-    Some(out)
+    out.extend_from_slice(clear);
+    let tag = key
+        .seal_in_place_separate_tag(
+            Nonce::assume_unique_for_key(nonce),
+            Aad::from(place),
+            &mut out[1 + NONCE_LEN..],
+        )
+        .ok()?;
+    out.extend_from_slice(tag.as_ref());
+    // No clear text is left in it.
+    Some(std::mem::take(&mut *out))
+}
+
+/// A value as JSON, in memory that is cleared when it is given back, also while it grows.
+pub(super) fn secret_json(value: &impl serde::Serialize) -> serde_json::Result<Zeroizing<Vec<u8>>> {
+    let mut out = Secret(Zeroizing::new(Vec::with_capacity(256)));
+    serde_json::to_writer(&mut out, value)?;
+    Ok(out.0)
+}
+
+/// Grows by moving into a larger piece and clearing the smaller one.
+struct Secret(Zeroizing<Vec<u8>>);
+
+impl std::io::Write for Secret {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let wanted = self.0.len() + bytes.len();
+        if wanted > self.0.capacity() {
+            let larger = Vec::with_capacity(wanted.next_power_of_two());
+            let smaller = std::mem::replace(&mut self.0, Zeroizing::new(larger));
+            self.0.extend_from_slice(&smaller);
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Decrypts what [`seal`] made with the same key and place; `None` for anything else.

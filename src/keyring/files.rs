@@ -4,10 +4,9 @@
 //! made when the first keystore is opened. A key's file is written beside its final name, synced,
 //! renamed, and the directory synced, so that after a crash it is there whole or not at all.
 
-use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -15,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::{ALGORITHM, KeyringError, RootKey, cipher};
+use crate::log::{FileLayer, RealFiles};
 use crate::whole;
 
 /// The file with the key-encryption key.
@@ -22,6 +22,7 @@ const WRAP_FILE: &str = "wrap.key";
 
 /// The directory with the server's root keys.
 pub struct Keystore {
+    files: Arc<dyn FileLayer>,
     dir: PathBuf,
     wrap: Zeroizing<[u8; 32]>,
 }
@@ -42,28 +43,32 @@ impl Keystore {
     /// # Errors
     /// [`KeyringError::Io`], or [`KeyringError::Damaged`] for a key-encryption key of a wrong size.
     pub fn open(dir: &Path) -> Result<Keystore, KeyringError> {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        Self::open_on(Arc::new(RealFiles), dir)
+    }
+
+    /// As [`open`](Self::open), over a file layer.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_on(files: Arc<dyn FileLayer>, dir: &Path) -> Result<Keystore, KeyringError> {
+        let made = files.create_private_dir(dir);
         made.map_err(|source| io_error(dir, source))?;
         let path = dir.join(WRAP_FILE);
-        let wrap = match fs::read(&path) {
-            Ok(bytes) => <[u8; 32]>::try_from(Zeroizing::new(bytes).as_slice()).map_err(|_| {
-                KeyringError::Damaged {
-                    path: path.clone(),
-                    reason: "expected 32 bytes".to_owned(),
-                }
-            })?,
+        let mut wrap = Zeroizing::new([0; 32]);
+        match whole::read_on(&*files, &path).map(Zeroizing::new) {
+            Ok(bytes) if bytes.len() == wrap.len() => wrap.copy_from_slice(&bytes),
+            Ok(_) => {
+                let reason = "expected 32 bytes".to_owned();
+                return Err(KeyringError::Damaged { path, reason });
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let mut bytes = [0; 32];
-                aws_lc_rs::rand::fill(&mut bytes).map_err(|_| KeyringError::Random)?;
-                replace(dir, WRAP_FILE, &bytes)?;
-                bytes
+                aws_lc_rs::rand::fill(wrap.as_mut_slice()).map_err(|_| KeyringError::Random)?;
+                replace(&*files, dir, WRAP_FILE, wrap.as_slice())?;
             }
             Err(source) => return Err(io_error(&path, source)),
-        };
-        Ok(Keystore {
-            dir: dir.to_owned(),
-            wrap: Zeroizing::new(wrap),
-        })
+        }
+        let dir = dir.to_owned();
+        Ok(Keystore { files, dir, wrap })
     }
 
     /// Gives a directory the key that wraps what is in it, as it was kept elsewhere.
@@ -76,9 +81,9 @@ impl Keystore {
             let reason = "expected 32 bytes".to_owned();
             return Err(KeyringError::Damaged { path, reason });
         }
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        let made = RealFiles.create_private_dir(dir);
         made.map_err(|source| io_error(dir, source))?;
-        replace(dir, WRAP_FILE, wrap)
+        replace(&RealFiles, dir, WRAP_FILE, wrap)
     }
 
     /// Opens a keystore to read it: nothing is made. None: there is none.
@@ -112,7 +117,7 @@ impl Keystore {
             path: self.dir.join(&name),
             reason: error.to_string(),
         })?;
-        replace(&self.dir, &name, &text)
+        replace(&*self.files, &self.dir, &name, &text)
     }
 
     /// Reads one key.
@@ -122,7 +127,7 @@ impl Keystore {
     /// cannot be unwrapped.
     pub fn load(&self, id: &str) -> Result<RootKey, KeyringError> {
         let path = self.dir.join(file_name(id));
-        let text = match fs::read(&path) {
+        let text = match whole::read_on(&*self.files, &path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(KeyringError::MissingKey(id.to_owned()));
@@ -146,8 +151,11 @@ impl Keystore {
             .map_err(|_| damaged("not base64"))?;
         let clear = cipher::open(&self.wrap, &place(id), &sealed)
             .ok_or_else(|| damaged("wrapped by another key, or changed"))?;
-        let bytes = <[u8; 32]>::try_from(clear.as_slice()).map_err(|_| damaged("wrong length"))?;
-        let bytes = Zeroizing::new(bytes);
+        let mut bytes = Zeroizing::new([0; 32]);
+        if clear.len() != bytes.len() {
+            return Err(damaged("wrong length"));
+        }
+        bytes.copy_from_slice(&clear);
         Ok(RootKey::from_bytes(file.id, file.create_time, bytes))
     }
 
@@ -156,17 +164,10 @@ impl Keystore {
     /// # Errors
     /// [`KeyringError::Io`].
     pub fn ids(&self) -> Result<Vec<String>, KeyringError> {
-        let mut ids = Vec::new();
-        let entries = fs::read_dir(&self.dir).map_err(|source| io_error(&self.dir, source))?;
-        for entry in entries {
-            let entry = entry.map_err(|source| io_error(&self.dir, source))?;
-            let name = entry.file_name();
-            ids.extend(
-                name.to_str()
-                    .and_then(|name| name.strip_suffix(".json"))
-                    .map(str::to_owned),
-            );
-        }
+        let names = self.files.list(&self.dir);
+        let names = names.map_err(|source| io_error(&self.dir, source))?;
+        let ids = names.iter().filter_map(|name| name.strip_suffix(".json"));
+        let mut ids: Vec<_> = ids.map(str::to_owned).collect();
         ids.sort();
         Ok(ids)
     }
@@ -177,9 +178,12 @@ impl Keystore {
     /// [`KeyringError::Io`].
     pub fn remove(&self, id: &str) -> Result<(), KeyringError> {
         let path = self.dir.join(file_name(id));
-        match fs::remove_file(&path) {
+        match self.files.remove(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error(&path, error)),
-            _ => sync_dir(&self.dir),
+            _ => {
+                let synced = self.files.sync_dir(&self.dir);
+                synced.map_err(|source| io_error(&self.dir, source))
+            }
         }
     }
 }
@@ -209,11 +213,12 @@ fn io_error(path: &Path, source: io::Error) -> KeyringError {
     }
 }
 
-fn sync_dir(dir: &Path) -> Result<(), KeyringError> {
-    whole::sync_dir(dir).map_err(|source| io_error(dir, source))
-}
-
-fn replace(dir: &Path, name: &str, content: &[u8]) -> Result<(), KeyringError> {
+fn replace(
+    files: &dyn FileLayer,
+    dir: &Path,
+    name: &str,
+    content: &[u8],
+) -> Result<(), KeyringError> {
     let path = dir.join(name);
-    whole::put_private(&path, content).map_err(|source| io_error(&path, source))
+    whole::put_private_on(files, &path, content).map_err(|source| io_error(&path, source))
 }

@@ -154,8 +154,8 @@ impl Keyring {
     /// [`KeyringError::NotReady`], [`KeyringError::Random`].
     pub fn encrypt(&self, clear: &VariableDecrypted) -> Result<VariableEncrypted, KeyringError> {
         let key = self.active()?;
-        let items = serde_json::to_vec(&clear.items).map(Zeroizing::new);
-        let items = items.map_err(|_| KeyringError::Sealed(key.id().to_owned()))?;
+        let items = cipher::secret_json(&clear.items)
+            .map_err(|_| KeyringError::Sealed(key.id().to_owned()))?;
         let place = place(&clear.namespace, &clear.path);
         let data = cipher::seal(key.data_key(), &place, &items).ok_or(KeyringError::Random)?;
         Ok(VariableEncrypted {

@@ -58,12 +58,15 @@ struct Story {
     /// Everything appended and not truncated.
     written: BTreeMap<u64, Bytes>,
     committed: Option<u64>,
+    /// What was purged up to here for certain, and what may have been.
+    purged: (u64, u64),
     salt: u64,
 }
 
 impl Story {
     fn step(&mut self, rng: &mut StdRng) {
-        match rng.random_range(0..20) {
+        match rng.random_range(0..21) {
+            20 => self.purge(rng),
             0..13 => self.append(rng),
             13..15 => self.vote(),
             15..18 => self.commit(rng),
@@ -136,6 +139,24 @@ impl Story {
         }
     }
 
+    /// Drops what is committed, with or without waiting until it is gone.
+    fn purge(&mut self, rng: &mut StdRng) {
+        let low = self.log.bounds().0;
+        let Some(committed) = self.committed.filter(|c| *c >= low) else {
+            return;
+        };
+        let to = rng.random_range(low..=committed);
+        let position = Bytes::from_static(b"purged");
+        self.log
+            .purge(to, position, Box::new(|r| r.unwrap()))
+            .unwrap();
+        self.purged.1 = to + 1;
+        if rng.random_bool(0.5) {
+            self.log.sync().unwrap();
+            self.purged.0 = to + 1;
+        }
+    }
+
     /// The power goes; everything acknowledged must be there, nothing may be there that was
     /// never written.
     fn power_cut(&mut self, seed: u64) {
@@ -145,8 +166,14 @@ impl Story {
         };
         let disk = self.disk.power_cut(seed);
         let (log, report) = open(&disk, options()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        let first = log.bounds().0;
+        let (certain, possible) = self.purged;
+        assert!(
+            (certain..=possible).contains(&first),
+            "seed {seed}: begins at {first}"
+        );
         let mut found = BTreeMap::new();
-        for e in log.scan(0) {
+        for e in log.scan(first) {
             let e = e.unwrap();
             assert!(
                 Some(&e.body) == self.written.get(&e.index),
@@ -154,7 +181,7 @@ impl Story {
             );
             found.insert(e.index, e.body);
         }
-        for (index, body) in &must {
+        for (index, body) in must.range(first..) {
             assert!(
                 found.get(index) == Some(body),
                 "seed {seed} lost {index} of {}: {report:?} {:?} then {:?}",
@@ -169,10 +196,10 @@ impl Story {
             "seed {seed}: an acknowledged vote is lost"
         );
         let (_, next) = log.bounds();
-        assert_eq!(found.len() as u64, next);
+        assert_eq!(found.len() as u64, next - first);
         if let Some(range) = log.compact_range() {
             let mut expected = CompactRange::default();
-            for body in found.values().take(range.size() as usize) {
+            for body in self.written.values().take(range.size() as usize) {
                 expected.push(leaf_hash(body));
             }
             assert_eq!(range, expected, "seed {seed}");
@@ -185,6 +212,8 @@ impl Story {
             vote: log.vote(),
         }));
         self.committed = log.committed().map(|(i, _)| i);
+        assert!(self.committed.is_none_or(|c| c < next), "seed {seed}");
+        self.purged = (first, first);
         self.disk = disk;
         self.log = log;
     }
@@ -199,12 +228,14 @@ fn nothing_acknowledged_is_lost_when_the_power_goes() {
         let (log, _) = open(&disk, options()).unwrap();
         let acked = Arc::default();
         let (written, committed, salt) = (BTreeMap::new(), None, 0);
+        let purged = (0, 0);
         let mut story = Story {
             disk,
             log,
             acked,
             written,
             committed,
+            purged,
             salt,
         };
         for cut in 0..6 {

@@ -27,7 +27,7 @@ pub enum LogError {
     /// Damage in what had been durable. The log refuses to serve it.
     #[error(
         "log: corruption in segment {segment} at offset {offset}, index {index}: {what}; \
-         remove the segment and fetch it from a peer, or restore a backup"
+         put the file back from a copy or from the archive, or restore a backup"
     )]
     Corrupt {
         /// File name of the segment.

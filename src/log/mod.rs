@@ -21,6 +21,9 @@
 //!    Damage below it is corruption: named by segment, offset and index, and never served.
 //! 6. What is committed is never truncated; only what is committed is sealed.
 //! 7. After a failed sync nothing is written any more (the kernel may have dropped the pages).
+//!    Opening the log writes what was not known to be durable once more, before it counts.
+//! 8. The files call an index committed only after the entry that is: never one that is not
+//!    written before it, nor one that a queued truncation may replace.
 //!
 //! Start reading at `engine.rs` (the calls), then `writer.rs` (the rounds), `open.rs` (recovery),
 //! `format.rs` (the bytes), `tree.rs` (the proof).
@@ -51,10 +54,13 @@ mod writer;
 mod crash_test;
 #[cfg(test)]
 mod engine_test;
+#[cfg(test)]
+mod fault_test;
 
 pub use copy::{Piece, read_back};
 pub use engine::LogEngine;
 pub use error::LogError;
+pub(crate) use file::parent;
 pub use file::{FileLayer, LogFile, RealFiles};
 pub use format::{Entry, Epoch, JOINED};
 pub use keep::Keep;

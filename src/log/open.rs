@@ -72,6 +72,14 @@ impl Scanned {
         self.segment.header.first + self.segment.frames.read().offsets.len() as u64
     }
 
+    /// Whether this is what a log was that never held an entry, before it began at a later index
+    /// in the segment of `last`: a kill left it there.
+    pub(super) fn was_begun_elsewhere(&self, last: &Header) -> bool {
+        let own = &self.segment.header;
+        let begins = last.first == last.epoch.first_index && own.epoch.id == last.epoch.id;
+        begins && own.first < last.first && self.next() == own.first
+    }
+
     fn corrupt(&self) -> LogError {
         let what = "a frame that was durable cannot be read";
         LogError::corrupt(&self.segment.name, self.end.end, self.next(), what)
@@ -169,6 +177,8 @@ fn accept(
             return fits;
         }
         Record::Vote => locals.vote = Some(Bytes::copy_from_slice(body)),
+        // What is not here is not told to be committed: an older drover wrote such records.
+        Record::Committed if frame.index >= first + offsets.len() as u64 => {}
         Record::Committed => locals.committed = position(),
         Record::Purged => locals.purged = position(),
         Record::Truncate => {
@@ -213,6 +223,12 @@ pub(super) fn open(
     let mut segments = Vec::new();
     for name in &names.sealed {
         segments.push(Segment::Sealed(SealedSegment::open(&**files, dir, name)?));
+    }
+    let (begun, scanned): (Vec<_>, Vec<_>) = scanned
+        .into_iter()
+        .partition(|s| s.was_begun_elsewhere(&last.header));
+    for s in begun {
+        remove(&**files, &s.segment.path, &s.segment.name, &mut report)?;
     }
     let mut suspects = scanned.into_iter().peekable();
     while let Some(s) = suspects.next() {
@@ -324,8 +340,35 @@ fn settle(last: Scanned, report: &mut OpenReport) -> Result<(OpenSegment, u64), 
         let to = end.beyond_end.max(end.end + 4096);
         wipe(&*last.segment.file, &last.segment.path, end.end, to)?;
     }
+    rewrite(
+        &*last.segment.file,
+        &last.segment.path,
+        end.durable,
+        end.end,
+    )?;
     let zeroed = end.end;
     Ok((last.segment, zeroed))
+}
+
+/// Writes the frames that are not known to be durable once more, and syncs them: they count from
+/// now on. A program that was killed leaves them in memory alone, and after a failed sync the
+/// kernel may take them for written.
+fn rewrite(file: &dyn LogFile, path: &Path, durable: u64, end: u64) -> Result<(), LogError> {
+    let mut at = durable.max(HEADER as u64);
+    let mut buf = vec![0; 64 << 10];
+    while at < end {
+        let n = buf.len().min((end - at) as usize);
+        let got = file
+            .read_at(&mut buf[..n], at)
+            .map_err(|e| LogError::io("read", path, e))?;
+        if got == 0 {
+            break;
+        }
+        file.write_at(&buf[..got], at)
+            .map_err(|e| LogError::io("write", path, e))?;
+        at += got as u64;
+    }
+    file.sync().map_err(|e| LogError::io("sync", path, e))
 }
 
 fn wipe(file: &dyn LogFile, path: &Path, from: u64, to: u64) -> Result<(), LogError> {

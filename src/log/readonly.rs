@@ -137,6 +137,16 @@ impl ReadOnlyLog {
         self.view.damage.as_ref()
     }
 
+    /// The damage that whoever reads from `from` on to the end comes to; [`scan`](Self::scan) ends
+    /// before it without a word.
+    pub fn damage_from(&self, from: u64) -> Option<&LogError> {
+        let at = |damage: &&LogError| match damage {
+            LogError::Corrupt { index, .. } => *index >= from,
+            _ => true,
+        };
+        self.damage().filter(at)
+    }
+
     /// One entry; `None` beyond the end.
     ///
     /// # Errors
@@ -225,19 +235,24 @@ fn view(shared: &Arc<dyn FileLayer>, dir: &Path, found: &Names) -> Result<View, 
         segments.push(Segment::Sealed(SealedSegment::open(files, dir, name)?));
     }
     let sealed: Vec<u64> = found.sealed.iter().map(|n| index_of_name(n)).collect();
-    let mut open = found
-        .open
-        .iter()
-        .filter(|n| !sealed.contains(&index_of_name(n)))
-        .peekable();
-    while let Some(name) = open.next() {
-        let s = scan_open(files, dir, name, false, MAX_BODY, &mut locals)?;
+    let open = found.open.iter();
+    let open = open.filter(|n| !sealed.contains(&index_of_name(n)));
+    let mut scanned = Vec::new();
+    for name in open {
+        scanned.push(scan_open(files, dir, name, false, MAX_BODY, &mut locals)?);
+    }
+    if let Some(last) = scanned.last().map(|s| s.segment.header.clone()) {
+        scanned.retain(|s| !s.was_begun_elsewhere(&last));
+    }
+    let mut scanned = scanned.into_iter().peekable();
+    while let Some(s) = scanned.next() {
         let segment = Segment::Open(s.segment);
-        let follows = open.peek().map(|n| index_of_name(n));
+        let follows = scanned.peek().map(|next| next.segment.header.first);
         let short = follows.is_some_and(|f| segment.next() != f);
         if damage.is_none() && (short || s.end.durable > s.end.end) {
             let what = "a frame that was durable cannot be read";
-            damage = Some(LogError::corrupt(name, s.end.end, segment.next(), what));
+            let (name, at) = (segment.name(), s.end.end);
+            damage = Some(LogError::corrupt(name, at, segment.next(), what));
         }
         segments.push(segment);
     }

@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 
 use super::error::LogError;
 use super::file::LogFile;
-use super::format::{HEADER, Header, OPEN_MAGIC, Record, open_name};
+use super::format::{Epoch, HEADER, Header, OPEN_MAGIC, Record, open_name};
 use super::segment::{Frames, OpenSegment, Segment};
 use super::state::Space;
 use super::tree::{CompactRange, Tree};
@@ -20,7 +20,8 @@ impl Writer {
     pub(super) fn rotate(&mut self) -> Result<(), LogError> {
         let range = self.shared.tree.lock().with_pending();
         let last = self.next.checked_sub(1);
-        self.start_segment(self.next, range)?;
+        let epoch = *self.shared.epoch.lock();
+        self.start_segment(self.next, range, epoch)?;
         self.seal_at = self.seal_at.or(last);
         Ok(())
     }
@@ -34,25 +35,35 @@ impl Writer {
         }
     }
 
-    fn start_segment(&mut self, first: u64, range: Option<CompactRange>) -> Result<(), LogError> {
-        let (tmp, file, zeroed) = loop {
-            match self.next_file() {
-                Ok(found) => break found,
+    /// Begins a segment at `first`; where the disk is full it waits, if the options say so. After
+    /// an error the writer stands where it stood.
+    fn start_segment(
+        &mut self,
+        first: u64,
+        range: Option<CompactRange>,
+        epoch: Epoch,
+    ) -> Result<(), LogError> {
+        loop {
+            let header = Header {
+                seed: rand::random(),
+                epoch,
+                first,
+                range: range.clone(),
+            };
+            match self.try_segment(header) {
                 Err(e) if e.is_full() && self.shared.waits_when_full() => self.wait_for_space()?,
-                Err(e) => {
-                    if e.is_full() {
-                        self.shared.set_space(Space::Full);
-                    }
+                Err(e) if e.is_full() => {
+                    self.shared.set_space(Space::Full);
                     return Err(e);
                 }
+                other => return other,
             }
-        };
-        let header = Header {
-            seed: rand::random(),
-            epoch: *self.shared.epoch.lock(),
-            first,
-            range,
-        };
+        }
+    }
+
+    fn try_segment(&mut self, header: Header) -> Result<(), LogError> {
+        let (tmp, file, zeroed) = self.next_file()?;
+        let first = header.first;
         let name = open_name(first);
         let path = self.shared.dir.join(&name);
         let frames = RwLock::new(Frames {
@@ -69,15 +80,17 @@ impl Writer {
         };
         let before = std::mem::replace(&mut self.segment, Arc::new(Segment::Open(open)));
         let position = (self.pos, self.synced);
+        let told = self.committed.clone();
         (self.pos, self.synced) = (0, 0);
         let mut buf = self.segment.header().encode(OPEN_MAGIC);
         std::mem::swap(&mut self.buf, &mut buf);
-        self.locals();
+        self.locals(first);
         let written = self.install(&*file_again, &tmp, &path);
         if let Err(e) = written {
             self.buf.clear();
             self.segment = before;
             (self.pos, self.synced) = position;
+            self.committed = told;
             return Err(e);
         }
         self.pos = self.buf.len() as u64;
@@ -97,14 +110,16 @@ impl Writer {
         let result = file
             .write_at(&self.buf, 0)
             .map_err(|e| LogError::io("write", tmp, e))
-            .and_then(|()| file.sync().map_err(|e| LogError::io("sync", tmp, e)));
+            .and_then(|()| file.sync().map_err(|e| LogError::io("sync", tmp, e)))
+            .and_then(|()| {
+                files
+                    .rename(tmp, path)
+                    .map_err(|e| LogError::io("rename", path, e))
+            });
         if let Err(e) = result {
             let _ = files.remove(tmp);
             return Err(e);
         }
-        files
-            .rename(tmp, path)
-            .map_err(|e| LogError::io("rename", path, e))?;
         let dir = &self.shared.dir;
         files
             .sync_dir(dir)
@@ -138,9 +153,9 @@ impl Writer {
             .truncate((from - open.header.first) as usize);
         self.next = from;
         self.shared.tree.lock().truncate(from);
-        self.generation += 1;
         let mut state = self.shared.state.lock();
-        if state.generation == self.generation {
+        state.settled += 1;
+        if state.generation == state.settled {
             state.durable_next = from;
         }
         Ok(())
@@ -158,14 +173,26 @@ impl Writer {
             let what = "entries to truncate lie in a sealed segment";
             return Err(LogError::corrupt(self.segment.name(), 0, from, what));
         };
-        self.pos = target.open().expect("filtered").frames.read().end;
-        self.synced = self.pos;
-        self.zeroed = self.pos;
-        self.segment = target;
-        self.locals();
-        self.flush()?;
+        let end = target.open().expect("filtered").frames.read().end;
+        let before = std::mem::replace(&mut self.segment, target);
+        let position = (self.pos, self.synced, self.zeroed);
+        let told = self.committed.clone();
+        (self.pos, self.synced, self.zeroed) = (end, end, end);
+        self.locals(from);
+        if let Err(e) = self.flush() {
+            // The later segments are there: the end of the log is where it was.
+            self.buf.clear();
+            self.segment = before;
+            (self.pos, self.synced, self.zeroed) = position;
+            self.committed = told;
+            return Err(e);
+        }
         let gone = self.shared.segments.take_if(|s| s.first() > from);
-        self.remove(gone.iter().rev())
+        // One is gone for certain before the one below it goes: never is there a gap.
+        for segment in gone.iter().rev() {
+            self.remove(std::iter::once(segment))?;
+        }
+        Ok(())
     }
 
     fn remove<'a>(&self, gone: impl Iterator<Item = &'a Arc<Segment>>) -> Result<(), LogError> {
@@ -189,7 +216,8 @@ impl Writer {
                 (state.base.take(), state.purged.replace((index, position)))
             };
             let range = base.filter(|(i, _)| *i == index).map(|(_, range)| range);
-            let restarted = self.restart_at(index + 1, range);
+            let epoch = *self.shared.epoch.lock();
+            let restarted = self.restart_at(index + 1, range, epoch);
             return restarted.inspect_err(|_| self.shared.state.lock().purged = before);
         }
         self.local(Record::Purged, index, &position);
@@ -207,14 +235,41 @@ impl Writer {
         &mut self,
         first: u64,
         range: Option<CompactRange>,
+        epoch: Epoch,
     ) -> Result<(), LogError> {
-        let epoch_first = self.shared.epoch.lock().first_index;
-        *self.shared.tree.lock() = Tree::new(range.clone(), epoch_first);
-        self.start_segment(first, range)?;
+        let before = Arc::clone(&self.segment);
+        self.start_segment(first, range.clone(), epoch)?;
+        *self.shared.tree.lock() = Tree::new(range, epoch.first_index);
         self.next = first;
-        self.generation += 1;
-        self.shared.state.lock().durable_next = first;
-        let old = self.shared.segments.take_if(|s| s.first() != first);
-        self.remove(old.iter())
+        {
+            let mut state = self.shared.state.lock();
+            state.settled += 1;
+            if state.generation == state.settled {
+                state.durable_next = first;
+            }
+        }
+        let active = Arc::clone(&self.segment);
+        let old = self
+            .shared
+            .segments
+            .take_if(|s| !std::ptr::eq(s, Arc::as_ptr(&active)));
+        // An empty one at the same index lay under the name that the new one has.
+        let replaced = before.path() == active.path();
+        let files = old
+            .iter()
+            .filter(|s| !(replaced && Arc::ptr_eq(s, &before)));
+        self.remove(files)
+    }
+
+    /// A log that never held an entry begins at `index`, which becomes its epoch's first.
+    pub(super) fn begin(&mut self, index: u64) -> Result<(), LogError> {
+        self.flush()?;
+        let epoch = Epoch {
+            first_index: index,
+            ..*self.shared.epoch.lock()
+        };
+        self.restart_at(index, Some(CompactRange::default()), epoch)?;
+        *self.shared.epoch.lock() = epoch;
+        Ok(())
     }
 }

@@ -81,6 +81,8 @@ pub(super) struct State {
     pub(super) base: Option<(u64, CompactRange)>,
     /// Counts truncations; the writer's durable index is only taken over when it has caught up.
     pub(super) generation: u64,
+    /// The truncations that the writer has carried out.
+    pub(super) settled: u64,
     /// The writer sleeps without a deadline.
     pub(super) asleep: bool,
     pub(super) space: Space,
@@ -160,6 +162,12 @@ impl State {
 
     pub(super) fn committed_index(&self) -> Option<u64> {
         self.committed.as_ref().map(|(i, _)| *i)
+    }
+
+    /// The committed index, unless a truncation waits: what is written at it may be what goes.
+    pub(super) fn settled_commit(&self) -> Option<u64> {
+        self.committed_index()
+            .filter(|_| self.generation == self.settled)
     }
 }
 

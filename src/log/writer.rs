@@ -10,8 +10,8 @@ use bytes::Bytes;
 use super::error::LogError;
 use super::format::{Entry, Record, Stamp, frame_size, put_frame};
 use super::segment::{OpenSegment, Segment};
-use super::state::{Done, Job, Position, Shared, Space};
-use super::tree::{CompactRange, Hash, leaf_hash};
+use super::state::{Done, Job, Position, Shared, Space, State};
+use super::tree::{Hash, leaf_hash};
 
 /// Room left in a segment for marks and local records.
 const RESERVE: u64 = 4096;
@@ -39,7 +39,6 @@ pub(super) struct Writer {
     pub(super) synced: u64,
     pub(super) zeroed: u64,
     pub(super) next: u64,
-    pub(super) generation: u64,
     pub(super) buf: Vec<u8>,
     pub(super) offsets: Vec<u32>,
     pub(super) leaves: Vec<Hash>,
@@ -47,7 +46,8 @@ pub(super) struct Writer {
     pub(super) done: Vec<Done>,
     /// Callbacks of the job at hand: not fired before all of it is written.
     pub(super) held: Vec<Done>,
-    pub(super) committed: Option<u64>,
+    /// The committed position that the files tell.
+    pub(super) committed: Option<Position>,
     pub(super) marked: bool,
     pub(super) asked: bool,
     pub(super) seal_at: Option<u64>,
@@ -61,14 +61,13 @@ enum Taken {
 
 impl Writer {
     pub(super) fn new(shared: Arc<Shared>, active: Active) -> Writer {
-        let committed = shared.state.lock().committed_index();
+        let committed = shared.state.lock().committed.clone();
         Writer {
             segment: active.segment,
             pos: active.pos,
             synced: active.pos,
             zeroed: active.zeroed,
             next: active.next,
-            generation: 0,
             buf: Vec::new(),
             offsets: Vec::new(),
             leaves: Vec::new(),
@@ -111,7 +110,7 @@ impl Writer {
             if state.closed {
                 return Taken::Closed;
             }
-            if self.marked && state.committed_index() == self.committed {
+            if self.marked && self.commit_to_tell(&state, self.next).is_none() {
                 state.asleep = true;
                 self.shared.wake.wait(&mut state);
                 state.asleep = false;
@@ -173,8 +172,7 @@ impl Writer {
             Job::Begin(index, done) => {
                 self.held.push(done);
                 self.flush()?;
-                self.shared.epoch.lock().first_index = index;
-                self.restart_at(index, Some(CompactRange::default()))?;
+                self.begin(index)?;
             }
             Job::Roll(done) => {
                 self.held.push(done);
@@ -216,22 +214,20 @@ impl Writer {
         put_frame(&mut self.buf, stamp, record, (0, index, 0), body);
     }
 
-    /// The vote, the committed and the purged position.
-    pub(super) fn locals(&mut self) {
+    /// The vote, the committed and the purged position, of a log whose next entry is `next`.
+    pub(super) fn locals(&mut self, next: u64) {
         let (vote, committed, purged) = {
             let state = self.shared.state.lock();
-            (
-                state.vote.clone(),
-                state.committed.clone(),
-                state.purged.clone(),
-            )
+            let committed = self.commit_to_tell(&state, next);
+            (state.vote.clone(), committed, state.purged.clone())
         };
+        let committed = committed.or_else(|| self.committed.clone());
         if let Some(vote) = vote {
             self.local(Record::Vote, 0, &vote);
         }
         if let Some((index, position)) = committed {
-            self.committed = Some(index);
             self.local(Record::Committed, index, &position);
+            self.committed = Some((index, position));
         }
         if let Some((index, position)) = purged {
             self.local(Record::Purged, index, &position);
@@ -256,8 +252,8 @@ impl Writer {
     /// Writes and syncs the buffer, publishes it, and fires the callbacks.
     pub(super) fn flush(&mut self) -> Result<(), LogError> {
         if let Some((index, position)) = self.new_commit() {
-            self.committed = Some(index);
             self.local(Record::Committed, index, &position);
+            self.committed = Some((index, position));
         }
         if !self.buf.is_empty() {
             let len = self.buf.len();
@@ -281,11 +277,19 @@ impl Writer {
     }
 
     fn new_commit(&self) -> Option<Position> {
-        let state = self.shared.state.lock();
-        state
-            .committed
-            .clone()
-            .filter(|(i, _)| Some(*i) != self.committed)
+        self.commit_to_tell(&self.shared.state.lock(), self.next)
+    }
+
+    /// The committed position, if the files do not tell it yet and may. What is not written before
+    /// it here is not told to be committed, though a majority may hold it; nor is anything while a
+    /// truncation waits: the entry at that index may be the one that goes.
+    fn commit_to_tell(&self, state: &State, next: u64) -> Option<Position> {
+        let told = self.committed.as_ref().map(|(index, _)| *index);
+        let caught_up = state.generation == state.settled;
+        let committed = state.committed.as_ref().filter(|_| caught_up);
+        committed
+            .filter(|(index, _)| Some(*index) != told && *index < next)
+            .cloned()
     }
 
     /// Pads the buffer with zeros up to the next step of `zero_ahead` when it leaves the part of
@@ -356,15 +360,15 @@ impl Writer {
         }
         let committed = {
             let mut state = self.shared.state.lock();
-            if state.generation == self.generation {
+            if state.generation == state.settled {
                 state.durable_next = self.next;
             }
             if self.shared.options.auto_commit && self.next > 0 {
                 state.committed = Some((self.next - 1, Bytes::new()));
-                self.committed = state.committed_index();
+                self.committed = state.committed.clone();
             }
             state.evict(self.shared.options.tail_bytes);
-            state.committed_index()
+            state.settled_commit()
         };
         if self.shared.options.tree {
             let mut tree = self.shared.tree.lock();
@@ -408,7 +412,11 @@ impl Writer {
             state.cut(segment_next);
             state.durable_next = segment_next;
             self.next = segment_next;
-            self.generation = state.generation;
+            state.settled = state.generation;
+        }
+        if !e.is_full() {
+            // Whoever hears of the failure finds the log stopped.
+            self.shared.state.lock().stopped = Some(crate::error::chain(e));
         }
         self.buf.clear();
         self.offsets.clear();
@@ -426,9 +434,10 @@ impl Writer {
         let queue = {
             let mut state = self.shared.state.lock();
             if !state.closed {
-                tracing::error!(error = %e, "the log stops");
+                let (dir, error) = (self.shared.dir.display(), crate::error::chain(e));
+                tracing::error!(%dir, error, "the log stops: nothing more is written");
             }
-            state.stopped = Some(e.to_string());
+            state.stopped = Some(crate::error::chain(e));
             std::mem::take(&mut state.queue)
         };
         for job in queue {

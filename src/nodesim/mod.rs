@@ -103,7 +103,8 @@ impl NodeSim {
                 pool.clone(),
                 Servers::new(options.servers.clone()),
                 &node.secret_id,
-            );
+            )
+            .of_node(&node.id);
             clients.push(Client::start(Start {
                 settings: settings.clone(),
                 node: Arc::new(Mutex::new(Arc::new(node))),

@@ -7,6 +7,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use drover_projections::hex;
+
 use super::checkpoint::{CheckpointFile, of_note, origin};
 use super::{Checkpoint, NoteKey, ProofError, note};
 use crate::log::{CompactRange, Hash, ReadOnlyLog, leaf_hash};
@@ -123,10 +127,12 @@ pub fn verify(
         let what = format!("the file of checkpoints is damaged at byte {at}");
         verified.find(None, what);
     }
-    let mut checkpoints = signed(&log, notes.notes, &keys, &mut verified)?;
+    let mut signed = signed(&log, notes.notes, &keys, &mut verified);
+    signed.take_bases(&log, server_dir, &keys);
+    let mut checkpoints = std::mem::take(&mut signed.by_size);
     check_base(&log, server_dir, &keys, &mut verified)?;
     read(&log, &mut checkpoints, &mut verified, progress)?;
-    for checkpoint in checkpoints.values() {
+    for checkpoint in checkpoints.values().flatten() {
         verified.find(
             Some(verified.last + 1),
             format!(
@@ -135,18 +141,83 @@ pub fn verify(
             ),
         );
     }
+    // Whatever else is wrong: this cannot come of an accident.
+    verified.findings.splice(0..0, signed.contradictions);
     Ok(verified)
 }
 
-/// The checkpoints with a signature that counts, by size.
+/// The checkpoints with a signature that counts.
+#[derive(Debug, Default)]
+struct Signed {
+    /// By size; several where they contradict one another.
+    by_size: BTreeMap<u64, Vec<Checkpoint>>,
+    /// Of one log, and of one place in it, different things were signed.
+    contradictions: Vec<Finding>,
+}
+
+impl Signed {
+    /// Takes one that `signer` signed, as it is told in `place`.
+    fn take(&mut self, checkpoint: &Checkpoint, signer: &NoteKey, place: &str) -> bool {
+        let others = self.by_size.entry(checkpoint.size).or_default();
+        if others.contains(checkpoint) {
+            return false;
+        }
+        if let Some(other) = others.first() {
+            let (index, what) = (checkpoint.index, contradiction(other, checkpoint));
+            self.contradictions.push(Finding {
+                index: Some(index),
+                what: format!(
+                    "TWO HISTORIES WERE SIGNED for index {index}: {what} (the second in {place}, \
+                     signed by {}). Whoever holds the key has told one story to some and another \
+                     to others, or made the history anew",
+                    signer.text()
+                ),
+            });
+        }
+        others.push(checkpoint.clone());
+        true
+    }
+
+    /// What is signed beside the bases contradicts nothing either.
+    fn take_bases(&mut self, log: &ReadOnlyLog, server_dir: &Path, keys: &[NoteKey]) {
+        let name = origin(log.epoch());
+        for text in base_notes(server_dir) {
+            let base = of_note(&text).filter(|base| base.origin == name);
+            let signer = keys.iter().find(|key| note::open(&text, key).is_ok());
+            let Some((base, signer)) = base.zip(signer) else {
+                continue;
+            };
+            // Against the checkpoints alone: what the base says of the log is asked by itself.
+            if self.by_size.contains_key(&base.size) && self.take(&base, signer, "a base") {
+                let same = self.by_size.entry(base.size).or_default();
+                same.pop();
+            }
+        }
+    }
+}
+
+/// In what two checkpoints of one size differ.
+fn contradiction(one: &Checkpoint, other: &Checkpoint) -> String {
+    let roots = [one, other].map(|one| STANDARD.encode(one.root));
+    match roots[0] == roots[1] {
+        false => format!("the root {} and the root {}", roots[0], roots[1]),
+        true if one.state != other.state => {
+            let states = [one, other].map(|one| hex(&one.state));
+            format!("the tables {} and the tables {}", states[0], states[1])
+        }
+        true => format!("{:?} and {:?}", one.to_text(), other.to_text()),
+    }
+}
+
+/// The checkpoints with a signature that counts; the others are findings.
 fn signed(
     log: &ReadOnlyLog,
     notes: Vec<String>,
     keys: &[NoteKey],
     verified: &mut Verified,
-) -> Result<BTreeMap<u64, Checkpoint>, ProofError> {
+) -> Signed {
     let name = origin(log.epoch());
-    let mut checkpoints = BTreeMap::new();
+    let mut signed = Signed::default();
     for text in notes {
         let Some(checkpoint) = of_note(&text) else {
             verified.find(None, "a checkpoint cannot be read");
@@ -167,7 +238,7 @@ fn signed(
                 if !verified.signers.contains(&key.text()) {
                     verified.signers.push(key.text());
                 }
-                checkpoints.insert(checkpoint.size, checkpoint);
+                signed.take(&checkpoint, key, super::ledger::CHECKPOINTS);
             }
             None => {
                 let why = opened.into_iter().find_map(|(_, opened)| match opened {
@@ -183,7 +254,7 @@ fn signed(
             }
         }
     }
-    Ok(checkpoints)
+    signed
 }
 
 /// A log whose beginning was dropped goes on from a signed base, whose tree is that of its first
@@ -262,7 +333,7 @@ pub(super) fn beside(server_dir: &Path) -> Result<Vec<NoteKey>, ProofError> {
 /// Reads the whole log into the tree and takes out each checkpoint that fits.
 fn read(
     log: &ReadOnlyLog,
-    checkpoints: &mut BTreeMap<u64, Checkpoint>,
+    checkpoints: &mut BTreeMap<u64, Vec<Checkpoint>>,
     verified: &mut Verified,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(), ProofError> {
@@ -282,7 +353,10 @@ fn read(
         let entry = match entry {
             Ok(entry) => entry,
             Err(error) => {
-                verified.find(Some(at), error.to_string());
+                let what = error.to_string();
+                if verified.findings.iter().all(|finding| finding.what != what) {
+                    verified.find(Some(at), what);
+                }
                 break;
             }
         };
@@ -301,8 +375,11 @@ fn read(
         verified.entries += 1;
         verified.last = at;
         at += 1;
-        let due = checkpoints.remove(&range.size());
-        if due.is_some_and(|checkpoint| !fits(&checkpoint, range.root(), verified)) {
+        let due = checkpoints.remove(&range.size()).unwrap_or_default();
+        let root = range.root();
+        // Where there are two, it is told already; this log is one of them, or neither.
+        let due = due.iter().find(|one| one.root == root).or(due.first());
+        if due.is_some_and(|checkpoint| !fits(checkpoint, root, verified)) {
             break;
         }
         if verified.entries.is_multiple_of(REPORT) {

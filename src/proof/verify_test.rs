@@ -211,6 +211,65 @@ fn a_history_written_anew_does_not_fit_what_was_signed() {
 }
 
 #[test]
+fn two_histories_that_were_signed_are_the_finding_that_comes_first() {
+    let sample = Sample::new();
+    let mut other = sample.roots[1].clone();
+    other.root = [5; 32];
+    let whole = std::fs::read_to_string(sample.checkpoints()).unwrap();
+    let mut tables = sample.roots[1].clone();
+    tables.state = [8; 32];
+    // Whichever stands first, whoever signed it, and wherever the log itself is wrong too.
+    for (lie, what) in [(&other, "the root"), (&tables, "the tables")] {
+        let lie = sign(&lie.to_text(), &lie.origin, &key(1));
+        for text in [format!("{whole}{lie}"), format!("{lie}{whole}")] {
+            std::fs::write(sample.checkpoints(), text).unwrap();
+            let done = sample.verify(Vec::new());
+            let first = first_finding(&done);
+            assert_eq!(first.index, Some(799), "{done:?}");
+            assert!(first.what.contains("TWO HISTORIES WERE SIGNED"), "{done:?}");
+            assert!(first.what.contains(what), "{done:?}");
+            assert_eq!(
+                done.findings.len(),
+                1,
+                "the log itself is one of them: {done:?}"
+            );
+            assert_eq!(done.checkpoints, 3, "{done:?}");
+        }
+    }
+    let lie = sign(&other.to_text(), &other.origin, &key(1));
+    std::fs::write(sample.checkpoints(), format!("{whole}{lie}")).unwrap();
+    replace(&sample.segments()[0], b"event number", b"event numbeR");
+    let done = sample.verify(Vec::new());
+    assert!(
+        first_finding(&done).what.contains("TWO HISTORIES"),
+        "{done:?}"
+    );
+    assert!(done.findings.len() > 1, "{done:?}");
+    // The same note twice is none.
+    let sample = Sample::new();
+    let whole = std::fs::read_to_string(sample.checkpoints()).unwrap();
+    std::fs::write(sample.checkpoints(), whole.repeat(2)).unwrap();
+    assert_eq!(sample.verify(Vec::new()).findings, []);
+}
+
+#[test]
+fn a_base_that_contradicts_a_checkpoint_is_told_first() {
+    let sample = Sample::new();
+    let base = sample.dir.path().join("snapshots/00000000000000000001-799");
+    std::fs::create_dir_all(&base).unwrap();
+    let mut other = sample.roots[1].clone();
+    let note = |told: &Checkpoint| sign(&told.to_text(), &told.origin, &key(1));
+    std::fs::write(base.join("note"), note(&other)).unwrap();
+    assert_eq!(sample.verify(Vec::new()).findings, []);
+    other.root = [5; 32];
+    std::fs::write(base.join("note"), note(&other)).unwrap();
+    let done = sample.verify(Vec::new());
+    let first = first_finding(&done);
+    assert!(first.what.contains("TWO HISTORIES"), "{done:?}");
+    assert!(first.what.contains("in a base"), "{done:?}");
+}
+
+#[test]
 fn a_forged_checkpoint_and_a_wrong_key_are_named() {
     let sample = Sample::new();
     let stranger = NoteKey::new(sample.roots[0].origin.as_str(), key(2).verifying_key());

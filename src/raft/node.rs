@@ -41,6 +41,19 @@ pub struct Settings {
     pub snapshot_timeout: Duration,
 }
 
+impl Settings {
+    /// The same, every time between servers `by` times as long (`raft_multiplier`; 0 is 1).
+    pub fn stretched(self, by: u32) -> Settings {
+        let by = by.max(1);
+        Settings {
+            heartbeat: self.heartbeat * by,
+            election_min: self.election_min * by,
+            election_max: self.election_max * by,
+            ..self
+        }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
@@ -161,6 +174,12 @@ impl RaftNode {
     /// The event at which the applier waits for a newer program.
     pub fn parked(&self) -> Option<Parked> {
         self.applier.parked()
+    }
+
+    /// Why nothing can be written any more, if the log stopped: it takes nothing until it is opened
+    /// again, since what a failed write left on the disk is not known.
+    pub fn fault(&self) -> Option<String> {
+        fault(&self.log)
     }
 
     /// Runs `f` with the projections' writer between two batches, and waits for what it answers:
@@ -329,6 +348,16 @@ impl RaftNode {
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
         }
     }
+}
+
+/// What is said of a log that stopped.
+pub(super) fn fault(log: &LogEngine) -> Option<String> {
+    let why = log.stopped()?;
+    let why = why.strip_prefix("log: ").unwrap_or(&why);
+    Some(format!(
+        "the log stopped after a failed write ({why}): nothing is written until the disk is mended \
+         and the agent started again"
+    ))
 }
 
 type RuntimeThread = (oneshot::Sender<()>, JoinHandle<()>);

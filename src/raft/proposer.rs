@@ -24,6 +24,7 @@ use crate::clock::unix_nanos;
 use crate::commands::limits::{Part, check_rows, fit};
 use crate::commands::{Command, Decision, Stamp, refuse_later};
 use crate::error::{ApiError, Code};
+use crate::net::reading;
 
 /// How often a command is decided again because a guard did not hold.
 const GUARD_TRIES: u32 = 5;
@@ -132,7 +133,8 @@ impl Proposer {
     ///
     /// # Errors
     /// The command's own refusal; [`Code::NoLeader`] where this server does not lead;
-    /// [`Code::Unavailable`] while the disk is full or what is applied is written out too slowly;
+    /// [`Code::Unavailable`] while the disk is full or what is applied is written out too slowly, and
+    /// once the log has stopped;
     /// [`Code::PayloadTooLarge`] or [`Code::BadRequest`] for an event beyond the limits that cannot
     /// be cut; [`Code::Conflict`] if the world moved under every try. After `NoLeader`, and after
     /// `Unavailable` that says so, the event may still become committed.
@@ -145,7 +147,12 @@ impl Proposer {
         loop {
             self.lead().await?;
             self.room.wait().await?;
-            let (drafts, more) = match self.decide(&*command, &origin)? {
+            let decided = {
+                let (own, command) = (self.clone(), Arc::clone(&command));
+                let origin = origin.clone();
+                reading(move || own.decide(&*command, &origin)).await??
+            };
+            let (drafts, more) = match decided {
                 Decided::Drafts { drafts, more } => (drafts, more),
                 Decided::Nothing(committed) => return Ok(committed),
             };
@@ -186,7 +193,7 @@ impl Proposer {
         if elected && matches!(began.await, Ok(Ok(_))) {
             return Ok(());
         }
-        Err(no_leader())
+        Err(self.room.or_fault(no_leader()))
     }
 
     fn decide(&self, command: &dyn Command, origin: &Origin) -> Result<Decided, ApiError> {
@@ -238,10 +245,11 @@ impl Proposer {
         let drafts = smallvec![draft];
         let (answer, wait) = oneshot::channel();
         let submission = Submission { drafts, answer };
-        self.tx.send(submission).await.map_err(|_| no_leader())?;
+        let sent = self.tx.send(submission).await;
+        sent.map_err(|_| self.room.or_fault(no_leader()))?;
         let room = Arc::clone(&self.room);
         Ok(async move {
-            let mut responses = room.until(wait).await?.map_err(|_| no_leader())??;
+            let mut responses = room.answer(wait).await?;
             responses.pop().ok_or_else(no_leader)
         })
     }
@@ -249,8 +257,9 @@ impl Proposer {
     async fn propose(&self, drafts: Drafts) -> Result<Responses, ApiError> {
         let (answer, wait) = oneshot::channel();
         let submission = Submission { drafts, answer };
-        self.tx.send(submission).await.map_err(|_| no_leader())?;
-        self.room.until(wait).await?.map_err(|_| no_leader())?
+        let sent = self.tx.send(submission).await;
+        sent.map_err(|_| self.room.or_fault(no_leader()))?;
+        self.room.answer(wait).await
     }
 }
 

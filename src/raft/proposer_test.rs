@@ -20,7 +20,7 @@ use super::*;
 use crate::commands::eval::UpsertEvals;
 use crate::commands::{Command, Decision, Stamp};
 use crate::error::{ApiError, Code};
-use crate::log::fake::FakeDisk;
+use crate::log::fake::{FakeDisk, Op};
 use crate::log::{LogEngine, OnFull, Options, Space};
 
 pub(super) struct Server {
@@ -400,6 +400,52 @@ fn a_full_disk_refuses_writes_serves_reads_and_resumes() {
             .await
             .unwrap();
         server.node.shutdown().await;
+    });
+}
+
+#[test]
+fn after_a_failed_sync_nothing_is_acknowledged_and_the_reason_is_said() {
+    run(async {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = FakeDisk::default();
+        let files = Arc::new(disk.clone());
+        let open = |files| LogEngine::open_with(files, Path::new("/log"), Options::default());
+        let server = start(dir.path(), open(files).unwrap().0).await;
+        let submit = |name: &str| {
+            let put = Arc::new(Put(name.to_owned()));
+            server.proposer.submit(put, Origin::default())
+        };
+        submit("before").await.unwrap();
+        disk.fail(Op::Sync, 0, 1);
+        let refused = submit("lost").await.unwrap_err();
+        assert_eq!(disk.failed(), 1);
+        let mut told = vec![refused];
+        let syncs = disk.syncs();
+        for name in ["later", "last"] {
+            told.push(submit(name).await.unwrap_err());
+        }
+        for error in told {
+            assert_eq!(error.code, Code::Unavailable, "{error}");
+            assert!(error.message.contains("the log stopped"), "{error}");
+            assert!(error.message.contains("the device fails"), "{error}");
+        }
+        assert_eq!(disk.syncs(), syncs, "nothing is written after it");
+        assert!(server.node.fault().is_some());
+        // What is there can be read, by whoever does not ask for the leader's state.
+        let view = server.projections.view();
+        assert!(view.get::<Namespaces>("before").unwrap().is_some());
+        assert!(view.get::<Namespaces>("lost").unwrap().is_none());
+        let mut leadership = server.node.leadership();
+        let gone = leadership.wait_for(|now| *now == Leadership::Unknown);
+        gone.await.unwrap();
+        let said = server.node.read_barrier(Consistency::Default).await;
+        assert!(said.unwrap_err().message.contains("the log stopped"));
+        server.node.read_barrier(Consistency::Stale).await.unwrap();
+        server.node.shutdown().await;
+        let (log, _) = open(Arc::new(disk.power_cut(1))).unwrap();
+        let kept = log.scan(0).map(Result::unwrap);
+        let kept = kept.filter(|e| e.body.windows(6).any(|bytes| bytes == b"before"));
+        assert_eq!(kept.count(), 1, "what was acknowledged is there");
     });
 }
 

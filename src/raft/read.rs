@@ -34,7 +34,8 @@ impl RaftNode {
         }
         let leading = matches!(*self.leadership.borrow(), Leadership::Leading { .. });
         if !leading {
-            return Err(no_leader());
+            let fault = self.fault().map(|why| ApiError::new(Code::NoLeader, why));
+            return Err(fault.unwrap_or_else(no_leader));
         }
         // Nobody else can lead, and whatever was acknowledged is applied here.
         if self.raft.voter_ids().take(2).count() == 1 {

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use drover_projections::{Projections, Stats};
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 
+use super::read::no_leader;
 use crate::error::{ApiError, Code};
 use crate::log::{LogEngine, Space};
 
@@ -40,17 +42,23 @@ impl Room {
         }
     }
 
+    /// Why nothing can be written any more, if the log stopped.
+    pub(super) fn fault(&self) -> Option<ApiError> {
+        let why = super::node::fault(&self.log)?;
+        Some(ApiError::new(Code::Unavailable, why))
+    }
+
     /// Waits for room, not for long.
     ///
     /// # Errors
-    /// [`Code::Unavailable`] with the reason: at once for a full disk, after [`PATIENCE`] for a
+    /// [`Code::Unavailable`] with the reason: at once for a log that stopped and for a full disk, after [`PATIENCE`] for a
     /// database that does not keep up.
     pub(super) async fn wait(&self) -> Result<(), ApiError> {
         let Some(mut error) = self.lack() else {
             return Ok(());
         };
         let deadline = Instant::now() + PATIENCE;
-        while !self.full() && Instant::now() < deadline {
+        while !self.full() && self.fault().is_none() && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(FRESH)).await;
             match self.lack() {
                 None => return Ok(()),
@@ -58,6 +66,23 @@ impl Room {
             }
         }
         Err(error)
+    }
+
+    /// An error, or the reason that lies behind it: a log that stopped.
+    pub(super) fn or_fault(&self, error: ApiError) -> ApiError {
+        self.fault().unwrap_or(error)
+    }
+
+    /// What became of a proposed event.
+    ///
+    /// # Errors
+    /// As [`until`](Self::until), and those of the answer.
+    pub(super) async fn answer<T>(
+        &self,
+        wait: oneshot::Receiver<Result<T, ApiError>>,
+    ) -> Result<T, ApiError> {
+        let answer = self.until(wait).await?.unwrap_or_else(|_| Err(no_leader()));
+        answer.map_err(|error| self.or_fault(error))
     }
 
     /// The answer of a proposed event.
@@ -92,6 +117,9 @@ impl Room {
 
     /// What is lacking.
     fn lack(&self) -> Option<ApiError> {
+        if let Some(fault) = self.fault() {
+            return Some(fault);
+        }
         if self.full() {
             return Some(ApiError::new(Code::Unavailable, self.no_space()));
         }

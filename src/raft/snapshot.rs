@@ -2,9 +2,10 @@
 //!
 //! `<snapshots>/<term>-<index>/head` and `…/state/*`. The head carries the last log id, the
 //! membership, the epoch and the tree's compact range, so that the tree can go on from it. A
-//! directory is complete once it has its final name. None is ever built unless it is asked for.
+//! directory is complete once it has its final name: all that is in it, names too, is on the disk
+//! by then. None is ever built unless it is asked for, and none goes before what replaces it is
+//! there for certain.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use super::state_machine::Applier;
 use super::types::{
     LogId, StoredMembership, TypeConfig, decode_membership, encode_membership, log_id,
 };
-use crate::log::{CompactRange, LogEngine};
+use crate::log::{CompactRange, FileLayer, LogEngine, RealFiles};
+use crate::whole;
 
 /// What a snapshot says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,16 +115,31 @@ impl Head {
     }
 }
 
+/// The name of the file that makes a directory a snapshot.
+const HEAD: &str = "head";
+
 /// A snapshot's directory.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct SnapshotDir {
+    files: Arc<dyn FileLayer>,
     path: PathBuf,
+}
+
+impl std::fmt::Debug for SnapshotDir {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("SnapshotDir").field(&self.path).finish()
+    }
 }
 
 impl SnapshotDir {
     /// A directory that holds a head and a state.
     pub fn new(path: PathBuf) -> SnapshotDir {
-        SnapshotDir { path }
+        Self::on(Arc::new(RealFiles), path)
+    }
+
+    /// As [`new`](Self::new), over a file layer.
+    pub fn on(files: Arc<dyn FileLayer>, path: PathBuf) -> SnapshotDir {
+        SnapshotDir { files, path }
     }
 
     /// The directory.
@@ -135,7 +152,7 @@ impl SnapshotDir {
     /// # Errors
     /// If a head cannot be read.
     pub fn all(dir: &Path) -> io::Result<Vec<(Head, SnapshotDir)>> {
-        let found = Self::complete(dir)?.into_iter();
+        let found = Self::complete(&(Arc::new(RealFiles) as _), dir)?.into_iter();
         let mut found: Vec<_> = found
             .map(|dir| Ok((dir.head()?, dir)))
             .collect::<io::Result<_>>()?;
@@ -144,20 +161,20 @@ impl SnapshotDir {
     }
 
     /// Those in a directory that have a head, by their names.
-    fn complete(dir: &Path) -> io::Result<Vec<SnapshotDir>> {
-        let entries = match fs::read_dir(dir) {
+    fn complete(files: &Arc<dyn FileLayer>, dir: &Path) -> io::Result<Vec<SnapshotDir>> {
+        let names = match files.list(dir) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             other => other?,
         };
         let mut found = Vec::new();
-        for entry in entries {
-            let path = entry?.path();
-            if path.extension().is_none() && path.join("head").exists() {
+        for path in names.into_iter().map(|name| dir.join(name)) {
+            if path.extension().is_none() && files.open(&path.join(HEAD), false).is_ok() {
                 found.push(path);
             }
         }
         found.sort();
-        Ok(found.into_iter().map(SnapshotDir::new).collect())
+        let of = |path| SnapshotDir::on(Arc::clone(files), path);
+        Ok(found.into_iter().map(of).collect())
     }
 
     /// Sets those in a directory aside whose head is damaged, where there are others that can be
@@ -167,7 +184,7 @@ impl SnapshotDir {
     /// If one cannot be renamed, or cannot be read for another reason.
     pub fn set_damaged_aside(dir: &Path) -> io::Result<usize> {
         let (mut whole, mut damaged) = (0, Vec::new());
-        for found in Self::complete(dir)? {
+        for found in Self::complete(&(Arc::new(RealFiles) as _), dir)? {
             match found.head() {
                 Err(e) if e.kind() == io::ErrorKind::InvalidData => damaged.push((found, e)),
                 other => whole += usize::from(other.map(|_| true)?),
@@ -193,7 +210,7 @@ impl SnapshotDir {
             number += 1;
             aside = self.path.with_extension(format!("damaged-{number}"));
         }
-        fs::rename(&self.path, &aside)?;
+        self.files.rename(&self.path, &aside)?;
         let aside = aside.display();
         tracing::error!(error = crate::error::chain(why), %aside, "a snapshot is damaged");
         Ok(())
@@ -204,18 +221,18 @@ impl SnapshotDir {
         self.path.join("state")
     }
 
-    /// Writes the head, which makes the snapshot whole, and waits for the disk.
+    /// Writes the head, which makes the snapshot whole, once the state is on the disk, and waits for
+    /// it too.
     ///
     /// # Errors
     /// If it cannot be written.
     pub fn put_head(&self, head: &Head) -> io::Result<()> {
-        let path = self.path.join("head");
-        fs::write(&path, head.encode()?)?;
-        for file in fs::read_dir(self.state())? {
-            fs::File::open(file?.path())?.sync_all()?;
+        let state = self.state();
+        for name in self.files.list(&state)? {
+            self.files.open(&state.join(name), false)?.sync()?;
         }
-        fs::File::open(&path)?.sync_all()?;
-        fs::File::open(&self.path)?.sync_all()
+        self.files.sync_dir(&state)?;
+        whole::put_on(&*self.files, &self.path.join(HEAD), &head.encode()?)
     }
 
     /// Reads the head.
@@ -223,30 +240,47 @@ impl SnapshotDir {
     /// # Errors
     /// If it is missing or malformed.
     pub fn head(&self) -> io::Result<Head> {
-        let head = Head::decode(&fs::read(self.path.join("head"))?);
+        let head = Head::decode(&whole::read_on(&*self.files, &self.path.join(HEAD))?);
         head.map_err(|e| {
             let path = self.path.display();
             io::Error::new(e.kind(), format!("the head of {path} is damaged: {e}"))
         })
     }
+
+    /// Removes it. Its head goes first: without it there is none.
+    ///
+    /// # Errors
+    /// If something of it cannot be removed.
+    pub fn remove(&self) -> io::Result<()> {
+        match self.files.remove(&self.path.join(HEAD)) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        self.files.sync_dir(&self.path)?;
+        self.files.remove_tree(&self.path)
+    }
 }
 
 /// The snapshots of one server. The newest is the current one; retention removes the others.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Snapshots {
+    files: Arc<dyn FileLayer>,
     dir: PathBuf,
 }
 
 impl Snapshots {
     pub(super) fn open(dir: PathBuf) -> io::Result<Snapshots> {
-        fs::create_dir_all(&dir)?;
-        for entry in fs::read_dir(&dir)? {
-            let path = entry?.path();
+        Self::open_on(Arc::new(RealFiles), dir)
+    }
+
+    pub(super) fn open_on(files: Arc<dyn FileLayer>, dir: PathBuf) -> io::Result<Snapshots> {
+        files.create_dir(&dir)?;
+        for path in files.list(&dir)?.iter().map(|name| dir.join(name)) {
             if path.extension().is_some_and(|ending| ending == "tmp") {
-                fs::remove_dir_all(path)?;
+                files.remove_tree(&path)?;
             }
         }
-        Ok(Snapshots { dir })
+        Ok(Snapshots { files, dir })
     }
 
     /// The newest complete one.
@@ -256,7 +290,10 @@ impl Snapshots {
 
     /// The newest complete one of an index below `next`.
     pub(super) fn newest_below(&self, next: u64) -> io::Result<Option<(Head, SnapshotDir)>> {
-        for dir in SnapshotDir::complete(&self.dir)?.into_iter().rev() {
+        for dir in SnapshotDir::complete(&self.files, &self.dir)?
+            .into_iter()
+            .rev()
+        {
             match dir.head() {
                 // The log and the tables can do without it.
                 Err(e) if e.kind() == io::ErrorKind::InvalidData => {
@@ -276,35 +313,48 @@ impl Snapshots {
     /// An empty directory to build one in.
     fn scratch(&self) -> io::Result<SnapshotDir> {
         let path = self.dir.join("building.tmp");
-        if path.exists() {
-            fs::remove_dir_all(&path)?;
+        match self.files.remove_tree(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
         }
-        fs::create_dir_all(&path)?;
-        Ok(SnapshotDir::new(path))
+        self.files.create_dir(&path)?;
+        Ok(SnapshotDir::on(Arc::clone(&self.files), path))
     }
 
-    /// Makes `from` the current snapshot and removes the others: the log that went on from them is
-    /// gone.
-    pub(super) fn adopt(&self, head: &Head, from: SnapshotDir) -> io::Result<()> {
-        let to = self.add(head, from)?;
-        for old in SnapshotDir::complete(&self.dir)? {
-            if old.path != to {
-                fs::remove_dir_all(old.path)?;
+    /// Removes all but `kept`: the log that went on from them is gone.
+    pub(super) fn keep_only(&self, kept: &SnapshotDir) -> io::Result<()> {
+        for old in SnapshotDir::complete(&self.files, &self.dir)? {
+            if old.path != kept.path {
+                old.remove()?;
             }
         }
         Ok(())
     }
 
-    /// Makes `from` the current snapshot; those before are bases that the log may still need.
-    fn add(&self, head: &Head, from: SnapshotDir) -> io::Result<PathBuf> {
-        let to = self.dir.join(head.name());
-        if from.path != to {
-            if to.exists() {
-                fs::remove_dir_all(&to)?;
-            }
-            fs::rename(&from.path, &to)?;
+    /// Makes `from` the current snapshot, for certain; those before are bases that the log may
+    /// still need. One of the same place in the log stays until this one is there.
+    pub(super) fn add(&self, head: &Head, from: SnapshotDir) -> io::Result<SnapshotDir> {
+        let name = head.name();
+        let parent = crate::log::parent(&from.path);
+        if parent == self.dir && from.path.extension().is_none() {
+            self.files.sync_dir(&self.dir)?;
+            return Ok(from);
         }
-        fs::File::open(&self.dir)?.sync_all()?;
+        let taken = self.files.list(&self.dir)?;
+        let again = (2..).map(|number| format!("{name}-{number:04}"));
+        let mut free = std::iter::once(name.clone()).chain(again);
+        let free = free.find(|name| !taken.contains(name)).unwrap_or(name);
+        let to = SnapshotDir::on(Arc::clone(&self.files), self.dir.join(free));
+        self.files.rename(&from.path, &to.path)?;
+        self.files.sync_dir(&self.dir)?;
+        for old in SnapshotDir::complete(&self.files, &self.dir)? {
+            let same = old.path != to.path && old.head().is_ok_and(|old| old.last == head.last);
+            // A signed one is what the log goes on from.
+            let signed = self.files.open(&old.path.join("note"), false).is_ok();
+            if same && !signed {
+                old.remove()?;
+            }
+        }
         Ok(to)
     }
 }
@@ -341,7 +391,7 @@ pub(super) async fn write(
     membership: &StoredMembership,
 ) -> io::Result<Head> {
     let state = dir.state();
-    fs::create_dir_all(&state)?;
+    dir.files.create_dir(&state)?;
     let (save, place) = applier.with(|fold| (fold.save(), fold.place())).await?;
     tokio::task::spawn_blocking(move || save(&state))
         .await
@@ -368,3 +418,7 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
         })
     }
 }
+
+#[cfg(test)]
+#[path = "snapshot_test.rs"]
+mod tests;

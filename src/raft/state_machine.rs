@@ -354,13 +354,15 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         snapshot: SnapshotDir,
     ) -> io::Result<()> {
         let head = snapshot.head()?;
+        // Before the tables say that they hold it: a start that finds no log so far goes on from it.
+        let snapshot = self.snapshots.add(&head, snapshot)?;
         let state = snapshot.state();
         self.applier.with(move |fold| fold.load(&state)).await??;
         if let Some((index, range)) = head.base() {
             self.log.set_base(index, range);
         }
         self.membership = meta.last_membership.clone();
-        self.snapshots.adopt(&head, snapshot)
+        self.snapshots.keep_only(&snapshot)
     }
 
     async fn get_current_snapshot(

@@ -22,7 +22,7 @@ use crate::archive::base;
 use crate::archive::keep::{self, Archived};
 use crate::archive::store::{Place, Store};
 use crate::keyring::Keyring;
-use crate::log::Keep;
+use crate::log::{Keep, SegmentInfo};
 use crate::proof::Ledger;
 use crate::raft::RaftNode;
 use crate::raft::snapshot::SnapshotDir;
@@ -209,7 +209,7 @@ impl Retention {
             let whose = (self.keeping.server.as_path(), self.keeping.id.as_str());
             let done = keep::archive(whose, base, index + 1, &store).await?;
             archived = Some(done);
-            if !self.covers(done, index) {
+            if !covers(&self.keeping.raft.log().segments(), done, index) {
                 let waits = Some("for segments below the base to be sealed".to_owned());
                 return Ok(Moved { archived, waits });
             }
@@ -221,15 +221,15 @@ impl Retention {
         let waits = None;
         Ok(Moved { archived, waits })
     }
+}
 
-    /// Whether every segment that would go is in the archive.
-    fn covers(&self, archived: Archived, index: u64) -> bool {
-        let segments = self.keeping.raft.log().segments();
-        let last = segments.len().saturating_sub(1);
-        let gone = segments.iter().take(last);
-        let mut ends = gone.map(|segment| segment.first + segment.entries);
-        ends.all(|end| end > index + 1 || end <= archived.next)
-    }
+/// Whether the archive holds every segment that a purge of `index` may drop. The last one too: by
+/// the time of the purge it may have been ended, and is then dropped like the others.
+fn covers(segments: &[SegmentInfo], archived: Archived, index: u64) -> bool {
+    let mut ends = segments
+        .iter()
+        .map(|segment| segment.first + segment.entries);
+    ends.all(|end| end > index + 1 || end <= archived.next)
 }
 
 /// How far the horizon may go, and what it waits for if that is not as far as it should.
@@ -259,9 +259,7 @@ fn forget_bases(bases: &[(u64, SnapshotDir)], first: u64) -> Result<(), Failure>
     }
     let below = bases.iter().filter(|(index, _)| index + 1 < first);
     for (_, dir) in below.rev().skip(1) {
-        // The head goes first: without it there is no base.
-        std::fs::remove_file(dir.path().join("head"))?;
-        std::fs::remove_dir_all(dir.path())?;
+        dir.remove()?;
     }
     Ok(())
 }
@@ -302,6 +300,28 @@ impl Reactor for Retention {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_segment_that_ends_before_it_is_dropped_is_in_the_archive_or_waited_for() {
+        let segment = |first, entries| SegmentInfo {
+            name: String::new(),
+            sealed: false,
+            first,
+            entries,
+            bytes: 0,
+            body_bytes: 0,
+            kinds: Default::default(),
+            times: None,
+        };
+        let archived = |next| Archived { segments: 1, next };
+        let segments = [segment(0, 50), segment(50, 50)];
+        // The base is the last event: whatever comes next ends the segment that is written.
+        assert!(!covers(&segments, archived(50), 99));
+        assert!(covers(&segments, archived(100), 99));
+        // It goes on beyond the base, and stays.
+        assert!(covers(&segments, archived(50), 98));
+        assert!(!covers(&segments, archived(0), 98));
+    }
 
     #[test]
     fn what_kafka_has_not_received_is_held_back_and_why_is_told() {

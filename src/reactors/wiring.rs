@@ -17,10 +17,12 @@ use super::checkpoint_signer::{CheckpointSettings, CheckpointSigner};
 use super::core_gc::{CoreGc, GcSettings};
 use super::deployment_watcher::DeploymentWatcher;
 use super::digest_recorder::{DigestRecorder, DigestSettings};
+use super::drainer::Drainer;
 use super::driver::{Board, Context, Reactor, ReactorStatus, Running, Scope, start};
 use super::each::Each;
 use super::heartbeat_expiry::{HeartbeatExpiry, HeartbeatSettings, Heartbeats};
 use super::kafka::{KafkaPublisher, KafkaSource};
+use super::periodic::PeriodicDispatcher;
 use super::propose::Propose;
 use super::retention::{Keeping, Retention};
 use super::scheduling::{Scheduling, SchedulingSettings, SchedulingStatus};
@@ -63,6 +65,8 @@ struct All {
     heartbeat_expiry: HeartbeatExpiry,
     core_gc: CoreGc,
     deployment_watcher: DeploymentWatcher,
+    drainer: Drainer,
+    periodic_dispatcher: PeriodicDispatcher,
     checkpoint_signer: CheckpointSigner,
     digest_recorder: DigestRecorder,
     event_publisher: Option<KafkaPublisher>,
@@ -77,6 +81,8 @@ impl All {
             heartbeat_expiry: HeartbeatExpiry::new(Arc::clone(heartbeats)),
             core_gc: CoreGc::new(settings.gc),
             deployment_watcher: DeploymentWatcher,
+            drainer: Drainer::default(),
+            periodic_dispatcher: PeriodicDispatcher::default(),
             checkpoint_signer: CheckpointSigner::new(
                 Arc::clone(ledger),
                 Arc::clone(keyring),
@@ -98,6 +104,8 @@ impl All {
             heartbeat_expiry,
             core_gc,
             deployment_watcher,
+            drainer,
+            periodic_dispatcher,
             checkpoint_signer,
             digest_recorder,
             event_publisher,
@@ -108,6 +116,8 @@ impl All {
             Arc::new(heartbeat_expiry),
             Arc::new(core_gc),
             Arc::new(deployment_watcher),
+            Arc::new(drainer),
+            Arc::new(periodic_dispatcher),
             Arc::new(checkpoint_signer),
             Arc::new(digest_recorder),
             Arc::new(retention),

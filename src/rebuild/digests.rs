@@ -35,6 +35,8 @@ pub struct DigestsChecked {
     pub entries: u64,
     /// Checkpoints whose tables are those of the log.
     pub checkpoints: u64,
+    /// What was said elsewhere, of which the same is true.
+    pub also: u64,
     /// Recorded digests that are those of the log.
     pub recorded: u64,
     /// What is not, the first first.
@@ -44,7 +46,8 @@ pub struct DigestsChecked {
 /// A fold that stops at every checkpoint.
 struct Walk {
     fold: Fold,
-    checkpoints: VecDeque<Checkpoint>,
+    /// Each with whether it lies beside the log.
+    checkpoints: VecDeque<(Checkpoint, bool)>,
     /// The last index whose tables were signed and are right.
     good: Option<u64>,
     recorded: Vec<(u64, DigestRecorded)>,
@@ -101,17 +104,22 @@ impl DigestCheck<'_> {
     }
 
     /// The checkpoints of the states that the fold comes by, in order.
-    fn checkpoints(&self, first: u64, last: u64) -> Result<VecDeque<Checkpoint>, RebuildError> {
+    fn checkpoints(
+        &self,
+        first: u64,
+        last: u64,
+    ) -> Result<VecDeque<(Checkpoint, bool)>, RebuildError> {
         let Some(server) = self.log_dir.parent() else {
             return Ok(VecDeque::new());
         };
         let all = CheckpointFile::checkpoints(server)
             .map_err(|error| RebuildError::file(server)(std::io::Error::other(error)))?;
-        let all = all.into_iter().chain(self.also.iter().cloned());
+        let also = self.also.iter().map(|one| (one.clone(), false));
+        let all = all.into_iter().map(|one| (one, true)).chain(also);
         let mut all: Vec<_> = all
-            .filter(|one| (first..=last).contains(&one.index))
+            .filter(|(one, _)| (first..=last).contains(&one.index))
             .collect();
-        all.sort_by_key(|checkpoint| checkpoint.index);
+        all.sort_by_key(|(checkpoint, _)| checkpoint.index);
         Ok(all.into())
     }
 }
@@ -127,7 +135,7 @@ impl Walk {
             }
         }
         while let Some(first) = batch.first() {
-            let due = self.checkpoints.front().map(|one| one.index);
+            let due = self.checkpoints.front().map(|(one, _)| one.index);
             let due = due.filter(|due| *due <= replay::reached(batch));
             let Some(due) = due else {
                 self.fold.apply(batch)?;
@@ -143,11 +151,14 @@ impl Walk {
 
     /// Compares the tables as they are with the checkpoint that is due.
     fn compare(&mut self, index: u64) -> Result<(), ReplayError> {
-        let Some(checkpoint) = self.checkpoints.pop_front() else {
+        let Some((checkpoint, beside)) = self.checkpoints.pop_front() else {
             return Ok(());
         };
         if state_digest(&self.fold.digests()?) == checkpoint.state {
-            self.checked.checkpoints += 1;
+            match beside {
+                true => self.checked.checkpoints += 1,
+                false => self.checked.also += 1,
+            }
             self.good = Some(index);
             return Ok(());
         }

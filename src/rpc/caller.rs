@@ -73,6 +73,7 @@ enum Way {
 pub struct Caller {
     way: Way,
     token: Arc<str>,
+    node: Arc<str>,
 }
 
 impl Caller {
@@ -81,6 +82,7 @@ impl Caller {
         Self {
             way: Way::Network(pool, servers),
             token: token.into(),
+            node: "".into(),
         }
     }
 
@@ -89,6 +91,22 @@ impl Caller {
         Self {
             way: Way::Process(service),
             token: token.into(),
+            node: "".into(),
+        }
+    }
+
+    /// The same in the name of a node, whose secret the token is.
+    #[must_use]
+    pub fn of_node(mut self, id: &str) -> Self {
+        self.node = id.into();
+        self
+    }
+
+    fn as_call(&self) -> Call {
+        Call {
+            addr: String::new(),
+            token: self.token.to_string(),
+            node: self.node.to_string(),
         }
     }
 
@@ -115,18 +133,16 @@ impl Caller {
                 let addr = servers
                     .first()
                     .ok_or_else(|| RpcError::Unreachable("no servers are known".into()))?;
-                let result = pool.call(&addr, R::NAME, &self.token, body, timeout).await;
+                let result = pool
+                    .call(&addr, R::NAME, self.as_call(), body, timeout)
+                    .await;
                 if result.as_ref().is_err_and(RpcError::is_transient) {
                     servers.failed(&addr);
                 }
                 result?
             }
             Way::Process(service) => {
-                let call = Call {
-                    addr: String::new(),
-                    token: self.token.to_string(),
-                };
-                tokio::time::timeout(timeout, service.dispatch(R::NAME, call, body))
+                tokio::time::timeout(timeout, service.dispatch(R::NAME, self.as_call(), body))
                     .await
                     .map_err(|_| RpcError::TimedOut(R::NAME))??
             }

@@ -6,7 +6,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::error::{ApiError, Code};
-use crate::rpc::server::{RpcServer, serve};
+use crate::rpc::server::{Limits, RpcServer, serve};
 use crate::rpc::service::Service;
 
 struct Echo;
@@ -67,6 +67,7 @@ async fn start(addr: &str, state: Arc<State>) -> RpcServer {
     serve(
         TcpListener::bind(addr).await.unwrap(),
         Arc::new(service(state)),
+        Limits::default(),
     )
     .unwrap()
 }
@@ -190,7 +191,12 @@ async fn mod_30_a_broken_connection_is_made_again() {
     let end = Instant::now() + SOON;
     let _again = loop {
         match TcpListener::bind(addr).await {
-            Ok(listener) => break serve(listener, Arc::new(service(state.clone()))).unwrap(),
+            Ok(listener) => {
+                break {
+                    let service = Arc::new(service(state.clone()));
+                    serve(listener, service, Limits::default()).unwrap()
+                };
+            }
             Err(e) => assert!(Instant::now() < end, "{e}"),
         }
         tokio::task::yield_now().await;
@@ -207,7 +213,8 @@ async fn mod_30_what_is_no_call_is_refused_and_the_deadline_holds() {
     let addr = server.addr().to_string();
     let pool = Pool::new(1);
     let call = |name, body: &'static [u8], ms| {
-        pool.call(&addr, name, "", body.into(), Duration::from_millis(ms))
+        let call = Call::default();
+        pool.call(&addr, name, call, body.into(), Duration::from_millis(ms))
     };
     let unknown = call("Test.Nope", b"\x80", 5000).await.unwrap_err();
     assert!(

@@ -15,9 +15,10 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
 use super::RpcError;
+use super::service::Call;
 use super::wire::{
-    CONNECTION_WINDOW, MAX_BODY, PATH, STREAM_WINDOW, TIMEOUT_HEADER, TOKEN_HEADER, VERSION,
-    VERSION_HEADER, refusal,
+    CONNECTION_WINDOW, MAX_BODY, NODE_HEADER, PATH, STREAM_WINDOW, TIMEOUT_HEADER, TOKEN_HEADER,
+    VERSION, VERSION_HEADER, refusal,
 };
 
 /// How long a connection may take.
@@ -61,7 +62,7 @@ impl Pool {
         connections.clone()
     }
 
-    /// Calls a method by name and waits for its answer, `timeout` long.
+    /// Calls a method by name, as `call` says who, and waits for its answer, `timeout` long.
     ///
     /// # Errors
     /// The refusal, or why there was no answer.
@@ -69,7 +70,7 @@ impl Pool {
         &self,
         addr: &str,
         name: &'static str,
-        token: &str,
+        call: Call,
         body: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, RpcError> {
@@ -78,7 +79,8 @@ impl Pool {
             .uri(format!("http://{addr}{PATH}{name}"))
             .header(VERSION_HEADER, VERSION)
             .header(TIMEOUT_HEADER, timeout.as_millis().to_string())
-            .header(TOKEN_HEADER, token)
+            .header(TOKEN_HEADER, call.token)
+            .header(NODE_HEADER, call.node)
             .body(Full::new(body))
             .map_err(|e| RpcError::Malformed(format!("cannot call {name} at {addr:?}: {e}")))?;
         tokio::time::timeout(timeout, self.send(addr, request))

@@ -99,6 +99,8 @@ messages! {
         scheduling_eligibility: String = "SchedulingEligibility",
         /// The index of the change, or of the state that needed none.
         index: u64 = "Index",
+        /// The epoch of the servers' log: another one after a restore.
+        epoch: String = "Epoch",
     }
     /// A server as nodes are told.
     NodeServerInfo {
@@ -127,6 +129,9 @@ messages! {
         min_query_index: u64 = "MinQueryIndex",
         /// For so many nanoseconds at most.
         max_query_time: i64 = "MaxQueryTime",
+        /// The epoch that the index is of; of another one nothing is waited for. Empty where the
+        /// caller knows none.
+        epoch: String = "Epoch",
     }
     /// The allocations of a node.
     NodeClientAllocsResponse {
@@ -136,6 +141,8 @@ messages! {
         migrate_tokens: BTreeMap<String, String> = "MigrateTokens",
         /// The index of this state.
         index: u64 = "Index",
+        /// The epoch of the servers' log: what came of another one is to be compared anew.
+        epoch: String = "Epoch",
     }
     /// `Alloc.GetAllocs`.
     AllocsGetRequest {
@@ -157,6 +164,10 @@ messages! {
     ServiceUpsertRequest {
         /// All of the node that calls.
         services: Vec<ServiceRegistration> = "Services",
+        /// That node; may be empty where there are services.
+        node_id: String = "NodeID",
+        /// Allocations of which these are all the services there are: others of theirs go.
+        allocs: Vec<String> = "Allocs",
     }
     /// `ServiceRegistration.DeleteByID`.
     ServiceDeleteRequest {

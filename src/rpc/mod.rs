@@ -15,6 +15,7 @@
 pub mod caller;
 pub mod client;
 pub mod handlers;
+mod measure;
 pub mod methods;
 pub mod server;
 pub mod service;

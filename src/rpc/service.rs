@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use super::{Rpc, wire};
+use super::{Rpc, measure, wire};
 use crate::error::{ApiError, Code};
 
 /// Who calls, and how.
@@ -18,12 +18,15 @@ pub struct Call {
     pub addr: String,
     /// The token given: a node's secret, an ACL token, or nothing.
     pub token: String,
+    /// The node that the caller says it is; empty for everybody else.
+    pub node: String,
 }
 
 impl std::fmt::Debug for Call {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Call")
             .field("addr", &self.addr)
+            .field("node", &self.node)
             .finish_non_exhaustive()
     }
 }
@@ -37,7 +40,13 @@ pub trait Dispatch: Send + Sync {
         call: Call,
         body: Bytes,
     ) -> BoxFuture<'static, Result<Bytes, ApiError>>;
+
+    /// Whether the caller has proved who it is. It is asked before anything of a call is waited
+    /// for; who has proved nothing gets little room and little time.
+    fn knows(&self, call: &Call) -> BoxFuture<'static, bool>;
 }
+
+type Doorman<S> = Box<dyn Fn(Arc<S>, Call) -> BoxFuture<'static, bool> + Send + Sync>;
 
 type Handler<S> =
     Box<dyn Fn(Arc<S>, Call, Bytes) -> BoxFuture<'static, Result<Bytes, ApiError>> + Send + Sync>;
@@ -46,6 +55,7 @@ type Handler<S> =
 pub struct Service<S> {
     state: Arc<S>,
     handlers: HashMap<&'static str, Handler<S>>,
+    doorman: Option<Doorman<S>>,
 }
 
 impl<S: Send + Sync + 'static> Service<S> {
@@ -54,7 +64,19 @@ impl<S: Send + Sync + 'static> Service<S> {
         Self {
             state,
             handlers: HashMap::new(),
+            doorman: None,
         }
+    }
+
+    /// Says who is known; without it everybody is.
+    #[must_use]
+    pub fn known_by<F, Fut>(mut self, doorman: F) -> Self
+    where
+        F: Fn(Arc<S>, Call) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = bool> + Send + 'static,
+    {
+        self.doorman = Some(Box::new(move |state, call| doorman(state, call).boxed()));
+        self
     }
 
     /// Adds a method.
@@ -87,12 +109,21 @@ impl<S: Send + Sync + 'static> Dispatch for Service<S> {
         call: Call,
         body: Bytes,
     ) -> BoxFuture<'static, Result<Bytes, ApiError>> {
-        match self.handlers.get(name) {
-            Some(handler) => handler(self.state.clone(), call, body),
+        match self.handlers.get_key_value(name) {
+            Some((name, handler)) => {
+                measure::timed(name, handler(self.state.clone(), call, body)).boxed()
+            }
             None => {
                 let text = format!("Unknown rpc method: {name:?}");
                 std::future::ready(Err(ApiError::new(Code::NotFound, text))).boxed()
             }
+        }
+    }
+
+    fn knows(&self, call: &Call) -> BoxFuture<'static, bool> {
+        match &self.doorman {
+            Some(doorman) => doorman(self.state.clone(), call.clone()),
+            None => std::future::ready(true).boxed(),
         }
     }
 }

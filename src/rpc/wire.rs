@@ -17,12 +17,17 @@ pub(super) const VERSION_HEADER: &str = "drover-rpc";
 pub(super) const TIMEOUT_HEADER: &str = "drover-timeout-ms";
 /// Who calls.
 pub(super) const TOKEN_HEADER: &str = "x-nomad-token";
+/// Which node calls.
+pub(super) const NODE_HEADER: &str = "drover-node";
 /// The code of a refusal.
 pub(super) const ERROR_HEADER: &str = "drover-error";
 /// Paths begin so.
 pub(super) const PATH: &str = "/rpc/";
 /// The longest body, bytes: eight events of the greatest length.
 pub(super) const MAX_BODY: usize = 32 << 20;
+
+/// The longest body of a caller that proved nothing, bytes: a node that registers.
+pub(super) const STRANGER_BODY: usize = 2 << 20;
 
 /// Window of one stream, bytes: the default throttles large answers.
 pub(super) const STREAM_WINDOW: u32 = 2 << 20;

@@ -9,6 +9,9 @@ use super::testing::{SECOND, World, job, node};
 use crate::commands::alloc::UpdateAllocsFromClient;
 use crate::commands::node::{MissHeartbeat, RegisterNode, UpdateNodeStatus};
 
+/// What an entry of an allocation's history is about.
+const CLIENT_STATUS: i64 = 0;
+
 /// A running allocation whose node has just gone out of contact; no other takes its place.
 fn away(replace: bool) -> (World, String, String) {
     let mut job = job("service", 1);
@@ -130,8 +133,8 @@ fn sch_02_leaving_and_coming_back_are_kept_with_the_allocation_and_nothing_else_
     let (mut world, id, at) = away(false);
     let left = world.alloc(&id).alloc_states.last().unwrap().clone();
     assert_eq!(
-        (left.field.as_str(), left.value.as_str(), left.time.0),
-        ("ClientStatus", "unknown", world.now)
+        (left.field, left.value.as_str(), left.time.0),
+        (CLIENT_STATUS, "unknown", world.now)
     );
     world.now += 5 * SECOND;
     world.node_status(&at, "ready");
@@ -143,8 +146,8 @@ fn sch_02_leaving_and_coming_back_are_kept_with_the_allocation_and_nothing_else_
     assert_eq!(world.run("reconnect").desired["g"].reconnect, 1);
     let back = world.alloc(&id).alloc_states.last().unwrap().clone();
     assert_eq!(
-        (back.field.as_str(), back.value.as_str(), back.time.0),
-        ("ClientStatus", "running", world.now)
+        (back.field, back.value.as_str(), back.time.0),
+        (CLIENT_STATUS, "running", world.now)
     );
     assert_eq!(world.alloc(&id).alloc_states.len(), 2);
 }
@@ -206,7 +209,7 @@ fn sch_08_the_history_alone_tells_who_comes_back() {
         };
         for value in history {
             alloc.alloc_states.push(drover_events::model::AllocState {
-                field: "ClientStatus".into(),
+                field: CLIENT_STATUS,
                 value: (*value).into(),
                 ..Default::default()
             });

@@ -238,12 +238,7 @@ fn ports_are_given_once_on_a_node() {
         Some(&2)
     );
     for id in world.live() {
-        let shared = &world
-            .alloc(&id)
-            .allocated_resources
-            .as_ref()
-            .unwrap()
-            .shared;
+        let shared = world.alloc(&id).allocated_resources.unwrap().shared;
         let web = shared.ports.iter().find(|p| p.label == "web").unwrap();
         let db = shared.ports.iter().find(|p| p.label == "db").unwrap();
         assert_eq!(web.value, 8080);

@@ -261,12 +261,13 @@ impl World {
             task_states: alloc.task_states.clone().into_map(),
             network_status: alloc.network_status.clone(),
             deployment_status: alloc.deployment_status.clone(),
+            ..ClientAllocUpdate::default()
         };
         if said(&after) != said(&before) {
             self.apply(AllocsUpdatedByClient {
                 updates: vec![said(&after)],
-                evals: Vec::new(),
                 updated_at: self.now,
+                ..AllocsUpdatedByClient::default()
             });
         }
     }

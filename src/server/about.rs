@@ -248,6 +248,9 @@ impl Agent for Server {
         if let Some(parked) = self.raft.parked() {
             return Some(Err(parked.to_string()));
         }
+        if let Some(fault) = self.raft.fault() {
+            return Some(Err(fault));
+        }
         if let Some(fault) = self.agreement.fault() {
             return Some(Err(fault));
         }

@@ -222,13 +222,14 @@ impl Server {
             fold: Box::new(Projector::new(writer).observed(agreement.observer())),
             snapshots: dir.join("snapshots"),
             transport: Arc::new(Alone),
-            settings: Settings::default(),
+            settings: Settings::default().stretched(config.server.raft_multiplier),
             bootstrap: Some([(me.number, me.member())].into()),
         })
         .await?;
         let first = {
             let (me, configured) = (me.clone(), config.server.scheduler_configuration());
-            Arc::new(move |view: &_| bootstrap::first_events(view, &me, &configured, true))
+            let begin = raft.log().epoch().first_index;
+            Arc::new(move |view: &_| bootstrap::first_events(view, &me, &configured, true, begin))
         };
         let actor = Identity::server(&me.id, "leader").actor;
         let proposer = Proposer::start(Arc::clone(&raft), Arc::clone(&projections), actor, first);

@@ -51,6 +51,11 @@ pub fn install(interval: Duration) -> Telemetry {
         .clone()
 }
 
+/// A duration as samples are recorded: Nomad measures in milliseconds.
+pub fn milliseconds(took: Duration) -> f64 {
+    took.as_secs_f64() * 1_000.0
+}
+
 impl Telemetry {
     /// The metrics in Prometheus' text form.
     pub fn prometheus(&self) -> String {

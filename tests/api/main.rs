@@ -2,9 +2,11 @@
 
 mod audit;
 mod bad_input;
+mod drain;
 mod evaluations;
 mod jobs;
 mod official_client;
+mod periodic;
 mod redaction;
 mod requests;
 mod stream;

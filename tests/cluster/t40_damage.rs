@@ -168,6 +168,28 @@ fn a_flipped_bit_in_a_segment_is_named_and_the_server_refuses_to_start() -> Resu
     }
     ensure!(said.contains("restore a backup"), "how to heal: {said}");
     ensure!(!inspected.status.success(), "inspect finds no fault");
+    let data = format!("-data-dir={}", setup.data_dir.display());
+    let read = |words: &[&str]| Command::new(&setup.binary).args(words).arg(&data).output();
+    for reads in [["log", "events"], ["log", "export"]] {
+        let output = read(&reads)?;
+        ensure!(
+            output.status.code() == Some(1),
+            "{reads:?}: {}",
+            output.status
+        );
+        let lines = output.stdout.split(|byte| *byte == b'\n').count();
+        ensure!(
+            lines > 10,
+            "{reads:?} shows what can be read: {lines} lines"
+        );
+        let said = String::from_utf8_lossy(&output.stderr);
+        let place = format!("corruption in segment {name} at offset ");
+        ensure!(said.contains(&place), "{reads:?}: {said}");
+        ensure!(!said.contains("peer"), "there is one server: {said}");
+        // What ends before the damage is whole.
+        let before = read(&[reads[0], reads[1], "-to=5"])?;
+        ensure!(before.status.success(), "{}", words(&before));
+    }
     Ok(())
 }
 

@@ -32,6 +32,10 @@ impl LogFile for LyingFile {
     fn size(&self) -> io::Result<u64> {
         self.0.size()
     }
+
+    fn set_size(&self, size: u64) -> io::Result<()> {
+        self.0.set_size(size)
+    }
 }
 
 fn lying(file: Arc<dyn LogFile>) -> Arc<dyn LogFile> {
@@ -43,12 +47,20 @@ impl FileLayer for LyingDisk {
         self.0.create_dir(path)
     }
 
+    fn create_private_dir(&self, path: &Path) -> io::Result<()> {
+        self.0.create_private_dir(path)
+    }
+
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         self.0.list(dir)
     }
 
     fn create(&self, path: &Path, size: u64) -> io::Result<Arc<dyn LogFile>> {
         self.0.create(path, size).map(lying)
+    }
+
+    fn create_private(&self, path: &Path) -> io::Result<Arc<dyn LogFile>> {
+        self.0.create_private(path).map(lying)
     }
 
     fn open(&self, path: &Path, write: bool) -> io::Result<Arc<dyn LogFile>> {
@@ -61,6 +73,10 @@ impl FileLayer for LyingDisk {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.0.remove(path)
+    }
+
+    fn remove_tree(&self, dir: &Path) -> io::Result<()> {
+        self.0.remove_tree(dir)
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {

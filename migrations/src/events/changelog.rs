@@ -23,6 +23,11 @@ pub const EVENT_CHANGE_LOG: &[(u32, &str)] = &[
     ),
     (
         5,
+        "AllocsUpdatedByClient: Nodes, whose indexes do not move with it, and a Cause for each \
+         update",
+    ),
+    (
+        6,
         "VariableApplied.Quota: a namespace's variables may take so many bytes; \
          DeploymentStatusUpdated.RequireProgressBy, DeploymentPromoted.SaysPaused, \
          JobDeregistered.KeepScalingPolicies, JobsDeregistered.KeepScalingPolicies: what follows \
@@ -47,6 +52,12 @@ mod tests {
             assert_eq!(*level as usize, position + 1);
             assert!(!what.is_empty());
         }
+    }
+
+    #[test]
+    fn levels_that_commands_ask_for_are_those_of_their_lines() {
+        let line = EVENT_CHANGE_LOG[drover_events::alloc::REPORT_LEVEL as usize - 1].1;
+        assert!(line.starts_with("AllocsUpdatedByClient: "), "{line}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub(super) fn updated_by_client(
     ev: &AllocsUpdatedByClient,
 ) -> Answer {
     let mut effects = Effects::default();
-    let mut nodes = std::collections::BTreeSet::new();
+    let mut written = std::collections::BTreeSet::new();
     for update in &ev.updates {
         let Some(before) = txn.get::<Allocs>(update.id.as_str())? else {
             continue;
@@ -26,7 +26,7 @@ pub(super) fn updated_by_client(
         take_update(&mut after.alloc, update, ctx.index);
         after.alloc.modify_index = ctx.index;
         after.alloc.modify_time = ev.updated_at;
-        nodes.insert(after.alloc.node_id.clone());
+        written.insert(after.alloc.node_id.clone());
         if came_back(&before.alloc, &after.alloc) {
             effects.mark_node(&after.alloc.node_id);
             let text = "allocation reconnected before it was given up";
@@ -38,32 +38,58 @@ pub(super) fn updated_by_client(
         effects.written(txn, Some(&before), &after)?;
         txn.put::<Allocs>(after)?;
     }
-    for id in &nodes {
-        node::allocs_updated(txn, ctx, id)?;
+    for id in &ev.nodes {
+        node::allocs_told(txn, ctx, id)?;
+    }
+    if ev.nodes.is_empty() {
+        for id in &written {
+            node::allocs_updated(txn, ctx, id)?;
+        }
     }
     effects.settle(txn, ctx, false)?;
     eval::upsert_all(txn, ctx, &ev.evals)?;
     Ok(Reply::None)
 }
 
+/// Whether a client's report says anything that is not known of an allocation.
+pub fn says_new(alloc: &Allocation, update: &ClientAllocUpdate) -> bool {
+    alloc.client_status != update.client_status
+        || alloc.client_description != update.client_description
+        || *alloc.task_states != update.task_states
+        || alloc.network_status != update.network_status
+        || new_health(alloc, update).is_some()
+}
+
+/// The health that a report brings, where it is another than the one that is known.
+fn new_health<'a>(
+    alloc: &Allocation,
+    update: &'a ClientAllocUpdate,
+) -> Option<&'a AllocDeploymentStatus> {
+    let reported = update.deployment_status.as_ref()?;
+    let same = alloc
+        .deployment_status
+        .as_ref()
+        .is_some_and(|known| reported.healthy.is_none() || reported.healthy == known.healthy);
+    (!same).then_some(reported)
+}
+
 /// Takes over what a client may say, and nothing else (EV-14).
 fn take_update(alloc: &mut Allocation, update: &ClientAllocUpdate, index: u64) {
+    let health = new_health(alloc, update);
     alloc.client_status.clone_from(&update.client_status);
     alloc
         .client_description
         .clone_from(&update.client_description);
     alloc.task_states = Map::from(update.task_states.clone());
     alloc.network_status.clone_from(&update.network_status);
-    let Some(reported) = &update.deployment_status else {
+    let Some(reported) = health else {
         return;
     };
     match &mut alloc.deployment_status {
         Some(known) => {
-            if reported.healthy.is_some() && reported.healthy != known.healthy {
-                known.healthy = reported.healthy;
-                known.timestamp = reported.timestamp;
-                known.modify_index = index;
-            }
+            known.healthy = reported.healthy;
+            known.timestamp = reported.timestamp;
+            known.modify_index = index;
         }
         None => {
             alloc.deployment_status = Some(AllocDeploymentStatus {

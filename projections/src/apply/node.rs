@@ -192,7 +192,15 @@ pub(super) fn make_ineligible(
     Ok(())
 }
 
-/// A client updated its allocations: the node counts as back from then on (SCH-12).
+/// A client told of its allocations: the node counts as back from then on (SCH-12). Nothing else
+/// about it is new, so its index stays (HB-10).
+pub(super) fn allocs_told(txn: &mut Txn<'_>, ctx: &Ctx, id: &str) -> Result<(), Refused> {
+    txn.update::<NodeStates>(id, |state| state.last_alloc_update_index = ctx.index)?;
+    Ok(())
+}
+
+/// The same as events below [`REPORT_LEVEL`](drover_events::alloc::REPORT_LEVEL) mean it: the
+/// node's index moved with its allocations.
 pub(super) fn allocs_updated(txn: &mut Txn<'_>, ctx: &Ctx, id: &str) -> Result<(), Refused> {
     txn.update::<NodeStates>(id, |state| {
         state.last_alloc_update_index = ctx.index;

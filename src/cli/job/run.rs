@@ -4,6 +4,7 @@ use super::super::conn::Conn;
 use super::super::monitor::Monitor;
 use super::super::out::Out;
 use super::super::show::{number, pretty, text};
+use super::periodic::next_launch;
 use super::source::Source;
 use anyhow::Result;
 use serde_json::json;
@@ -89,7 +90,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         Err(err) => {
             let said = format!("{err:#}");
             if let Some(at) = said.find("Enforcing job modify index") {
-                out.error(said[at..].trim_end_matches(')'));
+                out.error(&said[at..]);
                 out.error("Job not updated");
                 return Ok(1);
             }
@@ -106,6 +107,9 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         out.line("Job registration successful");
         if !eval.is_empty() {
             out.line(&format!("Evaluation ID: {eval}"));
+        }
+        if let Some(next) = next_launch(&loaded.job.to_json()) {
+            out.line(&format!("Approximate next launch time: {next}"));
         }
         return Ok(0);
     }

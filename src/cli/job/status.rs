@@ -4,11 +4,12 @@ use super::super::alloc;
 use super::super::client::Client;
 use super::super::columns::{Table, pairs};
 use super::super::conn::Conn;
-use super::super::monitor::deployment_text;
+use super::super::deployment::deployment_text;
 use super::super::out::Out;
 use super::super::placement;
 use super::super::query::{Thing, find, job_path};
 use super::super::show::{Format, boolean, joined, number, short, text, time};
+use super::periodic::next_launch;
 use anyhow::Result;
 use serde_json::Value as Json;
 
@@ -63,6 +64,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         if args.format.print(&jobs, out)? {
             return Ok(0);
         }
+        client.tell_moment(out);
         out.line(&job_list(&jobs, args.conn.namespace == "*"));
         return Ok(0);
     };
@@ -74,6 +76,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     if args.format.print(&job, out)? {
         return Ok(0);
     }
+    client.tell_moment(out);
     out.line(&basics(&job));
     if !args.short {
         details(&args, &client, &job, &scope, out).await?;
@@ -126,7 +129,7 @@ fn basics(job: &Json) -> String {
     if boolean(job, "Stop") {
         status += " (stopped)";
     }
-    pairs(&[
+    let mut rows = vec![
         ("ID", text(job, "ID")),
         ("Name", text(job, "Name")),
         ("Submit Date", time(number(job, "SubmitTime"))),
@@ -138,7 +141,15 @@ fn basics(job: &Json) -> String {
         ("Status", status),
         ("Periodic", periodic.to_string()),
         ("Parameterized", parameterized.to_string()),
-    ])
+    ];
+    if periodic && !parameterized {
+        let next = match boolean(job, "Stop") {
+            true => "none (job stopped)".to_owned(),
+            false => next_launch(job).unwrap_or_else(|| "never".to_owned()),
+        };
+        rows.push(("Next Periodic Launch", next));
+    }
+    pairs(&rows)
 }
 
 async fn details(
@@ -154,7 +165,7 @@ async fn details(
         async move { client.get_json(&path, scope).await }
     };
     let summary = get("/summary").await?;
-    let launcher = boolean(&job["Periodic"], "Enabled")
+    let launcher = !job["Periodic"].is_null()
         || (!job["ParameterizedJob"].is_null() && !boolean(job, "Dispatched"));
     if launcher {
         children(client, job, &summary, scope, out).await?;
@@ -188,7 +199,7 @@ async fn details(
         .get_json(&job_path(&id, "/allocations"), &all)
         .await?;
     out.head("Allocations");
-    out.line(&alloc::table(&allocs, args.verbose, true));
+    out.line(&alloc::table(&allocs, (args.verbose, client.now())));
     Ok(())
 }
 

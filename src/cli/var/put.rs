@@ -100,8 +100,12 @@ pub(super) fn conflict(err: &anyhow::Error, index: u64) -> String {
         0 => "there is no such variable".to_owned(),
         n => format!("the variable is at index {n}"),
     };
+    let wanted = match index {
+        0 => "only a new variable is put".to_owned(),
+        n => format!("the check-index given is {n}"),
+    };
     format!(
-        "Check-and-Set conflict: the check-index given is {index}, and {there}.\nRead it with \
+        "Check-and-Set conflict: {wanted}, and {there}.\nRead it with \
          `drover var get`, merge, and put it with its index as -check-index, or overwrite it with \
          -force."
     )

@@ -1,7 +1,8 @@
 //! Brings inputs to the machine, and its state to the journal and to the servers.
 //!
 //! One actor per allocation. For every input: step, journal, then effects; so what is done is
-//! always in the journal before.
+//! always in the journal before. Where the journal cannot be written, what would begin something
+//! fails; what ends or finds something again is done all the same.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,8 @@ pub(super) struct Actor {
     pub(super) previous: Vec<Arc<dyn AllocRunner>>,
     pub(super) last_report: Option<Allocation>,
     pub(super) offered: Offers,
+    /// The allocation as the servers last sent it is not known to be durable.
+    pub(super) alloc_unwritten: bool,
 }
 
 impl Actor {
@@ -41,8 +44,11 @@ impl Actor {
         let mut first = self.shared.machine.lock().begin();
         // What was restored looks around once: nothing else might happen to it.
         first.extend(self.step(Input::Tick));
+        first.extend(self.catch_up());
         self.after(first).await;
         let mut destroying: Option<oneshot::Sender<()>> = None;
+        // What came behind a batch of inputs: it is next, before all that came later.
+        let mut held: Option<Msg> = None;
         loop {
             if let Some(reply) = destroying.take_if(|_| *self.shared.done.borrow()) {
                 self.remove().await;
@@ -50,14 +56,18 @@ impl Actor {
                 return;
             }
             let mut actions = Vec::new();
-            match self.next(&mut rx).await {
+            let next = match held.take() {
+                Some(msg) => Some(msg),
+                None => self.next(&mut rx).await,
+            };
+            match next {
                 Some(Msg::Input(input)) => {
                     actions.extend(self.step(input));
                     for _ in 0..BATCH {
                         match rx.try_recv() {
                             Ok(Msg::Input(input)) => actions.extend(self.step(input)),
                             Ok(other) => {
-                                let _ = self.tx.send(other);
+                                held = Some(other);
                                 break;
                             }
                             Err(_) => break,
@@ -99,25 +109,58 @@ impl Actor {
         self.shared.machine.lock().step(&self.spec, input, now)
     }
 
+    /// What the servers want is in the journal before the machine has followed it; after a crash
+    /// between the two it follows now (CL-16).
+    fn catch_up(&self) -> Vec<Action> {
+        let alloc = self.shared.alloc.lock().clone();
+        if alloc.server_terminal() {
+            let no_delay = alloc.desired_transition.no_shutdown_delay == Some(true);
+            return self.step(Input::Stop { no_delay });
+        }
+        self.follow_deployment(&alloc)
+    }
+
+    /// The health is told anew to another deployment.
+    fn follow_deployment(&self, alloc: &Allocation) -> Vec<Action> {
+        let id = &alloc.deployment_id;
+        if id.is_empty() || self.shared.machine.lock().follows(id) {
+            return Vec::new();
+        }
+        self.step(Input::Deployment {
+            id: id.clone(),
+            canary: alloc.is_canary(),
+        })
+    }
+
     /// Journal first, then tell, then act.
     async fn after(&mut self, actions: Vec<Action>) {
+        if self.alloc_unwritten {
+            self.remember_alloc().await;
+        }
         let id = self.shared.alloc.lock().id.clone();
         let bytes = rmp_serde::to_vec_named(&*self.shared.machine.lock())
             .expect("the machine is made of plain values");
-        if let Err(e) = self.factory.journal.put(&state_key(&id), bytes).await {
-            tracing::error!(alloc = %id, "state is not durable: {e}");
-        }
+        let written = self.factory.journal.put(&state_key(&id), bytes).await;
         self.tell();
         self.offer();
-        for action in actions {
-            self.carry_out(action);
+        match written {
+            Ok(()) => actions.into_iter().for_each(|one| self.carry_out(one)),
+            Err(e) => {
+                tracing::error!(alloc = %id, "state is not durable: {e}");
+                let why = format!("the client's state cannot be written: {e}");
+                for action in actions {
+                    self.refuse(action, &why);
+                }
+            }
         }
     }
 
-    async fn remember_alloc(&self) {
+    async fn remember_alloc(&mut self) {
         let alloc = self.shared.alloc.lock().clone();
         let bytes = rmp_serde::to_vec_named(&*alloc).expect("an allocation is plain values");
-        if let Err(e) = self.factory.journal.put(&alloc_key(&alloc.id), bytes).await {
+        let written = self.factory.journal.put(&alloc_key(&alloc.id), bytes).await;
+        self.alloc_unwritten = written.is_err();
+        if let Err(e) = written {
             tracing::error!(alloc = %alloc.id, "allocation is not durable: {e}");
         }
     }
@@ -149,23 +192,14 @@ impl Actor {
 
     async fn take_update(&mut self, alloc: Arc<Allocation>) -> Vec<Action> {
         let max_kill = self.factory.settings.get().client.max_kill_timeout;
-        let old = std::mem::replace(&mut *self.shared.alloc.lock(), alloc.clone());
+        *self.shared.alloc.lock() = alloc.clone();
         self.remember_alloc().await;
         match spec_of(&alloc, &max_kill) {
             Ok(spec) if spec.tasks.keys().eq(self.spec.tasks.keys()) => self.spec = spec,
             Ok(_) => tracing::error!(alloc = %alloc.id, "the tasks of a group cannot change"),
             Err(e) => tracing::error!(alloc = %alloc.id, "{e}"),
         }
-        let mut actions = Vec::new();
-        if alloc.server_terminal() {
-            let no_delay = alloc.desired_transition.no_shutdown_delay == Some(true);
-            actions.extend(self.step(Input::Stop { no_delay }));
-        } else if alloc.deployment_id != old.deployment_id && !alloc.deployment_id.is_empty() {
-            actions.extend(self.step(Input::Deployment {
-                canary: alloc.is_canary(),
-            }));
-        }
-        actions
+        self.catch_up()
     }
 
     /// Where nothing is kept the agent's end waits for its tasks: not for long.
@@ -179,6 +213,7 @@ impl Actor {
 
     async fn remove(&self) {
         let id = self.shared.alloc.lock().id.clone();
+        self.factory.services.forget(&id);
         if let Err(e) = self.factory.journal.delete(&format!("alloc/{id}/")).await {
             tracing::error!(alloc = %id, "cannot be forgotten: {e}");
         }

@@ -19,6 +19,8 @@ use crate::client::task::events;
 use crate::client::task::hooks as task_hooks;
 use crate::client::task::machine::{Found, HookError, TaskAction, TaskInput};
 
+/// What a task's event names where its state could not be written.
+const JOURNAL: &str = "client_state";
 /// A log file's size where a job names none, MiB, and how many are kept.
 const LOG_FILE_MB: u64 = 10;
 const LOG_FILES: u64 = 10;
@@ -36,6 +38,35 @@ impl Actor {
             Action::Task(name, TaskAction::Stop) => self.stop(&name),
             Action::Task(name, TaskAction::Destroy { run }) => self.destroy(&name, run),
         }
+    }
+
+    /// What cannot be remembered is not begun; what ends something is never held up by that.
+    pub(super) fn refuse(&mut self, action: Action, why: &str) {
+        let (name, input) = match action {
+            Action::Prerun => {
+                let failed = Input::PrerunDone(Err(why.to_owned()));
+                // The actor itself holds a sender, so the channel is open while it runs.
+                let _ = self.tx.send(Msg::Input(failed));
+                return;
+            }
+            Action::Task(name, TaskAction::Prepare { .. }) => {
+                let error = HookError {
+                    hook: JOURNAL.to_owned(),
+                    message: why.to_owned(),
+                    recoverable: true,
+                };
+                (name, TaskInput::Prepared(Err(error)))
+            }
+            Action::Task(name, TaskAction::Start { .. }) => {
+                let error = StartError {
+                    message: why.to_owned(),
+                    recoverable: true,
+                };
+                (name, TaskInput::Started(Err(error)))
+            }
+            other => return self.carry_out(other),
+        };
+        self.send(&name, input);
     }
 
     fn send(&self, name: &str, input: TaskInput) {

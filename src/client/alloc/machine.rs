@@ -1,5 +1,7 @@
 //! The allocation runner: `(state, input) -> (state, actions)` over the machines of its tasks.
 
+mod told;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_events::gojson::{Map, Time};
@@ -8,7 +10,7 @@ use drover_events::model::{AllocDeploymentStatus, Allocation, TaskEvent, TaskSta
 use serde::{Deserialize, Serialize};
 
 use super::coordinator::{Kind, Progress, Stage};
-use super::health::{HealthSpec, Verdict, judge};
+use super::health::{HealthSpec, Verdict};
 use crate::client::clock::Jitter;
 use crate::client::task::events;
 use crate::client::task::machine::{TaskAction, TaskInput, TaskMachine, TaskSpec};
@@ -120,6 +122,8 @@ pub enum Input {
     },
     /// It is part of another deployment now; as a canary, if so said.
     Deployment {
+        /// The deployment's id.
+        id: String,
         /// Placed as a canary.
         canary: bool,
     },
@@ -160,6 +164,9 @@ pub struct AllocMachine {
     /// When its tasks may be asked to end; set with the wish for it (CL-22).
     #[serde(default)]
     kill_at: Option<i64>,
+    /// The deployment that its health was last told to; not known of what older agents wrote.
+    #[serde(default)]
+    deployment: Option<String>,
     /// Checks that are good; looked at anew by every agent.
     #[serde(skip)]
     good_checks: BTreeSet<String>,
@@ -232,7 +239,8 @@ impl AllocMachine {
                     self.for_all(spec, now, &mut out, |_| Some(why.clone()));
                 }
             }
-            Input::Deployment { canary } => {
+            Input::Deployment { id, canary } => {
+                self.deployment = Some(id);
                 self.watch_health(canary, now);
             }
             Input::Reconnected => self.for_all(spec, now, &mut out, |_| {
@@ -269,15 +277,6 @@ impl AllocMachine {
         } else {
             self.checks_since.get_or_insert(now);
         }
-    }
-
-    /// Begins to watch the health anew.
-    pub fn watch_health(&mut self, canary: bool, now: i64) {
-        self.deployment_status = canary.then(|| AllocDeploymentStatus {
-            canary,
-            ..AllocDeploymentStatus::default()
-        });
-        self.health_since = now;
     }
 
     fn task(
@@ -473,51 +472,6 @@ impl AllocMachine {
             task.phase = crate::client::task::machine::Phase::Ended;
         }
         self.phase = Phase::Live;
-    }
-
-    fn verdict(&self, spec: &AllocSpec, now: i64) -> Option<Verdict> {
-        let told = self
-            .deployment_status
-            .as_ref()
-            .is_some_and(|s| s.healthy.is_some());
-        if told || self.phase != Phase::Live || self.stopped {
-            return None;
-        }
-        let health = spec.health.as_ref()?;
-        let tasks = self.tasks.iter().filter_map(|(name, task)| {
-            Some((name.as_str(), spec.tasks.get(name)?.kind, &task.state))
-        });
-        Some(judge(
-            health,
-            self.health_since,
-            self.checks_since,
-            tasks,
-            now,
-        ))
-    }
-
-    fn tell_health(&mut self, spec: &AllocSpec, now: i64) {
-        let healthy = match self.verdict(spec, now) {
-            None | Some(Verdict::Pending(_)) => return,
-            Some(Verdict::Healthy) => true,
-            Some(Verdict::Unhealthy(reasons)) => {
-                if spec.health.as_ref().is_some_and(|h| h.deployment) {
-                    for (name, why) in reasons {
-                        if let Some(task) = self.tasks.get_mut(&name) {
-                            let event = events::message(events::kind::ALLOC_UNHEALTHY, now, why);
-                            task.emit(event);
-                        }
-                    }
-                }
-                false
-            }
-        };
-        self.deployment_status = Some(AllocDeploymentStatus {
-            healthy: Some(healthy),
-            timestamp: Time(now),
-            canary: self.deployment_status.as_ref().is_some_and(|s| s.canary),
-            ..AllocDeploymentStatus::default()
-        });
     }
 
     /// The tasks' states, as the servers are told.

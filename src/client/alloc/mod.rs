@@ -7,6 +7,8 @@
 //! It must not know: servers, other allocations, how updates are sent.
 
 mod actor;
+#[cfg(test)]
+mod actor_test;
 pub mod coordinator;
 pub mod dir;
 mod effects;

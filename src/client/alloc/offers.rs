@@ -55,7 +55,9 @@ impl Actor {
         });
         self.watch(&all);
         let registrations: Vec<_> = all.into_iter().map(|o| o.registration).collect();
-        if registrations != self.offered.registrations {
+        // What the servers show of an allocation from before this agent began may be gone.
+        let first = self.offered.from.is_none() && has_services(&alloc);
+        if first || registrations != self.offered.registrations {
             self.factory.services.set(&alloc.id, registrations.clone());
             self.offered.registrations = registrations;
         }
@@ -125,4 +127,11 @@ impl Actor {
         };
         tokio::spawn(check::watch(probe, move || clock.now(), told))
     }
+}
+
+/// Whether the allocation's group has any service, of its own or of a task.
+fn has_services(alloc: &Allocation) -> bool {
+    alloc.group().is_some_and(|group| {
+        !group.services.is_empty() || group.tasks.iter().any(|task| !task.services.is_empty())
+    })
 }

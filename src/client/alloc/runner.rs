@@ -69,6 +69,7 @@ impl AllocRunnerFactory for RunnerFactory {
             None => {
                 let mut machine = AllocMachine::new(&spec, Jitter::random().draw(), now);
                 machine.watch_health(alloc.is_canary(), now);
+                machine.begin_with(&alloc.deployment_id);
                 machine
             }
         };
@@ -90,6 +91,7 @@ impl AllocRunnerFactory for RunnerFactory {
             previous,
             last_report: None,
             offered: Offers::default(),
+            alloc_unwritten: false,
         };
         tokio::spawn(actor.run(rx));
         Ok(Arc::new(Runner {

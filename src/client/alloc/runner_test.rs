@@ -18,7 +18,7 @@ use crate::client::drivers::{Driver, Registry, mock::Mock, raw_exec::RawExec};
 use crate::client::executor::executor_test::{AGENT, launcher};
 use crate::client::journal::LogJournal;
 
-fn factory(dir: &Path) -> RunnerFactory {
+pub(super) fn factory(dir: &Path) -> RunnerFactory {
     let settings = Settings {
         alloc_dir: dir.join("alloc"),
         host_env: [("PATH".to_owned(), "/usr/bin:/bin".to_owned())].into(),
@@ -36,7 +36,7 @@ fn factory(dir: &Path) -> RunnerFactory {
     }
 }
 
-fn alloc(kind: &str, driver: &str, config: Value) -> Allocation {
+pub(super) fn alloc(kind: &str, driver: &str, config: Value) -> Allocation {
     let Value::Object(config) = config else {
         panic!("a block")
     };
@@ -74,7 +74,7 @@ fn alloc(kind: &str, driver: &str, config: Value) -> Allocation {
 }
 
 /// Starts or restores the allocation; reports go to the cell.
-fn run(
+pub(super) fn run(
     factory: &RunnerFactory,
     alloc: &Allocation,
     told: &Arc<Mutex<Option<Allocation>>>,
@@ -88,13 +88,13 @@ fn run(
         .unwrap()
 }
 
-async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+pub(super) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let look = || condition().then_some(()).ok_or("not yet");
     tokio::task::block_in_place(|| drover_testkit::wait_for(what, drover_testkit::LONG, look))
         .unwrap();
 }
 
-fn events(state: &TaskState) -> Vec<String> {
+pub(super) fn events(state: &TaskState) -> Vec<String> {
     state.events.iter().map(|e| e.r#type.clone()).collect()
 }
 

@@ -35,6 +35,8 @@ pub struct Book {
 struct Pages {
     wanted: BTreeMap<String, Vec<ServiceRegistration>>,
     told: BTreeMap<Key, ServiceRegistration>,
+    /// Allocations that said what they offer; true where the servers know that it is all.
+    whole: BTreeMap<String, bool>,
 }
 
 /// What has to be told next.
@@ -42,12 +44,16 @@ struct Pages {
 struct Difference {
     new: Vec<ServiceRegistration>,
     gone: Vec<Key>,
+    /// Allocations all of whose services are among the new ones: whatever else the servers show of
+    /// them goes.
+    whole: Vec<String>,
 }
 
 impl Book {
     /// What an allocation offers from now on; nothing for one that ends.
     pub fn set(&self, alloc: &str, services: Vec<ServiceRegistration>) {
         let mut pages = self.pages.lock();
+        pages.whole.entry(alloc.to_owned()).or_insert(false);
         if services.is_empty() {
             pages.wanted.remove(alloc);
         } else {
@@ -56,16 +62,27 @@ impl Book {
         self.some.notify_one();
     }
 
-    /// The servers may have dropped what was told: all of it is told again.
+    /// An allocation is gone; it offers nothing any more.
+    pub fn forget(&self, alloc: &str) {
+        let mut pages = self.pages.lock();
+        pages.wanted.remove(alloc);
+        pages.whole.remove(alloc);
+        self.some.notify_one();
+    }
+
+    /// The servers may have dropped what was told, or taken up what was gone: all is told again.
     pub fn tell_all(&self) {
-        self.pages.lock().told.clear();
+        let mut pages = self.pages.lock();
+        pages.told.clear();
+        pages.whole.values_mut().for_each(|told| *told = false);
         self.some.notify_one();
     }
 
     fn difference(&self) -> Difference {
         let pages = self.pages.lock();
         let wanted = || pages.wanted.values().flatten();
-        let new = wanted().filter(|s| pages.told.get(&key(s)) != Some(s));
+        let is_due = |alloc: &String| pages.whole.get(alloc) == Some(&false);
+        let new = wanted().filter(|s| pages.told.get(&key(s)) != Some(s) || is_due(&s.alloc_id));
         let gone = pages
             .told
             .keys()
@@ -73,11 +90,17 @@ impl Book {
         Difference {
             new: new.cloned().collect(),
             gone: gone.cloned().collect(),
+            whole: pages.whole.keys().filter(|a| is_due(a)).cloned().collect(),
         }
     }
 
-    fn was_told(&self, services: Vec<ServiceRegistration>) {
+    fn was_told(&self, services: Vec<ServiceRegistration>, whole: &[String]) {
         let mut pages = self.pages.lock();
+        for alloc in whole {
+            if let Some(told) = pages.whole.get_mut(alloc) {
+                *told = true;
+            }
+        }
         pages
             .told
             .extend(services.into_iter().map(|s| (key(&s), s)));
@@ -108,13 +131,17 @@ pub(in crate::client) async fn keep(core: Arc<Core>) {
 }
 
 async fn tell(core: &Core) -> Result<(), RpcError> {
-    let Difference { new, gone } = core.services.difference();
-    if !new.is_empty() {
-        let request = ServiceUpsertRequest { services: new };
+    let Difference { new, gone, whole } = core.services.difference();
+    if !new.is_empty() || !whole.is_empty() {
+        let request = ServiceUpsertRequest {
+            services: new,
+            node_id: core.node.lock().id.clone(),
+            allocs: whole,
+        };
         core.caller
             .once::<ServiceUpsert>(&request, CALL_TIMEOUT)
             .await?;
-        core.services.was_told(request.services);
+        core.services.was_told(request.services, &request.allocs);
     }
     for key in gone {
         let request = ServiceDeleteRequest {
@@ -155,7 +182,9 @@ mod tests {
         book.set("a", vec![service("x", 1), service("y", 2)]);
         book.set("b", vec![service("z", 3)]);
         assert_eq!(book.difference().new.len(), 3);
-        book.was_told(book.difference().new);
+        assert_eq!(book.difference().whole, ["a", "b"]);
+        let told = book.difference();
+        book.was_told(told.new, &told.whole);
         assert_eq!(book.difference(), Difference::default());
 
         book.set("a", vec![service("x", 9)]);
@@ -163,12 +192,17 @@ mod tests {
         assert_eq!(next.new, [service("x", 9)]);
         assert_eq!(next.gone, [("default".to_owned(), "y".to_owned())]);
         book.was_removed(&next.gone[0]);
-        book.was_told(next.new);
+        assert!(next.whole.is_empty(), "what is gone is told by its name");
+        book.was_told(next.new, &next.whole);
         assert_eq!(book.difference(), Difference::default());
 
         book.tell_all();
         assert_eq!(book.difference().new.len(), 2);
         book.set("a", Vec::new());
-        assert_eq!(book.difference().new, [service("z", 3)]);
+        let next = book.difference();
+        assert_eq!(next.new, [service("z", 3)]);
+        assert_eq!(next.whole, ["a", "b"], "also of what offers nothing");
+        book.forget("a");
+        assert_eq!(book.difference().whole, ["b"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Children of jobs: dispatches of parameterized jobs, launches of periodic ones.
+//! Children of parameterized jobs: dispatches. Those of periodic ones are in `periodic`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use drover_projections::{Reply, View, query};
 
 use super::super::support::eval_of;
 use super::super::{Command, Decision, Stamp};
-use super::register::check_registration;
+use super::register::{check_registration, name_policies};
 use crate::error::ApiError;
 
 /// The longest payload of a dispatch, bytes.
@@ -164,46 +164,9 @@ pub fn dispatched(
     Ok(children.into_iter().find(same))
 }
 
-/// A periodic job is launched now, whatever its schedule and its overlap rule say.
-#[derive(Clone, Debug)]
-pub struct ForceLaunch {
-    /// The namespace.
-    pub namespace: String,
-    /// The periodic job.
-    pub job_id: String,
-    /// The id of the evaluation, which the answer names.
-    pub eval_id: String,
-}
-
-impl Command for ForceLaunch {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
-        let key = (self.namespace.as_str(), self.job_id.as_str());
-        let parent = view
-            .get::<Jobs>(key)?
-            .ok_or_else(|| ApiError::refused("job not found"))?;
-        if !parent.is_periodic() {
-            return Err(ApiError::refused("can't force launch non-periodic job"));
-        }
-        let guards = vec![view.guard::<Jobs>(key)?];
-        let id = format!("{}/periodic-{}", self.job_id, stamp.now / 1_000_000_000);
-        let mut job = child(&parent, id, stamp);
-        job.periodic = None;
-        // A template launched by the clock is a template again: its children are dispatched.
-        let eval = (!job.has_children())
-            .then(|| eval_of(self.eval_id.clone(), &job, trigger::PERIODIC_JOB, stamp.now));
-        let registered = JobRegistered {
-            job: Arc::new(job),
-            eval,
-            launch: stamp.now,
-            ..JobRegistered::default()
-        };
-        Ok(Decision::guarded(registered, guards))
-    }
-}
-
-/// A copy of a job as its child.
-fn child(parent: &Job, id: String, stamp: &Stamp) -> Job {
-    Job {
+/// A copy of a job as its child. Its scaling policies are its own, not the parent's.
+pub(super) fn child(parent: &Job, id: String, stamp: &Stamp) -> Job {
+    let mut job = Job {
         name: id.clone(),
         id,
         parent_id: parent.id.clone(),
@@ -214,5 +177,12 @@ fn child(parent: &Job, id: String, stamp: &Stamp) -> Job {
         version_tag: None,
         submit_time: stamp.now,
         ..parent.clone()
+    };
+    for group in job.task_groups.iter_mut() {
+        if let Some(policy) = &mut group.scaling {
+            policy.id.clear();
+        }
     }
+    name_policies(&mut job, stamp);
+    job
 }

@@ -1,11 +1,13 @@
 //! Commands about jobs.
 
 mod children;
+mod periodic;
 mod register;
 mod scale;
 mod summaries;
 
-pub use children::{DispatchJob, ForceLaunch, dispatched};
+pub use children::{DispatchJob, dispatched};
+pub use periodic::{ForceLaunch, LaunchPeriodic, launch_id};
 pub use register::RegisterJob;
 pub use scale::ScaleJob;
 pub use summaries::ReconcileSummaries;
@@ -32,7 +34,7 @@ use crate::error::ApiError;
 const MAX_TAGS: usize = 512;
 pub(super) const MAX_TRACKED: u32 = 512;
 /// The feature level with which scaling policies of stopped jobs stay.
-const POLICIES_LEVEL: u32 = 5;
+const POLICIES_LEVEL: u32 = 6;
 /// How many scaling policies a job may have.
 pub(super) const MAX_POLICIES: usize = 1_024;
 const _: () = assert!(2 * (MAX_TAGS + MAX_TRACKED as usize) + MAX_POLICIES + 16 <= MAX_ROWS);

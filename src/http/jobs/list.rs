@@ -25,6 +25,12 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     list_of(read, |_| true)
 }
 
+/// The same from memory.
+pub(in crate::http) fn near_list(read: &Read<'_>) -> Option<Answer> {
+    let plain = read.request.query.flag("meta") == Ok(false);
+    plain.then(|| ready::near::<ready::JobList>(read)).flatten()
+}
+
 /// A page of the jobs that a condition leaves.
 pub(in crate::http) fn list_of(
     read: &Read<'_>,

@@ -16,7 +16,7 @@ mod statuses_shapes;
 mod tags;
 mod write;
 
-pub(super) use list::{list, list_of, stub};
+pub(super) use list::{list, list_of, near_list, stub};
 pub(super) use parse::{parse, validate};
 pub(super) use path::{job_id, route};
 pub(super) use shapes::*;

@@ -32,15 +32,16 @@ pub(in crate::http) async fn parse(write: Write) -> Result<Answer, ApiError> {
     // A long specification takes a while and much memory; other requests do not wait for it.
     let turn = PARSING.acquire().await;
     let parsed = tokio::task::spawn_blocking(move || {
+        // Held until the parser ends, also when the caller does not wait for that.
+        let _turn = turn;
         let mut input = jobspec::Input::server(&body.job_hcl);
         if !body.variables.is_empty() {
             input.files.push(("input.hcl".to_owned(), body.variables));
         }
         jobspec::parse(&input)
     });
-    let parsed = parsed.await;
-    drop(turn);
     let mut job = parsed
+        .await
         .map_err(|error| ApiError::internal(format!("the parser ended early: {error}")))?
         .map_err(|problems| ApiError::bad_request(format!("Failed to parse job: {problems}")))?;
     if canonicalise {

@@ -153,18 +153,45 @@ pub(super) async fn update(write: Write) -> Result<Answer, ApiError> {
     register_job(&write, job, &body, warnings, false).await
 }
 
+/// The source to keep with a job; one that is too long is left out, and a warning says so.
+fn source(
+    given: Option<&JobSubmission>,
+    longest: u64,
+    warnings: &mut String,
+) -> Option<JobSubmission> {
+    let given = given.filter(|s| !s.source.is_empty())?;
+    let length = (given.source.len() + given.variables.len()) as u64;
+    if length <= longest {
+        return Some(given.clone());
+    }
+    if !warnings.is_empty() {
+        warnings.push('\n');
+    }
+    *warnings += &format!(
+        "job source size of {length} bytes exceeds job_max_source_size of {longest} bytes and \
+         will be discarded"
+    );
+    None
+}
+
 async fn register_job(
     write: &Write,
     job: Job,
     body: &RegisterBody,
-    warnings: String,
+    mut warnings: String,
     names_deployment: bool,
 ) -> Result<Answer, ApiError> {
+    let settings = &write.api.settings;
+    let submission = source(
+        body.submission.as_ref(),
+        settings.job_max_source_size,
+        &mut warnings,
+    );
     let (namespace, id, children) = (job.namespace.clone(), job.id.clone(), job.has_children());
     let eval_id = if children { String::new() } else { new_id() };
     let command = RegisterJob {
         job,
-        submission: body.submission.clone().filter(|s| !s.source.is_empty()),
+        submission,
         enforce_index: body.enforce_index.then_some(body.job_modify_index),
         preserve_counts: body.preserve_counts,
         preserve_resources: body.preserve_resources,
@@ -173,7 +200,7 @@ async fn register_job(
         max_priority: write.api.settings.job_max_priority,
         names_deployment,
         override_rejection: write.request.identity.management && body.policy_override,
-        ..RegisterJob::default()
+        tracked_versions: settings.job_tracked_versions,
     };
     let done = write.submit(command).await?;
     let answer = JobRegisterResponse {
@@ -219,6 +246,7 @@ pub(super) async fn deregister(write: Write) -> Result<Answer, ApiError> {
         eval_id: eval_id.clone(),
         eval_priority: query.number("eval_priority")?.unwrap_or_default(),
         max_priority: write.api.settings.job_max_priority,
+        tracked_versions: write.api.settings.job_tracked_versions,
         ..DeregisterJob::default()
     };
     let view = write.api.projections.view();

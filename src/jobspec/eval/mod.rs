@@ -2,8 +2,7 @@
 //!
 //! - A reference that no scope knows (`attr.kernel.name`, `node.unique.id`, `NOMAD_TASK_DIR`,
 //!   `env["X"]`) is no error: it stays as the text `${…}` for whoever can resolve it later.
-//! - Work is bounded by a budget of bytes; a specification that builds too much is refused, not
-//!   obeyed.
+//! - Work is bounded by a budget; a specification that builds too much is refused, not obeyed.
 //! - Recursion is bounded by the parser's nesting limit.
 
 mod ops;
@@ -13,17 +12,14 @@ mod traverse;
 
 pub(super) use scope::Scope;
 
+use super::budget::{Budget, Cost, forecast};
 use super::diagnostic::{Diagnostic, Source};
 use super::functions::{self, Functions};
 use super::value::Value;
 use hcl_edit::Span;
 use hcl_edit::expr::{Expression, ForExpr, FuncCall, Object, ObjectKey};
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
-
-/// How much one specification may build, in bytes.
-const BUDGET: u64 = 128 << 20;
 
 /// What an expression gives.
 pub(super) type Evaluated = Result<Value, Box<Diagnostic>>;
@@ -34,16 +30,21 @@ pub(super) struct Evaluator<'a> {
     pub source: &'a Source,
     /// Which functions may be called.
     pub functions: &'a Functions,
-    budget: Cell<u64>,
+    /// What it may cost, shared with all who work for the same specification.
+    pub budget: &'a Budget,
 }
 
 impl<'a> Evaluator<'a> {
-    /// An evaluator with a full budget.
-    pub(super) fn new(source: &'a Source, functions: &'a Functions) -> Evaluator<'a> {
+    /// An evaluator that spends from a budget.
+    pub(super) fn new(
+        source: &'a Source,
+        functions: &'a Functions,
+        budget: &'a Budget,
+    ) -> Evaluator<'a> {
         Evaluator {
             source,
             functions,
-            budget: Cell::new(BUDGET),
+            budget,
         }
     }
 
@@ -66,18 +67,17 @@ impl<'a> Evaluator<'a> {
         bytes: u64,
         span: Option<Range<usize>>,
     ) -> Result<(), Box<Diagnostic>> {
-        let left = self.budget.get().checked_sub(bytes);
-        self.budget.set(left.unwrap_or(0));
-        match left {
-            Some(_) => Ok(()),
-            None => {
-                let detail = format!(
-                    "Evaluating this would build more than {} MiB.",
-                    BUDGET >> 20
-                );
-                Err(self.problem(span, "Specification too large", detail))
-            }
-        }
+        self.afford(Cost { bytes, steps: 0 }, span)
+    }
+
+    /// Takes from the budget before work is done.
+    ///
+    /// # Errors
+    /// When it is used up.
+    fn afford(&self, cost: Cost, span: Option<Range<usize>>) -> Result<(), Box<Diagnostic>> {
+        self.budget
+            .spend(cost)
+            .map_err(|why| self.problem(span, "Specification too large", why))
     }
 
     /// Evaluates one expression.
@@ -180,13 +180,17 @@ impl<'a> Evaluator<'a> {
         match name {
             "can" if call.args.len() == 1 => {
                 let arg = call.args.iter().next().map(|e| self.eval(e, scope));
-                return Ok(Value::Bool(matches!(arg, Some(Ok(_)))));
+                return match arg {
+                    Some(Err(problem)) if self.budget.is_spent() => Err(problem),
+                    arg => Ok(Value::Bool(matches!(arg, Some(Ok(_))))),
+                };
             }
             "try" if !call.args.is_empty() => {
                 let mut last = None;
                 for arg in call.args.iter() {
                     match self.eval(arg, scope) {
                         Ok(value) => return Ok(value),
+                        Err(problem) if self.budget.is_spent() => return Err(problem),
                         Err(problem) => last = Some(problem),
                     }
                 }
@@ -212,6 +216,7 @@ impl<'a> Evaluator<'a> {
                 }
             }
         }
+        self.afford(forecast(name, &args), span.clone())?;
         let result = self.functions.call(name, args).map_err(|err| match err {
             functions::CallError::Unknown => self.problem(
                 span.clone(),
@@ -246,6 +251,7 @@ impl<'a> Evaluator<'a> {
         let mut list = Vec::new();
         let mut map: BTreeMap<String, Value> = BTreeMap::new();
         for (key, value) in pairs {
+            self.spend(0, span.clone())?;
             let mut inner = scope.child();
             if let Some(name) = &f.intro.key_var {
                 inner.set(name.as_str(), key);

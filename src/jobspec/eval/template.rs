@@ -70,6 +70,15 @@ fn dedent(text: &str, indent: usize) -> String {
     out
 }
 
+/// Bytes that a template writes whatever its values are, at most.
+fn literals(template: &Template) -> u64 {
+    let literal = |element: &Element| match element {
+        Element::Literal(text) => text.len() as u64,
+        _ => 0,
+    };
+    template.iter().map(literal).sum()
+}
+
 impl Evaluator<'_> {
     /// A quoted template. One that is a single interpolation gives that value itself.
     pub(super) fn template<'t>(
@@ -218,6 +227,8 @@ impl Evaluator<'_> {
         let collection = self.eval(&f.collection_expr, scope)?;
         out.before(f.strip);
         for (key, value) in self.pairs(collection, f.collection_expr.span())? {
+            // What the round writes is paid before it is written.
+            self.spend(literals(&f.template), f.collection_expr.span())?;
             let mut inner = scope.child();
             if let Some(name) = &f.key_var {
                 inner.set(name.as_str(), key);

@@ -1,5 +1,6 @@
 //! Sets: lists taken without order and repetition, given back sorted.
 
+use super::super::budget::MOST_ROWS;
 use super::super::types::sort_key;
 use super::super::value::Value;
 use super::Outcome;
@@ -40,7 +41,7 @@ fn product(args: &mut Args) -> Outcome {
     let mut rows: Vec<Vec<Value>> = vec![Vec::new()];
     while args.left() > 0 {
         let items = args.list()?;
-        if rows.len().saturating_mul(items.len()) > 65_536 {
+        if rows.len().saturating_mul(items.len()) as u64 > MOST_ROWS {
             return Err("the product has too many elements".into());
         }
         rows = rows

@@ -6,7 +6,8 @@ fn eval(text: &str) -> Result<String, String> {
     let expr = hcl_edit::parser::parse_expr(text).map_err(|e| e.to_string())?;
     let source = Source::new("t", text);
     let functions = Functions::Server;
-    let value = Evaluator::new(&source, &functions).eval(&expr, &Scope::default());
+    let value =
+        Evaluator::new(&source, &functions, &Default::default()).eval(&expr, &Scope::default());
     value
         .map(|v| v.to_json().to_string())
         .map_err(|d| d.to_string())

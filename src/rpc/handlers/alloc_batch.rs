@@ -224,7 +224,7 @@ impl Command for Batch {
             ..Default::default()
         };
         let mut guards = Vec::new();
-        let mut jobs = BTreeSet::new();
+        let (mut jobs, mut nodes) = (BTreeSet::new(), BTreeSet::new());
         let mut refused = vec![None; self.commands.len()];
         for (n, command) in self.commands.iter().enumerate() {
             let stamp = Stamp {
@@ -239,6 +239,7 @@ impl Command for Batch {
                 }) => {
                     guards.extend(more);
                     all.updates.extend(part.updates);
+                    nodes.extend(part.nodes);
                     let new = part
                         .evals
                         .into_iter()
@@ -249,7 +250,8 @@ impl Command for Batch {
             }
         }
         *self.refused.lock() = refused;
-        if all.updates.is_empty() {
+        all.nodes = nodes.into_iter().collect();
+        if all.updates.is_empty() && all.nodes.is_empty() {
             return Ok(Decision::Nothing(Reply::None));
         }
         Ok(Decision::guarded(all, guards))

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use drover_projections::tables::nodes::Nodes;
 use parking_lot::Mutex;
@@ -10,6 +11,7 @@ use sha2::{Digest, Sha256};
 use super::Clients;
 use crate::error::ApiError;
 use crate::identity::Identity;
+use crate::net::reading;
 use crate::raft::Origin;
 use crate::rpc::service::Call;
 
@@ -35,20 +37,34 @@ pub(super) type Proven = Mutex<HashMap<String, (u64, [u8; 32])>>;
 impl Clients {
     /// Checks that the node calls that the call is about. What was found of a secret holds as long
     /// as the node's row is the same.
-    pub(super) fn caller(&self, call: &Call, node_id: &str) -> Result<(), ApiError> {
+    pub(super) async fn caller(
+        self: &Arc<Self>,
+        call: &Call,
+        node_id: &str,
+    ) -> Result<(), ApiError> {
+        let (clients, token, id) = (self.clone(), call.token.clone(), node_id.to_owned());
+        reading(move || clients.prove(&token, &id)).await?
+    }
+
+    fn prove(&self, token: &str, node_id: &str) -> Result<(), ApiError> {
         let view = self.server.projections.view();
         let row = view.modified::<Nodes>(node_id)?;
         let row = row.ok_or_else(|| ApiError::not_found("node not found"))?;
-        let proof = (row, digest(&call.token).into());
+        let proof = (row, digest(token).into());
         if self.proven.lock().get(node_id) == Some(&proof) {
             return Ok(());
         }
         let node = view.get::<Nodes>(node_id)?.unwrap_or_default();
-        if call.token.is_empty() || node.secret_id != secret_hash(&call.token) {
+        if token.is_empty() || node.secret_id != secret_hash(token) {
             return Err(ApiError::permission_denied());
         }
         self.proven.lock().insert(node_id.to_owned(), proof);
         Ok(())
+    }
+
+    /// Whether a call is from the node that it names.
+    pub(super) async fn knows(self: &Arc<Self>, call: &Call) -> bool {
+        !call.node.is_empty() && self.caller(call, &call.node).await.is_ok()
     }
 
     /// Where a command of a node comes from.

@@ -33,6 +33,13 @@ pub struct Clients {
     pace: blocking::Pace,
 }
 
+impl Clients {
+    /// The epoch of the log, as clients compare it.
+    fn epoch(&self) -> String {
+        drover_projections::hex(&self.server.raft.log().epoch().id)
+    }
+}
+
 /// The methods that clients call, over `server`. Must be called within a runtime.
 pub fn service(server: Arc<Server>, beat: Beat) -> Service<Clients> {
     let batch = alloc_batch::Batcher::start(server.clone());
@@ -44,6 +51,7 @@ pub fn service(server: Arc<Server>, beat: Beat) -> Service<Clients> {
         pace: blocking::Pace::default(),
     });
     Service::new(clients)
+        .known_by(async |clients: Arc<Clients>, call: Call| clients.knows(&call).await)
         .method::<NodeRegister, _, _>(node::register)
         .method::<NodeUpdateStatus, _, _>(node::update_status)
         .method::<NodeUpdateAlloc, _, _>(node::update_alloc)

@@ -8,6 +8,7 @@ use drover_projections::tables::nodes;
 use super::{Clients, secret_hash};
 use crate::commands::node::{AddNodeEvents, RegisterNode, UpdateNodeStatus};
 use crate::error::ApiError;
+use crate::net::reading;
 use crate::rpc::methods::{
     AllocUpdateRequest, EmitNodeEventsRequest, NodeRegisterRequest, NodeServerInfo,
     NodeUpdateResponse, NodeUpdateStatusRequest, WriteResponse,
@@ -47,7 +48,7 @@ pub(super) async fn register(
         create_node_pool: true,
     };
     let done = clients.server.submit(command, origin).await?;
-    clients.answer(&id, done.index)
+    clients.answer(&id, done.index).await
 }
 
 /// `Node.UpdateStatus`.
@@ -61,7 +62,7 @@ pub(super) async fn update_status(
         status,
         node_event,
     } = request;
-    clients.caller(&call, &node_id)?;
+    clients.caller(&call, &node_id).await?;
     let origin = clients.origin(&call, &node_id);
     let command = UpdateNodeStatus {
         node_id: node_id.clone(),
@@ -69,7 +70,7 @@ pub(super) async fn update_status(
         event: node_event,
     };
     let done = clients.server.submit(command, origin).await?;
-    clients.answer(&node_id, done.index)
+    clients.answer(&node_id, done.index).await
 }
 
 /// `Node.UpdateAlloc`.
@@ -85,7 +86,7 @@ pub(super) async fn update_alloc(
         return Err(ApiError::refused("must update at least one allocation"));
     };
     let node = first.node_id.clone();
-    clients.caller(&call, &node)?;
+    clients.caller(&call, &node).await?;
     let origin = clients.origin(&call, &node);
     let index = clients.batch.submit(node, request.alloc, origin).await?;
     Ok(WriteResponse { index })
@@ -101,7 +102,7 @@ pub(super) async fn emit_events(
         return Err(ApiError::refused("no node events given"));
     };
     for id in request.node_events.keys() {
-        clients.caller(&call, id)?;
+        clients.caller(&call, id).await?;
     }
     let origin = clients.origin(&call, &node);
     let command = AddNodeEvents {
@@ -112,8 +113,10 @@ pub(super) async fn emit_events(
 }
 
 impl Clients {
-    fn answer(&self, id: &str, index: u64) -> Result<NodeUpdateResponse, ApiError> {
-        let node = nodes::get(&self.server.projections.view(), id)?.unwrap_or_default();
+    async fn answer(&self, id: &str, index: u64) -> Result<NodeUpdateResponse, ApiError> {
+        let (view, name) = (self.server.projections.view(), id.to_owned());
+        let node = reading(move || nodes::get(&view, &name)).await??;
+        let node = node.unwrap_or_default();
         let ttl = (self.beat)(id);
         Ok(NodeUpdateResponse {
             heartbeat_ttl: i64::try_from(ttl.as_nanos()).unwrap_or(i64::MAX),
@@ -122,6 +125,7 @@ impl Clients {
             servers: self.servers(),
             scheduling_eligibility: node.scheduling_eligibility,
             index,
+            epoch: self.epoch(),
             ..NodeUpdateResponse::default()
         })
     }

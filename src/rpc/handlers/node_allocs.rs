@@ -1,6 +1,6 @@
 //! Which allocations a node has, and allocations with their jobs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use drover_projections::tables::allocs::{self, Allocs, AllocsByNode};
@@ -10,6 +10,7 @@ use drover_projections::{Id, Interest, Read, Scan, View};
 use super::Clients;
 use super::blocking::wait_time;
 use crate::error::ApiError;
+use crate::net::reading;
 use crate::rpc::methods::{
     AllocsGetRequest, AllocsGetResponse, NodeClientAllocsResponse, NodeSpecificRequest,
 };
@@ -27,19 +28,21 @@ pub(super) async fn client_allocs(
     request: NodeSpecificRequest,
 ) -> Result<NodeClientAllocsResponse, ApiError> {
     let node = request.node_id;
-    clients.caller(&call, &node)?;
+    clients.caller(&call, &node).await?;
     let projections = &clients.server.projections;
     let end = tokio::time::Instant::now() + wait_time(request.max_query_time);
-    let (mut index, mut allocs) = read(&projections.view(), &node)?;
+    let epoch = clients.epoch();
+    let waits = request.min_query_index > 0 && (request.epoch.is_empty() || request.epoch == epoch);
+    let (mut index, mut allocs) = read(projections.view(), &node).await?;
     let newer =
         |allocs: &BTreeMap<String, u64>| allocs.values().any(|i| *i > request.min_query_index);
-    while request.min_query_index > 0 && !newer(&allocs) {
+    while waits && !newer(&allocs) {
         // New ones change what the node is used for; of those there are, the rows are watched.
         let mut interests = vec![Interest::row::<NodeUses>(node.as_str())];
         interests.extend(allocs.keys().map(|id| Interest::row::<Allocs>(id.as_str())));
         let waiter = projections.watch().register(&interests);
         let before = allocs;
-        (index, allocs) = read(&projections.view(), &node)?;
+        (index, allocs) = read(projections.view(), &node).await?;
         if newer(&allocs) || gone(&before, &allocs) {
             break;
         }
@@ -50,7 +53,7 @@ pub(super) async fn client_allocs(
         let placing = || clients.server.is_placing();
         clients.pace.turn(placing).await;
         let before = allocs;
-        (index, allocs) = read(&projections.view(), &node)?;
+        (index, allocs) = read(projections.view(), &node).await?;
         if gone(&before, &allocs) {
             break;
         }
@@ -58,6 +61,7 @@ pub(super) async fn client_allocs(
     Ok(NodeClientAllocsResponse {
         allocs,
         index,
+        epoch,
         ..NodeClientAllocsResponse::default()
     })
 }
@@ -66,16 +70,21 @@ fn gone(before: &BTreeMap<String, u64>, now: &BTreeMap<String, u64>) -> bool {
     before.keys().any(|id| !now.contains_key(id))
 }
 
-fn read(view: &View, node: &str) -> Result<(u64, BTreeMap<String, u64>), ApiError> {
-    let mut out = BTreeMap::new();
-    for row in view.rows_by::<AllocsByNode>(Scan::group::<Id>(node)) {
-        let row = row?;
-        out.insert(row.id.clone(), row.alloc_modify_index);
-    }
-    Ok((view.index(), out))
+async fn read(view: View, node: &str) -> Result<(u64, BTreeMap<String, u64>), ApiError> {
+    let node = node.to_owned();
+    let rows = move || {
+        let mut out = BTreeMap::new();
+        for row in view.rows_by::<AllocsByNode>(Scan::group::<Id>(node.as_str())) {
+            let row = row?;
+            out.insert(row.id.clone(), row.alloc_modify_index);
+        }
+        Ok((view.index(), out))
+    };
+    reading(rows).await?
 }
 
 /// `Alloc.GetAllocs`: waits until the index is applied here, and leaves out what does not exist.
+/// Who has not proved that he is a node waits for nothing.
 pub(super) async fn get_allocs(
     clients: Arc<Clients>,
     call: Call,
@@ -86,23 +95,28 @@ pub(super) async fn get_allocs(
         return Err(ApiError::bad_request(text));
     }
     let projections = &clients.server.projections;
-    let wait = wait_time(request.max_query_time);
-    let reached = projections.watch().reached(request.min_query_index);
-    // After the time the answer is what there is: the caller sees its index.
-    let _ = tokio::time::timeout(wait, reached).await;
+    if !call.node.is_empty() {
+        clients.caller(&call, &call.node).await?;
+        let wait = wait_time(request.max_query_time);
+        let reached = projections.watch().reached(request.min_query_index);
+        // After the time the answer is what there is: the caller sees its index.
+        let _ = tokio::time::timeout(wait, reached).await;
+    }
     let view = projections.view();
-    let mut node = String::new();
-    let mut out = AllocsGetResponse::default();
-    for id in &request.alloc_ids {
-        let Some(alloc) = allocs::get(&view, id)? else {
-            continue;
-        };
-        if alloc.node_id != node {
-            clients.caller(&call, &alloc.node_id)?;
-            node.clone_from(&alloc.node_id);
+    let read = move || -> Result<AllocsGetResponse, ApiError> {
+        let mut out = AllocsGetResponse::default();
+        for id in &request.alloc_ids {
+            if let Some(alloc) = allocs::get(&view, id)? {
+                out.index = out.index.max(alloc.modify_index);
+                out.allocs.push(alloc);
+            }
         }
-        out.index = out.index.max(alloc.modify_index);
-        out.allocs.push(alloc);
+        Ok(out)
+    };
+    let out = reading(read).await??;
+    let nodes: BTreeSet<&str> = out.allocs.iter().map(|a| a.node_id.as_str()).collect();
+    for node in nodes {
+        clients.caller(&call, node).await?;
     }
     Ok(out)
 }

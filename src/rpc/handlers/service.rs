@@ -5,8 +5,9 @@ use std::sync::Arc;
 use drover_projections::tables::services::Services;
 
 use super::Clients;
-use crate::commands::service::{DeleteService, UpsertServices};
+use crate::commands::service::{DeleteService, KeepServices, UpsertServices};
 use crate::error::ApiError;
+use crate::net::reading;
 use crate::rpc::methods::{ServiceDeleteRequest, ServiceUpsertRequest, WriteResponse};
 use crate::rpc::service::Call;
 
@@ -16,19 +17,30 @@ pub(super) async fn upsert(
     call: Call,
     request: ServiceUpsertRequest,
 ) -> Result<WriteResponse, ApiError> {
-    let Some(node) = request.services.first().map(|s| s.node_id.clone()) else {
+    let first = request.services.first().map(|s| s.node_id.clone());
+    let named =
+        Some(request.node_id.clone()).filter(|id| !id.is_empty() && !request.allocs.is_empty());
+    let Some(node) = first.or(named) else {
         return Err(ApiError::bad_request("no services given"));
     };
-    clients.caller(&call, &node)?;
+    clients.caller(&call, &node).await?;
     if request.services.iter().any(|s| s.node_id != node) {
         return Err(ApiError::permission_denied());
     }
-    let origin = clients.origin(&call, &node);
+    let origin = || clients.origin(&call, &node);
+    let keep = KeepServices {
+        node_id: node.clone(),
+        kept: request.services.iter().map(|s| s.id.clone()).collect(),
+        allocs: request.allocs,
+    };
     let command = UpsertServices {
         services: request.services,
     };
-    let index = clients.server.submit(command, origin).await?.index;
-    Ok(WriteResponse { index })
+    let upserted = clients.server.submit(command, origin()).await?.index;
+    let kept = clients.server.submit(keep, origin()).await?.index;
+    Ok(WriteResponse {
+        index: upserted.max(kept),
+    })
 }
 
 /// `ServiceRegistration.DeleteByID`.
@@ -37,12 +49,15 @@ pub(super) async fn delete(
     call: Call,
     request: ServiceDeleteRequest,
 ) -> Result<WriteResponse, ApiError> {
-    let key = (request.namespace.as_str(), request.id.as_str());
-    let known = clients.server.projections.view().get::<Services>(key)?;
+    let (view, key) = (
+        clients.server.projections.view(),
+        (request.namespace.clone(), request.id.clone()),
+    );
+    let known = reading(move || view.get::<Services>((key.0.as_str(), key.1.as_str()))).await??;
     let Some(known) = known else {
         return Err(ApiError::not_found("service registration not found"));
     };
-    clients.caller(&call, &known.node_id)?;
+    clients.caller(&call, &known.node_id).await?;
     let origin = clients.origin(&call, &known.node_id);
     let command = DeleteService {
         namespace: request.namespace,

@@ -8,8 +8,10 @@ mod changelog;
 mod deny;
 mod habits;
 mod lexer;
+mod mutants;
 mod ratchet;
 mod run;
+mod settings;
 mod tidy;
 mod tree;
 
@@ -48,6 +50,14 @@ enum Task {
     Changelog,
     /// Check licences, sources and duplicates of the dependencies.
     Deny,
+    /// Change functions one at a time and see whether a test notices (needs cargo-mutants).
+    Mutants {
+        /// Without files: those that changed since this commit.
+        #[arg(long, default_value = "HEAD~1")]
+        base: String,
+        /// Files to change.
+        files: Vec<String>,
+    },
     /// Register a new kind of event: number, payload struct, variant.
     NewEvent {
         /// Its name, past tense: `NodeRegistered`.
@@ -84,6 +94,7 @@ fn run() -> Result<()> {
         Task::Behaviours { tests: false } => run::report("behaviours", behaviours::check(&root)?),
         Task::Changelog => run::report("changelog", changelog::check(&root)?),
         Task::Deny => run::report("deny", deny::check(&root)?),
+        Task::Mutants { base, files } => mutants::run(&root, &base, &files),
         Task::NewEvent {
             name,
             resource,

@@ -8,6 +8,7 @@ use crate::behaviours;
 use crate::habits;
 use crate::lexer;
 use crate::ratchet::{self, Excess};
+use crate::settings;
 use crate::tree::{self, File};
 
 /// Most lines of a file, inline tests not counted.
@@ -103,6 +104,7 @@ pub(crate) fn measure(root: &Path) -> Result<Measured> {
             lengths.push(rust(file, &mut measured));
         }
     }
+    settings::check(&files, &mut measured.excess, &mut measured.problems);
     let remaining = behaviours::remaining(&files)?;
     if remaining > 0 {
         let place = (

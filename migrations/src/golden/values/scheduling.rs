@@ -128,6 +128,7 @@ fn client_update() -> ClientAllocUpdate {
             healthy: Some(true),
             ..Default::default()
         }),
+        ..Default::default()
     }
 }
 
@@ -155,6 +156,7 @@ pub(super) fn event(kind: EventKind) -> Option<Event> {
             updates: vec![client_update()],
             evals,
             updated_at: TIME,
+            ..Default::default()
         }
         .into(),
         EventKind::AllocsDesiredTransitionUpdated => {

@@ -26,6 +26,7 @@ pub(in crate::apply) fn update(number: u32, status: &str) -> AllocsUpdatedByClie
         updates: vec![update],
         evals: Vec::new(),
         updated_at: START + 5,
+        ..Default::default()
     }
 }
 

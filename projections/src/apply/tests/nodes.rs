@@ -59,6 +59,29 @@ fn sch_12_both_indexes_are_set_by_apply() {
 }
 
 #[test]
+fn hb_10_the_index_of_a_node_does_not_move_with_its_allocations() {
+    let mut world = running_job();
+    let before = get(&world, 10);
+    let mut report = super::allocs::update(40, "running");
+    report.nodes = vec![id(10)];
+    world.given(report.clone());
+    let after = get(&world, 10);
+    assert_eq!(after.last_alloc_update_index, world.index);
+    assert_eq!(after.modify_index, before.modify_index);
+    // As older servers wrote it, it does: what they applied comes out the same again.
+    report.nodes.clear();
+    world.given(report);
+    assert_eq!(get(&world, 10).modify_index, world.index);
+    // Told without any update, of a node that is gone too.
+    world.given(drover_events::alloc::AllocsUpdatedByClient {
+        nodes: vec![id(10), id(99)],
+        ..Default::default()
+    });
+    assert_eq!(get(&world, 10).last_alloc_update_index, world.index);
+    assert!(get(&world, 10).modify_index < world.index);
+}
+
+#[test]
 fn a_drain_makes_ineligible_and_its_end_is_kept() {
     let mut world = World::new();
     world.given(registered(node(10)));

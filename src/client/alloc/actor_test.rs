@@ -1,0 +1,195 @@
+//! The actor between the servers' wishes and its journal: order, crashes, a disk that is full.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use drover_events::model::Allocation;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use serde_json::json;
+
+use super::runner::{RunnerFactory, alloc_key};
+use super::runner_test::{alloc, events, factory, run, until};
+use crate::client::journal::{Journal, JournalError};
+use crate::log::LogError;
+
+/// A shell that notes its process and runs on until it is told to end.
+fn endless(pids: &Path) -> serde_json::Value {
+    let script = format!(
+        "echo $$ >> {}; trap 'exit 0' INT; while :; do sleep 0.02; done",
+        pids.display()
+    );
+    json!({"command": "/bin/sh", "args": ["-c", script]})
+}
+
+fn stopped(given: &Allocation) -> Allocation {
+    Allocation {
+        desired_status: "stop".into(),
+        ..given.clone()
+    }
+}
+
+/// Refuses what it is told to refuse.
+struct Refusing {
+    inner: Arc<dyn Journal>,
+    refuses: Box<dyn Fn(&str, &[u8]) -> bool + Send + Sync>,
+}
+
+impl Journal for Refusing {
+    fn put(&self, key: &str, value: Vec<u8>) -> BoxFuture<'static, Result<(), JournalError>> {
+        if (self.refuses)(key, &value) {
+            return std::future::ready(Err(LogError::Closed.into())).boxed();
+        }
+        self.inner.put(key, value)
+    }
+
+    fn delete(&self, prefix: &str) -> BoxFuture<'static, Result<(), JournalError>> {
+        self.inner.delete(prefix)
+    }
+
+    fn load(&self) -> BTreeMap<String, Bytes> {
+        self.inner.load()
+    }
+}
+
+fn refusing(
+    mut factory: RunnerFactory,
+    refuses: impl Fn(&str, &[u8]) -> bool + Send + Sync + 'static,
+) -> RunnerFactory {
+    factory.journal = Arc::new(Refusing {
+        inner: factory.journal.clone(),
+        refuses: Box::new(refuses),
+    });
+    factory
+}
+
+fn holds(value: &[u8], text: &str) -> bool {
+    value
+        .windows(text.len())
+        .any(|part| part == text.as_bytes())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cl_16_a_stop_that_came_before_a_crash_is_carried_out_after_it() {
+    let tmp = tempfile::tempdir().unwrap();
+    let pids = tmp.path().join("pids");
+    let given = alloc("service", "raw_exec", endless(&pids));
+    let told = Arc::new(Mutex::new(None));
+    {
+        let factory = factory(tmp.path());
+        let runner = run(&factory, &given, &told);
+        until("it runs", || pids.exists()).await;
+        until("it is told", || {
+            let told = told.lock();
+            told.as_ref()
+                .is_some_and(|a: &Allocation| a.client_status == "running")
+        })
+        .await;
+        runner.detach().await;
+        // The allocation is in the journal, and then the agent dies: the machine never heard of it.
+        let bytes = rmp_serde::to_vec_named(&stopped(&given)).unwrap();
+        factory
+            .journal
+            .put(&alloc_key(&given.id), bytes)
+            .await
+            .unwrap();
+        drop(runner);
+        until("the journal is let go", || {
+            Arc::strong_count(&factory.journal) == 1
+        })
+        .await;
+    }
+    let factory = factory(tmp.path());
+    let bytes = factory.journal.load()[&alloc_key(&given.id)].clone();
+    let kept: Allocation = rmp_serde::from_slice(&bytes).unwrap();
+    assert_eq!(kept.desired_status, "stop");
+    let runner = run(&factory, &kept, &told);
+    runner.done().wait_for(|done| *done).await.unwrap();
+    let pid = std::fs::read_to_string(&pids).unwrap();
+    assert_eq!(pid.lines().count(), 1, "it was not started again");
+    let task = Path::new("/proc").join(pid.trim());
+    until("the task is gone", || !task.exists()).await;
+    let last = told.lock().clone().unwrap();
+    assert_eq!(last.client_status, "complete");
+    let events = events(&last.task_states["web"]);
+    assert!(
+        events.ends_with(&["Killing".into(), "Terminated".into(), "Killed".into()]),
+        "{events:?}"
+    );
+}
+
+#[tokio::test]
+async fn updates_of_the_servers_keep_their_order() {
+    let tmp = tempfile::tempdir().unwrap();
+    let factory = factory(tmp.path());
+    let given = alloc("service", "mock_driver", json!({"run_for": "1h"}));
+    let told = Arc::new(Mutex::new(None));
+    let runner = run(&factory, &given, &told);
+    // All of this waits when the actor first looks: the update stands behind an input.
+    runner.server_contacted();
+    for (index, status) in [(2, "run"), (3, "run"), (4, "stop")] {
+        runner.update(Arc::new(Allocation {
+            desired_status: status.into(),
+            alloc_modify_index: index,
+            ..given.clone()
+        }));
+        runner.server_contacted();
+    }
+    let mut done = runner.done();
+    done.wait_for(|done| *done).await.unwrap();
+    assert_eq!(runner.alloc().alloc_modify_index, 4);
+    runner.destroy().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_whose_start_cannot_be_remembered_is_not_started() {
+    for (moment, event) in [("Prerun", "Setup Failure"), ("Starting", "Driver Failure")] {
+        let tmp = tempfile::tempdir().unwrap();
+        let pids = tmp.path().join("pids");
+        let factory = refusing(factory(tmp.path()), move |key, value| {
+            key.ends_with("/state") && holds(value, moment)
+        });
+        let given = alloc("service", "raw_exec", endless(&pids));
+        let told = Arc::new(Mutex::new(None));
+        let runner = run(&factory, &given, &told);
+        runner.done().wait_for(|done| *done).await.unwrap();
+        let last = told.lock().clone().unwrap();
+        assert_eq!(last.client_status, "failed", "{moment}");
+        let state = &last.task_states["web"];
+        let found = state.events.iter().find(|e| e.r#type == event);
+        let found = found.unwrap_or_else(|| panic!("{moment}: {:?}", events(state)));
+        let text = format!("{found:?}");
+        assert!(text.contains("state cannot be written"), "{moment}: {text}");
+        assert!(!pids.exists(), "{moment}: it ran");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_is_carried_out_though_it_cannot_be_remembered() {
+    let tmp = tempfile::tempdir().unwrap();
+    let pids = tmp.path().join("pids");
+    let full = Arc::new(Mutex::new(false));
+    let flag = full.clone();
+    let factory = refusing(factory(tmp.path()), move |_, _| *flag.lock());
+    let given = alloc("service", "raw_exec", endless(&pids));
+    let told = Arc::new(Mutex::new(None));
+    let runner = run(&factory, &given, &told);
+    until("it runs", || pids.exists()).await;
+    *full.lock() = true;
+    runner.update(Arc::new(stopped(&given)));
+    runner.done().wait_for(|done| *done).await.unwrap();
+    let pid = std::fs::read_to_string(&pids).unwrap();
+    let task = Path::new("/proc").join(pid.trim());
+    until("the task is gone", || !task.exists()).await;
+    // The allocation that could not be remembered is written with the next state.
+    *full.lock() = false;
+    runner.server_contacted();
+    until("the stop is in the journal", || {
+        let kept = factory.journal.load();
+        holds(&kept[&alloc_key(&given.id)], "stop")
+    })
+    .await;
+}

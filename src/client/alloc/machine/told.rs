@@ -1,0 +1,76 @@
+//! The health of an allocation: what is told of it, and to which deployment.
+
+use drover_events::gojson::Time;
+use drover_events::model::AllocDeploymentStatus;
+
+use super::{AllocMachine, AllocSpec, Phase};
+use crate::client::alloc::health::{Verdict, judge};
+use crate::client::task::events;
+
+impl AllocMachine {
+    /// Whether its health is told to this deployment, or nothing of that is known.
+    pub fn follows(&self, deployment: &str) -> bool {
+        self.deployment
+            .as_deref()
+            .is_none_or(|own| own == deployment)
+    }
+
+    /// It begins as part of this deployment, or of none.
+    pub fn begin_with(&mut self, deployment: &str) {
+        self.deployment = Some(deployment.to_owned());
+    }
+
+    /// Begins to watch the health anew.
+    pub fn watch_health(&mut self, canary: bool, now: i64) {
+        self.deployment_status = canary.then(|| AllocDeploymentStatus {
+            canary,
+            ..AllocDeploymentStatus::default()
+        });
+        self.health_since = now;
+    }
+
+    pub(super) fn verdict(&self, spec: &AllocSpec, now: i64) -> Option<Verdict> {
+        let told = self
+            .deployment_status
+            .as_ref()
+            .is_some_and(|s| s.healthy.is_some());
+        if told || self.phase != Phase::Live || self.stopped {
+            return None;
+        }
+        let health = spec.health.as_ref()?;
+        let tasks = self.tasks.iter().filter_map(|(name, task)| {
+            Some((name.as_str(), spec.tasks.get(name)?.kind, &task.state))
+        });
+        Some(judge(
+            health,
+            self.health_since,
+            self.checks_since,
+            tasks,
+            now,
+        ))
+    }
+
+    pub(super) fn tell_health(&mut self, spec: &AllocSpec, now: i64) {
+        let healthy = match self.verdict(spec, now) {
+            None | Some(Verdict::Pending(_)) => return,
+            Some(Verdict::Healthy) => true,
+            Some(Verdict::Unhealthy(reasons)) => {
+                if spec.health.as_ref().is_some_and(|h| h.deployment) {
+                    for (name, why) in reasons {
+                        if let Some(task) = self.tasks.get_mut(&name) {
+                            let event = events::message(events::kind::ALLOC_UNHEALTHY, now, why);
+                            task.emit(event);
+                        }
+                    }
+                }
+                false
+            }
+        };
+        self.deployment_status = Some(AllocDeploymentStatus {
+            healthy: Some(healthy),
+            timestamp: Time(now),
+            canary: self.deployment_status.as_ref().is_some_and(|s| s.canary),
+            ..AllocDeploymentStatus::default()
+        });
+    }
+}

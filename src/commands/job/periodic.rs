@@ -1,0 +1,181 @@
+//! Children of periodic jobs: launches by the clock, and by force.
+
+use std::sync::Arc;
+
+use drover_events::job::{JobRegistered, PeriodicJobLaunched};
+use drover_events::model::Job;
+use drover_events::model::status::trigger;
+use drover_projections::tables::job_summaries::JobSummaries;
+use drover_projections::tables::jobs::Jobs;
+use drover_projections::tables::periodic_launches::PeriodicLaunches;
+use drover_projections::{Prefix, Read, Scan, View};
+
+use super::super::support::eval_of;
+use super::super::{Command, Decision, Stamp};
+use super::children::child;
+use crate::error::ApiError;
+
+const SECOND: i64 = 1_000_000_000;
+
+/// The id of the child that is launched at a time, Unix nanoseconds.
+pub fn launch_id(job_id: &str, at: i64) -> String {
+    format!("{job_id}/periodic-{}", at.div_euclid(SECOND))
+}
+
+/// A slot of a periodic job has come. It is taken once: by a child, or by none where an earlier
+/// child still runs and the job prohibits that, or where the child is there already.
+#[derive(Clone, Debug)]
+pub struct LaunchPeriodic {
+    /// The namespace.
+    pub namespace: String,
+    /// The periodic job.
+    pub job_id: String,
+    /// The specification that the slot is one of.
+    pub job_modify_index: u64,
+    /// The slot, Unix nanoseconds.
+    pub slot: i64,
+}
+
+impl Command for LaunchPeriodic {
+    /// A slot that is taken, or is none any more, is no error: nothing happens.
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        let nothing = Ok(Decision::Nothing(drover_projections::Reply::None));
+        let key = (self.namespace.as_str(), self.job_id.as_str());
+        let Some(parent) = view.get::<Jobs>(key)? else {
+            return nothing;
+        };
+        let launched = view.get::<PeriodicLaunches>(key)?;
+        if !parent.is_periodic_active()
+            || parent.job_modify_index != self.job_modify_index
+            || launched.is_some_and(|known| known.launch >= self.slot)
+        {
+            return nothing;
+        }
+        let id = launch_id(&self.job_id, self.slot);
+        let child_key = (self.namespace.as_str(), id.as_str());
+        let mut guards = vec![
+            view.guard::<Jobs>(key)?,
+            view.guard::<PeriodicLaunches>(key)?,
+        ];
+        let alone = prohibits_overlap(&parent);
+        if view.modified::<Jobs>(child_key)?.is_some() || (alone && runs(view, &parent)?) {
+            let taken = PeriodicJobLaunched {
+                namespace: self.namespace.clone(),
+                job_id: self.job_id.clone(),
+                launch: self.slot,
+            };
+            return Ok(Decision::guarded(taken, guards));
+        }
+        guards.push(view.guard::<Jobs>(child_key)?);
+        if alone {
+            // Whenever a child comes or goes, its parent's summary moves.
+            guards.push(view.guard::<JobSummaries>(key)?);
+        }
+        Ok(Decision::guarded(
+            launched_child(&parent, id, self.slot, stamp.uuid(0), stamp),
+            guards,
+        ))
+    }
+
+    /// A launch follows from the specification that names its time.
+    fn cause(&self, _: &View) -> Option<u64> {
+        Some(self.job_modify_index).filter(|index| *index > 0)
+    }
+}
+
+/// A periodic job is launched now, whatever its schedule and its overlap rule say.
+#[derive(Clone, Debug)]
+pub struct ForceLaunch {
+    /// The namespace.
+    pub namespace: String,
+    /// The periodic job.
+    pub job_id: String,
+    /// The id of the evaluation, which the answer names.
+    pub eval_id: String,
+}
+
+impl Command for ForceLaunch {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        let key = (self.namespace.as_str(), self.job_id.as_str());
+        let parent = view
+            .get::<Jobs>(key)?
+            .ok_or_else(|| ApiError::refused("job not found"))?;
+        if !parent.is_periodic() {
+            return Err(ApiError::refused("can't force launch non-periodic job"));
+        }
+        if !parent.is_periodic_active() {
+            return Err(ApiError::refused(format!(
+                "can't force run non-tracked job \"{}\" ({})",
+                self.job_id, self.namespace
+            )));
+        }
+        // Of several launches in one second each has an id of its own.
+        let mut at = stamp.now;
+        let mut id = launch_id(&self.job_id, at);
+        while view
+            .modified::<Jobs>((self.namespace.as_str(), id.as_str()))?
+            .is_some()
+        {
+            at = at.saturating_add(SECOND);
+            id = launch_id(&self.job_id, at);
+        }
+        let guards = vec![
+            view.guard::<Jobs>(key)?,
+            view.guard::<Jobs>((self.namespace.as_str(), id.as_str()))?,
+        ];
+        let known = view.get::<PeriodicLaunches>(key)?;
+        let launch = known.map_or(stamp.now, |known| known.launch.max(stamp.now));
+        Ok(Decision::guarded(
+            launched_child(&parent, id, launch, self.eval_id.clone(), stamp),
+            guards,
+        ))
+    }
+}
+
+/// The registration of a child.
+fn launched_child(
+    parent: &Job,
+    id: String,
+    launch: i64,
+    eval_id: String,
+    stamp: &Stamp,
+) -> JobRegistered {
+    let mut job = child(parent, id, stamp);
+    job.periodic = None;
+    let eval = eval_of(eval_id, &job, trigger::PERIODIC_JOB, stamp.now);
+    JobRegistered {
+        job: Arc::new(job),
+        eval: Some(eval),
+        launch,
+        ..JobRegistered::default()
+    }
+}
+
+fn prohibits_overlap(parent: &Job) -> bool {
+    parent
+        .periodic
+        .as_ref()
+        .is_some_and(|periodic| periodic.prohibit_overlap)
+}
+
+/// Whether a child of the job is not over. The summary counts those of this job; a job of the same
+/// name that was purged may have left some, which are the first by their ids.
+fn runs(view: &View, parent: &Job) -> Result<bool, ApiError> {
+    let key = (parent.namespace.as_str(), parent.id.as_str());
+    let children = view.get::<JobSummaries>(key)?.and_then(|row| row.children);
+    if children.is_some_and(|children| children.pending + children.running > 0) {
+        return Ok(true);
+    }
+    let prefix = format!("{}/periodic-", parent.id);
+    let left = Prefix::new().str(&parent.namespace).open(&prefix);
+    for job in view.rows::<Jobs>(Scan::prefix(left)) {
+        let job = job?;
+        if job.create_index > parent.create_index {
+            break;
+        }
+        if job.parent_id == parent.id && !job.is_dead() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,55 @@
+//! What the drainer does about allocations. Setting, changing and ending drains is in [`super::node`].
+
+use std::collections::BTreeMap;
+
+use drover_events::alloc::AllocsDesiredTransitionUpdated;
+use drover_events::model::{DesiredTransition, Evaluation};
+use drover_projections::tables::nodes::Nodes;
+use drover_projections::{Reply, View};
+
+use super::{Command, Decision, Stamp};
+use crate::error::ApiError;
+
+/// Allocations on draining nodes are to move. Nothing happens where one of the nodes has changed
+/// since: its drain may have ended.
+#[derive(Clone, Debug, Default)]
+pub struct DrainAllocs {
+    /// The nodes they are on, each with the modify index of its description at which that was
+    /// decided.
+    pub nodes: BTreeMap<String, u64>,
+    /// What is wished, by allocation.
+    pub transitions: BTreeMap<String, DesiredTransition>,
+    /// An evaluation of each job.
+    pub evals: Vec<Evaluation>,
+}
+
+impl Command for DrainAllocs {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        let mut guards = Vec::with_capacity(self.nodes.len());
+        for (id, index) in &self.nodes {
+            if view.modified::<Nodes>(id.as_str())? != Some(*index) {
+                return Ok(Decision::Nothing(Reply::None));
+            }
+            guards.push(view.guard::<Nodes>(id.as_str())?);
+        }
+        if self.transitions.is_empty() {
+            return Ok(Decision::Nothing(Reply::None));
+        }
+        let mut evals = self.evals.clone();
+        for eval in &mut evals {
+            eval.create_time = stamp.now;
+            eval.modify_time = stamp.now;
+        }
+        let updated = AllocsDesiredTransitionUpdated {
+            transitions: self.transitions.clone(),
+            evals,
+            updated_at: stamp.now,
+        };
+        Ok(Decision::guarded(updated, guards))
+    }
+
+    /// What moves follows from the drains; of several from the first.
+    fn cause(&self, _: &View) -> Option<u64> {
+        self.nodes.values().copied().min()
+    }
+}

@@ -1,0 +1,341 @@
+//! Settings of Nomad's that this version does not act on.
+//!
+//! Nothing is accepted and ignored: a file that changes one of these is refused, with its place and
+//! what to do instead. Naming the value that drover works with anyway (a default, an empty or
+//! disabled block) is no change. The list may only shrink; `drover config validate` prints it.
+
+use super::hcl1::{Node, Value};
+
+/// A setting, or a block with all that is in it, and what to do instead.
+#[derive(Debug, Clone, Copy)]
+pub struct Unsupported {
+    /// The path of the setting or block, blocks joined by dots, labels left out.
+    pub path: &'static str,
+    /// Why it has no effect here, and what to do.
+    pub advice: &'static str,
+}
+
+const fn not(path: &'static str, advice: &'static str) -> Unsupported {
+    Unsupported { path, advice }
+}
+
+const ACL: &str = "access control is not built: bind to an address that only trusted callers reach";
+const TLS: &str = "connections are not encrypted: use a trusted network or a proxy";
+const CSI: &str = "volumes are not built";
+const KEYS: &str = "keys are neither rotated nor collected";
+const ENTERPRISE: &str = "it belongs to an edition that drover is not";
+const BRIDGE: &str = "there are no bridge or CNI networks: use the host network";
+const ARTIFACTS: &str = "artifacts are not downloaded";
+const LOG: &str = "the log is drover's own: see server.retention";
+const ONE_SERVER: &str = "there is one server";
+const REQUESTS: &str = "the request log has one place and all that matters: drover audit requests";
+const METRICS: &str = "metrics are as they are: drop or rename them where they are scraped";
+const SINKS: &str = "metrics are not pushed: let Prometheus read /v1/metrics?format=prometheus";
+
+/// All of them.
+pub const UNSUPPORTED: &[Unsupported] = &[
+    not("acl", ACL),
+    not("audit.filter", REQUESTS),
+    not("audit.sink.format", REQUESTS),
+    not("audit.sink.mode", REQUESTS),
+    not("audit.sink.path", REQUESTS),
+    not("audit.sink.rotate_bytes", REQUESTS),
+    not("audit.sink.rotate_duration", REQUESTS),
+    not("audit.sink.rotate_max_files", REQUESTS),
+    not("audit.sink.type", REQUESTS),
+    not("autopilot.disable_upgrade_migration", ENTERPRISE),
+    not("autopilot.enable_custom_upgrades", ENTERPRISE),
+    not("autopilot.enable_redundancy_zones", ENTERPRISE),
+    not(
+        "client.alloc_mounts_dir",
+        "allocations are not mounted anywhere",
+    ),
+    not("client.artifact", ARTIFACTS),
+    not(
+        "client.bind_wildcard_default_host_network",
+        "ports are bound by the tasks themselves",
+    ),
+    not("client.bridge_network_hairpin_mode", BRIDGE),
+    not("client.bridge_network_name", BRIDGE),
+    not("client.bridge_network_subnet", BRIDGE),
+    not("client.bridge_network_subnet_ipv6", BRIDGE),
+    not(
+        "client.chroot_env",
+        "there is no driver that changes a task's root",
+    ),
+    not(
+        "client.client_max_port",
+        "plugins are not processes of their own",
+    ),
+    not(
+        "client.client_min_port",
+        "plugins are not processes of their own",
+    ),
+    not("client.cni_config_dir", BRIDGE),
+    not("client.cni_path", BRIDGE),
+    not(
+        "client.common_plugin_dir",
+        "plugins are not processes of their own",
+    ),
+    not("client.cpu_disable_dmidecode", "dmidecode is not used"),
+    not(
+        "client.disk_free_mb",
+        "what is free is measured; set client.disk_total_mb or reserved.disk",
+    ),
+    not(
+        "client.drain_on_shutdown",
+        "drain the node first: drover node drain -enable -self",
+    ),
+    not("client.fingerprint", "what a node has is always looked up"),
+    not("client.gc_volumes_on_node_gc", CSI),
+    not(
+        "client.host_network",
+        "ports are not bound to networks by name",
+    ),
+    not("client.host_volume_plugin_dir", CSI),
+    not("client.host_volumes_dir", CSI),
+    not(
+        "client.log_file",
+        "a client logs where its agent does: log_file at the top",
+    ),
+    not(
+        "client.no_host_uuid",
+        "a node's id is always one of its own",
+    ),
+    not(
+        "client.reservable_cores",
+        "set reserved.cores: the rest may be reserved",
+    ),
+    not("client.template", "templates are not rendered"),
+    not("client.users", "there are no dynamic users"),
+    not("consul", "use services with provider = \"nomad\""),
+    not("enable_debug", "there are no profiling routes"),
+    not(
+        "enable_syslog",
+        "use log_file, or let the service manager keep standard error",
+    ),
+    not("eventlog", "it is for another operating system"),
+    not(
+        "keyring",
+        "key material is wrapped by a file of the server; there is no external one",
+    ),
+    not("plugin.args", "plugins are not processes of their own"),
+    not("reporting", ENTERPRISE),
+    not("rpc.accept_backlog", "the system's default is used"),
+    not(
+        "rpc.connection_write_timeout",
+        "requests have deadlines of their own",
+    ),
+    not("rpc.dial_timeout", "requests have deadlines of their own"),
+    not(
+        "rpc.stream_close_timeout",
+        "requests have deadlines of their own",
+    ),
+    not(
+        "rpc.stream_open_timeout",
+        "requests have deadlines of their own",
+    ),
+    not("sentinel", ENTERPRISE),
+    not("server.acl_token_gc_threshold", ACL),
+    not("server.authoritative_region", "there is one region"),
+    not(
+        "server.client_introduction",
+        "nodes are recognised by their secret",
+    ),
+    not("server.csi_plugin_gc_threshold", CSI),
+    not("server.csi_volume_claim_gc_interval", CSI),
+    not("server.csi_volume_claim_gc_threshold", CSI),
+    not(
+        "server.default_scheduler_config.node_limit_for_feasibility_checks",
+        "every feasible \
+        node counts",
+    ),
+    not(
+        "server.default_scheduler_config.preemption_config",
+        "nothing is preempted",
+    ),
+    not(
+        "server.deploy_query_rate_limit",
+        "deployments are told of changes, not polled",
+    ),
+    not(
+        "server.enable_event_broker",
+        "the stream reads the log, and costs nothing until it is asked",
+    ),
+    not("server.encrypt", "there is no gossip to encrypt"),
+    not(
+        "server.event_buffer_size",
+        "the stream reads the log: every event that is kept is there",
+    ),
+    not("server.license_path", ENTERPRISE),
+    not(
+        "server.log_file",
+        "a server logs where its agent does: log_file at the top",
+    ),
+    not("server.non_production", ENTERPRISE),
+    not("server.non_voting_server", ENTERPRISE),
+    not("server.oidc_issuer", "identities name no issuer"),
+    not("server.plan_apply_pipeline", "plans are always pipelined"),
+    not(
+        "server.plan_rejection_tracker",
+        "a refused plan is made again on newer state",
+    ),
+    not("server.raft_boltdb", LOG),
+    not("server.raft_logstore", LOG),
+    not("server.raft_snapshot_interval", LOG),
+    not("server.raft_snapshot_threshold", LOG),
+    not("server.raft_trailing_logs", LOG),
+    not("server.redundancy_zone", ENTERPRISE),
+    not("server.rejoin_after_leave", ONE_SERVER),
+    not("server.retry_join", ONE_SERVER),
+    not("server.root_key_gc_interval", KEYS),
+    not("server.root_key_gc_threshold", KEYS),
+    not("server.root_key_rotation_threshold", KEYS),
+    not("server.server_join", ONE_SERVER),
+    not("server.start_join", ONE_SERVER),
+    not("server.start_timeout", "a start takes as long as it takes"),
+    not("server.upgrade_version", ENTERPRISE),
+    not("telemetry.allowed_metadata_keys_in_metrics", METRICS),
+    not("telemetry.datadog_address", SINKS),
+    not("telemetry.datadog_tags", SINKS),
+    not("telemetry.disable_allocation_hook_metrics", METRICS),
+    not("telemetry.disable_dispatched_job_summary_metrics", METRICS),
+    not("telemetry.disable_quota_utilization_metrics", ENTERPRISE),
+    not("telemetry.disable_rpc_rate_metrics_labels", METRICS),
+    not("telemetry.filter_default", METRICS),
+    not("telemetry.in_memory_retention_period", METRICS),
+    not("telemetry.include_alloc_metadata_in_metrics", METRICS),
+    not("telemetry.prefix_filter", METRICS),
+    not("telemetry.statsd_address", SINKS),
+    not("telemetry.statsite_address", SINKS),
+    not("tls", TLS),
+    not("ui", "there is no user interface"),
+    not("vault", "secrets of tasks come from variables"),
+];
+
+/// What to do instead of setting `path`, where that has no effect here.
+pub(super) fn advice(path: &str) -> Option<&'static str> {
+    let mut plain = String::with_capacity(path.len());
+    let mut label = false;
+    for c in path.chars() {
+        match c {
+            '"' => label = !label,
+            ' ' => {}
+            c if !label => plain.push(c),
+            _ => {}
+        }
+    }
+    let covers = |one: &&Unsupported| {
+        plain
+            .strip_prefix(one.path)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    UNSUPPORTED.iter().find(covers).map(|one| one.advice)
+}
+
+/// Whether a value says that nothing is wanted: empty, or a block that is switched off.
+pub(super) fn is_off(node: &Node) -> bool {
+    match &node.value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Bool(true) | Value::Number(_) => false,
+        Value::String(text) => text.is_empty(),
+        Value::List(items) => items.iter().all(is_off),
+        Value::Object(entries) => {
+            let off = entries
+                .iter()
+                .any(|e| e.key == "enabled" && matches!(e.node.value, Value::Bool(false)));
+            off || entries.iter().all(|e| is_off(&e.node))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, load};
+
+    fn refusal(text: &str) -> Option<String> {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("a.hcl");
+        std::fs::write(&path, text).expect("written");
+        load(&mut Config::default(), &[path])
+            .err()
+            .map(|e| e.to_string())
+    }
+
+    #[test]
+    fn what_has_no_effect_is_refused_with_its_place_and_what_to_do() {
+        for (text, place, part) in [
+            (
+                "server {\n  redundancy_zone = \"a\"\n}",
+                ":2:21:",
+                "redundancy_zone",
+            ),
+            ("tls { http = true }", ":1:14:", "not encrypted"),
+            (
+                "client { artifact { http_max_size = \"1GB\" } }",
+                ":1:37:",
+                "not downloaded",
+            ),
+            (
+                "consul { address = \"127.0.0.1:8500\" }",
+                ":1:",
+                "provider = \"nomad\"",
+            ),
+            (
+                "client { host_network \"x\" { cidr = \"10.0.0.0/8\" } }",
+                ":1:",
+                "by name",
+            ),
+            (
+                "telemetry { statsd_address = \"x:1\" }",
+                ":1:",
+                "/v1/metrics",
+            ),
+            (
+                "server { raft_boltdb { no_freelist_sync = true } }",
+                ":1:",
+                "server.retention",
+            ),
+            ("plugin \"raw_exec\" { args = [\"a\"] }", ":1:", "plugins"),
+            (
+                "plugin \"docker\" { config { gc { image = true } } }",
+                ":1:",
+                "no driver",
+            ),
+        ] {
+            let refused = refusal(text).unwrap_or_else(|| panic!("{text} was taken"));
+            assert!(
+                refused.contains(place) && refused.contains(part),
+                "{text}: {refused}"
+            );
+            assert!(
+                refused.contains("is not supported by this version"),
+                "{refused}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_drover_does_anyway_may_be_said() {
+        for text in [
+            "acl { enabled = false }",
+            "vault { enabled = false\n address = \"http://x\" }",
+            "consul {}",
+            "ui { enabled = true }",
+            "server { raft_protocol = 3\n bootstrap_expect = 1 }",
+            "client { no_host_uuid = true\n bridge_network_name = \"nomad\" }",
+            "tls { http = false\n rpc = false }",
+            "enable_syslog = false",
+            "disable_update_check = true",
+        ] {
+            assert_eq!(refusal(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_list_is_sorted_and_says_what_to_do() {
+        assert!(UNSUPPORTED.is_sorted_by(|a, b| a.path < b.path));
+        assert!(UNSUPPORTED.iter().all(|one| !one.advice.is_empty()));
+    }
+}

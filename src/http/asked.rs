@@ -1,0 +1,344 @@
+//! One read: waiting for a change, reading off the threads that serve, and going on with a list that
+//! is too long for one answer.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use drover_projections::view::View;
+use drover_projections::watch::Interest;
+use smallvec::SmallVec;
+use tokio::sync::mpsc;
+
+use super::answer::Answer;
+use super::body::Body;
+use super::front::{Near, Read, Reader, Watched, table_index};
+use super::past;
+use super::query::Options;
+use super::request::Request;
+use super::state::Api;
+use crate::error::{ApiError, Code};
+use crate::net::reading;
+
+const WAIT_DEFAULT: Duration = Duration::from_secs(300);
+const WAIT_MOST: Duration = Duration::from_secs(300);
+/// The part of a wait that is added at random at most, so that waiters spread.
+const JITTER_PART: u32 = 16;
+
+/// How long a list that is sent keeps its view; a slower reader goes on from history.
+const VIEW_LIFE: Duration = match cfg!(test) {
+    true => Duration::from_millis(50),
+    false => Duration::from_secs(2),
+};
+/// Pieces that wait to be sent.
+const AHEAD: usize = 2;
+
+/// What was asked, and how it is answered.
+pub(super) struct Asked {
+    /// The server.
+    pub(super) api: Arc<Api>,
+    /// The request.
+    pub(super) request: Request,
+    /// The parameters of every read.
+    pub(super) options: Options,
+    /// What a blocking read waits for.
+    pub(super) watched: Watched,
+    /// The read.
+    pub(super) run: Reader,
+}
+
+impl Asked {
+    fn read<'a>(&'a self, options: &'a Options, view: View) -> Read<'a> {
+        Read {
+            api: &self.api,
+            request: &self.request,
+            options,
+            view,
+        }
+    }
+
+    /// Answers it, once there is something to answer. `near` answers from what is in memory.
+    ///
+    /// # Errors
+    /// Those of the read.
+    pub(super) async fn answer(self: &Arc<Self>, near: Near) -> Result<Answer, ApiError> {
+        let (api, request, options) = (&self.api, &self.request, &self.options);
+        let of_past = past::is_asked(&request.query);
+        if matches!(self.watched, Watched::Now) {
+            past::refuse(request)?;
+        }
+        if !options.stale && (of_past || self.watched.blocks()) {
+            api.proposer.lead().await?;
+        }
+        if of_past {
+            return self.of_past().await;
+        }
+        if options.index == 0 || !self.watched.blocks() {
+            let view = api.projections.view();
+            let begin = api.log.epoch().first_index;
+            return match near(&self.read(options, view.clone())) {
+                Some(answer) => Ok(answer.not_below(begin)),
+                None => self.found(view).await,
+            };
+        }
+        self.changed().await
+    }
+
+    async fn of_past(self: &Arc<Self>) -> Result<Answer, ApiError> {
+        let asked = Arc::clone(self);
+        let (answer, view, time) = reading(move || {
+            let (view, time) = past::view(&asked.api, &asked.request.query)?;
+            let answer = (asked.run)(&asked.read(&asked.options, view.clone()))?;
+            Ok::<_, ApiError>((answer, view, time))
+        })
+        .await??;
+        let index = view.index();
+        Ok(self
+            .flowing(answer, view)
+            .header(past::HEADER, index.to_string())
+            .header(past::TIME_HEADER, time.to_string()))
+    }
+
+    /// Waits until what is asked for is beyond the index, or time is over.
+    async fn changed(self: &Arc<Self>) -> Result<Answer, ApiError> {
+        let (api, options) = (&self.api, &self.options);
+        let deadline = tokio::time::Instant::now() + wait_time(options.wait);
+        let interests: SmallVec<[Interest; 2]> = match self.watched {
+            Watched::Tables(tables) => tables.iter().map(|t| Interest::Table(*t)).collect(),
+            Watched::Rows(rows) => rows(&self.request)?,
+            Watched::Nothing | Watched::Now => SmallVec::new(),
+        };
+        loop {
+            // Registered before the read, so that no change falls between the two.
+            let waiter = api.projections.watch().register(&interests);
+            let view = api.projections.view();
+            let changed = match self.watched {
+                Watched::Tables(tables) => table_index(&view, tables) > options.index,
+                _ => true,
+            };
+            if changed {
+                let answer = self.found(view).await?;
+                if answer.index() > options.index {
+                    return Ok(answer);
+                }
+            }
+            let woken = tokio::time::timeout_at(deadline, waiter).await.is_ok();
+            // A closed watch wakes everybody: the state here is about to be another.
+            if !woken || api.projections.watch().is_closed() {
+                return self.found(api.projections.view()).await;
+            }
+        }
+    }
+
+    /// Reads; what shows this agent itself is not in tables and is read at once.
+    async fn found(self: &Arc<Self>, view: View) -> Result<Answer, ApiError> {
+        if matches!(self.watched, Watched::Now) {
+            return found(&self.read(&self.options, view), self.watched, self.run);
+        }
+        let (asked, seen) = (Arc::clone(self), view.clone());
+        let answer = reading(move || {
+            let read = asked.read(&asked.options, seen);
+            found(&read, asked.watched, asked.run)
+        })
+        .await??;
+        Ok(self.flowing(answer, view))
+    }
+
+    /// An answer whose list is only begun goes on while it is sent.
+    fn flowing(self: &Arc<Self>, mut answer: Answer, view: View) -> Answer {
+        let Some(rest) = answer.rest.take() else {
+            return answer;
+        };
+        let body = std::mem::replace(&mut answer.body, Body::empty());
+        let begun = body.into_pieces().unwrap_or_default();
+        let (sender, receiver) = mpsc::channel(AHEAD);
+        tokio::spawn(go_on(Arc::clone(self), view, begun, rest, sender));
+        answer.body = Body::whole(receiver);
+        answer.flows = true;
+        answer
+    }
+
+    /// The part of the list that begins with a row.
+    async fn part(self: &Arc<Self>, view: View, from: String) -> Result<Answer, ApiError> {
+        let asked = Arc::clone(self);
+        reading(move || {
+            let options = Options {
+                next_token: from,
+                later: true,
+                ..asked.options.clone()
+            };
+            (asked.run)(&asked.read(&options, view))
+        })
+        .await?
+    }
+}
+
+/// Sends a list part by part. It is rendered as it is taken: whoever reads slowly holds a part of it
+/// and, after a while, no view. If it cannot be read to its end, the transfer is cut.
+async fn go_on(
+    asked: Arc<Asked>,
+    view: View,
+    mut pieces: Vec<Bytes>,
+    mut from: String,
+    to: mpsc::Sender<Option<Bytes>>,
+) {
+    let (index, time) = (view.index(), view.time());
+    let mut held = Some((view, Instant::now()));
+    let mut last = false;
+    loop {
+        for piece in pieces.drain(..) {
+            let left = held
+                .as_ref()
+                .map_or(VIEW_LIFE, |(_, at)| VIEW_LIFE.saturating_sub(at.elapsed()));
+            let room = match tokio::time::timeout(left, to.reserve()).await {
+                Ok(room) => room,
+                Err(_) => {
+                    held = None;
+                    to.reserve().await
+                }
+            };
+            match room {
+                Ok(room) => room.send(Some(piece)),
+                Err(_) => return,
+            }
+        }
+        if last {
+            // Whoever has gone does not need to know that this was all.
+            let _ = to.send(None).await;
+            return;
+        }
+        let view = match &held {
+            Some((view, at)) if at.elapsed() < VIEW_LIFE => view.clone(),
+            _ => match asked.api.projections.view().as_of(index, time) {
+                Some(view) => {
+                    held = Some((view.clone(), Instant::now()));
+                    view
+                }
+                None => return tracing::info!(index, "a slow list is no longer kept: it is cut"),
+            },
+        };
+        match asked.part(view, std::mem::take(&mut from)).await {
+            Ok(mut part) => {
+                match part.rest.take() {
+                    Some(rest) => from = rest,
+                    None => last = true,
+                }
+                pieces = part.body.into_pieces().unwrap_or_default();
+            }
+            Err(error) => return tracing::warn!(%error, "a list broke off"),
+        }
+    }
+}
+
+/// Runs a read. What is missing has an index too, that of the tables it would be in, so that
+/// clients can wait for it to appear.
+///
+/// No index runs backwards: after a restore a row may have an older one than it had, and the
+/// answer's is that of the epoch's first event then.
+fn found(read: &Read<'_>, watched: Watched, run: Reader) -> Result<Answer, ApiError> {
+    let begin = read.api.log.epoch().first_index;
+    let error = match run(read) {
+        Err(error) if error.code == Code::NotFound => error,
+        other => return other.map(|answer| answer.not_below(begin)),
+    };
+    let tables: SmallVec<[u16; 2]> = match watched {
+        Watched::Nothing | Watched::Now => return Err(error),
+        Watched::Tables(tables) => tables.into(),
+        Watched::Rows(rows) => {
+            let table = |interest: &Interest| match interest {
+                Interest::Table(table) | Interest::Row(table, _) => Some(*table),
+                Interest::Progress => None,
+            };
+            rows(read.request)?.iter().filter_map(table).collect()
+        }
+    };
+    Ok(Answer::from(error).at(table_index(&read.view, &tables)))
+}
+
+fn wait_time(nanos: i64) -> Duration {
+    let asked = match u64::try_from(nanos) {
+        Ok(0) | Err(_) => WAIT_DEFAULT,
+        Ok(nanos) => Duration::from_nanos(nanos).min(WAIT_MOST),
+    };
+    asked + (asked / JITTER_PART).mul_f64(rand::random::<f64>())
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use http_body_util::BodyExt;
+    use serde_json::Value;
+    use tower::ServiceExt;
+
+    use crate::http::Settings;
+    use crate::http::gzip::Gzip;
+    use crate::http::harness::Harness;
+
+    async fn small_parts() -> Harness {
+        let settings = Settings {
+            gzip: Gzip::Always,
+            list_part: Some(2_000),
+            ..Settings::default()
+        };
+        let h = Harness::with(settings, None).await;
+        for number in 0..40 {
+            h.register(&format!("job-{number:02}")).await;
+        }
+        h
+    }
+
+    const TARGET: &str = "/v1/jobs?filter=Type==service";
+
+    fn ids(list: &Value) -> Vec<String> {
+        let rows = list.as_array().expect("a list").iter();
+        rows.map(|job| job["ID"].as_str().expect("an id").to_owned())
+            .collect()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_long_list_comes_in_parts_in_every_form() {
+        let h = small_parts().await;
+        let all: Vec<String> = (0..40).map(|n| format!("job-{n:02}")).collect();
+        let plain = h.get(TARGET).await;
+        assert_eq!(ids(&plain.json()), all);
+        assert_eq!(
+            plain.header("content-length"),
+            "",
+            "nobody knows its length"
+        );
+        let back = h.get(&format!("{TARGET}&reverse=true")).await.json();
+        assert_eq!(ids(&back).into_iter().rev().collect::<Vec<_>>(), all);
+        let pretty = h.get(&format!("{TARGET}&pretty")).await;
+        assert_eq!(ids(&pretty.json()), all);
+        assert!(pretty.text().starts_with("[\n    {\n        \""));
+        let request = hyper::Request::get(TARGET).header("accept-encoding", "gzip");
+        let packed = h.send(request.body(Default::default()).unwrap()).await;
+        assert_eq!(packed.header("content-encoding"), "gzip");
+        let unpacked = flate2::read::GzDecoder::new(&packed.body[..]);
+        assert_eq!(ids(&serde_json::from_reader(unpacked).unwrap()), all);
+        let page = h.get(&format!("{TARGET}&per_page=39")).await;
+        assert_eq!(ids(&page.json()), all[..39]);
+        assert_eq!(page.header("x-nomad-nexttoken"), "default.job-39");
+        let past = format!("{TARGET}&as_of={}", plain.index());
+        assert_eq!(ids(&h.get(&past).await.json()), all);
+        h.stop().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_slow_reader_gets_the_list_as_it_was() {
+        let h = small_parts().await;
+        let before = h.get("/v1/jobs").await.json();
+        let request = hyper::Request::get(TARGET).body(Body::empty()).unwrap();
+        let response = h.router().oneshot(request).await.unwrap();
+        let mut body = response.into_body();
+        let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        h.register("job-99").await;
+        h.ask("DELETE", "/v1/job/job-39?purge=true", "").await;
+        // Longer than a view may live: what comes now comes from history.
+        tokio::time::sleep(super::VIEW_LIFE * 4).await;
+        let rest = body.collect().await.unwrap().to_bytes();
+        let list: Value = serde_json::from_slice(&[first, rest].concat()).unwrap();
+        assert_eq!(ids(&list), ids(&before));
+        h.stop().await;
+    }
+}

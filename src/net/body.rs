@@ -1,0 +1,216 @@
+//! Bodies on their way in.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::Body as HttpBody;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::Hold;
+use crate::error::{ApiError, Code};
+
+/// The longest pause within a body.
+const SILENCE: Duration = Duration::from_secs(30);
+/// The time that any body has.
+pub const BEGIN: Duration = Duration::from_secs(30);
+/// Bytes a second that a body must bring beyond that.
+const PACE: u64 = 64 << 10;
+/// How long the rest of a body that is refused is still taken in and thrown away. Without it the
+/// connection would be reset while the caller writes, and the refusal would be lost.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// What a body may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// Bytes at most.
+    pub limit: usize,
+    /// Whether the rest of a refused body is taken in for a while.
+    pub linger: bool,
+    /// Whether it waits for others when the budget is used up.
+    pub patient: bool,
+    /// The time that it has whatever its length; [`BEGIN`] by default.
+    pub begin: Duration,
+}
+
+fn too_long(limit: usize) -> ApiError {
+    let text = format!("request body too large, at most {limit} bytes are allowed");
+    ApiError::new(Code::PayloadTooLarge, text)
+}
+
+async fn discard<B: HttpBody<Data = Bytes>>(mut body: Pin<&mut B>) {
+    while let Some(Ok(_)) = body.frame().await {}
+}
+
+/// A body as it comes in; a single piece is not copied.
+#[derive(Default)]
+struct Gathered {
+    first: Bytes,
+    all: BytesMut,
+}
+
+impl Gathered {
+    fn len(&self) -> usize {
+        self.first.len() + self.all.len()
+    }
+
+    fn add(&mut self, piece: Bytes) {
+        if self.len() == 0 {
+            self.first = piece;
+        } else {
+            self.all.extend_from_slice(&std::mem::take(&mut self.first));
+            self.all.extend_from_slice(&piece);
+        }
+    }
+
+    fn finish(self) -> Bytes {
+        if self.all.is_empty() {
+            self.first
+        } else {
+            self.all.freeze()
+        }
+    }
+}
+
+/// Takes a body in; what it takes of the budget stays in `hold`.
+///
+/// # Errors
+/// 413 above the limit, 400 when the connection breaks off, 504 when the caller is silent or slow,
+/// 429 and 503 when there is no room.
+pub async fn gather<B>(body: B, rules: Rules, hold: &mut Hold) -> Result<Bytes, ApiError>
+where
+    B: HttpBody<Data = Bytes>,
+    B::Error: std::fmt::Display,
+{
+    let mut body = std::pin::pin!(body);
+    match gathered(body.as_mut(), rules, hold).await {
+        Ok(bytes) => Ok(bytes),
+        Err(error) => {
+            let refused = !matches!(error.code, Code::Timeout | Code::BadRequest);
+            if rules.linger && refused {
+                let _ = timeout(LINGER, discard(body.as_mut())).await;
+            }
+            Err(error)
+        }
+    }
+}
+
+async fn gathered<B>(
+    mut body: Pin<&mut B>,
+    rules: Rules,
+    hold: &mut Hold,
+) -> Result<Bytes, ApiError>
+where
+    B: HttpBody<Data = Bytes>,
+    B::Error: std::fmt::Display,
+{
+    let known = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    let begun = Instant::now();
+    let mut read = Gathered::default();
+    while !body.is_end_stream() {
+        if read.len().max(known) > rules.limit {
+            return Err(too_long(rules.limit));
+        }
+        let earned = Duration::from_secs(read.len() as u64 / PACE);
+        let end = (begun + rules.begin + earned).min(Instant::now() + SILENCE);
+        let frame = timeout_at(end, body.frame()).await.map_err(|_| {
+            let text = match Instant::now() < begun + rules.begin + earned {
+                true => format!("request body: nothing came for {SILENCE:?}"),
+                false => format!("request body: only {} bytes came in time", read.len()),
+            };
+            ApiError::new(Code::Timeout, text)
+        })?;
+        match frame {
+            Some(Ok(frame)) => {
+                let piece = frame.into_data().unwrap_or_default();
+                match rules.patient {
+                    true => hold.take(piece.len()).await?,
+                    false => hold.try_take(piece.len())?,
+                }
+                read.add(piece);
+            }
+            Some(Err(error)) => {
+                let text = format!("failed to read request body: {error}");
+                return Err(ApiError::bad_request(text));
+            }
+            None => break,
+        }
+    }
+    if read.len() > rules.limit {
+        return Err(too_long(rules.limit));
+    }
+    Ok(read.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+    use tokio_stream::StreamExt;
+    use tokio_stream::wrappers::ReceiverStream;
+
+    use super::*;
+    use crate::net::Budget;
+
+    const RULES: Rules = Rules {
+        limit: 1_000,
+        linger: false,
+        patient: false,
+        begin: Duration::from_millis(300),
+    };
+    const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    type Piece = Result<Bytes, std::io::Error>;
+
+    fn body(pieces: ReceiverStream<Piece>) -> impl HttpBody<Data = Bytes, Error = std::io::Error> {
+        StreamBody::new(pieces.map(|piece| piece.map(Frame::data)))
+    }
+
+    #[tokio::test]
+    async fn a_body_that_trickles_or_stops_ends_at_its_deadline() {
+        for pause in [Duration::from_millis(10), Duration::from_secs(2)] {
+            let (sender, pieces) = tokio::sync::mpsc::channel::<Piece>(1);
+            let trickle = tokio::spawn(async move {
+                while sender.send(Ok(Bytes::from_static(b"x"))).await.is_ok() {
+                    tokio::time::sleep(pause).await;
+                }
+            });
+            let mut hold = Budget::new(1 << 20).hold(ADDRESS);
+            let taken = gather(body(ReceiverStream::new(pieces)), RULES, &mut hold).await;
+            assert_eq!(taken.unwrap_err().code, Code::Timeout);
+            trickle.await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_body_holds_is_counted_until_it_is_let_go() {
+        let budget = Budget::new(4_000);
+        let mut holds = Vec::new();
+        for number in 0..2 {
+            let mut hold = budget.hold(ADDRESS);
+            let full = http_body_util::Full::new(Bytes::from(vec![0; 600]));
+            let taken = gather(full, RULES, &mut hold).await;
+            match number {
+                0 => assert_eq!(taken.unwrap().len(), 600),
+                _ => assert_eq!(taken.unwrap_err().code, Code::TooManyRequests),
+            }
+            holds.push(hold);
+        }
+        assert_eq!(budget.free(), 3_400);
+        drop(holds);
+        assert_eq!(budget.free(), 4_000);
+    }
+
+    #[tokio::test]
+    async fn a_body_above_the_limit_is_refused_unread() {
+        let budget = Budget::new(40_000);
+        let mut hold = budget.hold(ADDRESS);
+        let full = http_body_util::Full::new(Bytes::from(vec![0; 1_001]));
+        let refused = gather(full, RULES, &mut hold).await.unwrap_err();
+        assert_eq!(refused.code, Code::PayloadTooLarge);
+        assert_eq!(budget.free(), 40_000, "nothing of it was taken");
+    }
+}

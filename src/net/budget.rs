@@ -1,0 +1,183 @@
+//! A number of bytes (or of calls) that all callers share, and of which none may hold too much.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+
+use crate::error::{ApiError, Code};
+
+/// One address holds at most this part of a budget.
+const SHARE: usize = 4;
+/// How long somebody waits for what others hold.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What can be held at once.
+#[derive(Debug)]
+pub struct Budget {
+    free: Semaphore,
+    share: usize,
+    held: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// What one request holds; it is given back when this is dropped.
+#[derive(Debug)]
+pub struct Hold {
+    budget: Arc<Budget>,
+    address: IpAddr,
+    held: usize,
+}
+
+impl Budget {
+    /// So much in all; a quarter of it for one address.
+    #[must_use]
+    pub fn new(all: usize) -> Arc<Self> {
+        Arc::new(Self {
+            free: Semaphore::new(all.min(Semaphore::MAX_PERMITS)),
+            share: all / SHARE,
+            held: Mutex::default(),
+        })
+    }
+
+    /// What an address takes of it: nothing yet.
+    #[must_use]
+    pub fn hold(self: &Arc<Self>, address: IpAddr) -> Hold {
+        Hold {
+            budget: Arc::clone(self),
+            address: address.to_canonical(),
+            held: 0,
+        }
+    }
+
+    /// How much is free.
+    #[must_use]
+    pub fn free(&self) -> usize {
+        self.free.available_permits()
+    }
+
+    fn charge(&self, address: IpAddr, amount: usize) -> Result<(), ApiError> {
+        let mut held = self.held.lock();
+        let now = held.get(&address).copied().unwrap_or(0);
+        if now + amount > self.share {
+            let text = "this address has too much under way at once; try again later";
+            return Err(ApiError::new(Code::TooManyRequests, text));
+        }
+        held.insert(address, now + amount);
+        Ok(())
+    }
+
+    fn discharge(&self, address: IpAddr, amount: usize) {
+        let mut held = self.held.lock();
+        if let Some(now) = held.get_mut(&address) {
+            *now = now.saturating_sub(amount);
+            if *now == 0 {
+                held.remove(&address);
+            }
+        }
+    }
+}
+
+fn busy() -> ApiError {
+    ApiError::new(
+        Code::Unavailable,
+        "the server holds as many requests as it can; try again later",
+    )
+}
+
+impl Hold {
+    /// Takes more, and waits some seconds for it where it must.
+    ///
+    /// # Errors
+    /// 429: this address holds its share. 503: others hold everything.
+    pub async fn take(&mut self, amount: usize) -> Result<(), ApiError> {
+        if self.try_take(amount).is_ok() {
+            return Ok(());
+        }
+        self.budget.charge(self.address, amount)?;
+        let wanted = u32::try_from(amount).unwrap_or(u32::MAX);
+        let taken = tokio::time::timeout(PATIENCE, self.budget.free.acquire_many(wanted)).await;
+        match taken {
+            Ok(Ok(permit)) => {
+                permit.forget();
+                self.held += amount;
+                Ok(())
+            }
+            _ => {
+                self.budget.discharge(self.address, amount);
+                Err(busy())
+            }
+        }
+    }
+
+    /// Takes more if it is there.
+    ///
+    /// # Errors
+    /// As [`Hold::take`].
+    pub fn try_take(&mut self, amount: usize) -> Result<(), ApiError> {
+        self.budget.charge(self.address, amount)?;
+        let wanted = u32::try_from(amount).unwrap_or(u32::MAX);
+        match self.budget.free.try_acquire_many(wanted) {
+            Ok(permit) => {
+                permit.forget();
+                self.held += amount;
+                Ok(())
+            }
+            Err(_) => {
+                self.budget.discharge(self.address, amount);
+                Err(busy())
+            }
+        }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if self.held > 0 {
+            self.budget.free.add_permits(self.held);
+            self.budget.discharge(self.address, self.held);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(number: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, number])
+    }
+
+    #[tokio::test]
+    async fn nobody_holds_more_than_a_share_and_all_not_more_than_there_is() {
+        let budget = Budget::new(400);
+        let mut holds: Vec<Hold> = (1..=4).map(|n| budget.hold(address(n))).collect();
+        for hold in &mut holds {
+            hold.take(60).await.unwrap();
+            let refused = hold.take(41).await.unwrap_err();
+            assert_eq!(refused.code, Code::TooManyRequests);
+            hold.take(40).await.unwrap();
+        }
+        let mut late = budget.hold(address(5));
+        assert_eq!(late.try_take(1).unwrap_err().code, Code::Unavailable);
+        drop(holds.pop());
+        late.take(100).await.unwrap();
+        let waiting = tokio::spawn({
+            let mut hold = budget.hold(address(6));
+            async move { hold.take(7).await.map(|()| hold) }
+        });
+        tokio::task::yield_now().await;
+        drop(late);
+        drop(
+            waiting
+                .await
+                .unwrap()
+                .expect("what was given back is taken"),
+        );
+        drop(holds);
+        assert_eq!(budget.free(), 400);
+        assert!(budget.held.lock().is_empty(), "nothing is remembered");
+    }
+}

@@ -1,0 +1,30 @@
+//! What callers may take of this process before it owes them anything: connections, bytes, time.
+//!
+//! HTTP and RPC share it. [`Visitors`] counts connections by address, [`Budget`] the bytes of
+//! bodies that are held at once (or calls), [`body::gather`] takes a body in under a limit, a
+//! deadline and a budget, [`reading`] keeps reads of the tables off the threads that serve.
+//!
+//! **The bound.** Whatever callers do, bodies hold at most [`BODIES`] (bodies of strangers
+//! [`STRANGERS`]), twice that while they grow; a connection of the API holds at most
+//! [`HTTP_BUFFER`] on each side, one of RPC its window; there are at most [`MOST_CONNECTIONS`] of
+//! each kind.
+//!
+//! It must not know: routes, methods, what is in a body.
+
+pub mod body;
+mod budget;
+mod reading;
+mod visitors;
+
+pub use budget::{Budget, Hold};
+pub use reading::reading;
+pub use visitors::{PER_CLIENT, Refusals, Visit, Visitors};
+
+/// Bytes of bodies of known callers that are held at once.
+pub const BODIES: usize = 256 << 20;
+/// Bytes of bodies of callers that proved nothing (RPC) that are held at once.
+pub const STRANGERS: usize = 32 << 20;
+/// Bytes that a connection of the API buffers in each direction.
+pub const HTTP_BUFFER: usize = 64 << 10;
+/// Connections of one kind at once, from all addresses together.
+pub const MOST_CONNECTIONS: usize = 16_384;

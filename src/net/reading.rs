@@ -1,0 +1,46 @@
+//! Reads of the tables, off the threads that serve: a read may wait for the disk, and whoever is
+//! served by the same thread would wait with it.
+
+use tokio::sync::Semaphore;
+
+use crate::error::ApiError;
+
+/// Reads at a time: enough to keep a disk busy, few enough that they do not crowd one another out.
+static TURNS: Semaphore = Semaphore::const_new(64);
+
+/// Does the work on a thread of its own and answers what it made. A panic in it goes on here.
+///
+/// # Errors
+/// The runtime ends.
+pub async fn reading<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    let turn = TURNS
+        .acquire()
+        .await
+        .map_err(|error| ApiError::internal(error.to_string()))?;
+    let done = tokio::task::spawn_blocking(move || {
+        // Held until the work is done, also when nobody waits for it any more.
+        let _turn = turn;
+        work()
+    });
+    match done.await {
+        Ok(made) => Ok(made),
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(error) => Err(ApiError::internal(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_read_runs_elsewhere_and_its_panic_comes_back() {
+        let here = std::thread::current().id();
+        let there = reading(|| std::thread::current().id()).await.unwrap();
+        assert_ne!(here, there, "the thread that serves is left alone");
+        let panicked = tokio::spawn(reading(|| panic!("broken row"))).await;
+        assert!(panicked.unwrap_err().is_panic());
+    }
+}

@@ -1,0 +1,163 @@
+//! Connections, counted by address.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+/// Connections of one address where nothing is configured, as with Nomad.
+pub const PER_CLIENT: u32 = 100;
+
+/// Who is connected.
+#[derive(Debug)]
+pub struct Visitors {
+    per_client: usize,
+    of_this_machine: usize,
+    most: usize,
+    inside: Mutex<Inside>,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    by_address: HashMap<IpAddr, usize>,
+    all: usize,
+}
+
+/// One connection; its place is free again when this is dropped.
+#[derive(Debug)]
+pub struct Visit {
+    visitors: Arc<Visitors>,
+    address: IpAddr,
+}
+
+impl Visitors {
+    /// At most `per_client` connections of one address (0: any number), and `most` of all. Where
+    /// nothing is configured, [`PER_CLIENT`] of one address, and any number of this machine's own:
+    /// all that runs here shares that one.
+    #[must_use]
+    pub fn new(per_client: Option<u32>, most: usize) -> Arc<Self> {
+        let number = |configured| match usize::try_from(configured) {
+            Ok(0) | Err(_) => usize::MAX,
+            Ok(number) => number,
+        };
+        Arc::new(Self {
+            per_client: number(per_client.unwrap_or(PER_CLIENT)),
+            of_this_machine: number(per_client.unwrap_or(0)),
+            most,
+            inside: Mutex::default(),
+        })
+    }
+
+    /// Lets a connection in; none when there are too many already.
+    #[must_use]
+    pub fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Visit> {
+        let address = address.to_canonical();
+        let mut inside = self.inside.lock();
+        let here = inside.by_address.get(&address).copied().unwrap_or(0);
+        let most_here = match address.is_loopback() {
+            true => self.of_this_machine,
+            false => self.per_client,
+        };
+        if here >= most_here || inside.all >= self.most {
+            return None;
+        }
+        inside.by_address.insert(address, here + 1);
+        inside.all += 1;
+        drop(inside);
+        Some(Visit {
+            visitors: Arc::clone(self),
+            address,
+        })
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        let mut inside = self.visitors.inside.lock();
+        inside.all = inside.all.saturating_sub(1);
+        if let Some(here) = inside.by_address.get_mut(&self.address) {
+            *here -= 1;
+            if *here == 0 {
+                inside.by_address.remove(&self.address);
+            }
+        }
+    }
+}
+
+/// How many of those that are turned away are told why: ten a second, a hundred at once.
+#[derive(Debug)]
+pub struct Refusals {
+    left: f64,
+    at: Instant,
+}
+
+const WORDS_PER_SECOND: f64 = 10.0;
+const WORDS_AT_ONCE: f64 = 100.0;
+
+impl Default for Refusals {
+    fn default() -> Self {
+        Self {
+            left: WORDS_AT_ONCE,
+            at: Instant::now(),
+        }
+    }
+}
+
+impl Refusals {
+    /// Whether this one is told.
+    pub fn word(&mut self) -> bool {
+        let now = Instant::now();
+        let since = now.duration_since(self.at).as_secs_f64();
+        self.left = (self.left + since * WORDS_PER_SECOND).min(WORDS_AT_ONCE);
+        self.at = now;
+        let told = self.left >= 1.0;
+        if told {
+            self.left -= 1.0;
+        }
+        told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_limited_by_address_and_in_all_and_come_back() {
+        let visitors = Visitors::new(Some(2), 3);
+        let one: IpAddr = "10.0.0.1".parse().unwrap();
+        let mapped: IpAddr = "::ffff:10.0.0.1".parse().unwrap();
+        let (other, third) = ("10.0.0.2".parse().unwrap(), "10.0.0.3".parse().unwrap());
+        let first = visitors.enter(one).unwrap();
+        let second = visitors.enter(mapped).unwrap();
+        assert!(visitors.enter(one).is_none(), "two of one address");
+        let _third = visitors.enter(other).unwrap();
+        assert!(visitors.enter(third).is_none(), "three in all");
+        drop((first, second));
+        assert!(visitors.enter(one).is_some());
+        assert_eq!(visitors.inside.lock().by_address.len(), 1);
+        let free = Visitors::new(Some(0), 1_000);
+        let all: Vec<Visit> = (0..1_000).filter_map(|_| free.enter(one)).collect();
+        assert_eq!(all.len(), 1_000, "0 is no limit");
+        let (usual, here) = (Visitors::new(None, 1_000), "127.0.0.1".parse().unwrap());
+        let all: Vec<Visit> = (0..1_000).filter_map(|_| usual.enter(one)).collect();
+        assert_eq!(all.len(), PER_CLIENT as usize);
+        let own: Vec<Visit> = (0..200).filter_map(|_| usual.enter(here)).collect();
+        assert_eq!(own.len(), 200, "all that runs here shares one address");
+        let told = Visitors::new(Some(1), 1_000);
+        let _one = told.enter(here).unwrap();
+        assert!(
+            told.enter(here).is_none(),
+            "what is configured counts here too"
+        );
+    }
+
+    #[test]
+    fn a_flood_is_not_answered_one_by_one() {
+        let mut refusals = Refusals::default();
+        let told = (0..10_000).filter(|_| refusals.word()).count();
+        assert!((100..1_000).contains(&told), "{told}");
+    }
+}

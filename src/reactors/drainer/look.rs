@@ -1,0 +1,220 @@
+//! What is to be done about draining nodes, decided from rows alone.
+//!
+//! Services move a few at a time, as their `migrate` blocks allow; batch allocations may end by
+//! themselves until the deadline; those of system jobs go when nothing else is left. At the
+//! deadline, and in a drain without one to wait for, all go at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use drover_events::model::status::{desired, job_type, trigger};
+use drover_events::model::{DesiredTransition, DrainStrategy, Evaluation, Job, Node};
+use drover_projections::tables::alloc_jobs::AllocJobs;
+use drover_projections::tables::allocs::{AllocRow, AllocsByNode};
+use drover_projections::tables::jobs::Jobs;
+use drover_projections::{Id, Read, Scan, StorageError, View, query};
+
+use crate::commands::node::DrainedNode;
+use crate::commands::node_drain::DrainAllocs;
+
+/// Deadlines that come within this time of one that has come count as come: nodes that were drained
+/// together are dealt with together.
+const COALESCE: i64 = 5_000_000_000;
+/// How many allocations of a group may be on the move where its job does not say.
+const MAX_PARALLEL: i64 = 1;
+
+/// What is to be done.
+#[derive(Clone, Debug, Default)]
+pub struct Steps {
+    /// The allocations that are to move, with an evaluation of each of their jobs.
+    pub moves: DrainAllocs,
+    /// The nodes on which nothing is left.
+    pub done: Vec<DrainedNode>,
+    /// The next deadline, Unix nanoseconds.
+    pub next: Option<i64>,
+}
+
+/// Whether everything must go now: there is nothing to wait for, or the deadline has come.
+fn is_forced(drain: &DrainStrategy, horizon: i64) -> bool {
+    drain.deadline < 0 || (drain.deadline > 0 && drain.force_deadline.0 <= horizon)
+}
+
+/// Whether an allocation that runs is to move and does not know it yet.
+fn may_be_marked(alloc: &AllocRow) -> bool {
+    !is_marked(alloc) && alloc.desired_status == desired::RUN && !alloc.client_terminal()
+}
+
+fn is_marked(alloc: &AllocRow) -> bool {
+    alloc.desired_transition.migrate == Some(true)
+}
+
+/// Looks at the nodes that drain; `now` is the time on the wall, Unix nanoseconds.
+///
+/// # Errors
+/// The state cannot be read.
+pub fn look(view: &View, nodes: &[Node], now: i64) -> Result<Steps, StorageError> {
+    let drains = || nodes.iter().filter_map(|node| node.drain_strategy.as_ref());
+    let one_is_due = drains().any(|drain| is_forced(drain, now));
+    let horizon = if one_is_due {
+        now.saturating_add(COALESCE)
+    } else {
+        now
+    };
+    let mut round = Round::default();
+    for node in nodes {
+        if let Some(drain) = &node.drain_strategy {
+            round.node(view, node, drain, horizon)?;
+        }
+    }
+    round.services(view)?;
+    round.steps.moves.evals = round.evals(view)?;
+    let waits = drains().filter(|drain| drain.deadline > 0 && !is_forced(drain, horizon));
+    round.steps.next = waits.map(|drain| drain.force_deadline.0).min();
+    Ok(round.steps)
+}
+
+/// One look.
+#[derive(Default)]
+struct Round {
+    steps: Steps,
+    /// The jobs of what was marked; each with an allocation of it.
+    jobs: BTreeMap<(String, String), Arc<AllocRow>>,
+    /// What may move a few at a time, by job and allocation, with the index of its node.
+    movable: BTreeMap<(String, String), BTreeMap<String, u64>>,
+}
+
+impl Round {
+    fn node(
+        &mut self,
+        view: &View,
+        node: &Node,
+        drain: &DrainStrategy,
+        horizon: i64,
+    ) -> Result<(), StorageError> {
+        let mut system = Vec::new();
+        let mut others = Vec::new();
+        for row in view.rows_by::<AllocsByNode>(Scan::group::<Id>(node.id.as_str())) {
+            let row = row?;
+            if row.client_terminal() {
+                continue;
+            }
+            match row.job_type.as_str() {
+                job_type::SYSTEM if drain.ignore_system_jobs => {}
+                job_type::SYSTEM => system.push(row),
+                _ => others.push(row),
+            }
+        }
+        let forced = is_forced(drain, horizon);
+        if system.is_empty() && others.is_empty() {
+            self.steps.done.push(DrainedNode {
+                id: node.id.clone(),
+                modify_index: node.modify_index,
+                deadline_reached: forced && drain.deadline > 0,
+            });
+            return Ok(());
+        }
+        let last = others.is_empty();
+        for row in &others {
+            if forced {
+                self.mark(row, node.modify_index);
+            } else if row.job_type == job_type::SERVICE && may_be_marked(row) {
+                let key = (row.namespace.clone(), row.job_id.clone());
+                let of_job = self.movable.entry(key).or_default();
+                of_job.insert(row.id.clone(), node.modify_index);
+            }
+        }
+        for row in system.iter().filter(|_| forced || last) {
+            self.mark(row, node.modify_index);
+        }
+        Ok(())
+    }
+
+    fn is_moving(&self, row: &AllocRow) -> bool {
+        self.steps.moves.transitions.contains_key(&row.id)
+    }
+
+    /// Batch work that is stopped is not begun anew elsewhere.
+    fn mark(&mut self, row: &Arc<AllocRow>, node_index: u64) {
+        if !may_be_marked(row) || self.is_moving(row) {
+            return;
+        }
+        let batch = matches!(row.job_type.as_str(), job_type::BATCH | job_type::SYSBATCH);
+        let wish = DesiredTransition {
+            migrate: Some(true),
+            migrate_disable_placement: batch.then_some(true),
+            ..DesiredTransition::default()
+        };
+        let moves = &mut self.steps.moves;
+        moves.transitions.insert(row.id.clone(), wish);
+        moves.nodes.insert(row.node_id.clone(), node_index);
+        let key = (row.namespace.clone(), row.job_id.clone());
+        self.jobs.entry(key).or_insert_with(|| Arc::clone(row));
+    }
+
+    /// Of each group so many are marked that no more are on the move than its job allows.
+    fn services(&mut self, view: &View) -> Result<(), StorageError> {
+        for ((namespace, id), movable) in std::mem::take(&mut self.movable) {
+            let key = (namespace.as_str(), id.as_str());
+            let job = view.get::<Jobs>(key)?;
+            let allocs = query::allocs_of_job(view, key)?;
+            let groups: BTreeSet<&str> = allocs.iter().map(|row| row.task_group.as_str()).collect();
+            for group in groups {
+                let of_group = || allocs.iter().filter(|row| row.task_group == group);
+                let mut here: Vec<_> = of_group()
+                    .filter(|row| movable.contains_key(&row.id) && may_be_marked(row))
+                    .collect();
+                // What is not healthy is missed least.
+                here.sort_by_key(|row| (is_settled(row), row.name.clone(), row.id.clone()));
+                let settled = of_group()
+                    .filter(|row| is_settled(row) && !self.is_moving(row))
+                    .count();
+                let most = may_move(job.as_ref(), group, settled).unwrap_or(here.len());
+                for row in here.into_iter().take(most) {
+                    self.mark(row, movable.get(&row.id).copied().unwrap_or_default());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn evals(&self, view: &View) -> Result<Vec<Evaluation>, StorageError> {
+        let mut evals = Vec::with_capacity(self.jobs.len());
+        for ((namespace, id), row) in &self.jobs {
+            let current = view.get::<Jobs>((namespace.as_str(), id.as_str()))?;
+            let job = match current {
+                Some(job) => Some(job),
+                None => view.get::<AllocJobs>(&row.job_key())?,
+            };
+            let made = job.map(|job| {
+                let id = uuid::Uuid::new_v4().to_string();
+                Evaluation::for_job(id, &job, trigger::NODE_DRAIN)
+            });
+            evals.extend(made);
+        }
+        Ok(evals)
+    }
+}
+
+/// Whether an allocation stays where it is and somebody has found out how it is: well, or not well
+/// within its `healthy_deadline`. One that nobody knows of yet is waited for.
+fn is_settled(alloc: &AllocRow) -> bool {
+    let told = alloc
+        .deployment_status
+        .as_ref()
+        .is_some_and(|status| status.healthy.is_some());
+    told && !alloc.terminal_status() && !is_marked(alloc)
+}
+
+/// How many of a group may be sent away, of whom so many are settled; none: all, for nobody wants
+/// them any more.
+fn may_move(job: Option<&Job>, group: &str, settled: usize) -> Option<usize> {
+    let job = job.filter(|job| !job.stop)?;
+    let group = job.task_group(group)?;
+    let parallel = group
+        .migrate
+        .as_ref()
+        .map_or(MAX_PARALLEL, |migrate| migrate.max_parallel);
+    let settled = i64::try_from(settled).unwrap_or(i64::MAX);
+    let free = settled.saturating_sub(group.count.saturating_sub(parallel));
+    Some(usize::try_from(free).unwrap_or(0))
+}

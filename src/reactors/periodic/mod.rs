@@ -1,0 +1,195 @@
+//! The periodic dispatcher: launches periodic jobs when their time comes (scheduler.md 9).
+//!
+//! What is due follows from the specification and the last launch in the state ([`slots`]); a slot
+//! is taken by an event that is guarded by that row, so that it is taken once, whoever asks and how
+//! often. What was missed while nobody led is caught up with by one launch at most.
+
+pub mod slots;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use drover_events::model::Job;
+use drover_projections::tables::jobs::{Jobs, JobsPeriodic};
+use drover_projections::tables::periodic_launches::PeriodicLaunches;
+use drover_projections::{Interest, Projections, StorageError, View};
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+
+use self::slots::due;
+use super::driver::{Activation, Context, Failure, Reactor, Scope};
+use crate::commands::job::LaunchPeriodic;
+
+/// The longest sleep: the clock on the wall may be set meanwhile.
+const LONGEST: Duration = Duration::from_secs(10);
+/// After a launch was refused.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How often all periodic jobs are read at most, nanoseconds.
+const JOBS_EVERY: i64 = 250_000_000;
+/// How many launches one activation asks for, and how many at a time.
+const BATCH: usize = 1_024;
+const AT_ONCE: usize = 32;
+
+/// The dispatcher.
+#[derive(Debug, Default)]
+pub struct PeriodicDispatcher {
+    known: Mutex<Known>,
+}
+
+/// When which job is due: a cache of the view.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    /// The index of the table of jobs that it was read at.
+    index: u64,
+    /// When, by the reactor's clock.
+    read_at: i64,
+    /// By (namespace, id): when it is due, Unix nanoseconds; none for never.
+    jobs: BTreeMap<(String, String), Option<i64>>,
+}
+
+/// What is due, and when to look again.
+#[derive(Debug, Default)]
+struct Found {
+    due: Vec<LaunchPeriodic>,
+    next: Option<i64>,
+}
+
+impl Known {
+    /// Reads the periodic jobs where one may have changed; answers when to look again, where it is
+    /// too early for that.
+    fn refresh(&mut self, view: &View, clock: i64) -> Result<Option<i64>, StorageError> {
+        let index = view.table_index::<Jobs>();
+        if index == self.index {
+            return Ok(None);
+        }
+        let left = JOBS_EVERY - clock.saturating_sub(self.read_at);
+        if self.index != 0 && left > 0 {
+            return Ok(Some(left));
+        }
+        self.jobs.clear();
+        for job in view.by_index::<JobsPeriodic>(()) {
+            let job = job?;
+            let launched = launched(view, &job)?;
+            let next = slots::next(&job, launched);
+            self.jobs.insert((job.namespace, job.id), next);
+        }
+        (self.index, self.read_at) = (index, clock);
+        Ok(None)
+    }
+
+    fn find(&mut self, view: &View, wall: i64) -> Result<Found, StorageError> {
+        let mut found = Found::default();
+        for ((namespace, id), at) in &mut self.jobs {
+            if at.is_some_and(|at| at <= wall) && found.due.len() < BATCH {
+                // The job, and when it was launched, may have changed since they were read.
+                let job = view.get::<Jobs>((namespace.as_str(), id.as_str()))?;
+                let (slot, next) = match &job {
+                    Some(job) => due(job, launched(view, job)?, wall),
+                    None => (None, None),
+                };
+                if let (Some(slot), Some(job)) = (slot, job) {
+                    found.due.push(LaunchPeriodic {
+                        namespace: job.namespace,
+                        job_id: job.id,
+                        job_modify_index: job.job_modify_index,
+                        slot,
+                    });
+                } else {
+                    *at = next;
+                }
+            }
+            found.next = found.next.into_iter().chain(*at).min();
+        }
+        Ok(found)
+    }
+}
+
+/// When a job was launched last; 0 for never.
+fn launched(view: &View, job: &Job) -> Result<i64, StorageError> {
+    let row = view.get::<PeriodicLaunches>((job.namespace.as_str(), job.id.as_str()))?;
+    Ok(row.map_or(0, |row| row.launch))
+}
+
+/// Reads what may have changed, and finds what is due.
+fn look(
+    projections: &Projections,
+    mut known: Known,
+    (clock, wall): (i64, i64),
+) -> Result<(Known, Found), StorageError> {
+    let view = projections.view();
+    let left = known.refresh(&view, clock)?;
+    let mut found = known.find(&view, wall)?;
+    let again = left.map(|left| wall.saturating_add(left));
+    found.next = found.next.into_iter().chain(again).min();
+    Ok((known, found))
+}
+
+impl PeriodicDispatcher {
+    /// Launches; answers how many were refused. One that is does not hold up the others.
+    async fn launch(&self, context: &Context, due: Vec<LaunchPeriodic>) -> usize {
+        let failed = AtomicUsize::new(0);
+        let failed_here = &failed;
+        futures_util::stream::iter(due)
+            .for_each_concurrent(AT_ONCE, |command| async move {
+                let (namespace, job) = (command.namespace.clone(), command.job_id.clone());
+                let done = context.proposer.submit(Arc::new(command), self.name());
+                if let Err(error) = done.await {
+                    tracing::warn!(%error, namespace, job, "a periodic job was not launched");
+                    failed_here.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+            .await;
+        failed.into_inner()
+    }
+}
+
+impl Reactor for PeriodicDispatcher {
+    fn name(&self) -> &'static str {
+        "periodic_dispatcher"
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::Leader
+    }
+
+    fn interests(&self) -> &'static [Interest] {
+        const INTERESTS: &[Interest] = &[Interest::table::<Jobs>()];
+        INTERESTS
+    }
+
+    fn activate<'a>(&'a self, context: &'a Context) -> BoxFuture<'a, Result<Activation, Failure>> {
+        Box::pin(async move {
+            let times = (context.clock.now(), context.clock.wall());
+            let (projections, known) =
+                (Arc::clone(&context.projections), self.known.lock().clone());
+            let looked = move || look(&projections, known, times);
+            let (known, found) = tokio::task::spawn_blocking(looked).await??;
+            let tracked = known.jobs.values().flatten().count();
+            *self.known.lock() = known;
+            let due = found.due.len();
+            let failed = self.launch(context, found.due).await;
+            let sleep = match (failed, found.next) {
+                (0, None) => LONGEST,
+                (0, Some(next)) => {
+                    let left = next.saturating_sub(context.clock.wall()).max(0);
+                    Duration::from_nanos(left.unsigned_abs()).min(LONGEST)
+                }
+                _ => AGAIN,
+            };
+            let status = serde_json::json!({
+                "Tracked": tracked,
+                "Launched": due - failed,
+                "Failed": failed,
+                "Next": found.next.unwrap_or(0),
+            });
+            Ok(Activation { sleep, status })
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "periodic_test.rs"]
+mod tests;

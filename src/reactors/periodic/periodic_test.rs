@@ -1,0 +1,398 @@
+//! Launches over real projections, at times that the test names.
+
+use drover_events::eval::EvalsUpserted;
+use drover_events::job::JobDeregistered;
+use drover_events::model::{Evaluation, PeriodicConfig};
+use drover_projections::{Outcome, query};
+
+use super::*;
+use crate::clock::Clock;
+use crate::commands::job::{ForceLaunch, RegisterJob};
+use crate::reactors::testing::{Direct, Idle};
+use crate::scheduler::testing::{SECOND, job};
+
+const MINUTE: i64 = 60 * SECOND;
+const KEY: (&str, &str) = ("default", "tick");
+
+fn periodic(spec: &str) -> PeriodicConfig {
+    PeriodicConfig {
+        enabled: true,
+        spec: spec.to_owned(),
+        spec_type: "cron".to_owned(),
+        ..PeriodicConfig::default()
+    }
+}
+
+struct Stage {
+    direct: Arc<Direct>,
+    reactor: PeriodicDispatcher,
+    /// The time on the wall: a whole minute at first, after everything was registered.
+    now: i64,
+}
+
+impl Stage {
+    fn new(config: PeriodicConfig) -> Self {
+        let stage = Self {
+            direct: Direct::new(),
+            reactor: PeriodicDispatcher::default(),
+            now: 0,
+        };
+        stage.register(config);
+        let submitted = stage.parent().submit_time;
+        Self {
+            now: (submitted / MINUTE + 10) * MINUTE,
+            ..stage
+        }
+    }
+
+    fn register(&self, config: PeriodicConfig) {
+        let mut spec = job("batch", 1);
+        spec.id = "tick".into();
+        spec.name = "tick".into();
+        spec.periodic = Some(config);
+        let register = RegisterJob {
+            job: spec,
+            eval_id: uuid::Uuid::new_v4().to_string(),
+            ..RegisterJob::default()
+        };
+        self.direct.command(&register).unwrap();
+    }
+
+    fn parent(&self) -> Job {
+        let view = self.direct.projections.view();
+        view.get::<Jobs>(KEY).unwrap().unwrap()
+    }
+
+    fn children(&self) -> Vec<Job> {
+        let view = self.direct.projections.view();
+        let children = query::children_of_job(&view, KEY).unwrap();
+        children.into_iter().map(|job| Job::clone(&job)).collect()
+    }
+
+    fn slots(&self) -> Vec<i64> {
+        let second = |job: &Job| {
+            job.id
+                .strip_prefix("tick/periodic-")
+                .unwrap()
+                .parse::<i64>()
+        };
+        self.children()
+            .iter()
+            .map(|job| second(job).unwrap() * SECOND)
+            .collect()
+    }
+
+    fn context(&self) -> Context {
+        Context {
+            projections: Arc::clone(&self.direct.projections),
+            proposer: self.direct.clone(),
+            clock: Clock::stopped(self.now),
+        }
+    }
+
+    async fn activate(&self) -> Activation {
+        self.reactor.activate(&self.context()).await.unwrap()
+    }
+
+    /// All evaluations of the job's children are done, and so are the children.
+    fn end_children(&self) {
+        for child in self.children() {
+            let eval = Evaluation {
+                id: uuid::Uuid::new_v4().to_string(),
+                status: "complete".into(),
+                ..Evaluation::for_job("", &child, "periodic-job")
+            };
+            let view = self.direct.projections.view();
+            let open = view.by_index::<drover_projections::tables::evals::EvalsByJob>((
+                "default",
+                child.id.as_str(),
+            ));
+            let mut evals = vec![eval];
+            evals.extend(open.map(|eval| Evaluation {
+                status: "complete".into(),
+                ..eval.unwrap()
+            }));
+            let (_, outcome) = self.direct.apply(EvalsUpserted {
+                evals,
+                decision: None,
+            });
+            assert!(matches!(outcome, Outcome::Applied(_)), "{outcome:?}");
+        }
+        assert!(self.children().iter().all(Job::is_dead));
+    }
+}
+
+#[tokio::test]
+async fn a_slot_is_launched_once_as_a_child_of_the_job() {
+    let mut stage = Stage::new(periodic("* * * * *"));
+    stage.now = stage.parent().submit_time;
+    let early = stage.activate().await;
+    assert!(early.sleep <= LONGEST && early.status["Tracked"] == 1);
+    assert!(
+        stage.children().is_empty(),
+        "nothing was due since it was registered"
+    );
+    stage.now = (stage.now / MINUTE + 1) * MINUTE;
+    stage.activate().await;
+    assert_eq!(stage.slots(), [stage.now]);
+    let child = stage.children().remove(0);
+    assert_eq!(child.id, format!("tick/periodic-{}", stage.now / SECOND));
+    assert_eq!(
+        (child.parent_id.as_str(), child.name.as_str()),
+        ("tick", child.id.as_str())
+    );
+    assert!(child.periodic.is_none() && child.status == "pending");
+    let view = stage.direct.projections.view();
+    let mut evals =
+        view.by_index::<drover_projections::tables::evals::EvalsByJob>(("default", &*child.id));
+    assert_eq!(evals.next().unwrap().unwrap().triggered_by, "periodic-job");
+    assert!(evals.next().is_none());
+    for _ in 0..3 {
+        stage.activate().await;
+        // Another leader has no memory, and the same rows.
+        PeriodicDispatcher::default()
+            .activate(&stage.context())
+            .await
+            .unwrap();
+    }
+    assert_eq!(stage.slots().len(), 1);
+    let summary = view_summary(&stage);
+    assert_eq!((summary.pending, summary.running, summary.dead), (1, 0, 0));
+}
+
+fn view_summary(stage: &Stage) -> drover_events::model::JobChildrenSummary {
+    let view = stage.direct.projections.view();
+    let row = view.get::<drover_projections::tables::job_summaries::JobSummaries>(KEY);
+    row.unwrap().unwrap().children.unwrap()
+}
+
+#[tokio::test]
+async fn of_many_missed_slots_one_is_caught_up_with() {
+    let mut stage = Stage::new(periodic("*/5 * * * *"));
+    stage.now += 24 * 60 * MINUTE + 17 * SECOND;
+    stage.activate().await;
+    let slot = stage.now / (5 * MINUTE) * (5 * MINUTE);
+    assert_eq!(stage.slots(), [slot], "the last of them");
+    stage.activate().await;
+    stage.now = slot + 5 * MINUTE;
+    stage.activate().await;
+    assert_eq!(stage.slots(), [slot, slot + 5 * MINUTE]);
+}
+
+#[tokio::test]
+async fn a_launch_that_is_refused_is_tried_again_and_holds_up_nobody() {
+    let stage = Stage::new(periodic("* * * * *"));
+    let refusing = Context {
+        proposer: Arc::new(Idle),
+        ..stage.context()
+    };
+    let failed = stage.reactor.activate(&refusing).await.unwrap();
+    assert_eq!((failed.sleep, &failed.status["Failed"]), (AGAIN, &1.into()));
+    assert!(stage.children().is_empty());
+    stage.activate().await;
+    assert_eq!(stage.slots().len(), 1);
+}
+
+#[tokio::test]
+async fn two_who_launch_the_same_slot_launch_it_once() {
+    let stage = Stage::new(periodic("* * * * *"));
+    let parent = stage.parent();
+    let launch = LaunchPeriodic {
+        namespace: "default".into(),
+        job_id: "tick".into(),
+        job_modify_index: parent.job_modify_index,
+        slot: stage.now,
+    };
+    // Both decide before either is applied: the guards settle it.
+    let view = stage.direct.projections.view();
+    let stamp = |n| crate::commands::Stamp {
+        id: drover_events::EventId([n; 16]),
+        now: stage.now,
+    };
+    let decide = |n| crate::commands::Command::decide(&launch, &view, &stamp(n)).unwrap();
+    let outcomes: Vec<_> = [decide(1), decide(2)]
+        .into_iter()
+        .map(|decision| match decision {
+            crate::commands::Decision::Event { event, guards } => {
+                stage.direct.apply_guarded(event, guards).1
+            }
+            other => panic!("an event: {other:?}"),
+        })
+        .collect();
+    assert!(matches!(outcomes[0], Outcome::Applied(_)), "{outcomes:?}");
+    assert!(matches!(outcomes[1], Outcome::Rejected(_)), "{outcomes:?}");
+    assert_eq!(stage.slots().len(), 1);
+    let (_, again) = stage.direct.command(&launch).unwrap();
+    assert!(matches!(again, Outcome::Applied(_)));
+    assert_eq!(stage.slots().len(), 1, "a retry finds the slot taken");
+}
+
+#[tokio::test]
+async fn a_slot_passes_while_a_child_runs_where_the_job_prohibits_overlap() {
+    let mut stage = Stage::new(PeriodicConfig {
+        prohibit_overlap: true,
+        ..periodic("* * * * *")
+    });
+    let first = stage.now;
+    stage.activate().await;
+    for _ in 0..3 {
+        stage.now += MINUTE;
+        stage.activate().await;
+    }
+    assert_eq!(stage.slots(), [first], "it still runs");
+    stage.end_children();
+    stage.now += 30 * SECOND;
+    stage.activate().await;
+    assert_eq!(
+        stage.slots(),
+        [first],
+        "what passed meanwhile is not made up for"
+    );
+    PeriodicDispatcher::default()
+        .activate(&stage.context())
+        .await
+        .unwrap();
+    assert_eq!(stage.slots(), [first], "nor by another leader");
+    stage.now = first + 4 * MINUTE;
+    stage.activate().await;
+    assert_eq!(stage.slots(), [first, first + 4 * MINUTE]);
+}
+
+#[tokio::test]
+async fn a_child_that_comes_between_decision_and_commit_prohibits_the_launch() {
+    let stage = Stage::new(PeriodicConfig {
+        prohibit_overlap: true,
+        ..periodic("* * * * *")
+    });
+    let launch = LaunchPeriodic {
+        namespace: "default".into(),
+        job_id: "tick".into(),
+        job_modify_index: stage.parent().job_modify_index,
+        slot: stage.now,
+    };
+    let stamp = crate::commands::Stamp {
+        id: drover_events::EventId([1; 16]),
+        now: stage.now,
+    };
+    let view = stage.direct.projections.view();
+    let decided = crate::commands::Command::decide(&launch, &view, &stamp).unwrap();
+    let crate::commands::Decision::Event { event, mut guards } = decided else {
+        panic!("an event: {decided:?}");
+    };
+    let force = ForceLaunch {
+        namespace: "default".into(),
+        job_id: "tick".into(),
+        eval_id: uuid::Uuid::new_v4().to_string(),
+    };
+    stage.direct.command(&force).unwrap();
+    // Of the guards the one about the children is enough.
+    let row = view
+        .guard::<drover_projections::tables::job_summaries::JobSummaries>(KEY)
+        .unwrap();
+    guards.retain(|guard| *guard == row);
+    assert_eq!(guards.len(), 1);
+    let (_, outcome) = stage.direct.apply_guarded(event, guards);
+    assert!(matches!(outcome, Outcome::Rejected(_)), "{outcome:?}");
+    assert_eq!(stage.slots().len(), 1);
+}
+
+#[tokio::test]
+async fn children_that_a_purged_job_left_behind_count_as_overlap() {
+    let config = PeriodicConfig {
+        prohibit_overlap: true,
+        ..periodic("* * * * *")
+    };
+    let mut stage = Stage::new(config.clone());
+    stage.activate().await;
+    assert_eq!(stage.slots().len(), 1);
+    stage.direct.apply(JobDeregistered {
+        namespace: "default".into(),
+        job_id: "tick".into(),
+        purge: true,
+        ..JobDeregistered::default()
+    });
+    stage.register(config);
+    stage.now += MINUTE;
+    stage.activate().await;
+    assert_eq!(stage.slots().len(), 1, "the former job's child still runs");
+    stage.end_children();
+    stage.now += MINUTE;
+    stage.activate().await;
+    assert_eq!(stage.slots().len(), 2);
+}
+
+#[tokio::test]
+async fn a_job_that_is_stopped_disabled_or_gone_launches_nothing() {
+    let stop = |purge| JobDeregistered {
+        namespace: "default".into(),
+        job_id: "tick".into(),
+        purge,
+        ..JobDeregistered::default()
+    };
+    for what in ["stopped", "purged", "disabled"] {
+        let mut stage = Stage::new(periodic("* * * * *"));
+        stage.activate().await;
+        assert_eq!(stage.slots().len(), 1);
+        match what {
+            "stopped" => drop(stage.direct.apply(stop(false))),
+            "purged" => drop(stage.direct.apply(stop(true))),
+            _ => stage.register(PeriodicConfig {
+                enabled: false,
+                ..periodic("* * * * *")
+            }),
+        }
+        stage.now += 10 * MINUTE;
+        stage.activate().await;
+        stage.now += MINUTE;
+        stage.activate().await;
+        assert_eq!(stage.slots().len(), 1, "{what}");
+        let children = stage.children();
+        assert!(!children[0].stop, "a child outlives its parent: {what}");
+    }
+}
+
+#[test]
+fn a_new_specification_has_missed_nothing() {
+    let mut spec = job("batch", 1);
+    spec.periodic = Some(periodic("0 * * * *"));
+    spec.submit_time = 10 * 60 * MINUTE + 30 * MINUTE;
+    let launched = 2 * 60 * MINUTE;
+    let eleven = 11 * 60 * MINUTE;
+    assert_eq!(slots::next(&spec, launched), Some(eleven));
+    let before = eleven - SECOND;
+    assert_eq!(slots::due(&spec, launched, before), (None, Some(eleven)));
+    assert_eq!(
+        slots::due(&spec, launched, eleven),
+        (Some(eleven), Some(eleven + 60 * MINUTE))
+    );
+    assert_eq!(
+        slots::due(&spec, eleven, eleven),
+        (None, Some(eleven + 60 * MINUTE))
+    );
+    spec.stop = true;
+    assert_eq!(slots::due(&spec, launched, eleven), (None, None));
+}
+
+#[test]
+fn the_last_of_irregular_slots_is_found() {
+    // Every second of one minute a day.
+    let mut spec = job("batch", 1);
+    spec.periodic = Some(periodic("* 30 4 * * * *"));
+    let day = 24 * 60 * MINUTE;
+    let burst = 4 * 60 * MINUTE + 30 * MINUTE;
+    for (now, slot) in [
+        (burst, burst),
+        (burst + 20 * SECOND + 1, burst + 20 * SECOND),
+        (burst + 59 * SECOND, burst + 59 * SECOND),
+        (burst + MINUTE, burst + 59 * SECOND),
+        (100 * day, 99 * day + burst + 59 * SECOND),
+        (
+            100 * day + burst + 7 * SECOND,
+            100 * day + burst + 7 * SECOND,
+        ),
+    ] {
+        let (found, next) = slots::due(&spec, 1, now);
+        assert_eq!(found, Some(slot), "at {now}");
+        assert!(next.unwrap() > now);
+    }
+}
