@@ -2,6 +2,7 @@
 
 mod audit;
 mod bad_input;
+mod client;
 mod drain;
 mod evaluations;
 mod jobs;
