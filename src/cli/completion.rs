@@ -11,8 +11,8 @@ use clap_complete::Shell;
   drover completions zsh > ~/.zfunc/_drover
   drover completions fish > ~/.config/fish/completions/drover.fish
 
-In bash and zsh jobs, allocations, nodes and what else has an id are completed too: the agent is asked
-for them, at NOMAD_ADDR or -address.")]
+In bash and zsh jobs, allocations, nodes and what else has an id are completed too: the agent is
+asked for them, at NOMAD_ADDR or -address.")]
 pub(super) struct Args {
     /// Which shell
     pub(super) shell: Shell,
@@ -27,7 +27,10 @@ pub(super) fn run(args: &Args, command: &mut clap::Command, out: &Out) -> Result
         Shell::Bash => script + BASH,
         // An autoloaded file ends with a call of its own function: what is put before it is called.
         Shell::Zsh => script
-            .replace("    _drover \"$@\"\n", "    _drover_ids \"$@\"\n")
+            .replace(
+                "    _drover \"$@\"\n",
+                "    compdef _drover_ids drover\n    _drover_ids \"$@\"\n",
+            )
             .replace(
                 "    compdef _drover drover\n",
                 "    compdef _drover_ids drover\n",

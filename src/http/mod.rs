@@ -74,6 +74,8 @@ mod http_test;
 mod projections_test;
 #[cfg(test)]
 mod reads_test;
+#[cfg(test)]
+mod reports_test;
 
 /// A new random id, as the API names things.
 fn new_id() -> String {
@@ -85,4 +87,4 @@ pub use request::Remote;
 pub use router::router;
 pub use serve::{Door, serve};
 pub use state::{Agent, Api, BODY_LIMIT, Settings};
-pub use stream::Publisher;
+pub use stream::{Publisher, Shape};

@@ -3,6 +3,7 @@
 mod audit;
 mod bad_input;
 mod client;
+mod clients;
 mod drain;
 mod evaluations;
 mod jobs;
@@ -11,5 +12,6 @@ mod periodic;
 mod redaction;
 mod requests;
 mod stream;
+mod stream_forms;
 mod support;
 mod variables;

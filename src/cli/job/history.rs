@@ -86,21 +86,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     }
     let events = trail(&client, &text(&stub, "ID"), &namespace).await?;
     for (i, (job, diff)) in versions.iter().enumerate() {
-        let mut rows = vec![
-            ("Version", number(job, "Version").to_string()),
-            ("Stable", boolean(job, "Stable").to_string()),
-            ("Submit Date", time(number(job, "SubmitTime"))),
-        ];
-        let registered = number(job, "JobModifyIndex");
-        if let Some(event) = events.iter().find(|e| number(e, "Index") == registered) {
-            rows.push(("Submitted By", who(event)));
-            rows.push(("Index", registered.to_string()));
-            rows.push(("Request ID", text(event, "RequestID")));
-        }
-        if !job["VersionTag"].is_null() {
-            rows.push(("Tag Name", text(&job["VersionTag"], "Name")));
-            rows.push(("Tag Description", text(&job["VersionTag"], "Description")));
-        }
+        let rows = rows(job, &events);
         if i > 0 {
             out.line("");
         }
@@ -114,6 +100,26 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         out.line(&table(&events));
     }
     Ok(0)
+}
+
+/// What is told of a version; who made it is in the event that registered it.
+fn rows(job: &Json, events: &[Json]) -> Vec<(&'static str, String)> {
+    let mut rows = vec![
+        ("Version", number(job, "Version").to_string()),
+        ("Stable", boolean(job, "Stable").to_string()),
+        ("Submit Date", time(number(job, "SubmitTime"))),
+    ];
+    let registered = number(job, "JobModifyIndex");
+    if let Some(event) = events.iter().find(|e| number(e, "Index") == registered) {
+        rows.push(("Submitted By", who(event)));
+        rows.push(("Index", registered.to_string()));
+        rows.push(("Request ID", text(event, "RequestID")));
+    }
+    if !job["VersionTag"].is_null() {
+        rows.push(("Tag Name", text(&job["VersionTag"], "Name")));
+        rows.push(("Tag Description", text(&job["VersionTag"], "Description")));
+    }
+    rows
 }
 
 /// Tells a job that is gone.

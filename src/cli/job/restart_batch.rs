@@ -63,7 +63,6 @@ pub(super) async fn replace(
         "Rescheduling allocation {shown:?} of group {group:?}"
     ));
     let mut query = job.scope().to_vec();
-    query.push(("reschedule", "true"));
     if how.no_shutdown_delay {
         query.push(("no_shutdown_delay", "true"));
     }
