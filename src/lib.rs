@@ -94,7 +94,8 @@
 //! commands, are replicated](decisions::events_not_commands), [one model for log, tables and
 //! API](decisions::one_model), [the log is ours](decisions::own_log), [filters are frozen by a
 //! corpus](decisions::frozen_filters), [key material stays outside](decisions::keys_outside).
-//! Behaviours that tests show are listed in `src/docs/behaviours.md`.
+//! Behaviours that tests show are listed in `src/docs/behaviours.md`. Whoever reads events from
+//! outside begins at [consuming events](consuming_events).
 
 pub mod agent;
 pub mod archive;
@@ -130,6 +131,12 @@ pub mod whole;
 #[cfg(doc)]
 #[doc = include_str!("docs/figures.md")]
 pub mod figures {}
+
+/// For whoever reads events: formats, topics, kinds, filters, positions, what is promised on each way,
+/// and clients that run.
+#[cfg(doc)]
+#[doc = include_str!("docs/consuming-events.md")]
+pub mod consuming_events {}
 
 /// The decisions that shaped the code, each with its context, its reasons and its price.
 #[cfg(doc)]

@@ -249,7 +249,7 @@ pub fn go_on(
 }
 
 /// Lets empty projections begin with a snapshot; answers its index.
-fn lay(base: &SnapshotDir, writer: &mut Writer) -> Result<u64, ReplayError> {
+pub(crate) fn lay(base: &SnapshotDir, writer: &mut Writer) -> Result<u64, ReplayError> {
     let installed = writer.install(&base.state());
     let position = installed.map_err(|source| match source.is_damage() {
         true => ReplayError::Foundation {

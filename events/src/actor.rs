@@ -25,6 +25,20 @@ pub enum ActorKind {
 }
 
 impl ActorKind {
+    /// Every kind.
+    pub const ALL: [Self; 5] = [
+        Self::Anonymous,
+        Self::Token,
+        Self::Workload,
+        Self::Node,
+        Self::Server,
+    ];
+
+    /// The kind with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
     /// The name it has in documents, filters and headers.
     pub const fn name(self) -> &'static str {
         match self {
@@ -71,7 +85,7 @@ impl JsonSchema for ActorKind {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "description": "What sort of caller an actor is.",
-            "enum": ["anonymous", "token", "workload", "node", "server"],
+            "enum": ActorKind::ALL.map(ActorKind::name),
         })
     }
 }

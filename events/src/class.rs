@@ -132,8 +132,16 @@ impl Classes {
 
     /// The class of a field.
     pub fn field(self, name: &str) -> Class {
+        self.place(name).1
+    }
+
+    /// The names under which a field is listed, if it is, and its class.
+    pub fn place(self, name: &str) -> (Option<(&'static str, &'static str)>, Class) {
         let found = self.0.iter().find(|(_, field, _)| *field == name);
-        found.map_or(Public, |(.., class)| *class)
+        match found {
+            Some((owner, field, class)) => (Some((owner, field)), *class),
+            None => (None, Public),
+        }
     }
 }
 

@@ -16,7 +16,16 @@ pub trait Hide {
     /// What a text (or a number, written as one) of this class is shown as; it is not empty, and
     /// the class is not [`Class::Public`].
     fn text(&self, class: Class, value: &str) -> String;
+
+    /// Whether what stands in a sensitive field of a struct is shown as it is: all of it, or where
+    /// a key is given what a map in it has under that key. Secrets never are.
+    fn shows(&self, _field: Place, _key: Option<&str>) -> bool {
+        false
+    }
 }
+
+/// A struct's name and that of one of its fields, as in the table of classes.
+pub type Place = (&'static str, &'static str);
 
 /// Hides nothing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,6 +56,8 @@ pub struct Hidden<'a, T: ?Sized> {
     value: &'a T,
     hide: &'a dyn Hide,
     class: Class,
+    /// The field that gave the class, for the first map in it.
+    place: Option<Place>,
 }
 
 impl<'a, T: ?Sized> Hidden<'a, T> {
@@ -56,6 +67,7 @@ impl<'a, T: ?Sized> Hidden<'a, T> {
             value,
             hide,
             class: Class::Public,
+            place: None,
         }
     }
 }
@@ -66,6 +78,7 @@ impl<T: Serialize + ?Sized> Serialize for Hidden<'_, T> {
             inner: serializer,
             hide: self.hide,
             class: self.class,
+            place: self.place,
         })
     }
 }
@@ -75,6 +88,7 @@ struct Masking<'r, S> {
     inner: S,
     hide: &'r dyn Hide,
     class: Class,
+    place: Option<Place>,
 }
 
 macro_rules! leaves {
@@ -91,11 +105,26 @@ macro_rules! leaves {
 macro_rules! compounds {
     ($($method:ident($($arg:ident: $type:ty),*) -> $compound:ident;)*) => {$(
         fn $method(self, $($arg: $type),*) -> Result<Self::$compound, S::Error> {
-            let Self { inner, hide, class } = self;
+            let Self { inner, hide, class, place } = self;
             let inner = inner.$method($($arg),*)?;
-            Ok(Parts { inner, hide, class, classes: Classes::default() })
+            Ok(Parts { inner, hide, class, place, shown: false, classes: Classes::default() })
         }
     )*};
+}
+
+impl<'r, S> Masking<'r, S> {
+    /// What is passed on as it came.
+    fn passed<'a, T: ?Sized>(&self, value: &'a T) -> Hidden<'a, T>
+    where
+        'r: 'a,
+    {
+        Hidden {
+            value,
+            hide: self.hide,
+            class: self.class,
+            place: self.place,
+        }
+    }
 }
 
 impl<'r, S: Serializer> Serializer for Masking<'r, S> {
@@ -143,8 +172,8 @@ impl<'r, S: Serializer> Serializer for Masking<'r, S> {
     }
 
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<S::Ok, S::Error> {
-        let Self { inner, hide, class } = self;
-        inner.serialize_some(&Hidden { value, hide, class })
+        let value = self.passed(value);
+        self.inner.serialize_some(&value)
     }
 
     fn serialize_unit(self) -> Result<S::Ok, S::Error> {
@@ -169,8 +198,8 @@ impl<'r, S: Serializer> Serializer for Masking<'r, S> {
         name: &'static str,
         value: &T,
     ) -> Result<S::Ok, S::Error> {
-        let Self { inner, hide, class } = self;
-        inner.serialize_newtype_struct(name, &Hidden { value, hide, class })
+        let value = self.passed(value);
+        self.inner.serialize_newtype_struct(name, &value)
     }
 
     fn serialize_newtype_variant<T: Serialize + ?Sized>(
@@ -180,9 +209,9 @@ impl<'r, S: Serializer> Serializer for Masking<'r, S> {
         variant: &'static str,
         value: &T,
     ) -> Result<S::Ok, S::Error> {
-        let Self { inner, hide, class } = self;
-        let value = Hidden { value, hide, class };
-        inner.serialize_newtype_variant(name, index, variant, &value)
+        let value = self.passed(value);
+        self.inner
+            .serialize_newtype_variant(name, index, variant, &value)
     }
 
     compounds! {
@@ -200,12 +229,13 @@ impl<'r, S: Serializer> Serializer for Masking<'r, S> {
         name: &'static str,
         len: usize,
     ) -> Result<Self::SerializeStruct, S::Error> {
-        let Self { inner, hide, class } = self;
-        let inner = inner.serialize_struct(name, len)?;
+        let inner = self.inner.serialize_struct(name, len)?;
         Ok(Parts {
             inner,
-            hide,
-            class,
+            hide: self.hide,
+            class: self.class,
+            place: self.place,
+            shown: false,
             classes: Classes::of(name),
         })
     }
@@ -217,12 +247,15 @@ impl<'r, S: Serializer> Serializer for Masking<'r, S> {
         variant: &'static str,
         len: usize,
     ) -> Result<Self::SerializeStructVariant, S::Error> {
-        let Self { inner, hide, class } = self;
-        let inner = inner.serialize_struct_variant(name, index, variant, len)?;
+        let inner = self
+            .inner
+            .serialize_struct_variant(name, index, variant, len)?;
         Ok(Parts {
             inner,
-            hide,
-            class,
+            hide: self.hide,
+            class: self.class,
+            place: self.place,
+            shown: false,
             classes: Classes::of(name),
         })
     }
@@ -233,6 +266,9 @@ struct Parts<'r, C> {
     inner: C,
     hide: &'r dyn Hide,
     class: Class,
+    place: Option<Place>,
+    /// Whether the value of the key that a map is at is shown as it is.
+    shown: bool,
     /// The classes of a struct's fields.
     classes: Classes,
 }
@@ -246,6 +282,7 @@ impl<'r, C> Parts<'r, C> {
             value,
             hide: self.hide,
             class: self.class,
+            place: None,
         }
     }
 
@@ -253,8 +290,12 @@ impl<'r, C> Parts<'r, C> {
     where
         'r: 'a,
     {
+        let (place, own) = self.classes.place(name);
+        let opened = own == Class::Sensitive && place.is_some_and(|at| self.hide.shows(at, None));
+        let own = if opened { Class::Public } else { own };
         Hidden {
-            class: self.class.max(self.classes.field(name)),
+            class: self.class.max(own),
+            place: place.filter(|_| self.class == Class::Public),
             ..self.below(value)
         }
     }
@@ -317,15 +358,103 @@ impl<C: SerializeMap> SerializeMap for Parts<'_, C> {
     type Error = C::Error;
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), C::Error> {
+        self.shown = match (self.class, self.place) {
+            (Class::Sensitive, Some(place)) => {
+                let text = key.serialize(KeyText).ok();
+                text.is_some_and(|text| self.hide.shows(place, Some(&text)))
+            }
+            _ => false,
+        };
         self.inner.serialize_key(key)
     }
 
     fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), C::Error> {
-        let value = self.below(value);
+        let mut value = self.below(value);
+        if self.shown {
+            value.class = Class::Public;
+        }
         self.inner.serialize_value(&value)
     }
 
     fn end(self) -> Result<C::Ok, C::Error> {
         self.inner.end()
+    }
+}
+
+/// The text of a key; other keys have none.
+struct KeyText;
+
+type NoText = serde::ser::Impossible<String, std::fmt::Error>;
+
+macro_rules! no_text {
+    ($($method:ident($($arg:ty),*) -> $ok:ty;)*) => {$(
+        fn $method(self $(, _: $arg)*) -> Result<$ok, std::fmt::Error> {
+            Err(std::fmt::Error)
+        }
+    )*};
+}
+
+impl Serializer for KeyText {
+    type Ok = String;
+    type Error = std::fmt::Error;
+    type SerializeSeq = NoText;
+    type SerializeTuple = NoText;
+    type SerializeTupleStruct = NoText;
+    type SerializeTupleVariant = NoText;
+    type SerializeMap = NoText;
+    type SerializeStruct = NoText;
+    type SerializeStructVariant = NoText;
+
+    fn serialize_str(self, value: &str) -> Result<String, std::fmt::Error> {
+        Ok(value.to_owned())
+    }
+
+    fn serialize_some<T: Serialize + ?Sized>(self, _: &T) -> Result<String, std::fmt::Error> {
+        Err(std::fmt::Error)
+    }
+
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(
+        self,
+        _: &'static str,
+        value: &T,
+    ) -> Result<String, std::fmt::Error> {
+        value.serialize(self)
+    }
+
+    fn serialize_newtype_variant<T: Serialize + ?Sized>(
+        self,
+        _: &'static str,
+        _: u32,
+        _: &'static str,
+        _: &T,
+    ) -> Result<String, std::fmt::Error> {
+        Err(std::fmt::Error)
+    }
+
+    no_text! {
+        serialize_bool(bool) -> String;
+        serialize_i8(i8) -> String;
+        serialize_i16(i16) -> String;
+        serialize_i32(i32) -> String;
+        serialize_i64(i64) -> String;
+        serialize_u8(u8) -> String;
+        serialize_u16(u16) -> String;
+        serialize_u32(u32) -> String;
+        serialize_u64(u64) -> String;
+        serialize_f32(f32) -> String;
+        serialize_f64(f64) -> String;
+        serialize_char(char) -> String;
+        serialize_bytes(&[u8]) -> String;
+        serialize_none() -> String;
+        serialize_unit() -> String;
+        serialize_unit_struct(&'static str) -> String;
+        serialize_unit_variant(&'static str, u32, &'static str) -> String;
+        serialize_seq(Option<usize>) -> NoText;
+        serialize_tuple(usize) -> NoText;
+        serialize_tuple_struct(&'static str, usize) -> NoText;
+        serialize_tuple_variant(&'static str, u32, &'static str, usize) -> NoText;
+        serialize_map(Option<usize>) -> NoText;
+        serialize_struct(&'static str, usize) -> NoText;
+        serialize_struct_variant(&'static str, u32, &'static str, usize) -> NoText;
     }
 }

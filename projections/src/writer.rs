@@ -35,9 +35,9 @@ const BATCH_ROWS: usize = 512;
 /// Bytes of history and changes after which a batch ends.
 const BATCH_BYTES: usize = 2 << 20;
 
-const APPLIED: &[u8] = b"applied";
+pub(crate) const APPLIED: &[u8] = b"applied";
 const SUMS: &[u8] = b"digests";
-const FLOOR: &[u8] = b"floor";
+pub(crate) const FLOOR: &[u8] = b"floor";
 
 /// Where an outcome lies among the database's own entries.
 pub(crate) fn outcome_key(index: u64) -> [u8; 9] {
@@ -518,7 +518,7 @@ pub(crate) fn floor_of(frozen: &Frozen) -> Result<u64, StorageError> {
     decode_floor(frozen.get(Family::Meta, FLOOR)?.as_deref())
 }
 
-fn decode_floor(value: Option<&[u8]>) -> Result<u64, StorageError> {
+pub(crate) fn decode_floor(value: Option<&[u8]>) -> Result<u64, StorageError> {
     let Some(bytes) = value else {
         return Ok(0);
     };

@@ -13,8 +13,9 @@ use super::data_dir::DataDir;
 use crate::client::agent::Client;
 use crate::config::Config;
 use crate::http::auth::Open;
-use crate::http::{self, Api, Door, Publisher};
+use crate::http::{self, Api, Door, Publisher, Shape};
 use crate::net::{BODIES, Budget, MOST_CONNECTIONS, Visitors};
+use crate::record::redact::PublicFields;
 use crate::rpc::handlers;
 use crate::rpc::server::RpcServer;
 use crate::rpc::service::Dispatch;
@@ -37,7 +38,7 @@ impl Roles {
         let config = Arc::new(config);
         let data = DataDir::make(&config)?;
         let stop = CancellationToken::new();
-        let telemetry = telemetry::install(config.telemetry.in_memory_collection_interval);
+        let telemetry = telemetry::install_with(&measured(&config));
         if !config.server.enabled {
             let ticks = tokio::spawn(tick(telemetry, Arc::clone(&config), stop.clone()));
             return Self::client_alone(&config, data, stop, ticks);
@@ -137,7 +138,11 @@ async fn front(
         keyring: Arc::clone(&server.keyring),
         auth: Box::new(Open),
         agent: Arc::clone(server) as Arc<dyn http::Agent>,
-        stream: Publisher::new(Arc::clone(&server.keyring)),
+        stream: Publisher::new(Shape {
+            keyring: Some(Arc::clone(&server.keyring)),
+            public: PublicFields::read(&config.event_publisher.http.public_fields)?,
+            agent: config.schemas_at(),
+        }),
         rendered: http::Rendered::default(),
         requests: Arc::clone(&server.requests),
         settings: http::Settings {
@@ -190,11 +195,35 @@ fn settings(config: &Config) -> Result<http::Settings, Failure> {
         job_priority: config.server.job_default_priority,
         job_max_priority: config.server.job_max_priority,
         job_max_count: config.server.job_max_count,
+        prometheus: config.telemetry.prometheus_metrics,
         job_max_source_size: config.server.job_max_source_size,
         job_tracked_versions: config.server.job_tracked_versions,
         search: config.server.search.clone(),
         ..http::Settings::default()
     })
+}
+
+/// How metrics are kept, as the configuration says.
+fn measured(config: &Config) -> telemetry::Options {
+    let settings = &config.telemetry;
+    let host = || match settings.use_node_name {
+        true => config.node_name(),
+        false => hostname(),
+    };
+    telemetry::Options {
+        interval: settings
+            .in_memory_collection_interval
+            .max(SHORTEST_INTERVAL),
+        retention: settings.in_memory_retention_period,
+        host: (!settings.disable_hostname).then(host),
+        prefix_filter: settings.prefix_filter.clone(),
+        filter_default: settings.filter_default,
+    }
+}
+
+/// The machine's own name, whatever the node is called.
+fn hostname() -> String {
+    Config::default().node_name()
 }
 
 /// The shortest interval of the metrics.

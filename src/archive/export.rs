@@ -3,6 +3,9 @@
 //! Memory is bounded by what one read of the log takes, however long it is. A line may carry the
 //! exact body beside the document, and which log it is from: what is imported from such lines has
 //! the same tree, and gives the same state.
+//!
+//! Events begin at index 1, here as in every stream. Index 0 is the membership a log is made with:
+//! it is there only where bodies are, which are nothing without it.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -14,7 +17,9 @@ use drover_projections::hex;
 use serde::{Serialize, Serializer};
 
 use super::ArchiveError;
+use super::outcomes::Outcomes;
 use crate::log::{Entry, Epoch, ReadOnlyLog, leaf_hash, time_of};
+use crate::record::numbers::Numbers;
 use crate::record::{CloudEvent, Document, Redactor};
 
 /// Entries between two reports of progress.
@@ -29,6 +34,9 @@ pub enum Format {
     /// The document in a CloudEvent 1.0.
     CloudEvents,
 }
+
+/// Where schemas are taken to be served, where nothing else is said.
+pub const AGENT: &str = "http://127.0.0.1:4646";
 
 /// What is exported.
 #[derive(Clone, Debug, Default)]
@@ -49,6 +57,12 @@ pub struct Export {
     pub bodies: bool,
     /// What hides confidential values; lines with bodies hide nothing.
     pub redactor: Option<Arc<Redactor>>,
+    /// What became of the events; nothing is said of those it does not know.
+    pub outcomes: Arc<Outcomes>,
+    /// How integers beyond ±2^53 are written.
+    pub numbers: Numbers,
+    /// The address of an agent, where CloudEvents say that schemas are; empty for [`AGENT`].
+    pub agent: String,
 }
 
 /// What was exported.
@@ -83,6 +97,12 @@ fn base64<S: Serializer>(bytes: &&[u8], to: S) -> Result<S::Ok, S::Error> {
 }
 
 impl Export {
+    /// The first index that is written.
+    fn begin(&self, log: &ReadOnlyLog) -> u64 {
+        let least = u64::from(!self.bodies);
+        self.from.max(log.epoch().first_index).max(least)
+    }
+
     /// Whether an entry of this kind and time is wanted.
     fn wants(&self, kind: u16, time: i64) -> bool {
         (self.kinds.is_empty() || self.kinds.contains(&kind))
@@ -126,7 +146,7 @@ impl Export {
         let Some(entry) = log.read(index)? else {
             return Ok(None);
         };
-        if !self.wants(entry.kind, time_beside(log, index)?) {
+        if index < self.begin(log) || !self.wants(entry.kind, time_beside(log, index)?) {
             return Ok(None);
         }
         let (mut line, epoch) = (Vec::new(), log.epoch());
@@ -174,7 +194,7 @@ impl Export {
         take: &mut dyn FnMut(&Entry, i64) -> Result<(), ArchiveError>,
     ) -> Result<Exported, ArchiveError> {
         let (first, next) = log.bounds();
-        let begin = self.from.max(log.epoch().first_index);
+        let begin = self.begin(log);
         let end = self.to.map_or(next, |to| next.min(to.saturating_add(1)));
         let (mut done, mut time) = (Exported::default(), None);
         if begin < first && begin < end {
@@ -225,12 +245,19 @@ impl Export {
     ) -> Result<(), ArchiveError> {
         let decoded = drover_migrations::decode(body);
         let event = decoded.map_err(|source| ArchiveError::Decode { index, source })?;
-        let document = Document::of(&event);
+        let document = Document::of(&event).became(self.outcomes.get(index));
         let hidden = self.redactor.as_deref();
+        let agent = match self.agent.as_str() {
+            "" => AGENT,
+            named => named,
+        };
+        let start = line.len();
         let written = match (self.format, self.bodies) {
-            (Format::CloudEvents, _) => {
-                Redactor::write(hidden, &mut *line, &CloudEvent::of(document, epoch.id))
-            }
+            (Format::CloudEvents, _) => Redactor::write(
+                hidden,
+                &mut *line,
+                &CloudEvent::of(document, epoch.id, agent),
+            ),
             (Format::Ndjson, false) => Redactor::write(hidden, &mut *line, &document),
             (Format::Ndjson, true) => serde_json::to_writer(
                 &mut *line,
@@ -244,6 +271,7 @@ impl Export {
             ),
         };
         written.map_err(|error| ArchiveError::Write(error.into()))?;
+        self.numbers.settle(line, start);
         line.push(b'\n');
         Ok(())
     }

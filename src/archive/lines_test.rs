@@ -7,8 +7,11 @@ use serde_json::Value;
 use super::ArchiveError;
 use super::export::{Export, Exported, Format};
 use super::import::{Imported, import};
+use super::outcomes::{Outcomes, Wanted};
 use super::testing::{START, write_log};
 use crate::log::ReadOnlyLog;
+use crate::record::Outcome;
+use crate::record::numbers::Numbers;
 use crate::replay::{StateAt, replay};
 
 fn export(log: &Path, what: &Export) -> (Vec<u8>, Exported) {
@@ -24,6 +27,91 @@ fn whole() -> Export {
         bodies: true,
         ..Export::default()
     }
+}
+
+/// What became of the events of a log: by the tables, or by folding it.
+fn outcomes(log: &Path, tables: Option<&Path>, scratch: &Path) -> Outcomes {
+    let wanted = Wanted {
+        log_dir: log,
+        tables,
+        from: 0,
+        to: None,
+        scratch,
+    };
+    let mut folded = false;
+    let log = ReadOnlyLog::open(log).unwrap();
+    let found = Outcomes::find(wanted, &log, &mut |_, _| folded = true).unwrap();
+    assert_eq!(
+        folded,
+        tables.is_none(),
+        "tables that know are asked, and nothing is folded"
+    );
+    found
+}
+
+#[test]
+fn ev_20_refused_events_have_the_same_mark_in_every_export() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = write_log(&dir.path().join("from"), 200);
+    let tables = dir.path().join("tables");
+    let options = drover_projections::Options::default();
+    drop(crate::replay::fill(&from, &tables, &options, &mut |_, _| ()).unwrap());
+    let folded = outcomes(&from, None, &dir.path().join("scratch"));
+    let kept = outcomes(&from, Some(&tables), &dir.path().join("scratch"));
+    let mut refused = Vec::new();
+    for index in 1..200 {
+        let outcome = folded.get(index).unwrap();
+        assert_eq!(kept.get(index), Some(outcome), "{index}");
+        if let Outcome::Refused(why) = outcome {
+            refused.push((index, why.to_owned()));
+        }
+    }
+    assert!(refused.len() > 2 && refused.len() < 100, "{refused:?}");
+    assert!(refused.iter().all(|(_, why)| !why.is_empty()));
+    assert_eq!(folded.get(200), None, "beyond the end nothing is known");
+    for format in [Format::Ndjson, Format::CloudEvents] {
+        let what = Export {
+            format,
+            outcomes: folded.clone().into(),
+            ..Export::default()
+        };
+        let text = String::from_utf8(export(&from, &what).0).unwrap();
+        let mut found = Vec::new();
+        for (index, line) in (1..).zip(text.lines()) {
+            let line: Value = serde_json::from_str(line).unwrap();
+            let document = line.get("data").unwrap_or(&line);
+            assert_eq!(document["Index"], index, "events begin at 1");
+            if format == Format::CloudEvents {
+                assert_eq!(line["outcome"], document["Outcome"]);
+            }
+            match document["Outcome"].as_str() {
+                Some("refused") => {
+                    found.push((index, document["Reason"].as_str().unwrap().to_owned()));
+                }
+                outcome => assert_eq!((outcome, document.get("Reason")), (Some("applied"), None)),
+            }
+        }
+        assert_eq!(found, refused, "{format:?}");
+    }
+    let unknown = String::from_utf8(export(&from, &Export::default()).0).unwrap();
+    assert!(
+        !unknown.contains("\"Outcome\""),
+        "what is not known is not said"
+    );
+}
+
+#[test]
+fn integers_beyond_doubles_are_texts_where_that_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = write_log(&dir.path().join("from"), 5);
+    let what = Export {
+        numbers: Numbers::Strings,
+        ..Export::default()
+    };
+    let text = String::from_utf8(export(&from, &what).0).unwrap();
+    let line: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    assert_eq!(line["Time"], (START + 1_000_000_000).to_string());
+    assert_eq!(line["Index"], 1);
 }
 
 fn import_into(lines: &[u8], dir: &Path) -> Result<Imported, ArchiveError> {

@@ -1,7 +1,7 @@
 //! What leaves a server as files, and how it comes back: exports, backups, what is kept elsewhere.
 //!
-//! - [`export`] writes events as lines of JSON, [`parquet`] as files for analysts; [`import`] makes
-//!   a log of such lines again.
+//! - [`export`] writes events as lines of JSON, [`parquet`] as files for analysts, both with what
+//!   became of each ([`outcomes`]); [`import`] makes a log of such lines again.
 //! - [`save`] writes a backup, one file ([`manifest`] says what is in it); [`inspect`] checks one;
 //!   [`restore`] makes it the base of a new epoch of the log, and [`adopt`] ends that at the next
 //!   start.
@@ -24,7 +24,9 @@ pub mod inspect;
 pub mod joined;
 pub mod keep;
 pub mod manifest;
+pub mod outcomes;
 pub mod parquet;
+mod parquet_dir;
 pub mod restore;
 mod s3;
 pub mod save;

@@ -3,8 +3,9 @@
 //!
 //! A file is written under a name that no reader takes for one, and gets its own when it is whole
 //! and on the disk; `export.json` comes last and says that all of it is there, and with which flags
-//! it was made. Until then there is `unfinished.json`: whoever finds it removes what an export left
-//! that did not end, so that two are never mixed.
+//! it was made. Until then there is `unfinished.json`, which knows the last event of the last day
+//! that is whole: an export that goes on removes what lies behind it and begins there; one that
+//! begins anew removes all. So two are never mixed.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -26,17 +27,19 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::export::{Export, Exported};
+use super::parquet_dir::{Done, MANIFEST, MARK, UNFINISHED, clear_behind, gone_on, prepare, put};
 use super::save::shown;
 use super::{ArchiveError, sync_dir};
 use crate::log::ReadOnlyLog;
-use crate::record::{Document, Redactor};
-use crate::whole;
+use crate::record::numbers::Numbers;
+use crate::record::{About, Document, Outcome, Redactor};
 
 /// The columns.
 const SCHEMA: &str = "message event {
     REQUIRED INT64 index (INTEGER(64,false));
     REQUIRED INT64 term (INTEGER(64,false));
-    REQUIRED INT64 time (TIMESTAMP(NANOS,true));
+    REQUIRED INT64 time (TIMESTAMP(MICROS,true));
+    REQUIRED INT64 time_ns (INTEGER(64,true));
     REQUIRED BYTE_ARRAY kind (STRING);
     REQUIRED INT32 version (INTEGER(32,true));
     OPTIONAL BYTE_ARRAY id (STRING);
@@ -45,14 +48,21 @@ const SCHEMA: &str = "message event {
     OPTIONAL BYTE_ARRAY actor_name (STRING);
     OPTIONAL BYTE_ARRAY actor_addr (STRING);
     OPTIONAL BYTE_ARRAY request_id (STRING);
-    OPTIONAL INT64 cause (INTEGER(64,false));
+    OPTIONAL BYTE_ARRAY outcome (STRING);
+    OPTIONAL BYTE_ARRAY reason (STRING);
     OPTIONAL BYTE_ARRAY namespace (STRING);
+    OPTIONAL BYTE_ARRAY job_id (STRING);
+    OPTIONAL BYTE_ARRAY alloc_id (STRING);
+    OPTIONAL BYTE_ARRAY node_id (STRING);
+    OPTIONAL INT64 cause (INTEGER(64,false));
     REQUIRED GROUP objects (LIST) {
         REPEATED GROUP list { REQUIRED BYTE_ARRAY element (STRING); }
     }
     OPTIONAL BYTE_ARRAY payload (STRING);
 }";
 
+/// Columns of texts between `version` and `cause`.
+const TEXTS: usize = 12;
 /// Rows after which a group of rows is written.
 const GROUP_ROWS: usize = 20_000;
 /// Bytes of all rows held, after which the largest group is written.
@@ -61,12 +71,6 @@ const HELD: usize = 64 << 20;
 const FILE_ROWS: usize = 1_000_000;
 /// Object ids kept of an event.
 const OBJECTS: usize = 64;
-/// The ending of a file that is not whole.
-const UNFINISHED: &str = "parquet.tmp";
-/// What says that an export is whole.
-const MANIFEST: &str = "export.json";
-/// What says that it is not, until it is.
-const MARK: &str = "unfinished.json";
 const DAY_SECONDS: i64 = 86_400;
 const DAY: i64 = DAY_SECONDS * 1_000_000_000;
 
@@ -77,21 +81,16 @@ struct Row {
     time: i64,
     kind: &'static str,
     version: i32,
-    texts: [Option<String>; 6],
+    /// From `id` to `node_id`, in the order of the columns.
+    texts: [Option<String>; TEXTS],
     cause: Option<i64>,
-    namespace: Option<String>,
     objects: Vec<String>,
     payload: Option<String>,
 }
 
 impl Row {
     fn bytes(&self) -> usize {
-        let texts = self
-            .texts
-            .iter()
-            .flatten()
-            .chain(&self.namespace)
-            .chain(&self.objects);
+        let texts = self.texts.iter().flatten().chain(&self.objects);
         let texts: usize = texts.map(String::len).sum();
         256 + texts + self.payload.as_ref().map_or(0, String::len)
     }
@@ -136,8 +135,10 @@ struct Days<'a> {
     day: Option<i64>,
     parts: BTreeMap<&'static str, Part>,
     held: usize,
-    files: u64,
-    bytes: u64,
+    done: Done,
+    /// The last row taken, which may not be on the disk yet, and how many there were.
+    taken: (Option<u64>, u64),
+    manifest: Value,
 }
 
 fn failed(path: &Path) -> impl FnOnce(ParquetError) -> ArchiveError + use<> {
@@ -151,22 +152,34 @@ fn failed(path: &Path) -> impl FnOnce(ParquetError) -> ArchiveError + use<> {
     }
 }
 
-/// Writes the events of a log into `dir`, as [`Export::run`] writes lines.
+/// Writes the events of a log into `dir`, as [`Export::run`] writes lines. To `resume` is to go on
+/// behind the last whole day of an export with the same flags, finished or not.
 ///
 /// # Errors
-/// As [`Export::run`]; a directory that is not empty, unless an export was broken off in it. What
-/// is there under its own name is whole.
+/// As [`Export::run`]; a directory that is not empty, unless an export was broken off in it or is
+/// to be gone on with. What is there under its own name is whole.
 pub fn write(
     export: &Export,
     log: &ReadOnlyLog,
     dir: &Path,
+    resume: bool,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Exported, ArchiveError> {
     let mut manifest = serde_json::json!({
         "Epoch": hex(&log.epoch().id), "Flags": flags(export),
     });
-    prepare(dir)?;
+    let before = match resume {
+        true => gone_on(dir, &manifest)?,
+        false => {
+            prepare(dir)?;
+            Done::default()
+        }
+    };
+    before.tell(&mut manifest);
     put(dir, MARK, &manifest)?;
+    if resume {
+        clear_behind(dir, before.last)?;
+    }
     let schema = parse_message_type(SCHEMA).map_err(failed(dir))?;
     let properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
     let mut days = Days {
@@ -176,21 +189,28 @@ pub fn write(
         day: None,
         parts: BTreeMap::new(),
         held: 0,
-        files: 0,
-        bytes: 0,
+        done: before,
+        taken: (before.last, before.events),
+        manifest,
     };
-    let hidden = export.redactor.as_deref();
-    let mut done = export.each(log, progress, &mut |event, time| {
-        let row = row(event, time, hidden)?;
-        days.take(row)
+    let rest = Export {
+        from: before
+            .last
+            .map_or(export.from, |last| export.from.max(last + 1)),
+        ..export.clone()
+    };
+    let form = (export.redactor.as_deref(), export.numbers);
+    let mut done = rest.each(log, progress, &mut |event, time| {
+        let outcome = export.outcomes.get(event.index);
+        days.take(row((event, time), outcome, form)?)
     })?;
     days.end()?;
-    done.bytes = days.bytes;
+    let mut manifest = days.manifest;
+    (done.events, done.bytes) = (days.done.events, days.done.bytes);
+    done.last = done.last.or(before.last);
+    days.done.tell(&mut manifest);
     manifest["From"] = export.from.into();
     manifest["To"] = done.last.into();
-    manifest["Events"] = done.events.into();
-    manifest["Files"] = days.files.into();
-    manifest["Bytes"] = days.bytes.into();
     put(dir, MANIFEST, &manifest)?;
     let mark = dir.join(MARK);
     fs::remove_file(&mark).map_err(ArchiveError::file("remove", &mark))?;
@@ -210,48 +230,17 @@ fn flags(export: &Export) -> Value {
     })
 }
 
-fn put(dir: &Path, name: &str, content: &Value) -> Result<(), ArchiveError> {
-    let path = dir.join(name);
-    whole::put(&path, format!("{content:#}\n").as_bytes())
-        .map_err(ArchiveError::file("write", &path))
-}
-
-/// Makes the directory, or empties one in which an export was broken off.
-fn prepare(dir: &Path) -> Result<(), ArchiveError> {
-    fs::create_dir_all(dir).map_err(ArchiveError::file("create", dir))?;
-    let refused = |what: String| {
-        let dir = dir.display();
-        ArchiveError::Refused(format!("{dir} {what}: name another directory, or empty it"))
-    };
-    if dir.join(MANIFEST).exists() {
-        return Err(refused("holds an export already".to_owned()));
-    }
-    let unfinished = dir.join(MARK).exists();
-    for entry in fs::read_dir(dir).map_err(ArchiveError::file("read", dir))? {
-        let path = entry.map_err(ArchiveError::file("read", dir))?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        // They are replaced, whatever a kill left of them.
-        if name.starts_with(MARK) || name.starts_with(MANIFEST) {
-            continue;
-        }
-        if !unfinished || !name.starts_with("day=") {
-            return Err(refused(format!("is not empty, {name} is in it")));
-        }
-        fs::remove_dir_all(&path).map_err(ArchiveError::file("remove", &path))?;
-    }
-    Ok(())
-}
-
 /// An event as a row; `time` is that of the event beside it for Raft's own entries.
 fn row(
-    event: &drover_events::Recorded,
-    time: i64,
-    hidden: Option<&Redactor>,
+    (event, time): (&drover_events::Recorded, i64),
+    outcome: Option<Outcome<'_>>,
+    (hidden, numbers): (Option<&Redactor>, Numbers),
 ) -> Result<Row, ArchiveError> {
     let document = Document::of(event);
     let mut bytes = Vec::with_capacity(1024);
     let unwritten = |error: serde_json::Error| ArchiveError::Write(error.into());
     Redactor::write(hidden, &mut bytes, &document).map_err(unwritten)?;
+    numbers.settle(&mut bytes, 0);
     let shown: Shown<'_> = serde_json::from_slice(&bytes).map_err(unwritten)?;
     let filled = |text: String| Some(text).filter(|text| !text.is_empty());
     let actor = shown.actor.map(|actor| {
@@ -264,6 +253,11 @@ fn row(
         ]
     });
     let [kind, id, name, addr] = actor.unwrap_or_default();
+    let about = event.envelope.as_ref();
+    let about = about
+        .map(|envelope| About::of(&envelope.event))
+        .unwrap_or_default();
+    let owned = |text: Option<&str>| text.map(str::to_owned);
     let mut row = Row {
         index: event.index.cast_signed(),
         term: event.term.cast_signed(),
@@ -277,9 +271,14 @@ fn row(
             name,
             addr,
             document.request_id.map(str::to_owned).and_then(filled),
+            owned(outcome.map(Outcome::name)),
+            owned(outcome.and_then(Outcome::reason)),
+            owned(about.namespace()),
+            owned(about.job_id()),
+            owned(about.alloc_id()),
+            owned(about.node_id()),
         ],
         cause: document.cause.map(u64::cast_signed),
-        namespace: None,
         objects: Vec::new(),
         payload: shown.payload.map(|payload| payload.get().to_owned()),
     };
@@ -290,16 +289,13 @@ fn row(
     Ok(row)
 }
 
-/// The ids that a payload names, and the first namespace, from its head down: what lies deeper than
-/// the objects of a list belongs to those.
+/// The ids that a payload names, from its head down: what lies deeper than the objects of a list
+/// belongs to those.
 fn objects_of(value: &Value, depth: u32, row: &mut Row) {
     match value {
         Value::Object(fields) => {
             for (name, field) in fields {
                 let Value::String(text) = field else { continue };
-                if name == "Namespace" && row.namespace.is_none() {
-                    row.namespace = Some(text.clone());
-                }
                 let is_id = name.ends_with("ID") || name == "Path";
                 let room = row.objects.len() < OBJECTS;
                 if is_id && room && !text.is_empty() && !row.objects.contains(text) {
@@ -330,6 +326,7 @@ impl Days<'_> {
             self.day = today;
         }
         let kind = row.kind;
+        self.taken = (Some(row.index.cast_unsigned()), self.taken.1 + 1);
         if !self.parts.contains_key(kind) {
             let part = self.begin(&row)?;
             self.parts.insert(kind, part);
@@ -381,25 +378,28 @@ impl Days<'_> {
         let path = part.path;
         part.writer.finish().map_err(failed(&path))?;
         let file = part.writer.inner();
-        self.bytes += file
+        self.done.bytes += file
             .sync_all()
             .and_then(|()| fs::rename(&path, path.with_extension("")))
             .and_then(|()| file.metadata())
             .map_err(ArchiveError::file("finish", &path))?
             .len();
-        self.files += 1;
+        self.done.files += 1;
         path.parent().map_or(Ok(()), sync_dir)
     }
 
-    /// Ends the files of the day.
+    /// Ends the files of the day, and says that it is whole.
     fn end(&mut self) -> Result<(), ArchiveError> {
         while let Some((_, part)) = self.parts.pop_first() {
             self.finish(part)?;
         }
-        match self.day {
-            Some(today) => sync_dir(&self.dir.join(day(today))),
-            None => Ok(()),
-        }
+        let Some(today) = self.day else {
+            return Ok(());
+        };
+        sync_dir(&self.dir.join(day(today)))?;
+        (self.done.last, self.done.events) = self.taken;
+        self.done.tell(&mut self.manifest);
+        put(self.dir, MARK, &self.manifest)
     }
 }
 
@@ -469,12 +469,13 @@ fn texts(
 fn columns(group: &mut Group<'_>, rows: &[Row]) -> Result<(), ParquetError> {
     numbers(group, rows, |row| row.index)?;
     numbers(group, rows, |row| row.term)?;
+    numbers(group, rows, |row| row.time.div_euclid(1_000))?;
     numbers(group, rows, |row| row.time)?;
     let kinds: Vec<ByteArray> = rows.iter().map(|row| row.kind.into()).collect();
     column::<ByteArrayType>(group, |column| column.write_batch(&kinds, None, None))?;
     let versions: Vec<i32> = rows.iter().map(|row| row.version).collect();
     column::<Int32Type>(group, |column| column.write_batch(&versions, None, None))?;
-    for at in 0..6 {
+    for at in 0..TEXTS {
         texts(group, rows, |row| row.texts[at].as_ref())?;
     }
     let causes: Vec<i64> = rows.iter().filter_map(|row| row.cause).collect();
@@ -485,7 +486,6 @@ fn columns(group: &mut Group<'_>, rows: &[Row]) -> Result<(), ParquetError> {
     column::<Int64Type>(group, |column| {
         column.write_batch(&causes, Some(&levels), None)
     })?;
-    texts(group, rows, |row| row.namespace.as_ref())?;
     objects(group, rows)?;
     texts(group, rows, |row| row.payload.as_ref())
 }

@@ -180,7 +180,7 @@ pub(super) fn roots(
     rows: &[RowKey],
 ) -> Result<BTreeSet<u64>, AuditError> {
     let (mut found, mut seen) = (BTreeSet::new(), BTreeSet::new());
-    let mut waiting = vec![(index, BTreeSet::new())];
+    let mut waiting = vec![(index, super::reports::jobs_of_rows(trail, index, rows)?)];
     while let Some((at, jobs)) = waiting.pop() {
         if !seen.insert(at) {
             continue;

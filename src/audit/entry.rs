@@ -11,7 +11,7 @@ use super::AuditError;
 use super::cover::Cover;
 use super::diff::{self, Field, Fields};
 use super::object::Known;
-use crate::record::{Document, Payload, Redactor};
+use crate::record::{Document, Outcome, Payload, Redactor, reason};
 
 /// How much of an event is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,9 +81,6 @@ pub struct Entry {
 struct Shown<'a> {
     #[serde(flatten)]
     record: Document<'a>,
-    outcome: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
     changes: &'a [RowChange],
     #[serde(skip_serializing_if = "is_none")]
     more_changes: usize,
@@ -96,28 +93,13 @@ impl Serialize for Entry {
         let shown = Shown {
             record: Document {
                 payload: None,
-                ..Document::of(&self.event)
+                ..Document::of(&self.event).became(Some(Outcome::of(self.refused.as_deref())))
             },
-            outcome: match self.refused {
-                Some(_) => "refused",
-                None => "applied",
-            },
-            reason: self.refused.as_deref(),
             changes: &self.changes,
             more_changes: self.more_changes,
             covered: self.payload.as_ref(),
         };
         shown.serialize(serializer)
-    }
-}
-
-/// Why an event was refused, for people.
-pub(super) fn reason(rejection: &Rejection) -> String {
-    match rejection {
-        Rejection::Guard { position, found } => {
-            format!("guard {position} did not hold: {found} was found")
-        }
-        Rejection::Rule { message } => message.clone(),
     }
 }
 

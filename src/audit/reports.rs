@@ -98,7 +98,7 @@ impl Reports {
             self.0.iter().filter(of).map(|(_, part)| part)
         };
         if change.table == Allocs::ID {
-            return Ok(parts().any(|part| part.allocs.contains(&change.key.to_vec())));
+            return Ok(parts().any(|part| part.allocs.contains(&change.key)));
         }
         Ok(match job_of(view, change)? {
             Some(job) => parts().any(|part| part.jobs.contains(&job)),
@@ -118,6 +118,22 @@ pub(super) fn jobs_of(trail: &Trail<'_>, index: u64) -> Result<BTreeSet<JobKey>,
     let mut jobs = BTreeSet::new();
     for change in trail.changes(index)? {
         jobs.extend(job_of(trail.view(), &change)?);
+    }
+    Ok(jobs)
+}
+
+/// The jobs that some rows belong to which an event touched.
+pub(super) fn jobs_of_rows(
+    trail: &Trail<'_>,
+    index: u64,
+    rows: &[RowKey],
+) -> Result<BTreeSet<JobKey>, AuditError> {
+    let mut jobs = BTreeSet::new();
+    for change in trail.changes(index)? {
+        let is_asked = |row: &RowKey| row.0 == change.table && *row.1 == *change.key;
+        if rows.iter().any(is_asked) {
+            jobs.extend(job_of(trail.view(), &change)?);
+        }
     }
     Ok(jobs)
 }

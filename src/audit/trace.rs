@@ -10,10 +10,10 @@ use drover_events::Actor;
 use serde::Serialize;
 
 use super::chain::{Chain, Way};
-use super::entry::reason;
 use super::reports::jobs_of;
 use super::told::{Touched, touched};
 use super::{AuditError, Trail};
+use crate::record::reason;
 
 /// Things told of one event at most.
 const THINGS: usize = 32;

@@ -17,9 +17,14 @@ Every event into Kafka, exactly once, in a configuration file (shown with its de
   event_publisher {
     kafka {
       brokers           = [\"kafka:9092\"]    # the only one without a default
-      topic             = \"drover.events\"   # key: the job or object; headers: index, kind, …
+      topic             = \"drover.events\"   # key: the job or object; headers: index, kind, actor, …
       topic_per_stream  = false             # a topic for each of the event stream's: <topic>.Job
+      split             = true              # an event of many objects is a message for each
+      format            = \"json\"            # or cloudevents, cloudevents-binary
+      numbers           = \"plain\"           # or strings: integers beyond 2^53 as texts
+      public_fields     = []                # in clear, e.g. [\"Job.Meta\", \"Task.Config.image\"]
       create_topics     = true
+      retention         = \"0s\"              # of created topics; 0: for ever
       partitions        = 1                 # of created topics; with 1 all is in the log's order
       cursor_topic      = \"\"                # compacted; default <topic>.cursor
       transactional_id  = \"\"                # default drover-<cluster id>

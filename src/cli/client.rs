@@ -417,7 +417,12 @@ impl Client {
     /// GET of an answer that does not end.
     pub(super) async fn stream(&self, path: &str, query: Query<'_>) -> Result<Stream> {
         let response = self.send(Method::GET, path, query, None).await?;
-        Ok(Stream::new(response.into_body()))
+        let epoch = response.headers().get("x-drover-epoch");
+        let epoch = epoch
+            .and_then(|epoch| epoch.to_str().ok())
+            .unwrap_or_default()
+            .to_owned();
+        Ok(Stream::new(response.into_body(), epoch))
     }
 }
 

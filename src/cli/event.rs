@@ -2,15 +2,16 @@
 
 use super::client::{Client, Stream, is_status};
 use super::conn::Conn;
+use super::event_position::{Position, SAVE_EVERY, Sink};
 use super::event_schema::{self, SchemaArgs};
 use super::out::Out;
 use super::show::{Format, list, number, text};
-use crate::whole;
-use anyhow::{Context, Result, bail};
+use super::template;
+use anyhow::{Result, bail};
 use clap::Subcommand;
 use serde_json::Value as Json;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Duration;
 
 /// What can be done with events.
 #[derive(Debug, Subcommand)]
@@ -30,11 +31,16 @@ pub(super) enum Verb {
   drover event stream -since -1h -kind JobRegistered -actor token:ci
   drover event stream -topic Allocation -filter 'Allocation.ClientStatus == \"failed\"'
   drover event stream -all -index latest -json | jq .
-  drover event stream -resume position.txt -cloudevents >> events.ndjson
+  drover event stream -resume position.txt -cloudevents -out events.ndjson
 
 Topics are those of Nomad (Job, Evaluation, Allocation, Node, …) and drover's own for what Nomad
 says nothing about (Cluster, Configuration, Namespace, JobVersion, RootKey, …). Without -index,
--since and a file to resume from, the newest events come first, then what happens.")]
+-since and a file to resume from, the newest events come first, then what happens.
+
+With -resume the position is kept in a file, with the epoch of the log: it is replaced after what it
+covers was written. With -out each event is in that file exactly once, whatever is killed: what a
+kill left behind the position is cut off. On standard output it is at least once: what was printed
+after the position was kept last (200 ms) is told again.")]
 pub(super) struct Args {
     #[command(flatten)]
     conn: Conn,
@@ -43,7 +49,7 @@ pub(super) struct Args {
     /// Topic or Topic:key; may be repeated; all of Nomad's by default
     #[arg(long, value_name = "TOPIC")]
     topic: Vec<String>,
-    /// All topics, also those that Nomad does not have
+    /// All topics, also those that Nomad does not have, of all namespaces
     #[arg(long, conflicts_with = "topic")]
     all: bool,
     /// Only events of this kind, JobRegistered for example; may be repeated
@@ -67,13 +73,17 @@ pub(super) struct Args {
     /// Go on behind the position in this file, keep it there, and connect again when cut off
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
+    /// Write to the end of this file instead of standard output
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Integers beyond 2^53 as texts, for readers with doubles (JavaScript, jq)
+    #[arg(long)]
+    strings: bool,
     /// End after this many events; 0 never ends
     #[arg(long, default_value_t = 0, value_name = "N")]
     limit: u64,
 }
 
-/// Time between two writes of the position.
-const SAVE_EVERY: Duration = Duration::from_millis(200);
 /// Time before connecting again: at first, and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
 
@@ -86,22 +96,32 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
 }
 
 async fn stream(args: Args, out: &Out) -> Result<u8> {
+    if args.format.template.is_some() && args.format.json {
+        bail!("Both json and template formatting are not allowed");
+    }
     let client = args.conn.client()?;
-    let mut position = Position::load(args.resume.as_deref())?;
-    let mut seen = 0;
+    let mut run = Run {
+        position: Position::load(args.resume.as_deref())?,
+        seen: 0,
+        sink: Sink::Out(out),
+    };
+    if let Some(path) = &args.out {
+        run.sink = Sink::open(path, run.position.offset())?;
+    }
     if args.resume.is_none() {
-        let stream = connect(&client, &args, &position).await?;
-        follow(&args, stream, &mut position, &mut seen, out).await?;
+        let stream = connect(&client, &args, &run.position).await?;
+        run.follow(&args, stream).await?;
+        run.sink.settle()?;
         return Ok(0);
     }
     let mut pause = PAUSE.0;
     loop {
-        let before = seen;
-        let outcome = match connect(&client, &args, &position).await {
-            Ok(stream) => follow(&args, stream, &mut position, &mut seen, out).await,
+        let before = run.seen;
+        let outcome = match connect(&client, &args, &run.position).await {
+            Ok(stream) => run.follow(&args, stream).await,
             Err(error) => Err(error),
         };
-        position.save()?;
+        run.save()?;
         match outcome {
             Ok(true) => return Ok(0),
             Ok(false) => out.error("The stream ended; connecting again."),
@@ -111,7 +131,7 @@ async fn stream(args: Args, out: &Out) -> Result<u8> {
             }
             Err(error) => out.error(&format!("{error:#}; connecting again.")),
         }
-        pause = if seen > before {
+        pause = if run.seen > before {
             PAUSE.0
         } else {
             (pause * 2).min(PAUSE.1)
@@ -121,20 +141,23 @@ async fn stream(args: Args, out: &Out) -> Result<u8> {
 }
 
 async fn connect(client: &Client, args: &Args, position: &Position) -> Result<Stream> {
-    let index = match position.next() {
-        Some(index) => index.to_string(),
+    let index = match position.index() {
+        Some(index) => (index + 1).to_string(),
         None => args.index.clone().unwrap_or_else(|| "0".to_owned()),
     };
     let mut query = Vec::new();
     match &args.since {
-        Some(since) if position.next().is_none() => query.push(("since", since.as_str())),
+        Some(since) if position.index().is_none() => query.push(("since", since.as_str())),
         _ => query.push(("index", index.as_str())),
     }
-    if !position.epoch.is_empty() {
-        query.push(("epoch", position.epoch.as_str()));
+    if !position.epoch().is_empty() {
+        query.push(("epoch", position.epoch()));
     }
     if args.all {
-        query.push(("topic", "**"));
+        query.extend([("topic", "**"), ("namespace", "*")]);
+    }
+    if args.strings {
+        query.push(("numbers", "strings"));
     }
     query.extend(args.topic.iter().map(|t| ("topic", t.as_str())));
     query.extend(args.kind.iter().map(|t| ("kind", t.as_str())));
@@ -143,7 +166,7 @@ async fn connect(client: &Client, args: &Args, position: &Position) -> Result<St
     if args.cloudevents {
         query.push(("format", "cloudevents"));
     }
-    if position.path.is_some() {
+    if args.resume.is_some() {
         query.push(("checkpoints", "true"));
     }
     let stream = client.stream("/v1/event/stream", &query).await;
@@ -160,225 +183,99 @@ async fn connect(client: &Client, args: &Args, position: &Position) -> Result<St
     })
 }
 
-/// Prints what comes; says whether as many events came as were asked for.
-async fn follow(
-    args: &Args,
-    mut stream: Stream,
-    position: &mut Position,
-    seen: &mut u64,
-    out: &Out,
-) -> Result<bool> {
-    loop {
-        let frame = match tokio::time::timeout(SAVE_EVERY, stream.json_line()).await {
-            Ok(frame) => frame?,
-            Err(_) => {
-                position.save()?;
-                continue;
+/// A run of the command.
+struct Run<'a> {
+    position: Position,
+    /// Events printed.
+    seen: u64,
+    sink: Sink<'a>,
+}
+
+impl Run<'_> {
+    /// Prints what comes; says whether as many events came as were asked for.
+    async fn follow(&mut self, args: &Args, mut stream: Stream) -> Result<bool> {
+        self.position.belong(&stream.epoch);
+        loop {
+            let frame = match tokio::time::timeout(SAVE_EVERY, stream.json_line()).await {
+                Ok(frame) => frame?,
+                Err(_) => {
+                    self.save()?;
+                    continue;
+                }
+            };
+            let Some(frame) = frame else {
+                return Ok(false);
+            };
+            let error = &frame["Error"];
+            if !error.is_null() {
+                bail!("The server ends the stream: {}", text(error, "Message"));
             }
-        };
-        let Some(frame) = frame else {
-            return Ok(false);
-        };
-        let error = &frame["Error"];
-        if !error.is_null() {
-            bail!("The server ends the stream: {}", text(error, "Message"));
+            let checkpoint = &frame["Checkpoint"];
+            if !checkpoint.is_null() {
+                self.position.reach(number(checkpoint, "Index"));
+            } else if self.print(args, &frame)? {
+                return Ok(true);
+            }
+            if self.position.is_due() {
+                self.save()?;
+            }
         }
-        let checkpoint = &frame["Checkpoint"];
-        if !checkpoint.is_null() {
-            position.reach(number(checkpoint, "Index"), &text(checkpoint, "Epoch"))?;
-            continue;
-        }
+    }
+
+    /// Prints the events of an index but for those that were printed before; says whether there are
+    /// as many now as were asked for.
+    fn print(&mut self, args: &Args, frame: &Json) -> Result<bool> {
         let cloud = frame.get("specversion").is_some();
         let events = match cloud {
-            true => std::slice::from_ref(&frame),
-            false => list(&frame, "Events"),
+            true => std::slice::from_ref(frame),
+            false => list(frame, "Events"),
         };
         let index = match cloud {
             true => number(&frame["data"], "Index"),
-            false => number(&frame, "Index"),
+            false => number(frame, "Index"),
         };
-        let known = position.known_of(index);
+        let known = self.position.within(index);
         for (place, event) in events.iter().enumerate().skip(known) {
-            show(args, event, out)?;
-            *seen += 1;
-            if args.limit > 0 && *seen >= args.limit {
-                position.stop(index, place + 1, events.len());
+            self.sink.line(&shown(args, event)?)?;
+            self.seen += 1;
+            if args.limit > 0 && self.seen >= args.limit {
+                match place + 1 == events.len() {
+                    true => self.position.reach(index),
+                    false => self.position.stop_within(index, place + 1),
+                }
                 return Ok(true);
             }
         }
-        if index > 0 {
-            position.reach(index, "")?;
-        }
-    }
-}
-
-/// How far the stream was printed, and where that is kept.
-#[derive(Debug)]
-struct Position {
-    path: Option<PathBuf>,
-    /// Everything up to this index was printed.
-    index: Option<u64>,
-    /// Of this later index so many events were printed.
-    within: Option<(u64, usize)>,
-    epoch: String,
-    saved: String,
-    at: Instant,
-}
-
-impl Position {
-    /// The position in a file; none where there is no file yet.
-    fn load(path: Option<&Path>) -> Result<Position> {
-        let mut position = Position {
-            path: path.map(Path::to_owned),
-            index: None,
-            within: None,
-            epoch: String::new(),
-            saved: String::new(),
-            at: Instant::now(),
-        };
-        let Some(path) = path else {
-            return Ok(position);
-        };
-        let kept = match std::fs::read_to_string(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(position),
-            kept => kept.with_context(|| format!("Error reading {}", path.display()))?,
-        };
-        if kept.trim().is_empty() {
-            return Ok(position);
-        }
-        let (index, epoch) = kept.trim().split_once('@').unwrap_or((kept.trim(), ""));
-        let bad = || format!("{} does not hold a position: {kept:?}", path.display());
-        match index.split_once('+') {
-            Some((index, known)) => {
-                let index: u64 = index.parse().with_context(bad)?;
-                position.within = Some((index, known.parse().with_context(bad)?));
-                position.index = index.checked_sub(1);
-            }
-            None => position.index = Some(index.parse().with_context(bad)?),
-        }
-        epoch.clone_into(&mut position.epoch);
-        position.saved = position.text();
-        Ok(position)
+        self.position.reach(index);
+        Ok(false)
     }
 
-    /// Where to go on; none at the beginning.
-    fn next(&self) -> Option<u64> {
-        let within = self.within.map(|(index, _)| index);
-        within.or_else(|| self.index.map(|index| index + 1))
-    }
-
-    /// How many events of an index were printed before.
-    fn known_of(&self, index: i64) -> usize {
-        match self.within {
-            Some((within, known)) if u64::try_from(index) == Ok(within) => known,
-            _ => 0,
-        }
-    }
-
-    /// So many events of an index were printed, of so many.
-    fn stop(&mut self, index: i64, printed: usize, all: usize) {
-        let Ok(index) = u64::try_from(index) else {
-            return;
-        };
-        if printed >= all {
-            (self.index, self.within) = (Some(index), None);
-        } else {
-            (self.index, self.within) = (index.checked_sub(1), Some((index, printed)));
-        }
-    }
-
-    /// As it is kept: `INDEX@EPOCH`, or `INDEX+N@EPOCH` where only N events of that index were
-    /// printed; empty at the beginning.
-    fn text(&self) -> String {
-        let epoch = &self.epoch;
-        match (self.within, self.index) {
-            (Some((index, known)), _) => format!("{index}+{known}@{epoch}\n"),
-            (None, Some(index)) => format!("{index}@{epoch}\n"),
-            (None, None) => String::new(),
-        }
-    }
-
-    /// Everything up to an index was printed.
-    fn reach(&mut self, index: i64, epoch: &str) -> Result<()> {
-        self.index = u64::try_from(index).ok().max(self.index);
-        self.within = self.within.filter(|(within, _)| Some(*within) > self.index);
-        if !epoch.is_empty() {
-            epoch.clone_into(&mut self.epoch);
-        }
-        match self.at.elapsed() >= SAVE_EVERY {
-            true => self.save(),
-            false => Ok(()),
-        }
-    }
-
-    /// Keeps the position, if it moved.
+    /// Keeps the position, once what it covers is written.
     fn save(&mut self) -> Result<()> {
-        let text = self.text();
-        let Some(path) = self.path.as_ref().filter(|_| text != self.saved) else {
-            return Ok(());
-        };
-        whole::put(path, text.as_bytes())
-            .with_context(|| format!("Error writing {}", path.display()))?;
-        (self.saved, self.at) = (text, Instant::now());
-        Ok(())
+        let offset = self.sink.settle()?;
+        self.position.save(offset)
     }
 }
 
-fn show(args: &Args, event: &Json, out: &Out) -> Result<()> {
-    if args.format.template.is_some() {
-        args.format.print(event, out)?;
-    } else if args.format.json || args.cloudevents {
-        out.line(&event.to_string());
+/// An event as it is printed.
+fn shown(args: &Args, event: &Json) -> Result<String> {
+    if let Some(template) = &args.format.template {
+        return template::render(template, event);
+    }
+    if args.cloudevents || args.format.json {
+        return Ok(event.to_string());
+    }
+    let key = text(event, "Key");
+    let namespace = text(event, "Namespace");
+    let place = if namespace.is_empty() {
+        key
     } else {
-        let key = text(event, "Key");
-        let namespace = text(event, "Namespace");
-        let place = if namespace.is_empty() {
-            key
-        } else {
-            format!("{namespace}/{key}")
-        };
-        let index = number(event, "Index");
-        out.line(&format!(
-            "{index:>10}  {:<12} {:<34} {place}",
-            text(event, "Topic"),
-            text(event, "Type"),
-        ));
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_position_is_kept_to_the_event() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("position");
-        let kept = |text: &str| {
-            std::fs::write(&path, text).unwrap();
-            Position::load(Some(&path))
-        };
-        let mut position = kept("").unwrap();
-        assert_eq!((position.next(), position.known_of(7)), (None, 0));
-        position.reach(6, "e").unwrap();
-        position.stop(7, 2, 3);
-        position.save().unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "7+2@e\n");
-        let mut position = Position::load(Some(&path)).unwrap();
-        assert_eq!(position.next(), Some(7));
-        assert_eq!((position.known_of(7), position.known_of(8)), (2, 0));
-        // A checkpoint below it takes nothing back, the index itself settles it.
-        position.reach(6, "e").unwrap();
-        assert_eq!(position.known_of(7), 2);
-        position.reach(7, "e").unwrap();
-        assert_eq!((position.next(), position.known_of(7)), (Some(8), 0));
-        position.stop(9, 1, 1);
-        position.save().unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "9@e\n");
-        for bad in ["x", "7+x@e", "+1@e", "-3"] {
-            let error = kept(bad).unwrap_err().to_string();
-            assert!(error.contains("does not hold a position"), "{error}");
-        }
-    }
+        format!("{namespace}/{key}")
+    };
+    let index = number(event, "Index");
+    Ok(format!(
+        "{index:>10}  {:<12} {:<34} {place}",
+        text(event, "Topic"),
+        text(event, "Type"),
+    ))
 }

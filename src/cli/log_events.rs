@@ -1,15 +1,19 @@
 //! `log events`: what happened, who did it and what it followed from, straight from the log.
 
 use super::columns::Table;
-use super::log::kind_name;
-use super::log_place::LogPlace;
+use super::log::{Scratch, kind_name};
+use super::log_place::{Found, LogPlace};
 use super::out::Out;
+use super::progress::Bar;
 use super::show::time;
+use crate::archive::outcomes::{Outcomes, Wanted};
+use crate::error::chain;
 use crate::log::ReadOnlyLog;
 use crate::record::{Document, Redactor};
+use crate::replay::places;
 use anyhow::{Context, Result, bail};
 use drover_events::{Actor, EventKind, Recorded};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Rows are printed this many at a time, so that a long log shows something at once.
 const ROWS: usize = 500;
@@ -25,7 +29,9 @@ const ROWS: usize = 500;
 
 With -json, sensitive values (environments, meta, templates, ...) are shown as hashes under a key
 of the cluster, the same value always as the same hash, and secrets as \"redacted\".
-Cause is the index of the event that this one followed from; the first of a chain has none.")]
+Cause is the index of the event that this one followed from; the first of a chain has none. With
+-json, Outcome says whether an event was applied or refused; -no-outcomes leaves it out, and saves
+the time to fold the log where the tables beside it do not know yet.")]
 pub(super) struct EventsArgs {
     #[command(flatten)]
     place: LogPlace,
@@ -44,6 +50,9 @@ pub(super) struct EventsArgs {
     /// Show sensitive values and what is stored of secrets as they are
     #[arg(long, requires = "json")]
     clear: bool,
+    /// Do not say what became of the events
+    #[arg(long, requires = "json")]
+    no_outcomes: bool,
 }
 
 /// Prints the events of a log, oldest first.
@@ -69,6 +78,10 @@ pub(super) async fn run(args: &EventsArgs, out: &Out) -> Result<u8> {
         true => Some(redactor(&args.place.keys_below(&place), out)?),
         false => None,
     };
+    let known = match args.json && !args.no_outcomes {
+        true => outcomes(&args.place, &place, &log, (from, args.to), out)?,
+        false => Outcomes::default(),
+    };
     let (mut rows, mut reached) = (Vec::new(), from);
     let mut damage = None;
     for entry in log.scan(from) {
@@ -90,7 +103,8 @@ pub(super) async fn run(args: &EventsArgs, out: &Out) -> Result<u8> {
         let event = drover_migrations::decode(&entry.body)
             .with_context(|| format!("Error decoding the event at index {}", entry.index))?;
         if args.json {
-            out.line(&Document::of(&event).text(redactor.as_ref())?);
+            let document = Document::of(&event).became(known.get(event.index));
+            out.line(&document.text(redactor.as_ref())?);
             continue;
         }
         rows.push(event);
@@ -128,6 +142,45 @@ fn refuse_dropped(log: &ReadOnlyLog, from: u64) -> Result<()> {
         "index {from} is not kept: the log begins at {first} here. What was dropped is in the \
          archive, where there is one (-archive URL)"
     )
+}
+
+/// What became of the events in a range of a log. Where that cannot be known (the log is damaged,
+/// or goes on from a state that is not here) it is said, and nothing is known.
+pub(super) fn outcomes(
+    place: &LogPlace,
+    found: &Found,
+    log: &ReadOnlyLog,
+    (from, to): (u64, Option<u64>),
+    out: &Out,
+) -> Result<Outcomes> {
+    let tables = place.data_dir.as_deref().map(tables_dir);
+    let scratch = Scratch::new()?;
+    let wanted = Wanted {
+        log_dir: &found.log,
+        tables: tables.as_deref(),
+        from,
+        to,
+        scratch: &scratch.0.join("tables"),
+    };
+    let bar = Bar::new(out, "events folded");
+    let outcomes = Outcomes::find(wanted, log, &mut |at, all| bar.set(at, all));
+    bar.clear();
+    outcomes.or_else(|error| {
+        let why = chain(&error);
+        out.error(&format!(
+            "which events were refused is not known, and nothing says so of them: {why}"
+        ));
+        Ok(Outcomes::default())
+    })
+}
+
+/// Where a server's tables lie below a data directory.
+fn tables_dir(data_dir: &Path) -> PathBuf {
+    let inner = data_dir.join("projections");
+    match inner.is_dir() {
+        true => inner,
+        false => places(data_dir).1,
+    }
 }
 
 /// What hides confidential values, with the keys below a data directory.

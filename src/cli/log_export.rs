@@ -1,16 +1,18 @@
 //! `log export` and `log import`: events as lines of JSON, and a log made of them again.
 
-use super::log_events::redactor;
+use super::log_events::{outcomes, redactor};
 use super::log_place::LogPlace;
 use super::out::Out;
 use super::progress::Bar;
 use super::show::counted;
 use crate::archive::ArchiveError;
-use crate::archive::export::{Export, Exported, Format};
+use crate::archive::export::{AGENT, Export, Exported, Format};
 use crate::archive::import::import;
 use crate::archive::parquet;
 use crate::clock::{Moment, unix_nanos};
 use crate::log::ReadOnlyLog;
+use crate::record::numbers::Numbers;
+use crate::record::redact::PublicFields;
 use anyhow::{Context, Result, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -45,7 +47,10 @@ bytes that were hashed too, nothing hidden: `drover log import` makes the same l
 same proofs. Parquet files go into a directory, parted by day and kind; the payload is a column of
 JSON, export.json is there when all of it is and says with which flags. With -resume an export that
 was broken off goes on behind its last whole line, which must be one that this log gives with these
-flags; of Parquet files what was broken off is removed and begun again.
+flags; Parquet files go on behind the last whole day, also those of an export that ended.
+Every event says what became of it (Outcome, and Reason where it was refused and changed nothing).
+The log alone does not know: the tables beside it are asked, and where they are behind, the log is
+folded once before; -no-outcomes saves that time and leaves the two fields out.
 Nothing is changed, and an agent may be running.")]
 pub(super) struct ExportArgs {
     #[command(flatten)]
@@ -71,9 +76,22 @@ pub(super) struct ExportArgs {
     /// Where it is written, for parquet a directory; - is standard output
     #[arg(long, value_name = "FILE", default_value = "-")]
     out: PathBuf,
-    /// Go on behind the last whole line of the file
+    /// Go on behind the last whole line of the file, or the last whole day of Parquet files
     #[arg(long)]
     resume: bool,
+    /// Write integers beyond 2^53 as texts, for readers with doubles (JavaScript, jq)
+    #[arg(long)]
+    strings: bool,
+    /// Show sensitive values of this field in clear, Task.Config.image or Job.Meta for example; may
+    /// be repeated
+    #[arg(long = "public", value_name = "FIELD", conflicts_with = "clear")]
+    public: Vec<String>,
+    /// Do not say what became of the events
+    #[arg(long)]
+    no_outcomes: bool,
+    /// The agent that CloudEvents name for their schemas
+    #[arg(long, value_name = "URL", default_value = AGENT)]
+    schemas: String,
 }
 
 /// The forms, as they are named.
@@ -123,6 +141,11 @@ fn wanted(args: &ExportArgs) -> Result<Export> {
             FormatName::Ndjson | FormatName::Parquet => Format::Ndjson,
             FormatName::CloudEvents => Format::CloudEvents,
         },
+        numbers: match args.strings {
+            true => Numbers::Strings,
+            false => Numbers::Plain,
+        },
+        agent: args.schemas.clone(),
         ..Export::default()
     };
     if args.bodies && !matches!(args.format, FormatName::Ndjson) {
@@ -139,7 +162,9 @@ fn wanted(args: &ExportArgs) -> Result<Export> {
     }
     for name in &args.kinds {
         let kind = EventKind::from_name(name);
-        let kind = kind.with_context(|| format!("-kind {name:?} is no kind of event"))?;
+        let kind = kind.with_context(|| {
+            format!("-kind {name:?} is no kind of event; `drover event schema` lists them")
+        })?;
         export.kinds.push(kind.number());
     }
     Ok(export)
@@ -151,7 +176,8 @@ pub(super) async fn export(args: &ExportArgs, out: &Out) -> Result<u8> {
     let place = args.place.find(out).await?;
     if !args.clear && !args.bodies {
         let keys = args.place.keys_below(&place);
-        export.redactor = Some(Arc::new(redactor(&keys, out)?));
+        let shown = PublicFields::read(&args.public).map_err(anyhow::Error::msg)?;
+        export.redactor = Some(Arc::new(redactor(&keys, out)?.showing(shown)));
     }
     let dir = &place.log;
     let log = ReadOnlyLog::open(dir)
@@ -163,6 +189,10 @@ pub(super) async fn export(args: &ExportArgs, out: &Out) -> Result<u8> {
             "-from {from} is beyond the end: the log in {} ends at index {last}",
             dir.display()
         );
+    }
+    if !args.no_outcomes {
+        let range = (export.from, export.to);
+        export.outcomes = Arc::new(outcomes(&args.place, &place, &log, range, out)?);
     }
     if matches!(args.format, FormatName::Parquet) {
         return tables(args, &export, &log, out);
@@ -209,17 +239,18 @@ pub(super) async fn export(args: &ExportArgs, out: &Out) -> Result<u8> {
 
 /// Exports as Parquet files.
 fn tables(args: &ExportArgs, export: &Export, log: &ReadOnlyLog, out: &Out) -> Result<u8> {
-    if args.resume || args.out == Path::new("-") {
-        bail!("-format parquet needs a directory, -out DIR, and is begun again, not resumed");
+    if args.out == Path::new("-") {
+        bail!("-format parquet needs a directory: name it with -out DIR");
     }
     let bar = Bar::new(out, "events");
-    let done = parquet::write(export, log, &args.out, &mut |at, all| bar.set(at, all));
+    let mut progress = |at, all| bar.set(at, all);
+    let done = parquet::write(export, log, &args.out, args.resume, &mut progress);
     bar.clear();
     let done = done.map_err(|error| {
         let path = args.out.display();
         let what = match error {
             ArchiveError::Refused(_) => format!("Error exporting to {path}"),
-            _ => format!("Error exporting to {path}; what is there is not all: run it again"),
+            _ => format!("Error exporting to {path}; what is there is not all: go on with -resume"),
         };
         anyhow::Error::from(error).context(what)
     })?;

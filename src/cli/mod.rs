@@ -26,6 +26,7 @@ mod conn;
 mod deployment;
 mod eval;
 mod event;
+mod event_position;
 mod event_schema;
 mod job;
 mod log;

@@ -9,14 +9,17 @@ use serde_json::Value as Json;
 /// An answer that is read as it comes.
 #[derive(Debug)]
 pub(super) struct Stream {
+    /// The epoch of the log that positions in it belong to; empty of what has none.
+    pub(super) epoch: String,
     body: Incoming,
     buffer: BytesMut,
 }
 
 impl Stream {
-    /// The answer with this body.
-    pub(super) fn new(body: Incoming) -> Stream {
+    /// The answer with this body, and the epoch that its head names.
+    pub(super) fn new(body: Incoming, epoch: String) -> Stream {
         Stream {
+            epoch,
             body,
             buffer: BytesMut::new(),
         }

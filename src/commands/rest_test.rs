@@ -266,3 +266,59 @@ fn ids_of_a_decision_follow_from_its_stamp() {
     assert_ne!(stamp(1).uuid(0), stamp(2).uuid(0));
     assert_eq!(stamp(1).uuid(0).len(), 36);
 }
+
+#[test]
+fn settings_that_would_have_no_effect_are_refused_in_words() {
+    let world = World::new();
+    let set = |change: fn(&mut drover_events::model::PreemptionConfig)| {
+        let mut config = drover_events::model::SchedulerConfiguration::default();
+        change(&mut config.preemption_config);
+        SetSchedulerConfig {
+            config,
+            cas: false,
+            initial: false,
+        }
+    };
+    assert!(world.decide(&set(|_| {})).is_ok());
+    let (code, text) = world.refusal(&set(|config| config.batch_scheduler_enabled = true));
+    assert_eq!(code, Code::BadRequest);
+    assert_eq!(
+        text,
+        "PreemptionConfig.BatchSchedulerEnabled: preemption is not supported by this version of \
+         drover; set it to false"
+    );
+    let upsert = |namespace: Namespace| UpsertNamespaces {
+        namespaces: vec![Namespace {
+            name: "team".into(),
+            ..namespace
+        }],
+    };
+    let empty = Namespace {
+        capabilities: Some(Default::default()),
+        node_pool_configuration: Some(Default::default()),
+        ..Namespace::default()
+    };
+    assert!(
+        world.decide(&upsert(empty)).is_ok(),
+        "what says nothing is taken"
+    );
+    let limited = Namespace {
+        capabilities: Some(drover_events::model::NamespaceCapabilities {
+            disabled_task_drivers: vec!["raw_exec".to_owned()].into(),
+            ..Default::default()
+        }),
+        ..Namespace::default()
+    };
+    let quota = Namespace {
+        quota: "small".into(),
+        ..Namespace::default()
+    };
+    for (namespace, what) in [(limited, "limits on task drivers"), (quota, "quotas")] {
+        let text = world.refusal(&upsert(namespace)).1;
+        let expected = format!(
+            "Invalid namespace \"team\": 1 error occurred:\n\t* {what} are not supported by this \
+             version of drover\n\n"
+        );
+        assert_eq!(text, expected);
+    }
+}

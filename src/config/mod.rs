@@ -272,6 +272,18 @@ impl Config {
         ))
     }
 
+    /// The address of an agent that CloudEvents name for their schemas: this one's, unless another
+    /// is named.
+    pub fn schemas_at(&self) -> String {
+        match self.event_publisher.schemas.as_str() {
+            "" => {
+                let own = self.http_advertise().unwrap_or_default();
+                format!("http://{own}")
+            }
+            named => named.trim_end_matches('/').to_owned(),
+        }
+    }
+
     /// The address told to others for the internal transport, `host:port`.
     ///
     /// # Errors

@@ -8,12 +8,27 @@ use std::time::Duration;
 use drover_events::{EventKind, Topic};
 
 use super::read::Reader;
+use crate::record::numbers::NAMES;
+use crate::record::redact::PublicFields;
 
 /// What the publisher of events was told.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EventPublisherConfig {
+    /// The address of an agent that CloudEvents name for their schemas, `https://host` for example;
+    /// empty means this agent's own.
+    pub schemas: String,
+    /// What CloudEvents of the HTTP API's stream show.
+    pub http: HttpEventsConfig,
     /// Publish to Kafka; absent means no.
     pub kafka: Option<KafkaConfig>,
+}
+
+/// The `event_publisher.http` block.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HttpEventsConfig {
+    /// Sensitive fields that CloudEvents show in clear, `Job.Meta` or `Task.Config.image` for
+    /// example.
+    pub public_fields: Vec<String>,
 }
 
 /// The `event_publisher.kafka` block.
@@ -26,8 +41,19 @@ pub struct KafkaConfig {
     /// A topic for every topic of the event stream (`<topic>.Job`, …); an event that changes
     /// objects of several is in each of them once.
     pub topic_per_stream: bool,
+    /// Whether an event that holds many objects is a message for each of them.
+    pub split: bool,
+    /// What a message holds: `json` (the document), `cloudevents` (a CloudEvent with it), or
+    /// `cloudevents-binary` (the document, and the CloudEvent's attributes as headers).
+    pub format: String,
+    /// How integers beyond 2^53 are written: `plain`, or `strings`.
+    pub numbers: String,
+    /// Sensitive fields that are shown in clear, `Job.Meta` or `Task.Config.image` for example.
+    pub public_fields: Vec<String>,
     /// Create topics that are missing.
     pub create_topics: bool,
+    /// How long topics that are created keep messages, by the time of their events; 0: for ever.
+    pub retention: Duration,
     /// Partitions of topics that are created; with one the whole topic is in the log's order.
     pub partitions: u32,
     /// Where the position is kept; empty means `<topic>.cursor`. It must be compacted.
@@ -98,7 +124,12 @@ impl Default for KafkaConfig {
             brokers: Vec::new(),
             topic: "drover.events".into(),
             topic_per_stream: false,
+            split: true,
+            format: "json".into(),
+            numbers: "plain".into(),
+            public_fields: Vec::new(),
             create_topics: true,
+            retention: Duration::ZERO,
             partitions: 1,
             cursor_topic: String::new(),
             transactional_id: String::new(),
@@ -127,6 +158,10 @@ impl Default for KafkaConfig {
 }
 
 const SECOND: Duration = Duration::from_secs(1);
+/// What [`KafkaConfig::format`] may be.
+pub(super) const FORMATS: [&str; 3] = ["json", "cloudevents", "cloudevents-binary"];
+/// A hundred years.
+const LONGEST_RETENTION: Duration = Duration::from_secs(36_525 * 86_400);
 
 /// librdkafka's property for how brokers are spoken to.
 pub const SECURITY_PROTOCOL: &str = "security.protocol";
@@ -152,12 +187,27 @@ const OWN: [(&str, &str); 12] = [
 
 impl EventPublisherConfig {
     pub(super) fn read(&mut self, r: &mut Reader<'_>) {
+        r.set("schemas", &mut self.schemas);
+        let http = &mut self.http;
+        r.block("http", |r| r.set("public_fields", &mut http.public_fields));
         let kafka = &mut self.kafka;
         r.block("kafka", |r| kafka.get_or_insert_default().read(r));
     }
 
     /// What is wrong with it, each with the name of the setting.
     pub(super) fn check(&self, wrong: &mut Vec<String>) {
+        let is_http = ["http://", "https://"]
+            .iter()
+            .any(|it| self.schemas.starts_with(it));
+        if !self.schemas.is_empty() && !is_http {
+            let schemas = &self.schemas;
+            wrong.push(format!(
+                "event_publisher.schemas: {schemas:?} is neither http://host:port nor https://host"
+            ));
+        }
+        if let Err(error) = PublicFields::read(&self.http.public_fields) {
+            wrong.push(format!("event_publisher.http.public_fields: {error}"));
+        }
         if let Some(kafka) = &self.kafka {
             let found = kafka.problems();
             wrong.extend(
@@ -174,7 +224,12 @@ impl KafkaConfig {
         r.set("brokers", &mut self.brokers);
         r.set("topic", &mut self.topic);
         r.set("topic_per_stream", &mut self.topic_per_stream);
+        r.set("split", &mut self.split);
+        r.set("format", &mut self.format);
+        r.set("numbers", &mut self.numbers);
+        r.set("public_fields", &mut self.public_fields);
         r.set("create_topics", &mut self.create_topics);
+        r.set("retention", &mut self.retention);
         r.set("partitions", &mut self.partitions);
         r.set("cursor_topic", &mut self.cursor_topic);
         r.set("transactional_id", &mut self.transactional_id);
@@ -314,8 +369,15 @@ impl KafkaConfig {
     fn check_filters(&self, wrong: &mut Vec<String>) {
         for kind in &self.kinds {
             if EventKind::from_name(kind).is_none() {
-                wrong.push(format!("kinds: there is no event kind {kind:?}"));
+                let all: Vec<&str> = EventKind::ALL.iter().map(|kind| kind.name()).collect();
+                let all = all.join(", ");
+                wrong.push(format!(
+                    "kinds: there is no event kind {kind:?}; there are {all}"
+                ));
             }
+        }
+        if let Err(error) = PublicFields::read(&self.public_fields) {
+            wrong.push(format!("public_fields: {error}"));
         }
         for topic in &self.topics {
             if Topic::from_name(topic).is_none() {
@@ -329,18 +391,27 @@ impl KafkaConfig {
     }
 
     fn check_words(&self, wrong: &mut Vec<String>) {
-        for (name, value, allowed) in [
-            ("start", &self.start, ["beginning", "now"]),
-            ("rejected", &self.rejected, ["omit", "mark"]),
-            ("oversized", &self.oversized, ["mark", "stop"]),
-            ("missed", &self.missed, ["stop", "mark"]),
-        ] {
-            if !allowed.contains(&value.as_str()) {
-                let [one, other] = allowed;
-                wrong.push(format!(
-                    "{name}: {value:?} is neither {one:?} nor {other:?}"
-                ));
+        let words: [(&str, &str, &[&str]); 6] = [
+            ("start", &self.start, &["beginning", "now"]),
+            ("rejected", &self.rejected, &["omit", "mark"]),
+            ("oversized", &self.oversized, &["mark", "stop"]),
+            ("missed", &self.missed, &["stop", "mark"]),
+            ("format", &self.format, &FORMATS),
+            ("numbers", &self.numbers, &NAMES),
+        ];
+        for (name, value, allowed) in words {
+            if !allowed.contains(&value) {
+                let allowed = allowed.join(", ");
+                wrong.push(format!("{name}: {value:?} is not one of {allowed}"));
             }
+        }
+    }
+
+    /// [`Self::retention`] as Kafka has it: milliseconds, or -1.
+    pub fn retention_ms(&self) -> i64 {
+        match self.retention.is_zero() {
+            true => -1,
+            false => i64::try_from(self.retention.as_millis()).unwrap_or(i64::MAX),
         }
     }
 
@@ -363,6 +434,11 @@ impl KafkaConfig {
             ("linger", self.linger, (Duration::ZERO, 10 * SECOND)),
             ("timeout", self.timeout, (SECOND, 300 * SECOND)),
             ("lag_warning", self.lag_warning, (SECOND, 86_400 * SECOND)),
+            (
+                "retention",
+                self.retention,
+                (Duration::ZERO, LONGEST_RETENTION),
+            ),
         ] {
             if !(least..=most).contains(&value) {
                 wrong.push(format!(
@@ -425,6 +501,7 @@ mod tests {
         let config = read(
             "event_publisher { kafka {\n topic = \"a b\"\n kinds = [\"Jobs\"]\n \
              topics = [\"job\"]\n start = \"yesterday\"\n batch_events = 0\n timeout = \"1ms\"\n \
+             format = \"avro\"\n numbers = \"text\"\n public_fields = [\"Node.SecretID\"]\n \
              properties { acks = 1, \"bootstrap.servers\" = \"x\" }\n} }\n",
         );
         let text = check(&config).unwrap_err().to_string();
@@ -434,6 +511,9 @@ mod tests {
             "kinds: there is no event kind \"Jobs\"",
             "topics: \"job\"",
             "start: \"yesterday\"",
+            "format: \"avro\" is not one of json, cloudevents, cloudevents-binary",
+            "numbers: \"text\" is not one of plain, strings",
+            "public_fields: \"Node.SecretID\" is no sensitive field",
             "batch_events: 0",
             "timeout: 1ms",
             "properties: acks",
@@ -442,7 +522,11 @@ mod tests {
             let wanted = format!("event_publisher.kafka.{name}");
             assert!(text.contains(&wanted), "{wanted}\n{text}");
         }
-        assert_eq!(text.lines().count(), 9, "{text}");
+        assert_eq!(text.lines().count(), 12, "{text}");
+        assert!(
+            text.contains("there are RaftBlank, "),
+            "the kinds are listed: {text}"
+        );
     }
 
     #[test]

@@ -98,7 +98,11 @@ impl Harness {
             keyring: keyring.unwrap_or_else(|| Arc::clone(&server.keyring)),
             auth,
             agent: Arc::clone(&server) as Arc<dyn super::Agent>,
-            stream: Publisher::new(Arc::clone(&server.keyring)),
+            stream: Publisher::new(super::Shape {
+                keyring: Some(Arc::clone(&server.keyring)),
+                agent: "http://127.0.0.1:4646".to_owned(),
+                ..super::Shape::default()
+            }),
             rendered: super::Rendered::default(),
             requests: requests.unwrap_or_else(|| Arc::clone(&server.requests)),
             settings,

@@ -87,4 +87,4 @@ pub use request::Remote;
 pub use router::router;
 pub use serve::{Door, serve};
 pub use state::{Agent, Api, BODY_LIMIT, Settings};
-pub use stream::Publisher;
+pub use stream::{Publisher, Shape};

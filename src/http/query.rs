@@ -22,6 +22,11 @@ impl Query {
         Ok(Self(pairs))
     }
 
+    /// The names of all parameters, in order.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
     /// The first value of a parameter.
     #[must_use]
     pub(super) fn get(&self, name: &str) -> Option<&str> {

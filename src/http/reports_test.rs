@@ -62,9 +62,12 @@ async fn placed(h: &Harness, job: &str) -> AllocRow {
             .projections
             .watch()
             .register(&[drover_projections::Interest::table::<Allocs>()]);
-        let view = h.api.projections.view();
-        let mut rows = view.scan::<Allocs>(Scan::all()).map(Result::unwrap);
-        if let Some(row) = rows.find(|row| row.job_id == job) {
+        let found = {
+            let view = h.api.projections.view();
+            let mut rows = view.scan::<Allocs>(Scan::all()).map(Result::unwrap);
+            rows.find(|row| row.job_id == job)
+        };
+        if let Some(row) = found {
             return row;
         }
         waiter.await;
@@ -242,5 +245,60 @@ async fn who_waits_for_a_jobs_scale_hears_of_its_allocations_and_its_deployment(
     let (answer, failed) = tokio::join!(h.get(&path), h.ask("PUT", &target, "{}"));
     assert_eq!(failed.status, 200, "{}", failed.text());
     assert!(answer.index() > index);
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_is_evaluated_and_purged_with_what_is_on_it() {
+    let h = Harness::start().await;
+    register_node(&h).await;
+    h.register("web").await;
+    let row = placed(&h, "web").await;
+    let node = row.node_id.clone();
+    let evals = |answer: &Value| -> Vec<String> {
+        let ids = answer["EvalIDs"].as_array().cloned().unwrap_or_default();
+        ids.iter()
+            .map(|id| id.as_str().unwrap().to_owned())
+            .collect()
+    };
+    let evaluated = h.ask("PUT", &format!("/v1/node/{node}/evaluate"), "").await;
+    assert_eq!(evaluated.status, 200, "{}", evaluated.text());
+    let answer = evaluated.json();
+    let [eval] = &evals(&answer)[..] else {
+        panic!("{answer}")
+    };
+    assert_eq!(answer["EvalCreateIndex"], evaluated.index());
+    let made = h.get(&format!("/v1/evaluation/{eval}")).await.json();
+    assert_eq!(made["TriggeredBy"], "node-update", "{made}");
+    assert_eq!(
+        (&made["JobID"], made["NodeID"].as_str()),
+        (&Value::from("web"), Some(&*node))
+    );
+
+    let purged = h.ask("PUT", &format!("/v1/node/{node}/purge"), "").await;
+    assert_eq!(purged.status, 200, "{}", purged.text());
+    let answer = purged.json();
+    assert_eq!(answer["NodeModifyIndex"], purged.index());
+    assert_eq!(evals(&answer).len(), 1, "{answer}");
+    assert_eq!(h.get(&format!("/v1/node/{node}")).await.status, 404);
+    assert_eq!(
+        h.get("/v1/nodes").await.json().as_array().map(Vec::len),
+        Some(0)
+    );
+    let list = "/v1/job/web/allocations";
+    let mut allocs = h.get(list).await;
+    while allocs.json()[0]["ClientStatus"] != "lost" {
+        let next = format!("{list}?index={}&wait=60s", allocs.index());
+        allocs = h.get(&next).await;
+    }
+    for verb in ["evaluate", "purge"] {
+        let again = h.ask("PUT", &format!("/v1/node/{node}/{verb}"), "").await;
+        assert_eq!(again.status, 500, "{verb}: {}", again.text());
+        assert!(
+            again.text().contains("node not found"),
+            "{verb}: {}",
+            again.text()
+        );
+    }
     h.stop().await;
 }

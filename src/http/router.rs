@@ -302,6 +302,7 @@ fn cluster(table: Table) -> Table {
         )
         .route("/v1/schema/events", get(Now, schema::index))
         .route("/v1/schema/events/{kind}", get(Now, schema::kind))
+        .route("/v1/schema/stream", get(Now, schema::stream))
         .route(
             "/v1/operator/autopilot/configuration",
             get(Nothing, autopilot::configuration)

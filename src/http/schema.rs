@@ -5,6 +5,7 @@ use drover_events::EventKind;
 use super::answer::Answer;
 use super::front::Read;
 use crate::error::ApiError;
+use crate::record::numbers::{NAMES, Numbers};
 use crate::record::schema;
 
 /// `GET /v1/schema/events`: all kinds, their versions, and where the schema of each is.
@@ -12,8 +13,8 @@ pub(super) fn index(_: &Read<'_>) -> Result<Answer, ApiError> {
     Answer::json(&schema::index())
 }
 
-/// `GET /v1/schema/events/:kind[?version=N]`: the schema of a kind's document as it is written
-/// today, or of the payload that an older version has in the log.
+/// `GET /v1/schema/events/:kind[?version=N][&numbers=strings]`: the schema of a kind's document as
+/// it is written today, or of the payload that an older version has in the log.
 pub(super) fn kind(read: &Read<'_>) -> Result<Answer, ApiError> {
     let name = read.request.segment(3)?;
     let kind = EventKind::from_name(&name)
@@ -28,7 +29,26 @@ pub(super) fn kind(read: &Read<'_>) -> Result<Answer, ApiError> {
             ))
         })?,
     };
-    Answer::json(&schema)
+    numbered(read, schema)
+}
+
+/// `GET /v1/schema/stream`: the schema of a line of the event stream in its default form.
+pub(super) fn stream(read: &Read<'_>) -> Result<Answer, ApiError> {
+    numbered(read, super::stream::schema::line())
+}
+
+/// The schema as it is with `numbers` as the caller reads them.
+fn numbered(read: &Read<'_>, schema: serde_json::Value) -> Result<Answer, ApiError> {
+    let name = read.request.query.text("numbers");
+    match Numbers::named(name) {
+        Some(Numbers::Plain) => Answer::json(&schema),
+        Some(Numbers::Strings) => Answer::json(&schema::with_strings(schema)),
+        None => {
+            let names = NAMES.join(", ");
+            let text = format!("numbers: {name:?} is not one of {names}");
+            Err(ApiError::bad_request(text))
+        }
+    }
 }
 
 #[cfg(test)]

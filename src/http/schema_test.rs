@@ -20,6 +20,12 @@ async fn schemas_are_served_by_kind_and_version() {
         ("/v1/schema/events/Nothing", 404, "no kind of event"),
         ("/v1/schema/events/EvalsDeleted?version=9", 400, "version"),
         ("/v1/schema/events/EvalsDeleted?version=x", 400, "version"),
+        (
+            "/v1/schema/events/EvalsDeleted?numbers=x",
+            400,
+            "plain, strings",
+        ),
+        ("/v1/schema/stream?numbers=x", 400, "plain, strings"),
     ] {
         let reply = h.get(target).await;
         assert_eq!(reply.status, status, "{target}: {}", reply.text());

@@ -44,6 +44,8 @@ pub struct Settings {
     pub job_max_priority: i64,
     /// The largest sum of a job's group counts.
     pub job_max_count: i64,
+    /// Whether the metrics are offered in Prometheus' form.
+    pub prometheus: bool,
     /// The longest source kept with a job, bytes.
     pub job_max_source_size: u64,
     /// How many versions of a job are kept.
@@ -64,6 +66,7 @@ impl Default for Settings {
             job_priority: 50,
             job_max_priority: 100,
             job_max_count: 50_000,
+            prometheus: true,
             job_max_source_size: 1_000_000,
             job_tracked_versions: 6,
             search: SearchConfig::default(),

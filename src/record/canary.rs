@@ -138,7 +138,7 @@ fn no_export_shows_what_is_confidential() {
         let text = document.text(Some(&redactor)).expect("JSON");
         assert_eq!(shown(&text), None, "{kind}: {text}");
         let cloud = redactor
-            .redacted(&CloudEvent::of(document, [7; 16]))
+            .redacted(&CloudEvent::of(document, [7; 16], "http://a"))
             .to_string();
         assert_eq!(shown(&cloud), None, "{kind}: {cloud}");
         let text = document.text(Some(&Redactor::default())).expect("JSON");

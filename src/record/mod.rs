@@ -10,20 +10,29 @@
 //! - Raft's own entries have neither actor nor payload.
 //! - Confidential values are hidden when a [`Redactor`] is given ([`Document::text`]); whatever
 //!   leaves the cluster's own tools is given one.
+//! - A refused event says so ([`Outcome`]), with the reason, in the same two fields everywhere.
+//! - An event that holds many objects may be told in pieces ([`split`]), each a document.
 
+pub mod about;
+pub mod numbers;
 pub mod redact;
 pub mod schema;
+pub mod split;
 
 #[cfg(test)]
 pub(crate) mod canary;
 mod cloudevents;
+#[cfg(test)]
+mod page_test;
 
 use std::fmt;
 
-use drover_events::{Actor, Event, Recorded};
+use drover_events::{Actor, Event, Recorded, Topic};
+use drover_projections::Rejection;
 use serde::{Serialize, Serializer};
 
-pub use cloudevents::CloudEvent;
+pub use about::About;
+pub use cloudevents::{Attributes, CloudEvent, MEDIA_TYPE};
 pub use redact::{Redacted, Redactor};
 
 /// One event as a document.
@@ -58,9 +67,87 @@ pub struct Document<'a> {
     /// W3C trace parent of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<&'a str>,
+    /// `applied`, or `refused`: it changed nothing. None where that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<&'static str>,
+    /// Why it was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<&'a str>,
+    /// Which piece of the event this is, where it is told in several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub part: Option<Part<'a>>,
+    /// How large it is, where its payload was left out because of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oversized_bytes: Option<usize>,
     /// What happened, with the names of the API.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload: Option<Payload<'a>>,
+}
+
+/// What became of an event when its turn came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome<'a> {
+    /// It changed the state.
+    Applied,
+    /// It changed nothing, for this reason.
+    Refused(&'a str),
+}
+
+impl<'a> Outcome<'a> {
+    /// The word for it, the same in every format.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Refused(_) => "refused",
+        }
+    }
+
+    /// Why it was refused.
+    pub const fn reason(self) -> Option<&'a str> {
+        match self {
+            Self::Applied => None,
+            Self::Refused(reason) => Some(reason),
+        }
+    }
+
+    /// That of an event, by the reason for which it was refused, if it was.
+    pub fn of(refused: Option<&'a str>) -> Self {
+        refused.map_or(Self::Applied, Self::Refused)
+    }
+}
+
+/// Why an event was refused, for people.
+pub fn reason(rejection: &Rejection) -> String {
+    match rejection {
+        Rejection::Guard { position, found } => {
+            format!("guard {position} did not hold: {found} was found")
+        }
+        Rejection::Rule { message } => message.clone(),
+    }
+}
+
+/// One of the pieces in which an event is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Part<'a> {
+    /// Which, from 1.
+    pub number: u32,
+    /// Of how many.
+    pub of: u32,
+    /// The topic that tells of the object in it.
+    #[serde(serialize_with = "named")]
+    pub topic: Topic,
+    /// The object's id or name.
+    pub key: &'a str,
+}
+
+// serde gives it by reference.
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature that serde asks for"
+)]
+fn named<S: Serializer>(topic: &Topic, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(topic.name())
 }
 
 /// A payload that serialises without its variant's name.
@@ -100,7 +187,21 @@ impl<'a> Document<'a> {
             trace: envelope
                 .map(|envelope| envelope.trace.as_str())
                 .filter(|trace| !trace.is_empty()),
+            outcome: None,
+            reason: None,
+            part: None,
+            oversized_bytes: None,
             payload: envelope.map(|envelope| Payload(&envelope.event)),
+        }
+    }
+
+    /// The document with what became of the event; none where that is not known.
+    #[must_use]
+    pub fn became(self, outcome: Option<Outcome<'a>>) -> Self {
+        Self {
+            outcome: outcome.map(Outcome::name),
+            reason: outcome.and_then(Outcome::reason),
+            ..self
         }
     }
 
@@ -154,5 +255,29 @@ mod tests {
             shown += 1;
         }
         assert_eq!(shown, EventKind::ALL.len());
+    }
+
+    #[test]
+    fn a_refused_event_has_its_mark_and_its_reason_in_every_form() {
+        let kind = EventKind::JobRegistered;
+        let event = drover_migrations::decode(&samples::body(kind, kind.version()).unwrap());
+        let event = event.unwrap();
+        let rejection = Rejection::Guard {
+            position: 0,
+            found: 7,
+        };
+        let why = reason(&rejection);
+        for (refused, wanted) in [(None, "applied"), (Some(why.as_str()), "refused")] {
+            let document = Document::of(&event).became(Some(Outcome::of(refused)));
+            let plain: Value = serde_json::from_str(&document.to_string()).unwrap();
+            let cloud =
+                serde_json::to_value(CloudEvent::of(document, [1; 16], "http://a")).unwrap();
+            assert_eq!(plain["Outcome"], wanted);
+            assert_eq!(plain["Reason"].as_str(), refused);
+            assert_eq!(cloud["outcome"], wanted);
+            assert_eq!(cloud["data"], plain);
+        }
+        let unknown = Document::of(&event).became(None).to_string();
+        assert!(!unknown.contains("\"Outcome\""), "{unknown}");
     }
 }

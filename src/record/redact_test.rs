@@ -245,3 +245,38 @@ fn a_document_of_every_kind_keeps_its_shape() {
 fn a_redactor_shows_no_key() {
     assert_eq!(format!("{:?}", redactor()), "Redactor { keys: 1, .. }");
 }
+
+#[test]
+fn a_destination_may_show_fields_by_name_and_never_a_secret() {
+    let public = ["Task.Config.pin", "Job.Meta"].map(str::to_owned);
+    let public = PublicFields::read(&public).expect("they are sensitive fields");
+    let told = |redactor: &Redactor| {
+        serde_json::to_value(redactor.redacted(&Payload(&registered()))).expect("JSON")
+    };
+    let some = told(&redactor().showing(public));
+    let task = &some["Job"]["TaskGroups"][0]["Tasks"][0];
+    assert_eq!(task["Config"]["pin"], 4711, "the key that is named");
+    for hidden in [
+        &task["Config"]["args"][1],
+        &task["Env"]["DB_PASSWORD"],
+        &task["Meta"]["owner"],
+        &some["Job"]["TaskGroups"][0]["Meta"]["k"],
+    ] {
+        assert!(
+            hidden.as_str().is_some_and(|text| text.starts_with(HASHED)),
+            "{hidden}"
+        );
+    }
+    assert_eq!(some["Job"]["Meta"]["k"], CANARY, "the field that is named");
+    for bad in [
+        "Node.SecretID",
+        "Task.Name",
+        "Task",
+        "Meta",
+        "Task.Config.",
+        "",
+    ] {
+        let error = PublicFields::read(&[bad.to_owned()]).expect_err(bad);
+        assert!(error.contains("Task.Config"), "{error}");
+    }
+}

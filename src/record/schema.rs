@@ -1,7 +1,7 @@
 //! JSON Schemas (draft 2020-12) of every kind's document, as it is written today, and of the
 //! payloads of older versions, as they lie in the log.
 
-use drover_events::{Actor, Event, EventKind};
+use drover_events::{Actor, Event, EventKind, Topic};
 use drover_migrations::events::payload_schema;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Value, json};
@@ -45,7 +45,23 @@ pub fn document(kind: EventKind) -> Value {
             "type": ["integer", "null"],
             "description": "The index of the event this one followed from.",
         },
+        "Outcome": {
+            "enum": ["applied", "refused"],
+            "description": "What became of it: a refused event changed nothing. Not there where \
+                            that is not known.",
+        },
+        "Reason": { "type": "string", "description": "Why it was refused." },
+        "Part": part(),
+        "OversizedBytes": {
+            "type": "integer",
+            "minimum": 1,
+            "description": "How large it is, where its payload was left out because of that.",
+        },
     });
+    if kind.is_raft_own() {
+        // The first membership is the log's entry 0; streams begin behind it.
+        properties["Index"]["minimum"] = json!(0);
+    }
     let mut required = vec!["Index", "Term", "Time", "Kind", "Version", "Cause"];
     if let Some(payload) = Event::payload_schema(kind, &mut generator) {
         properties["ID"] = json!({ "type": "string", "format": "uuid" });
@@ -53,7 +69,8 @@ pub fn document(kind: EventKind) -> Value {
         properties["RequestID"] = json!({ "type": "string" });
         properties["Trace"] = json!({ "type": "string" });
         properties["Payload"] = payload.to_value();
-        required.extend(["ID", "Actor", "RequestID", "Payload"]);
+        // A message that is too large, or only names an object, has no payload.
+        required.extend(["ID", "Actor", "RequestID"]);
         properties["Time"]["minimum"] = json!(1);
     }
     let mut schema = json!({
@@ -69,6 +86,59 @@ pub fn document(kind: EventKind) -> Value {
         schema["anyOf"] = why();
     }
     schema
+}
+
+/// Which piece of an event that is told in several.
+fn part() -> Value {
+    json!({
+        "type": "object",
+        "description": "Which piece this is of an event that holds many objects and is told in \
+                        one document for each.",
+        "properties": {
+            "Number": { "type": "integer", "minimum": 1, "description": "Which, from 1." },
+            "Of": { "type": "integer", "minimum": 1, "description": "Of how many." },
+            "Topic": {
+                "enum": Topic::ALL.iter().map(|topic| topic.name()).collect::<Vec<_>>(),
+                "description": "The topic that tells of the object.",
+            },
+            "Key": { "type": "string", "description": "The object's id or name." },
+        },
+        "required": ["Number", "Of", "Topic", "Key"],
+    })
+}
+
+/// The schema as it is where integers beyond ±2^53 are told as texts.
+pub fn with_strings(mut schema: Value) -> Value {
+    let texts = &mut schema;
+    allow_texts(texts);
+    schema
+}
+
+fn allow_texts(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            let is_integer = |name: &Value| name == "integer";
+            match fields.get_mut("type") {
+                Some(of @ Value::String(_)) if is_integer(of) => {
+                    *of = json!(["integer", "string"]);
+                    bound_texts(fields);
+                }
+                Some(Value::Array(types)) if types.iter().any(is_integer) => {
+                    types.push(json!("string"));
+                    bound_texts(fields);
+                }
+                _ => {}
+            }
+            fields.values_mut().for_each(allow_texts);
+        }
+        Value::Array(items) => items.iter_mut().for_each(allow_texts),
+        _ => {}
+    }
+}
+
+/// A text where an integer was meant holds one.
+fn bound_texts(fields: &mut serde_json::Map<String, Value>) {
+    fields.insert("pattern".to_owned(), json!("^-?[0-9]{16,20}$"));
 }
 
 /// What every event has beside its time and actor: the event it followed from, or the request that
@@ -106,7 +176,7 @@ fn nothing_required(schema: &mut Value) {
     }
 }
 
-fn generator() -> SchemaGenerator {
+pub(crate) fn generator() -> SchemaGenerator {
     SchemaSettings::draft2020_12().into_generator()
 }
 

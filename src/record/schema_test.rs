@@ -2,7 +2,9 @@ use drover_migrations::golden::samples;
 
 use super::*;
 use crate::keyring::Keyring;
-use crate::record::{Document, Redactor};
+use crate::record::numbers::Numbers;
+use crate::record::split::split;
+use crate::record::{Document, Outcome, Part, Payload, Redactor};
 
 /// No field that the schema does not speak of: what a reader is not told of does not exist.
 fn closed(schema: &mut Value) {
@@ -49,11 +51,36 @@ fn every_document_is_what_its_schema_says() {
             };
             let event = drover_migrations::decode(&body).expect("a sample decodes");
             let document = Document::of(&event);
-            for redactor in [None, Some(&redactor)] {
-                let text = document.text(redactor).expect("JSON");
+            let outcomes = [None, Some(Outcome::Applied), Some(Outcome::Refused("no"))];
+            for (redactor, outcome) in [None, Some(&redactor)]
+                .into_iter()
+                .zip(outcomes)
+                .chain([(None, outcomes[2])])
+            {
+                let text = document.became(outcome).text(redactor).expect("JSON");
                 let shown = serde_json::from_str(&text).expect("JSON");
                 let wrong = wrong(&schema, &shown);
                 assert!(wrong.is_empty(), "{kind} v{version}: {wrong:#?}");
+            }
+            let pieces = event
+                .envelope
+                .iter()
+                .flat_map(|envelope| split(&envelope.event));
+            for piece in pieces {
+                let part = Part {
+                    number: 1,
+                    of: 2,
+                    topic: piece.topic,
+                    key: &piece.id,
+                };
+                let document = Document {
+                    part: Some(part),
+                    payload: Some(Payload(&piece.event)),
+                    ..document
+                };
+                let shown = serde_json::from_str(&document.to_string()).expect("JSON");
+                let wrong = wrong(&schema, &shown);
+                assert!(wrong.is_empty(), "{kind} v{version}, a piece: {wrong:#?}");
             }
         }
     }
@@ -140,4 +167,40 @@ fn an_event_without_who_when_or_why_is_refused() {
         document["RequestID"] = json!("");
     };
     assert!(!changed(&neither), "why");
+}
+
+#[test]
+fn the_logs_entry_0_is_what_its_schema_says() {
+    let kind = EventKind::RaftMembership;
+    let body = samples::body(kind, kind.version()).expect("a sample");
+    let mut event = drover_migrations::decode(&body).expect("it decodes");
+    event.index = 0;
+    let shown = serde_json::from_str(&Document::of(&event).to_string()).expect("JSON");
+    let wrong = wrong(&document(kind), &shown);
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn a_document_with_texts_for_numbers_is_what_the_other_schema_says() {
+    let mut texts = 0;
+    for kind in EventKind::ALL {
+        let body = samples::body(*kind, kind.version()).expect("a sample");
+        let event = drover_migrations::decode(&body).expect("it decodes");
+        let mut out = Vec::new();
+        Numbers::Strings.copy(Document::of(&event).to_string().as_bytes(), &mut out);
+        let shown: Value = serde_json::from_slice(&out).expect("JSON");
+        texts += usize::from(shown["Time"].is_string());
+        let mut schema = with_strings(document(*kind));
+        closed(&mut schema);
+        let found = wrong(&schema, &shown);
+        assert!(found.is_empty(), "{kind}: {found:#?}");
+        let clear = serde_json::from_str(&Document::of(&event).to_string()).expect("JSON");
+        assert!(wrong(&schema, &clear).is_empty(), "{kind} with numbers");
+        let bad = wrong(&schema, &json!({"Index": "many"}));
+        assert!(
+            bad.iter().any(|what| what.starts_with("/Index")),
+            "{bad:#?}"
+        );
+    }
+    assert!(texts > 10, "{texts}");
 }

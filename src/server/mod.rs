@@ -437,6 +437,7 @@ fn sources(
             log: Arc::clone(raft.log()),
             keyring: Arc::clone(keyring),
             held: Arc::clone(&held),
+            agent: config.schemas_at(),
         }),
         keeping: Keeping {
             keep: config.server.retention.log,

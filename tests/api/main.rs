@@ -2,6 +2,7 @@
 
 mod audit;
 mod bad_input;
+mod clients;
 mod drain;
 mod evaluations;
 mod jobs;
@@ -10,5 +11,6 @@ mod periodic;
 mod redaction;
 mod requests;
 mod stream;
+mod stream_forms;
 mod support;
 mod variables;

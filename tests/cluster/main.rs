@@ -16,6 +16,7 @@ mod t74_verify_online;
 mod t76_checkpoints;
 mod t80_kafka;
 mod t82_kafka_horizon;
+mod t84_kafka_faults;
 mod t90_retention;
 mod t92_damaged_base;
 mod t95_s3;

@@ -24,6 +24,11 @@ pub trait AllocRunner: Send + Sync {
     /// The last version that came from the servers.
     fn alloc(&self) -> Arc<Allocation>;
 
+    /// What the servers are told of it now; none where that is not kept.
+    fn told(&self) -> Option<Allocation> {
+        None
+    }
+
     /// Turns true when nothing of it runs any more, and stays so.
     fn done(&self) -> watch::Receiver<bool>;
 

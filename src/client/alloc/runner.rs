@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use drover_events::model::{AllocResourceUsage, Allocation, CheckQueryResult, Node};
+use drover_events::model::{
+    AllocNetworkStatus, AllocResourceUsage, Allocation, CheckQueryResult, Node,
+};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -118,6 +120,25 @@ pub(super) struct RunnerShared {
     pub(super) done: watch::Sender<bool>,
 }
 
+impl RunnerShared {
+    /// What the servers are told of the allocation.
+    pub(super) fn told(&self) -> Allocation {
+        let alloc = self.alloc.lock();
+        let machine = self.machine.lock();
+        let (status, description) = machine.status();
+        Allocation {
+            id: alloc.id.clone(),
+            node_id: alloc.node_id.clone(),
+            client_status: status.to_owned(),
+            client_description: description.to_owned(),
+            task_states: machine.task_states(),
+            deployment_status: machine.deployment_status.clone(),
+            network_status: Some(AllocNetworkStatus::default()),
+            ..Allocation::default()
+        }
+    }
+}
+
 #[expect(
     clippy::large_enum_variant,
     reason = "short-lived, one at a time; a box would cost more than the move"
@@ -161,6 +182,10 @@ impl AllocRunner for Runner {
 
     fn alloc(&self) -> Arc<Allocation> {
         self.shared.alloc.lock().clone()
+    }
+
+    fn told(&self) -> Option<Allocation> {
+        Some(self.shared.told())
     }
 
     fn done(&self) -> watch::Receiver<bool> {

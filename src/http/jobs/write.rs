@@ -185,6 +185,13 @@ async fn register_job(
         settings.job_max_source_size,
         &mut warnings,
     );
+    let refused = Validation {
+        errors: jobspec::unbuilt(&job),
+        ..Validation::default()
+    };
+    if let Some(text) = refused.error() {
+        return Err(ApiError::refused(text));
+    }
     let (namespace, id, children) = (job.namespace.clone(), job.id.clone(), job.has_children());
     let eval_id = if children { String::new() } else { new_id() };
     let command = RegisterJob {

@@ -11,6 +11,8 @@ use crate::error::ApiError;
 use crate::http::answer::JSON;
 use crate::http::query::parse_bool;
 use crate::http::request::Request;
+use crate::record::MEDIA_TYPE;
+use crate::record::numbers::{NAMES, Numbers};
 
 /// The type of server-sent events.
 const SSE: &str = "text/event-stream";
@@ -18,7 +20,7 @@ const SSE: &str = "text/event-stream";
 const LINES: &str = "application/x-ndjson";
 
 /// What is sent, and how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Form {
     /// Whether frames are server-sent events; else each is a line.
     pub(super) sse: bool,
@@ -26,6 +28,38 @@ pub(super) struct Form {
     pub(super) cloud: bool,
     /// Whether frames say how far the stream is while nothing happens.
     pub(super) checkpoints: bool,
+    /// Whether the caller asked for CloudEvents by their type.
+    pub(super) by_type: bool,
+    /// How integers beyond ±2^53 are written.
+    pub(super) numbers: Numbers,
+}
+
+/// What callers may accept, as this server knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Accepted {
+    Sse,
+    Cloud,
+    Lines,
+}
+
+/// The type that a caller prefers of those there are; the first of equals. None: he does not mind.
+fn accepted(header: &str) -> Option<Accepted> {
+    let mut best: Option<(Accepted, f32)> = None;
+    for part in header.split(',') {
+        let mut words = part.split(';').map(str::trim);
+        let what = match words.next().unwrap_or_default() {
+            SSE => Accepted::Sse,
+            MEDIA_TYPE => Accepted::Cloud,
+            JSON | LINES => Accepted::Lines,
+            _ => continue,
+        };
+        let weight = words.find_map(|word| word.strip_prefix("q="));
+        let weight = weight.and_then(|text| text.parse().ok()).unwrap_or(1.0);
+        if weight > 0.0 && best.is_none_or(|(_, before)| weight > before) {
+            best = Some((what, weight));
+        }
+    }
+    best.map(|(what, _)| what)
 }
 
 impl Form {
@@ -34,14 +68,12 @@ impl Form {
     /// # Errors
     /// 400 that names the parameter.
     pub(super) fn read(request: &Request) -> Result<Self, ApiError> {
-        let accepts = request.header("accept").unwrap_or_default();
-        let wants_sse = accepts
-            .split(',')
-            .any(|part| part.split(';').next().is_some_and(|t| t.trim() == SSE));
+        let wants = accepted(request.header("accept").unwrap_or_default());
+        let (wants_sse, by_type) = (wants == Some(Accepted::Sse), wants == Some(Accepted::Cloud));
         let (sse, cloud) = match request.query.text("format") {
-            "" => (wants_sse, false),
+            "" => (wants_sse, by_type),
             "ndjson" | "json" => (false, false),
-            "sse" => (true, false),
+            "sse" => (true, by_type),
             "cloudevents" => (wants_sse, true),
             other => {
                 let text = format!("format: {other:?} is none of ndjson, sse and cloudevents");
@@ -54,10 +86,17 @@ impl Form {
                 ApiError::bad_request(format!("checkpoints: {raw:?} is neither true nor false"))
             })?,
         };
+        let numbers = request.query.text("numbers");
+        let numbers = Numbers::named(numbers).ok_or_else(|| {
+            let names = NAMES.join(", ");
+            ApiError::bad_request(format!("numbers: {numbers:?} is not one of {names}"))
+        })?;
         Ok(Self {
             sse,
             cloud,
             checkpoints,
+            by_type,
+            numbers,
         })
     }
 
@@ -65,6 +104,7 @@ impl Form {
     pub(super) const fn content_type(self) -> &'static str {
         match (self.sse, self.cloud) {
             (true, _) => SSE,
+            (false, true) if self.by_type => MEDIA_TYPE,
             (false, true) => LINES,
             (false, false) => JSON,
         }
@@ -73,10 +113,16 @@ impl Form {
     /// What is sent at once, so that the caller sees the stream is open.
     pub(super) const fn greeting(self) -> &'static [u8] {
         match (self.sse, self.cloud) {
-            (true, _) => b"retry: 1000\n\n",
+            (true, _) => b":\n\n",
             (false, true) => b"\n",
             (false, false) => b"{}\n",
         }
+    }
+
+    /// What the first frame begins with: readers of server-sent events are told when to come back
+    /// together with the first event, for by itself it looks like an event without data to some.
+    pub(super) const fn opening(self) -> &'static [u8] {
+        if self.sse { b"retry: 1000\n" } else { b"" }
     }
 
     /// What is sent while nothing happens, if no checkpoints are asked for.
@@ -88,7 +134,8 @@ impl Form {
         }
     }
 
-    /// How far the stream is: everything up to `index` was told.
+    /// How far the stream is: everything up to `index` was told. It has no id of its own, so that
+    /// who comes back begins behind the last event he has seen, and is told nothing twice.
     pub(super) fn checkpoint(self, at: &Checkpoint) -> Vec<u8> {
         let body = json!({
             "Index": at.index,
@@ -97,7 +144,7 @@ impl Form {
             "Epoch": hex(&at.epoch),
         });
         match self.sse {
-            true => format!("event: checkpoint\nid: {}\ndata: {body}\n\n", at.index),
+            true => format!("event: checkpoint\ndata: {body}\n\n"),
             false => format!("{}\n", json!({ "Checkpoint": body })),
         }
         .into_bytes()
@@ -233,7 +280,30 @@ mod tests {
         sse: true,
         cloud: true,
         checkpoints: true,
+        by_type: false,
+        numbers: Numbers::Plain,
     };
+
+    #[test]
+    fn the_type_that_is_preferred_is_taken() {
+        use Accepted::{Cloud, Lines, Sse};
+        for (header, wanted) in [
+            ("", None),
+            ("*/*", None),
+            ("text/html", None),
+            ("text/event-stream", Some(Sse)),
+            ("application/cloudevents+json", Some(Cloud)),
+            ("application/json, text/event-stream", Some(Lines)),
+            ("application/json;q=0.5, text/event-stream", Some(Sse)),
+            (
+                "text/event-stream;q=0, application/cloudevents+json; q=0.1",
+                Some(Cloud),
+            ),
+            ("application/x-ndjson", Some(Lines)),
+        ] {
+            assert_eq!(accepted(header), wanted, "{header}");
+        }
+    }
 
     #[test]
     fn a_frame_is_a_line_or_a_server_sent_event() {
@@ -262,10 +332,7 @@ mod tests {
             epoch: [0xab; 16],
         };
         let text = String::from_utf8(CLOUD.checkpoint(&at)).unwrap();
-        assert!(
-            text.starts_with("event: checkpoint\nid: 12\ndata: {"),
-            "{text}"
-        );
+        assert!(text.starts_with("event: checkpoint\ndata: {"), "{text}");
         let lines = Form {
             sse: false,
             ..CLOUD

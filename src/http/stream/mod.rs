@@ -24,6 +24,8 @@ mod permit;
 mod publisher;
 mod reader;
 mod ring;
+mod sample;
+pub(super) mod schema;
 mod selection;
 mod start;
 mod tell;
@@ -37,18 +39,61 @@ use std::sync::Arc;
 use drover_projections::hex;
 use tokio::sync::mpsc;
 
-pub use publisher::Publisher;
+pub use publisher::{Publisher, Shape};
 
 use super::answer::Answer;
 use super::body::Body;
 use super::front::Write;
+use super::query::Query;
 use crate::error::ApiError;
 use form::Form;
-use page::Clouds;
 use permit::Permit;
 use reader::{BACKLOG, Reader};
 use selection::Selection;
 use tell::{Past, Wish};
+
+/// The parameters of the stream.
+const PARAMETERS: [&str; 11] = [
+    "topic",
+    "namespace",
+    "kind",
+    "actor",
+    "filter",
+    "index",
+    "since",
+    "epoch",
+    "format",
+    "checkpoints",
+    "numbers",
+];
+/// What Nomad's clients put on every request.
+const EVERYWHERE: [&str; 10] = [
+    "region",
+    "stale",
+    "consistent",
+    "wait",
+    "pretty",
+    "prefix",
+    "reverse",
+    "per_page",
+    "next_token",
+    "as_of",
+];
+
+/// Refuses parameters that nothing here reads: a misspelt one would widen what is told.
+///
+/// # Errors
+/// 400 with those there are.
+fn known(query: &Query) -> Result<(), ApiError> {
+    let unknown = |name: &&str| !PARAMETERS.contains(name) && !EVERYWHERE.contains(name);
+    match query.names().find(unknown) {
+        None => Ok(()),
+        Some(name) => Err(ApiError::bad_request(format!(
+            "{name:?} is no parameter of the event stream; there are {}",
+            PARAMETERS.join(", ")
+        ))),
+    }
+}
 
 /// `GET /v1/event/stream`.
 ///
@@ -56,14 +101,13 @@ use tell::{Past, Wish};
 /// 400 that names the parameter; 410 for a position that is not told here.
 pub(super) async fn serve(write: Write) -> Result<Answer, ApiError> {
     let (api, request) = (&write.api, &write.request);
+    known(&request.query)?;
+    let form = Form::read(request)?;
     let wish = Wish {
-        selection: Selection::read(&request.query)?,
-        form: Form::read(request)?,
+        selection: Selection::read(&request.query, form.cloud)?,
+        form,
         permit: Permit::of(&request.identity),
-        clouds: Clouds {
-            epoch: api.log.epoch().id,
-            redactor: api.stream.redactor(),
-        },
+        clouds: api.stream.clouds(api.log.epoch().id),
     };
     let (content_type, epoch) = (wish.form.content_type(), hex(&wish.clouds.epoch));
     let listener = api.stream.ring().listen(wish.needs()).await;
@@ -77,6 +121,7 @@ pub(super) async fn serve(write: Write) -> Result<Answer, ApiError> {
         past: Past::default(),
         listener,
         sender,
+        begun: false,
     };
     tokio::spawn(reader.run());
     Ok(Answer::of(content_type, Body::stream(receiver))

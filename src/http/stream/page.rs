@@ -11,7 +11,8 @@ use super::payload::{self, Shown};
 use super::selection::Headline;
 use super::walk::{Item, Source, Walk};
 use crate::error::ApiError;
-use crate::record::{CloudEvent, Document, Redactor};
+use crate::record::numbers::Numbers;
+use crate::record::{CloudEvent, Document, Outcome, Redactor};
 
 /// Bytes of lines and CloudEvents after which a page ends.
 const FULL: usize = 64 << 10;
@@ -23,6 +24,8 @@ const LINES: Form = Form {
     sse: false,
     cloud: false,
     checkpoints: false,
+    by_type: false,
+    numbers: Numbers::Plain,
 };
 
 /// What subscribers need beside the lines.
@@ -46,12 +49,14 @@ impl Needs {
 }
 
 /// What CloudEvents need: which log they are of, and what hides confidential values.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Clouds {
     /// The epoch of the log.
     pub(super) epoch: [u8; 16],
     /// As for every export: secrets are left out, sensitive values are hashes.
     pub(super) redactor: Redactor,
+    /// The address of an agent, where schemas are said to be.
+    pub(super) agent: String,
 }
 
 /// One event, rendered.
@@ -380,7 +385,9 @@ pub(super) fn write(
 /// When it cannot be decoded.
 pub(super) fn cloud(item: &Item, clouds: &Clouds, out: &mut Vec<u8>) -> Result<(), ApiError> {
     let recorded = item.recorded()?;
-    let event = CloudEvent::of(Document::of(&recorded), clouds.epoch);
+    // What was refused is not told on the stream.
+    let document = Document::of(&recorded).became(Some(Outcome::Applied));
+    let event = CloudEvent::of(document, clouds.epoch, &clouds.agent);
     Redactor::write(Some(&clouds.redactor), out, &event)
         .map_err(|e| ApiError::internal(e.to_string()))
 }

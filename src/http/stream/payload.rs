@@ -184,7 +184,7 @@ impl At<'_> {
     }
 }
 
-/// The empty payload of a topic, for filters to be tried on; none where events differ.
+/// The empty payload of a topic of Nomad's, for filters to be tried on.
 pub(super) fn sample(topic: Topic) -> Option<Payload> {
     type Row<T> = <T as Table>::Row;
     Some(match topic {
@@ -204,8 +204,7 @@ pub(super) fn sample(topic: Topic) -> Option<Payload> {
         Topic::HostVolume => boxed(OfVolume::<Row<host_volumes::HostVolumes>>::default()),
         Topic::CsiVolume => boxed(OfVolume::<drover_events::model::CsiVolume>::default()),
         Topic::CsiPlugin => boxed(OfPlugin::<Row<csi_plugins::CsiPlugins>>::default()),
-        // Nothing is published there.
-        Topic::Operator => boxed(()),
+        // Of those that are our own the event itself is shown; under Operator nothing is published.
         _ => return None,
     })
 }

@@ -14,6 +14,7 @@ use crate::http::aside::aside;
 use crate::keyring::Keyring;
 use crate::log::LogEngine;
 use crate::record::Redactor;
+use crate::record::redact::PublicFields;
 
 /// Indexes rendered in one view at most.
 const STRIDE: u64 = 256;
@@ -24,23 +25,38 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub struct Publisher {
     ring: Arc<Ring>,
-    /// None: nothing can be hashed.
-    keyring: Option<Arc<Keyring>>,
+    shape: Shape,
+}
+
+/// What CloudEvents of the stream look like.
+#[derive(Default)]
+pub struct Shape {
+    /// The keys that sensitive values are hashed with. None: nothing can be hashed.
+    pub keyring: Option<Arc<Keyring>>,
+    /// Sensitive fields that are shown in clear.
+    pub public: PublicFields,
+    /// The address of an agent, where schemas are said to be.
+    pub agent: String,
 }
 
 impl Publisher {
-    /// One that hashes sensitive values with the keys of a keyring.
-    pub fn new(keyring: Arc<Keyring>) -> Self {
+    /// One whose CloudEvents look like this.
+    pub fn new(shape: Shape) -> Self {
         Self {
-            keyring: Some(keyring),
+            shape,
             ..Self::default()
         }
     }
 
-    /// What hides confidential values in CloudEvents, as in exports.
-    pub(super) fn redactor(&self) -> Redactor {
-        let keyring = self.keyring.as_deref();
-        keyring.map(Redactor::of).unwrap_or_default()
+    /// What CloudEvents of the log with this epoch need, confidential values hidden as in exports.
+    pub(super) fn clouds(&self, epoch: [u8; 16]) -> Clouds {
+        let keyring = self.shape.keyring.as_deref();
+        let redactor = keyring.map(Redactor::of).unwrap_or_default();
+        Clouds {
+            epoch,
+            redactor: redactor.showing(self.shape.public.clone()),
+            agent: self.shape.agent.clone(),
+        }
     }
 
     pub(super) fn ring(&self) -> &Arc<Ring> {
@@ -108,12 +124,10 @@ impl Publisher {
         let last = (position + STRIDE).min(applied);
         let source = Source { view: &view, log };
         let needs = self.ring.needs();
-        let clouds = Clouds {
-            epoch: log.epoch().id,
-            redactor: match needs.clouds {
-                true => self.redactor(),
-                false => Redactor::default(),
-            },
+        let epoch = log.epoch().id;
+        let clouds = match needs.clouds {
+            true => self.clouds(epoch),
+            false => Clouds::default(),
         };
         let page = Page::render(source, (position + 1, last), needs, &clouds)?;
         let upto = page.upto;

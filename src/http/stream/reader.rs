@@ -16,6 +16,7 @@ use crate::error::{ApiError, Code};
 use crate::http::aside::aside;
 use crate::http::past;
 use crate::log::LogEngine;
+use crate::record::numbers::Numbers;
 
 /// Time between heartbeats where there is nothing to tell.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(30);
@@ -36,6 +37,8 @@ pub(super) struct Reader {
     pub(super) past: Past,
     pub(super) listener: Listener,
     pub(super) sender: mpsc::Sender<Bytes>,
+    /// Whether a frame was sent.
+    pub(super) begun: bool,
 }
 
 /// What there is to do next.
@@ -109,7 +112,7 @@ impl Reader {
     }
 
     /// Says that a long search goes on, and where checkpoints are wanted how far it is.
-    pub(super) async fn say_while_searching(&self, said: &mut Said) -> bool {
+    pub(super) async fn say_while_searching(&mut self, said: &mut Said) -> bool {
         if self.sender.is_closed() {
             return false;
         }
@@ -145,7 +148,7 @@ impl Reader {
         self.wish.form.checkpoint(&at).into()
     }
 
-    async fn leave(&self, error: &ApiError) {
+    async fn leave(&mut self, error: &ApiError) {
         match error.code {
             Code::Gone => tracing::info!(%error, "a subscriber has to start again"),
             Code::BadRequest => tracing::info!(%error, "a subscriber's filter cannot be decided"),
@@ -214,7 +217,25 @@ impl Reader {
         Ok(Step::Send(out.into()))
     }
 
-    async fn send(&self, bytes: Bytes) -> bool {
+    /// Sends whole frames, in the way the subscriber wants them.
+    async fn send(&mut self, bytes: Bytes) -> bool {
+        let bytes = self.dressed(bytes);
         self.sender.send(bytes).await.is_ok()
+    }
+
+    fn dressed(&mut self, bytes: Bytes) -> Bytes {
+        let form = self.wish.form;
+        let opening = match bytes == form.heartbeat() || bytes == form.greeting() || self.begun {
+            true => &[][..],
+            false => form.opening(),
+        };
+        self.begun |= !opening.is_empty();
+        if opening.is_empty() && form.numbers == Numbers::Plain {
+            return bytes;
+        }
+        let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 16 + 32);
+        out.extend_from_slice(opening);
+        form.numbers.copy(&bytes, &mut out);
+        out.into()
     }
 }

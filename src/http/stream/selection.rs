@@ -1,9 +1,10 @@
 //! What a subscriber asked for, and whether an event is part of it.
 
-use drover_events::{Actor, EventKind, Topic};
-use drover_projections::filter::{self, FILTER_VERSION, Filter, FilterError};
+use drover_events::{Actor, ActorKind, EventKind, Topic};
+use drover_projections::filter::{self, FILTER_VERSION, Filter, FilterError, ReadError};
 
-use super::payload::{self, Shown};
+use super::payload::Shown;
+use super::sample;
 use crate::error::ApiError;
 use crate::http::query::Query;
 
@@ -35,7 +36,6 @@ const EVERY: u64 = (Topic::HostVolumeClaim.bit() << 1) - 2;
 /// What of everything one subscriber wants.
 #[derive(Debug)]
 pub(super) struct Selection {
-    /// A topic that nobody knows is not among them: nothing is ever published there.
     wanted: Vec<Wanted>,
     /// The namespace; none means every one.
     namespace: Option<String>,
@@ -48,16 +48,16 @@ pub(super) struct Selection {
 
 impl Selection {
     /// Reads `topic` (repeatable, `Topic` or `Topic:key`), `namespace`, `kind` and `actor`
-    /// (repeatable), and `filter`.
+    /// (repeatable), and `filter`, which tests the documents of CloudEvents where those are sent.
     ///
     /// # Errors
-    /// 400 with Nomad's text, or one that names the parameter.
-    pub(super) fn read(query: &Query) -> Result<Self, ApiError> {
+    /// 400 with Nomad's text, or one that names the parameter and what it may be.
+    pub(super) fn read(query: &Query, cloud: bool) -> Result<Self, ApiError> {
         let mut wanted = Vec::new();
         let mut named = false;
         for text in query.all("topic") {
             named = true;
-            wanted.extend(parse_topic(text)?);
+            wanted.push(parse_topic(text)?);
         }
         if !named {
             let (topics, key) = (NOMADS, None);
@@ -73,7 +73,7 @@ impl Selection {
             wanted,
             namespace,
             kinds,
-            actors: given("actor").map(str::to_owned).collect(),
+            actors: given("actor").map(parse_actor).collect::<Result<_, _>>()?,
             filter: None,
         };
         // A kind that Nomad is silent about is told under a topic of ours, whatever `*` means.
@@ -86,7 +86,8 @@ impl Selection {
                 .fold(0, |all, one| all | one);
             selection.wanted.push(Wanted { topics, key: None });
         }
-        selection.filter = parse_filter(query.text("filter"), selection.topics())?;
+        let asked = (selection.topics(), selection.kinds.as_slice());
+        selection.filter = parse_filter(query.text("filter"), asked, cloud)?;
         Ok(selection)
     }
 
@@ -165,6 +166,19 @@ impl Selection {
         }
     }
 
+    /// Whether a CloudEvent passes the filter, by its document as the reader gets it.
+    ///
+    /// # Errors
+    /// 400 when the filter cannot be decided within its limits; JSON that is none.
+    pub(super) fn passes_cloud(&self, cloud: &[u8]) -> Result<bool, ApiError> {
+        if self.filter.is_none() {
+            return Ok(true);
+        }
+        let told: serde_json::Value =
+            serde_json::from_slice(cloud).map_err(|e| ApiError::internal(e.to_string()))?;
+        self.passes(&sample::data(told))
+    }
+
     /// The keys this is about, if it is about some keys only and all of them are posted.
     pub(super) fn keys(&self) -> Option<Vec<(Topic, &str, &str)>> {
         let mut keys = Vec::new();
@@ -199,35 +213,58 @@ fn is_global(topic: Topic) -> bool {
     )
 }
 
-/// Some topics and a key; none for a topic that nobody knows.
-fn parse_topic(text: &str) -> Result<Option<Wanted>, ApiError> {
-    let bad = || {
-        ApiError::bad_request(format!(
-            "Invalid topic query: error parsing topics: \
-             Invalid key value pair for topic, topic: {text}"
-        ))
-    };
+/// Some topics and a key.
+fn parse_topic(text: &str) -> Result<Wanted, ApiError> {
     let (name, key) = text.split_once(':').unwrap_or((text, "*"));
     if name.is_empty() || key.is_empty() {
-        return Err(bad());
+        return Err(ApiError::bad_request(format!(
+            "Invalid topic query: error parsing topics: \
+             Invalid key value pair for topic, topic: {text}; it is Topic, Topic:key or Topic:*"
+        )));
     }
     let topics = match name {
         "*" => NOMADS,
         "**" => EVERY,
         name => match Topic::from_name(name) {
-            None => return Ok(None),
             Some(topic) => topic.bit(),
+            None => {
+                let all: Vec<&str> = Topic::ALL.iter().map(|topic| topic.name()).collect();
+                return Err(ApiError::bad_request(format!(
+                    "Invalid topic query: there is no topic {name:?}; there are {}, * for all of \
+                     Nomad's and ** for all",
+                    all.join(", ")
+                )));
+            }
         },
     };
     let key = Some(key).filter(|k| *k != "*").map(str::to_owned);
-    Ok(Some(Wanted { topics, key }))
+    Ok(Wanted { topics, key })
 }
 
 fn parse_kind(text: &str) -> Result<EventKind, ApiError> {
     EventKind::from_name(text).ok_or_else(|| {
-        let text = format!("kind: {text:?} is no kind of event; JobRegistered is one, for example");
-        ApiError::bad_request(text)
+        let all: Vec<&str> = EventKind::ALL.iter().map(|kind| kind.name()).collect();
+        let all = all.join(", ");
+        ApiError::bad_request(format!(
+            "kind: {text:?} is no kind of event; there are {all}"
+        ))
     })
+}
+
+/// A kind of actor, a name, an address, an id, or a kind and one of these behind a colon. An address
+/// may have colons itself.
+fn parse_actor(text: &str) -> Result<String, ApiError> {
+    let of_kind = text.split_once(':').map(|(kind, _)| kind);
+    let known = of_kind.is_none_or(|kind| ActorKind::from_name(kind).is_some());
+    if known || text.parse::<std::net::IpAddr>().is_ok() {
+        return Ok(text.to_owned());
+    }
+    let kinds = ActorKind::ALL.map(ActorKind::name).join(", ");
+    Err(ApiError::bad_request(format!(
+        "actor: {:?} is no kind of actor; there are {kinds}, each alone or as kind:name, and names \
+         and ids without a kind",
+        of_kind.unwrap_or_default()
+    )))
 }
 
 fn bad_filter(error: &FilterError) -> ApiError {
@@ -235,22 +272,34 @@ fn bad_filter(error: &FilterError) -> ApiError {
 }
 
 /// Compiles the filter, and tries it: one that makes sense for no payload of the topics is refused.
-fn parse_filter(text: &str, topics: u64) -> Result<Option<Filter>, ApiError> {
+fn parse_filter(
+    text: &str,
+    asked: (u64, &[EventKind]),
+    cloud: bool,
+) -> Result<Option<Filter>, ApiError> {
     if text.is_empty() {
         return Ok(None);
     }
     let filter = filter::compile(text, FILTER_VERSION).map_err(|e| bad_filter(&e))?;
     let mut refusal = None;
-    for topic in Topic::ALL.iter().filter(|t| t.bit() & topics != 0) {
-        let Some(sample) = payload::sample(*topic) else {
-            return Ok(Some(filter));
-        };
+    for sample in sample::all(asked, cloud) {
         match filter.matches(&*sample) {
-            Ok(_) => return Ok(Some(filter)),
-            Err(error) => refusal = refusal.or(Some(error)),
+            Err(error) if !is_for_lack_of_content(&error) => refusal = refusal.or(Some(error)),
+            _ => return Ok(Some(filter)),
         }
     }
     refusal.map_or(Ok(Some(filter)), |error| Err(bad_filter(&error)))
+}
+
+/// Whether a filter has no answer only because a sample holds nothing.
+fn is_for_lack_of_content(error: &FilterError) -> bool {
+    let FilterError::Selector { source, .. } = error else {
+        return false;
+    };
+    matches!(
+        source,
+        ReadError::NoParts("nil") | ReadError::OutOfRange { .. }
+    )
 }
 
 #[cfg(test)]
@@ -258,7 +307,7 @@ mod tests {
     use super::*;
 
     fn selection(raw: &str) -> Result<Selection, ApiError> {
-        Selection::read(&Query::parse(Some(raw)).unwrap())
+        Selection::read(&Query::parse(Some(raw)).unwrap(), false)
     }
 
     fn keys(texts: &[&str]) -> Vec<String> {
@@ -325,11 +374,17 @@ mod tests {
     }
 
     #[test]
-    fn bad_parameters_are_refused_by_name_and_an_unknown_topic_matches_nothing() {
+    fn bad_parameters_are_refused_by_name_with_what_there_is() {
         for (bad, name) in [
             ("topic=:x", "topic"),
             ("topic=Job:", "topic"),
-            ("kind=JobStarted", "kind"),
+            ("kind=JobStarted", "there are RaftBlank"),
+            ("topic=Jobs", "there are Job, Evaluation"),
+            ("topic=Jobs&topic=Job", "no topic \"Jobs\""),
+            ("actor=robot:4711", "there are anonymous, token, workload"),
+            ("topic=**&filter=Nothing.ID%20==%20x", "filter"),
+            ("topic=**&filter=Colour%20==%20x", "filter"),
+            ("topic=Cluster&filter=Colour%20==%20x", "filter"),
             ("filter=Job.ID%20==", "filter"),
             ("filter=Job.Colour%20==%20red", "filter"),
             ("topic=Node&filter=Job.ID%20==%20web", "filter"),
@@ -338,11 +393,49 @@ mod tests {
             assert_eq!(error.code.status(), 400, "{bad}");
             assert!(error.message.contains(name), "{bad}: {error}");
         }
-        let web = keys(&["web"]);
-        let job = event(Topic::Job, "default", &web);
-        assert!(!selection("topic=Jobs").unwrap().takes(&job));
-        assert!(selection("topic=Jobs&topic=Job").unwrap().takes(&job));
-        assert!(selection("filter=Job.Status%20==%20running").is_ok());
+        for good in [
+            "filter=Job.Status%20==%20running",
+            "topic=**&filter=Job.Status%20==%20running",
+            "topic=**&filter=ServerID%20==%20x",
+            "topic=Namespace&filter=Namespaces.0.Name%20==%20x",
+            "filter=Job.TaskGroups.0.Name%20==%20x",
+            "filter=Job.Meta.owner%20==%20x",
+            "actor=fe80::1",
+            "actor=token:ci:deploy",
+            "actor=ci",
+        ] {
+            assert!(
+                selection(good).is_ok(),
+                "{good}: {:?}",
+                selection(good).err()
+            );
+        }
+    }
+
+    #[test]
+    fn filters_of_cloud_events_are_tried_on_documents() {
+        let read = |raw: &str| Selection::read(&Query::parse(Some(raw)).unwrap(), true);
+        for good in [
+            "filter=Kind%20==%20JobRegistered",
+            "filter=Payload.Job.ID%20==%20web",
+            "topic=**&filter=Actor.kind%20==%20node",
+            "filter=Payload.Eval.JobID%20==%20web",
+            "topic=Cluster&filter=Payload.ServerID%20==%20x",
+        ] {
+            assert!(read(good).is_ok(), "{good}: {:?}", read(good).err());
+        }
+        for bad in [
+            "filter=Job.ID%20==%20web",
+            "topic=**&filter=Payload.Colour%20==%20web",
+            "topic=**&filter=Colour%20==%20web",
+            "topic=Cluster&filter=Payload.Job.ID%20==%20web",
+            "kind=NodeRegistered&filter=Payload.Job.ID%20==%20web",
+        ] {
+            assert!(
+                read(bad).is_err_and(|e| e.message.contains("filter")),
+                "{bad}"
+            );
+        }
     }
 
     #[test]

@@ -95,20 +95,13 @@ async fn reader(
     position: u64,
 ) -> (Reader, mpsc::Receiver<Bytes>) {
     let (sender, receiver) = mpsc::channel(BACKLOG);
-    let selection = Selection::read(&Query::parse(Some(query)).unwrap()).unwrap();
-    let form = Form {
-        sse: false,
-        cloud: false,
-        checkpoints: false,
-    };
+    let selection = Selection::read(&Query::parse(Some(query)).unwrap(), false).unwrap();
+    let form = Form::default();
     let wish = Wish {
         selection,
         form,
         permit: Permit::of(&Identity::default()),
-        clouds: Clouds {
-            epoch: log.epoch().id,
-            redactor: Default::default(),
-        },
+        clouds: publisher.clouds(log.epoch().id),
     };
     let reader = Reader {
         projections: Arc::clone(&server.projections),
@@ -118,6 +111,7 @@ async fn reader(
         listener: publisher.ring().listen(wish.needs()).await,
         wish,
         sender,
+        begun: false,
     };
     (reader, receiver)
 }
@@ -369,7 +363,7 @@ async fn who_waits_for_a_long_search_hears_that_it_goes_on() {
     let log = empty_log(dir.path());
     let server = Direct::new();
     let (publisher, stop, running) = publishing(&server, &log);
-    let (reader, mut stream) = reader((&server, &log), &publisher, "topic=Job", 1).await;
+    let (mut reader, mut stream) = reader((&server, &log), &publisher, "topic=Job", 1).await;
     let mut said = Said {
         position: 0,
         at: tokio::time::Instant::now(),
@@ -396,10 +390,7 @@ async fn what_is_of_our_own_weighs_and_is_kept_nowhere_where_it_is_big() {
         assert_eq!(reply.status, 200, "{}", reply.text());
         indexes.push(reply.index());
     }
-    let clouds = Clouds {
-        epoch: server.api.log.epoch().id,
-        redactor: Default::default(),
-    };
+    let clouds = server.api.stream.clouds(server.api.log.epoch().id);
     let (view, log) = (server.api.projections.view(), &server.api.log);
     let needs = Needs {
         log: true,

@@ -42,7 +42,7 @@ impl Wish {
         let own = drover_events::Topic::ALL.iter().filter(|t| t.is_own());
         let own = own.fold(0, |all, topic| all | topic.bit());
         Needs {
-            payloads: self.selection.asks_what(),
+            payloads: self.selection.asks_what() && !self.form.cloud,
             log: self.form.cloud || self.selection.asks_who() || self.selection.topics() & own != 0,
             clouds: self.form.cloud,
         }
@@ -72,19 +72,22 @@ impl Wish {
             if !selection.takes(&headline) || !self.permit.sees(&headline) {
                 continue;
             }
-            if let Some(payload) = &event.payload
-                && !selection.passes(&**payload)?
-            {
-                continue;
-            }
             if let Some(cloud) = &batch.cloud
                 && form.cloud
             {
+                if !selection.passes_cloud(cloud)? {
+                    return Ok(());
+                }
                 self.framed(batch.index, out, |out| {
                     out.extend_from_slice(cloud);
                     Ok(())
                 })?;
                 return Ok(());
+            }
+            if let Some(payload) = &event.payload
+                && !selection.passes(&**payload)?
+            {
+                continue;
             }
             frame.event(form, batch.index, out);
             out.extend_from_slice(&event.json);
@@ -320,9 +323,15 @@ impl Telling<'_> {
         }
         if self.wish.form.cloud {
             if self.any(walk, item)? {
-                let clouds = &self.wish.clouds;
-                let write = |out: &mut Vec<u8>| page::cloud(item, clouds, out);
-                self.wish.framed(item.index, self.out, write)?;
+                let mut cloud = Vec::new();
+                page::cloud(item, &self.wish.clouds, &mut cloud)?;
+                if selection.passes_cloud(&cloud)? {
+                    let write = |out: &mut Vec<u8>| {
+                        out.extend_from_slice(&cloud);
+                        Ok(())
+                    };
+                    self.wish.framed(item.index, self.out, write)?;
+                }
             }
             return Ok(true);
         }
@@ -332,13 +341,13 @@ impl Telling<'_> {
         self.changes(walk, item)
     }
 
-    /// Whether any event of the index is wanted.
+    /// Whether any event of the index is wanted, before the document is looked at.
     fn any(&self, walk: &Walk<'_>, item: &Item) -> Result<bool, ApiError> {
         let Wish {
             selection, permit, ..
         } = self.wish;
         if item.is_own() {
-            let Some((kind, topic, namespace, keys, payload)) = own::of(item.recorded()?) else {
+            let Some((kind, topic, namespace, keys, _)) = own::of(item.recorded()?) else {
                 return Ok(false);
             };
             let headline = super::selection::Headline {
@@ -347,24 +356,14 @@ impl Telling<'_> {
                 namespace: &namespace,
                 keys: &keys,
             };
-            let takes = selection.takes(&headline) && permit.sees(&headline);
-            return Ok(takes && selection.passes(&payload)?);
+            return Ok(selection.takes(&headline) && permit.sees(&headline));
         }
         for change in walk.changes(item)? {
             let Some((headline, _)) = page::headline(&change) else {
                 continue;
             };
-            if !selection.takes(&headline) || !permit.sees(&headline) {
-                continue;
-            }
-            if !selection.asks_what() {
+            if selection.takes(&headline) && permit.sees(&headline) {
                 return Ok(true);
-            }
-            match payload::payload(self.source.view, &change) {
-                Ok(Some(payload)) if !selection.passes(&*payload)? => {}
-                Ok(None) => {}
-                // What cannot be read may be what is wanted.
-                Ok(Some(_)) | Err(_) => return Ok(true),
             }
         }
         Ok(false)

@@ -174,6 +174,13 @@ impl ClientContext for Ears {
         let code = error.rdkafka_error_code();
         // That all brokers are down says less than why the last one was not reached.
         if code == Some(Code::AllBrokersDown) {
+            self.shared.with(|state| {
+                state.connected = false;
+                if state.error.is_empty() {
+                    let why = state.hint.trim_end_matches([' ', ';']);
+                    state.error = format!("no broker can be reached: {why}");
+                }
+            });
             return;
         }
         let hint = format!("{reason}; {}", code.map_or("", advice));

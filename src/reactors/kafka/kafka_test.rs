@@ -363,3 +363,112 @@ async fn what_no_retry_heals_is_said_and_tried_again_by_a_new_producer() {
     check_once(&cluster, server.projections.applied_index());
     server.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_dies_while_nothing_happens_is_said_to_be_away_until_it_is_back() {
+    let (cluster, dir) = (cluster(), tempfile::tempdir().unwrap());
+    let server = server(dir.path(), config(&cluster)).await;
+    let before = caught_up(&server).await;
+    assert_eq!(
+        (&before["Connected"], &before["Error"]),
+        (&true.into(), &"".into())
+    );
+    let published = before["Published"].clone();
+    cluster.broker_down(1).unwrap();
+    let away = |status: &Value| {
+        let error = status["Error"].as_str().unwrap_or_default();
+        status["Connected"] == false && error.contains("event_publisher.kafka.brokers")
+    };
+    let status = until(&server, "a broker that is away", away).await;
+    assert!(
+        status["Published"].as_u64() >= published.as_u64(),
+        "{status}"
+    );
+    cluster.broker_up(1).unwrap();
+    let back = |status: &Value| status["Connected"] == true && status["Error"] == "";
+    until(&server, "the broker that is back", back).await;
+    happen(&server, "later").await;
+    caught_up(&server).await;
+    check_once(&cluster, server.projections.applied_index());
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_position_ahead_of_the_log_is_refused_and_nothing_is_published() {
+    let (cluster, dir) = (cluster(), tempfile::tempdir().unwrap());
+    let first = server(dir.path(), config(&cluster)).await;
+    for number in 0..30 {
+        happen(&first, &format!("n{number}")).await;
+    }
+    caught_up(&first).await;
+    let id = transactional_id(&first);
+    first.shutdown().await;
+    let before = read(&cluster, "drover.events").len();
+    // Another log under the same transactional id, as one that was put back to an older state.
+    let other = tempfile::tempdir().unwrap();
+    let kafka = KafkaConfig {
+        transactional_id: id,
+        ..config(&cluster)
+    };
+    let second = server(other.path(), kafka).await;
+    let said = |status: &Value| {
+        let error = status["Error"].as_str().unwrap_or_default();
+        error.contains("the log ends at") && error.contains("transactional_id")
+    };
+    let status = until(&second, "what is wrong", said).await;
+    assert_eq!(status["Messages"], 0, "{status}");
+    happen(&second, "unheard").await;
+    assert_eq!(read(&cluster, "drover.events").len(), before);
+    second.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_have_the_time_of_their_events() {
+    let (cluster, dir) = (cluster(), tempfile::tempdir().unwrap());
+    let server = server(dir.path(), config(&cluster)).await;
+    happen(&server, "one").await;
+    caught_up(&server).await;
+    let log = server.raft.log();
+    let entries = (1..=server.projections.applied_index()).map(|index| log.read(index));
+    let times: Vec<i64> = entries.map(|entry| entry.unwrap().unwrap().time).collect();
+    let stamps = stamps(&cluster);
+    let mut raft = 0;
+    for (number, (stamp, time)) in stamps.iter().zip(&times).enumerate() {
+        match *time {
+            // Raft's own have that of the event beside them.
+            0 => {
+                let beside = times.iter().map(|time| time / 1_000_000);
+                assert!(
+                    beside.into_iter().any(|time| time == *stamp),
+                    "{number}: {stamp}"
+                );
+                raft += 1;
+            }
+            time => assert_eq!(*stamp, time / 1_000_000, "{number}"),
+        }
+    }
+    assert!(raft > 0 && stamps.len() == times.len(), "{raft}");
+    server.shutdown().await;
+}
+
+/// The times of all messages, Unix milliseconds.
+fn stamps(cluster: &Cluster) -> Vec<i64> {
+    let consumer: BaseConsumer = ClientConfig::new()
+        .set("bootstrap.servers", cluster.bootstrap_servers())
+        .set("group.id", "stamps")
+        .set("enable.partition.eof", "true")
+        .create()
+        .unwrap();
+    let mut list = TopicPartitionList::new();
+    list.add_partition_offset("drover.events", 0, Offset::Beginning)
+        .unwrap();
+    consumer.assign(&list).unwrap();
+    let mut found = Vec::new();
+    loop {
+        match consumer.poll(Duration::from_secs(30)).expect("an answer") {
+            Err(KafkaError::PartitionEOF(_)) => return found,
+            Err(error) => panic!("{error}"),
+            Ok(message) => found.push(message.timestamp().to_millis().expect("a time")),
+        }
+    }
+}

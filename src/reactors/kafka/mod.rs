@@ -1,7 +1,7 @@
 //! The event publisher: every committed event into Kafka, in the log's order, exactly once.
 //!
 //! A thread of the leader reads the log from its position on, by index and in bounded batches,
-//! makes messages of it (`record.rs`), and writes each batch, with the position after it, in one
+//! makes messages of it (`record.rs`, `routes.rs`), and writes each batch, with the position after it, in one
 //! Kafka transaction (`session.rs`). The position lives in a compacted topic of its own
 //! (`cursor.rs`) and nowhere else; whoever leads next fences the former producer by its
 //! transactional id, reads the last committed position and goes on there.
@@ -27,6 +27,7 @@ mod lag;
 mod publisher;
 mod reader;
 mod record;
+mod routes;
 mod session;
 mod status;
 
@@ -57,6 +58,8 @@ pub struct KafkaSource {
     pub keyring: Arc<Keyring>,
     /// What retention asks before it drops anything.
     pub held: Arc<Held>,
+    /// The address of an agent, where CloudEvents say that schemas are.
+    pub agent: String,
 }
 
 /// How often progress is looked at while events come, and how often the status is renewed.

@@ -156,10 +156,8 @@ impl Worker {
         self.source.check_horizon(position + 1)?;
         tracing::info!(position, "events are published to Kafka");
         self.shared.with(|state| {
-            state.connected = true;
+            state.reached();
             state.published = Some(position);
-            state.error.clear();
-            state.hint.clear();
         });
         self.stream(&session, position)
     }
@@ -223,7 +221,9 @@ impl Worker {
                 state.batches += u64::from(!silent);
                 state.oversized += batch.oversized;
                 state.missed += batch.missed;
-                state.error.clear();
+                if !silent {
+                    state.reached();
+                }
                 state.told &= silent;
             });
         }

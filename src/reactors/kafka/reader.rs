@@ -7,10 +7,13 @@ use drover_projections::{Change, Projections, View};
 
 use super::super::driver::Failure;
 use super::KafkaSource;
-use super::record::{Encoder, Filter, Layout, Message};
+use super::record::{Encoder, Format, Header, Message, Style};
+use super::routes::{Filter, Layout};
 use crate::keyring::Keyring;
 use crate::log::{Entry, LogEngine};
 use crate::record::Redactor;
+use crate::record::numbers::Numbers;
+use crate::record::redact::PublicFields;
 
 /// Messages of consecutive events.
 #[derive(Debug)]
@@ -18,6 +21,9 @@ pub(super) struct Batch {
     /// The last index that was looked at; the position after this batch.
     pub last: u64,
     pub bytes: Vec<u8>,
+    /// The values of all headers.
+    pub text: String,
+    pub headers: Vec<Header>,
     pub messages: Vec<Message>,
     /// Of these messages: markers of events too large.
     pub oversized: u64,
@@ -31,6 +37,8 @@ impl Batch {
         Self {
             last,
             bytes: Vec::new(),
+            text: String::new(),
+            headers: Vec::new(),
             messages: Vec::new(),
             oversized: 0,
             missed: 0,
@@ -40,8 +48,12 @@ impl Batch {
 
 /// The payloads of one batch end with the event that passes this.
 const BATCH_BYTES: usize = 16 << 20;
+/// The same of its messages: an event may be thousands of them.
+const BATCH_MESSAGES: usize = 50_000;
 /// What is read from the log at once.
 const READ_BYTES: usize = 1 << 20;
+/// How many entries beside one of Raft's own are looked at for a time.
+const BESIDE: u64 = 16;
 /// A view holds back the database's clean-up: it is let go after this long.
 const VIEW: Duration = Duration::from_millis(500);
 
@@ -52,9 +64,9 @@ pub(super) struct Source {
     pub projections: Arc<Projections>,
     pub layout: Layout,
     pub filter: Filter,
+    pub style: Style,
+    pub public: PublicFields,
     pub batch_events: usize,
-    /// Whether an event that is too large is an error.
-    pub stops: bool,
     /// Whether it is one that the log has dropped events before they were published.
     pub stops_missed: bool,
 }
@@ -68,8 +80,17 @@ impl Source {
             projections: Arc::clone(projections),
             layout: Layout::of(config),
             filter: Filter::of(config),
+            style: Style {
+                format: Format::named(&config.format),
+                // Unknown names were refused with the configuration.
+                numbers: Numbers::named(&config.numbers).unwrap_or_default(),
+                split: config.split,
+                stops: config.oversized == "stop",
+                epoch: source.log.epoch().id,
+                agent: source.agent.clone(),
+            },
+            public: PublicFields::read(&config.public_fields).unwrap_or_default(),
             batch_events: config.batch_events,
-            stops: config.oversized == "stop",
             stops_missed: config.missed == "stop",
         }
     }
@@ -104,16 +125,8 @@ impl Source {
         if from > view.index() {
             return Ok(None);
         }
-        let redactor = Redactor::of(&self.keyring);
-        let mut encoder = Encoder {
-            layout: &self.layout,
-            redactor: &redactor,
-            limit,
-            stops: self.stops,
-            bytes: Vec::new(),
-            messages: Vec::new(),
-            oversized: 0,
-        };
+        let redactor = Redactor::of(&self.keyring).showing(self.public.clone());
+        let mut encoder = Encoder::new(&self.layout, &redactor, &self.style, limit);
         let first = self.log.bounds().0;
         let mut next = from;
         let mut missed = 0;
@@ -123,6 +136,7 @@ impl Source {
             missed = first - from;
             next = first;
         }
+        let mut time = self.time_beside(next)?;
         let mut changes = view.changes(next).peekable();
         let most = from.saturating_add(self.batch_events as u64);
         while next <= view.index() && next < most {
@@ -138,27 +152,49 @@ impl Source {
                     Some(changed) => changed?,
                     None => Vec::new(),
                 };
-                self.one(&mut encoder, &view, &entry, &changed)?;
+                time = Some(entry.time).filter(|time| *time != 0).or(time);
+                self.one(&mut encoder, &view, (&entry, time), &changed)?;
                 next = index + 1;
             }
-            if encoder.bytes.len() >= BATCH_BYTES || began.elapsed() >= VIEW {
+            let full =
+                encoder.bytes.len() >= BATCH_BYTES || encoder.messages.len() >= BATCH_MESSAGES;
+            if full || began.elapsed() >= VIEW {
                 break;
             }
         }
         Ok(Some(Batch {
             last: next - 1,
             bytes: encoder.bytes,
+            text: encoder.text,
+            headers: encoder.headers,
             messages: encoder.messages,
             oversized: encoder.oversized,
             missed,
         }))
     }
 
+    /// The time of the last event before an index, or of the first from there on: what Raft's own
+    /// entries are told with. None where there is none near.
+    fn time_beside(&self, index: u64) -> Result<Option<i64>, Failure> {
+        let (first, next) = self.log.bounds();
+        let before = index.saturating_sub(BESIDE).max(first)..index;
+        for other in before
+            .rev()
+            .chain(index..index.saturating_add(BESIDE).min(next))
+        {
+            let entry = self.log.read(other)?;
+            if let Some(time) = entry.map(|entry| entry.time).filter(|time| *time != 0) {
+                return Ok(Some(time));
+            }
+        }
+        Ok(None)
+    }
+
     fn one(
         &self,
         encoder: &mut Encoder<'_>,
         view: &View,
-        entry: &Entry,
+        (entry, time): (&Entry, Option<i64>),
         changed: &[Change],
     ) -> Result<(), Failure> {
         if !self.filter.takes_kind(entry.kind) {
@@ -169,13 +205,16 @@ impl Source {
             [] => view.rejection(entry.index)?,
             _ => None,
         };
-        let wanted = match rejection {
-            Some(_) => self.filter.takes_rejected(),
-            None => self.filter.takes_changes(changed),
-        };
-        if wanted {
-            let event = drover_migrations::decode(&entry.body)?;
-            encoder.add(&event, changed, rejection.as_ref())?;
+        if rejection.is_some() && !self.filter.takes_refused() {
+            return Ok(());
+        }
+        let is_told = changed.iter().any(|change| change.topic.is_some());
+        if is_told && !self.filter.takes_changes(changed) {
+            return Ok(());
+        }
+        let event = drover_migrations::decode(&entry.body)?;
+        if is_told || self.filter.takes_said(&event) {
+            encoder.add(&event, changed, rejection.as_ref(), time)?;
         }
         Ok(())
     }

@@ -1,30 +1,40 @@
-//! What a message is: its topic, key, headers and payload.
+//! What a message is: its topic, key, headers, time and payload.
 //!
+//! - An event that holds many objects is told in one message for **each object** ([`split`]), so
+//!   that what happened to an object is in order however many partitions there are; an event about
+//!   one thing is one message.
 //! - The **key** is what must stay in order: the job (`namespace/id`) for whatever belongs to one,
-//!   else the first object the event changed, else the event's kind. An event that changes objects
-//!   of several jobs is ordered by the first.
+//!   else the object, else the event's kind.
+//! - The **topic**, with one per stream, is the one under which the event stream tells of the
+//!   object. An object that an event changed on its way (a job's status by a plan) is told there as
+//!   well, by a message that names it and has no payload.
 //! - The **headers** are text: `index`, `epoch`, `kind`, `version`, `time` (Unix nanoseconds),
-//!   `actor` (its kind), and `mark` where the payload is not the event as it is.
-//! - The **payload** is [`Document`], the one form in which an event leaves the log.
+//!   `actor` (its kind) and `actor_id`, `namespace`, `cause`, `outcome`, `part` and `parts` where
+//!   the event is told in several, `mark` where the payload is not the event as it is, the
+//!   `content-type`, and `ce_…` where CloudEvents are bound to headers.
+//! - The **time** is the event's.
+//! - The **payload** is [`Document`], the one form in which an event leaves the log, by itself or
+//!   as the data of a CloudEvent.
 
-use std::io::Write;
+use std::fmt::{Display, Write as _};
+use std::io::Write as _;
 use std::ops::Range;
 
-use drover_events::{ActorKind, EventKind, Recorded, Topic};
+use drover_events::{ActorKind, Recorded};
 use drover_projections::{Change, Rejection};
-use serde::Serialize;
-use smallvec::SmallVec;
 
 use super::super::driver::Failure;
-use crate::config::KafkaConfig;
-use crate::record::{Document, Redactor};
+use super::routes::{Layout, Route, Routed};
+use crate::record::numbers::Numbers;
+use crate::record::split::split;
+use crate::record::{Attributes, CloudEvent, Document, Outcome, Part, Payload, Redactor, reason};
 
 /// What is special about a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     /// The event was refused: it changed nothing.
-    Rejected,
-    /// The event is too large: its payload is left out.
+    Refused,
+    /// The event, or this piece of it, is too large: its payload is left out.
     Oversized,
     /// The log had dropped the events from this index on before they were published.
     Missed,
@@ -33,177 +43,122 @@ pub(super) enum Mark {
 impl Mark {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Rejected => "rejected",
+            Self::Refused => "refused",
             Self::Oversized => "oversized",
             Self::Missed => "missed",
         }
     }
 }
 
-/// One message; its payload lies in the batch.
+/// A header: its name, and where in the batch's text its value stands.
+pub(super) type Header = (&'static str, Range<usize>);
+
+/// One message; its payload and its headers lie in the batch.
 #[derive(Debug)]
 pub(super) struct Message {
     /// Which of the layout's topics.
     pub topic: u8,
     pub key: String,
     pub payload: Range<usize>,
-    pub index: u64,
-    pub kind: Option<EventKind>,
-    pub time: i64,
-    pub actor: &'static str,
-    pub mark: Option<Mark>,
+    pub headers: Range<usize>,
+    /// Unix milliseconds; none where the broker's clock is to be used.
+    pub stamp: Option<i64>,
 }
 
-/// Which topics there are.
-#[derive(Clone, Debug)]
-pub(super) struct Layout {
-    /// By the number of the stream's topic; the first is for events without one. A single topic
-    /// is the first.
-    names: Vec<String>,
-    /// Topics of the stream that are wanted; empty means all.
-    wanted: Vec<Topic>,
+/// What a payload is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Format {
+    /// The document.
+    #[default]
+    Json,
+    /// A CloudEvent whose data is the document.
+    CloudEvents,
+    /// The document, and the CloudEvent's attributes as headers.
+    Bound,
 }
 
-/// The name's end of the topic for events that the stream has none for.
-const OTHER: &str = "Other";
-
-impl Layout {
-    pub(super) fn of(config: &KafkaConfig) -> Self {
-        let mut names = vec![config.topic.clone()];
-        if config.topic_per_stream {
-            names[0] = format!("{}.{OTHER}", config.topic);
-            let streams = Topic::ALL.iter();
-            names.extend(streams.map(|topic| format!("{}.{topic}", config.topic)));
-        }
-        Self {
-            names,
-            wanted: wanted_topics(config),
-        }
-    }
-
-    fn takes(&self, topic: Topic) -> bool {
-        self.wanted.is_empty() || self.wanted.contains(&topic)
-    }
-
-    pub(super) fn names(&self) -> &[String] {
-        &self.names
-    }
-
-    /// Topic and key of every message of an event.
-    fn routes(&self, kind: EventKind, changes: &[Change]) -> SmallVec<[(u8, String); 1]> {
-        let mut routes = SmallVec::new();
-        for change in changes {
-            let Some(topic) = change.topic.filter(|topic| self.takes(*topic)) else {
-                continue;
-            };
-            let place = match self.names.len() {
-                1 => 0,
-                _ => topic.number(),
-            };
-            if !routes.iter().any(|(other, _)| *other == place) {
-                routes.push((place, key(change, topic)));
-            }
-        }
-        if routes.is_empty() {
-            routes.push((0, kind.name().to_owned()));
-        }
-        routes
-    }
-}
-
-/// Unknown names were refused with the configuration.
-fn wanted_topics(config: &KafkaConfig) -> Vec<Topic> {
-    let names = config.topics.iter();
-    names.filter_map(|name| Topic::from_name(name)).collect()
-}
-
-/// What keeps a changed object's events in order.
-fn key(change: &Change, topic: Topic) -> String {
-    // The stream's key is the object's own; the first filter key of these is the job.
-    let place = match topic {
-        Topic::Allocation | Topic::Evaluation | Topic::Deployment => 1,
-        _ => 0,
-    };
-    let keys = &change.stream_keys;
-    let name = keys.get(place).or(keys.first());
-    let name = name.map_or("", String::as_str);
-    match change.namespace.as_str() {
-        "" => name.to_owned(),
-        namespace => format!("{namespace}/{name}"),
-    }
-}
-
-/// Which events are wanted.
-#[derive(Clone, Debug)]
-pub(super) struct Filter {
-    kinds: Vec<EventKind>,
-    namespaces: Vec<String>,
-    topics: Vec<Topic>,
-    rejected: bool,
-}
-
-impl Filter {
+impl Format {
     /// Unknown names were refused with the configuration.
-    pub(super) fn of(config: &KafkaConfig) -> Self {
-        let kinds = config.kinds.iter();
-        Self {
-            kinds: kinds
-                .filter_map(|name| EventKind::from_name(name))
-                .collect(),
-            namespaces: config.namespaces.clone(),
-            topics: wanted_topics(config),
-            rejected: config.rejected == "mark",
+    pub(super) fn named(name: &str) -> Self {
+        match name {
+            "cloudevents" => Self::CloudEvents,
+            "cloudevents-binary" => Self::Bound,
+            _ => Self::Json,
         }
     }
 
-    /// Whether events of this registered number are wanted at all.
-    pub(super) fn takes_kind(&self, number: u16) -> bool {
-        self.kinds.is_empty() || self.kinds.iter().any(|kind| kind.number() == number)
+    fn content_type(self) -> &'static str {
+        match self {
+            Self::CloudEvents => "application/cloudevents+json; charset=UTF-8",
+            Self::Json | Self::Bound => "application/json",
+        }
     }
-
-    pub(super) fn takes_rejected(&self) -> bool {
-        // A refused event changed nothing: it has neither namespace nor topic.
-        self.rejected && self.namespaces.is_empty() && self.topics.is_empty()
-    }
-
-    pub(super) fn takes_changes(&self, changes: &[Change]) -> bool {
-        let space = |change: &Change| self.namespaces.contains(&change.namespace);
-        let topic = |change: &Change| change.topic.is_some_and(|one| self.topics.contains(&one));
-        (self.namespaces.is_empty() || changes.iter().any(space))
-            && (self.topics.is_empty() || changes.iter().any(topic))
-    }
-}
-
-/// A document with what is special about it.
-#[derive(Serialize)]
-struct Marked<'a> {
-    #[serde(flatten)]
-    document: Document<'a>,
-    #[serde(rename = "Rejected", skip_serializing_if = "Option::is_none")]
-    rejected: Option<&'a Rejection>,
-    #[serde(rename = "OversizedBytes", skip_serializing_if = "Option::is_none")]
-    oversized: Option<usize>,
 }
 
 /// What headers and the message's frame may take beside key and payload.
 const FRAME: usize = 512;
+/// The same where a CloudEvent's attributes are headers.
+const BOUND: usize = 2_048;
+
+/// How messages are made.
+#[derive(Clone, Debug)]
+pub(super) struct Style {
+    pub format: Format,
+    pub numbers: Numbers,
+    /// Whether an event that holds many objects is told in pieces.
+    pub split: bool,
+    /// Whether a message beyond the limit is an error; otherwise a marker takes its place.
+    pub stops: bool,
+    pub epoch: [u8; 16],
+    /// The agent that schemas are named at.
+    pub agent: String,
+}
 
 /// Messages being made.
 pub(super) struct Encoder<'a> {
     pub layout: &'a Layout,
     /// What hides confidential values.
     pub redactor: &'a Redactor,
+    pub style: &'a Style,
     /// The largest message, in bytes.
     pub limit: usize,
-    /// Whether an event beyond that is an error; otherwise a marker takes its place.
-    pub stops: bool,
     pub bytes: Vec<u8>,
+    /// The values of all headers.
+    pub text: String,
+    pub headers: Vec<Header>,
     pub messages: Vec<Message>,
     pub oversized: u64,
 }
 
-impl Encoder<'_> {
-    /// Adds an event's messages. With `rejection` it is one that changed nothing.
+/// One event that is being told.
+struct Told<'e> {
+    event: &'e Recorded,
+    document: Document<'e>,
+    stamp: Option<i64>,
+}
+
+impl<'a> Encoder<'a> {
+    pub(super) fn new(
+        layout: &'a Layout,
+        redactor: &'a Redactor,
+        style: &'a Style,
+        limit: usize,
+    ) -> Self {
+        Self {
+            layout,
+            redactor,
+            style,
+            limit,
+            bytes: Vec::new(),
+            text: String::new(),
+            headers: Vec::new(),
+            messages: Vec::new(),
+            oversized: 0,
+        }
+    }
+
+    /// Adds an event's messages. With `rejection` it is one that changed nothing. `time` is the
+    /// event's, or that of the event beside it for Raft's own, Unix nanoseconds.
     ///
     /// # Errors
     /// The event cannot be shown as JSON.
@@ -212,68 +167,186 @@ impl Encoder<'_> {
         event: &Recorded,
         changes: &[Change],
         rejection: Option<&Rejection>,
+        time: Option<i64>,
     ) -> Result<(), Failure> {
-        let document = Document::of(event);
+        let why = rejection.map(reason);
+        let told = Told {
+            event,
+            document: Document::of(event).became(Some(Outcome::of(why.as_deref()))),
+            stamp: time.map(|time| time.div_euclid(1_000_000)),
+        };
+        let pieces = match &event.envelope {
+            Some(envelope) if self.style.split && rejection.is_none() => split(&envelope.event),
+            _ => Vec::new(),
+        };
+        if pieces.is_empty() {
+            let routes = self.layout.routes(event, changes);
+            return self.tell(&told, told.document, &routes);
+        }
+        let routed = self.layout.pieces(&pieces, changes);
+        let of = u32::try_from(routed.len())?;
+        for (number, one) in (1..).zip(routed) {
+            let Routed {
+                route,
+                object,
+                piece,
+            } = one;
+            let part = Part {
+                number,
+                of,
+                topic: object.0,
+                key: object.1,
+            };
+            let document = Document {
+                part: Some(part),
+                payload: piece.map(|piece| Payload(&piece.event)),
+                ..told.document
+            };
+            self.tell(&told, document, &[route])?;
+        }
+        Ok(())
+    }
+
+    /// Adds a document to the topics it belongs to.
+    fn tell(
+        &mut self,
+        told: &Told<'_>,
+        document: Document<'_>,
+        routes: &[Route],
+    ) -> Result<(), Failure> {
+        if routes.is_empty() {
+            return Ok(());
+        }
         let start = self.bytes.len();
-        let mut mark = rejection.map(|_| Mark::Rejected);
-        if rejection.is_some() {
-            self.marked(document, rejection, None)?;
-        } else {
-            let hidden = self.redactor.redacted(&document);
-            serde_json::to_writer(&mut self.bytes, &hidden)?;
-        }
-        let routes = self.layout.routes(event.kind, changes);
-        let keys = routes.iter().map(|(_, key)| key.len()).max().unwrap_or(0);
-        let size = self.bytes.len() - start + keys + FRAME;
-        if size > self.limit && self.stops {
-            let (index, kind, limit) = (event.index, event.kind.name(), self.limit);
-            return Err(format!(
-                "event {index} ({kind}) takes {size} bytes, more than {limit}: raise \
-                 event_publisher.kafka.max_message_bytes and max.message.bytes of the topic, or \
-                 set event_publisher.kafka.oversized = \"mark\" to publish a marker in its place"
-            )
-            .into());
-        }
+        self.write(&document)?;
+        let keys = routes
+            .iter()
+            .map(|route| route.key.len())
+            .max()
+            .unwrap_or(0);
+        let frame = match self.style.format {
+            Format::Bound => BOUND,
+            Format::Json | Format::CloudEvents => FRAME,
+        };
+        let size = self.bytes.len() - start + keys + frame;
+        let mut mark = (document.outcome == Some("refused")).then_some(Mark::Refused);
+        let mut document = document;
         if size > self.limit {
+            self.refuse_or_tell_oversized(told.event, size)?;
             self.bytes.truncate(start);
-            let short = Document {
+            document = Document {
                 payload: None,
+                oversized_bytes: Some(size),
                 ..document
             };
-            self.marked(short, rejection, Some(size))?;
+            self.write(&document)?;
             mark = Some(Mark::Oversized);
             self.oversized += 1;
-            tell_oversized(event, size, self.limit);
         }
-        let actor = event.envelope.as_ref().map(|envelope| envelope.actor.kind);
-        for (topic, key) in routes {
+        for route in routes {
+            let first = self.headers.len();
+            self.head(told.event, &document, &route.namespace, mark);
             self.messages.push(Message {
-                topic,
-                key,
+                topic: route.place,
+                key: route.key.clone(),
                 payload: start..self.bytes.len(),
-                index: event.index,
-                kind: Some(event.kind),
-                time: event.time,
-                actor: actor.map_or("raft", ActorKind::name),
-                mark,
+                headers: first..self.headers.len(),
+                stamp: told.stamp,
             });
         }
         Ok(())
     }
 
-    fn marked(
+    /// Appends a document in the form that is asked for, without what is hidden.
+    fn write(&mut self, document: &Document<'_>) -> Result<(), Failure> {
+        let start = self.bytes.len();
+        let Style {
+            format,
+            epoch,
+            agent,
+            ..
+        } = self.style;
+        match format {
+            Format::CloudEvents => {
+                let event = CloudEvent::of(*document, *epoch, agent);
+                serde_json::to_writer(&mut self.bytes, &self.redactor.redacted(&event))?;
+            }
+            Format::Json | Format::Bound => {
+                serde_json::to_writer(&mut self.bytes, &self.redactor.redacted(document))?;
+            }
+        }
+        self.style.numbers.settle(&mut self.bytes, start);
+        Ok(())
+    }
+
+    fn header(&mut self, name: &'static str, value: impl Display) {
+        let start = self.text.len();
+        // Text cannot fail to be written to.
+        let _ = write!(self.text, "{value}");
+        self.headers.push((name, start..self.text.len()));
+    }
+
+    fn head(
         &mut self,
-        document: Document<'_>,
-        rejected: Option<&Rejection>,
-        oversized: Option<usize>,
-    ) -> Result<(), Failure> {
-        let marked = Marked {
-            document,
-            rejected,
-            oversized,
-        };
-        let hidden = self.redactor.redacted(&marked);
-        Ok(serde_json::to_writer(&mut self.bytes, &hidden)?)
+        event: &Recorded,
+        document: &Document<'_>,
+        namespace: &str,
+        mark: Option<Mark>,
+    ) {
+        self.header("index", event.index);
+        self.header("epoch", drover_projections::hex(&self.style.epoch));
+        self.header("kind", event.kind.name());
+        self.header("version", event.kind.version());
+        self.header("time", event.time);
+        let actor = document.actor.map(|actor| actor.kind);
+        self.header("actor", actor.map_or("raft", ActorKind::name));
+        if let Some(actor) = document.actor.filter(|actor| !actor.id.is_empty()) {
+            self.header("actor_id", &actor.id);
+        }
+        if !namespace.is_empty() {
+            self.header("namespace", namespace);
+        }
+        if let Some(cause) = document.cause {
+            self.header("cause", cause);
+        }
+        if let Some(outcome) = document.outcome {
+            self.header("outcome", outcome);
+        }
+        if let Some(part) = document.part {
+            self.header("part", part.number);
+            self.header("parts", part.of);
+        }
+        if let Some(mark) = mark {
+            self.header("mark", mark.name());
+        }
+        self.header("content-type", self.style.format.content_type());
+        if self.style.format == Format::Bound {
+            let attributes = Attributes::of(document, self.style.epoch, &self.style.agent);
+            attributes.each(|name, value| self.header(name, value));
+        }
+    }
+
+    /// # Errors
+    /// Where such an event is to stop everything.
+    fn refuse_or_tell_oversized(&self, event: &Recorded, bytes: usize) -> Result<(), Failure> {
+        let (index, kind, limit) = (event.index, event.kind.name(), self.limit);
+        if self.style.stops {
+            return Err(format!(
+                "event {index} ({kind}) takes {bytes} bytes, more than {limit}: raise \
+                 event_publisher.kafka.max_message_bytes and max.message.bytes of the topic, or \
+                 set event_publisher.kafka.oversized = \"mark\" to publish a marker in its place"
+            )
+            .into());
+        }
+        tracing::warn!(
+            index,
+            kind,
+            bytes,
+            limit,
+            "an event is too large for Kafka: a marker takes its place; raise \
+             event_publisher.kafka.max_message_bytes and max.message.bytes of the topic"
+        );
+        Ok(())
     }
 
     /// Says that the log no longer holds the events `from..until`.
@@ -283,141 +356,46 @@ impl Encoder<'_> {
     pub(super) fn missed(&mut self, from: u64, until: u64) -> Result<(), Failure> {
         let start = self.bytes.len();
         let last = until - 1;
-        write!(self.bytes, "{{\"MissedFrom\":{from},\"MissedTo\":{last}}}")?;
+        let data = format!("{{\"MissedFrom\":{from},\"MissedTo\":{last}}}");
+        let epoch = drover_projections::hex(&self.style.epoch);
+        match self.style.format {
+            Format::CloudEvents => write!(
+                self.bytes,
+                "{{\"specversion\":\"1.0\",\"id\":\"missed-{from}-{last}\",\
+                 \"source\":\"drover/{epoch}\",\"type\":\"io.drover.{MISSED}\",\
+                 \"datacontenttype\":\"application/json\",\"data\":{data}}}"
+            )?,
+            Format::Json | Format::Bound => self.bytes.write_all(data.as_bytes())?,
+        }
+        let first = self.headers.len();
+        self.header("index", from);
+        self.header("epoch", &epoch);
+        self.header("kind", MISSED);
+        self.header("version", 1);
+        self.header("time", 0);
+        self.header("actor", "server");
+        self.header("mark", Mark::Missed.name());
+        self.header("content-type", self.style.format.content_type());
+        if self.style.format == Format::Bound {
+            self.header("ce_specversion", "1.0");
+            self.header("ce_id", format_args!("missed-{from}-{last}"));
+            self.header("ce_source", format_args!("drover/{epoch}"));
+            self.header("ce_type", format_args!("io.drover.{MISSED}"));
+        }
         self.messages.push(Message {
             topic: 0,
             key: Mark::Missed.name().to_owned(),
             payload: start..self.bytes.len(),
-            index: from,
-            kind: None,
-            time: 0,
-            actor: "server",
-            mark: Some(Mark::Missed),
+            headers: first..self.headers.len(),
+            stamp: None,
         });
         Ok(())
     }
 }
 
-fn tell_oversized(event: &Recorded, bytes: usize, limit: usize) {
-    tracing::warn!(
-        index = event.index,
-        kind = event.kind.name(),
-        bytes,
-        limit,
-        "an event is too large for Kafka: a marker takes its place; raise \
-         event_publisher.kafka.max_message_bytes and max.message.bytes of the topic"
-    );
-}
+/// The kind of a marker for events that the log had dropped.
+const MISSED: &str = "EventsMissed";
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use drover_projections::Operation;
-
-    fn change(topic: Option<Topic>, namespace: &str, keys: &[&str]) -> Change {
-        Change {
-            index: 7,
-            seq: 0,
-            kind: EventKind::PlanApplied,
-            table: 1,
-            operation: Operation::Put,
-            topic,
-            key: Vec::new(),
-            namespace: namespace.to_owned(),
-            stream_keys: keys.iter().map(|key| (*key).to_owned()).collect(),
-        }
-    }
-
-    #[test]
-    fn whatever_belongs_to_a_job_has_the_jobs_key() {
-        let layout = Layout::of(&KafkaConfig::default());
-        assert_eq!(layout.names(), ["drover.events"]);
-        let kind = EventKind::PlanApplied;
-        let job = [change(Some(Topic::Job), "eu", &["web"])];
-        let plan = [
-            change(None, "eu", &[]),
-            change(Some(Topic::Allocation), "eu", &["a1", "web", "d1"]),
-            change(Some(Topic::Evaluation), "eu", &["e1", "web", ""]),
-        ];
-        let wanted: Vec<(u8, String)> = vec![(0, "eu/web".to_owned())];
-        assert_eq!(layout.routes(kind, &job).to_vec(), wanted);
-        assert_eq!(layout.routes(kind, &plan).to_vec(), wanted);
-        let node = [change(Some(Topic::Node), "", &["n1"])];
-        assert_eq!(layout.routes(kind, &node)[0].1, "n1");
-        assert_eq!(layout.routes(kind, &[])[0].1, "PlanApplied");
-    }
-
-    #[test]
-    fn a_topic_per_stream_has_every_event_that_touches_it_once() {
-        let config = KafkaConfig {
-            topic_per_stream: true,
-            ..KafkaConfig::default()
-        };
-        let layout = Layout::of(&config);
-        assert_eq!(layout.names()[0], "drover.events.Other");
-        let changes = [
-            change(Some(Topic::Allocation), "eu", &["a1", "web", ""]),
-            change(Some(Topic::Allocation), "eu", &["a2", "db", ""]),
-            change(Some(Topic::Evaluation), "eu", &["e1", "web", ""]),
-        ];
-        let routes = layout.routes(EventKind::PlanApplied, &changes);
-        let shown: Vec<(&str, &str)> = routes
-            .iter()
-            .map(|(topic, key)| (layout.names()[usize::from(*topic)].as_str(), key.as_str()))
-            .collect();
-        let wanted = [
-            ("drover.events.Allocation", "eu/web"),
-            ("drover.events.Evaluation", "eu/web"),
-        ];
-        assert_eq!(shown, wanted);
-        assert_eq!(layout.routes(EventKind::RaftBlank, &[])[0].0, 0);
-    }
-
-    #[test]
-    fn filters_look_at_kind_namespace_and_topic() {
-        let mut config = KafkaConfig {
-            rejected: "mark".into(),
-            ..KafkaConfig::default()
-        };
-        let all = Filter::of(&config);
-        let web = [change(Some(Topic::Job), "eu", &["web"])];
-        assert!(all.takes_rejected() && all.takes_changes(&[]) && all.takes_kind(1));
-        config.kinds = vec!["JobRegistered".into()];
-        config.namespaces = vec!["eu".into()];
-        config.topics = vec!["Job".into()];
-        let some = Filter::of(&config);
-        assert!(some.takes_kind(EventKind::JobRegistered.number()));
-        assert!(!some.takes_kind(EventKind::PlanApplied.number()));
-        assert!(some.takes_changes(&web));
-        assert!(!some.takes_changes(&[change(Some(Topic::Job), "us", &["web"])]));
-        assert!(!some.takes_changes(&[change(Some(Topic::Node), "eu", &["web"])]));
-        assert!(!some.takes_changes(&[]) && !some.takes_rejected());
-    }
-
-    #[test]
-    fn no_message_shows_what_is_confidential() {
-        let redactor = crate::record::canary::hider();
-        let layout = Layout::of(&KafkaConfig::default());
-        for limit in [1 << 20, 10] {
-            let mut encoder = Encoder {
-                layout: &layout,
-                redactor: &redactor,
-                limit,
-                stops: false,
-                bytes: Vec::new(),
-                messages: Vec::new(),
-                oversized: 0,
-            };
-            let refused = Rejection::Rule {
-                message: "no".to_owned(),
-            };
-            for event in crate::record::canary::events() {
-                encoder.add(&event, &[], None).unwrap();
-                encoder.add(&event, &[], Some(&refused)).unwrap();
-            }
-            let text = String::from_utf8(encoder.bytes).unwrap();
-            assert_eq!(crate::record::canary::shown(&text), None);
-            assert!(encoder.messages.len() > 100);
-        }
-    }
-}
+#[path = "record_test.rs"]
+mod tests;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::{
+    AdminClient, AdminOptions, ConfigResourceResult, NewTopic, ResourceSpecifier, TopicReplication,
+};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
@@ -12,7 +14,8 @@ use super::super::driver::Failure;
 use super::client::{Ears, Quiet, connection, explain, producer};
 use super::cursor::{self, Cursor};
 use super::reader::Batch;
-use super::record::{Layout, Message};
+use super::record::Message;
+use super::routes::Layout;
 use super::status::Shared;
 use crate::config::KafkaConfig;
 
@@ -32,6 +35,8 @@ pub(super) struct Session<'a> {
 const PIECE: Duration = Duration::from_secs(1);
 /// How long reports are waited for at once.
 const POLL: Duration = Duration::from_millis(1);
+/// How often brokers are asked whether they are there while nothing is published.
+const PROBE: Duration = Duration::from_secs(2);
 /// A topic's limit is searched by halves, down to this.
 const LEAST_LIMIT: usize = 10_000;
 
@@ -138,8 +143,16 @@ impl<'a> Session<'a> {
         const REPLICATION: TopicReplication<'static> = TopicReplication::Fixed(-1);
         let partitions = i32::try_from(self.config.partitions)?;
         let names = self.layout.names().iter();
+        // Messages have the time of their events: what is older than what the brokers keep would
+        // be gone as soon as it is there.
+        let retention = self.config.retention_ms().to_string();
         let mut topics: Vec<_> = names
-            .map(|name| NewTopic::new(name, partitions, REPLICATION))
+            .map(|name| {
+                let topic = NewTopic::new(name, partitions, REPLICATION);
+                topic
+                    .set("retention.ms", &retention)
+                    .set("retention.bytes", "-1")
+            })
             .collect();
         let cursor = NewTopic::new(&self.cursor_topic, 1, REPLICATION);
         topics.push(cursor.set("cleanup.policy", "compact"));
@@ -158,7 +171,33 @@ impl<'a> Session<'a> {
                 }
             }
         }
+        let first = ResourceSpecifier::Topic(&self.layout.names()[0]);
+        let described = runtime.block_on(admin.describe_configs([&first], &options));
+        self.note_retention(described.ok().and_then(|mut found| found.pop()));
         Ok(())
+    }
+
+    /// Notes how long the topic keeps messages, where it may be asked.
+    fn note_retention(&self, found: Option<ConfigResourceResult>) {
+        let entries = found
+            .and_then(Result::ok)
+            .map(|found| found.entries)
+            .unwrap_or_default();
+        let kept = entries
+            .into_iter()
+            .find(|entry| entry.name == "retention.ms");
+        let kept = kept.and_then(|entry| entry.value?.parse::<i64>().ok());
+        let wanted = self.config.retention_ms();
+        if let Some(kept) = kept.filter(|kept| *kept != wanted) {
+            tracing::warn!(
+                topic = self.layout.names()[0],
+                retention_ms = kept,
+                wanted,
+                "the topic was there, and keeps messages for another time than \
+                 event_publisher.kafka.retention says: events older than that are dropped by Kafka"
+            );
+        }
+        self.shared.with(|state| state.retention_ms = kept);
     }
 
     /// Publishes a batch and the position after it, all or nothing with exactly-once.
@@ -191,38 +230,22 @@ impl<'a> Session<'a> {
     }
 
     fn send(&self, batch: &Batch, message: &Message, deadline: Instant) -> Result<(), Failure> {
-        let record = BaseRecord::to(&self.layout.names()[usize::from(message.topic)])
-            .key(message.key.as_str())
-            .payload(&batch.bytes[message.payload.clone()])
-            .headers(self.headers(message));
-        self.enqueue(record, deadline)
-    }
-
-    fn headers(&self, message: &Message) -> OwnedHeaders {
-        let numbers = [message.index.to_string(), message.time.to_string()];
-        let version = message.kind.map_or(1, |kind| kind.version()).to_string();
-        let kind = message.kind.map_or("EventsMissed", |kind| kind.name());
-        let mut headers = OwnedHeaders::new_with_capacity(7);
-        for (key, value) in [
-            ("index", numbers[0].as_str()),
-            ("epoch", &self.epoch),
-            ("kind", kind),
-            ("version", &version),
-            ("time", &numbers[1]),
-            ("actor", message.actor),
-        ] {
+        let all = &batch.headers[message.headers.clone()];
+        let mut headers = OwnedHeaders::new_with_capacity(all.len());
+        for (key, value) in all {
             headers = headers.insert(Header {
                 key,
-                value: Some(value),
+                value: Some(&batch.text[value.clone()]),
             });
         }
-        match message.mark {
-            None => headers,
-            Some(mark) => headers.insert(Header {
-                key: "mark",
-                value: Some(mark.name()),
-            }),
+        let mut record = BaseRecord::to(&self.layout.names()[usize::from(message.topic)])
+            .key(message.key.as_str())
+            .payload(&batch.bytes[message.payload.clone()])
+            .headers(headers);
+        if let Some(stamp) = message.stamp {
+            record = record.timestamp(stamp);
         }
+        self.enqueue(record, deadline)
     }
 
     fn send_cursor(&self, index: u64, deadline: Instant) -> Result<(), Failure> {
@@ -283,8 +306,28 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Lets errors be heard while there is nothing to publish.
+    /// Lets errors be heard while there is nothing to publish, and asks now and then whether a
+    /// broker is there: none is spoken to otherwise, and one that died would not be missed.
     pub(super) fn listen(&self) {
         self.producer.poll(Duration::ZERO);
+        let due = self
+            .shared
+            .with(|state| state.asked.is_none_or(|at| at.elapsed() >= PROBE));
+        if !due {
+            return;
+        }
+        let topic = self.layout.names().first().map(String::as_str);
+        let answer = self.producer.client().fetch_metadata(topic, PIECE);
+        let hint = self.hint();
+        self.shared.with(|state| {
+            state.asked = Some(Instant::now());
+            match answer {
+                Ok(_) => state.reached(),
+                Err(error) => {
+                    state.connected = false;
+                    state.error = explain("asking whether brokers are there", &error, &hint);
+                }
+            }
+        });
     }
 }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use drover_projections::Projections;
-use metrics::gauge;
+use metrics::{counter, gauge};
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
 
@@ -27,6 +27,8 @@ pub(super) struct State {
     pub oversized: u64,
     /// Events the log no longer held when their turn came.
     pub missed: u64,
+    /// How long the topic keeps messages, milliseconds, -1 for ever; none where it was not asked.
+    pub retention_ms: Option<i64>,
     /// Producers started by this server since it leads.
     pub sessions: u64,
     /// What went wrong last and has not gone right since, with what to check.
@@ -40,10 +42,22 @@ pub(super) struct State {
     /// The largest message that is tried; smaller than configured once a topic refused such ones.
     #[serde(skip)]
     pub message_limit: usize,
+    /// When brokers were last asked whether they are there.
+    #[serde(skip)]
+    pub asked: Option<Instant>,
     #[serde(skip)]
     stop: bool,
     #[serde(skip)]
     rings: u64,
+}
+
+impl State {
+    /// Brokers have answered.
+    pub(super) fn reached(&mut self) {
+        self.connected = true;
+        self.error.clear();
+        self.hint.clear();
+    }
 }
 
 /// The state, shared.
@@ -164,12 +178,12 @@ impl Shared {
             events: applied - published,
             age: age(log, published, applied, now),
         };
-        gauge!("nomad.event_publisher.lag").set(lag.events as f64);
-        gauge!("nomad.event_publisher.lag_seconds").set(lag.age.as_secs_f64());
-        gauge!("nomad.event_publisher.published").set(published as f64);
-        gauge!("nomad.event_publisher.messages").set(state.messages as f64);
-        gauge!("nomad.event_publisher.oversized").set(state.oversized as f64);
-        gauge!("nomad.event_publisher.connected").set(f64::from(u8::from(state.connected)));
+        gauge!("drover.publisher.lag_events").set(lag.events as f64);
+        gauge!("drover.publisher.lag_seconds").set(lag.age.as_secs_f64());
+        gauge!("drover.publisher.published_index").set(published as f64);
+        gauge!("drover.publisher.connected").set(f64::from(u8::from(state.connected)));
+        counter!("drover.publisher.messages_total").absolute(state.messages);
+        counter!("drover.publisher.oversized_total").absolute(state.oversized);
         Seen {
             lag,
             state,
@@ -193,6 +207,8 @@ impl Shared {
             ("Brokers", config.brokers.join(",").into()),
             ("Topic", config.topic.as_str().into()),
             ("ExactlyOnce", config.exactly_once.into()),
+            ("Format", config.format.as_str().into()),
+            ("Split", config.split.into()),
         ] {
             shown[name] = value;
         }

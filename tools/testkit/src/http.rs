@@ -203,6 +203,7 @@ impl Http {
         ensure!(head.status == 200, "{path}: status {}", head.status);
         let chunked = head.chunked();
         Ok(Lines {
+            head,
             reader,
             chunked,
             pending: Vec::new(),
@@ -213,6 +214,7 @@ impl Http {
 
 /// The lines of an answer without end.
 pub struct Lines {
+    head: Head,
     reader: BufReader<TcpStream>,
     chunked: bool,
     pending: Vec<u8>,
@@ -220,6 +222,11 @@ pub struct Lines {
 }
 
 impl Lines {
+    /// A header of the answer, its name in lower case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.head.get(name)
+    }
+
     /// The next line without its end; `None` when the server has closed the stream.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::{LONG, free_port, skip, wait_for};
+use crate::{LONG, Wire, free_port, has_program, skip, wait_for};
 use anyhow::{Context, Result, anyhow, ensure};
 
 /// The password that the broker takes from the user `drover`.
@@ -19,11 +19,7 @@ const NEW_KEY: &str = "-new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
 /// A program is missing, or Maven cannot be reached.
 fn jars() -> Result<PathBuf, String> {
     for program in ["java", "kcat", "mvn", "openssl"] {
-        let found = Command::new("sh")
-            .args(["-c", &format!("command -v {program}")])
-            .stdout(Stdio::null())
-            .status();
-        if !found.is_ok_and(|status| status.success()) {
+        if !has_program(program) {
             return Err(format!("needs {program}"));
         }
     }
@@ -44,6 +40,9 @@ pub struct Broker {
     sasl: u16,
     tls: u16,
     sasl_tls: u16,
+    /// Where the listener is that tells clients to come to the port below.
+    behind: u16,
+    told: u16,
     child: Option<Child>,
 }
 
@@ -71,6 +70,8 @@ impl Broker {
             sasl: free_port()?,
             tls: free_port()?,
             sasl_tls: free_port()?,
+            behind: free_port()?,
+            told: free_port()?,
             child: None,
         };
         fs::create_dir_all(dir)?;
@@ -99,6 +100,7 @@ impl Broker {
     fn configuration(&self, controller: u16) -> String {
         let (plain, sasl, tls, sasl_tls) = (self.plain, self.sasl, self.tls, self.sasl_tls);
         let dir = self.dir.display();
+        let (behind, told) = (self.behind, self.told);
         [
             "process.roles=broker,controller".to_owned(),
             "node.id=1".to_owned(),
@@ -106,10 +108,15 @@ impl Broker {
             format!(
                 "listeners=PLAINTEXT://127.0.0.1:{plain},SASL://127.0.0.1:{sasl},\
                  TLS://127.0.0.1:{tls},SASLTLS://127.0.0.1:{sasl_tls},\
-                 CONTROLLER://127.0.0.1:{controller}"
+                 BEHIND://127.0.0.1:{behind},CONTROLLER://127.0.0.1:{controller}"
+            ),
+            format!(
+                "advertised.listeners=PLAINTEXT://127.0.0.1:{plain},SASL://127.0.0.1:{sasl},\
+                 TLS://127.0.0.1:{tls},SASLTLS://127.0.0.1:{sasl_tls},\
+                 BEHIND://127.0.0.1:{told}"
             ),
             "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,\
-             TLS:SSL,SASLTLS:SASL_SSL,CONTROLLER:PLAINTEXT"
+             TLS:SSL,SASLTLS:SASL_SSL,BEHIND:PLAINTEXT,CONTROLLER:PLAINTEXT"
                 .to_owned(),
             "inter.broker.listener.name=PLAINTEXT".to_owned(),
             self.certified("tls"),
@@ -247,11 +254,32 @@ impl Broker {
         format!("127.0.0.1:{}", self.sasl_tls)
     }
 
+    /// A wire to it that its clients do not leave: they are told that it is the broker.
+    ///
+    /// # Errors
+    /// The port is taken.
+    pub fn wire(&self) -> Result<Wire> {
+        Wire::to(([127, 0, 0, 1], self.behind).into(), self.told)
+    }
+
     /// Everything in a topic that is committed, as `kcat` shows it.
     ///
     /// # Errors
     /// It cannot be read in time.
     pub fn read(&self, topic: &str) -> Result<Vec<Record>> {
+        self.read_as(topic, "read_committed")
+    }
+
+    /// Everything in a topic, also of transactions that are open or were given up.
+    ///
+    /// # Errors
+    /// It cannot be read in time.
+    pub fn read_uncommitted(&self, topic: &str) -> Result<Vec<Record>> {
+        self.read_as(topic, "read_uncommitted")
+    }
+
+    fn read_as(&self, topic: &str, isolation: &str) -> Result<Vec<Record>> {
+        let isolation = format!("isolation.level={isolation}");
         wait_for("kcat", LONG, || {
             let output = Command::new("kcat")
                 .args([
@@ -265,8 +293,8 @@ impl Broker {
                     "-t",
                     topic,
                 ])
-                .args(["-X", "isolation.level=read_committed"])
-                .args(["-f", "%p\t%o\t%k\t%h\t%s\n"])
+                .args(["-X", &isolation])
+                .args(["-f", "%p\t%T\t%k\t%h\t%s\n"])
                 .output()?;
             let text = String::from_utf8_lossy(&output.stderr);
             ensure!(output.status.success(), "kcat: {text}");
@@ -297,6 +325,8 @@ impl Drop for Broker {
 pub struct Record {
     /// Its partition.
     pub partition: u32,
+    /// Its time, Unix milliseconds.
+    pub stamp: i64,
     /// Its key.
     pub key: String,
     headers: String,
@@ -307,11 +337,12 @@ pub struct Record {
 impl Record {
     fn parse(line: &str) -> Result<Self> {
         let parts: Vec<&str> = line.splitn(5, '\t').collect();
-        let [partition, _, key, headers, payload] = parts[..] else {
+        let [partition, stamp, key, headers, payload] = parts[..] else {
             return Err(anyhow!("not a message: {line}"));
         };
         Ok(Self {
             partition: partition.parse()?,
+            stamp: stamp.parse()?,
             key: key.to_owned(),
             headers: headers.to_owned(),
             payload: serde_json::from_str(payload).with_context(|| payload.to_owned())?,

@@ -8,12 +8,16 @@
 //! without a deadline; ports are chosen by the system.
 
 mod agent;
+mod documented;
 mod http;
 pub mod kafka;
 mod skip;
 mod wait;
+mod wire;
 
 pub use agent::{Agent, Setup, free_port};
+pub use documented::client;
 pub use http::{Http, Lines, Response};
-pub use skip::skip;
+pub use skip::{has_program, python, skip};
 pub use wait::{LONG, eventually, wait_for};
+pub use wire::Wire;

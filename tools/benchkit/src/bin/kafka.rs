@@ -52,6 +52,7 @@ fn main() -> Result<()> {
                 log: Arc::clone(&log),
                 keyring: Arc::clone(&keyring),
                 held: Arc::new(Held::new(Duration::ZERO)),
+                agent: String::new(),
             };
             let spent = runtime.block_on(publish(source, &projections, events))?;
             let rate = events as f64 / spent.as_secs_f64();
