@@ -189,6 +189,9 @@ impl Default for Options {
 
 /// An open database.
 pub(crate) struct Database {
+    /// By the families' numbers: to look them up by name with every read and write takes longer
+    /// than some reads.
+    families: [&'static ColumnFamily; Family::ALL.len()],
     db: DB,
     cache: Cache,
     options: Options,
@@ -229,7 +232,9 @@ impl Database {
             }
         })?;
         let damage = damage_mark(path);
+        let families = handles(&db);
         Ok(Arc::new(Self {
+            families,
             db,
             cache,
             options: options.clone(),
@@ -262,9 +267,7 @@ impl Database {
     }
 
     pub(crate) fn family(&self, family: Family) -> &ColumnFamily {
-        self.db
-            .cf_handle(family.name())
-            .expect("every family is opened with the database")
+        self.families[family as usize]
     }
 
     pub(crate) fn get(
@@ -363,6 +366,24 @@ impl Database {
             .flatten()
             .unwrap_or(0)
     }
+}
+
+/// The handle of every family.
+#[expect(
+    unsafe_code,
+    reason = "handles borrow the database that they lie beside"
+)]
+fn handles(db: &DB) -> [&'static ColumnFamily; Family::ALL.len()] {
+    Family::ALL.map(|family| {
+        let handle = db
+            .cf_handle(family.name())
+            .expect("every family is opened with the database");
+        // SAFETY: the handle lies in a node of the database's own map, on the heap: it stays where
+        // it is when the database is moved, and no family is made or dropped after the database was
+        // opened. The references are kept in the same struct as the database and handed out as
+        // borrows of that struct, so none outlives it.
+        unsafe { std::mem::transmute::<&ColumnFamily, &'static ColumnFamily>(handle) }
+    })
 }
 
 /// A consistent read of the database that owns what it reads from.
