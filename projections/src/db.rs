@@ -75,8 +75,8 @@ pub struct Options {
     pub max_unflushed: u64,
     /// Rows written between two flushes, roughly: what a crash costs is to apply them again.
     pub flush_rows: usize,
-    /// Decoded rows the writer keeps from one batch to the next, per table.
-    pub kept_rows: usize,
+    /// Bytes of decoded rows the writer keeps from one batch to the next, per table.
+    pub kept_bytes: usize,
     /// Bytes of rendered rows kept ready, per list.
     pub list_bytes: usize,
     /// Indexes from one set of the rows alive to the next ([`Projections::note_alive`]); above 0.
@@ -99,7 +99,7 @@ impl Options {
             flush_every: 10_000,
             max_unflushed: 50_000,
             flush_rows: 20_000,
-            kept_rows: 2_048,
+            kept_bytes: 16 << 20,
             list_bytes: 32 << 20,
             alive_every: ALIVE_EVERY,
         }
@@ -115,7 +115,7 @@ impl Options {
             flush_every: 10_000,
             max_unflushed: 50_000,
             flush_rows: 20_000,
-            kept_rows: 256,
+            kept_bytes: 1 << 20,
             list_bytes: 4 << 20,
             alive_every: ALIVE_EVERY,
         }

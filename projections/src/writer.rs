@@ -105,7 +105,7 @@ impl Writer {
     pub(crate) fn new(projections: Arc<Projections>, visible: &Visible) -> Self {
         let layers = projections
             .registry()
-            .layers(projections.options().kept_rows);
+            .layers(projections.options().kept_bytes);
         Self {
             projections,
             layers,
