@@ -75,6 +75,8 @@ pub struct Options {
     pub max_unflushed: u64,
     /// Rows written between two flushes, roughly: what a crash costs is to apply them again.
     pub flush_rows: usize,
+    /// Bytes written between two flushes, roughly.
+    pub flush_bytes: usize,
     /// Bytes of decoded rows the writer keeps from one batch to the next, per table.
     pub kept_bytes: usize,
     /// Bytes of rendered rows kept ready, per list.
@@ -96,9 +98,10 @@ impl Options {
             write_buffers: 64 << 20,
             max_open_files: 512,
             background_jobs: 2,
-            flush_every: 10_000,
+            flush_every: 25_000,
             max_unflushed: 50_000,
-            flush_rows: 20_000,
+            flush_rows: 100_000,
+            flush_bytes: 24 << 20,
             kept_bytes: 16 << 20,
             list_bytes: 32 << 20,
             alive_every: ALIVE_EVERY,
@@ -112,9 +115,10 @@ impl Options {
             write_buffers: 6 << 20,
             max_open_files: 128,
             background_jobs: 2,
-            flush_every: 10_000,
+            flush_every: 25_000,
             max_unflushed: 50_000,
-            flush_rows: 20_000,
+            flush_rows: 100_000,
+            flush_bytes: 3 << 20,
             kept_bytes: 1 << 20,
             list_bytes: 4 << 20,
             alive_every: ALIVE_EVERY,
