@@ -75,8 +75,10 @@ pub struct Options {
     pub max_unflushed: u64,
     /// Rows written between two flushes, roughly: what a crash costs is to apply them again.
     pub flush_rows: usize,
-    /// Decoded rows the writer keeps from one batch to the next, per table.
-    pub kept_rows: usize,
+    /// Bytes written between two flushes, roughly.
+    pub flush_bytes: usize,
+    /// Bytes of decoded rows the writer keeps from one batch to the next, per table.
+    pub kept_bytes: usize,
     /// Bytes of rendered rows kept ready, per list.
     pub list_bytes: usize,
     /// Indexes from one set of the rows alive to the next ([`Projections::note_alive`]); above 0.
@@ -96,10 +98,11 @@ impl Options {
             write_buffers: 64 << 20,
             max_open_files: 512,
             background_jobs: 2,
-            flush_every: 10_000,
+            flush_every: 25_000,
             max_unflushed: 50_000,
-            flush_rows: 20_000,
-            kept_rows: 2_048,
+            flush_rows: 100_000,
+            flush_bytes: 24 << 20,
+            kept_bytes: 16 << 20,
             list_bytes: 32 << 20,
             alive_every: ALIVE_EVERY,
         }
@@ -112,10 +115,11 @@ impl Options {
             write_buffers: 6 << 20,
             max_open_files: 128,
             background_jobs: 2,
-            flush_every: 10_000,
+            flush_every: 25_000,
             max_unflushed: 50_000,
-            flush_rows: 20_000,
-            kept_rows: 256,
+            flush_rows: 100_000,
+            flush_bytes: 3 << 20,
+            kept_bytes: 1 << 20,
             list_bytes: 4 << 20,
             alive_every: ALIVE_EVERY,
         }
@@ -189,6 +193,9 @@ impl Default for Options {
 
 /// An open database.
 pub(crate) struct Database {
+    /// By the families' numbers: to look them up by name with every read and write takes longer
+    /// than some reads.
+    families: [&'static ColumnFamily; Family::ALL.len()],
     db: DB,
     cache: Cache,
     options: Options,
@@ -229,7 +236,9 @@ impl Database {
             }
         })?;
         let damage = damage_mark(path);
+        let families = handles(&db);
         Ok(Arc::new(Self {
+            families,
             db,
             cache,
             options: options.clone(),
@@ -262,9 +271,7 @@ impl Database {
     }
 
     pub(crate) fn family(&self, family: Family) -> &ColumnFamily {
-        self.db
-            .cf_handle(family.name())
-            .expect("every family is opened with the database")
+        self.families[family as usize]
     }
 
     pub(crate) fn get(
@@ -363,6 +370,24 @@ impl Database {
             .flatten()
             .unwrap_or(0)
     }
+}
+
+/// The handle of every family.
+#[expect(
+    unsafe_code,
+    reason = "handles borrow the database that they lie beside"
+)]
+fn handles(db: &DB) -> [&'static ColumnFamily; Family::ALL.len()] {
+    Family::ALL.map(|family| {
+        let handle = db
+            .cf_handle(family.name())
+            .expect("every family is opened with the database");
+        // SAFETY: the handle lies in a node of the database's own map, on the heap: it stays where
+        // it is when the database is moved, and no family is made or dropped after the database was
+        // opened. The references are kept in the same struct as the database and handed out as
+        // borrows of that struct, so none outlives it.
+        unsafe { std::mem::transmute::<&ColumnFamily, &'static ColumnFamily>(handle) }
+    })
 }
 
 /// A consistent read of the database that owns what it reads from.

@@ -10,19 +10,21 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
-
 use crate::canonical::Canonical;
 use crate::changes::{ChangeList, Operation, Recording, post};
 use crate::db::Family;
 use crate::digest::Sums;
 use crate::error::StorageError;
+use crate::generations::Generations;
 use crate::history;
 use crate::merge;
 use crate::row::{Births, Stored};
 use crate::scan::Scan;
 use crate::staged::{Below, Put, Write};
 use crate::table::{Entries, History, Table};
+
+/// Bytes of knowing that there is no row.
+const ABSENT: usize = 64;
 
 /// An encoded key, without the table's prefix.
 pub(crate) type RowKey = Box<[u8]>;
@@ -55,10 +57,9 @@ type FormerEntry = Option<Option<u64>>;
 pub(crate) struct Layer<T: Table> {
     rows: BTreeMap<RowKey, Slot<T>>,
     entries: BTreeMap<Box<[u8]>, Option<u64>>,
-    reads: RefCell<HashMap<RowKey, Read<T>, foldhash::fast::FixedState>>,
+    reads: RefCell<Generations<Read<T>>>,
     undo_rows: Vec<(RowKey, Option<Slot<T>>)>,
     undo_entries: Vec<(Box<[u8]>, FormerEntry)>,
-    kept_rows: usize,
     /// Whether the database has no row of the table; unknown until somebody asks.
     vacant: Cell<Option<bool>>,
 }
@@ -99,14 +100,13 @@ pub(crate) trait AnyLayer: Send {
 }
 
 impl<T: Table> Layer<T> {
-    /// An empty overlay that keeps so many decoded rows from one batch to the next.
-    pub(crate) fn boxed(kept_rows: usize) -> Box<dyn AnyLayer> {
+    /// An empty overlay that keeps about so many bytes of decoded rows from one batch to the next.
+    pub(crate) fn boxed(kept_bytes: usize) -> Box<dyn AnyLayer> {
         Box::new(Self {
-            kept_rows: kept_rows * T::KEPT,
             vacant: Cell::new(None),
             rows: BTreeMap::new(),
             entries: BTreeMap::new(),
-            reads: RefCell::default(),
+            reads: RefCell::new(Generations::new(kept_bytes)),
             undo_rows: Vec::new(),
             undo_entries: Vec::new(),
         })
@@ -117,21 +117,21 @@ impl<T: Table> Layer<T> {
         if let Some(slot) = self.rows.get(key) {
             return Ok(slot.state.clone());
         }
-        if let Some(read) = self.reads.borrow().get(key) {
-            return Ok(read.clone());
+        if let Some(read) = self.reads.borrow_mut().get(key) {
+            return Ok(read);
         }
         let row = match below.get(Family::Rows, &absolute::<T>(key))? {
             Some(value) => Some(Arc::new(Stored::decode(key, &value)?)),
             None => None,
         };
-        self.reads.borrow_mut().insert(key.into(), row.clone());
+        keep(&mut self.reads.borrow_mut(), key.into(), row.clone());
         Ok(row)
     }
 
     /// Keeps a row that was met on a walk: it is about to be written.
     pub(crate) fn remember(&self, key: &RowKey, row: &Arc<Stored<T>>) {
         let mut reads = self.reads.borrow_mut();
-        reads.insert(key.clone(), Some(Arc::clone(row)));
+        keep(&mut reads, key.clone(), Some(Arc::clone(row)));
     }
 
     /// Puts or deletes a row; says whether the event touched it for the first time.
@@ -294,6 +294,12 @@ impl<T: Table> Layer<T> {
     }
 }
 
+/// Keeps what was read, or written, for the next who asks.
+fn keep<T: Table>(reads: &mut Generations<Read<T>>, key: RowKey, read: Read<T>) {
+    let weight = read.as_ref().map_or(ABSENT, |row| row.weight());
+    reads.put(key, read, weight);
+}
+
 /// A row to be stored: entries it already had keep their birth.
 fn stored<T: Table>(row: T::Row, index: u64, key: &[u8], base: Option<&Stored<T>>) -> Stored<T> {
     let entries = Entries::of::<T>(&row, key);
@@ -389,13 +395,7 @@ impl<T: Table> AnyLayer for Layer<T> {
         // Rows and entries are left only where every touch was taken back or came to nothing.
         self.rows.clear();
         self.entries.clear();
-        // As many go as are too many, whichever the hash puts first: to free all of them at once
-        // would make one batch in a while a long one.
-        let reads = self.reads.get_mut();
-        let excess = reads.len().saturating_sub(self.kept_rows);
-        if excess > 0 {
-            reads.extract_if(|_, _| true).take(excess).for_each(drop);
-        }
+        self.reads.get_mut().settle();
     }
 
     fn finish_batch(&mut self, sink: &mut BatchSink<'_>) -> Result<(), StorageError> {
@@ -406,7 +406,7 @@ impl<T: Table> AnyLayer for Layer<T> {
         }
         for (key, slot) in std::mem::take(&mut self.rows) {
             finish_row::<T>(&key, &slot, sink)?;
-            reads.insert(key, slot.state);
+            keep(reads, key, slot.state);
         }
         for (entry, birth) in std::mem::take(&mut self.entries) {
             let scratch = &mut *sink.scratch;

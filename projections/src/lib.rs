@@ -36,6 +36,7 @@ mod db;
 pub mod digest;
 pub mod error;
 pub mod filter;
+mod generations;
 pub mod history;
 pub mod inspect;
 mod kept;

@@ -81,6 +81,13 @@ impl<T: Table> Stored<T> {
         Ok(self.body.get_or_init(|| Box::from(body)))
     }
 
+    /// Roughly the bytes it takes in memory: decoded, a row is some times what it is encoded.
+    pub(crate) fn weight(&self) -> usize {
+        const DECODED: usize = 4;
+        let body = self.body.get().map_or(0, |body| body.len());
+        size_of::<Self>() + size_of::<T::Row>() + body * (1 + DECODED)
+    }
+
     /// The row's part of its table's digest, hashed once: it is added when the row comes, and taken
     /// away when it goes.
     pub(crate) fn digest(

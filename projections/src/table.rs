@@ -72,9 +72,6 @@ pub trait Table: Sized + Send + Sync + 'static {
     /// Which filter keys (by position) get postings: those that no index of the table answers.
     /// The stream key itself is answered by the row's history.
     const POSTED: &'static [usize] = &[];
-    /// How many times as many decoded rows the writer keeps as of other tables: more where rows are
-    /// small and every event reads some.
-    const KEPT: usize = 1;
     /// Whether its rows lie beside another table's rows of the same stream key (a node's state
     /// beside the node): an event that changes both is published once.
     const BESIDE_ANOTHER: bool = false;

@@ -23,8 +23,10 @@ use crate::tables::table_indexes::{TableIndex, TableIndexes};
 use crate::txn::{Ctx, Layers, Txn};
 use crate::view::{Position, Visible};
 
+mod flusher;
 mod fold;
 
+use flusher::Flusher;
 pub use fold::Fold;
 
 /// Digests are kept at multiples of this; no batch reaches across one.
@@ -55,7 +57,9 @@ pub struct Writer {
     pub(crate) tables: Vec<u64>,
     flush_at: u64,
     flushed: u64,
-    unflushed: usize,
+    /// Rows and bytes written since the last flush was asked for.
+    unflushed: (usize, usize),
+    flusher: Flusher,
     canonical: Canonical,
     changes: ChangeList,
     touched: Vec<(u16, RowKey)>,
@@ -105,7 +109,7 @@ impl Writer {
     pub(crate) fn new(projections: Arc<Projections>, visible: &Visible) -> Self {
         let layers = projections
             .registry()
-            .layers(projections.options().kept_rows);
+            .layers(projections.options().kept_bytes);
         Self {
             projections,
             layers,
@@ -114,7 +118,8 @@ impl Writer {
             tables: visible.tables.clone(),
             flush_at: visible.position.index,
             flushed: visible.position.index,
-            unflushed: 0,
+            unflushed: (0, 0),
+            flusher: Flusher::default(),
             canonical: Canonical::default(),
             changes: ChangeList::default(),
             touched: Vec::new(),
@@ -214,9 +219,13 @@ impl Writer {
         self.settle_tables(below, &mut changed)?;
         let written = self.settle_rows(&mut batch, &changed)?;
         put_position(&mut batch, &self.position, &self.sums);
+        let bytes = batch.size();
         batch.write()?;
         self.publish(&db, &changed, &written);
-        self.unflushed += written.len();
+        // The tables' own indexes are written with every batch, and are always the same few rows.
+        let own = |(table, _): &&(u16, RowKey)| *table != TableIndexes::ID;
+        self.unflushed.0 += written.iter().filter(own).count();
+        self.unflushed.1 += bytes;
         self.projections.set_full(false);
         Ok(applied)
     }
@@ -449,7 +458,7 @@ impl Writer {
         self.tables.clone_from(&visible.tables);
         self.flush_at = self.position.index;
         self.flushed = 0;
-        self.unflushed = 0;
+        self.unflushed = (0, 0);
         self.projections.lists().forget();
         self.projections.show(visible);
         let tables = self.projections.registry().tables();
@@ -464,11 +473,13 @@ impl Writer {
         let options = self.projections.options();
         let (every, most) = (options.flush_every, options.max_unflushed);
         let db = self.projections.database();
+        self.flusher.failed()?;
         let entries = self.position.index - self.flush_at;
-        if entries >= every || self.unflushed >= options.flush_rows {
+        let (rows, bytes) = self.unflushed;
+        let due = entries >= every || rows >= options.flush_rows || bytes >= options.flush_bytes;
+        if due && self.flusher.start(&db)? {
             self.flush_at = self.position.index;
-            self.unflushed = 0;
-            db.flush(false)?;
+            self.unflushed = (0, 0);
         }
         // No batch is longer than this, so the limit holds after the next one too.
         let most = most.saturating_sub(DIGEST_EVERY);
@@ -484,7 +495,7 @@ impl Writer {
     /// Writes everything applied to disk and waits for it; answers the flushed index.
     pub fn flush(&mut self) -> Result<u64, StorageError> {
         self.flush_at = self.position.index;
-        self.unflushed = 0;
+        self.unflushed = (0, 0);
         self.flushed = self.projections.flush()?;
         Ok(self.flushed)
     }

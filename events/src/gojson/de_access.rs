@@ -7,8 +7,8 @@ use serde::de::{
     self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor,
 };
 
-use super::KeySeed;
 use super::de::{Adaptor, Step, Track};
+use super::{KeyCursor, KeySeed};
 
 /// What a value is read as when it is not `null`.
 #[derive(Clone, Copy)]
@@ -144,7 +144,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Inside<'_, V> {
         self.visitor.visit_map(Entries {
             inner,
             fields: self.fields,
-            cursor: 0,
+            cursor: KeyCursor::default(),
             key: String::new(),
             field: None,
             track: self.track,
@@ -183,7 +183,7 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, A> {
 struct Entries<'t, A> {
     inner: A,
     fields: Option<&'static [&'static str]>,
-    cursor: usize,
+    cursor: KeyCursor,
     key: String,
     field: Option<&'static str>,
     track: &'t Track,
@@ -240,7 +240,7 @@ impl<'de, T: DeserializeSeed<'de>> DeserializeSeed<'de> for Wrapped<'_, T> {
 /// Reads a key as the field's own spelling; an unknown key as the empty name.
 struct FieldSeed<'a> {
     fields: &'static [&'static str],
-    cursor: &'a mut usize,
+    cursor: &'a mut KeyCursor,
 }
 
 impl<'de> DeserializeSeed<'de> for FieldSeed<'_> {

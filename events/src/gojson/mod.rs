@@ -35,7 +35,7 @@ pub use list::List;
 pub use map::Map;
 pub use schema::{Property, object};
 pub use time::{GoTime, Time};
-pub use wire::{KeySeed, keep, show};
+pub use wire::{KeyCursor, KeySeed, keep, show, stored_order};
 pub use zero::Zero;
 
 /// A JSON value of any shape (`map[string]interface{}` values of driver configurations).

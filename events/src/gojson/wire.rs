@@ -4,6 +4,7 @@
 //! the binary form (MessagePack maps) has the same names and leaves out what equals the default.
 
 use serde::de::{DeserializeSeed, Deserializer, Visitor};
+use std::cmp::Ordering;
 use std::fmt;
 
 use super::Zero;
@@ -61,6 +62,11 @@ macro_rules! wire {
         impl $name {
             /// The names of the fields on the wire, in order.
             $vis const FIELDS: &'static [&'static str] = &[$($key),*];
+
+            /// Their positions, in the order in which rows are stored.
+            #[allow(dead_code, reason = "not all shapes are decoded")]
+            const STORED: &'static [u16] =
+                &$crate::gojson::stored_order::<{ Self::FIELDS.len() }>(Self::FIELDS);
 
             /// Writes the fields in the default form of the serialiser's kind.
             ///
@@ -134,9 +140,10 @@ macro_rules! wire {
                         mut map: A,
                     ) -> Result<$name, A::Error> {
                         let mut value = $name::default();
-                        let mut cursor = 0_usize;
+                        let mut cursor = $crate::gojson::KeyCursor::default();
                         while let Some(found) = map.next_key_seed(
-                            $crate::gojson::KeySeed::new($name::FIELDS, &mut cursor))?
+                            $crate::gojson::KeySeed::ordered(
+                                $name::FIELDS, $name::STORED, &mut cursor))?
                         {
                             $(
                                 if found == Field::$field as usize {
@@ -240,33 +247,112 @@ pub fn keep<T: Zero>(human: bool, omit_empty: bool, value: &T) -> bool {
     }
 }
 
+/// Whether one name comes before another in a stored row: by length, then by bytes. Names are far
+/// shorter than the length at which MessagePack writes them otherwise.
+const fn before(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    if one.len() != other.len() {
+        return one.len() < other.len();
+    }
+    let mut at = 0;
+    while at < one.len() {
+        if one[at] != other[at] {
+            return one[at] < other[at];
+        }
+        at += 1;
+    }
+    false
+}
+
+/// The positions of names in the order of stored rows. For the macro.
+pub const fn stored_order<const N: usize>(names: &[&str]) -> [u16; N] {
+    let mut order = [0; N];
+    let mut at = 0;
+    while at < N {
+        let mut to = at;
+        while to > 0 && before(names[at], names[order[to - 1] as usize]) {
+            order[to] = order[to - 1];
+            to -= 1;
+        }
+        order[to] = at as u16;
+        at += 1;
+    }
+    order
+}
+
+/// Where the last name was found: what is looked for next lies behind it, in one order or the other.
+#[derive(Debug, Default)]
+pub struct KeyCursor {
+    declared: usize,
+    stored: usize,
+}
+
 /// Reads a key as the position of a field name; unknown names give the number of fields.
 ///
-/// Names come in declaration order nearly always, so the search starts after the last hit.
+/// Names come in declaration order, as JSON has them, or in that of stored rows, and mostly some are
+/// left out: the search goes on where the last one was found.
 pub struct KeySeed<'a> {
     fields: &'static [&'static str],
-    cursor: &'a mut usize,
+    stored: &'static [u16],
+    cursor: &'a mut KeyCursor,
 }
 
 impl<'a> KeySeed<'a> {
     /// A seed over the names of a struct and the place where the last one was found.
-    pub fn new(fields: &'static [&'static str], cursor: &'a mut usize) -> Self {
-        Self { fields, cursor }
+    pub fn new(fields: &'static [&'static str], cursor: &'a mut KeyCursor) -> Self {
+        Self::ordered(fields, &[], cursor)
     }
 
-    /// The position of an exact name, searched from the cursor on and then from the start.
+    /// The same, with the positions of the names as stored rows have them.
+    pub fn ordered(
+        fields: &'static [&'static str],
+        stored: &'static [u16],
+        cursor: &'a mut KeyCursor,
+    ) -> Self {
+        Self {
+            fields,
+            stored,
+            cursor,
+        }
+    }
+
+    /// The position of an exact name.
     pub(super) fn find(&mut self, key: &str) -> usize {
-        let start = *self.cursor;
-        let (before, after) = self.fields.split_at(start.min(self.fields.len()));
-        let found = after
-            .iter()
-            .position(|f| *f == key)
-            .map(|i| i + start)
-            .or_else(|| before.iter().position(|f| *f == key));
-        if let Some(i) = found {
-            *self.cursor = i + 1;
+        let start = self.cursor.declared.min(self.fields.len());
+        if self.fields.get(start).is_some_and(|next| *next == key) {
+            self.cursor.declared = start + 1;
+            return start;
+        }
+        if let Some(found) = self.find_stored(key) {
+            return found;
+        }
+        let (before, after) = self.fields.split_at(start);
+        let found = after.iter().position(|f| *f == key).map(|i| i + start);
+        let found = found.or_else(|| before.iter().position(|f| *f == key));
+        if let Some(at) = found {
+            self.cursor.declared = at + 1;
         }
         found.unwrap_or(self.fields.len())
+    }
+
+    /// As stored rows have it: whatever is passed by was left out.
+    fn find_stored(&mut self, key: &str) -> Option<usize> {
+        let mut rank = self.cursor.stored;
+        loop {
+            let at = usize::from(*self.stored.get(rank)?);
+            let name = self.fields[at];
+            let order = (name.len(), name.as_bytes()).cmp(&(key.len(), key.as_bytes()));
+            rank += 1;
+            match order {
+                Ordering::Less => {}
+                Ordering::Equal => {
+                    self.cursor.stored = rank;
+                    self.cursor.declared = at + 1;
+                    return Some(at);
+                }
+                Ordering::Greater => return None,
+            }
+        }
     }
 }
 
@@ -291,5 +377,37 @@ impl Visitor<'_> for KeySeed<'_> {
 
     fn visit_bytes<E: serde::de::Error>(mut self, key: &[u8]) -> Result<usize, E> {
         Ok(std::str::from_utf8(key).map_or(self.fields.len(), |k| self.find(k)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIELDS: &[&str] = &["ID", "Name", "Type", "CreateIndex", "B", "A", "Datacenters"];
+    const STORED: &[u16] = &stored_order::<{ FIELDS.len() }>(FIELDS);
+
+    #[test]
+    fn names_are_found_in_whichever_order_they_come() {
+        let stored: Vec<_> = STORED.iter().map(|at| FIELDS[usize::from(*at)]).collect();
+        assert_eq!(
+            stored,
+            ["A", "B", "ID", "Name", "Type", "CreateIndex", "Datacenters"]
+        );
+        let mut orders = vec![FIELDS.to_vec(), stored];
+        orders.push(FIELDS.iter().rev().copied().collect());
+        for order in orders {
+            for known in [&[][..], STORED] {
+                let mut cursor = KeyCursor::default();
+                for name in &order {
+                    let found = KeySeed::ordered(FIELDS, known, &mut cursor).find(name);
+                    assert_eq!(FIELDS.get(found), Some(name), "{order:?}");
+                    for unknown in ["", "id", "Namf", "Zzzzzzzzzzzzzzzz"] {
+                        let found = KeySeed::ordered(FIELDS, known, &mut cursor).find(unknown);
+                        assert_eq!(found, FIELDS.len(), "{unknown}");
+                    }
+                }
+            }
+        }
     }
 }

@@ -171,11 +171,11 @@ impl Registry {
         self.tables.iter().find(|table| table.name == name)
     }
 
-    pub(crate) fn layers(&self, kept_rows: usize) -> Vec<Option<Box<dyn AnyLayer>>> {
+    pub(crate) fn layers(&self, kept_bytes: usize) -> Vec<Option<Box<dyn AnyLayer>>> {
         let mut layers = Vec::new();
         for table in self.tables {
             layers.resize_with(usize::from(table.id) + 1, || None);
-            layers[usize::from(table.id)] = Some((table.layer)(kept_rows));
+            layers[usize::from(table.id)] = Some((table.layer)(kept_bytes));
         }
         layers
     }

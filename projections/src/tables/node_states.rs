@@ -30,7 +30,6 @@ impl Table for NodeStates {
     type Key = Id;
     type Row = NodeState;
     const BESIDE_ANOTHER: bool = true;
-    const KEPT: usize = 8;
 
     fn key(row: &NodeState) -> Id {
         Id::new(row.node_id.as_str())

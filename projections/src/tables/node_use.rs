@@ -41,7 +41,6 @@ impl Table for NodeUses {
     type Key = Id;
     type Row = NodeUse;
     const HISTORY: History = History::Derived;
-    const KEPT: usize = 8;
 
     fn key(row: &NodeUse) -> Id {
         Id::new(row.node_id.as_str())

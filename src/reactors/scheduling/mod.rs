@@ -100,11 +100,19 @@ impl Shared {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// Wakes the workers. The lock is taken first, so that none of them is between its look and its
-    /// sleep; whoever calls this must not hold it.
+    /// Wakes as many workers as there is something to do for, all of them at the end. The lock is
+    /// taken first, so that none of them is between its look and its sleep; whoever calls this must
+    /// not hold it.
     fn changed(&self) {
-        drop(self.core.lock());
-        self.ready.notify_all();
+        let ready = self.core.lock().broker.stats().ready;
+        if self.is_stopped() {
+            self.ready.notify_all();
+            return;
+        }
+        let due = ready + self.again.lock().len();
+        for _ in 0..due.min(self.settings.workers.max(1)) {
+            self.ready.notify_one();
+        }
     }
 }
 
