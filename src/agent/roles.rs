@@ -199,6 +199,7 @@ fn settings(config: &Config) -> Result<http::Settings, Failure> {
         job_max_source_size: config.server.job_max_source_size,
         job_tracked_versions: config.server.job_tracked_versions,
         search: config.server.search.clone(),
+        variables_quota: config.server.variables_quota,
         ..http::Settings::default()
     })
 }

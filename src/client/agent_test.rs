@@ -104,6 +104,8 @@ impl World {
             preserve_resources: false,
             eval_id: uuid::Uuid::new_v4().to_string(),
             eval_priority: 0,
+            max_priority: 0,
+            names_deployment: false,
             tracked_versions: 0,
             override_rejection: false,
         };

@@ -71,6 +71,8 @@ mod harness;
 #[cfg(test)]
 mod http_test;
 #[cfg(test)]
+mod job_shapes_test;
+#[cfg(test)]
 mod projections_test;
 #[cfg(test)]
 mod reads_test;

@@ -52,6 +52,8 @@ pub struct Settings {
     pub job_tracked_versions: u32,
     /// Bounds of the searches.
     pub search: SearchConfig,
+    /// The most bytes the variables of a namespace may take; 0: any number.
+    pub variables_quota: u64,
 }
 
 impl Default for Settings {
@@ -70,6 +72,7 @@ impl Default for Settings {
             job_max_source_size: 1_000_000,
             job_tracked_versions: 6,
             search: SearchConfig::default(),
+            variables_quota: 0,
         }
     }
 }

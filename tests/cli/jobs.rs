@@ -208,6 +208,7 @@ fn the_allocations_of_a_job_are_restarted() {
             restarts(alloc) == 1
         });
     }
+    session.wait_allocs("web", "running", 2);
     let wrong = session.quiet("job restart -yes -task nope web");
     assert_eq!(
         (wrong.code, wrong.stderr.trim()),

@@ -31,6 +31,12 @@ pub(crate) fn shared() -> &'static Shared {
         let dir = tempfile::tempdir().expect("a directory").keep();
         let setup = Setup::dev(DROVER, &dir.join("data")).expect("free ports");
         let agent = setup.start().expect("the agent starts");
+        let ready = wait_for("the node", LONG, || -> Result<()> {
+            let nodes = agent.http().json("/v1/nodes")?;
+            ensure!(nodes[0]["Status"] == "ready", "not ready: {nodes}");
+            Ok(())
+        });
+        ready.expect("its client registers");
         let mut watchdog = Command::new("/bin/sh");
         watchdog.args([
             "-c",

@@ -22,6 +22,7 @@ use crate::client::clock::{Clock, Jitter};
 use crate::client::config::Shared;
 use crate::client::drivers::{Registry, RunningTask, TaskError};
 use crate::client::journal::Journal;
+use crate::client::proc::Processes;
 use crate::client::service::book::Book;
 use crate::client::stats::alloc_usage;
 use crate::client::task::events;
@@ -192,6 +193,12 @@ impl AllocRunner for Runner {
         self.shared.done.subscribe()
     }
 
+    fn ended_at(&self) -> i64 {
+        let machine = self.shared.machine.lock();
+        let ends = machine.tasks.values().map(|task| task.state.finished_at);
+        ends.map(|at| at.nanos()).max().unwrap_or(0)
+    }
+
     fn destroy(&self) -> BoxFuture<'static, ()> {
         self.ask(Msg::Destroy)
     }
@@ -249,6 +256,13 @@ impl AllocControl for Runner {
             self.send(Input::Task(name, TaskInput::Event(event)));
         }
         Ok(())
+    }
+
+    fn measure(&self, all: &Processes) {
+        let running = self.shared.tasks.lock().clone();
+        for task in running.values() {
+            task.measure(all, self.clock.now());
+        }
     }
 
     fn stats(&self, task: Option<&str>) -> Result<AllocResourceUsage, ControlError> {

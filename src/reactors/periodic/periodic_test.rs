@@ -9,6 +9,7 @@ use super::*;
 use crate::clock::Clock;
 use crate::commands::job::{ForceLaunch, RegisterJob};
 use crate::reactors::core_gc::{CoreGc, GcSettings};
+use crate::reactors::each::Each;
 use crate::reactors::testing::{Direct, Idle};
 use crate::scheduler::testing::{SECOND, job};
 
@@ -362,7 +363,10 @@ async fn children_that_are_over_are_collected_and_their_parent_stays() {
         clock: Clock::stopped(stage.now + 24 * 60 * MINUTE),
         ..stage.context()
     };
-    CoreGc::new(settings).collect(&context).await.unwrap();
+    CoreGc::new(settings)
+        .collect(&context, &mut Each::default())
+        .await
+        .unwrap();
     assert!(stage.children().is_empty());
     assert_eq!(stage.parent().status, "running");
     assert_eq!(view_summary(&stage).dead, 1, "it is counted still");
