@@ -48,9 +48,14 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    /// Adds an event and all that followed.
-    pub(super) fn follow(&mut self, trail: &Trail<'_>, root: u64) -> Result<(), AuditError> {
-        let mut waiting = BTreeSet::from([(root, None)]);
+    /// Adds events and all that followed, in the order of their indexes: what an event followed
+    /// from is known before it.
+    pub(super) fn follow(
+        &mut self,
+        trail: &Trail<'_>,
+        roots: &BTreeSet<u64>,
+    ) -> Result<(), AuditError> {
+        let mut waiting: BTreeSet<_> = roots.iter().map(|root| (*root, None)).collect();
         while let Some((index, from)) = waiting.pop_first() {
             if let Some(link) = self.events.get_mut(&index) {
                 // The last thing is the nearest.

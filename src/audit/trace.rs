@@ -82,11 +82,11 @@ fn is_none(count: &usize) -> bool {
 pub fn trace(trail: &Trail<'_>, id: &str, namespace: &str) -> Result<Tree, AuditError> {
     let asked = super::asked::resolve(trail, id, namespace)?;
     let mut chain = Chain::default();
-    for root in asked.begins.iter() {
-        for root in super::chain::roots(trail, *root, &asked.rows)? {
-            chain.follow(trail, root)?;
-        }
+    let mut roots = BTreeSet::new();
+    for begin in asked.begins.iter() {
+        roots.extend(super::chain::roots(trail, *begin, &asked.rows)?);
     }
+    chain.follow(trail, &roots)?;
     let parents = chain.parents();
     let kept = kept(&parents, &asked);
     let mut children: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
