@@ -15,6 +15,7 @@ use super::Server;
 use crate::commands::keyring::UpsertRootKey;
 use crate::error::ApiError;
 use crate::keyring::{KeyringError, Keystore};
+use crate::net::aside;
 
 /// How long a failed attempt waits before the next.
 const RETRY: Duration = Duration::from_secs(1);
@@ -39,7 +40,7 @@ pub(super) async fn keep_a_key(server: Arc<Server>) {
 }
 
 async fn ensure(server: &Arc<Server>) -> Result<(), ApiError> {
-    if let Some(id) = active(&server.projections.view())?
+    if let Some(id) = aside(|| active(&server.projections.view()))?
         && !is_lost(server, &id)?
     {
         return Ok(());
