@@ -5,6 +5,8 @@ mod bad_input;
 mod drain;
 mod evaluations;
 mod jobs;
+mod limits;
+mod node_calls;
 mod official_client;
 mod periodic;
 mod redaction;
