@@ -4,7 +4,7 @@
 //! Fields that are not listed are public. A class holds for everything below its field. What is
 //! listed as public only looks like a secret; the line says that somebody thought about it.
 
-use Class::{Public, Secret, Sensitive};
+use Class::{Configured, Public, Secret, Sensitive};
 
 /// How confidential a field is; the greater, the more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -12,6 +12,9 @@ pub enum Class {
     /// Shown as it is.
     #[default]
     Public,
+    /// What a task is to do: shown to those who may read the object, in the audit trail and in
+    /// differences as well; exports show a keyed hash of it.
+    Configured,
     /// Shown to those who may read the object; exports and audit show a keyed hash of it.
     Sensitive,
     /// Never shown, not even as a hash; in the log it is ciphertext or a hash already.
@@ -31,7 +34,7 @@ pub const CLASSES: &[Field] = &[
     ("AclBootstrapped", "Token", Public),
     ("AclToken", "SecretID", Secret),
     ("AclTokensUpserted", "Tokens", Public),
-    ("Action", "Args", Sensitive),
+    ("Action", "Args", Configured),
     ("ChangeScript", "Args", Sensitive),
     ("CheckQueryResult", "Output", Sensitive),
     ("CniConfig", "Args", Sensitive),
@@ -93,10 +96,10 @@ pub const CLASSES: &[Field] = &[
     ("ServiceCheck", "Args", Sensitive),
     ("ServiceCheck", "Body", Sensitive),
     ("ServiceCheck", "Header", Sensitive),
-    ("SidecarTask", "Config", Sensitive),
+    ("SidecarTask", "Config", Configured),
     ("SidecarTask", "Env", Sensitive),
     ("SidecarTask", "Meta", Sensitive),
-    ("Task", "Config", Sensitive),
+    ("Task", "Config", Configured),
     ("Task", "DispatchPayload", Public),
     ("Task", "Env", Sensitive),
     ("Task", "Meta", Sensitive),

@@ -45,7 +45,7 @@ impl Hide for NoSecrets {
     fn text(&self, class: Class, value: &str) -> String {
         match class {
             Class::Secret => String::new(),
-            Class::Public | Class::Sensitive => value.to_owned(),
+            Class::Public | Class::Configured | Class::Sensitive => value.to_owned(),
         }
     }
 }

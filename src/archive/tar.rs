@@ -196,6 +196,11 @@ impl<'a> TarReader<'a> {
     pub fn next(&mut self, to: Sinks<'_>) -> io::Result<Option<Part>> {
         let begin = self.at;
         let block = self.block()?;
+        if begin == 0
+            && let Some(what) = foreign(&block)
+        {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
         if block == [0; BLOCK] {
             let ends = self.block()? == [0; BLOCK] && self.from.read(&mut [0])? == 0;
             return match ends {
@@ -235,6 +240,27 @@ impl<'a> TarReader<'a> {
             sha256: hash.finalize().into(),
         }))
     }
+}
+
+/// What else somebody may take for a backup, by its first block.
+fn foreign(block: &[u8; BLOCK]) -> Option<String> {
+    use std::io::Read as _;
+    if !block.starts_with(&[0x1f, 0x8b]) {
+        return None;
+    }
+    let mut head = Vec::new();
+    // Only the beginning of the stream is here: it ends in an error after what is wanted.
+    let _ = flate2::read::GzDecoder::new(&block[..])
+        .take(BLOCK as u64)
+        .read_to_end(&mut head);
+    let ours = "drover restores its own backups only (a tar, `drover operator snapshot save`)";
+    Some(match head.starts_with(b"meta.json\0") {
+        true => format!(
+            "this is a backup of Nomad (`nomad operator snapshot save`): {ours}. Jobs, namespaces \
+             and variables of a Nomad cluster come over through its API"
+        ),
+        false => format!("this is compressed with gzip: {ours}"),
+    })
 }
 
 /// Name and size of a header, if it is one that is written here.

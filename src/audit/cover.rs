@@ -1,6 +1,7 @@
 //! How confidential values are compared: shown as exports show them, and yet told apart.
 //!
-//! The class of a field decides, as everywhere. A sensitive value is its hash. A secret one, and a
+//! The class of a field decides, as everywhere. What a task is configured to do is shown: who may
+//! read the audit trail may read the job. A sensitive value is its hash. A secret one, and a
 //! sensitive one where nothing can be hashed, becomes a mark that differs as the values do, so that
 //! a change is seen; marks live in memory only, and [`uncover`] takes them out.
 
@@ -23,7 +24,7 @@ pub(super) struct Cover<'r>(pub(super) &'r Redactor);
 impl Hide for Cover<'_> {
     fn text(&self, class: Class, value: &str) -> String {
         match class {
-            Class::Public => value.to_owned(),
+            Class::Public | Class::Configured => value.to_owned(),
             Class::Sensitive if self.0.can_hash() => self.0.hash(value),
             Class::Sensitive | Class::Secret => mark(value),
         }
@@ -102,10 +103,12 @@ mod tests {
         );
 
         let task = Task {
+            config: [("command", serde_json::json!("/bin/server"))].into(),
             env: [("PASSWORD", "hunter2".to_owned())].into(),
             ..Task::default()
         };
         let mut task = covered(&task);
+        assert_eq!(task["Config"]["command"], "/bin/server", "who reads it may");
         assert!(is_covered(&task["Env"]), "no key: as a secret");
         uncover(&mut task);
         assert_eq!(task["Env"], json!({"PASSWORD": REDACTED}));

@@ -120,6 +120,12 @@ impl Entry {
         for change in changes.iter().filter(wanted).take(detail.changes) {
             told.push(row_change((view, redactor), change, detail.fields)?);
         }
+        // What differs says the most: rows that changed, then those that came, then those that went.
+        told.sort_by_key(|change: &RowChange| match change.operation {
+            "update" => 0,
+            "delete" => 2,
+            _ => 1,
+        });
         let payload = match &event.envelope {
             Some(envelope) if detail.payload => {
                 let payload = Payload(&envelope.event);

@@ -468,3 +468,36 @@ async fn a_wrong_or_empty_secret_of_a_node_is_refused_by_every_method() {
     let view = world.server.projections.view();
     assert_eq!(nodes::get(&view, &node).unwrap().unwrap().name, "node");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mod_30_who_proved_nothing_waits_for_nothing() {
+    use crate::rpc::RpcError;
+    use crate::rpc::methods::{AllocGetAllocs, AllocsGetRequest};
+    let world = World::start().await;
+    let client = world.client();
+    until("the node is there", || {
+        let view = world.server.projections.view();
+        nodes::get(&view, &client.node_id()).is_ok_and(|node| node.is_some())
+    })
+    .await;
+    // An index that never comes, and all the time there is.
+    let request = AllocsGetRequest {
+        alloc_ids: vec![uuid::Uuid::new_v4().to_string()],
+        min_query_index: u64::MAX,
+        max_query_time: 300_000_000_000,
+    };
+    let stranger = |node: &str| {
+        let servers = Servers::new(vec![world.rpc.addr().to_string()]);
+        Caller::network(Pool::new(1), servers, "wrong").of_node(node)
+    };
+    // Had he to wait, his time as a stranger would be over first.
+    let soon = Duration::from_secs(19);
+    let found = stranger("").once::<AllocGetAllocs>(&request, soon).await;
+    assert!(found.expect("an answer").allocs.is_empty());
+    let forged = stranger(&client.node_id());
+    let refused = forged.once::<AllocGetAllocs>(&request, soon).await;
+    let Err(RpcError::Api(refused)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(refused.code, crate::error::Code::PermissionDenied);
+}

@@ -93,11 +93,10 @@ impl Answer {
         }
     }
 
-    /// The same answer, read at an index: at least 1, for clients take 0 as none and would never
-    /// wait for the first row of an empty table.
+    /// The same answer, read at an index: 0 for tables nobody wrote to.
     #[must_use]
     pub(super) fn at(mut self, index: u64) -> Self {
-        self.meta = Meta::Read(index.max(1));
+        self.meta = Meta::Read(index);
         self
     }
 

@@ -67,7 +67,7 @@ pub(super) async fn allocation(write: Write) -> Result<Answer, ApiError> {
             let task = write.request.query.text("task");
             Answer::json(&alloc::stats(&client, &id, task).await?)
         }
-        "checks" => Answer::json(&alloc::checks(&client, &id)?),
+        "checks" => checked(&client, &id),
         "restart" if writes => {
             let body: RestartRequest = write.request.json_or_default()?;
             alloc::restart(&client, &id, &body.task_name, body.all_tasks)?;
@@ -83,7 +83,9 @@ pub(super) async fn allocation(write: Write) -> Result<Answer, ApiError> {
             alloc::collect(&client, &id).await?;
             Ok(Answer::nothing())
         }
-        "exec" | "snapshot" | "pause" => {
+        // Schedules of tasks, which a pause overrides, are another edition's.
+        "pause" => super::absent::enterprise(write).await,
+        "exec" | "snapshot" => {
             let text = format!("{verb} of an allocation is not supported by this version");
             Err(ApiError::new(Code::NotImplemented, text))
         }
@@ -94,16 +96,20 @@ pub(super) async fn allocation(write: Write) -> Result<Answer, ApiError> {
 /// `GET /v1/allocation/:id/checks`.
 pub(super) async fn checks(write: Write) -> Result<Answer, ApiError> {
     let (client, id) = (client(&write)?, write.request.segment(2)?);
-    Answer::json(&alloc::checks(&client, &id)?)
+    checked(&client, &id)
+}
+
+/// The checks of an allocation; `null` where it has none.
+fn checked(client: &Client, id: &str) -> Result<Answer, ApiError> {
+    let checks = alloc::checks(client, id)?;
+    Answer::json(&Some(checks).filter(|checks| !checks.is_empty()))
 }
 
 /// `GET /v1/client/metadata`: all of it comes from the configuration, none was set by request.
 pub(super) async fn metadata(write: Write) -> Result<Answer, ApiError> {
     let id = client(&write)?.node_id();
-    let node = aside(|| {
-        let view = write.api.projections.view();
-        drover_projections::tables::nodes::get(&view, &id).map_err(storage)
-    })?;
+    let view = write.api.projections.view();
+    let node = aside(|| drover_projections::tables::nodes::get(&view, &id)).map_err(storage)?;
     let node = node.ok_or_else(|| ApiError::not_found(format!("Unknown node {id:?}")))?;
     Answer::json(&serde_json::json!({
         "Meta": &node.meta,

@@ -17,7 +17,7 @@ use super::body::Body;
 use super::query::{self, Options};
 use super::request::Request;
 use super::state::Api;
-use super::{auth, cors, gzip, past, pretty, requests};
+use super::{auth, cors, gzip, known, past, pretty, requests};
 use crate::commands::Command;
 use crate::error::ApiError;
 use crate::identity::Identity;
@@ -316,6 +316,7 @@ pub(super) struct Outline {
     pretty: bool,
     cors: bool,
     loopback: bool,
+    ignored: Option<String>,
     accept_encoding: Option<HeaderValue>,
 }
 
@@ -326,6 +327,7 @@ impl Outline {
         Self {
             pretty: query.contains("pretty")
                 && query::Query::parse(Some(query)).is_ok_and(|q| query::pretty(&q)),
+            ignored: Some(known::ignored(query).join(", ")).filter(|names| !names.is_empty()),
             cors: cors::permits(parts),
             loopback: remote.is_none_or(|r| r.0.ip().to_canonical().is_loopback()),
             accept_encoding: parts.headers.get(hyper::header::ACCEPT_ENCODING).cloned(),
@@ -409,7 +411,8 @@ pub(super) fn respond(
         headers.insert("x-nomad-index", HeaderValue::from(index));
     }
     let more = answer.next_token.map(|token| ("x-nomad-nexttoken", token));
-    for (name, value) in more.into_iter().chain(answer.headers) {
+    let ignored = outline.ignored.map(|names| (known::HEADER, names));
+    for (name, value) in more.into_iter().chain(ignored).chain(answer.headers) {
         if let Ok(value) = HeaderValue::from_str(&value) {
             headers.insert(HeaderName::from_static(name), value);
         }

@@ -31,6 +31,7 @@ mod front;
 mod fuzzy;
 pub mod gzip;
 mod jobs;
+mod known;
 mod list;
 mod log;
 mod lost;
@@ -67,6 +68,8 @@ mod variables;
 #[cfg(test)]
 mod contract_test;
 #[cfg(test)]
+mod gaps_test;
+#[cfg(test)]
 mod harness;
 #[cfg(test)]
 mod http_test;
@@ -78,6 +81,8 @@ mod projections_test;
 mod reads_test;
 #[cfg(test)]
 mod reports_test;
+#[cfg(test)]
+mod success_test;
 
 /// A new random id, as the API names things.
 fn new_id() -> String {

@@ -1,10 +1,12 @@
 //! Namespaces and node pools.
 
+use drover_events::model::Namespace;
 use drover_projections::page::{PageToken, TokenKind};
 use drover_projections::tables::namespaces::Namespaces;
 use drover_projections::tables::node_pools::NodePools;
 use drover_projections::watch::Interest;
 use drover_projections::{Prefix, Scan};
+use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
 use super::answer::Answer;
@@ -30,11 +32,24 @@ fn scan(options: &Options) -> Scan {
     }
 }
 
+/// A namespace with the hash that clients compare: of what it says, not of when.
+fn hashed(mut namespace: Namespace) -> Namespace {
+    let (created, modified) = (namespace.create_index, namespace.modify_index);
+    namespace.hash = Vec::new().into();
+    (namespace.create_index, namespace.modify_index) = (0, 0);
+    let said = serde_json::to_vec(&namespace).unwrap_or_default();
+    namespace.hash = Sha256::digest(said).to_vec().into();
+    (namespace.create_index, namespace.modify_index) = (created, modified);
+    namespace
+}
+
 /// `GET /v1/namespaces`.
 pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     let rows = read.view.scan::<Namespaces>(scan(read.options));
-    let token = |row: &drover_events::model::Namespace| PageToken::Id(row.name.clone());
-    let answer = list::render(read.options, TokenKind::Id, rows, token, Ok)?;
+    let token = |row: &Namespace| PageToken::Id(row.name.clone());
+    let answer = list::render(read.options, TokenKind::Id, rows, token, |row| {
+        Ok(hashed(row))
+    })?;
     Ok(answer.at(read.view.table_index::<Namespaces>()))
 }
 
@@ -57,7 +72,8 @@ pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
         .get::<Namespaces>(name.as_str())
         .map_err(storage)?;
     let namespace = namespace.ok_or_else(|| ApiError::not_found("Namespace not found"))?;
-    Ok(Answer::json(&namespace)?.at(namespace.modify_index))
+    let index = namespace.modify_index;
+    Ok(Answer::json(&hashed(namespace))?.at(index))
 }
 
 /// `GET /v1/node/pools`.

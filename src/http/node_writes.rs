@@ -13,6 +13,7 @@ use drover_projections::tables::nodes;
 use drover_projections::{Prefix, Scan, View};
 
 use super::answer::Answer;
+use super::aside::aside;
 use super::front::Write;
 use super::list::storage;
 use super::new_id;
@@ -69,7 +70,7 @@ fn ids(evals: &[Evaluation]) -> List<String> {
 }
 
 fn drained(write: &Write, node_id: &str, index: u64) -> Result<Answer, ApiError> {
-    let evals = evals_of(write, node_id, index)?;
+    let evals = aside(|| evals_of(write, node_id, index))?;
     let answer = NodeDrainUpdateResponse {
         node_modify_index: index,
         eval_create_index: if evals.is_empty() { 0 } else { index },
@@ -112,7 +113,7 @@ pub(super) async fn eligibility(write: Write) -> Result<Answer, ApiError> {
 pub(super) async fn purge(write: Write) -> Result<Answer, ApiError> {
     let id = node_id(&write, "")?;
     let view = write.api.projections.view();
-    if nodes::get(&view, &id).map_err(storage)?.is_none() {
+    if aside(|| nodes::get(&view, &id)).map_err(storage)?.is_none() {
         return Err(ApiError::refused("node not found"));
     }
     drop(view);
@@ -122,7 +123,7 @@ pub(super) async fn purge(write: Write) -> Result<Answer, ApiError> {
         })
         .await?
         .index;
-    let evals = evals_of(&write, &id, index)?;
+    let evals = aside(|| evals_of(&write, &id, index))?;
     let answer = NodeUpdateResponse {
         node_modify_index: index,
         eval_create_index: if evals.is_empty() { 0 } else { index },
@@ -138,9 +139,9 @@ pub(super) async fn purge(write: Write) -> Result<Answer, ApiError> {
 pub(super) async fn evaluate(write: Write) -> Result<Answer, ApiError> {
     let id = node_id(&write, "")?;
     let view = write.api.projections.view();
-    let node = nodes::get(&view, &id).map_err(storage)?;
+    let node = aside(|| nodes::get(&view, &id)).map_err(storage)?;
     let node = node.ok_or_else(|| ApiError::refused("node not found"))?;
-    let evals = evals_for(&view, &node)?;
+    let evals = aside(|| evals_for(&view, &node))?;
     drop(view);
     let mut answer = NodeUpdateResponse {
         node_modify_index: node.modify_index,

@@ -98,9 +98,31 @@ mod tests {
         for n in 0..100_000 {
             pieces.push(&n).unwrap();
         }
+        let bytes = pieces.bytes();
         let pieces = pieces.finish();
-        assert!(pieces.len() > 1);
-        let list: Vec<serde_json::Value> = serde_json::from_slice(&pieces.concat()).unwrap();
-        assert_eq!(list.len(), 100_000);
+        assert_eq!(bytes + 1, pieces.concat().len());
+        let (last, closed) = pieces.split_last().unwrap();
+        assert!(!closed.is_empty() && last.len() <= PIECE);
+        for piece in closed {
+            assert!(
+                (PIECE..PIECE + 16).contains(&piece.len()),
+                "{}",
+                piece.len()
+            );
+        }
+        let list: Vec<u32> = serde_json::from_slice(&pieces.concat()).unwrap();
+        assert!(list.into_iter().eq(0..100_000), "each once, in order");
+    }
+
+    #[test]
+    fn parts_of_a_list_make_one() {
+        let mut first = Pieces::default();
+        first.push(&1).unwrap();
+        let mut second = Pieces::later();
+        second.push(&2).unwrap();
+        let mut third = Pieces::later();
+        third.push(&3).unwrap();
+        let all = [first.part(), second.part(), third.finish()].concat();
+        assert_eq!(all.concat(), b"[1,2,3]");
     }
 }

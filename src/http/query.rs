@@ -42,6 +42,11 @@ impl Query {
         self.get(name).unwrap_or_default()
     }
 
+    /// The names that were given.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
     /// Every value of a repeated parameter.
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0
@@ -125,7 +130,7 @@ pub(super) fn decode(raw: &str, plus: bool) -> Result<String, ApiError> {
 }
 
 /// What every read understands.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Options {
     /// `index`: answer only once the resource is beyond it.
     pub(super) index: u64,
@@ -222,18 +227,35 @@ mod tests {
 
     #[test]
     fn every_option_is_read() {
-        let o = options(
-            "index=7&wait=60000ms&stale&namespace=%2A&prefix=a+b&per_page=3&next_token=t\
-             &reverse=true",
-        )
-        .unwrap();
-        assert_eq!((o.index, o.wait), (7, 60_000_000_000));
-        assert_eq!(
-            (o.namespace.as_str(), o.prefix.as_str(), o.per_page),
-            ("*", "a b", 3)
-        );
-        assert!(o.reverse && !options("reverse=1").unwrap().reverse);
-        assert_eq!(options("").unwrap().namespace, "default");
+        let all = "index=7&wait=60000ms&stale&namespace=%2A&prefix=a+b&per_page=3&next_token=t\
+            &filter=ID%3D%3Dx&reverse=true";
+        // Every field by name: a new one is not forgotten here.
+        let wanted = Options {
+            index: 7,
+            wait: 60_000_000_000,
+            namespace: "*".to_owned(),
+            prefix: "a b".to_owned(),
+            per_page: 3,
+            next_token: "t".to_owned(),
+            filter: "ID==x".to_owned(),
+            reverse: true,
+            stale: true,
+            part: None,
+            later: false,
+        };
+        assert_eq!(options(all).unwrap(), wanted);
+        let none = Options {
+            namespace: "default".to_owned(),
+            ..Options::default()
+        };
+        assert_eq!(options("").unwrap(), none);
+        // Each by itself changes its own field and no other.
+        for part in all.split('&') {
+            let one = options(part).unwrap();
+            assert_ne!(one, none, "{part} is not read");
+        }
+        assert!(!options("reverse=1").unwrap().reverse);
+        assert!(!options("stale=false").unwrap().stale);
     }
 
     #[test]

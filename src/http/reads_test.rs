@@ -31,7 +31,7 @@ use crate::scheduler::testing;
 const READS: usize = 100;
 const LONG: &str = "60s";
 
-async fn submit(h: &Harness, command: impl crate::commands::Command + 'static) {
+pub(super) async fn submit(h: &Harness, command: impl crate::commands::Command + 'static) {
     let origin = Origin {
         actor: Actor::server("test", "test"),
         request_id: "test".to_owned(),
@@ -89,7 +89,7 @@ async fn register_node(h: &Harness) -> String {
 }
 
 /// A service that is placed on one node by the scheduler; its deployment goes on.
-async fn placed() -> (Harness, String) {
+pub(super) async fn placed() -> (Harness, String) {
     let h = Harness::start().await;
     let id = register_node(&h).await;
     let reply = h.register("web").await;

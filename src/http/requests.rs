@@ -40,6 +40,10 @@ fn class(method: &Method, path: &str) -> Option<Class> {
         _ if reads && (below("/v1/var/") || below("/v1/acl/token/")) => Some(Class::Secret),
         _ if below("/v1/client/fs/") => Some(Class::Files),
         _ if below("/v1/client/allocation/") && path.ends_with("/exec") => Some(Class::Exec),
+        // What a node is told directly is in no event: this is where it is said who did it.
+        _ if !reads && below("/v1/client/allocation/") => Some(Class::Control),
+        "/v1/client/gc" => Some(Class::Control),
+        _ if below("/v1/client/allocation/") && path.ends_with("/gc") => Some(Class::Control),
         _ => None,
     }
 }
@@ -226,6 +230,23 @@ mod tests {
                 Some(Class::Exec),
             ),
             (Method::GET, "/v1/client/allocation/x/stats", None),
+            (
+                Method::PUT,
+                "/v1/client/allocation/x/restart",
+                Some(Class::Control),
+            ),
+            (
+                Method::POST,
+                "/v1/client/allocation/x/signal",
+                Some(Class::Control),
+            ),
+            (
+                Method::GET,
+                "/v1/client/allocation/x/gc",
+                Some(Class::Control),
+            ),
+            (Method::GET, "/v1/client/allocation/x/stats", None),
+            (Method::GET, "/v1/client/gc", Some(Class::Control)),
             (Method::POST, "/v1/acl/login", Some(Class::Login)),
             (Method::GET, "/v1/audit", Some(Class::Audit)),
             (Method::GET, "/v1/client/fs/logs/x", Some(Class::Files)),

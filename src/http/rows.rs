@@ -158,12 +158,8 @@ pub(super) fn ids<'v, T: Table<Key = Id>>(
     prefix: &str,
     reverse: bool,
 ) -> Result<Rows<'v, T::Row>, ApiError> {
-    let digits = prefix.chars().filter(|c| *c != '-').count();
-    let hex = prefix.chars().all(|c| c == '-' || c.is_ascii_hexdigit());
-    if !hex || digits % 2 != 0 {
-        return Err(ApiError::refused(format!(
-            "index error: an id prefix has an even number of hexadecimal digits, not {prefix:?}"
-        )));
+    if let Some(why) = no_id_prefix(prefix) {
+        return Err(ApiError::refused(format!("index error: {why}")));
     }
     let mut scans = Scan::id_prefix(&Prefix::new(), prefix);
     if reverse {
@@ -175,6 +171,29 @@ pub(super) fn ids<'v, T: Table<Key = Id>>(
     Ok(Box::new(
         scans.flat_map(|scan| view.scan::<T>(scan).collect::<Vec<_>>()),
     ))
+}
+
+/// Why a text begins no id, in Nomad's words.
+fn no_id_prefix(prefix: &str) -> Option<String> {
+    let hyphens = prefix.matches('-').count();
+    let digits = prefix.len() - hyphens;
+    let odd = prefix.chars().find(|c| *c != '-' && !c.is_ascii_hexdigit());
+    if prefix.len() > 36 {
+        let length = prefix.len();
+        let text = format!("Invalid UUID length. UUID have 36 characters; got {length}");
+        return Some(text);
+    }
+    if hyphens > 4 {
+        let text = format!("UUID should have maximum of 4 \"-\"; got {hyphens}");
+        return Some(text);
+    }
+    if digits % 2 != 0 {
+        return Some("Input (without hyphens) must be even length".to_owned());
+    }
+    odd.map(|c| {
+        let code = u32::from(c);
+        format!("Invalid UUID: encoding/hex: invalid byte: U+{code:04X} '{c}'")
+    })
 }
 
 /// Merges rows that come in order from several sources.
@@ -197,4 +216,29 @@ fn merge<'v, R: Created + 'v>(
         }
         streams.get_mut(best?.0)?.next()
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::no_id_prefix;
+
+    #[test]
+    fn what_begins_no_id_is_said_in_nomads_words() {
+        for (prefix, why) in [
+            ("", None),
+            ("ab-cd", None),
+            ("abc", Some("Input (without hyphens) must be even length")),
+            (
+                "nope",
+                Some("Invalid UUID: encoding/hex: invalid byte: U+006E 'n'"),
+            ),
+            ("-----a", Some("UUID should have maximum of 4 \"-\"; got 5")),
+            (
+                "0123456789012345678901234567890123456789",
+                Some("Invalid UUID length. UUID have 36 characters; got 40"),
+            ),
+        ] {
+            assert_eq!(no_id_prefix(prefix).as_deref(), why, "{prefix}");
+        }
+    }
 }

@@ -42,7 +42,9 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
             })?;
         }
     }
-    Ok(Answer::pieces(pieces.finish()).at(read.view.table_index::<ScalingPolicies>()))
+    // Nomad's floor, so that clients can wait for the first policy.
+    let index = read.view.table_index::<ScalingPolicies>().max(1);
+    Ok(Answer::pieces(pieces.finish()).at(index))
 }
 
 /// The row of the policy in the path.

@@ -10,9 +10,22 @@ const AUDIENCE: &str = "nomadproject.io";
 /// Adds what the parts of a job imply. Running it again changes nothing.
 pub(super) fn adapt(job: &mut Job) {
     for group in job.task_groups.iter_mut() {
+        native(group);
         implied(group);
         for task in group.tasks.iter_mut() {
             identity(task);
+        }
+    }
+}
+
+/// A service that speaks Connect itself is that of the only task there is.
+fn native(group: &mut TaskGroup) {
+    let [task] = &group.tasks[..] else { return };
+    let name = task.name.clone();
+    for service in group.services.iter_mut() {
+        let native = service.connect.as_ref().is_some_and(|c| c.native);
+        if native && service.task_name.is_empty() {
+            service.task_name.clone_from(&name);
         }
     }
 }

@@ -24,21 +24,69 @@ fn piece() -> impl Strategy<Value = String> {
     ]
 }
 
+/// Pieces of a group that parse, each once.
+const PARTS: [&str; 9] = [
+    "count = 3\n",
+    "meta { a = \"${1 + 2}\" }\n",
+    "ephemeral_disk {\n sticky = true\n }\n",
+    "restart {\n attempts = 2\n }\n",
+    "shutdown_delay = \"7s\"\n",
+    "network {\n port \"p\" { static = 80 }\n }\n",
+    "service {\n provider = \"nomad\"\n name = \"s\"\n }\n",
+    "constraint {\n attribute = \"${attr.a}\"\n value = \"b\"\n }\n",
+    "task \"u\" {\n driver = \"mock_driver\"\n leader = true\n }\n",
+];
+
+/// A client that parses here and registers what it was given gets the same job as one that this
+/// server parses for: the two ways are each other's second implementation.
+fn round_trip(job: ApiJob) -> Result<(), TestCaseError> {
+    let sent = job.to_json();
+    let Ok(model) = job.into_model() else {
+        return Ok(());
+    };
+    let read = ApiJob::from_json(sent).map_err(|e| TestCaseError::fail(e.to_string()))?;
+    let again = read.into_model();
+    let again = again.map_err(|e| TestCaseError::fail(e.to_string()))?;
+    prop_assert_eq!(&model, &again);
+    let limits = super::Limits::default();
+    prop_assert_eq!(validate(&model, &limits), validate(&again, &limits));
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn any_text_is_answered(pieces in proptest::collection::vec(piece(), 0..12)) {
         let text = pieces.concat();
+        let again = parse(&Input::server(&text));
         match parse(&Input::server(&text)) {
             Ok(job) => {
-                let model = job.into_model();
-                if let Ok(model) = model {
-                    validate(&model, &super::Limits::default());
-                }
+                let same = again.ok();
+                prop_assert_eq!(same.as_ref(), Some(&job), "the same text, the same job");
+                round_trip(job)?;
             }
-            Err(problems) => prop_assert!(!problems.is_empty()),
+            Err(problems) => {
+                prop_assert!(!problems.is_empty());
+                let told = again.err().map(|problems| problems.to_string());
+                prop_assert_eq!(told, Some(problems.to_string()));
+            }
         }
+    }
+
+    #[test]
+    fn what_parses_means_the_same_by_way_of_its_json(
+        parts in proptest::sample::subsequence(&PARTS[..], 0..=PARTS.len()),
+        kind in "service|batch|system|sysbatch",
+    ) {
+        let body = parts.concat();
+        let text = format!(
+            "job \"x\" {{\n type = \"{kind}\"\n group \"g\" {{\n {body}\n task \"t\" {{\n \
+             driver = \"raw_exec\"\n config {{ command = \"/bin/true\" }}\n }}\n }}\n}}\n"
+        );
+        let job = parse(&Input::server(&text));
+        let job = job.map_err(|problems| TestCaseError::fail(format!("{problems}\n{text}")))?;
+        round_trip(job)?;
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Reads of the tables, off the threads that serve: a read may wait for the disk, and whoever is
 //! served by the same thread would wait with it.
 
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
 
 use crate::error::ApiError;
@@ -28,6 +29,18 @@ pub async fn reading<T: Send + 'static>(
         Ok(made) => Ok(made),
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
         Err(error) => Err(ApiError::internal(error.to_string())),
+    }
+}
+
+/// Does the work while another thread goes on with what this one served; on a runtime of one
+/// thread there is no other, and it is just done. For work between two awaits that would be more
+/// trouble than it is worth to move elsewhere.
+pub fn aside<T>(work: impl FnOnce() -> T) -> T {
+    let many = Handle::try_current()
+        .is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
+    match many {
+        true => tokio::task::block_in_place(work),
+        false => work(),
     }
 }
 

@@ -24,7 +24,7 @@ use crate::clock::unix_nanos;
 use crate::commands::limits::{Part, check_rows, fit};
 use crate::commands::{Command, Decision, Stamp, refuse_later};
 use crate::error::{ApiError, Code};
-use crate::net::reading;
+use crate::net::{aside, reading};
 
 /// How often a command is decided again because a guard did not hold.
 const GUARD_TRIES: u32 = 5;
@@ -374,7 +374,7 @@ impl Task {
         };
         let view = self.projections.view();
         self.last_time = self.last_time.max(view.time());
-        let events = (self.first)(&view);
+        let events = aside(|| (self.first)(&view));
         drop(view);
         for event in events {
             if let Err(e) = self.own(term, event).await {

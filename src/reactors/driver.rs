@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use drover_projections::{Interest, Projections};
@@ -13,11 +13,15 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::Serialize;
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 
 use super::propose::Propose;
 use crate::clock::Clock;
 use crate::error::chain;
+
+/// Threads that all reactors share; those that take long have their own besides.
+const THREADS_OF_REACTORS: usize = 2;
 
 /// Where a reactor runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -131,11 +135,30 @@ impl Drop for Running {
 /// Starts a reactor.
 pub fn start(reactor: Arc<dyn Reactor>, context: Context, board: Board) -> Running {
     board.update(&*reactor, |status| status.running = true);
-    let task = tokio::spawn(run(Arc::clone(&reactor), context, board.clone()));
+    let task = threads().spawn(run(Arc::clone(&reactor), context, board.clone()));
     Running {
         task,
         board,
         reactor,
+    }
+}
+
+/// Where reactors run: they read tables as they please, which may wait for the disk, and nobody who
+/// is served waits with them. Shared by all servers of a process; without it they run where they are
+/// started.
+fn threads() -> Handle {
+    static THREADS: LazyLock<Option<Runtime>> = LazyLock::new(|| {
+        let made = Builder::new_multi_thread()
+            .worker_threads(THREADS_OF_REACTORS)
+            .thread_name("reactors")
+            .enable_all()
+            .build();
+        made.map_err(|error| tracing::warn!(%error, "reactors have no threads of their own"))
+            .ok()
+    });
+    match &*THREADS {
+        Some(runtime) => runtime.handle().clone(),
+        None => Handle::current(),
     }
 }
 

@@ -188,7 +188,7 @@ impl Hide for Redactor {
     fn text(&self, class: Class, value: &str) -> String {
         match class {
             Class::Public => value.to_owned(),
-            Class::Sensitive => self.hash(value),
+            Class::Configured | Class::Sensitive => self.hash(value),
             Class::Secret => REDACTED.to_owned(),
         }
     }
@@ -226,7 +226,8 @@ struct Search<'f> {
 
 impl Hide for Search<'_> {
     fn text(&self, class: Class, value: &str) -> String {
-        if class == Class::Sensitive && !self.found.get() {
+        let hashed_outside = matches!(class, Class::Configured | Class::Sensitive);
+        if hashed_outside && !self.found.get() {
             let keys = &self.finder.redactor.keys;
             let is = |key: &hmac::Key| self.finder.wanted.contains(&hashed(key, value));
             self.found.set(keys.iter().any(is));

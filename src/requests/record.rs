@@ -30,6 +30,8 @@ pub enum Class {
     Files,
     /// It runs a command inside an allocation.
     Exec,
+    /// It restarts, signals or removes what runs on a node, past the jobs.
+    Control,
     /// Somebody signs in, or trades one token for another.
     Login,
     /// It reads the audit trail.
@@ -40,10 +42,11 @@ pub enum Class {
 
 impl Class {
     /// Every class.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Secret,
         Self::Files,
         Self::Exec,
+        Self::Control,
         Self::Login,
         Self::Audit,
         Self::Denied,
@@ -55,6 +58,7 @@ impl Class {
             Self::Secret => "secret",
             Self::Files => "files",
             Self::Exec => "exec",
+            Self::Control => "control",
             Self::Login => "login",
             Self::Audit => "audit",
             Self::Denied => "denied",

@@ -291,3 +291,7 @@ fn rules(limit: usize, patient: bool) -> Rules {
         begin: BEGIN,
     }
 }
+
+#[cfg(test)]
+#[path = "limits_test.rs"]
+mod tests;

@@ -43,7 +43,8 @@ impl Server {
         ServerMember {
             name: member.name.clone(),
             addr: host,
-            port,
+            // Where servers find one another; calls go to the port in the tags.
+            port: self.config.ports.serf,
             tags: tags.into(),
             status: "alive".to_owned(),
             protocol_min: 1,

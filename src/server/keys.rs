@@ -15,6 +15,7 @@ use super::Server;
 use crate::commands::keyring::UpsertRootKey;
 use crate::error::ApiError;
 use crate::keyring::{Keyring, KeyringError, Keystore, RootKey};
+use crate::net::aside;
 
 /// How long a failed attempt waits before the next.
 const RETRY: Duration = Duration::from_secs(1);
@@ -42,7 +43,7 @@ pub(super) async fn keep_a_key(server: Arc<Server>) {
 
 async fn ensure(server: &Arc<Server>, offered: &mut Offered, term: u64) -> Result<(), ApiError> {
     let failed = |error: KeyringError| ApiError::internal(error.to_string());
-    let (known, active) = known(&server.projections.view())?;
+    let (known, active) = aside(|| known(&server.projections.view()))?;
     if let Some(id) = active
         && !is_lost(server, &id)?
     {

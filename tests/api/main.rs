@@ -7,6 +7,8 @@ mod clients;
 mod drain;
 mod evaluations;
 mod jobs;
+mod limits;
+mod node_calls;
 mod official_client;
 mod periodic;
 mod redaction;

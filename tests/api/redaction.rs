@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 
 use crate::support::{json_of, register};
 
+/// What a task is configured to do: whoever may read the job sees it, and exports hide it.
+const CONFIGURED: &str = "canary-configured-77d0";
 const SENSITIVE: &str = "canary-sensitive-4be1";
 const SECRET: &str = "canary-secret-90aa";
 const TOKEN: &str = "canary-token-17d0";
@@ -20,7 +22,7 @@ fn job() -> Value {
         "ID": "canary", "Name": "canary", "Type": "batch", "Datacenters": ["*"],
         "Meta": {"job": SENSITIVE},
         "TaskGroups": [{"Name": "g", "Count": 1, "Meta": {"group": SENSITIVE}, "Tasks": [{
-            "Name": "t", "Driver": "mock_driver", "Config": {"run_for": "1ms", "note": SENSITIVE},
+            "Name": "t", "Driver": "mock_driver", "Config": {"run_for": "1ms", "note": CONFIGURED},
             "Env": {"PASSWORD": SENSITIVE}, "Meta": {"task": SENSITIVE},
         }]}],
     }, "Submission": {"Source": format!("job # {SENSITIVE}"), "Format": "hcl2"}})
@@ -83,6 +85,11 @@ fn check_online(agent: &Agent, http: &mut Http, secret: &str) {
         for canary in [SENSITIVE, SECRET, TOKEN, secret] {
             assert!(!told.text().contains(canary), "{path}: {canary}");
         }
+        let compared = path.starts_with("/v1/state");
+        assert!(
+            !compared || told.text().contains(CONFIGURED),
+            "{path}: what a task does is no secret"
+        );
     }
 }
 
@@ -137,6 +144,7 @@ fn exports_hide_what_is_confidential_and_secrets_lie_nowhere() {
 
     let redacted = events(&data, &[]);
     assert!(!redacted.contains(SENSITIVE) && !redacted.contains(SECRET));
+    assert!(!redacted.contains(CONFIGURED));
     let registered = redacted
         .lines()
         .find(|line| line.contains("\"JobRegistered\""));
@@ -152,7 +160,10 @@ fn exports_hide_what_is_confidential_and_secrets_lie_nowhere() {
     for format in ["ndjson", "cloudevents"] {
         let hidden = exported(&data, &["-format", format]);
         assert!(
-            !hidden.contains(SENSITIVE) && hidden.contains(hash),
+            ![SENSITIVE, CONFIGURED]
+                .iter()
+                .any(|word| hidden.contains(word))
+                && hidden.contains(hash),
             "{format}"
         );
         let clear = exported(&data, &["-format", format, "-clear"]);

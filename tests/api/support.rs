@@ -19,23 +19,31 @@ impl Running {
 
 /// A lone server without a client: jobs are registered and nothing runs.
 pub(crate) fn server() -> Running {
+    server_with("")
+}
+
+/// The same with more configuration.
+pub(crate) fn server_with(config: &str) -> Running {
     let dir = tempfile::tempdir().expect("a directory");
     let setup = Setup::server(env!("CARGO_BIN_EXE_drover"), &dir.path().join("data"));
-    let agent = setup
-        .expect("free ports")
-        .start()
-        .expect("the agent starts");
+    let mut setup = setup.expect("free ports");
+    setup.config.push_str(config);
+    let agent = setup.start().expect("the agent starts");
     Running { agent, _dir: dir }
 }
 
 /// Server and client in one.
 pub(crate) fn dev() -> Running {
+    dev_with("")
+}
+
+/// The same with more configuration.
+pub(crate) fn dev_with(config: &str) -> Running {
     let dir = tempfile::tempdir().expect("a directory");
     let setup = Setup::dev(env!("CARGO_BIN_EXE_drover"), &dir.path().join("data"));
-    let agent = setup
-        .expect("free ports")
-        .start()
-        .expect("the agent starts");
+    let mut setup = setup.expect("free ports");
+    setup.config.push_str(config);
+    let agent = setup.start().expect("the agent starts");
     Running { agent, _dir: dir }
 }
 

@@ -231,7 +231,9 @@ pub fn show<T: Zero + fmt::Debug>(
     value: &T,
 ) {
     match class {
-        Class::Sensitive if !value.is_blank() => out.field(name, &format_args!("(sensitive)")),
+        Class::Configured | Class::Sensitive if !value.is_blank() => {
+            out.field(name, &format_args!("(sensitive)"))
+        }
         Class::Secret if !value.is_blank() => out.field(name, &format_args!("(secret)")),
         _ => out.field(name, value),
     };

@@ -180,6 +180,7 @@ impl<'e, T: Fields + ?Sized> Evaluation<'e, T> {
         }
         let problem = |source| FilterError::Selector {
             path: path.join("/"),
+            part: part_of(&path, &source),
             source,
         };
         match self.row.read(&path) {
@@ -280,5 +281,17 @@ fn is_nil(value: &Value) -> Option<bool> {
         Value::List(_) | Value::Map(_) | Value::Struct => Some(false),
         Value::Bytes(bytes) => Some(bytes.is_empty()),
         _ => None,
+    }
+}
+
+/// The part of a path that an error is about.
+fn part_of(path: &[String], error: &super::ReadError) -> usize {
+    use super::ReadError as E;
+    let last = path.len().saturating_sub(1);
+    let at = |part: &str| path.iter().rposition(|p| p == part).unwrap_or(last);
+    match error {
+        E::Unknown(part) | E::NotAnIndex(part) => at(part),
+        E::OutOfRange { index, .. } => at(&index.to_string()),
+        E::NoParts(_) | E::Unreadable(_) => last,
     }
 }

@@ -86,11 +86,13 @@ pub enum FilterError {
         reason: String,
     },
     /// A selector names nothing in the row, or goes through something that has no parts.
-    #[error("error finding value in datum: /{path}: {source}")]
+    #[error("error finding value in datum: /{path} at part {part}: {source}")]
     Selector {
         /// The selector, its parts joined by slashes.
         path: String,
-        /// What went wrong at which part.
+        /// The part at which it went wrong, from 0.
+        part: usize,
+        /// What went wrong there.
         source: ReadError,
     },
     /// The operator cannot be used on a value of that kind.

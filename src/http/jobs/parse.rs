@@ -1,10 +1,10 @@
 //! Job specifications: parsed and validated, nothing changed.
 
-use drover_events::gojson::{Any, List};
+use drover_events::gojson::Any;
 use tokio::sync::Semaphore;
 
 use super::JobValidateResponse;
-use super::write::{RegisterBody, validation};
+use super::write::{RegisterBody, missing, validation};
 use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::front::Write;
@@ -53,12 +53,15 @@ pub(in crate::http) async fn parse(write: Write) -> Result<Answer, ApiError> {
 /// `PUT /v1/validate/job`.
 pub(in crate::http) async fn validate(write: Write) -> Result<Answer, ApiError> {
     let mut body: RegisterBody = write.request.json()?;
-    let job = body.canonical(&write)?;
-    let found = validation(&write, &job)?;
+    let job = body.complete(&write)?;
+    let mut found = validation(&write, &job)?;
+    found.errors.extend(missing(&write, &job)?);
     Answer::json(&JobValidateResponse {
         driver_config_validated: true,
         error: found.error().unwrap_or_default(),
         warnings: found.warning(),
-        validation_errors: List::from(found.errors),
+        validation_errors: Some(found.errors)
+            .filter(|errors| !errors.is_empty())
+            .into(),
     })
 }

@@ -1,7 +1,7 @@
 //! What a registration would do, without doing it.
 
 use drover_events::gojson::Time;
-use drover_events::model::{Job, PlanAnnotations};
+use drover_events::model::{Evaluation, Job, PlanAnnotations};
 use drover_projections::tables::jobs::Jobs;
 
 use super::JobPlanResponse;
@@ -60,11 +60,16 @@ fn planned(
         let next = cron::next_launch(periodic, now).unwrap_or_default();
         answer.next_periodic_launch = Time(next);
     }
+    let created = outcome.follow_ups.into_iter().chain(outcome.blocked);
+    let created: Vec<Evaluation> = created.collect();
+    if !created.is_empty() {
+        answer.created_evals = created.into();
+    }
     if !outcome.failed.is_empty() {
         answer.failed_tg_allocs = outcome.failed.into();
     }
     if with_diff {
-        let mut difference = diff::job_diff(known.as_ref(), Some(job), true);
+        let mut difference = diff::job_diff(known.as_ref(), Some(job), false);
         if let Some(found) = &answer.annotations {
             diff::annotate(&mut difference, found);
         }

@@ -144,7 +144,7 @@ fn diffs(read: &Read<'_>, versions: &[Job]) -> Result<List<JobDiff>, ApiError> {
     let base = match (query.text("diff_tag"), number) {
         ("", None) => {
             let pairs = versions.windows(2);
-            let diffs = pairs.map(|pair| job_diff(Some(&pair[1]), Some(&pair[0]), true));
+            let diffs = pairs.map(|pair| job_diff(Some(&pair[1]), Some(&pair[0]), false));
             let diffs: Vec<JobDiff> = diffs.collect();
             return Ok(Some(diffs).filter(|diffs| !diffs.is_empty()).into());
         }
@@ -159,7 +159,7 @@ fn diffs(read: &Read<'_>, versions: &[Job]) -> Result<List<JobDiff>, ApiError> {
     };
     let others = versions.iter().filter(|job| job.version != base.version);
     Ok(others
-        .map(|job| job_diff(Some(base), Some(job), true))
+        .map(|job| job_diff(Some(base), Some(job), false))
         .collect())
 }
 

@@ -99,6 +99,26 @@ drover_events::wire! {
     }
 }
 
+/// Refuses what no scaling can be.
+fn checked(write: &Write, body: &ScaleBody, job_id: &str) -> Result<(), ApiError> {
+    let target = |name: &str| body.target.get(name).map_or("", String::as_str);
+    let namespace = target("Namespace");
+    let text = if job_id.is_empty() {
+        "missing job ID for scaling action"
+    } else if !namespace.is_empty() && namespace != write.request.namespace() {
+        "namespace in payload did not match header"
+    } else if target("Group").is_empty() {
+        "missing task group name for scaling action"
+    } else if body.count.is_some_and(|count| count < 0) {
+        "scaling action count can't be negative"
+    } else if body.count.is_some() && body.error {
+        "scaling action should not contain count if error is true"
+    } else {
+        return Ok(());
+    };
+    Err(ApiError::bad_request(text))
+}
+
 /// `PUT /v1/job/:id/scale`.
 pub(super) async fn scale(write: Write) -> Result<Answer, ApiError> {
     let mut body: ScaleBody = write.request.json()?;
@@ -110,6 +130,7 @@ pub(super) async fn scale(write: Write) -> Result<Answer, ApiError> {
     {
         return Err(ApiError::bad_request("job ID in payload did not match URL"));
     }
+    checked(&write, &body, &job_id)?;
     let eval_id = new_id();
     let changes = body.count.is_some();
     let done = write
@@ -130,6 +151,7 @@ pub(super) async fn scale(write: Write) -> Result<Answer, ApiError> {
     let mut answer = JobRegisterResponse {
         job_modify_index: done.index,
         index: done.index,
+        known_leader: write.api.agent.leader().is_some(),
         ..JobRegisterResponse::default()
     };
     if changes {

@@ -1,17 +1,23 @@
 //! Registering, stopping and evaluating jobs.
 
+use std::collections::BTreeSet;
+
 use drover_events::gojson::Any;
 use drover_events::model::{Job, JobSubmission};
 use drover_projections::tables::job_submissions::JobSubmissions;
 use drover_projections::tables::job_versions::JobVersions;
 use drover_projections::tables::jobs::Jobs;
+use drover_projections::tables::namespaces::Namespaces;
+use drover_projections::tables::node_pools::NodePools;
 use drover_projections::tables::scheduler_config::SchedulerConfig;
 
 use super::{JobDeregisterResponse, JobEvaluateRequest, JobRegisterResponse, JobStabilityRequest};
 use crate::commands::job::{DeregisterJob, EvaluateJob, RegisterJob, SetJobStability};
 use crate::error::ApiError;
 use crate::http::answer::Answer;
+use crate::http::aside::aside;
 use crate::http::front::Write;
+use crate::http::known;
 use crate::http::list::storage;
 use crate::http::new_id;
 use crate::jobspec::{self, ApiJob, Limits, Validation};
@@ -50,6 +56,15 @@ drover_events::wire! {
 impl RegisterBody {
     /// Takes the job out of the body: in canonical form, in the namespace the request names.
     pub(super) fn canonical(&mut self, write: &Write) -> Result<Job, ApiError> {
+        let job = self.complete(write)?;
+        if job.id.is_empty() {
+            return Err(ApiError::bad_request("Job ID hasn't been provided"));
+        }
+        Ok(job)
+    }
+
+    /// The same of a job that may have no id yet.
+    pub(super) fn complete(&mut self, write: &Write) -> Result<Job, ApiError> {
         let missing = || ApiError::bad_request("Job must be specified");
         let json = self
             .job
@@ -69,9 +84,6 @@ impl RegisterBody {
             .find(|name| !name.is_empty())
             .unwrap_or_default();
         let namespace = namespace.to_owned();
-        if api.id().is_none_or(str::is_empty) {
-            return Err(ApiError::bad_request("Job ID hasn't been provided"));
-        }
         let unsaid = api.priority().is_none();
         let mut job = api
             .into_model()
@@ -126,13 +138,52 @@ pub(super) fn warnings(write: &Write, job: &Job) -> Result<String, ApiError> {
 /// Holds a canonical job to every rule, under the settings in force.
 pub(super) fn validation(write: &Write, job: &Job) -> Result<Validation, ApiError> {
     let view = write.api.projections.view();
-    let config = view.get::<SchedulerConfig>(()).map_err(storage)?;
+    let config = aside(|| view.get::<SchedulerConfig>(())).map_err(storage)?;
     let limits = Limits {
         memory_oversubscription: config.is_some_and(|c| c.memory_oversubscription_enabled),
         max_priority: write.api.settings.job_max_priority,
         max_count: write.api.settings.job_max_count,
     };
-    Ok(jobspec::validate(job, &limits))
+    let mut found = jobspec::validate(job, &limits);
+    found.errors.extend(without_vault(job));
+    found.warnings.extend(known::warnings(&write.request.query));
+    Ok(found)
+}
+
+/// No server here speaks to a Vault: jobs that need one are told so.
+fn without_vault(job: &Job) -> impl Iterator<Item = String> {
+    let tasks = job.task_groups.iter().flat_map(|group| group.tasks.iter());
+    let named = tasks.filter_map(|task| task.vault.as_ref());
+    let clusters: BTreeSet<&str> = named
+        .map(|vault| match vault.cluster.as_str() {
+            "" => "default",
+            cluster => cluster,
+        })
+        .collect();
+    let text = |cluster| format!("Vault {cluster:?} not enabled but used in the job");
+    let texts: Vec<String> = clusters.into_iter().map(text).collect();
+    texts.into_iter()
+}
+
+/// What of the cluster a job names and does not find.
+pub(super) fn missing(write: &Write, job: &Job) -> Result<Vec<String>, ApiError> {
+    let view = write.api.projections.view();
+    let mut texts = Vec::new();
+    let namespace = aside(|| view.get::<Namespaces>(job.namespace.as_str()));
+    if namespace.map_err(storage)?.is_none() {
+        texts.push(format!(
+            "job {:?} is in nonexistent namespace {:?}",
+            job.id, job.namespace
+        ));
+    }
+    let pool = aside(|| view.get::<NodePools>(job.node_pool.as_str()));
+    if pool.map_err(storage)?.is_none() {
+        texts.push(format!(
+            "job {:?} is in nonexistent node pool {:?}",
+            job.id, job.node_pool
+        ));
+    }
+    Ok(texts)
 }
 
 /// `PUT /v1/jobs`.
@@ -224,11 +275,13 @@ async fn register_job(
 /// The index of a job's specification after a write: the write's own, unless it changed nothing.
 fn job_index(write: &Write, namespace: &str, id: &str, index: u64) -> Result<u64, ApiError> {
     let view = write.api.projections.view();
-    match view.modified::<Jobs>((namespace, id)).map_err(storage)? {
+    let modified = aside(|| view.modified::<Jobs>((namespace, id)));
+    match modified.map_err(storage)? {
         Some(modified) if modified <= index => Ok(modified),
         // The scheduler was faster: the row has moved on.
         Some(_) => {
-            let job = view.get::<Jobs>((namespace, id)).map_err(storage)?;
+            let job = aside(|| view.get::<Jobs>((namespace, id)));
+            let job = job.map_err(storage)?;
             Ok(job.map_or(index, |job| job.job_modify_index))
         }
         None => Ok(index),
@@ -257,7 +310,8 @@ pub(super) async fn deregister(write: Write) -> Result<Answer, ApiError> {
         ..DeregisterJob::default()
     };
     let view = write.api.projections.view();
-    let known = view.get::<Jobs>((command.namespace.as_str(), command.job_id.as_str()));
+    let key = (command.namespace.as_str(), command.job_id.as_str());
+    let known = aside(|| view.get::<Jobs>(key));
     let Some(job) = known.map_err(storage)? else {
         return Ok(Answer::json(&JobDeregisterResponse::default())?.written(view.index()));
     };
@@ -347,9 +401,8 @@ pub(super) async fn revert(write: Write) -> Result<Answer, ApiError> {
     }
     let namespace = write.request.namespace();
     let view = write.api.projections.view();
-    let current = view
-        .get::<Jobs>((namespace, id.as_str()))
-        .map_err(storage)?;
+    let current = aside(|| view.get::<Jobs>((namespace, id.as_str())));
+    let current = current.map_err(storage)?;
     let current = current.ok_or_else(|| ApiError::refused(format!("job \"{id}\" not found")))?;
     if current.version == body.job_version {
         return Err(ApiError::refused("can't revert to current version"));
@@ -363,7 +416,8 @@ pub(super) async fn revert(write: Write) -> Result<Answer, ApiError> {
         );
         return Err(ApiError::refused(text));
     }
-    let old = view.get::<JobVersions>((namespace, id.as_str(), body.job_version));
+    let key = (namespace, id.as_str(), body.job_version);
+    let old = aside(|| view.get::<JobVersions>(key));
     let mut job = old.map_err(storage)?.ok_or_else(|| {
         ApiError::refused(format!(
             "job \"{id}\" in namespace \"{namespace}\" at version {} not found",

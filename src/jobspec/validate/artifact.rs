@@ -17,7 +17,7 @@ pub(super) fn check(a: &TaskArtifact, errors: &mut Vec<String>) {
             )
         },
     );
-    when(errors, escapes(&a.relative_dest), || {
+    when(errors, escapes(&a.relative_dest, 1), || {
         "destination escapes allocation directory".into()
     });
     if let Some(sum) = a.getter_options.get("checksum")

@@ -1,7 +1,7 @@
 //! Rules of task groups.
 
 use super::{network, placement, policy, service, task, volume, when, wrapped};
-use drover_events::model::{Job, TaskGroup};
+use drover_events::model::{Job, Service, TaskGroup};
 use std::collections::BTreeMap;
 
 pub(super) fn check(g: &TaskGroup, job: &Job, system: bool, errors: &mut Vec<String>) {
@@ -14,7 +14,10 @@ pub(super) fn check(g: &TaskGroup, job: &Job, system: bool, errors: &mut Vec<Str
     when(errors, g.count < 0, || {
         "Task group count can't be negative".into()
     });
-    when(errors, g.tasks.is_empty(), || {
+    // A gateway's task is Connect's own.
+    let gateway = |s: &Service| s.connect.as_ref().is_some_and(|c| c.gateway.is_some());
+    let given = g.services.iter().any(gateway);
+    when(errors, g.tasks.is_empty() && !given, || {
         "Missing tasks for task group".into()
     });
     when(errors, g.shutdown_delay.is_some_and(|d| d < 0), || {

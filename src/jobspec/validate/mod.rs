@@ -116,9 +116,8 @@ fn quoted<S: AsRef<str>>(items: &[S]) -> String {
     format!("[{}]", items.join(" "))
 }
 
-/// Whether a path leaves the directory it is relative to.
-fn escapes(path: &str) -> bool {
-    let mut depth = 0i32;
+/// Whether a path leaves the allocation's directory, in which its own directory lies `depth` deep.
+fn escapes(path: &str, mut depth: i32) -> bool {
     for part in path.split('/') {
         match part {
             "" | "." => {}

@@ -113,10 +113,6 @@ fn resources(r: &Resources, errors: &mut Vec<String>) {
     when(errors, r.secrets_mb < 0, || {
         format!("SecretsMB value ({}) cannot be negative", r.secrets_mb)
     });
-    when(errors, r.disk_mb > 0, || {
-        "Task can't ask for disk resources, they have to be specified at the task group level."
-            .into()
-    });
     for (i, device) in r.devices.iter().enumerate() {
         let mut inner = Vec::new();
         let parts = device.name.split('/').count();
@@ -183,7 +179,7 @@ fn parts(t: &Task, errors: &mut Vec<String>) {
         }
     }
     if let Some(payload) = &t.dispatch_payload {
-        when(errors, escapes(&payload.file), || {
+        when(errors, escapes(&payload.file, 2), || {
             "Dispatch Payload validation failed: destination escapes allocation directory".into()
         });
     }

@@ -37,7 +37,7 @@ fn one(t: &Template, errors: &mut Vec<String>) {
     when(errors, t.dest_path.is_empty(), || {
         "Must specify a destination for the template".into()
     });
-    when(errors, escapes(&t.dest_path), || {
+    when(errors, escapes(&t.dest_path, 1), || {
         "destination escapes allocation directory".into()
     });
     match t.change_mode.as_str() {

@@ -32,6 +32,9 @@ pub(super) fn of(job: &Job, limits: &Limits) -> Vec<String> {
     }
     // Where the job is only looked at; to register it is refused.
     out.extend(super::unbuilt(job));
+    for g in job.task_groups.iter() {
+        out.extend(g.tasks.iter().filter_map(|t| no_disk(g, t)));
+    }
     if !limits.memory_oversubscription {
         for g in job.task_groups.iter() {
             for t in g
@@ -49,6 +52,18 @@ pub(super) fn of(job: &Job, limits: &Limits) -> Vec<String> {
         }
     }
     out
+}
+
+/// A disk of its own, which no task has.
+fn no_disk(g: &TaskGroup, t: &Task) -> Option<String> {
+    let asked = t.resources.as_ref().is_some_and(|r| r.disk_mb > 0);
+    asked.then(|| {
+        format!(
+            "Task \"{}.{}\" asks for disk, which is ignored: the group's ephemeral_disk is what \
+             its tasks share",
+            g.name, t.name
+        )
+    })
 }
 
 /// Services go away with their tasks; without a delay callers may still be sent there.

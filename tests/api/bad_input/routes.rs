@@ -1,5 +1,7 @@
 //! Every route with every kind of nonsense: an answer with a text, never a fault of the server.
 
+use serde_json::Value;
+
 use super::Bad;
 
 /// Method and path; `{}` is where the nonsense goes.
@@ -152,8 +154,39 @@ fn every_route_answers_every_nonsense_with_a_text() {
                 let known = [200, 204, 400, 404, 405, 409, 500, 501].contains(&status);
                 assert!(known && !text.contains("internal"), "{what}");
                 assert!(status < 400 || !text.is_empty(), "{what}");
+                let json = text.is_empty() || serde_json::from_str::<Value>(&text).is_ok();
+                assert!(status != 200 || json, "{what}");
             }
         }
     }
+    nothing_was_made(&mut bad);
     bad.end();
+}
+
+/// Whatever was answered, nonsense is no job, no node, no variable, and names nothing that cannot be
+/// named.
+fn nothing_was_made(bad: &mut Bad) {
+    for list in [
+        "jobs",
+        "nodes",
+        "allocations",
+        "deployments",
+        "evaluations",
+        "services",
+        "vars",
+    ] {
+        let (status, text) = bad.told("GET", &format!("/v1/{list}?namespace=*"), &[]);
+        assert_eq!((status, text.as_str()), (200, "[]"), "{list}");
+    }
+    for list in ["namespaces", "node/pools"] {
+        let found = bad.ask("GET", &format!("/v1/{list}"), &[]);
+        for object in found.json().expect("a list").as_array().expect("a list") {
+            let name = object["Name"].as_str().expect("a name");
+            let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+            assert!(
+                (1..=128).contains(&name.len()) && name.chars().all(plain),
+                "{list}: {name:?}"
+            );
+        }
+    }
 }

@@ -101,7 +101,13 @@ impl Setup {
             .spawn()
             .with_context(|| self.binary.display().to_string())?;
         let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, self.http));
-        Ok(Agent { child, addr, log })
+        let rpc = SocketAddr::from((Ipv4Addr::LOCALHOST, self.rpc));
+        Ok(Agent {
+            child,
+            addr,
+            rpc,
+            log,
+        })
     }
 }
 
@@ -109,6 +115,7 @@ impl Setup {
 pub struct Agent {
     child: Child,
     addr: SocketAddr,
+    rpc: SocketAddr,
     log: PathBuf,
 }
 
@@ -116,6 +123,11 @@ impl Agent {
     /// The address of its API.
     pub fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// The address that servers and clients call.
+    pub fn rpc_addr(&self) -> SocketAddr {
+        self.rpc
     }
 
     /// A new client of its API.

@@ -1,0 +1,195 @@
+//! What callers from outside may take: memory, connections, time.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use drover_testkit::{LONG, wait_for};
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_stream::wrappers::ReceiverStream;
+
+use crate::support;
+
+/// Addresses of this machine that callers come from.
+const ADDRESSES: u8 = 20;
+/// Slow connections of each.
+const CONNECTIONS: usize = 50;
+/// What every other slow connection sends of a body, bytes.
+const SENT: usize = 4 << 20;
+/// Streams in all, over one connection of each address.
+const STREAMS: usize = 10_000;
+/// What all of this may add to the resident memory: bodies, twice while they grow, and buffers. It
+/// sends 2 GB.
+const BOUND: u64 = 700 << 20;
+
+async fn connect(from: u8, to: SocketAddr) -> std::io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(SocketAddr::from((Ipv4Addr::new(127, 0, 0, from), 0)))?;
+    socket.connect(to).await
+}
+
+#[derive(Default)]
+struct Seen {
+    connected: AtomicUsize,
+    ended: AtomicUsize,
+    streams: AtomicUsize,
+}
+
+/// Says half of what it wants, and then nothing until the server has had enough.
+async fn slow(from: u8, to: SocketAddr, body: bool, seen: Arc<Seen>) {
+    let Ok(mut stream) = connect(from, to).await else {
+        return;
+    };
+    seen.connected.fetch_add(1, Ordering::Relaxed);
+    let head: &[u8] = match body {
+        true => b"PUT /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 16000000\r\n\r\n",
+        false => b"GET /v1/jobs HTTP/1.1\r\nHost: ",
+    };
+    if stream.write_all(head).await.is_ok() && body {
+        let _ = stream.write_all(&vec![b' '; SENT]).await;
+    }
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    seen.ended.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Opens calls whose bodies never come.
+async fn streams(from: u8, to: SocketAddr, number: usize, seen: Arc<Seen>) {
+    let Ok(stream) = connect(from, to).await else {
+        return;
+    };
+    let shaken =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+    let Ok((sender, connection)) = shaken else {
+        return;
+    };
+    tokio::spawn(connection);
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..number {
+        let (mut sender, seen) = (sender.clone(), Arc::clone(&seen));
+        calls.spawn(async move {
+            let (begin, pieces) = tokio::sync::mpsc::channel(1);
+            let piece = Ok::<_, std::io::Error>(Frame::data(Bytes::from_static(b"\x81")));
+            let _ = begin.send(piece).await;
+            let request = hyper::Request::post("http://x/rpc/Node.UpdateStatus")
+                .header("drover-rpc", "1")
+                .header("x-nomad-token", "nobody's")
+                .header("drover-node", "none")
+                .body(StreamBody::new(ReceiverStream::new(pieces)))
+                .expect("a request");
+            seen.streams.fetch_add(1, Ordering::Relaxed);
+            let _ = sender.send_request(request).await;
+            drop(begin);
+        });
+    }
+    while calls.join_next().await.is_some() {}
+}
+
+#[test]
+fn slow_connections_and_open_streams_leave_memory_and_others_alone() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("as many files as are allowed");
+    let running = support::server();
+    let mut http = running.http();
+    support::register(&mut http, &support::job("seen", 1));
+    let before = running.agent.resident_bytes().expect("a size");
+    let seen = Arc::new(Seen::default());
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let (api, rpc) = (running.agent.addr(), running.agent.rpc_addr());
+    for from in 0..ADDRESSES {
+        for number in 0..CONNECTIONS {
+            let seen = Arc::clone(&seen);
+            runtime.spawn(slow(from + 2, api, number % 2 == 0, seen));
+        }
+        let number = STREAMS / usize::from(ADDRESSES);
+        runtime.spawn(streams(from + 2, rpc, number, Arc::clone(&seen)));
+    }
+    let connections = usize::from(ADDRESSES) * CONNECTIONS;
+    let mut most = 0;
+    wait_for("all to be there", LONG, || {
+        most = most.max(running.agent.resident_bytes()?);
+        let (connected, opened) = (&seen.connected, &seen.streams);
+        let (connected, opened) = (
+            connected.load(Ordering::Relaxed),
+            opened.load(Ordering::Relaxed),
+        );
+        anyhow::ensure!(
+            connected == connections && opened >= STREAMS,
+            "{connected} connections, {opened} streams"
+        );
+        Ok(())
+    })
+    .expect("they come");
+    for _ in 0..50 {
+        let jobs = http.json("/v1/jobs").expect("others are served");
+        assert_eq!(jobs[0]["ID"], "seen");
+        most = most.max(running.agent.resident_bytes().expect("a size"));
+    }
+    // Everybody who does not go on is sent away, those with half a body last.
+    wait_for("the slow ones to end", Duration::from_secs(180), || {
+        most = most.max(running.agent.resident_bytes()?);
+        let ended = seen.ended.load(Ordering::Relaxed);
+        anyhow::ensure!(ended == connections, "{ended} of {connections} ended");
+        Ok(())
+    })
+    .expect("nobody stays for ever");
+    let grown = most.saturating_sub(before);
+    assert!(grown < BOUND, "{} MiB more than before", grown >> 20);
+}
+
+#[test]
+fn an_address_has_so_many_connections_and_is_told_so() {
+    let running = support::server_with("limits {\n  http_max_conns_per_client = 5\n}\n");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let api = running.agent.addr();
+    runtime.block_on(async {
+        let mut open = Vec::new();
+        for _ in 0..5 {
+            let mut stream = connect(9, api).await.expect("a connection");
+            ask(&mut stream).await;
+            open.push(stream);
+        }
+        let mut sixth = connect(9, api).await.expect("a connection");
+        let mut answer = String::new();
+        let _ = sixth.read_to_string(&mut answer).await;
+        assert!(
+            answer.starts_with("HTTP/1.1 429 Too Many Requests\r\n"),
+            "{answer}"
+        );
+        let text = "Your IP is issuing too many concurrent connections, please rate limit your \
+            calls\n";
+        assert!(answer.ends_with(text), "{answer}");
+        ask(&mut connect(10, api).await.expect("another address")).await;
+        drop(open.pop());
+        let begun = std::time::Instant::now();
+        loop {
+            let mut again = connect(9, api).await.expect("a connection");
+            if try_ask(&mut again).await.starts_with("HTTP/1.1 200") {
+                break;
+            }
+            assert!(begun.elapsed() < LONG, "the place is not given back");
+        }
+    });
+}
+
+/// Asks and reads the beginning of the answer; the connection stays open.
+async fn try_ask(stream: &mut TcpStream) -> String {
+    let _ = stream
+        .write_all(b"GET /v1/status/leader HTTP/1.1\r\nHost: x\r\n\r\n")
+        .await;
+    let mut answer = vec![0; 1_024];
+    let read = stream.read(&mut answer).await.unwrap_or(0);
+    String::from_utf8_lossy(&answer[..read]).into_owned()
+}
+
+async fn ask(stream: &mut TcpStream) {
+    let answer = try_ask(stream).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}

@@ -1,0 +1,241 @@
+//! What the client of a node is asked over HTTP: restarts, signals, figures, files, removal.
+
+use anyhow::{Context, ensure};
+use drover_testkit::{Http, LONG, wait_for};
+use serde_json::{Value, json};
+
+use crate::support::{Running, dev, dev_with, job, json_of, register};
+
+/// A running allocation of two tasks that wait; its id.
+fn waiting(running: &Running) -> String {
+    let task = |name: &str| {
+        json!({"Name": name, "Driver": "raw_exec", "Config": {
+            "command": "/bin/sh",
+            "args": ["-c", "echo begun; trap 'echo heard' USR1; while :; do sleep 0.1; done"],
+        }})
+    };
+    let job = json!({"Job": {
+        "ID": "pair", "Name": "pair", "Type": "service", "Datacenters": ["*"],
+        "TaskGroups": [{"Name": "g", "Count": 1, "Tasks": [task("a"), task("b")]}],
+    }});
+    let mut http = running.http();
+    register(&mut http, &job);
+    let id = wait_for("both tasks", LONG, || {
+        let allocs = http.json("/v1/job/pair/allocations")?;
+        let states = &allocs[0]["TaskStates"];
+        let runs = |task: &str| states[task]["State"] == "running";
+        ensure!(runs("a") && runs("b"), "{states}");
+        allocs[0]["ID"].as_str().map(str::to_owned).context("an id")
+    });
+    id.expect("they run")
+}
+
+/// When the tasks began, once `so` holds of that.
+fn begun(http: &mut Http, alloc: &str, so: impl Fn(&[String; 2]) -> bool) -> [String; 2] {
+    let path = format!("/v1/allocation/{alloc}");
+    let begun = wait_for("the tasks", LONG, || {
+        let shown = http.json(&path)?;
+        let states = &shown["TaskStates"];
+        ensure!(
+            states["a"]["State"] == "running" && states["b"]["State"] == "running",
+            "{states}"
+        );
+        let begun = ["a", "b"].map(|task| states[task]["StartedAt"].to_string());
+        ensure!(so(&begun), "{begun:?}");
+        Ok(begun)
+    });
+    begun.expect("they go on")
+}
+
+fn put(http: &mut Http, path: &str, body: &Value) -> (u16, String) {
+    let answer = http.put(path, body).expect("an answer");
+    (answer.status, answer.text())
+}
+
+#[test]
+fn job_11_a_restart_is_of_one_task_of_those_that_run_or_of_all() {
+    let running = dev();
+    let alloc = waiting(&running);
+    let mut http = running.http();
+    let path = format!("/v1/client/allocation/{alloc}/restart");
+    let first = begun(&mut http, &alloc, |_| true);
+    let both = put(
+        &mut http,
+        &path,
+        &json!({"TaskName": "a", "AllTasks": true}),
+    );
+    assert_eq!(both.0, 400);
+    assert_eq!(
+        both.1,
+        "cannot restart all tasks and a single task at the same time"
+    );
+    let (status, text) = put(&mut http, &path, &json!({"TaskName": "nobody"}));
+    assert!(status >= 400 && text.contains("nobody"), "{status} {text}");
+    assert_eq!(
+        begun(&mut http, &alloc, |_| true),
+        first,
+        "nothing happened"
+    );
+
+    assert_eq!(put(&mut http, &path, &json!({"TaskName": "a"})).0, 200);
+    let one = begun(&mut http, &alloc, |now| now[0] != first[0]);
+    assert_eq!(one[1], first[1], "the other goes on");
+    assert_eq!(put(&mut http, &path, &json!({})).0, 200);
+    let running_ones = begun(&mut http, &alloc, |now| {
+        now[0] != one[0] && now[1] != one[1]
+    });
+    assert_eq!(put(&mut http, &path, &json!({"AllTasks": true})).0, 200);
+    begun(&mut http, &alloc, |now| {
+        now[0] != running_ones[0] && now[1] != running_ones[1]
+    });
+
+    let asked = json_of(&mut http, "/v1/audit/requests?class=control");
+    let asked = asked["Requests"].as_array().or(asked.as_array());
+    let asked = asked.expect("requests").len();
+    assert_eq!(
+        asked, 5,
+        "who restarted what is written down, refused or not"
+    );
+}
+
+#[test]
+fn mod_23_each_question_to_a_node_is_answered() {
+    let running = dev();
+    let alloc = waiting(&running);
+    let mut http = running.http();
+    let client = format!("/v1/client/allocation/{alloc}");
+    let stats = json_of(&mut http, &format!("{client}/stats"));
+    assert!(
+        stats["Tasks"]["a"]["ResourceUsage"].is_object() && stats["Tasks"]["b"].is_object(),
+        "{stats}"
+    );
+    let checks = json_of(&mut http, &format!("{client}/checks"));
+    assert_eq!(checks, Value::Null, "it has none");
+    let none = json_of(&mut http, &format!("/v1/allocation/{alloc}/checks"));
+    assert_eq!(none, Value::Null);
+
+    let signal = json!({"Task": "a", "Signal": "SIGUSR1"});
+    assert_eq!(put(&mut http, &format!("{client}/signal"), &signal).0, 200);
+    let logs = format!("/v1/client/fs/logs/{alloc}?task=a&type=stdout&plain=true");
+    wait_for("the signal", LONG, || {
+        let said = http.get(&logs)?.text();
+        ensure!(said.contains("begun") && said.contains("heard"), "{said}");
+        Ok(())
+    })
+    .expect("it is heard");
+
+    let list = json_of(&mut http, &format!("/v1/client/fs/ls/{alloc}?path=/"));
+    let names: Vec<&str> = list
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|entry| entry["Name"].as_str())
+        .collect();
+    assert!(
+        ["a", "b", "alloc"].iter().all(|name| names.contains(name)),
+        "{names:?}"
+    );
+    let stat = json_of(&mut http, &format!("/v1/client/fs/stat/{alloc}?path=alloc"));
+    assert_eq!(
+        (&stat["Name"], &stat["IsDir"]),
+        (&json!("alloc"), &json!(true))
+    );
+    for verb in ["restart", "signal"] {
+        let answer = http.get(&format!("{client}/{verb}")).expect("an answer");
+        assert_eq!(answer.status, 405, "{verb} changes something");
+    }
+    let paused = put(&mut http, &format!("{client}/pause"), &json!({"Task": "a"}));
+    assert_eq!(paused, (501, "Nomad Enterprise only endpoint".to_owned()));
+    let unknown = "/v1/client/allocation/00000000-0000-0000-0000-000000000000/stats";
+    assert_eq!(http.get(unknown).expect("an answer").status, 404);
+
+    let stopped = http.send("DELETE", "/v1/job/pair", &[]).expect("an answer");
+    assert_eq!(stopped.status, 200);
+    wait_for("the end", LONG, || {
+        let shown = http.json(&format!("/v1/allocation/{alloc}"))?;
+        ensure!(
+            shown["ClientStatus"] == "complete",
+            "{}",
+            shown["ClientStatus"]
+        );
+        Ok(())
+    })
+    .expect("it ends");
+    let collected = http.get(&format!("{client}/gc")).expect("an answer");
+    assert_eq!(collected.status, 200, "{}", collected.text());
+    let gone = http
+        .get(&format!("/v1/client/fs/ls/{alloc}?path=/"))
+        .expect("an answer");
+    assert_eq!(gone.status, 404, "{}", gone.text());
+}
+
+#[test]
+fn mod_17_the_figures_of_a_machine_are_plausible() {
+    let running = dev();
+    let mut http = running.http();
+    wait_for("the client", LONG, || {
+        let nodes = http.json("/v1/nodes")?;
+        ensure!(nodes[0]["Status"] == "ready", "{nodes}");
+        Ok(())
+    })
+    .expect("a node");
+    json_of(&mut http, "/v1/client/stats");
+    let stats = json_of(&mut http, "/v1/client/stats");
+    let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
+    let cores = std::thread::available_parallelism().expect("cores").get();
+    let cpus = stats["CPU"].as_array().expect("processors");
+    assert!(cpus.len() >= cores, "{stats}");
+    for cpu in cpus {
+        assert!(
+            cpu["CPU"]
+                .as_str()
+                .is_some_and(|name| name.starts_with("cpu"))
+        );
+        for part in ["User", "System", "Idle", "TotalPercent"] {
+            let percent = number(&cpu[part]);
+            assert!((0.0..=100.0).contains(&percent), "{part}: {cpu}");
+        }
+    }
+    let memory = &stats["Memory"];
+    let (total, used) = (number(&memory["Total"]), number(&memory["Used"]));
+    assert!(total > 64e6 && used > 0.0 && used <= total, "{memory}");
+    assert!(number(&memory["Available"]) <= total, "{memory}");
+    for disk in [&stats["AllocDirStats"], &stats["DiskStats"][0]] {
+        let (size, used) = (number(&disk["Size"]), number(&disk["Used"]));
+        assert!(size > 0.0 && used <= size, "{disk}");
+        assert!(
+            (0.0..=100.0).contains(&number(&disk["UsedPercent"])),
+            "{disk}"
+        );
+    }
+    assert!(number(&stats["Uptime"]) > 0.0 && number(&stats["Timestamp"]) > 1.6e18);
+}
+
+#[test]
+fn mod_27_the_oldest_that_are_finished_go_when_there_are_too_many() {
+    let running = dev_with("client {\n  gc_interval = \"1s\"\n  gc_max_allocs = 2\n}\n");
+    let runs = waiting(&running);
+    let mut http = running.http();
+    let mut finished = Vec::new();
+    for number in 0..4 {
+        let id = format!("done-{number}");
+        register(&mut http, &job(&id, 1));
+        let alloc = wait_for("the end", LONG, || {
+            let allocs = http.json(&format!("/v1/job/{id}/allocations"))?;
+            ensure!(allocs[0]["ClientStatus"] == "complete", "{allocs}");
+            allocs[0]["ID"].as_str().map(str::to_owned).context("an id")
+        });
+        finished.push(alloc.expect("it ends"));
+    }
+    let there = |http: &mut Http, alloc: &str| {
+        let path = format!("/v1/client/fs/ls/{alloc}?path=/");
+        http.get(&path).expect("an answer").status == 200
+    };
+    wait_for("the oldest to go", LONG, || {
+        let left: Vec<bool> = finished.iter().map(|id| there(&mut http, id)).collect();
+        ensure!(left == [false, false, false, true], "{left:?}");
+        Ok(())
+    })
+    .expect("they go");
+    assert!(there(&mut http, &runs), "what runs stays");
+}
