@@ -175,7 +175,7 @@ fn a_bucket_takes_what_is_dropped_and_is_read_by_the_tools() -> Result<()> {
             .output()?;
         let said = words(&output);
         let signed = said.contains(" checkpoints, signed to ");
-        let whole = output.status.success() && said.contains(", 0 to ") && signed;
+        let whole = output.status.success() && said.contains("= 0 to ") && signed;
         ensure!(whole, "{said}");
         Ok(said)
     };
@@ -359,7 +359,7 @@ fn a_kill_in_the_middle_of_an_upload_leaves_an_archive_that_is_gone_on_with() ->
         .output()?;
     let said = words(&output);
     ensure!(
-        output.status.success() && said.contains(", 0 to "),
+        output.status.success() && said.contains("= 0 to "),
         "{said}"
     );
     Ok(())
