@@ -64,8 +64,24 @@ pub enum Moment {
 
 /// A text that names no moment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is neither an index, nor an RFC 3339 time, nor a duration like -5m")]
-pub struct NoMoment(String);
+#[error("{text:?} is neither an index, nor an RFC 3339 time, nor a duration like -5m{hint}")]
+pub struct NoMoment {
+    text: String,
+    hint: String,
+}
+
+impl NoMoment {
+    /// A duration without its sign is most likely meant to go back.
+    fn new(text: &str) -> Self {
+        let meant = parse_duration(text).is_some_and(|duration| duration > 0);
+        let hint = match meant {
+            true => format!("; did you mean -{text}?"),
+            false => String::new(),
+        };
+        let text = text.to_owned();
+        Self { text, hint }
+    }
+}
 
 impl Moment {
     /// Reads a moment: an index of the log, an RFC 3339 time, or a duration back from `now` (Unix
@@ -75,7 +91,7 @@ impl Moment {
     /// # Errors
     /// A text that is none of these.
     pub fn parse(text: &str, now: i64) -> Result<Self, NoMoment> {
-        let bad = || NoMoment(text.to_owned());
+        let bad = || NoMoment::new(text);
         if text.bytes().all(|byte| byte.is_ascii_digit()) {
             return text.parse().map(Self::Index).map_err(|_| bad());
         }
@@ -122,6 +138,11 @@ mod tests {
             let error = Moment::parse(text, 0).unwrap_err().to_string();
             assert!(
                 error.starts_with(&format!("{text:?} is neither")),
+                "{error}"
+            );
+            assert_eq!(
+                error.ends_with("did you mean -5m?"),
+                text == "5m",
                 "{error}"
             );
         }

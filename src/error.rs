@@ -24,6 +24,8 @@ pub enum Code {
     Gone,
     /// The body is longer than the limit.
     PayloadTooLarge,
+    /// The form that is asked for is not offered.
+    UnsupportedMediaType,
     /// Too many requests from this caller.
     TooManyRequests,
     /// A refusal that Nomad answers with 500: validation and business rules.
@@ -52,6 +54,7 @@ impl Code {
             Code::Conflict => 409,
             Code::Gone => 410,
             Code::PayloadTooLarge => 413,
+            Code::UnsupportedMediaType => 415,
             Code::TooManyRequests => 429,
             Code::Refused | Code::Internal | Code::NoLeader => 500,
             Code::NotImplemented => 501,

@@ -1,8 +1,9 @@
 //! Events about deployments.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::{DeploymentStatusUpdate, Evaluation, Job};
+use crate::model::{DeploymentStatusUpdate, Evaluation, Job, JobSubmission};
 use crate::wire;
 
 wire! {
@@ -12,6 +13,11 @@ wire! {
         /// The job as it is registered again, when it goes back to a stable version.
         job: Option<Arc<Job>> = "Job",
         eval: Option<Evaluation> = "Eval",
+        /// The source of the version it goes back to.
+        submission: Option<JobSubmission> = "Submission",
+        /// By when each group must have made progress, unix nanoseconds, where the new status
+        /// begins its time anew; a group that is not named follows the rule of before level 6.
+        progress_by: BTreeMap<String, i64> = "RequireProgressBy",
     }
 
     /// Canaries were promoted.
@@ -23,6 +29,8 @@ wire! {
         /// Unix nanoseconds.
         promoted_at: i64 = "PromotedAt",
         eval: Option<Evaluation> = "Eval",
+        /// Whether one that is paused goes on saying so; before level 6 it said that it runs.
+        says_paused: bool = "SaysPaused",
     }
 
     /// The health of a deployment's allocations was set by an operator or the watcher.
@@ -36,6 +44,8 @@ wire! {
         update: Option<DeploymentStatusUpdate> = "DeploymentUpdate",
         job: Option<Arc<Job>> = "Job",
         eval: Option<Evaluation> = "Eval",
+        /// The source of the version the job goes back to.
+        submission: Option<JobSubmission> = "Submission",
     }
 
     /// Deployments were removed by garbage collection.

@@ -45,6 +45,9 @@ wire! {
         submit_time: i64 = "SubmitTime",
         /// How many versions are kept; 0 stands for 6.
         tracked_versions: u32 = "TrackedVersions",
+        /// Whether scaling policies stay, disabled, while the job is stopped; before level 6 they
+        /// went.
+        keep_policies: bool = "KeepScalingPolicies",
     }
 
     /// Jobs were stopped or purged together, as garbage collection does.
@@ -55,6 +58,9 @@ wire! {
         submit_time: i64 = "SubmitTime",
         /// How many versions are kept; 0 stands for 6.
         tracked_versions: u32 = "TrackedVersions",
+        /// Whether scaling policies stay, disabled, while their jobs are stopped; before level 6
+        /// they went.
+        keep_policies: bool = "KeepScalingPolicies",
     }
 
     /// One job of several that were deregistered.

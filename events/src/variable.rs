@@ -72,5 +72,7 @@ wire! {
     pub struct VariableApplied {
         op: VarOp = "Op",
         var: VariableEncrypted = "Var",
+        /// The most bytes the variables of its namespace may have then; 0: any number (VAR-05).
+        quota: u64 = "Quota",
     }
 }

@@ -30,7 +30,9 @@ use drover_events::Event;
 use crate::outcome::{Refused, Reply};
 use crate::txn::{Ctx, Txn};
 
+pub use eval::DELETE_SCAN_LIMIT;
 pub use later::LATER;
+pub use variable::{check_quota, size as variable_size};
 
 /// What an apply function gives.
 type Answer = Result<Reply, Refused>;

@@ -70,6 +70,25 @@ pub fn has_active_deployment(from: &impl Read, key: JobKey<'_>) -> Found<bool> {
     Ok(false)
 }
 
+/// The newest deployment of the job that is still going on.
+pub fn active_deployment(from: &impl Read, key: JobKey<'_>) -> Found<Option<String>> {
+    let scan = Scan::group::<(String, String)>(key).reverse();
+    for row in from.rows_by::<DeploymentsByJob>(scan) {
+        let row = row?;
+        if row.active() {
+            return Ok(Some(row.id.clone()));
+        }
+    }
+    Ok(None)
+}
+
+/// Deployments of the job, at most so many, the oldest first.
+pub fn deployments_of_job(from: &impl Read, key: JobKey<'_>, most: usize) -> Found<Vec<String>> {
+    let scan = Scan::group::<(String, String)>(key);
+    let rows = from.rows_by::<DeploymentsByJob>(scan).take(most);
+    rows.map(|row| Ok(row?.id.clone())).collect()
+}
+
 /// Whether an evaluation of the job is not terminal.
 pub fn has_open_eval(from: &impl Read, key: JobKey<'_>) -> Found<bool> {
     let scan = Scan::group::<(String, String)>(key);

@@ -1,6 +1,5 @@
 //! The client of an agent, and the port on which servers are called.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,6 +8,7 @@ use tokio::net::TcpListener;
 use super::Failure;
 use crate::client::agent::Client;
 use crate::client::config::Settings;
+use crate::client::env::inherited;
 use crate::client::start;
 use crate::config::Config;
 use crate::net::Budget;
@@ -98,6 +98,7 @@ fn settings(config: &Config, data_dir: &Path) -> Result<Settings, Failure> {
             .options
             .insert("driver.raw_exec.enable".into(), enabled.to_string());
     }
+    let host_env = inherited(environment(), &client.options);
     Ok(Settings {
         client,
         region: config.region.clone(),
@@ -106,16 +107,16 @@ fn settings(config: &Config, data_dir: &Path) -> Result<Settings, Failure> {
         http_addr: config.http_advertise()?,
         state_dir: config.client_dir(data_dir),
         alloc_dir: config.alloc_dir(data_dir),
+        collection_interval: config.telemetry.collection_interval,
         dev: config.dev,
         ephemeral: config.dev && config.data_dir.is_none(),
-        host_env: host_env(),
+        host_env,
     })
 }
 
-fn host_env() -> BTreeMap<String, String> {
+fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect()
 }
 
 #[cfg(test)]

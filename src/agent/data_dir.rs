@@ -1,9 +1,20 @@
 //! Where an agent keeps its files: a directory that is named, or a temporary one in `-dev`.
 
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
 
+use crate::client::alloc::dir::{PASS, make_path};
+use crate::client::beneath;
 use crate::config::Config;
+
+/// The owner's alone.
+const OWN: u32 = 0o700;
+/// How long the removal of a temporary directory is waited for.
+const REMOVAL: Duration = Duration::from_secs(1);
 
 /// The data directory of a running agent. A temporary one vanishes with it.
 #[derive(Debug)]
@@ -13,27 +24,39 @@ pub(super) struct DataDir {
 }
 
 impl DataDir {
-    /// Makes the directory that `config` names, or a temporary one where `-dev` names none.
+    /// Makes the directory that `config` names, or a temporary one where `-dev` names none, and
+    /// what lies in it: nobody else may look into it, but for tasks that pass on the way to their
+    /// own.
     pub(super) fn make(config: &Config) -> io::Result<Self> {
-        let Some(path) = &config.data_dir else {
-            return Self::temporary();
+        let (path, temporary) = match &config.data_dir {
+            Some(path) => (path.clone(), false),
+            None => (temporary(), true),
         };
-        std::fs::create_dir_all(path)?;
+        if !path.exists() {
+            make_path(&path)?;
+            set_mode(&path, if passed(config, &path) { PASS } else { OWN })?;
+        }
         let path = path.canonicalize()?;
-        Ok(Self {
-            path,
-            temporary: false,
-        })
+        warn_of_writers(&path);
+        let made = Self { path, temporary };
+        made.make_inner(config)?;
+        Ok(made)
     }
 
-    fn temporary() -> io::Result<Self> {
-        let name = format!("drover-dev-{}", uuid::Uuid::new_v4().simple());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path)?;
-        Ok(Self {
-            path: path.canonicalize()?,
-            temporary: true,
-        })
+    fn make_inner(&self, config: &Config) -> io::Result<()> {
+        if config.server.enabled {
+            make_own(&self.path.join("server"))?;
+        }
+        if config.client.enabled {
+            make_own(&config.client_dir(&self.path))?;
+            let allocs = config.alloc_dir(&self.path);
+            make_path(&allocs)?;
+            // A directory that somebody chose elsewhere has the mode that was given to it there.
+            if allocs.starts_with(&self.path) {
+                set_mode(&allocs, PASS)?;
+            }
+        }
+        Ok(())
     }
 
     /// Keeps a temporary directory from vanishing; answers where it lies, if it is one.
@@ -50,11 +73,55 @@ impl DataDir {
 
 impl Drop for DataDir {
     fn drop(&mut self) {
-        if self.temporary
-            && let Err(error) = std::fs::remove_dir_all(&self.path)
-        {
-            tracing::warn!(path = %self.path.display(), %error, "temporary data is left behind");
+        if !self.temporary {
+            return;
         }
+        let (path, (tell, told)) = (self.path.clone(), mpsc::channel());
+        // What tasks left in it may hold up whoever removes it; the agent's end does not wait.
+        std::thread::spawn(move || tell.send(remove(&path)));
+        let error = match told.recv_timeout(REMOVAL) {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error,
+            Err(_) => io::ErrorKind::TimedOut.into(),
+        };
+        tracing::warn!(path = %self.path.display(), %error, "temporary data is left behind");
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    let parent = beneath::open_dir(path.parent().unwrap_or(Path::new("/")))?;
+    let name = path.file_name().unwrap_or_default();
+    beneath::remove_tree(parent, &name.to_string_lossy())
+}
+
+fn temporary() -> PathBuf {
+    let name = format!("drover-dev-{}", uuid::Uuid::new_v4().simple());
+    std::env::temp_dir().join(name)
+}
+
+/// Whether tasks pass through the data directory.
+fn passed(config: &Config, path: &Path) -> bool {
+    config.client.enabled && config.alloc_dir(path).starts_with(path)
+}
+
+/// Makes a directory for the agent alone, or takes one that is there back from others.
+fn make_own(path: &Path) -> io::Result<()> {
+    make_path(path)?;
+    set_mode(path, OWN)
+}
+
+fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+    std::fs::set_permissions(path, Permissions::from_mode(mode))
+}
+
+/// Who may write a directory may put another in place of what is in it.
+fn warn_of_writers(path: &Path) {
+    let mode = path.metadata().map_or(0, |meta| meta.mode());
+    if mode & 0o022 != 0 && mode & 0o1000 == 0 {
+        tracing::warn!(
+            path = %path.display(),
+            "others may write the data directory: make it the agent's alone (chmod go-w)"
+        );
     }
 }
 
@@ -77,5 +144,35 @@ mod tests {
         assert!(path.is_dir());
         drop(dir);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn nobody_else_looks_into_what_is_not_theirs() {
+        let own = tempfile::tempdir().expect("a temporary directory");
+        let mode = |path: &Path| path.metadata().expect("is there").mode() & 0o7777;
+        let mut config = Config {
+            data_dir: Some(own.path().join("above/data")),
+            ..Config::default()
+        };
+        config.server.enabled = true;
+        let path = DataDir::make(&config).expect("makes").path().to_owned();
+        assert_eq!((mode(&path), mode(&path.join("server"))), (0o700, 0o700));
+        assert!(!path.join("client").exists());
+
+        config.data_dir = Some(own.path().join("both"));
+        config.client.enabled = true;
+        let both = own.path().join("both");
+        // What an older version made is taken back.
+        for (dir, before) in [("server", 0o755), ("client", 0o777), ("alloc", 0o755)] {
+            std::fs::create_dir_all(both.join(dir)).expect("makes");
+            set_mode(&both.join(dir), before).expect("sets");
+        }
+        DataDir::make(&config).expect("makes");
+        for (dir, after) in [("server", 0o700), ("client", 0o700), ("alloc", 0o711)] {
+            assert_eq!(mode(&both.join(dir)), after, "{dir}");
+        }
+        config.data_dir = Some(own.path().join("new"));
+        let path = DataDir::make(&config).expect("makes").path().to_owned();
+        assert_eq!((mode(&path), mode(&path.join("alloc"))), (0o711, 0o711));
     }
 }

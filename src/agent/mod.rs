@@ -44,6 +44,7 @@ pub fn run(config: Config) -> ExitCode {
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn try_run(config: Config) -> Result<(), Failure> {
+    keep_to_ourselves()?;
     logging::install(&config.log)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers())
@@ -56,6 +57,19 @@ fn try_run(config: Config) -> Result<(), Failure> {
         End::Stop => Ok(()),
         End::Again(data) => Err(start_again(data.as_deref()).into()),
     }
+}
+
+/// What the agent writes is read by nobody else; its signals reach the one thread that waits for
+/// them.
+fn keep_to_ourselves() -> std::io::Result<()> {
+    use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior, umask};
+    signals::block()?;
+    umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
+    if !geteuid().is_root() {
+        // Its tasks run as the same user, who could read its environment and memory otherwise.
+        set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    }
+    Ok(())
 }
 
 /// How a run ends.

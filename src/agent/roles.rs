@@ -38,7 +38,7 @@ impl Roles {
         let config = Arc::new(config);
         let data = DataDir::make(&config)?;
         let stop = CancellationToken::new();
-        let telemetry = telemetry::install(config.telemetry.in_memory_collection_interval);
+        let telemetry = telemetry::install_with(&measured(&config));
         if !config.server.enabled {
             let ticks = tokio::spawn(tick(telemetry, Arc::clone(&config), stop.clone()));
             return Self::client_alone(&config, data, stop, ticks);
@@ -195,11 +195,36 @@ fn settings(config: &Config) -> Result<http::Settings, Failure> {
         job_priority: config.server.job_default_priority,
         job_max_priority: config.server.job_max_priority,
         job_max_count: config.server.job_max_count,
+        prometheus: config.telemetry.prometheus_metrics,
         job_max_source_size: config.server.job_max_source_size,
         job_tracked_versions: config.server.job_tracked_versions,
         search: config.server.search.clone(),
+        variables_quota: config.server.variables_quota,
         ..http::Settings::default()
     })
+}
+
+/// How metrics are kept, as the configuration says.
+fn measured(config: &Config) -> telemetry::Options {
+    let settings = &config.telemetry;
+    let host = || match settings.use_node_name {
+        true => config.node_name(),
+        false => hostname(),
+    };
+    telemetry::Options {
+        interval: settings
+            .in_memory_collection_interval
+            .max(SHORTEST_INTERVAL),
+        retention: settings.in_memory_retention_period,
+        host: (!settings.disable_hostname).then(host),
+        prefix_filter: settings.prefix_filter.clone(),
+        filter_default: settings.filter_default,
+    }
+}
+
+/// The machine's own name, whatever the node is called.
+fn hostname() -> String {
+    Config::default().node_name()
 }
 
 /// The shortest interval of the metrics.

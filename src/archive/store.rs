@@ -4,13 +4,15 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
+use super::ArchiveError;
 use super::s3::Bucket;
-use super::{ArchiveError, sync_dir};
+use crate::log::{FileLayer, RealFiles, parent};
 
 /// Bytes read at a time.
 const CHUNK: usize = 1 << 20;
@@ -53,7 +55,7 @@ pub struct Store {
 
 #[derive(Clone)]
 enum At {
-    Dir(PathBuf),
+    Dir(Arc<dyn FileLayer>, PathBuf),
     /// A bucket, and what all names begin with: nothing, or a path with a `/` at its end.
     Bucket(Box<Bucket>, String),
 }
@@ -97,7 +99,8 @@ impl Store {
             return Ok(store);
         }
         let dir = directory(place)?;
-        fs::create_dir_all(&dir).map_err(ArchiveError::file("create", &dir))?;
+        let made = RealFiles.create_dir(&dir);
+        made.map_err(ArchiveError::file("create", &dir))?;
         Self::find(place)
     }
 
@@ -113,7 +116,7 @@ impl Store {
         let url = place.url.trim_end_matches('/').to_owned();
         match dir.is_dir() {
             true => Ok(Self {
-                at: At::Dir(dir),
+                at: At::Dir(Arc::new(RealFiles), dir),
                 url,
             }),
             false => Err(ArchiveError::Refused(format!(
@@ -127,7 +130,7 @@ impl Store {
     pub fn within(&self, name: &str) -> Self {
         Self {
             at: match &self.at {
-                At::Dir(dir) => At::Dir(dir.join(name)),
+                At::Dir(files, dir) => At::Dir(Arc::clone(files), dir.join(name)),
                 At::Bucket(bucket, prefix) => {
                     At::Bucket(bucket.clone(), format!("{prefix}{name}/"))
                 }
@@ -144,7 +147,7 @@ impl Store {
     /// Its directory, where it is one.
     pub fn dir(&self) -> Option<&Path> {
         match &self.at {
-            At::Dir(dir) => Some(dir),
+            At::Dir(_, dir) => Some(dir),
             At::Bucket(..) => None,
         }
     }
@@ -162,7 +165,7 @@ impl Store {
                 };
                 return Ok(found.into_iter().filter_map(within).collect());
             }
-            At::Dir(dir) => dir.clone(),
+            At::Dir(_, dir) => dir.clone(),
         };
         blocking(move || {
             let mut found = BTreeMap::new();
@@ -177,7 +180,7 @@ impl Store {
     /// # Errors
     /// What cannot be read.
     pub async fn sum(&self, name: &str) -> Result<Option<Sum>, ArchiveError> {
-        let path = match &self.at {
+        match &self.at {
             At::Bucket(bucket, prefix) => {
                 let mut hash = Sha256::new();
                 let mut take = |piece: &[u8]| {
@@ -185,15 +188,13 @@ impl Store {
                     Ok(())
                 };
                 let read = bucket.read(&format!("{prefix}{name}"), &mut take).await?;
-                return Ok(read.map(|bytes| (bytes, hash.finalize().into())));
+                Ok(read.map(|bytes| (bytes, hash.finalize().into())))
             }
-            At::Dir(dir) => dir.join(name),
-        };
-        blocking(move || match path.exists() {
-            true => Ok(Some(sum_of(&path)?)),
-            false => Ok(None),
-        })
-        .await
+            At::Dir(files, dir) => {
+                let (files, path) = (Arc::clone(files), dir.join(name));
+                blocking(move || sum_there(&*files, &path)).await
+            }
+        }
     }
 
     /// Reads an object into a new file.
@@ -212,7 +213,7 @@ impl Store {
                 let gone = || ArchiveError::Refused(format!("{}/{name} is gone", self.url));
                 return read.map(drop).ok_or_else(gone);
             }
-            At::Dir(dir) => dir.join(name),
+            At::Dir(_, dir) => dir.join(name),
         };
         let to = to.to_owned();
         blocking(move || {
@@ -223,8 +224,8 @@ impl Store {
     }
 
     /// Writes a file as an object, and reads it back: what is there is what is here when this
-    /// returns. What is there already and is the same is left as it is; answers whether it was
-    /// written.
+    /// returns, and on the disk where it is a directory. What is there already and is the same is
+    /// left as it is; answers whether it was written.
     ///
     /// # Errors
     /// What cannot be read or written; another object under that name, unless it may `replace` it.
@@ -233,7 +234,10 @@ impl Store {
         let own = blocking(move || sum_of(&path)).await?;
         let url = &self.url;
         match self.sum(name).await? {
-            Some(there) if there == own => return Ok(false),
+            Some(there) if there == own => {
+                self.settle(name).await?;
+                return Ok(false);
+            }
             Some(_) if !replace => {
                 return Err(ArchiveError::Refused(format!(
                     "{url}/{name} is there and is not this server's: name another place"
@@ -245,9 +249,10 @@ impl Store {
             At::Bucket(bucket, prefix) => {
                 bucket.write(&format!("{prefix}{name}"), from).await?;
             }
-            At::Dir(dir) => {
+            At::Dir(files, dir) => {
                 let (from, to) = (from.to_owned(), dir.join(name));
-                blocking(move || write(&from, &to)).await?;
+                let files = Arc::clone(files);
+                blocking(move || write(&*files, &from, &to)).await?;
             }
         }
         match self.sum(name).await? {
@@ -256,6 +261,20 @@ impl Store {
                 "{url}/{name} is not what was written"
             ))),
         }
+    }
+
+    /// Makes what is there already durable: whoever wrote it may have been killed before it was.
+    async fn settle(&self, name: &str) -> Result<(), ArchiveError> {
+        let At::Dir(files, dir) = &self.at else {
+            return Ok(());
+        };
+        let (files, path) = (Arc::clone(files), dir.join(name));
+        blocking(move || {
+            let synced = files.open(&path, false).and_then(|file| file.sync());
+            synced.map_err(ArchiveError::file("sync", &path))?;
+            sync_above(&*files, &path)
+        })
+        .await
     }
 }
 
@@ -287,39 +306,101 @@ fn walk(dir: &Path, under: &str, found: &mut BTreeMap<String, u64>) -> io::Resul
 }
 
 /// Copies a file under another name first; it has its own when it is whole and on the disk.
-fn write(from: &Path, to: &Path) -> Result<(), ArchiveError> {
-    let dir = to.parent().unwrap_or(Path::new("/"));
-    fs::create_dir_all(dir).map_err(ArchiveError::file("create", dir))?;
+fn write(files: &dyn FileLayer, from: &Path, to: &Path) -> Result<(), ArchiveError> {
+    let dir = parent(to);
+    let made = files.create_dir(dir);
+    made.map_err(ArchiveError::file("create", dir))?;
     let draft = PathBuf::from(format!("{}.{DRAFT}", to.display()));
     let copied = File::open(from).and_then(|mut from| {
-        let mut file = File::create(&draft)?;
-        io::copy(&mut from, &mut file)?;
-        file.flush()?;
-        file.sync_all()?;
-        fs::rename(&draft, to)
+        let file = files.create(&draft, 0)?;
+        let (mut buffer, mut at) = (vec![0; CHUNK], 0);
+        loop {
+            match from.read(&mut buffer)? {
+                0 => break,
+                got => file.write_at(&buffer[..got], at)?,
+            }
+            at = from.stream_position()?;
+        }
+        file.sync()?;
+        files.rename(&draft, to)
     });
     copied.map_err(|source| {
-        let _ = fs::remove_file(&draft);
+        let _ = files.remove(&draft);
         ArchiveError::file("write", to)(source)
     })?;
-    // The directories above may be new as well.
-    for dir in to.ancestors().skip(1).take(4) {
-        sync_dir(dir)?;
+    sync_above(files, to)
+}
+
+/// Makes the names of a file and of the directories above it durable, which may be new as well.
+fn sync_above(files: &dyn FileLayer, path: &Path) -> Result<(), ArchiveError> {
+    for dir in path.ancestors().skip(1).take(4) {
+        files
+            .sync_dir(dir)
+            .map_err(ArchiveError::file("sync", dir))?;
     }
     Ok(())
 }
 
 fn sum_of(path: &Path) -> Result<Sum, ArchiveError> {
+    let found = sum_there(&RealFiles, path)?;
+    let gone = || io::Error::from(io::ErrorKind::NotFound);
+    found.ok_or_else(|| ArchiveError::file("read", path)(gone()))
+}
+
+/// Length and hash of a file, if it is there.
+fn sum_there(files: &dyn FileLayer, path: &Path) -> Result<Option<Sum>, ArchiveError> {
     let failed = || ArchiveError::file("read", path);
-    let mut file = File::open(path).map_err(failed())?;
+    let file = match files.open(path, false) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(failed())?,
+    };
     let (mut hash, mut bytes) = (Sha256::new(), 0);
     let mut buffer = vec![0; CHUNK];
     loop {
-        match file.read(&mut buffer).map_err(failed())? {
-            0 => return Ok((bytes, hash.finalize().into())),
+        match file.read_at(&mut buffer, bytes).map_err(failed())? {
+            0 => return Ok(Some((bytes, hash.finalize().into()))),
             got => {
                 hash.update(&buffer[..got]);
                 bytes += got as u64;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::fake::{FakeDisk, Op};
+
+    fn on(disk: &FakeDisk) -> Store {
+        Store {
+            at: At::Dir(Arc::new(disk.clone()), PathBuf::from("/archive")),
+            url: "file:///archive".to_owned(),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_an_archive_took_is_there_whenever_the_power_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = dir.path().join("segment");
+        fs::write(&own, "a sealed segment ".repeat(300)).unwrap();
+        let name = "epoch/server/log/00000000000000000000.seal";
+        let wanted = fs::read(&own).unwrap();
+        let path = Path::new("/archive").join(name);
+        for op in [Op::Create, Op::Write, Op::Sync, Op::Rename, Op::SyncDir] {
+            for (at, seed) in (0..9).flat_map(|at| (0..8).map(move |seed| (at, seed))) {
+                let disk = FakeDisk::default();
+                disk.create_dir(Path::new("/archive")).unwrap();
+                disk.fail(op, at, 1);
+                let place = format!("{op:?} {at} failed, seed {seed}");
+                let first = on(&disk).put(name, &own, false).await;
+                if first.is_err() {
+                    // Killed, and done again: what is there counts once it is there for certain.
+                    assert!(disk.failed() == 1, "{place}: {first:?}");
+                    on(&disk).put(name, &own, false).await.unwrap();
+                }
+                let cut = disk.power_cut(seed).content(&path);
+                assert!(cut.as_ref() == Some(&wanted), "{place}: it is lost");
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use drover_events::EventKind;
 use drover_projections::changes::{Change, Operation};
 use drover_projections::key::{Id, Key};
 use drover_projections::tables::allocs::AllocsByEval;
@@ -9,6 +10,8 @@ use drover_projections::tables::evals::EvalsByJob;
 use drover_projections::tables::{Allocs, Deployments, Evals, Jobs};
 use drover_projections::{StorageError, Table, View};
 
+use super::object::RowKey;
+use super::reports::{JobKey, Reports};
 use super::{AuditError, Trail};
 
 /// Events of one chain at most.
@@ -25,11 +28,21 @@ pub(super) enum Way {
     Thing,
 }
 
+/// How an event hangs in a chain.
+#[derive(Debug, Default)]
+struct Link {
+    /// The cause it names.
+    cause: Option<u64>,
+    /// The last event before it whose thing it is about.
+    thing: Option<u64>,
+    /// Reports of several causes, those of this chain.
+    reports: Option<Reports>,
+}
+
 /// The events of a chain.
 #[derive(Debug, Default)]
 pub(super) struct Chain {
-    /// By index: the cause each names, and the last event before it whose thing it is about.
-    events: BTreeMap<u64, (Option<u64>, Option<u64>)>,
+    events: BTreeMap<u64, Link>,
     /// Whether there are more.
     pub(super) truncated: bool,
 }
@@ -39,9 +52,9 @@ impl Chain {
     pub(super) fn follow(&mut self, trail: &Trail<'_>, root: u64) -> Result<(), AuditError> {
         let mut waiting = BTreeSet::from([(root, None)]);
         while let Some((index, from)) = waiting.pop_first() {
-            if let Some((_, known)) = self.events.get_mut(&index) {
+            if let Some(link) = self.events.get_mut(&index) {
                 // The last thing is the nearest.
-                *known = from.max(*known);
+                link.thing = from.max(link.thing);
                 continue;
             }
             if self.events.len() >= MOST {
@@ -51,36 +64,67 @@ impl Chain {
             let Some(event) = trail.event(index)? else {
                 continue;
             };
+            // What it followed from came before it, and is known by now.
+            let reports = Reports::of(trail.view(), &event)?
+                .map(|reports| reports.within(|cause| self.events.contains_key(&cause)));
             let cause = event.envelope.and_then(|envelope| envelope.cause);
-            self.events.insert(index, (cause, from));
-            for next in followers(trail, index)? {
+            for next in followers(trail, index, reports.as_ref())? {
                 waiting.insert((next, Some(index)));
             }
+            let link = Link {
+                cause,
+                thing: from,
+                reports,
+            };
+            self.events.insert(index, link);
         }
         Ok(())
     }
 
-    /// Which event each belongs to, and how; none for the first ones.
-    pub(super) fn parents(&self) -> BTreeMap<u64, Option<(u64, Way)>> {
-        let known = |index: &u64| self.events.contains_key(index);
-        let parent = |index: u64, cause: Option<u64>, thing: Option<u64>| {
-            let before = |parent: &u64| *parent < index && known(parent);
-            let cause = cause.filter(before).map(|cause| (cause, Way::Cause));
-            cause.or(thing.filter(before).map(|thing| (thing, Way::Thing)))
+    /// The reports of several causes that an event holds.
+    pub(super) fn reports(&self, index: u64) -> Option<&Reports> {
+        self.events.get(&index)?.reports.as_ref()
+    }
+
+    /// Which events each belongs to, and how; none for the first ones. Only reports that were
+    /// gathered into one event belong to several.
+    pub(super) fn parents(&self) -> BTreeMap<u64, Vec<(u64, Way)>> {
+        let before =
+            |index: u64| move |parent: &u64| *parent < index && self.events.contains_key(parent);
+        let parents = |index: u64, link: &Link| -> Vec<(u64, Way)> {
+            if let Some(reports) = &link.reports {
+                let causes = reports.causes().filter(before(index));
+                let found: Vec<_> = causes.map(|cause| (cause, Way::Cause)).collect();
+                if !found.is_empty() {
+                    return found;
+                }
+            }
+            let cause = link.cause.filter(before(index));
+            let thing = || link.thing.filter(before(index)).map(|t| (t, Way::Thing));
+            let one = cause.map(|cause| (cause, Way::Cause)).or_else(thing);
+            one.into_iter().collect()
         };
         let events = self.events.iter();
         events
-            .map(|(index, (cause, thing))| (*index, parent(*index, *cause, *thing)))
+            .map(|(index, link)| (*index, parents(*index, link)))
             .collect()
     }
 }
 
 /// The later events that are about things which the event at an index created.
-fn followers(trail: &Trail<'_>, index: u64) -> Result<BTreeSet<u64>, AuditError> {
+fn followers(
+    trail: &Trail<'_>,
+    index: u64,
+    reports: Option<&Reports>,
+) -> Result<BTreeSet<u64>, AuditError> {
     let view = trail.view();
     let mut found = BTreeSet::new();
     for change in trail.changes(index)? {
-        if change.operation != Operation::Put {
+        let is_others = match reports {
+            Some(reports) => !reports.holds(view, &change, None)?,
+            None => false,
+        };
+        if change.operation != Operation::Put || is_others {
             continue;
         }
         match change.table {
@@ -128,25 +172,63 @@ fn evals_of(view: &View, change: &Change) -> Result<BTreeSet<u64>, StorageError>
     Ok(found)
 }
 
-/// The first event of the chain that the event at an index belongs to.
-pub(super) fn root(trail: &Trail<'_>, index: u64) -> Result<u64, AuditError> {
-    let mut at = index;
-    for _ in 0..STEPS {
-        match before(trail, at)? {
-            Some(earlier) if earlier < at && earlier >= trail.first() => at = earlier,
-            _ => break,
+/// The first events of the chains that the event at an index belongs to: several only where it
+/// holds reports of several. Of these those of `rows` count, if any are among them.
+pub(super) fn roots(
+    trail: &Trail<'_>,
+    index: u64,
+    rows: &[RowKey],
+) -> Result<BTreeSet<u64>, AuditError> {
+    let (mut found, mut seen) = (BTreeSet::new(), BTreeSet::new());
+    let mut waiting = vec![(index, super::reports::jobs_of_rows(trail, index, rows)?)];
+    while let Some((at, jobs)) = waiting.pop() {
+        if !seen.insert(at) {
+            continue;
+        }
+        let mut earlier = before(trail, at, rows, &jobs)?;
+        earlier.retain(|earlier| *earlier < at && *earlier >= trail.first());
+        if earlier.is_empty() || seen.len() > STEPS {
+            found.insert(at);
+            continue;
+        }
+        for earlier in earlier {
+            let jobs = match is_report(trail, earlier)? {
+                true => super::reports::jobs_of(trail, at)?,
+                false => BTreeSet::new(),
+            };
+            waiting.push((earlier, jobs));
         }
     }
-    Ok(at)
+    Ok(found)
 }
 
-/// The event that the one at an index belongs to.
-fn before(trail: &Trail<'_>, index: u64) -> Result<Option<u64>, AuditError> {
+fn is_report(trail: &Trail<'_>, index: u64) -> Result<bool, AuditError> {
     let event = trail.event(index)?;
+    Ok(event.is_some_and(|event| event.kind == EventKind::AllocsUpdatedByClient))
+}
+
+/// The events that the one at an index belongs to, which was reached from events about `jobs`.
+fn before(
+    trail: &Trail<'_>,
+    index: u64,
+    rows: &[RowKey],
+    jobs: &BTreeSet<JobKey>,
+) -> Result<BTreeSet<u64>, AuditError> {
+    let event = trail.event(index)?;
+    if let Some(event) = &event
+        && let Some(reports) = Reports::of(trail.view(), event)?
+    {
+        return Ok(reports.causes_of(rows, jobs));
+    }
     let cause = event.and_then(|event| event.envelope?.cause);
     if cause.is_some() {
-        return Ok(cause);
+        return Ok(cause.into_iter().collect());
     }
+    Ok(created_by(trail, index)?.into_iter().collect())
+}
+
+/// The event that created the thing which the one at an index is about.
+fn created_by(trail: &Trail<'_>, index: u64) -> Result<Option<u64>, AuditError> {
     let view = trail.view();
     let mut registered = None;
     for change in trail.changes(index)? {

@@ -21,6 +21,7 @@ mod diff;
 mod entry;
 mod object;
 mod question;
+mod reports;
 mod told;
 mod trace;
 mod trail;

@@ -72,6 +72,16 @@ types! {
 }
 
 impl ObjectType {
+    /// Its usual name with an article.
+    pub fn a_name(self) -> String {
+        let name = self.name();
+        let article = match name.starts_with(['a', 'e', 'i', 'o', 'u']) {
+            true => "an",
+            false => "a",
+        };
+        format!("{article} {name}")
+    }
+
     /// Whether there is one of it in a cluster, without a name.
     pub fn is_single(self) -> bool {
         matches!(self, Self::Scheduler | Self::Autopilot)
@@ -135,11 +145,8 @@ impl Object {
             true => format!(" in namespace {:?}", self.namespace),
             false => String::new(),
         };
-        let name = self.kind.name();
-        AuditError::unknown(
-            view,
-            format!("there never was a {name} {:?}{place}", self.id),
-        )
+        let name = self.kind.a_name();
+        AuditError::unknown(view, format!("there never was {name} {:?}{place}", self.id))
     }
 
     fn rows(&self, view: &View) -> Result<Vec<RowKey>, AuditError> {

@@ -10,6 +10,7 @@ use drover_events::Actor;
 use serde::Serialize;
 
 use super::chain::{Chain, Way};
+use super::reports::jobs_of;
 use super::told::{Touched, touched};
 use super::{AuditError, Trail};
 use crate::record::reason;
@@ -82,25 +83,33 @@ pub fn trace(trail: &Trail<'_>, id: &str, namespace: &str) -> Result<Tree, Audit
     let asked = super::asked::resolve(trail, id, namespace)?;
     let mut chain = Chain::default();
     for root in asked.begins.iter() {
-        chain.follow(trail, super::chain::root(trail, *root)?)?;
+        for root in super::chain::roots(trail, *root, &asked.rows)? {
+            chain.follow(trail, root)?;
+        }
     }
     let parents = chain.parents();
     let kept = kept(&parents, &asked);
     let mut children: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     let mut roots = Vec::new();
     for index in &kept {
-        match parents.get(index).copied().flatten() {
-            Some((parent, _)) => children.entry(parent).or_default().push(*index),
-            None => roots.push(*index),
+        let above = parents.get(index).map_or(&[][..], Vec::as_slice);
+        for (parent, _) in above.iter().filter(|(parent, _)| kept.contains(parent)) {
+            children.entry(*parent).or_default().push(*index);
+        }
+        if above.is_empty() {
+            roots.push(*index);
         }
     }
     let build = Build {
         trail,
+        chain: &chain,
         parents: &parents,
         children: &children,
         rows: &asked.rows,
     };
-    let roots = roots.into_iter().map(|root| build.node(root, None, 0));
+    let roots = roots
+        .into_iter()
+        .map(|root| build.node(root, None, None, 0));
     Ok(Tree {
         kind: asked.kind,
         id: asked.id,
@@ -110,7 +119,7 @@ pub fn trace(trail: &Trail<'_>, id: &str, namespace: &str) -> Result<Tree, Audit
     })
 }
 
-type Parents = BTreeMap<u64, Option<(u64, Way)>>;
+type Parents = BTreeMap<u64, Vec<(u64, Way)>>;
 
 /// The events that are asked for, all before them in the chain, and where wanted all after.
 fn kept(parents: &Parents, asked: &super::asked::Asked) -> BTreeSet<u64> {
@@ -121,16 +130,18 @@ fn kept(parents: &Parents, asked: &super::asked::Asked) -> BTreeSet<u64> {
     kept.retain(|index| parents.contains_key(index));
     if asked.descendants {
         // Parents come before their children.
-        for (index, parent) in parents {
-            if parent.is_some_and(|(parent, _)| kept.contains(&parent)) {
+        for (index, above) in parents {
+            if above.iter().any(|(parent, _)| kept.contains(parent)) {
                 kept.insert(*index);
             }
         }
     }
-    for mut index in kept.clone() {
-        while let Some((parent, _)) = parents.get(&index).copied().flatten() {
-            kept.insert(parent);
-            index = parent;
+    let mut waiting: Vec<u64> = kept.iter().copied().collect();
+    while let Some(index) = waiting.pop() {
+        for (parent, _) in parents.get(&index).into_iter().flatten() {
+            if kept.insert(*parent) {
+                waiting.push(*parent);
+            }
         }
     }
     kept
@@ -141,13 +152,22 @@ const DEEPEST: usize = 200;
 
 struct Build<'a> {
     trail: &'a Trail<'a>,
+    chain: &'a Chain,
     parents: &'a Parents,
     children: &'a BTreeMap<u64, Vec<u64>>,
     rows: &'a [super::object::RowKey],
 }
 
 impl Build<'_> {
-    fn node(&self, index: u64, begun: Option<i64>, depth: usize) -> Result<Node, AuditError> {
+    /// The node of an event as it belongs to `above`: of reports that were gathered into one event
+    /// those that followed from it, and what came of them.
+    fn node(
+        &self,
+        index: u64,
+        above: Option<u64>,
+        begun: Option<i64>,
+        depth: usize,
+    ) -> Result<Node, AuditError> {
         let view = self.trail.view();
         let event = self.trail.event(index)?;
         let (time, kind) = event.as_ref().map_or((0, ""), |e| (e.time, e.kind.name()));
@@ -157,15 +177,29 @@ impl Build<'_> {
         let asked = |table: u16, key: &[u8]| self.rows.iter().any(|r| r.0 == table && r.1 == key);
         changes.sort_by_key(|change| !asked(change.table, &change.key));
         let (mut things, mut more_things) = (Vec::new(), 0);
+        let reports = self.chain.reports(index);
         for change in &changes {
+            if let Some(reports) = reports
+                && !reports.holds(view, change, above)?
+            {
+                continue;
+            }
             if things.len() >= THINGS {
                 more_things += 1;
             } else if let Some(thing) = touched(view, change)? {
                 things.push(thing);
             }
         }
-        let children = self.children.get(&index).map_or(&[][..], Vec::as_slice);
-        let children = children.iter().filter(|_| depth < DEEPEST);
+        let below = self.children.get(&index).map_or(&[][..], Vec::as_slice);
+        let mut children = Vec::with_capacity(below.len());
+        for child in below.iter().filter(|_| depth < DEEPEST) {
+            if let (Some(reports), Some(above)) = (reports, above)
+                && !reports.leads_to(above, &jobs_of(self.trail, *child)?)
+            {
+                continue;
+            }
+            children.push(self.node(*child, Some(index), Some(begun), depth + 1)?);
+        }
         let envelope = event.and_then(|event| event.envelope);
         Ok(Node {
             index,
@@ -177,7 +211,7 @@ impl Build<'_> {
                 .map(|e| e.request_id.clone())
                 .unwrap_or_default(),
             actor: envelope.map(|envelope| envelope.actor),
-            link: match self.parents.get(&index).copied().flatten() {
+            link: match self.parents.get(&index).and_then(|all| all.first()) {
                 Some((_, Way::Cause)) => "cause",
                 Some((_, Way::Thing)) => "thing",
                 None => "",
@@ -185,9 +219,7 @@ impl Build<'_> {
             refused: view.rejection(index)?.as_ref().map(reason),
             things,
             more_things,
-            children: children
-                .map(|child| self.node(*child, Some(begun), depth + 1))
-                .collect::<Result<_, _>>()?,
+            children,
         })
     }
 }

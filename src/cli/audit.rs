@@ -23,7 +23,8 @@ const PAGE: usize = 200;
   drover audit -actor 10.0.0.7 -since -1h   what somebody did in the last hour
   drover audit -kind JobRegistered,JobDeregistered -oldest
   drover audit -value hunter2               events that held this value in an environment, in
-                                            meta, a template or the like; - reads it from stdin
+                                            meta, a template or the like; - reads it from stdin;
+                                            variables are encrypted and not searched
   drover audit -outcome refused             intents that were refused when their turn came
   drover audit requests                     reads of secrets, sign-ins, denials: what changes
                                             nothing but matters, as the asked server saw it
@@ -105,6 +106,12 @@ pub(super) async fn run(mut args: Args, out: &Out) -> Result<u8> {
     let entry = |entry: &Json| show(entry, &args, out);
     let form = (&args.format, out);
     args.span.print(PAGE, form, page, entry).await?;
+    if !args.value.is_empty() && !args.format.is_given() {
+        out.line(
+            "\nVariables are encrypted in the log: their values are not searched. Who changed which one: \
+             drover audit -kind VariableApplied",
+        );
+    }
     Ok(0)
 }
 

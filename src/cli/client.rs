@@ -1,17 +1,23 @@
 //! A small HTTP client over hyper: requests with JSON bodies, and answers that stream.
 
 use super::conn::Conn;
+use super::out::Out;
+use super::show::{ago, now, time};
+pub(super) use super::stream::Stream;
+use crate::clock::Moment;
 use anyhow::{Context, Result, anyhow, bail};
 use base64::Engine;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::TryStreamExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
+use hyper::header::HeaderMap;
 use hyper::http::request::Builder;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::Value as Json;
+use std::sync::{Arc, Mutex};
 
 /// Bytes of a file sent at a time.
 const PIECE: usize = 256 << 10;
@@ -37,6 +43,16 @@ pub(super) struct Client {
     at: String,
     token: String,
     auth: String,
+    /// The moment that the last answer of the past showed.
+    then: Arc<Mutex<Option<Then>>>,
+}
+
+/// A moment of the past that an answer shows.
+#[derive(Clone, Copy, Debug)]
+struct Then {
+    index: u64,
+    /// When that was, Unix nanoseconds.
+    time: i64,
 }
 
 impl std::fmt::Debug for Client {
@@ -67,12 +83,31 @@ impl Reply {
 
 /// A request that was answered, but not with success.
 #[derive(Debug, thiserror::Error)]
-#[error("Unexpected response code: {code} ({text})")]
+#[error("{}", self.said())]
 pub(super) struct Refused {
     /// The status.
     pub(super) code: u16,
     /// The body.
     pub(super) text: String,
+    /// Method and path.
+    asked: String,
+}
+
+impl Refused {
+    /// What to tell: the agent's own words, and what was asked where it has none for it.
+    fn said(&self) -> String {
+        let Refused { code, text, asked } = self;
+        match (*code, text.as_str()) {
+            (405, _) => format!("the agent does not take {asked}; is it of another version?"),
+            (_, "") => {
+                let status = StatusCode::from_u16(*code).ok();
+                let reason = status.and_then(|status| status.canonical_reason());
+                let reason = reason.unwrap_or("and gives no reason");
+                format!("the agent answers {asked} with {code} {reason}")
+            }
+            _ => text.clone(),
+        }
+    }
 }
 
 /// Whether an error is this status.
@@ -86,6 +121,9 @@ pub(super) type Query<'a> = &'a [(&'a str, &'a str)];
 
 impl Client {
     pub(super) fn new(address: &str, conn: &Conn) -> Result<Client> {
+        if !conn.at.is_empty() {
+            Moment::parse(&conn.at, now()).map_err(|error| anyhow!("-at {error}"))?;
+        }
         let (target, host) = if let Some(path) = address.strip_prefix("unix://") {
             (Target::Unix(path.to_owned()), "localhost".to_owned())
         } else if let Some(rest) = address.strip_prefix("http://") {
@@ -119,13 +157,20 @@ impl Client {
             at: conn.at.clone(),
             token: conn.token.clone(),
             auth: conn.http_auth.clone(),
+            then: Arc::default(),
         })
     }
 
     /// The path and query of a request; region and namespace are added unless they are given.
-    fn uri(&self, path: &str, query: Query<'_>) -> String {
+    pub(super) fn uri(&self, path: &str, query: Query<'_>) -> String {
         let mut uri = path.to_owned();
-        let given = |key: &str| query.iter().any(|(k, _)| *k == key);
+        let in_path = path.split_once('?').map_or("", |(_, query)| query);
+        let given = |key: &str| {
+            query.iter().any(|(k, _)| *k == key)
+                || in_path
+                    .split('&')
+                    .any(|pair| pair.split('=').next() == Some(key))
+        };
         let mut all: Vec<(&str, &str)> = query.to_vec();
         let added = [
             ("namespace", &self.namespace),
@@ -138,7 +183,11 @@ impl Client {
             }
         }
         for (i, (key, value)) in all.iter().enumerate() {
-            uri.push(if i == 0 { '?' } else { '&' });
+            uri.push(if i == 0 && !path.contains('?') {
+                '?'
+            } else {
+                '&'
+            });
             uri.push_str(&format!("{key}={}", encode(value)));
         }
         uri
@@ -185,14 +234,9 @@ impl Client {
 
     /// Sends a request; what is no success is an error.
     async fn ask(&self, request: Request<Sent>) -> Result<Response<Incoming>> {
-        let response = self.dial(request).await.map_err(|err| {
-            anyhow!(
-                "{err:#}\n\nIs an agent running at {}? Start one with `drover agent -dev`, or \
-                    name another \
-                 with -address or NOMAD_ADDR.",
-                self.shown
-            )
-        })?;
+        let asked = format!("{} {}", request.method(), request.uri().path());
+        let response = self.answer(request).await?;
+        self.note_moment(response.headers());
         if response.status().is_success() {
             return Ok(response);
         }
@@ -203,14 +247,66 @@ impl Client {
             .await
             .map(|b| b.to_bytes())
             .unwrap_or_default();
-        let mut text = String::from_utf8_lossy(&body).trim().to_owned();
-        if text.is_empty() {
-            let status = StatusCode::from_u16(code)
-                .ok()
-                .and_then(|s| s.canonical_reason());
-            text = status.unwrap_or("no reason given").to_owned();
+        let text = String::from_utf8_lossy(&body).trim().to_owned();
+        Err(Refused { code, text, asked }.into())
+    }
+
+    /// Sends a request; any answer will do.
+    async fn answer(&self, request: Request<Sent>) -> Result<Response<Incoming>> {
+        self.dial(request).await.map_err(|err| {
+            anyhow!(
+                "{err:#}\n\nIs an agent running at {}? Start one with `drover agent -dev`, or name \
+                 another with -address or NOMAD_ADDR.",
+                self.shown
+            )
+        })
+    }
+
+    /// Keeps which moment an answer of the past shows.
+    fn note_moment(&self, headers: &HeaderMap) {
+        let number = |name| headers.get(name)?.to_str().ok()?.parse::<i64>().ok();
+        let index = number("x-drover-as-of").and_then(|index| u64::try_from(index).ok());
+        if let (Some(index), Some(time)) = (index, number("x-drover-as-of-time"))
+            && let Ok(mut then) = self.then.lock()
+        {
+            *then = Some(Then { index, time });
         }
-        Err(Refused { code, text }.into())
+    }
+
+    /// The moment that is shown, Unix nanoseconds: now, or the one of the past that the last answer
+    /// was about. Ages count from it.
+    pub(super) fn now(&self) -> i64 {
+        let then = self.then.lock().ok().and_then(|then| *then);
+        then.map_or_else(now, |then| then.time)
+    }
+
+    /// Says which moment of the past is shown, where it is not now.
+    pub(super) fn tell_moment(&self, out: &Out) {
+        if let Some(then) = self.then.lock().ok().and_then(|then| *then) {
+            let (at, ago) = (time(then.time), ago(then.time, now()));
+            out.line(&format!("As of index {}, {at} ({ago})\n", then.index));
+        }
+    }
+
+    /// Any request, with these headers and this body; the answer as it comes, whatever its status.
+    pub(super) async fn raw(
+        &self,
+        (method, target): (Method, &str),
+        headers: &[(String, String)],
+        body: Vec<u8>,
+    ) -> Result<Response<Incoming>> {
+        let mut request = self.request(method, target, &[]);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let body = Full::new(Bytes::from(body)).map_err(|never| match never {});
+        let request = request.body(BodyExt::boxed_unsync(body));
+        self.answer(request.context("building the request")?).await
+    }
+
+    /// Where the agent listens, as it was named.
+    pub(super) fn shown(&self) -> &str {
+        &self.shown
     }
 
     async fn dial(&self, request: Request<Sent>) -> Result<Response<Incoming>> {
@@ -324,12 +420,9 @@ impl Client {
         let epoch = response.headers().get("x-drover-epoch");
         let epoch = epoch
             .and_then(|epoch| epoch.to_str().ok())
-            .unwrap_or_default();
-        Ok(Stream {
-            epoch: epoch.to_owned(),
-            body: response.into_body(),
-            buffer: BytesMut::new(),
-        })
+            .unwrap_or_default()
+            .to_owned();
+        Ok(Stream::new(response.into_body(), epoch))
     }
 }
 
@@ -348,53 +441,6 @@ where
         .send_request(request)
         .await
         .context("sending the request")
-}
-
-/// An answer that is read as it comes.
-#[derive(Debug)]
-pub(super) struct Stream {
-    /// The epoch of the log that positions in it belong to; empty of what has none.
-    pub(super) epoch: String,
-    body: Incoming,
-    buffer: BytesMut,
-}
-
-impl Stream {
-    /// The next bytes; none at the end.
-    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>> {
-        if !self.buffer.is_empty() {
-            return Ok(Some(self.buffer.split().freeze()));
-        }
-        while let Some(frame) = self.body.frame().await {
-            if let Ok(data) = frame.context("reading the stream")?.into_data() {
-                return Ok(Some(data));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The next line of JSON; none at the end.
-    pub(super) async fn json_line(&mut self) -> Result<Option<Json>> {
-        loop {
-            if let Some(end) = self.buffer.iter().position(|b| *b == b'\n') {
-                let line = self.buffer.split_to(end + 1);
-                if line.trim_ascii().is_empty() {
-                    continue;
-                }
-                return serde_json::from_slice(&line)
-                    .map(Some)
-                    .context("reading the stream");
-            }
-            match self.body.frame().await {
-                None => return Ok(None),
-                Some(frame) => {
-                    if let Ok(data) = frame.context("reading the stream")?.into_data() {
-                        self.buffer.extend_from_slice(&data);
-                    }
-                }
-            }
-        }
-    }
 }
 
 /// Percent-encodes a query value or a path segment.

@@ -4,6 +4,7 @@ use super::log_events::{outcomes, redactor};
 use super::log_place::LogPlace;
 use super::out::Out;
 use super::progress::Bar;
+use super::show::counted;
 use crate::archive::ArchiveError;
 use crate::archive::export::{AGENT, Export, Exported, Format};
 use crate::archive::import::import;
@@ -265,7 +266,9 @@ fn tell(done: &Exported, path: &Path, out: &Out) {
     let (events, bytes) = (done.events, done.bytes);
     let path = path.display();
     out.line(&format!(
-        "{events} events written to {path}{behind} ({bytes} bytes)"
+        "{} written to {path}{behind} ({})",
+        counted(events, "event"),
+        counted(bytes, "byte")
     ));
 }
 
@@ -379,8 +382,10 @@ pub(super) fn import_lines(args: &ImportArgs, out: &Out) -> Result<u8> {
         return Ok(0);
     }
     out.line(&format!(
-        "imported {} events, {} to {}, root {root}",
-        done.events, done.first, done.last
+        "imported {}, {} to {}, root {root}",
+        counted(done.events, "event"),
+        done.first,
+        done.last
     ));
     if done.server.is_none() {
         out.error(

@@ -1,15 +1,17 @@
 //! The command line: Nomad's nouns and verbs, flags with one dash or two, and the verbs of the log.
 //!
 //! - `argv` makes `-config=x` what the parser understands; `Cli` is the table of commands; one
-//!   file per verb does the rest, against a `client::Client` and an `out::Out`, so that a test
-//!   can stand in for both.
+//!   file per verb does the rest, against a `client::Client` and an `out::Out`. Its tests run the
+//!   program against a real agent: `tests/cli`.
 //! - It must not know a server's inside: everything but `agent`, `log`, `projection` and `state at`
 //!   goes over HTTP.
 //! - Exit codes are Nomad's: 0 done, 1 failed, 2 done but not everything could be placed; `plan`
 //!   has its own.
 //! - Monitors follow the event stream; nothing here polls.
 
+mod absent;
 mod agent;
+mod agent_info;
 mod alloc;
 mod argv;
 mod audit;
@@ -17,9 +19,11 @@ mod audit_requests;
 mod changes;
 mod client;
 mod columns;
+mod complete;
 mod completion;
 mod config;
 mod conn;
+mod deployment;
 mod eval;
 mod event;
 mod event_position;
@@ -34,12 +38,16 @@ mod log_tiles;
 mod log_verify;
 mod log_verify_live;
 mod monitor;
+mod monitor_deployment;
 mod namespace;
 mod node;
 mod node_drain;
 mod node_eligibility;
+mod node_pool;
 mod nodesim;
 mod operator;
+mod operator_api;
+mod operator_autopilot;
 mod out;
 mod placement;
 mod progress;
@@ -47,11 +55,16 @@ mod projection;
 mod projection_live;
 mod query;
 mod reactors;
+mod scaling;
+mod server;
+mod service;
 mod show;
 mod snapshot;
+mod spec;
 mod state;
 mod state_at;
 mod status;
+mod stream;
 mod system;
 mod template;
 mod trace;
@@ -90,16 +103,24 @@ struct Cli {
 enum Noun {
     /// Run an agent: a server, a client, or both
     Agent(Box<agent::Args>),
+    /// Show the figures of the agent that is asked
+    AgentInfo(agent_info::Args),
     /// Work with allocations
     #[command(subcommand)]
     Alloc(alloc::Verb),
     /// Show who changed what, when, why, and from what to what
     Audit(Box<audit::Args>),
+    /// Offer words for a command line that is being typed, to the completion scripts
+    #[command(hide = true, name = "__complete")]
+    Complete(complete::Args),
     /// Check configuration files
     #[command(subcommand)]
     Config(config::Verb),
     /// Write a shell's completion script
     Completions(completion::Args),
+    /// Work with deployments
+    #[command(subcommand)]
+    Deployment(deployment::Verb),
     /// Work with evaluations
     #[command(subcommand)]
     Eval(eval::Verb),
@@ -126,6 +147,15 @@ enum Noun {
     /// Show, verify and rebuild the tables that are built from the log
     #[command(subcommand)]
     Projection(projection::Verb),
+    /// Work with scaling
+    #[command(subcommand)]
+    Scaling(scaling::Verb),
+    /// Work with servers
+    #[command(subcommand)]
+    Server(server::Verb),
+    /// Work with services
+    #[command(subcommand)]
+    Service(service::Verb),
     /// Work with the state of the cluster as a whole
     #[command(subcommand)]
     State(state::Verb),
@@ -141,15 +171,9 @@ enum Noun {
     Var(var::Verb),
     /// Print the version
     Version,
-    /// Run a job (short for `job run`)
-    #[command(hide = true)]
-    Run(job::run::Args),
     /// Plan a job (short for `job plan`)
     #[command(hide = true)]
     Plan(job::plan::Args),
-    /// Stop a job (short for `job stop`)
-    #[command(hide = true)]
-    Stop(job::stop::Args),
     /// Validate a job (short for `job validate`)
     #[command(hide = true)]
     Validate(job::validate::Args),
@@ -167,12 +191,23 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     command.build();
     let args = argv::prepare(args, &command);
     let bare = args.len() < 2;
+    let words: Vec<String> = args
+        .iter()
+        .skip(1)
+        .map(|arg| arg.to_string_lossy().into_owned())
+        .collect();
     let parsed = Cli::command()
         .try_get_matches_from(args)
         .and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,
-        Err(err) => return usage(&err, bare),
+        Err(err) => {
+            if let Some(text) = absent::explain(&err, &words) {
+                Out::terminal().error(&text);
+                return ExitCode::from(127);
+            }
+            return usage(&err, bare);
+        }
     };
     let out = Out::terminal();
     if let Noun::Agent(args) = cli.noun {
@@ -225,9 +260,12 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
     let done = match noun {
         // Handled before a runtime exists.
         Noun::Agent(_) => Ok(1),
+        Noun::AgentInfo(args) => agent_info::run(args, out).await,
         Noun::Alloc(verb) => alloc::run(verb, out).await,
         Noun::Audit(args) => audit::run(*args, out).await,
+        Noun::Complete(args) => complete::run(&args, out).await,
         Noun::Completions(args) => completion::run(&args, &mut Cli::command(), out),
+        Noun::Deployment(verb) => deployment::run(verb, out).await,
         Noun::Config(verb) => config::run(&verb, out),
         Noun::Eval(verb) => eval::run(verb, out).await,
         Noun::Event(verb) => event::run(verb, out).await,
@@ -238,15 +276,16 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
         Noun::Nodesim(args) => nodesim::run(args, out).await,
         Noun::Operator(verb) => operator::run(verb, out).await,
         Noun::Projection(verb) => projection::run(verb, out).await,
+        Noun::Scaling(verb) => scaling::run(verb, out).await,
+        Noun::Server(verb) => server::run(verb, out).await,
+        Noun::Service(verb) => service::run(verb, out).await,
         Noun::State(verb) => state::run(verb, out).await,
         Noun::Status(args) => status::run(args, out).await,
         Noun::System(verb) => system::run(verb, out).await,
         Noun::Trace(args) => trace::run(args, out).await,
         Noun::Var(verb) => var::run(verb, out).await,
         Noun::Version => version(out),
-        Noun::Run(args) => job::run::run(args, out).await,
         Noun::Plan(args) => job::plan::run(args, out).await,
-        Noun::Stop(args) => job::stop::run(args, out).await,
         Noun::Validate(args) => job::validate::run(args, out).await,
         Noun::Inspect(args) => job::inspect::run(args, out).await,
         Noun::Logs(args) => alloc::logs::run(args, out).await,
@@ -266,6 +305,11 @@ fn version(out: &Out) -> anyhow::Result<u8> {
 }
 
 #[cfg(test)]
-mod cli_test;
-#[cfg(test)]
-mod fake;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_commands_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

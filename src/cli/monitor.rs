@@ -1,22 +1,34 @@
-//! Follows an evaluation, and the deployment it belongs to, on the event stream.
+//! Follows an evaluation on the event stream; `monitor_deployment` follows the deployment it makes.
 
-use super::client::{Client, Stream, is_status};
-use super::columns::{Table, pairs};
+use super::client::Client;
 use super::out::Out;
 use super::placement;
-use super::show::{boolean, list, now, number, short, stamp, text, time};
+use super::show::{list, now, number, short, text, time};
+use super::stream::Stream;
 use anyhow::{Context, Result};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 
 /// Watches one evaluation after another until there is nothing to wait for.
 pub(super) struct Monitor<'a> {
-    client: &'a Client,
-    out: &'a Out,
-    verbose: bool,
+    pub(super) client: &'a Client,
+    pub(super) out: &'a Out,
+    pub(super) verbose: bool,
     namespace: String,
     seen: BTreeMap<String, String>,
-    progress: BTreeMap<String, String>,
+    pub(super) progress: BTreeMap<String, String>,
+    deployments: bool,
+}
+
+/// Whether to wait for what follows from a change, and how to show it.
+#[derive(Debug, clap::Args)]
+pub(super) struct Wait {
+    /// Do not wait for the evaluation
+    #[arg(long)]
+    pub(super) detach: bool,
+    /// Show full ids
+    #[arg(long)]
+    pub(super) verbose: bool,
 }
 
 impl<'a> Monitor<'a> {
@@ -38,18 +50,40 @@ impl<'a> Monitor<'a> {
             namespace: namespace.to_owned(),
             seen: BTreeMap::new(),
             progress: BTreeMap::new(),
+            deployments: true,
         }
     }
 
-    fn header(&self, text: &str) {
+    /// One that is done when the evaluation is: what becomes of a deployment is no success or failure
+    /// of a job's stop.
+    pub(super) fn evaluations_only(mut self) -> Monitor<'a> {
+        self.deployments = false;
+        self
+    }
+
+    /// Follows the evaluation that the answer to a change names, or only names it; nothing where none
+    /// was made.
+    pub(super) async fn after(mut self, answer: &Json, detach: bool) -> Result<u8> {
+        let eval = text(answer, "EvalID");
+        if eval.is_empty() {
+            return Ok(0);
+        }
+        if detach {
+            self.out.line(&format!("Evaluation ID: {eval}"));
+            return Ok(0);
+        }
+        self.follow(&eval, number(answer, "EvalCreateIndex")).await
+    }
+
+    pub(super) fn header(&self, text: &str) {
         self.out.line(&format!("==> {}: {text}", time(now())));
     }
 
-    fn say(&self, text: &str) {
+    pub(super) fn say(&self, text: &str) {
         self.out.line(&format!("    {}: {text}", time(now())));
     }
 
-    async fn get(&self, path: &str) -> Result<Json> {
+    pub(super) async fn get(&self, path: &str) -> Result<Json> {
         self.client
             .get_json(path, &[("namespace", &self.namespace)])
             .await
@@ -91,7 +125,8 @@ impl<'a> Monitor<'a> {
                 continue;
             }
             let deployment = text(&eval, "DeploymentID");
-            if status == "complete" && !deployment.is_empty() && !placement::failed(&eval) {
+            let follows = self.deployments && !deployment.is_empty();
+            if status == "complete" && follows && !placement::failed(&eval) {
                 return self
                     .deployment(&deployment, number(&eval, "ModifyIndex"))
                     .await;
@@ -184,7 +219,7 @@ impl<'a> Monitor<'a> {
         Ok(eval)
     }
 
-    async fn stream(&self, job: &str, from: i64) -> Result<Stream> {
+    pub(super) async fn stream(&self, job: &str, from: i64) -> Result<Stream> {
         let topics: Vec<String> = ["Evaluation", "Allocation", "Deployment"]
             .map(|t| format!("{t}:{job}"))
             .into();
@@ -212,12 +247,15 @@ impl<'a> Monitor<'a> {
     }
 
     /// Tells of an allocation; one that `eval` found there was updated in place.
-    fn tell_alloc(&mut self, alloc: &Json, eval: Option<&Json>) {
+    pub(super) fn tell_alloc(&mut self, alloc: &Json, eval: Option<&Json>) {
         let id = text(alloc, "ID");
-        let is_new = eval.is_some_and(|eval| {
-            text(alloc, "EvalID") == text(eval, "ID")
-                && number(alloc, "CreateIndex") >= number(eval, "CreateIndex")
-        });
+        let created = number(alloc, "CreateIndex");
+        let is_new = match eval {
+            Some(eval) => {
+                text(alloc, "EvalID") == text(eval, "ID") && created >= number(eval, "CreateIndex")
+            }
+            None => created == number(alloc, "ModifyIndex"),
+        };
         let status = text(alloc, "ClientStatus");
         if id.is_empty() {
             return;
@@ -257,147 +295,8 @@ impl<'a> Monitor<'a> {
         }
         self.seen.insert(id, status);
     }
-
-    /// A deployment until it is settled.
-    pub(super) async fn deployment(&mut self, id: &str, from: i64) -> Result<u8> {
-        let path = format!("/v1/deployment/{id}");
-        let mut deployment = match self.get(&path).await {
-            Ok(found) => found,
-            Err(err) if is_status(&err, 404) => return Ok(0),
-            Err(err) => return Err(err.context("Error reading deployment")),
-        };
-        self.header(&format!(
-            "Monitoring deployment {:?}",
-            short(id, self.verbose)
-        ));
-        let job = text(&deployment, "JobID");
-        if !settled(&deployment) {
-            let mut stream = self
-                .stream(&job, from.max(number(&deployment, "CreateIndex")))
-                .await?;
-            while !settled(&deployment) {
-                let Some(frame) = stream.json_line().await? else {
-                    break;
-                };
-                for event in list(&frame, "Events") {
-                    if text(event, "Topic") == "Allocation" {
-                        self.tell_alloc(&event["Payload"]["Allocation"], None);
-                    }
-                    let changed = &event["Payload"]["Deployment"];
-                    if text(changed, "ID") == id {
-                        deployment = changed.clone();
-                        self.tell_progress(&deployment);
-                    }
-                }
-            }
-        }
-        let deployment = self.get(&path).await.unwrap_or(deployment);
-        let status = text(&deployment, "Status");
-        self.say(&format!(
-            "Deployment {:?} {status}",
-            short(id, self.verbose)
-        ));
-        self.out
-            .line(&format!("\n{}", deployment_text(&deployment, self.verbose)));
-        Ok(u8::from(status != "successful"))
-    }
-
-    fn tell_progress(&mut self, deployment: &Json) {
-        let states = deployment["TaskGroups"].as_object().into_iter().flatten();
-        for (name, state) in states {
-            let line = format!(
-                "Group {name:?}: desired {}, placed {}, healthy {}, unhealthy {}",
-                number(state, "DesiredTotal"),
-                number(state, "PlacedAllocs"),
-                number(state, "HealthyAllocs"),
-                number(state, "UnhealthyAllocs"),
-            );
-            if self.progress.get(name) != Some(&line) {
-                self.say(&line);
-                self.progress.insert(name.clone(), line);
-            }
-        }
-    }
 }
 
 fn done(status: &str) -> bool {
     matches!(status, "complete" | "failed" | "canceled" | "blocked")
-}
-
-/// Whether nothing more happens to a deployment by itself.
-fn settled(deployment: &Json) -> bool {
-    let status = text(deployment, "Status");
-    let by_hand = text(deployment, "StatusDescription").contains("requires manual promotion")
-        && deployment["TaskGroups"]
-            .as_object()
-            .into_iter()
-            .flatten()
-            .all(|(_, s)| {
-                number(s, "DesiredCanaries") == 0
-                    || number(s, "HealthyAllocs") >= number(s, "DesiredCanaries")
-            });
-    !matches!(
-        status.as_str(),
-        "running" | "pending" | "blocked" | "unblocking" | "initializing"
-    ) || by_hand
-}
-
-/// A deployment's fields and its table.
-pub(super) fn deployment_text(deployment: &Json, verbose: bool) -> String {
-    let mut out = pairs(&[
-        ("ID", short(&text(deployment, "ID"), verbose)),
-        ("Job ID", text(deployment, "JobID")),
-        ("Job Version", number(deployment, "JobVersion").to_string()),
-        ("Status", text(deployment, "Status")),
-        ("Description", text(deployment, "StatusDescription")),
-    ]);
-    let states: Vec<(&String, &Json)> = deployment["TaskGroups"]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .collect();
-    if states.is_empty() {
-        return out;
-    }
-    let canaries = states.iter().any(|(_, s)| number(s, "DesiredCanaries") > 0);
-    let reverts = states.iter().any(|(_, s)| boolean(s, "AutoRevert"));
-    let mut head = vec!["Task Group"];
-    if reverts {
-        head.push("Auto Revert");
-    }
-    if canaries {
-        head.push("Promoted");
-    }
-    head.push("Desired");
-    if canaries {
-        head.push("Canaries");
-    }
-    head.extend(["Placed", "Healthy", "Unhealthy", "Progress Deadline"]);
-    let mut table = Table::with_head(head);
-    for (name, state) in states {
-        let mut row = vec![name.clone()];
-        if reverts {
-            row.push(boolean(state, "AutoRevert").to_string());
-        }
-        if canaries {
-            let wanted = number(state, "DesiredCanaries") > 0;
-            row.push(if wanted {
-                boolean(state, "Promoted").to_string()
-            } else {
-                "N/A".to_owned()
-            });
-        }
-        row.push(number(state, "DesiredTotal").to_string());
-        if canaries {
-            row.push(number(state, "DesiredCanaries").to_string());
-        }
-        row.extend(
-            ["PlacedAllocs", "HealthyAllocs", "UnhealthyAllocs"]
-                .map(|k| number(state, k).to_string()),
-        );
-        row.push(stamp(state, "RequireProgressBy"));
-        table.row(row);
-    }
-    out.push_str(&format!("\n\nDeployed\n{table}"));
-    out
 }

@@ -4,11 +4,12 @@ use super::client::encode;
 use super::columns::{Table, pairs};
 use super::conn::Conn;
 use super::out::Out;
-use super::show::{Format, joined, text};
+use super::show::{Format, joined, pretty, text};
+use super::spec::{first, source};
+use super::template;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use serde_json::{Value as Json, json};
-use std::io::Read;
 
 /// What can be done with namespaces.
 #[derive(Debug, Subcommand)]
@@ -18,6 +19,8 @@ pub(super) enum Verb {
     List(ListArgs),
     /// Show a namespace
     Status(OneArgs),
+    /// Print a namespace as the servers hold it
+    Inspect(InspectArgs),
     /// Create or change a namespace
     Apply(ApplyArgs),
     /// Delete a namespace
@@ -40,6 +43,18 @@ pub(super) struct OneArgs {
     conn: Conn,
     #[command(flatten)]
     format: Format,
+    /// Its name
+    name: String,
+}
+
+/// Flags of `namespace inspect`.
+#[derive(Debug, clap::Args)]
+pub(super) struct InspectArgs {
+    #[command(flatten)]
+    conn: Conn,
+    /// Print through a Go template
+    #[arg(short = 't', value_name = "TEMPLATE")]
+    template: Option<String>,
     /// Its name
     name: String,
 }
@@ -78,11 +93,13 @@ pub(super) struct DeleteArgs {
 pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     match verb {
         Verb::List(args) => {
-            let all = args.conn.client()?.get_json("/v1/namespaces", &[]).await;
+            let client = args.conn.client()?;
+            let all = client.get_json("/v1/namespaces", &[]).await;
             let all = all.map_err(|err| err.context("Error retrieving namespaces"))?;
             if args.format.print(&all, out)? {
                 return Ok(0);
             }
+            client.tell_moment(out);
             let mut table = Table::new(["Name", "Description"]);
             for one in all.as_array().into_iter().flatten() {
                 table.row([text(one, "Name"), text(one, "Description")]);
@@ -91,11 +108,13 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
         }
         Verb::Status(args) => {
             let path = format!("/v1/namespace/{}", encode(&args.name));
-            let one = args.conn.client()?.get_json(&path, &[]).await;
+            let client = args.conn.client()?;
+            let one = client.get_json(&path, &[]).await;
             let one = one.map_err(|err| err.context("Error retrieving namespace"))?;
             if args.format.print(&one, out)? {
                 return Ok(0);
             }
+            client.tell_moment(out);
             let can = &one["Capabilities"];
             out.line(&pairs(&[
                 ("Name", text(&one, "Name")),
@@ -106,6 +125,15 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
                 ("EnabledNetworkModes", joined(can, "EnabledNetworkModes")),
                 ("DisabledNetworkModes", joined(can, "DisabledNetworkModes")),
             ]));
+        }
+        Verb::Inspect(args) => {
+            let path = format!("/v1/namespace/{}", encode(&args.name));
+            let one = args.conn.client()?.get_json(&path, &[]).await;
+            let one = one.map_err(|err| err.context("Error retrieving namespace"))?;
+            out.line(&match &args.template {
+                Some(pattern) => template::render(pattern, &one)?,
+                None => pretty(&one),
+            });
         }
         Verb::Apply(args) => apply(args, out).await?,
         Verb::Delete(args) => {
@@ -140,7 +168,7 @@ async fn apply(args: ApplyArgs, out: &Out) -> Result<()> {
     if name.is_empty() {
         bail!("Error applying namespace: it has no name");
     }
-    let done = client.put("/v1/namespaces", &[], &namespace).await;
+    let done = client.put("/v1/namespace", &[], &namespace).await;
     done.map_err(|err| err.context("Error applying namespace"))?;
     out.line(&format!("Successfully applied namespace {name:?}!"));
     Ok(())
@@ -148,14 +176,7 @@ async fn apply(args: ApplyArgs, out: &Out) -> Result<()> {
 
 /// A namespace in JSON, or in HCL with the names of the JSON form in lower case.
 fn described(args: &ApplyArgs) -> Result<Json> {
-    let text = if args.input == "-" {
-        let mut text = String::new();
-        std::io::stdin().lock().read_to_string(&mut text)?;
-        text
-    } else {
-        std::fs::read_to_string(&args.input)
-            .with_context(|| format!("Error reading {}", args.input))?
-    };
+    let text = source(&args.input)?;
     if args.json || text.trim_start().starts_with('{') {
         return serde_json::from_str(&text).context("Error parsing the namespace");
     }
@@ -188,13 +209,4 @@ fn described(args: &ApplyArgs) -> Result<Json> {
         }
     }
     Ok(namespace)
-}
-
-/// A block reads as a list of one.
-fn first(value: &Json) -> Json {
-    value
-        .as_array()
-        .and_then(|a| a.first())
-        .unwrap_or(value)
-        .clone()
 }

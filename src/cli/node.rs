@@ -1,12 +1,12 @@
 //! The `node` noun.
 
-use super::alloc;
 use super::client::Client;
 use super::columns::{Table, pairs};
 use super::conn::Conn;
 use super::out::Out;
 use super::query::{Thing, find};
 use super::show::{Format, boolean, list, next_page, number, short, stamp, text};
+use super::{alloc, node_pool};
 use anyhow::{Result, bail};
 use clap::Subcommand;
 use serde_json::Value as Json;
@@ -17,6 +17,9 @@ use serde_json::Value as Json;
 pub(super) enum Verb {
     /// List nodes, or show one
     Status(Args),
+    /// Work with node pools
+    #[command(subcommand)]
+    Pool(node_pool::Verb),
     /// Move everything off a node
     Drain(Box<super::node_drain::Args>),
     /// Let a node take new allocations, or not
@@ -100,6 +103,7 @@ impl Args {
 pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     match verb {
         Verb::Status(args) => status(args, out).await,
+        Verb::Pool(verb) => node_pool::run(verb, out).await,
         Verb::Drain(args) => super::node_drain::run(*args, out).await,
         Verb::Eligibility(args) => super::node_eligibility::run(args, out).await,
     }
@@ -115,6 +119,7 @@ pub(super) async fn named(client: &Client, node: Option<&str>, own_node: bool) -
     }
 }
 
+/// Lists nodes or shows one.
 async fn status(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let name = match &args.node {
@@ -129,6 +134,7 @@ async fn status(args: Args, out: &Out) -> Result<u8> {
     if args.format.print(&node, out)? {
         return Ok(0);
     }
+    client.tell_moment(out);
     out.line(&basics(&node));
     if args.short {
         return Ok(0);
@@ -139,7 +145,7 @@ async fn status(args: Args, out: &Out) -> Result<u8> {
         .await?;
     resources(&node, &allocs, out);
     out.head("Allocations");
-    out.line(&alloc::table(&allocs, args.verbose, true));
+    out.line(&alloc::table(&allocs, (args.verbose, client.now())));
     if args.verbose {
         out.head("Attributes");
         let map = node["Attributes"].as_object();
@@ -184,6 +190,9 @@ async fn all(args: &Args, client: &Client, out: &Out) -> Result<u8> {
         return Ok(0);
     }
     let nodes = nodes.as_array().cloned().unwrap_or_default();
+    if !args.quiet {
+        client.tell_moment(out);
+    }
     if nodes.is_empty() {
         out.line("No nodes registered");
         return Ok(0);
@@ -245,6 +254,34 @@ async fn table(args: &Args, client: &Client, nodes: &[Json]) -> Result<Table> {
         table.row(row);
     }
     Ok(table)
+}
+
+/// A list of nodes without what has to be asked for.
+pub(super) fn plain_table(nodes: &[Json], verbose: bool) -> Table {
+    let head = [
+        "ID",
+        "Node Pool",
+        "DC",
+        "Name",
+        "Class",
+        "Drain",
+        "Eligibility",
+        "Status",
+    ];
+    let mut table = Table::new(head);
+    for node in nodes {
+        table.row([
+            short(&text(node, "ID"), verbose),
+            text(node, "NodePool"),
+            text(node, "Datacenter"),
+            text(node, "Name"),
+            text(node, "NodeClass"),
+            boolean(node, "Drain").to_string(),
+            text(node, "SchedulingEligibility"),
+            text(node, "Status"),
+        ]);
+    }
+    table
 }
 
 fn basics(node: &Json) -> String {

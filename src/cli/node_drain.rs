@@ -34,7 +34,7 @@ pub(super) struct Args {
     #[arg(long)]
     disable: bool,
     /// When what is left is stopped (1h unless another is given)
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     deadline: Option<String>,
     /// Stop everything at once
     #[arg(long)]

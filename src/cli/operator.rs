@@ -3,9 +3,9 @@
 use super::columns::{Table, pairs};
 use super::conn::Conn;
 use super::out::Out;
-use super::reactors;
 use super::show::{Format, boolean, list, number, text};
 use super::snapshot;
+use super::{operator_api, operator_autopilot, reactors};
 use anyhow::{Result, bail};
 use clap::Subcommand;
 use serde_json::{Value as Json, json};
@@ -25,6 +25,13 @@ pub(super) enum Verb {
     Snapshot(snapshot::Verb),
     /// What follows from events, and how far the event publisher is
     Reactors(reactors::Args),
+    /// Make any request of the API
+    Api(operator_api::Args),
+    /// Print the metrics of the agent that is asked
+    Metrics(operator_api::MetricsArgs),
+    /// The configuration and the health of servers
+    #[command(subcommand)]
+    Autopilot(operator_autopilot::Verb),
 }
 
 /// The scheduler's configuration.
@@ -116,6 +123,9 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
         Verb::Raft(Raft::ListPeers(args)) => peers(args, out).await,
         Verb::Snapshot(verb) => snapshot::run(verb, out).await,
         Verb::Reactors(args) => reactors::run(args, out).await,
+        Verb::Api(args) => operator_api::run(args, out).await,
+        Verb::Metrics(args) => operator_api::metrics(args, out).await,
+        Verb::Autopilot(verb) => operator_autopilot::run(verb, out).await,
     }
 }
 

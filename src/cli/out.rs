@@ -1,23 +1,10 @@
-//! Where a command writes, and from where it asks; a test takes both.
+//! Where a command writes, and from where it asks.
 
 use std::io::{BufRead, IsTerminal, Write};
-use std::sync::{Arc, Mutex};
 
-/// What a test sees of a command.
-#[derive(Debug, Default)]
-pub(super) struct Captured {
-    /// Standard output.
-    pub(super) stdout: String,
-    /// Standard error.
-    pub(super) stderr: String,
-    /// What the user will answer, last first.
-    pub(super) answers: Vec<String>,
-}
-
-/// The terminal, or a test's stand-in.
+/// The terminal, or whatever stands in its place.
 #[derive(Clone, Debug)]
 pub(super) struct Out {
-    captured: Option<Arc<Mutex<Captured>>>,
     color: bool,
 }
 
@@ -28,28 +15,8 @@ impl Out {
             || std::env::var_os("NO_COLOR").is_some();
         let forced = std::env::var_os("NOMAD_CLI_FORCE_COLOR").is_some();
         Out {
-            captured: None,
             color: forced || (!off && std::io::stdout().is_terminal()),
         }
-    }
-
-    /// A stand-in.
-    #[cfg(test)]
-    pub(super) fn capture(captured: Arc<Mutex<Captured>>) -> Out {
-        Out {
-            captured: Some(captured),
-            color: false,
-        }
-    }
-
-    fn with(&self, f: impl FnOnce(&mut Captured)) -> bool {
-        let Some(captured) = &self.captured else {
-            return false;
-        };
-        if let Ok(mut captured) = captured.lock() {
-            f(&mut captured);
-        }
-        true
     }
 
     /// Prints a line. A reader that went away ends the process quietly, as pipes expect.
@@ -59,9 +26,6 @@ impl Out {
 
     /// Prints bytes as they are.
     pub(super) fn raw(&self, bytes: &[u8]) {
-        if self.with(|c| c.stdout.push_str(&String::from_utf8_lossy(bytes))) {
-            return;
-        }
         let mut stdout = std::io::stdout().lock();
         if stdout
             .write_all(bytes)
@@ -74,9 +38,6 @@ impl Out {
 
     /// Prints a line about what went wrong.
     pub(super) fn error(&self, text: &str) {
-        if self.with(|c| c.stderr.push_str(&format!("{text}\n"))) {
-            return;
-        }
         let mut stderr = std::io::stderr().lock();
         let red = self.color && std::io::stderr().is_terminal();
         let _ = if red {
@@ -95,24 +56,19 @@ impl Out {
         }
     }
 
-    /// Whether people read it; a test's stand-in counts as one.
+    /// Whether people read it.
     pub(super) fn is_terminal(&self) -> bool {
-        self.captured.is_some() || std::io::stdout().is_terminal()
+        std::io::stdout().is_terminal()
     }
 
     /// Whether progress may be drawn.
     pub(super) fn draws(&self) -> bool {
-        self.captured.is_none() && std::io::stderr().is_terminal()
+        std::io::stderr().is_terminal()
     }
 
     /// Asks a question; no answer (no terminal) counts as an empty one.
     pub(super) fn ask(&self, question: &str) -> String {
         self.raw(question.as_bytes());
-        let mut answer = None;
-        if self.with(|c| answer = c.answers.pop()) {
-            self.line("");
-            return answer.unwrap_or_default();
-        }
         let mut line = String::new();
         let _ = std::io::stdin().lock().read_line(&mut line);
         line.trim().to_owned()

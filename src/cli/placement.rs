@@ -1,19 +1,13 @@
 //! Why allocations could not be placed, line by line.
 
-use super::show::{number, text};
+use super::show::{counted, number, text};
 use serde_json::Value as Json;
 
 /// The lines that explain an allocation metric, each indented by `indent`.
 pub(super) fn lines(metric: &Json, indent: &str) -> Vec<String> {
     let mut out = Vec::new();
     let mut line = |text: String| out.push(format!("{indent}* {text}"));
-    let nodes = |n: i64| {
-        if n == 1 {
-            "1 node".to_owned()
-        } else {
-            format!("{n} nodes")
-        }
-    };
+    let nodes = |n: i64| counted(n, "node");
     if number(metric, "NodesEvaluated") == 0 {
         line("No nodes were eligible for evaluation".to_owned());
     }
@@ -69,14 +63,8 @@ pub(super) fn failed_groups(groups: &Json) -> Vec<String> {
     let mut out = Vec::new();
     for (name, metric) in groups.as_object().into_iter().flatten() {
         let count = number(metric, "CoalescedFailures") + 1;
-        let noun = if count == 1 {
-            "allocation"
-        } else {
-            "allocations"
-        };
-        out.push(format!(
-            "Task Group {name:?} (failed to place {count} {noun}):"
-        ));
+        let count = counted(count, "allocation");
+        out.push(format!("Task Group {name:?} (failed to place {count}):"));
         out.extend(lines(metric, "  "));
     }
     out

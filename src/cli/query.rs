@@ -3,25 +3,31 @@
 use super::client::{Client, encode};
 use super::columns::Table;
 use super::show::{short, text};
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use serde_json::Value as Json;
 
 /// What can be looked up by prefix.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Thing {
     Alloc,
+    Deployment,
     Eval,
     Job,
     Node,
+    NodePool,
+    ScalingPolicy,
 }
 
 impl Thing {
     fn path(self) -> &'static str {
         match self {
             Thing::Alloc => "/v1/allocations",
+            Thing::Deployment => "/v1/deployments",
             Thing::Eval => "/v1/evaluations",
             Thing::Job => "/v1/jobs",
             Thing::Node => "/v1/nodes",
+            Thing::NodePool => "/v1/node/pools",
+            Thing::ScalingPolicy => "/v1/scaling/policies",
         }
     }
 
@@ -29,9 +35,25 @@ impl Thing {
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Thing::Alloc => ("allocation", "id"),
+            Thing::Deployment => ("deployment", "id"),
             Thing::Eval => ("evaluation", "id"),
             Thing::Job => ("job", "ID"),
             Thing::Node => ("node", "id"),
+            Thing::NodePool => ("node pool", "name"),
+            Thing::ScalingPolicy => ("scaling policy", "ID"),
+        }
+    }
+
+    /// Whether its ids are UUIDs rather than names.
+    fn is_uuid(self) -> bool {
+        !matches!(self, Thing::Job | Thing::NodePool)
+    }
+
+    /// The field that holds its id.
+    fn key(self) -> &'static str {
+        match self {
+            Thing::NodePool => "Name",
+            _ => "ID",
         }
     }
 }
@@ -42,17 +64,18 @@ impl Thing {
 /// None, or several; the texts are Nomad's.
 pub(super) async fn find(client: &Client, thing: Thing, prefix: &str) -> Result<Json> {
     let (word, id) = thing.words();
-    let uuid = !matches!(thing, Thing::Job);
+    let (uuid, key) = (thing.is_uuid(), thing.key());
     if uuid && prefix.chars().count() < 2 {
         bail!("Identifier must contain at least two characters.");
+    }
+    let none = || anyhow!("No {word}(s) with prefix or {id} {prefix:?} found");
+    if uuid && !prefix.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-') {
+        return Err(none());
     }
     // UUIDs are looked up by even numbers of digits.
     let trimmed: String = if uuid && prefix.len() < 36 {
         let digits = prefix.replace('-', "").len();
-        prefix
-            .chars()
-            .take(prefix.chars().count() - digits % 2)
-            .collect()
+        prefix.chars().take(prefix.len() - digits % 2).collect()
     } else {
         prefix.to_owned()
     };
@@ -60,12 +83,12 @@ pub(super) async fn find(client: &Client, thing: Thing, prefix: &str) -> Result<
     let found = client.get_json(thing.path(), &query).await;
     let found = found.map_err(|err| err.context(format!("Error querying {word}")))?;
     let mut found: Vec<Json> = found.as_array().cloned().unwrap_or_default();
-    found.retain(|o| text(o, "ID").starts_with(prefix));
-    if let Some(exact) = found.iter().position(|o| text(o, "ID") == prefix) {
+    found.retain(|o| text(o, key).starts_with(prefix));
+    if let Some(exact) = found.iter().position(|o| text(o, key) == prefix) {
         return Ok(found.swap_remove(exact));
     }
     match found.len() {
-        0 => bail!("No {word}(s) with prefix or {id} {prefix:?} found"),
+        0 => Err(none()),
         1 => Ok(found.remove(0)),
         _ => {
             let mut table = Table::new(["ID", "Name", "Status"]);
@@ -75,7 +98,7 @@ pub(super) async fn find(client: &Client, thing: Thing, prefix: &str) -> Result<
                     .into_iter()
                     .find(|n| !n.is_empty());
                 table.row([
-                    short(&text(o, "ID"), !uuid),
+                    short(&text(o, key), !uuid),
                     name.unwrap_or_default(),
                     status,
                 ]);

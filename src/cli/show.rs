@@ -83,6 +83,32 @@ pub(super) fn short(id: &str, verbose: bool) -> String {
     }
 }
 
+/// A number of things: `1 key`, `2 keys`. For words whose plural ends in -s.
+pub(super) fn counted(count: impl TryInto<u64>, word: &str) -> String {
+    match count.try_into().unwrap_or(u64::MAX) {
+        1 => format!("1 {word}"),
+        count => format!("{count} {word}s"),
+    }
+}
+
+/// A number of bytes: `12 B`, `4.0 KiB`, `17 MiB`.
+pub(super) fn size(bytes: u64) -> String {
+    #[allow(clippy::cast_precision_loss)] // one digit is shown
+    let mut amount = bytes as f64;
+    let mut unit = "B";
+    for larger in ["KiB", "MiB", "GiB", "TiB", "PiB"] {
+        if amount < 1024.0 {
+            break;
+        }
+        (amount, unit) = (amount / 1024.0, larger);
+    }
+    match unit {
+        "B" => format!("{bytes} B"),
+        unit if amount < 10.0 => format!("{amount:.1} {unit}"),
+        unit => format!("{amount:.0} {unit}"),
+    }
+}
+
 /// Now, in Unix nanoseconds.
 pub(super) fn now() -> i64 {
     i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(0)
@@ -216,6 +242,17 @@ mod tests {
             pretty(&serde_json::json!({"a": [1]})),
             "{\n    \"a\": [\n        1\n    ]\n}"
         );
+    }
+
+    #[test]
+    fn numbers_agree_with_their_words() {
+        assert_eq!(counted(1_usize, "key"), "1 key");
+        assert_eq!(counted(0_u64, "key"), "0 keys");
+        assert_eq!(counted(3_i64, "key"), "3 keys");
+        let sizes = [(12, "12 B"), (4096, "4.0 KiB"), (17 << 20, "17 MiB")];
+        for (bytes, shown) in sizes {
+            assert_eq!(size(bytes), shown);
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::conn::Conn;
 use super::log_export;
 use super::out::Out;
 use super::progress::Bar;
+use super::show::counted;
 use crate::archive::adopt::adopt;
 use crate::archive::inspect::{Inspection, inspect};
 use crate::archive::restore::{Former, Restore, Restored, Step, prepare};
@@ -166,10 +167,10 @@ async fn save(args: &SaveArgs, out: &Out) -> Result<u8> {
     let found = found.context("Error saving a backup")?;
     let manifest = found.manifest.unwrap_or_default();
     out.line(&format!(
-        "State file written to {} (index {}, {} keys)",
+        "State file written to {} (index {}, {})",
         args.file.display(),
         manifest.index,
-        manifest.keys.len()
+        counted(manifest.keys.len(), "key")
     ));
     Ok(0)
 }

@@ -5,7 +5,7 @@ use super::conn::Conn;
 use super::out::Out;
 use super::reactors::published;
 use super::show::{Format, boolean};
-use super::{alloc, eval, job, node};
+use super::{alloc, deployment, eval, job, node};
 use anyhow::{Result, bail};
 use serde_json::{Value as Json, json};
 
@@ -13,7 +13,7 @@ use serde_json::{Value as Json, json};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   drover status                all jobs, and how far behind Kafka is where events go there
-  drover status web            the job, evaluation, allocation or node that this begins with
+  drover status web            the job, evaluation, allocation, node or deployment that this begins
   drover status -json | jq .EventPublisher.Lag
 
 Kafka is a line only where this server leads and publishes (event_publisher.kafka).")]
@@ -39,6 +39,10 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     match context(&client, &id).await? {
         "jobs" => job::status::run(job::status::Args::of(conn, format, id, verbose), out).await,
         "evals" => eval::status::run(eval::status::Args::of(conn, format, id, verbose), out).await,
+        "deployment" => {
+            let args = deployment::status::Args::of(conn, format, id, verbose);
+            deployment::status::run(args, out).await
+        }
         "allocs" => {
             alloc::status::run(alloc::status::Args::of(conn, format, id, verbose), out).await
         }
@@ -60,6 +64,7 @@ async fn cluster(conn: &Conn, client: &Client, format: &Format, out: &Out) -> Re
     if format.print(&json!({ "Jobs": jobs, "EventPublisher": publisher }), out)? {
         return Ok(0);
     }
+    client.tell_moment(out);
     out.line(&job::status::job_list(&jobs, conn.namespace == "*"));
     if !publisher.is_null() {
         out.line(&format!("\n{}", published(&publisher)));
@@ -83,7 +88,7 @@ async fn publisher(client: &Client) -> Result<Json> {
 }
 
 /// What can be shown, and how the search calls it.
-const SHOWN: [&str; 4] = ["jobs", "evals", "allocs", "nodes"];
+const SHOWN: [&str; 5] = ["jobs", "evals", "allocs", "nodes", "deployment"];
 
 /// Where something with this prefix is: the only place, or the one with exactly this id.
 async fn context(client: &Client, id: &str) -> Result<&'static str> {

@@ -12,9 +12,20 @@ use serde_json::json;
 pub(super) enum Verb {
     /// Forget what is dead now rather than when its time comes
     Gc(Args),
+    /// Put right what is counted
+    #[command(subcommand)]
+    Reconcile(Reconcile),
 }
 
-/// Flags of `system gc`.
+/// What can be put right.
+#[derive(Debug, Subcommand)]
+#[command(arg_required_else_help = true)]
+pub(super) enum Reconcile {
+    /// Count the allocations of every job's summary again
+    Summaries(Args),
+}
+
+/// Flags of `system gc` and `system reconcile summaries`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -23,12 +34,19 @@ pub(super) struct Args {
 
 /// Runs a verb.
 pub(super) async fn run(verb: Verb, _: &Out) -> Result<u8> {
-    let Verb::Gc(args) = verb;
-    let answer = args
-        .conn
-        .client()?
-        .put("/v1/system/gc", &[], &json!({}))
-        .await;
-    answer.map_err(|err| err.context("Error running system garbage-collection"))?;
+    let (args, path, failed) = match verb {
+        Verb::Gc(args) => (
+            args,
+            "/v1/system/gc",
+            "Error running system garbage-collection",
+        ),
+        Verb::Reconcile(Reconcile::Summaries(args)) => (
+            args,
+            "/v1/system/reconcile/summaries",
+            "Error running system summary reconciliation",
+        ),
+    };
+    let answer = args.conn.client()?.put(path, &[], &json!({})).await;
+    answer.map_err(|err| err.context(failed))?;
     Ok(0)
 }

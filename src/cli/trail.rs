@@ -94,6 +94,9 @@ impl Span {
         if format.is_given() {
             return Ok(());
         }
+        if printed.entries == 0 {
+            out.line("No entries found");
+        }
         if !printed.next.is_empty() {
             let flag = if self.oldest { "-since" } else { "-until" };
             out.line(&format!(

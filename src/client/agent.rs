@@ -15,14 +15,18 @@ use super::alloc::factory::{AllocRunner, AllocRunnerFactory, Report};
 use super::alloc::runner::{alloc_key, state_key};
 use super::clock::Clock;
 use super::config::Shared;
+use super::endpoints::host::Meter;
 use super::journal::Journal;
 use super::service::book::{self, Book};
 use super::sync::UpdateBuffer;
-use super::{contact, gc, pull, send};
+use super::{contact, gc, measure, pull, send};
 use crate::rpc::caller::Caller;
 
 /// How long the end of all allocations is waited for.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
+
+/// How long the end of each of its own loops is waited for; they end at once unless they are stuck.
+const LOOP_LIMIT: Duration = Duration::from_millis(200);
 
 /// What a client is made of.
 pub struct Start {
@@ -62,6 +66,8 @@ pub(super) struct Core {
     pub(super) contact: watch::Sender<Contact>,
     /// A heartbeat is wanted before its time.
     pub(super) hurry: Notify,
+    /// What the machine does.
+    pub(super) meter: Meter,
 }
 
 /// How things stand with the servers.
@@ -121,14 +127,17 @@ impl Client {
             updates: Arc::default(),
             contact: watch::Sender::new(Contact::default()),
             hurry: Notify::new(),
+            meter: Meter::default(),
         });
         core.restore();
+        measure::measure(&core);
         let tasks = vec![
             tokio::spawn(contact::keep(core.clone())),
             tokio::spawn(pull::keep(core.clone())),
             tokio::spawn(send::keep(core.clone())),
             tokio::spawn(book::keep(core.clone())),
             tokio::spawn(gc::keep(core.clone())),
+            tokio::spawn(measure::keep(core.clone())),
         ];
         Arc::new(Self {
             core,
@@ -183,7 +192,9 @@ impl Client {
         for task in loops {
             task.abort();
             // Its end is waited for: until then it holds the journal.
-            let _ = task.await;
+            if tokio::time::timeout(LOOP_LIMIT, task).await.is_err() {
+                tracing::warn!("a loop of the client does not end");
+            }
         }
         let runners: Vec<_> = self.core.allocs.lock().values().cloned().collect();
         let ephemeral = self.core.settings.get().ephemeral;

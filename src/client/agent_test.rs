@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_events::model::{Allocation, Job, RestartPolicy, Task, TaskGroup};
+use drover_events::model::{
+    Allocation, Job, NodeEvent, RestartPolicy, ServiceRegistration, Task, TaskGroup,
+};
 use drover_projections::tables::allocs::{self, AllocsByJob};
 use drover_projections::tables::nodes;
+use drover_projections::tables::services::Services;
 use drover_projections::{Read, Scan};
 
 use super::Client;
@@ -18,7 +21,12 @@ use crate::raft::Origin;
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::Pool;
 use crate::rpc::handlers;
-use crate::rpc::methods::{AllocUpdateRequest, NodeUpdateAlloc};
+use crate::rpc::methods::{
+    AllocGetAllocs, AllocUpdateRequest, AllocsGetRequest, EmitNodeEventsRequest, NodeEmitEvents,
+    NodeGetClientAllocs, NodeRegister, NodeRegisterRequest, NodeSpecificRequest, NodeUpdateAlloc,
+    NodeUpdateStatus, NodeUpdateStatusRequest, ServiceDelete, ServiceDeleteRequest, ServiceUpsert,
+    ServiceUpsertRequest,
+};
 use crate::rpc::server::{Limits, RpcServer, serve};
 use crate::server::Server;
 
@@ -96,6 +104,8 @@ impl World {
             preserve_resources: false,
             eval_id: uuid::Uuid::new_v4().to_string(),
             eval_priority: 0,
+            max_priority: 0,
+            names_deployment: false,
             tracked_versions: 0,
             override_rejection: false,
         };
@@ -290,4 +300,171 @@ async fn ev_14_over_the_wire_a_client_sends_no_evaluations_and_changes_only_its_
         (&after.desired_status, &after.job_id),
         (&before.desired_status, &before.job_id)
     );
+}
+
+/// What a method answers to a caller with another secret than the node's.
+async fn denied(
+    world: &World,
+    secret: &str,
+    node: &str,
+    alloc: &Allocation,
+) -> Vec<(&'static str, String)> {
+    let servers = Servers::new(vec![world.rpc.addr().to_string()]);
+    let caller = Caller::network(Pool::new(1), servers, secret);
+    let wait = Duration::from_secs(20);
+    let mut said = Vec::new();
+    macro_rules! call {
+        ($method:ident, $request:expr) => {
+            let answer = caller.once::<$method>(&$request, wait).await;
+            said.push((
+                stringify!($method),
+                match answer {
+                    Ok(_) => "answered".to_owned(),
+                    Err(e) => e.to_string(),
+                },
+            ));
+        };
+    }
+    call!(
+        NodeUpdateStatus,
+        NodeUpdateStatusRequest {
+            node_id: node.into(),
+            status: "down".into(),
+            ..NodeUpdateStatusRequest::default()
+        }
+    );
+    call!(
+        NodeUpdateAlloc,
+        AllocUpdateRequest {
+            alloc: vec![Allocation {
+                id: alloc.id.clone(),
+                node_id: node.into(),
+                client_status: "failed".into(),
+                ..Allocation::default()
+            }],
+            ..AllocUpdateRequest::default()
+        }
+    );
+    call!(
+        NodeGetClientAllocs,
+        NodeSpecificRequest {
+            node_id: node.into(),
+            ..NodeSpecificRequest::default()
+        }
+    );
+    call!(
+        AllocGetAllocs,
+        AllocsGetRequest {
+            alloc_ids: vec![alloc.id.clone()],
+            ..AllocsGetRequest::default()
+        }
+    );
+    call!(
+        NodeEmitEvents,
+        EmitNodeEventsRequest {
+            node_events: [(node.to_owned(), vec![NodeEvent::default()])].into(),
+        }
+    );
+    call!(
+        ServiceUpsert,
+        ServiceUpsertRequest {
+            services: vec![ServiceRegistration {
+                id: "x".into(),
+                namespace: "default".into(),
+                node_id: node.into(),
+                alloc_id: alloc.id.clone(),
+                ..ServiceRegistration::default()
+            }],
+            ..ServiceUpsertRequest::default()
+        }
+    );
+    call!(
+        ServiceUpsert,
+        ServiceUpsertRequest {
+            node_id: node.into(),
+            allocs: vec![alloc.id.clone()],
+            ..ServiceUpsertRequest::default()
+        }
+    );
+    call!(
+        ServiceDelete,
+        ServiceDeleteRequest {
+            namespace: "default".into(),
+            id: "own".into(),
+        }
+    );
+    said
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_or_empty_secret_of_a_node_is_refused_by_every_method() {
+    let world = World::start().await;
+    let client = world.client();
+    world
+        .register("svc", "service", 1, serde_json::json!({"run_for": "1h"}))
+        .await;
+    let row = || world.allocs("svc").into_iter().next();
+    until("it runs", || {
+        row().is_some_and(|a| a.client_status == "running")
+    })
+    .await;
+    let (node, alloc) = (client.node_id(), row().unwrap());
+    // A service of its own that nobody else may remove, and a quiet cluster.
+    let own = ServiceUpsertRequest {
+        services: vec![ServiceRegistration {
+            id: "own".into(),
+            namespace: "default".into(),
+            node_id: node.clone(),
+            alloc_id: alloc.id.clone(),
+            ..ServiceRegistration::default()
+        }],
+        ..ServiceUpsertRequest::default()
+    };
+    let caller = &client.core.caller;
+    caller
+        .once::<ServiceUpsert>(&own, Duration::from_secs(20))
+        .await
+        .unwrap();
+    let shown = || {
+        let view = world.server.projections.view();
+        let services = view.scan::<Services>(Scan::all()).count();
+        let node = nodes::get(&view, &node).unwrap().unwrap();
+        (
+            services,
+            node.status,
+            node.events.len(),
+            row().unwrap().client_status,
+        )
+    };
+    let before = shown();
+    let other = uuid::Uuid::new_v4().to_string();
+    for secret in ["", "nonsense", &other] {
+        let said = denied(&world, secret, &node, &alloc).await;
+        assert_eq!(said.len(), 8);
+        for (method, said) in said {
+            assert!(
+                said.contains("Permission denied"),
+                "{method} with {secret:?}: {said}"
+            );
+        }
+        assert_eq!(shown(), before, "{secret:?}");
+    }
+    // Who has no secret, or another one, does not describe the node either.
+    for (secret, text) in [
+        ("", "missing node secret"),
+        (other.as_str(), "does not match"),
+    ] {
+        let mut request = NodeRegisterRequest {
+            node: (**client.core.node.lock()).clone(),
+        };
+        request.node.secret_id = secret.into();
+        request.node.name = "taken".into();
+        let said = caller
+            .once::<NodeRegister>(&request, Duration::from_secs(20))
+            .await;
+        let said = said.unwrap_err().to_string();
+        assert!(said.contains(text), "{said}");
+    }
+    let view = world.server.projections.view();
+    assert_eq!(nodes::get(&view, &node).unwrap().unwrap().name, "node");
 }

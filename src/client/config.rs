@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
@@ -25,11 +26,13 @@ pub struct Settings {
     pub state_dir: PathBuf,
     /// Where allocations live.
     pub alloc_dir: PathBuf,
+    /// How often what the machine and its tasks use is measured; at least a second.
+    pub collection_interval: Duration,
     /// Development mode: quick retries, an id of its own at every start.
     pub dev: bool,
     /// Nothing is kept: allocations end with the agent.
     pub ephemeral: bool,
-    /// The agent's environment, which tasks inherit.
+    /// What tasks inherit of the agent's environment.
     pub host_env: BTreeMap<String, String>,
 }
 

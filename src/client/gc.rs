@@ -1,6 +1,8 @@
 //! Removes finished allocations when room is needed, or on request (MOD-27).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream;
@@ -8,6 +10,9 @@ use tokio::time::sleep;
 
 use super::agent::Core;
 use super::fingerprint::storage;
+
+/// How long the removal of one allocation is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What decides whether something has to go.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,48 +54,63 @@ pub(super) fn reason(now: Pressure, limits: Limits) -> Option<String> {
 pub(super) async fn keep(core: Arc<Core>) {
     loop {
         sleep(core.settings.get().client.gc_interval).await;
-        while let Some(reason) = pressing(&core) {
-            let Some(oldest) = finished(&core).into_iter().next() else {
-                break;
-            };
-            tracing::info!(alloc = oldest, "garbage collecting an allocation: {reason}");
-            destroy(&core, &oldest).await;
-        }
+        relieve(&core, || pressure(&core)).await;
     }
 }
 
-fn pressing(core: &Core) -> Option<String> {
+/// Removes finished allocations, those that ended longest ago first, until nothing presses any
+/// more. One that cannot be removed keeps none of the others.
+async fn relieve<Look: Future<Output = Pressure>>(core: &Core, look: impl Fn() -> Look) {
     let settings = core.settings.get();
-    let disk = storage::disk(&settings.alloc_dir);
+    let limits = Limits {
+        disk: settings.client.gc_disk_usage_threshold,
+        inodes: settings.client.gc_inode_usage_threshold,
+        allocs: settings.client.gc_max_allocs as usize,
+    };
+    let mut tried = BTreeSet::new();
+    while let Some(reason) = reason(look().await, limits) {
+        let next = finished(core).into_iter().find(|id| !tried.contains(id));
+        let Some(oldest) = next else {
+            break;
+        };
+        tracing::info!(alloc = oldest, "garbage collecting an allocation: {reason}");
+        if tokio::time::timeout(PATIENCE, destroy(core, &oldest))
+            .await
+            .is_err()
+        {
+            tracing::warn!(alloc = oldest, "its removal hangs");
+        }
+        tried.insert(oldest);
+    }
+}
+
+async fn pressure(core: &Core) -> Pressure {
+    let alloc_dir = core.settings.get().alloc_dir.clone();
+    let disk = tokio::task::spawn_blocking(move || storage::disk(&alloc_dir)).await;
+    let disk = disk.unwrap_or_default();
     let used = disk.used + disk.available;
     let percent = if used == 0 {
         0.0
     } else {
         disk.used as f64 / used as f64 * 100.0
     };
-    let now = Pressure {
+    Pressure {
         disk: percent,
         inodes: disk.inodes_used_percent,
         allocs: core.allocs.lock().len(),
-    };
-    let limits = Limits {
-        disk: settings.client.gc_disk_usage_threshold,
-        inodes: settings.client.gc_inode_usage_threshold,
-        allocs: settings.client.gc_max_allocs as usize,
-    };
-    reason(now, limits)
+    }
 }
 
-/// Finished allocations, those the servers changed longest ago first.
+/// Finished allocations, those that ended longest ago first.
 fn finished(core: &Core) -> Vec<String> {
     let allocs = core.allocs.lock();
-    let mut done: Vec<(u64, String)> = allocs
+    let mut done: Vec<(i64, u64, String)> = allocs
         .iter()
         .filter(|(_, runner)| *runner.done().borrow())
-        .map(|(id, runner)| (runner.alloc().modify_index, id.clone()))
+        .map(|(id, runner)| (runner.ended_at(), runner.alloc().modify_index, id.clone()))
         .collect();
     done.sort();
-    done.into_iter().map(|(_, id)| id).collect()
+    done.into_iter().map(|(_, _, id)| id).collect()
 }
 
 /// Its files and its state go; it is terminal for the servers, so it is not run again (CL-26).
@@ -126,6 +146,7 @@ pub(super) async fn collect_all(core: &Core) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::agent::tests::{World, until};
 
     #[test]
     fn mod_27_thresholds_with_a_fake_disk() {
@@ -151,5 +172,58 @@ mod tests {
         );
         assert!(at(0.0, 70.1, 0).is_some_and(|r| r.starts_with("inode")));
         assert!(at(0.0, 0.0, 51).is_some_and(|r| r.contains("(51)")));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn mod_27_the_oldest_finished_go_first_and_only_as_many_as_have_to() {
+        let world = World::start().await;
+        let client = world.client();
+        let over = |job: &'static str| {
+            let allocs = world.allocs(job);
+            !allocs.is_empty() && allocs.iter().all(|a| a.client_status == "complete")
+        };
+        let quick = serde_json::json!({"run_for": "20ms"});
+        for job in ["c-first", "b-second", "a-third"] {
+            world.register(job, "batch", 1, quick.clone()).await;
+            until("it is over", || over(job)).await;
+        }
+        let long = serde_json::json!({"run_for": "1h"});
+        world.register("svc", "service", 1, long).await;
+        until("all are here", || client.alloc_ids().len() == 4).await;
+        let id = |job: &str| world.allocs(job)[0].id.clone();
+        let here = |job: &str| client.runner(&id(job)).is_some();
+        until("all three are finished", || {
+            finished(&client.core).len() == 3
+        })
+        .await;
+
+        // A disk on which every allocation takes a quarter, and two are too many.
+        client.core.settings.change(|s| {
+            (s.client.gc_disk_usage_threshold, s.client.gc_max_allocs) = (50.0, 50);
+            s.client.gc_inode_usage_threshold = 70.0;
+        });
+        let disk = |left: usize| Pressure {
+            disk: 25.0 * left as f64,
+            inodes: 0.0,
+            allocs: left,
+        };
+        let dir = client.runner(&id("c-first")).unwrap();
+        let dir = dir.control().unwrap().dir().root();
+        assert!(dir.is_dir());
+        let left = || client.core.allocs.lock().len();
+        relieve(&client.core, || std::future::ready(disk(left()))).await;
+        assert!(!here("c-first") && !here("b-second") && !dir.exists());
+        assert!(here("a-third") && here("svc"));
+
+        // What runs stays, however full it is.
+        let full = Pressure {
+            disk: 99.0,
+            inodes: 99.0,
+            allocs: 99,
+        };
+        relieve(&client.core, || std::future::ready(full)).await;
+        assert!(!here("a-third") && here("svc"));
+        assert!(collect(&client.core, &id("svc")).await.is_err());
+        assert!(collect(&client.core, "nothing").await.is_err());
     }
 }

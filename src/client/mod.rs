@@ -17,6 +17,7 @@
 
 pub mod agent;
 pub mod alloc;
+pub mod beneath;
 pub mod clock;
 pub mod config;
 mod contact;
@@ -28,6 +29,7 @@ pub mod fingerprint;
 mod gc;
 pub mod ids;
 pub mod journal;
+mod measure;
 pub mod proc;
 pub mod pull;
 mod send;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
 /// One process as `/proc/<pid>/stat` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcStat {
@@ -67,7 +69,21 @@ pub fn parse_stat(line: &str) -> Option<ProcStat> {
 
 /// Reads one process; `None` when it is gone.
 pub fn stat(pid: i32) -> Option<ProcStat> {
-    parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    // A process gives itself whatever name it likes, also one that is no text.
+    let line = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    parse_stat(&String::from_utf8_lossy(&line))
+}
+
+/// Sends a signal to the very process that started at `start`; one that is gone gets none.
+pub fn signal(pid: i32, start: u64, signal: Signal) {
+    let Some(fd) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
+    else {
+        return;
+    };
+    // Looked at after the descriptor is there: from then on it stands for one process only.
+    if stat(pid).is_some_and(|s| s.start == start) {
+        let _ = pidfd_send_signal(&fd, signal);
+    }
 }
 
 /// True when `pid` is the very process that started at `start`, and not a zombie.
@@ -82,71 +98,86 @@ pub fn boot_id() -> String {
         .unwrap_or_default()
 }
 
-/// All processes below `root`, without `root`, parents first.
-pub fn descendants(root: i32) -> Vec<ProcStat> {
-    let mut out = Vec::new();
-    let mut todo = vec![root];
-    while let Some(pid) = todo.pop() {
-        for child in children(pid) {
-            if let Some(stat) = stat(child) {
-                todo.push(child);
-                out.push(stat);
-            }
+/// One look at who is whose child, for asking about many trees.
+pub enum Processes {
+    /// The kernel lists children, and is asked when somebody is looked for.
+    Listed,
+    /// It does not: all there are, by their parents.
+    All(BTreeMap<i32, Vec<ProcStat>>),
+}
+
+impl Processes {
+    /// Looks now.
+    pub fn now() -> Self {
+        if Path::new("/proc/thread-self/children").exists() {
+            Self::Listed
+        } else {
+            Self::All(by_parent())
         }
     }
-    out
+
+    /// All processes below `root`, without `root`, parents first.
+    pub fn below(&self, root: i32) -> Vec<ProcStat> {
+        let mut out = Vec::new();
+        let mut todo = vec![root];
+        while let Some(pid) = todo.pop() {
+            let below = match self {
+                Self::All(all) => all.get(&pid).cloned().unwrap_or_default(),
+                Self::Listed => children(pid).into_iter().filter_map(stat).collect(),
+            };
+            todo.extend(below.iter().map(|child| child.pid));
+            out.extend(below);
+        }
+        out
+    }
+
+    /// CPU and memory of everything below `root` (not of `root` itself).
+    pub fn usage(&self, root: i32) -> TreeUsage {
+        let page = procfs::page_size();
+        let alive = self.below(root).into_iter().filter(|s| s.state != 'Z');
+        let usage = |s: ProcStat| PidUsage {
+            user: s.utime,
+            system: s.stime,
+            rss: s.rss_pages * page,
+        };
+        TreeUsage {
+            pids: alive.map(|s| (s.pid, usage(s))).collect(),
+        }
+    }
+}
+
+/// All processes below `root`, without `root`, parents first.
+pub fn descendants(root: i32) -> Vec<ProcStat> {
+    Processes::now().below(root)
 }
 
 fn children(pid: i32) -> Vec<i32> {
-    let tasks = format!("/proc/{pid}/task");
-    let Ok(threads) = fs::read_dir(&tasks) else {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return Vec::new();
     };
-    let mut out = Vec::new();
-    for thread in threads.flatten() {
-        match fs::read_to_string(thread.path().join("children")) {
-            Ok(list) => out.extend(numbers(&list)),
-            Err(_) if !Path::new(&format!("/proc/{pid}/task/{pid}/children")).exists() => {
-                return scan_children(pid);
-            }
-            Err(_) => {}
-        }
-    }
-    out
+    let lists = threads.flatten().filter_map(|thread| {
+        let list = fs::read_to_string(thread.path().join("children")).ok()?;
+        Some(numbers(&list).collect::<Vec<_>>())
+    });
+    lists.flatten().collect()
 }
 
 fn numbers(list: &str) -> impl Iterator<Item = i32> {
     list.split_ascii_whitespace().filter_map(|p| p.parse().ok())
 }
 
-fn scan_children(parent: i32) -> Vec<i32> {
+fn by_parent() -> BTreeMap<i32, Vec<ProcStat>> {
+    let mut out: BTreeMap<i32, Vec<ProcStat>> = BTreeMap::new();
     let Ok(dir) = fs::read_dir("/proc") else {
-        return Vec::new();
+        return out;
     };
-    dir.flatten()
-        .filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok())
-        .filter(|pid| stat(*pid).is_some_and(|s| s.ppid == parent))
-        .collect()
-}
-
-/// CPU and memory of everything below `root` (not of `root` itself).
-pub fn tree_usage(root: i32) -> TreeUsage {
-    let page = procfs::page_size();
-    let pids = descendants(root)
-        .into_iter()
-        .filter(|s| s.state != 'Z')
-        .map(|s| {
-            (
-                s.pid,
-                PidUsage {
-                    user: s.utime,
-                    system: s.stime,
-                    rss: s.rss_pages * page,
-                },
-            )
-        })
-        .collect();
-    TreeUsage { pids }
+    for entry in dir.flatten() {
+        let pid = entry.file_name().to_str().and_then(|n| n.parse().ok());
+        if let Some(stat) = pid.and_then(stat) {
+            out.entry(stat.ppid).or_default().push(stat);
+        }
+    }
+    out
 }
 
 #[cfg(test)]

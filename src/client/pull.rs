@@ -185,6 +185,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::client::agent::tests::{World, until};
 
     fn maps() -> impl Strategy<Value = BTreeMap<String, u64>> {
         proptest::collection::btree_map("[a-f]", 0_u64..4, 0..6)
@@ -219,5 +220,75 @@ mod tests {
             }
             prop_assert_eq!(here, wanted);
         }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn cl_26_what_ended_before_it_came_here_is_not_started() {
+        let world = World::start().await;
+        let client = world.client();
+        let core = &client.core;
+        let long = serde_json::json!({"run_for": "1h"});
+        world.register("svc", "service", 1, long).await;
+        let running = || {
+            world
+                .allocs("svc")
+                .iter()
+                .any(|a| a.client_status == "running")
+        };
+        until("one runs", running).await;
+        let one = world.allocs("svc").remove(0);
+        let job = client.runner(&one.id).unwrap().alloc().job.clone();
+
+        let mut ignored = BTreeMap::new();
+        for (n, (desired, status)) in [("stop", "pending"), ("evict", "unknown"), ("run", "failed")]
+            .into_iter()
+            .enumerate()
+        {
+            let over = Allocation {
+                id: format!("00000000-0000-0000-0000-00000000000{n}"),
+                desired_status: desired.into(),
+                client_status: status.into(),
+                alloc_modify_index: 7,
+                job: job.clone(),
+                ..one.clone()
+            };
+            follow(core, vec![over.clone()], &mut ignored);
+            assert!(client.runner(&over.id).is_none(), "{desired} {status}");
+            assert_eq!(ignored.get(&over.id), Some(&7));
+            assert!(!core.settings.get().alloc_dir.join(&over.id).exists());
+        }
+
+        // One that is stopped while the servers could not see it ends, and is not reconnected.
+        let stopped = Allocation {
+            desired_status: "stop".into(),
+            client_status: "unknown".into(),
+            alloc_modify_index: one.alloc_modify_index + 1,
+            job,
+            ..one.clone()
+        };
+        follow(core, vec![stopped], &mut ignored);
+        let ended = || {
+            world
+                .allocs("svc")
+                .iter()
+                .any(|a| a.client_status == "complete")
+        };
+        until("it ends", ended).await;
+        let rows = world.allocs("svc");
+        let row = rows.iter().find(|a| a.id == one.id).unwrap();
+        let events: Vec<&str> = row.task_states["web"]
+            .events
+            .iter()
+            .map(|e| e.r#type.as_str())
+            .collect();
+        let expected = [
+            "Received",
+            "Task Setup",
+            "Started",
+            "Killing",
+            "Terminated",
+            "Killed",
+        ];
+        assert_eq!(events, expected);
     }
 }

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::agent::{Client, Start};
+use super::alloc::dir::make_path;
 use super::alloc::runner::RunnerFactory;
 use super::clock::Clock;
 use super::config::{Settings, Shared};
 use super::drivers::{Driver, Registry, mock::Mock, raw_exec::RawExec};
+use super::executor::cgroup;
 use super::executor::launch::Launcher;
 use super::fingerprint;
 use super::ids::NodeIds;
@@ -37,7 +39,8 @@ pub fn open(
     settings: Settings,
     reach: impl FnOnce(&str) -> Caller,
 ) -> Result<Arc<Client>, ClientError> {
-    std::fs::create_dir_all(&settings.alloc_dir)?;
+    make_path(&settings.alloc_dir)?;
+    make_private(&settings.state_dir)?;
     let ids = NodeIds::load(&settings.state_dir)?;
     let (journal, report) = LogJournal::open(&settings.state_dir.join("journal"))?;
     tracing::debug!(?report, "opened the client's journal");
@@ -76,11 +79,13 @@ fn drivers(settings: &Settings) -> io::Result<Registry> {
     };
     let runs = settings.state_dir.join("tasks");
     make_private(&runs)?;
-    let raw: Arc<dyn Driver> = Arc::new(RawExec::new(enabled, Launcher::current(), runs));
+    let cgroups = cgroup::parent(&settings.client.cgroup_parent);
+    let raw = RawExec::new(enabled, Launcher::current(), runs).in_cgroups(cgroups);
+    let raw: Arc<dyn Driver> = Arc::new(raw);
     Ok(Registry::new([raw, Arc::new(Mock)], options))
 }
 
-/// Environments of tasks lie there, with their secrets.
+/// The node's secret lies there, and the environments of tasks with theirs.
 fn make_private(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     std::fs::create_dir_all(path)?;

@@ -228,6 +228,24 @@ mod tests {
     }
 
     #[test]
+    fn dep_08_health_is_told_with_the_next_tick() {
+        let mut buffer = UpdateBuffer::default();
+        let waits = alloc("a", "running", 0);
+        buffer.acknowledge(waits.clone());
+        for (healthy, canary) in [(true, false), (false, true)] {
+            let mut told = waits.clone();
+            told.deployment_status = Some(AllocDeploymentStatus {
+                healthy: Some(healthy),
+                canary,
+                ..Default::default()
+            });
+            buffer.put(told);
+            let batch = buffer.tick().expect("with this tick, not once a second");
+            buffer.sent(batch);
+        }
+    }
+
+    #[test]
     fn hb_01_hb_03_urgent_goes_with_the_next_tick_and_the_rest_once_a_second() {
         let mut buffer = UpdateBuffer::default();
         buffer.put(alloc("a", "running", 0));

@@ -181,6 +181,7 @@ impl Command for SetSchedulerConfig {
             )));
         }
         if !self.initial {
+            refuse_preemption(&config)?;
             return Ok(Decision::free(SchedulerConfigured {
                 config,
                 cas: self.cas,
@@ -194,6 +195,24 @@ impl Command for SetSchedulerConfig {
             SchedulerConfigured { config, cas: false },
             guards,
         ))
+    }
+}
+
+/// Nothing is preempted in this version: whoever switches it on is told so.
+fn refuse_preemption(config: &SchedulerConfiguration) -> Result<(), ApiError> {
+    let set = &config.preemption_config;
+    let on = [
+        ("SystemSchedulerEnabled", set.system_scheduler_enabled),
+        ("SysBatchSchedulerEnabled", set.sys_batch_scheduler_enabled),
+        ("BatchSchedulerEnabled", set.batch_scheduler_enabled),
+        ("ServiceSchedulerEnabled", set.service_scheduler_enabled),
+    ];
+    match on.iter().find(|(_, on)| *on) {
+        Some((name, _)) => Err(ApiError::bad_request(format!(
+            "PreemptionConfig.{name}: preemption is not supported by this version of drover; set it \
+             to false"
+        ))),
+        None => Ok(()),
     }
 }
 

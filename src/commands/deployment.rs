@@ -1,19 +1,41 @@
 //! Commands about deployments.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use drover_events::deployment::*;
 use drover_events::model::status::{deployment as status, deployment_reason, trigger};
-use drover_events::model::{Deployment, DeploymentStatusUpdate, Evaluation, Job};
+use drover_events::model::{Deployment, DeploymentStatusUpdate, Evaluation, Job, JobSubmission};
 use drover_projections::tables::deployments::Deployments;
+use drover_projections::tables::job_submissions::JobSubmissions;
 use drover_projections::tables::job_versions::JobVersions;
 use drover_projections::tables::jobs::Jobs;
 use drover_projections::{Reply, Scan, View};
+use parking_lot::Mutex;
 
 use super::limits::MAX_ROWS;
-use super::support::{eval_of, eval_of_missing};
+use super::support::{eval_of, eval_of_missing, speaks};
 use super::{Command, Decision, Stamp};
 use crate::error::ApiError;
+
+/// The version of its job that a failed deployment goes back to: known once it is decided, for
+/// the answer.
+#[derive(Clone, Debug, Default)]
+pub struct Reverted(Arc<Mutex<Option<u64>>>);
+
+impl Reverted {
+    /// The version, if there is one to go back to.
+    pub fn version(&self) -> Option<u64> {
+        *self.0.lock()
+    }
+
+    fn set(&self, job: Option<&Job>) {
+        *self.0.lock() = job.map(|job| job.version);
+    }
+}
+
+/// The feature level whose events say what follows from a deployment's change.
+const SAID_LEVEL: u32 = 6;
 
 /// A deployment gets a status: by an operator, or by the watcher.
 #[derive(Clone, Debug)]
@@ -24,6 +46,8 @@ pub struct SetDeploymentStatus {
     pub change: DeploymentChange,
     /// The id of the evaluation, which the answer names.
     pub eval_id: String,
+    /// What the answer names beside it.
+    pub reverted: Reverted,
 }
 
 /// What can happen to a deployment's status.
@@ -78,28 +102,55 @@ impl Command for SetDeploymentStatus {
             status_description: description.to_owned(),
             updated_at: stamp.now,
         };
-        let mut job = None;
+        let mut back = Back::default();
         if self.change.fails() && row.has_auto_revert() {
-            job = revert(view, &row, &mut update.status_description)?;
+            back = revert(view, &row, stamp.now, &mut update.status_description)?;
+        }
+        self.reverted.set(back.job.as_deref());
+        let said = speaks(view, SAID_LEVEL)?;
+        let mut progress_by = BTreeMap::new();
+        if said && matches!(to, status::PAUSED | status::RUNNING) {
+            // While it is paused nobody fails it; the time is told all the same.
+            let timed = row
+                .task_groups
+                .iter()
+                .filter(|(_, group)| group.progress_deadline > 0);
+            progress_by.extend(timed.map(|(name, group)| {
+                let by = stamp.now.saturating_add(group.progress_deadline);
+                (name.clone(), by)
+            }));
         }
         // A pause needs no evaluation: nothing is to be placed.
         let eval = (self.change != DeploymentChange::Pause)
             .then(|| eval_for(view, &row, self.eval_id.clone(), stamp.now))
             .transpose()?;
         let guards = vec![view.guard::<Deployments>(row.id.as_str())?];
-        Ok(Decision::guarded(
-            DeploymentStatusUpdated { update, job, eval },
-            guards,
-        ))
+        let updated = DeploymentStatusUpdated {
+            update,
+            job: back.job,
+            eval,
+            submission: back.submission.filter(|_| said),
+            progress_by,
+        };
+        Ok(Decision::guarded(updated, guards))
     }
 }
 
-/// The latest stable version before the failed one; the text says what comes of it.
+/// What a job goes back to.
+#[derive(Default)]
+struct Back {
+    job: Option<Arc<Job>>,
+    submission: Option<JobSubmission>,
+}
+
+/// The latest stable version before the failed one, submitted again now; the text says what comes
+/// of it.
 fn revert(
     view: &View,
     row: &Deployment,
+    now: i64,
     description: &mut String,
-) -> Result<Option<Arc<Job>>, ApiError> {
+) -> Result<Back, ApiError> {
     let key = (row.namespace.as_str(), row.job_id.as_str());
     let scan = Scan::group::<(String, String)>(key).reverse();
     let mut stable = None;
@@ -110,12 +161,12 @@ fn revert(
             break;
         }
     }
-    let Some(stable) = stable else {
+    let Some(mut stable) = stable else {
         description.push_str(" - no stable job version to auto revert to");
-        return Ok(None);
+        return Ok(Back::default());
     };
     let Some(current) = view.get::<Jobs>(key)? else {
-        return Ok(None);
+        return Ok(Back::default());
     };
     let version = stable.version;
     if stable.same_spec(&current) {
@@ -123,10 +174,14 @@ fn revert(
             " - not rolling back to stable job version {version} as current job has same \
              specification"
         ));
-        return Ok(None);
+        return Ok(Back::default());
     }
     description.push_str(&format!(" - rolling back to job version {version}"));
-    Ok(Some(Arc::new(stable)))
+    stable.submit_time = now;
+    Ok(Back {
+        submission: view.get::<JobSubmissions>((key.0, key.1, version))?,
+        job: Some(Arc::new(stable)),
+    })
 }
 
 /// Canaries are promoted.
@@ -170,6 +225,7 @@ impl Command for PromoteDeployment {
             groups: self.groups.clone(),
             promoted_at: stamp.now,
             eval: Some(eval_for(view, &row, self.eval_id.clone(), stamp.now)?),
+            says_paused: speaks(view, SAID_LEVEL)?,
         };
         Ok(Decision::free(promoted))
     }
@@ -186,6 +242,8 @@ pub struct SetDeploymentAllocHealth {
     pub unhealthy: Vec<String>,
     /// The id of the evaluation, which the answer names.
     pub eval_id: String,
+    /// What the answer names beside it.
+    pub reverted: Reverted,
 }
 
 impl Command for SetDeploymentAllocHealth {
@@ -195,12 +253,12 @@ impl Command for SetDeploymentAllocHealth {
             return Err(ApiError::refused(text));
         }
         let row = open(view, &self.deployment_id, "set health of allocations for")?;
-        let mut job = None;
+        let mut back = Back::default();
         let mut update = None;
         if !self.unhealthy.is_empty() {
             let mut description = deployment_reason::FAILED_ALLOCATIONS.to_owned();
             if row.has_auto_revert() {
-                job = revert(view, &row, &mut description)?;
+                back = revert(view, &row, stamp.now, &mut description)?;
             }
             update = Some(DeploymentStatusUpdate {
                 deployment_id: row.id.clone(),
@@ -209,14 +267,17 @@ impl Command for SetDeploymentAllocHealth {
                 updated_at: stamp.now,
             });
         }
+        self.reverted.set(back.job.as_deref());
+        let said = speaks(view, SAID_LEVEL)?;
         let set = DeploymentAllocHealthUpdated {
             deployment_id: row.id.clone(),
             healthy: self.healthy.clone(),
             unhealthy: self.unhealthy.clone(),
             timestamp: stamp.now,
             update,
-            job,
+            job: back.job,
             eval: Some(eval_for(view, &row, self.eval_id.clone(), stamp.now)?),
+            submission: back.submission.filter(|_| said),
         };
         Ok(Decision::free(set))
     }
@@ -269,3 +330,7 @@ fn eval_for(view: &View, row: &Deployment, id: String, now: i64) -> Result<Evalu
     made.deployment_id.clone_from(&row.id);
     Ok(made)
 }
+
+#[cfg(test)]
+#[path = "deployment_test.rs"]
+mod tests;

@@ -1,16 +1,19 @@
 //! Commands about evaluations.
 
+use drover_events::codec::encoded_len;
 use drover_events::eval::*;
 use drover_events::model::status::client;
 use drover_events::model::{Evaluation, Job};
 use drover_events::plan::DecisionInputs;
+use drover_projections::apply::DELETE_SCAN_LIMIT;
 use drover_projections::filter;
 use drover_projections::tables::allocs::AllocsByEval;
 use drover_projections::tables::evals::Evals;
 use drover_projections::tables::jobs::Jobs;
 use drover_projections::tables::scheduler_config::SchedulerConfig;
-use drover_projections::{Id, Read, Reply, Scan, View};
+use drover_projections::{Id, Prefix, Read, Reply, Scan, View};
 
+use super::support::speaks;
 use super::{Command, Decision, Stamp};
 use crate::error::ApiError;
 
@@ -135,8 +138,13 @@ impl Command for DeleteEvalsPage {
                 "evals must be deleted by either ID or filter",
             ));
         };
+        let row_limit = match speaks(view, ROW_LIMIT_LEVEL)? {
+            true => page_rows(view, &filter, &self.page_token)?,
+            false => 0,
+        };
         Ok(Decision::free(EvalsDeleted {
             filter,
+            row_limit,
             filter_version: u32::from(filter::FILTER_VERSION),
             page_token: self.page_token.clone(),
             per_page: DELETE_PAGE,
@@ -144,6 +152,43 @@ impl Command for DeleteEvalsPage {
             ..EvalsDeleted::default()
         }))
     }
+}
+
+/// The feature level that brought `EvalsDeleted.RowLimit`.
+const ROW_LIMIT_LEVEL: u32 = 6;
+/// What the look at one page's rows may cost: roughly the comparisons of strings of
+/// [`COST_BYTES`], so that apply, which looks again, stays below 20 ms (EVAL-04).
+const PAGE_COST: u64 = 100_000;
+/// Bytes of a row that cost as much as one comparison.
+const COST_BYTES: u64 = 256;
+
+/// How many rows a page looks at: as many as can be told from the filter and the rows that are
+/// there now, at least one.
+fn page_rows(view: &View, filter: &str, page_token: &str) -> Result<u32, ApiError> {
+    let wrong = |error: filter::FilterError| {
+        ApiError::refused(format!("failed to read filter expression: {error}"))
+    };
+    let filter = filter::compile(filter, filter::FILTER_VERSION).map_err(wrong)?;
+    let mut scan = Scan::all();
+    if !page_token.is_empty() {
+        scan = scan.from(Prefix::new().id(page_token).as_bytes());
+    }
+    let (mut rows, mut matching, mut cost) = (0, 0, 0);
+    for eval in view.scan::<Evals>(scan) {
+        let eval = eval?;
+        let (matches, steps) = filter.matches_in_steps(&eval).map_err(wrong)?;
+        let bytes = encoded_len(&eval) as u64;
+        cost += u64::from(steps.max(1)) * (1 + bytes / COST_BYTES);
+        if rows > 0 && cost > PAGE_COST {
+            break;
+        }
+        rows += 1;
+        matching += u32::from(matches);
+        if matching > DELETE_PAGE || u64::from(rows) >= DELETE_SCAN_LIMIT {
+            break;
+        }
+    }
+    Ok(rows.max(1))
 }
 
 /// Garbage collection: evaluations and allocations whose time is over.

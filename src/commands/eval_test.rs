@@ -166,3 +166,67 @@ fn an_evaluation_that_is_still_needed_is_not_deleted_by_id() {
     world.done(&stop);
     assert_eq!(world.done(&delete), Reply::Count(1));
 }
+
+/// The rows a page looks at, from the first on.
+fn row_limit(world: &World, filter: &str) -> u32 {
+    match world.event(&page(filter, "")) {
+        Event::EvalsDeleted(event) => event.row_limit,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn eval_04_a_page_looks_at_as_many_rows_as_its_filter_and_they_allow() {
+    let mut world = World::new();
+    pause(&mut world, true);
+    let evals: Vec<_> = (1..=2_000).map(|n| eval(n, "complete")).collect();
+    for evals in evals.chunks(500) {
+        let evals = evals.to_vec();
+        world.done(&UpsertEvals {
+            evals,
+            decision: None,
+        });
+    }
+    assert_eq!(
+        row_limit(&world, "ID != \"\""),
+        0,
+        "not before all servers read it"
+    );
+    world.raise();
+    let cheap = row_limit(&world, "ID != \"\"");
+    assert_eq!(
+        cheap,
+        DELETE_PAGE + 1,
+        "a full page, and the row that ends it"
+    );
+    let none = row_limit(&world, "ID == \"\"");
+    assert_eq!(none, 2_000, "all are looked at for one that is not there");
+    // A filter of 500 comparisons, none of which is the last to be needed.
+    let costly = vec!["ID == \"\""; 500].join(" or ");
+    let few = row_limit(&world, &costly);
+    assert!((1..=200).contains(&few), "{few}");
+    // Rows that are large cost as well, and one is always looked at.
+    let mut large = eval(1, "complete");
+    large.status_description = "x".repeat(2_000_000);
+    world.done(&UpsertEvals {
+        evals: vec![large],
+        decision: None,
+    });
+    assert_eq!(row_limit(&world, &costly), 1);
+    // However small the pages are, in the end everything is gone.
+    let matches_all = format!("({costly}) or Status == \"complete\"");
+    let (mut total, mut token, mut pages) = (0, String::new(), 0);
+    loop {
+        let Reply::Page { count, next } = world.done(&page(&matches_all, &token)) else {
+            panic!("no page");
+        };
+        total += count;
+        pages += 1;
+        token = next;
+        if token.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(total, 2_000);
+    assert!(pages > 10, "{pages}");
+}

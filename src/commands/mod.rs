@@ -23,6 +23,8 @@ pub mod node_pool;
 #[cfg(test)]
 mod pages_test;
 pub mod service;
+#[cfg(test)]
+mod small_test;
 mod support;
 #[cfg(test)]
 mod testing;

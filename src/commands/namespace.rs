@@ -38,6 +38,10 @@ impl Command for UpsertNamespaces {
             if namespace.description.len() > 256 {
                 return Err(invalid(&namespace.name, "description longer than 256"));
             }
+            if let Some(what) = unbuilt(namespace) {
+                let why = format!("{what} are not supported by this version of drover");
+                return Err(invalid(&namespace.name, &why));
+            }
             namespace.create_index = 0;
             namespace.modify_index = 0;
             namespace.hash = Base64::default();
@@ -47,6 +51,40 @@ impl Command for UpsertNamespaces {
         }
         Ok(Decision::free(NamespacesUpserted { namespaces }))
     }
+}
+
+/// A setting of a namespace that would have no effect: it is refused, for who sets a limit relies
+/// on it.
+fn unbuilt(namespace: &Namespace) -> Option<&'static str> {
+    let can = namespace.capabilities.as_ref();
+    let drivers = can.is_some_and(|can| {
+        !can.enabled_task_drivers.is_empty() || !can.disabled_task_drivers.is_empty()
+    });
+    let networks = can.is_some_and(|can| {
+        !can.enabled_network_modes.is_empty() || !can.disabled_network_modes.is_empty()
+    });
+    let pools = namespace.node_pool_configuration.as_ref();
+    let vault = namespace.vault_configuration.as_ref();
+    let consul = namespace.consul_configuration.as_ref();
+    [
+        ("quotas", !namespace.quota.is_empty()),
+        ("limits on task drivers", drivers),
+        ("limits on network modes", networks),
+        (
+            "limits on node pools",
+            pools.is_some_and(|set| *set != Default::default()),
+        ),
+        (
+            "limits on Vault clusters",
+            vault.is_some_and(|set| *set != Default::default()),
+        ),
+        (
+            "limits on Consul clusters",
+            consul.is_some_and(|set| *set != Default::default()),
+        ),
+    ]
+    .into_iter()
+    .find_map(|(what, set)| set.then_some(what))
 }
 
 fn invalid(name: &str, why: &str) -> ApiError {

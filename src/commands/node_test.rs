@@ -282,3 +282,96 @@ fn a_decision_on_a_node_that_changed_meanwhile_is_rejected() {
     let outcome = world.append(event, guards);
     assert!(matches!(outcome, drover_projections::Outcome::Rejected(_)));
 }
+
+#[test]
+fn sch_12_equal_indexes_count_as_not_updated() {
+    let mut world = World::new();
+    let mut new = register(10);
+    new.node.status = "initializing".into();
+    world.done(&new);
+    world.done(&RegisterJob {
+        job: job("web"),
+        eval_id: id(1),
+        ..Default::default()
+    });
+    world.given(placed(alloc(40, "web", 10), 2));
+    let indexes = |world: &World| {
+        let node = nodes::get(&world.view(), &id(10)).unwrap().unwrap();
+        (
+            node.last_alloc_update_index,
+            node.last_missed_heartbeat_index,
+        )
+    };
+    assert_eq!(
+        indexes(&world),
+        (0, 0),
+        "nothing was told, and nothing missed"
+    );
+    world.done(&heartbeat("ready"));
+    assert_eq!(status(&world), "initializing");
+    world.done(&update("running"));
+    assert!(indexes(&world).0 > 0);
+    world.done(&heartbeat("ready"));
+    assert_eq!(status(&world), "ready");
+    // And after it was missed: what it told before does not count.
+    world.done(&miss());
+    let (told, missed) = indexes(&world);
+    assert!(told < missed, "{told} {missed}");
+}
+
+#[test]
+fn a_node_is_made_ineligible_and_eligible_and_evaluated_for_it() {
+    let mut world = running(0);
+    let set = |eligibility: &str| UpdateNodeEligibility {
+        node_id: id(10),
+        eligibility: eligibility.into(),
+    };
+    let node = |world: &World| nodes::get(&world.view(), &id(10)).unwrap().unwrap();
+    let Event::NodeEligibilityUpdated(event) = world.event(&set("ineligible")) else {
+        panic!("another event");
+    };
+    assert!(event.evals.is_empty(), "nothing new fits");
+    world.done(&set("ineligible"));
+    assert_eq!(node(&world).scheduling_eligibility, "ineligible");
+    assert!(matches!(
+        world.decide(&set("ineligible")).unwrap(),
+        Decision::Nothing(_)
+    ));
+    let Event::NodeEligibilityUpdated(event) = world.event(&set("eligible")) else {
+        panic!("another event");
+    };
+    assert_eq!(event.evals[0].job_id, "web");
+    world.done(&set("eligible"));
+    let known = node(&world);
+    assert_eq!(known.scheduling_eligibility, "eligible");
+    assert_eq!(
+        known.events.last().unwrap().message,
+        "Node marked as eligible for scheduling"
+    );
+    let (_, text) = world.refusal(&set("perhaps"));
+    assert_eq!(text, "invalid scheduling eligibility \"perhaps\"");
+}
+
+#[test]
+fn a_purged_node_goes_and_what_ran_there_is_looked_at_again() {
+    let mut world = running(0);
+    let purge = DeregisterNodes {
+        node_ids: vec![id(10)],
+    };
+    let Event::NodesDeregistered(event) = world.event(&purge) else {
+        panic!("another event");
+    };
+    let eval = &event.evals[0];
+    assert_eq!(
+        (
+            eval.job_id.as_str(),
+            eval.triggered_by.as_str(),
+            &eval.node_id
+        ),
+        ("web", "node-update", &id(10))
+    );
+    world.done(&purge);
+    assert!(nodes::get(&world.view(), &id(10)).unwrap().is_none());
+    let (_, text) = world.refusal(&purge);
+    assert_eq!(text, "node not found");
+}

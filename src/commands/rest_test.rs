@@ -10,6 +10,7 @@ use drover_events::variable::VarOp;
 use drover_events::{EventId, EventKind};
 use drover_projections::tables::deployments::Deployments;
 use drover_projections::tables::jobs::Jobs;
+use drover_projections::tables::variable_quotas::VariableQuotas;
 use drover_projections::{Outcome, Reply, VarOutcome};
 
 use super::cluster::*;
@@ -44,7 +45,7 @@ fn variable(op: VarOp, index: u64) -> ApplyVariable {
         modify_index: index,
         ..Default::default()
     };
-    ApplyVariable { op, var }
+    ApplyVariable { op, var, quota: 0 }
 }
 
 #[test]
@@ -85,6 +86,52 @@ fn var_02_concurrent_checks_are_settled_in_apply() {
         outcomes.iter().filter(|outcome| written(outcome)).count(),
         1
     );
+}
+
+#[test]
+fn var_05_a_quota_that_is_passed_refuses_before_and_in_apply() {
+    let mut world = World::new();
+    let sized = |path: &str, size: usize, quota| {
+        let mut command = variable(VarOp::Set, 0);
+        command.var.path = path.into();
+        command.var.data = Base64::from(vec![1; size]);
+        command.quota = quota;
+        command
+    };
+    world.done(&sized("a", 60, 10));
+    assert!(
+        matches!(world.event(&sized("b", 1, 10)), Event::VariableApplied(_)),
+        "before every server reads it there is none"
+    );
+    world.raise();
+    let (code, text) = world.refusal(&sized("b", 41, 100));
+    assert_eq!(code, Code::Refused);
+    assert!(text.contains("variables quota exceeded"), "{text}");
+    // Two that are decided on one view: the second one is refused where it is applied.
+    let decided = ["b", "c"].map(|path| world.decide(&sized(path, 40, 100)).unwrap());
+    let outcomes = decided.map(|decision| match decision {
+        Decision::Event { event, guards } => world.append(event, guards),
+        other => panic!("{other:?}"),
+    });
+    assert!(matches!(outcomes[0], Outcome::Applied(_)));
+    assert!(
+        matches!(outcomes[1], Outcome::Rejected(_)),
+        "{:?}",
+        outcomes[1]
+    );
+    let used = |world: &World| world.row::<VariableQuotas>("default").unwrap().size;
+    assert_eq!(used(&world), 100, "what was refused is not counted");
+    // What becomes smaller is written, also where the quota was lowered below what is there.
+    world.done(&sized("a", 50, 70));
+    assert_eq!(used(&world), 90);
+    let delete = ApplyVariable {
+        op: VarOp::Delete,
+        ..sized("a", 0, 70)
+    };
+    world.done(&delete);
+    assert_eq!(used(&world), 40);
+    world.done(&sized("c", 60, 100));
+    assert_eq!(used(&world), 100);
 }
 
 #[test]
@@ -196,7 +243,9 @@ fn a_failed_deployment_goes_back_to_the_last_stable_version() {
         deployment_id: id(30),
         change,
         eval_id: id(3),
+        reverted: Default::default(),
     };
+    let submitted = world.now();
     world.done(&fail(DeploymentChange::UnhealthyAllocations));
     let row = world.row::<Deployments>(&id(30)).unwrap();
     assert_eq!(
@@ -205,6 +254,10 @@ fn a_failed_deployment_goes_back_to_the_last_stable_version() {
     );
     let now = world.row::<Jobs>(("default", "web")).unwrap();
     assert_eq!((now.version, now.priority, now.stable), (2, 50, true));
+    assert_eq!(
+        now.submit_time, submitted,
+        "it is submitted when it is made"
+    );
     assert_eq!(
         world.refusal(&fail(DeploymentChange::Pause)).1,
         "can't pause terminal deployment"
@@ -260,4 +313,60 @@ fn ids_of_a_decision_follow_from_its_stamp() {
     assert_ne!(stamp(1).uuid(0), stamp(1).uuid(1));
     assert_ne!(stamp(1).uuid(0), stamp(2).uuid(0));
     assert_eq!(stamp(1).uuid(0).len(), 36);
+}
+
+#[test]
+fn settings_that_would_have_no_effect_are_refused_in_words() {
+    let world = World::new();
+    let set = |change: fn(&mut drover_events::model::PreemptionConfig)| {
+        let mut config = drover_events::model::SchedulerConfiguration::default();
+        change(&mut config.preemption_config);
+        SetSchedulerConfig {
+            config,
+            cas: false,
+            initial: false,
+        }
+    };
+    assert!(world.decide(&set(|_| {})).is_ok());
+    let (code, text) = world.refusal(&set(|config| config.batch_scheduler_enabled = true));
+    assert_eq!(code, Code::BadRequest);
+    assert_eq!(
+        text,
+        "PreemptionConfig.BatchSchedulerEnabled: preemption is not supported by this version of \
+         drover; set it to false"
+    );
+    let upsert = |namespace: Namespace| UpsertNamespaces {
+        namespaces: vec![Namespace {
+            name: "team".into(),
+            ..namespace
+        }],
+    };
+    let empty = Namespace {
+        capabilities: Some(Default::default()),
+        node_pool_configuration: Some(Default::default()),
+        ..Namespace::default()
+    };
+    assert!(
+        world.decide(&upsert(empty)).is_ok(),
+        "what says nothing is taken"
+    );
+    let limited = Namespace {
+        capabilities: Some(drover_events::model::NamespaceCapabilities {
+            disabled_task_drivers: vec!["raw_exec".to_owned()].into(),
+            ..Default::default()
+        }),
+        ..Namespace::default()
+    };
+    let quota = Namespace {
+        quota: "small".into(),
+        ..Namespace::default()
+    };
+    for (namespace, what) in [(limited, "limits on task drivers"), (quota, "quotas")] {
+        let text = world.refusal(&upsert(namespace)).1;
+        let expected = format!(
+            "Invalid namespace \"team\": 1 error occurred:\n\t* {what} are not supported by this \
+             version of drover\n\n"
+        );
+        assert_eq!(text, expected);
+    }
 }

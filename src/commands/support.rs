@@ -7,6 +7,7 @@ use drover_events::model::status::{DEFAULT_PRIORITY, eval, job_type, trigger};
 use drover_events::model::{Evaluation, Job, Node, NodeEvent};
 use drover_projections::tables::alloc_jobs::AllocJobs;
 use drover_projections::tables::allocs::AllocsByNode;
+use drover_projections::tables::cluster_meta::ClusterMetas;
 use drover_projections::tables::jobs::{Jobs, JobsByType};
 use drover_projections::{Id, Read, Scan, View};
 
@@ -20,6 +21,12 @@ pub(super) fn eval_of(id: String, job: &Job, triggered_by: &str, now: i64) -> Ev
     made.create_time = now;
     made.modify_time = now;
     made
+}
+
+/// Whether every server reads what this feature level brought: only then is it written.
+pub(super) fn speaks(view: &View, level: u32) -> Result<bool, ApiError> {
+    let known = view.get::<ClusterMetas>(())?;
+    Ok(known.is_some_and(|known| known.feature_level >= level))
 }
 
 /// An evaluation of a job whose row is gone.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use drover_events::cluster::VersionBarrierRaised;
 use drover_events::model::{Allocation, Evaluation, Job, Node, TaskGroup};
 use drover_events::plan::{PlacedAlloc, PlanApplied};
 use drover_events::{Actor, Envelope, Event, EventId, Recorded};
@@ -33,6 +34,14 @@ impl World {
             writer,
             index: 0,
         }
+    }
+
+    /// Every server reads what there is today.
+    pub(super) fn raise(&mut self) {
+        self.given(VersionBarrierRaised {
+            level: drover_migrations::FEATURE_LEVEL,
+            ..VersionBarrierRaised::default()
+        });
     }
 
     pub(super) fn view(&self) -> View {

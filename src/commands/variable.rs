@@ -4,7 +4,11 @@
 use drover_events::model::VariableEncrypted;
 use drover_events::variable::*;
 use drover_projections::View;
+use drover_projections::apply::{check_quota, variable_size};
+use drover_projections::tables::variable_quotas::VariableQuotas;
+use drover_projections::tables::variables::Variables;
 
+use super::support::speaks;
 use super::{Command, Decision, Stamp};
 use crate::error::ApiError;
 
@@ -15,10 +19,28 @@ pub struct ApplyVariable {
     pub op: VarOp,
     /// The variable; for a check-and-set with the modify index the caller knows.
     pub var: VariableEncrypted,
+    /// The most bytes the variables of its namespace may take; 0: any number. Apply refuses what
+    /// would pass it (VAR-05).
+    pub quota: u64,
+}
+
+/// The feature level that brought quotas of variables.
+const QUOTA_LEVEL: u32 = 6;
+
+/// Saves the way through the log where the quota is passed already; apply checks it again.
+fn check(view: &View, var: &VariableEncrypted, quota: u64) -> Result<(), ApiError> {
+    let namespace = var.namespace.as_str();
+    let known = view.get::<Variables>((namespace, var.path.as_str()))?;
+    let used = view
+        .get::<VariableQuotas>(namespace)?
+        .map_or(0, |row| row.size);
+    let by = variable_size(var) - known.map_or(0, |known| variable_size(&known));
+    check_quota(namespace, used, by, quota).map_err(ApiError::refused)?;
+    Ok(())
 }
 
 impl Command for ApplyVariable {
-    fn decide(&self, _view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
         if matches!(self.op, VarOp::LockAcquire | VarOp::LockRelease) {
             let text = format!("svr op \"{}\" is not supported", self.op.name());
             return Err(ApiError::bad_request(text));
@@ -37,6 +59,14 @@ impl Command for ApplyVariable {
             var.data = Default::default();
             var.key_id.clear();
         }
-        Ok(Decision::free(VariableApplied { op: self.op, var }))
+        let quota = match speaks(view, QUOTA_LEVEL)? {
+            true => self.quota,
+            false => 0,
+        };
+        if writes {
+            check(view, &var, quota)?;
+        }
+        let op = self.op;
+        Ok(Decision::free(VariableApplied { op, var, quota }))
     }
 }

@@ -3,6 +3,8 @@
 
 use super::hidden::Hidden;
 use super::read::Reader;
+#[cfg(doc)]
+use crate::net::PER_CLIENT;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -169,20 +171,22 @@ pub struct LimitsConfig {
     /// How long a TLS handshake of the API may take.
     pub https_handshake_timeout: Duration,
     /// Connections of one address to the API; 0 for no limit.
-    pub http_max_conns_per_client: u32,
+    /// Absent: [`PER_CLIENT`], but any number from this machine.
+    pub http_max_conns_per_client: Option<u32>,
     /// How long an internal handshake may take.
     pub rpc_handshake_timeout: Duration,
     /// Internal connections of one address; 0 for no limit.
-    pub rpc_max_conns_per_client: u32,
+    /// Absent: [`PER_CLIENT`], but any number from this machine.
+    pub rpc_max_conns_per_client: Option<u32>,
 }
 
 impl Default for LimitsConfig {
     fn default() -> Self {
         LimitsConfig {
             https_handshake_timeout: Duration::from_secs(5),
-            http_max_conns_per_client: 100,
+            http_max_conns_per_client: None,
             rpc_handshake_timeout: Duration::from_secs(5),
-            rpc_max_conns_per_client: 100,
+            rpc_max_conns_per_client: None,
         }
     }
 }

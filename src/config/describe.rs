@@ -89,11 +89,11 @@ impl Config {
             "UseNodeName": self.telemetry.use_node_name,
         });
         all["Limits"] = json!({
-            "HTTPMaxConnsPerClient": self.limits.http_max_conns_per_client,
+            "HTTPMaxConnsPerClient": per_client(self.limits.http_max_conns_per_client),
             "HTTPSHandshakeTimeout":
                 format!("{}s", self.limits.https_handshake_timeout.as_secs()),
             "RPCHandshakeTimeout": format!("{}s", self.limits.rpc_handshake_timeout.as_secs()),
-            "RPCMaxConnsPerClient": self.limits.rpc_max_conns_per_client,
+            "RPCMaxConnsPerClient": per_client(self.limits.rpc_max_conns_per_client),
         });
     }
 
@@ -129,6 +129,11 @@ impl Config {
             "VerifyServerHostname": self.tls.verify_server_hostname,
         });
     }
+}
+
+/// What is in force for callers from elsewhere.
+fn per_client(configured: Option<u32>) -> u32 {
+    configured.unwrap_or(crate::net::PER_CLIENT)
 }
 
 fn addresses(named: &Addresses, bind: &str) -> Value {

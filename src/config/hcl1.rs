@@ -53,15 +53,15 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// The word used for this kind of value in error texts.
+    /// The word used for this kind of value in error texts, with its article.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Value::Null => "null",
-            Value::Bool(_) => "bool",
-            Value::Number(_) => "number",
-            Value::String(_) => "string",
-            Value::List(_) => "list",
-            Value::Object(_) => "object",
+            Value::Bool(_) => "a bool",
+            Value::Number(_) => "a number",
+            Value::String(_) => "a string",
+            Value::List(_) => "a list",
+            Value::Object(_) => "an object",
         }
     }
 }

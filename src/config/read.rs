@@ -45,7 +45,7 @@ impl<'a> Reader<'a> {
                 })
             }
             other => {
-                let text = format!("{path} must be a block, not a {}", other.kind());
+                let text = format!("{path} must be a block, not {}", other.kind());
                 problems.push(Problem {
                     place: node.place,
                     text,
@@ -204,7 +204,7 @@ pub(super) fn scalar(node: &Node) -> Result<String, String> {
     match &node.value {
         Value::String(s) | Value::Number(s) => Ok(s.clone()),
         Value::Bool(b) => Ok(b.to_string()),
-        other => Err(format!("expected a string, not a {}", other.kind())),
+        other => Err(format!("expected a string, not {}", other.kind())),
     }
 }
 
@@ -231,7 +231,7 @@ impl FromNode for bool {
                 "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
                 other => return Err(format!("expected true or false, not {other:?}")),
             },
-            other => return Err(format!("expected true or false, not a {}", other.kind())),
+            other => return Err(format!("expected true or false, not {}", other.kind())),
         };
         Ok(())
     }
@@ -243,7 +243,7 @@ macro_rules! numbers {
             fn read(&mut self, node: &Node) -> Result<(), String> {
                 let text = match &node.value {
                     Value::Number(s) | Value::String(s) => s,
-                    other => return Err(format!("expected a number, not a {}", other.kind())),
+                    other => return Err(format!("expected a number, not {}", other.kind())),
                 };
                 *self = text.parse().map_err(|_| {
                     format!("{text:?} is not a number from {} to {}", <$t>::MIN, <$t>::MAX)
@@ -262,7 +262,7 @@ impl FromNode for Duration {
             Value::Number(s) => s.parse().map_err(|_| format!("{s:?} is not a duration"))?,
             other => {
                 return Err(format!(
-                    "expected a duration such as \"30s\", not a {}",
+                    "expected a duration such as \"30s\", not {}",
                     other.kind()
                 ));
             }
@@ -290,7 +290,7 @@ impl FromNode for BTreeMap<String, String> {
     fn read(&mut self, node: &Node) -> Result<(), String> {
         for item in spread(node) {
             let Value::Object(entries) = &item.value else {
-                return Err(format!("expected a map, not a {}", item.value.kind()));
+                return Err(format!("expected a map, not {}", item.value.kind()));
             };
             for entry in entries {
                 self.insert(entry.key.clone(), scalar(&entry.node)?);

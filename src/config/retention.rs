@@ -32,7 +32,7 @@ impl FromNode for Size {
     fn read(&mut self, node: &Node) -> Result<(), String> {
         let text = match &node.value {
             Value::String(text) | Value::Number(text) => text,
-            other => return Err(format!("expected a size, not a {}", other.kind())),
+            other => return Err(format!("expected a size, not {}", other.kind())),
         };
         let wrong = || format!("cannot be {text:?}. Must be a size like 512M or 10G");
         self.0 = parse_size(text).ok_or_else(wrong)?;

@@ -97,6 +97,8 @@ pub struct ServerConfig {
     pub job_max_source_size: u64,
     /// How many versions of a job are kept.
     pub job_tracked_versions: u32,
+    /// The most bytes the variables of a namespace may take; 0: any number.
+    pub variables_quota: u64,
     /// The issuer named in identities.
     pub oidc_issuer: String,
     /// How long a start may take.
@@ -158,6 +160,7 @@ impl Default for ServerConfig {
             job_max_count: 50_000,
             job_max_source_size: 1_000_000,
             job_tracked_versions: 6,
+            variables_quota: 0,
             oidc_issuer: String::new(),
             start_timeout: Duration::from_secs(30),
             digest_events: 16_384,
@@ -210,6 +213,11 @@ impl ServerConfig {
         r.set("job_max_source_size", &mut size);
         self.job_max_source_size = size.0;
         r.set("job_tracked_versions", &mut self.job_tracked_versions);
+        let mut quota = String::new();
+        r.set("variables_quota", &mut quota);
+        if let Some(bytes) = parse_size(&quota).filter(|_| !quota.is_empty()) {
+            self.variables_quota = bytes;
+        }
         r.set("oidc_issuer", &mut self.oidc_issuer);
         r.set("start_timeout", &mut self.start_timeout);
         r.set("digest_events", &mut self.digest_events);

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::answer::{Answer, TEXT};
+use super::aside::aside;
 use super::front::Read;
 use crate::error::{ApiError, Code};
 
@@ -95,11 +96,15 @@ fn publisher_health(reactors: &Value) -> Option<Value> {
 /// `GET /v1/metrics`.
 pub(super) fn metrics(read: &Read<'_>) -> Result<Answer, ApiError> {
     match read.request.query.text("format") {
+        "prometheus" if !read.api.settings.prometheus => Err(ApiError::new(
+            Code::UnsupportedMediaType,
+            "Prometheus is not enabled",
+        )),
         "prometheus" => Ok(Answer::of(
             "text/plain; version=0.0.4; charset=utf-8",
-            read.api.agent.prometheus(),
+            aside(|| read.api.agent.prometheus()),
         )),
-        "" => Answer::json(&read.api.agent.metrics()),
+        "" => Answer::json(&aside(|| read.api.agent.metrics())),
         other => {
             let text = format!("unknown metrics format {other:?}");
             Err(ApiError::new(Code::BadRequest, text))

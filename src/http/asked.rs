@@ -86,16 +86,17 @@ impl Asked {
 
     async fn of_past(self: &Arc<Self>) -> Result<Answer, ApiError> {
         let asked = Arc::clone(self);
-        let (answer, view) = reading(move || {
-            let view = past::view(&asked.api, &asked.request.query)?;
+        let (answer, view, time) = reading(move || {
+            let (view, time) = past::view(&asked.api, &asked.request.query)?;
             let answer = (asked.run)(&asked.read(&asked.options, view.clone()))?;
-            Ok::<_, ApiError>((answer, view))
+            Ok::<_, ApiError>((answer, view, time))
         })
         .await??;
         let index = view.index();
         Ok(self
             .flowing(answer, view)
-            .header(past::HEADER, index.to_string()))
+            .header(past::HEADER, index.to_string())
+            .header(past::TIME_HEADER, time.to_string()))
     }
 
     /// Waits until what is asked for is beyond the index, or time is over.

@@ -247,7 +247,7 @@ fn object(read: &Read<'_>) -> Result<Option<Object>, ApiError> {
     };
     let namespace = read.options.namespace.clone();
     if kind.is_in_namespace() && namespace == "*" {
-        return bad(format!("namespace * cannot name a {}", kind.name()));
+        return bad(format!("namespace * cannot name {}", kind.a_name()));
     }
     if id.is_empty() && !kind.is_single() {
         return bad(format!(

@@ -9,6 +9,7 @@ use hyper::Method;
 use tokio::sync::mpsc;
 
 use super::answer::{Answer, JSON, TEXT};
+use super::aside::aside;
 use super::body::Body;
 use super::front::Write;
 use super::{list::storage, query};
@@ -62,11 +63,10 @@ pub(super) async fn allocation(write: Write) -> Result<Answer, ApiError> {
     let (id, verb) = (write.request.segment(3)?, write.request.segment(4)?);
     let writes = write.request.method != Method::GET;
     match verb.as_str() {
-        "stats" => Answer::json(&alloc::stats(
-            &client,
-            &id,
-            write.request.query.text("task"),
-        )?),
+        "stats" => {
+            let task = write.request.query.text("task");
+            Answer::json(&alloc::stats(&client, &id, task).await?)
+        }
         "checks" => Answer::json(&alloc::checks(&client, &id)?),
         "restart" if writes => {
             let body: RestartRequest = write.request.json_or_default()?;
@@ -100,8 +100,10 @@ pub(super) async fn checks(write: Write) -> Result<Answer, ApiError> {
 /// `GET /v1/client/metadata`: all of it comes from the configuration, none was set by request.
 pub(super) async fn metadata(write: Write) -> Result<Answer, ApiError> {
     let id = client(&write)?.node_id();
-    let view = write.api.projections.view();
-    let node = drover_projections::tables::nodes::get(&view, &id).map_err(storage)?;
+    let node = aside(|| {
+        let view = write.api.projections.view();
+        drover_projections::tables::nodes::get(&view, &id).map_err(storage)
+    })?;
     let node = node.ok_or_else(|| ApiError::not_found(format!("Unknown node {id:?}")))?;
     Answer::json(&serde_json::json!({
         "Meta": &node.meta,
@@ -128,7 +130,7 @@ pub(super) async fn files(write: Write) -> Result<Answer, ApiError> {
     }
     let client = client(&write)?;
     if verb == "logs" {
-        return task_logs(&write, &client, &id);
+        return task_logs(&write, &client, &id).await;
     }
     let path = write.request.query.text("path");
     if path.is_empty() && verb != "ls" {
@@ -137,17 +139,16 @@ pub(super) async fn files(write: Write) -> Result<Answer, ApiError> {
     match verb.as_str() {
         "ls" => {
             let path = if path.is_empty() { "/" } else { path };
-            Answer::json(&fs::list(&client, &id, path)?)
+            Answer::json(&fs::list(&client, &id, path).await?)
         }
-        "stat" => Answer::json(&fs::stat(&client, &id, path)?),
-        "cat" => Ok(bytes(fs::read_at(&client, &id, path, 0, 0)?)),
+        "stat" => Answer::json(&fs::stat(&client, &id, path).await?),
+        "cat" => Ok(whole(fs::read(&client, &id, path, 0, None).await?)),
         "readat" => {
-            let offset = offset(&write)?;
-            let limit = write.request.query.number("limit")?.unwrap_or(0);
-            let offset = offset.ok_or_else(|| bad_offset(""))?;
-            Ok(bytes(fs::read_at(&client, &id, path, offset, limit)?))
+            let offset = offset(&write)?.ok_or_else(|| bad_offset(""))?;
+            let limit = limit(&write)?;
+            Ok(whole(fs::read(&client, &id, path, offset, limit).await?))
         }
-        _ => file_stream(&write, &client, &id, path),
+        _ => file_stream(&write, &client, &id, path).await,
     }
 }
 
@@ -178,20 +179,40 @@ fn bad_offset(raw: &str) -> ApiError {
     ))
 }
 
-fn bytes((data, kind): (Vec<u8>, &'static str)) -> Answer {
-    Answer::of(kind, data)
+/// How many bytes a request wants; nothing and whatever is not above it mean all, as with Nomad.
+fn limit(write: &Write) -> Result<Option<u64>, ApiError> {
+    let raw = write.request.query.text("limit");
+    if raw.is_empty() {
+        return Ok(None);
+    }
+    let limit: i64 = raw.parse().map_err(|_| {
+        ApiError::bad_request(format!(
+            "error parsing limit: strconv.ParseInt: parsing \"{raw}\": invalid syntax"
+        ))
+    })?;
+    Ok(u64::try_from(limit).ok().filter(|limit| *limit > 0))
 }
 
-fn file_stream(write: &Write, client: &Client, id: &str, path: &str) -> Result<Answer, ApiError> {
+/// A file, sent as fast as it is taken.
+fn whole((pieces, kind): (fs::Pieces, &'static str)) -> Answer {
+    Answer::of(kind, Body::whole(pieces))
+}
+
+async fn file_stream(
+    write: &Write,
+    client: &Client,
+    id: &str,
+    path: &str,
+) -> Result<Answer, ApiError> {
     let query = &write.request.query;
     let origin = Origin::parse(query.text("origin"))?;
     let offset = offset(write)?.unwrap_or(0);
     let follow = flag(write, "follow", true)?;
-    let frames = fs::stream(client, id, path, (origin, offset), follow)?;
+    let frames = fs::stream(client, id, path, (origin, offset), follow).await?;
     Ok(streamed(frames, flag(write, "plain", false)?))
 }
 
-fn task_logs(write: &Write, client: &Client, id: &str) -> Result<Answer, ApiError> {
+async fn task_logs(write: &Write, client: &Client, id: &str) -> Result<Answer, ApiError> {
     let query = &write.request.query;
     let request = LogRequest {
         task: query.text("task").to_owned(),
@@ -201,7 +222,7 @@ fn task_logs(write: &Write, client: &Client, id: &str) -> Result<Answer, ApiErro
         follow: flag(write, "follow", false)?,
     };
     let plain = flag(write, "plain", false)?;
-    Ok(streamed(logs::stream(client, id, &request)?, plain))
+    Ok(streamed(logs::stream(client, id, &request).await?, plain))
 }
 
 /// Frames as JSON objects one after the other, or their bytes alone.

@@ -395,6 +395,56 @@ async fn metrics_tell_what_the_server_holds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn metrics_are_explained_each_and_not_offered_where_they_are_off() {
+    let h = Harness::start().await;
+    h.register("web").await;
+    let text = h.get("/v1/metrics?format=prometheus").await.text();
+    for line in [
+        "nomad_nomad_job_summary_queued{job=\"web\",task_group=\"g\",namespace=\"default\"}",
+        "nomad_nomad_job_status_pending ",
+        "nomad_raft_peers 1",
+        "drover_log_bytes ",
+        "drover_log_events_total ",
+        "drover_log_first_index 0",
+        "drover_log_signed_index ",
+        "drover_reactor_failures_total{reactor=",
+    ] {
+        let found = text.lines().any(|l| l.starts_with(line));
+        assert!(found, "{line} in {text}");
+    }
+    let problems = crate::telemetry::lint::problems(&text);
+    for (name, found) in &problems {
+        // Nomad's own names are as its dashboards expect them.
+        let nomads = name.starts_with("nomad_");
+        let kept = |what: &&str| ["a counter without _total", "no snake_case"].contains(what);
+        assert!(
+            nomads && found.iter().all(|what| kept(what)),
+            "{name}: {found:?}"
+        );
+    }
+    let unexplained = text.lines().find(|line| line.contains(" The metric "));
+    assert_eq!(unexplained, None, "telemetry/help.rs does not know it");
+    let summary = h.get("/v1/metrics").await.json();
+    let named = |name: &str| {
+        let gauges = summary["Gauges"].as_array().unwrap();
+        gauges.iter().any(|gauge| gauge["Name"] == name)
+    };
+    assert!(named("nomad.nomad.job_summary.queued"), "{summary}");
+    assert!(named("nomad.nomad.heartbeat.active"), "{summary}");
+    h.stop().await;
+    let settings = crate::http::Settings {
+        prometheus: false,
+        ..crate::http::Settings::default()
+    };
+    let h = Harness::with(settings, None).await;
+    let refused = h.get("/v1/metrics?format=prometheus").await;
+    assert_eq!(refused.status, 415);
+    assert_eq!(refused.text(), "Prometheus is not enabled");
+    assert_eq!(h.get("/v1/metrics").await.status, 200);
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_head_request_tells_the_length_of_the_body() {
     let h = Harness::start().await;
     h.register("web").await;

@@ -9,7 +9,7 @@ use super::list::storage;
 use super::new_id;
 use crate::commands::Command;
 use crate::commands::deployment::{
-    DeploymentChange, PromoteDeployment, SetDeploymentAllocHealth, SetDeploymentStatus,
+    DeploymentChange, PromoteDeployment, Reverted, SetDeploymentAllocHealth, SetDeploymentStatus,
 };
 use crate::error::ApiError;
 
@@ -51,6 +51,7 @@ async fn change(
     write: &Write,
     eval_id: String,
     command: impl Command + 'static,
+    reverted: &Reverted,
 ) -> Result<Answer, ApiError> {
     let index = write.submit(command).await?.index;
     let view = write.api.projections.view();
@@ -65,7 +66,7 @@ async fn change(
         eval_id: if made { eval_id } else { String::new() },
         eval_create_index: if made { index } else { 0 },
         deployment_modify_index: if known { index } else { 0 },
-        reverted_job_version: None,
+        reverted_job_version: reverted.version(),
         index,
     };
     Ok(Answer::json(&answer)?.written(index))
@@ -74,13 +75,15 @@ async fn change(
 /// `PUT /v1/deployment/fail/:id`.
 pub(super) async fn fail(write: Write) -> Result<Answer, ApiError> {
     let (deployment_id, eval_id) = (write.request.segment(3)?, new_id());
+    let reverted = Reverted::default();
     let change_to = DeploymentChange::Fail;
     let command = SetDeploymentStatus {
         deployment_id,
         change: change_to,
         eval_id: eval_id.clone(),
+        reverted: reverted.clone(),
     };
-    change(&write, eval_id, command).await
+    change(&write, eval_id, command, &reverted).await
 }
 
 /// `PUT /v1/deployment/pause/:id`.
@@ -92,38 +95,43 @@ pub(super) async fn pause(write: Write) -> Result<Answer, ApiError> {
         DeploymentChange::Resume
     };
     let (deployment_id, eval_id) = (body.deployment_id, new_id());
+    let reverted = Reverted::default();
     let command = SetDeploymentStatus {
         deployment_id,
         change: change_to,
         eval_id: eval_id.clone(),
+        reverted: reverted.clone(),
     };
-    change(&write, eval_id, command).await
+    change(&write, eval_id, command, &reverted).await
 }
 
 /// `PUT /v1/deployment/promote/:id`.
 pub(super) async fn promote(write: Write) -> Result<Answer, ApiError> {
     let body = body(&write)?;
     let eval_id = new_id();
+    let reverted = Reverted::default();
     let command = PromoteDeployment {
         deployment_id: body.deployment_id,
         all: body.all,
         groups: body.groups.into_vec(),
         eval_id: eval_id.clone(),
     };
-    change(&write, eval_id, command).await
+    change(&write, eval_id, command, &reverted).await
 }
 
 /// `PUT /v1/deployment/allocation-health/:id`.
 pub(super) async fn health(write: Write) -> Result<Answer, ApiError> {
     let body = body(&write)?;
     let eval_id = new_id();
+    let reverted = Reverted::default();
     let command = SetDeploymentAllocHealth {
         deployment_id: body.deployment_id,
         healthy: body.healthy_allocation_ids.into_vec(),
         unhealthy: body.unhealthy_allocation_ids.into_vec(),
         eval_id: eval_id.clone(),
+        reverted: reverted.clone(),
     };
-    change(&write, eval_id, command).await
+    change(&write, eval_id, command, &reverted).await
 }
 
 /// `PUT /v1/deployment/unblock/:id`: only a deployment over several regions waits for another one,

@@ -71,9 +71,13 @@ mod harness;
 #[cfg(test)]
 mod http_test;
 #[cfg(test)]
+mod job_shapes_test;
+#[cfg(test)]
 mod projections_test;
 #[cfg(test)]
 mod reads_test;
+#[cfg(test)]
+mod reports_test;
 
 /// A new random id, as the API names things.
 fn new_id() -> String {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_events::gojson::Map;
+use drover_events::gojson::{List, Map};
 use drover_events::model::status::job_type;
 use drover_events::model::{DrainSpec, Evaluation, Node};
 use drover_projections::tables::allocs::AllocsByNode;
@@ -60,12 +60,20 @@ fn evals_of(write: &Write, node_id: &str, index: u64) -> Result<Vec<Evaluation>,
     Ok(found)
 }
 
+/// Their ids; null where there are none.
+fn ids(evals: &[Evaluation]) -> List<String> {
+    if evals.is_empty() {
+        return List::nil();
+    }
+    evals.iter().map(|eval| eval.id.clone()).collect()
+}
+
 fn drained(write: &Write, node_id: &str, index: u64) -> Result<Answer, ApiError> {
     let evals = evals_of(write, node_id, index)?;
     let answer = NodeDrainUpdateResponse {
         node_modify_index: index,
         eval_create_index: if evals.is_empty() { 0 } else { index },
-        eval_ids: evals.into_iter().map(|eval| eval.id).collect(),
+        eval_ids: ids(&evals),
         index,
     };
     Ok(Answer::json(&answer)?.written(index))
@@ -118,7 +126,7 @@ pub(super) async fn purge(write: Write) -> Result<Answer, ApiError> {
     let answer = NodeUpdateResponse {
         node_modify_index: index,
         eval_create_index: if evals.is_empty() { 0 } else { index },
-        eval_ids: evals.into_iter().map(|eval| eval.id).collect(),
+        eval_ids: ids(&evals),
         index,
         ..NodeUpdateResponse::default()
     };
@@ -136,7 +144,7 @@ pub(super) async fn evaluate(write: Write) -> Result<Answer, ApiError> {
     drop(view);
     let mut answer = NodeUpdateResponse {
         node_modify_index: node.modify_index,
-        eval_ids: evals.iter().map(|eval| eval.id.clone()).collect(),
+        eval_ids: ids(&evals),
         ..NodeUpdateResponse::default()
     };
     for page in evals.chunks(UPSERT_PAGE) {

@@ -2,7 +2,7 @@
 //!
 //! Every read takes it: an index of the log, an RFC 3339 time, or a duration back from now
 //! (`-5m`). A time means the last event at or before it. The answer names the index it shows in
-//! `X-Drover-As-Of`; handlers know nothing of it, since a view of the past reads like any other.
+//! `X-Drover-As-Of` and its time in `X-Drover-As-Of-Time`; handlers know nothing of it, since a view of the past reads like any other.
 
 use drover_projections::view::View;
 use hyper::Method;
@@ -17,6 +17,9 @@ use crate::log::{LogEngine, LogError, last_by, time_of};
 
 /// The header that names the index an answer shows.
 pub(super) const HEADER: &str = "x-drover-as-of";
+/// The header that names when that was, Unix nanoseconds: the moment that was asked for, or the time
+/// of the event with the index.
+pub(super) const TIME_HEADER: &str = "x-drover-as-of-time";
 /// The parameter.
 const PARAMETER: &str = "as_of";
 
@@ -25,12 +28,12 @@ pub(super) fn is_asked(query: &Query) -> bool {
     query.get(PARAMETER).is_some_and(|raw| !raw.is_empty())
 }
 
-/// The view of the past that a request asks for.
+/// The view of the past that a request asks for, and its time in Unix nanoseconds.
 ///
 /// # Errors
 /// 400: no index, time or duration, or one beyond the last event. 410: below the first event that
 /// is kept.
-pub(super) fn view(api: &Api, query: &Query) -> Result<View, ApiError> {
+pub(super) fn view(api: &Api, query: &Query) -> Result<(View, i64), ApiError> {
     let raw = query.text(PARAMETER);
     if !query.text("index").is_empty() {
         return Err(ApiError::bad_request(
@@ -64,7 +67,12 @@ pub(super) fn view(api: &Api, query: &Query) -> Result<View, ApiError> {
     }
     let time = time_at(&api.log, index)?;
     let floor = view.position().floor;
-    view.as_of(index, time).ok_or_else(|| {
+    let shown = match moment {
+        Moment::Time(asked) => asked.max(time),
+        Moment::Index(_) => time,
+    };
+    let then = view.as_of(index, time).map(|view| (view, shown));
+    then.ok_or_else(|| {
         let text = format!(
             "the state as of {index} is not kept; what this server knows begins at {floor}"
         );
@@ -274,6 +282,8 @@ mod tests {
             (200, vec!["first".to_owned()])
         );
         assert_eq!(then.header(HEADER), before.to_string());
+        let time: i64 = then.header(TIME_HEADER).parse().expect("a time");
+        assert!(time > 0 && time <= crate::clock::unix_nanos());
         assert!(then.index() <= before);
         let both = server
             .get(&format!("/v1/jobs?as_of={after}&reverse=true&per_page=1"))

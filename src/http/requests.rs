@@ -83,6 +83,18 @@ pub(super) async fn received(api: &Api, request: &Request) -> Result<Option<Tick
     ticket.map(Some).map_err(unwritten)
 }
 
+/// Writes that a request is about to be shown a secret it did not ask for by its method and path.
+///
+/// # Errors
+/// 503 where it must be written and cannot be.
+pub(super) async fn shown(api: &Api, request: &Request) -> Result<Ticket, ApiError> {
+    let record = Received {
+        class: Class::Secret,
+        ..denied(request)
+    };
+    api.requests.receive(&record).await.map_err(unwritten)
+}
+
 /// Writes how a request ended that was received, or that it was denied.
 ///
 /// # Errors
@@ -231,6 +243,37 @@ mod tests {
         ] {
             assert_eq!(class(&method, path), wanted, "{method} {path}");
         }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn whoever_loses_a_check_and_set_is_recorded_as_a_reader_of_the_secret() {
+        let server = Harness::start().await;
+        let body = json!({"Path": "db/pass", "Items": {"password": "hunter2"}});
+        assert_eq!(server.put("/v1/var/db/pass", &body).await.status, 200);
+        let lost = server.put("/v1/var/db/pass?cas=1", &body).await;
+        assert_eq!(lost.status, 409);
+        assert!(lost.text().contains("hunter2"));
+        let gone = server.ask("DELETE", "/v1/var/db/pass?cas=1", "").await;
+        assert_eq!(gone.status, 409);
+        // Nothing is shown of what is not there.
+        let absent = server.put("/v1/var/not/there?cas=7", &body).await;
+        assert_eq!(absent.status, 409);
+        let told = server.get("/v1/audit/requests?class=secret").await.json();
+        let told: Vec<_> = told
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|entry| (&entry["Method"], &entry["Path"], &entry["Status"]))
+            .collect();
+        let path = &json!("/v1/var/db/pass");
+        assert_eq!(
+            told,
+            [
+                (&json!("PUT"), path, &json!(409)),
+                (&json!("DELETE"), path, &json!(409)),
+            ]
+        );
+        server.stop().await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

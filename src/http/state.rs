@@ -44,12 +44,16 @@ pub struct Settings {
     pub job_max_priority: i64,
     /// The largest sum of a job's group counts.
     pub job_max_count: i64,
+    /// Whether the metrics are offered in Prometheus' form.
+    pub prometheus: bool,
     /// The longest source kept with a job, bytes.
     pub job_max_source_size: u64,
     /// How many versions of a job are kept.
     pub job_tracked_versions: u32,
     /// Bounds of the searches.
     pub search: SearchConfig,
+    /// The most bytes the variables of a namespace may take; 0: any number.
+    pub variables_quota: u64,
 }
 
 impl Default for Settings {
@@ -64,9 +68,11 @@ impl Default for Settings {
             job_priority: 50,
             job_max_priority: 100,
             job_max_count: 50_000,
+            prometheus: true,
             job_max_source_size: 1_000_000,
             job_tracked_versions: 6,
             search: SearchConfig::default(),
+            variables_quota: 0,
         }
     }
 }

@@ -8,6 +8,7 @@ use drover_projections::{Reply, VarOutcome};
 
 use super::answer::Answer;
 use super::front::Write;
+use super::requests;
 use super::variables::path;
 use crate::commands::variable::ApplyVariable;
 use crate::error::ApiError;
@@ -47,7 +48,13 @@ pub(super) async fn put(write: Write) -> Result<Answer, ApiError> {
     } else {
         VarOp::Set
     };
-    let done = write.submit(ApplyVariable { op, var: sealed }).await?;
+    let done = write
+        .submit(ApplyVariable {
+            op,
+            var: sealed,
+            quota: write.api.settings.variables_quota,
+        })
+        .await?;
     let outcome = outcome(done.reply)?;
     match outcome {
         VarOutcome::Written(meta) => {
@@ -57,7 +64,7 @@ pub(super) async fn put(write: Write) -> Result<Answer, ApiError> {
             var.modify_time = meta.modify_time;
             Ok(Answer::json(&var)?.written(done.index))
         }
-        VarOutcome::Conflict(there) => conflict(&write, &there),
+        VarOutcome::Conflict(there) => conflict(&write, &there).await,
         VarOutcome::Deleted(_) => Err(ApiError::internal("a write answered as a deletion")),
     }
 }
@@ -76,27 +83,32 @@ pub(super) async fn delete(write: Write) -> Result<Answer, ApiError> {
     } else {
         VarOp::Delete
     };
-    let done = write.submit(ApplyVariable { op, var }).await?;
+    let done = write.submit(ApplyVariable { op, var, quota: 0 }).await?;
     match outcome(done.reply)? {
-        VarOutcome::Conflict(there) => conflict(&write, &there),
+        VarOutcome::Conflict(there) => conflict(&write, &there).await,
         _ => Ok(Answer::nothing().status(204).written(done.index)),
     }
 }
 
-/// What is there instead, with 409 (VAR-03).
-fn conflict(write: &Write, there: &VariableEncrypted) -> Result<Answer, ApiError> {
-    let clear = if there.modify_index == 0 {
-        VariableDecrypted {
+/// What is there instead, with 409 (VAR-03). Whoever loses a check-and-set reads a secret by it:
+/// the request log says so before anything is decrypted.
+async fn conflict(write: &Write, there: &VariableEncrypted) -> Result<Answer, ApiError> {
+    if there.modify_index == 0 {
+        let absent = VariableDecrypted {
             namespace: there.namespace.clone(),
             path: there.path.clone(),
             ..VariableDecrypted::default()
-        }
-    } else {
-        write.api.keyring.decrypt(there).map_err(keyring)?
-    };
-    Ok(Answer::json(&clear)?
-        .status(409)
-        .written(clear.modify_index))
+        };
+        return Ok(Answer::json(&absent)?.status(409).written(0));
+    }
+    let ticket = requests::shown(&write.api, &write.request).await?;
+    let clear = write.api.keyring.decrypt(there).map_err(keyring);
+    let answer = clear.and_then(|clear| {
+        let answer = Answer::json(&clear)?;
+        Ok(answer.status(409).written(clear.modify_index))
+    });
+    let never_denied = || requests::denied(&write.request);
+    requests::answered(&write.api, Some(ticket), never_denied, answer).await
 }
 
 fn outcome(reply: Reply) -> Result<VarOutcome, ApiError> {

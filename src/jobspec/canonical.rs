@@ -296,6 +296,13 @@ pub(super) fn server(o: &mut Object) {
         }
         drop_empty(group);
         for task in objects(group, "Tasks") {
+            let task_name = text(task, "Name");
+            for scaling in objects(task, "ScalingPolicies") {
+                let target = json!({
+                    "Namespace": namespace, "Job": job_id, "Group": name, "Task": task_name,
+                });
+                scaling.insert("Target".into(), target);
+            }
             drop_empty(task);
         }
     }

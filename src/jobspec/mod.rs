@@ -42,7 +42,7 @@ pub use diagnostic::{Diagnostic, Diagnostics};
 pub use functions::Functions;
 pub use normal::FieldError;
 pub use parse::{Input, parse, plain};
-pub use validate::{Limits, Validation, validate};
+pub use validate::{Limits, Validation, unbuilt, validate};
 
 #[cfg(test)]
 mod parse_test;

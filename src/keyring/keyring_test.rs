@@ -10,7 +10,9 @@ use drover_events::gojson::Base64;
 use drover_events::model::VariableDecrypted;
 use proptest::prelude::*;
 
-use super::{Jwks, KeyUse, Keyring, KeyringError, WorkloadIdentity, check_delete};
+use super::{
+    Jwks, KeyUse, Keyring, KeyringError, Keystore, RootKey, WorkloadIdentity, check_delete,
+};
 
 const CANARY: &str = "canary-7f3a1c";
 const NOW: i64 = 1_795_252_066_071_717_144;
@@ -276,5 +278,34 @@ proptest! {
         sealed.data = Base64::from(data);
         prop_assert!(keyring.decrypt(&sealed).is_err());
         prop_assert!(keyring.verify(&token, NOW).is_err());
+    }
+}
+
+#[test]
+fn keys_outlive_a_power_cut_whichever_operation_failed_before() {
+    use crate::log::fake::{FakeDisk, Op};
+    let dir = Path::new("/data/server/keystore");
+    for op in [Op::Create, Op::Write, Op::Sync, Op::Rename, Op::SyncDir] {
+        for (at, seed) in (0..8).flat_map(|at| (0..8).map(move |seed| (at, seed))) {
+            let disk = FakeDisk::default();
+            let open = |disk: &FakeDisk| Keystore::open_on(std::sync::Arc::new(disk.clone()), dir);
+            disk.fail(op, at, 1);
+            let mut saved = Vec::new();
+            if let Ok(store) = open(&disk) {
+                for id in ["one", "two"] {
+                    let key = RootKey::generate(id.to_owned(), 5).unwrap();
+                    if store.save(&key).is_ok() {
+                        saved.push((id, *key.bytes()));
+                    }
+                }
+            }
+            let cut = disk.power_cut(seed);
+            let store = open(&cut).unwrap();
+            for (id, bytes) in saved {
+                let found = store.load(id);
+                let found = found.unwrap_or_else(|e| panic!("{op:?} {at}, seed {seed}: {e}"));
+                assert!(*found.bytes() == bytes, "{op:?} {at}, seed {seed}: {id}");
+            }
+        }
     }
 }

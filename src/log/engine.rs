@@ -48,6 +48,11 @@ impl LogEngine {
         files
             .create_dir(dir)
             .map_err(|e| LogError::io("create", dir, e))?;
+        // One that a kill left may be in memory alone.
+        let above = super::file::parent(dir);
+        files
+            .sync_dir(above)
+            .map_err(|e| LogError::io("sync", above, e))?;
         let lock = files
             .lock(dir)
             .map_err(|e| LogError::io("lock", dir, e))?

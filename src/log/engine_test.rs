@@ -9,6 +9,9 @@ use bytes::Bytes;
 
 use super::*;
 
+/// How often a log is looked at while it is written.
+const LOOKS: u64 = 20;
+
 fn options() -> Options {
     Options {
         segment_bytes: 64 << 10,
@@ -360,14 +363,19 @@ fn a_reader_beside_a_busy_writer_sees_no_damage() {
         ..options()
     };
     let (log, _) = LogEngine::open(dir.path(), big).unwrap();
+    let looks = AtomicU64::new(0);
+    let mut seen = Vec::new();
     std::thread::scope(|scope| {
+        // It writes until it was looked at often enough, however slow the reader is.
         let writer = scope.spawn(|| {
-            for i in 0..15_000 {
+            let mut i = 0;
+            while i < 3_000 || looks.load(Ordering::SeqCst) < LOOKS {
                 let e = Entry {
                     body: vec![7; 400].into(),
                     ..entry(i)
                 };
                 log.append(vec![e], Box::new(|r| r.unwrap())).unwrap();
+                i += 1;
                 if i % 50 == 0 {
                     log.sync().unwrap();
                 }
@@ -376,8 +384,15 @@ fn a_reader_beside_a_busy_writer_sees_no_damage() {
         while !writer.is_finished() {
             let reader = ReadOnlyLog::open(dir.path()).unwrap();
             assert!(reader.damage().is_none(), "{:?}", reader.damage());
+            seen.push(reader.bounds().1);
+            looks.fetch_add(1, Ordering::SeqCst);
         }
     });
+    assert!(seen.len() as u64 >= LOOKS && seen.is_sorted(), "{seen:?}");
+    assert!(
+        seen.first() < seen.last(),
+        "it was not written meanwhile: {seen:?}"
+    );
 }
 
 #[test]

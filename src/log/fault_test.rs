@@ -106,6 +106,21 @@ fn what_an_opened_log_says_is_durable_is() {
 }
 
 #[test]
+fn a_log_whose_creation_was_killed_is_there_for_certain_once_it_is_opened() {
+    for op in [Op::Create, Op::Write, Op::Sync, Op::Rename, Op::SyncDir] {
+        for (at, seed) in (0..5).flat_map(|at| (0..8).map(move |seed| (at, seed))) {
+            let disk = FakeDisk::default();
+            disk.fail(op, at, 1);
+            drop(open(&disk, options()));
+            let log = open(&disk, options()).unwrap();
+            append(&log, 0, 3, 1).unwrap();
+            let log = open(&disk.power_cut(seed), options()).unwrap();
+            assert_eq!(log.bounds(), (0, 3), "{op:?} {at} failed, seed {seed}");
+        }
+    }
+}
+
+#[test]
 fn a_log_whose_end_cannot_be_synced_is_not_opened() {
     let disk = FakeDisk::default();
     let log = open(&disk, options()).unwrap();

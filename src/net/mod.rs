@@ -18,7 +18,7 @@ mod visitors;
 
 pub use budget::{Budget, Hold};
 pub use reading::reading;
-pub use visitors::{Refusals, Visit, Visitors};
+pub use visitors::{PER_CLIENT, Refusals, Visit, Visitors};
 
 /// Bytes of bodies of known callers that are held at once.
 pub const BODIES: usize = 256 << 20;

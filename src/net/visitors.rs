@@ -7,10 +7,14 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
+/// Connections of one address where nothing is configured, as with Nomad.
+pub const PER_CLIENT: u32 = 100;
+
 /// Who is connected.
 #[derive(Debug)]
 pub struct Visitors {
     per_client: usize,
+    of_this_machine: usize,
     most: usize,
     inside: Mutex<Inside>,
 }
@@ -29,15 +33,18 @@ pub struct Visit {
 }
 
 impl Visitors {
-    /// At most `per_client` connections of one address (0: any number), and `most` of all.
+    /// At most `per_client` connections of one address (0: any number), and `most` of all. Where
+    /// nothing is configured, [`PER_CLIENT`] of one address, and any number of this machine's own:
+    /// all that runs here shares that one.
     #[must_use]
-    pub fn new(per_client: u32, most: usize) -> Arc<Self> {
-        let per_client = match usize::try_from(per_client) {
+    pub fn new(per_client: Option<u32>, most: usize) -> Arc<Self> {
+        let number = |configured| match usize::try_from(configured) {
             Ok(0) | Err(_) => usize::MAX,
             Ok(number) => number,
         };
         Arc::new(Self {
-            per_client,
+            per_client: number(per_client.unwrap_or(PER_CLIENT)),
+            of_this_machine: number(per_client.unwrap_or(0)),
             most,
             inside: Mutex::default(),
         })
@@ -49,7 +56,11 @@ impl Visitors {
         let address = address.to_canonical();
         let mut inside = self.inside.lock();
         let here = inside.by_address.get(&address).copied().unwrap_or(0);
-        if here >= self.per_client || inside.all >= self.most {
+        let most_here = match address.is_loopback() {
+            true => self.of_this_machine,
+            false => self.per_client,
+        };
+        if here >= most_here || inside.all >= self.most {
             return None;
         }
         inside.by_address.insert(address, here + 1);
@@ -115,7 +126,7 @@ mod tests {
 
     #[test]
     fn places_are_limited_by_address_and_in_all_and_come_back() {
-        let visitors = Visitors::new(2, 3);
+        let visitors = Visitors::new(Some(2), 3);
         let one: IpAddr = "10.0.0.1".parse().unwrap();
         let mapped: IpAddr = "::ffff:10.0.0.1".parse().unwrap();
         let (other, third) = ("10.0.0.2".parse().unwrap(), "10.0.0.3".parse().unwrap());
@@ -127,9 +138,20 @@ mod tests {
         drop((first, second));
         assert!(visitors.enter(one).is_some());
         assert_eq!(visitors.inside.lock().by_address.len(), 1);
-        let free = Visitors::new(0, 1_000);
+        let free = Visitors::new(Some(0), 1_000);
         let all: Vec<Visit> = (0..1_000).filter_map(|_| free.enter(one)).collect();
         assert_eq!(all.len(), 1_000, "0 is no limit");
+        let (usual, here) = (Visitors::new(None, 1_000), "127.0.0.1".parse().unwrap());
+        let all: Vec<Visit> = (0..1_000).filter_map(|_| usual.enter(one)).collect();
+        assert_eq!(all.len(), PER_CLIENT as usize);
+        let own: Vec<Visit> = (0..200).filter_map(|_| usual.enter(here)).collect();
+        assert_eq!(own.len(), 200, "all that runs here shares one address");
+        let told = Visitors::new(Some(1), 1_000);
+        let _one = told.enter(here).unwrap();
+        assert!(
+            told.enter(here).is_none(),
+            "what is configured counts here too"
+        );
     }
 
     #[test]

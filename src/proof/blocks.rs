@@ -185,14 +185,18 @@ impl Blocks {
         self.levels[0].len() as u64
     }
 
-    /// Forgets everything; for a file that does not fit its log.
+    /// Forgets what can be made again of the log that is kept; for a file that does not fit it, as
+    /// after a power cut. What lies below was synced before the log there was dropped.
     ///
     /// # Errors
     /// The file cannot be cut.
     pub fn clear(&mut self) -> Result<(), ProofError> {
+        let kept = self.count().min(self.edge.from / BLOCK);
+        let roots: Vec<_> = self.levels[0].drain(..).take(kept as usize).collect();
         self.levels = vec![Vec::new()];
+        roots.into_iter().for_each(|root| self.push_up(root));
         match &self.file {
-            Some(file) => file.set_len(0).map_err(ProofError::Blocks),
+            Some(file) => file.set_len(kept * 32).map_err(ProofError::Blocks),
             None => Ok(()),
         }
     }

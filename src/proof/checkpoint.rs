@@ -12,9 +12,9 @@
 //! One append-only text file holds all of them, one note after the other; a note ends with its
 //! signature line and the next begins with the origin.
 
-use std::fs::{File, OpenOptions};
-use std::io::Write as _;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -22,7 +22,8 @@ use drover_projections::{TableDigest, hex, unhex};
 use sha2::{Digest, Sha256};
 
 use super::{NoteKey, ProofError, note};
-use crate::log::{Epoch, Hash};
+use crate::log::{Epoch, FileLayer, Hash, LogFile, RealFiles, parent};
+use crate::whole;
 
 /// A statement about the log at an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,7 +131,8 @@ impl Notes {
         let mut at = 0;
         while at < bytes.len() {
             let rest = &bytes[at..];
-            if let Some(len) = note_length(rest) {
+            let whole = |len: &usize| at + len < bytes.len() || !has_hole(&rest[..*len]);
+            if let Some(len) = note_length(rest).filter(whole) {
                 let note = String::from_utf8_lossy(&rest[..len]).into_owned();
                 found.notes.push(note);
                 at += len;
@@ -173,9 +175,17 @@ fn note_length(bytes: &[u8]) -> Option<usize> {
 
 /// Whether this can be the beginning of a note whose end was never written.
 fn is_torn(bytes: &[u8]) -> bool {
+    if has_hole(bytes) {
+        return true;
+    }
     let whole_line = |from: usize| bytes[from..].contains(&b'\n');
     let behind = |what: &[u8]| find(bytes, what).is_some_and(|at| whole_line(at + what.len()));
     !behind(b"\n\n") && !behind(DASH)
+}
+
+/// Whether a part was never written: the disk took what lies behind it first.
+fn has_hole(bytes: &[u8]) -> bool {
+    find(bytes, &[0; 8]).is_some()
 }
 
 fn damaged(path: &Path, at: usize) -> ProofError {
@@ -188,7 +198,8 @@ fn damaged(path: &Path, at: usize) -> ProofError {
 /// The file of a log's checkpoints.
 pub struct CheckpointFile {
     path: PathBuf,
-    file: File,
+    file: Arc<dyn LogFile>,
+    end: u64,
 }
 
 impl CheckpointFile {
@@ -197,29 +208,41 @@ impl CheckpointFile {
     /// # Errors
     /// It cannot be read or written.
     pub fn open(path: &Path) -> Result<(Self, Option<String>), ProofError> {
+        Self::open_on(&RealFiles, path)
+    }
+
+    /// As [`open`](Self::open), over a file layer.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_on(
+        files: &dyn FileLayer,
+        path: &Path,
+    ) -> Result<(Self, Option<String>), ProofError> {
         let io = |source| ProofError::File {
             path: path.to_owned(),
             source,
         };
-        let mut options = OpenOptions::new();
-        let file = options
-            .read(true)
-            .append(true)
-            .create(true)
-            .open(path)
-            .map_err(io)?;
-        let mut found = Self::notes(path)?;
+        let made = || {
+            let file = files.create(path, 0)?;
+            files.sync_dir(parent(path)).map(|()| file)
+        };
+        let file = match files.open(path, true) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => made(),
+            other => other,
+        };
+        let file = file.map_err(io)?;
+        let mut found = Self::notes_on(files, path)?;
         if let Some(at) = found.damaged.first() {
             return Err(damaged(path, *at));
         }
-        file.set_len(found.end as u64).map_err(io)?;
-        Ok((
-            Self {
-                path: path.to_owned(),
-                file,
-            },
-            found.notes.pop(),
-        ))
+        let end = found.end as u64;
+        if file.size().map_err(io)? != end {
+            let cut = file.set_size(end).and_then(|()| file.sync());
+            cut.map_err(io)?;
+        }
+        let path = path.to_owned();
+        Ok((Self { path, file, end }, found.notes.pop()))
     }
 
     /// All notes of a file, oldest first; none if there is no file.
@@ -239,7 +262,11 @@ impl CheckpointFile {
     /// # Errors
     /// It cannot be read.
     pub fn notes(path: &Path) -> Result<Notes, ProofError> {
-        match std::fs::read(path) {
+        Self::notes_on(&RealFiles, path)
+    }
+
+    fn notes_on(files: &dyn FileLayer, path: &Path) -> Result<Notes, ProofError> {
+        match whole::read_on(files, path) {
             Ok(bytes) => Ok(Notes::of(&bytes)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Notes::default()),
             Err(source) => Err(ProofError::File {
@@ -288,7 +315,7 @@ impl CheckpointFile {
         Ok(notes.filter_map(|note| of_note(note)).collect())
     }
 
-    /// Adds a note.
+    /// Adds a note; it is on the disk when this returns. So only the last one can ever be torn.
     ///
     /// # Errors
     /// It cannot be written.
@@ -297,12 +324,13 @@ impl CheckpointFile {
             path: self.path.clone(),
             source,
         };
-        let end = self.file.metadata().map_err(io)?.len();
-        if let Err(source) = self.file.write_all(note.as_bytes()) {
+        let written = self.file.write_at(note.as_bytes(), self.end);
+        if let Err(source) = written.and_then(|()| self.file.sync()) {
             // Half a note would make the next one unreadable too.
-            self.file.set_len(end).map_err(io)?;
+            self.file.set_size(self.end).map_err(io)?;
             return Err(io(source));
         }
+        self.end += note.len() as u64;
         Ok(())
     }
 }
@@ -358,6 +386,45 @@ mod tests {
             assert_eq!(CheckpointFile::read(&path).unwrap(), made[..2]);
             let (_, last) = CheckpointFile::open(&path).unwrap();
             assert_eq!(last.as_ref(), Some(&made[1]), "{lost} bytes lost");
+        }
+    }
+
+    #[test]
+    fn checkpoints_outlive_a_power_cut_and_none_is_taken_for_damage() {
+        use crate::log::fake::{FakeDisk, Op};
+        let path = Path::new("/data/server/checkpoints");
+        let key = SigningKey::from_bytes(&[4; 32]);
+        let note = |size| note::sign(&sample(size).to_text(), "drover/00ff", &key);
+        for (failing, seed) in (0..4).flat_map(|at| (0..40).map(move |seed| (at, seed))) {
+            let disk = FakeDisk::default();
+            disk.create_dir(parent(path)).unwrap();
+            let (mut file, _) = CheckpointFile::open_on(&disk, path).unwrap();
+            let mut acked = Vec::new();
+            disk.fail(Op::Sync, failing, 1);
+            for size in 1..5 {
+                let note = note(size);
+                if file.append(&note).is_err() {
+                    break;
+                }
+                acked.push(note);
+            }
+            // What is on its way when the power goes.
+            let _ = file.file.write_at(note(9).as_bytes(), file.end);
+            let cut = disk.power_cut(seed);
+            let opened = CheckpointFile::open_on(&cut, path);
+            let (mut file, last) = opened.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+            let kept = CheckpointFile::notes_on(&cut, path).unwrap().notes;
+            assert!(
+                kept.len() <= acked.len() + 1 && kept.starts_with(&acked),
+                "seed {seed}"
+            );
+            assert_eq!(last.as_ref(), kept.last());
+            file.append(&note(20)).unwrap();
+            let kept = CheckpointFile::notes_on(&cut.power_cut(seed), path).unwrap();
+            assert_eq!(
+                (kept.notes.last(), kept.damaged.len()),
+                (Some(&note(20)), 0)
+            );
         }
     }
 

@@ -233,7 +233,7 @@ impl Ledger {
         if let Some(last) = last {
             blocks.follow(&*self.log, last.size)?;
             let mut root = merkle::root(&self.tree(blocks), last.size)?;
-            if root != last.root && whole {
+            if root != last.root {
                 // The kept part may be at fault, not the log.
                 blocks.clear()?;
                 blocks.follow(&*self.log, last.size)?;

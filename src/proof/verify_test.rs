@@ -7,7 +7,7 @@ use bytes::Bytes;
 use ed25519_dalek::SigningKey;
 
 use super::*;
-use crate::log::{Entry, LogEngine, Options};
+use crate::log::{Entry, LogEngine, Options, leaf_hash};
 
 const ENTRIES: u64 = 1500;
 
@@ -100,6 +100,28 @@ impl Sample {
     }
 }
 
+/// RFC 6962 by its definition.
+struct Naive(Vec<crate::log::Hash>);
+
+impl Naive {
+    fn root(&self, size: u64) -> crate::log::Hash {
+        fn of(leaves: &[crate::log::Hash]) -> crate::log::Hash {
+            use sha2::{Digest as _, Sha256};
+            match leaves.len() {
+                1 => leaves[0],
+                n => {
+                    let (left, right) = leaves.split_at(n.next_power_of_two() / 2);
+                    let mut hash = Sha256::new_with_prefix([1]);
+                    hash.update(of(left));
+                    hash.update(of(right));
+                    hash.finalize().into()
+                }
+            }
+        }
+        of(&self.0[..size as usize])
+    }
+}
+
 fn first_finding(done: &Verified) -> &Finding {
     done.findings.first().expect("something is wrong")
 }
@@ -117,10 +139,11 @@ fn replace(path: &Path, from: &[u8], to: &[u8]) {
 
 #[test]
 fn a_log_that_is_written_meanwhile_is_verified_as_far_as_it_was_signed() {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     let dir = tempfile::tempdir().unwrap();
     let (log, _) = LogEngine::open(&dir.path().join("log"), options()).unwrap();
-    let (log, done) = (Arc::new(log), AtomicBool::new(false));
+    let (log, looks) = (Arc::new(log), AtomicU64::new(0));
+    let over = AtomicBool::new(false);
     let ledger = Ledger::open(Arc::clone(&log), dir.path()).unwrap();
     let write = |index: u64| {
         let time = index as i64 + 1;
@@ -128,27 +151,40 @@ fn a_log_that_is_written_meanwhile_is_verified_as_far_as_it_was_signed() {
         ledger.sign((index, time, [7; 32]), &key(1)).unwrap();
     };
     write(0);
+    let mut reached = Vec::new();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            for index in 1..2_000 {
-                if done.load(Ordering::Relaxed) {
-                    return;
+            let mut index = 1;
+            while !over.load(Ordering::Relaxed) {
+                // Ahead of whoever looks, and not so far that looking takes long.
+                if index < 30 * (looks.load(Ordering::Relaxed) + 1) {
+                    write(index);
+                    index += 1;
+                } else {
+                    std::thread::yield_now();
                 }
-                write(index);
             }
         });
-        for _ in 0..50 {
+        for _ in 0..15 {
             let how = Verify::default();
             let found = verify(&dir.path().join("log"), dir.path(), &how, &mut |_, _| ());
-            let found = found.map(|found| found.findings);
-            done.store(
-                found.as_ref().is_ok_and(|found| !found.is_empty()),
-                Ordering::Relaxed,
-            );
-            assert_eq!(found.expect("a log"), []);
+            let right = found.as_ref().is_ok_and(|found| {
+                // Every event was signed before the next was written: all but the last is.
+                found.findings.is_empty()
+                    && found.entries > 0
+                    && found.checkpoints + 1 >= found.entries
+            });
+            over.store(!right, Ordering::Relaxed);
+            looks.fetch_add(1, Ordering::Relaxed);
+            assert!(right, "{found:?}");
+            reached.push(found.unwrap().entries);
         }
-        done.store(true, Ordering::Relaxed);
+        over.store(true, Ordering::Relaxed);
     });
+    assert!(
+        reached.is_sorted() && reached.first() < reached.last(),
+        "{reached:?}"
+    );
 }
 
 #[test]
@@ -164,6 +200,13 @@ fn a_log_that_nobody_touched_is_verified() {
         (done.checkpoints, done.signed_to, done.pinned),
         (3, Some(1199), false)
     );
+    // The tree is made once more, by nothing that verification uses.
+    let leaves: Vec<_> = (0..ENTRIES).map(|index| leaf_hash(&body(index))).collect();
+    let naive = Naive(leaves);
+    assert_eq!((done.size, done.root), (ENTRIES, naive.root(ENTRIES)));
+    for checkpoint in &sample.roots {
+        assert_eq!(checkpoint.root, naive.root(checkpoint.size));
+    }
     let own = NoteKey::new(sample.roots[0].origin.as_str(), key(1).verifying_key());
     let pinned = sample.verify(vec![own.clone()]);
     assert_eq!((pinned.findings.len(), pinned.pinned), (0, true));
@@ -180,7 +223,17 @@ fn a_changed_event_is_named_by_its_place() {
     let finding = first_finding(&done);
     let name = segments[1].file_name().unwrap().to_str().unwrap();
     assert!(finding.what.contains(name), "{finding:?} names {name}");
-    assert!(done.entries < ENTRIES);
+    // The first event of that segment: all before it was read, and nothing behind it.
+    let first: u64 = name.split('.').next().unwrap().parse().unwrap();
+    assert!(first > 0 && first < ENTRIES, "{name}");
+    let place = format!("index {first}:");
+    assert!(finding.what.contains(&place), "{finding:?} names {place}");
+    assert_eq!(done.entries, first, "{done:?}");
+    assert_eq!(
+        done.checkpoints,
+        first / 400,
+        "what was signed before it fits"
+    );
 }
 
 #[test]

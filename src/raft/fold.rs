@@ -165,7 +165,9 @@ impl Fold for Projector {
         self.writer
             .apply_each(&self.batch, |applied| {
                 // Nothing else is applied while a batch is, so this is how long a barrier may wait.
-                metrics::histogram!("nomad.raft.apply_batch").record(began.elapsed());
+                let took = crate::telemetry::milliseconds(began.elapsed());
+                metrics::histogram!("nomad.raft.apply_batch").record(took);
+                metrics::counter!("nomad.raft.apply").increment(applied.len() as u64);
                 began = Instant::now();
                 for a in applied {
                     done(a.index, Some(a.outcome));

@@ -340,10 +340,16 @@ impl Snapshots {
             self.files.sync_dir(&self.dir)?;
             return Ok(from);
         }
-        let taken = self.files.list(&self.dir)?;
-        let again = (2..).map(|number| format!("{name}-{number:04}"));
-        let mut free = std::iter::once(name.clone()).chain(again);
-        let free = free.find(|name| !taken.contains(name)).unwrap_or(name);
+        // Behind those of the same place, by name too: the newest is the last.
+        let number = |taken: &String| match taken.strip_prefix(&name)? {
+            "" => Some(1),
+            rest => rest.strip_prefix('-')?.parse::<u32>().ok(),
+        };
+        let last = self.files.list(&self.dir)?.iter().filter_map(number).max();
+        let free = match last {
+            None => name,
+            Some(last) => format!("{name}-{:04}", last + 1),
+        };
         let to = SnapshotDir::on(Arc::clone(&self.files), self.dir.join(free));
         self.files.rename(&from.path, &to.path)?;
         self.files.sync_dir(&self.dir)?;

@@ -4,7 +4,10 @@
 //! Everything is judged by the times in the rows against the leader's clock; what goes is named in
 //! the event, a bounded number at a time.
 
-use std::sync::Arc;
+mod over;
+mod sweep;
+
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use drover_events::eval::EvalsUpserted;
@@ -13,21 +16,17 @@ use drover_projections::tables::alloc_jobs::AllocJobs;
 use drover_projections::tables::allocs::{
     AllocsByDeployment, AllocsByEval, AllocsByJob, AllocsByNode,
 };
-use drover_projections::tables::deployments::Deployments;
 use drover_projections::tables::evals::{Evals, EvalsByJob, EvalsByNamespace};
-use drover_projections::tables::jobs::{Jobs, JobsCollectable};
-use drover_projections::tables::nodes::{self, Nodes};
-use drover_projections::{Interest, Scan, StorageError, View};
+use drover_projections::tables::jobs::Jobs;
+use drover_projections::{Interest, StorageError, View};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::Serialize;
 
+use self::sweep::Sweep;
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
+use super::each::Each;
 use super::propose::{Decided, propose};
-use crate::commands::deployment::DeleteDeployments;
-use crate::commands::eval::ReapEvals;
-use crate::commands::job::PurgeJobs;
-use crate::commands::node::DeregisterNodes;
 use crate::scheduler::reconcile::{is_active, is_client_terminal, is_terminal};
 
 /// For how long what is over is kept.
@@ -80,13 +79,10 @@ impl GcSettings {
     }
 }
 
-/// How many rows one event removes at most, and how many events one activation proposes.
-const BATCH: usize = 400;
 /// The namespace of evaluations that are no job's.
 const CORE_NAMESPACE: &str = "-";
 /// Wishes that come within this time are dealt with together.
 const TOGETHER: Duration = Duration::from_millis(200);
-const EVENTS: usize = 64;
 
 /// What was collected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -109,6 +105,8 @@ pub struct CoreGc {
     settings: GcSettings,
     /// When everything was looked through last.
     last: Mutex<Option<i64>>,
+    /// What could not be removed the last time: it has its turn again after the others.
+    aside: Mutex<BTreeSet<String>>,
     status: Mutex<GcStatus>,
 }
 
@@ -278,7 +276,9 @@ pub fn deployment_is_over(
     deployment: &Deployment,
     cutoffs: &Cutoffs,
 ) -> Result<bool, StorageError> {
-    if is_active(deployment) || deployment.modify_time > cutoffs.deployments {
+    let key = (deployment.namespace.as_str(), deployment.job_id.as_str());
+    let goes_on = is_active(deployment) && view.modified::<Jobs>(key)?.is_some();
+    if goes_on || deployment.modify_time > cutoffs.deployments {
         return Ok(false);
     }
     for row in view.by_index::<AllocsByDeployment>(deployment.id.as_str()) {
@@ -303,8 +303,22 @@ pub fn node_is_over(view: &View, node: &Node, cutoffs: &Cutoffs) -> Result<bool,
     Ok(true)
 }
 
-/// What is proposed for one kind of thing.
-type Commands = Vec<Arc<dyn crate::commands::Command>>;
+/// What an operator asked for is done.
+async fn complete(context: &Context, mut eval: Evaluation) -> Result<(), Failure> {
+    let guard = context
+        .projections
+        .view()
+        .guard::<Evals>(eval.id.as_str())?;
+    eval.status = "complete".to_owned();
+    eval.modify_time = context.clock.now();
+    let event = EvalsUpserted {
+        evals: vec![eval],
+        decision: None,
+    };
+    let decided = Decided::new("core_gc", event).guarded(guard);
+    propose(&context.proposer, decided).await?;
+    Ok(())
+}
 
 impl CoreGc {
     /// Collects by these settings.
@@ -312,12 +326,13 @@ impl CoreGc {
         Self {
             settings,
             last: Mutex::new(None),
+            aside: Mutex::default(),
             status: Mutex::default(),
         }
     }
 
     /// Does what operators asked for: evaluations of type `_core` that are pending.
-    async fn obey(&self, context: &Context) -> Result<Option<Collected>, Failure> {
+    async fn obey(&self, context: &Context, each: &mut Each) -> Result<Option<Collected>, Failure> {
         let view = context.projections.view();
         let mut asked = Vec::new();
         for eval in view.by_index::<EvalsByNamespace>(CORE_NAMESPACE) {
@@ -330,19 +345,13 @@ impl CoreGc {
         if asked.is_empty() {
             return Ok(None);
         }
-        let collected = Self::new(self.settings.forced()).collect(context).await?;
-        let view = context.projections.view();
-        for mut eval in asked {
-            let guard = view.guard::<Evals>(eval.id.as_str())?;
-            eval.status = "complete".to_owned();
-            eval.modify_time = context.clock.now();
-            let event = EvalsUpserted {
-                evals: vec![eval],
-                decision: None,
-            };
-            let decided = Decided::new("core_gc", event).guarded(guard);
-            let settled = propose(&context.proposer, decided).await;
-            settled.map_err(|error| error.to_string())?;
+        let forced = Self::new(self.settings.forced());
+        let collected = forced.collect(context, each).await?;
+        for eval in asked {
+            let id = eval.id.clone();
+            if let Err(error) = complete(context, eval).await {
+                each.fail(&id, &error);
+            }
         }
         Ok(Some(collected))
     }
@@ -350,144 +359,24 @@ impl CoreGc {
     /// Collects what can be collected now.
     ///
     /// # Errors
-    /// Those of reading and proposing.
-    pub async fn collect(&self, context: &Context) -> Result<Collected, Failure> {
-        let mut collected = Collected::default();
+    /// Nothing can be read or proposed at all. What concerns one thing alone is in `each`.
+    pub async fn collect(&self, context: &Context, each: &mut Each) -> Result<Collected, Failure> {
         let cutoffs = Cutoffs::new(&self.settings, context.clock.now());
+        let aside = std::mem::take(&mut *self.aside.lock());
+        let mut sweep = Sweep::new(context, each, aside);
+        let found = over::jobs(&context.projections.view(), &cutoffs, &sweep)?;
+        sweep.remove(found).await?;
+        // What went with the jobs is not there any more.
         let view = context.projections.view();
-        let commands = jobs(&view, &cutoffs, &mut collected)?;
+        let mut found = over::evals(&view, &cutoffs, &sweep)?;
+        found.extend(over::deployments(&view, &cutoffs, &sweep)?);
+        found.extend(over::nodes(&view, &cutoffs, &sweep)?);
         drop(view);
-        submit(context, commands).await?;
-        let view = context.projections.view();
-        let mut commands = evals(&view, &cutoffs, &mut collected)?;
-        commands.extend(deployments(&view, &cutoffs, &mut collected)?);
-        commands.extend(nodes_over(&view, &cutoffs, &mut collected)?);
-        drop(view);
-        submit(context, commands).await?;
+        sweep.remove(found).await?;
+        let (collected, failed) = sweep.end();
+        *self.aside.lock() = failed;
         Ok(collected)
     }
-}
-
-async fn submit(context: &Context, commands: Commands) -> Result<(), Failure> {
-    for command in commands {
-        context
-            .proposer
-            .submit(command, "core_gc")
-            .await
-            .map_err(|e| e.to_string())?;
-    }
-    Ok(())
-}
-
-fn jobs(view: &View, cutoffs: &Cutoffs, to: &mut Collected) -> Result<Commands, StorageError> {
-    let mut over = Vec::new();
-    let (mut evals, mut allocs) = (Vec::new(), Vec::new());
-    for job in view.by_index::<JobsCollectable>(()) {
-        let job = job?;
-        if !job_is_over(view, &job, cutoffs)? {
-            continue;
-        }
-        let key = (job.namespace.as_str(), job.id.as_str());
-        for eval in view.by_index::<EvalsByJob>(key) {
-            evals.push(eval?.id);
-        }
-        for row in view.by_index::<AllocsByJob>(key) {
-            allocs.push(row?.alloc.id);
-        }
-        over.push((job.namespace.clone(), job.id.clone(), job.modify_index));
-        if over.len() >= BATCH || evals.len() + allocs.len() >= BATCH * EVENTS / 4 {
-            break;
-        }
-    }
-    to.jobs += over.len();
-    to.evals += evals.len();
-    to.allocs += allocs.len();
-    let mut commands: Commands = reap(evals, allocs);
-    for batch in over.chunks(BATCH) {
-        commands.push(Arc::new(PurgeJobs {
-            jobs: batch.to_vec(),
-        }));
-    }
-    Ok(commands)
-}
-
-fn reap(evals: Vec<String>, allocs: Vec<String>) -> Commands {
-    let mut commands: Commands = Vec::new();
-    for batch in allocs.chunks(BATCH) {
-        commands.push(Arc::new(ReapEvals {
-            eval_ids: Vec::new(),
-            alloc_ids: batch.to_vec(),
-        }));
-    }
-    for batch in evals.chunks(BATCH) {
-        commands.push(Arc::new(ReapEvals {
-            eval_ids: batch.to_vec(),
-            alloc_ids: Vec::new(),
-        }));
-    }
-    commands
-}
-
-fn evals(view: &View, cutoffs: &Cutoffs, to: &mut Collected) -> Result<Commands, StorageError> {
-    let (mut evals, mut allocs) = (Vec::new(), Vec::new());
-    for eval in view.scan::<Evals>(Scan::all()) {
-        let eval = eval?;
-        if let Some(with_it) = eval_is_over(view, &eval, cutoffs)? {
-            evals.push(eval.id);
-            allocs.extend(with_it);
-        }
-        if evals.len() + allocs.len() >= BATCH * EVENTS {
-            break;
-        }
-    }
-    to.evals += evals.len();
-    to.allocs += allocs.len();
-    Ok(reap(evals, allocs))
-}
-
-fn deployments(
-    view: &View,
-    cutoffs: &Cutoffs,
-    to: &mut Collected,
-) -> Result<Commands, StorageError> {
-    let mut over = Vec::new();
-    for deployment in view.scan::<Deployments>(Scan::all()) {
-        let deployment = deployment?;
-        if deployment_is_over(view, &deployment, cutoffs)? {
-            over.push(deployment.id);
-        }
-    }
-    to.deployments += over.len();
-    let commands = over.chunks(BATCH).map(|ids| {
-        let command: Arc<dyn crate::commands::Command> =
-            Arc::new(DeleteDeployments { ids: ids.to_vec() });
-        command
-    });
-    Ok(commands.collect())
-}
-
-fn nodes_over(
-    view: &View,
-    cutoffs: &Cutoffs,
-    to: &mut Collected,
-) -> Result<Commands, StorageError> {
-    let mut over = Vec::new();
-    for row in view.scan::<Nodes>(Scan::all()) {
-        let Some(node) = nodes::get(view, &row?.id)? else {
-            continue;
-        };
-        if node_is_over(view, &node, cutoffs)? {
-            over.push(node.id);
-        }
-    }
-    to.nodes += over.len();
-    let commands = over.chunks(BATCH).map(|ids| {
-        let command: Arc<dyn crate::commands::Command> = Arc::new(DeregisterNodes {
-            node_ids: ids.to_vec(),
-        });
-        command
-    });
-    Ok(commands.collect())
 }
 
 impl Reactor for CoreGc {
@@ -507,7 +396,8 @@ impl Reactor for CoreGc {
     fn activate<'a>(&'a self, context: &'a Context) -> BoxFuture<'a, Result<Activation, Failure>> {
         Box::pin(async move {
             tokio::time::sleep(TOGETHER).await;
-            let asked = self.obey(context).await?;
+            let mut each = Each::default();
+            let asked = self.obey(context, &mut each).await?;
             let now = context.clock.now();
             let interval = i64::try_from(self.settings.interval.as_nanos()).unwrap_or(i64::MAX);
             let due = self
@@ -516,7 +406,7 @@ impl Reactor for CoreGc {
                 .map_or(now, |last| last.saturating_add(interval));
             let mut collected = asked;
             if due <= now {
-                collected = Some(self.collect(context).await?);
+                collected = Some(self.collect(context, &mut each).await?);
                 *self.last.lock() = Some(now);
             }
             let left = due.max(now.saturating_add(1)).saturating_sub(now);
@@ -525,11 +415,12 @@ impl Reactor for CoreGc {
             } else {
                 nanos(left)
             };
-            let mut status = self.status.lock();
+            let mut known = self.status.lock();
             if let Some(collected) = collected {
-                status.note(now, collected);
+                known.note(now, collected);
             }
-            let status = serde_json::to_value(*status)?;
+            let mut status = serde_json::to_value(*known)?;
+            each.tell(&mut status);
             Ok(Activation { sleep, status })
         })
     }

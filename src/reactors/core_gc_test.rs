@@ -3,6 +3,7 @@ use std::sync::Arc;
 use drover_events::eval::EvalsUpserted;
 use drover_events::model::{RescheduleEvent, ReschedulePolicy, RescheduleTracker, TaskGroup};
 use drover_projections::tables::node_states::NodeStates;
+use drover_projections::tables::nodes::Nodes;
 
 use super::*;
 use crate::clock::Clock;
@@ -134,7 +135,10 @@ async fn a_job_that_is_over_goes_with_its_evaluations() {
     direct.command(&command).unwrap();
     let context = context(&direct);
     let forced = CoreGc::new(GcSettings::default().forced());
-    let collected = forced.collect(&context).await.unwrap();
+    let collected = forced
+        .collect(&context, &mut Each::default())
+        .await
+        .unwrap();
     assert_eq!(
         collected,
         Collected::default(),
@@ -152,13 +156,16 @@ async fn a_job_that_is_over_goes_with_its_evaluations() {
     let job = view.get::<Jobs>(("default", "j")).unwrap().unwrap();
     assert_eq!(job.status, "dead");
     let kept = CoreGc::new(GcSettings::default())
-        .collect(&context)
+        .collect(&context, &mut Each::default())
         .await
         .unwrap();
     assert_eq!(kept, Collected::default(), "not long enough ago");
     let started = std::time::Instant::now();
     let collected = loop {
-        let collected = forced.collect(&context).await.unwrap();
+        let collected = forced
+            .collect(&context, &mut Each::default())
+            .await
+            .unwrap();
         if collected.jobs > 0 || started.elapsed().as_secs() > 5 {
             break collected;
         }
@@ -184,7 +191,11 @@ async fn a_node_that_is_long_down_goes() {
     settings.nodes = Duration::ZERO;
     let forced = CoreGc::new(settings);
     assert_eq!(
-        forced.collect(&context).await.unwrap().nodes,
+        forced
+            .collect(&context, &mut Each::default())
+            .await
+            .unwrap()
+            .nodes,
         0,
         "it is ready"
     );
@@ -200,7 +211,14 @@ async fn a_node_that_is_long_down_goes() {
         .unwrap()
         .unwrap();
     assert_eq!(state.status, "down");
-    assert_eq!(forced.collect(&context).await.unwrap().nodes, 1);
+    assert_eq!(
+        forced
+            .collect(&context, &mut Each::default())
+            .await
+            .unwrap()
+            .nodes,
+        1
+    );
     assert!(
         direct
             .projections
@@ -242,5 +260,152 @@ async fn an_operator_who_asks_for_it_gets_it_at_once() {
         .unwrap()
         .unwrap();
     assert_eq!(eval.status, "complete");
-    assert_eq!(gc.obey(&context).await.unwrap(), None, "it is done");
+    assert_eq!(
+        gc.obey(&context, &mut Each::default()).await.unwrap(),
+        None,
+        "it is done"
+    );
+}
+
+/// A job with one allocation, of an evaluation that is complete and a deployment that failed, on a
+/// node that is down: whether the allocation is open decides whether they go.
+struct Stage {
+    direct: Arc<Direct>,
+    node: String,
+    alloc: String,
+    eval: String,
+    deployment: String,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let direct = Direct::new();
+        direct
+            .command(&RegisterNode {
+                node: node_of(1),
+                create_node_pool: true,
+            })
+            .unwrap();
+        let uuid = || uuid::Uuid::new_v4().to_string();
+        let stage = Self {
+            direct,
+            node: node_of(1).id,
+            alloc: uuid(),
+            eval: uuid(),
+            deployment: uuid(),
+        };
+        let command = RegisterJob {
+            job: job_of("service", 1),
+            eval_id: stage.eval.clone(),
+            ..RegisterJob::default()
+        };
+        let (job_modify_index, _) = stage.direct.command(&command).unwrap();
+        let group = drover_events::model::DeploymentState::default();
+        let deployment = Deployment {
+            id: stage.deployment.clone(),
+            namespace: "default".into(),
+            job_id: "j".into(),
+            status: "failed".into(),
+            task_groups: [("g", group)].into(),
+            ..Deployment::default()
+        };
+        let alloc = Allocation {
+            id: stage.alloc.clone(),
+            namespace: "default".into(),
+            job_id: "j".into(),
+            task_group: "g".into(),
+            eval_id: stage.eval.clone(),
+            node_id: stage.node.clone(),
+            deployment_id: stage.deployment.clone(),
+            desired_status: "run".into(),
+            client_status: "running".into(),
+            ..Allocation::default()
+        };
+        let placed = drover_events::plan::PlacedAlloc {
+            alloc: Box::new(alloc),
+            job_modify_index,
+        };
+        let (_, outcome) = stage.direct.apply(drover_events::plan::PlanApplied {
+            deployment: Some(deployment),
+            placed: vec![placed],
+            ..Default::default()
+        });
+        assert!(
+            matches!(outcome, drover_projections::Outcome::Applied(_)),
+            "{outcome:?}"
+        );
+        let view = stage.direct.projections.view();
+        let mut done = view.get::<Evals>(stage.eval.as_str()).unwrap().unwrap();
+        done.status = "complete".into();
+        drop(view);
+        stage.direct.apply(EvalsUpserted {
+            evals: vec![done],
+            decision: None,
+        });
+        let missed = MissHeartbeat {
+            node_id: stage.node.clone(),
+        };
+        stage.direct.command(&missed).unwrap();
+        stage
+    }
+
+    /// Whether evaluation, deployment and node are over: the allocations that go with the first.
+    fn over(&self) -> (Option<Vec<String>>, bool, bool) {
+        let view = self.direct.projections.view();
+        let cutoffs = Cutoffs::new(&GcSettings::default(), i64::MAX / 2);
+        let eval = view.get::<Evals>(self.eval.as_str()).unwrap().unwrap();
+        let deployment = view
+            .get::<drover_projections::tables::deployments::Deployments>(self.deployment.as_str())
+            .unwrap()
+            .unwrap();
+        let node = drover_projections::tables::nodes::get(&view, &self.node);
+        (
+            eval_is_over(&view, &eval, &cutoffs).unwrap(),
+            deployment_is_over(&view, &deployment, &cutoffs).unwrap(),
+            node_is_over(&view, &node.unwrap().unwrap(), &cutoffs).unwrap(),
+        )
+    }
+}
+
+#[tokio::test]
+async fn what_is_over_stays_while_an_allocation_of_it_is_open_and_goes_with_it() {
+    let stage = Stage::new();
+    assert_eq!(stage.over(), (None, false, false), "it runs");
+    let ended = drover_events::alloc::ClientAllocUpdate {
+        id: stage.alloc.clone(),
+        client_status: "complete".into(),
+        ..Default::default()
+    };
+    stage
+        .direct
+        .apply(drover_events::alloc::AllocsUpdatedByClient {
+            updates: vec![ended],
+            ..Default::default()
+        });
+    let gone = Some(vec![stage.alloc.clone()]);
+    assert_eq!(stage.over(), (gone, true, true));
+    // Not long enough ago.
+    let view = stage.direct.projections.view();
+    let eval = view.get::<Evals>(stage.eval.as_str()).unwrap().unwrap();
+    let early = Cutoffs::new(&GcSettings::default(), eval.modify_time + 60 * SECOND);
+    assert_eq!(eval_is_over(&view, &eval, &early).unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_deployment_whose_job_is_gone_goes_whatever_its_status_says() {
+    let direct = Direct::new();
+    let deployment = Deployment {
+        id: uuid::Uuid::new_v4().to_string(),
+        namespace: "default".into(),
+        job_id: "purged".into(),
+        status: "running".into(),
+        ..Deployment::default()
+    };
+    direct.apply(drover_events::plan::PlanApplied {
+        deployment: Some(deployment.clone()),
+        ..Default::default()
+    });
+    let view = direct.projections.view();
+    let cutoffs = Cutoffs::new(&GcSettings::default(), i64::MAX / 2);
+    assert!(deployment_is_over(&view, &deployment, &cutoffs).unwrap());
 }

@@ -18,6 +18,7 @@ use drover_projections::{Interest, Scan, StorageError, View};
 use futures_util::future::BoxFuture;
 
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
+use super::each::Each;
 use super::propose::Following;
 use crate::commands::Command;
 use crate::commands::alloc::UpdateDesiredTransitions;
@@ -93,8 +94,8 @@ pub fn look(
         }
     }
     let paused = deployment.status == "paused";
-    let due = progress_due(deployment);
-    if !paused && due.is_some_and(|due| due <= now) {
+    let due = progress_due(deployment).filter(|_| !paused);
+    if due.is_some_and(|due| due <= now) {
         return Ok((Some(Step::Fail(DeploymentChange::ProgressDeadline)), None));
     }
     if wants_promotion(deployment, &allocs) {
@@ -210,6 +211,7 @@ fn command_of(deployment: &Deployment, view: &View, step: Step) -> Arc<dyn Comma
             deployment_id,
             change,
             eval_id,
+            reverted: Default::default(),
         }),
         Step::Promote => Arc::new(PromoteDeployment {
             deployment_id,
@@ -247,6 +249,21 @@ fn command_of(deployment: &Deployment, view: &View, step: Step) -> Arc<dyn Comma
     }
 }
 
+/// The command that one deployment needs now, if it needs one, and when it is due next.
+fn followed(
+    view: &View,
+    deployment: &Deployment,
+    now: i64,
+) -> Result<(Option<Arc<Following>>, Option<i64>), StorageError> {
+    let (step, due) = look(view, deployment, now)?;
+    let Some(step) = step else {
+        return Ok((None, due));
+    };
+    let cause = seen(view, deployment, &step)?;
+    let command = command_of(deployment, view, step);
+    Ok((Some(Arc::new(Following { command, cause })), due))
+}
+
 impl Reactor for DeploymentWatcher {
     fn name(&self) -> &'static str {
         "deployment_watcher"
@@ -267,6 +284,7 @@ impl Reactor for DeploymentWatcher {
             let now = context.clock.now();
             let view = context.projections.view();
             let mut commands = Vec::new();
+            let mut each = Each::default();
             let (mut active, mut next) = (0, None::<i64>);
             for deployment in view.scan::<Deployments>(Scan::all()) {
                 let deployment = deployment?;
@@ -274,25 +292,25 @@ impl Reactor for DeploymentWatcher {
                     continue;
                 }
                 active += 1;
-                let (step, due) = look(&view, &deployment, now)?;
+                let found = each.look(&deployment.id, || followed(&view, &deployment, now));
+                let Some((command, due)) = found else {
+                    continue;
+                };
                 next = next.into_iter().chain(due).min();
-                if let Some(step) = step {
-                    let cause = seen(&view, &deployment, &step)?;
-                    let command = command_of(&deployment, &view, step);
-                    commands.push(Arc::new(Following { command, cause }));
-                }
+                commands.extend(command.map(|command| (deployment.id, command)));
             }
             drop(view);
             let steps = commands.len();
-            for command in commands {
+            for (id, command) in commands {
                 if let Err(error) = context.proposer.submit(command, self.name()).await {
-                    tracing::debug!(%error, "deployment could not be changed");
+                    each.fail(&id, &error);
                 }
             }
             let sleep = next.map_or(LONGEST, |due| {
                 Duration::from_nanos(due.saturating_sub(now).max(0).unsigned_abs()).min(LONGEST)
             });
-            let status = serde_json::json!({ "Active": active, "Steps": steps });
+            let mut status = serde_json::json!({ "Active": active, "Steps": steps });
+            each.tell(&mut status);
             Ok(Activation { sleep, status })
         })
     }

@@ -306,7 +306,7 @@ fn it_is_looked_at_again_when_its_deadline_passes_unless_it_is_paused() {
         },
         direct: Arc::clone(&stage.direct),
     };
-    assert_eq!(later.look(&deployment), (None, Some(NOW)));
+    assert_eq!(later.look(&deployment), (None, None), "nor at its deadline");
 }
 
 #[test]
@@ -416,6 +416,7 @@ fn what_it_does_follows_from_what_it_saw() {
         deployment_id: "d".to_owned(),
         change: DeploymentChange::ProgressDeadline,
         eval_id: String::new(),
+        reverted: Default::default(),
     });
     let following = |cause| Following {
         command: other.clone(),

@@ -176,7 +176,8 @@ async fn run(reactor: Arc<dyn Reactor>, context: Context, board: Board) {
     }
 }
 
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+/// What a panic said.
+pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("panic")

@@ -12,8 +12,10 @@ use drover_projections::tables::node_states::NodeStates;
 use drover_projections::{Interest, Scan};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
+use serde_json::json;
 
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
+use super::each::Each;
 use crate::commands::node::MissHeartbeat;
 
 /// How long things take.
@@ -63,9 +65,13 @@ impl Deadlines {
         }
     }
 
-    fn late(&self, now: i64) -> Vec<String> {
+    fn late(&self, now: i64) -> Vec<(i64, String)> {
         let late = self.by_time.iter().take_while(|(at, _)| *at <= now);
-        late.take(BATCH).map(|(_, node)| node.clone()).collect()
+        late.take(BATCH).cloned().collect()
+    }
+
+    fn is_at(&self, node: &str, at: i64) -> bool {
+        self.by_node.get(node) == Some(&at)
     }
 }
 
@@ -105,6 +111,28 @@ impl Heartbeats {
         self.deadlines.lock().clear(node);
     }
 
+    /// A node whose deadline this was is dealt with, unless it was heard of in the meantime.
+    fn settle(&self, node: &str, at: i64) {
+        let mut deadlines = self.deadlines.lock();
+        if deadlines.is_at(node, at) {
+            deadlines.clear(node);
+        }
+    }
+
+    /// A node whose deadline this was could not be given up: it has another turn at `again`, behind
+    /// those that are late already.
+    fn postpone(&self, node: &str, at: i64, again: i64) {
+        let mut deadlines = self.deadlines.lock();
+        if deadlines.is_at(node, at) {
+            deadlines.set(node, again);
+        }
+    }
+
+    /// Whether this is still a node's deadline.
+    fn is_late(&self, node: &str, at: i64) -> bool {
+        self.deadlines.lock().is_at(node, at)
+    }
+
     /// Starts anew with these nodes.
     pub fn reset(&self, nodes: impl IntoIterator<Item = String>, now: i64) {
         let mut deadlines = self.deadlines.lock();
@@ -124,7 +152,7 @@ impl Heartbeats {
         self.len() == 0
     }
 
-    fn late(&self, now: i64) -> Vec<String> {
+    fn late(&self, now: i64) -> Vec<(i64, String)> {
         self.deadlines.lock().late(now)
     }
 
@@ -174,6 +202,37 @@ impl HeartbeatExpiry {
 
 /// The longest sleep between two looks.
 const LONGEST: Duration = Duration::from_secs(1);
+/// When a node that could not be given up has its next turn.
+const AGAIN: Duration = Duration::from_secs(1);
+
+impl HeartbeatExpiry {
+    /// Gives up one node. Whatever is wrong with it, the next one has its turn.
+    async fn give_up(&self, context: &Context, node: &str, at: i64, each: &mut Each) {
+        tracing::warn!(node, "node heartbeat missed");
+        let command = MissHeartbeat {
+            node_id: node.to_owned(),
+        };
+        let given_up = context.proposer.submit(Arc::new(command), self.name());
+        let gone = match given_up.await {
+            Ok(_) => true,
+            // Nobody misses the heartbeats of a node that was removed.
+            Err(error) => {
+                let known = context.projections.view().modified::<NodeStates>(node);
+                let gone = matches!(known, Ok(None));
+                if !gone {
+                    each.fail(node, &error);
+                }
+                gone
+            }
+        };
+        if gone {
+            self.heartbeats.settle(node, at);
+        } else {
+            let again = later(context.clock.now(), AGAIN);
+            self.heartbeats.postpone(node, at, again);
+        }
+    }
+}
 
 impl Reactor for HeartbeatExpiry {
     fn name(&self) -> &'static str {
@@ -193,21 +252,10 @@ impl Reactor for HeartbeatExpiry {
             self.begin(context)?;
             let late = self.heartbeats.late(context.clock.now());
             let missed = late.len();
-            for node in late {
-                tracing::warn!(node, "node heartbeat missed");
-                let command = MissHeartbeat {
-                    node_id: node.clone(),
-                };
-                match context
-                    .proposer
-                    .submit(Arc::new(command), self.name())
-                    .await
-                {
-                    Ok(_) => self.heartbeats.clear(&node),
-                    Err(error) if error.code == crate::error::Code::NotFound => {
-                        self.heartbeats.clear(&node);
-                    }
-                    Err(error) => return Err(error.to_string().into()),
+            let mut each = Each::default();
+            for (at, node) in late {
+                if self.heartbeats.is_late(&node, at) {
+                    self.give_up(context, &node, at, &mut each).await;
                 }
             }
             let now = context.clock.now();
@@ -215,39 +263,13 @@ impl Reactor for HeartbeatExpiry {
                 Duration::from_nanos(at.saturating_sub(now).max(0).unsigned_abs()).min(LONGEST)
             });
             let waiting = self.heartbeats.len();
-            let status = serde_json::json!({ "Waiting": waiting, "Missed": missed });
+            let mut status = json!({ "Waiting": waiting, "Missed": missed });
+            each.tell(&mut status);
             Ok(Activation { sleep, status })
         })
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SECOND: i64 = 1_000_000_000;
-
-    #[test]
-    fn the_time_grows_with_the_nodes_and_the_late_are_found_in_order() {
-        let heartbeats = Heartbeats::new(HeartbeatSettings::default());
-        assert_eq!(heartbeats.beat("a", 0, 0.0), Duration::from_secs(10));
-        assert_eq!(heartbeats.beat("b", 0, 1.0), Duration::from_secs(20));
-        assert!(heartbeats.late(20 * SECOND - 1).is_empty());
-        assert_eq!(heartbeats.late(20 * SECOND), ["a"], "ten seconds of grace");
-        assert_eq!(heartbeats.late(30 * SECOND), ["a", "b"]);
-        heartbeats.beat("a", 30 * SECOND, 0.0);
-        assert_eq!(heartbeats.late(30 * SECOND), ["b"]);
-        heartbeats.clear("b");
-        assert!(heartbeats.late(30 * SECOND).is_empty());
-
-        let names = (0..5000).map(|n| format!("n{n}"));
-        heartbeats.reset(names, 0);
-        assert!(heartbeats.late(300 * SECOND - 1).is_empty());
-        assert_eq!(heartbeats.late(300 * SECOND).len(), BATCH);
-        assert_eq!(
-            heartbeats.beat("n1", 0, 0.0),
-            Duration::from_secs(100),
-            "5,000 by 50"
-        );
-    }
-}
+#[path = "heartbeat_expiry_test.rs"]
+mod tests;

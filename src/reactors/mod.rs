@@ -15,6 +15,7 @@ pub mod deployment_watcher;
 pub mod digest_recorder;
 pub mod drainer;
 pub mod driver;
+mod each;
 pub mod heartbeat_expiry;
 pub mod kafka;
 pub mod periodic;
@@ -25,5 +26,7 @@ mod wiring;
 
 pub use wiring::{ReactorSettings, Reactors, ReactorsStatus, Sources};
 
+#[cfg(test)]
+mod starvation_test;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -209,7 +209,15 @@ impl Retention {
             let whose = (self.keeping.server.as_path(), self.keeping.id.as_str());
             let done = keep::archive(whose, base, index + 1, &store).await?;
             archived = Some(done);
-            if !covers(&self.keeping.raft.log().segments(), done, index) {
+            let log = Arc::clone(self.keeping.raft.log());
+            let segments = log.segments();
+            if !covers(&segments, done, index) {
+                // The one that is written ends with the base: without events it would end, and be
+                // sealed, never.
+                let before = segments.split_last().map_or(&[][..], |(_, before)| before);
+                if covers(before, done, index) {
+                    tokio::task::spawn_blocking(move || log.roll()).await??;
+                }
                 let waits = Some("for segments below the base to be sealed".to_owned());
                 return Ok(Moved { archived, waits });
             }

@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use drover_events::envelope::{Envelope, Recorded};
+use drover_events::keyring::RootKeyUpserted;
+use drover_events::model::RootKeyMeta;
 use drover_events::{Actor, Event, EventId, Guard};
-use drover_projections::{Options, Outcome, Projections, Reply, Writer};
+use drover_projections::{Options, Outcome, Projections, Rejection, Reply, Writer};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
 use super::propose::{Decided, Propose, Settled, Settling};
 use crate::commands::{Command, Decision, Stamp};
-use crate::error::ApiError;
+use crate::error::{ApiError, Code};
 use crate::raft::Committed;
 
 /// Refuses everything.
@@ -29,6 +31,91 @@ impl Propose for Idle {
         _: &'static str,
     ) -> BoxFuture<'_, Result<Committed, ApiError>> {
         async { Err(ApiError::internal("nothing is proposed here")) }.boxed()
+    }
+}
+
+/// Proposes to a [`Direct`], but for whatever names one thing: that always fails.
+pub(crate) struct Faulty {
+    direct: Arc<Direct>,
+    bad: String,
+    how: Mutex<Fault>,
+}
+
+/// What becomes of what names the bad thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Error(Code),
+    Panic,
+    /// It is committed, and refused where it is applied.
+    Refuse,
+    None,
+}
+
+impl Faulty {
+    pub(crate) fn new(direct: &Arc<Direct>, bad: &str, how: Fault) -> Arc<Self> {
+        Arc::new(Self {
+            direct: Arc::clone(direct),
+            bad: bad.to_owned(),
+            how: Mutex::new(how),
+        })
+    }
+
+    /// From now on nothing fails.
+    pub(crate) fn heal(&self) {
+        *self.how.lock() = Fault::None;
+    }
+
+    fn check(&self, event: &Event) -> Result<(), ApiError> {
+        let how = *self.how.lock();
+        if !format!("{event:?}").contains(&self.bad) {
+            return Ok(());
+        }
+        match how {
+            Fault::None | Fault::Refuse => Ok(()),
+            Fault::Error(code) => Err(ApiError::new(code, "this one always fails")),
+            Fault::Panic => panic!("this one always panics"),
+        }
+    }
+}
+
+impl Propose for Faulty {
+    fn queue(&self, decided: Decided) -> BoxFuture<'_, Result<Settling, ApiError>> {
+        let bad = format!("{:?}", decided.event).contains(&self.bad);
+        let plan = matches!(decided.event, Event::PlanApplied(_));
+        if plan && bad && *self.how.lock() == Fault::Refuse {
+            let message = "refused where it is applied".to_owned();
+            let rejection = Some(Rejection::Rule { message });
+            let settling: Settling = async move {
+                let index = 0;
+                Ok(Settled { index, rejection })
+            }
+            .boxed();
+            return async move { Ok(settling) }.boxed();
+        }
+        match self.check(&decided.event) {
+            Ok(()) => self.direct.queue(decided),
+            Err(error) => async move { Err(error) }.boxed(),
+        }
+    }
+
+    fn submit(
+        &self,
+        command: Arc<dyn Command>,
+        reactor: &'static str,
+    ) -> BoxFuture<'_, Result<Committed, ApiError>> {
+        let stamp = Stamp {
+            id: EventId([0xbb; 16]),
+            now: self.direct.time(),
+        };
+        let checked = match command.decide(&self.direct.projections.view(), &stamp) {
+            Ok(Decision::Event { event, .. } | Decision::Page { event, .. }) => self.check(&event),
+            Ok(Decision::Nothing(_)) => Ok(()),
+            Err(error) => Err(error),
+        };
+        match checked {
+            Ok(()) => self.direct.submit(command, reactor),
+            Err(error) => async move { Err(error) }.boxed(),
+        }
     }
 }
 
@@ -71,6 +158,21 @@ impl Direct {
     /// Applies an event at once.
     pub(crate) fn apply(&self, event: impl Into<Event>) -> (u64, Outcome) {
         self.apply_as(EventId([0xaa; 16]), event)
+    }
+
+    /// The cluster's first key becomes active, as it does soon after a leader is elected.
+    pub(crate) fn first_key(&self) {
+        let key = RootKeyMeta {
+            key_id: "11111111-1111-4111-8111-111111111111".into(),
+            algorithm: "aes256-gcm".into(),
+            state: "active".into(),
+            ..RootKeyMeta::default()
+        };
+        self.apply(RootKeyUpserted {
+            key,
+            public_key: vec![7; 32].into(),
+            rekey: false,
+        });
     }
 
     /// Applies an event at once, under an id of its own.

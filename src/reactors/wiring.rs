@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use drover_projections::Projections;
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use super::alive_sets::AliveSets;
 use super::checkpoint_signer::{CheckpointSettings, CheckpointSigner};
@@ -17,6 +19,7 @@ use super::deployment_watcher::DeploymentWatcher;
 use super::digest_recorder::{DigestRecorder, DigestSettings};
 use super::drainer::Drainer;
 use super::driver::{Board, Context, Reactor, ReactorStatus, Running, Scope, start};
+use super::each::Each;
 use super::heartbeat_expiry::{HeartbeatExpiry, HeartbeatSettings, Heartbeats};
 use super::kafka::{KafkaPublisher, KafkaSource};
 use super::periodic::PeriodicDispatcher;
@@ -206,7 +209,7 @@ impl Reactors {
     /// Those of reading and proposing.
     pub async fn collect_garbage(&self) -> Result<(), super::driver::Failure> {
         CoreGc::new(self.gc.forced())
-            .collect(&self.context)
+            .collect(&self.context, &mut Each::default())
             .await
             .map(|_| ())
     }
@@ -218,6 +221,9 @@ impl Drop for Reactors {
         self.scheduling.lock().take();
     }
 }
+
+/// When scheduling is started again that could not be.
+const RESTART: Duration = Duration::from_secs(1);
 
 /// What starts and stops the leader's reactors.
 struct Lead {
@@ -242,11 +248,12 @@ impl Lead {
                 if let Some(term) = now {
                     tracing::info!(term, "reactors of the leader start");
                     leading = self.list(Scope::Leader);
-                    self.start_scheduling();
                 }
                 term = now;
             }
-            if ready.changed().await.is_err() {
+            let missing = term.is_some() && !self.start_scheduling();
+            let again = if missing { RESTART } else { Duration::MAX };
+            if matches!(timeout(again, ready.changed()).await, Ok(Err(_))) {
                 break;
             }
         }
@@ -262,16 +269,22 @@ impl Lead {
             .collect()
     }
 
-    fn start_scheduling(&self) {
+    /// Starts scheduling where it does not run. Answers whether it runs.
+    fn start_scheduling(&self) -> bool {
+        let mut scheduling = self.scheduling.lock();
+        if scheduling.is_some() {
+            return true;
+        }
         let Context {
             projections,
             proposer,
             ..
         } = self.context.clone();
         match Scheduling::start(projections, proposer, self.settings.scheduling) {
-            Ok(started) => *self.scheduling.lock() = Some(started),
-            Err(error) => tracing::error!(%error, "scheduling did not start"),
+            Ok(started) => *scheduling = Some(started),
+            Err(error) => tracing::error!(%error, "scheduling did not start; it is tried again"),
         }
+        scheduling.is_some()
     }
 
     async fn stop_scheduling(&self) {

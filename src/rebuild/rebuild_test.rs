@@ -40,7 +40,7 @@ fn event(index: u64) -> Event {
         0 => VarOp::Delete,
         _ => VarOp::Set,
     };
-    VariableApplied { op, var }.into()
+    VariableApplied { op, var, quota: 0 }.into()
 }
 
 fn body(index: u64) -> (u16, Vec<u8>) {

@@ -288,7 +288,7 @@ impl RequestLog {
 
 fn count(lost: &AtomicU64, error: &LogError) {
     lost.fetch_add(1, Ordering::Relaxed);
-    metrics::counter!("nomad.requests.lost").increment(1);
+    metrics::counter!("drover.requests.lost_total").increment(1);
     tracing::warn!(%error, "a record could not be written to the request log");
 }
 

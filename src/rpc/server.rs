@@ -81,7 +81,7 @@ pub struct Limits {
 impl Limits {
     /// So many connections of one address, so long a handshake, and this for known bodies.
     #[must_use]
-    pub fn new(per_client: u32, handshake: Duration, bodies: Arc<Budget>) -> Self {
+    pub fn new(per_client: Option<u32>, handshake: Duration, bodies: Arc<Budget>) -> Self {
         Self {
             visitors: Visitors::new(per_client, MOST_CONNECTIONS),
             handshake,
@@ -94,7 +94,7 @@ impl Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self::new(0, Duration::from_secs(5), Budget::new(BODIES))
+        Self::new(None, Duration::from_secs(5), Budget::new(BODIES))
     }
 }
 

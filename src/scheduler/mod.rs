@@ -127,6 +127,8 @@ mod ports_test;
 #[cfg(test)]
 mod reconnect_test;
 #[cfg(test)]
+mod returning_test;
+#[cfg(test)]
 mod rollout_test;
 #[cfg(test)]
 mod scenario_test;
@@ -134,3 +136,5 @@ mod scenario_test;
 mod system_test;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod world;

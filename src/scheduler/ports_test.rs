@@ -27,7 +27,7 @@ fn a_static_port_is_not_taken_to_another_address_of_the_node() {
         ..Default::default()
     };
     networks[0].addresses.extend([second]);
-    world.cluster.upsert_node(both);
+    world.add_node(both);
     let outcome = world.run("job-register");
     assert_eq!(world.live().len(), 1);
     let reasons = &outcome.failed["g"].dimension_exhausted;

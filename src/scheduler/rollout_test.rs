@@ -23,7 +23,7 @@ fn a_new_version_is_rolled_out_step_by_step_by_its_deployment() {
             .iter()
             .all(|id| world.alloc(id).deployment_id == deployment.id)
     );
-    heal(&mut world, 4);
+    world.heal();
     let outcome = world.run("deployment-watcher");
     assert_eq!(outcome.plan.deployment_updates[0].status, "successful");
 
@@ -40,36 +40,15 @@ fn a_new_version_is_rolled_out_step_by_step_by_its_deployment() {
         world.run("deployment-watcher").plan.is_empty(),
         "two are not healthy yet"
     );
-    heal(&mut world, 2);
+    world.heal();
     assert_eq!(
         world.run("deployment-watcher").desired["g"].destructive_update,
         2
     );
-    heal(&mut world, 4);
+    world.heal();
     let outcome = world.run("deployment-watcher");
     assert_eq!(outcome.plan.deployment_updates[0].status, "successful");
     assert_eq!(names(&world).into_iter().collect::<BTreeSet<_>>().len(), 4);
-}
-
-/// All live allocations of the newest deployment are healthy.
-fn heal(world: &mut World, healthy: i64) {
-    let deployment = world.deployments.last().unwrap().id.clone();
-    for id in world.live() {
-        world.client(&id, |alloc| {
-            alloc.client_status = "running".into();
-            if alloc.deployment_id == deployment {
-                alloc.deployment_status.get_or_insert_default().healthy = Some(true);
-            }
-        });
-    }
-    let state = world
-        .deployments
-        .last_mut()
-        .unwrap()
-        .task_groups
-        .get_mut("g")
-        .unwrap();
-    state.healthy_allocs = healthy;
 }
 
 #[test]
@@ -78,7 +57,7 @@ fn canaries_come_first_and_the_rest_after_promotion() {
     job.task_groups[0].update = Some(update(1, 1));
     let mut world = World::new(10, job);
     world.run("job-register");
-    heal(&mut world, 3);
+    world.heal();
     world.run("deployment-watcher");
     world.change(|job| job.task_groups[0].tasks[0].user = "other".into());
     let outcome = world.run("job-register");
@@ -88,7 +67,7 @@ fn canaries_come_first_and_the_rest_after_promotion() {
         (1, 0, 0)
     );
     assert_eq!(world.live().len(), 4);
-    let deployment = world.deployments.last().unwrap();
+    let deployment = world.deployment();
     let state = &deployment.task_groups["g"];
     assert_eq!(
         (state.desired_canaries, state.placed_canaries.len()),
@@ -98,20 +77,13 @@ fn canaries_come_first_and_the_rest_after_promotion() {
         deployment.status_description,
         "Deployment is running but requires manual promotion"
     );
-    heal(&mut world, 1);
+    world.heal();
     assert!(
         world.run("deployment-watcher").plan.is_empty(),
         "it waits for promotion"
     );
 
-    let state = world
-        .deployments
-        .last_mut()
-        .unwrap()
-        .task_groups
-        .get_mut("g")
-        .unwrap();
-    state.promoted = true;
+    world.promote();
     let outcome = world.run("deployment-watcher");
     assert_eq!(
         outcome.desired["g"].stop, 1,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use drover_events::gojson::Time;
-use drover_events::model::{Constraint, NetworkResource, Port, Spread};
+use drover_events::model::{Constraint, NetworkResource, Port, SchedulerConfiguration, Spread};
 
 use super::testing::{SECOND, World, job, node};
 
@@ -73,15 +73,8 @@ fn the_same_inputs_give_the_same_plan() {
             .collect::<Vec<_>>()
     };
     assert_eq!(ids(&world), ids(&world));
-    let mut other = World {
-        job: world.job.clone(),
-        index: world.index,
-        now: world.now,
-        ..World::default()
-    };
-    for number in (0..50).rev() {
-        other.cluster.upsert_node(node(number));
-    }
+    let mut other = World::of((0..50).rev(), job("service", 20));
+    assert_eq!(other.eval("job-register").id, eval.id);
     assert_eq!(
         ids(&world),
         ids(&other),
@@ -182,7 +175,7 @@ fn other_datacenters_and_pools_are_not_looked_at() {
     assert_eq!(outcome.failed["g"].nodes_in_pool, 3);
     let mut far = node(9);
     far.datacenter = "eu-west".into();
-    world.cluster.upsert_node(far);
+    world.add_node(far);
     assert!(world.run("node-update").failed.is_empty());
     world.change(|job| job.node_pool = "gpu".into());
     assert_eq!(world.run("job-register").failed["g"].nodes_in_pool, 0);
@@ -205,7 +198,7 @@ fn distinct_hosts_and_distinct_property_limit_a_group() {
         for number in 0..3 {
             let mut node = node(number);
             node.meta.insert("rack", format!("r{}", number / 2));
-            world.cluster.upsert_node(node);
+            world.add_node(node);
         }
         let outcome = world.run("job-register");
         assert_eq!(world.live().len(), max, "{operand}");
@@ -245,12 +238,7 @@ fn ports_are_given_once_on_a_node() {
         Some(&2)
     );
     for id in world.live() {
-        let shared = &world
-            .alloc(&id)
-            .allocated_resources
-            .as_ref()
-            .unwrap()
-            .shared;
+        let shared = world.alloc(&id).allocated_resources.unwrap().shared;
         let web = shared.ports.iter().find(|p| p.label == "web").unwrap();
         let db = shared.ports.iter().find(|p| p.label == "db").unwrap();
         assert_eq!(web.value, 8080);
@@ -358,9 +346,7 @@ fn migrating_allocations_move() {
     world.all_are("running");
     let id = world.live()[0].clone();
     let from = world.alloc(&id).node_id.clone();
-    let mut node = drover_events::model::Node::clone(&world.cluster.node(&from).unwrap().node);
-    node.scheduling_eligibility = "ineligible".into();
-    world.cluster.upsert_node(node);
+    world.ineligible(&from);
     world.client(&id, |alloc| alloc.desired_transition.migrate = Some(true));
     let outcome = world.run("node-drain");
     assert_eq!(outcome.desired["g"].migrate, 1);
@@ -401,7 +387,10 @@ fn binpack_fills_and_spread_empties() {
         let mut job = job("service", 4);
         job.task_groups[0].count = 4;
         let mut world = World::new(4, job);
-        world.config.scheduler_algorithm = algorithm.into();
+        world.configure(SchedulerConfiguration {
+            scheduler_algorithm: algorithm.into(),
+            ..SchedulerConfiguration::default()
+        });
         let mut used = BTreeSet::new();
         world.run("job-register");
         for id in world.live() {

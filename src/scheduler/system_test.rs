@@ -25,7 +25,7 @@ fn a_system_job_runs_on_every_node_that_may() {
     let mut other = node(8);
     other.attributes.insert("kernel.name", "plan9".to_owned());
     other.computed_class = "v1:2".into();
-    world.cluster.upsert_node(other);
+    world.add_node(other);
     let outcome = world.run("job-register");
     assert_eq!(outcome.desired["g"].place, 3);
     assert!(
@@ -34,7 +34,7 @@ fn a_system_job_runs_on_every_node_that_may() {
     );
     assert!(world.run("node-update").plan.is_empty());
 
-    world.cluster.upsert_node(node(9));
+    world.add_node(node(9));
     assert_eq!(world.run("node-update").desired["g"].place, 1);
     world.node_status(&node(9).id, "down");
     world.run("node-update");

@@ -78,8 +78,6 @@ impl Agreement {
                 return;
             }
         };
-        metrics::gauge!("nomad.state.digestsAt").set(recorded.at as f64);
-        metrics::gauge!("nomad.state.digestsDiffer").set(unlike.len() as f64);
         let mut agreed = self.0.lock();
         agreed.at = Some(recorded.at);
         if unlike.is_empty() || agreed.differs_at.is_some() {

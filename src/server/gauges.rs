@@ -1,20 +1,23 @@
 //! Gauges that are read off the server and its client when somebody asks for the metrics: what the
-//! scheduler holds, how far Raft is, what runs on the node and how the machine is.
+//! scheduler holds, how far Raft and the log are, what jobs there are, what runs on the node and
+//! how the machine is.
 
-use drover_events::model::status::client;
-use drover_projections::tables::allocs::AllocsByNode;
-use drover_projections::tables::nodes;
-use metrics::{Label, gauge};
+mod jobs;
+mod node;
+
+use metrics::{counter, gauge};
 
 use super::Server;
-use crate::client::agent::Client;
-use crate::client::endpoints::host;
 
 impl Server {
     /// Sets every gauge to what it is now.
     pub(super) fn observe(&self) {
         self.observe_raft();
+        self.observe_log();
+        self.observe_reactors();
+        self.observe_digests();
         self.observe_scheduling();
+        self.observe_jobs();
         if let Some(client) = self.client.get() {
             self.observe_client(client);
         }
@@ -24,6 +27,8 @@ impl Server {
         let (_, last, applied) = self.raft.progress();
         gauge!("nomad.raft.appliedIndex").set(applied as f64);
         gauge!("nomad.raft.lastIndex").set(last as f64);
+        gauge!("nomad.raft.peers").set(self.raft.members().len() as f64);
+        gauge!("nomad.nomad.heartbeat.active").set(self.heartbeats.len() as f64);
         gauge!("nomad.state.snapshotIndex").set(self.projections.applied_index() as f64);
     }
 
@@ -49,84 +54,48 @@ impl Server {
                 "nomad.nomad.blocked_evals.total_escaped",
                 scheduling.escaped,
             ),
+            // There are no quotas yet.
+            ("nomad.nomad.blocked_evals.total_quota_limit", 0),
             ("nomad.nomad.plan.queue_depth", scheduling.plans),
         ] {
             gauge!(name).set(value as f64);
         }
     }
 
-    fn observe_client(&self, client: &Client) {
-        let view = self.projections.view();
-        let Ok(Some(node)) = nodes::get(&view, &client.node_id()) else {
-            return;
-        };
-        let label = |name: &'static str, value: &str| Label::new(name, value.to_owned());
-        let labels = vec![
-            label("node_id", &node.id),
-            label("datacenter", &node.datacenter),
-            label("node_class", &node.node_class),
-            label("node_pool", &node.node_pool),
-        ];
-        let (mut pending, mut running, mut terminal) = (0, 0, 0);
-        for row in view.by_index::<AllocsByNode>(node.id.as_str()).flatten() {
-            match row.client_status.as_str() {
-                client::PENDING => pending += 1,
-                client::RUNNING => running += 1,
-                _ => terminal += 1,
-            }
+    fn observe_log(&self) {
+        let log = self.raft.log();
+        let (first, next) = log.bounds();
+        let segments = log.segments();
+        let bytes: u64 = segments.iter().map(|segment| segment.bytes).sum();
+        gauge!("drover.log.bytes").set(bytes as f64);
+        gauge!("drover.log.segments").set(segments.len() as f64);
+        gauge!("drover.log.first_index").set(first as f64);
+        gauge!("drover.log.last_index").set(next.saturating_sub(1) as f64);
+        gauge!("drover.log.signed_index").set(self.ledger.status().index as f64);
+        counter!("drover.log.events_total").absolute(next);
+        if let Ok(tables) = self.projections.stats() {
+            gauge!("drover.projections.bytes").set(tables.files as f64);
+            gauge!("drover.projections.flushed_index").set(tables.flushed as f64);
         }
-        for (name, value) in [
-            ("nomad.client.allocations.pending", pending),
-            ("nomad.client.allocations.running", running),
-            ("nomad.client.allocations.terminal", terminal),
-        ] {
-            gauge!(name, labels.clone()).set(f64::from(value));
-        }
-        machine(client, &labels);
     }
-}
 
-fn machine(client: &Client, labels: &[Label]) {
-    let stats = host::stats(client);
-    let with = |name: &'static str, value: &str| {
-        let mut all = labels.to_vec();
-        all.push(Label::new(name, value.to_owned()));
-        all
-    };
-    gauge!("nomad.client.uptime", labels.to_vec()).set(stats.uptime as f64);
-    if let Some(memory) = &stats.memory {
-        for (name, value) in [
-            ("nomad.client.host.memory.total", memory.total),
-            ("nomad.client.host.memory.available", memory.available),
-            ("nomad.client.host.memory.used", memory.used),
-            ("nomad.client.host.memory.free", memory.free),
-        ] {
-            gauge!(name, labels.to_vec()).set(value as f64);
+    fn observe_digests(&self) {
+        let agreed = self.agreed();
+        if let Some(at) = agreed.at {
+            gauge!("drover.state.digests_at_index").set(at as f64);
+            gauge!("drover.state.digests_differ").set(agreed.different.len() as f64);
         }
     }
-    for cpu in stats.cpu.iter() {
-        for (name, value) in [
-            ("nomad.client.host.cpu.total_percent", cpu.total_percent),
-            ("nomad.client.host.cpu.total_ticks", cpu.total_ticks),
-            ("nomad.client.host.cpu.user", cpu.user),
-            ("nomad.client.host.cpu.system", cpu.system),
-            ("nomad.client.host.cpu.idle", cpu.idle),
-        ] {
-            gauge!(name, with("cpu", &cpu.cpu)).set(value);
-        }
-    }
-    for disk in stats.disk_stats.iter() {
-        for (name, value) in [
-            ("nomad.client.host.disk.size", disk.size as f64),
-            ("nomad.client.host.disk.used", disk.used as f64),
-            ("nomad.client.host.disk.available", disk.available as f64),
-            ("nomad.client.host.disk.used_percent", disk.used_percent),
-            (
-                "nomad.client.host.disk.inodes_percent",
-                disk.inodes_used_percent,
-            ),
-        ] {
-            gauge!(name, with("disk", &disk.device)).set(value);
+
+    fn observe_reactors(&self) {
+        let reactors = self.reactors.lock().as_ref().map(|all| all.status());
+        for (name, status) in reactors.into_iter().flat_map(|all| all.reactors) {
+            let failed = status.failures + status.panics;
+            counter!("drover.reactor.failures_total", "reactor" => name).absolute(failed);
+            counter!("drover.reactor.activations_total", "reactor" => name)
+                .absolute(status.activations);
+            gauge!("drover.reactor.running", "reactor" => name)
+                .set(f64::from(u8::from(status.running)));
         }
     }
 }

@@ -14,7 +14,7 @@ use drover_projections::{Scan, View};
 use super::Server;
 use crate::commands::keyring::UpsertRootKey;
 use crate::error::ApiError;
-use crate::keyring::{KeyringError, Keystore};
+use crate::keyring::{Keyring, KeyringError, Keystore, RootKey};
 
 /// How long a failed attempt waits before the next.
 const RETRY: Duration = Duration::from_secs(1);
@@ -22,9 +22,11 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Whenever this server begins to lead, sees to it that there is an active root key. Ends with Raft.
 pub(super) async fn keep_a_key(server: Arc<Server>) {
     let mut ready = server.proposer.ready();
+    let mut offered = Offered::default();
     loop {
-        if ready.borrow_and_update().is_some() {
-            while let Err(error) = ensure(&server).await {
+        let term = *ready.borrow_and_update();
+        if let Some(term) = term {
+            while let Err(error) = ensure(&server, &mut offered, term).await {
                 tracing::warn!(%error, "no root key yet");
                 if ready.has_changed().unwrap_or(true) {
                     break;
@@ -38,29 +40,83 @@ pub(super) async fn keep_a_key(server: Arc<Server>) {
     }
 }
 
-async fn ensure(server: &Arc<Server>) -> Result<(), ApiError> {
-    if let Some(id) = active(&server.projections.view())?
+async fn ensure(server: &Arc<Server>, offered: &mut Offered, term: u64) -> Result<(), ApiError> {
+    let failed = |error: KeyringError| ApiError::internal(error.to_string());
+    let (known, active) = known(&server.projections.view())?;
+    if let Some(id) = active
         && !is_lost(server, &id)?
     {
-        return Ok(());
+        return offered
+            .settle(&server.keyring, &known, term)
+            .map_err(failed);
     }
-    let id = uuid::Uuid::new_v4().to_string();
-    let keyring = Arc::clone(&server.keyring);
-    let made =
-        tokio::task::spawn_blocking(move || keyring.generate(id, crate::clock::unix_nanos()))
-            .await
-            .map_err(|error| ApiError::internal(error.to_string()))?;
-    let key = made.map_err(|error| ApiError::internal(error.to_string()))?;
+    let (keyring, mut taken) = (Arc::clone(&server.keyring), std::mem::take(offered));
+    let (taken, key) = tokio::task::spawn_blocking(move || {
+        let key = taken.key(&keyring, &known, term);
+        (taken, key)
+    })
+    .await
+    .map_err(|error| ApiError::internal(error.to_string()))?;
+    *offered = taken;
+    let key = key.map_err(failed)?;
     let command = UpsertRootKey {
         key: key.meta("active"),
         public_key: key.public_identity().to_bytes().to_vec().into(),
         rekey: false,
     };
     server.submit(command, server.origin("keyring")).await?;
-    let failed = |error: KeyringError| ApiError::internal(error.to_string());
     server.keyring.activate(key.id()).map_err(failed)?;
+    *offered = Offered::default();
     tracing::info!(key = key.id(), "made a root key");
     Ok(())
+}
+
+/// The key that was made and is offered until it is the active one: a refused or unanswered event
+/// is tried again with the same key, so that its file is the only one.
+#[derive(Debug, Default)]
+struct Offered {
+    /// Its id, and the term in which it was offered last.
+    key: Option<(String, u64)>,
+}
+
+impl Offered {
+    /// The key to offer, where the tables know the ids `known`.
+    fn key(
+        &mut self,
+        keyring: &Keyring,
+        known: &[String],
+        term: u64,
+    ) -> Result<Arc<RootKey>, KeyringError> {
+        let before = self.key.take().map(|(id, _)| id);
+        // Where there never was a key, a file is what a kill left before its event.
+        let left = || keyring.ids().pop().filter(|_| known.is_empty());
+        let key = match before.or_else(left) {
+            Some(id) => keyring.key(&id)?,
+            None => {
+                let id = uuid::Uuid::new_v4().to_string();
+                keyring.generate(id, crate::clock::unix_nanos())?
+            }
+        };
+        self.key = Some((key.id().to_owned(), term));
+        Ok(key)
+    }
+
+    /// There is an active key. What was offered and never became one goes with its file; in the
+    /// term in which it was offered its event may still come.
+    fn settle(
+        &mut self,
+        keyring: &Keyring,
+        known: &[String],
+        term: u64,
+    ) -> Result<(), KeyringError> {
+        match &self.key {
+            Some((id, _)) if known.contains(id) => {}
+            Some((id, offered)) if *offered != term => keyring.remove(id)?,
+            _ => return Ok(()),
+        }
+        self.key = None;
+        Ok(())
+    }
 }
 
 /// Activates a key; answers whether it cannot be, because it has no file.
@@ -86,13 +142,66 @@ fn is_lost(server: &Server, id: &str) -> Result<bool, ApiError> {
     Ok(true)
 }
 
-/// The id of the active root key, as the tables know it.
-fn active(view: &View) -> Result<Option<String>, ApiError> {
+/// The ids of the root keys that the tables know, and of the active one.
+fn known(view: &View) -> Result<(Vec<String>, Option<String>), ApiError> {
+    let (mut known, mut active) = (Vec::new(), None);
     for key in view.scan::<RootKeys>(Scan::all()) {
         let key = key.map_err(|error| ApiError::internal(error.to_string()))?;
         if key.meta.state == "active" {
-            return Ok(Some(key.meta.key_id));
+            active = Some(key.meta.key_id.clone());
         }
+        known.push(key.meta.key_id);
     }
-    Ok(None)
+    Ok((known, active))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(dir: &std::path::Path) -> Vec<String> {
+        Keystore::open(dir).unwrap().ids().unwrap()
+    }
+
+    #[test]
+    fn a_key_whose_event_fails_is_offered_again_and_leaves_one_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (keyring, _) = Keyring::open(dir.path()).unwrap();
+        let mut offered = Offered::default();
+        let first = offered.key(&keyring, &[], 1).unwrap();
+        for term in 1..6 {
+            let again = offered.key(&keyring, &[], term).unwrap();
+            assert_eq!(again.id(), first.id());
+        }
+        assert_eq!(files(dir.path()), [first.id()]);
+        // Killed before its event: the next start goes on with what lies there.
+        let (keyring, _) = Keyring::open(dir.path()).unwrap();
+        let mut offered = Offered::default();
+        assert_eq!(offered.key(&keyring, &[], 9).unwrap().id(), first.id());
+        assert_eq!(files(dir.path()), [first.id()]);
+    }
+
+    #[test]
+    fn a_key_that_never_became_active_goes_when_its_event_cannot_come_any_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let (keyring, _) = Keyring::open(dir.path()).unwrap();
+        let other = keyring.generate("other".to_owned(), 1).unwrap();
+        let known = [other.id().to_owned()];
+        let mut offered = Offered::default();
+        let mine = offered.key(&keyring, &known, 4).unwrap();
+        assert_ne!(
+            mine.id(),
+            other.id(),
+            "a key that is known is not offered again"
+        );
+        offered.settle(&keyring, &known, 4).unwrap();
+        assert_eq!(files(dir.path()).len(), 2, "its event may still come");
+        offered.settle(&keyring, &known, 5).unwrap();
+        assert_eq!(files(dir.path()), [other.id()]);
+        // One that the tables know stays, whatever became of the answer.
+        let mine = offered.key(&keyring, &known, 5).unwrap();
+        let known = [other.id().to_owned(), mine.id().to_owned()];
+        offered.settle(&keyring, &known, 6).unwrap();
+        assert_eq!(files(dir.path()).len(), 2);
+    }
 }

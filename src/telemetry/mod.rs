@@ -9,6 +9,10 @@
 //! Invariants: one recorder per process, the first [`install`] wins; recording never blocks on a
 //! reader for longer than the copy of one interval.
 
+mod filter;
+mod help;
+#[cfg(test)]
+pub(crate) mod lint;
 mod process;
 mod summary;
 
@@ -16,9 +20,38 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use metrics_util::MetricKindMask;
 use metrics_util::layers::FanoutBuilder;
 
+use filter::{Filtered, Rules};
 pub use summary::{Summary, SummaryReport};
+
+/// How metrics are kept and shown.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// The length of an interval of the summary.
+    pub interval: Duration,
+    /// How long a level is shown that nobody sets any more.
+    pub retention: Duration,
+    /// The label `host` of every metric; none without one.
+    pub host: Option<String>,
+    /// `+prefix` and `-prefix`: what is recorded and what is not; the longest prefix decides.
+    pub prefix_filter: Vec<String>,
+    /// Whether what no prefix names is recorded.
+    pub filter_default: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(10),
+            retention: Duration::from_secs(60),
+            host: None,
+            prefix_filter: Vec::new(),
+            filter_default: true,
+        }
+    }
+}
 
 /// The process's metrics, to read and to keep up.
 #[derive(Clone)]
@@ -29,26 +62,47 @@ pub struct Telemetry {
 
 static INSTALLED: OnceLock<Telemetry> = OnceLock::new();
 
-/// Installs the process's recorder, once, and answers the readers of it.
+/// Installs the process's recorder with intervals of this length, as [`install_with`].
 pub fn install(interval: Duration) -> Telemetry {
+    install_with(&Options {
+        interval,
+        ..Options::default()
+    })
+}
+
+/// Installs the process's recorder, once, and answers the readers of it.
+pub fn install_with(options: &Options) -> Telemetry {
     INSTALLED
         .get_or_init(|| {
-            let prometheus = PrometheusBuilder::new().build_recorder();
-            let handle = prometheus.handle();
-            let summary = Arc::new(Summary::new(interval));
-            let fanout = FanoutBuilder::default()
-                .add_recorder(prometheus)
-                .add_recorder(summary::Recorder(Arc::clone(&summary)))
-                .build();
-            if metrics::set_global_recorder(fanout).is_err() {
+            let (telemetry, recorder) = build(options);
+            if metrics::set_global_recorder(recorder).is_err() {
                 tracing::warn!("another metrics recorder is installed: metrics stay empty");
             }
-            Telemetry {
-                prometheus: handle,
-                summary,
-            }
+            telemetry
         })
         .clone()
+}
+
+/// A recorder, and the readers of what it records.
+fn build(options: &Options) -> (Telemetry, impl metrics::Recorder + use<>) {
+    let retention = Some(options.retention.max(options.interval));
+    let mut builder = PrometheusBuilder::new().idle_timeout(MetricKindMask::GAUGE, retention);
+    if let Some(host) = &options.host {
+        builder = builder.add_global_label("host", host);
+    }
+    let prometheus = builder.build_recorder();
+    let handle = prometheus.handle();
+    let summary = Arc::new(Summary::new(options));
+    let fanout = FanoutBuilder::default()
+        .add_recorder(prometheus)
+        .add_recorder(summary::Recorder(Arc::clone(&summary)))
+        .build();
+    let rules = Rules::parse(&options.prefix_filter, options.filter_default);
+    let telemetry = Telemetry {
+        prometheus: handle,
+        summary,
+    };
+    (telemetry, Filtered::new(rules, fanout))
 }
 
 /// A duration as samples are recorded: Nomad measures in milliseconds.
@@ -60,7 +114,7 @@ impl Telemetry {
     /// The metrics in Prometheus' text form.
     pub fn prometheus(&self) -> String {
         process::observe();
-        self.prometheus.render()
+        help::add(&self.prometheus.render())
     }
 
     /// The last whole interval, or the running one while there is no whole one yet.
@@ -74,5 +128,56 @@ impl Telemetry {
         process::observe();
         self.prometheus.run_upkeep();
         self.summary.rotate();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_decide_what_is_recorded_and_how_it_is_labelled() {
+        let (telemetry, recorder) = build(&Options {
+            host: Some("box".into()),
+            prefix_filter: vec!["-nomad.raft".into(), "+nomad.raft.applied".into()],
+            ..Options::default()
+        });
+        metrics::with_local_recorder(&recorder, || {
+            metrics::gauge!("nomad.raft.appliedIndex").set(7.0);
+            metrics::gauge!("nomad.raft.lastIndex").set(8.0);
+            metrics::counter!("nomad.nomad.rpc.request").increment(1);
+        });
+        let text = telemetry.prometheus.render();
+        assert!(
+            text.contains("nomad_raft_appliedIndex{host=\"box\"} 7"),
+            "{text}"
+        );
+        assert!(
+            text.contains("nomad_nomad_rpc_request{host=\"box\"} 1"),
+            "{text}"
+        );
+        assert!(!text.contains("lastIndex"), "{text}");
+        telemetry.summary.rotate();
+        let shown = serde_json::to_value(telemetry.summary.report()).expect("serialises");
+        assert_eq!(shown["Gauges"].as_array().map(Vec::len), Some(1), "{shown}");
+        assert_eq!(shown["Counters"][0]["Labels"]["host"], "box");
+    }
+
+    #[test]
+    fn a_level_that_nobody_sets_any_more_vanishes() {
+        let (telemetry, recorder) = build(&Options {
+            interval: Duration::ZERO,
+            retention: Duration::ZERO,
+            ..Options::default()
+        });
+        metrics::with_local_recorder(&recorder, || {
+            metrics::gauge!("nomad.nomad.job_summary.running", "job" => "gone").set(1.0);
+        });
+        assert!(telemetry.prometheus.render().contains("gone"), "it is new");
+        telemetry.summary.rotate();
+        telemetry.summary.rotate();
+        assert!(telemetry.summary.report().gauges.is_empty());
+        // It was not set between two renderings that are further apart than it is kept.
+        assert!(!telemetry.prometheus.render().contains("gone"));
     }
 }

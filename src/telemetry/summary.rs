@@ -9,6 +9,8 @@ use metrics::{Key, KeyName, Metadata, SharedString, Unit};
 use parking_lot::Mutex;
 use serde::Serialize;
 
+use super::Options;
+
 /// A metric's name and its labels, ordered.
 type Id = (String, BTreeMap<String, String>);
 
@@ -62,23 +64,39 @@ struct Interval {
 struct State {
     running: Interval,
     whole: Option<Interval>,
-    gauges: BTreeMap<Id, f64>,
+    gauges: BTreeMap<Id, Gauged>,
     absolute: BTreeMap<Id, u64>,
+    /// Intervals that have ended.
+    ended: u64,
+}
+
+/// A level, and the interval in which it was last set.
+#[derive(Clone, Copy, Debug, Default)]
+struct Gauged {
+    value: f64,
+    set_in: u64,
 }
 
 /// All metrics of the process, by interval.
 pub struct Summary {
     interval: Duration,
+    /// Intervals after which a level that nobody sets any more is forgotten.
+    kept: u64,
+    host: Option<String>,
     state: Mutex<State>,
 }
 
 impl Summary {
-    /// An empty summary whose intervals last `interval`.
-    pub fn new(interval: Duration) -> Self {
+    /// An empty summary.
+    pub fn new(options: &Options) -> Self {
         let mut state = State::default();
         state.running.started = jiff::Timestamp::now();
+        let interval = options.interval;
+        let kept = options.retention.as_nanos() / interval.as_nanos().max(1);
         Self {
             interval,
+            kept: u64::try_from(kept).unwrap_or(u64::MAX).max(1),
+            host: options.host.clone(),
             state: Mutex::new(state),
         }
     }
@@ -92,6 +110,9 @@ impl Summary {
         let mut state = self.state.lock();
         let ended = std::mem::replace(&mut state.running, fresh);
         state.whole = Some(ended);
+        state.ended += 1;
+        let oldest = state.ended.saturating_sub(self.kept);
+        state.gauges.retain(|_, level| level.set_in >= oldest);
     }
 
     /// The last whole interval, or the running one while there is none.
@@ -109,7 +130,7 @@ impl Summary {
             gauges: state
                 .gauges
                 .iter()
-                .map(|(id, value)| Level::new(id, *value))
+                .map(|(id, level)| Level::new(id, level.value))
                 .collect(),
             points: Vec::new(),
             precision_gauges: Vec::new(),
@@ -133,8 +154,12 @@ impl Summary {
 
     fn level(&self, id: &Id, change: impl FnOnce(f64) -> f64) {
         let mut state = self.state.lock();
+        let set_in = state.ended;
         let level = entry(&mut state.gauges, id);
-        *level = change(*level);
+        *level = Gauged {
+            value: change(level.value),
+            set_in,
+        };
     }
 }
 
@@ -224,9 +249,15 @@ struct Cell {
 
 impl Recorder {
     fn cell(&self, key: &Key) -> Arc<Cell> {
+        let host = self
+            .0
+            .host
+            .iter()
+            .map(|host| ("host".to_owned(), host.clone()));
         let labels = key
             .labels()
             .map(|l| (l.key().to_owned(), l.value().to_owned()))
+            .chain(host)
             .collect();
         let id = (key.name().to_owned(), labels);
         Arc::new(Cell {
@@ -260,11 +291,12 @@ impl CounterFn for Cell {
     }
 
     fn absolute(&self, value: u64) {
+        // What was counted before anybody looked is of no interval.
         let before = {
             let mut state = self.summary.state.lock();
-            std::mem::replace(entry(&mut state.absolute, &self.id), value)
+            state.absolute.insert(self.id.clone(), value)
         };
-        if value > before {
+        if let Some(before) = before.filter(|before| value > *before) {
             self.summary.count(&self.id, (value - before) as f64);
         }
     }
@@ -295,7 +327,7 @@ mod tests {
     use super::*;
 
     fn recorded() -> (Arc<Summary>, Recorder) {
-        let summary = Arc::new(Summary::new(Duration::from_secs(10)));
+        let summary = Arc::new(Summary::new(&Options::default()));
         (Arc::clone(&summary), Recorder(summary))
     }
 

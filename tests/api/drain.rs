@@ -188,9 +188,9 @@ fn the_command_follows_a_drain_to_its_end() {
     let running = dev();
     let mut http = running.http();
     register(&mut http, &sleeper("web", "service", 1));
-    register(&mut http, &sleeper("each", "system", 1));
     let moved = wait_allocs(&mut http, "web", &["running"]);
     let moved = moved[0]["ID"].as_str().expect("an id");
+    register(&mut http, &sleeper("each", "system", 1));
     wait_allocs(&mut http, "each", &["running"]);
     let node = node_id(&mut http);
     let drained = cli(

@@ -2,6 +2,7 @@
 
 mod audit;
 mod bad_input;
+mod client;
 mod clients;
 mod drain;
 mod evaluations;

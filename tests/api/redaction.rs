@@ -22,7 +22,6 @@ fn job() -> Value {
         "TaskGroups": [{"Name": "g", "Count": 1, "Meta": {"group": SENSITIVE}, "Tasks": [{
             "Name": "t", "Driver": "mock_driver", "Config": {"run_for": "1ms", "note": SENSITIVE},
             "Env": {"PASSWORD": SENSITIVE}, "Meta": {"task": SENSITIVE},
-            "Templates": [{"EmbeddedTmpl": SENSITIVE, "DestPath": "local/f"}],
         }]}],
     }, "Submission": {"Source": format!("job # {SENSITIVE}"), "Format": "hcl2"}})
 }

@@ -10,8 +10,9 @@ const HEARTBEATS: f64 = 40.0;
 fn job(id: &str, kind: &str, count: u32, run_for: &str) -> Value {
     json!({"Job": {"ID": id, "Name": id, "Type": kind, "Datacenters": ["dc1"],
         "TaskGroups": [{"Name": "g", "Count": count,
-            "EphemeralDisk": {"SizeMB": 10},
+            "EphemeralDisk": {"SizeMB": 20},
             "Tasks": [{"Name": "t", "Driver": "mock_driver", "Config": {"run_for": run_for},
+                "LogConfig": {"MaxFiles": 1, "MaxFileSizeMB": 5},
                 "Resources": {"CPU": 20, "MemoryMB": 16}}]}]}})
 }
 

@@ -168,16 +168,35 @@ fn export(setup: &Setup, words: &[String], to: &Path) -> Command {
     command
 }
 
-/// Kills an export as soon as something is so, or it is over.
-fn killed_when(mut export: Command, reached: impl Fn() -> bool) -> Result<()> {
-    let quiet = export.stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = quiet.spawn()?;
-    while !reached() && child.try_wait()?.is_none() {
-        std::hint::spin_loop();
+/// How often something is begun again that was over before it could be killed.
+const TRIES: usize = 20;
+
+/// Kills an export as soon as something is so, and sees to it that this was midway: begun again,
+/// once what it wrote is removed, where it was over.
+fn killed_when(
+    export: impl Fn() -> Command,
+    to: &Path,
+    reached: impl Fn() -> bool,
+    midway: impl Fn() -> bool,
+) -> Result<()> {
+    for _ in 0..TRIES {
+        let mut export = export();
+        let quiet = export.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = quiet.spawn()?;
+        while !reached() && child.try_wait()?.is_none() {
+            std::hint::spin_loop();
+        }
+        child.kill()?;
+        // One that ended by itself has a code.
+        if child.wait()?.code().is_none() && midway() {
+            return Ok(());
+        }
+        match to.is_dir() {
+            true => fs::remove_dir_all(to)?,
+            false => fs::remove_file(to)?,
+        }
     }
-    child.kill()?;
-    child.wait()?;
-    Ok(())
+    anyhow::bail!("no kill came before the end of the export")
 }
 
 fn resumes_to(setup: &Setup, words: &[String], to: &Path, whole: &[u8]) -> Result<()> {
@@ -204,7 +223,8 @@ fn an_export_that_was_killed_or_found_no_space_goes_on_to_the_same_bytes() -> Re
     for part in [1, whole.len() as u64 / 2] {
         let to = dir.path().join(format!("killed-{part}.ndjson"));
         let reached = || fs::metadata(&to).is_ok_and(|found| found.len() >= part);
-        killed_when(export(&setup, &flags, &to), reached)?;
+        let midway = || fs::metadata(&to).is_ok_and(|found| found.len() < whole.len() as u64);
+        killed_when(|| export(&setup, &flags, &to), &to, reached, midway)?;
         resumes_to(&setup, &flags, &to, &whole)?;
     }
 
@@ -238,7 +258,8 @@ fn tables_for_analysts_that_were_killed_or_found_no_space_are_made_again_whole()
         Ok(())
     };
     let to = dir.path().join("killed");
-    killed_when(export(&setup, &flags, &to), || to.exists())?;
+    let midway = || !to.join("export.json").exists();
+    killed_when(|| export(&setup, &flags, &to), &to, || to.exists(), midway)?;
     again(&to)?;
     let Some(disk) = small_disk(dir.path(), 8, "an export on a full disk") else {
         return Ok(());

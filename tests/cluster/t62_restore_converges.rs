@@ -22,7 +22,7 @@ impl Tasks {
         );
         json!({"Job": {"ID": id, "Name": id, "Type": "service", "Datacenters": ["dc1"],
             "TaskGroups": [{"Name": "g", "Count": count,
-                "EphemeralDisk": {"SizeMB": 10},
+                "EphemeralDisk": {"SizeMB": 20},
                 "Update": {"MinHealthyTime": 1_000_000, "HealthCheck": "task_states",
                     "MaxParallel": 5},
                 "Networks": [{"Mode": "host", "DynamicPorts": [{"Label": "http"}]}],
@@ -30,7 +30,8 @@ impl Tasks {
                     "Provider": "nomad"}],
                 "Tasks": [{"Name": "t", "Driver": "raw_exec", "KillTimeout": 2_000_000_000_u64,
                     "Config": {"command": "/bin/sh", "args": ["-c", script]},
-                    "Resources": {"CPU": 20, "MemoryMB": 16}}]}]}})
+                    "LogConfig": {"MaxFiles": 1, "MaxFileSizeMB": 5},
+                "Resources": {"CPU": 20, "MemoryMB": 16}}]}]}})
     }
 
     /// The allocations whose processes live, each as often as it has one.

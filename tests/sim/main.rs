@@ -5,6 +5,7 @@
 //! One file per invariant; each runs stories (`story.rs`) until its share of time is used up. A
 //! failure ends with the one line that runs its seed again.
 
+mod freed_memory;
 mod lying_disk;
 mod no_acknowledged_write_is_lost;
 mod replay_equals_live_state;

@@ -62,8 +62,8 @@ pub(crate) struct Story {
     pub(crate) replayed: Vec<(u16, String)>,
     /// The namespaces at the end: name to create index and description.
     pub(crate) rows: BTreeMap<String, (u64, String)>,
-    /// The indexes that a subscriber from the beginning is told of at the end.
-    pub(crate) all: Vec<u64>,
+    /// The indexes of the events that the log holds at the end, as its bodies name them.
+    pub(crate) logged: Vec<u64>,
 }
 
 /// Runs stories and shows each to `check`.
@@ -92,22 +92,29 @@ pub(crate) fn run_on(disk: Disk, invariant: &str, check: impl Fn(&Story) -> Resu
         // Each invariant has seeds of its own.
         let salted = seed ^ salt(invariant);
         let seed_shown = if only.is_some() { seed } else { salted };
-        // A server that cannot even start is a story that ends badly.
-        let told = catch_unwind(|| tell(seed_shown, disk));
-        let problem = match told {
-            Ok(story) => check(&story).err().map(|problem| {
-                let lives: Vec<_> = story.lives.iter().map(|life| &life.end).collect();
-                format!("{problem}\nlives: {lives:?}")
-            }),
-            Err(panic) => Some(match panic.downcast_ref::<String>() {
-                Some(text) => text.clone(),
-                None => "the server panicked".to_owned(),
-            }),
-        };
-        if let Some(problem) = problem {
+        if let Some(problem) = problem(seed_shown, disk, &check) {
             let again = format!("{SEED}={seed_shown} cargo test --test sim {invariant}");
             panic!("{problem}\nagain: {again}");
         }
+    }
+}
+
+/// What is wrong with the story of a seed.
+pub(crate) fn problem(
+    seed: u64,
+    disk: Disk,
+    check: impl Fn(&Story) -> Result<(), String>,
+) -> Option<String> {
+    // A server that cannot even start is a story that ends badly.
+    match catch_unwind(|| tell(seed, disk)) {
+        Ok(story) => check(&story).err().map(|problem| {
+            let lives: Vec<_> = story.lives.iter().map(|life| &life.end).collect();
+            format!("{problem}\nlives: {lives:?}")
+        }),
+        Err(panic) => Some(match panic.downcast_ref::<String>() {
+            Some(text) => text.clone(),
+            None => "the server panicked".to_owned(),
+        }),
     }
 }
 
@@ -166,7 +173,7 @@ impl Teller {
         let up = self.start().await;
         let view = up.projections.view();
         self.story.live = digests(&up.projections);
-        self.story.all = told(&up.projections, 1);
+        self.story.logged = logged(&up.node, view.index());
         let told = self.catch_up(&up.projections);
         self.story.told.extend(told);
         let rows = view.scan::<drover_projections::tables::namespaces::Namespaces>(
@@ -402,6 +409,20 @@ fn told(projections: &Projections, from: u64) -> Vec<u64> {
     changes
         .filter_map(|changes| changes.expect("readable").first().map(|c| c.index))
         .collect()
+}
+
+/// The events up to an index, from the bodies of the log alone: neither tables nor changes are
+/// asked.
+fn logged(node: &RaftNode, to: u64) -> Vec<u64> {
+    let mut found = Vec::new();
+    for entry in node.log().scan(0) {
+        let entry = entry.expect("an entry");
+        let event = drover_migrations::decode(&entry.body).expect("an event");
+        if event.index <= to && event.envelope.is_some() {
+            found.push(event.index);
+        }
+    }
+    found
 }
 
 fn digests(projections: &Projections) -> Vec<(u16, String)> {

@@ -26,6 +26,15 @@ pub const EVENT_CHANGE_LOG: &[(u32, &str)] = &[
         "AllocsUpdatedByClient: Nodes, whose indexes do not move with it, and a Cause for each \
          update",
     ),
+    (
+        6,
+        "VariableApplied.Quota: a namespace's variables may take so many bytes; \
+         DeploymentStatusUpdated.RequireProgressBy, DeploymentPromoted.SaysPaused, \
+         JobDeregistered.KeepScalingPolicies, JobsDeregistered.KeepScalingPolicies: what follows \
+         is said by the event; DeploymentStatusUpdated.Submission, \
+         DeploymentAllocHealthUpdated.Submission: the source of the version a job goes back to; \
+         EvalsDeleted.RowLimit: how many rows a page looks at",
+    ),
 ];
 
 /// The level of this binary: the last line of the change log.

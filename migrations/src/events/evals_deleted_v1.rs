@@ -40,6 +40,7 @@ impl EvalsDeletedV1 {
             page_token: self.next_token,
             per_page: self.per_page,
             user_initiated: self.user_initiated,
+            ..EvalsDeleted::default()
         }
     }
 }

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use drover_events::deployment::*;
 use drover_events::gojson::Time;
 use drover_events::model::status::deployment as status;
-use drover_events::model::{AllocDeploymentStatus, Deployment, DeploymentStatusUpdate};
+use drover_events::model::{
+    AllocDeploymentStatus, Deployment, DeploymentStatusUpdate, Evaluation, Job, JobSubmission,
+};
 
 use super::effects::Effects;
 use super::{Answer, eval, job};
@@ -51,7 +53,17 @@ pub(super) fn put_planned(
 /// A deployment's status changes, and perhaps its job goes back to an older version.
 pub(super) fn status_updated(txn: &mut Txn<'_>, ctx: &Ctx, ev: &DeploymentStatusUpdated) -> Answer {
     set_status(txn, ctx, &ev.update)?;
-    follow_up(txn, ctx, ev.job.as_deref(), ev.eval.as_ref())?;
+    if !ev.progress_by.is_empty() {
+        txn.update::<Deployments>(ev.update.deployment_id.as_str(), |row| {
+            for (name, by) in &ev.progress_by {
+                if let Some(group) = row.task_groups.get_mut(name) {
+                    group.require_progress_by = Time(*by);
+                }
+            }
+        })?;
+    }
+    let again = (ev.job.as_deref(), ev.submission.as_ref());
+    follow_up(txn, ctx, again, ev.eval.as_ref())?;
     Ok(Reply::None)
 }
 
@@ -123,7 +135,8 @@ pub(super) fn promoted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &DeploymentPromoted) ->
     if canaries.is_empty() {
         return Err(Refused::because("no canaries to promote"));
     }
-    if !row.requires_promotion() {
+    let paused = ev.says_paused && row.status == status::PAUSED;
+    if !row.requires_promotion() && !paused {
         row.status_description =
             drover_events::model::status::deployment_reason::RUNNING.to_owned();
     }
@@ -140,7 +153,7 @@ pub(super) fn promoted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &DeploymentPromoted) ->
             row.alloc.alloc_modify_index = ctx.index;
         })?;
     }
-    follow_up(txn, ctx, None, ev.eval.as_ref())?;
+    follow_up(txn, ctx, (None, None), ev.eval.as_ref())?;
     Ok(Reply::None)
 }
 
@@ -178,7 +191,8 @@ pub(super) fn alloc_health_updated(
     if let Some(update) = &ev.update {
         set_status(txn, ctx, update)?;
     }
-    follow_up(txn, ctx, ev.job.as_deref(), ev.eval.as_ref())?;
+    let again = (ev.job.as_deref(), ev.submission.as_ref());
+    follow_up(txn, ctx, again, ev.eval.as_ref())?;
     Ok(Reply::None)
 }
 
@@ -210,13 +224,16 @@ fn open(txn: &Txn<'_>, id: &str) -> Result<Deployment, Refused> {
 fn follow_up(
     txn: &mut Txn<'_>,
     ctx: &Ctx,
-    again: Option<&drover_events::model::Job>,
-    created: Option<&drover_events::model::Evaluation>,
+    (again, source): (Option<&Job>, Option<&JobSubmission>),
+    created: Option<&Evaluation>,
 ) -> Result<(), Refused> {
     if let Some(again) = again {
         let mut row = again.clone();
         row.stable = true;
-        job::put(txn, ctx, &row, 0)?;
+        let row = job::put(txn, ctx, &row, 0)?;
+        if let Some(source) = source {
+            job::versions::add_submission(txn, &row, source)?;
+        }
     }
     if let Some(created) = created {
         eval::upsert_all(txn, ctx, std::slice::from_ref(created))?;

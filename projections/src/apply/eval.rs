@@ -170,7 +170,11 @@ fn delete_page(
     if !ev.page_token.is_empty() {
         scan = scan.from(Prefix::new().id(&ev.page_token).as_bytes());
     }
-    let mut pager = Pager::new(None, ev.per_page, false).scan_limit(DELETE_SCAN_LIMIT);
+    let rows = match ev.row_limit {
+        0 => DELETE_SCAN_LIMIT,
+        rows => u64::from(rows).min(DELETE_SCAN_LIMIT),
+    };
+    let mut pager = Pager::new(None, ev.per_page, false).scan_limit(rows);
     let mut page = Vec::new();
     for row in txn.scan_to_write::<Evals>(scan) {
         let row = row?;

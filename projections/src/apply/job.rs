@@ -75,6 +75,27 @@ pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobRegistered) -> An
 /// Writes a specification as the newest version of its job. Also when a deployment goes back to an
 /// older one.
 pub(super) fn put(txn: &mut Txn<'_>, ctx: &Ctx, job: &Job, tracked: u32) -> Result<Job, Refused> {
+    put_with(txn, ctx, job, tracked, Policies::AsStated)
+}
+
+/// What becomes of the scaling policies there are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Policies {
+    /// There are none: the job is new.
+    New,
+    /// They are as the job states them; those of a stopped job go.
+    AsStated,
+    /// Those of a stopped job stay, disabled.
+    Disabled,
+}
+
+fn put_with(
+    txn: &mut Txn<'_>,
+    ctx: &Ctx,
+    job: &Job,
+    tracked: u32,
+    policies: Policies,
+) -> Result<Job, Refused> {
     if !namespace::exists(txn, &job.namespace)? {
         return Err(Refused::because(format!(
             "job \"{}\" is in nonexistent namespace \"{}\"",
@@ -109,7 +130,11 @@ pub(super) fn put(txn: &mut Txn<'_>, ctx: &Ctx, job: &Job, tracked: u32) -> Resu
         let parent = (row.namespace.as_str(), row.parent_id.as_str());
         summary::child_moved(txn, ctx, parent, None, Some(&row.status))?;
     }
-    put_policies(txn, ctx, &row, known.is_none())?;
+    let policies = match (&known, policies) {
+        (None, _) => Policies::New,
+        (Some(_), policies) => policies,
+    };
+    put_policies(txn, ctx, &row, policies)?;
     versions::add(txn, &row, tracked)?;
     txn.put::<Jobs>(row.clone())?;
     Ok(row)
@@ -127,13 +152,12 @@ pub(super) fn deregistered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobDeregistered) -
             transition(txn, ctx, &id, &wish, ev.submit_time)?;
         }
     }
-    end(
-        txn,
-        ctx,
-        key,
-        ev.purge,
-        (ev.submit_time, ev.tracked_versions),
-    )?;
+    let policies = match ev.keep_policies {
+        true => Policies::Disabled,
+        false => Policies::AsStated,
+    };
+    let said = (ev.submit_time, ev.tracked_versions, policies);
+    end(txn, ctx, key, ev.purge, said)?;
     if let Some(created) = &ev.eval {
         let created = Evaluation {
             job_modify_index: ctx.index,
@@ -147,15 +171,14 @@ pub(super) fn deregistered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobDeregistered) -
 
 /// Jobs are stopped or purged together.
 pub(super) fn all_deregistered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobsDeregistered) -> Answer {
+    let policies = match ev.keep_policies {
+        true => Policies::Disabled,
+        false => Policies::AsStated,
+    };
     for job in &ev.jobs {
         let key = (job.namespace.as_str(), job.job_id.as_str());
-        end(
-            txn,
-            ctx,
-            key,
-            job.purge,
-            (ev.submit_time, ev.tracked_versions),
-        )?;
+        let said = (ev.submit_time, ev.tracked_versions, policies);
+        end(txn, ctx, key, job.purge, said)?;
     }
     eval::upsert_all(txn, ctx, &ev.evals)?;
     for job in &ev.jobs {
@@ -262,7 +285,7 @@ fn end(
     ctx: &Ctx,
     key: (&str, &str),
     purge: bool,
-    (submit_time, tracked): (i64, u32),
+    (submit_time, tracked, policies): (i64, u32, Policies),
 ) -> Result<(), Refused> {
     let Some(known) = txn.get::<Jobs>(key)? else {
         return Err(Refused::because(format!("job \"{}\" not found", key.1)));
@@ -273,7 +296,7 @@ fn end(
         if submit_time != 0 {
             stopped.submit_time = submit_time;
         }
-        put(txn, ctx, &stopped, tracked)?;
+        put_with(txn, ctx, &stopped, tracked, policies)?;
         return Ok(());
     }
     if !known.parent_id.is_empty() && known.status != job_status::DEAD {
@@ -310,18 +333,18 @@ fn dispatched_before(txn: &Txn<'_>, job: &Job) -> Result<bool, Refused> {
 
 /// The scaling policies of the job's groups are as the job says; a target keeps its policy's id.
 /// A new job has none yet: they go with their job.
-fn put_policies(txn: &mut Txn<'_>, ctx: &Ctx, job: &Job, new: bool) -> Result<(), Refused> {
+fn put_policies(txn: &mut Txn<'_>, ctx: &Ctx, job: &Job, what: Policies) -> Result<(), Refused> {
     let key = (job.namespace.as_str(), job.id.as_str());
-    let policies = if new {
-        Vec::new()
-    } else {
-        query::policies_of_job(txn, key)?
+    let policies = match what {
+        Policies::New => Vec::new(),
+        Policies::AsStated | Policies::Disabled => query::policies_of_job(txn, key)?,
     };
+    let stay = !job.stop || what == Policies::Disabled;
     let mut known: BTreeMap<Map<String>, _> = policies
         .into_iter()
         .map(|policy| (policy.target.clone(), policy))
         .collect();
-    for group in job.task_groups.iter().filter(|_| !job.stop) {
+    for group in job.task_groups.iter().filter(|_| stay) {
         let Some(policy) = &group.scaling else {
             continue;
         };
@@ -329,6 +352,7 @@ fn put_policies(txn: &mut Txn<'_>, ctx: &Ctx, job: &Job, new: bool) -> Result<()
             target: target_of(job, &group.name),
             ..policy.clone()
         };
+        row.enabled &= !job.stop;
         row.create_index = ctx.index;
         row.modify_index = ctx.index;
         if let Some(old) = known.remove(&row.target) {

@@ -17,12 +17,12 @@ pub(super) fn applied(txn: &mut Txn<'_>, ctx: &Ctx, ev: &VariableApplied) -> Ans
     let known = txn.get::<Variables>(key(&ev.var))?;
     let known_index = known.as_ref().map_or(0, |known| known.modify_index);
     match ev.op {
-        VarOp::Set => set(txn, ctx, &ev.var, known),
+        VarOp::Set => set(txn, ctx, ev, known),
         VarOp::Delete => delete(txn, ctx, &ev.var, known),
         VarOp::Cas | VarOp::DeleteCas if known_index != ev.var.modify_index => {
             Ok(conflict(&ev.var, known))
         }
-        VarOp::Cas => set(txn, ctx, &ev.var, known),
+        VarOp::Cas => set(txn, ctx, ev, known),
         VarOp::DeleteCas => delete(txn, ctx, &ev.var, known),
         VarOp::LockAcquire | VarOp::LockRelease => Err(Refused::because(format!(
             "variable operation \"{}\" is not known",
@@ -38,9 +38,10 @@ fn key(var: &VariableEncrypted) -> (&str, &str) {
 fn set(
     txn: &mut Txn<'_>,
     ctx: &Ctx,
-    var: &VariableEncrypted,
+    ev: &VariableApplied,
     known: Option<Arc<VariableEncrypted>>,
 ) -> Answer {
+    let var = &ev.var;
     if !namespace::exists(txn, &var.namespace)? {
         return Err(Refused::because(format!(
             "namespace \"{}\" does not exist",
@@ -59,7 +60,7 @@ fn set(
         row.lock = known.lock.clone();
     }
     let before = known.as_ref().map_or(0, |known| size(known));
-    charge(txn, ctx, &var.namespace, size(&row) - before)?;
+    charge(txn, ctx, &var.namespace, size(&row) - before, ev.quota)?;
     let written = metadata(&row);
     txn.put::<Variables>(row)?;
     Ok(Reply::Variable(Box::new(VarOutcome::Written(written))))
@@ -74,7 +75,7 @@ fn delete(
     let Some(known) = known else {
         return Ok(Reply::Variable(Box::new(VarOutcome::Deleted(None))));
     };
-    charge(txn, ctx, &var.namespace, -size(&known))?;
+    charge(txn, ctx, &var.namespace, -size(&known), 0)?;
     txn.delete::<Variables>(key(var))?;
     Ok(Reply::Variable(Box::new(VarOutcome::Deleted(Some(
         metadata(&known),
@@ -95,19 +96,44 @@ fn conflict(var: &VariableEncrypted, known: Option<Arc<VariableEncrypted>>) -> R
 }
 
 /// What counts against the quota: the encrypted items, in bytes.
-fn size(var: &VariableEncrypted) -> i64 {
+pub fn size(var: &VariableEncrypted) -> i64 {
     i64::try_from(var.data.len()).unwrap_or(i64::MAX)
 }
 
+/// Whether a namespace whose variables take `used` bytes may have so many more; less is always
+/// allowed, and a quota of 0 allows any number.
+///
+/// # Errors
+/// The refusal, in the words a client reads.
+pub fn check_quota(namespace: &str, used: i64, by: i64, quota: u64) -> Result<i64, String> {
+    let most = match quota {
+        0 => i64::MAX,
+        quota => i64::try_from(quota).unwrap_or(i64::MAX),
+    };
+    match used.checked_add(by) {
+        Some(size) if by <= 0 || size <= most => Ok(size.max(0)),
+        _ => Err(format!(
+            "variables quota exceeded: the variables of namespace \"{namespace}\" take {used} \
+             bytes, {by} more would pass the {most} they may take"
+        )),
+    }
+}
+
 /// Moves the namespace's quota row by the difference.
-fn charge(txn: &mut Txn<'_>, ctx: &Ctx, namespace: &str, by: i64) -> Result<(), Refused> {
+fn charge(
+    txn: &mut Txn<'_>,
+    ctx: &Ctx,
+    namespace: &str,
+    by: i64,
+    quota: u64,
+) -> Result<(), Refused> {
     let known = txn.get::<VariableQuotas>(namespace)?;
     let mut row = known.as_deref().cloned().unwrap_or_else(|| VariableQuota {
         namespace: namespace.to_owned(),
         create_index: ctx.index,
         ..VariableQuota::default()
     });
-    row.size = row.size.saturating_add(by).max(0);
+    row.size = check_quota(namespace, row.size, by, quota).map_err(Refused::because)?;
     row.modify_index = ctx.index;
     txn.put::<VariableQuotas>(row)?;
     Ok(())

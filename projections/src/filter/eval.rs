@@ -5,14 +5,18 @@ use super::coerce::{self, Coerce};
 use super::read::{Fields, Lookup, Value};
 use super::{FilterError, MAX_STEPS};
 
-/// Whether the row passes.
-pub(super) fn matches<T: Fields + ?Sized>(root: &Expr, row: &T) -> Result<bool, FilterError> {
-    Evaluation {
+/// Whether the row passes, and how many steps it took to tell.
+pub(super) fn matches<T: Fields + ?Sized>(
+    root: &Expr,
+    row: &T,
+) -> Result<(bool, u32), FilterError> {
+    let mut evaluation = Evaluation {
         row,
         locals: Vec::new(),
         steps: 0,
-    }
-    .expr(root)
+    };
+    let passes = evaluation.expr(root)?;
+    Ok((passes, evaluation.steps))
 }
 
 /// A placeholder of `any` or `all`: another name for a path, or a value of its own.

@@ -149,6 +149,17 @@ impl Filter {
     /// # Errors
     /// An unknown selector, an operator that does not fit the field, a value of the wrong type.
     pub fn matches<T: Fields + ?Sized>(&self, row: &T) -> Result<bool, FilterError> {
+        self.matches_in_steps(row).map(|(passes, _)| passes)
+    }
+
+    /// Whether the row passes, and how many steps it took to tell, at most [`MAX_STEPS`].
+    ///
+    /// # Errors
+    /// As for [`Filter::matches`].
+    pub fn matches_in_steps<T: Fields + ?Sized>(
+        &self,
+        row: &T,
+    ) -> Result<(bool, u32), FilterError> {
         eval::matches(&self.root, row)
     }
 

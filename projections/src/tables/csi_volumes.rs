@@ -56,3 +56,25 @@ impl Index for CsiVolumesByPlugin {
         out.add::<Self>(&row.volume.plugin_id, ());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use drover_events::model::CsiVolume;
+
+    use super::*;
+
+    #[test]
+    fn ns_02_the_same_id_in_two_namespaces_is_two_volumes() {
+        let row = |namespace: &str| CsiVolumeRow {
+            volume: CsiVolume {
+                id: "data".into(),
+                namespace: namespace.into(),
+                ..CsiVolume::default()
+            },
+            ..CsiVolumeRow::default()
+        };
+        let (one, other) = (CsiVolumes::key(&row("a")), CsiVolumes::key(&row("b")));
+        assert_ne!(one, other);
+        assert_eq!(one, ("a".to_owned(), "data".to_owned()));
+    }
+}

@@ -1,12 +1,11 @@
 //! `alloc logs`
 
-use super::super::client::{Client, encode};
+use super::super::client::encode;
 use super::super::conn::Conn;
 use super::super::out::Out;
-use super::super::query::{Thing, find, job_path};
-use super::super::show::{list, number, text};
-use anyhow::{Result, bail};
-use serde_json::Value as Json;
+use super::super::show::text;
+use super::pick::{Named, pick_task};
+use anyhow::Result;
 
 /// Flags of `alloc logs`.
 #[derive(Debug, clap::Args)]
@@ -59,8 +58,13 @@ const BYTES_PER_LINE: u64 = 120;
 /// Prints a task's output.
 pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let alloc = allocation(&client, &args).await?;
-    let task = pick_task(&alloc, args.task.as_ref().or(args.task_flag.as_ref()))?;
+    let named = Named {
+        name: &args.allocation,
+        is_job: args.job,
+        group: args.group.as_deref(),
+    };
+    let alloc = named.allocation(&client).await?;
+    let task = pick_task(&alloc, args.task.as_deref().or(args.task_flag.as_deref()))?;
     let id = text(&alloc, "ID");
     let kind = if args.stderr && !args.stdout {
         "stderr"
@@ -107,7 +111,8 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     Ok(0)
 }
 
-fn last_lines(bytes: &[u8], lines: usize) -> &[u8] {
+/// The last lines of a text.
+pub(super) fn last_lines(bytes: &[u8], lines: usize) -> &[u8] {
     let body = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     let mut found = 0;
     for (i, byte) in body.iter().enumerate().rev() {
@@ -119,67 +124,6 @@ fn last_lines(bytes: &[u8], lines: usize) -> &[u8] {
         }
     }
     if lines == 0 { &[] } else { bytes }
-}
-
-async fn allocation(client: &Client, args: &Args) -> Result<Json> {
-    let (id, namespace) = if args.job {
-        let job = find(client, Thing::Job, &args.allocation).await?;
-        let namespace = text(&job, "Namespace");
-        let path = job_path(&text(&job, "ID"), "/allocations");
-        let allocs = client.get_json(&path, &[("namespace", &namespace)]).await?;
-        let wanted = |a: &&Json| {
-            args.group
-                .as_ref()
-                .is_none_or(|g| text(a, "TaskGroup") == *g)
-        };
-        let allocs: Vec<&Json> = allocs
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter(wanted)
-            .collect();
-        let running = allocs
-            .iter()
-            .filter(|a| text(a, "ClientStatus") == "running");
-        let newest = running.max_by_key(|a| number(a, "CreateTime"));
-        match newest.or(allocs.iter().max_by_key(|a| number(a, "CreateTime"))) {
-            Some(alloc) => (text(alloc, "ID"), namespace),
-            None => bail!("No allocations for job {:?} exist", text(&job, "ID")),
-        }
-    } else {
-        let stub = find(client, Thing::Alloc, &args.allocation).await?;
-        (text(&stub, "ID"), text(&stub, "Namespace"))
-    };
-    let alloc = client
-        .get_json(
-            &format!("/v1/allocation/{id}"),
-            &[("namespace", &namespace)],
-        )
-        .await;
-    alloc.map_err(|err| err.context("Error querying allocation"))
-}
-
-fn pick_task(alloc: &Json, named: Option<&String>) -> Result<String> {
-    let group = text(alloc, "TaskGroup");
-    let group = list(&alloc["Job"], "TaskGroups")
-        .iter()
-        .find(|g| text(g, "Name") == group);
-    let tasks: Vec<String> = group
-        .map(|g| list(g, "Tasks").iter().map(|t| text(t, "Name")).collect())
-        .unwrap_or_default();
-    match (named, tasks.as_slice()) {
-        (Some(named), tasks) if tasks.is_empty() || tasks.contains(named) => Ok(named.clone()),
-        (Some(named), tasks) => bail!(
-            "Could not find task named: {named}, found:\n{}",
-            tasks.join("\n")
-        ),
-        (None, [one]) => Ok(one.clone()),
-        (None, tasks) => bail!(
-            "Allocation {:?} is running the following tasks:\n  * {}\n\nPlease specify the task.",
-            text(alloc, "ID"),
-            tasks.join("\n  * ")
-        ),
-    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,15 @@
 //! The `alloc` noun.
 
+mod change;
+mod checks;
+mod fs;
 pub(super) mod logs;
+mod pick;
 pub(super) mod status;
 
 use super::columns::Table;
 use super::out::Out;
-use super::show::{ago, now, number, short, text};
+use super::show::{ago, number, short, text};
 use anyhow::Result;
 use clap::Subcommand;
 use serde_json::Value as Json;
@@ -18,6 +22,16 @@ pub(super) enum Verb {
     Status(status::Args),
     /// Print or follow a task's output
     Logs(logs::Args),
+    /// List an allocation's files, or print one
+    Fs(fs::Args),
+    /// Show the checks of an allocation's services
+    Checks(checks::Args),
+    /// Restart tasks of an allocation
+    Restart(change::RestartArgs),
+    /// Send a signal to tasks of an allocation
+    Signal(change::SignalArgs),
+    /// Stop an allocation; another takes its place
+    Stop(change::StopArgs),
 }
 
 /// Runs a verb.
@@ -25,11 +39,16 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     match verb {
         Verb::Status(args) => status::run(args, out).await,
         Verb::Logs(args) => logs::run(args, out).await,
+        Verb::Fs(args) => fs::run(args, out).await,
+        Verb::Checks(args) => checks::run(args, out).await,
+        Verb::Restart(args) => change::restart(args, out).await,
+        Verb::Signal(args) => change::signal(args, out).await,
+        Verb::Stop(args) => change::stop(args, out).await,
     }
 }
 
-/// A list of allocations, the newest first.
-pub(super) fn table(allocs: &Json, verbose: bool, with_group: bool) -> String {
+/// A list of allocations, the newest first; ages count from `now`, Unix nanoseconds.
+pub(super) fn table(allocs: &Json, (verbose, now): (bool, i64)) -> String {
     let mut allocs: Vec<&Json> = allocs.as_array().into_iter().flatten().collect();
     if allocs.is_empty() {
         return "No allocations placed".to_owned();
@@ -43,10 +62,15 @@ pub(super) fn table(allocs: &Json, verbose: bool, with_group: bool) -> String {
     if verbose {
         head.push("Node Name");
     }
-    head.push(if with_group { "Task Group" } else { "Job ID" });
-    head.extend(["Version", "Desired", "Status", "Created", "Modified"]);
+    head.extend([
+        "Task Group",
+        "Version",
+        "Desired",
+        "Status",
+        "Created",
+        "Modified",
+    ]);
     let mut table = Table::with_head(head);
-    let now = now();
     let when = |ns: i64| {
         if verbose {
             super::show::time(ns)
@@ -63,8 +87,13 @@ pub(super) fn table(allocs: &Json, verbose: bool, with_group: bool) -> String {
         if verbose {
             row.push(text(alloc, "NodeName"));
         }
-        row.push(text(alloc, if with_group { "TaskGroup" } else { "JobID" }));
-        row.push(number(alloc, "JobVersion").to_string());
+        row.push(text(alloc, "TaskGroup"));
+        // Whole allocations have their job, stubs its version.
+        let version = match &alloc["Job"] {
+            Json::Null => number(alloc, "JobVersion"),
+            job => number(job, "Version"),
+        };
+        row.push(version.to_string());
         row.extend([text(alloc, "DesiredStatus"), text(alloc, "ClientStatus")]);
         row.extend([
             when(number(alloc, "CreateTime")),

@@ -5,7 +5,7 @@ use super::super::conn::Conn;
 use super::super::out::Out;
 use super::super::placement;
 use super::super::query::{Thing, find};
-use super::super::show::{Format, ago, boolean, list, now, number, short, stamp, text, time};
+use super::super::show::{Format, ago, boolean, list, number, short, stamp, text, time};
 use anyhow::Result;
 use serde_json::Value as Json;
 
@@ -57,7 +57,8 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     if args.format.print(&alloc, out)? {
         return Ok(0);
     }
-    out.line(&basics(&alloc, args.verbose));
+    client.tell_moment(out);
+    out.line(&basics(&alloc, (args.verbose, client.now())));
     if args.short {
         out.head("Tasks");
         let mut table = Table::new(["Name", "State", "Last Event", "Time", "Lifecycle"]);
@@ -97,8 +98,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     Ok(0)
 }
 
-fn basics(alloc: &Json, verbose: bool) -> String {
-    let now = now();
+fn basics(alloc: &Json, (verbose, now): (bool, i64)) -> String {
     let when = |ns: i64| if verbose { time(ns) } else { ago(ns, now) };
     let mut rows = vec![
         ("ID", text(alloc, "ID")),

@@ -4,7 +4,7 @@
 use super::super::conn::Conn;
 use super::super::out::Out;
 use super::super::query::{Thing, find};
-use super::super::show::{number, text};
+use super::super::show::{counted, number, text};
 use anyhow::{Result, bail};
 use serde_json::json;
 use std::time::Duration;
@@ -90,7 +90,10 @@ async fn many(args: &Args, filter: &str, out: &Out) -> Result<u8> {
     if !args.yes
         && !confirmed(
             out,
-            &format!("Are you sure you want to delete {count} evals? [y/N] "),
+            &format!(
+                "Are you sure you want to delete {}? [y/N] ",
+                counted(count, "eval")
+            ),
         )
     {
         out.line("Cancelling bulk evaluation deletion");
@@ -98,7 +101,7 @@ async fn many(args: &Args, filter: &str, out: &Out) -> Result<u8> {
     }
     let spinner = out.draws().then(|| {
         let bar = indicatif::ProgressBar::new_spinner()
-            .with_message(format!("deleting {count} evaluations"));
+            .with_message(format!("deleting {}", counted(count, "evaluation")));
         bar.enable_steady_tick(TICK);
         bar
     });
@@ -111,12 +114,8 @@ async fn many(args: &Args, filter: &str, out: &Out) -> Result<u8> {
         &answer.map_err(|err| err.context("Error deleting evaluations"))?,
         "Count",
     );
-    let noun = if deleted == 1 {
-        "evaluation"
-    } else {
-        "evaluations"
-    };
-    out.line(&format!("Successfully deleted {deleted} {noun}"));
+    let deleted = counted(deleted, "evaluation");
+    out.line(&format!("Successfully deleted {deleted}"));
     Ok(0)
 }
 

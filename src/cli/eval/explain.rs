@@ -5,7 +5,7 @@ use super::super::columns::{Table, pairs};
 use super::super::conn::Conn;
 use super::super::out::Out;
 use super::super::query::{Thing, find};
-use super::super::show::{Format, list, number, short, text, time};
+use super::super::show::{Format, counted, list, number, short, text, time};
 use anyhow::Result;
 use serde_json::Value as Json;
 use std::cmp::Ordering;
@@ -121,12 +121,18 @@ fn compared(comparison: &Json) -> String {
     let differ = list(comparison, "Differences").len();
     let dropped = list(comparison, "NotCommitted").len();
     let mut said = match (comparison["Identical"] == true, count) {
+        (true, 1) => "identical in the one part there is".to_owned(),
         (true, _) => format!("identical in all {count} parts"),
         (false, 0) => "nothing was committed to compare with".to_owned(),
-        (false, _) => format!("{differ} of {count} parts differ"),
+        (false, _) if differ == 1 => format!("1 of {} differs", counted(count, "part")),
+        (false, _) => format!("{differ} of {} differ", counted(count, "part")),
     };
     if dropped > 0 {
-        said += &format!("; {dropped} allocations were decided and not committed");
+        let (allocs, were) = (
+            counted(dropped, "allocation"),
+            if dropped == 1 { "was" } else { "were" },
+        );
+        said += &format!("; {allocs} {were} decided and not committed");
     }
     said
 }
@@ -180,7 +186,10 @@ fn show_search(ordinal: usize, search: &Json, verbose: bool, out: &Out) {
         rank(b).partial_cmp(&rank(a)).unwrap_or(Ordering::Equal)
     });
     let (came, all) = (number(search, "NodesEvaluated"), nodes.len());
-    out.line(&format!("Search {ordinal}: came to {came} of {all} nodes"));
+    out.line(&format!(
+        "Search {ordinal}: came to {came} of {}",
+        counted(all, "node")
+    ));
     let mut table = Table::new(["Node ID", "Name", "Score", "Parts or reason", ""]);
     for node in nodes.iter().take(if verbose { usize::MAX } else { NODES }) {
         table.row([

@@ -58,6 +58,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     if args.format.print(&evals, out)? {
         return Ok(0);
     }
+    client.tell_moment(out);
     let evals = evals.as_array().cloned().unwrap_or_default();
     if evals.is_empty() {
         out.line("No evals found");

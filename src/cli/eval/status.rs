@@ -6,7 +6,7 @@ use super::super::monitor::Monitor;
 use super::super::out::Out;
 use super::super::placement;
 use super::super::query::{Thing, find};
-use super::super::show::{Format, ago, list, now, number, short, text, time};
+use super::super::show::{Format, ago, list, number, short, text, time};
 use anyhow::Result;
 use serde_json::Value as Json;
 
@@ -61,7 +61,8 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     if args.format.print(&eval, out)? {
         return Ok(0);
     }
-    out.line(&pairs(&rows(&eval, args.verbose)));
+    client.tell_moment(out);
+    out.line(&pairs(&rows(&eval, (args.verbose, client.now()))));
     let mut table = Table::new([
         "ID",
         "Priority",
@@ -92,8 +93,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     Ok(0)
 }
 
-fn rows(eval: &Json, verbose: bool) -> Vec<(&'static str, String)> {
-    let now = now();
+fn rows(eval: &Json, (verbose, now): (bool, i64)) -> Vec<(&'static str, String)> {
     let when = |ns: i64| if verbose { time(ns) } else { ago(ns, now) };
     let failures = match text(eval, "Status").as_str() {
         "blocked" => "N/A - In Progress".to_owned(),

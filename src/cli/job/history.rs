@@ -10,6 +10,7 @@ use super::super::conn::Conn;
 use super::super::out::Out;
 use super::super::query::{Thing, find, job_path};
 use super::super::show::{Format, boolean, list, number, pretty, text, time};
+use super::diff::job_diff;
 use anyhow::{Result, bail};
 use serde_json::Value as Json;
 
@@ -61,15 +62,21 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let answer = client
         .get_json(&job_path(&text(&stub, "ID"), "/versions"), &query)
         .await?;
-    let mut versions = list(&answer, "Versions").to_vec();
+    // A difference belongs to the version it leads to: the oldest has none.
+    let diffs = list(&answer, "Diffs")
+        .iter()
+        .map(Some)
+        .chain(std::iter::repeat(None));
+    let mut versions: Vec<(&Json, Option<&Json>)> =
+        list(&answer, "Versions").iter().zip(diffs).collect();
     if let Some(version) = args.version {
         let wanted = i64::try_from(version)?;
-        versions.retain(|v| number(v, "Version") == wanted);
+        versions.retain(|(job, _)| number(job, "Version") == wanted);
         if versions.is_empty() {
             bail!("job {:?} has no version {version}", args.job);
         }
     }
-    let all = serde_json::Value::Array(versions.clone());
+    let all: Json = versions.iter().map(|(job, _)| (*job).clone()).collect();
     if args.format.print(&all, out)? {
         return Ok(0);
     }
@@ -78,39 +85,41 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         return Ok(0);
     }
     let events = trail(&client, &text(&stub, "ID"), &namespace).await?;
-    for (i, job) in versions.iter().enumerate() {
-        let mut rows = vec![
-            ("Version", number(job, "Version").to_string()),
-            ("Stable", boolean(job, "Stable").to_string()),
-            ("Submit Date", time(number(job, "SubmitTime"))),
-        ];
-        let registered = number(job, "JobModifyIndex");
-        if let Some(event) = events.iter().find(|e| number(e, "Index") == registered) {
-            rows.push(("Submitted By", who(event)));
-            rows.push(("Index", registered.to_string()));
-            rows.push(("Request ID", text(event, "RequestID")));
-        }
-        if !job["VersionTag"].is_null() {
-            rows.push(("Tag Name", text(&job["VersionTag"], "Name")));
-            rows.push(("Tag Description", text(&job["VersionTag"], "Description")));
-        }
-        let diff = &answer["Diffs"][i];
-        if args.diffs && !diff.is_null() {
-            rows.push((
-                "Diff",
-                format!("{} {:?}", text(diff, "Type"), text(diff, "ID")),
-            ));
-        }
+    for (i, (job, diff)) in versions.iter().enumerate() {
+        let rows = rows(job, &events);
         if i > 0 {
             out.line("");
         }
         out.line(&pairs(&rows));
+        if let Some(diff) = diff.filter(|_| args.diffs) {
+            out.line(&format!("Diff:\n{}", job_diff(diff, &Json::Null, false)));
+        }
     }
     if args.changes {
         out.head("Changes");
         out.line(&table(&events));
     }
     Ok(0)
+}
+
+/// What is told of a version; who made it is in the event that registered it.
+fn rows(job: &Json, events: &[Json]) -> Vec<(&'static str, String)> {
+    let mut rows = vec![
+        ("Version", number(job, "Version").to_string()),
+        ("Stable", boolean(job, "Stable").to_string()),
+        ("Submit Date", time(number(job, "SubmitTime"))),
+    ];
+    let registered = number(job, "JobModifyIndex");
+    if let Some(event) = events.iter().find(|e| number(e, "Index") == registered) {
+        rows.push(("Submitted By", who(event)));
+        rows.push(("Index", registered.to_string()));
+        rows.push(("Request ID", text(event, "RequestID")));
+    }
+    if !job["VersionTag"].is_null() {
+        rows.push(("Tag Name", text(&job["VersionTag"], "Name")));
+        rows.push(("Tag Description", text(&job["VersionTag"], "Description")));
+    }
+    rows
 }
 
 /// Tells a job that is gone.

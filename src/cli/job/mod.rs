@@ -1,18 +1,31 @@
 //! The `job` noun.
 
+mod change;
+mod diff;
+mod dispatch;
 pub(super) mod history;
 pub(super) mod inspect;
+mod lists;
 mod periodic;
 pub(super) mod plan;
-pub(super) mod run;
+mod restart;
+mod restart_batch;
+mod run;
+mod scale;
 mod source;
 pub(super) mod status;
-pub(super) mod stop;
+mod stop;
+mod tag;
 pub(super) mod validate;
 
+use super::client::Client;
+use super::conn::Conn;
 use super::out::Out;
+use super::query::{Thing, find};
+use super::show::text;
 use anyhow::Result;
 use clap::Subcommand;
+use serde_json::Value as Json;
 
 /// What can be done with jobs.
 #[derive(Debug, Subcommand)]
@@ -35,6 +48,27 @@ pub(super) enum Verb {
     Periodic(periodic::Verb),
     /// List a job's versions
     History(history::Args),
+    /// Go back to an earlier version
+    Revert(change::RevertArgs),
+    /// Evaluate a job again
+    Eval(change::EvalArgs),
+    /// Promote the canaries of a job's latest deployment
+    Promote(change::PromoteArgs),
+    /// Start an instance of a parameterized job
+    Dispatch(dispatch::Args),
+    /// Change the count of a group
+    Scale(scale::Args),
+    /// List what scaled a job
+    ScalingEvents(scale::EventsArgs),
+    /// List a job's allocations
+    Allocs(lists::AllocsArgs),
+    /// List a job's deployments
+    Deployments(lists::DeploymentsArgs),
+    /// Restart or replace the allocations of a job, some at a time
+    Restart(restart::Args),
+    /// Name versions of a job
+    #[command(subcommand)]
+    Tag(tag::Verb),
 }
 
 /// Runs a verb.
@@ -48,5 +82,53 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
         Verb::Inspect(args) => inspect::run(args, out).await,
         Verb::Periodic(verb) => periodic::run(verb, out).await,
         Verb::History(args) => history::run(args, out).await,
+        Verb::Revert(args) => change::revert(args, out).await,
+        Verb::Eval(args) => change::eval(args, out).await,
+        Verb::Promote(args) => change::promote(args, out).await,
+        Verb::Dispatch(args) => dispatch::run(args, out).await,
+        Verb::Scale(args) => scale::run(args, out).await,
+        Verb::ScalingEvents(args) => scale::events(args, out).await,
+        Verb::Allocs(args) => lists::allocs(args, out).await,
+        Verb::Deployments(args) => lists::deployments(args, out).await,
+        Verb::Restart(args) => restart::run(args, out).await,
+        Verb::Tag(verb) => tag::run(verb, out).await,
+    }
+}
+
+/// A job that was found, and the namespace to ask about it in.
+struct Found {
+    client: Client,
+    id: String,
+    namespace: String,
+}
+
+impl Found {
+    /// The only job whose ID begins so.
+    async fn new(conn: &Conn, prefix: &str) -> Result<Found> {
+        let client = conn.client()?;
+        let stub = find(&client, Thing::Job, prefix).await?;
+        let (id, namespace) = (text(&stub, "ID"), text(&stub, "Namespace"));
+        Ok(Found {
+            client,
+            id,
+            namespace,
+        })
+    }
+
+    /// The path below the job.
+    fn path(&self, suffix: &str) -> String {
+        super::query::job_path(&self.id, suffix)
+    }
+
+    /// GET below the job.
+    async fn get(&self, suffix: &str) -> Result<Json> {
+        self.client
+            .get_json(&self.path(suffix), &self.scope())
+            .await
+    }
+
+    /// The namespace as a parameter.
+    fn scope(&self) -> [(&str, &str); 1] {
+        [("namespace", self.namespace.as_str())]
     }
 }

@@ -90,7 +90,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         Err(err) => {
             let said = format!("{err:#}");
             if let Some(at) = said.find("Enforcing job modify index") {
-                out.error(said[at..].trim_end_matches(')'));
+                out.error(&said[at..]);
                 out.error("Job not updated");
                 return Ok(1);
             }

@@ -4,7 +4,7 @@ use super::super::alloc;
 use super::super::client::Client;
 use super::super::columns::{Table, pairs};
 use super::super::conn::Conn;
-use super::super::monitor::deployment_text;
+use super::super::deployment::deployment_text;
 use super::super::out::Out;
 use super::super::placement;
 use super::super::query::{Thing, find, job_path};
@@ -64,6 +64,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         if args.format.print(&jobs, out)? {
             return Ok(0);
         }
+        client.tell_moment(out);
         out.line(&job_list(&jobs, args.conn.namespace == "*"));
         return Ok(0);
     };
@@ -75,6 +76,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     if args.format.print(&job, out)? {
         return Ok(0);
     }
+    client.tell_moment(out);
     out.line(&basics(&job));
     if !args.short {
         details(&args, &client, &job, &scope, out).await?;
@@ -197,7 +199,7 @@ async fn details(
         .get_json(&job_path(&id, "/allocations"), &all)
         .await?;
     out.head("Allocations");
-    out.line(&alloc::table(&allocs, args.verbose, true));
+    out.line(&alloc::table(&allocs, (args.verbose, client.now())));
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use super::super::conn::Conn;
 use super::super::monitor::Monitor;
 use super::super::out::Out;
 use super::super::query::{Thing, find, job_path};
-use super::super::show::{number, text};
+use super::super::show::text;
 use anyhow::Result;
 
 /// Flags of `job stop`.
@@ -66,18 +66,9 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         ];
         let answer = client.delete(&job_path(&id, ""), &query, None).await;
         let answer = answer.map_err(|err| err.context("Error deregistering job"))?;
-        let eval = text(&answer, "EvalID");
-        if eval.is_empty() {
-            continue;
-        }
-        if args.detach {
-            out.line(&eval);
-            continue;
-        }
-        let index = number(&answer, "EvalCreateIndex");
-        let code = Monitor::new(&client, out, args.verbose, &namespace)
-            .follow(&eval, index)
-            .await?;
+        // A deployment that is canceled with its job is what was wanted.
+        let monitor = Monitor::new(&client, out, args.verbose, &namespace).evaluations_only();
+        let code = monitor.after(&answer, args.detach).await?;
         worst = worst.max(code);
     }
     Ok(worst)

@@ -1,5 +1,6 @@
 //! The `var` noun.
 
+mod init;
 mod put;
 mod read;
 
@@ -17,6 +18,8 @@ pub(super) enum Verb {
     Get(read::GetArgs),
     /// List variables
     List(read::ListArgs),
+    /// Write an example of a specification
+    Init(init::Args),
     /// Delete a variable for good
     Purge(read::PurgeArgs),
 }
@@ -27,6 +30,7 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
         Verb::Put(args) => put::run(args, out).await,
         Verb::Get(args) => read::get(args, out).await,
         Verb::List(args) => read::list(args, out).await,
+        Verb::Init(args) => init::run(&args, out),
         Verb::Purge(args) => read::purge(args, out).await,
     }
 }

@@ -68,7 +68,12 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     {
         Ok(stored) => stored,
         Err(err) if is_status(&err, 409) => {
-            out.error(&conflict(&err, index));
+            out.error(&conflict(
+                &err,
+                index,
+                "Read it with `drover var get`, merge, and put it with its index as -check-index, \
+                 or overwrite it with -force.",
+            ));
             return Ok(1);
         }
         Err(err) => return Err(err.context("Error creating variable")),
@@ -90,8 +95,9 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     Ok(0)
 }
 
-/// What to say of a variable that is not at the index: the answer holds what is there.
-pub(super) fn conflict(err: &anyhow::Error, index: u64) -> String {
+/// What to say of a variable that is not at the index, and then what to do: the answer holds what
+/// is there.
+pub(super) fn conflict(err: &anyhow::Error, index: u64, advice: &str) -> String {
     let there = err
         .downcast_ref::<Refused>()
         .and_then(|r| serde_json::from_str::<Json>(&r.text).ok())
@@ -100,11 +106,11 @@ pub(super) fn conflict(err: &anyhow::Error, index: u64) -> String {
         0 => "there is no such variable".to_owned(),
         n => format!("the variable is at index {n}"),
     };
-    format!(
-        "Check-and-Set conflict: the check-index given is {index}, and {there}.\nRead it with \
-         `drover var get`, merge, and put it with its index as -check-index, or overwrite it with \
-         -force."
-    )
+    let wanted = match index {
+        0 => "only a new variable is put".to_owned(),
+        n => format!("the check-index given is {n}"),
+    };
+    format!("Check-and-Set conflict: {wanted}, and {there}.\n{advice}")
 }
 
 /// What is to be written, and over which index.

@@ -235,7 +235,12 @@ pub(super) async fn purge(args: PurgeArgs, out: &Out) -> Result<u8> {
     {
         Ok(_) => out.line(&format!("Successfully purged variable {:?}!", args.path)),
         Err(err) if is_status(&err, 409) => {
-            out.error(&conflict(&err, args.check_index.unwrap_or(0)));
+            out.error(&conflict(
+                &err,
+                args.check_index.unwrap_or(0),
+                "Read it with `drover var get`, and purge it with its index as -check-index, or \
+                 without one.",
+            ));
             return Ok(1);
         }
         Err(err) => return Err(err.context("Error purging variable")),

@@ -7,7 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_events::model::{AllocNetworkStatus, Allocation};
+use drover_events::model::Allocation;
+use drover_events::model::status::client;
 use tokio::sync::{mpsc, oneshot};
 
 use super::factory::{AllocRunner, Report};
@@ -166,28 +167,37 @@ impl Actor {
     }
 
     fn tell(&mut self) {
-        let update = {
-            let alloc = self.shared.alloc.lock();
-            let machine = self.shared.machine.lock();
-            let (status, description) = machine.status();
-            Allocation {
-                id: alloc.id.clone(),
-                node_id: alloc.node_id.clone(),
-                client_status: status.to_owned(),
-                client_description: description.to_owned(),
-                task_states: machine.task_states(),
-                deployment_status: machine.deployment_status.clone(),
-                network_status: Some(AllocNetworkStatus::default()),
-                ..Allocation::default()
-            }
-        };
+        let update = self.shared.told();
         if self.last_report.as_ref() != Some(&update) {
+            self.count(&update);
             self.last_report = Some(update.clone());
             (self.report)(update);
         }
         if self.shared.machine.lock().phase == Phase::Done {
             self.shared.done.send_replace(true);
         }
+    }
+
+    /// Counts what became of the allocation, once.
+    fn count(&self, update: &Allocation) {
+        let before = self
+            .last_report
+            .as_ref()
+            .map(|last| last.client_status.as_str());
+        let name = match update.client_status.as_str() {
+            status if Some(status) == before => return,
+            client::RUNNING => "nomad.client.allocs.running",
+            client::COMPLETE => "nomad.client.allocs.complete",
+            client::FAILED => "nomad.client.allocs.failed",
+            _ => return,
+        };
+        let alloc = self.shared.alloc.lock().clone();
+        let labels = [
+            ("job", alloc.job_id.clone()),
+            ("task_group", alloc.task_group.clone()),
+            ("namespace", alloc.namespace.clone()),
+        ];
+        metrics::counter!(name, &labels).increment(1);
     }
 
     async fn take_update(&mut self, alloc: Arc<Allocation>) -> Vec<Action> {

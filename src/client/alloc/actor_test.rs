@@ -119,6 +119,12 @@ async fn cl_16_a_stop_that_came_before_a_crash_is_carried_out_after_it() {
         events.ends_with(&["Killing".into(), "Terminated".into(), "Killed".into()]),
         "{events:?}"
     );
+    // What it held is given back: its run, and when it is removed its directories and its state.
+    let runs = tmp.path().join("runs").join(&given.id);
+    until("its run is cleared", || !runs.exists()).await;
+    runner.destroy().await;
+    assert!(!tmp.path().join("alloc").join(&given.id).exists());
+    assert!(factory.journal.load().is_empty());
 }
 
 #[tokio::test]

@@ -1,62 +1,75 @@
 //! The directories of an allocation.
 //!
 //! ```text
-//! <alloc_dir>/<alloc id>/alloc/{data,logs,tmp}    shared
-//! <alloc_dir>/<alloc id>/<task>/{local,secrets,tmp}
+//! <alloc_dir>                                     0711  the agent's
+//! <alloc_dir>/<alloc id>                          0711  the agent's
+//! <alloc_dir>/<alloc id>/alloc                    1777  the agent's: no task can move these
+//! <alloc_dir>/<alloc id>/alloc/{data,tmp}         0777, 1777
+//! <alloc_dir>/<alloc id>/alloc/logs               0755  the agent's: tasks read, the agent writes
+//! <alloc_dir>/<alloc id>/<task>                   0711  the task's user's: it works there
+//! <alloc_dir>/<alloc id>/<task>/local             0755  the task's user's
+//! <alloc_dir>/<alloc id>/<task>/{secrets,private} 0700  the task's user's, the agent's
+//! <alloc_dir>/<alloc id>/<task>/tmp               1777
 //! ```
+//!
+//! An agent that is not root cannot give anything away: everything is its own user's then, and so
+//! are its tasks.
 
-use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Component, Path, PathBuf};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use rustix::fs::{Gid, Uid};
+use tokio::sync::Semaphore;
+
+use crate::client::beneath::{self, FileError, Owner};
 use crate::client::env::TaskPaths;
 
-/// Why a path of an allocation is refused.
-#[derive(Debug, thiserror::Error)]
-pub enum DirError {
-    /// The path leads out of the allocation.
-    #[error("path escapes the allocation directory")]
-    Escapes,
-    /// The file system said no.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-}
+/// The allocation's own directory, which all its tasks share.
+const SHARED: &str = "alloc";
+/// Whoever knows the name may pass.
+pub const PASS: u32 = 0o711;
+/// Everybody may write.
+const OPEN: u32 = 0o777;
+/// As [`OPEN`], but only owners may remove and rename.
+const STICKY: u32 = 0o1777;
+/// The owner may write, everybody may read.
+const READ: u32 = 0o755;
+/// The owner's alone.
+const OWN: u32 = 0o700;
+/// What users may never read of a task's directory.
+const HIDDEN: [&str; 2] = ["secrets", "private"];
+/// How many threads may look at files of one allocation at a time. Whatever a task made may hold
+/// them up for ever; this is all it gets.
+const TURNS: usize = 8;
 
 /// Names directories of one allocation; makes and removes them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct AllocDir {
-    root: PathBuf,
+    parent: PathBuf,
+    id: String,
+    turns: Arc<Semaphore>,
 }
-
-/// Everybody may write; as in `0777`.
-const OPEN: u32 = 0o777;
-/// As `OPEN`, but only owners may remove.
-const STICKY: u32 = 0o1777;
-/// Directories of a task's own.
-const TASK_DIRS: [(&str, u32); 4] = [
-    ("local", OPEN),
-    ("tmp", STICKY),
-    ("secrets", OPEN),
-    ("private", 0o700),
-];
 
 impl AllocDir {
     /// The directories of allocation `id` below the client's `alloc_dir`.
     pub fn new(alloc_dir: &Path, id: &str) -> Self {
         Self {
-            root: alloc_dir.join(id),
+            parent: alloc_dir.to_owned(),
+            id: id.to_owned(),
+            turns: Arc::new(Semaphore::new(TURNS)),
         }
     }
 
     /// The top.
-    pub fn root(&self) -> &Path {
-        &self.root
+    pub fn root(&self) -> PathBuf {
+        self.parent.join(&self.id)
     }
 
     /// What the tasks share.
     pub fn shared(&self) -> PathBuf {
-        self.root.join("alloc")
+        self.root().join(SHARED)
     }
 
     /// Where log files are.
@@ -66,7 +79,7 @@ impl AllocDir {
 
     /// A task's top.
     pub fn task(&self, task: &str) -> PathBuf {
-        self.root.join(task)
+        self.root().join(task)
     }
 
     /// Directories as a task without file system isolation sees them.
@@ -80,155 +93,154 @@ impl AllocDir {
         }
     }
 
+    /// Who may look at files of this allocation takes a permit of these first, and keeps it until
+    /// it is through.
+    pub fn turns(&self) -> Arc<Semaphore> {
+        self.turns.clone()
+    }
+
     /// Makes what the tasks share; nothing changes when it is there.
     pub fn build(&self) -> io::Result<()> {
-        fs::create_dir_all(&self.root)?;
-        make(&self.shared(), OPEN)?;
-        for name in ["data", "logs", "tmp"] {
-            make(&self.shared().join(name), OPEN)?;
-        }
+        make_path(&self.parent)?;
+        let root = beneath::make_dir(beneath::open_dir(&self.parent)?, &self.id, PASS, None)?;
+        let shared = beneath::make_dir(&root, SHARED, STICKY, None)?;
+        beneath::make_dir(&shared, "data", OPEN, None)?;
+        beneath::make_dir(&shared, "logs", READ, None)?;
+        beneath::make_dir(&shared, "tmp", STICKY, None)?;
         Ok(())
     }
 
-    /// Makes a task's own directories; nothing changes when they are there.
-    pub fn build_task(&self, task: &str) -> io::Result<()> {
-        let root = self.task(task);
-        make(&root, OPEN)?;
-        TASK_DIRS
-            .iter()
-            .try_for_each(|(name, mode)| make(&root.join(name), *mode))
+    /// Makes a task's own directories, for the user it runs as (empty for the agent's); nothing
+    /// changes when they are there.
+    ///
+    /// # Errors
+    /// Something else has one of their names, or there is no such user.
+    pub fn build_task(&self, task: &str, user: &str) -> io::Result<()> {
+        let owner = owner(user)?;
+        let root = beneath::make_dir(self.open()?, own_name(task)?, PASS, owner)?;
+        beneath::make_dir(&root, "local", READ, owner)?;
+        beneath::make_dir(&root, "secrets", OWN, owner)?;
+        beneath::make_dir(&root, "private", OWN, None)?;
+        beneath::make_dir(&root, "tmp", STICKY, None)?;
+        Ok(())
+    }
+
+    /// Writes a file below a task's `local`, with the directories on its way.
+    ///
+    /// # Errors
+    /// The path leads out, or goes through a link.
+    pub fn write_local(&self, task: &str, user: &str, path: &Path, data: &[u8]) -> io::Result<()> {
+        let owner = owner(user)?;
+        let root = beneath::open_dir_in(self.open()?, own_name(task)?)?;
+        let mut dir = beneath::open_dir_in(root, "local")?;
+        let mut parts = path.components().filter_map(|part| match part {
+            std::path::Component::CurDir => None,
+            part => Some(part.as_os_str().to_string_lossy().into_owned()),
+        });
+        let no_name = || io::Error::new(io::ErrorKind::InvalidInput, "the file has no name");
+        let mut name = parts.next().ok_or_else(no_name)?;
+        for next in parts {
+            dir = beneath::make_dir(&dir, &name, READ, owner)?;
+            name = next;
+        }
+        let mut file = beneath::write(&dir, &name, false, 0o644, owner)?;
+        io::Write::write_all(&mut file, data)
     }
 
     /// Takes `alloc/data` and the tasks' `local` over from a predecessor on this node.
+    ///
+    /// # Errors
+    /// What is to be taken is no directory: a link would make somebody else's files ours.
     pub fn take_over(&self, from: &Self, tasks: &[String]) -> io::Result<()> {
-        let data = "alloc/data".to_owned();
-        for path in tasks.iter().map(|t| format!("{t}/local")).chain([data]) {
-            let (old, new) = (from.root.join(&path), self.root.join(&path));
-            if !old.is_dir() {
-                continue;
-            }
-            if let Some(parent) = new.parent() {
-                fs::create_dir_all(parent)?;
-            }
-            match fs::remove_dir(&new) {
-                Ok(()) => {}
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        let (old_root, new_root) = (from.open()?, self.open()?);
+        let all = tasks.iter().map(|task| (task.as_str(), "local", PASS));
+        for (parent, name, mode) in all.chain([(SHARED, "data", STICKY)]) {
+            let old = match beneath::open_dir_in(&old_root, parent) {
+                Ok(old) => old,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 Err(e) => return Err(e),
-            }
-            fs::rename(&old, &new)?;
+            };
+            let new = beneath::make_dir(&new_root, parent, mode, None)?;
+            beneath::move_dir(old.as_fd(), new.as_fd(), name)?;
         }
         Ok(())
     }
 
     /// Removes everything.
     pub fn destroy(&self) -> io::Result<()> {
-        match fs::remove_dir_all(&self.root) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-            _ => Ok(()),
+        match beneath::open_dir(&self.parent) {
+            Ok(parent) => beneath::remove_tree(parent, &self.id),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(e),
         }
     }
 
-    /// A path that a user gave, below the top: neither `..` nor a link may lead out of it.
+    /// Opens the top.
     ///
     /// # Errors
-    /// [`DirError::Escapes`], or that nothing is there.
-    pub fn resolve(&self, path: &str) -> Result<PathBuf, DirError> {
-        let mut joined = self.root.clone();
-        for part in Path::new(path).components() {
-            match part {
-                Component::Normal(name) => joined.push(name),
-                Component::RootDir | Component::CurDir => {}
-                Component::ParentDir | Component::Prefix(_) => return Err(DirError::Escapes),
-            }
-        }
-        let real = fs::canonicalize(&joined)?;
-        if real.starts_with(fs::canonicalize(&self.root)?) {
-            Ok(real)
-        } else {
-            Err(DirError::Escapes)
+    /// It is not there.
+    pub fn open(&self) -> io::Result<OwnedFd> {
+        beneath::open_dir(&self.root())
+    }
+
+    /// What lies at a path that a user gave, as [`beneath::find`] does; what holds secrets is
+    /// refused, whatever way leads there.
+    ///
+    /// # Errors
+    /// [`FileError::Escapes`], [`FileError::Secret`], or that nothing is there.
+    pub fn find(&self, path: &str) -> Result<OwnedFd, FileError> {
+        let root = self.open()?;
+        let found = beneath::find(&root, Path::new(path))?;
+        let (top, real) = (beneath::real_path(&root)?, beneath::real_path(&found)?);
+        let mut parts = real
+            .strip_prefix(&top)
+            .map_err(|_| FileError::Escapes)?
+            .iter();
+        let task = parts.next();
+        let hidden = parts.next().is_some_and(|n| HIDDEN.iter().any(|h| n == *h));
+        match task {
+            Some(task) if task != SHARED && hidden => Err(FileError::Secret),
+            _ => Ok(found),
         }
     }
 }
 
-fn make(path: &Path, mode: u32) -> io::Result<()> {
-    fs::create_dir_all(path)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+/// A task named as what they share would have its directory there.
+fn own_name(task: &str) -> io::Result<&str> {
+    if task == SHARED {
+        let text = format!("a task cannot be named {task:?}");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    Ok(task)
+}
+
+/// Makes a directory with those above it, so that tasks can pass; what is there stays as it is.
+pub fn make_path(path: &Path) -> io::Result<()> {
+    if path.as_os_str().is_empty() || path.is_dir() {
+        return Ok(());
+    }
+    if let Some(above) = path.parent() {
+        make_path(above)?;
+    }
+    match std::fs::create_dir(path) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => return Ok(()),
+        other => other?,
+    }
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(PASS);
+    std::fs::set_permissions(path, mode)
+}
+
+/// A task's user, where the agent is root and can give something away.
+fn owner(user: &str) -> io::Result<Owner> {
+    if user.is_empty() || !rustix::process::geteuid().is_root() {
+        return Ok(None);
+    }
+    let found = nix::unistd::User::from_name(user)?;
+    let found = found.ok_or_else(|| io::Error::other(format!("unknown user {user}")))?;
+    let (uid, gid) = (found.uid.as_raw(), found.gid.as_raw());
+    Ok(Some((Uid::from_raw(uid), Gid::from_raw(gid))))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn mode(path: &Path) -> u32 {
-        fs::metadata(path).unwrap().permissions().mode() & 0o7777
-    }
-
-    #[test]
-    fn mod_01_the_tree_has_the_right_modes_and_goes_as_a_whole() {
-        let tmp = tempfile::tempdir().unwrap();
-        let dir = AllocDir::new(tmp.path(), "a1");
-        for _ in 0..2 {
-            dir.build().unwrap();
-            dir.build_task("web").unwrap();
-        }
-        for (path, expected) in [
-            ("alloc", 0o777),
-            ("alloc/data", 0o777),
-            ("alloc/logs", 0o777),
-            ("alloc/tmp", 0o777),
-            ("web", 0o777),
-            ("web/local", 0o777),
-            ("web/secrets", 0o777),
-            ("web/tmp", 0o1777),
-        ] {
-            assert_eq!(mode(&dir.root().join(path)), expected, "{path}");
-        }
-        dir.destroy().unwrap();
-        dir.destroy().unwrap();
-        assert!(!dir.root().exists());
-    }
-
-    #[test]
-    fn mod_01_a_successor_takes_data_over() {
-        let tmp = tempfile::tempdir().unwrap();
-        let (old, new) = (
-            AllocDir::new(tmp.path(), "old"),
-            AllocDir::new(tmp.path(), "new"),
-        );
-        for dir in [&old, &new] {
-            dir.build().unwrap();
-        }
-        old.build_task("web").unwrap();
-        fs::write(old.root().join("alloc/data/db"), "rows").unwrap();
-        fs::write(old.root().join("web/local/cache"), "warm").unwrap();
-        new.take_over(&old, &["web".into(), "gone".into()]).unwrap();
-        assert_eq!(
-            fs::read_to_string(new.root().join("alloc/data/db")).unwrap(),
-            "rows"
-        );
-        assert_eq!(
-            fs::read_to_string(new.root().join("web/local/cache")).unwrap(),
-            "warm"
-        );
-    }
-
-    #[test]
-    fn mod_23_no_path_leads_out() {
-        let tmp = tempfile::tempdir().unwrap();
-        let dir = AllocDir::new(tmp.path(), "a1");
-        dir.build().unwrap();
-        std::os::unix::fs::symlink("/etc", dir.root().join("alloc/data/link")).unwrap();
-        assert!(matches!(dir.resolve("../a2"), Err(DirError::Escapes)));
-        assert!(matches!(
-            dir.resolve("alloc/data/link/passwd"),
-            Err(DirError::Escapes)
-        ));
-        assert!(matches!(dir.resolve("nothing"), Err(DirError::Io(_))));
-        assert!(
-            dir.resolve("/alloc/./logs")
-                .unwrap()
-                .ends_with("a1/alloc/logs")
-        );
-        assert!(dir.resolve("/").unwrap().ends_with("a1"));
-    }
-}
+#[path = "dir_test.rs"]
+mod tests;

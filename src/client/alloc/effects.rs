@@ -93,6 +93,7 @@ impl Actor {
         let alloc = self.shared.alloc.lock().clone();
         let dir = self.shared.dir.clone();
         let drivers = self.factory.drivers.clone();
+        let settings = self.factory.settings.get();
         let tx = self.tx.clone();
         if !done.contains(task_hooks::TASK_DIR) {
             self.send(
@@ -109,6 +110,7 @@ impl Actor {
                         task,
                         dir: &dir,
                         drivers: &drivers,
+                        options: &settings.client.options,
                     };
                     task_hooks::prestart(&input, &done)
                 }
@@ -178,17 +180,25 @@ impl Actor {
         let alloc = self.shared.alloc.lock().clone();
         let signal = with_task(&alloc, name).map(|(_, t)| t.kill_signal.clone());
         let grace = self.spec.tasks.get(name).map_or(0, |t| t.kill_timeout);
-        match task.stop(&signal.unwrap_or_default(), nanos(grace)) {
-            Ok(()) | Err(TaskError::NotRunning) => {}
-            Err(e) => self.send(name, TaskInput::StopFailed(e.to_string())),
-        }
+        let (tx, name) = (self.tx.clone(), name.to_owned());
+        // It writes, and waits for the disk.
+        tokio::task::spawn_blocking(move || {
+            match task.stop(&signal.unwrap_or_default(), nanos(grace)) {
+                Ok(()) | Err(TaskError::NotRunning) => {}
+                Err(e) => {
+                    let failed = TaskInput::StopFailed(e.to_string());
+                    let _ = tx.send(Msg::Input(Input::Task(name, failed)));
+                }
+            }
+        });
     }
 
     fn destroy(&self, name: &str, run: u64) {
         let alloc = self.shared.alloc.lock().clone();
         let driver = with_task(&alloc, name).and_then(|(_, t)| self.factory.drivers.get(&t.driver));
-        if let Some(driver) = driver {
-            driver.destroy(&alloc.id, name, run);
+        if let Some(driver) = driver.cloned() {
+            let name = name.to_owned();
+            tokio::task::spawn_blocking(move || driver.destroy(&alloc.id, &name, run));
         }
     }
 

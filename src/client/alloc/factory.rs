@@ -10,6 +10,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
 use super::dir::AllocDir;
+use crate::client::proc::Processes;
 
 /// Takes what the servers are to be told of an allocation: id, node, states of tasks, client
 /// status, health and network; nothing else of it is filled in.
@@ -24,8 +25,18 @@ pub trait AllocRunner: Send + Sync {
     /// The last version that came from the servers.
     fn alloc(&self) -> Arc<Allocation>;
 
+    /// What the servers are told of it now; none where that is not kept.
+    fn told(&self) -> Option<Allocation> {
+        None
+    }
+
     /// Turns true when nothing of it runs any more, and stays so.
     fn done(&self) -> watch::Receiver<bool>;
+
+    /// When the last of it ended, unix nanoseconds; 0 when it has not, or nobody knows.
+    fn ended_at(&self) -> i64 {
+        0
+    }
 
     /// Ends what runs, and removes everything there is of it on this node.
     fn destroy(&self) -> BoxFuture<'static, ()>;
@@ -71,6 +82,9 @@ pub trait AllocControl: Send + Sync {
     /// # Errors
     /// An unknown task or signal, or that none runs.
     fn signal(&self, task: Option<&str>, signal: &str) -> Result<(), ControlError>;
+
+    /// Measures what its tasks use, for [`AllocControl::stats`] to tell.
+    fn measure(&self, all: &Processes);
 
     /// What it uses; of one task, if named.
     ///

@@ -75,7 +75,8 @@ pub enum Verdict {
     Unhealthy(Vec<(String, String)>),
 }
 
-/// Since when the tasks run and the checks that count are good.
+/// Since when the tasks run and the checks that count are good. What was so before it was asked
+/// does not count: an allocation that a new version changes in place has to prove itself again.
 fn good_since(spec: &HealthSpec, checks_since: Option<i64>, last_start: i64) -> Option<i64> {
     match spec.checks {
         0 => Some(last_start),
@@ -115,7 +116,8 @@ pub fn judge<'a>(
         .filter(|(_, kind, _)| !kind.is_once())
         .map(|(_, _, state)| state.started_at.nanos())
         .max()
-        .unwrap_or(since);
+        .unwrap_or(since)
+        .max(since);
     let good_since = good_since(spec, checks_since, last_start);
     let healthy_at = good_since.map_or(i64::MAX, |at| at.saturating_add(spec.min_healthy_time));
     if all_up && healthy_at <= now && healthy_at <= deadline {
@@ -193,6 +195,9 @@ mod tests {
         assert_eq!(at(&web(112), 116), Verdict::Pending(122 * SECOND));
         assert_eq!(at(&web(112), 122), Verdict::Healthy);
         assert_eq!(at(&web(155), 156), Verdict::Pending(160 * SECOND));
+        // What ran long before it is asked for is good from then on only.
+        assert_eq!(at(&web(7), 101), Verdict::Pending(110 * SECOND));
+        assert_eq!(at(&web(7), 110), Verdict::Healthy);
     }
 
     #[test]

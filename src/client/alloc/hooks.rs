@@ -22,13 +22,23 @@ pub struct HookInput {
 /// # Errors
 /// The first that failed, by name.
 pub async fn prerun(input: HookInput) -> Result<(), String> {
-    alloc_dir(&input).map_err(|e| format!("pre-run hook \"alloc_dir\" failed: {e}"))?;
+    let dir = input.dir.clone();
+    aside("alloc_dir", move || dir.build()).await?;
     await_previous_allocations(&input).await;
-    migrate_disk(&input).map_err(|e| format!("pre-run hook \"migrate_disk\" failed: {e}"))
+    let Some((from, tasks)) = predecessor(&input) else {
+        return Ok(());
+    };
+    aside("migrate_disk", move || input.dir.take_over(&from, &tasks)).await
 }
 
-fn alloc_dir(input: &HookInput) -> std::io::Result<()> {
-    input.dir.build()
+/// Runs a hook where it may wait for the disk.
+async fn aside(
+    hook: &str,
+    work: impl FnOnce() -> std::io::Result<()> + Send + 'static,
+) -> Result<(), String> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|e| Err(std::io::Error::other(e)))
+        .map_err(|e| format!("pre-run hook {hook:?} failed: {e}"))
 }
 
 async fn await_previous_allocations(input: &HookInput) {
@@ -38,23 +48,15 @@ async fn await_previous_allocations(input: &HookInput) {
     }
 }
 
-fn migrate_disk(input: &HookInput) -> std::io::Result<()> {
-    let Some(group) = input.alloc.group() else {
-        return Ok(());
-    };
-    if !group
-        .ephemeral_disk
-        .as_ref()
-        .is_some_and(|d| d.sticky || d.migrate)
-    {
-        return Ok(());
+/// Whose data is taken over, and of which tasks.
+fn predecessor(input: &HookInput) -> Option<(AllocDir, Vec<String>)> {
+    let group = input.alloc.group()?;
+    let disk = group.ephemeral_disk.as_ref()?;
+    if !disk.sticky && !disk.migrate {
+        return None;
     }
-    let tasks: Vec<String> = group.tasks.iter().map(|t| t.name.clone()).collect();
-    for runner in &input.previous {
-        let same = runner.alloc().id == input.alloc.previous_allocation;
-        if let Some(control) = runner.control().filter(|_| same) {
-            input.dir.take_over(control.dir(), &tasks)?;
-        }
-    }
-    Ok(())
+    let tasks = group.tasks.iter().map(|t| t.name.clone()).collect();
+    let mut previous = input.previous.iter();
+    let runner = previous.find(|runner| runner.alloc().id == input.alloc.previous_allocation)?;
+    Some((runner.control()?.dir().clone(), tasks))
 }

@@ -9,6 +9,8 @@
 mod actor;
 #[cfg(test)]
 mod actor_test;
+#[cfg(test)]
+mod claims_test;
 pub mod coordinator;
 pub mod dir;
 mod effects;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use drover_events::model::{AllocResourceUsage, Allocation, CheckQueryResult, Node};
+use drover_events::model::{
+    AllocNetworkStatus, AllocResourceUsage, Allocation, CheckQueryResult, Node,
+};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -20,6 +22,7 @@ use crate::client::clock::{Clock, Jitter};
 use crate::client::config::Shared;
 use crate::client::drivers::{Registry, RunningTask, TaskError};
 use crate::client::journal::Journal;
+use crate::client::proc::Processes;
 use crate::client::service::book::Book;
 use crate::client::stats::alloc_usage;
 use crate::client::task::events;
@@ -118,6 +121,25 @@ pub(super) struct RunnerShared {
     pub(super) done: watch::Sender<bool>,
 }
 
+impl RunnerShared {
+    /// What the servers are told of the allocation.
+    pub(super) fn told(&self) -> Allocation {
+        let alloc = self.alloc.lock();
+        let machine = self.machine.lock();
+        let (status, description) = machine.status();
+        Allocation {
+            id: alloc.id.clone(),
+            node_id: alloc.node_id.clone(),
+            client_status: status.to_owned(),
+            client_description: description.to_owned(),
+            task_states: machine.task_states(),
+            deployment_status: machine.deployment_status.clone(),
+            network_status: Some(AllocNetworkStatus::default()),
+            ..Allocation::default()
+        }
+    }
+}
+
 #[expect(
     clippy::large_enum_variant,
     reason = "short-lived, one at a time; a box would cost more than the move"
@@ -163,8 +185,18 @@ impl AllocRunner for Runner {
         self.shared.alloc.lock().clone()
     }
 
+    fn told(&self) -> Option<Allocation> {
+        Some(self.shared.told())
+    }
+
     fn done(&self) -> watch::Receiver<bool> {
         self.shared.done.subscribe()
+    }
+
+    fn ended_at(&self) -> i64 {
+        let machine = self.shared.machine.lock();
+        let ends = machine.tasks.values().map(|task| task.state.finished_at);
+        ends.map(|at| at.nanos()).max().unwrap_or(0)
     }
 
     fn destroy(&self) -> BoxFuture<'static, ()> {
@@ -224,6 +256,13 @@ impl AllocControl for Runner {
             self.send(Input::Task(name, TaskInput::Event(event)));
         }
         Ok(())
+    }
+
+    fn measure(&self, all: &Processes) {
+        let running = self.shared.tasks.lock().clone();
+        for task in running.values() {
+            task.measure(all, self.clock.now());
+        }
     }
 
     fn stats(&self, task: Option<&str>) -> Result<AllocResourceUsage, ControlError> {

@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::client::env::TaskPaths;
+use crate::client::proc::Processes;
 
 pub use registry::Registry;
 
@@ -184,6 +185,9 @@ pub trait RunningTask: Send + Sync {
     /// An unknown signal, or that the task is gone.
     fn signal(&self, signal: &str) -> Result<(), TaskError>;
 
-    /// What it uses now.
+    /// Measures what it uses: since the last time, and for [`RunningTask::stats`] to tell.
+    fn measure(&self, _all: &Processes, _now: i64) {}
+
+    /// What it used when it was last measured; measured now if that is long ago.
     fn stats(&self, now: i64) -> TaskResourceUsage;
 }

@@ -15,20 +15,29 @@ use super::config::Reader;
 use super::{
     Driver, ExitResult, Handle, Recovered, RunningTask, StartError, TaskConfig, TaskError, signals,
 };
+use crate::client::clock::SECOND;
+use crate::client::env::matches;
 use crate::client::executor::files::{ExecSpec, ExitRecord, RunDir};
 use crate::client::executor::launch::{Executor, Found, LaunchError, Launcher};
-use crate::client::proc::TreeUsage;
+use crate::client::proc::{Processes, TreeUsage};
 use crate::client::stats::task_usage;
 use crate::clock::unix_nanos;
 
 /// The driver's name.
 pub const NAME: &str = "raw_exec";
+/// What was measured longer ago is told no more, nanoseconds.
+const STALE: i64 = 30 * SECOND;
+/// How long after the grace an executor may take before its task is ended without it: it may have
+/// been stopped, or hang.
+const STUCK: Duration = Duration::from_secs(5);
 
 /// Runs commands of the host.
 pub struct RawExec {
     enabled: bool,
     launcher: Launcher,
     runs: PathBuf,
+    /// Below it every run gets a control group.
+    cgroups: Option<PathBuf>,
 }
 
 /// The configuration of a task.
@@ -73,7 +82,14 @@ impl RawExec {
             enabled,
             launcher,
             runs,
+            cgroups: None,
         }
+    }
+
+    /// Puts every run into a control group of its own below this one.
+    #[must_use]
+    pub fn in_cgroups(self, cgroups: Option<PathBuf>) -> Self {
+        Self { cgroups, ..self }
     }
 
     fn run_dir(&self, alloc: &str, task: &str, run: u64) -> RunDir {
@@ -83,7 +99,7 @@ impl RawExec {
 
 fn spec(task: &TaskConfig) -> Result<ExecSpec, StartError> {
     let config = Config::read(&task.config).map_err(StartError::fatal)?;
-    let denied = |name: &str| config.denied_envvars.iter().any(|d| glob(d, name));
+    let denied = |name: &str| config.denied_envvars.iter().any(|d| matches(d, name));
     let cwd = if config.work_dir.is_empty() {
         task.paths.root.clone()
     } else {
@@ -106,6 +122,7 @@ fn spec(task: &TaskConfig) -> Result<ExecSpec, StartError> {
         log_max_files: task.log_max_files,
         log_max_bytes: task.log_max_bytes,
         log_disabled: task.log_disabled,
+        cgroup: None,
     })
 }
 
@@ -120,19 +137,6 @@ fn find_command(command: &str, task: &TaskConfig) -> String {
         }
     }
     command.to_owned()
-}
-
-/// `*` stands for anything.
-fn glob(pattern: &str, name: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == name,
-        Some((head, tail)) => {
-            let Some(rest) = name.strip_prefix(head) else {
-                return false;
-            };
-            (0..=rest.len()).any(|at| rest.is_char_boundary(at) && glob(tail, &rest[at..]))
-        }
-    }
 }
 
 impl Driver for RawExec {
@@ -160,16 +164,23 @@ impl Driver for RawExec {
         let dir = self.run_dir(&config.alloc_id, &config.task, config.run);
         let launcher = self.launcher.clone();
         let enabled = self.enabled;
+        let unique = uuid::Uuid::new_v4().simple();
+        let group = self.cgroups.as_ref();
+        let group = group.map(|all| all.join(format!("{}.{unique}", config.alloc_id)));
         async move {
             if !enabled {
                 return Err(StartError::fatal("raw_exec driver is disabled"));
             }
-            let spec = spec(&config)?;
+            let run = config.run;
+            // It looks for the command where the task may have put something.
+            let spec = tokio::task::spawn_blocking(move || spec(&config)).await;
+            let mut spec = spec.map_err(|e| StartError::fatal(e.to_string()))??;
+            spec.cgroup = group;
             let executor = launcher.launch(&dir, &spec).await.map_err(|e| StartError {
                 recoverable: !matches!(e, LaunchError::NotStarted(_)),
                 message: format!("failed to launch command with executor: {e}"),
             })?;
-            Ok(Arc::new(Process::new(executor, config.run)) as Arc<dyn RunningTask>)
+            Ok(Arc::new(Process::new(executor, run)) as Arc<dyn RunningTask>)
         }
         .boxed()
     }
@@ -198,7 +209,9 @@ impl Driver for RawExec {
     }
 
     fn destroy(&self, alloc_id: &str, task: &str, run: u64) {
-        let RunDir(path) = self.run_dir(alloc_id, task, run);
+        let dir = self.run_dir(alloc_id, task, run);
+        crate::client::executor::launch::clear(&dir);
+        let RunDir(path) = dir;
         if let Err(e) = std::fs::remove_dir_all(&path)
             && e.kind() != std::io::ErrorKind::NotFound
         {
@@ -224,7 +237,14 @@ fn result(exit: ExitRecord) -> ExitResult {
 struct Process {
     executor: Executor,
     run: u64,
-    last: Mutex<(i64, TreeUsage)>,
+    meter: Mutex<Meter>,
+}
+
+/// What a task used when it was last looked at, and from then to the look before.
+struct Meter {
+    at: i64,
+    usage: TreeUsage,
+    told: Option<TaskResourceUsage>,
 }
 
 impl Process {
@@ -232,7 +252,11 @@ impl Process {
         Self {
             executor,
             run,
-            last: Mutex::new((unix_nanos(), TreeUsage::default())),
+            meter: Mutex::new(Meter {
+                at: unix_nanos(),
+                usage: TreeUsage::default(),
+                told: None,
+            }),
         }
     }
 }
@@ -253,16 +277,28 @@ impl RunningTask for Process {
     }
 
     fn stop(&self, signal: &str, grace: Duration) -> Result<(), TaskError> {
-        let name = if signal.is_empty() {
-            signals::DEFAULT_KILL_SIGNAL
-        } else {
-            signal
+        // A signal nobody knows is no reason to let the task run on.
+        let known =
+            signals::number(signal).or_else(|| signals::number(signals::DEFAULT_KILL_SIGNAL));
+        let number = known.unwrap_or(nix::sys::signal::Signal::SIGKILL as i32);
+        let told = self.executor.stop(number, grace);
+        let patience = match &told {
+            Ok(()) => grace + STUCK,
+            Err(e) => {
+                tracing::warn!("a task is killed, for its stop cannot be delivered: {e}");
+                Duration::ZERO
+            }
         };
-        let number =
-            signals::number(name).ok_or_else(|| TaskError::UnknownSignal(name.to_owned()))?;
-        self.executor
-            .stop(number, grace)
-            .map_err(|e| TaskError::Driver(e.to_string()))
+        let executor = self.executor.clone();
+        tokio::spawn(async move {
+            if tokio::time::timeout(patience, executor.ended())
+                .await
+                .is_err()
+            {
+                let _ = tokio::task::spawn_blocking(move || executor.end()).await;
+            }
+        });
+        Ok(())
     }
 
     fn signal(&self, signal: &str) -> Result<(), TaskError> {
@@ -274,12 +310,21 @@ impl RunningTask for Process {
         })
     }
 
+    fn measure(&self, all: &Processes, now: i64) {
+        let usage = self.executor.usage(all);
+        let mut meter = self.meter.lock();
+        meter.told = Some(task_usage(&meter.usage, meter.at, &usage, now));
+        (meter.at, meter.usage) = (now, usage);
+    }
+
     fn stats(&self, now: i64) -> TaskResourceUsage {
-        let usage = self.executor.usage();
-        let mut last = self.last.lock();
-        let out = task_usage(&last.1, last.0, &usage, now);
-        *last = (now, usage);
-        out
+        let fresh = |meter: &Meter| now.saturating_sub(meter.at) < STALE;
+        let told = Some(self.meter.lock()).filter(|meter| fresh(meter));
+        if let Some(told) = told.and_then(|meter| meter.told.clone()) {
+            return told;
+        }
+        self.measure(&Processes::now(), now);
+        self.meter.lock().told.clone().unwrap_or_default()
     }
 }
 
@@ -296,13 +341,5 @@ mod tests {
         for part in ["missing command", "args: expected", "comand: unknown key"] {
             assert!(text.contains(part), "{text}");
         }
-    }
-
-    #[test]
-    fn drv_06_denied_variables_are_matched_by_pattern() {
-        assert!(glob("AWS_*", "AWS_KEY"));
-        assert!(glob("*SECRET*", "MY_SECRET_X"));
-        assert!(!glob("AWS_*", "XAWS_"));
-        assert!(glob("A", "A") && !glob("A", "AB"));
     }
 }

@@ -34,9 +34,21 @@ pub fn signal(client: &Client, alloc: &str, task: &str, signal: &str) -> Result<
 ///
 /// # Errors
 /// Unknown allocation or task.
-pub fn stats(client: &Client, alloc: &str, task: &str) -> Result<AllocResourceUsage, ApiError> {
+pub async fn stats(
+    client: &Client,
+    alloc: &str,
+    task: &str,
+) -> Result<AllocResourceUsage, ApiError> {
     let runner = runner(client, alloc)?;
-    Ok(control(&runner)?.stats(named(task))?)
+    let task = task.to_owned();
+    // All processes of the machine may have to be looked at.
+    let looking = tokio::task::spawn_blocking(move || {
+        let usage = control(&runner)?.stats(named(&task))?;
+        Ok::<_, ApiError>(usage)
+    });
+    looking
+        .await
+        .map_err(|e| ApiError::internal(e.to_string()))?
 }
 
 /// The last results of the checks of its services, by their ids (CHK-06).

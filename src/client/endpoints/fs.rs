@@ -1,19 +1,23 @@
 //! Files of an allocation.
 
-use std::fs::{self, File, Metadata};
-use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::{Duration, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::Duration;
 
-use drover_events::gojson::Time;
+use bytes::Bytes;
 use drover_events::model::AllocFileInfo;
+use rustix::fs::{FileType, Stat};
 use tokio::sync::mpsc;
 
+use super::shape::{BYTES, content_type, info};
 use super::{Frame, Origin, control, runner};
 use crate::client::agent::Client;
-use crate::client::alloc::dir::{AllocDir, DirError};
-use crate::error::ApiError;
+use crate::client::alloc::dir::AllocDir;
+use crate::client::beneath::{self, FileError};
+use crate::error::{ApiError, Code};
 
 /// The longest piece of a stream, bytes.
 pub(super) const FRAME: usize = 64 * 1024;
@@ -23,93 +27,155 @@ pub(super) const POLL: Duration = Duration::from_millis(100);
 pub(super) const ALIVE: Duration = Duration::from_secs(1);
 /// Pieces that may wait for a slow reader.
 pub(super) const WINDOW: usize = 8;
-/// What a directory is.
-const BYTES: &str = "application/octet-stream";
+/// The most entries of a directory that are told.
+const MOST: usize = 100_000;
+/// How long a look at a file may take before whoever asked is told that it hangs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The pieces of a file, then `None`; without it the rest could not be read.
+pub type Pieces = mpsc::Receiver<Option<Bytes>>;
+
+/// Looks at files of an allocation where it may wait for them: whatever a task made of them may
+/// hold the look up for ever, which then costs its allocation one of its turns and nobody else
+/// anything.
+///
+/// # Errors
+/// The look's own, or that it takes too long, or that all turns are taken.
+pub(super) async fn look<T: Send + 'static>(
+    dir: &AllocDir,
+    work: impl FnOnce(&AllocDir) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let busy = |_| {
+        ApiError::new(
+            Code::Unavailable,
+            "files of this allocation are busy or hang",
+        )
+    };
+    let turn = tokio::time::timeout(PATIENCE, dir.turns().acquire_owned()).await;
+    let turn = turn.map_err(busy)?;
+    let dir = dir.clone();
+    let looking = tokio::task::spawn_blocking(move || {
+        let seen = work(&dir);
+        drop(turn);
+        seen
+    });
+    let seen = tokio::time::timeout(PATIENCE, looking)
+        .await
+        .map_err(busy)?;
+    seen.map_err(|e| ApiError::internal(e.to_string()))?
+}
 
 /// The files of a directory, by name.
 ///
 /// # Errors
-/// Unknown allocation or file, or a path that leads out.
-pub fn list(client: &Client, alloc: &str, path: &str) -> Result<Vec<AllocFileInfo>, ApiError> {
+/// Unknown allocation or file, a path that leads out or to secrets, or too many files.
+pub async fn list(
+    client: &Client,
+    alloc: &str,
+    path: &str,
+) -> Result<Vec<AllocFileInfo>, ApiError> {
     let runner = runner(client, alloc)?;
-    let real = resolve(control(&runner)?.dir(), path)?;
-    let mut out = Vec::new();
-    for entry in fs::read_dir(&real).map_err(|e| file_error(path, &e))? {
-        let entry = entry.map_err(|e| file_error(path, &e))?;
-        if let Ok(meta) = entry.metadata() {
-            out.push(info(
-                &entry.file_name().to_string_lossy(),
-                &meta,
-                String::new(),
-            ));
+    let path = path.to_owned();
+    look(control(&runner)?.dir(), move |dir| {
+        let found = dir.find(&path).map_err(|e| refused(&path, &e))?;
+        let (entries, more) = beneath::entries(found, MOST).map_err(|e| file_error(&path, &e))?;
+        if more {
+            let text = format!("directory {path:?} has more than {MOST} entries");
+            return Err(ApiError::bad_request(text));
         }
-    }
-    out.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(out)
+        let mut out: Vec<_> = entries
+            .iter()
+            .map(|(name, stat)| info(name, stat, String::new()))
+            .collect();
+        out.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(out)
+    })
+    .await
 }
 
 /// One file.
 ///
 /// # Errors
-/// Unknown allocation or file, or a path that leads out.
-pub fn stat(client: &Client, alloc: &str, path: &str) -> Result<AllocFileInfo, ApiError> {
+/// Unknown allocation or file, or a path that leads out or to secrets.
+pub async fn stat(client: &Client, alloc: &str, path: &str) -> Result<AllocFileInfo, ApiError> {
     let runner = runner(client, alloc)?;
-    let real = resolve(control(&runner)?.dir(), path)?;
-    let meta = fs::metadata(&real).map_err(|e| file_error(path, &e))?;
-    let name = Path::new(path)
-        .file_name()
-        .map_or("/".into(), |n| n.to_string_lossy());
-    let kind = if meta.is_dir() {
-        BYTES
-    } else {
-        content_type(&real)
-    };
-    Ok(info(&name, &meta, kind.to_owned()))
+    let path = path.to_owned();
+    look(control(&runner)?.dir(), move |dir| {
+        let found = dir.find(&path).map_err(|e| refused(&path, &e))?;
+        let stat = beneath::stat(&found).map_err(|e| file_error(&path, &e))?;
+        let name = Path::new(&path)
+            .file_name()
+            .map_or("/".into(), |n| n.to_string_lossy());
+        let kind = match beneath::kind(&stat) {
+            FileType::RegularFile => beneath::read(&found).map_or(BYTES, |f| content_type(&f)),
+            _ => BYTES,
+        };
+        Ok(info(&name, &stat, kind.to_owned()))
+    })
+    .await
 }
 
-/// Opens a file for reading from `offset`; answers it with its content type.
+/// Reads a file piece by piece, as fast as somebody takes them: from `offset`, `limit` bytes at
+/// most, and no more than there are now. Answers its content type too. Must be called in a runtime.
 ///
 /// # Errors
-/// Unknown allocation or file, a directory, or a path that leads out.
-pub fn open(
+/// Unknown allocation or file, none that is regular, or a path that leads out or to secrets.
+pub async fn read(
     client: &Client,
     alloc: &str,
     path: &str,
     offset: u64,
-) -> Result<(File, &'static str), ApiError> {
+    limit: Option<u64>,
+) -> Result<(Pieces, &'static str), ApiError> {
     let runner = runner(client, alloc)?;
-    let real = resolve(control(&runner)?.dir(), path)?;
-    let mut file = open_file(&real, path)?;
-    file.seek(SeekFrom::Start(offset))
-        .map_err(|e| file_error(path, &e))?;
-    Ok((file, content_type(&real)))
+    let dir = control(&runner)?.dir().clone();
+    let path = path.to_owned();
+    let (file, stat, kind) = look(&dir, move |dir| {
+        let (file, stat) = open(dir, &path)?;
+        let kind = content_type(&file);
+        Ok((file, stat, kind))
+    })
+    .await?;
+    let size = u64::try_from(stat.st_size).unwrap_or(0);
+    let end = limit.map_or(size, |limit| offset.saturating_add(limit).min(size));
+    let (tx, rx) = mpsc::channel(WINDOW);
+    tokio::spawn(async move {
+        let file = Arc::new(file);
+        let mut at = offset;
+        while at < end {
+            let want = usize::try_from(end - at).map_or(FRAME, |left| left.min(FRAME));
+            let source = file.clone();
+            let piece = look(&dir, move |_| Ok(piece_at(&source, at, want)));
+            match piece.await {
+                // It became shorter meanwhile.
+                Ok(Ok(data)) if data.is_empty() => break,
+                Ok(Ok(data)) => {
+                    at += data.len() as u64;
+                    if tx.send(Some(data.into())).await.is_err() {
+                        return;
+                    }
+                }
+                Ok(Err(_)) | Err(_) => return,
+            }
+        }
+        let _ = tx.send(None).await;
+    });
+    Ok((rx, kind))
 }
 
-/// Reads a part of a file, `limit` bytes at most (0: all).
-///
-/// # Errors
-/// As [`open`].
-pub fn read_at(
-    client: &Client,
-    alloc: &str,
-    path: &str,
-    offset: u64,
-    limit: u64,
-) -> Result<(Vec<u8>, &'static str), ApiError> {
-    let (file, kind) = open(client, alloc, path, offset)?;
-    let mut out = Vec::new();
-    let limit = if limit == 0 { u64::MAX } else { limit };
-    file.take(limit)
-        .read_to_end(&mut out)
-        .map_err(|e| file_error(path, &e))?;
-    Ok((out, kind))
+/// The bytes of a file at a place; none at its end.
+pub(super) fn piece_at(file: &File, at: u64, most: usize) -> io::Result<Vec<u8>> {
+    let mut data = vec![0; most];
+    let n = file.read_at(&mut data, at)?;
+    data.truncate(n);
+    Ok(data)
 }
 
 /// Streams a file, and with `follow` what is written to it later. Must be called in a runtime.
 ///
 /// # Errors
-/// As [`open`].
-pub fn stream(
+/// As [`read`].
+pub async fn stream(
     client: &Client,
     alloc: &str,
     path: &str,
@@ -117,66 +183,83 @@ pub fn stream(
     follow: bool,
 ) -> Result<mpsc::Receiver<Frame>, ApiError> {
     let runner = runner(client, alloc)?;
-    let real = resolve(control(&runner)?.dir(), path)?;
-    let mut file = open_file(&real, path)?;
-    let len = file.metadata().map_err(|e| file_error(path, &e))?.len();
-    let mut at = match origin {
-        Origin::Start => offset,
-        Origin::End => len.saturating_sub(offset),
-    };
+    let dir = control(&runner)?.dir().clone();
     let name = path.to_owned();
+    let (file, stat) = look(&dir, move |dir| open(dir, &name)).await?;
+    let size = u64::try_from(stat.st_size).unwrap_or(0);
+    let at = match origin {
+        Origin::Start => offset,
+        Origin::End => size.saturating_sub(offset),
+    };
     let (tx, rx) = mpsc::channel(WINDOW);
-    tokio::spawn(async move {
-        let mut silent = Duration::ZERO;
-        loop {
-            let (data, event) = match piece(&mut file, &real, &mut at) {
-                Ok(found) => found,
-                Err(_) => return,
-            };
-            let frame = Frame {
-                offset: at,
-                data,
-                file: name.clone(),
-                file_event: event.into(),
-            };
-            if !frame.data.is_empty() || !event.is_empty() {
-                silent = Duration::ZERO;
-                let ends = event == DELETED;
-                if tx.send(frame).await.is_err() || ends {
-                    return;
-                }
-                continue;
-            }
-            if !follow {
-                return;
-            }
-            if !wait(&tx, &mut silent).await {
-                return;
-            }
-        }
-    });
+    let followed = Followed {
+        dir,
+        path: path.to_owned(),
+        file: Arc::new(file),
+        at,
+    };
+    tokio::spawn(followed.send(follow, tx));
     Ok(rx)
 }
 
 const DELETED: &str = "file deleted";
 const TRUNCATED: &str = "file truncated";
 
-/// The next bytes of a file, or what happened to it.
-fn piece(file: &mut File, path: &Path, at: &mut u64) -> io::Result<(Vec<u8>, &'static str)> {
-    let mut data = vec![0; FRAME];
-    file.seek(SeekFrom::Start(*at))?;
-    let n = file.read(&mut data)?;
-    data.truncate(n);
-    *at += n as u64;
-    if n > 0 {
+/// A file that is read as it grows.
+struct Followed {
+    dir: AllocDir,
+    path: String,
+    file: Arc<File>,
+    at: u64,
+}
+
+impl Followed {
+    async fn send(mut self, follow: bool, tx: mpsc::Sender<Frame>) {
+        let mut silent = Duration::ZERO;
+        loop {
+            let (file, path, at) = (self.file.clone(), self.path.clone(), self.at);
+            let next = look(&self.dir, move |dir| Ok(next(dir, &path, &file, at)));
+            let (data, event) = match next.await {
+                Ok(Ok(found)) => found,
+                Ok(Err(_)) | Err(_) => return,
+            };
+            self.at = match event {
+                TRUNCATED => 0,
+                _ => self.at + data.len() as u64,
+            };
+            if data.is_empty() && event.is_empty() {
+                if !follow || !wait(&tx, &mut silent).await {
+                    return;
+                }
+                continue;
+            }
+            silent = Duration::ZERO;
+            let frame = Frame {
+                offset: self.at,
+                data,
+                file: self.path.clone(),
+                file_event: event.into(),
+            };
+            if tx.send(frame).await.is_err() || event == DELETED {
+                return;
+            }
+        }
+    }
+}
+
+/// The next bytes of a file, or what happened to it: it is over when its path stands for another.
+fn next(dir: &AllocDir, path: &str, file: &File, at: u64) -> io::Result<(Vec<u8>, &'static str)> {
+    let data = piece_at(file, at, FRAME)?;
+    if !data.is_empty() {
         return Ok((data, ""));
     }
-    let meta = file.metadata()?;
-    if meta.nlink() == 0 || !path.exists() {
+    let ours = beneath::stat(file)?;
+    let there = dir.find(path).and_then(|found| Ok(beneath::stat(found)?));
+    let same = |other: Stat| (other.st_dev, other.st_ino) == (ours.st_dev, ours.st_ino);
+    if ours.st_nlink == 0 || !there.is_ok_and(same) {
         return Ok((data, DELETED));
     }
-    if meta.len() < *at {
-        *at = 0;
+    if u64::try_from(ours.st_size).unwrap_or(0) < at {
         return Ok((data, TRUNCATED));
     }
     Ok((data, ""))
@@ -197,27 +280,24 @@ pub(super) async fn wait(tx: &mpsc::Sender<Frame>, silent: &mut Duration) -> boo
     tx.send(Frame::default()).await.is_ok()
 }
 
-fn resolve(dir: &AllocDir, path: &str) -> Result<std::path::PathBuf, ApiError> {
-    dir.resolve(path).map_err(|e| match e {
-        DirError::Escapes => ApiError::bad_request(e.to_string()),
-        DirError::Io(e) => file_error(path, &e),
-    })
+fn open(dir: &AllocDir, path: &str) -> Result<(File, Stat), ApiError> {
+    let opened = || {
+        let file = beneath::read(dir.find(path)?)?;
+        let stat = beneath::stat(&file)?;
+        Ok((file, stat))
+    };
+    opened().map_err(|e| refused(path, &e))
 }
 
-fn open_file(real: &Path, path: &str) -> Result<File, ApiError> {
-    let meta = fs::metadata(real).map_err(|e| file_error(path, &e))?;
-    if meta.is_dir() {
-        return Err(ApiError::bad_request(format!(
-            "file {path:?} is a directory"
-        )));
+fn refused(path: &str, error: &FileError) -> ApiError {
+    match error {
+        FileError::Escapes => ApiError::bad_request(error.to_string()),
+        FileError::Secret => ApiError::new(Code::PermissionDenied, format!("{error}: {path}")),
+        FileError::Directory | FileError::Special => {
+            ApiError::bad_request(format!("file {path:?} {error}"))
+        }
+        FileError::Io(e) => file_error(path, e),
     }
-    // A pipe would block whoever opens it.
-    if !meta.is_file() {
-        return Err(ApiError::bad_request(format!(
-            "file {path:?} is no regular file"
-        )));
-    }
-    File::open(real).map_err(|e| file_error(path, &e))
 }
 
 fn file_error(path: &str, error: &io::Error) -> ApiError {
@@ -229,83 +309,5 @@ fn file_error(path: &str, error: &io::Error) -> ApiError {
             ApiError::bad_request(format!("readdir {path}: not a directory"))
         }
         _ => ApiError::internal(format!("{path}: {error}")),
-    }
-}
-
-fn info(name: &str, meta: &Metadata, content_type: String) -> AllocFileInfo {
-    let changed = meta
-        .modified()
-        .ok()
-        .and_then(|t| t.duration_since(UNIX_EPOCH).ok());
-    AllocFileInfo {
-        name: name.to_owned(),
-        is_dir: meta.is_dir(),
-        size: i64::try_from(meta.len()).unwrap_or(i64::MAX),
-        file_mode: file_mode(meta),
-        mod_time: Time(changed.map_or(0, |d| i64::try_from(d.as_nanos()).unwrap_or(i64::MAX))),
-        content_type,
-    }
-}
-
-/// A mode as Go writes it: letters for what it is, then nine for who may.
-fn file_mode(meta: &Metadata) -> String {
-    let (kind, mode) = (meta.file_type(), meta.mode());
-    let letters = [
-        (kind.is_dir(), 'd'),
-        (kind.is_symlink(), 'L'),
-        (kind.is_block_device() || kind.is_char_device(), 'D'),
-        (kind.is_fifo(), 'p'),
-        (kind.is_socket(), 'S'),
-        (mode & 0o4000 != 0, 'u'),
-        (mode & 0o2000 != 0, 'g'),
-        (kind.is_char_device(), 'c'),
-        (mode & 0o1000 != 0, 't'),
-    ];
-    let mut out: String = letters
-        .iter()
-        .filter(|(is, _)| *is)
-        .map(|(_, c)| *c)
-        .collect();
-    if out.is_empty() {
-        out.push('-');
-    }
-    for (bit, letter) in (0..9).rev().zip("rwxrwxrwx".chars()) {
-        out.push(if mode & (1 << bit) == 0 { '-' } else { letter });
-    }
-    out
-}
-
-/// Text or bytes, from the first half kilobyte: never a type that a browser would run.
-fn content_type(path: &Path) -> &'static str {
-    let mut start = [0; 512];
-    let n = File::open(path)
-        .and_then(|mut f| f.read(&mut start))
-        .unwrap_or(0);
-    let start = &start[..n];
-    let cut = std::str::from_utf8(start).is_err_and(|e| e.error_len().is_some());
-    if cut || start.contains(&0) {
-        BYTES
-    } else {
-        "text/plain; charset=utf-8"
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mod_18_modes_and_types_are_written_as_nomad_does() {
-        use std::os::unix::fs::PermissionsExt;
-        let tmp = tempfile::tempdir().unwrap();
-        let file = tmp.path().join("f");
-        fs::write(&file, "héllo").unwrap();
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
-        assert_eq!(file_mode(&fs::metadata(&file).unwrap()), "-rw-r-----");
-        assert_eq!(content_type(&file), "text/plain; charset=utf-8");
-        fs::write(&file, b"\x7fELF\0\0").unwrap();
-        assert_eq!(content_type(&file), BYTES);
-        fs::set_permissions(tmp.path(), fs::Permissions::from_mode(0o1777)).unwrap();
-        assert_eq!(file_mode(&fs::metadata(tmp.path()).unwrap()), "dtrwxrwxrwx");
     }
 }

@@ -1,6 +1,7 @@
 //! Figures of the machine (MOD-17).
 
 use std::fs;
+use std::path::Path;
 
 use drover_events::model::{HostCpuStats, HostDiskStats, HostMemoryStats, HostStats};
 use parking_lot::Mutex;
@@ -19,14 +20,35 @@ struct Ticks {
     total: u64,
 }
 
-/// The last look, which the next one is compared with; processors are the machine's, not a
-/// client's.
-static LAST: Mutex<Vec<Ticks>> = Mutex::new(Vec::new());
+/// The last look at the machine, and what came of it: the next one is compared with it.
+#[derive(Debug, Default)]
+pub struct Meter {
+    ticks: Mutex<Vec<Ticks>>,
+    told: Mutex<HostStats>,
+}
 
-/// What the machine does now; processor figures since the last time somebody asked.
+impl Meter {
+    /// Looks at the machine; processor figures are since the last look, the first one's since the
+    /// machine's start.
+    pub fn measure(&self, alloc_dir: &Path) {
+        let now = ticks(&fs::read_to_string("/proc/stat").unwrap_or_default());
+        let before = std::mem::replace(&mut *self.ticks.lock(), now.clone());
+        let stats = figures(&before, &now, &storage::disk(alloc_dir));
+        *self.told.lock() = stats;
+    }
+
+    /// What was measured last.
+    pub fn told(&self) -> HostStats {
+        self.told.lock().clone()
+    }
+}
+
+/// What the machine did in the last interval of the client's own, whoever else asked.
 pub fn stats(client: &Client) -> HostStats {
-    let now = ticks(&fs::read_to_string("/proc/stat").unwrap_or_default());
-    let before = std::mem::replace(&mut *LAST.lock(), now.clone());
+    client.core.meter.told()
+}
+
+fn figures(before: &[Ticks], now: &[Ticks], alloc_dir: &storage::Disk) -> HostStats {
     let mhz = cpu::core_mhz() as f64;
     let cpu: Vec<HostCpuStats> = now
         .iter()
@@ -42,7 +64,6 @@ pub fn stats(client: &Client) -> HostStats {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let memory = |key| meminfo(&text, key).unwrap_or(0);
     let (total, available) = (memory("MemTotal"), memory("MemAvailable"));
-    let alloc_dir = storage::disk(&client.settings().get().alloc_dir);
     let uptime = fs::read_to_string("/proc/uptime").unwrap_or_default();
     HostStats {
         cpu_ticks_consumed: cpu.iter().map(|c| c.total_ticks).sum(),
@@ -53,8 +74,8 @@ pub fn stats(client: &Client) -> HostStats {
             free: memory("MemFree"),
             used: total.saturating_sub(memory("MemFree") + memory("Buffers") + memory("Cached")),
         }),
-        disk_stats: vec![disk(&alloc_dir, true)].into(),
-        alloc_dir_stats: Some(disk(&alloc_dir, false)),
+        disk_stats: vec![disk(alloc_dir, true)].into(),
+        alloc_dir_stats: Some(disk(alloc_dir, false)),
         timestamp: unix_nanos(),
         uptime: uptime
             .split('.')
@@ -135,5 +156,20 @@ mod tests {
         let usage = usage(&before[0], &now[0], 1000.0);
         assert_eq!((usage.user, usage.system, usage.idle), (20.0, 10.0, 70.0));
         assert_eq!((usage.total_percent, usage.total_ticks), (30.0, 300.0));
+    }
+
+    #[test]
+    fn mod_17_whoever_asks_is_told_of_the_same_interval() {
+        let tmp = tempfile::tempdir().unwrap();
+        let meter = Meter::default();
+        meter.measure(tmp.path());
+        let first = meter.told();
+        assert!(first.timestamp > 0 && !first.cpu.is_empty());
+        // Asking measures nothing: an interval of no length would tell nothing but zeros.
+        for _ in 0..3 {
+            assert_eq!(meter.told(), first);
+        }
+        meter.measure(tmp.path());
+        assert!(meter.told().timestamp > first.timestamp);
     }
 }

@@ -1,17 +1,20 @@
 //! A task's output: its log files as one stream.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use super::fs::{FRAME, WINDOW, wait};
+use super::fs::{FRAME, WINDOW, look, piece_at, wait};
 use super::{Frame, Origin, control, runner};
 use crate::client::agent::Client;
+use crate::client::alloc::dir::AllocDir;
 use crate::client::alloc::factory::AllocRunner;
+use crate::client::beneath;
 use crate::client::executor::rotate::log_indexes;
 use crate::error::ApiError;
 
@@ -34,7 +37,7 @@ pub struct LogRequest {
 ///
 /// # Errors
 /// Nomad's texts for what is missing or unknown.
-pub fn stream(
+pub async fn stream(
     client: &Client,
     alloc: &str,
     request: &LogRequest,
@@ -62,57 +65,117 @@ pub fn stream(
         }
         Some((true, _)) => {}
     }
-    let files = Files {
-        dir: control.dir().logs(),
-        name: format!("{}.{}", request.task, request.stream),
-    };
-    let place = files.place(request.origin, request.offset);
+    let dir = control.dir().clone();
+    let name = format!("{}.{}", request.task, request.stream);
+    let (origin, offset) = (request.origin, request.offset);
+    let output = look(&dir, move |dir| {
+        let opened = Output::open(beneath::open_dir(&dir.logs()), name, origin, offset);
+        opened.map_err(|e| ApiError::internal(e.to_string()))
+    })
+    .await?;
     let (tx, rx) = mpsc::channel(WINDOW);
     let (task, follow) = (request.task.clone(), request.follow);
-    tokio::spawn(follow_files(files, place, runner.clone(), task, follow, tx));
+    let output = Arc::new(Mutex::new(output));
+    tokio::spawn(send(output, dir, runner.clone(), task, follow, tx));
     Ok(rx)
 }
 
-/// The log files of one stream.
-struct Files {
-    dir: PathBuf,
+/// The log files of one stream, and how far they are read.
+struct Output {
+    dir: OwnedFd,
     name: String,
+    index: u64,
+    at: u64,
+    /// The file of `index`, kept open so that it is read to its end even when it is rotated away.
+    file: Option<File>,
 }
 
-impl Files {
-    fn indexes(&self) -> Vec<u64> {
-        log_indexes(&self.dir, &self.name).unwrap_or_default()
+impl Output {
+    fn open(
+        dir: io::Result<OwnedFd>,
+        name: String,
+        origin: Origin,
+        offset: u64,
+    ) -> io::Result<Self> {
+        let mut out = Self {
+            dir: dir?,
+            name,
+            index: 0,
+            at: 0,
+            file: None,
+        };
+        (out.index, out.at) = out.place(origin, offset)?;
+        out.file = out.file_of(out.index)?;
+        Ok(out)
     }
 
-    fn path(&self, index: u64) -> PathBuf {
-        self.dir.join(format!("{}.{index}", self.name))
+    fn indexes(&self) -> io::Result<Vec<u64>> {
+        log_indexes(&self.dir, &self.name)
     }
 
-    /// File and offset in it of a position in the whole.
-    fn place(&self, origin: Origin, offset: u64) -> (u64, u64) {
-        let sizes: Vec<(u64, u64)> = self
-            .indexes()
-            .into_iter()
-            .map(|i| (i, std::fs::metadata(self.path(i)).map_or(0, |m| m.len())))
-            .collect();
+    fn file_of(&self, index: u64) -> io::Result<Option<File>> {
+        beneath::regular(&self.dir, &format!("{}.{index}", self.name))
+    }
+
+    /// File and offset in it of a position in the whole. Nothing before the end is, as with Nomad,
+    /// the last file from its start.
+    fn place(&self, origin: Origin, offset: u64) -> io::Result<(u64, u64)> {
+        let mut sizes = Vec::new();
+        for index in self.indexes()? {
+            if let Some(file) = self.file_of(index)? {
+                sizes.push((index, file.metadata()?.len()));
+            }
+        }
         let total: u64 = sizes.iter().map(|(_, size)| size).sum();
         let mut left = match origin {
+            Origin::End if offset == 0 => return Ok(sizes.last().map_or((0, 0), |(i, _)| (*i, 0))),
             Origin::Start => offset.min(total),
             Origin::End => total.saturating_sub(offset),
         };
         for (index, size) in &sizes {
             if left <= *size {
-                return (*index, left);
+                return Ok((*index, left));
             }
             left -= size;
         }
-        (sizes.first().map_or(0, |(i, _)| *i), 0)
+        Ok((sizes.first().map_or(0, |(i, _)| *i), 0))
+    }
+
+    /// The next bytes and the number of the file they come from; none when there are no more yet.
+    fn next(&mut self) -> io::Result<(Vec<u8>, u64)> {
+        loop {
+            let data = self.here()?;
+            if !data.is_empty() {
+                return Ok((data, self.index));
+            }
+            let Some(next) = self.indexes()?.into_iter().find(|i| *i > self.index) else {
+                return Ok((data, self.index));
+            };
+            // The file may have grown between the two looks.
+            let data = self.here()?;
+            if !data.is_empty() {
+                return Ok((data, self.index));
+            }
+            (self.index, self.at, self.file) = (next, 0, self.file_of(next)?);
+        }
+    }
+
+    fn here(&mut self) -> io::Result<Vec<u8>> {
+        if self.file.is_none() {
+            self.file = self.file_of(self.index)?;
+        }
+        let Some(file) = &self.file else {
+            return Ok(Vec::new());
+        };
+        let data = piece_at(file, self.at, FRAME)?;
+        self.at += data.len() as u64;
+        Ok(data)
     }
 }
 
-async fn follow_files(
-    files: Files,
-    (mut index, mut at): (u64, u64),
+async fn send(
+    output: Arc<Mutex<Output>>,
+    dir: AllocDir,
     runner: Arc<dyn AllocRunner>,
     task: String,
     follow: bool,
@@ -125,74 +188,114 @@ async fn follow_files(
             .control()
             .and_then(|c| c.task_progress(&task))
             .is_none_or(|(_, dead)| dead);
-        let data = read(&files.path(index), at);
-        if !data.is_empty() {
-            at += data.len() as u64;
-            silent = Duration::ZERO;
-            let file = format!("{}.{index}", files.name);
-            if tx
-                .send(Frame {
-                    offset: at,
-                    data,
-                    file,
-                    ..Frame::default()
-                })
-                .await
-                .is_err()
-            {
+        let reading = output.clone();
+        let next = look(&dir, move |_| {
+            let mut output = reading.lock();
+            Ok(output.next().map(|(data, index)| {
+                let file = format!("{}.{index}", output.name);
+                (data, file, output.at)
+            }))
+        });
+        let Ok(Ok((data, file, offset))) = next.await else {
+            return;
+        };
+        if data.is_empty() {
+            if !follow || dead || !wait(&tx, &mut silent).await {
                 return;
             }
             continue;
         }
-        if let Some(next) = files.indexes().into_iter().find(|i| *i > index) {
-            // The last file may have grown between the two looks.
-            if read(&files.path(index), at).is_empty() {
-                (index, at) = (next, 0);
-            }
-            continue;
-        }
-        if !follow || dead || !wait(&tx, &mut silent).await {
+        silent = Duration::ZERO;
+        let frame = Frame {
+            offset,
+            data,
+            file,
+            ..Frame::default()
+        };
+        if tx.send(frame).await.is_err() {
             return;
         }
     }
 }
 
-/// The next bytes; nothing at the end, and nothing of a file that has been rotated away.
-fn read(path: &Path, at: u64) -> Vec<u8> {
-    let mut data = vec![0; FRAME];
-    let n = File::open(path)
-        .and_then(|mut file| {
-            file.seek(SeekFrom::Start(at))?;
-            file.read(&mut data)
-        })
-        .unwrap_or(0);
-    data.truncate(n);
-    data
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
+    use crate::client::executor::rotate::Rotator;
+
+    fn open(dir: &Path, origin: Origin, offset: u64) -> Output {
+        Output::open(beneath::open_dir(dir), "web.stdout".into(), origin, offset).unwrap()
+    }
 
     #[test]
     fn mod_23_a_position_is_counted_over_all_files() {
         let tmp = tempfile::tempdir().unwrap();
         for (n, text) in [(3, "12345"), (4, "678"), (5, "9")] {
-            std::fs::write(tmp.path().join(format!("web.stdout.{n}")), text).unwrap();
+            fs::write(tmp.path().join(format!("web.stdout.{n}")), text).unwrap();
         }
-        let files = Files {
-            dir: tmp.path().to_owned(),
-            name: "web.stdout".into(),
-        };
         for (origin, offset, expected) in [
             (Origin::Start, 0, (3, 0)),
             (Origin::Start, 6, (4, 1)),
             (Origin::Start, 100, (5, 1)),
-            (Origin::End, 0, (5, 1)),
+            (Origin::End, 0, (5, 0)),
             (Origin::End, 2, (4, 2)),
             (Origin::End, 100, (3, 0)),
         ] {
-            assert_eq!(files.place(origin, offset), expected, "{origin:?} {offset}");
+            let output = open(tmp.path(), origin, offset);
+            assert_eq!((output.index, output.at), expected, "{origin:?} {offset}");
         }
+    }
+
+    fn all(output: &mut Output) -> String {
+        let mut out = Vec::new();
+        loop {
+            let (data, _) = output.next().unwrap();
+            if data.is_empty() {
+                return String::from_utf8(out).unwrap();
+            }
+            out.extend(data);
+        }
+    }
+
+    #[test]
+    fn mod_23_a_followed_log_loses_nothing_when_its_file_is_rotated_away() {
+        let tmp = tempfile::tempdir().unwrap();
+        let mut log = Rotator::open(tmp.path(), "web.stdout", 2, 6).unwrap();
+        log.write(b"one\n").unwrap();
+        let mut output = open(tmp.path(), Origin::Start, 0);
+        assert_eq!(all(&mut output), "one\n");
+        // Three more files: the one that is followed is gone, its end was not read yet.
+        log.write(b"2\nthree\n4\nfive\n6\n").unwrap();
+        let left = log_indexes(beneath::open_dir(tmp.path()).unwrap(), "web.stdout").unwrap();
+        assert!(!left.contains(&0), "{left:?}");
+        let rest = all(&mut output);
+        assert!(rest.starts_with("2\n"), "{rest:?}");
+        assert!(rest.ends_with("five\n6\n"), "{rest:?}");
+        log.write(b"7\n").unwrap();
+        assert_eq!(all(&mut output), "7\n");
+    }
+
+    #[test]
+    fn mod_23_a_pipe_or_a_link_with_a_log_files_name_is_no_log() {
+        let tmp = tempfile::tempdir().unwrap();
+        let secret = tmp.path().join("secret");
+        fs::write(&secret, "secret").unwrap();
+        fs::write(tmp.path().join("web.stdout.2"), "text").unwrap();
+        let mode = nix::sys::stat::Mode::S_IRWXU;
+        nix::unistd::mkfifo(&tmp.path().join("web.stdout.3"), mode).unwrap();
+        std::os::unix::fs::symlink(&secret, tmp.path().join("web.stdout.1")).unwrap();
+        for origin in [Origin::Start, Origin::End] {
+            assert_eq!(all(&mut open(tmp.path(), origin, 0)), "text");
+        }
+        // A file that was there and is a pipe now is passed over too.
+        let mut output = open(tmp.path(), Origin::Start, 0);
+        output.file = None;
+        fs::remove_file(tmp.path().join("web.stdout.2")).unwrap();
+        nix::unistd::mkfifo(&tmp.path().join("web.stdout.2"), mode).unwrap();
+        fs::write(tmp.path().join("web.stdout.4"), "more").unwrap();
+        assert_eq!(all(&mut output), "more");
     }
 }

@@ -5,6 +5,7 @@ pub mod alloc;
 pub mod fs;
 pub mod host;
 pub mod logs;
+mod shape;
 
 use std::sync::Arc;
 

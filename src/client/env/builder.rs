@@ -9,7 +9,7 @@ use drover_events::model::{
 use serde_json::Value;
 
 use super::interpolate::interpolate;
-use super::names::{HOST_DENYLIST, clean, cpu_set};
+use super::names::{clean, cpu_set};
 
 /// Directories as the task sees them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct TaskEnvInput<'a> {
     pub task: &'a Task,
     /// Directories.
     pub paths: &'a TaskPaths,
-    /// The agent's own environment.
+    /// What tasks inherit of the agent's environment ([`super::inherited`]).
     pub host: &'a BTreeMap<String, String>,
     /// What hooks add.
     pub hooks: &'a BTreeMap<String, String>,
@@ -71,11 +71,9 @@ impl TaskEnv {
             .map(|(k, v)| (env.replace(k), env.replace(v)))
             .collect();
         for (name, value) in input.host {
-            if !HOST_DENYLIST.contains(&name.as_str()) {
-                env.vars
-                    .entry(name.clone())
-                    .or_insert_with(|| value.clone());
-            }
+            env.vars
+                .entry(name.clone())
+                .or_insert_with(|| value.clone());
         }
         env.vars.extend(own);
         env.vars.extend(input.hooks.clone());

@@ -75,7 +75,7 @@ impl World {
                 task_groups: vec![group].into(),
                 ..Job::default()
             },
-            host: [("HOME", "/home"), ("PATH", "/bin"), ("VAULT_TOKEN", "s.x")]
+            host: [("HOME", "/home"), ("PATH", "/bin")]
                 .map(|(k, v)| (k.to_owned(), v.to_owned()))
                 .into(),
             hooks: [("DEVICE".to_owned(), "gpu0".to_owned())].into(),
@@ -156,4 +156,38 @@ fn env_05_driver_configurations_are_interpolated_at_every_depth() {
         serde_json::json!({"args": ["-p", "${NOMAD_PORT_http_main}", {"x": "${meta.no}"}], "n": 1});
     let expected = serde_json::json!({"args": ["-p", "80", {"x": "${meta.no}"}], "n": 1});
     assert_eq!(env.replace_value(&value), expected);
+}
+
+#[test]
+fn env_05_the_library_knows_nothing_of_drivers_and_drivers_nothing_of_how_it_is_done() {
+    let library = [
+        include_str!("builder.rs"),
+        include_str!("interpolate.rs"),
+        include_str!("mod.rs"),
+        include_str!("names.rs"),
+    ];
+    for text in library {
+        for line in text
+            .lines()
+            .filter(|line| line.trim_start().starts_with("use "))
+        {
+            assert!(!line.contains("crate::"), "{line}");
+        }
+    }
+    // A driver is given a finished environment, and asks the library for nothing but names.
+    let drivers = [
+        include_str!("../drivers/mod.rs"),
+        include_str!("../drivers/mock.rs"),
+        include_str!("../drivers/raw_exec.rs"),
+    ];
+    for text in drivers {
+        assert!(
+            !text.contains("NOMAD_"),
+            "a driver makes variables of its own"
+        );
+        for line in text.lines().filter(|line| line.contains("client::env::")) {
+            let names = line.contains("env::TaskPaths") || line.contains("env::matches");
+            assert!(names, "{line}");
+        }
+    }
 }

@@ -13,4 +13,4 @@ mod names;
 
 pub use builder::{TaskEnv, TaskEnvInput, TaskPaths};
 pub use interpolate::interpolate;
-pub use names::{HOST_DENYLIST, clean, cpu_set};
+pub use names::{clean, cpu_set, inherited, matches};

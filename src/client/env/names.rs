@@ -1,7 +1,27 @@
-//! Names of variables.
+//! Names of variables, and which of the agent's own tasks may see.
 
-/// Variables of the agent that tasks never see (`env.denylist`).
-pub const HOST_DENYLIST: &[&str] = &[
+use std::collections::BTreeMap;
+
+/// The agent's own: what it logs in with elsewhere, and what its starter told it. No task sees
+/// these, whatever is configured.
+const OWN: &[&str] = &[
+    "DROVER_*",
+    "KAFKA_*",
+    "NOMAD_TOKEN",
+    "NOMAD_HTTP_AUTH",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "NOTIFY_SOCKET",
+    "WATCHDOG_*",
+    "LISTEN_FDS",
+    "LISTEN_FDNAMES",
+    "LISTEN_PID",
+    "CREDENTIALS_DIRECTORY",
+];
+
+/// Further ones that tasks do not see, where `env.denylist` of `client.options` names no others.
+const DENYLIST: &[&str] = &[
     "CONSUL_TOKEN",
     "CONSUL_HTTP_TOKEN",
     "CONSUL_HTTP_TOKEN_FILE",
@@ -20,6 +40,39 @@ pub const HOST_DENYLIST: &[&str] = &[
     "GOOGLE_APPLICATION_CREDENTIALS",
     "GOOGLE_OAUTH_ACCESS_TOKEN",
 ];
+
+/// The variables of the agent that tasks inherit: not its own, and none of `env.denylist`, names
+/// separated by commas where `*` stands for anything.
+pub fn inherited(
+    vars: impl IntoIterator<Item = (String, String)>,
+    options: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    // The second name is what the option was called before.
+    let named = options
+        .get("env.denylist")
+        .or_else(|| options.get("env.blacklist"));
+    let denied: Vec<&str> = match named {
+        Some(list) => list.split(',').map(str::trim).collect(),
+        None => DENYLIST.to_vec(),
+    };
+    let hidden = OWN.iter().chain(&denied).copied();
+    vars.into_iter()
+        .filter(|(name, _)| !hidden.clone().any(|pattern| matches(pattern, name)))
+        .collect()
+}
+
+/// Whether a name is what a pattern says; `*` stands for anything.
+pub fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((head, tail)) => {
+            let Some(rest) = name.strip_prefix(head) else {
+                return false;
+            };
+            (0..=rest.len()).any(|at| rest.is_char_boundary(at) && matches(tail, &rest[at..]))
+        }
+    }
+}
 
 /// A label or key as part of a variable's name: what is not a letter, digit, `_` or `.` becomes
 /// `_`.
@@ -66,6 +119,41 @@ mod tests {
     fn mod_19_labels_become_names() {
         assert_eq!(clean("my-port é"), "my_port__");
         assert_eq!(clean("a.b_c9"), "a.b_c9");
+    }
+
+    #[test]
+    fn the_agents_own_variables_are_never_inherited_and_the_list_of_others_is_configured() {
+        let all = [
+            "PATH",
+            "VAULT_TOKEN",
+            "AWS_SECRET_ACCESS_KEY",
+            "AWS_REGION",
+            "DROVER_TOKEN",
+            "KAFKA_SASL_PASSWORD",
+            "NOMAD_TOKEN",
+            "NOMAD_ADDR",
+            "MY_KEY",
+        ];
+        let seen = |options: &[(&str, &str)]| {
+            let options = options.iter().map(|(k, v)| ((*k).into(), (*v).into()));
+            let vars = all.iter().map(|name| ((*name).to_owned(), "x".to_owned()));
+            let seen = inherited(vars, &options.collect());
+            seen.into_keys().collect::<Vec<_>>()
+        };
+        assert_eq!(seen(&[]), ["AWS_REGION", "MY_KEY", "NOMAD_ADDR", "PATH"]);
+        let own_list = ["AWS_REGION", "NOMAD_ADDR", "PATH", "VAULT_TOKEN"];
+        assert_eq!(seen(&[("env.denylist", "MY_*, none")]), own_list);
+        assert_eq!(seen(&[("env.blacklist", "MY_KEY")]), own_list);
+        let empty = ["AWS_REGION", "MY_KEY", "NOMAD_ADDR", "PATH", "VAULT_TOKEN"];
+        assert_eq!(seen(&[("env.denylist", "")]), empty);
+    }
+
+    #[test]
+    fn drv_06_denied_variables_are_matched_by_pattern() {
+        assert!(matches("AWS_*", "AWS_KEY"));
+        assert!(matches("*SECRET*", "MY_SECRET_X"));
+        assert!(!matches("AWS_*", "XAWS_"));
+        assert!(matches("A", "A") && !matches("A", "AB"));
     }
 
     #[test]

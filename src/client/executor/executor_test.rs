@@ -45,14 +45,14 @@ pub(crate) fn launcher() -> Launcher {
     }
 }
 
-struct Run {
+pub(super) struct Run {
     _tmp: tempfile::TempDir,
-    dir: RunDir,
-    logs: PathBuf,
+    pub(super) dir: RunDir,
+    pub(super) logs: PathBuf,
 }
 
 impl Run {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let tmp = tempfile::tempdir().unwrap();
         let logs = tmp.path().join("logs");
         Self {
@@ -62,7 +62,7 @@ impl Run {
         }
     }
 
-    fn shell(&self, script: &str) -> ExecSpec {
+    pub(super) fn shell(&self, script: &str) -> ExecSpec {
         ExecSpec {
             command: "/bin/sh".into(),
             args: vec!["-c".into(), script.into()],
@@ -79,12 +79,12 @@ impl Run {
         }
     }
 
-    fn out(&self, stream: &str) -> String {
+    pub(super) fn out(&self, stream: &str) -> String {
         std::fs::read_to_string(self.logs.join(format!("web.{stream}.0"))).unwrap_or_default()
     }
 }
 
-async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+pub(super) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let ask = || condition().then_some(()).ok_or("not yet");
     drover_testkit::eventually(what, LONG, ask).await.unwrap();
 }

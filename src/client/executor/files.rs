@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+/// What is added to a signal's number to tell it as an exit code, as shells do.
+pub const SIGNALLED: i32 = 128;
+
 /// What to run; written by the agent before the executor is started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecSpec {
@@ -33,6 +36,9 @@ pub struct ExecSpec {
     pub log_max_bytes: u64,
     /// Throw output away.
     pub log_disabled: bool,
+    /// A control group for the run, to be made.
+    #[serde(default)]
+    pub cgroup: Option<PathBuf>,
 }
 
 /// Who runs; written by the executor once the task is started.
@@ -55,7 +61,7 @@ pub struct ExecState {
 /// How it ended; written by the executor, synced, before it leaves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExitRecord {
-    /// Exit code; 0 when a signal ended it.
+    /// Exit code; [`SIGNALLED`] and the signal's number where one ended it.
     pub exit_code: i32,
     /// The signal that ended it; 0 for none.
     pub signal: i32,
@@ -99,7 +105,7 @@ impl RunDir {
     pub fn stop(&self) -> PathBuf {
         self.0.join("stop.json")
     }
-    /// Locked by the executor for as long as it lives.
+    /// Locked by the executor for as long as it lives; holds its process id.
     pub fn lock(&self) -> PathBuf {
         self.0.join("lock")
     }

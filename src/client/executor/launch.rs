@@ -15,7 +15,10 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-use super::files::{ExecSpec, ExecState, ExitRecord, RunDir, StopRequest, read_json, write_json};
+use super::files::{
+    ExecSpec, ExecState, ExitRecord, RunDir, SIGNALLED, StopRequest, read_json, write_json,
+};
+use super::{cgroup, tree};
 use crate::client::proc;
 
 /// How long an executor may take to report the start.
@@ -61,7 +64,28 @@ impl Launcher {
 
     /// Starts the task described by `spec` in a new run directory and waits until it runs.
     pub async fn launch(&self, dir: &RunDir, spec: &ExecSpec) -> Result<Executor, LaunchError> {
-        fs::create_dir_all(&dir.0)?;
+        let (launcher, run, spec) = (self.clone(), dir.clone(), spec.clone());
+        let spawned = tokio::task::spawn_blocking(move || launcher.spawn(&run, &spec)).await;
+        let (child, reader) = spawned.map_err(io::Error::other)??;
+        let reader = tokio::net::unix::pipe::Receiver::from_owned_fd(OwnedFd::from(reader))?;
+        let report = tokio::time::timeout(START_TIMEOUT, first_report(reader)).await;
+        match report {
+            Ok(Ok(Report::Started(state))) => Executor::follow(dir.clone(), state, Some(child)),
+            Ok(Ok(Report::Failed(exit))) => {
+                reap(child);
+                Err(LaunchError::NotStarted(exit.error))
+            }
+            Ok(Err(_)) | Err(_) => {
+                abandon(dir.clone(), child);
+                Err(LaunchError::Silent)
+            }
+        }
+    }
+
+    fn spawn(&self, dir: &RunDir, spec: &ExecSpec) -> io::Result<(Child, io::PipeReader)> {
+        // The end of a former run may remove the empty directories above while we make ours.
+        let made = (0..3).find_map(|_| fs::create_dir_all(&dir.0).ok());
+        made.map_or_else(|| fs::create_dir_all(&dir.0), Ok)?;
         write_json(&dir.spec(), spec)?;
         let log = OpenOptions::new()
             .create(true)
@@ -82,21 +106,7 @@ impl Launcher {
         if let Some((_, path)) = std::env::vars_os().find(|(k, _)| k == "LD_LIBRARY_PATH") {
             command.env("LD_LIBRARY_PATH", path);
         }
-        let child = command.spawn()?;
-        drop(command);
-        let reader = tokio::net::unix::pipe::Receiver::from_owned_fd(OwnedFd::from(reader))?;
-        let report = tokio::time::timeout(START_TIMEOUT, first_report(reader)).await;
-        match report {
-            Ok(Ok(Report::Started(state))) => Executor::follow(dir.clone(), state, Some(child)),
-            Ok(Ok(Report::Failed(exit))) => {
-                reap(child);
-                Err(LaunchError::NotStarted(exit.error))
-            }
-            Ok(Err(_)) | Err(_) => {
-                reap(child);
-                Err(LaunchError::Silent)
-            }
-        }
+        Ok((command.spawn()?, reader))
     }
 }
 
@@ -122,6 +132,31 @@ async fn first_report(pipe: tokio::net::unix::pipe::Receiver) -> io::Result<Repo
 /// Waits for a child elsewhere, so that it leaves no zombie.
 fn reap(mut child: Child) {
     std::thread::spawn(move || child.wait());
+}
+
+/// Ends an executor that keeps silent, with what it may have started: nothing of it may come later.
+fn abandon(dir: RunDir, mut child: Child) {
+    std::thread::spawn(move || {
+        let _ = fs::write(dir.cancelled(), b"");
+        let pid = i32::try_from(child.id()).unwrap_or_default();
+        if let Some(stat) = proc::stat(pid) {
+            tree::end(pid, stat.start, group_of(&dir).as_deref());
+        }
+        child.wait()
+    });
+}
+
+/// Removes what a run that is over keeps outside of its directory.
+pub fn clear(dir: &RunDir) {
+    if let Some(group) = group_of(dir) {
+        cgroup::remove(&group);
+    }
+}
+
+/// The control group of a run.
+fn group_of(dir: &RunDir) -> Option<PathBuf> {
+    let spec: Option<ExecSpec> = read_json(&dir.spec()).ok().flatten();
+    spec?.cgroup
 }
 
 /// What a run directory says after a restart of the agent.
@@ -171,26 +206,31 @@ impl Executor {
     ///
     /// Whatever is found, a task that this directory described is never started a second time.
     pub async fn find(dir: &RunDir) -> Result<Found, LaunchError> {
-        if !dir.0.exists() {
-            return Ok(Found::NeverStarted);
-        }
+        Self::find_within(dir, START_TIMEOUT).await
+    }
+
+    /// As [`Executor::find`]; an executor that says nothing for so long is ended.
+    pub(super) async fn find_within(
+        dir: &RunDir,
+        patience: Duration,
+    ) -> Result<Found, LaunchError> {
+        let until = tokio::time::Instant::now() + patience;
         loop {
-            // The lock is looked at first: what its holder wrote before it left is then all there.
-            let free = dir.try_lock()?;
-            let state: Option<ExecState> = read_json(&dir.state())?;
-            if let Some(exit) = read_json::<ExitRecord>(&dir.exit())? {
-                return Ok(Found::Exited(exit));
-            }
-            match (state, free) {
-                (Some(state), None) => {
+            let run = dir.clone();
+            let seen = tokio::task::spawn_blocking(move || seen(&run)).await;
+            match seen.map_err(io::Error::other)?? {
+                Seen::Live(state) => {
                     return Ok(Found::Live(Self::follow(dir.clone(), state, None)?));
                 }
-                (Some(state), Some(_lock)) => return Ok(Found::Exited(lost(&state))),
-                (None, Some(_lock)) => {
-                    fs::write(dir.cancelled(), b"")?;
-                    return Ok(Found::NeverStarted);
+                Seen::Exited(exit) => return Ok(Found::Exited(exit)),
+                Seen::NeverStarted => return Ok(Found::NeverStarted),
+                Seen::Starting if until <= tokio::time::Instant::now() => {
+                    let run = dir.clone();
+                    let ended = tokio::task::spawn_blocking(move || end_holder(&run)).await;
+                    ended.map_err(io::Error::other)?;
+                    return Err(LaunchError::Silent);
                 }
-                (None, None) => tokio::time::sleep(START_POLL).await,
+                Seen::Starting => tokio::time::sleep(START_POLL).await,
             }
         }
     }
@@ -200,29 +240,53 @@ impl Executor {
         &self.inner.state
     }
 
-    /// Waits until the executor ended and tells how the task did.
-    pub async fn wait(&self) -> ExitRecord {
+    /// Waits until the executor ended.
+    pub async fn ended(&self) {
         if let Some(pidfd) = &self.inner.pidfd {
-            // An error means that the reactor is gone; the record below is still right or missing.
+            // An error means that the reactor is gone, and with it whoever waits.
             let _ = pidfd.readable().await;
-        }
-        if let Some(child) = self.inner.child.lock().take() {
-            reap(child);
-        }
-        match read_json::<ExitRecord>(&self.inner.dir.exit()) {
-            Ok(Some(exit)) => exit,
-            _ => lost(&self.inner.state),
         }
     }
 
-    /// Asks for the end: `signal` to the task now, everything killed after `grace`.
-    pub fn stop(&self, signal: i32, grace: Duration) -> io::Result<()> {
-        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-        write_json(&self.inner.dir.stop(), &StopRequest { signal, grace_ms })?;
-        match &self.inner.pidfd {
-            Some(pidfd) => send(pidfd, Signal::TERM),
-            None => Ok(()),
+    /// Waits until the executor ended and tells how the task did.
+    pub async fn wait(&self) -> ExitRecord {
+        self.ended().await;
+        if let Some(child) = self.inner.child.lock().take() {
+            reap(child);
         }
+        let inner = self.inner.clone();
+        let record = move || match read_json::<ExitRecord>(&inner.dir.exit()) {
+            Ok(Some(exit)) => exit,
+            _ => lost(&inner.dir, &inner.state),
+        };
+        let read = tokio::task::spawn_blocking(record).await;
+        read.unwrap_or_else(|e| ExitRecord {
+            error: e.to_string(),
+            ..ExitRecord::default()
+        })
+    }
+
+    /// Asks for the end: `signal` to the task now, everything killed after `grace`.
+    ///
+    /// # Errors
+    /// The executor could not be told. One that is told and finds no request, because there was no
+    /// room for it, kills at once.
+    pub fn stop(&self, signal: i32, grace: Duration) -> io::Result<()> {
+        let Some(pidfd) = &self.inner.pidfd else {
+            return Ok(());
+        };
+        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        let request = StopRequest { signal, grace_ms };
+        if let Err(e) = write_json(&self.inner.dir.stop(), &request) {
+            tracing::warn!("a task is killed, for its stop cannot be written down: {e}");
+        }
+        send(pidfd, Signal::TERM)
+    }
+
+    /// Ends everything without the executor's help; it may take a moment.
+    pub fn end(&self) {
+        let (state, group) = (&self.inner.state, group_of(&self.inner.dir));
+        tree::end(state.executor_pid, state.executor_start, group.as_deref());
     }
 
     /// Sends a signal to the task's first process.
@@ -239,9 +303,9 @@ impl Executor {
         Ok(pidfd_send_signal(&pidfd, signal)?)
     }
 
-    /// What the task's processes use now.
-    pub fn usage(&self) -> proc::TreeUsage {
-        proc::tree_usage(self.inner.state.executor_pid)
+    /// What the task's processes use, among all.
+    pub fn usage(&self, all: &proc::Processes) -> proc::TreeUsage {
+        all.usage(self.inner.state.executor_pid)
     }
 
     /// Where the run's files are.
@@ -267,10 +331,53 @@ fn send(pidfd: &AsyncFd<OwnedFd>, signal: Signal) -> io::Result<()> {
     }
 }
 
+/// What the files of a run say.
+enum Seen {
+    Live(ExecState),
+    Exited(ExitRecord),
+    NeverStarted,
+    /// Somebody holds it and has not said yet what became of it.
+    Starting,
+}
+
+fn seen(dir: &RunDir) -> io::Result<Seen> {
+    if !dir.0.exists() {
+        return Ok(Seen::NeverStarted);
+    }
+    // The lock is looked at first: what its holder wrote before it left is then all there.
+    let free = dir.try_lock()?;
+    let state: Option<ExecState> = read_json(&dir.state())?;
+    if let Some(exit) = read_json::<ExitRecord>(&dir.exit())? {
+        return Ok(Seen::Exited(exit));
+    }
+    Ok(match (state, free) {
+        (Some(state), None) => Seen::Live(state),
+        (Some(state), Some(_lock)) => Seen::Exited(lost(dir, &state)),
+        (None, Some(_lock)) => {
+            fs::write(dir.cancelled(), b"")?;
+            Seen::NeverStarted
+        }
+        (None, None) => Seen::Starting,
+    })
+}
+
+/// Ends the executor that holds a run without saying what became of it.
+fn end_holder(dir: &RunDir) {
+    let holder = fs::read_to_string(dir.lock()).ok();
+    let pid = holder.and_then(|text| text.trim().parse::<i32>().ok());
+    if let Some(stat) = pid.and_then(proc::stat) {
+        tree::end(stat.pid, stat.start, group_of(dir).as_deref());
+    }
+}
+
 /// The executor is gone without a record: a reboot, or somebody killed it. What is left of the
-/// task's process group goes, and the end is told as it is.
-fn lost(state: &ExecState) -> ExitRecord {
+/// task's control group or else of its process group goes, and the end is told as it is.
+fn lost(dir: &RunDir, state: &ExecState) -> ExitRecord {
     let same_boot = state.boot_id == proc::boot_id();
+    if let Some(cgroup) = group_of(dir).filter(|_| same_boot) {
+        cgroup::kill(&cgroup);
+        cgroup::remove(&cgroup);
+    }
     if same_boot
         && proc::is_alive(state.task_pid, state.task_start)
         && let Some(group) = Pid::from_raw(state.task_pid)
@@ -283,8 +390,8 @@ fn lost(state: &ExecState) -> ExitRecord {
         "the machine was restarted"
     };
     ExitRecord {
-        exit_code: 0,
-        signal: 9,
+        exit_code: SIGNALLED + Signal::KILL.as_raw(),
+        signal: Signal::KILL.as_raw(),
         error: reason.to_owned(),
         finished_at: crate::clock::unix_nanos(),
         ..ExitRecord::default()

@@ -15,15 +15,21 @@
 //!   holds the lock, so that an executor that comes late starts nothing.
 //! - A task is started at most once per run directory.
 //! - `exit.json` is there, synced, before the executor ends by itself.
-//! - When it ends, no process of the task's tree is left.
+//! - When it ends, no process of the task's tree is left: it ends only when it has no children, and
+//!   every process that the task left behind becomes its child.
 
+pub mod cgroup;
 #[cfg(test)]
 pub(crate) mod executor_test;
 pub mod files;
+#[cfg(test)]
+mod hostile_test;
 pub mod launch;
 mod output;
 pub mod rotate;
+mod spawn;
 mod supervise;
+mod tree;
 
 pub use supervise::run;
 

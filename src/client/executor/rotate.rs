@@ -1,13 +1,26 @@
 //! Log files that rotate by size: `<name>.0`, `<name>.1`, …; the oldest go.
+//!
+//! They lie where a task may write if it runs as the agent's user, so what has a log file's name is
+//! only taken for one if it is a regular file, and nothing is opened that could hold us up.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, FileType};
+
+use crate::client::beneath;
+
+/// Names with greater numbers are somebody else's.
+const GREATEST: u64 = 1_000_000_000_000;
+/// How often something else than a file may have the next file's name.
+const TRIES: u64 = 100;
 
 /// Writes one stream of a task's output.
 #[derive(Debug)]
 pub struct Rotator {
-    dir: PathBuf,
+    dir: OwnedFd,
     name: String,
     max_files: u64,
     max_bytes: u64,
@@ -19,11 +32,11 @@ pub struct Rotator {
 impl Rotator {
     /// Goes on with the highest-numbered file, or begins with number 0.
     pub fn open(dir: &Path, name: &str, max_files: u64, max_bytes: u64) -> io::Result<Self> {
-        fs::create_dir_all(dir)?;
-        let index = log_indexes(dir, name)?.last().copied().unwrap_or(0);
-        let (file, size) = open_file(dir, name, index)?;
+        let dir = log_dir(dir)?;
+        let index = log_indexes(&dir, name)?.last().copied().unwrap_or(0);
+        let (file, index, size) = open_file(&dir, name, index)?;
         Ok(Self {
-            dir: dir.to_owned(),
+            dir,
             name: name.to_owned(),
             max_files: max_files.max(1),
             max_bytes: max_bytes.max(1),
@@ -61,46 +74,81 @@ impl Rotator {
     }
 
     fn rotate(&mut self) -> io::Result<()> {
-        self.index += 1;
-        let (file, size) = open_file(&self.dir, &self.name, self.index)?;
-        self.file = file;
-        self.size = size;
+        (self.file, self.index, self.size) = open_file(&self.dir, &self.name, self.index + 1)?;
         for old in log_indexes(&self.dir, &self.name)? {
             if old + self.max_files <= self.index {
-                fs::remove_file(self.dir.join(format!("{}.{old}", self.name)))?;
+                let name = format!("{}.{old}", self.name);
+                rustix::fs::unlinkat(&self.dir, name, AtFlags::empty())?;
             }
         }
         Ok(())
     }
 }
 
-fn open_file(dir: &Path, name: &str, index: u64) -> io::Result<(File, u64)> {
-    let path = dir.join(format!("{name}.{index}"));
-    let file = OpenOptions::new().create(true).append(true).open(path)?;
-    let size = file.metadata()?.len();
-    Ok((file, size))
+/// The directory of the log files: the agent's own, made if it is not there.
+fn log_dir(path: &Path) -> io::Result<OwnedFd> {
+    let dir = match (beneath::open_dir(path), path.parent(), path.file_name()) {
+        (Err(e), Some(above), Some(name)) if e.kind() == io::ErrorKind::NotFound => {
+            std::fs::create_dir_all(above)?;
+            beneath::make_dir(
+                beneath::open_dir(above)?,
+                &name.to_string_lossy(),
+                0o755,
+                None,
+            )?
+        }
+        (found, _, _) => found?,
+    };
+    if beneath::stat(&dir)?.st_uid != rustix::process::geteuid().as_raw() {
+        let text = format!("the log directory {} is somebody else's", path.display());
+        return Err(io::Error::other(text));
+    }
+    Ok(dir)
 }
 
-/// The numbers of the files `<name>.N` in `dir`, ascending.
-pub fn log_indexes(dir: &Path, name: &str) -> io::Result<Vec<u64>> {
-    let mut out = Vec::new();
-    for entry in fs::read_dir(dir)? {
-        let file = entry?.file_name();
-        let number = file
-            .to_str()
-            .and_then(|f| f.strip_prefix(name)?.strip_prefix('.')?.parse::<u64>().ok());
-        out.extend(number);
+/// Opens file `index`, or the next whose name nothing else has.
+fn open_file(dir: &OwnedFd, name: &str, index: u64) -> io::Result<(File, u64, u64)> {
+    let mut failed = None;
+    for index in index..index.saturating_add(TRIES) {
+        match beneath::write(dir, &format!("{name}.{index}"), true, 0o644, None) {
+            Ok(file) => {
+                let size = file.metadata()?.len();
+                return Ok((file, index, size));
+            }
+            Err(e) if e.kind() == io::ErrorKind::StorageFull => return Err(e),
+            Err(e) => failed = Some(e),
+        }
     }
+    Err(failed.unwrap_or_else(|| io::ErrorKind::AlreadyExists.into()))
+}
+
+/// The numbers of the files `<name>.N` in `dir`, ascending; only regular files count.
+pub fn log_indexes(dir: impl AsFd, name: &str) -> io::Result<Vec<u64>> {
+    let (all, _) = beneath::entries(dir, usize::MAX)?;
+    let number = |(file, stat): &beneath::Entry| {
+        let text = file.strip_prefix(name)?.strip_prefix('.')?;
+        let number: u64 = text.parse().ok()?;
+        let ours = number < GREATEST && text == number.to_string();
+        (ours && beneath::kind(stat) == FileType::RegularFile).then_some(number)
+    };
+    let mut out: Vec<u64> = all.iter().filter_map(number).collect();
     out.sort_unstable();
     Ok(out)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     fn read(dir: &Path, n: u64) -> String {
         fs::read_to_string(dir.join(format!("t.stdout.{n}"))).unwrap()
+    }
+
+    fn indexes(dir: &Path) -> Vec<u64> {
+        log_indexes(beneath::open_dir(dir).unwrap(), "t.stdout").unwrap()
     }
 
     #[test]
@@ -109,10 +157,10 @@ mod tests {
         let mut log = Rotator::open(dir.path(), "t.stdout", 2, 10).unwrap();
         log.write(b"12345\n").unwrap();
         log.write(b"abcdefgh\n").unwrap();
-        assert_eq!(log_indexes(dir.path(), "t.stdout").unwrap(), vec![0, 1]);
+        assert_eq!(indexes(dir.path()), vec![0, 1]);
         assert_eq!(read(dir.path(), 0), "12345\nabcd");
         log.write(b"0123456789012345678901234").unwrap();
-        assert_eq!(log_indexes(dir.path(), "t.stdout").unwrap(), vec![2, 3]);
+        assert_eq!(indexes(dir.path()), vec![2, 3]);
         let all: String = [2, 3].iter().map(|n| read(dir.path(), *n)).collect();
         assert!("efgh\n0123456789012345678901234".ends_with(&all), "{all}");
     }
@@ -127,5 +175,48 @@ mod tests {
         log.write(b"4\n").unwrap();
         assert_eq!(read(dir.path(), 0), "one\ntwo\n");
         assert_eq!(read(dir.path(), 1), "three\n4\n");
+    }
+
+    #[test]
+    fn mod_12_links_pipes_and_directories_with_a_log_files_name_are_passed_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let victim = dir.path().join("victim");
+        fs::write(&victim, "untouched").unwrap();
+        let at = |n: &str| dir.path().join(format!("t.stdout.{n}"));
+        symlink(&victim, at("0")).unwrap();
+        let mode = nix::sys::stat::Mode::S_IRWXU;
+        nix::unistd::mkfifo(&at("1"), mode).unwrap();
+        fs::create_dir(at("2")).unwrap();
+        fs::hard_link(&victim, at("4")).unwrap();
+        for odd in [
+            "99999999999999999999",
+            "18446744073709551615",
+            "05",
+            "+6",
+            "x",
+        ] {
+            fs::write(at(odd), "").unwrap();
+        }
+        let mut log = Rotator::open(dir.path(), "t.stdout", 9, 4).unwrap();
+        log.write(b"abcdefgh").unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "untouched");
+        assert_eq!(
+            (read(dir.path(), 5), read(dir.path(), 6)),
+            ("abcd".into(), "efgh".into())
+        );
+        // The linked file counts as one for readers: it is regular, and only read.
+        assert_eq!(indexes(dir.path()), [4, 5, 6]);
+    }
+
+    #[test]
+    fn mod_12_a_link_in_place_of_the_log_directory_is_refused() {
+        let tmp = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        symlink(outside.path(), tmp.path().join("logs")).unwrap();
+        assert!(Rotator::open(&tmp.path().join("logs"), "t.stdout", 3, 8).is_err());
+        assert_eq!(outside.path().read_dir().unwrap().count(), 0);
+        let mut log = Rotator::open(&tmp.path().join("a/logs"), "t.stdout", 3, 8).unwrap();
+        log.write(b"x").unwrap();
+        assert_eq!(read(&tmp.path().join("a/logs"), 0), "x");
     }
 }

@@ -2,31 +2,35 @@
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use rustix::io::Errno;
+use rustix::process::{WaitOptions, wait};
 
-use super::files::{ExecSpec, ExecState, ExitRecord, RunDir, StopRequest, read_json, write_json};
+use super::files::{
+    ExecSpec, ExecState, ExitRecord, RunDir, SIGNALLED, StopRequest, read_json, write_json,
+};
 use super::output::Output;
 use super::rotate::Rotator;
+use super::tree::{SWEEP, kill_below};
+use super::{cgroup, spawn};
 use crate::client::proc;
 
 /// How long output is still read after everything is dead; pipes held by strangers must not keep
 /// us.
 const DRAIN: Duration = Duration::from_secs(2);
-/// How often left-over processes are looked for while they are being killed.
-const SWEEP: Duration = Duration::from_millis(20);
+/// How long an end is tried to be written on a disk that is full.
+const RECORD: Duration = Duration::from_secs(10);
 
 /// Runs the executor for one run directory; the exit code of the process.
 pub fn run(dir: &Path) -> i32 {
     let dir = RunDir(dir.to_owned());
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     // Fails only when it leads its group already, which is as good.
     let _ = rustix::process::setsid();
     match own(&dir).and_then(|_lock| execute(&dir).or_else(|e| give_up(&dir, &e))) {
@@ -41,12 +45,20 @@ pub fn run(dir: &Path) -> i32 {
 
 /// Makes the run ours; a run that is somebody's, or over, is left as it is.
 fn own(dir: &RunDir) -> io::Result<std::fs::File> {
-    let lock = dir
+    let mut lock = dir
         .try_lock()?
         .ok_or_else(|| io::Error::other("another executor owns this run"))?;
     if dir.cancelled().exists() || dir.state().exists() || dir.exit().exists() {
         return Err(io::Error::other("this run is over"));
     }
+    // Who waits in vain for a word of us knows whom to end.
+    lock.set_len(0)?;
+    lock.write_all(
+        rustix::process::getpid()
+            .as_raw_nonzero()
+            .to_string()
+            .as_bytes(),
+    )?;
     Ok(lock)
 }
 
@@ -69,19 +81,39 @@ fn execute(dir: &RunDir) -> io::Result<()> {
         .ok_or_else(|| io::Error::other("the run directory has no specification"))?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let signals = catch_signals()?;
-    let mut following = start(&spec)?;
+    let mut following = Following::start(&spec)?;
+    let exit = announce(dir, following.task).and_then(|()| following.follow(dir, &signals));
+    // Whatever went wrong, nobody else would end what is left.
+    following.end_all();
+    record(dir, &exit?)
+}
+
+fn announce(dir: &RunDir, task: Pid) -> io::Result<()> {
+    let own = rustix::process::getpid().as_raw_nonzero().get();
     let state = ExecState {
-        executor_pid: rustix::process::getpid().as_raw_nonzero().get(),
-        executor_start: start_of(rustix::process::getpid().as_raw_nonzero().get()),
-        task_pid: following.task.as_raw(),
-        task_start: start_of(following.task.as_raw()),
+        executor_pid: own,
+        executor_start: start_of(own),
+        task_pid: task.as_raw(),
+        task_start: start_of(task.as_raw()),
         boot_id: proc::boot_id(),
         started_at: now(),
     };
     write_json(&dir.state(), &state)?;
     report(&state);
-    let exit = following.follow(dir, &signals)?;
-    write_json(&dir.exit(), &exit)
+    Ok(())
+}
+
+/// Writes how the task ended; a disk that is full may have room again soon.
+fn record(dir: &RunDir, exit: &ExitRecord) -> io::Result<()> {
+    let until = Instant::now() + RECORD;
+    loop {
+        match write_json(&dir.exit(), exit) {
+            Err(e) if e.kind() == io::ErrorKind::StorageFull && Instant::now() < until => {
+                std::thread::sleep(SWEEP);
+            }
+            other => return other,
+        }
+    }
 }
 
 /// One line for an agent that waits for the start; an agent that died is no error.
@@ -114,80 +146,56 @@ fn catch_signals() -> io::Result<SignalFd> {
     )?)
 }
 
-fn start(spec: &ExecSpec) -> io::Result<Following> {
-    let (out_read, out_write) = io::pipe()?;
-    let (err_read, err_write) = io::pipe()?;
-    let mut command = Command::new(&spec.command);
-    command
-        .args(&spec.args)
-        .env_clear()
-        .envs(spec.env.iter().map(|(k, v)| (k, v)))
-        .current_dir(&spec.cwd)
-        .stdin(Stdio::null())
-        .stdout(out_write)
-        .stderr(err_write)
-        .process_group(0);
-    if !spec.user.is_empty() {
-        let user = nix::unistd::User::from_name(&spec.user)?
-            .ok_or_else(|| io::Error::other(format!("unknown user {}", spec.user)))?;
-        command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
-    }
-    let log = |stream: &str| {
-        (!spec.log_disabled)
-            .then(|| {
-                let name = format!("{}.{stream}", spec.log_name);
-                Rotator::open(&spec.log_dir, &name, spec.log_max_files, spec.log_max_bytes)
-            })
-            .transpose()
-    };
-    let outputs = [
-        Output::new(out_read, log("stdout")?)?,
-        Output::new(err_read, log("stderr")?)?,
-    ];
-    reset_signals(&mut command);
-    let child = command.spawn().map_err(|e| {
-        io::Error::new(e.kind(), format!("failed to start {:?}: {e}", spec.command))
-    })?;
-    drop(command); // closes our copies of the writing ends
-    let task = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
-    if spec.oom_score_adj != 0 {
-        let path = format!("/proc/{task}/oom_score_adj");
-        let _ = std::fs::write(path, spec.oom_score_adj.to_string());
-    }
-    Ok(Following {
-        task,
-        outputs,
-        ended: None,
-        kill_at: None,
-    })
-}
-
-/// The task starts with no signal blocked or ignored, whatever the agent was started with.
-#[expect(unsafe_code, reason = "the only way to run code between fork and exec")]
-fn reset_signals(command: &mut Command) {
-    let reset = || {
-        for signal in Signal::iterator() {
-            // SAFETY: the default handler is no code of ours; the call is async-signal-safe.
-            // It is refused for the two signals that cannot be caught, which have it anyway.
-            let _ =
-                unsafe { nix::sys::signal::signal(signal, nix::sys::signal::SigHandler::SigDfl) };
-        }
-        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
-        Ok(())
-    };
-    // SAFETY: the closure calls async-signal-safe functions only and allocates nothing.
-    unsafe { command.pre_exec(reset) };
-}
-
 /// The loop's state while the task runs.
 struct Following {
     task: Pid,
     outputs: [Output; 2],
+    group: Option<PathBuf>,
     ended: Option<ExitRecord>,
     kill_at: Option<Instant>,
 }
 
 impl Following {
+    fn start(spec: &ExecSpec) -> io::Result<Self> {
+        let (out_read, out_write) = io::pipe()?;
+        let (err_read, err_write) = io::pipe()?;
+        let log = |stream: &str| {
+            (!spec.log_disabled)
+                .then(|| {
+                    let name = format!("{}.{stream}", spec.log_name);
+                    Rotator::open(&spec.log_dir, &name, spec.log_max_files, spec.log_max_bytes)
+                })
+                .transpose()
+        };
+        let outputs = [
+            Output::new(out_read, log("stdout")?)?,
+            Output::new(err_read, log("stderr")?)?,
+        ];
+        let group = spec
+            .cgroup
+            .as_deref()
+            .and_then(|path| match cgroup::make(path) {
+                Ok(file) => Some((path.to_owned(), file)),
+                Err(e) => {
+                    // The tree of processes is ended all the same, only less surely.
+                    let _ = writeln!(io::stderr(), "executor: no control group: {e}");
+                    None
+                }
+            });
+        let file = group.as_ref().map(|(_, file)| file);
+        let task = spawn::spawn(spec, (out_write.into(), err_write.into()), file);
+        if let (Err(_), Some((path, _))) = (&task, &group) {
+            cgroup::leave(path);
+        }
+        Ok(Self {
+            task: task?,
+            outputs,
+            group: group.map(|(path, _)| path),
+            ended: None,
+            kill_at: None,
+        })
+    }
+
     fn follow(&mut self, dir: &RunDir, signals: &SignalFd) -> io::Result<ExitRecord> {
         let mut buf = Vec::new();
         let mut drain_until: Option<Instant> = None;
@@ -201,19 +209,33 @@ impl Following {
                     self.stop(dir);
                 }
             }
-            self.reap();
+            let left = self.reap();
             if self.kill_at.is_some_and(|at| at <= Instant::now()) {
                 self.kill_tree();
             }
             if let Some(exit) = &self.ended {
                 let until = *drain_until.get_or_insert_with(|| Instant::now() + DRAIN);
                 let exit = exit.clone();
-                let left = self.kill_tree();
+                if left {
+                    self.kill_tree();
+                    continue;
+                }
                 let open = self.outputs.iter().any(|o| o.fd().is_some());
-                if (left == 0 && !open) || until <= Instant::now() {
+                if !open || until <= Instant::now() {
                     return Ok(exit);
                 }
             }
+        }
+    }
+
+    /// Kills until nothing is left: a reaper without children has no descendants.
+    fn end_all(&mut self) {
+        while self.reap() {
+            self.kill_tree();
+            std::thread::sleep(SWEEP);
+        }
+        if let Some(group) = &self.group {
+            cgroup::leave(group);
         }
     }
 
@@ -248,41 +270,43 @@ impl Following {
         self.kill_at = Some(self.kill_at.map_or(at, |old| old.min(at)));
     }
 
-    /// Takes the statuses of all children, adopted ones included.
-    fn reap(&mut self) {
+    /// Takes the statuses of all children, adopted ones included; whether any are left.
+    fn reap(&mut self) -> bool {
         loop {
-            let status = match waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::StillAlive) | Err(_) => return,
-                Ok(status) => status,
+            let (pid, status) = match wait(WaitOptions::NOHANG) {
+                Ok(Some(ended)) => ended,
+                Ok(None) => return true,
+                Err(Errno::INTR) => continue,
+                Err(_) => break,
             };
-            if status.pid() != Some(self.task) {
+            if pid.as_raw_nonzero().get() != self.task.as_raw() {
                 continue;
             }
-            let mut exit = ExitRecord {
+            // Any number may be a signal's, also one that has no name.
+            let signal = status.terminating_signal().unwrap_or(0);
+            let code = status.exit_status().unwrap_or(SIGNALLED + signal);
+            self.ended = Some(ExitRecord {
+                exit_code: code,
+                signal,
                 finished_at: now(),
                 ..ExitRecord::default()
-            };
-            match status {
-                WaitStatus::Exited(_, code) => exit.exit_code = code,
-                WaitStatus::Signaled(_, signal, _) => {
-                    exit.signal = signal as i32;
-                }
-                _ => continue,
-            }
-            self.ended = Some(exit);
+            });
         }
+        // Nobody but us can have taken its status; but if so, it must not be waited for for ever.
+        self.ended.get_or_insert_with(|| ExitRecord {
+            error: "the end of the task was not seen".to_owned(),
+            finished_at: now(),
+            ..ExitRecord::default()
+        });
+        false
     }
 
-    /// Kills everything below us; how many were still there.
-    fn kill_tree(&self) -> usize {
-        let left: Vec<_> = proc::descendants(rustix::process::getpid().as_raw_nonzero().get())
-            .into_iter()
-            .filter(|p| p.state != 'Z')
-            .collect();
-        for process in &left {
-            let _ = kill(Pid::from_raw(process.pid), Signal::SIGKILL);
+    /// Kills everything below us.
+    fn kill_tree(&self) {
+        if let Some(group) = &self.group {
+            cgroup::kill(group);
         }
-        left.len()
+        kill_below(rustix::process::getpid().as_raw_nonzero().get());
     }
 }
 

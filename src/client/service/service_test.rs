@@ -1,6 +1,8 @@
 //! Services of a real client, as a real server sees them.
 
-use drover_events::model::{Service, ServiceCheck};
+use drover_events::model::{
+    CheckRestart, RestartPolicy, Service, ServiceCheck, TaskLifecycleConfig,
+};
 use drover_projections::Scan;
 use drover_projections::tables::services::Services;
 use tokio::net::TcpListener;
@@ -58,4 +60,116 @@ async fn chk_06_chk_09_a_service_is_registered_while_it_is_there_and_checked() {
     group.count = 0;
     world.register_group("svc", "service", group).await;
     until("it is gone", || registered().is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chk_08_a_failing_check_of_a_group_restarts_its_tasks_more_than_once() {
+    let world = World::start().await;
+    let client = world.client();
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+    let port = listener.local_addr().expect("bound").port();
+    // Nobody answers there from now on.
+    drop(listener);
+    let mut group = group(1, serde_json::json!({"run_for": "1h"}));
+    group.restart_policy = Some(RestartPolicy {
+        attempts: 100,
+        interval: 3_600 * SECOND,
+        delay: 1,
+        mode: "delay".into(),
+        ..RestartPolicy::default()
+    });
+    let check = ServiceCheck {
+        name: "open".into(),
+        r#type: "tcp".into(),
+        interval: SECOND,
+        timeout: SECOND,
+        check_restart: Some(CheckRestart {
+            limit: 1,
+            ..CheckRestart::default()
+        }),
+        ..ServiceCheck::default()
+    };
+    group.services = vec![Service {
+        name: "web".into(),
+        provider: "nomad".into(),
+        port_label: port.to_string(),
+        address: "127.0.0.1".into(),
+        checks: vec![check].into(),
+        ..Service::default()
+    }]
+    .into();
+    world.register_group("svc", "service", group).await;
+    let state = || {
+        let allocs = world.allocs("svc");
+        allocs
+            .first()
+            .and_then(|alloc| alloc.task_states.get("web").cloned())
+    };
+    until("it was restarted twice", || {
+        state().is_some_and(|state| state.restarts >= 2)
+    })
+    .await;
+    let events = state().expect("a state").events;
+    let asked = events
+        .iter()
+        .filter(|e| e.r#type == "Restart Signaled")
+        .count();
+    assert!(asked >= 2, "{events:?}");
+    // The service and its watch are there again.
+    let alloc = world.allocs("svc")[0].id.clone();
+    until("it is registered and watched again", || {
+        let view = world.server.projections.view();
+        let listed = view.scan::<Services>(Scan::all()).count();
+        listed == 1
+            && !endpoints::alloc::checks(&client, &alloc)
+                .expect("there")
+                .is_empty()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cl_08_one_task_is_restarted_alone_and_a_dead_one_is_not() {
+    let world = World::start().await;
+    let client = world.client();
+    let mut group = group(1, serde_json::json!({"run_for": "1h"}));
+    let mut tasks: Vec<_> = group.tasks.iter().cloned().collect();
+    for (name, run_for) in [("other", "1h"), ("dead", "10ms")] {
+        let mut task = tasks[0].clone();
+        task.name = name.into();
+        task.config = [("run_for".to_owned(), serde_json::json!(run_for))]
+            .into_iter()
+            .collect();
+        tasks.push(task);
+    }
+    tasks[2].lifecycle = Some(TaskLifecycleConfig {
+        hook: "prestart".into(),
+        ..TaskLifecycleConfig::default()
+    });
+    group.tasks = tasks.into();
+    world.register_group("svc", "service", group).await;
+    let alloc = || world.allocs("svc").into_iter().next();
+    let restarts = |task: &str| {
+        let found = alloc().and_then(|a| {
+            a.task_states
+                .get(task)
+                .map(|s| (s.state.clone(), s.restarts))
+        });
+        found.unwrap_or_default()
+    };
+    let running = |task: &str, times: u64| restarts(task) == ("running".to_owned(), times);
+    until("both run", || running("web", 0) && running("other", 0)).await;
+    let id = alloc().expect("placed").id;
+    endpoints::alloc::restart(&client, &id, "web", false).expect("it runs");
+    until("one is restarted", || running("web", 1)).await;
+    assert!(running("other", 0), "{:?}", restarts("other"));
+    let refused = endpoints::alloc::restart(&client, &id, "dead", false).unwrap_err();
+    assert!(
+        refused.message.contains("Task not running"),
+        "{}",
+        refused.message
+    );
+    assert_eq!(restarts("dead").0, "dead");
+    let unknown = endpoints::alloc::restart(&client, &id, "nobody", false).unwrap_err();
+    assert!(unknown.message.contains("nobody"), "{}", unknown.message);
 }

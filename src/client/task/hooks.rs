@@ -1,7 +1,7 @@
 //! The hooks that run before a task starts, in their order.
 
-use std::collections::BTreeSet;
-use std::fs;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path};
 
 use drover_events::model::{Allocation, Job, Task};
 
@@ -29,6 +29,8 @@ pub struct HookInput<'a> {
     pub dir: &'a AllocDir,
     /// The drivers of this client.
     pub drivers: &'a Registry,
+    /// `client.options` of this client.
+    pub options: &'a BTreeMap<String, String>,
 }
 
 /// Whether a hook has to run again when the task is restarted.
@@ -93,6 +95,24 @@ fn unsupported(input: &HookInput<'_>) -> Vec<&'static str> {
     .collect()
 }
 
+/// Users that tasks may not run as, and the drivers for which that counts, where `user.denylist`
+/// and `user.checked_drivers` of `client.options` say nothing else.
+const USER_DENYLIST: &str = "root,Administrator";
+const USER_CHECKED: &str = "exec,qemu,java";
+
+/// Why the task may not run as its user here.
+fn denied_user(input: &HookInput<'_>) -> Option<String> {
+    let task = input.task;
+    let lists = |key: &str, default: &str, name: &str| {
+        let list = input.options.get(key).map_or(default, String::as_str);
+        list.split(',').any(|one| one.trim() == name)
+    };
+    let denied = lists("user.checked_drivers", USER_CHECKED, &task.driver)
+        && lists("user.denylist", USER_DENYLIST, &task.user);
+    let denied = denied && !task.user.is_empty();
+    denied.then(|| format!("running as user {:?} is disallowed", task.user))
+}
+
 fn validate(input: &HookInput<'_>) -> Result<Answer, String> {
     let task = input.task;
     let mut problems = Vec::new();
@@ -108,6 +128,7 @@ fn validate(input: &HookInput<'_>) -> Result<Answer, String> {
             .iter()
             .map(|b| format!("this client does not support {b} blocks yet")),
     );
+    problems.extend(denied_user(input));
     if problems.is_empty() {
         Ok(Answer::Again)
     } else {
@@ -118,7 +139,7 @@ fn validate(input: &HookInput<'_>) -> Result<Answer, String> {
 fn task_dir(input: &HookInput<'_>) -> Result<Answer, String> {
     input
         .dir
-        .build_task(&input.task.name)
+        .build_task(&input.task.name, &input.task.user)
         .map_err(|e| e.to_string())?;
     Ok(Answer::Done)
 }
@@ -130,20 +151,97 @@ fn dispatch_payload(input: &HookInput<'_>) -> Result<Answer, String> {
     if config.file.is_empty() || input.job.payload.is_empty() {
         return Ok(Answer::Done);
     }
-    let local = input.dir.paths(&input.task.name).local;
-    let path = local.join(&config.file);
+    let (task, path) = (input.task, Path::new(&config.file));
     let inside = path
         .components()
-        .all(|c| !matches!(c, std::path::Component::ParentDir));
-    if !inside || !path.starts_with(&local) {
+        .all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
+    if !inside {
         return Err(format!(
             "file {:?} is outside of the task's directory",
             config.file
         ));
     }
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent).map_err(|e| e.to_string())?;
-    }
-    fs::write(path, &*input.job.payload).map_err(|e| e.to_string())?;
+    input
+        .dir
+        .write_local(&task.name, &task.user, path, &input.job.payload)
+        .map_err(|e| e.to_string())?;
     Ok(Answer::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cl_18_what_a_hook_is_given_cannot_be_changed_and_what_it_answers_is_another_type() {
+        // The input is borrowed and shared, the answer is new: where this no longer compiles, a
+        // hook could set its state on the request by mistake.
+        let run: fn(&HookInput<'_>, &BTreeSet<String>) -> Result<Prepared, HookError> = prestart;
+        fn shared<T: Copy>() {}
+        shared::<HookInput<'static>>();
+
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = AllocDir::new(tmp.path(), "a1");
+        dir.build().unwrap();
+        let (alloc, job) = (Allocation::default(), Job::default());
+        let drivers = Registry::new(
+            [std::sync::Arc::new(crate::client::drivers::mock::Mock)
+                as std::sync::Arc<dyn crate::client::drivers::Driver>],
+            &BTreeMap::new(),
+        );
+        let task = Task {
+            name: "web".into(),
+            driver: "mock_driver".into(),
+            ..Task::default()
+        };
+        let input = HookInput {
+            alloc: &alloc,
+            job: &job,
+            task: &task,
+            dir: &dir,
+            drivers: &drivers,
+            options: &BTreeMap::new(),
+        };
+        let before = BTreeSet::from([DISPATCH_PAYLOAD.to_owned()]);
+        let answer = run(&input, &before).unwrap();
+        // Only what is new is answered; what was given is as it was.
+        assert_eq!(answer.done, BTreeSet::from([TASK_DIR.to_owned()]));
+        assert_eq!(before.len(), 1);
+        let all = before.union(&answer.done).cloned().collect();
+        assert_eq!(run(&input, &all).unwrap(), Prepared::default());
+    }
+
+    #[test]
+    fn users_that_tasks_may_not_run_as_are_refused_for_the_drivers_that_are_named() {
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = AllocDir::new(tmp.path(), "a1");
+        let (alloc, job) = (Allocation::default(), Job::default());
+        let drivers = Registry::default();
+        let denied = |driver: &str, user: &str, options: &[(&str, &str)]| {
+            let task = Task {
+                driver: driver.into(),
+                user: user.into(),
+                ..Task::default()
+            };
+            let options = options.iter().map(|(k, v)| ((*k).into(), (*v).into()));
+            denied_user(&HookInput {
+                alloc: &alloc,
+                job: &job,
+                task: &task,
+                dir: &dir,
+                drivers: &drivers,
+                options: &options.collect(),
+            })
+        };
+        assert!(denied("exec", "root", &[]).is_some_and(|text| text.contains("root")));
+        assert_eq!(denied("raw_exec", "root", &[]), None);
+        assert_eq!(denied("exec", "nobody", &[]), None);
+        assert_eq!(denied("exec", "", &[("user.denylist", "")]), None);
+        let options = [
+            ("user.checked_drivers", "raw_exec"),
+            ("user.denylist", "bin, nobody"),
+        ];
+        assert!(denied("raw_exec", "nobody", &options).is_some());
+        assert_eq!(denied("exec", "nobody", &options), None);
+    }
 }

@@ -331,3 +331,101 @@ fn chk_08_an_unhealthy_task_is_restarted_as_its_policy_says() {
     spent.exit(0);
     assert!(spent.task.is_dead() && spent.task.state.failed);
 }
+
+/// The last events of a task: type, and what it says of it.
+fn last(case: &Case, n: usize) -> Vec<(String, String)> {
+    let events = &case.task.state.events;
+    let told = |e: &TaskEvent| (e.r#type.clone(), e.display_message.clone());
+    events.iter().skip(events.len() - n).map(told).collect()
+}
+
+fn expect(case: &Case, wanted: &[(&str, &str)]) {
+    let told = last(case, wanted.len());
+    for ((kind, text), (wanted_kind, wanted_text)) in told.iter().zip(wanted) {
+        assert_eq!(kind, wanted_kind, "{told:#?}");
+        assert!(
+            text.starts_with(wanted_text),
+            "{text:?} is not {wanted_text:?}"
+        );
+    }
+}
+
+#[test]
+fn cl_29_every_form_of_restart_says_why_and_how() {
+    // By its policy.
+    let mut case = Case::new(spec(1)).run();
+    case.exit(3);
+    let within = [
+        ("Terminated", "Exit Code: 3"),
+        ("Restarting", "Restart within policy - Task restarting in 2"),
+    ];
+    expect(&case, &within);
+    let event = case.task.state.events.iter().last().unwrap();
+    assert_eq!(event.restart_reason, "Restart within policy");
+    assert_eq!(event.details["start_delay"], event.start_delay.to_string());
+
+    // Beyond it, in mode "fail".
+    case.now = case.task.wakes_at().unwrap();
+    case.step(TaskInput::Tick);
+    case.start();
+    case.exit(3);
+    let text = "Exceeded allowed attempts 1 in interval 10m0s and mode is \"fail\"";
+    expect(&case, &[("Not Restarting", text)]);
+    assert!(case.task.state.events.iter().last().unwrap().fails_task);
+
+    // Beyond it, in mode "delay".
+    let mut delay = spec(1);
+    delay.restart.mode = "delay".into();
+    let mut case = Case::new(delay).run();
+    case.exit(3);
+    case.now = case.task.wakes_at().unwrap();
+    case.step(TaskInput::Tick);
+    case.start();
+    case.exit(3);
+    let text = "Exceeded allowed attempts, applying a delay - Task restarting in";
+    expect(&case, &[("Restarting", text)]);
+
+    // Without any attempts.
+    let mut case = Case::new(spec(0)).run();
+    case.exit(3);
+    expect(&case, &[("Not Restarting", "Policy allows no restarts")]);
+
+    // As a user asks for it.
+    let mut case = Case::new(spec(0)).run();
+    case.step(TaskInput::Restart {
+        force: false,
+        reason: "User requested task to restart".into(),
+    });
+    case.exit(0);
+    let asked = [
+        ("Restart Signaled", "User requested task to restart"),
+        ("Terminated", "Exit Code: 0"),
+        ("Restarting", "Task restarting in 0s"),
+    ];
+    expect(&case, &asked);
+}
+
+#[test]
+fn cl_29_a_kill_says_how_it_was_done() {
+    let mut case = Case::new(spec(0)).run();
+    case.step(TaskInput::Kill { no_delay: false });
+    case.step(TaskInput::Exited(ExitResult {
+        exit_code: 137,
+        signal: 9,
+        error: "the executor was killed".into(),
+        ..ExitResult::default()
+    }));
+    let killed = [
+        ("Killing", "Sent interrupt. Waiting 5s before force killing"),
+        (
+            "Terminated",
+            "Exit Code: 137, Signal: 9, Exit Message: \"the executor was killed\"",
+        ),
+        ("Killed", "Task successfully killed"),
+    ];
+    expect(&case, &killed);
+    let end = &case.task.state.events[3];
+    assert_eq!((end.exit_code, end.signal), (137, 9));
+    assert_eq!(end.details["exit_code"], "137");
+    assert_eq!(end.details["signal"], "9");
+}

@@ -15,6 +15,7 @@ pub use summaries::ReconcileSummaries;
 use std::collections::BTreeMap;
 
 use drover_events::alloc::AllocsDesiredTransitionUpdated;
+use drover_events::deployment::DeploymentsDeleted;
 use drover_events::eval::EvalsUpserted;
 use drover_events::job::*;
 use drover_events::model::status::{client, trigger};
@@ -24,7 +25,7 @@ use drover_projections::tables::jobs::Jobs;
 use drover_projections::{Read, Reply, Scan, View, query};
 
 use super::limits::{MAX_ROWS, PAGE_ROWS};
-use super::support::eval_of;
+use super::support::{eval_of, speaks};
 use super::{Command, Decision, Stamp};
 use crate::error::ApiError;
 
@@ -32,6 +33,8 @@ use crate::error::ApiError;
 /// removes is one event.
 const MAX_TAGS: usize = 512;
 pub(super) const MAX_TRACKED: u32 = 512;
+/// The feature level with which scaling policies of stopped jobs stay.
+const POLICIES_LEVEL: u32 = 6;
 /// How many scaling policies a job may have.
 pub(super) const MAX_POLICIES: usize = 1_024;
 const _: () = assert!(2 * (MAX_TAGS + MAX_TRACKED as usize) + MAX_POLICIES + 16 <= MAX_ROWS);
@@ -51,6 +54,8 @@ pub struct DeregisterJob {
     pub eval_id: String,
     /// The priority of the evaluation; 0: the job's.
     pub eval_priority: i64,
+    /// The highest priority there is; 0 stands for 100.
+    pub max_priority: i64,
     /// How many versions are kept; 0 stands for 6.
     pub tracked_versions: u32,
 }
@@ -61,7 +66,7 @@ impl Command for DeregisterJob {
         if self.job_id.is_empty() {
             return Err(ApiError::refused("missing job ID for deregistering"));
         }
-        check_priority(self.eval_priority)?;
+        check_priority(self.eval_priority, self.max_priority)?;
         let key = (self.namespace.as_str(), self.job_id.as_str());
         let Some(job) = view.get::<Jobs>(key)? else {
             return Ok(Decision::Nothing(Reply::None));
@@ -76,6 +81,15 @@ impl Command for DeregisterJob {
             let (event, guards) = (event.into(), vec![view.guard::<Jobs>(key)?]);
             return Ok(Decision::Page { event, guards });
         }
+        if self.purge
+            && let Some(before) = deployments_before(view, &[key])?
+        {
+            return Ok(before);
+        }
+        let deployment = match self.purge {
+            true => None,
+            false => query::active_deployment(view, key)?,
+        };
         let eval = (!job.has_children()).then(|| {
             let mut made = eval_of(
                 self.eval_id.clone(),
@@ -86,6 +100,7 @@ impl Command for DeregisterJob {
             if self.eval_priority != 0 {
                 made.priority = self.eval_priority;
             }
+            made.deployment_id = deployment.unwrap_or_default();
             made
         });
         let deregistered = JobDeregistered {
@@ -96,12 +111,28 @@ impl Command for DeregisterJob {
             eval,
             submit_time: stamp.now,
             tracked_versions: self.tracked_versions.min(MAX_TRACKED),
+            keep_policies: speaks(view, POLICIES_LEVEL)?,
         };
         Ok(Decision::guarded(
             deregistered,
             vec![view.guard::<Jobs>(key)?],
         ))
     }
+}
+
+/// The deployments of jobs that are purged go before them, a page at a time.
+fn deployments_before(view: &View, jobs: &[(&str, &str)]) -> Result<Option<Decision>, ApiError> {
+    let mut ids = Vec::new();
+    for key in jobs {
+        let most = PAGE_ROWS - ids.len();
+        ids.extend(query::deployments_of_job(view, *key, most)?);
+    }
+    let Some((first, _)) = jobs.split_first().filter(|_| !ids.is_empty()) else {
+        return Ok(None);
+    };
+    let guards = vec![view.guard::<Jobs>(*first)?];
+    let event = DeploymentsDeleted { ids }.into();
+    Ok(Some(Decision::Page { event, guards }))
 }
 
 /// How allocations learn that they stop without the shutdown delay.
@@ -182,6 +213,12 @@ impl Command for PurgeJobs {
         if jobs.is_empty() {
             return Ok(Decision::Nothing(Reply::None));
         }
+        let keys = jobs
+            .iter()
+            .map(|job| (job.namespace.as_str(), job.job_id.as_str()));
+        if let Some(before) = deployments_before(view, &keys.collect::<Vec<_>>())? {
+            return Ok(before);
+        }
         let submit_time = stamp.now;
         let event = JobsDeregistered {
             jobs,
@@ -222,7 +259,8 @@ impl Command for EvaluateJob {
         if job.is_parameterized() {
             return Err(ApiError::refused("can't evaluate parameterized job"));
         }
-        let made = eval_of(self.eval_id.clone(), &job, trigger::JOB_REGISTER, stamp.now);
+        let mut made = eval_of(self.eval_id.clone(), &job, trigger::JOB_REGISTER, stamp.now);
+        made.deployment_id = query::active_deployment(view, key)?.unwrap_or_default();
         let evals = vec![made];
         if !self.force_reschedule {
             return Ok(Decision::free(EvalsUpserted {
@@ -336,9 +374,14 @@ fn check_tags(view: &View, key: (&str, &str)) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn check_priority(priority: i64) -> Result<(), ApiError> {
-    if priority != 0 && !(1..=100).contains(&priority) {
-        let text = "Eval priority must be between 1 and 100 inclusively";
+/// The highest priority where nobody says otherwise.
+const MAX_PRIORITY: i64 = 100;
+
+/// Whether an evaluation may have this priority; 0 is its job's.
+fn check_priority(priority: i64, most: i64) -> Result<(), ApiError> {
+    let most = if most == 0 { MAX_PRIORITY } else { most };
+    if priority != 0 && !(1..=most).contains(&priority) {
+        let text = format!("Eval priority must be between 1 and {most} inclusively");
         return Err(ApiError::bad_request(text));
     }
     Ok(())
@@ -347,3 +390,7 @@ fn check_priority(priority: i64) -> Result<(), ApiError> {
 #[cfg(test)]
 #[path = "job_test.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "ends_test.rs"]
+mod ends_tests;

@@ -10,7 +10,7 @@ use drover_projections::tables::jobs::Jobs;
 use drover_projections::tables::namespaces::Namespaces;
 use drover_projections::tables::periodic_launches::PeriodicLaunches;
 use drover_projections::tables::scheduler_config::SchedulerConfig;
-use drover_projections::{Reply, View};
+use drover_projections::{Reply, View, query};
 
 use super::super::support::eval_of;
 use super::super::{Command, Decision, Stamp};
@@ -34,6 +34,10 @@ pub struct RegisterJob {
     pub eval_id: String,
     /// The priority of the evaluation; 0: the job's.
     pub eval_priority: i64,
+    /// The highest priority there is; 0 stands for 100.
+    pub max_priority: i64,
+    /// Whether the evaluation names the deployment that still goes on, as that of a revert does.
+    pub names_deployment: bool,
     /// How many versions are kept; 0 stands for 6.
     pub tracked_versions: u32,
     /// Whether the caller may register although the scheduler configuration refuses jobs.
@@ -43,7 +47,7 @@ pub struct RegisterJob {
 impl Command for RegisterJob {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
         check_registration(view, self.override_rejection)?;
-        check_priority(self.eval_priority)?;
+        check_priority(self.eval_priority, self.max_priority)?;
         let groups = self.job.task_groups.iter();
         let policies = groups.filter(|group| group.scaling.is_some()).count();
         if policies > MAX_POLICIES {
@@ -69,10 +73,14 @@ impl Command for RegisterJob {
         if let Some(known) = &known {
             self.preserve(&mut job, known);
         }
+        let deployment = match self.names_deployment {
+            true => query::active_deployment(view, key)?.unwrap_or_default(),
+            false => String::new(),
+        };
         if let Some(known) = &known
             && known.same_spec(&job)
         {
-            return Ok(self.evaluate_again(known, stamp));
+            return Ok(self.evaluate_again(known, deployment, stamp));
         }
         let guards = vec![view.guard::<Jobs>(key)?];
         job.submit_time = stamp.now;
@@ -83,7 +91,7 @@ impl Command for RegisterJob {
         } else {
             0
         };
-        let eval = (!job.has_children()).then(|| self.eval(&job, stamp));
+        let eval = (!job.has_children()).then(|| self.eval(&job, deployment, stamp));
         let registered = JobRegistered {
             job: Arc::new(job),
             submission: self.submission.clone(),
@@ -97,20 +105,21 @@ impl Command for RegisterJob {
 }
 
 impl RegisterJob {
-    fn eval(&self, job: &Job, stamp: &Stamp) -> Evaluation {
+    fn eval(&self, job: &Job, deployment: String, stamp: &Stamp) -> Evaluation {
         let mut made = eval_of(self.eval_id.clone(), job, trigger::JOB_REGISTER, stamp.now);
         if self.eval_priority != 0 {
             made.priority = self.eval_priority;
         }
+        made.deployment_id = deployment;
         made
     }
 
     /// The specification is the one there is: only an evaluation is made.
-    fn evaluate_again(&self, known: &Job, stamp: &Stamp) -> Decision {
+    fn evaluate_again(&self, known: &Job, deployment: String, stamp: &Stamp) -> Decision {
         if known.has_children() {
             return Decision::Nothing(Reply::None);
         }
-        let evals = vec![self.eval(known, stamp)];
+        let evals = vec![self.eval(known, deployment, stamp)];
         Decision::free(EvalsUpserted {
             evals,
             decision: None,

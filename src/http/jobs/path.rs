@@ -121,7 +121,7 @@ fn reader(ending: &str) -> Option<(Watched, Reader)> {
             Watched::Tables(&[services::Services::ID]),
             crate::http::services::of_job,
         ),
-        "scale" => (Watched::Rows(job_row), scale::status),
+        "scale" => (Watched::Tables(scale::TABLES), scale::status),
         "actions" => (Watched::Rows(job_row), tags::actions),
         _ => return None,
     })

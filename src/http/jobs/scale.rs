@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 
 use drover_events::gojson::{Any, Map};
 use drover_events::model::status::{client, desired};
-use drover_projections::tables::allocs::AllocsByJob;
+use drover_projections::tables::allocs::{Allocs, AllocsByJob};
+use drover_projections::tables::deployments::{Deployments, DeploymentsByJob};
+use drover_projections::tables::job_summaries::JobSummaries;
 use drover_projections::tables::jobs::Jobs;
 use drover_projections::tables::scaling_events::ScalingEvents;
+use drover_projections::{Scan, Table as _};
 
 use super::{JobRegisterResponse, JobScaleStatus, TaskGroupScaleStatus};
 use crate::commands::job::ScaleJob;
@@ -16,7 +19,16 @@ use crate::http::front::{Read, Write};
 use crate::http::list::storage;
 use crate::http::new_id;
 
-/// `GET /v1/job/:id/scale`.
+/// What the answer to `GET /v1/job/:id/scale` is made of: whoever decides on it waits for all of it.
+pub(super) const TABLES: &[u16] = &[
+    Jobs::ID,
+    ScalingEvents::ID,
+    JobSummaries::ID,
+    Allocs::ID,
+    Deployments::ID,
+];
+
+/// `GET /v1/job/:id/scale`. Its index is that of the last change of any part of it.
 pub(super) fn status(read: &Read<'_>) -> Result<Answer, ApiError> {
     let id = super::job_id(read.request)?;
     let key = (read.request.namespace(), id.as_str());
@@ -27,6 +39,14 @@ pub(super) fn status(read: &Read<'_>) -> Result<Answer, ApiError> {
         .get::<ScalingEvents>(key)
         .map_err(storage)?
         .unwrap_or_default();
+    let mut index = job.modify_index.max(events.modify_index);
+    if let Some(summary) = read.view.get::<JobSummaries>(key).map_err(storage)? {
+        index = index.max(summary.modify_index);
+    }
+    let newest = Scan::group::<(String, String)>(key).reverse();
+    if let Some(last) = read.view.by_index_scan::<DeploymentsByJob>(newest).next() {
+        index = index.max(last.map_err(storage)?.modify_index);
+    }
     let mut groups: BTreeMap<String, TaskGroupScaleStatus> = BTreeMap::new();
     for group in &job.task_groups {
         let status = TaskGroupScaleStatus {
@@ -41,6 +61,7 @@ pub(super) fn status(read: &Read<'_>) -> Result<Answer, ApiError> {
     }
     for alloc in read.view.by_index::<AllocsByJob>(key) {
         let alloc = alloc.map_err(storage)?;
+        index = index.max(alloc.modify_index);
         let Some(group) = groups.get_mut(&alloc.task_group) else {
             continue;
         };
@@ -63,7 +84,7 @@ pub(super) fn status(read: &Read<'_>) -> Result<Answer, ApiError> {
         job_stopped: job.stop,
         task_groups: groups.into(),
     };
-    Ok(Answer::json(&answer)?.at(job.modify_index))
+    Ok(Answer::json(&answer)?.at(index))
 }
 
 drover_events::wire! {

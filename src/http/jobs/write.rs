@@ -2,6 +2,7 @@
 
 use drover_events::gojson::Any;
 use drover_events::model::{Job, JobSubmission};
+use drover_projections::tables::job_submissions::JobSubmissions;
 use drover_projections::tables::job_versions::JobVersions;
 use drover_projections::tables::jobs::Jobs;
 use drover_projections::tables::scheduler_config::SchedulerConfig;
@@ -138,7 +139,7 @@ pub(super) fn validation(write: &Write, job: &Job) -> Result<Validation, ApiErro
 pub(in crate::http) async fn register(write: Write) -> Result<Answer, ApiError> {
     let mut body: RegisterBody = write.request.json()?;
     let (job, warnings) = body.checked(&write)?;
-    register_job(&write, job, &body, warnings).await
+    register_job(&write, job, &body, warnings, false).await
 }
 
 /// `PUT /v1/job/:id`.
@@ -149,7 +150,7 @@ pub(super) async fn update(write: Write) -> Result<Answer, ApiError> {
         return Err(ApiError::bad_request("Job ID does not match name"));
     }
     let warnings = warnings(&write, &job)?;
-    register_job(&write, job, &body, warnings).await
+    register_job(&write, job, &body, warnings, false).await
 }
 
 /// The source to keep with a job; one that is too long is left out, and a warning says so.
@@ -178,6 +179,7 @@ async fn register_job(
     job: Job,
     body: &RegisterBody,
     mut warnings: String,
+    names_deployment: bool,
 ) -> Result<Answer, ApiError> {
     let settings = &write.api.settings;
     let submission = source(
@@ -185,6 +187,13 @@ async fn register_job(
         settings.job_max_source_size,
         &mut warnings,
     );
+    let refused = Validation {
+        errors: jobspec::unbuilt(&job),
+        ..Validation::default()
+    };
+    if let Some(text) = refused.error() {
+        return Err(ApiError::refused(text));
+    }
     let (namespace, id, children) = (job.namespace.clone(), job.id.clone(), job.has_children());
     let eval_id = if children { String::new() } else { new_id() };
     let command = RegisterJob {
@@ -195,6 +204,8 @@ async fn register_job(
         preserve_resources: body.preserve_resources,
         eval_id: eval_id.clone(),
         eval_priority: body.eval_priority,
+        max_priority: write.api.settings.job_max_priority,
+        names_deployment,
         override_rejection: write.request.identity.management && body.policy_override,
         tracked_versions: settings.job_tracked_versions,
     };
@@ -241,6 +252,7 @@ pub(super) async fn deregister(write: Write) -> Result<Answer, ApiError> {
         no_shutdown_delay,
         eval_id: eval_id.clone(),
         eval_priority: query.number("eval_priority")?.unwrap_or_default(),
+        max_priority: write.api.settings.job_max_priority,
         tracked_versions: write.api.settings.job_tracked_versions,
         ..DeregisterJob::default()
     };
@@ -363,8 +375,12 @@ pub(super) async fn revert(write: Write) -> Result<Answer, ApiError> {
     let again = RegisterBody {
         enforce_index: true,
         job_modify_index: current.job_modify_index,
+        // What it was written in is the version's own; the new version has it as well.
+        submission: view
+            .get::<JobSubmissions>((namespace, id.as_str(), body.job_version))
+            .map_err(storage)?,
         ..RegisterBody::default()
     };
     let warnings = warnings(&write, &job)?;
-    register_job(&write, job, &again, warnings).await
+    register_job(&write, job, &again, warnings, true).await
 }

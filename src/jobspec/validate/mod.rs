@@ -14,8 +14,11 @@ mod service;
 mod service_check;
 mod task;
 mod template;
+mod unbuilt;
 mod volume;
 mod warnings;
+
+pub use unbuilt::unbuilt;
 
 use drover_events::model::Job;
 

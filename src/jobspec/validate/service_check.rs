@@ -195,3 +195,48 @@ fn restart(c: &ServiceCheck, errors: &mut Vec<String>) {
         },
     );
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chk_05_native_services_have_checks_of_two_kinds() {
+        for (kind, provider, allowed) in [
+            ("http", "nomad", true),
+            ("tcp", "nomad", true),
+            ("grpc", "nomad", false),
+            ("script", "nomad", false),
+            ("", "nomad", false),
+            ("magic", "nomad", false),
+            ("grpc", "consul", true),
+            ("script", "consul", true),
+            ("magic", "consul", false),
+        ] {
+            let check_of_kind = ServiceCheck {
+                name: "alive".into(),
+                r#type: kind.into(),
+                path: "/".into(),
+                command: "/bin/true".into(),
+                interval: SECOND,
+                timeout: SECOND,
+                ..ServiceCheck::default()
+            };
+            let service = Service {
+                name: "web".into(),
+                provider: provider.into(),
+                port_label: "http".into(),
+                ..Service::default()
+            };
+            let mut errors = Vec::new();
+            check(&check_of_kind, &service, &mut errors);
+            let of_kind = errors.iter().any(|e| e.contains("invalid check type"));
+            assert_eq!(of_kind, !allowed, "{kind:?} of {provider}: {errors:?}");
+            assert_eq!(
+                errors.is_empty(),
+                allowed,
+                "{kind:?} of {provider}: {errors:?}"
+            );
+        }
+    }
+}

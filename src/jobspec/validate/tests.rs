@@ -349,13 +349,6 @@ const CASES: &[[&str; 5]] = &[
     ],
     [
         "service",
-        "",
-        "",
-        "scaling \"cpu\" { max = 1 }",
-        "scaling policy type \"vertical_cpu\" is not valid",
-    ],
-    [
-        "service",
         "multiregion {\n}",
         "",
         "",

@@ -30,9 +30,8 @@ pub(super) fn of(job: &Job, limits: &Limits) -> Vec<String> {
     for g in job.task_groups.iter() {
         shutdown(g, &mut out);
     }
-    for g in job.task_groups.iter() {
-        out.extend(g.tasks.iter().filter_map(|t| not_run(g, t)));
-    }
+    // Where the job is only looked at; to register it is refused.
+    out.extend(super::unbuilt(job));
     if !limits.memory_oversubscription {
         for g in job.task_groups.iter() {
             for t in g
@@ -50,26 +49,6 @@ pub(super) fn of(job: &Job, limits: &Limits) -> Vec<String> {
         }
     }
     out
-}
-
-/// Blocks that this version's clients refuse, so that the task fails where it is placed.
-fn not_run(g: &TaskGroup, t: &Task) -> Option<String> {
-    let blocks: Vec<&str> = [
-        ("template", !t.templates.is_empty()),
-        ("artifact", !t.artifacts.is_empty()),
-        ("vault", t.vault.is_some()),
-    ]
-    .into_iter()
-    .filter_map(|(name, there)| there.then_some(name))
-    .collect();
-    let named = blocks.join(", ");
-    (!blocks.is_empty()).then(|| {
-        format!(
-            "Task \"{}.{}\" has {named} blocks, which the clients of this version do not run: the \
-             task will fail to set up",
-            g.name, t.name
-        )
-    })
 }
 
 /// Services go away with their tasks; without a delay callers may still be sent there.

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use drover_projections::Projections;
-use metrics::gauge;
+use metrics::{counter, gauge};
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
 
@@ -178,12 +178,12 @@ impl Shared {
             events: applied - published,
             age: age(log, published, applied, now),
         };
-        gauge!("nomad.event_publisher.lag").set(lag.events as f64);
-        gauge!("nomad.event_publisher.lag_seconds").set(lag.age.as_secs_f64());
-        gauge!("nomad.event_publisher.published").set(published as f64);
-        gauge!("nomad.event_publisher.messages").set(state.messages as f64);
-        gauge!("nomad.event_publisher.oversized").set(state.oversized as f64);
-        gauge!("nomad.event_publisher.connected").set(f64::from(u8::from(state.connected)));
+        gauge!("drover.publisher.lag_events").set(lag.events as f64);
+        gauge!("drover.publisher.lag_seconds").set(lag.age.as_secs_f64());
+        gauge!("drover.publisher.published_index").set(published as f64);
+        gauge!("drover.publisher.connected").set(f64::from(u8::from(state.connected)));
+        counter!("drover.publisher.messages_total").absolute(state.messages);
+        counter!("drover.publisher.oversized_total").absolute(state.oversized);
         Seen {
             lag,
             state,

@@ -8,6 +8,8 @@ use drover_projections::{Outcome, query};
 use super::*;
 use crate::clock::Clock;
 use crate::commands::job::{ForceLaunch, RegisterJob};
+use crate::reactors::core_gc::{CoreGc, GcSettings};
+use crate::reactors::each::Each;
 use crate::reactors::testing::{Direct, Idle};
 use crate::scheduler::testing::{SECOND, job};
 
@@ -349,6 +351,30 @@ async fn a_job_that_is_stopped_disabled_or_gone_launches_nothing() {
         let children = stage.children();
         assert!(!children[0].stop, "a child outlives its parent: {what}");
     }
+}
+
+#[tokio::test]
+async fn children_that_are_over_are_collected_and_their_parent_stays() {
+    let mut stage = Stage::new(periodic("* * * * *"));
+    stage.activate().await;
+    stage.end_children();
+    let settings = GcSettings::default().forced();
+    let context = Context {
+        clock: Clock::stopped(stage.now + 24 * 60 * MINUTE),
+        ..stage.context()
+    };
+    CoreGc::new(settings)
+        .collect(&context, &mut Each::default())
+        .await
+        .unwrap();
+    assert!(stage.children().is_empty());
+    assert_eq!(stage.parent().status, "running");
+    assert_eq!(view_summary(&stage).dead, 1, "it is counted still");
+    stage.activate().await;
+    assert!(stage.children().is_empty(), "its slot stays taken");
+    stage.now += MINUTE;
+    stage.activate().await;
+    assert_eq!(stage.slots(), [stage.now]);
 }
 
 #[test]

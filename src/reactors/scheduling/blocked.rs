@@ -265,6 +265,18 @@ mod tests {
     }
 
     #[test]
+    fn what_was_refused_too_often_is_tried_again_and_nothing_else() {
+        let mut tracker = tracker();
+        let mut refused = blocked("a", "1", &[("big", false)], 5);
+        refused.triggered_by = "max-plan-attempts".into();
+        tracker.block(refused);
+        tracker.block(blocked("b", "2", &[("big", false)], 5));
+        assert_eq!(ids(&tracker.unblock_failed()), ["a"]);
+        assert!(tracker.unblock_failed().is_empty(), "once");
+        assert_eq!(tracker.stats().total, 1, "the other one waits for room");
+    }
+
+    #[test]
     fn a_system_evaluation_waits_for_its_node() {
         let mut tracker = tracker();
         let mut eval = blocked("a", "job", &[("big", true)], 5);

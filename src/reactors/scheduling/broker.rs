@@ -280,6 +280,30 @@ impl Broker {
         Ok(())
     }
 
+    /// An evaluation cannot be worked on yet, which is no failure of its own: it is given out again
+    /// after this time, as if it had not been given out now.
+    pub fn postpone(
+        &mut self,
+        id: &str,
+        token: u64,
+        now: i64,
+        delay: i64,
+    ) -> Result<(), BrokerError> {
+        self.check(id, token)?;
+        let Some(back) = self.outstanding.remove(id) else {
+            return Err(BrokerError::NotOutstanding);
+        };
+        if let Some(deliveries) = self.deliveries.get_mut(id) {
+            *deliveries = deliveries.saturating_sub(1);
+        }
+        let eval = back.requeue.unwrap_or(back.eval);
+        self.busy.remove(&job_of(&eval));
+        self.waiting
+            .insert((now.saturating_add(delay), eval.id.clone()));
+        self.evals.insert(eval.id.clone(), eval);
+        Ok(())
+    }
+
     /// Does what is due: takes back what was not finished in time, and lets what waited go on.
     pub fn tick(&mut self, now: i64) {
         let late: Vec<(String, u64)> = self

@@ -35,6 +35,8 @@ pub struct Core {
     pub in_flight: BTreeMap<u32, InFlight>,
     /// An operator has paused the broker (EVAL-09).
     pub paused: bool,
+    /// Evaluations whose end could not be written yet, in lists that hang together.
+    pub unsettled: Vec<Vec<Evaluation>>,
     followed: u64,
 }
 
@@ -47,6 +49,7 @@ impl Core {
             cache: Cache::load(view)?,
             in_flight: BTreeMap::new(),
             paused: is_paused(view)?,
+            unsettled: Vec::new(),
             followed: view.index(),
         };
         if !core.paused {

@@ -20,10 +20,12 @@ pub mod snapshot;
 pub mod worker;
 
 use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use drover_events::model::Evaluation;
 use drover_projections::{Projections, StorageError};
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
@@ -31,7 +33,7 @@ use serde::Serialize;
 use self::broker::BrokerSettings;
 use self::core::Core;
 use self::plan_queue::PlanQueue;
-use super::propose::{Propose, propose};
+use super::propose::Propose;
 use crate::clock::Clock;
 
 /// What scheduling can be told.
@@ -257,19 +259,23 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 async fn follow(shared: Arc<Shared>) {
     let mut retried = shared.clock.now();
     loop {
-        let (followed, due, events) = match step(&shared, &mut retried) {
-            Ok(step) => step,
-            Err(error) => {
+        let stepped = AssertUnwindSafe(|| step(&shared, &mut retried));
+        let (followed, due, evals) = match std::panic::catch_unwind(stepped) {
+            Ok(Ok(step)) => step,
+            Ok(Err(error)) => {
                 tracing::error!(%error, "scheduling cannot follow the projections");
+                tokio::time::sleep(LONGEST_SLEEP).await;
+                continue;
+            }
+            Err(_) => {
+                tracing::error!("following the projections panicked");
                 tokio::time::sleep(LONGEST_SLEEP).await;
                 continue;
             }
         };
         shared.changed();
-        for event in events {
-            if let Err(error) = propose(&shared.proposer, event).await {
-                tracing::warn!(%error, "evaluations could not be settled");
-            }
+        for settled in evals {
+            reaper::settle(&shared, settled).await;
         }
         let sleep = due.map_or(LONGEST_SLEEP, |due| {
             let left = due.saturating_sub(shared.clock.now()).max(0);
@@ -279,7 +285,7 @@ async fn follow(shared: Arc<Shared>) {
     }
 }
 
-type Step = (u64, Option<i64>, Vec<super::propose::Decided>);
+type Step = (u64, Option<i64>, Vec<Vec<Evaluation>>);
 
 fn step(shared: &Shared, retried: &mut i64) -> Result<Step, StorageError> {
     let now = shared.clock.now();

@@ -8,18 +8,20 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use drover_events::EventId;
 use drover_projections::Projections;
+use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
 use super::Shared;
 use super::plan_check::{PlanRequest, Prepared, prepare};
 use crate::error::ApiError;
-use crate::reactors::propose::{Propose, Settling};
+use crate::reactors::propose::{Decided, Propose, Settling};
 
 /// How many plans may be in flight.
 const DEPTH: u32 = 16;
@@ -91,38 +93,54 @@ impl PlanQueue {
     }
 }
 
-/// Works the queue off until it is dropped.
+/// Works the queue off until it is dropped. What panics goes back to whoever submitted it; the
+/// queue goes on.
 pub(super) async fn run(shared: Arc<Shared>) {
     let depth = Arc::new(Semaphore::new(DEPTH as usize));
     loop {
-        let (request, answer) = shared.plans.next().await;
-        if shared.plans.refused.swap(false, Ordering::AcqRel) {
-            // Waits for all that are in flight.
-            drop(depth.acquire_many(DEPTH).await);
+        let turn = AssertUnwindSafe(turn(&shared, &depth)).catch_unwind();
+        match turn.await {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(_) => tracing::error!("a plan panicked"),
         }
-        let Ok(permit) = Arc::clone(&depth).acquire_owned().await else {
-            return;
-        };
-        let (eval, token) = (request.eval.id.clone(), request.token);
-        let prepared = match checked(&shared, request) {
-            Ok(prepared) => prepared,
-            Err(error) => {
-                let _ = answer.send(Err(error));
-                continue;
-            }
-        };
-        let flight = Flight {
-            shared: Arc::clone(&shared),
-            eval,
-            token,
-        };
-        let launched = launch(&*shared.proposer, prepared).await;
-        tokio::spawn(async move {
-            let _permit = permit;
-            let result = flight.land(launched).await;
-            let _ = answer.send(result);
-        });
     }
+}
+
+/// Sends the next plan on its way. Answers whether there is a next turn.
+async fn turn(shared: &Arc<Shared>, depth: &Arc<Semaphore>) -> bool {
+    let (request, answer) = shared.plans.next().await;
+    if shared.plans.refused.swap(false, Ordering::AcqRel) {
+        // Waits for all that are in flight.
+        drop(depth.acquire_many(DEPTH).await);
+    }
+    let Ok(permit) = Arc::clone(depth).acquire_owned().await else {
+        return false;
+    };
+    let (eval, token) = (request.eval.id.clone(), request.token);
+    let prepared = match checked(shared, request) {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            let _ = answer.send(Err(error));
+            return true;
+        }
+    };
+    let flight = Flight {
+        shared: Arc::clone(shared),
+        eval,
+        token,
+        allocs: prepared.allocs,
+        slots: prepared.slots.into_iter().collect(),
+        ids: prepared.events.iter().map(|event| event.id).collect(),
+    };
+    let refused = !prepared.refused.is_empty() || prepared.cut_short;
+    let launched = launch(&*shared.proposer, prepared.events, refused).await;
+    tokio::spawn(async move {
+        let _permit = permit;
+        let result = flight.land(launched).await;
+        let _ = answer.send(result);
+    });
+    true
 }
 
 fn checked(shared: &Shared, request: PlanRequest) -> Result<Prepared, ApiError> {
@@ -140,21 +158,15 @@ struct Launched {
     settling: Vec<Settling>,
     failed: Option<ApiError>,
     refused: bool,
-    allocs: Vec<String>,
-    slots: Vec<u32>,
-    ids: Vec<EventId>,
 }
 
-async fn launch(proposer: &dyn Propose, prepared: Prepared) -> Launched {
+async fn launch(proposer: &dyn Propose, events: Vec<Decided>, refused: bool) -> Launched {
     let mut launched = Launched {
-        settling: Vec::with_capacity(prepared.events.len()),
+        settling: Vec::with_capacity(events.len()),
         failed: None,
-        refused: !prepared.refused.is_empty() || prepared.cut_short,
-        allocs: prepared.allocs,
-        slots: prepared.slots.into_iter().collect(),
-        ids: prepared.events.iter().map(|event| event.id).collect(),
+        refused,
     };
-    for event in prepared.events {
+    for event in events {
         match proposer.queue(event).await {
             Ok(settling) => launched.settling.push(settling),
             Err(error) => {
@@ -166,15 +178,19 @@ async fn launch(proposer: &dyn Propose, prepared: Prepared) -> Launched {
     launched
 }
 
-/// A plan on its way.
+/// A plan on its way. However it ends, it is taken out of what is in flight: what stayed there
+/// would be waited for by every later plan on its nodes.
 struct Flight {
     shared: Arc<Shared>,
     eval: String,
     token: u64,
+    allocs: Vec<String>,
+    slots: Vec<u32>,
+    ids: Vec<EventId>,
 }
 
 impl Flight {
-    /// Waits for all of it and takes it out of what is in flight.
+    /// Waits for all of it.
     async fn land(self, launched: Launched) -> Result<PlanAnswer, ApiError> {
         let mut answer = PlanAnswer {
             full: !launched.refused,
@@ -196,23 +212,34 @@ impl Flight {
                 Err(error) => failed = Some(error),
             }
         }
+        if failed.is_some() {
+            // What builds on it is bound to fail as well.
+            self.shared.plans.refused.store(true, Ordering::Release);
+        }
+        failed.map_or(Ok(answer), Err)
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
         let now = self.shared.clock.now();
         let mut core = self.shared.core.lock();
         let view = Projections::view(&self.shared.projections);
-        core.catch_up(&view, now).map_err(unreadable)?;
-        core.cache.settle(launched.allocs.iter());
-        for slot in launched.slots {
+        if let Err(error) = core.catch_up(&view, now) {
+            tracing::error!(%error, "scheduling cannot follow the projections");
+        }
+        core.cache.settle(self.allocs.iter());
+        for slot in &self.slots {
             let ours = core
                 .in_flight
-                .get(&slot)
-                .is_some_and(|f| launched.ids.contains(&f.mark));
+                .get(slot)
+                .is_some_and(|f| self.ids.contains(&f.mark));
             if ours {
-                core.in_flight.remove(&slot);
+                core.in_flight.remove(slot);
             }
         }
         // Its evaluation may have been taken back in the meantime; then nobody waits for this.
         let _ = core.broker.resume(&self.eval, self.token, now);
-        failed.map_or(Ok(answer), Err)
     }
 }
 

@@ -1,19 +1,40 @@
 //! Evaluations that need nobody's work any more: cancelled, given up, or freed after a while.
 
-use drover_events::eval::EvalsUpserted;
+use std::sync::Arc;
+
 use drover_events::gojson::Time;
 use drover_events::model::Evaluation;
 
+use super::Shared;
 use super::core::Core;
-use crate::reactors::propose::Decided;
+use crate::commands::eval::UpsertEvals;
 
 /// How many evaluations one event cancels.
 const BATCH: usize = 500;
 const MINUTE: i64 = 60_000_000_000;
 
-/// The events that are due.
-pub(super) fn reap(core: &mut Core, delivery_limit: u32, jitter: i64, now: i64) -> Vec<Decided> {
-    let mut events = Vec::new();
+/// Writes evaluations that hang together. What cannot be written now is not forgotten: it comes
+/// again with the next look.
+pub(super) async fn settle(shared: &Shared, evals: Vec<Evaluation>) {
+    let command = UpsertEvals {
+        evals: evals.clone(),
+        decision: None,
+    };
+    let written = shared.proposer.submit(Arc::new(command), "scheduling");
+    if let Err(error) = written.await {
+        tracing::warn!(%error, "evaluations could not be settled");
+        shared.core.lock().unsettled.push(evals);
+    }
+}
+
+/// Lists of evaluations to be written; each hangs together.
+pub(super) fn reap(
+    core: &mut Core,
+    delivery_limit: u32,
+    jitter: i64,
+    now: i64,
+) -> Vec<Vec<Evaluation>> {
+    let mut events = std::mem::take(&mut core.unsettled);
     loop {
         let superfluous = core.broker.take_cancelable(BATCH);
         if superfluous.is_empty() {
@@ -23,7 +44,7 @@ pub(super) fn reap(core: &mut Core, delivery_limit: u32, jitter: i64, now: i64) 
         let cancelled = superfluous
             .into_iter()
             .map(|eval| cancel(eval, why.clone(), now));
-        events.push(upsert(cancelled.collect()));
+        events.push(cancelled.collect());
     }
     let duplicates = core.blocked.take_duplicates();
     for batch in duplicates.chunks(BATCH) {
@@ -34,22 +55,12 @@ pub(super) fn reap(core: &mut Core, delivery_limit: u32, jitter: i64, now: i64) 
             );
             cancel(eval.clone(), why, now)
         });
-        events.push(upsert(cancelled.collect()));
+        events.push(cancelled.collect());
     }
     for eval in core.broker.take_failed() {
-        events.push(upsert(given_up(eval, delivery_limit, jitter, now)));
+        events.push(given_up(eval, delivery_limit, jitter, now));
     }
     events
-}
-
-fn upsert(evals: Vec<Evaluation>) -> Decided {
-    Decided::new(
-        "scheduling",
-        EvalsUpserted {
-            evals,
-            decision: None,
-        },
-    )
 }
 
 fn cancel(mut eval: Evaluation, why: String, now: i64) -> Evaluation {

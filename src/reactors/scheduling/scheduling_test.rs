@@ -4,23 +4,26 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use drover_events::alloc::{AllocsUpdatedByClient, ClientAllocUpdate};
 use drover_events::cluster::SchedulerConfigured;
-use drover_events::model::{Allocation, Evaluation, SchedulerConfiguration};
+use drover_events::model::{Allocation, DisconnectStrategy, Evaluation, SchedulerConfiguration};
 use drover_events::node::NodeStatusUpdated;
 use drover_events::{Event, Guard};
 use drover_projections::Scan;
 use drover_projections::tables::allocs::{AllocRow, Allocs, AllocsByJob};
 use drover_projections::tables::evals::{Evals, EvalsByJob};
 use drover_projections::tables::node_use::NodeUses;
+use drover_projections::tables::nodes;
 
 use super::plan_check::{PlanRequest, prepare};
 use super::*;
 use crate::commands::job::RegisterJob;
-use crate::commands::node::RegisterNode;
+use crate::commands::node::{MissHeartbeat, RegisterNode};
 use crate::reactors::propose::Decided;
 use crate::reactors::testing::Direct;
+use crate::scheduler::cluster::Demand;
 use crate::scheduler::testing::{job, node};
-use crate::scheduler::{Inputs, Outcome, Stop};
+use crate::scheduler::{Inputs, Outcome, Placement, Stop};
 
 /// How much later a missed wake-up is noticed.
 const MISSED: Duration = Duration::from_millis(50);
@@ -35,6 +38,7 @@ fn start(direct: &Arc<Direct>) -> Scheduling {
 }
 
 fn start_for(direct: &Arc<Direct>, types: &[String]) -> Scheduling {
+    direct.first_key();
     let settings = SchedulingSettings {
         workers: 2,
         types: Types::of(types),
@@ -287,6 +291,141 @@ async fn eval_16_what_found_no_place_goes_on_when_there_is_room() {
     stage.until(&blocked.id, "complete").await;
     assert_eq!(stage.allocs("a").len(), 250);
     assert_eq!(stage.scheduling.status().blocked, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn eval_16_what_is_given_back_is_taken_by_what_waits_for_it() {
+    let stage = Stage::new(1);
+    let first = stage.register("a", 200);
+    stage.until(&first, "complete").await;
+    assert_eq!(stage.allocs("a").len(), 200, "4,000 MHz by 20");
+    let second = stage.register("b", 10);
+    let done = stage.until(&second, "complete").await;
+    stage.until(&done.blocked_eval, "blocked").await;
+    stage
+        .wait(|stage| stage.scheduling.status().blocked == 1)
+        .await;
+    // Ten end by themselves; nobody asks for anything.
+    let ended = stage.allocs("a").into_iter().take(10);
+    let ended = ended.map(|row| ClientAllocUpdate {
+        id: row.alloc.id,
+        client_status: "complete".into(),
+        ..ClientAllocUpdate::default()
+    });
+    stage.direct.apply(AllocsUpdatedByClient {
+        updates: ended.collect(),
+        ..AllocsUpdatedByClient::default()
+    });
+    stage.until(&done.blocked_eval, "complete").await;
+    assert_eq!(stage.allocs("b").len(), 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sch_01_a_missed_heartbeat_loses_an_allocation_or_waits_for_it() {
+    for (window, node_is, alloc_is) in [
+        (0, "down", "lost"),
+        (600_000_000_000, "disconnected", "unknown"),
+    ] {
+        let stage = Stage::new(1);
+        let mut spec = job("service", 1);
+        spec.task_groups[0].disconnect = Some(DisconnectStrategy {
+            lost_after: window,
+            ..DisconnectStrategy::default()
+        });
+        let eval_id = uuid::Uuid::new_v4().to_string();
+        let command = RegisterJob {
+            job: spec,
+            eval_id: eval_id.clone(),
+            ..RegisterJob::default()
+        };
+        stage.direct.command(&command).unwrap();
+        stage.until(&eval_id, "complete").await;
+        let id = stage.allocs("j").remove(0).alloc.id;
+        stage.direct.apply(AllocsUpdatedByClient {
+            updates: vec![ClientAllocUpdate {
+                id: id.clone(),
+                client_status: "running".into(),
+                ..ClientAllocUpdate::default()
+            }],
+            ..AllocsUpdatedByClient::default()
+        });
+        let node_id = node(0).id;
+        let missed = MissHeartbeat {
+            node_id: node_id.clone(),
+        };
+        stage.direct.command(&missed).unwrap();
+        let view = stage.direct.projections.view();
+        let known = nodes::get(&view, &node_id).unwrap().unwrap();
+        assert_eq!(known.status, node_is);
+        drop(view);
+        let status = |stage: &Stage| {
+            let all = stage.allocs("j");
+            let old = all.iter().find(|row| row.alloc.id == id).unwrap();
+            old.alloc.client_status.clone()
+        };
+        stage.wait(|stage| status(stage) == alloc_is).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_that_is_all_or_nothing_is_refused_whole_where_a_part_does_not_fit() {
+    let stage = Stage::new(2);
+    let here = node(0).id;
+    stage
+        .wait(|stage| {
+            let core = stage.scheduling.shared.core.lock();
+            core.cache.cluster().find(&here).is_some()
+        })
+        .await;
+    let mut core = stage.scheduling.shared.core.lock();
+    for all_at_once in [true, false] {
+        let mut request = stops_on(&[&here]);
+        let alloc = Allocation {
+            id: "new".into(),
+            node_id: "no such node".into(),
+            ..Allocation::default()
+        };
+        request.outcome.plan.placements = vec![Placement {
+            alloc,
+            job_modify_index: 1,
+            demand: Demand::default(),
+            replaces: None,
+        }];
+        request.outcome.plan.all_at_once = all_at_once;
+        let prepared = prepare(&mut core, request, 1);
+        assert!(prepared.refused.contains("no such node"));
+        assert_eq!(prepared.events.is_empty(), all_at_once);
+        assert_eq!(
+            prepared.slots.is_empty(),
+            all_at_once,
+            "nothing is in flight of it"
+        );
+        core.in_flight.clear();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kr_03_a_plan_waits_until_there_is_a_key_to_sign_what_it_places() {
+    let direct = Direct::new();
+    add_node(&direct, 1);
+    let eval = register(&direct, "a", 3);
+    let empty = register(&direct, "nothing", 0);
+    let settings = SchedulingSettings::default();
+    let projections = Arc::clone(&direct.projections);
+    let scheduling = Scheduling::start(projections, direct.clone(), settings).unwrap();
+    let stage = Stage { direct, scheduling };
+    stage.until(&empty, "complete").await;
+    stage
+        .wait(|stage| stage.scheduling.status().waiting == 1)
+        .await;
+    assert_eq!(stage.eval(&eval).status, "pending", "it places nothing");
+    assert_eq!(stage.allocs("a").len(), 0);
+    stage.direct.first_key();
+    stage.until(&eval, "complete").await;
+    let allocs = stage.allocs("a");
+    assert_eq!(allocs.len(), 3);
+    let keys = allocs.iter().map(|row| row.alloc.signing_key_id.as_str());
+    assert!(keys.into_iter().all(|key| key.starts_with("11111111-")));
 }
 
 #[tokio::test(flavor = "multi_thread")]

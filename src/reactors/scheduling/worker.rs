@@ -33,6 +33,9 @@ const IDLE: Duration = Duration::from_millis(500);
 const UNFINISHED: usize = 128;
 /// How many plans may wait for their check before workers pause.
 const PLANS: usize = 4;
+/// How long a plan waits for the cluster's first key, which signs what it places (KR-03), before
+/// its evaluation is worked on again; nanoseconds.
+const NO_KEY: i64 = 250_000_000;
 
 /// Why an evaluation could not be seen through.
 #[derive(Debug, thiserror::Error)]
@@ -69,14 +72,68 @@ pub(super) struct Item {
 /// Works until the scheduling is stopped.
 pub(super) fn run(shared: &Arc<Shared>) {
     while let Some(item) = next(shared) {
-        let caught = std::panic::AssertUnwindSafe(|| work(shared, &item));
-        let ended = match std::panic::catch_unwind(caught) {
-            Ok(Ok(None)) => continue,
-            Ok(Ok(Some(()))) => Ok(()),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(WorkError::Panic),
-        };
-        end(shared, &item, ended);
+        let mut held = Held::new(shared, item);
+        let caught = std::panic::AssertUnwindSafe(|| work(shared, &mut held));
+        if let Ok(Err(error)) = std::panic::catch_unwind(caught) {
+            held.end(Err(error));
+        }
+        // What panicked is given back when it is dropped here.
+    }
+}
+
+/// An evaluation in somebody's hands. Whoever drops it without having ended it, by a panic or
+/// because everything stops, gives it back to the broker as failed.
+struct Held {
+    shared: Arc<Shared>,
+    item: Option<Item>,
+    /// One of the places among those on their way to their end.
+    _place: Option<Place>,
+}
+
+impl Held {
+    fn new(shared: &Arc<Shared>, item: Item) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            item: Some(item),
+            _place: None,
+        }
+    }
+
+    /// It is over, or comes again later.
+    fn end(mut self, ended: Result<(), WorkError>) {
+        if let Some(item) = self.item.take() {
+            end(&self.shared, &item, ended);
+        }
+    }
+
+    /// Another worker takes it at once.
+    fn again(mut self) {
+        self.shared.again.lock().extend(self.item.take());
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(item) = self.item.take() {
+            end(&self.shared, &item, Err(WorkError::Panic));
+        }
+    }
+}
+
+/// A place among the evaluations on their way to their end; there are [`UNFINISHED`].
+struct Place(Arc<Shared>);
+
+impl Place {
+    fn take(shared: &Arc<Shared>) -> Self {
+        shared.unfinished.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.unfinished.fetch_sub(1, Ordering::AcqRel);
+        self.0.changed();
     }
 }
 
@@ -131,26 +188,27 @@ pub(super) fn snapshot(shared: &Shared) -> Result<Snapshot, StorageError> {
     Ok(Snapshot::new(view, cluster))
 }
 
-/// Runs the scheduler. Answers nothing if a task sees the evaluation through.
-fn work(shared: &Arc<Shared>, item: &Item) -> Result<Option<()>, WorkError> {
+/// Runs the scheduler, and hands on what comes of it.
+fn work(shared: &Arc<Shared>, held: &mut Held) -> Result<(), WorkError> {
+    let Some(item) = held.item.clone() else {
+        return Ok(());
+    };
     let id = item.eval.id.as_str();
-    if shared
-        .core
-        .lock()
-        .broker
-        .is_outstanding(id, item.token)
-        .is_err()
-    {
-        return Ok(None);
+    let outstanding = shared.core.lock().broker.is_outstanding(id, item.token);
+    if outstanding.is_err() {
+        // It was taken back: somebody else has it, or will.
+        held.item = None;
+        return Ok(());
     }
     let snapshot = snapshot(shared)?;
     let view = snapshot.view().clone();
-    let Some(current) = view.get::<Evals>(id)? else {
-        return Ok(Some(()));
+    let current = view.get::<Evals>(id)?;
+    let open = |eval: &Evaluation| matches!(eval.status.as_str(), "pending" | "blocked");
+    let Some(current) = current.filter(open) else {
+        Held::new(shared, item).end(Ok(()));
+        held.item = None;
+        return Ok(());
     };
-    if !matches!(current.status.as_str(), "pending" | "blocked") {
-        return Ok(Some(()));
-    }
     let guard = view.guard::<Evals>(id)?;
     let inputs = Inputs {
         snapshot_index: view.index(),
@@ -161,24 +219,28 @@ fn work(shared: &Arc<Shared>, item: &Item) -> Result<Option<()>, WorkError> {
     let outcome = schedule(&snapshot, &current, &inputs)?;
     let signing_key = signing_key(&view)?;
     drop((view, snapshot));
-    let item = Item {
-        eval: current,
-        ..item.clone()
+    if signing_key.is_empty() && !outcome.plan.placements.is_empty() {
+        let now = shared.clock.now();
+        let waits = shared
+            .core
+            .lock()
+            .broker
+            .postpone(id, item.token, now, NO_KEY);
+        held.item = None;
+        return Ok(waits.unwrap_or_else(|error| tracing::debug!(id, %error, "taken back")));
+    }
+    held.item = None;
+    let eval = current;
+    let mut held = Held::new(shared, Item { eval, ..item });
+    held._place = Some(Place::take(shared));
+    let request = Request {
+        guard,
+        outcome,
+        inputs,
+        signing_key,
     };
-    let shared_too = Arc::clone(shared);
-    shared.unfinished.fetch_add(1, Ordering::AcqRel);
-    shared.runtime.spawn(async move {
-        let request = Request {
-            guard,
-            outcome,
-            inputs,
-            signing_key,
-        };
-        see_through(&shared_too, item, request).await;
-        shared_too.unfinished.fetch_sub(1, Ordering::AcqRel);
-        shared_too.changed();
-    });
-    Ok(None)
+    shared.runtime.spawn(see_through(held, request));
+    Ok(())
 }
 
 /// What a worker hands on.
@@ -190,7 +252,11 @@ struct Request {
 }
 
 /// Commits what was decided, and ends the evaluation or brings it back.
-async fn see_through(shared: &Arc<Shared>, mut item: Item, request: Request) {
+async fn see_through(mut held: Held, request: Request) {
+    let Some(mut item) = held.item.clone() else {
+        return;
+    };
+    let shared = Arc::clone(&held.shared);
     let Request {
         guard,
         outcome,
@@ -200,28 +266,24 @@ async fn see_through(shared: &Arc<Shared>, mut item: Item, request: Request) {
     let finished = outcome.finished.clone();
     let answer = if outcome.plan.is_empty() {
         let evals = evals_of(outcome);
-        conclude(shared, guard, evals, &item.eval, &inputs).await
+        conclude(&shared, guard, evals, &item.eval, &inputs).await
     } else {
-        let (eval, token) = (item.eval.clone(), item.token);
-        submit(
-            shared,
-            PlanRequest {
-                eval,
-                token,
-                guard,
-                outcome,
-                inputs,
-                signing_key,
-            },
-        )
-        .await
+        let request = PlanRequest {
+            eval: item.eval.clone(),
+            token: item.token,
+            guard,
+            outcome,
+            inputs,
+            signing_key,
+        };
+        submit(&shared, request).await
     };
     let answer = match answer {
         Ok(answer) => answer,
-        Err(error) => return end(shared, &item, Err(error)),
+        Err(error) => return held.end(Err(error)),
     };
     if answer.full {
-        return end(shared, &item, Ok(()));
+        return held.end(Ok(()));
     }
     item.failures = if answer.progress {
         0
@@ -229,12 +291,12 @@ async fn see_through(shared: &Arc<Shared>, mut item: Item, request: Request) {
         item.failures + 1
     };
     let limit = attempts(&item.eval.r#type);
+    held.item = Some(item.clone());
     if item.failures < limit {
-        shared.again.lock().push_back(item);
-        return shared.changed();
+        return held.again();
     }
-    let ended = abandon(shared, &item, &finished, &inputs, limit).await;
-    end(shared, &item, ended);
+    let ended = abandon(&shared, &item, &finished, &inputs, limit).await;
+    held.end(ended);
 }
 
 /// Plans of this evaluation were refused too often.

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_events::alloc::AllocsUpdatedByClient;
+use drover_events::codec::encoded_len;
 use drover_events::model::Allocation;
 use drover_events::{Event, EventId};
 use drover_projections::{Reply, View};
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -17,7 +19,7 @@ use tokio::time::Instant;
 use crate::commands::alloc::UpdateAllocsFromClient;
 use crate::commands::{Command, Decision, Stamp};
 use crate::error::{ApiError, Code};
-use crate::raft::Origin;
+use crate::raft::{Committed, Origin};
 use crate::server::Server;
 
 /// How long the first update waits for others.
@@ -27,10 +29,42 @@ const MAX_ALLOCS: usize = 256;
 /// Updates that may wait for the batcher.
 const QUEUE: usize = 10_000;
 
+/// How many bytes of updates one event holds, roughly: far below what an event may have.
+const MAX_BYTES: usize = 2 << 20;
+/// How many bytes an allocation's update may have.
+const MAX_UPDATE: usize = 1 << 20;
+
 struct Part {
     command: UpdateAllocsFromClient,
+    bytes: usize,
     origin: Origin,
     answer: oneshot::Sender<Result<u64, ApiError>>,
+}
+
+/// The way to the log.
+pub(super) trait Lane: Send + Sync + 'static {
+    /// Submits a command.
+    fn submit(
+        &self,
+        command: Arc<dyn Command>,
+        origin: Origin,
+    ) -> BoxFuture<'_, Result<Committed, ApiError>>;
+    /// Who speaks where many nodes act at once.
+    fn gathered(&self) -> Origin;
+}
+
+impl Lane for Server {
+    fn submit(
+        &self,
+        command: Arc<dyn Command>,
+        origin: Origin,
+    ) -> BoxFuture<'_, Result<Committed, ApiError>> {
+        Box::pin(self.proposer.submit(command, origin))
+    }
+
+    fn gathered(&self) -> Origin {
+        self.origin("client-updates")
+    }
 }
 
 /// Takes updates and answers each with the index of its event.
@@ -39,96 +73,148 @@ pub(super) struct Batcher {
 }
 
 impl Batcher {
-    pub(super) fn start(server: Arc<Server>) -> Self {
+    pub(super) fn start(lane: Arc<dyn Lane>) -> Self {
         let (tx, rx) = mpsc::channel(QUEUE);
-        tokio::spawn(run(server, rx));
+        tokio::spawn(run(lane, rx));
         Self { tx }
     }
 
+    /// Takes a node's updates. One that is larger than an update may be is left out, and the
+    /// answer says so: the node's others are taken all the same.
     pub(super) async fn submit(
         &self,
         node: String,
-        allocs: Vec<Allocation>,
+        mut allocs: Vec<Allocation>,
         origin: Origin,
     ) -> Result<u64, ApiError> {
+        let mut bytes = 0;
+        let mut refused = None;
+        allocs.retain(|alloc| match size(alloc) {
+            size if size > MAX_UPDATE => {
+                refused.get_or_insert_with(|| too_large(alloc, size));
+                false
+            }
+            size => {
+                bytes += size;
+                true
+            }
+        });
+        if let (Some(refused), true) = (&refused, allocs.is_empty()) {
+            return Err(refused.clone());
+        }
         let command = UpdateAllocsFromClient {
             allocs,
             caller: Some(node),
         };
         let (answer, answered) = oneshot::channel();
         let ends = || ApiError::new(Code::Unavailable, "the server is stopping");
-        self.tx
-            .send(Part {
-                command,
-                origin,
-                answer,
-            })
-            .await
-            .map_err(|_| ends())?;
-        answered.await.map_err(|_| ends())?
+        let part = Part {
+            command,
+            bytes,
+            origin,
+            answer,
+        };
+        self.tx.send(part).await.map_err(|_| ends())?;
+        let index = answered.await.map_err(|_| ends())??;
+        refused.map_or(Ok(index), Err)
     }
 }
 
-async fn run(server: Arc<Server>, mut rx: mpsc::Receiver<Part>) {
+fn too_large(alloc: &Allocation, size: usize) -> ApiError {
+    let text = format!(
+        "the update of allocation {} is {size} bytes, more than the {MAX_UPDATE} it may have",
+        alloc.id
+    );
+    ApiError::new(Code::PayloadTooLarge, text)
+}
+
+/// How many bytes a client's update of an allocation takes in an event.
+fn size(alloc: &Allocation) -> usize {
+    let said = (
+        &alloc.client_description,
+        &alloc.task_states,
+        &alloc.network_status,
+        &alloc.deployment_status,
+    );
+    encoded_len(&said)
+}
+
+async fn run(lane: Arc<dyn Lane>, mut rx: mpsc::Receiver<Part>) {
     while let Some(first) = rx.recv().await {
         let end = Instant::now() + WINDOW;
         let mut count = first.command.allocs.len();
+        let mut bytes = first.bytes;
         let mut parts = vec![first];
-        while count < MAX_ALLOCS {
+        while count < MAX_ALLOCS && bytes < MAX_BYTES {
             match tokio::time::timeout_at(end, rx.recv()).await {
                 Ok(Some(part)) => {
                     count += part.command.allocs.len();
+                    bytes += part.bytes;
                     parts.push(part);
                 }
                 Ok(None) | Err(_) => break,
             }
         }
         // The next batch fills while this one is on its way.
-        tokio::spawn(send(server.clone(), parts));
+        tokio::spawn(send(Arc::clone(&lane), parts));
     }
 }
 
-async fn send(server: Arc<Server>, parts: Vec<Part>) {
-    let mut commands = Vec::with_capacity(parts.len());
-    let mut answers = Vec::with_capacity(parts.len());
-    let mut origin = None;
-    for Part {
-        command,
-        origin: from,
-        answer,
-    } in parts
-    {
-        commands.push(command);
-        answers.push(answer);
-        origin.get_or_insert(from);
-    }
-    let batch = Arc::new(Batch {
-        refused: Mutex::new(vec![None; commands.len()]),
-        commands,
-    });
-    let origin = match (answers.len(), origin) {
-        (1, Some(origin)) => origin,
-        // Many nodes act at once: the server that gathered them speaks for them.
-        _ => server.origin("client-updates"),
-    };
-    let command: Arc<dyn Command> = batch.clone();
-    let result = server.proposer.submit(command, origin).await;
-    let refused = std::mem::take(&mut *batch.refused.lock());
-    for (answer, refused) in answers.into_iter().zip(refused) {
-        let result = match (refused, &result) {
-            (Some(error), _) => Err(error),
-            (None, Ok(committed)) => Ok(committed.index),
-            (None, Err(error)) => Err(error.clone()),
+/// Sends a batch. One that fails as a whole is tried again in halves, down to its parts: what is
+/// wrong with one is its own.
+async fn send(lane: Arc<dyn Lane>, parts: Vec<Part>) {
+    let mut todo = vec![parts];
+    while let Some(mut parts) = todo.pop() {
+        let batch = Arc::new(Batch::of(&parts));
+        let origin = match parts.as_slice() {
+            [one] => one.origin.clone(),
+            // Many nodes act at once: the server that gathered them speaks for them.
+            _ => lane.gathered(),
         };
-        // A caller that has gone away needs no answer.
-        let _ = answer.send(result);
+        let result = lane.submit(batch.clone(), origin).await;
+        if let Err(error) = &result
+            && parts.len() > 1
+            && !concerns_all(error)
+        {
+            tracing::warn!(%error, parts = parts.len(), "a batch of client updates is cut");
+            let rest = parts.split_off(parts.len() / 2);
+            todo.extend([rest, parts]);
+            continue;
+        }
+        let refused = std::mem::take(&mut *batch.refused.lock());
+        for (part, refused) in parts.into_iter().zip(refused) {
+            let result = match (refused, &result) {
+                (Some(error), _) => Err(error),
+                (None, Ok(committed)) => Ok(committed.index),
+                (None, Err(error)) => Err(error.clone()),
+            };
+            // A caller that has gone away needs no answer.
+            let _ = part.answer.send(result);
+        }
     }
+}
+
+/// Whether nothing can be written now, whatever it is.
+fn concerns_all(error: &ApiError) -> bool {
+    matches!(
+        error.code,
+        Code::NoLeader | Code::Unavailable | Code::Timeout
+    )
 }
 
 /// One command made of many; parts that are refused are left out and told so.
 struct Batch {
     commands: Vec<UpdateAllocsFromClient>,
     refused: Mutex<Vec<Option<ApiError>>>,
+}
+
+impl Batch {
+    fn of(parts: &[Part]) -> Self {
+        Self {
+            commands: parts.iter().map(|part| part.command.clone()).collect(),
+            refused: Mutex::new(vec![None; parts.len()]),
+        }
+    }
 }
 
 impl Command for Batch {
@@ -189,3 +275,7 @@ fn derived(EventId(mut id): EventId, n: usize) -> EventId {
     }
     EventId(id)
 }
+
+#[cfg(test)]
+#[path = "alloc_batch_test.rs"]
+mod tests;

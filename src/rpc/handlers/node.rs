@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use drover_events::model::Node;
 use drover_events::model::status::node as status;
 use drover_projections::tables::nodes;
 
@@ -15,6 +14,7 @@ use crate::rpc::methods::{
     NodeUpdateResponse, NodeUpdateStatusRequest, WriteResponse,
 };
 use crate::rpc::service::Call;
+use crate::scheduler::feasible::computed_class;
 
 /// `Node.Register`.
 pub(super) async fn register(
@@ -136,58 +136,5 @@ impl Clients {
             datacenter: self.server.config.datacenter.clone(),
         };
         self.server.raft.members().into_iter().map(member).collect()
-    }
-}
-
-/// Nodes of one class look the same to every constraint (SCH-19): a hash over what is not unique.
-fn computed_class(node: &Node) -> String {
-    use std::hash::{BuildHasher, Hash, Hasher};
-    let common = |key: &&String| !key.starts_with("unique.") && !key.contains(".unique.");
-    let mut hash = foldhash::fast::FixedState::default().build_hasher();
-    (&node.datacenter, &node.node_class, &node.node_pool).hash(&mut hash);
-    for map in [&node.attributes, &node.meta] {
-        for key in map.keys().filter(common) {
-            (key, map.get(key)).hash(&mut hash);
-        }
-    }
-    if let Some(resources) = &node.node_resources {
-        for device in &resources.devices {
-            (&device.vendor, &device.r#type, &device.name).hash(&mut hash);
-        }
-    }
-    format!("v1:{}", hash.finish())
-}
-
-#[cfg(test)]
-mod tests {
-    use drover_events::model::{NodeDeviceResource, NodeResources};
-
-    use super::*;
-
-    #[test]
-    fn sch_19_the_class_ignores_what_is_unique() {
-        let node = |attributes: [(&str, &str); 2]| Node {
-            attributes: attributes.map(|(k, v)| (k, v.to_owned())).into(),
-            ..Node::default()
-        };
-        let one = computed_class(&node([("cpu.arch", "amd64"), ("unique.hostname", "a")]));
-        let two = computed_class(&node([("cpu.arch", "amd64"), ("unique.hostname", "b")]));
-        let other = computed_class(&node([("cpu.arch", "arm64"), ("unique.hostname", "a")]));
-        assert_eq!(one, two);
-        assert_ne!(one, other);
-        let with = |device: &str| {
-            let device = NodeDeviceResource {
-                name: device.to_owned(),
-                ..NodeDeviceResource::default()
-            };
-            let mut plain = node([("cpu.arch", "amd64"), ("unique.hostname", "a")]);
-            plain.node_resources = Some(NodeResources {
-                devices: vec![device].into(),
-                ..NodeResources::default()
-            });
-            computed_class(&plain)
-        };
-        assert_eq!(with("gpu"), with("gpu"));
-        assert_ne!(with("gpu"), with("fpga"), "devices are part of the class");
     }
 }

@@ -25,6 +25,15 @@ impl DeviceAsk {
         }
     }
 
+    /// Whether it looks at what differs between nodes of a class: which instances there are.
+    pub fn escapes_class(&self) -> bool {
+        let targets = self
+            .constraints
+            .iter()
+            .flat_map(|c| [&c.l_target, &c.r_target]);
+        targets.into_iter().any(|target| target == "${device.ids}")
+    }
+
     /// Whether the node has as many healthy devices as asked, in use or not.
     pub fn possible(&self, node: &Node, operands: &mut OperandCache) -> bool {
         groups(node).any(|group| {
@@ -104,7 +113,8 @@ fn resolve(target: &str, group: &NodeDeviceResource) -> Option<String> {
     }
 }
 
-fn text(attribute: &Attribute) -> String {
+/// An attribute as constraints see it.
+pub(super) fn text(attribute: &Attribute) -> String {
     if let Some(text) = &attribute.string {
         return text.clone();
     }

@@ -2,7 +2,10 @@
 //!
 //! What depends on a node's computed class alone is worked out once for each class. It must not
 //! know: how much is used of a node (that is [`crate::scheduler::rank`]).
+//! Invariant: whatever a check in [`Level`] reads of a node is in [`computed_class`], or the check
+//! escapes the class.
 
+mod class;
 mod devices;
 mod glob;
 mod operand;
@@ -15,6 +18,7 @@ use drover_events::model::{Constraint, Job, Node, TaskGroup};
 
 use super::cluster::NodeInfo;
 
+pub use class::computed_class;
 pub use devices::{DeviceAsk, device_offer};
 pub use glob::matches as glob_matches;
 pub use operand::OperandCache;
@@ -94,6 +98,11 @@ impl Level {
                     .collect(),
             })
             .collect();
+        let host_networks = level.networks.iter().flat_map(|n| n.host_networks.iter());
+        level.escaped |= level.devices.iter().any(DeviceAsk::escapes_class)
+            || host_networks
+                .into_iter()
+                .any(|(name, _)| escapes_class(name));
         level
     }
 
@@ -214,7 +223,7 @@ fn missing_network(need: &NetworkNeed, node: &Node) -> Option<String> {
         return Some("missing network".to_owned());
     }
     for (host_network, label) in &need.host_networks {
-        let wanted = resolve(host_network, node)?;
+        let wanted = resolve(host_network, node).unwrap_or(host_network);
         let known = node.host_networks.contains_key(wanted)
             || resources.is_some_and(|r| {
                 let addresses = r.node_networks.iter().flat_map(|n| n.addresses.iter());
@@ -228,3 +237,7 @@ fn missing_network(need: &NetworkNeed, node: &Node) -> Option<String> {
     }
     None
 }
+
+#[cfg(test)]
+#[path = "class_test.rs"]
+mod tests;

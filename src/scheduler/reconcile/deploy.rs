@@ -1,6 +1,5 @@
 //! Deployments: created with the first change of a version, complete when all of it is healthy.
 
-use drover_events::gojson::Time;
 use drover_events::model::{Deployment, DeploymentState, DeploymentStatusUpdate, Job, TaskGroup};
 
 use super::{Alloc, Reconciler, is_active};
@@ -37,12 +36,13 @@ impl Reconciler<'_> {
         (state, false)
     }
 
-    /// Creates the deployment when a group needs one, and writes the group's state into it.
+    /// Creates the deployment when a group needs one, and writes the group's state into it. The
+    /// time for progress begins with the first placement: whoever waits for room is not late.
     pub(super) fn create_deployment(
         &mut self,
         job: &Job,
         group: &TaskGroup,
-        mut state: DeploymentState,
+        state: DeploymentState,
         all: &[Alloc],
         updating: bool,
     ) {
@@ -74,9 +74,6 @@ impl Reconciler<'_> {
                 modify_time: self.now,
                 ..Deployment::default()
             });
-        }
-        if state.progress_deadline > 0 {
-            state.require_progress_by = Time(self.now.saturating_add(state.progress_deadline));
         }
         if let Some(deployment) = &mut self.deployment {
             deployment.task_groups.insert(group.name.as_str(), state);

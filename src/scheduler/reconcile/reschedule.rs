@@ -254,7 +254,7 @@ impl Reconciler<'_> {
     /// allocations.
     pub(super) fn reschedule_later(&mut self, mut later: Vec<(Alloc, i64)>) {
         later.sort_by(|a, b| (a.1, &a.0.id).cmp(&(b.1, &b.0.id)));
-        let reason = ("alloc-failure", "created for delayed rescheduling");
+        let reason = ("alloc-reschedule", "created for delayed rescheduling");
         for (alloc, eval_id) in self.batched(later, reason) {
             let mut updated = Allocation::clone(&alloc);
             updated.followup_eval_id = eval_id;

@@ -98,7 +98,7 @@ pub fn variable_applied(op: VarOp, path: String) -> Event {
         key_id: uuid(5, 1),
         ..VariableEncrypted::default()
     };
-    VariableApplied { op, var }.into()
+    VariableApplied { op, var, quota: 0 }.into()
 }
 
 /// An evaluation that a registered job caused.

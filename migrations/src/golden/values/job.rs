@@ -68,6 +68,7 @@ fn registrations(kind: EventKind) -> Option<Event> {
             eval: Some(eval()),
             submit_time: TIME,
             tracked_versions: 6,
+            ..JobDeregistered::default()
         }
         .into(),
         EventKind::JobsDeregistered => JobsDeregistered {
@@ -79,6 +80,7 @@ fn registrations(kind: EventKind) -> Option<Event> {
             evals: vec![eval()],
             submit_time: TIME,
             tracked_versions: 6,
+            ..JobsDeregistered::default()
         }
         .into(),
         _ => return None,

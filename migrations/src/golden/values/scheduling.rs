@@ -175,6 +175,7 @@ pub(super) fn event(kind: EventKind) -> Option<Event> {
             update: status_update(),
             job: Some(job()),
             eval: Some(eval()),
+            ..DeploymentStatusUpdated::default()
         }
         .into(),
         EventKind::DeploymentPromoted => DeploymentPromoted {
@@ -183,6 +184,7 @@ pub(super) fn event(kind: EventKind) -> Option<Event> {
             groups: vec!["g".into()],
             promoted_at: TIME,
             eval: Some(eval()),
+            ..DeploymentPromoted::default()
         }
         .into(),
         EventKind::DeploymentAllocHealthUpdated => DeploymentAllocHealthUpdated {
@@ -193,6 +195,7 @@ pub(super) fn event(kind: EventKind) -> Option<Event> {
             update: Some(status_update()),
             job: Some(job()),
             eval: Some(eval()),
+            ..DeploymentAllocHealthUpdated::default()
         }
         .into(),
         EventKind::DeploymentsDeleted => DeploymentsDeleted { ids: vec![id(30)] }.into(),

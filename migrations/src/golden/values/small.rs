@@ -84,6 +84,7 @@ fn secrets(kind: EventKind) -> Option<Event> {
             VariableApplied {
                 op: VarOp::Cas,
                 var,
+                ..VariableApplied::default()
             }
             .into()
         }

@@ -378,3 +378,49 @@ fn ev_08_a_query_sees_what_its_own_event_wrote() {
         .unwrap();
     assert_eq!(job.status, "dead");
 }
+
+#[test]
+fn ev_08_counts_after_many_changes_in_one_batch_equal_a_recount() {
+    let mut world = running_job();
+    let numbers: Vec<u32> = (40..70).collect();
+    let rest = numbers[2..].iter().map(|n| alloc(*n, "web", 10));
+    world.given(placed(rest.collect(), 2));
+    let statuses = ["running", "failed", "complete", "pending", "running"];
+    let mut batch = Vec::new();
+    for round in 0..4_u32 {
+        for pair in numbers.chunks(2) {
+            let mut event = AllocsUpdatedByClient::default();
+            for n in pair {
+                let status = statuses[((n * 7 + round * 3) % 5) as usize];
+                event.updates.extend(update(*n, status).updates);
+            }
+            let index = world.index + batch.len() as u64 + 1;
+            batch.push(recorded(index, event.into(), Vec::new()));
+        }
+    }
+    world.apply_all(&batch);
+    let rows: Vec<AllocRow> = numbers.iter().map(|n| get(&world, *n)).collect();
+    let count = |status: &str| {
+        rows.iter()
+            .filter(|row| row.client_status == status)
+            .count()
+    };
+    let told = summary(&world);
+    let counted = [
+        ("pending", told.starting),
+        ("running", told.running),
+        ("complete", told.complete),
+        ("failed", told.failed),
+    ];
+    for (status, said) in counted {
+        assert_eq!(
+            usize::try_from(said).unwrap(),
+            count(status),
+            "{status}: {told:?}"
+        );
+    }
+    let held = count("pending") + count("running");
+    let (allocs, cpu, memory) = usage(&world);
+    assert_eq!(allocs, held as u64);
+    assert_eq!((cpu, memory), (500 * held as i64, 256 * held as i64));
+}

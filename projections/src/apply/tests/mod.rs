@@ -5,6 +5,7 @@ mod allocs;
 mod deployments;
 mod evals;
 mod jobs;
+mod keys;
 mod nodes;
 mod replicas;
 mod rest;

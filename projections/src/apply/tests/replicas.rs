@@ -103,6 +103,7 @@ fn event(choice: u8, a: u32, b: u32) -> Event {
             VariableApplied {
                 op: op[(b % 4) as usize],
                 var,
+                quota: u64::from(b) * 16,
             }
             .into()
         }

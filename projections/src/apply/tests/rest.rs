@@ -25,7 +25,7 @@ fn var(op: VarOp, path: &str, size: usize, index: u64) -> VariableApplied {
         modify_index: index,
         ..Default::default()
     };
-    VariableApplied { op, var }
+    VariableApplied { op, var, quota: 0 }
 }
 
 fn outcome(reply: Reply) -> VarOutcome {
@@ -124,6 +124,84 @@ proptest::proptest! {
         let quota = view.get::<VariableQuotas>("default").unwrap();
         proptest::prop_assert_eq!(quota.map_or(0, |row| row.size), sum as i64);
     }
+}
+
+#[test]
+fn var_09_what_a_snapshot_brings_is_as_large_as_its_quota_says() {
+    let mut world = World::new();
+    for (path, size) in [("a", 5), ("b", 70), ("c", 900), ("b", 30)] {
+        world.given(var(VarOp::Set, path, size, 0));
+    }
+    world.given(var(VarOp::Delete, "c", 0, 0));
+    let dir = tempfile::tempdir().unwrap();
+    let files = dir.path().join("snapshot");
+    world.view().write_snapshot(&files, 512).unwrap();
+    let place = dir.path().join("other");
+    let (other, mut writer) = crate::Projections::open(place, crate::Options::dev()).unwrap();
+    writer.install(&files).unwrap();
+    let counted = |view: &crate::View| -> usize {
+        let rows = view.scan::<Variables>(crate::Scan::all());
+        rows.map(|row| row.unwrap().data.len()).sum()
+    };
+    let said = |view: &crate::View| {
+        let row = view.get::<VariableQuotas>("default").unwrap();
+        row.map(|row| row.size)
+    };
+    assert_eq!(
+        (counted(&other.view()), said(&other.view())),
+        (35, Some(35))
+    );
+    // It goes on from there.
+    let index = world.view().index() + 1;
+    let event = var(VarOp::Delete, "b", 0, 0);
+    writer
+        .apply(&[recorded(index, event.into(), Vec::new())])
+        .unwrap();
+    assert_eq!((counted(&other.view()), said(&other.view())), (5, Some(5)));
+}
+
+#[test]
+fn var_06_a_deletion_answers_with_what_was_there_and_an_unknown_operation_is_refused() {
+    let mut world = World::new();
+    world.given(var(VarOp::Set, "a", 5, 0));
+    for op in [VarOp::LockAcquire, VarOp::LockRelease] {
+        let refused = world.refused(var(op, "a", 5, 0));
+        assert!(refused.contains("is not known"), "{refused}");
+        assert!(refused.contains(op.name()), "{refused}");
+    }
+    let gone = outcome(world.given(var(VarOp::DeleteCas, "a", 0, 1)));
+    let VarOutcome::Deleted(Some(told)) = gone else {
+        panic!("{gone:?}");
+    };
+    assert_eq!(
+        (told.path.as_str(), told.create_index, told.modify_index),
+        ("a", 1, 1)
+    );
+    let nothing = outcome(world.given(var(VarOp::Delete, "a", 0, 0)));
+    assert!(matches!(nothing, VarOutcome::Deleted(None)), "{nothing:?}");
+}
+
+#[test]
+fn var_05_what_passes_the_quota_is_refused_and_writes_nothing() {
+    let mut world = World::new();
+    let limited = |path: &str, size: usize, quota| VariableApplied {
+        quota,
+        ..var(VarOp::Set, path, size, 0)
+    };
+    world.given(limited("a", 60, 100));
+    let refused = world.refused(limited("b", 41, 100));
+    assert!(refused.contains("variables quota exceeded"), "{refused}");
+    let view = world.view();
+    assert!(view.get::<Variables>(("default", "b")).unwrap().is_none());
+    let used = view.get::<VariableQuotas>("default").unwrap().unwrap();
+    assert_eq!(used.size, 60);
+    // To the last byte, and below a quota that was lowered whatever is less than before.
+    world.given(limited("b", 40, 100));
+    world.given(limited("a", 59, 10));
+    world.given(limited("b", 4_000, 0));
+    let view = world.view();
+    let used = view.get::<VariableQuotas>("default").unwrap().unwrap();
+    assert_eq!(used.size, 4_059);
 }
 
 fn key(number: u32, state: &str) -> RootKeyUpserted {

@@ -1,0 +1,157 @@
+//! One event that holds the reports of many allocations, taken apart by what each followed from.
+//!
+//! Servers gather what clients tell into one event; each update names the event that asked for it.
+//! In a cause chain only those belong that followed from something in it, and what they brought.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use drover_events::{Event, Recorded};
+use drover_projections::changes::Change;
+use drover_projections::key::{Id, Key};
+use drover_projections::tables::{Allocs, Deployments, Evals, Jobs};
+use drover_projections::{StorageError, Table, View};
+
+use super::object::RowKey;
+use super::{AuditError, Trail};
+
+/// A job: namespace and id.
+pub(super) type JobKey = (String, String);
+
+/// The reports of an event that followed from several others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reports(BTreeMap<u64, Part>);
+
+/// What followed from one event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Part {
+    /// Keys of allocations.
+    allocs: BTreeSet<Vec<u8>>,
+    jobs: BTreeSet<JobKey>,
+}
+
+impl Reports {
+    /// The reports of an event, if it holds some with more than one cause.
+    pub(super) fn of(view: &View, event: &Recorded) -> Result<Option<Self>, StorageError> {
+        let Some(Event::AllocsUpdatedByClient(told)) = event.envelope.as_ref().map(|e| &e.event)
+        else {
+            return Ok(None);
+        };
+        let causes: BTreeSet<u64> = told.updates.iter().map(|update| update.cause).collect();
+        if causes.len() < 2 {
+            return Ok(None);
+        }
+        let mut parts: BTreeMap<u64, Part> = BTreeMap::new();
+        for update in &told.updates {
+            let part = parts.entry(update.cause).or_default();
+            let alloc = view.get_at::<Allocs>(update.id.as_str(), event.index)?;
+            part.jobs
+                .extend(alloc.map(|row| (row.namespace.clone(), row.job_id.clone())));
+            part.allocs
+                .insert(Id::new(update.id.as_str()).to_bytes().to_vec());
+        }
+        Ok(Some(Self(parts)))
+    }
+
+    /// The events that they followed from.
+    pub(super) fn causes(&self) -> impl Iterator<Item = u64> + '_ {
+        self.0.keys().copied().filter(|cause| *cause > 0)
+    }
+
+    /// Keeps what followed from events of a chain, if anything did.
+    pub(super) fn within(mut self, known: impl Fn(u64) -> bool) -> Self {
+        if self.causes().any(&known) {
+            self.0.retain(|cause, _| known(*cause));
+        }
+        self
+    }
+
+    /// The causes of what is told of some rows or jobs; all where nothing is.
+    pub(super) fn causes_of(&self, rows: &[RowKey], jobs: &BTreeSet<JobKey>) -> BTreeSet<u64> {
+        let of_row = |part: &Part| {
+            let mut allocs = rows.iter().filter(|(table, _)| *table == Allocs::ID);
+            allocs.any(|(_, key)| part.allocs.contains(key))
+        };
+        let of_job = |part: &Part| !part.jobs.is_disjoint(jobs);
+        for test in [&of_row as &dyn Fn(&Part) -> bool, &of_job] {
+            let found: BTreeSet<u64> = self
+                .0
+                .iter()
+                .filter(|(cause, part)| **cause > 0 && test(part))
+                .map(|(cause, _)| *cause)
+                .collect();
+            if !found.is_empty() {
+                return found;
+            }
+        }
+        self.causes().collect()
+    }
+
+    /// Whether a change belongs to what followed from one event, or from any that is kept.
+    pub(super) fn holds(
+        &self,
+        view: &View,
+        change: &Change,
+        cause: Option<u64>,
+    ) -> Result<bool, StorageError> {
+        let parts = || {
+            let of = |(own, _): &(&u64, &Part)| cause.is_none_or(|cause| **own == cause);
+            self.0.iter().filter(of).map(|(_, part)| part)
+        };
+        if change.table == Allocs::ID {
+            return Ok(parts().any(|part| part.allocs.contains(&change.key)));
+        }
+        Ok(match job_of(view, change)? {
+            Some(job) => parts().any(|part| part.jobs.contains(&job)),
+            None => true,
+        })
+    }
+
+    /// Whether a later event is about a job of what followed from one event.
+    pub(super) fn leads_to(&self, cause: u64, jobs: &BTreeSet<JobKey>) -> bool {
+        let part = self.0.get(&cause);
+        part.is_some_and(|part| jobs.is_empty() || !part.jobs.is_disjoint(jobs))
+    }
+}
+
+/// The jobs that an event is about.
+pub(super) fn jobs_of(trail: &Trail<'_>, index: u64) -> Result<BTreeSet<JobKey>, AuditError> {
+    let mut jobs = BTreeSet::new();
+    for change in trail.changes(index)? {
+        jobs.extend(job_of(trail.view(), &change)?);
+    }
+    Ok(jobs)
+}
+
+/// The jobs that some rows belong to which an event touched.
+pub(super) fn jobs_of_rows(
+    trail: &Trail<'_>,
+    index: u64,
+    rows: &[RowKey],
+) -> Result<BTreeSet<JobKey>, AuditError> {
+    let mut jobs = BTreeSet::new();
+    for change in trail.changes(index)? {
+        let is_asked = |row: &RowKey| row.0 == change.table && *row.1 == *change.key;
+        if rows.iter().any(is_asked) {
+            jobs.extend(job_of(trail.view(), &change)?);
+        }
+    }
+    Ok(jobs)
+}
+
+/// The job that the row of a change belongs to, where it belongs to one.
+fn job_of(view: &View, change: &Change) -> Result<Option<JobKey>, StorageError> {
+    let (key, index) = (&change.key, change.index);
+    Ok(match change.table {
+        Jobs::ID => <JobKey as Key>::from_bytes(key).ok(),
+        Evals::ID => view
+            .get_at_encoded::<Evals>(key, index)?
+            .map(|row| (row.namespace, row.job_id)),
+        Allocs::ID => view
+            .get_at_encoded::<Allocs>(key, index)?
+            .map(|row| (row.namespace.clone(), row.job_id.clone())),
+        Deployments::ID => view
+            .get_at_encoded::<Deployments>(key, index)?
+            .map(|row| (row.namespace, row.job_id)),
+        _ => None,
+    })
+}

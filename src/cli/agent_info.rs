@@ -1,0 +1,39 @@
+//! `agent-info`: the figures of the agent that is asked.
+
+use super::conn::Conn;
+use super::out::Out;
+use super::show::Format;
+use anyhow::Result;
+
+/// Flags of `agent-info`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    conn: Conn,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// Prints the figures, section by section.
+pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
+    let client = args.conn.client()?;
+    let agent = client.get_json("/v1/agent/self", &[]).await;
+    let agent = agent.map_err(|err| err.context("Error querying agent info"))?;
+    if args.format.print(&agent, out)? {
+        return Ok(0);
+    }
+    let mut sections: Vec<_> = agent["stats"].as_object().into_iter().flatten().collect();
+    sections.sort_by_key(|(name, _)| name.as_str());
+    for (name, figures) in sections {
+        out.line(name);
+        let mut figures: Vec<_> = figures.as_object().into_iter().flatten().collect();
+        figures.sort_by_key(|(name, _)| name.as_str());
+        for (name, figure) in figures {
+            let figure = figure
+                .as_str()
+                .map_or_else(|| figure.to_string(), str::to_owned);
+            out.line(&format!("  {name} = {figure}"));
+        }
+    }
+    Ok(0)
+}

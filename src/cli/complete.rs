@@ -1,0 +1,302 @@
+//! What the completion scripts ask while a command line is typed: ids and names that the agent
+//! knows.
+
+use super::Cli;
+use super::client::Client;
+use super::conn::Conn;
+use super::out::Out;
+use super::show::{list, text};
+use anyhow::Result;
+use clap::CommandFactory;
+use drover_events::{EventKind, Topic};
+use serde_json::{Value as Json, json};
+use std::time::Duration;
+
+/// Flags of the hidden command.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    conn: Conn,
+    /// The words behind the program's name, the one that is being typed last
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<String>,
+}
+
+/// A shell that hangs is worse than one that offers nothing.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What is to be offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Offer {
+    /// Ids of this context of the search.
+    Ids(&'static str),
+    /// Names of services.
+    Services,
+    /// Kinds of events.
+    Kinds,
+    /// Topics of the event stream.
+    Topics,
+}
+
+/// What the first argument of a command is.
+const ARGUMENTS: [(&str, Offer); 51] = [
+    ("alloc checks", Offer::Ids("allocs")),
+    ("alloc fs", Offer::Ids("allocs")),
+    ("alloc logs", Offer::Ids("allocs")),
+    ("alloc restart", Offer::Ids("allocs")),
+    ("alloc signal", Offer::Ids("allocs")),
+    ("alloc status", Offer::Ids("allocs")),
+    ("alloc stop", Offer::Ids("allocs")),
+    ("deployment fail", Offer::Ids("deployment")),
+    ("deployment pause", Offer::Ids("deployment")),
+    ("deployment promote", Offer::Ids("deployment")),
+    ("deployment resume", Offer::Ids("deployment")),
+    ("deployment status", Offer::Ids("deployment")),
+    ("deployment unblock", Offer::Ids("deployment")),
+    ("eval delete", Offer::Ids("evals")),
+    ("eval explain", Offer::Ids("evals")),
+    ("eval status", Offer::Ids("evals")),
+    ("inspect", Offer::Ids("jobs")),
+    ("job allocs", Offer::Ids("jobs")),
+    ("job deployments", Offer::Ids("jobs")),
+    ("job dispatch", Offer::Ids("jobs")),
+    ("job eval", Offer::Ids("jobs")),
+    ("job history", Offer::Ids("jobs")),
+    ("job inspect", Offer::Ids("jobs")),
+    ("job periodic force", Offer::Ids("jobs")),
+    ("job promote", Offer::Ids("jobs")),
+    ("job restart", Offer::Ids("jobs")),
+    ("job revert", Offer::Ids("jobs")),
+    ("job scale", Offer::Ids("jobs")),
+    ("job scaling-events", Offer::Ids("jobs")),
+    ("job status", Offer::Ids("jobs")),
+    ("job stop", Offer::Ids("jobs")),
+    ("job tag apply", Offer::Ids("jobs")),
+    ("job tag unset", Offer::Ids("jobs")),
+    ("logs", Offer::Ids("allocs")),
+    ("namespace apply", Offer::Ids("namespaces")),
+    ("namespace delete", Offer::Ids("namespaces")),
+    ("namespace inspect", Offer::Ids("namespaces")),
+    ("namespace status", Offer::Ids("namespaces")),
+    ("node drain", Offer::Ids("nodes")),
+    ("node eligibility", Offer::Ids("nodes")),
+    ("node pool delete", Offer::Ids("node_pools")),
+    ("node pool info", Offer::Ids("node_pools")),
+    ("node pool jobs", Offer::Ids("node_pools")),
+    ("node pool nodes", Offer::Ids("node_pools")),
+    ("node status", Offer::Ids("nodes")),
+    ("scaling policy info", Offer::Ids("scaling_policy")),
+    ("service info", Offer::Services),
+    ("status", Offer::Ids("all")),
+    ("trace", Offer::Ids("all")),
+    ("var get", Offer::Ids("vars")),
+    ("var purge", Offer::Ids("vars")),
+];
+
+/// What the value of a flag is, whichever command it is of.
+const FLAGS: [(&str, Offer); 4] = [
+    ("job", Offer::Ids("jobs")),
+    ("kind", Offer::Kinds),
+    ("namespace", Offer::Ids("namespaces")),
+    ("topic", Offer::Topics),
+];
+
+/// What the second argument of `audit` is, by the first.
+const AUDITED: [(&str, Offer); 7] = [
+    ("alloc", Offer::Ids("allocs")),
+    ("deployment", Offer::Ids("deployment")),
+    ("eval", Offer::Ids("evals")),
+    ("job", Offer::Ids("jobs")),
+    ("namespace", Offer::Ids("namespaces")),
+    ("node", Offer::Ids("nodes")),
+    ("variable", Offer::Ids("vars")),
+];
+
+/// Prints what may stand in place of the last word, one a line; nothing where the scripts know
+/// better or nobody answers.
+pub(super) async fn run(args: &Args, out: &Out) -> Result<u8> {
+    let Some((last, before)) = args.words.split_last() else {
+        return Ok(0);
+    };
+    let line = Line::read(before);
+    let Some(offer) = line.offer(last) else {
+        return Ok(0);
+    };
+    let mut conn = args.conn.clone();
+    for (flag, value) in &line.flags {
+        match flag.as_str() {
+            "address" => conn.address.clone_from(value),
+            "namespace" => conn.namespace.clone_from(value),
+            "region" => conn.region.clone_from(value),
+            "token" => conn.token.clone_from(value),
+            _ => {}
+        }
+    }
+    let asked = async {
+        let client = conn.client()?;
+        offer.words(&client, last).await
+    };
+    let Ok(Ok(words)) = tokio::time::timeout(PATIENCE, asked).await else {
+        return Ok(0);
+    };
+    for word in words.iter().filter(|word| word.starts_with(last)) {
+        out.line(word);
+    }
+    Ok(0)
+}
+
+impl Offer {
+    /// The words that may be meant.
+    async fn words(self, client: &Client, prefix: &str) -> Result<Vec<String>> {
+        match self {
+            Offer::Ids(context) => {
+                let asked = json!({ "Prefix": prefix, "Context": context });
+                let found = client.read("/v1/search", &[], &asked).await?.json()?;
+                let matches = found["Matches"].as_object().into_iter().flatten();
+                let ids = matches.flat_map(|(_, ids)| ids.as_array().into_iter().flatten());
+                Ok(ids.filter_map(Json::as_str).map(str::to_owned).collect())
+            }
+            Offer::Services => {
+                let spaces = client.get_json("/v1/services", &[]).await?;
+                let spaces = spaces.as_array().cloned().unwrap_or_default();
+                let services = spaces.iter().flat_map(|space| list(space, "Services"));
+                Ok(services.map(|one| text(one, "ServiceName")).collect())
+            }
+            Offer::Kinds => Ok(EventKind::ALL.iter().map(ToString::to_string).collect()),
+            Offer::Topics => Ok(Topic::ALL.iter().map(ToString::to_string).collect()),
+        }
+    }
+}
+
+/// A command line that is being typed, without its last word.
+#[derive(Debug, Default)]
+struct Line {
+    /// The command, its words parted by spaces.
+    command: String,
+    /// Its arguments.
+    arguments: Vec<String>,
+    /// Its flags that have a value.
+    flags: Vec<(String, String)>,
+    /// A flag whose value comes next.
+    pending: Option<String>,
+}
+
+impl Line {
+    fn read(words: &[String]) -> Line {
+        let mut root = Cli::command();
+        root.build();
+        let mut at = &root;
+        let mut line = Line::default();
+        for word in words {
+            if let Some(flag) = line.pending.take() {
+                line.flags.push((flag, word.clone()));
+                continue;
+            }
+            if word.len() > 1 && word.starts_with('-') {
+                let bare = word.trim_start_matches('-');
+                if let Some((name, value)) = bare.split_once('=') {
+                    line.flags.push((name.to_owned(), value.to_owned()));
+                } else if takes_value(at, bare) {
+                    line.pending = Some(bare.to_owned());
+                }
+                continue;
+            }
+            match at
+                .find_subcommand(word)
+                .filter(|_| line.arguments.is_empty())
+            {
+                Some(inner) => {
+                    at = inner;
+                    let gap = if line.command.is_empty() { "" } else { " " };
+                    line.command = format!("{}{gap}{word}", line.command);
+                }
+                None => line.arguments.push(word.clone()),
+            }
+        }
+        line
+    }
+
+    /// What the word that is being typed may be.
+    fn offer(&self, last: &str) -> Option<Offer> {
+        if let Some(flag) = &self.pending {
+            return FLAGS
+                .iter()
+                .find(|(name, _)| name == flag)
+                .map(|(_, offer)| *offer);
+        }
+        if last.starts_with('-') {
+            return None;
+        }
+        match (self.command.as_str(), self.arguments.as_slice()) {
+            ("audit", [kind]) => AUDITED
+                .iter()
+                .find(|(name, _)| name == kind)
+                .map(|(_, offer)| *offer),
+            // Several jobs are stopped at once.
+            (command, arguments) if arguments.is_empty() || command == "job stop" => {
+                let found = ARGUMENTS.iter().find(|(name, _)| *name == command);
+                found.map(|(_, offer)| *offer)
+            }
+            _ => None,
+        }
+    }
+}
+
+fn takes_value(command: &clap::Command, name: &str) -> bool {
+    let mut arguments = command.get_arguments();
+    arguments.any(|argument| {
+        let short = argument.get_short().map(String::from);
+        let is_it = argument.get_long() == Some(name) || short.as_deref() == Some(name);
+        is_it && argument.get_action().takes_values()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offer(line: &str) -> Option<Offer> {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let (last, before) = words.split_last().expect("words");
+        Line::read(before).offer(last)
+    }
+
+    #[test]
+    fn the_place_decides_what_is_offered() {
+        for (line, expected) in [
+            ("job status we", Some(Offer::Ids("jobs"))),
+            ("job status -verbose we", Some(Offer::Ids("jobs"))),
+            ("job status -namespace pr", Some(Offer::Ids("namespaces"))),
+            ("job status -namespace prod ", Some(Offer::Ids("jobs"))),
+            ("job status -address=http://x:1 ", Some(Offer::Ids("jobs"))),
+            ("job status web ", None),
+            ("job stop web ap", Some(Offer::Ids("jobs"))),
+            ("job run ", None),
+            ("job st", None),
+            ("alloc logs -n 5 ab", Some(Offer::Ids("allocs"))),
+            ("alloc logs -job ab", Some(Offer::Ids("allocs"))),
+            ("node pool info d", Some(Offer::Ids("node_pools"))),
+            ("event stream -kind Job", Some(Offer::Kinds)),
+            ("event stream -topic Job", Some(Offer::Topics)),
+            ("audit job w", Some(Offer::Ids("jobs"))),
+            ("audit j", None),
+            ("status ab", Some(Offer::Ids("all"))),
+            ("job status -", None),
+        ] {
+            assert_eq!(offer(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_offered_belongs_to_commands_that_are_there() {
+        let mut root = Cli::command();
+        root.build();
+        for (command, _) in ARGUMENTS {
+            let mut at = Some(&root);
+            for word in command.split(' ') {
+                at = at.and_then(|at| at.find_subcommand(word));
+            }
+            assert!(at.is_some(), "{command}");
+        }
+    }
+}

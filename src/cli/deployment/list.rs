@@ -1,0 +1,67 @@
+//! `deployment list`
+
+use super::super::columns::Table;
+use super::super::conn::Conn;
+use super::super::out::Out;
+use super::super::show::{Format, number, short, text};
+use anyhow::Result;
+use serde_json::Value as Json;
+
+/// Flags of `deployment list`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover deployment list
+  drover deployment list -filter 'Status == \"running\"'")]
+pub(in crate::cli) struct Args {
+    #[command(flatten)]
+    conn: Conn,
+    #[command(flatten)]
+    format: Format,
+    /// Only deployments that this expression holds for
+    #[arg(long, value_name = "EXPR")]
+    filter: Option<String>,
+    /// Show full ids
+    #[arg(long)]
+    verbose: bool,
+}
+
+/// Lists deployments.
+pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
+    let client = args.conn.client()?;
+    let filter = args.filter.iter().map(|expr| ("filter", expr.as_str()));
+    let all = client
+        .get_json("/v1/deployments", &filter.collect::<Vec<_>>())
+        .await;
+    let all = all.map_err(|err| err.context("Error retrieving deployments"))?;
+    if args.format.print(&all, out)? {
+        return Ok(0);
+    }
+    client.tell_moment(out);
+    out.line(&table(&all, args.verbose, args.conn.namespace == "*"));
+    Ok(0)
+}
+
+/// A list of deployments, the newest first; `spaces`: of several namespaces.
+pub(in crate::cli) fn table(all: &Json, verbose: bool, spaces: bool) -> String {
+    let mut all: Vec<&Json> = all.as_array().into_iter().flatten().collect();
+    if all.is_empty() {
+        return "No deployments found".to_owned();
+    }
+    all.sort_by_key(|one| std::cmp::Reverse(number(one, "CreateIndex")));
+    let mut head = vec!["ID", "Job ID"];
+    if spaces {
+        head.push("Namespace");
+    }
+    head.extend(["Job Version", "Status", "Description"]);
+    let mut table = Table::with_head(head);
+    for one in all {
+        let mut row = vec![short(&text(one, "ID"), verbose), text(one, "JobID")];
+        if spaces {
+            row.push(text(one, "Namespace"));
+        }
+        row.push(number(one, "JobVersion").to_string());
+        row.extend([text(one, "Status"), text(one, "StatusDescription")]);
+        table.row(row);
+    }
+    table.to_string()
+}

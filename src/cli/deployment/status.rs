@@ -1,0 +1,65 @@
+//! `deployment status`
+
+use super::super::conn::Conn;
+use super::super::monitor::Monitor;
+use super::super::out::Out;
+use super::super::query::{Thing, find};
+use super::super::show::{Format, text};
+use super::deployment_text;
+use anyhow::Result;
+
+/// Flags of `deployment status`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover deployment status 8ba85cef
+  drover deployment status -monitor 8ba85cef     and wait until it is settled
+
+With -monitor: 0 where it succeeds or waits for its promotion, 1 where it does not succeed.")]
+pub(in crate::cli) struct Args {
+    #[command(flatten)]
+    conn: Conn,
+    #[command(flatten)]
+    format: Format,
+    /// The deployment's id or a prefix of it
+    deployment: String,
+    /// Follow it until it is settled
+    #[arg(long)]
+    monitor: bool,
+    /// Show full ids
+    #[arg(long)]
+    verbose: bool,
+}
+
+impl Args {
+    /// Those that show what this id begins.
+    pub(in crate::cli) fn of(conn: Conn, format: Format, id: String, verbose: bool) -> Self {
+        Self {
+            conn,
+            format,
+            deployment: id,
+            monitor: false,
+            verbose,
+        }
+    }
+}
+
+/// Shows a deployment.
+pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
+    let client = args.conn.client()?;
+    let stub = find(&client, Thing::Deployment, &args.deployment).await?;
+    let (id, namespace) = (text(&stub, "ID"), text(&stub, "Namespace"));
+    if args.monitor && !args.format.is_given() {
+        return Monitor::new(&client, out, args.verbose, &namespace)
+            .deployment(&id, 0)
+            .await;
+    }
+    let path = format!("/v1/deployment/{id}");
+    let found = client.get_json(&path, &[("namespace", &namespace)]).await;
+    let found = found.map_err(|err| err.context("Error querying deployment"))?;
+    if args.format.print(&found, out)? {
+        return Ok(0);
+    }
+    client.tell_moment(out);
+    out.line(&deployment_text(&found, args.verbose));
+    Ok(0)
+}

@@ -1,0 +1,123 @@
+//! `job revert`, `job eval` and `job promote`.
+
+use super::super::conn::Conn;
+use super::super::deployment;
+use super::super::monitor::{Monitor, Wait};
+use super::super::out::Out;
+use super::super::show::{list, number, text};
+use super::Found;
+use anyhow::{Result, bail};
+use serde_json::json;
+
+/// Flags of `job revert`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover job revert web 3
+  drover job revert web golden     the version that is tagged so")]
+pub(in crate::cli) struct RevertArgs {
+    #[command(flatten)]
+    conn: Conn,
+    #[command(flatten)]
+    wait: Wait,
+    /// The job's ID or a prefix of it
+    job: String,
+    /// The version, or its tag
+    version: String,
+}
+
+/// Flags of `job eval`.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct EvalArgs {
+    #[command(flatten)]
+    conn: Conn,
+    #[command(flatten)]
+    wait: Wait,
+    /// The job's ID or a prefix of it
+    job: String,
+    /// Reschedule failed allocations that could not be any more
+    #[arg(long)]
+    force_reschedule: bool,
+}
+
+/// Flags of `job promote`.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct PromoteArgs {
+    #[command(flatten)]
+    conn: Conn,
+    #[command(flatten)]
+    wait: Wait,
+    /// The job's ID or a prefix of it
+    job: String,
+    /// Only this group's canaries; may be repeated
+    #[arg(long, value_name = "NAME")]
+    group: Vec<String>,
+}
+
+/// Registers an earlier version again.
+pub(super) async fn revert(args: RevertArgs, out: &Out) -> Result<u8> {
+    let job = Found::new(&args.conn, &args.job).await?;
+    let version = version(&job, &args.version).await?;
+    let body = json!({ "JobID": job.id, "JobVersion": version, "EnforcePriorVersion": null });
+    let done = job
+        .client
+        .put(&job.path("/revert"), &job.scope(), &body)
+        .await;
+    let done = done.map_err(|err| err.context("Error reverting job"))?;
+    let warnings = text(&done, "Warnings");
+    if !warnings.is_empty() {
+        out.line(&format!("Job Warnings:\n{warnings}\n"));
+    }
+    Monitor::new(&job.client, out, args.wait.verbose, &job.namespace)
+        .after(&done, args.wait.detach)
+        .await
+}
+
+/// A version, named by its number or by its tag.
+async fn version(job: &Found, named: &str) -> Result<u64> {
+    if let Ok(version) = named.parse() {
+        return Ok(version);
+    }
+    let versions = job.get("/versions").await;
+    let versions = versions.map_err(|err| err.context("Error retrieving job versions"))?;
+    let tagged = list(&versions, "Versions")
+        .iter()
+        .find(|one| text(&one["VersionTag"], "Name") == named);
+    match tagged {
+        Some(one) => Ok(u64::try_from(number(one, "Version"))?),
+        None => bail!(
+            "Error retrieving job versions: job {:?} has no version tagged {named:?}",
+            job.id
+        ),
+    }
+}
+
+/// Has a job evaluated again.
+pub(super) async fn eval(args: EvalArgs, out: &Out) -> Result<u8> {
+    let job = Found::new(&args.conn, &args.job).await?;
+    let options = json!({ "ForceReschedule": args.force_reschedule });
+    let body = json!({ "JobID": job.id, "EvalOptions": options });
+    let done = job
+        .client
+        .put(&job.path("/evaluate"), &job.scope(), &body)
+        .await;
+    let done = done.map_err(|err| err.context("Error evaluating job"))?;
+    if args.wait.detach {
+        out.line(&format!("Created eval ID: {:?}", text(&done, "EvalID")));
+        return Ok(0);
+    }
+    Monitor::new(&job.client, out, args.wait.verbose, &job.namespace)
+        .after(&done, false)
+        .await
+}
+
+/// Promotes the canaries of the latest deployment.
+pub(super) async fn promote(args: PromoteArgs, out: &Out) -> Result<u8> {
+    let job = Found::new(&args.conn, &args.job).await?;
+    let latest = job.get("/deployment").await;
+    let latest = latest.map_err(|err| err.context("Error retrieving deployment"))?;
+    if latest.is_null() {
+        bail!("Unable to find a deployment to promote");
+    }
+    let place = (&job.client, job.namespace.as_str());
+    deployment::promote(place, &text(&latest, "ID"), &args.group, &args.wait, out).await
+}

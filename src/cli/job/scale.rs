@@ -1,0 +1,146 @@
+//! `job scale` and `job scaling-events`
+
+use super::super::columns::Table;
+use super::super::conn::Conn;
+use super::super::monitor::{Monitor, Wait};
+use super::super::out::Out;
+use super::super::show::{boolean, list, number, short, text, time};
+use super::Found;
+use anyhow::{Context, Result, bail};
+use serde_json::{Value as Json, json};
+
+/// Flags of `job scale`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover job scale web 5              a job with one group
+  drover job scale web frontend 5
+  drover job scale -check-index 42 web frontend 5")]
+pub(in crate::cli) struct Args {
+    #[command(flatten)]
+    conn: Conn,
+    #[command(flatten)]
+    wait: Wait,
+    /// The job's ID or a prefix of it
+    job: String,
+    /// The group, where the job has several, and the count
+    #[arg(required = true, num_args = 1..=2, value_name = "[GROUP] COUNT")]
+    wanted: Vec<String>,
+    /// Scale only if the job's modify index is this
+    #[arg(
+        long,
+        value_name = "INDEX",
+        default_value_t = 0,
+        hide_default_value = true
+    )]
+    check_index: u64,
+}
+
+/// Flags of `job scaling-events`.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct EventsArgs {
+    #[command(flatten)]
+    conn: Conn,
+    /// The job's ID or a prefix of it
+    job: String,
+    /// Show errors, messages and full ids as well
+    #[arg(long)]
+    verbose: bool,
+}
+
+/// Changes a count.
+pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
+    let (group, count) = match args.wanted.as_slice() {
+        [count] => (None, count),
+        [group, count, ..] => (Some(group.clone()), count),
+        [] => bail!("Name a count"),
+    };
+    let count: u64 = count
+        .parse()
+        .with_context(|| format!("Failed to read the count {count:?} as a number"))?;
+    let job = Found::new(&args.conn, &args.job).await?;
+    let group = match group {
+        Some(group) => group,
+        None => only_group(&job).await?,
+    };
+    let target = json!({ "Namespace": job.namespace, "Job": job.id, "Group": group });
+    let body = json!({
+        "Count": count,
+        "Target": target,
+        "Message": "submitted using the drover CLI",
+        "JobModifyIndex": args.check_index,
+    });
+    let done = job
+        .client
+        .put(&job.path("/scale"), &job.scope(), &body)
+        .await;
+    let done = done.map_err(|err| err.context("Error submitting scaling request"))?;
+    let warnings = text(&done, "Warnings");
+    if !warnings.is_empty() {
+        out.line(&format!("Job Warnings:\n{warnings}\n"));
+    }
+    Monitor::new(&job.client, out, args.wait.verbose, &job.namespace)
+        .after(&done, args.wait.detach)
+        .await
+}
+
+/// The group of a job that has one.
+async fn only_group(job: &Found) -> Result<String> {
+    let found = job.get("").await;
+    let found = found.map_err(|err| err.context("Error querying job"))?;
+    match list(&found, "TaskGroups") {
+        [group] => Ok(text(group, "Name")),
+        groups => {
+            let names: Vec<String> = groups.iter().map(|group| text(group, "Name")).collect();
+            bail!(
+                "Job {:?} has several groups: {}. Say which one, drover job scale {} GROUP COUNT",
+                job.id,
+                names.join(", "),
+                job.id
+            )
+        }
+    }
+}
+
+/// Lists what scaled a job, the newest first.
+pub(super) async fn events(args: EventsArgs, out: &Out) -> Result<u8> {
+    let job = Found::new(&args.conn, &args.job).await?;
+    let status = job.get("/scale").await;
+    let status = status.map_err(|err| err.context("Error listing scaling events"))?;
+    let groups = status["TaskGroups"].as_object().into_iter().flatten();
+    let mut events: Vec<(&String, &Json)> = groups
+        .flat_map(|(name, group)| list(group, "Events").iter().map(move |event| (name, event)))
+        .collect();
+    job.client.tell_moment(out);
+    if events.is_empty() {
+        out.line("No events found");
+        return Ok(0);
+    }
+    events.sort_by_key(|(_, event)| std::cmp::Reverse(number(event, "Time")));
+    let mut head = vec!["Task Group", "Count", "PrevCount"];
+    if args.verbose {
+        head.push("Error");
+    }
+    head.push("Date");
+    if args.verbose {
+        head.extend(["Eval ID", "Message"]);
+    }
+    let mut table = Table::with_head(head);
+    for (group, event) in events {
+        let count = match event["Count"].as_i64() {
+            Some(count) => count.to_string(),
+            None => "-".to_owned(),
+        };
+        let before = number(event, "PreviousCount").to_string();
+        let mut row = vec![group.clone(), count, before];
+        if args.verbose {
+            row.push(boolean(event, "Error").to_string());
+        }
+        row.push(time(number(event, "Time")));
+        if args.verbose {
+            row.extend([short(&text(event, "EvalID"), true), text(event, "Message")]);
+        }
+        table.row(row);
+    }
+    out.line(&table.to_string());
+    Ok(0)
+}

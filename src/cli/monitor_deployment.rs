@@ -1,0 +1,147 @@
+//! Follows a deployment on the event stream, and the one that takes it back.
+
+use super::client::is_status;
+use super::deployment::deployment_text;
+use super::monitor::Monitor;
+use super::show::{list, number, short, text};
+use anyhow::{Context, Result};
+use serde_json::Value as Json;
+
+/// What the description of a failed deployment says where an older version is deployed again.
+const ROLLS_BACK: &str = "rolling back to job version";
+
+impl Monitor<'_> {
+    /// A deployment until nothing more happens to it by itself, and then the one that rolls it back.
+    /// 0: successful, or it waits for its promotion; 1: anything else, whatever the rollback does.
+    pub(super) async fn deployment(&mut self, id: &str, from: i64) -> Result<u8> {
+        let (mut id, mut from) = (id.to_owned(), from);
+        let mut code = None;
+        loop {
+            let Some(deployment) = self.one_deployment(&id, from).await? else {
+                return Ok(code.unwrap_or(0));
+            };
+            let own = u8::from(text(&deployment, "Status") != "successful" && !waits(&deployment));
+            let code = *code.get_or_insert(own);
+            from = number(&deployment, "ModifyIndex");
+            match self.rollback(&deployment).await? {
+                Some(next) => id = next,
+                None => return Ok(code),
+            }
+        }
+    }
+
+    /// A deployment until it is settled; none if there is none.
+    async fn one_deployment(&mut self, id: &str, from: i64) -> Result<Option<Json>> {
+        let path = format!("/v1/deployment/{id}");
+        let mut deployment = match self.get(&path).await {
+            Ok(found) => found,
+            Err(err) if is_status(&err, 404) => return Ok(None),
+            Err(err) => return Err(err.context("Error reading deployment")),
+        };
+        let shown = short(id, self.verbose);
+        self.header(&format!("Monitoring deployment {shown:?}"));
+        let job = text(&deployment, "JobID");
+        if !settled(&deployment) {
+            let from = from.max(number(&deployment, "CreateIndex"));
+            let mut stream = self.stream(&job, from).await?;
+            while !settled(&deployment) {
+                let Some(frame) = stream.json_line().await? else {
+                    break;
+                };
+                for event in list(&frame, "Events") {
+                    if text(event, "Topic") == "Allocation" {
+                        self.tell_alloc(&event["Payload"]["Allocation"], None);
+                    }
+                    let changed = &event["Payload"]["Deployment"];
+                    if text(changed, "ID") == id {
+                        deployment = changed.clone();
+                        self.tell_progress(&deployment);
+                    }
+                }
+            }
+        }
+        let deployment = self.get(&path).await.unwrap_or(deployment);
+        let status = text(&deployment, "Status");
+        self.say(&format!("Deployment {shown:?} {status}"));
+        let shown_whole = deployment_text(&deployment, self.verbose);
+        self.out.line(&format!("\n{shown_whole}"));
+        if waits(&deployment) {
+            self.out.line(&format!(
+                "\nAll canaries are healthy and wait for you: `drover deployment promote {shown}` goes on, \
+                 `drover deployment fail {shown}` takes them back."
+            ));
+        }
+        Ok(Some(deployment))
+    }
+
+    /// The deployment that takes a failed one back; none where there is none.
+    async fn rollback(&self, failed: &Json) -> Result<Option<String>> {
+        let rolls_back = text(failed, "StatusDescription").contains(ROLLS_BACK);
+        if text(failed, "Status") != "failed" || !rolls_back {
+            return Ok(None);
+        }
+        let (job, since) = (text(failed, "JobID"), number(failed, "ModifyIndex"));
+        self.out.line("");
+        self.header(&format!("Waiting for the rollback of job {job:?}"));
+        let newer = |deployment: &Json| {
+            text(deployment, "JobID") == job && number(deployment, "CreateIndex") > since
+        };
+        let mut stream = self.stream(&job, since).await?;
+        while let Some(frame) = stream.json_line().await? {
+            for event in list(&frame, "Events") {
+                let made = &event["Payload"]["Deployment"];
+                if newer(made) {
+                    return Ok(Some(text(made, "ID")));
+                }
+                let eval = &event["Payload"]["Evaluation"];
+                let done = matches!(
+                    text(eval, "Status").as_str(),
+                    "complete" | "failed" | "canceled"
+                );
+                if done && number(eval, "CreateIndex") >= since {
+                    // What is deployed without a change makes no deployment.
+                    let path = super::query::job_path(&job, "/deployment");
+                    let latest = self.get(&path).await.context("Error reading deployment")?;
+                    return Ok(newer(&latest).then(|| text(&latest, "ID")));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn tell_progress(&mut self, deployment: &Json) {
+        let states = deployment["TaskGroups"].as_object().into_iter().flatten();
+        for (name, state) in states {
+            let line = format!(
+                "Group {name:?}: desired {}, placed {}, healthy {}, unhealthy {}",
+                number(state, "DesiredTotal"),
+                number(state, "PlacedAllocs"),
+                number(state, "HealthyAllocs"),
+                number(state, "UnhealthyAllocs"),
+            );
+            if self.progress.get(name) != Some(&line) {
+                self.say(&line);
+                self.progress.insert(name.clone(), line);
+            }
+        }
+    }
+}
+
+/// Whether nothing more happens to a deployment by itself.
+fn settled(deployment: &Json) -> bool {
+    !matches!(
+        text(deployment, "Status").as_str(),
+        "running" | "pending" | "blocked" | "unblocking" | "initializing"
+    ) || waits(deployment)
+}
+
+/// Whether all canaries of a running deployment are healthy, and somebody has to promote them.
+fn waits(deployment: &Json) -> bool {
+    let groups = deployment["TaskGroups"].as_object();
+    text(deployment, "Status") == "running"
+        && text(deployment, "StatusDescription").contains("requires manual promotion")
+        && groups.into_iter().flatten().all(|(_, group)| {
+            number(group, "DesiredCanaries") == 0
+                || number(group, "HealthyAllocs") >= number(group, "DesiredCanaries")
+        })
+}

@@ -1,0 +1,164 @@
+//! Sentences about tasks' lives, shown with real runners and a driver that pretends.
+
+use std::sync::Arc;
+
+use drover_events::model::{Allocation, Job, RestartPolicy, Task, TaskGroup, TaskLifecycleConfig};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+
+use super::factory::{AllocRunnerFactory, Report};
+use super::runner_test::{alloc, events, factory, run, until};
+
+/// An allocation whose group has these tasks: name, lifecycle hook (empty for main tasks) and how
+/// long each runs.
+fn with_tasks(kind: &str, tasks: &[(&str, &str, &str)]) -> Allocation {
+    let mut out = alloc(kind, "mock_driver", serde_json::json!({}));
+    let task = |(name, hook, run_for): &(&str, &str, &str)| Task {
+        name: (*name).into(),
+        driver: "mock_driver".into(),
+        config: [("run_for".to_owned(), (*run_for).into())]
+            .into_iter()
+            .collect(),
+        lifecycle: (!hook.is_empty()).then(|| TaskLifecycleConfig {
+            hook: (*hook).into(),
+            ..TaskLifecycleConfig::default()
+        }),
+        kill_timeout: 1_000_000_000,
+        ..Task::default()
+    };
+    let group = TaskGroup {
+        name: "g".into(),
+        tasks: tasks.iter().map(task).collect::<Vec<_>>().into(),
+        restart_policy: Some(RestartPolicy {
+            mode: "fail".into(),
+            ..RestartPolicy::default()
+        }),
+        ..TaskGroup::default()
+    };
+    let job = Job {
+        id: "j".into(),
+        r#type: kind.into(),
+        task_groups: vec![group].into(),
+        ..Job::default()
+    };
+    out.job = Some(Arc::new(job));
+    out
+}
+
+type Told = Arc<Mutex<Option<Allocation>>>;
+
+fn state(told: &Told, task: &str) -> (String, u64, Vec<String>) {
+    let told = told.lock();
+    let Some(state) = told.as_ref().and_then(|a| a.task_states.get(task)) else {
+        return Default::default();
+    };
+    (state.state.clone(), state.restarts, events(state))
+}
+
+fn is(told: &Told, task: &str, wanted: &str, restarts: u64) -> bool {
+    let (now, count, _) = state(told, task);
+    (now.as_str(), count) == (wanted, restarts)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cl_05_a_restart_restarts_what_runs_at_once_and_a_dead_task_is_no_error() {
+    let tmp = tempfile::tempdir().unwrap();
+    let factory = factory(tmp.path());
+    let tasks = [
+        ("a", "", "1h"),
+        ("b", "", "1h"),
+        ("prep", "prestart", "1ms"),
+    ];
+    let given = with_tasks("service", &tasks);
+    let told = Told::default();
+    let runner = run(&factory, &given, &told);
+    until("two run and one is dead", || {
+        is(&told, "a", "running", 0) && is(&told, "b", "running", 0) && is(&told, "prep", "dead", 0)
+    })
+    .await;
+    runner.control().unwrap().restart(None, false).unwrap();
+    until("both run again", || {
+        is(&told, "a", "running", 1) && is(&told, "b", "running", 1)
+    })
+    .await;
+    assert!(is(&told, "prep", "dead", 0));
+    let told_of = |task| state(&told, task).2;
+    for task in ["a", "b"] {
+        let events = told_of(task);
+        let tail = &events[events.len() - 4..];
+        assert_eq!(
+            tail,
+            ["Restart Signaled", "Terminated", "Restarting", "Started"]
+        );
+    }
+    assert!(!told_of("prep").contains(&"Restart Signaled".to_owned()));
+    // Of one task it is an error.
+    let refused = runner.control().unwrap().restart(Some("prep"), false);
+    assert_eq!(refused.unwrap_err().to_string(), "Task not running");
+    runner.destroy().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cl_09_a_dead_tasks_runner_waits_and_runs_it_again_when_it_is_told() {
+    let tmp = tempfile::tempdir().unwrap();
+    let factory = factory(tmp.path());
+    let given = with_tasks(
+        "service",
+        &[("main", "", "1h"), ("prep", "prestart", "1ms")],
+    );
+    let told = Told::default();
+    let runner = run(&factory, &given, &told);
+    for restarts in 0..3 {
+        until("the one-shot is over and the service runs", || {
+            is(&told, "prep", "dead", restarts) && is(&told, "main", "running", restarts)
+        })
+        .await;
+        assert!(!*runner.done().borrow(), "a dead task is not the end");
+        if restarts < 2 {
+            runner.control().unwrap().restart(None, true).unwrap();
+        }
+    }
+    // A kill is.
+    let mut stop = given.clone();
+    stop.desired_status = "stop".into();
+    runner.update(Arc::new(stop));
+    runner.done().wait_for(|done| *done).await.unwrap();
+    assert!(runner.control().unwrap().restart(None, true).is_err());
+    runner.destroy().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cl_11_a_thousand_batch_allocations_leave_nothing_that_runs() {
+    let tmp = tempfile::tempdir().unwrap();
+    let factory = factory(tmp.path());
+    let given = with_tasks(
+        "batch",
+        &[("work", "", "1ms"), ("clean", "poststop", "1ms")],
+    );
+    let before = Handle::current().metrics().num_alive_tasks();
+    let report: Report = Arc::new(|_| {});
+    let mut runners = Vec::new();
+    for n in 0..1000 {
+        let one = Allocation {
+            id: format!("11111111-2222-3333-4444-{n:012}"),
+            ..given.clone()
+        };
+        let runner = factory.start(Arc::new(one), None, Vec::new(), report.clone());
+        runners.push(runner.unwrap());
+    }
+    for runner in &runners {
+        runner.done().wait_for(|done| *done).await.unwrap();
+    }
+    // Each is one small task that waits to be removed; nothing of its tasks is left.
+    let alive = || {
+        Handle::current()
+            .metrics()
+            .num_alive_tasks()
+            .saturating_sub(before)
+    };
+    until("only the runners are left", || alive() <= runners.len()).await;
+    futures_util::future::join_all(runners.iter().map(|r| r.destroy())).await;
+    until("nothing is left", || alive() == 0).await;
+    assert!(factory.journal.load().is_empty());
+    assert_eq!(tmp.path().join("alloc").read_dir().unwrap().count(), 0);
+}

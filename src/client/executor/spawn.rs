@@ -1,0 +1,135 @@
+//! Starting the task's first process: with its user, its rights and nothing of ours.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, sigprocmask};
+use nix::unistd::{Gid, Pid, Uid, User};
+use rustix::fs::{Mode, OFlags};
+
+use super::files::ExecSpec;
+
+/// What a task's files are made with; ours is stricter.
+const TASK_UMASK: Mode = Mode::from_raw_mode(0o022);
+
+/// Starts the task; its output goes to `out` and `err`, its control group is that of `group`.
+pub(super) fn spawn(
+    spec: &ExecSpec,
+    (out, err): (OwnedFd, OwnedFd),
+    group: Option<&File>,
+) -> io::Result<Pid> {
+    let mut command = Command::new(&spec.command);
+    command
+        .args(&spec.args)
+        .env_clear()
+        .envs(spec.env.iter().map(|(k, v)| (k, v)))
+        .stdin(Stdio::null())
+        .stdout(out)
+        .stderr(err)
+        .process_group(0);
+    let rights = Rights {
+        user: user(&spec.user)?,
+        cwd: CString::new(spec.cwd.as_os_str().as_bytes())?,
+        oom: (spec.oom_score_adj != 0).then(|| spec.oom_score_adj.to_string()),
+        group: group
+            .map(|file| file.as_fd().try_clone_to_owned())
+            .transpose()?,
+    };
+    rights.apply_to(&mut command);
+    let child = command.spawn().map_err(|e| {
+        io::Error::new(e.kind(), format!("failed to start {:?}: {e}", spec.command))
+    })?;
+    Ok(Pid::from_raw(
+        i32::try_from(child.id()).map_err(io::Error::other)?,
+    ))
+}
+
+/// A user as the kernel needs it.
+struct Account {
+    uid: Uid,
+    gid: Gid,
+    groups: Vec<Gid>,
+}
+
+/// The named user; `None` when we are that user already, or none is named.
+fn user(name: &str) -> io::Result<Option<Account>> {
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let user = User::from_name(name)?;
+    let user = user.ok_or_else(|| io::Error::other(format!("unknown user {name}")))?;
+    if user.uid == nix::unistd::geteuid() {
+        return Ok(None);
+    }
+    Ok(Some(Account {
+        uid: user.uid,
+        gid: user.gid,
+        groups: nix::unistd::getgrouplist(&CString::new(name)?, user.gid)?,
+    }))
+}
+
+/// What the new process does about itself before it becomes the task.
+struct Rights {
+    user: Option<Account>,
+    cwd: CString,
+    oom: Option<String>,
+    group: Option<OwnedFd>,
+}
+
+impl Rights {
+    #[expect(unsafe_code, reason = "the only way to run code between fork and exec")]
+    fn apply_to(self, command: &mut Command) {
+        // SAFETY: the closure makes async-signal-safe system calls only and allocates nothing: all
+        // texts and lists were made before the fork.
+        unsafe { command.pre_exec(move || self.take()) };
+    }
+
+    fn take(&self) -> io::Result<()> {
+        if let Some(group) = &self.group {
+            rustix::io::write(group, b"0")?;
+        }
+        if let Some(oom) = &self.oom {
+            let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+            let file = rustix::fs::open(c"/proc/self/oom_score_adj", flags, Mode::empty())?;
+            rustix::io::write(file, oom.as_bytes())?;
+        }
+        if let Some(user) = &self.user {
+            nix::unistd::setgroups(&user.groups)?;
+            nix::unistd::setgid(user.gid)?;
+            nix::unistd::setuid(user.uid)?;
+        }
+        rustix::process::umask(TASK_UMASK);
+        keep_nothing_open();
+        nix::unistd::chdir(self.cwd.as_c_str())?;
+        reset_signals()
+    }
+}
+
+/// The task gets no descriptor but its three, whatever the agent was started with or some library
+/// opened; a kernel that is too old for it leaves those that nobody closes.
+#[expect(unsafe_code, reason = "no library offers this call in safe form")]
+fn keep_nothing_open() {
+    const FIRST: nix::libc::c_uint = 3;
+    const FLAGS: nix::libc::c_uint = nix::libc::CLOSE_RANGE_CLOEXEC;
+    let call = nix::libc::SYS_close_range;
+    // SAFETY: the call takes numbers only and touches no memory; nothing is closed before the exec,
+    // which closes what this process still uses.
+    unsafe { nix::libc::syscall(call, FIRST, nix::libc::c_uint::MAX, FLAGS) };
+}
+
+/// The task starts with no signal blocked or ignored, whatever the agent was started with.
+#[expect(unsafe_code, reason = "handlers are set by an unsafe call")]
+fn reset_signals() -> io::Result<()> {
+    for signal in Signal::iterator() {
+        // SAFETY: the default handler is no code of ours; the call is async-signal-safe.
+        // It is refused for the two signals that cannot be caught, which have it anyway.
+        let _ = unsafe { nix::sys::signal::signal(signal, SigHandler::SigDfl) };
+    }
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+    Ok(())
+}

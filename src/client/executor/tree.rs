@@ -1,0 +1,56 @@
+//! Ending process trees whole.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::cgroup;
+use crate::client::proc;
+
+/// How often a tree is looked at again for processes that were made meanwhile.
+const PASSES: usize = 50;
+/// The pause between two attempts.
+pub(super) const SWEEP: Duration = Duration::from_millis(20);
+/// How often a tree is killed that does not end, by somebody who is not its reaper.
+const ATTEMPTS: usize = 250;
+
+/// Kills everything below `root` that lives; how many processes that were.
+///
+/// All are stopped first, until no new one shows: what is stopped makes no children, so a tree
+/// cannot grow faster than it is killed.
+pub(super) fn kill_below(root: i32) -> usize {
+    let mut known = BTreeSet::new();
+    let mut all = Vec::new();
+    for _ in 0..PASSES {
+        let before = all.len();
+        for process in proc::descendants(root) {
+            if process.state != 'Z' && known.insert((process.pid, process.start)) {
+                proc::signal(process.pid, process.start, Signal::STOP);
+                all.push(process);
+            }
+        }
+        if all.len() == before {
+            break;
+        }
+    }
+    for process in &all {
+        proc::signal(process.pid, process.start, Signal::KILL);
+    }
+    all.len()
+}
+
+/// Ends an executor and all below it from outside: what it adopted would be nobody's without it.
+pub(super) fn end(executor: i32, start: u64, group: Option<&Path>) {
+    for _ in 0..ATTEMPTS {
+        if let Some(group) = group {
+            cgroup::kill(group);
+        }
+        if !proc::is_alive(executor, start) || kill_below(executor) == 0 {
+            break;
+        }
+        std::thread::sleep(SWEEP);
+    }
+    proc::signal(executor, start, Signal::KILL);
+}

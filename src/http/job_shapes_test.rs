@@ -1,0 +1,126 @@
+//! What lists show of jobs, and what a registration adds to them.
+
+use serde_json::{Value, json};
+
+use super::harness::{Harness, job};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_01_job_02_meta_is_in_a_stub_only_if_it_is_asked_for_and_there() {
+    let server = Harness::start().await;
+    server.register("with").await;
+    let mut bare = job("without");
+    bare["Job"]["Meta"] = Value::Null;
+    assert_eq!(server.put("/v1/jobs", &bare).await.status, 200);
+    let stubs = |reply: Value| {
+        let stubs = reply.as_array().unwrap().clone();
+        let named = |name: &str| {
+            stubs
+                .iter()
+                .find(|stub| stub["ID"] == name)
+                .unwrap()
+                .clone()
+        };
+        (named("with"), named("without"))
+    };
+    let (with, without) = stubs(server.get("/v1/jobs?meta=true").await.json());
+    assert_eq!(with["Meta"], json!({ "team": "store" }));
+    assert!(without.get("Meta").is_none(), "{without}");
+    for target in ["/v1/jobs", "/v1/jobs?meta=false"] {
+        let (with, without) = stubs(server.get(target).await.json());
+        assert!(
+            with.get("Meta").is_none(),
+            "{target}: omitted, not null: {with}"
+        );
+        assert!(without.get("Meta").is_none(), "{target}");
+    }
+    let bad = server.get("/v1/jobs?meta=perhaps").await;
+    assert_eq!(bad.status, 400, "{}", bad.text());
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_10_services_imply_constraints_once() {
+    let server = Harness::start().await;
+    for (provider, left, operand) in [
+        ("nomad", "${attr.nomad.service_discovery}", "="),
+        ("consul", "${attr.consul.version}", "semver"),
+    ] {
+        let mut spec = job(provider);
+        spec["Job"]["TaskGroups"][0]["Services"] =
+            json!([{ "Name": "web", "Provider": provider, "PortLabel": "8080" }]);
+        let target = format!("/v1/job/{provider}");
+        let mut counts = Vec::new();
+        for _ in 0..2 {
+            let done = server.put("/v1/jobs", &spec).await;
+            assert_eq!(done.status, 200, "{provider}: {}", done.text());
+            let stored = server.get(&target).await.json();
+            let constraints = stored["TaskGroups"][0]["Constraints"].clone();
+            let implied = |c: &&Value| c["LTarget"] == left && c["Operand"] == operand;
+            let all = constraints.as_array().unwrap().clone();
+            counts.push(all.iter().filter(implied).count());
+            // What is stored is registered again.
+            spec = json!({ "Job": stored });
+        }
+        assert_eq!(counts, [1, 1], "{provider}");
+    }
+    let plain = server.register("plain").await;
+    assert_eq!(plain.status, 200);
+    let stored = server.get("/v1/job/plain").await.json();
+    let constraints = &stored["TaskGroups"][0]["Constraints"];
+    assert!(
+        constraints.as_array().is_none_or(Vec::is_empty),
+        "{constraints}"
+    );
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_job_is_reverted_to_brings_its_source_and_names_the_deployment() {
+    let server = Harness::start().await;
+    let mut first = job("web");
+    first["Submission"] = json!({ "Source": "job \"web\" { # first }", "Format": "hcl2" });
+    assert_eq!(server.put("/v1/jobs", &first).await.status, 200);
+    let mut second = job("web");
+    second["Job"]["Priority"] = json!(70);
+    second["Submission"] = json!({ "Source": "job \"web\" { # second }", "Format": "hcl2" });
+    assert_eq!(server.put("/v1/jobs", &second).await.status, 200);
+    let revert = json!({ "JobID": "web", "JobVersion": 0 });
+    let done = server.put("/v1/job/web/revert", &revert).await;
+    assert_eq!(done.status, 200, "{}", done.text());
+    let now = server.get("/v1/job/web").await.json();
+    assert_eq!((&now["Version"], &now["Priority"]), (&json!(2), &json!(50)));
+    let source = server.get("/v1/job/web/submission?version=2").await;
+    assert_eq!(source.status, 200, "{}", source.text());
+    assert_eq!(source.json()["Source"], "job \"web\" { # first }");
+    let too_high = json!({ "Job": second["Job"], "EvalPriority": 101 });
+    let refused = server.put("/v1/jobs", &too_high).await;
+    assert_eq!(refused.status, 400);
+    assert_eq!(
+        refused.text(),
+        "Eval priority must be between 1 and 100 inclusively"
+    );
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_scales_a_task_is_stored_with_its_job() {
+    let server = Harness::start().await;
+    let mut spec = job("web");
+    let policy = json!([{ "Type": "vertical_cpu", "Max": 900, "Policy": { "cooldown": "1m" } }]);
+    spec["Job"]["TaskGroups"][0]["Tasks"][0]["ScalingPolicies"] = policy;
+    let done = server.put("/v1/jobs", &spec).await;
+    assert_eq!(done.status, 200, "{}", done.text());
+    let stored = server.get("/v1/job/web").await.json();
+    let policy = &stored["TaskGroups"][0]["Tasks"][0]["ScalingPolicies"][0];
+    assert_eq!(
+        (&policy["Type"], &policy["Max"], &policy["Enabled"]),
+        (&json!("vertical_cpu"), &json!(900), &json!(true))
+    );
+    let target = json!({ "Namespace": "default", "Job": "web", "Group": "g", "Task": "t" });
+    assert_eq!(policy["Target"], target);
+    let rows = server.get("/v1/scaling/policies").await.json();
+    assert_eq!(rows, json!([]), "policies of their own have groups only");
+    spec["Job"]["TaskGroups"][0]["Tasks"][0]["ScalingPolicies"][0]["Type"] = json!("sideways");
+    assert_eq!(server.put("/v1/jobs", &spec).await.status, 500);
+    server.stop().await;
+}

@@ -1,0 +1,304 @@
+//! What clients report, as it is read afterwards: whose cause it had, and who waits for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use drover_events::alloc::{AllocsUpdatedByClient, ClientAllocUpdate};
+use drover_events::model::status::trigger;
+use drover_events::model::{Evaluation, Node};
+use drover_events::{Actor, Event};
+use drover_projections::Scan;
+use drover_projections::tables::allocs::{AllocRow, Allocs};
+use drover_projections::tables::jobs::Jobs;
+use drover_projections::view::View;
+use serde_json::Value;
+
+use super::harness::Harness;
+use crate::commands::node::RegisterNode;
+use crate::commands::{Command, Decision, Stamp};
+use crate::error::ApiError;
+use crate::raft::Origin;
+use crate::scheduler::testing;
+
+/// An event that somebody decided on elsewhere.
+struct Given(Event);
+
+impl Command for Given {
+    fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, ApiError> {
+        Ok(Decision::free(self.0.clone()))
+    }
+}
+
+async fn submit(h: &Harness, command: impl Command) -> u64 {
+    let origin = Origin {
+        actor: Actor::server("test", "test"),
+        request_id: "test".to_owned(),
+        cause: None,
+        trace: String::new(),
+    };
+    let done = h.server.proposer.submit(Arc::new(command), origin).await;
+    done.expect("it is accepted").index
+}
+
+async fn register_node(h: &Harness) {
+    let mut node: Node = testing::node(1);
+    node.secret_id = "hash".into();
+    let create_node_pool = false;
+    submit(
+        h,
+        RegisterNode {
+            node,
+            create_node_pool,
+        },
+    )
+    .await;
+}
+
+/// The allocation of a job, once it is placed.
+async fn placed(h: &Harness, job: &str) -> AllocRow {
+    loop {
+        let waiter = h
+            .api
+            .projections
+            .watch()
+            .register(&[drover_projections::Interest::table::<Allocs>()]);
+        let found = {
+            let view = h.api.projections.view();
+            let mut rows = view.scan::<Allocs>(Scan::all()).map(Result::unwrap);
+            rows.find(|row| row.job_id == job)
+        };
+        if let Some(row) = found {
+            return row;
+        }
+        waiter.await;
+    }
+}
+
+fn update(row: &AllocRow, status: &str) -> ClientAllocUpdate {
+    ClientAllocUpdate {
+        id: row.id.clone(),
+        client_status: status.into(),
+        client_description: "told".into(),
+        cause: row.alloc_modify_index,
+        ..ClientAllocUpdate::default()
+    }
+}
+
+/// Kinds, and ids of things, of every node of a tree, each under the node's index.
+fn walk(node: &Value, found: &mut BTreeMap<u64, BTreeSet<String>>) {
+    let things = found.entry(node["Index"].as_u64().unwrap()).or_default();
+    for thing in node["Things"].as_array().into_iter().flatten() {
+        things.insert(thing["ID"].as_str().unwrap().to_owned());
+    }
+    for child in node["Children"].as_array().into_iter().flatten() {
+        walk(child, found);
+    }
+}
+
+fn tree(told: &Value) -> BTreeMap<u64, BTreeSet<String>> {
+    let mut found = BTreeMap::new();
+    for root in told["Roots"].as_array().unwrap() {
+        walk(root, &mut found);
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reports_that_were_gathered_hang_each_under_its_own_cause() {
+    let h = Harness::start().await;
+    register_node(&h).await;
+    h.register("one").await;
+    let one = placed(&h, "one").await;
+    h.register("two").await;
+    let two = placed(&h, "two").await;
+    assert!(one.alloc_modify_index < two.alloc_modify_index);
+    let evals: Vec<Evaluation> = ["one", "two"]
+        .into_iter()
+        .map(|id| {
+            let view = h.api.projections.view();
+            let job = view.get::<Jobs>(("default", id)).unwrap().unwrap();
+            Evaluation::for_job(
+                uuid::Uuid::new_v4().to_string(),
+                &job,
+                trigger::ALLOC_FAILURE,
+            )
+        })
+        .collect();
+    let (eval_one, eval_two) = (evals[0].id.clone(), evals[1].id.clone());
+    let told = AllocsUpdatedByClient {
+        updates: vec![update(&one, "failed"), update(&two, "failed")],
+        evals,
+        nodes: vec![one.node_id.clone()],
+        ..AllocsUpdatedByClient::default()
+    };
+    let batch = submit(&h, Given(told.into())).await;
+    for (asked, own, own_eval, other, other_eval) in [
+        (
+            format!("alloc:{}", one.id),
+            &one,
+            &eval_one,
+            &two,
+            &eval_two,
+        ),
+        (
+            format!("alloc:{}", two.id),
+            &two,
+            &eval_two,
+            &one,
+            &eval_one,
+        ),
+        (
+            format!("job:{}", one.job_id),
+            &one,
+            &eval_one,
+            &two,
+            &eval_two,
+        ),
+        (
+            format!("job:{}", two.job_id),
+            &two,
+            &eval_two,
+            &one,
+            &eval_one,
+        ),
+        (format!("eval:{eval_two}"), &two, &eval_two, &one, &eval_one),
+    ] {
+        let told = h.get(&format!("/v1/audit/trace?id={asked}")).await.json();
+        let found = tree(&told);
+        assert_eq!(
+            told["Roots"].as_array().unwrap().len(),
+            1,
+            "{asked}: {told:#}"
+        );
+        let all: BTreeSet<&String> = found.values().flatten().collect();
+        let of = |id: &str| all.iter().any(|thing| thing.contains(id));
+        assert!(of(&own.id) && of(own_eval), "{asked}: {told:#}");
+        assert!(!of(&other.id) && !of(other_eval), "{asked}: {told:#}");
+        assert!(found.contains_key(&own.alloc_modify_index), "{asked}");
+        assert!(found.contains_key(&batch), "{asked}");
+        assert!(
+            !found.contains_key(&other.alloc_modify_index),
+            "{asked}: {told:#}"
+        );
+    }
+    // Who asks for the event itself is told of both chains.
+    let told = h
+        .get(&format!("/v1/audit/trace?id=event:{batch}"))
+        .await
+        .json();
+    assert_eq!(told["Roots"].as_array().unwrap().len(), 2, "{told:#}");
+    let found = tree(&told);
+    for row in [&one, &two] {
+        assert!(found.contains_key(&row.alloc_modify_index), "{told:#}");
+    }
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_a_jobs_scale_hears_of_its_allocations_and_its_deployment() {
+    let h = Harness::start().await;
+    register_node(&h).await;
+    h.register("web").await;
+    let row = placed(&h, "web").await;
+    let settled = async || loop {
+        // Until the evaluation and all that follows from the placement are through.
+        let before = h.get("/v1/job/web/scale").await;
+        let evals = h.get("/v1/job/web/evaluations").await.json();
+        let open = evals
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|e| e["Status"] != "complete");
+        if !open && h.get("/v1/job/web/scale").await.index() == before.index() {
+            return before;
+        }
+        tokio::task::yield_now().await;
+    };
+    let before = settled().await;
+    assert!(before.index() >= row.modify_index, "its allocation counts");
+    assert_eq!(before.json()["TaskGroups"]["g"]["Running"], 0);
+    let path = format!("/v1/job/web/scale?index={}&wait=60s", before.index());
+    let report = |status: &str| AllocsUpdatedByClient {
+        updates: vec![update(&row, status)],
+        nodes: vec![row.node_id.clone()],
+        ..AllocsUpdatedByClient::default()
+    };
+    let (answer, index) = tokio::join!(h.get(&path), submit(&h, Given(report("running").into())));
+    assert_eq!(
+        answer.json()["TaskGroups"]["g"]["Running"],
+        1,
+        "{}",
+        answer.text()
+    );
+    assert_eq!(answer.index(), index);
+    // Another job's allocations are no news.
+    let path = format!("/v1/job/web/scale?index={index}&wait=100ms");
+    h.register("other").await;
+    placed(&h, "other").await;
+    let same = h.get(&path).await;
+    assert_eq!(same.index(), index);
+    // What is only the deployment's: it fails.
+    let path = format!("/v1/job/web/scale?index={index}&wait=60s");
+    let deployments = h.get("/v1/job/web/deployments").await.json();
+    let id = deployments[0]["ID"].as_str().unwrap();
+    let target = format!("/v1/deployment/fail/{id}");
+    let (answer, failed) = tokio::join!(h.get(&path), h.ask("PUT", &target, "{}"));
+    assert_eq!(failed.status, 200, "{}", failed.text());
+    assert!(answer.index() > index);
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_is_evaluated_and_purged_with_what_is_on_it() {
+    let h = Harness::start().await;
+    register_node(&h).await;
+    h.register("web").await;
+    let row = placed(&h, "web").await;
+    let node = row.node_id.clone();
+    let evals = |answer: &Value| -> Vec<String> {
+        let ids = answer["EvalIDs"].as_array().cloned().unwrap_or_default();
+        ids.iter()
+            .map(|id| id.as_str().unwrap().to_owned())
+            .collect()
+    };
+    let evaluated = h.ask("PUT", &format!("/v1/node/{node}/evaluate"), "").await;
+    assert_eq!(evaluated.status, 200, "{}", evaluated.text());
+    let answer = evaluated.json();
+    let [eval] = &evals(&answer)[..] else {
+        panic!("{answer}")
+    };
+    assert_eq!(answer["EvalCreateIndex"], evaluated.index());
+    let made = h.get(&format!("/v1/evaluation/{eval}")).await.json();
+    assert_eq!(made["TriggeredBy"], "node-update", "{made}");
+    assert_eq!(
+        (&made["JobID"], made["NodeID"].as_str()),
+        (&Value::from("web"), Some(&*node))
+    );
+
+    let purged = h.ask("PUT", &format!("/v1/node/{node}/purge"), "").await;
+    assert_eq!(purged.status, 200, "{}", purged.text());
+    let answer = purged.json();
+    assert_eq!(answer["NodeModifyIndex"], purged.index());
+    assert_eq!(evals(&answer).len(), 1, "{answer}");
+    assert_eq!(h.get(&format!("/v1/node/{node}")).await.status, 404);
+    assert_eq!(
+        h.get("/v1/nodes").await.json().as_array().map(Vec::len),
+        Some(0)
+    );
+    let list = "/v1/job/web/allocations";
+    let mut allocs = h.get(list).await;
+    while allocs.json()[0]["ClientStatus"] != "lost" {
+        let next = format!("{list}?index={}&wait=60s", allocs.index());
+        allocs = h.get(&next).await;
+    }
+    for verb in ["evaluate", "purge"] {
+        let again = h.ask("PUT", &format!("/v1/node/{node}/{verb}"), "").await;
+        assert_eq!(again.status, 500, "{verb}: {}", again.text());
+        assert!(
+            again.text().contains("node not found"),
+            "{verb}: {}",
+            again.text()
+        );
+    }
+    h.stop().await;
+}

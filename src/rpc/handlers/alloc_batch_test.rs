@@ -1,0 +1,229 @@
+//! Many nodes tell at once, and what is wrong with one of them is its own.
+
+use drover_events::codec::Draft;
+use drover_events::gojson::Time;
+use drover_events::model::{AllocNetworkStatus, TaskEvent, TaskState};
+use drover_events::plan::{PlacedAlloc, PlanApplied};
+use drover_events::{Actor, Envelope, Guard};
+use drover_projections::Outcome;
+use drover_projections::tables::allocs::Allocs;
+
+use super::*;
+use crate::commands::job::RegisterJob;
+use crate::commands::limits::fit;
+use crate::commands::node::RegisterNode;
+use crate::reactors::testing::Direct;
+use crate::scheduler::testing::{job, node};
+
+/// A log that takes whole events, and refuses whatever names one thing.
+struct Log {
+    direct: Arc<Direct>,
+    bad: String,
+    events: Mutex<usize>,
+}
+
+impl Lane for Log {
+    fn submit(
+        &self,
+        command: Arc<dyn Command>,
+        _: Origin,
+    ) -> BoxFuture<'_, Result<Committed, ApiError>> {
+        let stamp = Stamp {
+            id: EventId([0xcc; 16]),
+            now: 5,
+        };
+        let decision = command.decide(&self.direct.projections.view(), &stamp);
+        let submitted = decision.and_then(|decision| {
+            let Decision::Event { event, guards } = decision else {
+                let reply = Reply::None;
+                return Ok(Committed { index: 0, reply });
+            };
+            if !self.bad.is_empty() && format!("{event:?}").contains(&self.bad) {
+                return Err(ApiError::internal("this one always fails"));
+            }
+            let parts = fit(event, guards, |event, guards| {
+                encoded(&event, &guards)
+                    .map_err(|error| (error, Box::new((event.clone(), guards))))?;
+                Ok(self.direct.apply(event))
+            })?;
+            *self.events.lock() += parts.len();
+            let index = parts.last().map_or(0, |(index, _)| *index);
+            let reply = Reply::None;
+            Ok(Committed { index, reply })
+        });
+        Box::pin(async move { submitted })
+    }
+
+    fn gathered(&self) -> Origin {
+        Origin::default()
+    }
+}
+
+/// Whether it fits into one event.
+fn encoded(event: &Event, guards: &[Guard]) -> Result<(), ApiError> {
+    let envelope = Envelope {
+        time: 1,
+        id: EventId([1; 16]),
+        actor: Actor::server("s", "test"),
+        request_id: String::new(),
+        cause: None,
+        trace: String::new(),
+        guards: guards.to_vec(),
+        event: event.clone(),
+    };
+    let encoded = Draft::encode(&envelope).map(|_| ());
+    encoded.map_err(|error| ApiError::new(Code::PayloadTooLarge, error.to_string()))
+}
+
+fn alloc_id(number: usize) -> String {
+    format!("{number:08x}-7777-4777-8777-777777777777")
+}
+
+struct Stage {
+    log: Arc<Log>,
+    batcher: Batcher,
+}
+
+impl Stage {
+    /// So many nodes, each with two allocations.
+    fn new(nodes: usize, bad: &str) -> Self {
+        let direct = Direct::new();
+        for number in 0..nodes {
+            let command = RegisterNode {
+                node: node(number),
+                create_node_pool: true,
+            };
+            direct.command(&command).unwrap();
+        }
+        let register = RegisterJob {
+            job: job("service", 0),
+            eval_id: alloc_id(9_999),
+            ..RegisterJob::default()
+        };
+        let (job_modify_index, _) = direct.command(&register).unwrap();
+        let placed = (0..2 * nodes).map(|number| PlacedAlloc {
+            alloc: Box::new(Allocation {
+                namespace: "default".into(),
+                job_id: "j".into(),
+                desired_status: "run".into(),
+                ..update(number, "pending")
+            }),
+            job_modify_index,
+        });
+        let plan = PlanApplied {
+            placed: placed.collect(),
+            ..PlanApplied::default()
+        };
+        let (_, outcome) = direct.apply(plan);
+        assert!(matches!(outcome, Outcome::Applied(_)), "{outcome:?}");
+        let log = Arc::new(Log {
+            direct,
+            bad: bad.to_owned(),
+            events: Mutex::new(0),
+        });
+        let batcher = Batcher::start(log.clone());
+        Self { log, batcher }
+    }
+
+    async fn submit(&self, number: usize, allocs: Vec<Allocation>) -> Result<u64, ApiError> {
+        let node = node(number).id;
+        self.batcher.submit(node, allocs, Origin::default()).await
+    }
+
+    fn status(&self, number: usize) -> String {
+        let view = self.log.direct.projections.view();
+        let row = view.get::<Allocs>(alloc_id(number).as_str()).unwrap();
+        row.unwrap().alloc.client_status
+    }
+}
+
+/// Allocations 2n and 2n + 1 are on node n.
+fn update(number: usize, client_status: &str) -> Allocation {
+    Allocation {
+        id: alloc_id(number),
+        node_id: node(number / 2).id,
+        client_status: client_status.into(),
+        ..Allocation::default()
+    }
+}
+
+fn large(number: usize, bytes: usize) -> Allocation {
+    let event = TaskEvent {
+        message: "x".repeat(bytes),
+        ..TaskEvent::default()
+    };
+    let state = TaskState {
+        state: "running".into(),
+        started_at: Time(1),
+        events: vec![event].into(),
+        ..TaskState::default()
+    };
+    let mut alloc = update(number, "running");
+    alloc.task_states.insert("t", state);
+    alloc
+}
+
+#[tokio::test]
+async fn hb_07_what_many_nodes_tell_at_once_is_one_event() {
+    let stage = Stage::new(20, "");
+    let told = (0..20).map(|n| stage.submit(n, vec![update(2 * n, "running")]));
+    let indexes = futures_util::future::join_all(told).await;
+    let indexes: BTreeSet<u64> = indexes.into_iter().map(Result::unwrap).collect();
+    assert_eq!((indexes.len(), *stage.log.events.lock()), (1, 1));
+    assert!((0..20).all(|n| stage.status(2 * n) == "running"));
+}
+
+#[tokio::test]
+async fn a_part_that_always_fails_costs_the_others_nothing() {
+    for bad in 0..5 {
+        let stage = Stage::new(5, &alloc_id(2 * bad));
+        let told = (0..5).map(|n| stage.submit(n, vec![update(2 * n, "running")]));
+        let answers = futures_util::future::join_all(told).await;
+        for (n, answer) in answers.iter().enumerate() {
+            assert_eq!(answer.is_ok(), n != bad, "node {n} of {bad}: {answer:?}");
+            let status = stage.status(2 * n);
+            assert_eq!(status == "running", n != bad, "node {n} of {bad}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_update_that_is_too_large_is_left_out_and_named() {
+    let stage = Stage::new(3, "");
+    let both = vec![large(2, 5 << 20), update(3, "running")];
+    let (large_one, other) = tokio::join!(
+        stage.submit(1, both),
+        stage.submit(2, vec![update(4, "running")])
+    );
+    let error = large_one.unwrap_err();
+    assert_eq!(error.code, Code::PayloadTooLarge);
+    assert!(error.message.contains(&alloc_id(2)), "{error}");
+    assert!(other.is_ok(), "another node hears nothing of it");
+    assert_eq!(stage.status(2), "pending");
+    assert_eq!(stage.status(3), "running", "the node's others are taken");
+    let alone = stage.submit(1, vec![large(2, 5 << 20)]).await.unwrap_err();
+    assert_eq!(alone.code, Code::PayloadTooLarge);
+    // What is large but may be is not gathered into more than an event holds.
+    let told = (0..3).map(|n| stage.submit(n, vec![large(2 * n, 1_000_000)]));
+    let answers = futures_util::future::join_all(told).await;
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+}
+
+#[test]
+fn the_size_is_that_of_what_a_client_may_say() {
+    let plain = size(&update(1, "running"));
+    assert!(plain < 64, "{plain}");
+    let large = size(&large(1, 100_000));
+    assert!((100_000..101_000).contains(&large), "{large}");
+    let mut with_network = update(1, "running");
+    with_network.network_status = Some(AllocNetworkStatus {
+        address: "a".repeat(500),
+        ..AllocNetworkStatus::default()
+    });
+    assert!(size(&with_network) > plain + 500);
+    let described = Allocation {
+        client_description: "d".repeat(700),
+        ..update(1, "running")
+    };
+    assert!((plain + 700..plain + 710).contains(&size(&described)));
+}

@@ -1,0 +1,373 @@
+//! A small cluster for tests: the real projections, and the scheduler's decisions committed to them
+//! as the plan queue commits them.
+
+use std::sync::Arc;
+
+use drover_events::alloc::{
+    AllocsDesiredTransitionUpdated, AllocsUpdatedByClient, ClientAllocUpdate,
+};
+use drover_events::cluster::SchedulerConfigured;
+use drover_events::deployment::DeploymentPromoted;
+use drover_events::envelope::{Envelope, Recorded};
+use drover_events::eval::EvalsUpserted;
+use drover_events::gojson::Time;
+use drover_events::job::JobRegistered;
+use drover_events::model::{
+    Allocation, Deployment, Evaluation, Job, Node, NodePool, SchedulerConfiguration, TaskState,
+};
+use drover_events::node::{NodeEligibilityUpdated, NodeRegistered, NodeStatusUpdated};
+use drover_events::node_pool::NodePoolsUpserted;
+use drover_events::{Actor, Event, EventId, Guard};
+use drover_projections::tables::deployments::DeploymentsByJob;
+use drover_projections::tables::evals::Evals;
+use drover_projections::tables::jobs::Jobs;
+use drover_projections::{Options, Projections, Scan, View, Writer};
+use drover_projections::{Outcome as Applied, Table};
+
+use super::rng::{Rng, seed_of};
+use super::testing::{SECOND, node};
+use super::{Inputs, Outcome, SCHEDULER_VERSION, StateView, schedule};
+use crate::commands::{Command, Decision, Stamp};
+use crate::error::ApiError;
+use crate::reactors::scheduling::broker::BrokerSettings;
+use crate::reactors::scheduling::core::Core;
+use crate::reactors::scheduling::plan_check::{PlanRequest, prepare};
+use crate::reactors::scheduling::snapshot::Snapshot;
+
+/// The namespace and the id of the one job there is.
+const JOB: (&str, &str) = ("default", "j");
+
+/// The state, and how plans change it.
+pub(crate) struct World {
+    _directory: tempfile::TempDir,
+    projections: Arc<Projections>,
+    writer: Writer,
+    index: u64,
+    /// The time, Unix nanoseconds: the servers' and the clients'.
+    pub now: i64,
+    evals: u64,
+}
+
+impl World {
+    /// So many nodes, and a job.
+    pub(crate) fn new(nodes: usize, job: Job) -> Self {
+        Self::of(0..nodes, job)
+    }
+
+    /// Nodes of these numbers, met in this order, and a job.
+    pub(crate) fn of(nodes: impl IntoIterator<Item = usize>, job: Job) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (projections, writer) = Projections::open(directory.path(), Options::dev()).unwrap();
+        let mut world = Self {
+            _directory: directory,
+            projections,
+            writer,
+            index: 0,
+            now: 1_000 * SECOND,
+            evals: 0,
+        };
+        for number in nodes {
+            world.add_node(node(number));
+        }
+        world.register(job);
+        world
+    }
+
+    pub(crate) fn view(&self) -> View {
+        self.projections.view()
+    }
+
+    /// Something happens that must not be refused.
+    pub(crate) fn apply(&mut self, event: impl Into<Event>) {
+        let mut id = [0; 16];
+        id[8..].copy_from_slice(&(self.index + 1).to_be_bytes());
+        let applied = self.append(EventId(id), event.into(), Vec::new());
+        assert!(matches!(applied, Applied::Applied(_)), "{applied:?}");
+    }
+
+    fn append(&mut self, id: EventId, event: Event, guards: Vec<Guard>) -> Applied {
+        self.index += 1;
+        let kind = event.kind();
+        let envelope = Envelope {
+            time: self.now,
+            id,
+            actor: Actor::server("test", "test"),
+            request_id: String::new(),
+            cause: None,
+            trace: String::new(),
+            guards,
+            event,
+        };
+        let recorded = Recorded {
+            index: self.index,
+            term: 1,
+            kind,
+            time: self.now,
+            envelope: Some(envelope),
+        };
+        self.writer.apply(&[recorded]).unwrap().remove(0).outcome
+    }
+
+    /// Somebody sends a command: it is decided and committed, or refused.
+    pub(crate) fn command(&mut self, command: &impl Command) -> Result<(), ApiError> {
+        let mut id = [1; 16];
+        id[8..].copy_from_slice(&(self.index + 1).to_be_bytes());
+        let stamp = Stamp {
+            id: EventId(id),
+            now: self.now,
+        };
+        let decision = command.decide(&self.view(), &stamp)?;
+        if let Decision::Event { event, guards } | Decision::Page { event, guards } = decision {
+            let applied = self.append(stamp.id, event, guards);
+            assert!(matches!(applied, Applied::Applied(_)), "{applied:?}");
+        }
+        Ok(())
+    }
+
+    pub(crate) fn add_node(&mut self, node: Node) {
+        self.apply(NodeRegistered {
+            node: Box::new(node),
+            create_node_pool: true,
+            ..NodeRegistered::default()
+        });
+    }
+
+    pub(crate) fn register(&mut self, job: Job) {
+        let pool = job.node_pool.as_str();
+        if !matches!(pool, "" | "default" | "all") {
+            let pool = NodePool {
+                name: pool.to_owned(),
+                ..NodePool::default()
+            };
+            self.apply(NodePoolsUpserted {
+                node_pools: vec![pool],
+            });
+        }
+        self.apply(JobRegistered {
+            job: Arc::new(job),
+            ..JobRegistered::default()
+        });
+    }
+
+    pub(crate) fn job(&self) -> Job {
+        self.view().get::<Jobs>(JOB).unwrap().unwrap()
+    }
+
+    /// Registers the job again with a change.
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Job)) {
+        let mut job = self.job();
+        change(&mut job);
+        self.register(job);
+    }
+
+    /// An operator sets the scheduler's settings.
+    pub(crate) fn configure(&mut self, config: SchedulerConfiguration) {
+        self.apply(SchedulerConfigured { config, cas: false });
+    }
+
+    /// An evaluation that waits to be worked on.
+    pub(crate) fn eval(&mut self, trigger: &str) -> Evaluation {
+        self.evals += 1;
+        let eval = Evaluation {
+            id: Rng::new(self.evals).uuid(),
+            namespace: JOB.0.into(),
+            r#type: self.job().r#type,
+            priority: 50,
+            triggered_by: trigger.into(),
+            job_id: JOB.1.into(),
+            status: "pending".into(),
+            ..Evaluation::default()
+        };
+        let id = eval.id.clone();
+        self.apply(EvalsUpserted {
+            evals: vec![eval],
+            decision: None,
+        });
+        self.view().get::<Evals>(id.as_str()).unwrap().unwrap()
+    }
+
+    pub(crate) fn decide(&self, eval: &Evaluation) -> Outcome {
+        let snapshot = Snapshot::read(self.view()).unwrap();
+        schedule(&snapshot, eval, &self.inputs(eval)).unwrap()
+    }
+
+    fn inputs(&self, eval: &Evaluation) -> Inputs {
+        Inputs {
+            snapshot_index: self.index,
+            now: self.now,
+            seed: seed_of(&eval.id, self.index),
+            scheduler_version: SCHEDULER_VERSION,
+        }
+    }
+
+    /// Decides an evaluation and commits what comes of it.
+    pub(crate) fn run(&mut self, trigger: &str) -> Outcome {
+        let eval = self.eval(trigger);
+        self.run_eval(&eval)
+    }
+
+    pub(crate) fn run_eval(&mut self, eval: &Evaluation) -> Outcome {
+        let outcome = self.decide(eval);
+        let inputs = self.inputs(eval);
+        if outcome.plan.is_empty() {
+            let mut evals = vec![outcome.finished.clone()];
+            evals.extend(outcome.blocked.clone());
+            evals.extend(outcome.follow_ups.clone());
+            self.apply(EvalsUpserted {
+                evals,
+                decision: Some(inputs.into()),
+            });
+            return outcome;
+        }
+        let view = self.view();
+        let mut core = Core::load(&view, BrokerSettings::default(), self.now).unwrap();
+        let request = PlanRequest {
+            eval: eval.clone(),
+            token: 0,
+            guard: view.guard::<Evals>(eval.id.as_str()).unwrap(),
+            outcome: outcome.clone(),
+            inputs,
+            signing_key: String::new(),
+        };
+        drop(view);
+        let prepared = prepare(&mut core, request, self.now);
+        assert!(prepared.refused.is_empty(), "{:?}", prepared.refused);
+        assert!(!prepared.cut_short);
+        for decided in prepared.events {
+            let applied = self.append(decided.id, decided.event, decided.guards);
+            assert!(matches!(applied, Applied::Applied(_)), "{applied:?}");
+        }
+        outcome
+    }
+
+    /// Somebody says something of an allocation: its client what a client may say, the servers what
+    /// is wished of it.
+    pub(crate) fn client(&mut self, id: &str, change: impl FnOnce(&mut Allocation)) {
+        let before = self.alloc(id);
+        let mut after = before.clone();
+        change(&mut after);
+        if after.desired_transition != before.desired_transition {
+            let wish = after.desired_transition.clone();
+            self.apply(AllocsDesiredTransitionUpdated {
+                transitions: [(id.to_owned(), wish)].into(),
+                updated_at: self.now,
+                ..AllocsDesiredTransitionUpdated::default()
+            });
+        }
+        let said = |alloc: &Allocation| ClientAllocUpdate {
+            id: id.to_owned(),
+            client_status: alloc.client_status.clone(),
+            client_description: alloc.client_description.clone(),
+            task_states: alloc.task_states.clone().into_map(),
+            network_status: alloc.network_status.clone(),
+            deployment_status: alloc.deployment_status.clone(),
+            ..ClientAllocUpdate::default()
+        };
+        if said(&after) != said(&before) {
+            self.apply(AllocsUpdatedByClient {
+                updates: vec![said(&after)],
+                updated_at: self.now,
+                ..AllocsUpdatedByClient::default()
+            });
+        }
+    }
+
+    /// Every live allocation gets this client status.
+    pub(crate) fn all_are(&mut self, status: &str) {
+        for id in self.live() {
+            self.client(&id, |alloc| alloc.client_status = status.into());
+        }
+    }
+
+    pub(crate) fn fail(&mut self, id: &str) {
+        let now = self.now;
+        self.client(id, |alloc| {
+            alloc.client_status = "failed".into();
+            let state = TaskState {
+                state: "dead".into(),
+                failed: true,
+                finished_at: Time(now),
+                ..TaskState::default()
+            };
+            alloc.task_states.insert("t", state);
+        });
+    }
+
+    pub(crate) fn node_status(&mut self, id: &str, status: &str) {
+        self.apply(NodeStatusUpdated {
+            node_id: id.to_owned(),
+            status: status.into(),
+            updated_at: self.now / SECOND,
+            ..NodeStatusUpdated::default()
+        });
+    }
+
+    pub(crate) fn ineligible(&mut self, id: &str) {
+        self.apply(NodeEligibilityUpdated {
+            node_id: id.to_owned(),
+            eligibility: "ineligible".into(),
+            updated_at: self.now,
+            ..NodeEligibilityUpdated::default()
+        });
+    }
+
+    /// All allocations there still are, in the order of their names.
+    pub(crate) fn allocs(&self) -> Vec<Arc<Allocation>> {
+        let snapshot = Snapshot::read(self.view()).unwrap();
+        let mut allocs = snapshot.allocs_of_job(JOB.0, JOB.1).unwrap();
+        allocs.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
+        allocs
+    }
+
+    /// Ids of allocations that should run, in the order of their names.
+    pub(crate) fn live(&self) -> Vec<String> {
+        let runs = |status: &str| matches!(status, "pending" | "running" | "unknown");
+        let mut live = self.allocs();
+        live.retain(|a| a.desired_status == "run" && runs(&a.client_status));
+        live.iter().map(|alloc| alloc.id.clone()).collect()
+    }
+
+    pub(crate) fn alloc(&self, id: &str) -> Allocation {
+        let found = self.allocs().into_iter().find(|alloc| alloc.id == id);
+        Arc::unwrap_or_clone(found.unwrap())
+    }
+
+    /// The newest deployment.
+    pub(crate) fn deployment(&self) -> Deployment {
+        let view = self.view();
+        let scan = Scan::group::<(String, String)>(JOB).reverse();
+        let mut newest = view.by_index_scan::<DeploymentsByJob>(scan);
+        newest.next().unwrap().unwrap()
+    }
+
+    /// All live allocations of the newest deployment are healthy.
+    pub(crate) fn heal(&mut self) {
+        let deployment = self.deployment().id;
+        for id in self.live() {
+            self.client(&id, |alloc| {
+                alloc.client_status = "running".into();
+                if alloc.deployment_id == deployment {
+                    alloc.deployment_status.get_or_insert_default().healthy = Some(true);
+                }
+            });
+        }
+    }
+
+    /// The canaries of the newest deployment are promoted.
+    pub(crate) fn promote(&mut self) {
+        self.apply(DeploymentPromoted {
+            deployment_id: self.deployment().id,
+            all: true,
+            promoted_at: self.now,
+            ..DeploymentPromoted::default()
+        });
+    }
+
+    /// A row, as the tables have it.
+    pub(crate) fn row<T: Table>(
+        &self,
+        key: impl drover_projections::AsKey<T::Key>,
+    ) -> Option<T::Row> {
+        self.view().get::<T>(key).unwrap()
+    }
+}

@@ -1,0 +1,172 @@
+//! What each metric means, as `# HELP` in Prometheus' text form.
+
+use std::borrow::Cow;
+
+/// Names in Prometheus' form and what they mean, a line each. Names of Nomad's are kept as its
+/// dashboards expect them, whatever Prometheus' own conventions are.
+const MEANINGS: &str = "\
+drover_log_bytes Bytes of the event log on this server's disk.
+drover_log_events_total Events and Raft entries that the log has held: their rate is that of the cluster's changes.
+drover_log_first_index The horizon: the first index that the log still holds.
+drover_log_last_index The last index of the log.
+drover_log_segments Files of the event log.
+drover_log_signed_index The index of the last signed checkpoint.
+drover_projections_bytes Bytes of the tables on this server's disk.
+drover_projections_flushed_index The index up to which the tables are on disk; what comes after is applied again after a crash.
+drover_publisher_connected 1 while brokers answer.
+drover_publisher_lag_events Events that wait to be published to Kafka.
+drover_publisher_lag_seconds Age of the first event that waits to be published to Kafka.
+drover_publisher_messages_total Messages that were published to Kafka.
+drover_publisher_oversized_total Events that were too large for the broker.
+drover_publisher_published_index The last index that was published to Kafka.
+drover_reactor_activations_total How often a reactor looked at the state.
+drover_reactor_failures_total How often an activation of a reactor failed or panicked.
+drover_reactor_running 1 where a reactor runs on this server.
+drover_requests_lost_total Requests that could not be written into the request log.
+drover_state_digests_at_index The index whose digests the servers agreed on last.
+drover_state_digests_differ Tables that differ from what the servers agreed on.
+nomad_client_allocated_cpu MHz given to allocations of this node.
+nomad_client_allocated_disk MiB of disk given to allocations of this node.
+nomad_client_allocated_max_memory MiB that allocations of this node may use at most.
+nomad_client_allocated_memory MiB of memory given to allocations of this node.
+nomad_client_allocations_blocked Allocations that wait for others on this node to end.
+nomad_client_allocations_migrating Allocations that take over data from another node.
+nomad_client_allocations_pending Allocations on this node that do not run yet.
+nomad_client_allocations_running Allocations that run on this node.
+nomad_client_allocations_terminal Allocations on this node that are over.
+nomad_client_allocs_complete Allocations that ended well on this node.
+nomad_client_allocs_cpu_allocated MHz given to a task.
+nomad_client_allocs_cpu_system Percent of a processor that a task uses in the kernel.
+nomad_client_allocs_cpu_throttled_periods Periods in which a task was throttled.
+nomad_client_allocs_cpu_throttled_time Nanoseconds for which a task was throttled.
+nomad_client_allocs_cpu_total_percent Percent of a processor that a task uses.
+nomad_client_allocs_cpu_total_ticks MHz that a task uses.
+nomad_client_allocs_cpu_user Percent of a processor that a task uses outside the kernel.
+nomad_client_allocs_failed Allocations that failed on this node.
+nomad_client_allocs_memory_allocated Bytes of memory given to a task.
+nomad_client_allocs_memory_cache Bytes of page cache of a task.
+nomad_client_allocs_memory_max_allocated Bytes of memory that a task may use at most.
+nomad_client_allocs_memory_rss Bytes of a task that are resident.
+nomad_client_allocs_memory_swap Bytes of a task that are swapped out.
+nomad_client_allocs_memory_usage Bytes of memory that a task uses.
+nomad_client_allocs_running Allocations that began to run on this node.
+nomad_client_host_cpu_idle Percent of a processor that is idle.
+nomad_client_host_cpu_system Percent of a processor in the kernel.
+nomad_client_host_cpu_total_percent Percent of a processor in use.
+nomad_client_host_cpu_total_ticks MHz of a processor in use.
+nomad_client_host_cpu_user Percent of a processor outside the kernel.
+nomad_client_host_disk_available Free bytes of a file system.
+nomad_client_host_disk_inodes_percent Percent of a file system's inodes in use.
+nomad_client_host_disk_size Bytes of a file system.
+nomad_client_host_disk_used Bytes of a file system in use.
+nomad_client_host_disk_used_percent Percent of a file system in use.
+nomad_client_host_memory_available Bytes of memory that can be had.
+nomad_client_host_memory_free Bytes of memory that nobody uses.
+nomad_client_host_memory_total Bytes of memory.
+nomad_client_host_memory_used Bytes of memory in use.
+nomad_client_tasks_dead Tasks on this node that are over.
+nomad_client_tasks_pending Tasks on this node that do not run yet.
+nomad_client_tasks_running Tasks that run on this node.
+nomad_client_unallocated_cpu MHz of this node that nobody was given.
+nomad_client_unallocated_disk MiB of disk of this node that nobody was given.
+nomad_client_unallocated_memory MiB of memory of this node that nobody was given.
+nomad_client_uptime Seconds since this machine started.
+nomad_nomad_blocked_evals_total_blocked Evaluations that found no place.
+nomad_nomad_blocked_evals_total_escaped Blocked evaluations that wait for any node.
+nomad_nomad_blocked_evals_total_quota_limit Blocked evaluations that wait for a quota.
+nomad_nomad_broker_total_pending Evaluations that wait for another one of their job.
+nomad_nomad_broker_total_ready Evaluations that can be worked on.
+nomad_nomad_broker_total_unacked Evaluations that are worked on.
+nomad_nomad_broker_total_waiting Evaluations that wait for a time.
+nomad_nomad_heartbeat_active Nodes whose heartbeats are waited for.
+nomad_nomad_job_status_dead Jobs of which nothing runs or will run.
+nomad_nomad_job_status_pending Jobs that wait for a place.
+nomad_nomad_job_status_running Jobs of which something runs.
+nomad_nomad_job_summary_complete Allocations of a group that ended well.
+nomad_nomad_job_summary_failed Allocations of a group that failed.
+nomad_nomad_job_summary_lost Allocations of a group that were lost with their nodes.
+nomad_nomad_job_summary_queued Allocations of a group that wait for a place.
+nomad_nomad_job_summary_running Allocations of a group that run.
+nomad_nomad_job_summary_starting Allocations of a group that start.
+nomad_nomad_job_summary_unknown Allocations of a group whose nodes are out of contact.
+nomad_nomad_plan_queue_depth Plans that wait to be checked.
+nomad_nomad_rpc_request Calls that this server answered.
+nomad_raft_appliedIndex The last index that is applied.
+nomad_raft_apply Entries of the log that were applied.
+nomad_raft_apply_batch Milliseconds for which one batch of applied events held up all others.
+nomad_raft_lastIndex The last index of the log.
+nomad_raft_peers Servers of the cluster.
+nomad_runtime_alloc_bytes Resident bytes of this process.
+nomad_runtime_num_goroutines Threads of this process.
+nomad_runtime_open_files Open files of this process.
+nomad_runtime_sys_bytes Virtual bytes of this process.
+nomad_state_snapshotIndex The index of the state that is read.
+process_open_fds Open files of this process.
+process_resident_memory_bytes Resident bytes of this process.
+process_virtual_memory_bytes Virtual bytes of this process.";
+
+/// What a metric means.
+pub(super) fn meaning(name: &str) -> Option<Cow<'static, str>> {
+    let mut known = MEANINGS.lines().filter_map(|line| line.split_once(' '));
+    if let Some((_, meaning)) = known.find(|(known, _)| *known == name) {
+        return Some(meaning.into());
+    }
+    let rest = name.strip_prefix("nomad_nomad_")?;
+    if let Some((endpoint, kind)) = rest
+        .strip_prefix("rpc_")
+        .and_then(|rest| rest.rsplit_once('_'))
+    {
+        return Some(format!("Calls of {endpoint} that {kind}.").into());
+    }
+    let endpoints = ["alloc_", "client_", "service_registration_", "status_"];
+    let call = endpoints.iter().any(|endpoint| rest.starts_with(endpoint));
+    call.then(|| format!("Milliseconds that the call {rest} took.").into())
+}
+
+/// Puts what each metric means before it.
+pub(super) fn add(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() * 2);
+    for line in text.lines() {
+        if let Some(name) = line
+            .strip_prefix("# TYPE ")
+            .and_then(|rest| rest.split(' ').next())
+        {
+            let meaning = meaning(name).unwrap_or_else(|| format!("The metric {name}.").into());
+            out.push_str(&format!("# HELP {name} {meaning}\n"));
+        }
+        out.push_str(line);
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meanings_are_in_the_order_of_their_names() {
+        let mut last = "";
+        for line in MEANINGS.lines() {
+            let (name, meaning) = line.split_once(' ').expect("a name and its meaning");
+            assert!(last < name, "{last} before {name}");
+            assert!(meaning.ends_with('.'), "{name}");
+            last = name;
+        }
+    }
+
+    #[test]
+    fn every_type_has_its_help_before_it() {
+        let text = "# TYPE nomad_raft_lastIndex gauge\nnomad_raft_lastIndex 7\n";
+        let added = add(text);
+        assert!(
+            added.starts_with("# HELP nomad_raft_lastIndex The last index of the log.\n# TYPE")
+        );
+        assert_eq!(
+            meaning("nomad_nomad_rpc_node_write").as_deref(),
+            Some("Calls of node that write.")
+        );
+        assert!(meaning("nomad_nomad_client_update_status").is_some());
+        assert_eq!(meaning("something"), None);
+    }
+}

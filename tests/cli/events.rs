@@ -1,0 +1,79 @@
+//! The event stream and the audit trail on the command line.
+
+use crate::support::{Session, service};
+
+/// A session whose job was placed three times at one index.
+fn placed(name: &str) -> Session {
+    let session = Session::new(name);
+    let text = service("web", "1", "").replace("group \"app\" {", "group \"app\" {\n    count = 3");
+    session.file("web.hcl", &text);
+    session.done("job run -detach web.hcl");
+    session.wait_allocs("web", "running", 3);
+    session
+}
+
+#[test]
+fn a_stream_is_resumed_at_the_very_event() {
+    let session = placed("resumed");
+    // The plan placed three allocations, which are three events of one index.
+    let all = "event stream -json -topic Allocation:web -index 1";
+    let at_once = session.done(&format!("{all} -limit 5"));
+    let wanted: Vec<&str> = at_once.lines().collect();
+    assert_eq!(wanted.len(), 5, "{at_once}");
+    let index = |line: &str| {
+        let event: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        event["Index"].as_u64().expect("an index")
+    };
+    assert_eq!(index(wanted[0]), index(wanted[2]), "{at_once}");
+    let mut told = String::new();
+    for limit in [1, 1, 2, 1] {
+        told += &session.done(&format!("{all} -resume position -limit {limit}"));
+        let kept = std::fs::read_to_string(session.path("position")).expect("a position");
+        assert!(!kept.trim().is_empty());
+    }
+    assert_eq!(told, at_once);
+    session.done("job stop -purge -detach web");
+}
+
+#[test]
+fn values_of_variables_are_not_searched_and_it_says_so() {
+    let mut session = Session::new("values");
+    session.done("var put -out none nomad/jobs/web password=hunter2");
+    let ran = session.run("audit -value hunter2");
+    assert!(
+        ran.stdout.contains("Variables are encrypted in the log"),
+        "{}",
+        ran.stdout
+    );
+    session.run("audit -since 1h");
+    session.run("event stream -since 1h -limit 1");
+    session.run("state diff -from 1h");
+    session.run("job status -at 5m");
+    session.done("var purge nomad/jobs/web");
+    session.check();
+}
+
+#[test]
+fn who_changed_a_job_is_told() {
+    let session = placed("audited");
+    let told = session.done("audit job web -oldest");
+    let first = told.lines().next().unwrap_or_default();
+    assert!(
+        first.contains("JobRegistered  by anonymous 127.0.0.1"),
+        "{told}"
+    );
+    assert!(
+        told.lines().any(|line| line.trim() == "+ jobs audited/web"),
+        "{told}"
+    );
+    let brief = session.done("audit job web -oldest -brief -limit 1");
+    assert_eq!(brief.lines().next(), Some(first));
+    let tree = session.done("trace web");
+    assert!(tree.starts_with("job "), "{tree}");
+    assert!(
+        tree.contains("└─ ") && tree.contains("PlanApplied"),
+        "{tree}"
+    );
+    assert!(tree.contains("allocation "), "{tree}");
+    session.done("job stop -purge -detach web");
+}

@@ -1,0 +1,17 @@
+//! The command line as its users see it: the real program against a real agent.
+//!
+//! What commands print stands in `golden/`: ids, times, ages, indexes and addresses are replaced
+//! (`support::Words`). `DROVER_BLESS=1` writes those files anew; read what changed.
+
+mod allocs;
+mod cluster;
+mod completion;
+mod deployments;
+mod evals;
+mod events;
+mod jobs;
+mod messages;
+mod past;
+mod recorder;
+mod settings;
+mod support;

@@ -1,0 +1,66 @@
+//! What is said when something is wrong.
+
+use crate::support::{Session, service};
+
+#[test]
+fn mistakes_are_told_in_words() {
+    let mut session = Session::new("mistakes");
+    session.file("web.hcl", &service("web", "1", ""));
+    session.file("broken.hcl", "job \"x\" {\n  a = 1\n  b = 2\n}\n");
+    session.file(
+        "space.hcl",
+        &service("web", "1", "")
+            .replace("job \"web\" {", "job \"web\" {\n  namespace = \"nowhere\""),
+    );
+    for line in [
+        "job run broken.hcl",
+        "job validate broken.hcl",
+        "job plan none.hcl",
+        "job run space.hcl",
+        "job run -region mars web.hcl",
+        "job run -check-index 7 web.hcl",
+        "alloc status a",
+        "alloc status nope",
+        "alloc status abcde",
+        "node status zz",
+        "eval status nope",
+        "job status -filter x",
+        "node status -filter 'Colour == \"red\"'",
+        "job dispatch web",
+        "deployment status abcd",
+        "status nope",
+        "job inspect -version 3 web",
+        "audit alloc abcdabcd",
+        "audit -namespace * eval abcdabcd",
+        "audit nothing x",
+        "system gc -address ftp://x",
+        "system gc -address http://127.0.0.1:1",
+    ] {
+        let ran = session.run(line);
+        assert_ne!(ran.code, 0, "{line}");
+        assert!(
+            !ran.stderr.contains("Unexpected response code"),
+            "{line}: {}",
+            ran.stderr
+        );
+    }
+    session.check();
+}
+
+#[test]
+fn commands_that_are_not_there_say_what_to_use() {
+    let mut session = Session::new("absent");
+    for line in [
+        "run web.hcl",
+        "stop web",
+        "alloc exec abcd /bin/sh",
+        "operator debug",
+        "volume status",
+        "acl bootstrap",
+        "job statsu",
+    ] {
+        let ran = session.run(line);
+        assert_eq!(ran.code, 127, "{line}");
+    }
+    session.check();
+}

@@ -1,0 +1,76 @@
+//! Stands between the program and its agent, and keeps what was asked.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// A recorder that runs.
+pub(crate) struct Recorder {
+    /// Where it listens.
+    pub(crate) address: String,
+    asked: Arc<Mutex<Vec<Arc<Mutex<Vec<u8>>>>>>,
+}
+
+impl Recorder {
+    /// One before this agent.
+    pub(crate) fn before(agent: SocketAddr) -> Recorder {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&asked);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (Ok(client), Ok(server)) = (stream, TcpStream::connect(agent)) else {
+                    return;
+                };
+                let said = Arc::new(Mutex::new(Vec::new()));
+                kept.lock().expect("not poisoned").push(Arc::clone(&said));
+                carry(&client, &server, Some(said));
+                carry(&server, &client, None);
+            }
+        });
+        Recorder { address, asked }
+    }
+
+    /// The requests so far, first line and body.
+    pub(crate) fn asked(&self) -> Vec<(String, String)> {
+        let asked = self.asked.lock().expect("not poisoned");
+        let texts = asked.iter().map(|said| {
+            let said = said.lock().expect("not poisoned");
+            String::from_utf8_lossy(&said).into_owned()
+        });
+        texts
+            .map(|text| {
+                let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+                let line = head.lines().next().unwrap_or_default();
+                let line = line.trim_end_matches(" HTTP/1.1");
+                (line.to_owned(), body.to_owned())
+            })
+            .collect()
+    }
+}
+
+/// Carries bytes from one side to the other on a thread of its own.
+fn carry(from: &TcpStream, to: &TcpStream, said: Option<Arc<Mutex<Vec<u8>>>>) {
+    let mut from = from.try_clone().expect("a second handle");
+    let mut to = to.try_clone().expect("a second handle");
+    thread::spawn(move || {
+        let mut piece = [0; 16 << 10];
+        while let Ok(read) = from.read(&mut piece) {
+            if read == 0 {
+                break;
+            }
+            if let Some(said) = &said {
+                said.lock()
+                    .expect("not poisoned")
+                    .extend_from_slice(&piece[..read]);
+            }
+            if to.write_all(&piece[..read]).is_err() {
+                break;
+            }
+        }
+        // The other side may be closed already.
+        let _ = to.shutdown(Shutdown::Write);
+    });
+}
