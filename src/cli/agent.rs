@@ -17,7 +17,7 @@ Every event into Kafka, exactly once, in a configuration file (shown with its de
   event_publisher {
     kafka {
       brokers           = [\"kafka:9092\"]    # the only one without a default
-      topic             = \"drover.events\"   # key: the job or object; headers: index, kind, actor, …
+      topic             = \"drover.events\"   # key: the job or object; headers: index, actor, …
       topic_per_stream  = false             # a topic for each of the event stream's: <topic>.Job
       split             = true              # an event of many objects is a message for each
       format            = \"json\"            # or cloudevents, cloudevents-binary

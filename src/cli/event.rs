@@ -107,6 +107,8 @@ async fn stream(args: Args, out: &Out) -> Result<u8> {
     };
     if let Some(path) = &args.out {
         run.sink = Sink::open(path, run.position.offset())?;
+        // From here on whatever a kill leaves is known to be behind the position.
+        run.save()?;
     }
     if args.resume.is_none() {
         let stream = connect(&client, &args, &run.position).await?;

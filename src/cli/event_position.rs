@@ -2,7 +2,7 @@
 //!
 //! The file holds one line, `INDEX@EPOCH`: everything up to the index was printed. `INDEX+N@EPOCH`
 //! says that N events of the next index were, too, and `…:BYTES` that the file written to was so
-//! long then.
+//! long then; before anything was printed it is the length alone.
 
 use super::out::Out;
 use crate::whole;
@@ -44,17 +44,25 @@ impl At {
             Some((epoch, offset)) => (epoch, Some(offset.parse().ok()?)),
             None => (rest, None),
         };
+        let index = match index {
+            "" if offset.is_some() => None,
+            index => Some(index.parse().ok()?),
+        };
         Some(Self {
-            index: Some(index.parse().ok()?),
+            index,
             within: within.parse().ok()?,
             epoch: epoch.to_owned(),
             offset,
         })
     }
 
-    /// The line of the file; none before anything was printed.
+    /// The line of the file; none while there is nothing to say.
     fn text(&self) -> Option<String> {
-        let mut text = self.index?.to_string();
+        let mut text = match (self.index, self.offset) {
+            (Some(index), _) => index.to_string(),
+            (None, Some(_)) => String::new(),
+            (None, None) => return None,
+        };
         if self.within > 0 {
             text += &format!("+{}", self.within);
         }
@@ -250,6 +258,8 @@ mod tests {
             ("x", false),
             ("17+@ab", false),
             ("17@ab:x", false),
+            ("@:99", true),
+            ("@ab", false),
         ] {
             std::fs::write(&path, text).unwrap();
             assert_eq!(Position::load(Some(&path)).is_ok(), good, "{text}");

@@ -57,9 +57,9 @@ fn busy() -> Running {
     let answer = http.put("/v1/namespace/eu", &json!({"Name": "eu"}));
     assert_eq!(answer.expect("an answer").status, 200);
     register(&mut http, &job("first", 1));
-    wait_for("the allocation to run", LONG, || {
+    wait_for("the allocation to end", LONG, || {
         let allocs = running.http().json("/v1/job/first/allocations")?;
-        anyhow::ensure!(allocs[0]["ClientStatus"] == "running", "{allocs}");
+        anyhow::ensure!(allocs[0]["ClientStatus"] == "complete", "{allocs}");
         Ok::<_, anyhow::Error>(())
     })
     .expect("it runs");

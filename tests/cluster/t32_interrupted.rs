@@ -270,7 +270,7 @@ fn tables_for_analysts_that_were_killed_or_found_no_space_are_made_again_whole()
     let said = words(&output);
     ensure!(output.status.code() == Some(1), "{said}");
     ensure!(
-        said.contains("No space left") && said.contains("run it again"),
+        said.contains("No space left") && said.contains("-resume"),
         "{said}"
     );
     ensure!(!to.join("export.json").exists(), "it is called whole");

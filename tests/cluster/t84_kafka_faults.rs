@@ -19,7 +19,8 @@ use crate::t80_kafka::{caught_up, history, publisher, trouble, write};
 fn server(dir: &Path, brokers: &str, topic: &str, more: &str) -> Result<Setup> {
     let mut setup = Setup::server(env!("CARGO_BIN_EXE_drover"), dir)?;
     setup.config += &format!(
-        "event_publisher {{\n  kafka {{\n    brokers = [\"{brokers}\"]\n    topic = \"{topic}\"\n    rejected = \"mark\"\n    \
+        "event_publisher {{\n  kafka {{\n    brokers = [\"{brokers}\"]\n    topic = \"{topic}\"\n    \
+         rejected = \"mark\"\n    \
          timeout = \"5s\"\n    lag_warning = \"1s\"\n{more}\n  }}\n}}\n"
     );
     Ok(setup)

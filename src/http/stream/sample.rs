@@ -4,6 +4,7 @@
 use drover_events::mask::{Hidden, NoSecrets};
 use drover_events::topic::Publication;
 use drover_events::{Actor, Event, EventId, EventKind, Topic};
+use drover_projections::filter::{Fields, Lookup, ReadError};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
@@ -50,9 +51,22 @@ fn empty(kind: EventKind) -> Option<Event> {
     Event::deserialize_payload(kind, nothing).ok()
 }
 
+/// The document in a CloudEvent, as filters see it: what is null has nothing in it, as an empty map
+/// has not.
+pub(super) struct Data(Value);
+
 /// The document in a CloudEvent.
-pub(super) fn data(mut cloud: Value) -> Value {
-    cloud.get_mut("data").map(Value::take).unwrap_or_default()
+pub(super) fn data(mut cloud: Value) -> Data {
+    Data(cloud.get_mut("data").map(Value::take).unwrap_or_default())
+}
+
+impl Fields for Data {
+    fn read(&self, path: &[String]) -> Result<Lookup, ReadError> {
+        match self.0.read(path) {
+            Err(ReadError::NoParts("nil")) => Ok(Lookup::MissingKey),
+            found => found,
+        }
+    }
 }
 
 /// The payload of an event that Nomad is silent about.

@@ -1,7 +1,7 @@
 //! What a subscriber asked for, and whether an event is part of it.
 
 use drover_events::{Actor, ActorKind, EventKind, Topic};
-use drover_projections::filter::{self, FILTER_VERSION, Filter, FilterError, ReadError};
+use drover_projections::filter::{self, FILTER_VERSION, Fields, Filter, FilterError, ReadError};
 
 use super::payload::Shown;
 use super::sample;
@@ -151,6 +151,10 @@ impl Selection {
     /// # Errors
     /// 400 when the filter cannot be decided within its limits.
     pub(super) fn passes(&self, payload: &dyn Shown) -> Result<bool, ApiError> {
+        self.decides(payload)
+    }
+
+    fn decides(&self, payload: &(impl Fields + ?Sized)) -> Result<bool, ApiError> {
         let Some(filter) = &self.filter else {
             return Ok(true);
         };
@@ -176,7 +180,7 @@ impl Selection {
         }
         let told: serde_json::Value =
             serde_json::from_slice(cloud).map_err(|e| ApiError::internal(e.to_string()))?;
-        self.passes(&sample::data(told))
+        self.decides(&sample::data(told))
     }
 
     /// The keys this is about, if it is about some keys only and all of them are posted.
