@@ -42,11 +42,6 @@ impl Query {
         self.get(name).unwrap_or_default()
     }
 
-    /// The names that were given.
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|(name, _)| name.as_str())
-    }
-
     /// Every value of a repeated parameter.
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0
