@@ -234,6 +234,8 @@ const SHORTEST_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1)
 async fn tick(telemetry: telemetry::Telemetry, config: Arc<Config>, stop: CancellationToken) {
     let interval = config.telemetry.in_memory_collection_interval;
     let mut ticks = tokio::time::interval(interval.max(SHORTEST_INTERVAL));
+    // The first is due at once: it would end an interval in which nothing was counted yet.
+    ticks.tick().await;
     loop {
         tokio::select! {
             _ = ticks.tick() => telemetry.tick(),
@@ -248,6 +250,25 @@ mod tests {
 
     use super::*;
     use crate::client::agent::tests::{World, until};
+
+    #[tokio::test]
+    async fn what_was_counted_is_shown_before_the_first_interval_ends() {
+        let (telemetry, recorder) = telemetry::build(&telemetry::Options::default());
+        let mut config = Config::dev();
+        config.telemetry.in_memory_collection_interval = std::time::Duration::from_secs(3_600);
+        let stop = CancellationToken::new();
+        let ticks = tokio::spawn(tick(telemetry.clone(), Arc::new(config), stop.clone()));
+        tokio::task::yield_now().await;
+        metrics::with_local_recorder(&recorder, || {
+            metrics::counter!("drover.test.counted_total").increment(1);
+        });
+        let shown = serde_json::to_value(telemetry.summary()).expect("serialises");
+        let named = |counter: &serde_json::Value| counter["Name"] == "drover.test.counted_total";
+        let counters = shown["Counters"].as_array().expect("a list");
+        assert!(counters.iter().any(named), "{shown}");
+        stop.cancel();
+        ticks.await.expect("it ends");
+    }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_client_without_a_server_registers_at_one_elsewhere() {

@@ -83,8 +83,8 @@ pub fn install_with(options: &Options) -> Telemetry {
         .clone()
 }
 
-/// A recorder, and the readers of what it records.
-fn build(options: &Options) -> (Telemetry, impl metrics::Recorder + use<>) {
+/// A recorder of its own, and the readers of what it records.
+pub(crate) fn build(options: &Options) -> (Telemetry, impl metrics::Recorder + use<>) {
     let retention = Some(options.retention.max(options.interval));
     let mut builder = PrometheusBuilder::new().idle_timeout(MetricKindMask::GAUGE, retention);
     if let Some(host) = &options.host {
