@@ -113,7 +113,8 @@ impl Export {
     /// Writes the events of a log. `progress` hears the index reached, and the last one.
     ///
     /// # Errors
-    /// A log that cannot be read, does not reach back to `from` or is damaged above it; an event that cannot be decoded;
+    /// A log that cannot be read, does not reach back to `from` or is damaged above it; an event
+    /// that cannot be decoded;
     /// a failed write. What was written before is whole lines but for the last.
     pub fn run(
         &self,

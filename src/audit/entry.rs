@@ -120,7 +120,8 @@ impl Entry {
         for change in changes.iter().filter(wanted).take(detail.changes) {
             told.push(row_change((view, redactor), change, detail.fields)?);
         }
-        // What differs says the most: rows that changed, then those that came, then those that went.
+        // What differs says the most: rows that changed, then those that came, then those that
+        // went.
         told.sort_by_key(|change: &RowChange| match change.operation {
             "update" => 0,
             "delete" => 2,

@@ -1,4 +1,5 @@
-//! What the drainer does about allocations. Setting, changing and ending drains is in [`super::node`].
+//! What the drainer does about allocations. Setting, changing and ending drains is in
+//! [`super::node`].
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! One read: waiting for a change, reading off the threads that serve, and going on with a list that
+//! One read: waiting for a change, reading off the threads that serve, and going on with a list
+//! that
 //! is too long for one answer.
 
 use std::sync::Arc;
@@ -173,7 +174,8 @@ impl Asked {
     }
 }
 
-/// Sends a list part by part. It is rendered as it is taken: whoever reads slowly holds a part of it
+/// Sends a list part by part. It is rendered as it is taken: whoever reads slowly holds a part of
+/// it
 /// and, after a while, no view. If it cannot be read to its end, the transfer is cut.
 async fn go_on(
     asked: Arc<Asked>,

@@ -1,4 +1,5 @@
-//! Which parameters mean something here. What a caller sets and nobody reads is named in the answer,
+//! Which parameters mean something here. What a caller sets and nobody reads is named in the
+//! answer,
 //! in the header `X-Drover-Ignored` and in the warnings of a job, so that nobody takes silence for
 //! consent.
 

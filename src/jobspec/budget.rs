@@ -1,7 +1,8 @@
 //! What one specification may cost, whoever evaluates which part of it: steps, bytes, time.
 //!
 //! Everything that works for one text shares one budget: the text itself, variable files, every
-//! template of the JSON form. It is asked *before* work is done: what a call will build follows from
+//! template of the JSON form. It is asked *before* work is done: what a call will build follows
+//! from
 //! its arguments.
 
 use std::cell::Cell;

@@ -133,7 +133,8 @@ impl Proposer {
     ///
     /// # Errors
     /// The command's own refusal; [`Code::NoLeader`] where this server does not lead;
-    /// [`Code::Unavailable`] while the disk is full or what is applied is written out too slowly, and
+    /// [`Code::Unavailable`] while the disk is full or what is applied is written out too slowly,
+    /// and
     /// once the log has stopped;
     /// [`Code::PayloadTooLarge`] or [`Code::BadRequest`] for an event beyond the limits that cannot
     /// be cut; [`Code::Conflict`] if the world moved under every try. After `NoLeader`, and after

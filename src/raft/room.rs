@@ -51,7 +51,8 @@ impl Room {
     /// Waits for room, not for long.
     ///
     /// # Errors
-    /// [`Code::Unavailable`] with the reason: at once for a log that stopped and for a full disk, after [`PATIENCE`] for a
+    /// [`Code::Unavailable`] with the reason: at once for a log that stopped and for a full disk,
+    /// after [`PATIENCE`] for a
     /// database that does not keep up.
     pub(super) async fn wait(&self) -> Result<(), ApiError> {
         let Some(mut error) = self.lack() else {

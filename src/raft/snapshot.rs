@@ -221,7 +221,8 @@ impl SnapshotDir {
         self.path.join("state")
     }
 
-    /// Writes the head, which makes the snapshot whole, once the state is on the disk, and waits for
+    /// Writes the head, which makes the snapshot whole, once the state is on the disk, and waits
+    /// for
     /// it too.
     ///
     /// # Errors

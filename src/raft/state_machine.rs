@@ -356,7 +356,8 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         let head = snapshot.head()?;
         // Whoever received it need not have waited for the disk.
         snapshot.put_head(&head)?;
-        // Before the tables say that they hold it: a start that finds no log so far goes on from it.
+        // Before the tables say that they hold it: a start that finds no log so far goes on from
+        // it.
         let snapshot = self.snapshots.add(&head, snapshot)?;
         let state = snapshot.state();
         self.applier.with(move |fold| fold.load(&state)).await??;

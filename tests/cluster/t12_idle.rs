@@ -4,7 +4,8 @@ use anyhow::{Context, Result, ensure};
 use drover_testkit::{Agent, LONG, Setup, wait_for};
 use serde_json::{Value, json};
 
-/// Heartbeats that are waited for: an hour of a fleet whose nodes are heard of every ninety seconds.
+/// Heartbeats that are waited for: an hour of a fleet whose nodes are heard of every ninety
+/// seconds.
 const HEARTBEATS: f64 = 40.0;
 
 fn job(id: &str, kind: &str, count: u32, run_for: &str) -> Value {

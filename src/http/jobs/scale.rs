@@ -19,7 +19,8 @@ use crate::http::front::{Read, Write};
 use crate::http::list::storage;
 use crate::http::new_id;
 
-/// What the answer to `GET /v1/job/:id/scale` is made of: whoever decides on it waits for all of it.
+/// What the answer to `GET /v1/job/:id/scale` is made of: whoever decides on it waits for all of
+/// it.
 pub(super) const TABLES: &[u16] = &[
     Jobs::ID,
     ScalingEvents::ID,

@@ -1,7 +1,8 @@
 //! The event publisher: every committed event into Kafka, in the log's order, exactly once.
 //!
 //! A thread of the leader reads the log from its position on, by index and in bounded batches,
-//! makes messages of it (`record.rs`, `routes.rs`), and writes each batch, with the position after it, in one
+//! makes messages of it (`record.rs`, `routes.rs`), and writes each batch, with the position after
+//! it, in one
 //! Kafka transaction (`session.rs`). The position lives in a compacted topic of its own
 //! (`cursor.rs`) and nowhere else; whoever leads next fences the former producer by its
 //! transactional id, reads the last committed position and goes on there.

@@ -7,7 +7,8 @@ use crate::jobspec::cron::next_launch;
 
 const SECOND: i64 = 1_000_000_000;
 
-/// When a job is due next, Unix nanoseconds; none for never. It counts from its last launch, and not
+/// When a job is due next, Unix nanoseconds; none for never. It counts from its last launch, and
+/// not
 /// from before its specification was submitted: a new schedule, or one that is switched on again,
 /// has missed nothing.
 #[must_use]

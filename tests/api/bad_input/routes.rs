@@ -163,7 +163,8 @@ fn every_route_answers_every_nonsense_with_a_text() {
     bad.end();
 }
 
-/// Whatever was answered, nonsense is no job, no node, no variable, and names nothing that cannot be
+/// Whatever was answered, nonsense is no job, no node, no variable, and names nothing that cannot
+/// be
 /// named.
 fn nothing_was_made(bad: &mut Bad) {
     for list in [
