@@ -315,7 +315,10 @@ fn spread_targets_are_met_by_percent() {
             .filter(|id| nodes.contains(&world.alloc(id).node_id))
             .count()
     };
-    assert_eq!((on(0), on(1)), (14, 6));
+    // 70 and 30 percent, but for the one that room and chance decide on.
+    let (first, second) = (on(0), on(1));
+    assert_eq!(first + second, 20);
+    assert!((13..=15).contains(&first), "{first} {second}");
 }
 
 #[test]
@@ -479,9 +482,12 @@ fn devices_are_given_once_and_looked_at_by_their_attributes() {
     assert_eq!(given, ["g80-0", "g80-1"]);
     let metric = &outcome.failed["g"];
     assert_eq!(
-        metric.constraint_filtered.get("missing devices"),
-        Some(&1),
-        "{metric:?}"
+        metric.nodes_filtered, 1,
+        "the one that does not suit: {metric:?}"
+    );
+    assert_eq!(
+        metric.nodes_exhausted, 1,
+        "the one whose devices are given: {metric:?}"
     );
     // Who ends gives its device back.
     world.client(&live[0], |alloc| alloc.client_status = "complete".into());

@@ -28,7 +28,7 @@ drover_events::wire! {
         modify_index: u64 = "ModifyIndex",
         job_modify_index: u64 = "JobModifyIndex",
         submit_time: i64 = "SubmitTime",
-        meta: Map<String> = "Meta",
+        meta: Map<String> = "Meta" omit,
     }
 }
 
