@@ -132,8 +132,8 @@ pub mod whole;
 #[doc = include_str!("docs/figures.md")]
 pub mod figures {}
 
-/// For whoever reads events: formats, topics, kinds, filters, positions, what is promised on each way,
-/// and clients that run.
+/// For whoever reads events: formats, topics, kinds, filters, positions, what is promised on each
+/// way, and clients that run.
 #[cfg(doc)]
 #[doc = include_str!("docs/consuming-events.md")]
 pub mod consuming_events {}

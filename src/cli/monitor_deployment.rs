@@ -68,7 +68,8 @@ impl Monitor<'_> {
         self.out.line(&format!("\n{shown_whole}"));
         if waits(&deployment) {
             self.out.line(&format!(
-                "\nAll canaries are healthy and wait for you: `drover deployment promote {shown}` goes on, \
+                "\nAll canaries are healthy and wait for you: `drover deployment promote {shown}` \
+                 goes on, \
                  `drover deployment fail {shown}` takes them back."
             ));
         }

@@ -91,7 +91,8 @@ impl Args {
         }
         if self.enable && self.keep_ineligible {
             bail!(
-                "-enable can't be combined with flags configuring drain strategy\n(-keep-ineligible)"
+                "-enable can't be combined with flags configuring drain strategy\n\
+                 (-keep-ineligible)"
             );
         }
         Ok(())

@@ -209,8 +209,8 @@ fn refuse_preemption(config: &SchedulerConfiguration) -> Result<(), ApiError> {
     ];
     match on.iter().find(|(_, on)| *on) {
         Some((name, _)) => Err(ApiError::bad_request(format!(
-            "PreemptionConfig.{name}: preemption is not supported by this version of drover; set it \
-             to false"
+            "PreemptionConfig.{name}: preemption is not supported by this version of drover; \
+             set it to false"
         ))),
         None => Ok(()),
     }

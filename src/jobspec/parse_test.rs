@@ -451,13 +451,15 @@ fn one_budget_holds_for_all_of_a_specification() {
         (
             "a template in rounds",
             hcl(
-                "meta { a = \"%{ for a in range(1000) }%{ for b in range(1000) }${var.big}%{ endfor }%{ endfor }\" }",
+                "meta { a = \"%{ for a in range(1000) }%{ for b in range(1000) }${var.big}\
+                 %{ endfor }%{ endfor }\" }",
             ),
         ),
         (
             "rounds that do nothing",
             hcl(
-                "meta { a = length([for a in range(1000) : [for b in range(1000) : [for c in range(1000) : c if false]]]) }",
+                "meta { a = length([for a in range(1000) : [for b in range(1000) : \
+                 [for c in range(1000) : c if false]]]) }",
             ),
         ),
     ] {

@@ -128,7 +128,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
     #[test]
-    fn nodes_are_given_up_whichever_of_them_cannot_be(count in 1..6_usize, bad in 0..6_usize, code in codes()) {
+    fn nodes_are_given_up_whichever_of_them_cannot_be(
+        count in 1..6_usize,
+        bad in 0..6_usize,
+        code in codes(),
+    ) {
         let direct = Direct::new();
         let ids: Vec<String> = (0..count).map(|number| add_node(&direct, number)).collect();
         let bad = &ids[bad % count];
@@ -174,7 +178,8 @@ proptest! {
         let faulty = Faulty::new(&direct, &bad, Fault::Error(code));
         let gc = CoreGc::new(GcSettings::default());
         for _ in 0..2 {
-            wait(gc.collect(&context(&direct, faulty.clone(), LATER), &mut Each::default())).unwrap();
+            let context = context(&direct, faulty.clone(), LATER);
+            wait(gc.collect(&context, &mut Each::default())).unwrap();
         }
         let left = || {
             let view = direct.projections.view();
@@ -189,7 +194,8 @@ proptest! {
         prop_assert_eq!(left(), vec![bad]);
         faulty.heal();
         for _ in 0..2 {
-            wait(gc.collect(&context(&direct, faulty.clone(), LATER), &mut Each::default())).unwrap();
+            let context = context(&direct, faulty.clone(), LATER);
+            wait(gc.collect(&context, &mut Each::default())).unwrap();
         }
         prop_assert!(left().is_empty(), "it has its turn again: {:?}", left());
     }

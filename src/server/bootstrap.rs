@@ -17,10 +17,9 @@ use super::Myself;
 
 /// The first events of a leader, in order. They depend on the view alone, and on who leads.
 ///
-/// In an epoch that a restore opened, every job is evaluated once: what ran when the backup was made
-/// need not be what runs now.
-///
-/// A lone server raises the feature level to its own; a cluster waits until every member reports it.
+/// In an epoch that a restore opened, every job is evaluated once: what ran when the backup was
+/// made need not be what runs now.  A lone server raises the feature level to its own; a cluster
+/// waits until every member reports it.
 pub(super) fn first_events(
     view: &View,
     me: &Myself,

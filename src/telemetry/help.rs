@@ -6,13 +6,13 @@ use std::borrow::Cow;
 /// dashboards expect them, whatever Prometheus' own conventions are.
 const MEANINGS: &str = "\
 drover_log_bytes Bytes of the event log on this server's disk.
-drover_log_events_total Events and Raft entries that the log has held: their rate is that of the cluster's changes.
+drover_log_events_total Events and Raft entries that the log has held: the rate of changes.
 drover_log_first_index The horizon: the first index that the log still holds.
 drover_log_last_index The last index of the log.
 drover_log_segments Files of the event log.
 drover_log_signed_index The index of the last signed checkpoint.
 drover_projections_bytes Bytes of the tables on this server's disk.
-drover_projections_flushed_index The index up to which the tables are on disk; what comes after is applied again after a crash.
+drover_projections_flushed_index The index up to which the tables are on disk.
 drover_publisher_connected 1 while brokers answer.
 drover_publisher_lag_events Events that wait to be published to Kafka.
 drover_publisher_lag_seconds Age of the first event that waits to be published to Kafka.

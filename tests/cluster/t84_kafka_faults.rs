@@ -19,7 +19,8 @@ use crate::t80_kafka::{caught_up, history, publisher, trouble, write};
 fn server(dir: &Path, brokers: &str, topic: &str, more: &str) -> Result<Setup> {
     let mut setup = Setup::server(env!("CARGO_BIN_EXE_drover"), dir)?;
     setup.config += &format!(
-        "event_publisher {{\n  kafka {{\n    brokers = [\"{brokers}\"]\n    topic = \"{topic}\"\n    \
+        "event_publisher {{\n  kafka {{\n    brokers = [\"{brokers}\"]\n    \
+         topic = \"{topic}\"\n    \
          rejected = \"mark\"\n    \
          timeout = \"5s\"\n    lag_warning = \"1s\"\n{more}\n  }}\n}}\n"
     );
@@ -112,7 +113,8 @@ fn stalled(dir: &Path, broker: &Broker, wire: &Wire) -> Result<()> {
 /// A kill while a transaction is open, of which the broker has messages already.
 fn killed_within(dir: &Path, broker: &Broker, wire: &Wire) -> Result<()> {
     let data = dir.join("open");
-    let more = "    linger = \"1s\"\n    properties {\n      \"batch.num.messages\" = \"10\"\n      \
+    let more = "    linger = \"1s\"\n    properties {\n      \
+                \"batch.num.messages\" = \"10\"\n      \
                 \"compression.type\" = \"none\"\n    }";
     let setup = server(&data, &wire.addr.to_string(), "open", more)?;
     let mut known = Known::new();
