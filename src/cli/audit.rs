@@ -108,8 +108,8 @@ pub(super) async fn run(mut args: Args, out: &Out) -> Result<u8> {
     args.span.print(PAGE, form, page, entry).await?;
     if !args.value.is_empty() && !args.format.is_given() {
         out.line(
-            "\nVariables are encrypted in the log: their values are not searched. Who changed which one: \
-             drover audit -kind VariableApplied",
+            "\nVariables are encrypted in the log: their values are not searched. Who changed \
+             which one: drover audit -kind VariableApplied",
         );
     }
     Ok(0)

@@ -94,8 +94,8 @@ impl Command for SetDeploymentStatus {
     }
 }
 
-/// The latest stable version before the failed one, submitted `now` (Unix nanoseconds); the text says
-/// what comes of it.
+/// The latest stable version before the failed one, submitted `now` (Unix nanoseconds); the text
+/// says what comes of it.
 fn revert(
     view: &View,
     row: &Deployment,

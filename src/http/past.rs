@@ -2,7 +2,8 @@
 //!
 //! Every read takes it: an index of the log, an RFC 3339 time, or a duration back from now
 //! (`-5m`). A time means the last event at or before it. The answer names the index it shows in
-//! `X-Drover-As-Of` and its time in `X-Drover-As-Of-Time`; handlers know nothing of it, since a view of the past reads like any other.
+//! `X-Drover-As-Of` and its time in `X-Drover-As-Of-Time`; handlers know nothing of it, since a
+//! view of the past reads like any other.
 
 use drover_projections::view::View;
 use hyper::Method;
@@ -17,8 +18,8 @@ use crate::log::{LogEngine, LogError, last_by, time_of};
 
 /// The header that names the index an answer shows.
 pub(super) const HEADER: &str = "x-drover-as-of";
-/// The header that names when that was, Unix nanoseconds: the moment that was asked for, or the time
-/// of the event with the index.
+/// The header that names when that was, Unix nanoseconds: the moment that was asked for, or the
+/// time of the event with the index.
 pub(super) const TIME_HEADER: &str = "x-drover-as-of-time";
 /// The parameter.
 const PARAMETER: &str = "as_of";
