@@ -1,6 +1,5 @@
 //! Commands of Nomad's that drover does not have, and short forms that it does not take: what to
-//! use
-//! instead. A guess at a name that is spelled alike would lead astray.
+//! use instead. A guess at a name that is spelled alike would lead astray.
 
 use clap::error::ErrorKind;
 

@@ -109,8 +109,7 @@ pub(super) async fn run(mut args: Args, out: &Out) -> Result<u8> {
     if !args.value.is_empty() && !args.format.is_given() {
         out.line(
             "\nVariables are encrypted in the log: their values are not searched. Who changed \
-             which one: \
-             drover audit -kind VariableApplied",
+             which one: drover audit -kind VariableApplied",
         );
     }
     Ok(0)

@@ -55,16 +55,14 @@ impl<'a> Monitor<'a> {
     }
 
     /// One that is done when the evaluation is: what becomes of a deployment is no success or
-    /// failure
-    /// of a job's stop.
+    /// failure of a job's stop.
     pub(super) fn evaluations_only(mut self) -> Monitor<'a> {
         self.deployments = false;
         self
     }
 
     /// Follows the evaluation that the answer to a change names, or only names it; nothing where
-    /// none
-    /// was made.
+    /// none was made.
     pub(super) async fn after(mut self, answer: &Json, detach: bool) -> Result<u8> {
         let eval = text(answer, "EvalID");
         if eval.is_empty() {

@@ -11,8 +11,7 @@ use serde_json::Value as Json;
 const ROLLS_BACK: &str = "rolling back to job version";
 
 impl Monitor<'_> {
-    /// A deployment until nothing more happens to it by itself, and then the one that rolls it
-    /// back.
+    /// A deployment until nothing more happens to it by itself, then the one that rolls it back.
     /// 0: successful, or it waits for its promotion; 1: anything else, whatever the rollback does.
     pub(super) async fn deployment(&mut self, id: &str, from: i64) -> Result<u8> {
         let (mut id, mut from) = (id.to_owned(), from);
@@ -69,8 +68,7 @@ impl Monitor<'_> {
         if waits(&deployment) {
             self.out.line(&format!(
                 "\nAll canaries are healthy and wait for you: `drover deployment promote {shown}` \
-                 goes on, \
-                 `drover deployment fail {shown}` takes them back."
+                 goes on, `drover deployment fail {shown}` takes them back."
             ));
         }
         Ok(Some(deployment))

@@ -243,7 +243,8 @@ mod tests {
         assert_eq!(
             told,
             "curl -X DELETE -H \"X-Nomad-Token: ${NOMAD_TOKEN}\" -H 'A: it'\\''s' \
-             'http://10.0.0.1:4646/v1/job/web?purge=true&filter=ID%20%3D%3D%20%22x%22&namespace=p'"
+             'http://10.0.0.1:4646/v1/job/web?purge=true&filter=ID%20%3D%3D%20%22x%22&\
+             namespace=prod'"
         );
     }
 }

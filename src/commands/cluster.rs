@@ -181,7 +181,8 @@ impl Command for SetSchedulerConfig {
             )));
         }
         if !self.initial {
-            refuse_preemption(&config)?;
+            let known = view.get::<SchedulerConfig>(())?.unwrap_or_default();
+            refuse_preemption(&config, &known)?;
             return Ok(Decision::free(SchedulerConfigured {
                 config,
                 cas: self.cas,
@@ -198,19 +199,35 @@ impl Command for SetSchedulerConfig {
     }
 }
 
-/// Nothing is preempted in this version: whoever switches it on is told so.
-fn refuse_preemption(config: &SchedulerConfiguration) -> Result<(), ApiError> {
-    let set = &config.preemption_config;
-    let on = [
-        ("SystemSchedulerEnabled", set.system_scheduler_enabled),
-        ("SysBatchSchedulerEnabled", set.sys_batch_scheduler_enabled),
-        ("BatchSchedulerEnabled", set.batch_scheduler_enabled),
-        ("ServiceSchedulerEnabled", set.service_scheduler_enabled),
+/// Nothing is preempted in this version: whoever switches it on is told so. What a first leader
+/// starts from says it of system jobs, and who changes another setting sends that back as it was.
+fn refuse_preemption(
+    config: &SchedulerConfiguration,
+    known: &SchedulerConfiguration,
+) -> Result<(), ApiError> {
+    let (set, was) = (&config.preemption_config, &known.preemption_config);
+    let switched = [
+        (
+            "SystemSchedulerEnabled",
+            set.system_scheduler_enabled && !was.system_scheduler_enabled,
+        ),
+        (
+            "SysBatchSchedulerEnabled",
+            set.sys_batch_scheduler_enabled && !was.sys_batch_scheduler_enabled,
+        ),
+        (
+            "BatchSchedulerEnabled",
+            set.batch_scheduler_enabled && !was.batch_scheduler_enabled,
+        ),
+        (
+            "ServiceSchedulerEnabled",
+            set.service_scheduler_enabled && !was.service_scheduler_enabled,
+        ),
     ];
-    match on.iter().find(|(_, on)| *on) {
+    match switched.iter().find(|(_, on)| *on) {
         Some((name, _)) => Err(ApiError::bad_request(format!(
-            "PreemptionConfig.{name}: preemption is not supported by this version of drover; \
-             set it to false"
+            "PreemptionConfig.{name}: preemption is not supported by this version of drover; set \
+             it to false"
         ))),
         None => Ok(()),
     }

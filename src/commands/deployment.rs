@@ -143,8 +143,8 @@ struct Back {
     submission: Option<JobSubmission>,
 }
 
-/// The latest stable version before the failed one, submitted again now; the text says what comes
-/// of it.
+/// The latest stable version before the failed one, submitted `now` (Unix nanoseconds); the text
+/// says what comes of it.
 fn revert(
     view: &View,
     row: &Deployment,

@@ -335,6 +335,18 @@ fn settings_that_would_have_no_effect_are_refused_in_words() {
         "PreemptionConfig.BatchSchedulerEnabled: preemption is not supported by this version of \
          drover; set it to false"
     );
+    let mut world = world;
+    let system = set(|config| config.system_scheduler_enabled = true);
+    world.done(&SetSchedulerConfig {
+        initial: true,
+        ..system.clone()
+    });
+    assert!(world.decide(&system).is_ok(), "what is set already stays");
+    assert!(
+        world
+            .decide(&set(|config| config.service_scheduler_enabled = true))
+            .is_err()
+    );
     let upsert = |namespace: Namespace| UpsertNamespaces {
         namespaces: vec![Namespace {
             name: "team".into(),

@@ -19,8 +19,7 @@ use crate::log::{LogEngine, LogError, last_by, time_of};
 /// The header that names the index an answer shows.
 pub(super) const HEADER: &str = "x-drover-as-of";
 /// The header that names when that was, Unix nanoseconds: the moment that was asked for, or the
-/// time
-/// of the event with the index.
+/// time of the event with the index.
 pub(super) const TIME_HEADER: &str = "x-drover-as-of-time";
 /// The parameter.
 const PARAMETER: &str = "as_of";

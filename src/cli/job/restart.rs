@@ -16,7 +16,7 @@ use std::time::Duration;
   drover job restart web                            running tasks, one allocation after the other
   drover job restart -batch-size 25% -batch-wait 30s web
   drover job restart -reschedule -group api web     by stopping allocations and waiting for others
-  drover job restart -all-tasks -yes web          and tasks that ended, as those of prestart")]
+  drover job restart -all-tasks -yes web            and tasks that ended, as those of prestart")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
     conn: Conn,
