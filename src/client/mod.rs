@@ -13,8 +13,7 @@
 //!   again, starts none twice and loses no task event (CL-12 to CL-14, DRV-08).
 //! - Restoring needs no server (CL-13).
 //! - What lies where tasks can write is reached through [`beneath`] only, and never on a thread
-//! that
-//!   serves others: a task makes links, pipes and file systems that hang as it likes.
+//!   that serves others: a task makes links, pipes and file systems that hang as it likes.
 //! - The three calls to servers (status, allocation updates, allocation fetch) are loops of their
 //!   own; nothing relies on an order between them (HB-08).
 

@@ -307,13 +307,25 @@ impl Command for UpdateNodeDrain {
             updates: BTreeMap::from([(self.node_id.clone(), update)]),
             updated_at: stamp.now,
             updated_by: self.updated_by.clone(),
-            meta: self.meta.clone(),
+            meta: self.kept_meta(&node),
             evals,
         };
         Ok(Decision::guarded(
             updated,
             vec![view.guard::<Nodes>(self.node_id.as_str())?],
         ))
+    }
+}
+
+impl UpdateNodeDrain {
+    /// What is kept with the drain: what is said of one that goes on, or is called off, is added to
+    /// what was said when it began.
+    fn kept_meta(&self, node: &Node) -> BTreeMap<String, String> {
+        let known = node.last_drain.as_ref();
+        let known = known.filter(|_| node.drain_strategy.is_some() && !self.meta.is_empty());
+        let mut meta = known.map_or_else(BTreeMap::new, |drain| (*drain.meta).clone());
+        meta.extend(self.meta.clone());
+        meta
     }
 }
 

@@ -422,10 +422,7 @@ async fn metrics_are_explained_each_and_not_offered_where_they_are_off() {
             "a type in its name",
         ];
         let kept = |what: &&str| theirs.contains(what);
-        assert!(
-            nomads && found.iter().all(|what| kept(what)),
-            "{name}: {found:?}"
-        );
+        assert!(nomads && found.iter().all(kept), "{name}: {found:?}");
     }
     let unexplained = text.lines().find(|line| line.contains(" The metric "));
     assert_eq!(unexplained, None, "telemetry/help.rs does not know it");

@@ -187,7 +187,7 @@ fn no_id_prefix(prefix: &str) -> Option<String> {
         let text = format!("UUID should have maximum of 4 \"-\"; got {hyphens}");
         return Some(text);
     }
-    if digits % 2 != 0 {
+    if !digits.is_multiple_of(2) {
         return Some("Input (without hyphens) must be even length".to_owned());
     }
     odd.map(|c| {

@@ -100,7 +100,7 @@ fn sch_15_sch_16_in_whatever_order_a_client_calls_nothing_is_placed_for_its_retu
             assert_eq!(new.count(), 0, "{order:?} turn {turn}");
             assert_eq!(
                 world.live(),
-                [id.clone()],
+                std::slice::from_ref(&id),
                 "{order:?} turn {turn}: never none"
             );
         }
@@ -289,13 +289,11 @@ fn spread_targets_are_met_by_percent() {
     let target = |value: &str, percent| SpreadTarget {
         value: value.into(),
         percent,
-        ..SpreadTarget::default()
     };
     spec.spreads = vec![Spread {
         attribute: "${meta.rack}".into(),
         weight: 100,
         spread_target: vec![target("r0", 70), target("r1", 30)].into(),
-        ..Spread::default()
     }]
     .into();
     let mut world = World::new(0, spec);

@@ -32,10 +32,13 @@ fn stopped(given: &Allocation) -> Allocation {
     }
 }
 
+/// Whether a value is refused under a key.
+type Refuses = dyn Fn(&str, &[u8]) -> bool + Send + Sync;
+
 /// Refuses what it is told to refuse.
 struct Refusing {
     inner: Arc<dyn Journal>,
-    refuses: Box<dyn Fn(&str, &[u8]) -> bool + Send + Sync>,
+    refuses: Box<Refuses>,
 }
 
 impl Journal for Refusing {

@@ -127,7 +127,7 @@ fn what_its_owner_locked_goes_too_and_a_link_only_as_a_link() {
     std::fs::create_dir_all(locked.join("below")).unwrap();
     std::fs::write(locked.join("below/file"), "").unwrap();
     for path in [locked.join("below"), locked] {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0)).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o0)).unwrap();
     }
     let kept = tempfile::tempdir().unwrap();
     symlink(kept.path(), tmp.path().join("link")).unwrap();

@@ -14,7 +14,7 @@ pub(super) const BYTES: &str = "application/octet-stream";
 
 /// The description of a file.
 pub(super) fn info(name: &str, stat: &Stat, content_type: String) -> AllocFileInfo {
-    let seconds = i64::try_from(stat.st_mtime).unwrap_or_default();
+    let seconds = stat.st_mtime;
     let nanos = i64::try_from(stat.st_mtime_nsec).unwrap_or_default();
     let changed = seconds.saturating_mul(1_000_000_000).saturating_add(nanos);
     AllocFileInfo {

@@ -307,7 +307,6 @@ pub(super) async fn deregister(write: Write) -> Result<Answer, ApiError> {
         eval_priority: query.number("eval_priority")?.unwrap_or_default(),
         max_priority: write.api.settings.job_max_priority,
         tracked_versions: write.api.settings.job_tracked_versions,
-        ..DeregisterJob::default()
     };
     let view = write.api.projections.view();
     let key = (command.namespace.as_str(), command.job_id.as_str());

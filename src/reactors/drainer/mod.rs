@@ -123,8 +123,9 @@ impl Reactor for Drainer {
             tokio::time::sleep(TOGETHER).await;
             let wall = context.clock.wall();
             let times = (context.clock.now(), wall);
-            let (projections, known) =
-                (Arc::clone(&context.projections), self.known.lock().clone());
+            let projections = Arc::clone(&context.projections);
+            // Where the look fails everything is read anew.
+            let known = std::mem::take(&mut *self.known.lock());
             let looked = move || look_at(&projections, known, times);
             let (known, steps) = tokio::task::spawn_blocking(looked).await??;
             let draining = known.draining.len();

@@ -25,6 +25,8 @@ use crate::commands::job::LaunchPeriodic;
 
 /// The longest sleep: the clock on the wall may be set meanwhile.
 const LONGEST: Duration = Duration::from_secs(10);
+/// What happens to jobs within this time is dealt with together.
+const TOGETHER: Duration = Duration::from_millis(20);
 /// After a launch was refused.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How often all periodic jobs are read at most, nanoseconds.
@@ -162,9 +164,11 @@ impl Reactor for PeriodicDispatcher {
 
     fn activate<'a>(&'a self, context: &'a Context) -> BoxFuture<'a, Result<Activation, Failure>> {
         Box::pin(async move {
+            tokio::time::sleep(TOGETHER).await;
             let times = (context.clock.now(), context.clock.wall());
-            let (projections, known) =
-                (Arc::clone(&context.projections), self.known.lock().clone());
+            let projections = Arc::clone(&context.projections);
+            // Where the look fails everything is read anew.
+            let known = std::mem::take(&mut *self.known.lock());
             let looked = move || look(&projections, known, times);
             let (known, found) = tokio::task::spawn_blocking(looked).await??;
             let tracked = known.jobs.values().flatten().count();

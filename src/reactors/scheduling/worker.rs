@@ -227,7 +227,10 @@ fn work(shared: &Arc<Shared>, held: &mut Held) -> Result<(), WorkError> {
             .broker
             .postpone(id, item.token, now, NO_KEY);
         held.item = None;
-        return Ok(waits.unwrap_or_else(|error| tracing::debug!(id, %error, "taken back")));
+        if let Err(error) = waits {
+            tracing::debug!(id, %error, "taken back");
+        }
+        return Ok(());
     }
     held.item = None;
     let eval = current;

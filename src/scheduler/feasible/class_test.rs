@@ -139,7 +139,6 @@ fn constraint(left: &str, right: &str) -> Constraint {
         l_target: left.into(),
         r_target: right.into(),
         operand: "=".into(),
-        ..Constraint::default()
     }
 }
 
