@@ -376,6 +376,7 @@ fn a_purged_node_goes_and_what_ran_there_is_looked_at_again() {
     assert_eq!(text, "node not found");
 }
 
+#[test]
 fn what_is_said_when_a_drain_is_called_off_is_added_to_what_was_said() {
     let mut world = World::new();
     world.done(&register(10));

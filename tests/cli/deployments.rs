@@ -110,8 +110,7 @@ fn a_rollback_is_followed() {
     let last = run
         .stdout
         .lines()
-        .filter(|line| line.contains("Deployment \""))
-        .next_back();
+        .rfind(|line| line.contains("Deployment \""));
     assert!(
         last.is_some_and(|line| line.ends_with("successful")),
         "{}",
@@ -120,8 +119,8 @@ fn a_rollback_is_followed() {
     // The version that was made by the rollback was submitted then, not with the one it repeats.
     let versions = session.json("/v1/job/web/versions").expect("versions");
     let time = |number: u64| {
-        let all = versions["Versions"].as_array().expect("a list").iter();
-        let found = all.filter(|one| one["Version"] == number).next_back();
+        let mut all = versions["Versions"].as_array().expect("a list").iter();
+        let found = all.rfind(|one| one["Version"] == number);
         found
             .and_then(|one| one["SubmitTime"].as_i64())
             .expect("a time")

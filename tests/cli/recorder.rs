@@ -5,11 +5,14 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+/// What one connection said.
+type Said = Arc<Mutex<Vec<u8>>>;
+
 /// A recorder that runs.
 pub(crate) struct Recorder {
     /// Where it listens.
     pub(crate) address: String,
-    asked: Arc<Mutex<Vec<Arc<Mutex<Vec<u8>>>>>>,
+    asked: Arc<Mutex<Vec<Said>>>,
 }
 
 impl Recorder {
