@@ -17,7 +17,7 @@ mod reading;
 mod visitors;
 
 pub use budget::{Budget, Hold};
-pub use reading::{aside, reading};
+pub use reading::{aside, deciding, reading};
 pub use visitors::{PER_CLIENT, Refusals, Visit, Visitors};
 
 /// Bytes of bodies of known callers that are held at once.

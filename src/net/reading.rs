@@ -7,7 +7,11 @@ use tokio::sync::Semaphore;
 use crate::error::ApiError;
 
 /// Reads at a time: enough to keep a disk busy, few enough that they do not crowd one another out.
-static TURNS: Semaphore = Semaphore::const_new(64);
+const AT_A_TIME: usize = 64;
+/// Reads of the API.
+static READS: Semaphore = Semaphore::const_new(AT_A_TIME);
+/// Reads for a decision or for a node.
+static DECISIONS: Semaphore = Semaphore::const_new(AT_A_TIME);
 
 /// Does the work on a thread of its own and answers what it made. A panic in it goes on here.
 ///
@@ -16,7 +20,25 @@ static TURNS: Semaphore = Semaphore::const_new(64);
 pub async fn reading<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ApiError> {
-    let turn = TURNS
+    elsewhere(&READS, work).await
+}
+
+/// The same for what a command is decided by and for what nodes ask: however much is read over the
+/// API, they do not stand in that line.
+///
+/// # Errors
+/// The runtime ends.
+pub async fn deciding<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    elsewhere(&DECISIONS, work).await
+}
+
+async fn elsewhere<T: Send + 'static>(
+    turns: &'static Semaphore,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    let turn = turns
         .acquire()
         .await
         .map_err(|error| ApiError::internal(error.to_string()))?;
@@ -55,5 +77,9 @@ mod tests {
         assert_ne!(here, there, "the thread that serves is left alone");
         let panicked = tokio::spawn(reading(|| panic!("broken row"))).await;
         assert!(panicked.unwrap_err().is_panic());
+        // All the turns of reads taken, a decision has its own.
+        let all = u32::try_from(AT_A_TIME).unwrap();
+        let _taken = READS.acquire_many(all).await.unwrap();
+        assert_eq!(deciding(|| 7).await.unwrap(), 7);
     }
 }

@@ -24,7 +24,7 @@ use crate::clock::unix_nanos;
 use crate::commands::limits::{Part, check_rows, fit};
 use crate::commands::{Command, Decision, Stamp, refuse_later};
 use crate::error::{ApiError, Code};
-use crate::net::{aside, reading};
+use crate::net::{aside, deciding};
 
 /// How often a command is decided again because a guard did not hold.
 const GUARD_TRIES: u32 = 5;
@@ -151,7 +151,7 @@ impl Proposer {
             let decided = {
                 let (own, command) = (self.clone(), Arc::clone(&command));
                 let origin = origin.clone();
-                reading(move || own.decide(&*command, &origin)).await??
+                deciding(move || own.decide(&*command, &origin)).await??
             };
             let (drafts, more) = match decided {
                 Decided::Drafts { drafts, more } => (drafts, more),

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::Clients;
 use crate::error::ApiError;
 use crate::identity::Identity;
-use crate::net::reading;
+use crate::net::deciding;
 use crate::raft::Origin;
 use crate::rpc::service::Call;
 
@@ -43,7 +43,7 @@ impl Clients {
         node_id: &str,
     ) -> Result<(), ApiError> {
         let (clients, token, id) = (self.clone(), call.token.clone(), node_id.to_owned());
-        reading(move || clients.prove(&token, &id)).await?
+        deciding(move || clients.prove(&token, &id)).await?
     }
 
     fn prove(&self, token: &str, node_id: &str) -> Result<(), ApiError> {

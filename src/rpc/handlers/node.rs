@@ -8,7 +8,7 @@ use drover_projections::tables::nodes;
 use super::{Clients, secret_hash};
 use crate::commands::node::{AddNodeEvents, RegisterNode, UpdateNodeStatus};
 use crate::error::ApiError;
-use crate::net::reading;
+use crate::net::deciding;
 use crate::rpc::methods::{
     AllocUpdateRequest, EmitNodeEventsRequest, NodeRegisterRequest, NodeServerInfo,
     NodeUpdateResponse, NodeUpdateStatusRequest, WriteResponse,
@@ -115,7 +115,7 @@ pub(super) async fn emit_events(
 impl Clients {
     async fn answer(&self, id: &str, index: u64) -> Result<NodeUpdateResponse, ApiError> {
         let (view, name) = (self.server.projections.view(), id.to_owned());
-        let node = reading(move || nodes::get(&view, &name)).await??;
+        let node = deciding(move || nodes::get(&view, &name)).await??;
         let node = node.unwrap_or_default();
         let ttl = (self.beat)(id);
         Ok(NodeUpdateResponse {

@@ -10,7 +10,7 @@ use drover_projections::{Id, Interest, Read, Scan, View};
 use super::Clients;
 use super::blocking::wait_time;
 use crate::error::ApiError;
-use crate::net::reading;
+use crate::net::deciding;
 use crate::rpc::methods::{
     AllocsGetRequest, AllocsGetResponse, NodeClientAllocsResponse, NodeSpecificRequest,
 };
@@ -80,7 +80,7 @@ async fn read(view: View, node: &str) -> Result<(u64, BTreeMap<String, u64>), Ap
         }
         Ok((view.index(), out))
     };
-    reading(rows).await?
+    deciding(rows).await?
 }
 
 /// `Alloc.GetAllocs`: waits until the index is applied here, and leaves out what does not exist.
@@ -113,7 +113,7 @@ pub(super) async fn get_allocs(
         }
         Ok(out)
     };
-    let out = reading(read).await??;
+    let out = deciding(read).await??;
     let nodes: BTreeSet<&str> = out.allocs.iter().map(|a| a.node_id.as_str()).collect();
     for node in nodes {
         clients.caller(&call, node).await?;

@@ -7,7 +7,7 @@ use drover_projections::tables::services::Services;
 use super::Clients;
 use crate::commands::service::{DeleteService, KeepServices, UpsertServices};
 use crate::error::ApiError;
-use crate::net::reading;
+use crate::net::deciding;
 use crate::rpc::methods::{ServiceDeleteRequest, ServiceUpsertRequest, WriteResponse};
 use crate::rpc::service::Call;
 
@@ -53,7 +53,7 @@ pub(super) async fn delete(
         clients.server.projections.view(),
         (request.namespace.clone(), request.id.clone()),
     );
-    let known = reading(move || view.get::<Services>((key.0.as_str(), key.1.as_str()))).await??;
+    let known = deciding(move || view.get::<Services>((key.0.as_str(), key.1.as_str()))).await??;
     let Some(known) = known else {
         return Err(ApiError::not_found("service registration not found"));
     };
