@@ -291,7 +291,8 @@ impl<'r, C> Parts<'r, C> {
         'r: 'a,
     {
         let (place, own) = self.classes.place(name);
-        let opened = own == Class::Sensitive && place.is_some_and(|at| self.hide.shows(at, None));
+        let may = matches!(own, Class::Configured | Class::Sensitive);
+        let opened = may && place.is_some_and(|at| self.hide.shows(at, None));
         let own = if opened { Class::Public } else { own };
         Hidden {
             class: self.class.max(own),
@@ -359,7 +360,7 @@ impl<C: SerializeMap> SerializeMap for Parts<'_, C> {
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), C::Error> {
         self.shown = match (self.class, self.place) {
-            (Class::Sensitive, Some(place)) => {
+            (Class::Configured | Class::Sensitive, Some(place)) => {
                 let text = key.serialize(KeyText).ok();
                 text.is_some_and(|text| self.hide.shows(place, Some(&text)))
             }

@@ -87,6 +87,8 @@ pub struct Options {
     pub alive_every: u64,
 }
 
+/// How long a flush waits before it is asked for again where writes stand still.
+const STALLED: std::time::Duration = std::time::Duration::from_millis(5);
 /// [`Options::alive_every`] of a server.
 const ALIVE_EVERY: u64 = 65_536;
 
@@ -316,9 +318,19 @@ impl Database {
         let mut options = FlushOptions::default();
         options.set_wait(wait);
         let families = Family::ALL.map(|family| self.family(family));
-        self.db
-            .flush_cfs_opt(&families, &options)
-            .map_err(self.failed("flush"))
+        loop {
+            match self.db.flush_cfs_opt(&families, &options) {
+                // Writes stand still because tables in memory wait for the disk: they are on their
+                // way to it, and can be asked for again when that is over.
+                Err(error) if error.kind() == rocksdb::ErrorKind::TryAgain => {
+                    if !wait {
+                        return Ok(());
+                    }
+                    std::thread::park_timeout(STALLED);
+                }
+                flushed => return flushed.map_err(self.failed("flush")),
+            }
+        }
     }
 
     /// How files of sorted entries are written that the family takes in later.

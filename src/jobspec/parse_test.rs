@@ -401,17 +401,6 @@ fn an_indented_heredoc_is_cut_within_directives_too() {
 }
 
 #[test]
-fn a_block_that_no_client_runs_is_warned_of() {
-    let text = "job \"a\" {\n  group \"g\" {\n    task \"t\" {\n      driver = \"raw_exec\"\n      \
-                template {\n        data = \"x\"\n        destination = \"local/x\"\n      }\n    \
-                }\n  }\n}\n";
-    let parsed = parse(&Input::server(text)).expect("parses");
-    let model = parsed.into_model().expect("a job");
-    let found = super::validate(&model, &super::Limits::default());
-    assert!(found.warning().contains("Task \"g.t\" has template blocks"));
-}
-
-#[test]
 fn one_budget_holds_for_all_of_a_specification() {
     let big = "x".repeat(1 << 20);
     // Each template gives little and builds much on the way.

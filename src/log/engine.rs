@@ -53,6 +53,12 @@ impl LogEngine {
         files
             .sync_dir(above)
             .map_err(|e| LogError::io("sync", above, e))?;
+        // The same of what lies further up, where this may be asked for: it was made with it.
+        let mut above = above;
+        while super::file::parent(above) != above && above != Path::new(".") {
+            above = super::file::parent(above);
+            let _ = files.sync_dir(above);
+        }
         let lock = files
             .lock(dir)
             .map_err(|e| LogError::io("lock", dir, e))?
@@ -60,6 +66,10 @@ impl LogEngine {
                 path: dir.to_owned(),
             })?;
         let opened = open::open(&files, dir, &options)?;
+        // So may the names of the files that were found.
+        files
+            .sync_dir(dir)
+            .map_err(|e| LogError::io("sync", dir, e))?;
         let report = opened.report.clone();
         let keeper = KeeperState::new(opened.spares);
         let shared = Arc::new(Shared {

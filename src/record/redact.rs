@@ -68,12 +68,17 @@ impl PublicFields {
     }
 }
 
+/// Whether exports hide fields of a class behind hashes.
+fn is_hidden(class: Class) -> bool {
+    matches!(class, Class::Configured | Class::Sensitive)
+}
+
 impl PublicField {
     fn read(name: &str) -> Result<Self, String> {
         let mut parts = name.splitn(3, '.');
         let (owner, field, key) = (parts.next(), parts.next(), parts.next());
         let wanted = |(one, other, class): &&(&str, &str, Class)| {
-            *class == Class::Sensitive && Some(*one) == owner && Some(*other) == field
+            is_hidden(*class) && Some(*one) == owner && Some(*other) == field
         };
         match CLASSES.iter().find(wanted) {
             Some((owner, field, _)) if key != Some("") => Ok(Self {
@@ -81,7 +86,7 @@ impl PublicField {
                 key: key.map(str::to_owned),
             }),
             _ => {
-                let listed = CLASSES.iter().filter(|one| one.2 == Class::Sensitive);
+                let listed = CLASSES.iter().filter(|one| is_hidden(one.2));
                 let listed: Vec<String> =
                     listed.map(|one| format!("{}.{}", one.0, one.1)).collect();
                 Err(format!(
@@ -226,7 +231,7 @@ struct Search<'f> {
 
 impl Hide for Search<'_> {
     fn text(&self, class: Class, value: &str) -> String {
-        let hashed_outside = matches!(class, Class::Configured | Class::Sensitive);
+        let hashed_outside = is_hidden(class);
         if hashed_outside && !self.found.get() {
             let keys = &self.finder.redactor.keys;
             let is = |key: &hmac::Key| self.finder.wanted.contains(&hashed(key, value));

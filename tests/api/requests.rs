@@ -145,7 +145,7 @@ fn a_log_that_cannot_be_opened_stops_a_server_that_must_have_it_and_no_other() {
     refused.expect("it does not start");
     drop(refusing);
 
-    setup.config = plain;
+    setup.config = plain + "telemetry {\n  prometheus_metrics = true\n}\n";
     let agent = setup.spawn().expect("the program runs");
     let mut http = agent.http();
     let answer = wait_for("an answer", LONG, || {

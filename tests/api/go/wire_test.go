@@ -79,7 +79,7 @@ func TestVersionsAreNamed(t *testing.T) {
 func TestAMissingJobIsWaitedFor(t *testing.T) {
 	c := client(t)
 	services, meta, err := c.Services().List(nil)
-	if err != nil || len(services) != 0 || meta.LastIndex == 0 || !meta.KnownLeader {
+	if err != nil || len(services) != 0 || meta.LastIndex != 0 || !meta.KnownLeader {
 		t.Fatalf("%+v, %+v, %v", services, meta, err)
 	}
 	_, _, err = c.Jobs().Info("late", nil)
