@@ -82,8 +82,20 @@ fn cli_nouns(source: &str) -> Vec<String> {
         .filter(|line| line.starts_with(|c: char| c.is_ascii_uppercase()) && line.ends_with(','));
     variants
         .filter_map(|line| line.split(['(', ',']).next())
-        .map(str::to_lowercase)
+        .map(as_typed)
         .collect()
+}
+
+/// A variant's name as it is typed: `AgentInfo` is `agent-info`.
+fn as_typed(variant: &str) -> String {
+    let mut typed = String::new();
+    for c in variant.chars() {
+        if c.is_ascii_uppercase() && !typed.is_empty() {
+            typed.push('-');
+        }
+        typed.push(c.to_ascii_lowercase());
+    }
+    typed
 }
 
 /// The nouns that the changelog never names, in the singular or the plural.
