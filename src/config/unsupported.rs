@@ -120,13 +120,13 @@ pub const UNSUPPORTED: &[Unsupported] = &[
         "key material is wrapped by a file of the server; there is no external one",
     ),
     not("plugin.args", "plugins are not processes of their own"),
+    not("plugin_dir", "plugins are not processes of their own"),
     not("reporting", ENTERPRISE),
     not("rpc.accept_backlog", "the system's default is used"),
     not(
         "rpc.connection_write_timeout",
         "requests have deadlines of their own",
     ),
-    not("rpc.dial_timeout", "requests have deadlines of their own"),
     not(
         "rpc.stream_close_timeout",
         "requests have deadlines of their own",
@@ -195,6 +195,10 @@ pub const UNSUPPORTED: &[Unsupported] = &[
     not("server.start_join", ONE_SERVER),
     not("server.start_timeout", "a start takes as long as it takes"),
     not("server.upgrade_version", ENTERPRISE),
+    not(
+        "syslog_facility",
+        "use log_file, or let the service manager keep standard error",
+    ),
     not("telemetry.datadog_address", SINKS),
     not("telemetry.datadog_tags", SINKS),
     not("telemetry.disable_allocation_hook_metrics", METRICS),
@@ -208,7 +212,7 @@ pub const UNSUPPORTED: &[Unsupported] = &[
 ];
 
 /// What to do instead of setting `path`, where that has no effect here.
-pub(super) fn advice(path: &str) -> Option<&'static str> {
+pub fn advice(path: &str) -> Option<&'static str> {
     let mut plain = String::with_capacity(path.len());
     let mut label = false;
     for c in path.chars() {
