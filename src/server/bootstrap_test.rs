@@ -73,3 +73,61 @@ async fn the_first_leader_of_a_restored_epoch_evaluates_every_job() {
     );
     server.shutdown().await;
 }
+
+/// A leader that ends between the several events of a restore leaves the rest to the next one.
+#[test]
+fn what_a_leader_left_of_a_restore_the_next_one_does() {
+    use crate::reactors::testing::Direct;
+    use crate::scheduler::testing::job;
+
+    let direct = Direct::new();
+    for n in 0..2_500 {
+        let mut spec = job("service", 1);
+        spec.id = format!("job-{n:04}");
+        spec.name = spec.id.clone();
+        direct.apply(drover_events::job::JobRegistered {
+            job: Arc::new(spec),
+            ..Default::default()
+        });
+    }
+    let epoch_first = direct.projections.applied_index();
+    let left = || evals_of_restored(&direct.projections.view(), epoch_first);
+    let counts = |events: &[Event]| -> Vec<usize> {
+        let evals = events.iter().map(|event| match event {
+            Event::EvalsUpserted(ev) => ev.evals.len(),
+            other => panic!("{other:?}"),
+        });
+        evals.collect()
+    };
+    let whole = left();
+    assert_eq!(counts(&whole), [1_000, 1_000, 500]);
+    direct.apply(whole[0].clone());
+    let rest = left();
+    assert_eq!(
+        counts(&rest),
+        [1_000, 500],
+        "what is there is not made again"
+    );
+    for event in rest {
+        direct.apply(event);
+    }
+    let view = direct.projections.view();
+    let jobs: BTreeSet<String> = view
+        .scan::<Evals>(Scan::all())
+        .map(|eval| eval.unwrap().job_id)
+        .collect();
+    assert_eq!(jobs.len(), 2_500, "each once");
+    assert!(left().is_empty());
+    // Once one was worked on, nothing is made again, whatever is collected later.
+    let mut done = view.scan::<Evals>(Scan::all()).next().unwrap().unwrap();
+    done.status = "complete".into();
+    direct.apply(EvalsUpserted {
+        evals: vec![done],
+        decision: None,
+    });
+    direct.apply(drover_events::job::JobRegistered {
+        job: Arc::new(job("service", 1)),
+        ..Default::default()
+    });
+    assert!(left().is_empty());
+}
