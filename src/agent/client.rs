@@ -30,11 +30,14 @@ pub(super) async fn listen(
     let listener = TcpListener::bind(address)
         .await
         .map_err(|error| format!("cannot listen on {address}: {error}"))?;
-    let limits = Limits::new(
-        config.limits.rpc_max_conns_per_client,
-        config.limits.rpc_handshake_timeout,
-        bodies,
-    );
+    let limits = Limits {
+        keep_alive: config.rpc.keep_alive_interval,
+        ..Limits::new(
+            config.limits.rpc_max_conns_per_client,
+            config.limits.rpc_handshake_timeout,
+            bodies,
+        )
+    };
     let server = serve(listener, service, limits)?;
     tracing::info!(address = %server.addr(), "RPC");
     Ok(server)

@@ -82,10 +82,6 @@ pub const UNSUPPORTED: &[Unsupported] = &[
         "client.disk_free_mb",
         "what is free is measured; set client.disk_total_mb or reserved.disk",
     ),
-    not(
-        "client.drain_on_shutdown",
-        "drain the node first: drover node drain -enable -self",
-    ),
     not("client.fingerprint", "what a node has is always looked up"),
     not("client.gc_volumes_on_node_gc", CSI),
     not(
@@ -120,6 +116,7 @@ pub const UNSUPPORTED: &[Unsupported] = &[
         "key material is wrapped by a file of the server; there is no external one",
     ),
     not("plugin.args", "plugins are not processes of their own"),
+    not("plugin_dir", "plugins are not processes of their own"),
     not("reporting", ENTERPRISE),
     not("rpc.accept_backlog", "the system's default is used"),
     not(
@@ -195,6 +192,10 @@ pub const UNSUPPORTED: &[Unsupported] = &[
     not("server.start_join", ONE_SERVER),
     not("server.start_timeout", "a start takes as long as it takes"),
     not("server.upgrade_version", ENTERPRISE),
+    not(
+        "syslog_facility",
+        "use log_file, or let the service manager keep standard error",
+    ),
     not("telemetry.datadog_address", SINKS),
     not("telemetry.datadog_tags", SINKS),
     not("telemetry.disable_allocation_hook_metrics", METRICS),

@@ -36,7 +36,7 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// How many calls that their callers gave up may wait in a connection: a busy server must not take
 /// impatience for an attack and cut off everybody who shares the connection.
 const MAX_GIVEN_UP: usize = 100_000;
-/// How often a silent peer is asked whether it is there.
+/// How often a silent peer is asked whether it is there, unless told otherwise.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// How long a call may take that names no time.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(330);
@@ -76,6 +76,8 @@ pub struct Limits {
     pub strangers: Arc<Budget>,
     /// Calls of all others under way.
     pub turns: Arc<Budget>,
+    /// How often a silent peer is asked whether it is there; zero for never.
+    pub keep_alive: Duration,
 }
 
 impl Limits {
@@ -88,6 +90,7 @@ impl Limits {
             bodies,
             strangers: Budget::new(STRANGERS),
             turns: Budget::new(STRANGE_CALLS),
+            keep_alive: KEEP_ALIVE,
         }
     }
 }
@@ -150,6 +153,7 @@ async fn connection(
         tracing::debug!(%peer, "rpc: no HTTP/2 in time");
         return;
     }
+    let keep_alive = Some(limits.keep_alive).filter(|every| !every.is_zero());
     let answer = hyper::service::service_fn(move |request| {
         let (service, limits) = (service.clone(), limits.clone());
         async move { Ok::<_, Infallible>(answer(request, peer, service, limits).await) }
@@ -162,7 +166,7 @@ async fn connection(
         .max_header_list_size(MAX_HEADERS)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_interval(keep_alive)
         .serve_connection(TokioIo::new(join(PREFACE.chain(read), write)), answer)
         .await;
     if let Err(e) = served {
