@@ -1,7 +1,5 @@
 //! What a new leader says first: that it leads, and, in a new cluster, what a cluster begins with.
 
-use std::collections::BTreeSet;
-
 use drover_events::Event;
 use drover_events::cluster::{
     ClusterIdSet, LeaderElected, SchedulerConfigured, VersionBarrierRaised,
@@ -70,8 +68,8 @@ pub(super) fn first_events(
             .into(),
         );
     }
-    if epoch_first > 0 {
-        events.extend(evals_of_restored(view, epoch_first));
+    if epoch_first > 0 && view.table_index_of(Evals::ID) <= epoch_first {
+        events.extend(evals_of_all(view));
     }
     events
 }
@@ -81,34 +79,8 @@ const RESTORED: &str = "the cluster was restored from a backup";
 /// Evaluations of one event at most; so many jobs are looked at together or not at all.
 const EVALS: usize = 1_000;
 
-/// The jobs that an epoch's leaders have made evaluations of so far; none where that is over: one
-/// of them was worked on, which begins when all are made, or they are gone, which takes longer.
-fn evaluated(view: &View, epoch_first: u64) -> Option<BTreeSet<(String, String)>> {
-    let mut jobs = BTreeSet::new();
-    for eval in view.scan::<Evals>(Scan::all()) {
-        let Ok(eval) = eval.inspect_err(|error| {
-            tracing::error!(%error, "a restored evaluation cannot be read");
-        }) else {
-            continue;
-        };
-        if eval.create_index <= epoch_first {
-            continue;
-        }
-        if eval.modify_index > eval.create_index {
-            return None;
-        }
-        jobs.insert((eval.namespace, eval.job_id));
-    }
-    let over = jobs.is_empty() && view.table_index_of(Evals::ID) > epoch_first;
-    (!over).then_some(jobs)
-}
-
-/// An evaluation of every job that has allocations of its own and was not evaluated since the
-/// restore: a leader that ended in between leaves some to the next one.
-fn evals_of_restored(view: &View, epoch_first: u64) -> Vec<Event> {
-    let Some(evaluated) = evaluated(view, epoch_first) else {
-        return Vec::new();
-    };
+/// An evaluation of every job that has allocations of its own.
+fn evals_of_all(view: &View) -> Vec<Event> {
     let now = crate::clock::unix_nanos();
     let jobs = view.scan::<Jobs>(Scan::all()).filter_map(|job| {
         job.inspect_err(|error| tracing::error!(%error, "a restored job cannot be read"))
@@ -116,7 +88,6 @@ fn evals_of_restored(view: &View, epoch_first: u64) -> Vec<Event> {
     });
     let evals: Vec<Evaluation> = jobs
         .filter(|job| !job.has_children())
-        .filter(|job| !evaluated.contains(&(job.namespace.clone(), job.id.clone())))
         .map(|job| {
             let id = uuid::Uuid::new_v4().to_string();
             let mut eval = Evaluation::for_job(id, &job, trigger::JOB_REGISTER);
