@@ -123,7 +123,6 @@ pub const UNSUPPORTED: &[Unsupported] = &[
         "rpc.connection_write_timeout",
         "requests have deadlines of their own",
     ),
-    not("rpc.dial_timeout", "requests have deadlines of their own"),
     not(
         "rpc.stream_close_timeout",
         "requests have deadlines of their own",
@@ -209,7 +208,7 @@ pub const UNSUPPORTED: &[Unsupported] = &[
 ];
 
 /// What to do instead of setting `path`, where that has no effect here.
-pub(super) fn advice(path: &str) -> Option<&'static str> {
+pub fn advice(path: &str) -> Option<&'static str> {
     let mut plain = String::with_capacity(path.len());
     let mut label = false;
     for c in path.chars() {
