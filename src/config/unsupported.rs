@@ -82,10 +82,6 @@ pub const UNSUPPORTED: &[Unsupported] = &[
         "client.disk_free_mb",
         "what is free is measured; set client.disk_total_mb or reserved.disk",
     ),
-    not(
-        "client.drain_on_shutdown",
-        "drain the node first: drover node drain -enable -self",
-    ),
     not("client.fingerprint", "what a node has is always looked up"),
     not("client.gc_volumes_on_node_gc", CSI),
     not(

@@ -9,6 +9,7 @@ use drover_events::model::{Evaluation, Node};
 use drover_events::{Actor, Event};
 use drover_projections::Scan;
 use drover_projections::tables::allocs::{AllocRow, Allocs};
+use drover_projections::tables::evals::Evals;
 use drover_projections::tables::jobs::Jobs;
 use drover_projections::view::View;
 use serde_json::Value;
@@ -228,6 +229,55 @@ async fn a_chain_with_many_ways_through_it_is_told_in_proportion_to_its_events()
         "{all} nodes of {} events",
         found.len()
     );
+    h.stop().await;
+}
+
+/// The scheduler ends what nobody needs any more in one event for many jobs: none of them is told
+/// under another one's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn evaluations_that_were_ended_together_hang_each_under_its_own_job() {
+    let h = Harness::start().await;
+    // Without a node each of them waits for room.
+    for id in ["one", "two"] {
+        h.register(id).await;
+    }
+    let blocked = async |job: &str| -> Evaluation {
+        loop {
+            let waiter = h
+                .api
+                .projections
+                .watch()
+                .register(&[drover_projections::Interest::table::<Evals>()]);
+            let found = {
+                let view = h.api.projections.view();
+                let mut evals = view.scan::<Evals>(Scan::all()).map(Result::unwrap);
+                evals.find(|eval| eval.job_id == job && eval.status == "blocked")
+            };
+            if let Some(eval) = found {
+                return eval;
+            }
+            waiter.await;
+        }
+    };
+    let mut ended = vec![blocked("one").await, blocked("two").await];
+    let ids: Vec<String> = ended.iter().map(|eval| eval.id.clone()).collect();
+    for eval in &mut ended {
+        eval.status = "canceled".into();
+    }
+    let event = drover_events::eval::EvalsUpserted {
+        evals: ended,
+        decision: None,
+    };
+    let batch = submit(&h, Given(event.into())).await;
+    for (own, other) in [(0, 1), (1, 0)] {
+        let path = format!("/v1/audit/trace?id=eval:{}", ids[own]);
+        let told = h.get(&path).await.json();
+        let found = tree(&told);
+        assert!(found[&batch].contains(&ids[own]), "{told:#}");
+        let all: BTreeSet<&String> = found.values().flatten().collect();
+        assert!(!all.contains(&ids[other]), "{told:#}");
+        assert_eq!(told["Roots"].as_array().unwrap().len(), 1, "{told:#}");
+    }
     h.stop().await;
 }
 
