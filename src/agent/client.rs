@@ -13,7 +13,7 @@ use crate::client::start;
 use crate::config::Config;
 use crate::net::Budget;
 use crate::rpc::caller::{Caller, Servers};
-use crate::rpc::client::Pool;
+use crate::rpc::client::{Dialing, Pool};
 use crate::rpc::server::{Limits, RpcServer, serve};
 use crate::rpc::service::Dispatch;
 
@@ -30,11 +30,14 @@ pub(super) async fn listen(
     let listener = TcpListener::bind(address)
         .await
         .map_err(|error| format!("cannot listen on {address}: {error}"))?;
-    let limits = Limits::new(
-        config.limits.rpc_max_conns_per_client,
-        config.limits.rpc_handshake_timeout,
-        bodies,
-    );
+    let limits = Limits {
+        keep_alive: config.rpc.keep_alive_interval,
+        ..Limits::new(
+            config.limits.rpc_max_conns_per_client,
+            config.limits.rpc_handshake_timeout,
+            bodies,
+        )
+    };
     let server = serve(listener, service, limits)?;
     tracing::info!(address = %server.addr(), "RPC");
     Ok(server)
@@ -53,10 +56,21 @@ pub(super) fn run(
     }
     let client = start::open(settings, |secret| match near {
         Some(service) => Caller::process(service, secret),
-        None => Caller::network(Pool::new(CONNECTIONS), Servers::new(servers), secret),
+        None => {
+            let pool = Pool::dialing(CONNECTIONS, dialing(config));
+            Caller::network(pool, Servers::new(servers), secret)
+        }
     })?;
     tracing::info!(id = client.node_id(), "client started");
     Ok(client)
+}
+
+/// How connections to servers are made and kept.
+fn dialing(config: &Config) -> Dialing {
+    Dialing {
+        timeout: config.rpc.dial_timeout,
+        keep_alive: config.rpc.keep_alive_interval,
+    }
 }
 
 const NO_SERVERS: &str = "a client without a server in its own process needs to know where servers \

@@ -107,6 +107,14 @@ impl Roles {
         self.data.keep()
     }
 
+    /// Leaves the cluster, while everything still runs: a client has its node drained where it was
+    /// told to. A lone server has nobody to leave.
+    pub(super) async fn leave(&self) {
+        if let Some(client) = &self.client {
+            client.leave().await;
+        }
+    }
+
     /// Stops everything, top down.
     pub(super) async fn stop(self) {
         self.stop.cancel();

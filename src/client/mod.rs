@@ -31,6 +31,7 @@ pub mod fingerprint;
 mod gc;
 pub mod ids;
 pub mod journal;
+mod leave;
 mod measure;
 pub mod proc;
 pub mod pull;

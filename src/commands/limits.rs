@@ -245,15 +245,16 @@ fn halve(event: Event, guards: Vec<Guard>) -> Option<(Part, Part)> {
     Some(((first, guards), (second, Vec::new())))
 }
 
-/// Each node's guard goes with it; evaluations come behind every node.
+/// Each node's guards go with it; evaluations come behind every node.
 fn halve_nodes(mut ev: Box<NodesDeregistered>, mut guards: Vec<Guard>) -> Option<(Part, Part)> {
-    let each = guards.len() == ev.node_ids.len();
+    let whole = guards.len().checked_rem(ev.node_ids.len()) == Some(0);
+    let each = guards.len().checked_div(ev.node_ids.len()).unwrap_or(0);
     let mut theirs = Vec::new();
     let rest = match half(&mut ev.node_ids) {
         None => evals_behind(&mut ev.evals)?,
         Some(node_ids) => {
-            if each {
-                theirs = guards.split_off(ev.node_ids.len());
+            if whole {
+                theirs = guards.split_off(each * ev.node_ids.len());
             }
             let evals = std::mem::take(&mut ev.evals);
             NodesDeregistered { node_ids, evals }.into()

@@ -120,7 +120,8 @@ fn guards_of_nodes_go_with_their_nodes() {
         node_ids: (0..2_000).map(id).collect(),
         evals: evals(600),
     };
-    let parts = cut(event, (0..2_000).map(key).collect()).unwrap();
+    // Two for each node.
+    let parts = cut(event, (0..4_000).map(key).collect()).unwrap();
     let mut seen = 0;
     for (event, guards) in &parts {
         assert!(rows(event) <= PAGE_ROWS);
@@ -128,11 +129,11 @@ fn guards_of_nodes_go_with_their_nodes() {
             assert_eq!(event.kind(), EventKind::EvalsUpserted);
             continue;
         };
-        assert_eq!(guards.len(), ev.node_ids.len());
+        assert_eq!(guards.len(), 2 * ev.node_ids.len());
         assert_eq!(guards.first(), Some(&key(seen)), "its own guards");
         seen += guards.len();
     }
-    assert_eq!(seen, 2_000);
+    assert_eq!(seen, 4_000);
 }
 
 #[test]

@@ -82,10 +82,6 @@ pub const UNSUPPORTED: &[Unsupported] = &[
         "client.disk_free_mb",
         "what is free is measured; set client.disk_total_mb or reserved.disk",
     ),
-    not(
-        "client.drain_on_shutdown",
-        "drain the node first: drover node drain -enable -self",
-    ),
     not("client.fingerprint", "what a node has is always looked up"),
     not("client.gc_volumes_on_node_gc", CSI),
     not(
@@ -120,13 +116,13 @@ pub const UNSUPPORTED: &[Unsupported] = &[
         "key material is wrapped by a file of the server; there is no external one",
     ),
     not("plugin.args", "plugins are not processes of their own"),
+    not("plugin_dir", "plugins are not processes of their own"),
     not("reporting", ENTERPRISE),
     not("rpc.accept_backlog", "the system's default is used"),
     not(
         "rpc.connection_write_timeout",
         "requests have deadlines of their own",
     ),
-    not("rpc.dial_timeout", "requests have deadlines of their own"),
     not(
         "rpc.stream_close_timeout",
         "requests have deadlines of their own",
@@ -145,11 +141,6 @@ pub const UNSUPPORTED: &[Unsupported] = &[
     not("server.csi_plugin_gc_threshold", CSI),
     not("server.csi_volume_claim_gc_interval", CSI),
     not("server.csi_volume_claim_gc_threshold", CSI),
-    not(
-        "server.default_scheduler_config.node_limit_for_feasibility_checks",
-        "every feasible \
-        node counts",
-    ),
     not(
         "server.default_scheduler_config.preemption_config",
         "nothing is preempted",
@@ -195,6 +186,10 @@ pub const UNSUPPORTED: &[Unsupported] = &[
     not("server.start_join", ONE_SERVER),
     not("server.start_timeout", "a start takes as long as it takes"),
     not("server.upgrade_version", ENTERPRISE),
+    not(
+        "syslog_facility",
+        "use log_file, or let the service manager keep standard error",
+    ),
     not("telemetry.datadog_address", SINKS),
     not("telemetry.datadog_tags", SINKS),
     not("telemetry.disable_allocation_hook_metrics", METRICS),
@@ -208,7 +203,7 @@ pub const UNSUPPORTED: &[Unsupported] = &[
 ];
 
 /// What to do instead of setting `path`, where that has no effect here.
-pub(super) fn advice(path: &str) -> Option<&'static str> {
+pub fn advice(path: &str) -> Option<&'static str> {
     let mut plain = String::with_capacity(path.len());
     let mut label = false;
     for c in path.chars() {

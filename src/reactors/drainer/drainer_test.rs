@@ -167,8 +167,13 @@ impl Stage {
     /// One look, and what it says is done.
     async fn round(&self) -> Steps {
         let times = (self.now, self.now);
-        let (_, steps) = look_at(&self.direct.projections, Known::default(), times).unwrap();
-        assert_eq!(Drainer::default().take(&self.context(), &steps).await, 0);
+        let (_, steps, mut each) =
+            look_at(&self.direct.projections, Known::default(), times).unwrap();
+        let drainer = Drainer::default();
+        drainer
+            .take(&self.context(), steps.clone(), &mut each)
+            .await;
+        assert_eq!(each.failed(), 0);
         steps
     }
 
@@ -432,11 +437,15 @@ async fn a_drain_that_is_cancelled_moves_nothing_any_more() {
     let id = stage.place("web", 1, Some(true));
     stage.set(1, Some(drain(0)));
     let times = (NOW, NOW);
-    let (_, steps) = look_at(&stage.direct.projections, Known::default(), times).unwrap();
+    let (_, steps, _) = look_at(&stage.direct.projections, Known::default(), times).unwrap();
     assert_eq!(steps.moves.transitions.len(), 1);
     // The operator is faster than the event that was decided on.
     stage.set(1, None);
-    Drainer::default().take(&stage.context(), &steps).await;
+    let mut each = Each::default();
+    Drainer::default()
+        .take(&stage.context(), steps, &mut each)
+        .await;
+    assert_eq!(each.failed(), 0, "it is no fault");
     assert!(!stage.moves(&id));
     assert_eq!(stage.node(1).last_drain.unwrap().status, "canceled");
     assert_eq!(stage.marked().await, 0);
@@ -449,7 +458,7 @@ fn a_mark_is_guarded_by_the_nodes_it_was_decided_for() {
     stage.place("web", 1, Some(true));
     stage.set(1, Some(drain(0)));
     let times = (NOW, NOW);
-    let (_, steps) = look_at(&stage.direct.projections, Known::default(), times).unwrap();
+    let (_, steps, _) = look_at(&stage.direct.projections, Known::default(), times).unwrap();
     let stamp = crate::commands::Stamp {
         id: drover_events::EventId([1; 16]),
         now: NOW,

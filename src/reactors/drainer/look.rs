@@ -16,6 +16,7 @@ use drover_projections::{Id, Read, Scan, StorageError, View, query};
 
 use crate::commands::node::DrainedNode;
 use crate::commands::node_drain::DrainAllocs;
+use crate::reactors::each::Each;
 
 /// Deadlines that come within this time of one that has come count as come: nodes that were drained
 /// together are dealt with together.
@@ -28,6 +29,8 @@ const MAX_PARALLEL: i64 = 1;
 pub struct Steps {
     /// The allocations that are to move, with an evaluation of each of their jobs.
     pub moves: DrainAllocs,
+    /// The same, each job's of each node by itself: how it is asked for where all together fail.
+    pub apart: Vec<DrainAllocs>,
     /// The nodes on which nothing is left.
     pub done: Vec<DrainedNode>,
     /// The next deadline, Unix nanoseconds.
@@ -48,11 +51,9 @@ fn is_marked(alloc: &AllocRow) -> bool {
     alloc.desired_transition.migrate == Some(true)
 }
 
-/// Looks at the nodes that drain; `now` is the time on the wall, Unix nanoseconds.
-///
-/// # Errors
-/// The state cannot be read.
-pub fn look(view: &View, nodes: &[Node], now: i64) -> Result<Steps, StorageError> {
+/// Looks at the nodes that drain; `now` is the time on the wall, Unix nanoseconds. A node, or a job,
+/// that cannot be read keeps no other from its turn.
+pub fn look(view: &View, nodes: &[Node], now: i64, each: &mut Each) -> Steps {
     let drains = || nodes.iter().filter_map(|node| node.drain_strategy.as_ref());
     let one_is_due = drains().any(|drain| is_forced(drain, now));
     let horizon = if one_is_due {
@@ -63,14 +64,23 @@ pub fn look(view: &View, nodes: &[Node], now: i64) -> Result<Steps, StorageError
     let mut round = Round::default();
     for node in nodes {
         if let Some(drain) = &node.drain_strategy {
-            round.node(view, node, drain, horizon)?;
+            each.look(&node.id, || round.node(view, node, drain, horizon));
         }
     }
-    round.services(view)?;
-    round.steps.moves.evals = round.evals(view)?;
+    for ((namespace, id), movable) in std::mem::take(&mut round.movable) {
+        each.look(&id, || round.service(view, (&namespace, &id), &movable));
+    }
+    for ((namespace, id), row) in std::mem::take(&mut round.jobs) {
+        let evaluated = each.look(&id, || round.evaluate(view, (&namespace, &id), &row));
+        if evaluated.is_none() {
+            // What is marked is never looked at again.
+            round.forget((&namespace, &id));
+        }
+    }
     let waits = drains().filter(|drain| drain.deadline > 0 && !is_forced(drain, horizon));
     round.steps.next = waits.map(|drain| drain.force_deadline.0).min();
-    Ok(round.steps)
+    round.steps.apart = round.apart.into_values().collect();
+    round.steps
 }
 
 /// One look.
@@ -81,7 +91,11 @@ struct Round {
     jobs: BTreeMap<(String, String), Arc<AllocRow>>,
     /// What may move a few at a time, by job and allocation, with the index of its node.
     movable: BTreeMap<(String, String), BTreeMap<String, u64>>,
+    /// What was marked, by job and node.
+    apart: BTreeMap<(JobKey, String), DrainAllocs>,
 }
+
+type JobKey = (String, String);
 
 impl Round {
     fn node(
@@ -144,54 +158,83 @@ impl Round {
             migrate_disable_placement: batch.then_some(true),
             ..DesiredTransition::default()
         };
-        let moves = &mut self.steps.moves;
-        moves.transitions.insert(row.id.clone(), wish);
-        moves.nodes.insert(row.node_id.clone(), node_index);
         let key = (row.namespace.clone(), row.job_id.clone());
+        let part = (key.clone(), row.node_id.clone());
+        for moves in [&mut self.steps.moves, self.apart.entry(part).or_default()] {
+            moves.transitions.insert(row.id.clone(), wish.clone());
+            moves.nodes.insert(row.node_id.clone(), node_index);
+        }
         self.jobs.entry(key).or_insert_with(|| Arc::clone(row));
     }
 
     /// Of each group so many are marked that no more are on the move than its job allows.
-    fn services(&mut self, view: &View) -> Result<(), StorageError> {
-        for ((namespace, id), movable) in std::mem::take(&mut self.movable) {
-            let key = (namespace.as_str(), id.as_str());
-            let job = view.get::<Jobs>(key)?;
-            let allocs = query::allocs_of_job(view, key)?;
-            let groups: BTreeSet<&str> = allocs.iter().map(|row| row.task_group.as_str()).collect();
-            for group in groups {
-                let of_group = || allocs.iter().filter(|row| row.task_group == group);
-                let mut here: Vec<_> = of_group()
-                    .filter(|row| movable.contains_key(&row.id) && may_be_marked(row))
-                    .collect();
-                // What is not healthy is missed least.
-                here.sort_by_key(|row| (is_settled(row), row.name.clone(), row.id.clone()));
-                let settled = of_group()
-                    .filter(|row| is_settled(row) && !self.is_moving(row))
-                    .count();
-                let most = may_move(job.as_ref(), group, settled).unwrap_or(here.len());
-                for row in here.into_iter().take(most) {
-                    self.mark(row, movable.get(&row.id).copied().unwrap_or_default());
-                }
+    fn service(
+        &mut self,
+        view: &View,
+        key: (&str, &str),
+        movable: &BTreeMap<String, u64>,
+    ) -> Result<(), StorageError> {
+        let job = view.get::<Jobs>(key)?;
+        let allocs = query::allocs_of_job(view, key)?;
+        let groups: BTreeSet<&str> = allocs.iter().map(|row| row.task_group.as_str()).collect();
+        for group in groups {
+            let of_group = || allocs.iter().filter(|row| row.task_group == group);
+            let mut here: Vec<_> = of_group()
+                .filter(|row| movable.contains_key(&row.id) && may_be_marked(row))
+                .collect();
+            // What is not healthy is missed least.
+            here.sort_by_key(|row| (is_settled(row), row.name.clone(), row.id.clone()));
+            let settled = of_group()
+                .filter(|row| is_settled(row) && !self.is_moving(row))
+                .count();
+            let most = may_move(job.as_ref(), group, settled).unwrap_or(here.len());
+            for row in here.into_iter().take(most) {
+                self.mark(row, movable.get(&row.id).copied().unwrap_or_default());
             }
         }
         Ok(())
     }
 
-    fn evals(&self, view: &View) -> Result<Vec<Evaluation>, StorageError> {
-        let mut evals = Vec::with_capacity(self.jobs.len());
-        for ((namespace, id), row) in &self.jobs {
-            let current = view.get::<Jobs>((namespace.as_str(), id.as_str()))?;
-            let job = match current {
-                Some(job) => Some(job),
-                None => view.get::<AllocJobs>(&row.job_key())?,
-            };
-            let made = job.map(|job| {
-                let id = uuid::Uuid::new_v4().to_string();
-                Evaluation::for_job(id, &job, trigger::NODE_DRAIN)
-            });
-            evals.extend(made);
+    /// What was marked of a job is evaluated: once, or once for each node where each is by itself.
+    fn evaluate(
+        &mut self,
+        view: &View,
+        key: (&str, &str),
+        row: &AllocRow,
+    ) -> Result<(), StorageError> {
+        let current = view.get::<Jobs>(key)?;
+        let job = match current {
+            Some(job) => Some(job),
+            None => view.get::<AllocJobs>(&row.job_key())?,
+        };
+        let Some(job) = job else { return Ok(()) };
+        let made = || {
+            let id = uuid::Uuid::new_v4().to_string();
+            Evaluation::for_job(id, &job, trigger::NODE_DRAIN)
+        };
+        self.steps.moves.evals.push(made());
+        let of_job = (key.0.to_owned(), key.1.to_owned());
+        let parts = self.apart.range_mut((of_job.clone(), String::new())..);
+        for (_, moves) in parts.take_while(|((job, _), _)| *job == of_job) {
+            moves.evals.push(made());
         }
-        Ok(evals)
+        Ok(())
+    }
+
+    /// Nothing of a job moves yet.
+    fn forget(&mut self, key: (&str, &str)) {
+        let moves = &mut self.steps.moves;
+        self.apart.retain(|(job, _), part| {
+            let stays = (job.0.as_str(), job.1.as_str()) != key;
+            if !stays {
+                moves
+                    .transitions
+                    .retain(|id, _| !part.transitions.contains_key(id));
+            }
+            stays
+        });
+        let is_its = |eval: &Evaluation| (eval.namespace.as_str(), eval.job_id.as_str()) == key;
+        moves.evals.retain(|eval| !is_its(eval));
     }
 }
 

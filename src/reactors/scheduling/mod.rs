@@ -35,6 +35,8 @@ use self::core::Core;
 use self::plan_queue::PlanQueue;
 use super::propose::Propose;
 use crate::clock::Clock;
+use crate::commands::system_jobs::EvaluateOverlooked;
+use crate::error::chain;
 
 /// What scheduling can be told.
 #[derive(Clone, Copy, Debug)]
@@ -268,10 +270,13 @@ async fn follow(shared: Arc<Shared>) {
     let mut retried = shared.clock.now();
     loop {
         let stepped = AssertUnwindSafe(|| step(&shared, &mut retried));
-        let (followed, due, evals) = match std::panic::catch_unwind(stepped) {
+        let (followed, due, evals, overlooked) = match std::panic::catch_unwind(stepped) {
             Ok(Ok(step)) => step,
             Ok(Err(error)) => {
-                tracing::error!(%error, "scheduling cannot follow the projections");
+                tracing::error!(
+                    error = chain(&error),
+                    "scheduling cannot follow the projections"
+                );
                 tokio::time::sleep(LONGEST_SLEEP).await;
                 continue;
             }
@@ -285,6 +290,9 @@ async fn follow(shared: Arc<Shared>) {
         for settled in evals {
             reaper::settle(&shared, settled).await;
         }
+        for command in overlooked {
+            reaper::look_again(&shared, command).await;
+        }
         let sleep = due.map_or(LONGEST_SLEEP, |due| {
             let left = due.saturating_sub(shared.clock.now()).max(0);
             Duration::from_nanos(left.unsigned_abs()).min(LONGEST_SLEEP)
@@ -293,7 +301,12 @@ async fn follow(shared: Arc<Shared>) {
     }
 }
 
-type Step = (u64, Option<i64>, Vec<Vec<Evaluation>>);
+type Step = (
+    u64,
+    Option<i64>,
+    Vec<Vec<Evaluation>>,
+    Vec<EvaluateOverlooked>,
+);
 
 fn step(shared: &Shared, retried: &mut i64) -> Result<Step, StorageError> {
     let now = shared.clock.now();
@@ -310,9 +323,14 @@ fn step(shared: &Shared, retried: &mut i64) -> Result<Step, StorageError> {
     let jitter = i64::from(rand::random::<u32>()).saturating_mul(100);
     let limit = shared.settings.broker.delivery_limit;
     let events = reaper::reap(&mut core, limit, jitter, now);
-    Ok((core.followed(), core.broker.next_due(), events))
+    let overlooked = std::mem::take(&mut core.overlooked);
+    Ok((core.followed(), core.broker.next_due(), events, overlooked))
 }
 
 #[cfg(test)]
 #[path = "scheduling_test.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "overlooked_test.rs"]
+mod overlooked_tests;

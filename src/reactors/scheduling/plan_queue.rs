@@ -21,6 +21,7 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 use super::Shared;
 use super::plan_check::{PlanRequest, Prepared, prepare};
 use crate::error::ApiError;
+use crate::error::chain;
 use crate::reactors::propose::{Decided, Propose, Settling};
 
 /// How many plans may be in flight.
@@ -226,7 +227,10 @@ impl Drop for Flight {
         let mut core = self.shared.core.lock();
         let view = Projections::view(&self.shared.projections);
         if let Err(error) = core.catch_up(&view, now) {
-            tracing::error!(%error, "scheduling cannot follow the projections");
+            tracing::error!(
+                error = chain(&error),
+                "scheduling cannot follow the projections"
+            );
         }
         core.cache.settle(self.allocs.iter());
         for slot in &self.slots {
