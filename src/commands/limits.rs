@@ -206,7 +206,11 @@ fn halve(event: Event, guards: Vec<Guard>) -> Option<(Part, Part)> {
         }
         Event::EvalsDeleted(ev) => halve_deleted(*ev)?,
         Event::AllocsUpdatedByClient(ev) => halve_reports(*ev)?,
-        Event::AllocsDesiredTransitionUpdated(ev) => halve_wishes(*ev)?,
+        Event::AllocsDesiredTransitionUpdated(ev) => {
+            // What they rest on, the drain of a node, holds for the rest as well, or not at all.
+            let (first, second) = halve_wishes(*ev)?;
+            return Some(((first, guards.clone()), (second, guards)));
+        }
         Event::DeploymentsDeleted(mut ev) => {
             let mut rest = ev.clone();
             rest.ids = half(&mut ev.ids)?;

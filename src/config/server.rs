@@ -361,7 +361,9 @@ impl Default for DefaultSchedulerConfig {
             memory_oversubscription_enabled: false,
             reject_job_registration: false,
             pause_eval_broker: false,
-            preempt_system: true,
+            // Nomad's default is true. Nothing is preempted here, and whoever reads the scheduler's
+            // configuration is to be told what is: it is asked for, and refused, in words.
+            preempt_system: false,
             preempt_sysbatch: false,
             preempt_batch: false,
             preempt_service: false,
@@ -468,5 +470,17 @@ impl ServerConfig {
             pause_eval_broker: set.pause_eval_broker,
             ..SchedulerConfiguration::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_cluster_says_that_nothing_is_preempted() {
+        let new = ServerConfig::default().scheduler_configuration();
+        assert_eq!(new.preemption_config, Default::default());
+        assert!(!new.preemption_config.system_scheduler_enabled);
     }
 }
