@@ -126,6 +126,13 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// What a panic said.
+pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no reason given")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

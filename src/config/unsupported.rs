@@ -143,11 +143,6 @@ pub const UNSUPPORTED: &[Unsupported] = &[
     not("server.csi_volume_claim_gc_interval", CSI),
     not("server.csi_volume_claim_gc_threshold", CSI),
     not(
-        "server.default_scheduler_config.node_limit_for_feasibility_checks",
-        "every feasible \
-        node counts",
-    ),
-    not(
         "server.default_scheduler_config.preemption_config",
         "nothing is preempted",
     ),

@@ -195,6 +195,43 @@ async fn reports_that_were_gathered_hang_each_under_its_own_cause() {
     h.stop().await;
 }
 
+fn nodes(node: &Value) -> usize {
+    let below = node["Children"].as_array().into_iter().flatten();
+    1 + below.map(nodes).sum::<usize>()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chain_with_many_ways_through_it_is_told_in_proportion_to_its_events() {
+    let h = Harness::start().await;
+    register_node(&h).await;
+    h.register("one").await;
+    let row = placed(&h, "one").await;
+    // Each follows from the two before it: the ways to the last are as Fibonacci's numbers.
+    let mut causes = [row.alloc_modify_index, row.alloc_modify_index];
+    for at in 0..60 {
+        let updates = causes.map(|cause| ClientAllocUpdate {
+            cause,
+            ..update(&row, if at % 2 == 0 { "running" } else { "pending" })
+        });
+        let told = AllocsUpdatedByClient {
+            updates: updates.into(),
+            nodes: vec![row.node_id.clone()],
+            ..AllocsUpdatedByClient::default()
+        };
+        causes = [causes[1], submit(&h, Given(told.into())).await];
+    }
+    let told = h.get("/v1/audit/trace?id=job:one").await.json();
+    let found = tree(&told);
+    assert!(found.contains_key(&causes[1]), "the last is told of");
+    let all: usize = told["Roots"].as_array().unwrap().iter().map(nodes).sum();
+    assert!(
+        all <= 4 * found.len(),
+        "{all} nodes of {} events",
+        found.len()
+    );
+    h.stop().await;
+}
+
 /// The scheduler ends what nobody needs any more in one event for many jobs: none of them is told
 /// under another one's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
