@@ -206,11 +206,7 @@ fn halve(event: Event, guards: Vec<Guard>) -> Option<(Part, Part)> {
         }
         Event::EvalsDeleted(ev) => halve_deleted(*ev)?,
         Event::AllocsUpdatedByClient(ev) => halve_reports(*ev)?,
-        Event::AllocsDesiredTransitionUpdated(ev) => {
-            // What they rest on, the drain of a node, holds for the rest as well, or not at all.
-            let (first, second) = halve_wishes(*ev)?;
-            return Some(((first, guards.clone()), (second, guards)));
-        }
+        Event::AllocsDesiredTransitionUpdated(ev) => return halve_guarded(*ev, guards),
         Event::DeploymentsDeleted(mut ev) => {
             let mut rest = ev.clone();
             rest.ids = half(&mut ev.ids)?;
@@ -247,6 +243,12 @@ fn halve(event: Event, guards: Vec<Guard>) -> Option<(Part, Part)> {
         _ => return None,
     };
     Some(((first, guards), (second, Vec::new())))
+}
+
+/// What wishes rest on, the drain of a node, holds for the rest of them as well, or not at all.
+fn halve_guarded(ev: AllocsDesiredTransitionUpdated, guards: Vec<Guard>) -> Option<(Part, Part)> {
+    let (first, second) = halve_wishes(ev)?;
+    Some(((first, guards.clone()), (second, guards)))
 }
 
 /// Each node's guards go with it; evaluations come behind every node.

@@ -95,7 +95,7 @@ pub fn overlooked_by(
 }
 
 /// The same read from the state alone, for whoever has not followed what came before. A node that
-/// runs a job was looked at, and so was, where no evaluation of a job is left, one that ever ran it.
+/// runs a job was looked at; where no evaluation of a job is left, so was one that ever ran it.
 ///
 /// # Errors
 /// The state cannot be read.

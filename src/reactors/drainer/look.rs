@@ -71,7 +71,7 @@ fn is_marked(alloc: &AllocRow) -> bool {
     alloc.desired_transition.migrate == Some(true)
 }
 
-/// Looks at the nodes that drain; `now` is the time on the wall, Unix nanoseconds. A node, or a job,
+/// Looks at the nodes that drain; `now` is the time on the wall, Unix nanoseconds. A node or a job
 /// that cannot be read keeps no other from its turn.
 pub fn look(view: &View, nodes: &[Node], now: i64, each: &mut Each) -> Steps {
     let drains = || nodes.iter().filter_map(|node| node.drain_strategy.as_ref());

@@ -1,8 +1,9 @@
 //! The drainer: moves what runs on draining nodes, and says when nothing is left (scheduler.md 8).
 //!
 //! [`mod@look`] says from rows alone what is to be done; here it is done, in one event for all
-//! nodes while none of them stands in the way. What is marked for migration the scheduler stops and places elsewhere; a drain is
-//! complete when the clients have reported that everything ended.
+//! nodes while none of them stands in the way. What is marked for migration the scheduler stops and
+//! places elsewhere; a drain is complete when the clients have reported that everything ended, or a
+//! while after its deadline.
 
 pub mod look;
 
