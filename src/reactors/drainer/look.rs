@@ -46,11 +46,15 @@ fn is_forced(drain: &DrainStrategy, horizon: i64) -> bool {
 }
 
 /// When a drain ends whatever still runs, once everything was told to go.
-fn last_moment(drain: &DrainStrategy) -> Option<i64> {
+fn last_moment(node: &Node, drain: &DrainStrategy) -> Option<i64> {
     let from = match drain.deadline {
         0 => return None,
         deadline if deadline > 0 => drain.force_deadline.0,
-        _ => drain.started_at.0,
+        // One that went on for a while may have been forced just now.
+        _ => {
+            let updated = node.last_drain.as_ref().map_or(0, |last| last.updated_at.0);
+            drain.started_at.0.max(updated)
+        }
     };
     Some(from.saturating_add(LAST))
 }
@@ -97,9 +101,12 @@ pub fn look(view: &View, nodes: &[Node], now: i64, each: &mut Each) -> Steps {
             round.forget((&namespace, &id));
         }
     }
-    let next = drains().filter_map(|drain| match is_forced(drain, horizon) {
-        false => Some(drain.force_deadline.0).filter(|_| drain.deadline > 0),
-        true => last_moment(drain).filter(|last| *last > horizon),
+    let next = nodes.iter().filter_map(|node| {
+        let drain = node.drain_strategy.as_ref()?;
+        match is_forced(drain, horizon) {
+            false => Some(drain.force_deadline.0).filter(|_| drain.deadline > 0),
+            true => last_moment(node, drain).filter(|last| *last > horizon),
+        }
     });
     round.steps.next = next.min();
     round.steps.apart = round.apart.into_values().collect();
@@ -129,7 +136,7 @@ impl Round {
         horizon: i64,
     ) -> Result<(), StorageError> {
         let forced = is_forced(drain, horizon);
-        let late = last_moment(drain).is_some_and(|last| last <= horizon);
+        let late = last_moment(node, drain).is_some_and(|last| last <= horizon);
         let mut system = Vec::new();
         let mut others = Vec::new();
         for row in view.rows_by::<AllocsByNode>(Scan::group::<Id>(node.id.as_str())) {

@@ -91,7 +91,12 @@ impl Drainer {
     /// wrong with one keeps no other from its turn. What is refused then is looked at anew the next
     /// time.
     async fn take(&self, context: &Context, steps: Steps, each: &mut Each) {
-        if !steps.moves.transitions.is_empty() && self.fails(context, steps.moves).await.is_some() {
+        if !steps.moves.transitions.is_empty()
+            && let Some(error) = self.fails(context, steps.moves).await
+        {
+            if error.concerns_all() {
+                return each.fail("drains", &error);
+            }
             for moves in steps.apart {
                 let nodes = moves.nodes.keys().cloned().collect::<Vec<_>>().join(" ");
                 if let Some(error) = self.fails(context, moves).await {
@@ -103,8 +108,11 @@ impl Drainer {
             let together = CompleteDrains {
                 nodes: nodes.to_vec(),
             };
-            if self.fails(context, together).await.is_none() {
+            let Some(error) = self.fails(context, together).await else {
                 continue;
+            };
+            if error.concerns_all() {
+                return each.fail("drains", &error);
             }
             for node in nodes {
                 let alone = CompleteDrains {
