@@ -239,13 +239,13 @@ impl Actor {
     }
 }
 
-<<<<<<< HEAD
 /// The servers lost sight of it meanwhile and want it still. What is stopped by then is not
 /// reconnected: it only ends (HB-11).
 fn is_reconnected(before: &Allocation, now: &Allocation) -> bool {
     let unknown = |alloc: &Allocation| alloc.client_status == client::UNKNOWN;
     unknown(now) && !unknown(before) && !now.server_terminal()
-=======
+}
+
 /// The job that an allocation is counted under: a child under its parent, for there is no end of
 /// children, and what is counted once is kept.
 fn measured_as(alloc: &Allocation) -> &str {
@@ -253,5 +253,4 @@ fn measured_as(alloc: &Allocation) -> &str {
     parent
         .filter(|parent| !parent.is_empty())
         .unwrap_or(&alloc.job_id)
->>>>>>> part-b
 }
