@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn env_03_blocks_and_lists_without_an_element_are_as_good_as_absent_ones() {
+    fn env_03_mod_05_blocks_and_lists_without_an_element_are_as_good_as_absent_ones() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let file = dir.path().join("empty.hcl");
         let text = "http_api_response_headers {}\n\

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn env_01_holders_of_the_old_settings_see_no_change_and_no_change_is_lost() {
+    fn env_01_mod_05_holders_of_the_old_settings_see_no_change_and_no_change_is_lost() {
         let shared = Shared::new(Settings::default());
         let old = shared.get();
         std::thread::scope(|scope| {

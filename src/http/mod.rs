@@ -77,6 +77,8 @@ mod http_test;
 #[cfg(test)]
 mod job_shapes_test;
 #[cfg(test)]
+mod one_view_test;
+#[cfg(test)]
 mod projections_test;
 #[cfg(test)]
 mod reads_test;

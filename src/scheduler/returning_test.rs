@@ -4,6 +4,7 @@ use drover_events::model::{Affinity, DisconnectStrategy, Spread, SpreadTarget};
 use drover_projections::tables::job_summaries::JobSummaries;
 use drover_projections::tables::node_states::NodeStates;
 
+use super::Outcome;
 use super::reconcile::needs_reconnect;
 use super::rng::Rng;
 use super::testing::{SECOND, World, job, node};
@@ -13,15 +14,21 @@ use crate::commands::node::{MissHeartbeat, RegisterNode, UpdateNodeStatus};
 /// What an entry of an allocation's history is about.
 const CLIENT_STATUS: i64 = 0;
 
-/// A running allocation whose node has just gone out of contact; no other takes its place.
+/// A running allocation whose node, one of three, has just gone out of contact.
 fn away(replace: bool) -> (World, String, String) {
+    let (world, id, node, _) = leave(3, replace);
+    (world, id, node)
+}
+
+/// The same of so many nodes, and what the evaluation of it came to.
+fn leave(nodes: usize, replace: bool) -> (World, String, String, Outcome) {
     let mut job = job("service", 1);
     job.task_groups[0].disconnect = Some(DisconnectStrategy {
         lost_after: 60 * SECOND,
         replace: Some(replace),
         ..DisconnectStrategy::default()
     });
-    let mut world = World::new(3, job);
+    let mut world = World::new(nodes, job);
     world.run("job-register");
     world.all_are("running");
     let id = world.live()[0].clone();
@@ -30,9 +37,9 @@ fn away(replace: bool) -> (World, String, String) {
         node_id: node.clone(),
     };
     world.command(&missed).unwrap();
-    world.run("node-update");
+    let left = world.run("node-update");
     assert_eq!(world.alloc(&id).client_status, "unknown");
-    (world, id, node)
+    (world, id, node, left)
 }
 
 fn status(world: &World, node: &str) -> String {
@@ -113,6 +120,76 @@ fn sch_15_sch_16_in_whatever_order_a_client_calls_nothing_is_placed_for_its_retu
         assert_eq!(status(&world, &at), "ready", "{order:?}");
         assert_eq!(world.alloc(&id).client_status, "running", "{order:?}");
         assert_eq!(world.live(), [id], "{order:?}");
+    }
+}
+
+/// Status, updates and fetches are loops of their own: each call may be repeated, early or late, and
+/// an update tells of what was fetched long before.
+#[test]
+fn hb_08_in_whatever_order_its_loops_call_a_client_comes_back_with_what_it_runs() {
+    let mut refused = 0;
+    for seed in 0..60 {
+        let mut rng = Rng::new(seed);
+        let (mut world, id, at) = away(false);
+        let mut fetched = world.alloc(&id);
+        for step in 0..rng.below(12) + 4 {
+            match rng.below(4) {
+                0 => _ = call(&mut world, Call::Heartbeat, &id, &at),
+                1 => _ = call(&mut world, Call::Register, &id, &at),
+                2 => fetched = world.alloc(&id),
+                _ => {
+                    let mut told = fetched.clone();
+                    told.client_status = "running".into();
+                    let update = UpdateAllocsFromClient {
+                        allocs: vec![told],
+                        caller: Some(at.clone()),
+                    };
+                    refused += u32::from(world.command(&update).is_err());
+                }
+            }
+            if rng.below(3) == 0 {
+                world.run("node-update");
+            }
+            let live = world.live();
+            assert_eq!(live, std::slice::from_ref(&id), "seed {seed}, step {step}");
+        }
+        // The loops go on.
+        for next in [Call::Allocs, Call::Heartbeat, Call::Allocs, Call::Heartbeat] {
+            call(&mut world, next, &id, &at);
+        }
+        world.run("reconnect");
+        assert_eq!(status(&world, &at), "ready", "seed {seed}");
+        assert_eq!(world.alloc(&id).client_status, "running", "seed {seed}");
+        assert_eq!(world.live(), [id], "seed {seed}");
+    }
+    assert!(refused > 20, "{refused} updates came too early");
+}
+
+/// A replacement is wanted and has no place but the node that comes back.
+#[test]
+fn sch_15_a_replacement_that_waits_is_not_placed_on_the_node_that_returns() {
+    for order in ORDERS {
+        let (mut world, id, at, left) = leave(1, true);
+        let waiting = left.blocked.expect("a replacement waits for room");
+        let (mut calls, mut passed) = (order.to_vec(), Vec::new());
+        while !calls.is_empty() {
+            let next = calls.remove(0);
+            if !call(&mut world, next, &id, &at) {
+                calls.push(next);
+            }
+            passed.push(status(&world, &at));
+            world.run_eval(&waiting);
+            let live = world.live();
+            assert_eq!(live, std::slice::from_ref(&id), "{order:?}: {passed:?}");
+        }
+        assert!(passed.iter().any(|now| now == "initializing"), "{passed:?}");
+        for next in [Call::Heartbeat, Call::Allocs, Call::Heartbeat] {
+            call(&mut world, next, &id, &at);
+        }
+        world.run("reconnect");
+        assert_eq!(status(&world, &at), "ready", "{order:?}");
+        assert_eq!(world.alloc(&id).client_status, "running", "{order:?}");
+        assert_eq!(world.allocs().len(), 1, "{order:?}: none was made in vain");
     }
 }
 

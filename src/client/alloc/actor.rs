@@ -202,14 +202,18 @@ impl Actor {
 
     async fn take_update(&mut self, alloc: Arc<Allocation>) -> Vec<Action> {
         let max_kill = self.factory.settings.get().client.max_kill_timeout;
-        *self.shared.alloc.lock() = alloc.clone();
+        let before = std::mem::replace(&mut *self.shared.alloc.lock(), alloc.clone());
         self.remember_alloc().await;
         match spec_of(&alloc, &max_kill) {
             Ok(spec) if spec.tasks.keys().eq(self.spec.tasks.keys()) => self.spec = spec,
             Ok(_) => tracing::error!(alloc = %alloc.id, "the tasks of a group cannot change"),
             Err(e) => tracing::error!(alloc = %alloc.id, "{e}"),
         }
-        self.catch_up()
+        let mut actions = self.catch_up();
+        if is_reconnected(&before, &alloc) {
+            actions.extend(self.step(Input::Reconnected));
+        }
+        actions
     }
 
     /// Where nothing is kept the agent's end waits for its tasks: not for long.
@@ -233,6 +237,13 @@ impl Actor {
             tracing::warn!(alloc = %id, "cannot remove its directory: {e}");
         }
     }
+}
+
+/// The servers lost sight of it meanwhile and want it still. What is stopped by then is not
+/// reconnected: it only ends (HB-11).
+fn is_reconnected(before: &Allocation, now: &Allocation) -> bool {
+    let unknown = |alloc: &Allocation| alloc.client_status == client::UNKNOWN;
+    unknown(now) && !unknown(before) && !now.server_terminal()
 }
 
 /// The job that an allocation is counted under: a child under its parent, for there is no end of
