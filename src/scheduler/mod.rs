@@ -123,6 +123,8 @@ fn decide(
 }
 
 #[cfg(test)]
+mod calls_test;
+#[cfg(test)]
 mod ports_test;
 #[cfg(test)]
 mod reconnect_test;

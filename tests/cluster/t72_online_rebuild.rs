@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -43,38 +43,38 @@ fn server_dir(setup: &Setup) -> PathBuf {
     setup.data_dir.join("server")
 }
 
-/// Begins a rebuild and kills the agent as soon as a file is there that was not, or the rebuild is
-/// over; answers whether it was seen.
+/// Begins a rebuild and kills the agent at the moment that a file is there which was not, or when
+/// the rebuild is over; answers whether it was seen.
 fn killed_at(setup: &Setup, agent: Agent, mark: &Path) -> Result<bool> {
     ensure!(!mark.exists(), "{} is there before", mark.display());
+    let mut begin = Command::new(&setup.binary)
+        .args(["projection", "rebuild", "-detach", "-address"])
+        .arg(format!("http://{}", agent.addr()))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
     let over = AtomicBool::new(false);
-    let seen = std::thread::scope(|scope| {
-        let watch = scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                if mark.exists() {
-                    return true;
-                }
-                std::hint::spin_loop();
-            }
-            mark.exists()
+    let mut http = agent.http();
+    std::thread::scope(|scope| {
+        let over = &over;
+        scope.spawn(move || {
+            let _ = begin.wait();
+            // No answer: it was killed.
+            let runs = |status: &Value| status["Running"] == true;
+            while http
+                .json("/v1/operator/projections/rebuild")
+                .is_ok_and(|s| runs(&s))
+            {}
+            over.store(true, Ordering::SeqCst);
         });
-        let begun = succeeds(setup, &agent, "rebuild", &["-detach"]);
-        let mut http = agent.http();
-        let mut ended = || -> Result<bool> {
-            let status = http.json("/v1/operator/projections/rebuild")?;
-            Ok(status["Running"] == false)
-        };
-        while !watch.is_finished() {
-            if begun.is_err() || ended().unwrap_or(true) {
-                over.store(true, Ordering::Relaxed);
-                break;
-            }
+        let mut seen = mark.exists();
+        while !seen && !over.load(Ordering::SeqCst) {
+            std::hint::spin_loop();
+            seen = mark.exists();
         }
-        begun?;
-        Ok::<_, anyhow::Error>(watch.join().expect("no panic"))
-    })?;
-    agent.kill()?;
-    Ok(seen)
+        agent.kill()?;
+        Ok(seen)
+    })
 }
 
 /// How often a phase is waited for that comes and goes in a moment.
