@@ -88,11 +88,11 @@ fn sch_15_sch_16_in_whatever_order_a_client_calls_nothing_is_placed_for_its_retu
 #[test]
 fn hb_08_in_whatever_order_its_loops_call_a_client_comes_back_with_what_it_runs() {
     let mut refused = 0;
-    for seed in 0..60 {
+    for seed in 0..16 {
         let mut rng = Rng::new(seed);
         let (mut world, id, at) = away(false);
         let mut fetched = world.alloc(&id);
-        for step in 0..rng.below(12) + 4 {
+        for step in 0..rng.below(12) + 12 {
             match rng.below(4) {
                 0 => _ = call(&mut world, Call::Heartbeat, &id, &at),
                 1 => _ = call(&mut world, Call::Register, &id, &at),
@@ -122,7 +122,7 @@ fn hb_08_in_whatever_order_its_loops_call_a_client_comes_back_with_what_it_runs(
         assert_eq!(world.alloc(&id).client_status, "running", "seed {seed}");
         assert_eq!(world.live(), [id], "seed {seed}");
     }
-    assert!(refused > 20, "{refused} updates came too early");
+    assert!(refused > 10, "{refused} updates came too early");
 }
 
 /// A replacement is wanted and has no place but the node that comes back.
