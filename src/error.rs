@@ -75,6 +75,14 @@ pub struct ApiError {
 }
 
 impl ApiError {
+    /// Whether nothing can be written now, whatever it is.
+    pub fn concerns_all(&self) -> bool {
+        matches!(
+            self.code,
+            Code::NoLeader | Code::Unavailable | Code::Timeout
+        )
+    }
+
     /// An error of `code` with `message`.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self {

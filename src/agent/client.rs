@@ -122,6 +122,7 @@ fn settings(config: &Config, data_dir: &Path) -> Result<Settings, Failure> {
         state_dir: config.client_dir(data_dir),
         alloc_dir: config.alloc_dir(data_dir),
         collection_interval: config.telemetry.collection_interval,
+        hook_metrics: !config.telemetry.disable_allocation_hook_metrics,
         dev: config.dev,
         ephemeral: config.dev && config.data_dir.is_none(),
         host_env,

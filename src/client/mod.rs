@@ -29,6 +29,7 @@ pub mod env;
 pub mod executor;
 pub mod fingerprint;
 mod gc;
+mod hook_metrics;
 pub mod ids;
 pub mod journal;
 mod leave;

@@ -206,7 +206,7 @@ fn halve(event: Event, guards: Vec<Guard>) -> Option<(Part, Part)> {
         }
         Event::EvalsDeleted(ev) => halve_deleted(*ev)?,
         Event::AllocsUpdatedByClient(ev) => halve_reports(*ev)?,
-        Event::AllocsDesiredTransitionUpdated(ev) => halve_wishes(*ev)?,
+        Event::AllocsDesiredTransitionUpdated(ev) => return halve_guarded(*ev, guards),
         Event::DeploymentsDeleted(mut ev) => {
             let mut rest = ev.clone();
             rest.ids = half(&mut ev.ids)?;
@@ -243,6 +243,12 @@ fn halve(event: Event, guards: Vec<Guard>) -> Option<(Part, Part)> {
         _ => return None,
     };
     Some(((first, guards), (second, Vec::new())))
+}
+
+/// What wishes rest on, the drain of a node, holds for the rest of them as well, or not at all.
+fn halve_guarded(ev: AllocsDesiredTransitionUpdated, guards: Vec<Guard>) -> Option<(Part, Part)> {
+    let (first, second) = halve_wishes(ev)?;
+    Some(((first, guards.clone()), (second, guards)))
 }
 
 /// Each node's guards go with it; evaluations come behind every node.

@@ -2,7 +2,7 @@ use drover_events::EventKind;
 use drover_events::alloc::ClientAllocUpdate;
 use drover_events::codec::{Draft, MAX_PAYLOAD};
 use drover_events::job::JobRegistered;
-use drover_events::model::{Job, TaskGroup};
+use drover_events::model::{DesiredTransition, Job, TaskGroup};
 use drover_events::node::NodeStatusUpdated;
 use drover_events::{Actor, Envelope, EventId};
 
@@ -200,4 +200,21 @@ fn what_fits_is_left_as_it_is() {
     assert!(rows(&event) <= MAX_ROWS);
     let parts = cut(event.clone(), Vec::new()).unwrap();
     assert_eq!(parts, [(event, Vec::new())]);
+}
+
+#[test]
+fn what_wishes_rest_on_holds_for_every_part_of_them() {
+    let guard = Guard::RowAbsent {
+        table: 1,
+        key: vec![1].into(),
+    };
+    let event = AllocsDesiredTransitionUpdated {
+        transitions: (0..5_000)
+            .map(|n| (id(n), DesiredTransition::default()))
+            .collect(),
+        ..AllocsDesiredTransitionUpdated::default()
+    };
+    let parts = cut(event, vec![guard.clone()]).unwrap();
+    assert!(parts.len() > 1);
+    assert!(parts.iter().all(|(_, guards)| *guards == [guard.clone()]));
 }

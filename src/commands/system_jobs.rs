@@ -95,7 +95,7 @@ pub fn overlooked_by(
 }
 
 /// The same read from the state alone, for whoever has not followed what came before. A node that
-/// runs a job was looked at, and so was, where no evaluation of a job is left, one that ever ran it.
+/// runs a job was looked at; where no evaluation of a job is left, so was one that ever ran it.
 ///
 /// # Errors
 /// The state cannot be read.
@@ -104,7 +104,9 @@ pub fn overlooked(view: &View) -> Result<Vec<EvaluateOverlooked>, StorageError> 
     for job in system_jobs(view)? {
         let forgotten = newest(view, &job)?.is_none();
         let mut allocs = query::allocs_of_job(view, (job.namespace.as_str(), job.id.as_str()))?;
-        allocs.retain(|row| forgotten || !row.terminal_status());
+        // What ended well on a node is not wanted there again.
+        let once = job.r#type == job_type::SYSBATCH;
+        allocs.retain(|row| forgotten || once || !row.terminal_status());
         let on: BTreeSet<String> = allocs.iter().map(|row| row.node_id.clone()).collect();
         jobs.push((last_looked_at(view, &job)?, on, job));
     }

@@ -30,7 +30,8 @@ const LOG: &str = "the log is drover's own: see server.retention";
 const ONE_SERVER: &str = "there is one server";
 const REQUESTS: &str = "the request log has one place and all that matters: drover audit requests";
 const METRICS: &str = "metrics are as they are: drop or rename them where they are scraped";
-const SINKS: &str = "metrics are not pushed: let Prometheus read /v1/metrics?format=prometheus";
+const SINKS: &str = "metrics are pushed to statsd and statsite only: set statsd_address, or let \
+    Prometheus read /v1/metrics?format=prometheus";
 
 /// All of them.
 pub const UNSUPPORTED: &[Unsupported] = &[
@@ -192,11 +193,8 @@ pub const UNSUPPORTED: &[Unsupported] = &[
     ),
     not("telemetry.datadog_address", SINKS),
     not("telemetry.datadog_tags", SINKS),
-    not("telemetry.disable_allocation_hook_metrics", METRICS),
     not("telemetry.disable_quota_utilization_metrics", ENTERPRISE),
     not("telemetry.disable_rpc_rate_metrics_labels", METRICS),
-    not("telemetry.statsd_address", SINKS),
-    not("telemetry.statsite_address", SINKS),
     not("tls", TLS),
     not("ui", "there is no user interface"),
     not("vault", "secrets of tasks come from variables"),
@@ -277,9 +275,9 @@ mod tests {
                 "by name",
             ),
             (
-                "telemetry { statsd_address = \"x:1\" }",
+                "telemetry { datadog_address = \"x:1\" }",
                 ":1:",
-                "/v1/metrics",
+                "statsd_address",
             ),
             (
                 "server { raft_boltdb { no_freelist_sync = true } }",

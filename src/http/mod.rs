@@ -35,6 +35,7 @@ mod known;
 mod list;
 mod log;
 mod lost;
+mod measure;
 pub mod member_shapes;
 mod namespace_writes;
 mod namespaces;

@@ -506,6 +506,34 @@ async fn an_evaluation_that_always_fails_is_given_up_and_followed_by_another() {
     assert_eq!(ids.count(), 4, "three jobs' own and the one that follows");
 }
 
+/// The end of an evaluation that was written although the answer said it was not is not written
+/// again: what follows it was perhaps worked on by then.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_was_written_without_an_answer_is_written_once() {
+    let direct = Direct::new();
+    direct.first_key();
+    add_node(&direct, 1);
+    let bad = add_job(&direct, "bad", 1, 1);
+    let faulty = Faulty::new(&direct, "\"bad\"", Fault::Unsaid);
+    let scheduling = scheduling(&direct, faulty);
+    until("it was given up", &direct, |view| {
+        eval_of(view, &bad).status == "failed"
+    })
+    .await;
+    // What comes later has it looked at again.
+    for n in 2..5 {
+        let other = add_job(&direct, &format!("other-{n}"), 1, n);
+        until("another is placed", &direct, |view| {
+            eval_of(view, &other).status == "complete"
+        })
+        .await;
+    }
+    let view = direct.projections.view();
+    let next = eval_of(&view, &eval_of(&view, &bad).next_eval);
+    assert_eq!(next.modify_index, next.create_index);
+    drop(scheduling);
+}
+
 /// Plans that are refused each time: the evaluation fails, one that is blocked takes its place, and
 /// the others are placed all the same.
 #[tokio::test(flavor = "multi_thread")]

@@ -193,7 +193,7 @@ impl Actor {
         };
         let alloc = self.shared.alloc.lock().clone();
         let labels = [
-            ("job", alloc.job_id.clone()),
+            ("job", measured_as(&alloc).to_owned()),
             ("task_group", alloc.task_group.clone()),
             ("namespace", alloc.namespace.clone()),
         ];
@@ -244,4 +244,13 @@ impl Actor {
 fn is_reconnected(before: &Allocation, now: &Allocation) -> bool {
     let unknown = |alloc: &Allocation| alloc.client_status == client::UNKNOWN;
     unknown(now) && !unknown(before) && !now.server_terminal()
+}
+
+/// The job that an allocation is counted under: a child under its parent, for there is no end of
+/// children, and what is counted once is kept.
+fn measured_as(alloc: &Allocation) -> &str {
+    let parent = alloc.job.as_ref().map(|job| job.parent_id.as_str());
+    parent
+        .filter(|parent| !parent.is_empty())
+        .unwrap_or(&alloc.job_id)
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use drover_events::model::status::{desired, job_type, trigger};
+use drover_events::model::status::{client, desired, job_type, trigger};
 use drover_events::model::{DesiredTransition, DrainStrategy, Evaluation, Job, Node};
 use drover_projections::tables::alloc_jobs::AllocJobs;
 use drover_projections::tables::allocs::{AllocRow, AllocsByNode};
@@ -21,6 +21,9 @@ use crate::reactors::each::Each;
 /// Deadlines that come within this time of one that has come count as come: nodes that were drained
 /// together are dealt with together.
 const COALESCE: i64 = 5_000_000_000;
+/// How long after the deadline the ends of what was stopped are waited for: a task that does not
+/// die keeps no drain from its end.
+const LAST: i64 = 60_000_000_000;
 /// How many allocations of a group may be on the move where its job does not say.
 const MAX_PARALLEL: i64 = 1;
 
@@ -42,6 +45,27 @@ fn is_forced(drain: &DrainStrategy, horizon: i64) -> bool {
     drain.deadline < 0 || (drain.deadline > 0 && drain.force_deadline.0 <= horizon)
 }
 
+/// When a drain ends whatever still runs, once everything was told to go.
+fn last_moment(node: &Node, drain: &DrainStrategy) -> Option<i64> {
+    let from = match drain.deadline {
+        0 => return None,
+        deadline if deadline > 0 => drain.force_deadline.0,
+        // One that went on for a while may have been forced just now.
+        _ => {
+            let updated = node.last_drain.as_ref().map_or(0, |last| last.updated_at.0);
+            drain.started_at.0.max(updated)
+        }
+    };
+    Some(from.saturating_add(LAST))
+}
+
+/// Whether nobody waits for the end of an allocation any more: it was told to go, and its client
+/// is out of contact, or has had its time.
+fn is_given_up(alloc: &AllocRow, late: bool) -> bool {
+    let told = is_marked(alloc) || alloc.desired_status != desired::RUN;
+    told && (late || alloc.client_status == client::UNKNOWN)
+}
+
 /// Whether an allocation that runs is to move and does not know it yet.
 fn may_be_marked(alloc: &AllocRow) -> bool {
     !is_marked(alloc) && alloc.desired_status == desired::RUN && !alloc.client_terminal()
@@ -51,7 +75,7 @@ fn is_marked(alloc: &AllocRow) -> bool {
     alloc.desired_transition.migrate == Some(true)
 }
 
-/// Looks at the nodes that drain; `now` is the time on the wall, Unix nanoseconds. A node, or a job,
+/// Looks at the nodes that drain; `now` is the time on the wall, Unix nanoseconds. A node or a job
 /// that cannot be read keeps no other from its turn.
 pub fn look(view: &View, nodes: &[Node], now: i64, each: &mut Each) -> Steps {
     let drains = || nodes.iter().filter_map(|node| node.drain_strategy.as_ref());
@@ -77,8 +101,14 @@ pub fn look(view: &View, nodes: &[Node], now: i64, each: &mut Each) -> Steps {
             round.forget((&namespace, &id));
         }
     }
-    let waits = drains().filter(|drain| drain.deadline > 0 && !is_forced(drain, horizon));
-    round.steps.next = waits.map(|drain| drain.force_deadline.0).min();
+    let next = nodes.iter().filter_map(|node| {
+        let drain = node.drain_strategy.as_ref()?;
+        match is_forced(drain, horizon) {
+            false => Some(drain.force_deadline.0).filter(|_| drain.deadline > 0),
+            true => last_moment(node, drain).filter(|last| *last > horizon),
+        }
+    });
+    round.steps.next = next.min();
     round.steps.apart = round.apart.into_values().collect();
     round.steps
 }
@@ -105,11 +135,13 @@ impl Round {
         drain: &DrainStrategy,
         horizon: i64,
     ) -> Result<(), StorageError> {
+        let forced = is_forced(drain, horizon);
+        let late = last_moment(node, drain).is_some_and(|last| last <= horizon);
         let mut system = Vec::new();
         let mut others = Vec::new();
         for row in view.rows_by::<AllocsByNode>(Scan::group::<Id>(node.id.as_str())) {
             let row = row?;
-            if row.client_terminal() {
+            if row.client_terminal() || (forced && is_given_up(&row, late)) {
                 continue;
             }
             match row.job_type.as_str() {
@@ -118,7 +150,6 @@ impl Round {
                 _ => others.push(row),
             }
         }
-        let forced = is_forced(drain, horizon);
         if system.is_empty() && others.is_empty() {
             self.steps.done.push(DrainedNode {
                 id: node.id.clone(),

@@ -1,8 +1,9 @@
 //! The drainer: moves what runs on draining nodes, and says when nothing is left (scheduler.md 8).
 //!
 //! [`mod@look`] says from rows alone what is to be done; here it is done, in one event for all
-//! nodes while none of them stands in the way. What is marked for migration the scheduler stops and places elsewhere; a drain is
-//! complete when the clients have reported that everything ended.
+//! nodes while none of them stands in the way. What is marked for migration the scheduler stops and
+//! places elsewhere; a drain is complete when the clients have reported that everything ended, or a
+//! while after its deadline.
 
 pub mod look;
 
@@ -90,7 +91,12 @@ impl Drainer {
     /// wrong with one keeps no other from its turn. What is refused then is looked at anew the next
     /// time.
     async fn take(&self, context: &Context, steps: Steps, each: &mut Each) {
-        if !steps.moves.transitions.is_empty() && self.fails(context, steps.moves).await.is_some() {
+        if !steps.moves.transitions.is_empty()
+            && let Some(error) = self.fails(context, steps.moves).await
+        {
+            if error.concerns_all() {
+                return each.fail("drains", &error);
+            }
             for moves in steps.apart {
                 let nodes = moves.nodes.keys().cloned().collect::<Vec<_>>().join(" ");
                 if let Some(error) = self.fails(context, moves).await {
@@ -102,8 +108,11 @@ impl Drainer {
             let together = CompleteDrains {
                 nodes: nodes.to_vec(),
             };
-            if self.fails(context, together).await.is_none() {
+            let Some(error) = self.fails(context, together).await else {
                 continue;
+            };
+            if error.concerns_all() {
+                return each.fail("drains", &error);
             }
             for node in nodes {
                 let alone = CompleteDrains {

@@ -19,7 +19,7 @@ mod reaper;
 pub mod snapshot;
 pub mod worker;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -119,7 +119,7 @@ impl Shared {
 }
 
 /// What scheduling does, in numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct SchedulingStatus {
     /// The broker is paused by an operator.
@@ -142,6 +142,14 @@ pub struct SchedulingStatus {
     pub in_flight: usize,
     /// The index up to which the projections were followed.
     pub followed: u64,
+    /// Evaluations that are about to be cancelled.
+    pub cancelable: usize,
+    /// MHz that blocked evaluations found no place for.
+    pub blocked_cpu: i64,
+    /// MiB that blocked evaluations found no place for.
+    pub blocked_memory: i64,
+    /// The same by type of evaluations: those that can be worked on, and those that are.
+    pub by_type: BTreeMap<String, (usize, usize)>,
 }
 
 /// Scheduling while this server leads. Dropping it stops everything.
@@ -202,6 +210,7 @@ impl Scheduling {
     pub fn status(&self) -> SchedulingStatus {
         let core = self.shared.core.lock();
         let (broker, blocked) = (core.broker.stats(), core.blocked.stats());
+        let (blocked_cpu, blocked_memory) = core.blocked.wanted();
         SchedulingStatus {
             paused: core.paused,
             ready: broker.ready,
@@ -213,6 +222,10 @@ impl Scheduling {
             plans: self.shared.plans.len(),
             in_flight: core.in_flight.len(),
             followed: core.followed(),
+            cancelable: broker.cancelable,
+            blocked_cpu,
+            blocked_memory,
+            by_type: core.broker.by_type(),
         }
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use drover_events::gojson::Time;
 use drover_events::model::Evaluation;
+use drover_projections::tables::evals::Evals;
 
 use super::Shared;
 use super::core::Core;
@@ -17,6 +18,20 @@ const MINUTE: i64 = 60_000_000_000;
 /// Writes evaluations that hang together. What cannot be written now is not forgotten: it comes
 /// again with the next look.
 pub(super) async fn settle(shared: &Shared, evals: Vec<Evaluation>) {
+    // What was said to be unwritten may have come to be after all: what follows an evaluation is
+    // not made pending a second time.
+    let is_there = |eval: &Evaluation| {
+        let row = || {
+            shared
+                .projections
+                .view()
+                .modified::<Evals>(eval.id.as_str())
+        };
+        eval.create_index == 0 && matches!(row(), Ok(Some(_)))
+    };
+    if evals.iter().any(is_there) {
+        return;
+    }
     let command = UpsertEvals {
         evals: evals.clone(),
         decision: None,

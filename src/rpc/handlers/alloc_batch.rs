@@ -167,7 +167,7 @@ async fn send(lane: Arc<dyn Lane>, parts: Vec<Part>) {
         let result = lane.submit(batch.clone(), origin).await;
         if let Err(error) = &result
             && parts.len() > 1
-            && !concerns_all(error)
+            && !error.concerns_all()
         {
             tracing::warn!(%error, parts = parts.len(), "a batch of client updates is cut");
             let rest = parts.split_off(parts.len() / 2);
@@ -185,14 +185,6 @@ async fn send(lane: Arc<dyn Lane>, parts: Vec<Part>) {
             let _ = part.answer.send(result);
         }
     }
-}
-
-/// Whether nothing can be written now, whatever it is.
-fn concerns_all(error: &ApiError) -> bool {
-    matches!(
-        error.code,
-        Code::NoLeader | Code::Unavailable | Code::Timeout
-    )
 }
 
 /// One command made of many; parts that are refused are left out and told so.
