@@ -122,6 +122,7 @@ fn settings(config: &Config, data_dir: &Path) -> Result<Settings, Failure> {
         state_dir: config.client_dir(data_dir),
         alloc_dir: config.alloc_dir(data_dir),
         collection_interval: config.telemetry.collection_interval,
+        hook_metrics: !config.telemetry.disable_allocation_hook_metrics,
         dev: config.dev,
         ephemeral: config.dev && config.data_dir.is_none(),
         host_env,
@@ -138,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn env_03_blocks_and_lists_without_an_element_are_as_good_as_absent_ones() {
+    fn env_03_mod_05_blocks_and_lists_without_an_element_are_as_good_as_absent_ones() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let file = dir.path().join("empty.hcl");
         let text = "http_api_response_headers {}\n\

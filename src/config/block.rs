@@ -239,7 +239,7 @@ pub struct TelemetryConfig {
     pub disable_rpc_rate_metrics_labels: bool,
     /// Leave out the metrics of allocation hooks.
     pub disable_allocation_hook_metrics: bool,
-    /// Addresses of push sinks by their attribute's name; nothing pushes yet.
+    /// Addresses of push sinks by their attribute's name.
     pub sinks: BTreeMap<String, String>,
 }
 

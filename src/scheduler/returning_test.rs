@@ -1,26 +1,32 @@
 //! Nodes that come back, in whatever order their calls arrive, and what may not come back.
 
-use drover_events::model::{Affinity, DisconnectStrategy, Spread, SpreadTarget};
+use drover_events::model::{Affinity, DisconnectStrategy};
 use drover_projections::tables::node_states::NodeStates;
 
+use super::Outcome;
 use super::reconcile::needs_reconnect;
 use super::rng::Rng;
 use super::testing::{SECOND, World, job, node};
-use crate::commands::alloc::UpdateAllocsFromClient;
-use crate::commands::node::{MissHeartbeat, RegisterNode, UpdateNodeStatus};
+use crate::commands::node::MissHeartbeat;
 
 /// What an entry of an allocation's history is about.
 const CLIENT_STATUS: i64 = 0;
 
-/// A running allocation whose node has just gone out of contact; no other takes its place.
-fn away(replace: bool) -> (World, String, String) {
+/// A running allocation whose node, one of three, has just gone out of contact.
+pub(super) fn away(replace: bool) -> (World, String, String) {
+    let (world, id, node, _) = leave(3, replace);
+    (world, id, node)
+}
+
+/// The same of so many nodes, and what the evaluation of it came to.
+pub(super) fn leave(nodes: usize, replace: bool) -> (World, String, String, Outcome) {
     let mut job = job("service", 1);
     job.task_groups[0].disconnect = Some(DisconnectStrategy {
         lost_after: 60 * SECOND,
         replace: Some(replace),
         ..DisconnectStrategy::default()
     });
-    let mut world = World::new(3, job);
+    let mut world = World::new(nodes, job);
     world.run("job-register");
     world.all_are("running");
     let id = world.live()[0].clone();
@@ -29,103 +35,13 @@ fn away(replace: bool) -> (World, String, String) {
         node_id: node.clone(),
     };
     world.command(&missed).unwrap();
-    world.run("node-update");
+    let left = world.run("node-update");
     assert_eq!(world.alloc(&id).client_status, "unknown");
-    (world, id, node)
+    (world, id, node, left)
 }
 
-fn status(world: &World, node: &str) -> String {
+pub(super) fn status(world: &World, node: &str) -> String {
     world.row::<NodeStates>(node).unwrap().status
-}
-
-/// The calls that a client makes by itself, in no order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Call {
-    Heartbeat,
-    Allocs,
-    Register,
-}
-
-fn call(world: &mut World, call: Call, id: &str, at: &str) -> bool {
-    let done = match call {
-        Call::Heartbeat => world.command(&UpdateNodeStatus {
-            node_id: at.to_owned(),
-            status: "ready".into(),
-            event: None,
-        }),
-        Call::Allocs => {
-            let mut alloc = world.alloc(id);
-            alloc.client_status = "running".into();
-            world.command(&UpdateAllocsFromClient {
-                allocs: vec![alloc],
-                caller: Some(at.to_owned()),
-            })
-        }
-        Call::Register => {
-            let number = usize::from_str_radix(&at[..8], 16).unwrap();
-            world.command(&RegisterNode {
-                node: node(number),
-                create_node_pool: true,
-            })
-        }
-    };
-    done.is_ok()
-}
-
-const ORDERS: [[Call; 3]; 6] = [
-    [Call::Heartbeat, Call::Allocs, Call::Register],
-    [Call::Heartbeat, Call::Register, Call::Allocs],
-    [Call::Allocs, Call::Heartbeat, Call::Register],
-    [Call::Allocs, Call::Register, Call::Heartbeat],
-    [Call::Register, Call::Heartbeat, Call::Allocs],
-    [Call::Register, Call::Allocs, Call::Heartbeat],
-];
-
-#[test]
-fn sch_15_sch_16_in_whatever_order_a_client_calls_nothing_is_placed_for_its_return() {
-    for order in ORDERS {
-        let (mut world, id, at) = away(false);
-        let mut calls: Vec<Call> = order.into();
-        for turn in 0..12 {
-            if calls.is_empty() {
-                break;
-            }
-            let next = calls.remove(0);
-            if !call(&mut world, next, &id, &at) {
-                // It was refused; the client makes the call again, and knows nothing of an order.
-                calls.push(next);
-            }
-            let outcome = world.run("node-update");
-            let new = outcome.plan.placements.iter().filter(|p| p.alloc.id != id);
-            assert_eq!(new.count(), 0, "{order:?} turn {turn}");
-            assert_eq!(
-                world.live(),
-                std::slice::from_ref(&id),
-                "{order:?} turn {turn}: never none"
-            );
-        }
-        assert!(calls.is_empty(), "{order:?}");
-        call(&mut world, Call::Heartbeat, &id, &at);
-        call(&mut world, Call::Allocs, &id, &at);
-        call(&mut world, Call::Heartbeat, &id, &at);
-        world.run("reconnect");
-        assert_eq!(status(&world, &at), "ready", "{order:?}");
-        assert_eq!(world.alloc(&id).client_status, "running", "{order:?}");
-        assert_eq!(world.live(), [id], "{order:?}");
-    }
-}
-
-#[test]
-fn sch_15_an_initializing_node_gets_no_placement() {
-    let mut world = World::new(1, job("service", 2));
-    let id = node(0).id;
-    world.node_status(&id, "initializing");
-    let outcome = world.run("job-register");
-    assert!(world.live().is_empty());
-    assert_eq!(outcome.failed["g"].nodes_evaluated, 0);
-    world.node_status(&id, "ready");
-    world.run("node-update");
-    assert_eq!(world.live().len(), 2);
 }
 
 #[test]
@@ -281,42 +197,6 @@ fn a_deployment_that_waits_for_room_has_no_deadline_until_something_is_placed() 
     assert_eq!(by(&world), first, "and not from each");
     world.heal();
     assert_eq!(by(&world), world.now + 600 * SECOND, "health is progress");
-}
-
-#[test]
-fn spread_targets_are_met_by_percent() {
-    let mut spec = job("batch", 20);
-    let target = |value: &str, percent| SpreadTarget {
-        value: value.into(),
-        percent,
-    };
-    spec.spreads = vec![Spread {
-        attribute: "${meta.rack}".into(),
-        weight: 100,
-        spread_target: vec![target("r0", 70), target("r1", 30)].into(),
-    }]
-    .into();
-    let mut world = World::new(0, spec);
-    for number in 0..6 {
-        let mut node = node(number);
-        node.meta.insert("rack", format!("r{}", number % 2));
-        world.add_node(node);
-    }
-    world.run("job-register");
-    let on = |rack: usize| {
-        let nodes: Vec<String> = (0..6)
-            .filter(|n| n % 2 == rack)
-            .map(|n| node(n).id)
-            .collect();
-        let live = world.live();
-        live.iter()
-            .filter(|id| nodes.contains(&world.alloc(id).node_id))
-            .count()
-    };
-    // 70 and 30 percent, but for the one that room and chance decide on.
-    let (first, second) = (on(0), on(1));
-    assert_eq!(first + second, 20);
-    assert!((13..=15).contains(&first), "{first} {second}");
 }
 
 #[test]

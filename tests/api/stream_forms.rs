@@ -39,7 +39,9 @@ fn validator(schema: &Value) -> drover_testkit::jsonschema::Validator {
     if let Some(fields) = schema.as_object_mut() {
         fields.remove("$id");
     }
-    drover_testkit::jsonschema::options().build(&schema).expect("a schema")
+    drover_testkit::jsonschema::options()
+        .build(&schema)
+        .expect("a schema")
 }
 
 /// What is wrong with a value by its schema.
