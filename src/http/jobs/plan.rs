@@ -16,12 +16,16 @@ use crate::scheduler::{diff, dry_run};
 
 /// `PUT /v1/job/:id/plan`.
 pub(super) async fn plan(write: Write) -> Result<Answer, ApiError> {
-    let mut body: RegisterBody = write.request.json()?;
-    let job = body.canonical(&write)?;
-    if job.id != super::job_id(&write.request)? {
-        return Err(ApiError::bad_request("Job ID does not match"));
-    }
-    let warnings = warnings(&write, &job)?;
+    let given = write.decoded(|write| {
+        let body: RegisterBody = write.request.json()?;
+        let job = body.canonical(write)?;
+        if job.id != super::job_id(&write.request)? {
+            return Err(ApiError::bad_request("Job ID does not match"));
+        }
+        let warnings = warnings(write, &job)?;
+        Ok((body, job, warnings))
+    });
+    let (body, job, warnings) = given.await?;
     let api = write.api;
     // The scheduler may look at every node: not a task for the threads that serve.
     let planned = tokio::task::spawn_blocking(move || {
