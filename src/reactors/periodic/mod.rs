@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 
 use self::slots::due;
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
+use super::each::Each;
 use crate::commands::job::LaunchPeriodic;
 
 /// The longest sleep: the clock on the wall may be set meanwhile.
@@ -48,8 +49,17 @@ struct Known {
     index: u64,
     /// When, by the reactor's clock.
     read_at: i64,
-    /// By (namespace, id): when it is due, Unix nanoseconds; none for never.
-    jobs: BTreeMap<(String, String), Option<i64>>,
+    /// By (namespace, id).
+    jobs: BTreeMap<(String, String), Due>,
+}
+
+/// When a job is due, and from what that follows: it is not worked out again while these stay.
+#[derive(Clone, Copy, Debug, Default)]
+struct Due {
+    modify_index: u64,
+    launched: i64,
+    /// Unix nanoseconds; none for never, and for what cannot be looked through.
+    at: Option<i64>,
 }
 
 /// What is due, and when to look again.
@@ -62,7 +72,12 @@ struct Found {
 impl Known {
     /// Reads the periodic jobs where one may have changed; answers when to look again, where it is
     /// too early for that.
-    fn refresh(&mut self, view: &View, clock: i64) -> Result<Option<i64>, StorageError> {
+    fn refresh(
+        &mut self,
+        view: &View,
+        clock: i64,
+        each: &mut Each,
+    ) -> Result<Option<i64>, StorageError> {
         let index = view.table_index::<Jobs>();
         if index == self.index {
             return Ok(None);
@@ -71,25 +86,35 @@ impl Known {
         if self.index != 0 && left > 0 {
             return Ok(Some(left));
         }
-        self.jobs.clear();
+        let mut before = std::mem::take(&mut self.jobs);
         for job in view.by_index::<JobsPeriodic>(()) {
             let job = job?;
             let launched = launched(view, &job)?;
-            let next = slots::next(&job, launched);
-            self.jobs.insert((job.namespace, job.id), next);
+            let key = (job.namespace.clone(), job.id.clone());
+            let same = |due: &Due| due.modify_index == job.modify_index && due.launched == launched;
+            let due = before.remove(&key).filter(same).unwrap_or_else(|| Due {
+                modify_index: job.modify_index,
+                launched,
+                at: each.look(&job.id, || slots::next(&job, launched)).flatten(),
+            });
+            self.jobs.insert(key, due);
         }
         (self.index, self.read_at) = (index, clock);
         Ok(None)
     }
 
-    fn find(&mut self, view: &View, wall: i64) -> Result<Found, StorageError> {
+    fn find(&mut self, view: &View, wall: i64, each: &mut Each) -> Result<Found, StorageError> {
         let mut found = Found::default();
-        for ((namespace, id), at) in &mut self.jobs {
+        for ((namespace, id), Due { at, .. }) in &mut self.jobs {
             if at.is_some_and(|at| at <= wall) && found.due.len() < BATCH {
                 // The job, and when it was launched, may have changed since they were read.
                 let job = view.get::<Jobs>((namespace.as_str(), id.as_str()))?;
                 let (slot, next) = match &job {
-                    Some(job) => due(job, launched(view, job)?, wall),
+                    Some(job) => {
+                        let launched = launched(view, job)?;
+                        let due = each.look(id, || due(job, launched, wall));
+                        due.unwrap_or_default()
+                    }
                     None => (None, None),
                 };
                 if let (Some(slot), Some(job)) = (slot, job) {
@@ -120,10 +145,11 @@ fn look(
     projections: &Projections,
     mut known: Known,
     (clock, wall): (i64, i64),
+    each: &mut Each,
 ) -> Result<(Known, Found), StorageError> {
     let view = projections.view();
-    let left = known.refresh(&view, clock)?;
-    let mut found = known.find(&view, wall)?;
+    let left = known.refresh(&view, clock, each)?;
+    let mut found = known.find(&view, wall, each)?;
     let again = left.map(|left| wall.saturating_add(left));
     found.next = found.next.into_iter().chain(again).min();
     Ok((known, found))
@@ -169,9 +195,12 @@ impl Reactor for PeriodicDispatcher {
             let projections = Arc::clone(&context.projections);
             // Where the look fails everything is read anew.
             let known = std::mem::take(&mut *self.known.lock());
-            let looked = move || look(&projections, known, times);
-            let (known, found) = tokio::task::spawn_blocking(looked).await??;
-            let tracked = known.jobs.values().flatten().count();
+            let looked = move || {
+                let mut each = Each::default();
+                look(&projections, known, times, &mut each).map(|found| (found, each))
+            };
+            let ((known, found), each) = tokio::task::spawn_blocking(looked).await??;
+            let tracked = known.jobs.values().filter(|due| due.at.is_some()).count();
             *self.known.lock() = known;
             let due = found.due.len();
             let failed = self.launch(context, found.due).await;
@@ -183,12 +212,13 @@ impl Reactor for PeriodicDispatcher {
                 }
                 _ => AGAIN,
             };
-            let status = serde_json::json!({
+            let mut status = serde_json::json!({
                 "Tracked": tracked,
                 "Launched": due - failed,
-                "Failed": failed,
                 "Next": found.next.unwrap_or(0),
             });
+            each.tell(&mut status);
+            status["Failed"] = (failed + each.failed()).into();
             Ok(Activation { sleep, status })
         })
     }
