@@ -119,6 +119,6 @@ mod tests {
         let refused = turn(&ONE, Duration::from_millis(1)).await.unwrap_err();
         assert_eq!(refused.code, Code::TooManyRequests);
         drop(held);
-        turn(&ONE, PATIENCE).await.unwrap();
+        assert!(turn(&ONE, PATIENCE).await.is_ok());
     }
 }
