@@ -48,13 +48,22 @@ struct Known {
     index: u64,
     /// When, by the reactor's clock.
     read_at: i64,
-    /// By (namespace, id): when it is due, Unix nanoseconds; none for never.
-    jobs: BTreeMap<JobKey, Option<i64>>,
+    /// By (namespace, id).
+    jobs: BTreeMap<JobKey, Due>,
     /// Jobs that could not be launched, and when they have another turn: behind the others.
     failed: BTreeMap<JobKey, i64>,
 }
 
 type JobKey = (String, String);
+
+/// When a job is due, and from what that follows: it is not worked out again while these stay.
+#[derive(Clone, Copy, Debug, Default)]
+struct Due {
+    modify_index: u64,
+    launched: i64,
+    /// Unix nanoseconds; none for never.
+    at: Option<i64>,
+}
 
 /// What is due, and when to look again.
 #[derive(Debug, Default)]
@@ -80,14 +89,30 @@ impl Known {
         if self.index != 0 && left > 0 {
             return Ok(Some(left));
         }
-        self.jobs.clear();
+        let mut before = std::mem::take(&mut self.jobs);
         for job in view.by_index::<JobsPeriodic>(()) {
             let job = job?;
-            let next = each.look(&job.id, || {
-                Ok::<_, StorageError>(slots::next(&job, launched(view, &job)?))
+            let key = (job.namespace.clone(), job.id.clone());
+            let known = before.remove(&key);
+            let due = each.look(&job.id, || -> Result<Due, Failure> {
+                let (modify_index, launched) = (job.modify_index, launched(view, &job)?);
+                let same = |due: &Due| (due.modify_index, due.launched) == (modify_index, launched);
+                if let Some(known) = known.filter(same) {
+                    return Ok(known);
+                }
+                let at = slots::next(&job, launched)?;
+                Ok(Due {
+                    modify_index,
+                    launched,
+                    at,
+                })
             });
-            self.jobs
-                .insert((job.namespace, job.id), next.unwrap_or(Some(0)));
+            // What failed is looked at again when it is its turn.
+            let at_once = Due {
+                at: Some(0),
+                ..Due::default()
+            };
+            self.jobs.insert(key, due.unwrap_or(at_once));
         }
         (self.index, self.read_at) = (index, clock);
         Ok(None)
@@ -101,7 +126,7 @@ impl Known {
         let due_by_time: BTreeSet<(i64, JobKey)> = self
             .jobs
             .iter()
-            .filter_map(|(key, at)| Some((turn(key, (*at)?), key.clone())))
+            .filter_map(|(key, due)| Some((turn(key, due.at?), key.clone())))
             .filter(|(at, _)| *at <= wall)
             .collect();
         for (_, key) in due_by_time {
@@ -111,15 +136,15 @@ impl Known {
             match each.look(&key.1, || look_at(view, (&key.0, &key.1), wall)) {
                 Some((Some(launch), _)) => found.due.push(launch),
                 Some((None, next)) => {
-                    self.jobs.insert(key, next);
+                    self.jobs.entry(key).or_default().at = next;
                 }
                 None => {
                     self.failed.insert(key, again(wall));
                 }
             }
         }
-        let times = self.jobs.iter().filter_map(|(key, at)| {
-            let at = (*at)?;
+        let times = self.jobs.iter().filter_map(|(key, due)| {
+            let at = due.at?;
             Some(self.failed.get(key).map_or(at, |again| at.max(*again)))
         });
         found.next = times.min();
@@ -138,11 +163,11 @@ fn look_at(
     view: &View,
     key: (&str, &str),
     wall: i64,
-) -> Result<(Option<LaunchPeriodic>, Option<i64>), StorageError> {
+) -> Result<(Option<LaunchPeriodic>, Option<i64>), Failure> {
     let Some(job) = view.get::<Jobs>(key)? else {
         return Ok((None, None));
     };
-    let (slot, next) = due(&job, launched(view, &job)?, wall);
+    let (slot, next) = due(&job, launched(view, &job)?, wall)?;
     let launch = slot.map(|slot| LaunchPeriodic {
         namespace: job.namespace,
         job_id: job.id,
@@ -215,7 +240,7 @@ impl Reactor for PeriodicDispatcher {
             let known = std::mem::take(&mut *self.known.lock());
             let looked = move || look(&projections, known, times);
             let (known, found, mut each) = tokio::task::spawn_blocking(looked).await??;
-            let tracked = known.jobs.values().flatten().count();
+            let tracked = known.jobs.values().filter(|due| due.at.is_some()).count();
             *self.known.lock() = known;
             let (due, before) = (found.due.len(), each.failed());
             self.launch(context, found.due, &mut each).await;
