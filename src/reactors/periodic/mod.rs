@@ -6,7 +6,7 @@
 
 pub mod slots;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,12 +14,11 @@ use std::time::Duration;
 use drover_events::model::Job;
 use drover_projections::tables::jobs::{Jobs, JobsPeriodic};
 use drover_projections::tables::periodic_launches::PeriodicLaunches;
-use drover_projections::{Interest, Projections, StorageError, View};
+use drover_projections::{Followed, Interest, Projections, StorageError, Table, View};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
-use self::slots::due;
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
 use crate::commands::job::LaunchPeriodic;
 
@@ -29,8 +28,6 @@ const LONGEST: Duration = Duration::from_secs(10);
 const TOGETHER: Duration = Duration::from_millis(20);
 /// After a launch was refused.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How often all periodic jobs are read at most, nanoseconds.
-const JOBS_EVERY: i64 = 250_000_000;
 /// How many launches one activation asks for, and how many at a time.
 const BATCH: usize = 1_024;
 const AT_ONCE: usize = 32;
@@ -41,15 +38,18 @@ pub struct PeriodicDispatcher {
     known: Mutex<Known>,
 }
 
+type Name = (String, String);
+
 /// When which job is due: a cache of the view.
 #[derive(Clone, Debug, Default)]
 struct Known {
-    /// The index of the table of jobs that it was read at.
-    index: u64,
-    /// When, by the reactor's clock.
-    read_at: i64,
-    /// By (namespace, id): when it is due, Unix nanoseconds; none for never.
-    jobs: BTreeMap<(String, String), Option<i64>>,
+    followed: Option<Followed>,
+    /// By (namespace, id): when it is due, Unix nanoseconds.
+    jobs: BTreeMap<Name, i64>,
+    /// The same, by when they are due.
+    order: BTreeSet<(i64, Name)>,
+    /// How many jobs were read.
+    read: usize,
 }
 
 /// What is due, and when to look again.
@@ -60,51 +60,75 @@ struct Found {
 }
 
 impl Known {
-    /// Reads the periodic jobs where one may have changed; answers when to look again, where it is
-    /// too early for that.
-    fn refresh(&mut self, view: &View, clock: i64) -> Result<Option<i64>, StorageError> {
-        let index = view.table_index::<Jobs>();
-        if index == self.index {
-            return Ok(None);
+    /// Reads the jobs that changed.
+    fn refresh(&mut self, projections: &Projections, view: &View) -> Result<(), StorageError> {
+        let followed = self
+            .followed
+            .get_or_insert_with(|| projections.follow(&[Jobs::ID]));
+        let Some(changed) = followed.take(view) else {
+            self.jobs.clear();
+            self.order.clear();
+            for job in view.by_index::<JobsPeriodic>(()) {
+                self.note(view, &job?)?;
+            }
+            return Ok(());
+        };
+        for (namespace, id) in changed.iter().filter_map(|row| row.key_of::<Jobs>()) {
+            let job = view.get::<Jobs>((namespace.as_str(), id.as_str()))?;
+            match job.filter(Job::is_periodic) {
+                Some(job) => self.note(view, &job)?,
+                None => self.set((namespace, id), None),
+            }
         }
-        let left = JOBS_EVERY - clock.saturating_sub(self.read_at);
-        if self.index != 0 && left > 0 {
-            return Ok(Some(left));
+        Ok(())
+    }
+
+    fn note(&mut self, view: &View, job: &Job) -> Result<(), StorageError> {
+        self.read += 1;
+        let next = slots::next(job, launched(view, job)?);
+        self.set((job.namespace.clone(), job.id.clone()), next);
+        Ok(())
+    }
+
+    /// A job is due then; none: never.
+    fn set(&mut self, name: Name, at: Option<i64>) {
+        let before = match at {
+            Some(at) => self.jobs.insert(name.clone(), at),
+            None => self.jobs.remove(&name),
+        };
+        if let Some(before) = before {
+            self.order.remove(&(before, name.clone()));
         }
-        self.jobs.clear();
-        for job in view.by_index::<JobsPeriodic>(()) {
-            let job = job?;
-            let launched = launched(view, &job)?;
-            let next = slots::next(&job, launched);
-            self.jobs.insert((job.namespace, job.id), next);
-        }
-        (self.index, self.read_at) = (index, clock);
-        Ok(None)
+        self.order.extend(at.map(|at| (at, name)));
     }
 
     fn find(&mut self, view: &View, wall: i64) -> Result<Found, StorageError> {
         let mut found = Found::default();
-        for ((namespace, id), at) in &mut self.jobs {
-            if at.is_some_and(|at| at <= wall) && found.due.len() < BATCH {
-                // The job, and when it was launched, may have changed since they were read.
-                let job = view.get::<Jobs>((namespace.as_str(), id.as_str()))?;
-                let (slot, next) = match &job {
-                    Some(job) => due(job, launched(view, job)?, wall),
-                    None => (None, None),
-                };
-                if let (Some(slot), Some(job)) = (slot, job) {
-                    found.due.push(LaunchPeriodic {
-                        namespace: job.namespace,
-                        job_id: job.id,
-                        job_modify_index: job.job_modify_index,
-                        slot,
-                    });
-                } else {
-                    *at = next;
-                }
+        let due = self.order.iter().take_while(|(at, _)| *at <= wall);
+        let due: Vec<Name> = due.map(|(_, name)| name.clone()).collect();
+        for (namespace, id) in due {
+            if found.due.len() >= BATCH {
+                break;
             }
-            found.next = found.next.into_iter().chain(*at).min();
+            self.read += 1;
+            // The job, and when it was launched, may have changed since they were read.
+            let job = view.get::<Jobs>((namespace.as_str(), id.as_str()))?;
+            let (slot, next) = match &job {
+                Some(job) => slots::due(job, launched(view, job)?, wall),
+                None => (None, None),
+            };
+            if let (Some(slot), Some(job)) = (slot, job) {
+                found.due.push(LaunchPeriodic {
+                    namespace: job.namespace,
+                    job_id: job.id,
+                    job_modify_index: job.job_modify_index,
+                    slot,
+                });
+            } else {
+                self.set((namespace, id), next);
+            }
         }
+        found.next = self.order.first().map(|(at, _)| *at);
         Ok(found)
     }
 }
@@ -115,17 +139,15 @@ fn launched(view: &View, job: &Job) -> Result<i64, StorageError> {
     Ok(row.map_or(0, |row| row.launch))
 }
 
-/// Reads what may have changed, and finds what is due.
+/// Reads what changed, and finds what is due.
 fn look(
     projections: &Projections,
     mut known: Known,
-    (clock, wall): (i64, i64),
+    wall: i64,
 ) -> Result<(Known, Found), StorageError> {
     let view = projections.view();
-    let left = known.refresh(&view, clock)?;
-    let mut found = known.find(&view, wall)?;
-    let again = left.map(|left| wall.saturating_add(left));
-    found.next = found.next.into_iter().chain(again).min();
+    known.refresh(projections, &view)?;
+    let found = known.find(&view, wall)?;
     Ok((known, found))
 }
 
@@ -165,13 +187,13 @@ impl Reactor for PeriodicDispatcher {
     fn activate<'a>(&'a self, context: &'a Context) -> BoxFuture<'a, Result<Activation, Failure>> {
         Box::pin(async move {
             tokio::time::sleep(TOGETHER).await;
-            let times = (context.clock.now(), context.clock.wall());
+            let wall = context.clock.wall();
             let projections = Arc::clone(&context.projections);
             // Where the look fails everything is read anew.
             let known = std::mem::take(&mut *self.known.lock());
-            let looked = move || look(&projections, known, times);
+            let looked = move || look(&projections, known, wall);
             let (known, found) = tokio::task::spawn_blocking(looked).await??;
-            let tracked = known.jobs.values().flatten().count();
+            let tracked = known.jobs.len();
             *self.known.lock() = known;
             let due = found.due.len();
             let failed = self.launch(context, found.due).await;
