@@ -166,8 +166,7 @@ impl Stage {
 
     /// One look, and what it says is done.
     async fn round(&self) -> Steps {
-        let times = (self.now, self.now);
-        let (_, steps) = look_at(&self.direct.projections, Known::default(), times).unwrap();
+        let (_, steps) = look_at(&self.direct.projections, Known::default(), self.now).unwrap();
         assert_eq!(Drainer::default().take(&self.context(), &steps).await, 0);
         steps
     }
@@ -431,8 +430,7 @@ async fn a_drain_that_is_cancelled_moves_nothing_any_more() {
     stage.job("web", "service", 1, 1);
     let id = stage.place("web", 1, Some(true));
     stage.set(1, Some(drain(0)));
-    let times = (NOW, NOW);
-    let (_, steps) = look_at(&stage.direct.projections, Known::default(), times).unwrap();
+    let (_, steps) = look_at(&stage.direct.projections, Known::default(), NOW).unwrap();
     assert_eq!(steps.moves.transitions.len(), 1);
     // The operator is faster than the event that was decided on.
     stage.set(1, None);
@@ -448,8 +446,7 @@ fn a_mark_is_guarded_by_the_nodes_it_was_decided_for() {
     stage.job("web", "service", 1, 1);
     stage.place("web", 1, Some(true));
     stage.set(1, Some(drain(0)));
-    let times = (NOW, NOW);
-    let (_, steps) = look_at(&stage.direct.projections, Known::default(), times).unwrap();
+    let (_, steps) = look_at(&stage.direct.projections, Known::default(), NOW).unwrap();
     let stamp = crate::commands::Stamp {
         id: drover_events::EventId([1; 16]),
         now: NOW,
@@ -494,14 +491,56 @@ async fn the_reactor_reads_new_drains_and_says_what_it_did() {
     let idle = drainer.activate(&stage.context()).await.unwrap();
     assert_eq!((idle.sleep, &idle.status["Draining"]), (LONGEST, &0.into()));
     stage.set(1, Some(drain(HOUR)));
-    let soon = drainer.activate(&stage.context()).await.unwrap();
-    assert_eq!(soon.status["Draining"], 0, "nodes are read once a second");
-    assert_eq!(soon.sleep, Duration::from_secs(1), "and then again");
-    stage.now += SECOND;
     let busy = drainer.activate(&stage.context()).await.unwrap();
     assert_eq!(
         (&busy.status["Draining"], &busy.status["Marked"]),
         (&1.into(), &1.into())
     );
     assert!(busy.sleep <= LONGEST);
+}
+
+#[tokio::test]
+async fn what_concerns_no_drain_is_not_looked_at() {
+    let mut stage = Stage::new(3);
+    stage.job("web", "service", 2, 1);
+    stage.job("other", "service", 2, 1);
+    let here = stage.place("web", 1, Some(true));
+    let moved = stage.place("web", 2, Some(true));
+    let other = stage.place("other", 3, Some(true));
+    let drainer = Drainer::default();
+    let looks = || std::mem::take(&mut drainer.known.lock().looks);
+    drainer.activate(&stage.context()).await.unwrap();
+    stage.client(&other, "running", Some(true));
+    drainer.activate(&stage.context()).await.unwrap();
+    assert_eq!(looks(), 0, "nothing drains");
+    stage.set(1, Some(drain(HOUR)));
+    let begun = drainer.activate(&stage.context()).await.unwrap();
+    assert_eq!((begun.status["Marked"].clone(), looks()), (1.into(), 1));
+    // What it marked itself is about the node that drains.
+    drainer.activate(&stage.context()).await.unwrap();
+    looks();
+    for _ in 0..3 {
+        stage.client(&other, "running", Some(false));
+        let idle = drainer.activate(&stage.context()).await.unwrap();
+        assert_eq!((idle.status["Draining"].clone(), looks()), (1.into(), 0));
+        assert!(idle.sleep <= Duration::from_nanos(HOUR.unsigned_abs()));
+    }
+    stage.client(&here, "complete", None);
+    let ended = drainer.activate(&stage.context()).await.unwrap();
+    assert_eq!((ended.status["Completed"].clone(), looks()), (1.into(), 1));
+    // A job that waits for its turn is looked at wherever it moves on.
+    stage.set(2, Some(drain(HOUR)));
+    drainer.activate(&stage.context()).await.unwrap();
+    assert_eq!(looks(), 1);
+    let new = stage.place("web", 3, None);
+    drainer.activate(&stage.context()).await.unwrap();
+    looks();
+    stage.client(&new, "running", Some(true));
+    drainer.activate(&stage.context()).await.unwrap();
+    assert_eq!(looks(), 1);
+    // The deadline comes although nothing happens.
+    stage.now += HOUR + SECOND;
+    drainer.activate(&stage.context()).await.unwrap();
+    assert_eq!(looks(), 1);
+    assert!(stage.moves(&moved));
 }

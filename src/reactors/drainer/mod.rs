@@ -6,13 +6,14 @@
 
 pub mod look;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use drover_events::model::Node;
 use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::nodes::Nodes;
-use drover_projections::{Interest, Projections, Scan, StorageError};
+use drover_projections::{Followed, Interest, Projections, Scan, StorageError, Table, View};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
@@ -25,8 +26,6 @@ use crate::commands::node::CompleteDrains;
 const LONGEST: Duration = Duration::from_secs(60);
 /// What happens within this time is dealt with together.
 const TOGETHER: Duration = Duration::from_millis(100);
-/// How often all nodes are looked through for drains at most.
-const NODES_EVERY: i64 = 1_000_000_000;
 /// How many drains end in one event.
 const BATCH: usize = 256;
 
@@ -36,49 +35,92 @@ pub struct Drainer {
     known: Mutex<Known>,
 }
 
-/// The nodes that drain: a cache of the view.
+/// What is known of drains: a cache of the view.
 #[derive(Clone, Debug, Default)]
 struct Known {
-    /// The index of the table of nodes that they were read at.
-    index: u64,
-    /// When, by the reactor's clock.
-    read_at: i64,
-    draining: Vec<String>,
+    followed: Option<Followed>,
+    draining: BTreeSet<String>,
+    /// The jobs of which something may move, at the last look.
+    movable: BTreeSet<(String, String)>,
+    /// When it is to be looked again whatever happens, Unix nanoseconds.
+    next: Option<i64>,
+    /// Whether a step was refused.
+    failed: bool,
+    /// How often it was looked.
+    looks: usize,
 }
 
-/// Reads which nodes drain where that may have changed, and looks at them.
+impl Known {
+    /// Reads what changed; says whether anything of it concerns a drain.
+    fn refresh(&mut self, projections: &Projections, view: &View) -> Result<bool, StorageError> {
+        let followed = self
+            .followed
+            .get_or_insert_with(|| projections.follow(&[Nodes::ID, Allocs::ID]));
+        let Some(changed) = followed.take(view) else {
+            self.draining.clear();
+            for node in view.scan::<Nodes>(Scan::all()) {
+                let drained = Some(node?).filter(Node::draining);
+                self.draining.extend(drained.map(|node| node.id));
+            }
+            return Ok(true);
+        };
+        let mut concerns = false;
+        for id in changed.iter().filter_map(|row| row.key_of::<Nodes>()) {
+            let node = view.get::<Nodes>(id.as_str())?;
+            let drains = node.is_some_and(|node| node.draining());
+            concerns |= match drains {
+                true => {
+                    self.draining.insert(id.into_string());
+                    true
+                }
+                false => self.draining.remove(id.as_str()),
+            };
+        }
+        if self.draining.is_empty() {
+            return Ok(concerns);
+        }
+        for id in changed.iter().filter_map(|row| row.key_of::<Allocs>()) {
+            if concerns {
+                break;
+            }
+            let alloc = view.get::<Allocs>(id.as_str())?;
+            concerns = alloc.is_none_or(|alloc| {
+                self.draining.contains(&alloc.node_id)
+                    || self
+                        .movable
+                        .contains(&(alloc.namespace.clone(), alloc.job_id.clone()))
+            });
+        }
+        Ok(concerns)
+    }
+}
+
+/// Looks at the nodes that drain, where something happened that concerns them.
 fn look_at(
     projections: &Projections,
     mut known: Known,
-    (clock, wall): (i64, i64),
+    wall: i64,
 ) -> Result<(Known, Steps), StorageError> {
     let view = projections.view();
-    let index = view.table_index::<Nodes>();
-    let mut again = None;
-    if index != known.index {
-        let since = clock.saturating_sub(known.read_at);
-        if known.index == 0 || since >= NODES_EVERY {
-            known.draining.clear();
-            for node in view.scan::<Nodes>(Scan::all()) {
-                let drained = Some(node?).filter(Node::draining);
-                known.draining.extend(drained.map(|node| node.id));
-            }
-            (known.index, known.read_at) = (index, clock);
-        } else {
-            again = Some(wall.saturating_add(NODES_EVERY - since));
-        }
+    let concerns = known.refresh(projections, &view)?;
+    let is_due = known.failed || known.next.is_some_and(|next| next <= wall);
+    if known.draining.is_empty() || !(concerns || is_due) {
+        known.next = known.next.filter(|_| !known.draining.is_empty());
+        let steps = Steps {
+            next: known.next,
+            ..Steps::default()
+        };
+        return Ok((known, steps));
     }
+    known.looks += 1;
     let mut nodes = Vec::with_capacity(known.draining.len());
     for id in &known.draining {
         let node = view.get::<Nodes>(id.as_str())?;
         nodes.extend(node.filter(Node::draining));
     }
-    let mut steps = look(&view, &nodes, wall)?;
-    steps.next = steps.next.into_iter().chain(again).min();
-    if !steps.done.is_empty() {
-        // They are about to change.
-        known.index = 0;
-    }
+    let steps = look(&view, &nodes, wall)?;
+    known.next = steps.next;
+    known.movable.clone_from(&steps.movable);
     Ok((known, steps))
 }
 
@@ -122,15 +164,15 @@ impl Reactor for Drainer {
         Box::pin(async move {
             tokio::time::sleep(TOGETHER).await;
             let wall = context.clock.wall();
-            let times = (context.clock.now(), wall);
             let projections = Arc::clone(&context.projections);
             // Where the look fails everything is read anew.
             let known = std::mem::take(&mut *self.known.lock());
-            let looked = move || look_at(&projections, known, times);
+            let looked = move || look_at(&projections, known, wall);
             let (known, steps) = tokio::task::spawn_blocking(looked).await??;
             let draining = known.draining.len();
             *self.known.lock() = known;
             let failed = self.take(context, &steps).await;
+            self.known.lock().failed = failed > 0;
             let sleep = match (failed, steps.next) {
                 (0, None) => LONGEST,
                 (0, Some(next)) => {
