@@ -20,11 +20,12 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 
 use super::Shared;
 use super::plan_check::{PlanRequest, Prepared, prepare};
+use super::worker::PLANS;
 use crate::error::ApiError;
 use crate::reactors::propose::{Decided, Propose, Settling};
 
 /// How many plans may be in flight.
-const DEPTH: u32 = 16;
+pub(super) const DEPTH: u32 = 16;
 
 /// What became of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,6 +111,10 @@ pub(super) async fn run(shared: Arc<Shared>) {
 /// Sends the next plan on its way. Answers whether there is a next turn.
 async fn turn(shared: &Arc<Shared>, depth: &Arc<Semaphore>) -> bool {
     let (request, answer) = shared.plans.next().await;
+    if shared.plans.len() + 1 == PLANS {
+        // There is room for a plan again.
+        shared.changed();
+    }
     if shared.plans.refused.swap(false, Ordering::AcqRel) {
         // Waits for all that are in flight.
         drop(depth.acquire_many(DEPTH).await);
