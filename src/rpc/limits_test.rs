@@ -32,6 +32,14 @@ impl Rpc for Never {
     type Res = u64;
 }
 
+struct Proven;
+
+impl Rpc for Proven {
+    const NAME: &'static str = "Test.Proven";
+    type Req = Text;
+    type Res = bool;
+}
+
 const SOON: Duration = Duration::from_secs(30);
 
 /// A server that knows one node, `known` with the secret `s`.
@@ -39,6 +47,7 @@ async fn start(limits: Limits) -> RpcServer {
     let service = Service::new(Arc::new(()))
         .known_by(async |_, call: Call| call.node == "known" && call.token == "s")
         .method::<Length, _, _>(async |_, _, text: Text| Ok(text.0.len() as u64))
+        .method::<Proven, _, _>(async |_, call: Call, _| Ok(call.proven))
         .method::<Never, _, _>(async |_, _, _| std::future::pending().await);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     serve(listener, Arc::new(service), limits).unwrap()
@@ -73,6 +82,22 @@ async fn who_proved_nothing_sends_little() {
     assert_eq!(limits.bodies.free(), BODIES, "all is given back");
     assert_eq!(limits.strangers.free(), STRANGERS);
     assert_eq!(limits.turns.free(), STRANGE_CALLS);
+}
+
+#[tokio::test]
+async fn what_was_proved_at_the_door_is_not_proved_again() {
+    let server = start(Limits::default()).await;
+    for (node, is_proven) in [("known", true), ("", false), ("other", false)] {
+        let caller = caller(&server, node);
+        let proven = caller.once::<Proven>(&Text::default(), SOON).await;
+        assert_eq!(proven.unwrap(), is_proven, "{node}");
+    }
+    let open =
+        Service::new(Arc::new(())).method::<Proven, _, _>(async |_, call, _| Ok(call.proven));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let open = serve(listener, Arc::new(open), Limits::default()).unwrap();
+    let asked = caller(&open, "known").once::<Proven>(&Text::default(), SOON);
+    assert!(!asked.await.unwrap(), "nobody looked");
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, join};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use super::service::{Call, Dispatch};
+use super::service::{Call, Dispatch, Standing};
 use super::wire::{
     CONNECTION_WINDOW, ERROR_HEADER, MAX_BODY, NODE_HEADER, PATH, STRANGER_BODY, STREAM_WINDOW,
     TIMEOUT_HEADER, TOKEN_HEADER, VERSION, VERSION_HEADER, code_name,
@@ -224,12 +224,14 @@ async fn call(
     let timeout = text(TIMEOUT_HEADER).parse().map_or(DEFAULT_TIMEOUT, |ms| {
         Duration::from_millis(ms).min(DEFAULT_TIMEOUT)
     });
-    let call = Call {
+    let mut call = Call {
         addr: peer.ip().to_string(),
         token: text(TOKEN_HEADER),
         node: text(NODE_HEADER),
+        proven: false,
     };
     let room = Room::of(&call, peer, &service, limits).await?;
+    call.proven = room.proven;
     let timeout = timeout.min(room.timeout);
     let mut hold = room.bodies.hold(peer.ip());
     let taken = gather(request.into_body(), room.rules, &mut hold);
@@ -250,6 +252,8 @@ struct Room<'l> {
     bodies: &'l Arc<Budget>,
     rules: Rules,
     timeout: Duration,
+    /// Whether the caller is the node that it says it is.
+    proven: bool,
     /// One of the turns of those who are not known.
     _turn: Option<Hold>,
 }
@@ -265,8 +269,13 @@ impl<'l> Room<'l> {
         let mut turn = limits.turns.hold(peer.ip());
         let strange = turn.try_take(1);
         let named = !call.node.is_empty() || !call.token.is_empty();
-        if (strange.is_ok() || named) && service.knows(call).await {
+        let standing = match strange.is_ok() || named {
+            true => service.knows(call).await,
+            false => Standing::Stranger,
+        };
+        if standing != Standing::Stranger {
             return Ok(Self {
+                proven: standing == Standing::Proven,
                 bodies: &limits.bodies,
                 rules: rules(MAX_BODY, true),
                 timeout: DEFAULT_TIMEOUT,
@@ -278,6 +287,7 @@ impl<'l> Room<'l> {
             bodies: &limits.strangers,
             rules: rules(STRANGER_BODY, false),
             timeout: STRANGE_TIMEOUT,
+            proven: false,
             _turn: Some(turn),
         })
     }
