@@ -91,7 +91,7 @@ pub struct Options {
 
 /// How long a flush waits before it is asked for again where writes stand still.
 const STALLED: std::time::Duration = std::time::Duration::from_millis(5);
-/// [`Options::list_again`] of a server: rendering a list to see that it is too large takes a second.
+/// [`Options::list_again`] of a server: rendering a list to see that it is too large takes long.
 const LIST_AGAIN: std::time::Duration = std::time::Duration::from_secs(60);
 /// [`Options::alive_every`] of a server.
 const ALIVE_EVERY: u64 = 65_536;

@@ -361,17 +361,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the tables' indexes as rows; `changed` is in order then.
-    fn settle_tables(
-        &mut self,
-        below: Below<'_>,
-        changed: &mut Vec<u16>,
-    ) -> Result<(), StorageError> {
-        changed.sort_unstable();
-        changed.dedup();
-        self.put_table_indexes(below, changed)
-    }
-
     /// Writes rows, indexes and kept digests; answers what was written.
     fn settle_rows(
         &mut self,
@@ -403,9 +392,15 @@ impl Writer {
         Ok(written)
     }
 
-    /// Keeps the changed tables' indexes as rows, so that snapshots and digests hold them.
-    fn put_table_indexes(&mut self, below: Below<'_>, changed: &[u16]) -> Result<(), StorageError> {
-        for table in changed {
+    /// Keeps the changed tables' indexes, in order, as rows: snapshots and digests hold them.
+    fn settle_tables(
+        &mut self,
+        below: Below<'_>,
+        changed: &mut Vec<u16>,
+    ) -> Result<(), StorageError> {
+        changed.sort_unstable();
+        changed.dedup();
+        for table in &*changed {
             let index = self.tables[usize::from(*table)];
             let mut txn = Txn {
                 below,
@@ -437,10 +432,9 @@ impl Writer {
         self.projections.lists().note(index, rows);
         self.projections.followers().note(index, rows);
         self.projections.show(visible);
-        let watch = self.projections.watch();
         match std::mem::take(&mut self.restored) {
-            true => watch.renew(index),
-            false => watch.notify(index, changed, written),
+            true => self.projections.watch().renew(index),
+            false => self.projections.watch().notify(index, changed, written),
         }
     }
 

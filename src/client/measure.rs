@@ -1,6 +1,6 @@
 //! Measures what the machine and the tasks use, at an interval of its own (MOD-17): figures are
-//! those of the interval, whoever asks and however often. Tasks that nobody asks about are looked at
-//! now and then only.
+//! those of the interval, whoever asks and however often. Tasks that nobody asks about are looked
+//! at now and then only.
 
 use std::sync::Arc;
 use std::time::Duration;

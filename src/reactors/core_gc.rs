@@ -351,7 +351,7 @@ impl CoreGc {
         for eval in asked.into_iter().filter(|_| !pass.goes_on()) {
             let id = eval.id.clone();
             if let Err(error) = complete(context, eval).await {
-                each.fail(&id, &error);
+                each.fail(&id, &*error);
             }
         }
         Ok(Some(pass))

@@ -3,10 +3,10 @@
 //! Code anywhere says `metrics::counter!("nomad.…")`; one recorder takes it twice: into Prometheus'
 //! text form, and into the summary of ten-second intervals that `/v1/metrics` shows as JSON.
 //!
-//! It knows no metric by name and nothing of HTTP. Names are Nomad's, with dots. Labels carry
-//! the id of an allocation where `publish_allocation_metrics` asks for it, and that of a job there and
-//! in `nomad.nomad.job_summary.*`, as dashboards expect it (`disable_dispatched_job_summary_metrics`
-//! leaves the many dispatched ones out); nothing else does.
+//! It knows no metric by name and nothing of HTTP. Names are Nomad's, with dots. Labels carry the id
+//! of an allocation where `publish_allocation_metrics` asks for it, and that of a job there and in
+//! `nomad.nomad.job_summary.*`, as dashboards expect it; `disable_dispatched_job_summary_metrics`
+//! leaves the many dispatched ones out. Nothing else does.
 //!
 //! Invariants: one recorder per process, the first [`install`] wins; recording never blocks on a
 //! reader for longer than the copy of one interval.
@@ -16,6 +16,7 @@ mod help;
 #[cfg(test)]
 pub(crate) mod lint;
 mod process;
+mod push;
 mod summary;
 
 use std::sync::{Arc, OnceLock};
@@ -26,6 +27,7 @@ use metrics_util::MetricKindMask;
 use metrics_util::layers::FanoutBuilder;
 
 use filter::{Filtered, Rules};
+pub use push::Sink;
 pub use summary::{Summary, SummaryReport};
 
 /// How metrics are kept and shown.
@@ -41,6 +43,8 @@ pub struct Options {
     pub prefix_filter: Vec<String>,
     /// Whether what no prefix names is recorded.
     pub filter_default: bool,
+    /// Where metrics are sent as they are recorded.
+    pub sinks: Vec<Sink>,
 }
 
 impl Default for Options {
@@ -51,6 +55,7 @@ impl Default for Options {
             host: None,
             prefix_filter: Vec::new(),
             filter_default: true,
+            sinks: Vec::new(),
         }
     }
 }
@@ -95,10 +100,16 @@ pub(crate) fn build(options: &Options) -> (Telemetry, impl metrics::Recorder + u
     let prometheus = builder.build_recorder();
     let handle = prometheus.handle();
     let summary = Arc::new(Summary::new(options));
-    let fanout = FanoutBuilder::default()
+    let mut fanout = FanoutBuilder::default()
         .add_recorder(prometheus)
-        .add_recorder(summary::Recorder(Arc::clone(&summary)))
-        .build();
+        .add_recorder(summary::Recorder(Arc::clone(&summary)));
+    for sink in &options.sinks {
+        match push::Recorder::start(sink.clone(), options.host.clone()) {
+            Ok(recorder) => fanout = fanout.add_recorder(recorder),
+            Err(error) => tracing::error!(%error, "nothing sends metrics: there is no thread"),
+        }
+    }
+    let fanout = fanout.build();
     let rules = Rules::parse(&options.prefix_filter, options.filter_default);
     let telemetry = Telemetry {
         prometheus: handle,

@@ -1,8 +1,9 @@
 //! The drainer: moves what runs on draining nodes, and says when nothing is left (scheduler.md 8).
 //!
 //! [`mod@look`] says from rows alone what is to be done; here it is done, in one event for all
-//! nodes. What is marked for migration the scheduler stops and places elsewhere; a drain is
-//! complete when the clients have reported that everything ended.
+//! nodes while none of them stands in the way. What is marked for migration the scheduler stops and
+//! places elsewhere; a drain is complete when the clients have reported that everything ended, or a
+//! while after its deadline.
 
 pub mod look;
 
@@ -19,8 +20,10 @@ use parking_lot::Mutex;
 
 use self::look::{Steps, look};
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
+use super::each::Each;
 use crate::commands::Command;
 use crate::commands::node::CompleteDrains;
+use crate::error::ApiError;
 
 /// The longest sleep between two looks while nothing drains.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -52,7 +55,12 @@ struct Known {
 
 impl Known {
     /// Reads what changed; says whether anything of it concerns a drain.
-    fn refresh(&mut self, projections: &Projections, view: &View) -> Result<bool, StorageError> {
+    fn refresh(
+        &mut self,
+        projections: &Projections,
+        view: &View,
+        each: &mut Each,
+    ) -> Result<bool, StorageError> {
         let followed = self
             .followed
             .get_or_insert_with(|| projections.follow(&[Nodes::ID, Allocs::ID]));
@@ -66,8 +74,8 @@ impl Known {
         };
         let mut concerns = false;
         for id in changed.iter().filter_map(|row| row.key_of::<Nodes>()) {
-            let node = view.get::<Nodes>(id.as_str())?;
-            let drains = node.is_some_and(|node| node.draining());
+            let node = each.look(id.as_str(), || view.get::<Nodes>(id.as_str()));
+            let drains = node.flatten().is_some_and(|node| node.draining());
             concerns |= match drains {
                 true => {
                     self.draining.insert(id.into_string());
@@ -83,8 +91,8 @@ impl Known {
             if concerns {
                 break;
             }
-            let alloc = view.get::<Allocs>(id.as_str())?;
-            concerns = alloc.is_none_or(|alloc| {
+            let alloc = each.look(id.as_str(), || view.get::<Allocs>(id.as_str()));
+            concerns = alloc.flatten().is_none_or(|alloc| {
                 self.draining.contains(&alloc.node_id)
                     || self
                         .movable
@@ -100,9 +108,10 @@ fn look_at(
     projections: &Projections,
     mut known: Known,
     wall: i64,
-) -> Result<(Known, Steps), StorageError> {
+) -> Result<(Known, Steps, Each), StorageError> {
     let view = projections.view();
-    let concerns = known.refresh(projections, &view)?;
+    let mut each = Each::default();
+    let concerns = known.refresh(projections, &view, &mut each)?;
     let is_due = known.failed || known.next.is_some_and(|next| next <= wall);
     if known.draining.is_empty() || !(concerns || is_due) {
         known.next = known.next.filter(|_| !known.draining.is_empty());
@@ -110,39 +119,62 @@ fn look_at(
             next: known.next,
             ..Steps::default()
         };
-        return Ok((known, steps));
+        return Ok((known, steps, each));
     }
     known.looks += 1;
     let mut nodes = Vec::with_capacity(known.draining.len());
     for id in &known.draining {
-        let node = view.get::<Nodes>(id.as_str())?;
-        nodes.extend(node.filter(Node::draining));
+        let node = each.look(id, || view.get::<Nodes>(id.as_str()));
+        nodes.extend(node.flatten().filter(Node::draining));
     }
-    let steps = look(&view, &nodes, wall)?;
+    let steps = look(&view, &nodes, wall, &mut each);
     known.next = steps.next;
     known.movable.clone_from(&steps.movable);
-    Ok((known, steps))
+    Ok((known, steps, each))
 }
 
 impl Drainer {
-    /// Does what is to be done. What is refused is looked at anew the next time.
-    async fn take(&self, context: &Context, steps: &Steps) -> usize {
-        let mut commands: Vec<Arc<dyn Command>> = Vec::new();
-        if !steps.moves.transitions.is_empty() {
-            commands.push(Arc::new(steps.moves.clone()));
-        }
-        for nodes in steps.done.chunks(BATCH) {
-            let nodes = nodes.to_vec();
-            commands.push(Arc::new(CompleteDrains { nodes }));
-        }
-        let mut failed = 0;
-        for command in commands {
-            if let Err(error) = context.proposer.submit(command, self.name()).await {
-                tracing::warn!(%error, "a step of a drain was refused");
-                failed += 1;
+    /// Does what is to be done: together, and where that is refused each by itself, so that what is
+    /// wrong with one keeps no other from its turn. What is refused then is looked at anew the next
+    /// time.
+    async fn take(&self, context: &Context, steps: Steps, each: &mut Each) {
+        if !steps.moves.transitions.is_empty()
+            && let Some(error) = self.fails(context, steps.moves).await
+        {
+            if error.concerns_all() {
+                return each.fail("drains", &error);
+            }
+            for moves in steps.apart {
+                let nodes = moves.nodes.keys().cloned().collect::<Vec<_>>().join(" ");
+                if let Some(error) = self.fails(context, moves).await {
+                    each.fail(&nodes, &error);
+                }
             }
         }
-        failed
+        for nodes in steps.done.chunks(BATCH) {
+            let together = CompleteDrains {
+                nodes: nodes.to_vec(),
+            };
+            let Some(error) = self.fails(context, together).await else {
+                continue;
+            };
+            if error.concerns_all() {
+                return each.fail("drains", &error);
+            }
+            for node in nodes {
+                let alone = CompleteDrains {
+                    nodes: vec![node.clone()],
+                };
+                if let Some(error) = self.fails(context, alone).await {
+                    each.fail(&node.id, &error);
+                }
+            }
+        }
+    }
+
+    async fn fails(&self, context: &Context, command: impl Command) -> Option<ApiError> {
+        let done = context.proposer.submit(Arc::new(command), self.name());
+        done.await.err()
     }
 }
 
@@ -168,12 +200,17 @@ impl Reactor for Drainer {
             // Where the look fails everything is read anew.
             let known = std::mem::take(&mut *self.known.lock());
             let looked = move || look_at(&projections, known, wall);
-            let (known, steps) = tokio::task::spawn_blocking(looked).await??;
-            let draining = known.draining.len();
+            let (known, steps, mut each) = tokio::task::spawn_blocking(looked).await??;
+            let mut status = serde_json::json!({
+                "Draining": known.draining.len(),
+                "Marked": steps.moves.transitions.len(),
+                "Completed": steps.done.len(),
+            });
             *self.known.lock() = known;
-            let failed = self.take(context, &steps).await;
-            self.known.lock().failed = failed > 0;
-            let sleep = match (failed, steps.next) {
+            let next = steps.next;
+            self.take(context, steps, &mut each).await;
+            self.known.lock().failed = each.failed() > 0;
+            let sleep = match (each.failed(), next) {
                 (0, None) => LONGEST,
                 (0, Some(next)) => {
                     let left = next.saturating_sub(wall).max(0).unsigned_abs();
@@ -181,12 +218,7 @@ impl Reactor for Drainer {
                 }
                 _ => Duration::from_secs(1),
             };
-            let status = serde_json::json!({
-                "Draining": draining,
-                "Marked": steps.moves.transitions.len(),
-                "Completed": steps.done.len(),
-                "Failed": failed,
-            });
+            each.tell(&mut status);
             Ok(Activation { sleep, status })
         })
     }

@@ -8,7 +8,6 @@ pub mod slots;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use drover_events::model::Job;
@@ -19,15 +18,17 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
+use self::slots::due;
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
+use super::each::Each;
 use crate::commands::job::LaunchPeriodic;
 
 /// The longest sleep: the clock on the wall may be set meanwhile.
 const LONGEST: Duration = Duration::from_secs(10);
 /// What happens to jobs within this time is dealt with together.
 const TOGETHER: Duration = Duration::from_millis(20);
-/// After a launch was refused.
-const AGAIN: Duration = Duration::from_secs(1);
+/// When a job has another turn whose launch was refused, nanoseconds.
+const AGAIN: i64 = 1_000_000_000;
 /// How many launches one activation asks for, and how many at a time.
 const BATCH: usize = 1_024;
 const AT_ONCE: usize = 32;
@@ -38,16 +39,15 @@ pub struct PeriodicDispatcher {
     known: Mutex<Known>,
 }
 
-type Name = (String, String);
-
 /// When which job is due: a cache of the view.
 #[derive(Clone, Debug, Default)]
 struct Known {
     followed: Option<Followed>,
-    /// By (namespace, id): when it is due, Unix nanoseconds.
-    jobs: BTreeMap<Name, i64>,
-    /// The same, by when they are due.
-    order: BTreeSet<(i64, Name)>,
+    /// When each has its next turn, Unix nanoseconds: when it is due, or later where it could not
+    /// be launched, behind the others.
+    jobs: BTreeMap<JobKey, i64>,
+    /// The same, by when that is.
+    order: BTreeSet<(i64, JobKey)>,
     /// How many jobs were read.
     read: usize,
 }
@@ -61,7 +61,12 @@ struct Found {
 
 impl Known {
     /// Reads the jobs that changed.
-    fn refresh(&mut self, projections: &Projections, view: &View) -> Result<(), StorageError> {
+    fn refresh(
+        &mut self,
+        projections: &Projections,
+        view: &View,
+        each: &mut Each,
+    ) -> Result<(), StorageError> {
         let followed = self
             .followed
             .get_or_insert_with(|| projections.follow(&[Jobs::ID]));
@@ -69,68 +74,86 @@ impl Known {
             self.jobs.clear();
             self.order.clear();
             for job in view.by_index::<JobsPeriodic>(()) {
-                self.note(view, &job?)?;
+                self.note(view, &job?, each);
             }
             return Ok(());
         };
         for (namespace, id) in changed.iter().filter_map(|row| row.key_of::<Jobs>()) {
-            let job = view.get::<Jobs>((namespace.as_str(), id.as_str()))?;
-            match job.filter(Job::is_periodic) {
-                Some(job) => self.note(view, &job)?,
-                None => self.set((namespace, id), None),
+            let read = || view.get::<Jobs>((namespace.as_str(), id.as_str()));
+            match each.look(&id, read) {
+                Some(Some(job)) if job.is_periodic() => self.note(view, &job, each),
+                Some(_) => self.set((namespace, id), None),
+                // It has a turn, and is read again then.
+                None => self.set((namespace, id), Some(0)),
             }
         }
         Ok(())
     }
 
-    fn note(&mut self, view: &View, job: &Job) -> Result<(), StorageError> {
+    fn note(&mut self, view: &View, job: &Job, each: &mut Each) {
         self.read += 1;
-        let next = slots::next(job, launched(view, job)?);
-        self.set((job.namespace.clone(), job.id.clone()), next);
-        Ok(())
+        let next = each.look(&job.id, || {
+            Ok::<_, StorageError>(slots::next(job, launched(view, job)?))
+        });
+        let key = (job.namespace.clone(), job.id.clone());
+        self.set(key, next.unwrap_or(Some(0)));
     }
 
-    /// A job is due then; none: never.
-    fn set(&mut self, name: Name, at: Option<i64>) {
+    /// A job has its turn then; none: never.
+    fn set(&mut self, key: JobKey, at: Option<i64>) {
         let before = match at {
-            Some(at) => self.jobs.insert(name.clone(), at),
-            None => self.jobs.remove(&name),
+            Some(at) => self.jobs.insert(key.clone(), at),
+            None => self.jobs.remove(&key),
         };
         if let Some(before) = before {
-            self.order.remove(&(before, name.clone()));
+            self.order.remove(&(before, key.clone()));
         }
-        self.order.extend(at.map(|at| (at, name)));
+        self.order.extend(at.map(|at| (at, key)));
     }
 
-    fn find(&mut self, view: &View, wall: i64) -> Result<Found, StorageError> {
+    fn find(&mut self, view: &View, wall: i64, each: &mut Each) -> Found {
         let mut found = Found::default();
         let due = self.order.iter().take_while(|(at, _)| *at <= wall);
-        let due: Vec<Name> = due.map(|(_, name)| name.clone()).collect();
-        for (namespace, id) in due {
-            if found.due.len() >= BATCH {
+        let due: Vec<JobKey> = due.map(|(_, key)| key.clone()).collect();
+        for key in due {
+            if found.due.len() == BATCH {
                 break;
             }
             self.read += 1;
-            // The job, and when it was launched, may have changed since they were read.
-            let job = view.get::<Jobs>((namespace.as_str(), id.as_str()))?;
-            let (slot, next) = match &job {
-                Some(job) => slots::due(job, launched(view, job)?, wall),
-                None => (None, None),
-            };
-            if let (Some(slot), Some(job)) = (slot, job) {
-                found.due.push(LaunchPeriodic {
-                    namespace: job.namespace,
-                    job_id: job.id,
-                    job_modify_index: job.job_modify_index,
-                    slot,
-                });
-            } else {
-                self.set((namespace, id), next);
+            match each.look(&key.1, || look_at(view, (&key.0, &key.1), wall)) {
+                Some((Some(launch), _)) => found.due.push(launch),
+                Some((None, next)) => self.set(key, next),
+                None => self.set(key, Some(again(wall))),
             }
         }
         found.next = self.order.first().map(|(at, _)| *at);
-        Ok(found)
+        found
     }
+}
+
+/// The next turn of what failed.
+fn again(wall: i64) -> i64 {
+    wall.saturating_add(AGAIN)
+}
+
+/// What is due of a job, or when something is. The job, and when it was launched, may have changed
+/// since they were read.
+fn look_at(
+    view: &View,
+    key: (&str, &str),
+    wall: i64,
+) -> Result<(Option<LaunchPeriodic>, Option<i64>), StorageError> {
+    let Some(job) = view.get::<Jobs>(key)? else {
+        return Ok((None, None));
+    };
+    let (slot, next) = due(&job, launched(view, &job)?, wall);
+    let launch = slot.map(|slot| LaunchPeriodic {
+        namespace: job.namespace,
+        job_id: job.id,
+        job_modify_index: job.job_modify_index,
+        slot,
+    });
+    Ok((launch, next))
 }
 
 /// When a job was launched last; 0 for never.
@@ -139,34 +162,35 @@ fn launched(view: &View, job: &Job) -> Result<i64, StorageError> {
     Ok(row.map_or(0, |row| row.launch))
 }
 
-/// Reads what changed, and finds what is due.
+/// Reads what may have changed, and finds what is due.
 fn look(
     projections: &Projections,
     mut known: Known,
     wall: i64,
-) -> Result<(Known, Found), StorageError> {
+) -> Result<(Known, Found, Each), StorageError> {
     let view = projections.view();
-    known.refresh(projections, &view)?;
-    let found = known.find(&view, wall)?;
-    Ok((known, found))
+    let mut each = Each::default();
+    known.refresh(projections, &view, &mut each)?;
+    let found = known.find(&view, wall, &mut each);
+    Ok((known, found, each))
 }
 
 impl PeriodicDispatcher {
-    /// Launches; answers how many were refused. One that is does not hold up the others.
-    async fn launch(&self, context: &Context, due: Vec<LaunchPeriodic>) -> usize {
-        let failed = AtomicUsize::new(0);
-        let failed_here = &failed;
-        futures_util::stream::iter(due)
-            .for_each_concurrent(AT_ONCE, |command| async move {
-                let (namespace, job) = (command.namespace.clone(), command.job_id.clone());
-                let done = context.proposer.submit(Arc::new(command), self.name());
-                if let Err(error) = done.await {
-                    tracing::warn!(%error, namespace, job, "a periodic job was not launched");
-                    failed_here.fetch_add(1, Ordering::Relaxed);
-                }
-            })
-            .await;
-        failed.into_inner()
+    /// Launches. One that is refused does not hold up the others: they go first the next time.
+    async fn launch(&self, context: &Context, due: Vec<LaunchPeriodic>, each: &mut Each) {
+        let launches = due.into_iter().map(|command| async move {
+            let key = (command.namespace.clone(), command.job_id.clone());
+            let done = context.proposer.submit(Arc::new(command), self.name());
+            (key, done.await)
+        });
+        let mut launches = futures_util::stream::iter(launches).buffer_unordered(AT_ONCE);
+        while let Some((key, done)) = launches.next().await {
+            if let Err(error) = done {
+                each.fail(&key.1, &error);
+                let again = again(context.clock.wall());
+                self.known.lock().set(key, Some(again));
+            }
+        }
     }
 }
 
@@ -192,25 +216,27 @@ impl Reactor for PeriodicDispatcher {
             // Where the look fails everything is read anew.
             let known = std::mem::take(&mut *self.known.lock());
             let looked = move || look(&projections, known, wall);
-            let (known, found) = tokio::task::spawn_blocking(looked).await??;
+            let (known, found, mut each) = tokio::task::spawn_blocking(looked).await??;
             let tracked = known.jobs.len();
             *self.known.lock() = known;
-            let due = found.due.len();
-            let failed = self.launch(context, found.due).await;
-            let sleep = match (failed, found.next) {
-                (0, None) => LONGEST,
-                (0, Some(next)) => {
-                    let left = next.saturating_sub(context.clock.wall()).max(0);
-                    Duration::from_nanos(left.unsigned_abs()).min(LONGEST)
-                }
-                _ => AGAIN,
+            let (due, before) = (found.due.len(), each.failed());
+            self.launch(context, found.due, &mut each).await;
+            let failed = each.failed() - before;
+            let left = |next: i64| next.saturating_sub(context.clock.wall()).max(0);
+            let sleep = found.next.map_or(LONGEST, |next| {
+                Duration::from_nanos(left(next).unsigned_abs()).min(LONGEST)
+            });
+            // What failed is due, and has its next turn after a while.
+            let sleep = match each.failed() {
+                0 => sleep,
+                _ => sleep.max(Duration::from_nanos(AGAIN.unsigned_abs())),
             };
-            let status = serde_json::json!({
+            let mut status = serde_json::json!({
                 "Tracked": tracked,
                 "Launched": due - failed,
-                "Failed": failed,
                 "Next": found.next.unwrap_or(0),
             });
+            each.tell(&mut status);
             Ok(Activation { sleep, status })
         })
     }
