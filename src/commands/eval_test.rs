@@ -253,13 +253,8 @@ fn looked_at(all: &[Evaluation], token: &str, next: &str) -> Vec<Evaluation> {
     all.iter().filter(from).filter(before).cloned().collect()
 }
 
-/// The work of every apply, counted from what it did and not from what was decided: rows deleted,
-/// rows looked at, and what the look at them costs.
-#[test]
-fn eval_04_no_apply_does_more_than_a_page_may_cost() {
-    let mut world = World::new();
-    pause(&mut world, true);
-    world.raise();
+/// Three thousand evaluations, some of them long.
+fn fill(world: &mut World) {
     let mut chance = crate::client::clock::Jitter(3);
     let mut draw = |below: i64| usize::try_from(chance.below(below)).unwrap();
     let evals: Vec<_> = (1..=3_000)
@@ -280,6 +275,16 @@ fn eval_04_no_apply_does_more_than_a_page_may_cost() {
         let decision = None;
         world.done(&UpsertEvals { evals, decision });
     }
+}
+
+/// The work of every apply, counted from what it did and not from what was decided: rows deleted,
+/// rows looked at, and what the look at them costs.
+#[test]
+fn eval_04_no_apply_does_more_than_a_page_may_cost() {
+    let mut world = World::new();
+    pause(&mut world, true);
+    world.raise();
+    fill(&mut world);
     let long = vec!["JobID == \"none\""; 120].join(" or ");
     let mut dearest = 0;
     for text in [

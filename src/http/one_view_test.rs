@@ -233,60 +233,47 @@ async fn eval_07_a_deletion_that_loses_its_leader_fails_and_keeps_its_pages() {
         .await;
 }
 
+/// What the state refuses: method, target and body.
+fn refused(none: &str) -> Vec<(&'static str, String, Value)> {
+    let with = |key: &str, value: &str| {
+        let mut changed = job("web");
+        changed["Job"][key] = json!(value);
+        changed
+    };
+    let stable = json!({"JobID": "web", "JobVersion": 9, "Stable": true});
+    let ineligible = json!({"NodeID": none, "Eligibility": "ineligible"});
+    let of = |method, target: &str, body| (method, target.replace("{none}", none), body);
+    vec![
+        of("PUT", "/v1/jobs", with("Namespace", "nope")),
+        of("PUT", "/v1/jobs", with("NodePool", "gpu")),
+        of("PUT", "/v1/job/ghost/evaluate", json!({"JobID": "ghost"})),
+        of("PUT", "/v1/job/web/stable", stable),
+        of(
+            "PUT",
+            "/v1/job/web/revert",
+            json!({"JobID": "web", "JobVersion": 9}),
+        ),
+        of("PUT", "/v1/node/{none}/eligibility", ineligible),
+        of(
+            "PUT",
+            "/v1/deployment/fail/{none}",
+            json!({"DeploymentID": none}),
+        ),
+        of("PUT", "/v1/allocation/{none}/stop", json!({})),
+        of("DELETE", "/v1/namespace/default", json!({})),
+        of("DELETE", "/v1/namespace/ghost", json!({})),
+        of("DELETE", "/v1/node/pool/ghost", json!({})),
+        of("DELETE", "/v1/evaluations", json!({"EvalIDs": [none]})),
+    ]
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn ev_18_what_the_state_refuses_names_its_object_and_says_each_thing_once() {
     let h = Harness::start().await;
     h.register("web").await;
     let none = "0b156e3e-bb39-cc04-5170-80b70d217ba2";
-    let with = |path: &str, value: Value| {
-        let mut changed = job("web");
-        *changed["Job"].pointer_mut(path).unwrap() = value;
-        changed
-    };
-    let mut elsewhere = job("web");
-    elsewhere["Job"]["Namespace"] = json!("nope");
-    let mut pool = with("/Meta", json!({}));
-    pool["Job"]["NodePool"] = json!("gpu");
-    let told: Vec<(&str, String, Value)> = vec![
-        ("PUT", "/v1/jobs".into(), elsewhere),
-        ("PUT", "/v1/jobs".into(), pool),
-        (
-            "PUT",
-            "/v1/job/ghost/evaluate".into(),
-            json!({"JobID": "ghost"}),
-        ),
-        (
-            "PUT",
-            "/v1/job/web/stable".into(),
-            json!({"JobID": "web", "JobVersion": 9, "Stable": true}),
-        ),
-        (
-            "PUT",
-            "/v1/job/web/revert".into(),
-            json!({"JobID": "web", "JobVersion": 9}),
-        ),
-        (
-            "PUT",
-            format!("/v1/node/{none}/eligibility"),
-            json!({"NodeID": none, "Eligibility": "ineligible"}),
-        ),
-        (
-            "PUT",
-            format!("/v1/deployment/fail/{none}"),
-            json!({"DeploymentID": none}),
-        ),
-        ("PUT", format!("/v1/allocation/{none}/stop"), json!({})),
-        ("DELETE", "/v1/namespace/default".into(), json!({})),
-        ("DELETE", "/v1/namespace/ghost".into(), json!({})),
-        ("DELETE", "/v1/node/pool/ghost".into(), json!({})),
-        (
-            "DELETE",
-            "/v1/evaluations".into(),
-            json!({"EvalIDs": [none]}),
-        ),
-    ];
     let mut found = Vec::new();
-    for (method, target, body) in told {
+    for (method, target, body) in refused(none) {
         let reply = h.ask(method, &target, body.to_string()).await;
         let text = reply.text();
         let mut parts: Vec<_> = text.split(": ").map(str::trim).collect();
@@ -308,7 +295,8 @@ async fn ev_18_what_the_state_refuses_names_its_object_and_says_each_thing_once(
         "DELETE /v1/namespace/default 500 can not delete default namespace",
         "DELETE /v1/namespace/ghost 500 namespace not found",
         "DELETE /v1/node/pool/ghost 404 node pool ghost not found",
-        "DELETE /v1/evaluations 500 eval broker is enabled; eval broker must be paused to delete evals",
+        "DELETE /v1/evaluations 500 eval broker is enabled; eval broker must be paused to \
+         delete evals",
     ];
     let wanted = wanted.map(|line| line.replace("{none}", none));
     assert_eq!(found, wanted);

@@ -6,6 +6,7 @@
 
 use super::diagnostic::{Diagnostic, Source};
 use hcl_edit::structure::Body;
+use std::ops::Range;
 
 /// The longest text that is parsed, in bytes. What is longer could not become an event either.
 pub(super) const MAX_TEXT: usize = 4 << 20;
@@ -21,6 +22,11 @@ pub(super) fn parse(source: &Source) -> Result<Body, Diagnostic> {
     check(source)?;
     hcl_edit::parser::parse_body(&source.text).map_err(|err| {
         let at = err.location().offset();
+        if let Some(block) = single_line(&source.text, at) {
+            let detail = "A block that is written on one line holds one argument and nothing else: \
+                write several arguments, or a block within it, on lines of their own.";
+            return source.problem(Some(block), "Invalid single-line block", detail);
+        }
         let end = source.text[at.min(source.text.len())..]
             .chars()
             .next()
@@ -31,6 +37,45 @@ pub(super) fn parse(source: &Source) -> Result<Body, Diagnostic> {
         }
         source.problem(Some(at..end), "Invalid HCL", detail)
     })
+}
+
+/// The block on the line of a fault that holds more than one argument, or a block: the grammar has
+/// neither on one line, and many write it so.
+fn single_line(text: &str, at: usize) -> Option<Range<usize>> {
+    let start = text.get(..at)?.rfind('\n').map_or(0, |newline| newline + 1);
+    let line = &text[start..];
+    let line = &line[..line.find('\n').unwrap_or(line.len())];
+    let (head, inner) = line.split_once('{')?;
+    let label = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '"' | ' ' | '\t' | '.');
+    let is_block = head.trim_start().starts_with(char::is_alphabetic) && head.chars().all(label);
+    let begin = start + head.len() - head.trim_start().len();
+    let end = start + head.len();
+    (is_block && at > end && is_crowded(inner)).then_some(begin..end)
+}
+
+/// Whether more than one argument, or a block, stands before the brace that closes this.
+fn is_crowded(inner: &str) -> bool {
+    let (mut depth, mut arguments, mut quoted, mut last) = (0_usize, 0, false, ' ');
+    let mut chars = inner.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' if quoted => drop(chars.next()),
+            '"' => quoted = !quoted,
+            _ if quoted => {}
+            '{' if depth == 0 && last != '=' => return true,
+            '{' | '[' | '(' => depth += 1,
+            '}' | ']' | ')' if depth == 0 => break,
+            '}' | ']' | ')' => depth -= 1,
+            '=' if depth == 0 && !"=!<>".contains(last) && chars.peek() != Some(&'=') => {
+                arguments += 1;
+            }
+            _ => {}
+        }
+        if !c.is_whitespace() {
+            last = c;
+        }
+    }
+    arguments > 1
 }
 
 fn check(source: &Source) -> Result<(), Diagnostic> {
@@ -160,6 +205,34 @@ mod tests {
         let keys: String = (0..40_000).map(|n| format!("k{n} = 1, ")).collect();
         let err = parse(&source(format!("a = {{ {keys} }}\n"))).expect_err("refused");
         assert_eq!(err.summary, "Specification too large");
+    }
+
+    #[test]
+    fn blocks_on_one_line_with_several_arguments_are_explained() {
+        for text in [
+            "network { port \"http\" {} }",
+            "network { port \"http\" { static = 80 } }",
+            "group \"g\" {\n  resources { cpu = 100 memory = 200 }\n}",
+            "resources { cpu = 100, memory = 200 }",
+            "env { A = \"x = {\" B = \"y\" }",
+        ] {
+            let err = parse(&source(format!("{text}\n"))).expect_err(text);
+            assert_eq!(err.summary, "Invalid single-line block", "{text}: {err}");
+            assert!(err.detail.contains("lines of their own"), "{text}: {err}");
+            let place = err.place.expect("a place");
+            assert_eq!(place.start.0, text.matches('\n').count().max(1), "{text}");
+        }
+        for text in ["resources { cpu = 100 }", "meta { a = { b = 1, c = 2 } }"] {
+            parse(&source(format!("{text}\n"))).expect(text);
+        }
+        for text in [
+            "meta { a = }",
+            "meta { a = \"x\" ) }",
+            "a = { b = 1 c = 2 }",
+        ] {
+            let err = parse(&source(format!("{text}\n"))).expect_err(text);
+            assert_eq!(err.summary, "Invalid HCL", "{text}");
+        }
     }
 
     #[test]

@@ -123,6 +123,10 @@ fn decide(
 }
 
 #[cfg(test)]
+mod asked_test;
+#[cfg(test)]
+mod calls_test;
+#[cfg(test)]
 mod ports_test;
 #[cfg(test)]
 mod reconnect_test;

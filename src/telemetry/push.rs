@@ -3,15 +3,16 @@
 //! Whoever records never waits: what the sender cannot take in time is dropped, as statsd's own
 //! clients do.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::{TcpStream, ToSocketAddrs as _, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use metrics::{Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn};
 use metrics::{Key, KeyName, Metadata, SharedString, Unit};
+use parking_lot::Mutex;
 
 /// Lines that may wait for the sender.
 const QUEUE: usize = 8_192;
@@ -35,7 +36,11 @@ pub enum Sink {
 pub(super) struct Recorder {
     tx: SyncSender<String>,
     host: Option<String>,
+    totals: Totals,
 }
+
+/// What counters stood at that are told as a whole; whoever tells of one makes it anew each time.
+type Totals = Arc<Mutex<BTreeMap<String, u64>>>;
 
 impl Recorder {
     /// Starts the thread that sends.
@@ -43,13 +48,17 @@ impl Recorder {
         let (tx, rx) = sync_channel(QUEUE);
         let thread = std::thread::Builder::new().name("metrics".to_owned());
         thread.spawn(move || send(&sink, &rx))?;
-        Ok(Self { tx, host })
+        Ok(Self {
+            tx,
+            host,
+            totals: Totals::default(),
+        })
     }
 
     fn metric(&self, key: &Key, host: Option<&str>) -> Arc<Metric> {
         Arc::new(Metric {
             name: name(key, host),
-            last: AtomicU64::new(0),
+            totals: Arc::clone(&self.totals),
             tx: self.tx.clone(),
         })
     }
@@ -76,8 +85,7 @@ fn name(key: &Key, host: Option<&str>) -> String {
 
 struct Metric {
     name: String,
-    /// What a counter stood at that is told as a whole.
-    last: AtomicU64,
+    totals: Totals,
     tx: SyncSender<String>,
 }
 
@@ -93,9 +101,11 @@ impl CounterFn for Metric {
     }
 
     fn absolute(&self, value: u64) {
-        let last = self.last.fetch_max(value, Ordering::AcqRel);
-        if value > last {
-            self.tell(value - last, "c");
+        let mut totals = self.totals.lock();
+        let last = totals.entry(self.name.clone()).or_default();
+        if value > *last {
+            self.tell(value - *last, "c");
+            *last = value;
         }
     }
 }

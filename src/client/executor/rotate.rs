@@ -14,6 +14,11 @@ use crate::client::beneath;
 
 /// Names with greater numbers are somebody else's.
 const GREATEST: u64 = 1_000_000_000_000;
+/// A file with a greater number is not gone on with: whoever may write there could leave us no
+/// numbers. We never come so far ourselves.
+const LAST_TAKEN: u64 = 1_000_000_000;
+/// Entries of the directory that are looked at; we keep far fewer.
+const ENTRIES: usize = 4_096;
 /// How often something else than a file may have the next file's name.
 const TRIES: u64 = 100;
 
@@ -25,6 +30,8 @@ pub struct Rotator {
     max_files: u64,
     max_bytes: u64,
     index: u64,
+    /// The first file that may still be there.
+    oldest: u64,
     size: u64,
     file: File,
 }
@@ -33,17 +40,27 @@ impl Rotator {
     /// Goes on with the highest-numbered file, or begins with number 0.
     pub fn open(dir: &Path, name: &str, max_files: u64, max_bytes: u64) -> io::Result<Self> {
         let dir = log_dir(dir)?;
-        let index = log_indexes(&dir, name)?.last().copied().unwrap_or(0);
-        let (file, index, size) = open_file(&dir, name, index)?;
-        Ok(Self {
+        let there = log_indexes(&dir, name)?;
+        let last = there.iter().rfind(|index| **index <= LAST_TAKEN);
+        let (file, index, size) = open_file(&dir, name, last.copied().unwrap_or(0))?;
+        let max_files = max_files.max(1);
+        let log = Self {
             dir,
             name: name.to_owned(),
-            max_files: max_files.max(1),
+            max_files,
             max_bytes: max_bytes.max(1),
             index,
+            oldest: (index + 1).saturating_sub(max_files),
             size,
             file,
-        })
+        };
+        // What is numbered beyond ours is none of ours, and would be shown as the newest.
+        for odd in there {
+            if odd < log.oldest || odd > index {
+                log.remove(odd);
+            }
+        }
+        Ok(log)
     }
 
     /// Appends; a line is kept in one file where that is possible.
@@ -75,13 +92,21 @@ impl Rotator {
 
     fn rotate(&mut self) -> io::Result<()> {
         (self.file, self.index, self.size) = open_file(&self.dir, &self.name, self.index + 1)?;
-        for old in log_indexes(&self.dir, &self.name)? {
-            if old + self.max_files <= self.index {
-                let name = format!("{}.{old}", self.name);
-                rustix::fs::unlinkat(&self.dir, name, AtFlags::empty())?;
-            }
+        let kept = (self.index + 1).saturating_sub(self.max_files);
+        for old in self.oldest..kept {
+            self.remove(old);
         }
+        self.oldest = kept.max(self.oldest);
         Ok(())
+    }
+
+    /// Removes a file of ours. That it cannot be done (it is gone already, something else has its
+    /// name) loses no output.
+    fn remove(&self, index: u64) {
+        let name = format!("{}.{index}", self.name);
+        if let Err(e) = rustix::fs::unlinkat(&self.dir, &name, AtFlags::empty()) {
+            tracing::debug!("{name} stays: {e}");
+        }
     }
 }
 
@@ -124,7 +149,7 @@ fn open_file(dir: &OwnedFd, name: &str, index: u64) -> io::Result<(File, u64, u6
 
 /// The numbers of the files `<name>.N` in `dir`, ascending; only regular files count.
 pub fn log_indexes(dir: impl AsFd, name: &str) -> io::Result<Vec<u64>> {
-    let (all, _) = beneath::entries(dir, usize::MAX)?;
+    let (all, _) = beneath::entries(dir, ENTRIES)?;
     let number = |(file, stat): &beneath::Entry| {
         let text = file.strip_prefix(name)?.strip_prefix('.')?;
         let number: u64 = text.parse().ok()?;
@@ -206,6 +231,31 @@ mod tests {
         );
         // The linked file counts as one for readers: it is regular, and only read.
         assert_eq!(indexes(dir.path()), [4, 5, 6]);
+    }
+
+    #[test]
+    fn mod_12_no_name_that_a_task_makes_switches_the_bounds_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |n: u64| dir.path().join(format!("t.stdout.{n}"));
+        for odd in [GREATEST - 1, LAST_TAKEN + 1, LAST_TAKEN - 1] {
+            fs::write(at(odd), "the task's").unwrap();
+        }
+        let mut log = Rotator::open(dir.path(), "t.stdout", 2, 10).unwrap();
+        for number in 0..50 {
+            log.write(format!("line {number:04}\n").as_bytes()).unwrap();
+        }
+        let kept = indexes(dir.path());
+        assert_eq!(kept.len(), 2, "{kept:?}");
+        assert_eq!(read(dir.path(), kept[1]), "line 0049\n");
+        // One that is removed behind our back is no fault of the next chunk.
+        fs::remove_file(at(kept[0])).unwrap();
+        fs::remove_file(at(kept[1])).unwrap();
+        log.write(b"one more\nand two\n").unwrap();
+        assert_eq!(read(dir.path(), kept[1] + 2), "and two\n");
+        drop(log);
+        let mut log = Rotator::open(dir.path(), "t.stdout", 2, 10).unwrap();
+        log.write(b"after that\n").unwrap();
+        assert!(indexes(dir.path()).len() <= 2);
     }
 
     #[test]

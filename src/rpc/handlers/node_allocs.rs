@@ -84,7 +84,8 @@ async fn read(view: View, node: &str) -> Result<(u64, BTreeMap<String, u64>), Ap
 }
 
 /// `Alloc.GetAllocs`: waits until the index is applied here, and leaves out what does not exist.
-/// Who has not proved that he is a node waits for nothing.
+/// Who has not proved that he is a node waits for nothing, and learns nothing: not even whether there
+/// is such an allocation.
 pub(super) async fn get_allocs(
     clients: Arc<Clients>,
     call: Call,
@@ -95,13 +96,14 @@ pub(super) async fn get_allocs(
         return Err(ApiError::bad_request(text));
     }
     let projections = &clients.server.projections;
-    if !call.node.is_empty() {
-        clients.caller(&call, &call.node).await?;
-        let wait = wait_time(request.max_query_time);
-        let reached = projections.watch().reached(request.min_query_index);
-        // After the time the answer is what there is: the caller sees its index.
-        let _ = tokio::time::timeout(wait, reached).await;
+    if call.node.is_empty() {
+        return Err(ApiError::permission_denied());
     }
+    clients.caller(&call, &call.node).await?;
+    let wait = wait_time(request.max_query_time);
+    let reached = projections.watch().reached(request.min_query_index);
+    // After the time the answer is what there is: the caller sees its index.
+    let _ = tokio::time::timeout(wait, reached).await;
     let view = projections.view();
     let read = move || -> Result<AllocsGetResponse, ApiError> {
         let mut out = AllocsGetResponse::default();

@@ -1,0 +1,99 @@
+//! What a job's author and its operator ask for, to the letter: spreads by percent, stops.
+
+use drover_events::model::{Spread, SpreadTarget};
+use drover_projections::tables::job_summaries::JobSummaries;
+
+use super::testing::{World, job, node};
+
+/// How many of a job's allocations come to lie on each of two racks of so many nodes, where so many
+/// percent are wanted on the first.
+fn spread_by_percent(count: i64, percent: u8, nodes: usize) -> (usize, usize) {
+    let mut spec = job("batch", count);
+    let target = |value: &str, percent| SpreadTarget {
+        value: value.into(),
+        percent,
+    };
+    spec.spreads = vec![Spread {
+        attribute: "${meta.rack}".into(),
+        weight: 100,
+        spread_target: vec![target("r0", percent), target("r1", 100 - percent)].into(),
+    }]
+    .into();
+    let mut world = World::new(0, spec);
+    for number in 0..2 * nodes {
+        let mut node = node(number);
+        node.meta.insert("rack", format!("r{}", number % 2));
+        world.add_node(node);
+    }
+    world.run("job-register");
+    let first: Vec<String> = (0..nodes).map(|n| node(2 * n).id).collect();
+    let live = world.live();
+    let on_first = live
+        .iter()
+        .filter(|id| first.contains(&world.alloc(id).node_id))
+        .count();
+    (on_first, live.len() - on_first)
+}
+
+#[test]
+fn spread_targets_are_met_by_percent() {
+    for nodes in [3, 4, 5, 8] {
+        for (count, percent, wanted) in [
+            (20, 70, (14, 6)),
+            (10, 50, (5, 5)),
+            (40, 75, (30, 10)),
+            (20, 90, (18, 2)),
+        ] {
+            let found = spread_by_percent(count, percent, nodes);
+            assert_eq!(found, wanted, "{percent} % of {count} on 2 × {nodes} nodes");
+        }
+    }
+}
+
+/// Whatever the policy still allows.
+#[test]
+fn what_an_operator_stops_to_be_rescheduled_stops_and_comes_again_elsewhere() {
+    for kind in ["service", "batch"] {
+        let mut spec = job(kind, 1);
+        let policy = spec.task_groups[0].reschedule_policy.as_mut().unwrap();
+        policy.unlimited = false;
+        policy.attempts = 0;
+        let mut world = World::new(3, spec);
+        world.run("job-register");
+        world.all_are("running");
+        let first = world.live()[0].clone();
+        world.client(&first, |alloc| {
+            let wish = &mut alloc.desired_transition;
+            wish.migrate = Some(false);
+            wish.reschedule = Some(true);
+            wish.force_reschedule = Some(true);
+        });
+        world.run("alloc-stop");
+        let old = world.alloc(&first);
+        assert_eq!(old.desired_status, "stop", "{kind}");
+        let [second] = <[String; 1]>::try_from(world.live()).unwrap();
+        let new = world.alloc(&second);
+        assert_eq!(old.next_allocation, second);
+        assert_ne!(new.node_id, old.node_id, "elsewhere");
+        let tracker = new.reschedule_tracker.as_ref().unwrap();
+        assert_eq!(tracker.events[0].prev_alloc_id, first);
+        // Once is enough.
+        let outcome = world.run("node-update");
+        assert!(outcome.plan.is_empty(), "{:?}", outcome.plan);
+    }
+}
+
+#[test]
+fn a_job_that_is_stopped_while_it_waits_for_room_queues_nothing() {
+    let mut world = World::new(0, job("service", 2));
+    let outcome = world.run("job-register");
+    assert_eq!(outcome.finished.queued_allocations["g"], 2);
+    let summary = |world: &World| {
+        let row = world.row::<JobSummaries>(("default", "j"));
+        row.unwrap().summary["g"].queued
+    };
+    assert_eq!(summary(&world), 2);
+    world.change(|job| job.stop = true);
+    world.run("job-deregister");
+    assert_eq!(summary(&world), 0);
+}
