@@ -196,7 +196,7 @@ where
 fn plain_base64(text: &str) -> Option<Vec<u8>> {
     const DIGITS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let text: String = text.chars().filter(|c| !"\r\n".contains(*c)).collect();
-    if text.len() % 4 != 0 {
+    if !text.len().is_multiple_of(4) {
         return None;
     }
     let digits = text.trim_end_matches('=');

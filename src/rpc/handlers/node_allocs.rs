@@ -84,8 +84,8 @@ async fn read(view: View, node: &str) -> Result<(u64, BTreeMap<String, u64>), Ap
 }
 
 /// `Alloc.GetAllocs`: waits until the index is applied here, and leaves out what does not exist.
-/// Who has not proved that he is a node waits for nothing, and learns nothing: not even whether there
-/// is such an allocation.
+/// Who has not proved that he is a node waits for nothing, and learns nothing: not even whether
+/// there is such an allocation.
 pub(super) async fn get_allocs(
     clients: Arc<Clients>,
     call: Call,
