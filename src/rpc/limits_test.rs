@@ -96,8 +96,9 @@ async fn what_was_proved_at_the_door_is_not_proved_again() {
         Service::new(Arc::new(())).method::<Proven, _, _>(async |_, call, _| Ok(call.proven));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let open = serve(listener, Arc::new(open), Limits::default()).unwrap();
-    let asked = caller(&open, "known").once::<Proven>(&Text::default(), SOON);
-    assert!(!asked.await.unwrap(), "nobody looked");
+    let caller = caller(&open, "known");
+    let proven = caller.once::<Proven>(&Text::default(), SOON).await;
+    assert!(!proven.unwrap(), "nobody looked");
 }
 
 #[tokio::test]

@@ -39,6 +39,9 @@ pub struct PeriodicDispatcher {
     known: Mutex<Known>,
 }
 
+/// Namespace and id.
+type JobKey = (String, String);
+
 /// When which job is due: a cache of the view.
 #[derive(Clone, Debug, Default)]
 struct Known {
