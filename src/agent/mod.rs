@@ -47,6 +47,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 fn try_run(config: Config) -> Result<(), Failure> {
     keep_to_ourselves()?;
     logging::install(&config.log)?;
+    crate::net::raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers())
         .thread_name("api")

@@ -14,7 +14,7 @@ use crate::client::agent::Client;
 use crate::config::Config;
 use crate::http::auth::Open;
 use crate::http::{self, Api, Door, Publisher, Shape};
-use crate::net::{BODIES, Budget, MOST_CONNECTIONS, Visitors};
+use crate::net::{BODIES, Budget, Visitors, most_connections};
 use crate::record::redact::PublicFields;
 use crate::rpc::handlers;
 use crate::rpc::server::RpcServer;
@@ -173,7 +173,7 @@ async fn front(
         publisher.stream.run(projections, log, ends).await
     }));
     let door = Door {
-        visitors: Visitors::new(config.limits.http_max_conns_per_client, MOST_CONNECTIONS),
+        visitors: Visitors::new(config.limits.http_max_conns_per_client, most_connections()),
         handshake: config.limits.https_handshake_timeout,
     };
     for address in config.http_listen()? {

@@ -17,10 +17,10 @@ impl Monitor<'_> {
         let (mut id, mut from) = (id.to_owned(), from);
         let mut code = None;
         loop {
-            let Some(deployment) = self.one_deployment(&id, from).await? else {
+            let Some((deployment, waits)) = self.one_deployment(&id, from).await? else {
                 return Ok(code.unwrap_or(0));
             };
-            let own = u8::from(text(&deployment, "Status") != "successful" && !waits(&deployment));
+            let own = u8::from(text(&deployment, "Status") != "successful" && !waits);
             let code = *code.get_or_insert(own);
             from = number(&deployment, "ModifyIndex");
             match self.rollback(&deployment).await? {
@@ -30,8 +30,9 @@ impl Monitor<'_> {
         }
     }
 
-    /// A deployment until it is settled; none if there is none.
-    async fn one_deployment(&mut self, id: &str, from: i64) -> Result<Option<Json>> {
+    /// A deployment until it is settled, and whether it waits for its promotion; none if there is
+    /// none.
+    async fn one_deployment(&mut self, id: &str, from: i64) -> Result<Option<(Json, bool)>> {
         let path = format!("/v1/deployment/{id}");
         let mut deployment = match self.get(&path).await {
             Ok(found) => found,
@@ -65,13 +66,24 @@ impl Monitor<'_> {
         self.say(&format!("Deployment {shown:?} {status}"));
         let shown_whole = deployment_text(&deployment, self.verbose);
         self.out.line(&format!("\n{shown_whole}"));
-        if waits(&deployment) {
-            self.out.line(&format!(
+        if !waits(&deployment) {
+            return Ok(Some((deployment, false)));
+        }
+        let allocs = self.get(&format!("/v1/deployment/allocations/{id}")).await;
+        let allocs = allocs.context("Error reading the deployment's allocations")?;
+        let gone = canaries_gone(&deployment, &allocs);
+        self.out.line(&match gone {
+            0 => format!(
                 "\nAll canaries are healthy and wait for you: `drover deployment promote {shown}` \
                  goes on, `drover deployment fail {shown}` takes them back."
-            ));
-        }
-        Ok(Some(deployment))
+            ),
+            _ => format!(
+                "\nCanaries were healthy, but {gone} of those that are wanted do not run now: \
+                 others take their place as soon as there is room. `drover deployment status \
+                 {shown}` tells; `drover deployment fail {shown}` gives the version up."
+            ),
+        });
+        Ok(Some((deployment, gone == 0)))
     }
 
     /// The deployment that takes a failed one back; none where there is none.
@@ -127,6 +139,27 @@ impl Monitor<'_> {
     }
 }
 
+/// How many of the wanted canaries do not run in health: a count of what was healthy once does not
+/// tell.
+fn canaries_gone(deployment: &Json, allocs: &Json) -> i64 {
+    let runs = |id: &Json| {
+        let allocs = allocs.as_array().into_iter().flatten();
+        let mut own = allocs.filter(|alloc| alloc["ID"] == *id);
+        own.any(|alloc| {
+            text(alloc, "DesiredStatus") == "run"
+                && text(alloc, "ClientStatus") == "running"
+                && alloc["DeploymentStatus"]["Healthy"] == true
+        })
+    };
+    let groups = deployment["TaskGroups"].as_object().into_iter().flatten();
+    let missing = groups.map(|(_, group)| {
+        let placed = group["PlacedCanaries"].as_array().into_iter().flatten();
+        let running = placed.filter(|id| runs(id)).count();
+        number(group, "DesiredCanaries") - i64::try_from(running).unwrap_or(i64::MAX)
+    });
+    missing.map(|missing| missing.max(0)).sum()
+}
+
 /// Whether nothing more happens to a deployment by itself.
 fn settled(deployment: &Json) -> bool {
     !matches!(
@@ -144,4 +177,28 @@ fn waits(deployment: &Json) -> bool {
             number(group, "DesiredCanaries") == 0
                 || number(group, "HealthyAllocs") >= number(group, "DesiredCanaries")
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn canaries_that_ended_do_not_wait_for_anybody() {
+        let deployment = json!({"Status": "running",
+            "StatusDescription": "Deployment is running but requires manual promotion",
+            "TaskGroups": {"g": {"DesiredCanaries": 2, "HealthyAllocs": 2,
+                "PlacedCanaries": ["a", "b"]}}});
+        assert!(waits(&deployment));
+        let alloc = |id: &str, desired: &str, client: &str| {
+            json!({"ID": id, "DesiredStatus": desired, "ClientStatus": client,
+                "DeploymentStatus": {"Healthy": true, "Canary": true}})
+        };
+        let both = json!([alloc("a", "run", "running"), alloc("b", "run", "running")]);
+        assert_eq!(canaries_gone(&deployment, &both), 0);
+        let one = json!([alloc("a", "stop", "complete"), alloc("b", "run", "running")]);
+        assert_eq!(canaries_gone(&deployment, &one), 1);
+    }
 }

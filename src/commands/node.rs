@@ -14,7 +14,7 @@ use drover_projections::tables::node_use::NodeUses;
 use drover_projections::tables::nodes::{self, Nodes};
 use drover_projections::{Prefix, Read, Reply, Scan, View};
 
-use super::support::{evals_of_node, node_event};
+use super::support::{check_names, evals_of_node, node_event};
 use super::{Command, Decision, Stamp};
 use crate::error::ApiError;
 
@@ -40,6 +40,13 @@ impl Command for RegisterNode {
                 return Err(ApiError::refused(text));
             }
         }
+        check_names([
+            ("node ID", node.id.as_str()),
+            ("datacenter", &node.datacenter),
+            ("node name", &node.name),
+            ("node class", &node.node_class),
+            ("node pool", &node.node_pool),
+        ])?;
         if !node.status.is_empty() && !status::ALL.contains(&node.status.as_str()) {
             return Err(ApiError::refused("invalid status for node"));
         }

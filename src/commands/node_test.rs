@@ -398,6 +398,29 @@ fn what_is_said_when_a_drain_is_called_off_is_added_to_what_was_said() {
     assert_eq!(meta(&world), ["again"], "another drain begins anew");
 }
 
+#[test]
+fn a_node_with_a_name_that_is_too_long_is_not_taken_in() {
+    let world = World::new();
+    let named = |change: fn(&mut Node, String)| {
+        let mut command = register(10);
+        change(&mut command.node, "n".repeat(1_025));
+        world.decide(&command)
+    };
+    for change in [
+        (|node, name| node.id = name) as fn(&mut Node, String),
+        |node, name| node.name = name,
+        |node, name| node.datacenter = name,
+        |node, name| node.node_class = name,
+        |node, name| node.node_pool = name,
+    ] {
+        let error = named(change).unwrap_err();
+        assert_eq!(error.code, crate::error::Code::BadRequest);
+        let limit = "1025 bytes long; at most 1024 are accepted";
+        assert!(error.message.contains(limit), "{error}");
+    }
+    assert!(named(|node, name| node.name = name[1..].to_owned()).is_ok());
+}
+
 /// What a plan places between the decision and its commit is in no evaluation: the decision is made
 /// again.
 #[test]

@@ -3,14 +3,19 @@
 use std::collections::BTreeSet;
 
 use drover_events::model::ServiceRegistration;
+use drover_events::model::names::MAX_NAME;
 use drover_events::service::*;
 use drover_projections::tables::allocs;
 use drover_projections::tables::services::Services;
 use drover_projections::{Reply, View};
 
 use super::limits::PAGE_ROWS;
+use super::support::check_names;
 use super::{Command, Decision, Stamp};
 use crate::error::ApiError;
+
+/// The longest id of a registration: of the names of a group or task, a service and a port.
+const MAX_ID: usize = 4 * MAX_NAME;
 
 /// A client registers services of its allocations.
 #[derive(Clone, Debug)]
@@ -30,6 +35,17 @@ impl Command for UpsertServices {
                     "a service registration needs id and namespace",
                 ));
             }
+            if service.id.len() > MAX_ID {
+                return Err(ApiError::bad_request(format!(
+                    "the id of a service registration is {} bytes long; at most {MAX_ID} are \
+                     accepted",
+                    service.id.len()
+                )));
+            }
+            check_names([
+                ("service name", service.service_name.as_str()),
+                ("datacenter", &service.datacenter),
+            ])?;
         }
         let mut services = Vec::new();
         for service in &self.services {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use drover_events::gojson::Time;
+use drover_events::model::names::too_long;
 use drover_events::model::status::{DEFAULT_PRIORITY, eval, job_type, trigger};
 use drover_events::model::{Evaluation, Job, Node, NodeEvent};
 use drover_projections::tables::alloc_jobs::AllocJobs;
@@ -13,6 +14,18 @@ use drover_projections::{Id, Read, Scan, View};
 
 use super::Stamp;
 use crate::error::ApiError;
+
+/// Refuses names that are too long to keep others by.
+pub(super) fn check_names<'n>(
+    names: impl IntoIterator<Item = (&'static str, &'n str)>,
+) -> Result<(), ApiError> {
+    let mut texts = names
+        .into_iter()
+        .filter_map(|(what, name)| too_long(what, name));
+    texts
+        .next()
+        .map_or(Ok(()), |text| Err(ApiError::bad_request(text)))
+}
 
 /// An evaluation of a job, pending, made now.
 pub(super) fn eval_of(id: String, job: &Job, triggered_by: &str, now: i64) -> Evaluation {

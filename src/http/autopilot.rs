@@ -32,7 +32,7 @@ pub(super) fn configuration(read: &Read<'_>) -> Result<Answer, ApiError> {
 
 /// `PUT /v1/operator/autopilot/configuration`: whether it was taken.
 pub(super) async fn configure(write: Write) -> Result<Answer, ApiError> {
-    let mut config: AutopilotConfiguration = write.request.json()?;
+    let mut config: AutopilotConfiguration = write.json().await?;
     let cas: Option<u64> = write.request.query.number("cas")?;
     config.modify_index = cas.unwrap_or_default();
     let cas = cas.is_some();

@@ -69,12 +69,12 @@ pub(super) async fn allocation(write: Write) -> Result<Answer, ApiError> {
         }
         "checks" => checked(&client, &id),
         "restart" if writes => {
-            let body: RestartRequest = write.request.json_or_default()?;
+            let body: RestartRequest = write.json_or_default().await?;
             alloc::restart(&client, &id, &body.task_name, body.all_tasks)?;
             changed(&write)
         }
         "signal" if writes => {
-            let body: SignalRequest = write.request.json()?;
+            let body: SignalRequest = write.json().await?;
             alloc::signal(&client, &id, &body.task, &body.signal)?;
             changed(&write)
         }

@@ -36,8 +36,8 @@ drover_events::wire! {
 }
 
 /// The body, its deployment checked against the path.
-fn body(write: &Write) -> Result<DeploymentBody, ApiError> {
-    let mut body: DeploymentBody = write.request.json()?;
+async fn body(write: &Write) -> Result<DeploymentBody, ApiError> {
+    let mut body: DeploymentBody = write.json().await?;
     if body.deployment_id.is_empty() {
         return Err(ApiError::bad_request("DeploymentID must be specified"));
     }
@@ -88,7 +88,7 @@ pub(super) async fn fail(write: Write) -> Result<Answer, ApiError> {
 
 /// `PUT /v1/deployment/pause/:id`.
 pub(super) async fn pause(write: Write) -> Result<Answer, ApiError> {
-    let body = body(&write)?;
+    let body = body(&write).await?;
     let change_to = if body.pause {
         DeploymentChange::Pause
     } else {
@@ -107,7 +107,7 @@ pub(super) async fn pause(write: Write) -> Result<Answer, ApiError> {
 
 /// `PUT /v1/deployment/promote/:id`.
 pub(super) async fn promote(write: Write) -> Result<Answer, ApiError> {
-    let body = body(&write)?;
+    let body = body(&write).await?;
     let eval_id = new_id();
     let reverted = Reverted::default();
     let command = PromoteDeployment {
@@ -121,7 +121,7 @@ pub(super) async fn promote(write: Write) -> Result<Answer, ApiError> {
 
 /// `PUT /v1/deployment/allocation-health/:id`.
 pub(super) async fn health(write: Write) -> Result<Answer, ApiError> {
-    let body = body(&write)?;
+    let body = body(&write).await?;
     let eval_id = new_id();
     let reverted = Reverted::default();
     let command = SetDeploymentAllocHealth {
@@ -137,7 +137,7 @@ pub(super) async fn health(write: Write) -> Result<Answer, ApiError> {
 /// `PUT /v1/deployment/unblock/:id`: only a deployment over several regions waits for another one,
 /// and of those there are none.
 pub(super) async fn unblock(write: Write) -> Result<Answer, ApiError> {
-    let body = body(&write)?;
+    let body = body(&write).await?;
     let view = write.api.projections.view();
     let known = aside(|| view.get::<Deployments>(body.deployment_id.as_str()));
     let known = known.map_err(storage)?;

@@ -169,7 +169,7 @@ pub(super) fn allocations(read: &Read<'_>) -> Result<Answer, ApiError> {
 
 /// `DELETE /v1/evaluations`: in pages, each of them one event (EVAL-02).
 pub(super) async fn delete(write: Write) -> Result<Answer, ApiError> {
-    let body: EvalDeleteRequest = write.request.json()?;
+    let body: EvalDeleteRequest = write.json().await?;
     let mut answer = EvalDeleteResponse::default();
     match eval::selection(body.eval_ids.into_vec(), body.filter)? {
         Selection::Ids(ids) => {

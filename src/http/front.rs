@@ -85,6 +85,7 @@ impl Watched {
 }
 
 /// A write, as handlers see it. It owns what it needs, so that it may outlive the connection.
+#[derive(Clone)]
 pub(super) struct Write {
     /// The server.
     pub(super) api: Arc<Api>,
@@ -169,6 +170,7 @@ async fn queried(
         request
             .read_body(body, settings.body_limit, &settings.bodies)
             .await?;
+        request.hold_decoded().await?;
         let options = Options {
             part: api.settings.list_part,
             ..Options::read(&request.query)?

@@ -156,7 +156,11 @@ async fn bad_input_is_refused_and_names_the_field() {
             r#"{"EvalPriority":9223372036854775808}"#.to_owned(),
             "EvalPriority",
         ),
-        (format!(r#"{{"Job":{deep}}}"#), "recursion limit"),
+        (format!(r#"{{"Job":{deep}}}"#), "expected an object"),
+        (
+            format!(r#"{{"Job":{{"Meta":{{"a":{deep}}}}}}}"#),
+            "recursion limit",
+        ),
         ("{".to_owned(), "EOF"),
         ("{\"Job\":{\"ID\":\"\u{fffd}".to_owned(), "EOF"),
     ] {

@@ -23,6 +23,7 @@ mod autopilot;
 mod body;
 mod client;
 mod cors;
+mod decoded;
 mod deployment_writes;
 mod deployments;
 mod evaluations;

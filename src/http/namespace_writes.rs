@@ -10,7 +10,7 @@ use crate::error::ApiError;
 
 /// `PUT /v1/namespace` and `PUT /v1/namespace/:name`.
 pub(super) async fn upsert(write: Write) -> Result<Answer, ApiError> {
-    let mut namespace: Namespace = write.request.json()?;
+    let mut namespace: Namespace = write.json().await?;
     let named = write.request.segment(2)?;
     if namespace.name.is_empty() {
         namespace.name.clone_from(&named);
@@ -37,7 +37,7 @@ pub(super) async fn delete(write: Write) -> Result<Answer, ApiError> {
 
 /// `PUT /v1/node/pools` and `PUT /v1/node/pool/:name`.
 pub(super) async fn upsert_pool(write: Write) -> Result<Answer, ApiError> {
-    let mut pool: NodePool = write.request.json()?;
+    let mut pool: NodePool = write.json().await?;
     let named = write.request.segment(3)?;
     if pool.name.is_empty() {
         pool.name.clone_from(&named);

@@ -82,7 +82,7 @@ fn drained(write: &Write, node_id: &str, index: u64) -> Result<Answer, ApiError>
 
 /// `PUT /v1/node/:id/drain`.
 pub(super) async fn drain(write: Write) -> Result<Answer, ApiError> {
-    let body: DrainBody = write.request.json()?;
+    let body: DrainBody = write.json().await?;
     let id = node_id(&write, &body.node_id)?;
     let meta: BTreeMap<String, String> = body.meta.into_map();
     let done = write
@@ -99,7 +99,7 @@ pub(super) async fn drain(write: Write) -> Result<Answer, ApiError> {
 
 /// `PUT /v1/node/:id/eligibility`.
 pub(super) async fn eligibility(write: Write) -> Result<Answer, ApiError> {
-    let body: EligibilityBody = write.request.json()?;
+    let body: EligibilityBody = write.json().await?;
     let id = node_id(&write, &body.node_id)?;
     let command = UpdateNodeEligibility {
         node_id: id.clone(),

@@ -52,7 +52,7 @@ drover_events::wire! {
 
 /// `PUT /v1/operator/scheduler/configuration`.
 pub(super) async fn configure_scheduler(write: Write) -> Result<Answer, ApiError> {
-    let mut config: SchedulerConfiguration = write.request.json()?;
+    let mut config: SchedulerConfiguration = write.json().await?;
     let cas: Option<u64> = write.request.query.number("cas")?;
     config.modify_index = cas.unwrap_or_default();
     let command = SetSchedulerConfig {

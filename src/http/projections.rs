@@ -45,8 +45,8 @@ struct Wishes {
     force: bool,
 }
 
-fn settings(write: &Write) -> Result<Settings, ApiError> {
-    let wishes: Wishes = write.request.json_or_default()?;
+async fn settings(write: &Write) -> Result<Settings, ApiError> {
+    let wishes: Wishes = write.json_or_default().await?;
     let defaults = Settings::default();
     let memory = match wishes.memory {
         None => defaults.memory,
@@ -94,14 +94,14 @@ pub(super) fn status(read: &Read<'_>) -> Result<Answer, ApiError> {
 /// `PUT /v1/operator/projections/rebuild`: builds the tables again and switches.
 pub(super) async fn rebuild(write: Write) -> Result<Answer, ApiError> {
     authorise(&write.request)?;
-    let (server, settings) = (server(&write.api)?, settings(&write)?);
+    let (server, settings) = (server(&write.api)?, settings(&write).await?);
     begun(&server, server.begin_rebuild(settings))
 }
 
 /// `PUT /v1/operator/projections/verify`: compares the tables with the log.
 pub(super) async fn verify(write: Write) -> Result<Answer, ApiError> {
     authorise(&write.request)?;
-    let (server, settings) = (server(&write.api)?, settings(&write)?);
+    let (server, settings) = (server(&write.api)?, settings(&write).await?);
     begun(&server, server.begin_check(settings))
 }
 

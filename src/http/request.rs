@@ -10,6 +10,7 @@ use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method};
 use serde::de::DeserializeOwned;
 
+use super::decoded::{DECODED, SHORT};
 use super::query::{self, Query};
 use crate::error::ApiError;
 use crate::identity::Identity;
@@ -103,6 +104,17 @@ impl Request {
         self.body = gather(body, rules, &mut hold).await?;
         self.hold = Some(hold);
         Ok(())
+    }
+
+    /// Takes more of the budget for what is made of the body, for as long as the request lasts.
+    ///
+    /// # Errors
+    /// 429 and 503 when there is no room for it.
+    pub(super) async fn hold_decoded(&mut self) -> Result<(), ApiError> {
+        match &mut self.hold {
+            Some(hold) if self.body.len() > SHORT => hold.take(self.body.len() * DECODED).await,
+            _ => Ok(()),
+        }
     }
 
     /// The decoded path segment of a number (`/v1/job/x`: 0 is `v1`), empty when absent.

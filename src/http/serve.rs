@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 use tower::Service;
 
 use super::request::Remote;
-use crate::net::{HTTP_BUFFER, Refusals, Visit, Visitors};
+use crate::net::{HTTP_BUFFER, Refusals, Seldom, Visit, Visitors};
 
 /// Longest time the headers of a further request may take, and a connection lie idle.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -50,6 +50,7 @@ pub async fn serve(listener: TcpListener, router: Router, door: Door, stop: Canc
         .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(HTTP_BUFFER);
     let mut refusals = Refusals::default();
+    let mut fault = Seldom::default();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -69,7 +70,9 @@ pub async fn serve(listener: TcpListener, router: Router, door: Door, stop: Canc
                 None => turn_away(stream, &mut refusals),
             },
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
+                if fault.is_due() {
+                    tracing::warn!(%error, "cannot accept connections");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -30,7 +30,7 @@ pub(super) async fn put(write: Write) -> Result<Answer, ApiError> {
     {
         return Err(later("variable locks"));
     }
-    let mut var: VariableDecrypted = write.request.json()?;
+    let mut var: VariableDecrypted = write.json().await?;
     var.path = path(&write.request)?;
     if var.namespace.is_empty() {
         write.request.namespace().clone_into(&mut var.namespace);

@@ -2,6 +2,7 @@
 //! zero.
 
 use super::normal::{self, FieldError};
+use super::said;
 use super::schema::JOB;
 use super::{admit, canonical};
 use drover_events::gojson::{self, GoJsonError};
@@ -18,6 +19,20 @@ impl ApiJob {
     /// From fields that are known to be of the right names and types.
     pub(super) fn from_fields(fields: Map<String, Json>) -> ApiJob {
         ApiJob { fields }
+    }
+
+    /// From the body of a request that says a job, if it says one: as [`ApiJob::from_json`], and
+    /// what jobs do not have is not even read.
+    ///
+    /// # Errors
+    /// What the body or the job cannot be, in words.
+    pub fn from_body(body: &[u8]) -> Result<Option<ApiJob>, String> {
+        match said::job(body).map_err(|error| error.to_string())? {
+            Json::Null => Ok(None),
+            job => Self::from_json(job)
+                .map(Some)
+                .map_err(|error| error.to_string()),
+        }
     }
 
     /// From the API's JSON form: field names in any case, unknown ones ignored, durations in

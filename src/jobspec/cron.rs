@@ -23,8 +23,11 @@ const ALIASES: [(&str, &str); 7] = [
     ("@hourly", "0 * * * *"),
 ];
 
-/// Days looked ahead: every combination of day and weekday comes up within forty years.
-const HORIZON: u32 = 40 * 366;
+/// Years looked ahead: every combination of day and weekday comes up within forty.
+const HORIZON: i16 = 40;
+/// How many expressions a job may have, and how long each may be, in bytes.
+const MAX_SPECS: usize = 64;
+const MAX_SPEC: usize = 1_024;
 const SECOND_NANOS: i64 = 1_000_000_000;
 
 struct Range {
@@ -182,6 +185,17 @@ impl Schedule {
         Fields::parse(spec).map(|fields| Self::Clock(Box::new(fields)))
     }
 
+    /// Whether there is any such day at all.
+    #[must_use]
+    pub fn comes(&self) -> bool {
+        let first = i16::try_from(YEAR.low).unwrap_or_default();
+        let last = i16::try_from(YEAR.high).unwrap_or(i16::MAX);
+        match self {
+            Self::Clock(fields) => fields.day(Date::constant(first, 1, 1), last).is_some(),
+            Self::Every(_) => true,
+        }
+    }
+
     /// The first time of the schedule after another, by the clock of a time zone; none within
     /// forty years.
     #[must_use]
@@ -254,25 +268,44 @@ impl Fields {
     fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let second = after.as_nanosecond().div_euclid(i128::from(SECOND_NANOS));
         let mut from = Timestamp::from_second(i64::try_from(second).ok()?.checked_add(1)?).ok()?;
-        let mut days = HORIZON;
+        let last = zone.to_datetime(from).date().year().checked_add(HORIZON)?;
         loop {
             let stretch = Stretch::of(zone, from);
             let shown = stretch.offset.to_datetime(from);
             let (mut date, mut earliest) = (shown.date(), shown.time());
             while stretch.at(date, earliest).is_some() {
-                days = days.checked_sub(1)?;
-                let mut times = self.takes(date).then(|| self.times(earliest));
-                if let Some(time) = times.as_mut().and_then(Iterator::next) {
+                let day = self.day(date, last)?;
+                if day > date {
+                    (date, earliest) = (day, Time::midnight());
+                    continue;
+                }
+                if let Some(time) = self.times(earliest).next() {
                     match stretch.at(date, time) {
                         Some(found) => return Some(found),
                         None => break,
                     }
                 }
-                date = date.tomorrow().ok()?;
-                earliest = Time::midnight();
+                (date, earliest) = (date.tomorrow().ok()?, Time::midnight());
             }
             from = stretch.until.filter(|until| *until > from)?;
         }
+    }
+
+    /// The first day from this one on, none after the last year. Years and months that are not
+    /// taken are passed over as a whole.
+    fn day(&self, mut date: Date, last: i16) -> Option<Date> {
+        while date.year() <= last {
+            if !self.years.takes(u32::from(date.year().unsigned_abs())) {
+                date = date.last_of_year().tomorrow().ok()?;
+            } else if !self.months.takes(u32::from(date.month().unsigned_abs())) {
+                date = date.last_of_month().tomorrow().ok()?;
+            } else if !self.takes(date) {
+                date = date.tomorrow().ok()?;
+            } else {
+                return Some(date);
+            }
+        }
+        None
     }
 
     /// Days: of the month or of the week, whichever fits if both are restricted.
@@ -308,23 +341,73 @@ impl Fields {
     }
 }
 
+/// Refuses more or longer expressions than are looked through in a moment.
+///
+/// # Errors
+/// The limit.
+pub fn bounded(periodic: &PeriodicConfig) -> Result<(), String> {
+    let count = periodic.specs.len();
+    if count > MAX_SPECS {
+        return Err(format!(
+            "a periodic job has {count} cron specs; at most {MAX_SPECS} are accepted"
+        ));
+    }
+    let longest = specs(periodic).map(String::len).max().unwrap_or(0);
+    if longest > MAX_SPEC {
+        return Err(format!(
+            "a cron spec is {longest} bytes long; at most {MAX_SPEC} are accepted"
+        ));
+    }
+    Ok(())
+}
+
+fn specs(periodic: &PeriodicConfig) -> impl Iterator<Item = &String> {
+    let one = Some(&periodic.spec).filter(|spec| !spec.is_empty());
+    one.into_iter().chain(periodic.specs.iter())
+}
+
+/// What a periodic job's specification comes to, read once.
+#[derive(Clone, Debug)]
+pub struct Launches {
+    zone: TimeZone,
+    schedules: Vec<Schedule>,
+}
+
+impl Launches {
+    /// Those of a specification; expressions that are none are left out, as they were refused.
+    ///
+    /// # Errors
+    /// A time zone that is none; one that takes too long to look through ([`bounded`]).
+    pub fn of(periodic: &PeriodicConfig) -> Result<Self, String> {
+        bounded(periodic)?;
+        let zone = match periodic.time_zone.as_str() {
+            "" => TimeZone::UTC,
+            name => TimeZone::get(name).map_err(|error| error.to_string())?,
+        };
+        let schedules = specs(periodic).filter_map(|spec| Schedule::parse(spec).ok());
+        Ok(Self {
+            zone,
+            schedules: schedules.collect(),
+        })
+    }
+
+    /// When the job is launched next after a time (Unix nanoseconds); none if never.
+    #[must_use]
+    pub fn after(&self, time: i64) -> Option<i64> {
+        let after = Timestamp::from_nanosecond(i128::from(time)).ok()?;
+        let schedules = self.schedules.iter();
+        let next = schedules
+            .filter_map(|schedule| schedule.next(after, &self.zone))
+            .min()?;
+        i64::try_from(next.as_nanosecond()).ok()
+    }
+}
+
 /// When a periodic job is launched next after a time (Unix nanoseconds); none if never, or if its
 /// specification is none.
 #[must_use]
 pub fn next_launch(periodic: &PeriodicConfig, after: i64) -> Option<i64> {
-    let zone = match periodic.time_zone.as_str() {
-        "" => TimeZone::UTC,
-        name => TimeZone::get(name).ok()?,
-    };
-    let after = Timestamp::from_nanosecond(i128::from(after)).ok()?;
-    let specs = Some(&periodic.spec)
-        .filter(|spec| !spec.is_empty())
-        .into_iter();
-    let next = specs
-        .chain(periodic.specs.iter())
-        .filter_map(|spec| Schedule::parse(spec).ok()?.next(after, &zone))
-        .min()?;
-    i64::try_from(next.as_nanosecond()).ok()
+    Launches::of(periodic).ok()?.after(after)
 }
 
 fn field(text: &str, range: &Range) -> Result<Field, String> {

@@ -175,3 +175,41 @@ fn the_earliest_of_several_is_the_next_and_repeats_count_once() {
     }
     assert_eq!(minutes, [20, 30, 40, 60, 80]);
 }
+
+#[test]
+fn a_day_that_there_is_not_is_known_at_once() {
+    for never in [
+        "0 0 30 2 *",
+        "0 0 31 4,6,9,11 *",
+        "0 0 0 31 2 * *",
+        "0 0 29 2 * 2025,2027",
+    ] {
+        let schedule = Schedule::parse(never).unwrap();
+        assert!(!schedule.comes(), "{never}");
+        let now = "2025-05-14T10:30:30Z".parse().unwrap();
+        assert_eq!(schedule.next(now, &TimeZone::UTC), None, "{never}");
+    }
+    for comes in [
+        "0 0 29 2 *",
+        "0 0 30 2 MON",
+        "0 0 1 1 * 1999",
+        "@every 1h",
+        "* * * * *",
+    ] {
+        assert!(Schedule::parse(comes).unwrap().comes(), "{comes}");
+    }
+}
+
+#[test]
+fn so_many_expressions_of_such_a_length_are_looked_through() {
+    let with = |count: usize, spec: String| PeriodicConfig {
+        specs: vec![spec; count].into(),
+        ..PeriodicConfig::default()
+    };
+    assert_eq!(bounded(&with(MAX_SPECS, "* * * * *".to_owned())), Ok(()));
+    let many = bounded(&with(MAX_SPECS + 1, "* * * * *".to_owned())).unwrap_err();
+    assert!(many.contains("has 65 cron specs"), "{many}");
+    let long = bounded(&with(1, format!("{}1 * * * *", "1,".repeat(600)))).unwrap_err();
+    assert!(long.contains("1209 bytes"), "{long}");
+    assert!(Launches::of(&with(MAX_SPECS + 1, "@daily".to_owned())).is_err());
+}

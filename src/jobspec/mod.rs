@@ -29,7 +29,9 @@ mod json;
 mod locals;
 mod normal;
 mod parse;
+mod pattern;
 mod refs;
+mod said;
 mod schema;
 mod tree;
 mod types;
@@ -44,6 +46,8 @@ pub use normal::FieldError;
 pub use parse::{Input, parse, plain};
 pub use validate::{Limits, Validation, unbuilt, validate};
 
+#[cfg(test)]
+mod counting_test;
 #[cfg(test)]
 mod parse_test;
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// A value.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub(super) enum Value {
     /// Nothing.
     Null,
     /// True or false.
@@ -28,7 +28,7 @@ pub enum Value {
 impl Value {
     /// A number from a float: whole ones become [`Value::Int`], so that equal numbers are equal
     /// values.
-    pub fn num(x: f64) -> Value {
+    pub(super) fn num(x: f64) -> Value {
         if x.fract() == 0.0 && x.abs() < 1e18 {
             #[allow(clippy::cast_possible_truncation)]
             return Value::Int(x as i128);
@@ -37,12 +37,12 @@ impl Value {
     }
 
     /// Text from anything that can be one.
-    pub fn str(text: impl Into<String>) -> Value {
+    pub(super) fn str(text: impl Into<String>) -> Value {
         Value::Str(text.into())
     }
 
     /// The word for this kind in error texts.
-    pub fn kind(&self) -> &'static str {
+    pub(super) fn kind(&self) -> &'static str {
         match self {
             Value::Null => "null",
             Value::Bool(_) => "bool",
@@ -54,7 +54,7 @@ impl Value {
     }
 
     /// As a float, if it is a number.
-    pub fn as_f64(&self) -> Option<f64> {
+    pub(super) fn as_f64(&self) -> Option<f64> {
         match self {
             #[allow(clippy::cast_precision_loss)]
             Value::Int(n) => Some(*n as f64),
@@ -64,7 +64,7 @@ impl Value {
     }
 
     /// Converted to text, as interpolation does: primitives only.
-    pub fn to_text(&self) -> Option<String> {
+    pub(super) fn to_text(&self) -> Option<String> {
         match self {
             Value::Str(s) => Some(s.clone()),
             Value::Bool(b) => Some(b.to_string()),
@@ -75,7 +75,7 @@ impl Value {
     }
 
     /// Converted to a number: numbers, and texts that say one.
-    pub fn to_number(&self) -> Option<Value> {
+    pub(super) fn to_number(&self) -> Option<Value> {
         match self {
             Value::Int(_) | Value::Float(_) => Some(self.clone()),
             Value::Str(s) => parse_number(s),
@@ -84,7 +84,7 @@ impl Value {
     }
 
     /// Converted to a boolean: booleans, and the texts `true` and `false`.
-    pub fn to_bool(&self) -> Option<bool> {
+    pub(super) fn to_bool(&self) -> Option<bool> {
         match self {
             Value::Bool(b) => Some(*b),
             Value::Str(s) if s == "true" => Some(true),
@@ -94,7 +94,7 @@ impl Value {
     }
 
     /// Roughly how many bytes it takes, counted against the evaluation's budget.
-    pub fn weight(&self) -> u64 {
+    pub(super) fn weight(&self) -> u64 {
         match self {
             Value::Str(s) => 32 + s.len() as u64,
             Value::List(items) => 32 + items.iter().map(Value::weight).sum::<u64>(),
@@ -109,7 +109,7 @@ impl Value {
     }
 
     /// As JSON. Whole numbers stay whole where 64 bits hold them.
-    pub fn to_json(&self) -> serde_json::Value {
+    pub(super) fn to_json(&self) -> serde_json::Value {
         use serde_json::Value as Json;
         match self {
             Value::Null => Json::Null,
@@ -129,7 +129,7 @@ impl Value {
     }
 
     /// From JSON.
-    pub fn from_json(json: &serde_json::Value) -> Value {
+    pub(super) fn from_json(json: &serde_json::Value) -> Value {
         use serde_json::Value as Json;
         match json {
             Json::Null => Value::Null,

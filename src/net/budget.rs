@@ -13,7 +13,7 @@ use crate::error::{ApiError, Code};
 /// One address holds at most this part of a budget.
 const SHARE: usize = 4;
 /// How long somebody waits for what others hold.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What can be held at once.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl Budget {
     }
 }
 
-fn busy() -> ApiError {
+pub(super) fn busy() -> ApiError {
     ApiError::new(
         Code::Unavailable,
         "the server holds as many requests as it can; try again later",

@@ -5,19 +5,22 @@
 //! deadline and a budget, [`reading`] keeps reads of the tables off the threads that serve.
 //!
 //! **The bound.** Whatever callers do, bodies hold at most [`BODIES`] (bodies of strangers
-//! [`STRANGERS`]), twice that while they grow; a connection of the API holds at most
-//! [`HTTP_BUFFER`] on each side, one of RPC its window; there are at most [`MOST_CONNECTIONS`] of
-//! each kind.
+//! [`STRANGERS`]), twice that while they grow; long ones are decoded two at a time, and what a
+//! query makes of its own counts with it; a connection of the API holds at most
+//! [`HTTP_BUFFER`] on each side, one of RPC its window and, until a node proved itself on it, a
+//! hundred streams; there are at most [`most_connections`] of each kind.
 //!
 //! It must not know: routes, methods, what is in a body.
 
 pub mod body;
 mod budget;
+mod files;
 mod reading;
 mod visitors;
 
 pub use budget::{Budget, Hold};
-pub use reading::{aside, deciding, reading};
+pub use files::{Seldom, inherited_open_files, most_connections, raise_open_files};
+pub use reading::{admitting, aside, deciding, in_turn, reading};
 pub use visitors::{PER_CLIENT, Refusals, Visit, Visitors};
 
 /// Bytes of bodies of known callers that are held at once.
@@ -26,5 +29,3 @@ pub const BODIES: usize = 256 << 20;
 pub const STRANGERS: usize = 32 << 20;
 /// Bytes that a connection of the API buffers in each direction.
 pub const HTTP_BUFFER: usize = 64 << 10;
-/// Connections of one kind at once, from all addresses together.
-pub const MOST_CONNECTIONS: usize = 16_384;

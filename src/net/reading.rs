@@ -1,9 +1,12 @@
 //! Reads of the tables, off the threads that serve: a read may wait for the disk, and whoever is
 //! served by the same thread would wait with it.
 
-use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::Semaphore;
+use std::time::Duration;
 
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::budget::{PATIENCE, busy};
 use crate::error::ApiError;
 
 /// Reads at a time: enough to keep a disk busy, few enough that they do not crowd one another out.
@@ -12,6 +15,8 @@ const AT_A_TIME: usize = 64;
 static READS: Semaphore = Semaphore::const_new(AT_A_TIME);
 /// Reads for a decision or for a node.
 static DECISIONS: Semaphore = Semaphore::const_new(AT_A_TIME);
+/// Look-ups of callers who proved nothing yet.
+static ADMISSIONS: Semaphore = Semaphore::const_new(8);
 
 /// Does the work on a thread of its own and answers what it made. A panic in it goes on here.
 ///
@@ -34,6 +39,16 @@ pub async fn deciding<T: Send + 'static>(
     elsewhere(&DECISIONS, work).await
 }
 
+/// The same for who a caller is, which anybody may have looked up: they wait for one another only.
+///
+/// # Errors
+/// The runtime ends.
+pub async fn admitting<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    elsewhere(&ADMISSIONS, work).await
+}
+
 async fn elsewhere<T: Send + 'static>(
     turns: &'static Semaphore,
     work: impl FnOnce() -> T + Send + 'static,
@@ -42,6 +57,38 @@ async fn elsewhere<T: Send + 'static>(
         .acquire()
         .await
         .map_err(|error| ApiError::internal(error.to_string()))?;
+    holding(turn, work).await
+}
+
+/// Does work of which so much is done at a time, because it takes long or much memory.
+///
+/// # Errors
+/// 503: the turn did not come in time. The runtime ends.
+pub async fn in_turn<T: Send + 'static>(
+    turns: &'static Semaphore,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    within(PATIENCE, turns, work).await
+}
+
+async fn within<T: Send + 'static>(
+    patience: Duration,
+    turns: &'static Semaphore,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    let turn = tokio::time::timeout(patience, turns.acquire()).await;
+    let turn = turn.map_err(|_| busy())?;
+    holding(
+        turn.map_err(|error| ApiError::internal(error.to_string()))?,
+        work,
+    )
+    .await
+}
+
+async fn holding<T: Send + 'static>(
+    turn: SemaphorePermit<'static>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ApiError> {
     let done = tokio::task::spawn_blocking(move || {
         // Held until the work is done, also when nobody waits for it any more.
         let _turn = turn;
@@ -81,5 +128,19 @@ mod tests {
         let all = u32::try_from(AT_A_TIME).unwrap();
         let _taken = READS.acquire_many(all).await.unwrap();
         assert_eq!(deciding(|| 7).await.unwrap(), 7);
+        // So has who is not known yet, and nobody waits for him.
+        let _strangers = ADMISSIONS.acquire_many(8).await.unwrap();
+        assert_eq!(deciding(|| 7).await.unwrap(), 7);
+    }
+
+    #[tokio::test]
+    async fn who_does_not_get_his_turn_in_time_is_told_so() {
+        static TURNS: Semaphore = Semaphore::const_new(1);
+        let taken = TURNS.acquire().await.unwrap();
+        let soon = Duration::from_millis(20);
+        let refused = within(soon, &TURNS, || 7).await.unwrap_err();
+        assert_eq!(refused.code, crate::error::Code::Unavailable);
+        drop(taken);
+        assert_eq!(in_turn(&TURNS, || 7).await.unwrap(), 7);
     }
 }

@@ -10,11 +10,12 @@ use std::time::Duration;
 use drover_events::actor::Actor;
 use drover_events::codec::{CodecError, Draft};
 use drover_events::{Envelope, Event, EventId, Guard};
-use drover_projections::{Outcome, Projections, Rejection, Reply, View};
+use drover_projections::{Outcome, Projections, Rejection, Reply, StorageError, View};
 use futures_util::StreamExt;
 use openraft::raft::WriteResult;
 use smallvec::{SmallVec, smallvec};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 use super::node::{Inner, Leadership, RaftNode};
 use super::read::no_leader;
@@ -23,7 +24,7 @@ use super::types::{Payload, Response, TypeConfig};
 use crate::clock::unix_nanos;
 use crate::commands::limits::{Part, check_rows, fit};
 use crate::commands::{Command, Decision, Stamp, refuse_later};
-use crate::error::{ApiError, Code};
+use crate::error::{ApiError, Code, chain};
 use crate::net::{aside, deciding};
 
 /// How often a command is decided again because a guard did not hold.
@@ -32,6 +33,8 @@ const GUARD_TRIES: u32 = 5;
 const RULE_TRIES: u32 = 1;
 /// How long a command waits for a leader that was just elected to begin.
 const BEGINNING: Duration = Duration::from_secs(2);
+/// When a leader that could not begin tries again: at first, and at the most.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// Events handed to openraft at a time.
 const BATCH: usize = 4096;
 /// Bytes handed to openraft at a time, roughly.
@@ -61,8 +64,9 @@ pub struct Committed {
     pub reply: Reply,
 }
 
-/// The events a leader proposes before anything else: `LeaderElected` and what must follow it.
-pub type FirstEvents = Arc<dyn Fn(&View) -> Vec<Event> + Send + Sync>;
+/// The events a leader proposes before anything else: `LeaderElected` and what goes with it. It is
+/// asked again, on a newer view, when one of them could not be proposed.
+pub type FirstEvents = Arc<dyn Fn(&View) -> Result<Vec<Event>, StorageError> + Send + Sync>;
 
 /// What a decision leaves to be done.
 enum Decided {
@@ -112,6 +116,8 @@ impl Proposer {
             this,
             first,
             last_time: 0,
+            again: None,
+            delay: AGAIN.0,
         };
         node.handle.spawn(task.run(rx));
         let room = Arc::new(Room::new(Arc::clone(&node.log), Arc::clone(&projections)));
@@ -341,6 +347,9 @@ struct Task {
     this: Actor,
     first: FirstEvents,
     last_time: i64,
+    /// When beginning to lead is tried again, if it failed.
+    again: Option<Instant>,
+    delay: Duration,
 }
 
 impl Task {
@@ -353,8 +362,10 @@ impl Task {
                     if changed.is_err() {
                         break;
                     }
+                    self.delay = AGAIN.0;
                     self.turn().await;
                 }
+                () = until(self.again) => self.turn().await,
                 n = rx.recv_many(&mut batch, BATCH) => {
                     if n == 0 {
                         break;
@@ -366,36 +377,57 @@ impl Task {
         self.ready.send_replace(None);
     }
 
-    /// Leadership changed.
+    /// Leadership changed, or this server leads and could not begin yet.
     async fn turn(&mut self) {
+        self.again = None;
         let now = self.leadership.borrow_and_update().clone();
         let Leadership::Leading { term } = now else {
             self.ready.send_replace(None);
             return;
         };
-        let view = self.projections.view();
-        self.last_time = self.last_time.max(view.time());
-        let events = aside(|| (self.first)(&view));
-        drop(view);
-        for event in events {
-            if let Err(e) = self.own(term, event).await {
-                tracing::warn!(error = %e, "a leader's first event failed");
-                return;
+        match self.begin(term).await {
+            Ok(()) => {
+                self.ready.send_replace(Some(term));
+            }
+            Err(error) => {
+                let error = chain(&error);
+                tracing::warn!(error, again = ?self.delay, "this server cannot begin to lead yet");
+                self.again = Some(Instant::now() + self.delay);
+                self.delay = (self.delay * 2).min(AGAIN.1);
             }
         }
-        self.ready.send_replace(Some(term));
     }
 
-    /// Proposes one of the leader's own events and waits until it is applied.
-    async fn own(&mut self, term: u64, event: Event) -> Result<(), ApiError> {
-        let request_id = format!("leader-{term}");
+    /// Proposes the first events. One that no log can take is left out: the others are worth more
+    /// than it, and no second try would change it.
+    async fn begin(&mut self, term: u64) -> Result<(), ApiError> {
+        let view = self.projections.view();
+        self.last_time = self.last_time.max(view.time());
+        let events = aside(|| (self.first)(&view))?;
+        drop(view);
         let origin = Origin {
             actor: self.this.clone(),
-            request_id,
+            request_id: format!("leader-{term}"),
             ..Origin::default()
         };
-        let draft = encode(&origin, new_id(), Vec::new(), event).map_err(|(error, _)| error)?;
-        let drafts = smallvec![draft];
+        for event in events {
+            let kind = event.kind();
+            let drafts = fit(event, Vec::new(), |event, guards| {
+                encode(&origin, new_id(), guards, event)
+            });
+            match drafts {
+                Ok(drafts) => self.own(drafts).await?,
+                Err(error) => {
+                    tracing::error!(%error, %kind, "a leader's first event is left out");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Proposes one of the leader's own events, or its parts, and waits until it is applied.
+    async fn own(&mut self, drafts: Vec<Draft>) -> Result<(), ApiError> {
+        let drafts = drafts.into();
         let (answer, wait) = oneshot::channel();
         self.hand_over(&mut vec![Submission { drafts, answer }])
             .await;
@@ -440,6 +472,14 @@ impl Task {
                 }
             }
         }
+    }
+}
+
+/// Waits for the moment, for ever where there is none.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 

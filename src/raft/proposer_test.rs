@@ -30,6 +30,14 @@ pub(super) struct Server {
 }
 
 async fn start(dir: &Path, log: LogEngine) -> Server {
+    let first: FirstEvents = Arc::new(|_: &View| Ok(vec![LeaderElected::default().into()]));
+    let server = start_with(dir, log, first).await;
+    let mut ready = server.proposer.ready();
+    ready.wait_for(Option::is_some).await.unwrap();
+    server
+}
+
+async fn start_with(dir: &Path, log: LogEngine, first: FirstEvents) -> Server {
     let (projections, writer) = Projections::open(dir.join("db"), Default::default()).unwrap();
     let node = RaftNode::start(Start {
         number: 1,
@@ -42,11 +50,9 @@ async fn start(dir: &Path, log: LogEngine) -> Server {
     })
     .await
     .unwrap();
-    let first: FirstEvents = Arc::new(|_: &View| vec![LeaderElected::default().into()]);
     let actor = Actor::server("1", "test");
     let shared = Arc::clone(&projections);
     let proposer = Proposer::start(Arc::clone(&node), shared, actor, first);
-    proposer.ready().wait_for(Option::is_some).await.unwrap();
     Server {
         node,
         projections,
@@ -189,6 +195,72 @@ pub(super) fn entries_of(server: &Server, kind: EventKind) -> Vec<drover_events:
     let all = server.node.log().scan(0).map(|e| e.unwrap());
     let decoded = all.map(|e| drover_migrations::decode(&e.body).unwrap());
     decoded.filter(|r| r.kind == kind).collect()
+}
+
+/// A server whose first events are these, once it takes commands.
+async fn begun(dir: &Path, first: FirstEvents) -> Server {
+    let log = LogEngine::open(&dir.join("log"), Options::default());
+    let server = start_with(dir, log.unwrap().0, first).await;
+    let mut ready = server.proposer.ready();
+    let leads = ready.wait_for(Option::is_some);
+    let leads = tokio::time::timeout(Duration::from_secs(60), leads).await;
+    assert!(matches!(leads, Ok(Ok(_))), "the server never leads");
+    server
+}
+
+fn evals_with_ids_of(bytes: usize, count: usize) -> drover_events::Event {
+    let eval = |number: usize| Evaluation {
+        id: format!("00000000-0000-4000-8000-{number:012x}"),
+        namespace: "default".to_owned(),
+        job_id: format!("{number}").repeat(bytes),
+        status: "pending".to_owned(),
+        ..Evaluation::default()
+    };
+    drover_events::eval::EvalsUpserted {
+        evals: (0..count).map(eval).collect(),
+        decision: None,
+    }
+    .into()
+}
+
+#[test]
+fn first_events_that_are_too_large_are_cut_and_what_cannot_be_is_left_out() {
+    run(async {
+        let dir = tempfile::tempdir().unwrap();
+        let first: FirstEvents = Arc::new(|_: &View| {
+            let leads = LeaderElected::default().into();
+            let fits = evals_with_ids_of(1_100_000, 5);
+            Ok(vec![evals_with_ids_of(5_000_000, 1), fits, leads])
+        });
+        let server = begun(dir.path(), first).await;
+        let view = server.projections.view();
+        assert_eq!(view.scan::<Evals>(Scan::all()).count(), 5);
+        assert!(entries_of(&server, EventKind::EvalsUpserted).len() > 1);
+        assert_eq!(entries_of(&server, EventKind::LeaderElected).len(), 1);
+        server.node.shutdown().await;
+    });
+}
+
+#[test]
+fn a_leader_that_cannot_begin_tries_again() {
+    run(async {
+        let dir = tempfile::tempdir().unwrap();
+        let tries = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&tries);
+        let first: FirstEvents =
+            Arc::new(
+                move |_: &View| match counted.fetch_add(1, Ordering::Relaxed) {
+                    0..3 => Err(drover_projections::StorageError::Snapshot(
+                        "gone".to_owned(),
+                    )),
+                    _ => Ok(vec![LeaderElected::default().into()]),
+                },
+            );
+        let server = begun(dir.path(), first).await;
+        assert_eq!(tries.load(Ordering::Relaxed), 4);
+        assert_eq!(entries_of(&server, EventKind::LeaderElected).len(), 1);
+        server.node.shutdown().await;
+    });
 }
 
 #[test]

@@ -107,7 +107,6 @@ impl Caller {
             addr: String::new(),
             token: self.token.to_string(),
             node: self.node.to_string(),
-            proven: false,
         }
     }
 

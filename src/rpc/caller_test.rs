@@ -124,7 +124,7 @@ async fn mod_30_calls_come_back_over_the_network_and_within_the_process() {
 async fn mod_30_thousands_of_calls_wait_on_two_connections() {
     let state = Arc::new(State::default());
     let server = start("127.0.0.1:0", state.clone()).await;
-    let caller = caller(&[server.addr()]);
+    let caller = caller(&[server.addr()]).of_node("node");
     let waiting: Vec<_> = (0..3000)
         .map(|_| {
             let caller = caller.clone();

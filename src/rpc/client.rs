@@ -14,12 +14,13 @@ use parking_lot::Mutex as SyncMutex;
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
-use super::RpcError;
+use super::methods::{Empty, StatusPing};
 use super::service::Call;
 use super::wire::{
-    CONNECTION_WINDOW, MAX_BODY, NODE_HEADER, PATH, STREAM_WINDOW, TIMEOUT_HEADER, TOKEN_HEADER,
-    VERSION, VERSION_HEADER, refusal,
+    self, CONNECTION_WINDOW, MAX_BODY, NODE_HEADER, PATH, STREAM_WINDOW, TIMEOUT_HEADER,
+    TOKEN_HEADER, VERSION, VERSION_HEADER, refusal,
 };
+use super::{Rpc, RpcError};
 
 /// How connections are made and kept (`rpc` of the agent's configuration).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,23 +97,20 @@ impl Pool {
         body: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, RpcError> {
-        let request = Request::builder()
-            .method(Method::POST)
-            .uri(format!("http://{addr}{PATH}{name}"))
-            .header(VERSION_HEADER, VERSION)
-            .header(TIMEOUT_HEADER, timeout.as_millis().to_string())
-            .header(TOKEN_HEADER, call.token)
-            .header(NODE_HEADER, call.node)
-            .body(Full::new(body))
-            .map_err(|e| RpcError::Malformed(format!("cannot call {name} at {addr:?}: {e}")))?;
-        tokio::time::timeout(timeout, self.send(addr, request))
+        let request = request(addr, name, &call, body, timeout)?;
+        tokio::time::timeout(timeout, self.send(addr, &call, request))
             .await
             .unwrap_or(Err(RpcError::TimedOut(name)))
     }
 
-    async fn send(&self, addr: &str, request: Request<Full<Bytes>>) -> Result<Bytes, RpcError> {
+    async fn send(
+        &self,
+        addr: &str,
+        call: &Call,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Bytes, RpcError> {
         let lost = |e: hyper::Error| RpcError::Unreachable(format!("{addr}: {e}"));
-        let mut sender = self.connections(addr).sender(addr).await?;
+        let mut sender = self.connections(addr).sender(addr, call).await?;
         let response = sender.send_request(request).await.map_err(lost)?;
         let (head, body) = response.into_parts();
         let body = Limited::new(body, MAX_BODY)
@@ -128,16 +126,55 @@ impl Pool {
     }
 }
 
+fn request(
+    addr: &str,
+    name: &str,
+    call: &Call,
+    body: Bytes,
+    timeout: Duration,
+) -> Result<Request<Full<Bytes>>, RpcError> {
+    Request::builder()
+        .method(Method::POST)
+        .uri(format!("http://{addr}{PATH}{name}"))
+        .header(VERSION_HEADER, VERSION)
+        .header(TIMEOUT_HEADER, timeout.as_millis().to_string())
+        .header(TOKEN_HEADER, &call.token)
+        .header(NODE_HEADER, &call.node)
+        .body(Full::new(body))
+        .map_err(|e| RpcError::Malformed(format!("cannot call {name} at {addr:?}: {e}")))
+}
+
 impl Connections {
-    async fn sender(&self, addr: &str) -> Result<Sender, RpcError> {
+    async fn sender(&self, addr: &str, call: &Call) -> Result<Sender, RpcError> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.slots.len();
         let mut slot = self.slots[turn].lock().await;
         if let Some(sender) = slot.as_ref().filter(|s| !s.is_closed()) {
             return Ok(sender.clone());
         }
-        let sender = dial(addr, self.dialing).await?;
+        let mut sender = dial(addr, self.dialing).await?;
+        if !call.node.is_empty() {
+            introduce(&mut sender, addr, call, self.dialing.timeout).await?;
+        }
         *slot = Some(sender.clone());
         Ok(sender)
+    }
+}
+
+/// Says who calls before anything else is sent: until a node proved itself, a connection has few
+/// streams, and calls that wait would take them all. What is answered does not matter.
+async fn introduce(
+    sender: &mut Sender,
+    addr: &str,
+    call: &Call,
+    timeout: Duration,
+) -> Result<(), RpcError> {
+    let nothing = wire::encode(&Empty::default())?;
+    let request = request(addr, StatusPing::NAME, call, nothing, timeout)?;
+    let answered = tokio::time::timeout(timeout, sender.send_request(request)).await;
+    match answered {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(e)) => Err(RpcError::Unreachable(format!("{addr}: {e}"))),
+        Err(_) => Err(RpcError::TimedOut(StatusPing::NAME)),
     }
 }
 

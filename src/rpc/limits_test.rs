@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 
+use super::super::guest::FEW_STREAMS;
 use super::*;
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::Pool;
@@ -32,14 +33,6 @@ impl Rpc for Never {
     type Res = u64;
 }
 
-struct Proven;
-
-impl Rpc for Proven {
-    const NAME: &'static str = "Test.Proven";
-    type Req = Text;
-    type Res = bool;
-}
-
 const SOON: Duration = Duration::from_secs(30);
 
 /// A server that knows one node, `known` with the secret `s`.
@@ -47,10 +40,25 @@ async fn start(limits: Limits) -> RpcServer {
     let service = Service::new(Arc::new(()))
         .known_by(async |_, call: Call| call.node == "known" && call.token == "s")
         .method::<Length, _, _>(async |_, _, text: Text| Ok(text.0.len() as u64))
-        .method::<Proven, _, _>(async |_, call: Call, _| Ok(call.proven))
         .method::<Never, _, _>(async |_, _, _| std::future::pending().await);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     serve(listener, Arc::new(service), limits).unwrap()
+}
+
+async fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = std::time::Instant::now() + SOON;
+    while !done() {
+        assert!(std::time::Instant::now() < end, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A turn is kept until the answer is sent, which the caller may see a moment earlier.
+async fn given_back(limits: &Limits) {
+    until("the turns are given back", || {
+        limits.turns.free() == STRANGE_CALLS
+    })
+    .await;
 }
 
 fn caller(server: &RpcServer, node: &str) -> Caller {
@@ -81,24 +89,7 @@ async fn who_proved_nothing_sends_little() {
     }
     assert_eq!(limits.bodies.free(), BODIES, "all is given back");
     assert_eq!(limits.strangers.free(), STRANGERS);
-    assert_eq!(limits.turns.free(), STRANGE_CALLS);
-}
-
-#[tokio::test]
-async fn what_was_proved_at_the_door_is_not_proved_again() {
-    let server = start(Limits::default()).await;
-    for (node, is_proven) in [("known", true), ("", false), ("other", false)] {
-        let caller = caller(&server, node);
-        let proven = caller.once::<Proven>(&Text::default(), SOON).await;
-        assert_eq!(proven.unwrap(), is_proven, "{node}");
-    }
-    let open =
-        Service::new(Arc::new(())).method::<Proven, _, _>(async |_, call, _| Ok(call.proven));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let open = serve(listener, Arc::new(open), Limits::default()).unwrap();
-    let caller = caller(&open, "known");
-    let proven = caller.once::<Proven>(&Text::default(), SOON).await;
-    assert!(!proven.unwrap(), "nobody looked");
+    given_back(&limits).await;
 }
 
 #[tokio::test]
@@ -116,9 +107,7 @@ async fn calls_of_strangers_take_turns_and_those_of_nodes_do_not() {
             tokio::spawn(async move { stranger.once::<Never>(&Text::default(), SOON).await })
         })
         .collect();
-    while limits.turns.free() > 30 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("ten calls wait", || limits.turns.free() == 30).await;
     let refused = stranger.once::<Length>(&Text::default(), SOON).await;
     let Err(RpcError::Api(refused)) = refused else {
         panic!("{refused:?}");
@@ -132,9 +121,7 @@ async fn calls_of_strangers_take_turns_and_those_of_nodes_do_not() {
     for call in waiting {
         call.abort();
     }
-    while limits.turns.free() < 40 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("the turns are given back", || limits.turns.free() == 40).await;
     assert!(
         stranger
             .once::<Length>(&Text::default(), SOON)
@@ -167,4 +154,164 @@ async fn who_says_nothing_or_something_else_is_sent_away_and_so_is_one_too_many(
     let read = tokio::time::timeout(SOON, two.read(&mut [0; 16])).await;
     assert!(matches!(read, Ok(Ok(0) | Err(_))), "the second stays");
     drop(one);
+}
+
+type Asked = hyper::client::conn::http2::SendRequest<http_body_util::Full<Bytes>>;
+
+/// A caller who gives no room for answers.
+async fn mean(server: &RpcServer) -> (Asked, JoinHandle<()>) {
+    let stream = TcpStream::connect(server.addr()).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(0)
+        .handshake(TokioIo::new(stream))
+        .await
+        .unwrap();
+    (sender, tokio::spawn(async move { drop(connection.await) }))
+}
+
+/// Calls, and does not take what is answered.
+async fn ask(sender: &mut Asked, node: &str) -> Option<Response<Incoming>> {
+    let request = Request::post("http://x/rpc/Test.Length")
+        .header(VERSION_HEADER, VERSION)
+        .header(TOKEN_HEADER, "s")
+        .header(NODE_HEADER, node)
+        .body(http_body_util::Full::new(Bytes::from_static(b"\xa1x")))
+        .unwrap();
+    sender.ready().await.ok()?;
+    sender.send_request(request).await.ok()
+}
+
+#[tokio::test]
+async fn a_turn_is_kept_until_the_answer_is_sent_and_a_connection_until_it_must_be() {
+    let limits = Limits::default();
+    let server = start(limits.clone()).await;
+    let (mut sender, connection) = mean(&server).await;
+    let mut answers = Vec::new();
+    for _ in 0..10 {
+        answers.push(ask(&mut sender, "").await.expect("an answer"));
+    }
+    assert_eq!(limits.turns.free(), STRANGE_CALLS - 10, "nothing is sent");
+    drop((sender, answers));
+    connection.abort();
+    given_back(&limits).await;
+    // Who never takes them is sent away, known or not.
+    for node in ["", "known"] {
+        let limits = Limits {
+            sending: Duration::from_millis(200),
+            ..Limits::default()
+        };
+        let server = start(limits.clone()).await;
+        let (mut sender, connection) = mean(&server).await;
+        let _answer = ask(&mut sender, node).await.expect("an answer");
+        let ended = tokio::time::timeout(SOON, connection).await;
+        ended.expect("the connection ends").unwrap();
+        given_back(&limits).await;
+    }
+}
+
+#[tokio::test]
+async fn a_connection_has_few_streams_until_a_node_proved_itself_on_it() {
+    let server = start(Limits {
+        sending: SOON * 10,
+        ..Limits::default()
+    });
+    let server = server.await;
+    for (node, most) in [("", FEW_STREAMS), ("other", FEW_STREAMS), ("known", 500)] {
+        let (mut sender, _connection) = mean(&server).await;
+        let mut answers = Vec::new();
+        while answers.len() < 500 {
+            let Some(answer) = ask(&mut sender, node).await else {
+                break;
+            };
+            answers.push(answer);
+        }
+        assert!(answers.len() <= most + 1, "{node:?}: {}", answers.len());
+        assert!(answers.len() >= most, "{node:?}: {}", answers.len());
+    }
+    // A client begins with the node's name, so that many wait over one connection from the start.
+    let known = caller(&server, "known");
+    let all: Vec<_> = (0..1_000)
+        .map(|_| {
+            let known = known.clone();
+            tokio::spawn(async move { known.once::<Length>(&Text::default(), SOON).await })
+        })
+        .collect();
+    for call in all {
+        assert_eq!(call.await.unwrap().unwrap(), 0);
+    }
+}
+
+#[tokio::test]
+async fn who_names_a_node_is_looked_up_within_a_number_and_a_node_does_not_wait_for_it() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    let service = Service::new(Arc::new(()))
+        .known_by(move |_, call: Call| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            async move {
+                match call.node.as_str() {
+                    "stuck" => std::future::pending().await,
+                    node => node == "known",
+                }
+            }
+        })
+        .method::<Length, _, _>(async |_, _, text: Text| Ok(text.0.len() as u64));
+    let limits = Limits {
+        lookups: Budget::new(40),
+        ..Limits::default()
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = serve(listener, Arc::new(service), limits.clone()).unwrap();
+    let known = caller(&server, "known");
+    assert_eq!(
+        known.once::<Length>(&Text::default(), SOON).await.unwrap(),
+        0
+    );
+    let (mut waiting, mut streams) = (Vec::new(), Vec::new());
+    for _ in 0..10 {
+        let (mut sender, connection) = mean(&server).await;
+        waiting.push(tokio::spawn(async move { ask(&mut sender, "stuck").await }));
+        streams.push(connection);
+    }
+    until("ten are looked up", || limits.lookups.free() == 30).await;
+    let before = asked.load(Ordering::Relaxed);
+    for _ in 0..50 {
+        let (mut sender, _connection) = mean(&server).await;
+        let refused = ask(&mut sender, "stuck").await.expect("an answer");
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), before, "nobody else was");
+    // Who proved himself on his connection is not looked up again.
+    assert_eq!(
+        known.once::<Length>(&Text::default(), SOON).await.unwrap(),
+        0
+    );
+    for call in waiting {
+        call.abort();
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_read_from_a_stranger_who_reads_nothing() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    const SHORT: Duration = Duration::from_millis(50);
+    let guest = Guest::new(SOON);
+    let (mut theirs, stream) = tokio::io::duplex(64);
+    let mut wire = Wire {
+        stream,
+        guest: Arc::clone(&guest),
+    };
+    theirs.write_all(b"first").await.unwrap();
+    assert_eq!(wire.read(&mut [0; 64]).await.unwrap(), 5);
+    wire.write_all(&[0; 64]).await.unwrap();
+    theirs.write_all(b"more").await.unwrap();
+    let blocked = tokio::time::timeout(SHORT, wire.write_all(b"x")).await;
+    assert!(blocked.is_err(), "there is no room");
+    let mut read = [0; 64];
+    let held = tokio::time::timeout(SHORT, wire.read(&mut read)).await;
+    assert!(held.is_err(), "he takes his answers first");
+    guest.prove();
+    assert_eq!(wire.read(&mut read).await.unwrap(), 4, "a node is trusted");
 }

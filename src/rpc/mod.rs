@@ -11,13 +11,15 @@
 //! status of its code, the code in `drover-error` and the text as body. A caller is looked up
 //! before
 //! his body is taken in: who has proved nothing gets little room, little time and no wait
-//! ([`server::Limits`]).
+//! ([`server::Limits`]), and where no node has proved itself on a connection, it has few streams.
+//! So a client that makes one for a node begins with a call in its name (`Status.Ping`).
 //!
 //! It must not know: what a method means. That is in `handlers`, which read a view or submit a
 //! command, and nothing else.
 
 pub mod caller;
 pub mod client;
+mod guest;
 pub mod handlers;
 mod measure;
 pub mod methods;

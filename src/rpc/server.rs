@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -15,21 +14,29 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use super::client::Dialing;
-use super::service::{Call, Dispatch, Standing};
+use super::guest::{Answer, Guest, Place, Wire};
+use super::service::{Call, Dispatch};
 use super::wire::{
     CONNECTION_WINDOW, ERROR_HEADER, MAX_BODY, NODE_HEADER, PATH, STRANGER_BODY, STREAM_WINDOW,
     TIMEOUT_HEADER, TOKEN_HEADER, VERSION, VERSION_HEADER, code_name,
 };
 use crate::error::{ApiError, Code};
 use crate::net::body::{BEGIN, Rules, gather};
-use crate::net::{BODIES, Budget, Hold, MOST_CONNECTIONS, STRANGERS, Visitors};
+use crate::net::{BODIES, Budget, Hold, STRANGERS, Seldom, Visitors, most_connections};
 
-/// How many calls one connection may have open: every simulated node waits in one.
+/// How many calls one connection may have open once a node proved itself on it: every simulated
+/// node waits in one.
 const MAX_STREAMS: u32 = 100_000;
 /// Calls under way of callers that proved nothing.
 const STRANGE_CALLS: usize = 4_096;
 /// How long such a call may take, its body included.
 const STRANGE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Callers that say who they are and are looked up.
+const LOOKUPS: usize = 256;
+/// How long that may take.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an answer may take to be sent, whatever its length.
+const SENDING: Duration = Duration::from_secs(30);
 /// The longest headers of a call, bytes.
 const MAX_HEADERS: u32 = 8 << 10;
 /// What a connection begins with (RFC 9113 section 3.4).
@@ -75,8 +82,12 @@ pub struct Limits {
     pub bodies: Arc<Budget>,
     /// What the bodies of all others share.
     pub strangers: Arc<Budget>,
-    /// Calls of all others under way.
+    /// Calls of all others under way, until their answers are sent.
     pub turns: Arc<Budget>,
+    /// Callers being looked up.
+    pub lookups: Arc<Budget>,
+    /// How long an answer may take to be sent.
+    pub sending: Duration,
 }
 
 impl Limits {
@@ -84,12 +95,14 @@ impl Limits {
     #[must_use]
     pub fn new(per_client: Option<u32>, handshake: Duration, bodies: Arc<Budget>) -> Self {
         Self {
-            visitors: Visitors::new(per_client, MOST_CONNECTIONS),
+            visitors: Visitors::new(per_client, most_connections()),
             handshake,
             keep_alive: Dialing::default().keep_alive,
             bodies,
             strangers: Budget::new(STRANGERS),
             turns: Budget::new(STRANGE_CALLS),
+            lookups: Budget::new(LOOKUPS),
+            sending: SENDING,
         }
     }
 }
@@ -112,6 +125,7 @@ pub fn serve(
     let addr = listener.local_addr()?;
     let accept = tokio::spawn(async move {
         let mut connections = tokio::task::JoinSet::new();
+        let mut fault = Seldom::default();
         loop {
             tokio::select! {
                 accepted = listener.accept() => match accepted {
@@ -126,7 +140,9 @@ pub fn serve(
                         None => tracing::debug!(%peer, "rpc: too many connections"),
                     },
                     Err(e) => {
-                        tracing::warn!("rpc: cannot accept: {e}");
+                        if fault.is_due() {
+                            tracing::warn!("rpc: cannot accept: {e}");
+                        }
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
@@ -153,11 +169,19 @@ async fn connection(
         return;
     }
     let keep_alive = limits.keep_alive;
+    let guest = Guest::new(limits.sending);
+    let entered = Arc::clone(&guest);
     let answer = hyper::service::service_fn(move |request| {
         let (service, limits) = (service.clone(), limits.clone());
-        async move { Ok::<_, Infallible>(answer(request, peer, service, limits).await) }
+        // Counted here, before anything is done for it.
+        let place = entered.enter();
+        async move { Ok::<_, Infallible>(answer(request, peer, service, limits, place).await) }
     });
     let (read, write) = stream.into_split();
+    let wire = Wire {
+        stream: join(PREFACE.chain(read), write),
+        guest: Arc::clone(&guest),
+    };
     let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
@@ -166,10 +190,14 @@ async fn connection(
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .keep_alive_interval(keep_alive)
-        .serve_connection(TokioIo::new(join(PREFACE.chain(read), write)), answer)
-        .await;
-    if let Err(e) = served {
-        tracing::debug!(%peer, "rpc: connection ended: {e}");
+        .serve_connection(TokioIo::new(wire), answer);
+    tokio::select! {
+        served = served => if let Err(e) = served {
+            tracing::debug!(%peer, "rpc: connection ended: {e}");
+        },
+        () = guest.outstayed() => {
+            tracing::debug!(%peer, "rpc: connection ended: too much is open or not taken");
+        }
     }
 }
 
@@ -178,11 +206,12 @@ async fn answer(
     peer: SocketAddr,
     service: Arc<dyn Dispatch>,
     limits: Limits,
-) -> Response<Full<Bytes>> {
-    match call(request, peer, service, &limits).await {
-        Ok(body) => Response::new(Full::new(body)),
+    mut place: Place,
+) -> Response<Answer> {
+    match call(request, peer, service, &limits, &mut place).await {
+        Ok(body) => Response::new(place.answer(body)),
         Err(e) => {
-            let mut response = Response::new(Full::new(Bytes::from(e.message)));
+            let mut response = Response::new(place.answer(Bytes::from(e.message)));
             *response.status_mut() =
                 StatusCode::from_u16(e.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
             if let Ok(code) = code_name(e.code).parse() {
@@ -198,7 +227,11 @@ async fn call(
     peer: SocketAddr,
     service: Arc<dyn Dispatch>,
     limits: &Limits,
+    place: &mut Place,
 ) -> Result<Bytes, ApiError> {
+    if place.guest().is_ended() {
+        return Err(ApiError::new(Code::Unavailable, "the connection ends"));
+    }
     let text = |name: &str| {
         request
             .headers()
@@ -227,14 +260,13 @@ async fn call(
     let timeout = text(TIMEOUT_HEADER).parse().map_or(DEFAULT_TIMEOUT, |ms| {
         Duration::from_millis(ms).min(DEFAULT_TIMEOUT)
     });
-    let mut call = Call {
+    let call = Call {
         addr: peer.ip().to_string(),
         token: text(TOKEN_HEADER),
         node: text(NODE_HEADER),
-        proven: false,
     };
-    let room = Room::of(&call, peer, &service, limits).await?;
-    call.proven = room.proven;
+    let mut room = Room::of(&call, peer, &service, limits, place.guest()).await?;
+    place.keep(room.turn.take());
     let timeout = timeout.min(room.timeout);
     let mut hold = room.bodies.hold(peer.ip());
     let taken = gather(request.into_body(), room.rules, &mut hold);
@@ -255,10 +287,8 @@ struct Room<'l> {
     bodies: &'l Arc<Budget>,
     rules: Rules,
     timeout: Duration,
-    /// Whether the caller is the node that it says it is.
-    proven: bool,
     /// One of the turns of those who are not known.
-    _turn: Option<Hold>,
+    turn: Option<Hold>,
 }
 
 impl<'l> Room<'l> {
@@ -267,33 +297,44 @@ impl<'l> Room<'l> {
         peer: SocketAddr,
         service: &Arc<dyn Dispatch>,
         limits: &'l Limits,
+        guest: &Guest,
     ) -> Result<Self, ApiError> {
-        // Taken before he is looked up, so that looking up is bounded as well.
-        let mut turn = limits.turns.hold(peer.ip());
-        let strange = turn.try_take(1);
-        let named = !call.node.is_empty() || !call.token.is_empty();
-        let standing = match strange.is_ok() || named {
-            true => service.knows(call).await,
-            false => Standing::Stranger,
-        };
-        if standing != Standing::Stranger {
+        if guest.is_proved() || looked_up(call, peer, service, limits).await? {
+            guest.prove();
             return Ok(Self {
-                proven: standing == Standing::Proven,
                 bodies: &limits.bodies,
                 rules: rules(MAX_BODY, true),
                 timeout: DEFAULT_TIMEOUT,
-                _turn: None,
+                turn: None,
             });
         }
-        strange.map_err(|refusal| ApiError::new(Code::Unavailable, refusal.message))?;
+        let mut turn = limits.turns.hold(peer.ip());
+        turn.try_take(1).map_err(unavailable)?;
         Ok(Self {
             bodies: &limits.strangers,
             rules: rules(STRANGER_BODY, false),
             timeout: STRANGE_TIMEOUT,
-            proven: false,
-            _turn: Some(turn),
+            turn: Some(turn),
         })
     }
+}
+
+/// Whether the caller is who he says he is. Anybody may say anything, so there is a number of those
+/// who are looked up, and a time for it; who finds it taken comes again.
+async fn looked_up(
+    call: &Call,
+    peer: SocketAddr,
+    service: &Arc<dyn Dispatch>,
+    limits: &Limits,
+) -> Result<bool, ApiError> {
+    let mut asked = limits.lookups.hold(peer.ip());
+    asked.try_take(1).map_err(unavailable)?;
+    let known = tokio::time::timeout(LOOKUP_TIMEOUT, service.knows(call)).await;
+    known.map_err(|_| ApiError::new(Code::Unavailable, "looking the caller up took too long"))
+}
+
+fn unavailable(refusal: ApiError) -> ApiError {
+    ApiError::new(Code::Unavailable, refusal.message)
 }
 
 fn rules(limit: usize, patient: bool) -> Rules {

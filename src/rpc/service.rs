@@ -20,20 +20,6 @@ pub struct Call {
     pub token: String,
     /// The node that the caller says it is; empty for everybody else.
     pub node: String,
-    /// Whether it has proved that it is that node. The server that takes a call says so; nothing
-    /// that a caller sends does.
-    pub proven: bool,
-}
-
-/// What a caller has proved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// Nothing.
-    Stranger,
-    /// Nobody asks for proof here.
-    Known,
-    /// That it is the node that it says it is.
-    Proven,
 }
 
 impl std::fmt::Debug for Call {
@@ -55,9 +41,9 @@ pub trait Dispatch: Send + Sync {
         body: Bytes,
     ) -> BoxFuture<'static, Result<Bytes, ApiError>>;
 
-    /// What the caller has proved. It is asked before anything of a call is waited
+    /// Whether the caller has proved who it is. It is asked before anything of a call is waited
     /// for; who has proved nothing gets little room and little time.
-    fn knows(&self, call: &Call) -> BoxFuture<'static, Standing>;
+    fn knows(&self, call: &Call) -> BoxFuture<'static, bool>;
 }
 
 type Doorman<S> = Box<dyn Fn(Arc<S>, Call) -> BoxFuture<'static, bool> + Send + Sync>;
@@ -134,17 +120,10 @@ impl<S: Send + Sync + 'static> Dispatch for Service<S> {
         }
     }
 
-    fn knows(&self, call: &Call) -> BoxFuture<'static, Standing> {
-        let Some(doorman) = &self.doorman else {
-            return std::future::ready(Standing::Known).boxed();
-        };
-        let asked = doorman(self.state.clone(), call.clone());
-        async move {
-            match asked.await {
-                true => Standing::Proven,
-                false => Standing::Stranger,
-            }
+    fn knows(&self, call: &Call) -> BoxFuture<'static, bool> {
+        match &self.doorman {
+            Some(doorman) => doorman(self.state.clone(), call.clone()),
+            None => std::future::ready(true).boxed(),
         }
-        .boxed()
     }
 }

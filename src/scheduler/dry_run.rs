@@ -36,6 +36,15 @@ impl StateView for Supposed<'_> {
         self.state.allocs_of_job(namespace, id)
     }
 
+    fn stable_before(
+        &self,
+        namespace: &str,
+        id: &str,
+        version: u64,
+    ) -> Result<Option<Arc<Job>>, ReadError> {
+        self.state.stable_before(namespace, id, version)
+    }
+
     fn latest_deployment(
         &self,
         namespace: &str,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use drover_events::model::{
-    AllocDeploymentStatus, Allocation, Evaluation, Job, PlanAnnotations, TaskGroup,
+    AllocDeploymentStatus, Allocation, Deployment, Evaluation, Job, PlanAnnotations, TaskGroup,
 };
 
 use super::cluster::{Cluster, Demand, demand_of, takes_room};
@@ -35,6 +35,10 @@ pub(super) fn schedule(
     } else {
         view.latest_deployment(&eval.namespace, &eval.job_id)?
     };
+    let versions = match &job {
+        Some(job) => former_versions(view, job, &allocs, deployment.as_ref())?,
+        None => Vec::new(),
+    };
     let nodes = node_states(view.cluster(), &allocs);
     let mut rng = Rng::new(inputs.seed);
     let search_job = job.clone().filter(|job| !job.stop).unwrap_or_default();
@@ -57,6 +61,7 @@ pub(super) fn schedule(
             job: job.as_ref(),
             allocs: allocs.clone(),
             deployment,
+            former: versions.last().cloned(),
             nodes,
             eval,
             batch,
@@ -73,7 +78,7 @@ pub(super) fn schedule(
         plan: Plan::default(),
         progress: Progress::default(),
         deployment_id: String::new(),
-        versions: old_versions(&allocs),
+        versions,
     };
     attempt.plan.all_at_once = attempt.job.all_at_once;
     let lost: Vec<Alloc> = allocs
@@ -145,14 +150,32 @@ fn stopped_but_running_on_lost(cluster: &Cluster, alloc: &Allocation) -> bool {
     stopped && open && lost
 }
 
-fn old_versions(allocs: &[Alloc]) -> Vec<Arc<Job>> {
+/// The versions before the job's own that its allocations ran, oldest first, but for those that
+/// were only ever tried out. Where canaries are out and no such allocation is left, the newest
+/// that was stable.
+fn former_versions(
+    view: &dyn StateView,
+    job: &Job,
+    allocs: &[Alloc],
+    deployment: Option<&Deployment>,
+) -> Result<Vec<Arc<Job>>, ReadError> {
     let mut versions: BTreeMap<u64, Arc<Job>> = BTreeMap::new();
-    for job in allocs.iter().filter_map(|a| a.job.as_ref()) {
+    let ran = allocs.iter().filter(|alloc| !alloc.is_canary());
+    let older = ran.filter_map(|alloc| alloc.job.as_ref());
+    for job in older.filter(|own| own.version < job.version) {
         versions
             .entry(job.version)
             .or_insert_with(|| Arc::clone(job));
     }
-    versions.into_values().collect()
+    let canarying = deployment.is_some_and(|deployment| {
+        let mut states = deployment.task_groups.values();
+        states.any(|state| state.desired_canaries > 0 && !state.promoted)
+    });
+    if canarying && versions.is_empty() {
+        let stable = view.stable_before(&job.namespace, &job.id, job.version)?;
+        versions.extend(stable.map(|job| (job.version, job)));
+    }
+    Ok(versions.into_values().collect())
 }
 
 /// Asks the search whether an allocation may stay where it is with a new version of its job.
@@ -396,7 +419,7 @@ impl Attempt<'_> {
             metrics: Some(metric),
             desired_status: "run".to_owned(),
             client_status: "pending".to_owned(),
-            deployment_id: self.deployment_id.clone(),
+            deployment_id: self.deployment_of(&job, wanted.previous.as_ref()),
             ..Allocation::default()
         };
         if wanted.canary && !self.deployment_id.is_empty() {
@@ -428,6 +451,14 @@ impl Attempt<'_> {
             replaces: None,
         });
         true
+    }
+
+    /// The deployment of a new allocation. What runs a former version is no part of this one's.
+    fn deployment_of(&self, job: &Job, previous: Option<&Alloc>) -> String {
+        match job.version == self.job.version {
+            true => self.deployment_id.clone(),
+            false => previous.map_or_else(String::new, |one| one.deployment_id.clone()),
+        }
     }
 
     /// While canaries are out, what replaces an old allocation runs the old version.

@@ -92,3 +92,129 @@ fn canaries_come_first_and_the_rest_after_promotion() {
     assert_eq!(outcome.desired["g"].destructive_update, 1);
     assert_eq!(world.live().len(), 3);
 }
+
+/// A service of so many that are healthy, on so many nodes, and a healthy canary of its next
+/// version.
+fn with_a_canary(nodes: usize, count: i64) -> World {
+    let mut job = job("service", count);
+    job.task_groups[0].update = Some(update(1, 1));
+    let mut world = World::new(nodes, job);
+    world.run("job-register");
+    world.heal();
+    world.run("deployment-watcher");
+    world.change(|job| job.task_groups[0].tasks[0].user = "other".into());
+    world.run("job-register");
+    world.heal();
+    assert!(world.run("deployment-watcher").plan.is_empty());
+    world
+}
+
+/// What is live, by version of the job, and whether it is a canary.
+fn versions(world: &World) -> Vec<(u64, bool)> {
+    let live = world.live();
+    let allocs = live.iter().map(|id| world.alloc(id));
+    let mut versions: Vec<(u64, bool)> = allocs
+        .map(|alloc| (alloc.job.as_ref().unwrap().version, alloc.is_canary()))
+        .collect();
+    versions.sort_unstable();
+    versions
+}
+
+/// An operator drains a node: what is on it is told to move, so many at a time, and ends.
+fn drain(world: &mut World, node: &str, at_once: usize) {
+    world.ineligible(node);
+    loop {
+        let live = world.live();
+        let on_it = |id: &&String| world.alloc(id).node_id == node;
+        let moving: Vec<String> = live.iter().filter(on_it).take(at_once).cloned().collect();
+        if moving.is_empty() {
+            return;
+        }
+        for id in &moving {
+            world.client(id, |alloc| alloc.desired_transition.migrate = Some(true));
+        }
+        world.run("node-drain");
+        for id in &moving {
+            world.client(id, |alloc| alloc.client_status = "complete".into());
+        }
+        world.heal();
+    }
+}
+
+#[test]
+fn a_drain_while_canaries_are_out_leaves_the_count_to_other_nodes() {
+    for at_once in [1, 4] {
+        let mut world = with_a_canary(2, 3);
+        assert_eq!(
+            versions(&world),
+            [(0, false), (0, false), (0, false), (1, true)]
+        );
+        let node = world.alloc(&world.live()[0]).node_id;
+        drain(&mut world, &node, at_once);
+        world.run("deployment-watcher");
+        assert_eq!(
+            versions(&world),
+            [(0, false), (0, false), (0, false), (1, true)],
+            "{at_once} at once"
+        );
+        world.heal();
+        assert!(world.run("deployment-watcher").plan.is_empty());
+    }
+}
+
+#[test]
+fn a_drain_of_the_only_node_while_canaries_are_out_is_made_good_after_it() {
+    for at_once in [1, 4] {
+        let mut world = with_a_canary(1, 3);
+        let node = world.alloc(&world.live()[0]).node_id;
+        drain(&mut world, &node, at_once);
+        assert_eq!(versions(&world), []);
+        let waiting = world.run("node-update");
+        assert_eq!(waiting.finished.queued_allocations["g"], 4, "it is said");
+        assert!(waiting.blocked.is_some(), "and waited for");
+        world.eligible(&node);
+        world.run("queued-allocs");
+        assert_eq!(
+            versions(&world),
+            [(0, false), (0, false), (0, false), (1, true)],
+            "{at_once} at once"
+        );
+        // The new canary is promoted as the first one could have been.
+        world.heal();
+        world.promote();
+        for _ in 0..3 {
+            world.run("deployment-watcher");
+            world.heal();
+        }
+        assert_eq!(versions(&world), [(1, false), (1, false), (1, false)]);
+    }
+}
+
+#[test]
+fn a_version_that_was_given_up_leaves_the_former_one_its_count() {
+    let mut world = with_a_canary(1, 3);
+    let node = world.alloc(&world.live()[0]).node_id;
+    drain(&mut world, &node, 1);
+    world.fail_deployment();
+    world.eligible(&node);
+    world.run("deployment-watcher");
+    assert_eq!(versions(&world), [(0, false), (0, false), (0, false)]);
+}
+
+#[test]
+fn more_that_a_new_version_asks_for_waits_for_its_promotion() {
+    let mut job = job("service", 2);
+    job.task_groups[0].update = Some(update(1, 1));
+    let mut world = World::new(3, job);
+    world.run("job-register");
+    world.heal();
+    world.run("deployment-watcher");
+    world.change(|job| {
+        job.task_groups[0].count = 4;
+        job.task_groups[0].tasks[0].user = "other".into();
+    });
+    world.run("job-register");
+    world.heal();
+    world.run("deployment-watcher");
+    assert_eq!(versions(&world), [(0, false), (0, false), (1, true)]);
+}

@@ -28,6 +28,13 @@ pub trait StateView {
     fn job(&self, namespace: &str, id: &str) -> Result<Option<Arc<Job>>, ReadError>;
     /// Every allocation of a job that there still is, with its own version of the job attached.
     fn allocs_of_job(&self, namespace: &str, id: &str) -> Result<Vec<Arc<Allocation>>, ReadError>;
+    /// The newest version of a job below this one that was found stable.
+    fn stable_before(
+        &self,
+        namespace: &str,
+        id: &str,
+        version: u64,
+    ) -> Result<Option<Arc<Job>>, ReadError>;
     /// The newest deployment of a job.
     fn latest_deployment(&self, namespace: &str, id: &str)
     -> Result<Option<Deployment>, ReadError>;

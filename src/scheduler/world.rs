@@ -7,13 +7,14 @@ use drover_events::alloc::{
     AllocsDesiredTransitionUpdated, AllocsUpdatedByClient, ClientAllocUpdate,
 };
 use drover_events::cluster::SchedulerConfigured;
-use drover_events::deployment::DeploymentPromoted;
+use drover_events::deployment::{DeploymentPromoted, DeploymentStatusUpdated};
 use drover_events::envelope::{Envelope, Recorded};
 use drover_events::eval::EvalsUpserted;
 use drover_events::gojson::Time;
 use drover_events::job::JobRegistered;
 use drover_events::model::{
-    Allocation, Deployment, Evaluation, Job, Node, NodePool, SchedulerConfiguration, TaskState,
+    Allocation, Deployment, DeploymentStatusUpdate, Evaluation, Job, Node, NodePool,
+    SchedulerConfiguration, TaskState,
 };
 use drover_events::node::{NodeEligibilityUpdated, NodeRegistered, NodeStatusUpdated};
 use drover_events::node_pool::NodePoolsUpserted;
@@ -311,6 +312,15 @@ impl World {
         });
     }
 
+    pub(crate) fn eligible(&mut self, id: &str) {
+        self.apply(NodeEligibilityUpdated {
+            node_id: id.to_owned(),
+            eligibility: "eligible".into(),
+            updated_at: self.now,
+            ..NodeEligibilityUpdated::default()
+        });
+    }
+
     /// All allocations there still are, in the order of their names.
     pub(crate) fn allocs(&self) -> Vec<Arc<Allocation>> {
         let snapshot = Snapshot::read(self.view()).unwrap();
@@ -360,6 +370,19 @@ impl World {
             all: true,
             promoted_at: self.now,
             ..DeploymentPromoted::default()
+        });
+    }
+
+    /// The newest deployment fails.
+    pub(crate) fn fail_deployment(&mut self) {
+        self.apply(DeploymentStatusUpdated {
+            update: DeploymentStatusUpdate {
+                deployment_id: self.deployment().id,
+                status: "failed".into(),
+                status_description: "Deployment marked as failed".into(),
+                updated_at: self.now,
+            },
+            ..DeploymentStatusUpdated::default()
         });
     }
 

@@ -28,7 +28,7 @@ const STREAMS: usize = 10_000;
 /// sends 2 GB.
 const BOUND: u64 = 700 << 20;
 
-async fn connect(from: u8, to: SocketAddr) -> std::io::Result<TcpStream> {
+pub(crate) async fn connect(from: u8, to: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::from((Ipv4Addr::new(127, 0, 0, from), 0)))?;
     socket.connect(to).await

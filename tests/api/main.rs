@@ -5,6 +5,7 @@ mod bad_input;
 mod client;
 mod clients;
 mod drain;
+mod edges;
 mod evaluations;
 mod jobs;
 mod limits;

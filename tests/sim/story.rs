@@ -226,7 +226,7 @@ impl Teller {
             Arc::clone(&node),
             Arc::clone(&projections),
             Actor::server("1", "leader"),
-            Arc::new(|_: &View| Vec::new()),
+            Arc::new(|_: &View| Ok(Vec::new())),
         );
         let mut ready = proposer.ready();
         let wait = ready.wait_for(Option::is_some);

@@ -27,6 +27,7 @@ mod eval_rules;
 mod host_volume;
 mod job;
 mod keyring;
+pub mod names;
 mod namespace;
 mod node;
 mod node_pool;

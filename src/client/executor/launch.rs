@@ -18,6 +18,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use super::files::{
     ExecSpec, ExecState, ExitRecord, RunDir, SIGNALLED, StopRequest, read_json, write_json,
 };
+use super::spawn::own_limits;
 use super::{cgroup, tree};
 use crate::client::proc;
 
@@ -106,6 +107,7 @@ impl Launcher {
         if let Some((_, path)) = std::env::vars_os().find(|(k, _)| k == "LD_LIBRARY_PATH") {
             command.env("LD_LIBRARY_PATH", path);
         }
+        command.envs(own_limits());
         Ok((command.spawn()?, reader))
     }
 }

@@ -11,11 +11,20 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::unistd::{Gid, Pid, Uid, User};
 use rustix::fs::{Mode, OFlags};
+use rustix::process::{Resource, Rlimit};
 
 use super::files::ExecSpec;
 
+/// Tells an executor the limit of open files that its task gets: the agent's own is higher.
+const OPEN_FILES: &str = "DROVER_OPEN_FILES";
 /// What a task's files are made with; ours is stricter.
 const TASK_UMASK: Mode = Mode::from_raw_mode(0o022);
+
+/// What an executor has to know of the limits that this process raised for itself.
+pub(super) fn own_limits() -> Option<(&'static str, String)> {
+    let files = crate::net::inherited_open_files()?;
+    Some((OPEN_FILES, files.to_string()))
+}
 
 /// Starts the task; its output goes to `out` and `err`, its control group is that of `group`.
 pub(super) fn spawn(
@@ -39,6 +48,9 @@ pub(super) fn spawn(
         group: group
             .map(|file| file.as_fd().try_clone_to_owned())
             .transpose()?,
+        files: std::env::var(OPEN_FILES)
+            .ok()
+            .and_then(|files| files.parse().ok()),
     };
     rights.apply_to(&mut command);
     let child = command.spawn().map_err(|e| {
@@ -79,6 +91,7 @@ struct Rights {
     cwd: CString,
     oom: Option<String>,
     group: Option<OwnedFd>,
+    files: Option<u64>,
 }
 
 impl Rights {
@@ -97,6 +110,14 @@ impl Rights {
             let flags = OFlags::WRONLY | OFlags::CLOEXEC;
             let file = rustix::fs::open(c"/proc/self/oom_score_adj", flags, Mode::empty())?;
             rustix::io::write(file, oom.as_bytes())?;
+        }
+        if let Some(files) = self.files {
+            let limit = rustix::process::getrlimit(Resource::Nofile);
+            let lowered = Rlimit {
+                current: Some(files),
+                maximum: limit.maximum,
+            };
+            rustix::process::setrlimit(Resource::Nofile, lowered)?;
         }
         if let Some(user) = &self.user {
             nix::unistd::setgroups(&user.groups)?;

@@ -10,7 +10,7 @@ use drover_events::model::{Job, ParameterizedJobConfig};
 use drover_projections::tables::jobs::Jobs;
 use drover_projections::{Reply, View, query};
 
-use super::super::support::eval_of;
+use super::super::support::{check_names, eval_of};
 use super::super::{Command, Decision, Stamp};
 use super::register::{check_registration, name_policies};
 use crate::error::ApiError;
@@ -65,6 +65,11 @@ impl DispatchJob {
         if self.priority != 0 && !(1..=100).contains(&self.priority) {
             return refused("dispatch job priority must be between [1, 100]".to_owned());
         }
+        let prefix = self.child_id.get(job.id.len()..).unwrap_or_default();
+        check_names([
+            ("the dispatched job's ID prefix", prefix),
+            ("the idempotency token", &self.idempotency_token),
+        ])?;
         match config.payload.as_str() {
             "required" if self.payload.is_empty() => {
                 return refused(

@@ -25,7 +25,7 @@ use drover_projections::tables::jobs::Jobs;
 use drover_projections::{Read, Reply, Scan, View, query};
 
 use super::limits::{MAX_ROWS, PAGE_ROWS};
-use super::support::{eval_of, speaks};
+use super::support::{check_names, eval_of, speaks};
 use super::{Command, Decision, Stamp};
 use crate::error::ApiError;
 
@@ -336,6 +336,7 @@ impl Command for TagJobVersion {
             ..JobVersionTagged::default()
         };
         if let Some((version, description)) = &self.tag {
+            check_names([("tag name", self.name.as_str())])?;
             event.version = version.unwrap_or(job.version);
             version_of(view, key, event.version)?;
             check_tags(view, key)?;

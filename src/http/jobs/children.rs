@@ -39,7 +39,7 @@ drover_events::wire! {
 
 /// `PUT /v1/job/:id/dispatch`.
 pub(super) async fn dispatch(write: Write) -> Result<Answer, ApiError> {
-    let body: DispatchBody = write.request.json()?;
+    let body: DispatchBody = write.json().await?;
     if !body.job_id.is_empty() && body.job_id != super::job_id(&write.request)? {
         return Err(ApiError::bad_request("Job ID does not match"));
     }

@@ -9,6 +9,7 @@ use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::front::Write;
 use crate::jobspec;
+use crate::net::in_turn;
 
 /// Specifications parsed at a time.
 static PARSING: Semaphore = Semaphore::const_new(4);
@@ -24,16 +25,13 @@ drover_events::wire! {
 
 /// `PUT /v1/jobs/parse`.
 pub(in crate::http) async fn parse(write: Write) -> Result<Answer, ApiError> {
-    let body: ParseBody = write.request.json()?;
+    let body: ParseBody = write.json().await?;
     if body.job_hcl.is_empty() {
         return Err(ApiError::bad_request("Job spec is empty"));
     }
     let canonicalise = body.canonicalize;
     // A long specification takes a while and much memory; other requests do not wait for it.
-    let turn = PARSING.acquire().await;
-    let parsed = tokio::task::spawn_blocking(move || {
-        // Held until the parser ends, also when the caller does not wait for that.
-        let _turn = turn;
+    let parsed = in_turn(&PARSING, move || {
         let mut input = jobspec::Input::server(&body.job_hcl);
         if !body.variables.is_empty() {
             input.files.push(("input.hcl".to_owned(), body.variables));
@@ -41,8 +39,7 @@ pub(in crate::http) async fn parse(write: Write) -> Result<Answer, ApiError> {
         jobspec::parse(&input)
     });
     let mut job = parsed
-        .await
-        .map_err(|error| ApiError::internal(format!("the parser ended early: {error}")))?
+        .await?
         .map_err(|problems| ApiError::bad_request(format!("Failed to parse job: {problems}")))?;
     if canonicalise {
         job.canonicalise();
@@ -52,10 +49,14 @@ pub(in crate::http) async fn parse(write: Write) -> Result<Answer, ApiError> {
 
 /// `PUT /v1/validate/job`.
 pub(in crate::http) async fn validate(write: Write) -> Result<Answer, ApiError> {
-    let mut body: RegisterBody = write.request.json()?;
-    let job = body.complete(&write)?;
-    let mut found = validation(&write, &job)?;
-    found.errors.extend(missing(&write, &job)?);
+    let found = write.decoded(|write| {
+        let body: RegisterBody = write.request.json()?;
+        let job = body.complete(write)?;
+        let mut found = validation(write, &job)?;
+        found.errors.extend(missing(write, &job)?);
+        Ok(found)
+    });
+    let found = found.await?;
     Answer::json(&JobValidateResponse {
         driver_config_validated: true,
         error: found.error().unwrap_or_default(),

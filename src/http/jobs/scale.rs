@@ -138,7 +138,7 @@ fn checked(write: &Write, body: &ScaleBody, job_id: &str) -> Result<(), ApiError
 
 /// `PUT /v1/job/:id/scale`.
 pub(super) async fn scale(write: Write) -> Result<Answer, ApiError> {
-    let mut body: ScaleBody = write.request.json()?;
+    let mut body: ScaleBody = write.json().await?;
     let job_id = super::job_id(&write.request)?;
     if body
         .target

@@ -61,7 +61,7 @@ pub(super) async fn tag(write: Write) -> Result<Answer, ApiError> {
     let tag = if write.request.method == Method::DELETE {
         None
     } else {
-        let body: TagBody = write.request.json()?;
+        let body: TagBody = write.json().await?;
         let latest = body.latest && body.version == 0;
         Some(((!latest).then_some(body.version), body.description))
     };

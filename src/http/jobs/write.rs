@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use drover_events::gojson::Any;
 use drover_events::model::{Job, JobSubmission};
 use drover_projections::tables::job_submissions::JobSubmissions;
 use drover_projections::tables::job_versions::JobVersions;
@@ -24,9 +23,8 @@ use crate::jobspec::{self, ApiJob, Limits, Validation};
 use crate::raft::Committed;
 
 drover_events::wire! {
-    /// A job to register, as it came: what was not said is filled in afterwards.
+    /// What is said of a job to register; the job itself is read by its own table.
     pub(super) struct RegisterBody {
-        job: Option<Any> = "Job",
         submission: Option<JobSubmission> = "Submission",
         enforce_index: bool = "EnforceIndex",
         job_modify_index: u64 = "JobModifyIndex",
@@ -54,8 +52,8 @@ drover_events::wire! {
 }
 
 impl RegisterBody {
-    /// Takes the job out of the body: in canonical form, in the namespace the request names.
-    pub(super) fn canonical(&mut self, write: &Write) -> Result<Job, ApiError> {
+    /// The job of the body: in canonical form, in the namespace the request names.
+    pub(super) fn canonical(&self, write: &Write) -> Result<Job, ApiError> {
         let job = self.complete(write)?;
         if job.id.is_empty() {
             return Err(ApiError::bad_request("Job ID hasn't been provided"));
@@ -64,14 +62,10 @@ impl RegisterBody {
     }
 
     /// The same of a job that may have no id yet.
-    pub(super) fn complete(&mut self, write: &Write) -> Result<Job, ApiError> {
+    pub(super) fn complete(&self, write: &Write) -> Result<Job, ApiError> {
         let missing = || ApiError::bad_request("Job must be specified");
-        let json = self
-            .job
-            .take()
-            .filter(|job| !job.is_null())
-            .ok_or_else(missing)?;
-        let api = ApiJob::from_json(json).map_err(|e| ApiError::bad_request(e.to_string()))?;
+        let api = ApiJob::from_body(&write.request.body).map_err(ApiError::bad_request)?;
+        let api = api.ok_or_else(missing)?;
         let asked = write.request.query.text("namespace");
         let named = [
             asked,
@@ -119,7 +113,7 @@ impl RegisterBody {
     }
 
     /// Takes the canonical job out, refused with every rule it breaks, and what is to be warned of.
-    fn checked(&mut self, write: &Write) -> Result<(Job, String), ApiError> {
+    fn checked(&self, write: &Write) -> Result<(Job, String), ApiError> {
         let job = self.canonical(write)?;
         let warnings = warnings(write, &job)?;
         Ok((job, warnings))
@@ -188,19 +182,27 @@ pub(super) fn missing(write: &Write, job: &Job) -> Result<Vec<String>, ApiError>
 
 /// `PUT /v1/jobs`.
 pub(in crate::http) async fn register(write: Write) -> Result<Answer, ApiError> {
-    let mut body: RegisterBody = write.request.json()?;
-    let (job, warnings) = body.checked(&write)?;
+    let given = write.decoded(|write| {
+        let body: RegisterBody = write.request.json()?;
+        let (job, warnings) = body.checked(write)?;
+        Ok((body, job, warnings))
+    });
+    let (body, job, warnings) = given.await?;
     register_job(&write, job, &body, warnings, false).await
 }
 
 /// `PUT /v1/job/:id`.
 pub(super) async fn update(write: Write) -> Result<Answer, ApiError> {
-    let mut body: RegisterBody = write.request.json()?;
-    let job = body.canonical(&write)?;
-    if job.id != super::job_id(&write.request)? {
-        return Err(ApiError::bad_request("Job ID does not match name"));
-    }
-    let warnings = warnings(&write, &job)?;
+    let given = write.decoded(|write| {
+        let body: RegisterBody = write.request.json()?;
+        let job = body.canonical(write)?;
+        if job.id != super::job_id(&write.request)? {
+            return Err(ApiError::bad_request("Job ID does not match name"));
+        }
+        let warnings = warnings(write, &job)?;
+        Ok((body, job, warnings))
+    });
+    let (body, job, warnings) = given.await?;
     register_job(&write, job, &body, warnings, false).await
 }
 
@@ -328,7 +330,7 @@ pub(super) async fn deregister(write: Write) -> Result<Answer, ApiError> {
 
 /// `PUT /v1/job/:id/evaluate`.
 pub(super) async fn evaluate(write: Write) -> Result<Answer, ApiError> {
-    let body: JobEvaluateRequest = write.request.json_or_default()?;
+    let body: JobEvaluateRequest = write.json_or_default().await?;
     let job_id = super::job_id(&write.request)?;
     if !write.request.body.is_empty() {
         if body.job_id.is_empty() {
@@ -368,7 +370,7 @@ fn evaluated(
 
 /// `PUT /v1/job/:id/stable`.
 pub(super) async fn stable(write: Write) -> Result<Answer, ApiError> {
-    let body: JobStabilityRequest = write.request.json()?;
+    let body: JobStabilityRequest = write.json().await?;
     let job_id = super::job_id(&write.request)?;
     if body.job_id != job_id {
         return Err(ApiError::bad_request("Job ID does not match"));
@@ -390,7 +392,7 @@ pub(super) async fn stable(write: Write) -> Result<Answer, ApiError> {
 
 /// `PUT /v1/job/:id/revert`: an older version is registered again.
 pub(super) async fn revert(write: Write) -> Result<Answer, ApiError> {
-    let body: RevertBody = write.request.json()?;
+    let body: RevertBody = write.json().await?;
     let id = super::job_id(&write.request)?;
     if body.job_id.is_empty() {
         return Err(ApiError::bad_request("JobID must be specified"));

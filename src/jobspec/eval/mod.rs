@@ -217,7 +217,8 @@ impl<'a> Evaluator<'a> {
             }
         }
         self.afford(forecast(name, &args), span.clone())?;
-        let result = self.functions.call(name, args).map_err(|err| match err {
+        let called = self.functions.call(name, args, self.budget);
+        let result = called.map_err(|err| match err {
             functions::CallError::Unknown => self.problem(
                 span.clone(),
                 "Call to unknown function",

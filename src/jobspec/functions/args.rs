@@ -1,19 +1,23 @@
 //! Arguments by position and kind.
 
+use super::super::budget::Budget;
 use super::super::value::Value;
 use std::collections::BTreeMap;
 
 /// The arguments of one call, taken from the left.
-pub(super) struct Args {
+pub(super) struct Args<'b> {
     values: std::vec::IntoIter<Value>,
     taken: usize,
+    /// What work is charged to whose cost nobody can tell before it is done.
+    pub(super) budget: &'b Budget,
 }
 
-impl Args {
-    pub(super) fn new(values: Vec<Value>) -> Args {
+impl<'b> Args<'b> {
+    pub(super) fn new(values: Vec<Value>, budget: &'b Budget) -> Args<'b> {
         Args {
             values: values.into_iter(),
             taken: 0,
+            budget,
         }
     }
 

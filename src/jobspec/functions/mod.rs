@@ -16,6 +16,7 @@ mod strings;
 mod time;
 mod yaml;
 
+use super::budget::Budget;
 use super::value::Value;
 use args::Args;
 use std::path::PathBuf;
@@ -31,7 +32,7 @@ pub enum Functions {
 
 /// Why a call gave no value.
 #[derive(Debug, PartialEq, Eq)]
-pub enum CallError {
+pub(super) enum CallError {
     /// There is no such function.
     Unknown,
     /// It refused its arguments; the text says why.
@@ -55,12 +56,18 @@ const FILE_FUNCTIONS: [&str; 8] = [
 type Outcome = Result<Value, String>;
 
 impl Functions {
-    /// Calls a function by name.
+    /// Calls a function by name. What it costs is mostly forecast; what cannot be is taken from the
+    /// budget as it goes on.
     ///
     /// # Errors
     /// `CallError`.
-    pub fn call(&self, name: &str, args: Vec<Value>) -> Result<Value, CallError> {
-        let mut args = Args::new(args);
+    pub(super) fn call(
+        &self,
+        name: &str,
+        args: Vec<Value>,
+        budget: &Budget,
+    ) -> Result<Value, CallError> {
+        let mut args = Args::new(args, budget);
         if FILE_FUNCTIONS.contains(&name) {
             return match self {
                 Functions::Server => {
@@ -90,5 +97,7 @@ impl Functions {
     }
 }
 
+#[cfg(test)]
+mod bounds_test;
 #[cfg(test)]
 mod tests;

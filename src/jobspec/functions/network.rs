@@ -132,9 +132,12 @@ fn cidrsubnet(args: &mut Args) -> Outcome {
 
 /// Consecutive subnets, each beginning where the one before ends, aligned to its own size.
 fn cidrsubnets(args: &mut Args) -> Outcome {
+    const FULL: &str = "not enough remaining address space";
     let network = Network::parse(&args.text()?)?;
+    // The last addresses are counted with: what comes after the very last has no number.
+    let last_of_all = network.base | !mask(128, 128 - network.hosts());
     let mut out = Vec::new();
-    let mut next = network.base;
+    let mut next = Some(network.base);
     while args.left() > 0 {
         let bits = args.whole()?;
         let bits = u32::try_from(bits)
@@ -144,24 +147,16 @@ fn cidrsubnets(args: &mut Args) -> Outcome {
             bits.ok_or("must extend prefix by at least one bit, within the address space")?;
         let prefix = network.prefix + bits;
         let size = 1u128 << (network.width - prefix).min(127);
-        let start = next
-            .checked_next_multiple_of(size)
-            .ok_or("not enough remaining address space")?;
-        let end = start
-            .checked_add(size)
-            .ok_or("not enough remaining address space")?;
-        let limit = if network.hosts() >= 128 {
-            u128::MAX
-        } else {
-            network.base + (1u128 << network.hosts())
-        };
-        if end > limit {
+        let start = next.and_then(|next| next.checked_next_multiple_of(size));
+        let start = start.ok_or(FULL)?;
+        let last = start.checked_add(size - 1).ok_or(FULL)?;
+        if last > last_of_all {
             return Err(format!(
-                "not enough remaining address space for a subnet with a prefix of {prefix} bits"
+                "{FULL} for a subnet with a prefix of {prefix} bits"
             ));
         }
         out.push(Value::Str(format!("{}/{prefix}", network.address(start))));
-        next = end;
+        next = last.checked_add(1);
     }
     Ok(Value::List(out))
 }

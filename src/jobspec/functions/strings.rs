@@ -1,5 +1,7 @@
 //! Text.
 
+use super::super::budget::{Budget, Cost};
+use super::super::pattern;
 use super::super::value::Value;
 use super::args::Args;
 use super::{MAX_TEXT, Outcome};
@@ -97,10 +99,12 @@ fn indent(args: &mut Args) -> Outcome {
     let (spaces, text) = (args.whole()?, args.text()?);
     args.end()?;
     let spaces = usize::try_from(spaces).map_err(|_| "spaces may not be negative".to_owned())?;
-    bounded(
-        text.len()
-            .saturating_add(text.matches('\n').count().saturating_mul(spaces)),
-    )?;
+    let breaks = text.matches('\n').count();
+    if breaks == 0 {
+        // Nothing is indented, and spaces for it would never be counted.
+        return Ok(Value::Str(text));
+    }
+    bounded(text.len().saturating_add(breaks.saturating_mul(spaces)))?;
     Ok(Value::Str(
         text.replace('\n', &format!("\n{}", " ".repeat(spaces))),
     ))
@@ -110,7 +114,7 @@ fn replace(args: &mut Args) -> Outcome {
     let (text, what, with) = (args.text()?, args.text()?, args.text()?);
     args.end()?;
     if what.len() > 1 && what.starts_with('/') && what.ends_with('/') {
-        return regex(&text, &what[1..what.len() - 1], &with);
+        return regex(&text, &what[1..what.len() - 1], &with, args.budget);
     }
     let count = if what.is_empty() {
         text.chars().count() + 1
@@ -124,23 +128,46 @@ fn replace(args: &mut Args) -> Outcome {
 fn regex_replace(args: &mut Args) -> Outcome {
     let (text, pattern, with) = (args.text()?, args.text()?, args.text()?);
     args.end()?;
-    regex(&text, &pattern, &with)
+    regex(&text, &pattern, &with, args.budget)
 }
 
-/// The most memory of a compiled expression.
-const REGEX_BYTES: usize = 1 << 20;
+/// The longest text that a pattern is looked for in, bytes. One search takes time in proportion to
+/// text times pattern, and nothing ends it before.
+const MAX_SEARCHED: usize = 64 << 10;
 
-fn regex(text: &str, pattern: &str, with: &str) -> Outcome {
-    let pattern = regex::RegexBuilder::new(pattern)
-        .size_limit(REGEX_BYTES)
-        .build()
-        .map_err(|err| err.to_string())?;
-    let count = pattern.find_iter(text).count();
-    bounded(
-        text.len()
-            .saturating_add(count.saturating_mul(with.len() + 64)),
-    )?;
-    Ok(Value::Str(pattern.replace_all(text, with).into_owned()))
+/// Replaces every match. Whatever it finds, a search may read all of the text that is left, so this
+/// is what each is charged, and the clock is looked at between them.
+fn regex(text: &str, pattern: &str, with: &str, budget: &Budget) -> Outcome {
+    if text.len() > MAX_SEARCHED {
+        let most = MAX_SEARCHED >> 10;
+        return Err(format!(
+            "patterns are looked for in at most {most} KiB of text"
+        ));
+    }
+    let steps = |steps: usize| Cost {
+        bytes: 0,
+        steps: steps as u64,
+    };
+    // A class of one letter may stand for hundreds of ranges.
+    budget.spend(steps(pattern.len().saturating_mul(64)))?;
+    let pattern = pattern::compile_small(pattern)?;
+    // Groups lie within the match, so that each reference to one brings at most its length.
+    let references = with.matches('$').count();
+    let (mut out, mut end) = (String::new(), 0);
+    let mut matches = pattern.captures_iter(text);
+    loop {
+        budget.spend(steps((text.len() - end) / 64))?;
+        let Some(groups) = matches.next() else { break };
+        let found = groups.get_match();
+        let brought = references.saturating_mul(found.len());
+        let between = found.start().saturating_sub(end);
+        bounded([out.len(), between, with.len(), brought].iter().sum())?;
+        out.push_str(&text[end..found.start()]);
+        groups.expand(with, &mut out);
+        end = found.end();
+    }
+    out.push_str(&text[end..]);
+    Ok(Value::Str(out))
 }
 
 fn substr(args: &mut Args) -> Outcome {
@@ -185,13 +212,17 @@ fn formatlist(args: &mut Args) -> Outcome {
         return Err("all lists must have the same length".to_owned());
     }
     let mut out = Vec::with_capacity(rows);
+    let mut length = 0;
     for row in 0..rows {
         let pick = |v: &Value| match v {
             Value::List(items) => items.get(row).cloned().unwrap_or(Value::Null),
             other => other.clone(),
         };
         let values = std::iter::once(Value::Str(pattern.clone())).chain(rest.iter().map(pick));
-        out.push(Value::Str(format(&mut Args::new(values.collect()))?));
+        let text = format(&mut Args::new(values.collect(), args.budget))?;
+        length += text.len();
+        bounded(length)?;
+        out.push(Value::Str(text));
     }
     Ok(Value::List(out))
 }

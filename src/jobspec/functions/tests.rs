@@ -13,7 +13,7 @@ fn eval(text: &str) -> Result<String, String> {
         .map_err(|d| d.to_string())
 }
 
-const CALLS: &[(&str, &str)] = &[
+pub(super) const CALLS: &[(&str, &str)] = &[
     ("abs(-3)", "3"),
     ("ceil(1.2)", "2"),
     ("floor(-1.2)", "-2"),
@@ -132,6 +132,14 @@ const CALLS: &[(&str, &str)] = &[
     (
         "cidrsubnets(\"10.1.0.0/16\", 4, 4, 8, 4)",
         r#"["10.1.0.0/20","10.1.16.0/20","10.1.32.0/24","10.1.48.0/20"]"#,
+    ),
+    (
+        "cidrsubnets(\"ffff:ffff:ffff:ffff::/64\", 1, 1)",
+        r#"["ffff:ffff:ffff:ffff::/65","ffff:ffff:ffff:ffff:8000::/65"]"#,
+    ),
+    (
+        "cidrsubnets(\"255.255.255.254/31\", 1, 1)",
+        r#"["255.255.255.254/32","255.255.255.255/32"]"#,
     ),
     ("can(1 / 0)", "false"),
     ("try(1 / 0, \"x\")", "\"x\""),

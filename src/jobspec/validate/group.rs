@@ -1,6 +1,6 @@
 //! Rules of task groups.
 
-use super::{network, placement, policy, service, task, volume, when, wrapped};
+use super::{network, placement, policy, service, short, task, volume, when, wrapped};
 use drover_events::model::{Job, Service, TaskGroup};
 use std::collections::BTreeMap;
 
@@ -11,6 +11,13 @@ pub(super) fn check(g: &TaskGroup, job: &Job, system: bool, errors: &mut Vec<Str
     when(errors, g.name.contains('\0'), || {
         "Task group name contains null character".into()
     });
+    short(errors, [("Task group name", &g.name)]);
+    for (name, request) in g.volumes.iter() {
+        short(
+            errors,
+            [("Volume name", name), ("Volume source", &request.source)],
+        );
+    }
     when(errors, g.count < 0, || {
         "Task group count can't be negative".into()
     });

@@ -1,10 +1,10 @@
 //! Rules of the job itself.
 
-use super::{Limits, group, placement, quoted, when, wrapped};
+use super::{Limits, group, placement, quoted, short, when, wrapped};
 use drover_events::model::Job;
 use std::collections::BTreeMap;
 
-use crate::jobspec::cron::Schedule;
+use crate::jobspec::cron::{self, Schedule};
 
 pub(super) fn check(job: &Job, limits: &Limits, errors: &mut Vec<String>) {
     basics(job, limits, errors);
@@ -76,6 +76,7 @@ fn basics(job: &Job, limits: &Limits, errors: &mut Vec<String>) {
     when(errors, job.namespace.is_empty(), || {
         "Job must be in a namespace".into()
     });
+    names(job, errors);
     match job.r#type.as_str() {
         "" => errors.push("Missing job type".into()),
         "service" | "batch" | "system" | "sysbatch" => {}
@@ -114,6 +115,25 @@ fn basics(job: &Job, limits: &Limits, errors: &mut Vec<String>) {
             format!("Tagged version description must be under 1000 characters, currently {length}")
         });
     }
+}
+
+fn names(job: &Job, errors: &mut Vec<String>) {
+    short(
+        errors,
+        [
+            ("Job ID", &job.id),
+            ("Job name", &job.name),
+            ("Job namespace", &job.namespace),
+            ("Job region", &job.region),
+            ("Job node pool", &job.node_pool),
+            ("Job parent ID", &job.parent_id),
+            ("Dispatch token", &job.dispatch_idempotency_token),
+        ],
+    );
+    short(
+        errors,
+        job.datacenters.iter().map(|dc| ("Job datacenter", dc)),
+    );
 }
 
 fn groups(job: &Job, errors: &mut Vec<String>) {
@@ -157,6 +177,10 @@ fn launchers(job: &Job, errors: &mut Vec<String>) {
             periodic.spec.is_empty() && periodic.specs.is_empty(),
             || "Must specify a spec".into(),
         );
+        if let Err(text) = cron::bounded(periodic) {
+            errors.push(text);
+            return;
+        }
         if !periodic.time_zone.is_empty()
             && let Err(err) = jiff::tz::TimeZone::get(&periodic.time_zone)
         {
@@ -166,8 +190,11 @@ fn launchers(job: &Job, errors: &mut Vec<String>) {
             "cron" => {
                 let one = Some(&periodic.spec).filter(|s| !s.is_empty());
                 for spec in one.into_iter().chain(periodic.specs.iter()) {
-                    if let Err(err) = Schedule::parse(spec) {
-                        errors.push(format!("Invalid cron spec {spec:?}: {err}"));
+                    match Schedule::parse(spec) {
+                        Err(err) => errors.push(format!("Invalid cron spec {spec:?}: {err}")),
+                        Ok(schedule) => when(errors, !schedule.comes(), || {
+                            format!("Invalid cron spec {spec:?}: there is no such day")
+                        }),
                     }
                 }
             }

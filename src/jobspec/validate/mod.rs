@@ -21,6 +21,7 @@ mod warnings;
 pub use unbuilt::unbuilt;
 
 use drover_events::model::Job;
+use drover_events::model::names::too_long;
 
 /// What a server allows.
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +109,12 @@ fn when(into: &mut Vec<String>, wrong: bool, text: impl FnOnce() -> String) {
     if wrong {
         into.push(text());
     }
+}
+
+/// Adds a text for each name that is too long.
+fn short<'n>(into: &mut Vec<String>, names: impl IntoIterator<Item = (&'static str, &'n String)>) {
+    let texts = names.into_iter();
+    into.extend(texts.filter_map(|(what, name)| too_long(what, name)));
 }
 
 /// A list of texts as Go prints it with `%q`.

@@ -1,6 +1,6 @@
 //! Rules of a group's networks and ports.
 
-use super::{many, when};
+use super::{many, short, when};
 use drover_events::model::{NetworkResource, Port, TaskGroup};
 use std::collections::BTreeMap;
 
@@ -47,6 +47,10 @@ fn ports(
         .collect();
     for port in all {
         let label = &port.label;
+        short(
+            errors,
+            [("Port label", label), ("Host network", &port.host_network)],
+        );
         if let Some(first) = labels.get(label) {
             errors.push(format!("Port label {label} already in use by {first}"));
         } else {

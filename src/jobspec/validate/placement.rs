@@ -1,5 +1,6 @@
 //! Rules of constraints, affinities and spreads.
 
+use super::super::pattern;
 use super::{many, when};
 use drover_events::model::{Affinity, Constraint, Spread};
 use std::collections::BTreeSet;
@@ -36,7 +37,7 @@ fn constraint(c: &Constraint, errors: &mut Vec<String>) {
             });
         }
         "regexp" => {
-            if let Err(err) = regex::Regex::new(&c.r_target) {
+            if let Err(err) = pattern::compile(&c.r_target) {
                 errors.push(format!("Regular expression failed to compile: {err}"));
             }
         }
@@ -130,7 +131,7 @@ fn affinity(a: &Affinity, errors: &mut Vec<String>) {
             });
         }
         "regexp" => {
-            if let Err(err) = regex::Regex::new(&a.r_target) {
+            if let Err(err) = pattern::compile(&a.r_target) {
                 errors.push(format!("Regular expression failed to compile: {err}"));
             }
         }

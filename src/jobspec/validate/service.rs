@@ -1,6 +1,6 @@
 //! Rules of services, of groups and of tasks.
 
-use super::{many, service_check, when};
+use super::{many, service_check, short, when};
 use drover_events::model::{NetworkResource, Service, Task, TaskGroup};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,6 +35,8 @@ pub(super) fn group(g: &TaskGroup, errors: &mut Vec<String>) {
         }
         connect(s, g, errors);
     }
+    let networks: Vec<&NetworkResource> = g.networks.iter().collect();
+    ports(&g.services, &networks, errors);
 }
 
 /// What must hold over all services in a group.
@@ -182,14 +184,18 @@ pub(super) fn task(t: &Task, g: &TaskGroup, errors: &mut Vec<String>) {
             "Connect proxy task must not have leader set".into()
         });
     }
-    ports(t, g, errors);
+    let of_task = t.resources.iter().flat_map(|r| r.networks.iter());
+    let networks: Vec<&NetworkResource> = g.networks.iter().chain(of_task).collect();
+    ports(&t.services, &networks, errors);
 }
 
-/// Every label that a service or check of a task names must be a port's.
-fn ports(t: &Task, g: &TaskGroup, errors: &mut Vec<String>) {
+/// Every label that a service or check names must be a port's: it would be registered at no port.
+fn ports(services: &[Service], networks: &[&NetworkResource], errors: &mut Vec<String>) {
     let mut wanted: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for s in t.services.iter() {
-        let of_checks = s.checks.iter().map(|c| c.port_label.as_str());
+    for s in services {
+        // Who exposes a check has its port made.
+        let checks = s.checks.iter().filter(|check| !check.expose);
+        let of_checks = checks.map(|c| c.port_label.as_str());
         for label in of_checks
             .chain([s.port_label.as_str()])
             .filter(|l| is_label(l))
@@ -197,8 +203,6 @@ fn ports(t: &Task, g: &TaskGroup, errors: &mut Vec<String>) {
             wanted.entry(label).or_default().insert(&s.name);
         }
     }
-    let of_task = t.resources.iter().flat_map(|r| r.networks.iter());
-    let networks: Vec<&NetworkResource> = g.networks.iter().chain(of_task).collect();
     for (label, users) in wanted {
         let known = networks
             .iter()
@@ -224,6 +228,7 @@ fn one(s: &Service, errors: &mut Vec<String>) {
             s.name
         )
     });
+    short(errors, [("Service port", &s.port_label)]);
     match s.address_mode.as_str() {
         "" | "auto" => {}
         "alloc" | "alloc_ipv6" | "driver" | "host" => when(errors, !s.address.is_empty(), || {

@@ -1,6 +1,6 @@
 //! Rules of tasks.
 
-use super::{artifact, escapes, many, placement, secret, service, template, when, wrapped};
+use super::{artifact, escapes, many, placement, secret, service, short, template, when, wrapped};
 use crate::jobspec::duration::format as dur;
 use drover_events::model::{Job, Resources, Task, TaskGroup};
 use std::collections::BTreeSet;
@@ -62,6 +62,7 @@ fn names(t: &Task, errors: &mut Vec<String>) {
     when(errors, t.name.contains('\0'), || {
         "Task name cannot include null characters".into()
     });
+    short(errors, [("Task name", &t.name), ("Task driver", &t.driver)]);
     when(errors, t.driver.is_empty(), || "Missing task driver".into());
 }
 

@@ -357,6 +357,66 @@ const CASES: &[[&str; 5]] = &[
 ];
 
 #[test]
+fn names_are_kept_short_and_nobody_meets_the_limit() {
+    let long = "n".repeat(1_025);
+    let fits = "n".repeat(1_024);
+    let text = |job: &str, group: &str, task: &str| {
+        format!(
+            "job \"{job}\" {{\n group \"{group}\" {{\n task \"{task}\" {{\n driver = \
+             \"raw_exec\"\n }}\n }}\n}}\n"
+        )
+    };
+    let limit = "is 1025 bytes long; at most 1024 are accepted";
+    for (what, spec) in [
+        ("Job ID", text(&long, "g", "t")),
+        ("Task group name", text("j", &long, "t")),
+        ("Task name", text("j", "g", &long)),
+    ] {
+        let error = checked(&spec).error().unwrap_or_default();
+        assert!(error.contains(&format!("{what} {limit}")), "{error}");
+    }
+    assert_eq!(checked(&text(&fits, &fits, &fits)).error(), None);
+    let group = format!("network {{\n port \"{long}\" {{}}\n }}");
+    let error = job("service", "", &group, "").error().unwrap_or_default();
+    assert!(error.contains(&format!("Port label {limit}")), "{error}");
+}
+
+#[test]
+fn a_schedule_that_never_comes_or_is_too_long_is_refused() {
+    let never = job("batch", "periodic { crons = [\"0 0 30 2 *\"] }", "", "");
+    let text = never.error().unwrap_or_default();
+    assert!(text.contains("there is no such day"), "{text}");
+    let many = vec!["\"* * * * *\""; 65].join(",");
+    let many = job("batch", &format!("periodic {{ crons = [{many}] }}"), "", "");
+    let text = many.error().unwrap_or_default();
+    assert!(text.contains("has 65 cron specs; at most 64"), "{text}");
+}
+
+#[test]
+fn a_service_of_a_group_names_a_port_that_there_is() {
+    let with = |port: &str, check: &str| {
+        let check = match check {
+            "" => String::new(),
+            port => format!(
+                "check {{\n type = \"tcp\"\n port = \"{port}\"\n interval = \"10s\"\n timeout = \
+                 \"2s\"\n }}"
+            ),
+        };
+        let group = format!(
+            "network {{\n port \"http\" {{}}\n }}\n service {{\n name = \"x\"\n provider = \
+             \"nomad\"\n port = \"{port}\"\n {check}\n }}"
+        );
+        job("service", "", &group, "").error().unwrap_or_default()
+    };
+    let missing = "port label \"nope\" referenced by services x does not exist";
+    assert!(with("nope", "").contains(missing), "{}", with("nope", ""));
+    assert!(with("http", "nope").contains(missing));
+    for good in ["http", "8080", "${NOMAD_PORT_http}"] {
+        assert_eq!(with(good, ""), "", "{good}");
+    }
+}
+
+#[test]
 fn every_rule_finds_its_case() {
     let texts = TEXTS.iter().map(|[text, part]| (checked(text), *part));
     let cases = CASES

@@ -16,15 +16,16 @@
 //! - The **payload** is [`Document`], the one form in which an event leaves the log, by itself or
 //!   as the data of a CloudEvent.
 
+use std::borrow::Cow;
 use std::fmt::{Display, Write as _};
 use std::io::Write as _;
 use std::ops::Range;
 
-use drover_events::{ActorKind, Recorded};
+use drover_events::{Actor, ActorKind, Recorded};
 use drover_projections::{Change, Rejection};
 
 use super::super::driver::Failure;
-use super::routes::{Layout, Route, Routed};
+use super::routes::{Layout, Route, Routed, cut};
 use crate::record::numbers::Numbers;
 use crate::record::split::split;
 use crate::record::{Attributes, CloudEvent, Document, Outcome, Part, Payload, Redactor, reason};
@@ -94,6 +95,11 @@ impl Format {
         }
     }
 }
+
+/// No topic's limit is searched below this: a marker always fits.
+pub(super) const LEAST_LIMIT: usize = 10_000;
+/// The longest text that a marker repeats: what is longer is cut, a hash says of what.
+const BRIEF: usize = 160;
 
 /// What headers and the message's frame may take beside key and payload.
 const FRAME: usize = 512;
@@ -219,33 +225,26 @@ impl<'a> Encoder<'a> {
         }
         let start = self.bytes.len();
         self.write(&document)?;
-        let keys = routes
-            .iter()
-            .map(|route| route.key.len())
-            .max()
-            .unwrap_or(0);
-        let frame = match self.style.format {
-            Format::Bound => BOUND,
-            Format::Json | Format::CloudEvents => FRAME,
-        };
-        let size = self.bytes.len() - start + keys + frame;
         let mut mark = (document.outcome == Some("refused")).then_some(Mark::Refused);
+        let size = self.size(told.event, &document, routes, self.bytes.len() - start);
+        let brief;
         let mut document = document;
         if size > self.limit {
             self.refuse_or_tell_oversized(told.event, size)?;
             self.bytes.truncate(start);
-            document = Document {
-                payload: None,
-                oversized_bytes: Some(size),
-                ..document
-            };
+            brief = Brief::of(&document);
+            document = brief.marker(&document, size);
             self.write(&document)?;
             mark = Some(Mark::Oversized);
             self.oversized += 1;
         }
         for route in routes {
             let first = self.headers.len();
-            self.head(told.event, &document, &route.namespace, mark);
+            let namespace = match mark {
+                Some(Mark::Oversized) => cut(&route.namespace, BRIEF),
+                _ => Cow::Borrowed(route.namespace.as_str()),
+            };
+            self.head(told.event, &document, &namespace, mark);
             self.messages.push(Message {
                 topic: route.place,
                 key: route.key.clone(),
@@ -255,6 +254,34 @@ impl<'a> Encoder<'a> {
             });
         }
         Ok(())
+    }
+
+    /// What a message takes, at most: its payload of so many bytes, key, headers and frame.
+    fn size(
+        &mut self,
+        event: &Recorded,
+        document: &Document<'_>,
+        routes: &[Route],
+        payload: usize,
+    ) -> usize {
+        let keys = routes.iter().map(|route| route.key.len()).max();
+        let frame = match self.style.format {
+            Format::Bound => BOUND,
+            Format::Json | Format::CloudEvents => FRAME,
+        };
+        let size = payload + keys.unwrap_or(0) + frame;
+        // A header's text is in the payload, too, or in the key: small ones need not be weighed.
+        if size <= self.limit / 4 {
+            return size;
+        }
+        let (text, headers) = (self.text.len(), self.headers.len());
+        let namespaces = routes.iter().map(|route| route.namespace.as_str());
+        let longest = namespaces.max_by_key(|name| name.len());
+        self.head(event, document, longest.unwrap_or_default(), None);
+        let values = self.text.len() - text;
+        self.text.truncate(text);
+        self.headers.truncate(headers);
+        size + values.saturating_sub(frame / 2)
     }
 
     /// Appends a document in the form that is asked for, without what is hidden.
@@ -390,6 +417,48 @@ impl<'a> Encoder<'a> {
             stamp: None,
         });
         Ok(())
+    }
+}
+
+/// The texts of a document that its marker repeats, none of them long.
+struct Brief {
+    actor: Option<Actor>,
+    key: Option<String>,
+    request: Option<String>,
+    trace: Option<String>,
+    reason: Option<String>,
+}
+
+impl Brief {
+    fn of(document: &Document<'_>) -> Self {
+        let brief = |text: &str| cut(text, BRIEF).into_owned();
+        let actor = document.actor.map(|actor| Actor {
+            kind: actor.kind,
+            id: brief(&actor.id),
+            name: brief(&actor.name),
+            ..Actor::default()
+        });
+        Self {
+            actor,
+            key: document.part.map(|part| brief(part.key)),
+            request: document.request_id.map(brief),
+            trace: document.trace.map(brief),
+            reason: document.reason.map(brief),
+        }
+    }
+
+    fn marker<'b>(&'b self, document: &Document<'b>, bytes: usize) -> Document<'b> {
+        let part = document.part.zip(self.key.as_deref());
+        Document {
+            payload: None,
+            oversized_bytes: Some(bytes),
+            actor: self.actor.as_ref(),
+            part: part.map(|(part, key)| Part { key, ..part }),
+            request_id: self.request.as_deref(),
+            trace: self.trace.as_deref(),
+            reason: self.reason.as_deref(),
+            ..*document
+        }
     }
 }
 

@@ -402,3 +402,90 @@ fn no_message_shows_what_is_confidential() {
         }
     }
 }
+
+/// A job whose id, and with it key, subject and object, is of so many bytes.
+fn registered(bytes: usize) -> (Recorded, Vec<Change>) {
+    let id = "\u{1}".repeat(bytes);
+    let job = drover_events::model::Job {
+        id: id.clone(),
+        namespace: id.clone(),
+        ..Default::default()
+    };
+    let event = drover_events::job::JobRegistered {
+        job: job.into(),
+        ..Default::default()
+    };
+    let mut event = recorded(EventKind::JobRegistered, Some(event.into()));
+    if let Some(envelope) = &mut event.envelope {
+        envelope.actor = Actor::node(&id, "::1");
+        envelope.trace.clone_from(&id);
+        envelope.request_id.clone_from(&id);
+    }
+    let changes = vec![change(Some(Topic::Job), &id, &[&id])];
+    (event, changes)
+}
+
+/// What Kafka counts of a message, and a margin.
+fn weight(one: &Seen, payload: usize) -> usize {
+    let headers = one.headers.iter();
+    let headers = headers.map(|(name, value)| name.len() + value.len() + 10);
+    one.key.len() + payload + headers.sum::<usize>() + 100
+}
+
+#[test]
+fn a_marker_fits_into_the_least_limit_whatever_the_event_is_about() {
+    for format in [Format::Json, Format::CloudEvents, Format::Bound] {
+        for bytes in [500_000, 100_000, 3_000, 900] {
+            let (event, changes) = registered(bytes);
+            let both = (&event, &changes[..]);
+            let config = KafkaConfig::default();
+            let told = told(&config, &style(format), LEAST_LIMIT, both);
+            for one in &told {
+                let size = weight(one, one.payload.to_string().len());
+                assert!(size <= LEAST_LIMIT, "{format:?}, {bytes}: {size}");
+            }
+            assert_eq!(told.len(), 1);
+            assert_eq!(told[0].headers["mark"], "oversized", "{format:?}, {bytes}");
+        }
+    }
+}
+
+#[test]
+fn a_long_key_is_the_same_for_the_same_object_and_no_other() {
+    let key = |name: &str| {
+        let layout = Layout::of(&KafkaConfig::default());
+        let plan = recorded(EventKind::PlanApplied, None);
+        let job = [change(Some(Topic::Job), "eu", &[name])];
+        layout.routes(&plan, &job).remove(0).key
+    };
+    let long = "é".repeat(100_000);
+    assert_eq!(key(&long), key(&long));
+    assert!(key(&long).len() <= 2_048 && key(&long).starts_with("eu/éé"));
+    assert_ne!(key(&long), key(&format!("{long}x")));
+    let fits = "x".repeat(2_000);
+    assert_eq!(key(&fits), format!("eu/{fits}"));
+}
+
+#[test]
+fn an_object_that_stands_twice_in_an_event_keeps_its_key_and_namespace() {
+    let (event, changes) = report(10);
+    let mut event = event;
+    if let Some(Event::AllocsUpdatedByClient(ev)) =
+        event.envelope.as_mut().map(|envelope| &mut envelope.event)
+    {
+        let twice = ev.updates[0].clone();
+        ev.updates.push(twice);
+    }
+    let config = KafkaConfig {
+        namespaces: vec!["eu".to_owned()],
+        ..KafkaConfig::default()
+    };
+    let both = (&event, &changes[..]);
+    let told = told(&config, &style(Format::Json), 1 << 20, both);
+    let about: Vec<(&str, &str)> = told
+        .iter()
+        .filter(|one| one.payload["Part"]["Key"] == "a1")
+        .map(|one| (one.key.as_str(), one.headers["namespace"].as_str()))
+        .collect();
+    assert_eq!(about, [("eu/a", "eu"), ("eu/a", "eu")]);
+}

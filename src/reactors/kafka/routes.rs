@@ -1,9 +1,11 @@
 //! Which topics and keys an event's messages have, and which events are wanted at all.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_events::{EventKind, Recorded, Topic};
 use drover_projections::Change;
+use sha2::{Digest as _, Sha256};
 use smallvec::SmallVec;
 
 use crate::config::KafkaConfig;
@@ -124,7 +126,7 @@ impl Layout {
             // Namespaces are objects without a namespace, and name themselves.
             key: match (name, topic) {
                 (None, _) => event.kind.name().to_owned(),
-                (Some(name), Some(Topic::Namespace)) => name.to_owned(),
+                (Some(name), Some(Topic::Namespace)) => cut(name, LONGEST_KEY).into_owned(),
                 (Some(name), _) => joined(namespace, name),
             },
             namespace: namespace.to_owned(),
@@ -141,13 +143,16 @@ impl Layout {
         }
         let mut routed = Vec::with_capacity(pieces.len());
         let mut told: BTreeSet<(u8, String)> = BTreeSet::new();
+        let mut named: BTreeSet<(Topic, &str)> = BTreeSet::new();
         for piece in pieces.iter().filter(|piece| self.takes(piece.topic)) {
             let object = (piece.topic, piece.id.as_str());
-            let route = match changed.remove(&object) {
+            named.insert(object);
+            // An object may stand in an event more than once.
+            let route = match changed.get(&object) {
                 Some(change) => self.route(change, piece.topic),
                 None => Route {
                     place: self.place(piece.topic),
-                    key: piece.id.clone(),
+                    key: cut(&piece.id, LONGEST_KEY).into_owned(),
                     namespace: String::new(),
                 },
             };
@@ -160,6 +165,7 @@ impl Layout {
                 });
             }
         }
+        changed.retain(|object, _| !named.contains(object));
         for (object, change) in changed {
             let route = self.route(change, object.0);
             let wanted = self.takes(object.0) && self.takes_namespace(&route.namespace);
@@ -199,10 +205,25 @@ fn key(change: &Change, topic: Topic) -> String {
 }
 
 fn joined(namespace: &str, name: &str) -> String {
-    match namespace {
-        "" => name.to_owned(),
-        namespace => format!("{namespace}/{name}"),
+    let whole = match namespace {
+        "" => Cow::Borrowed(name),
+        namespace => Cow::Owned(format!("{namespace}/{name}")),
+    };
+    cut(&whole, LONGEST_KEY).into_owned()
+}
+
+/// The longest key, in bytes. No name that is accepted makes a longer one; logs may hold some.
+const LONGEST_KEY: usize = 2_048;
+
+/// The text, or its beginning and the hash of the whole where it is longer than `most` bytes: the
+/// same for the same text.
+pub(super) fn cut(text: &str, most: usize) -> Cow<'_, str> {
+    if text.len() <= most {
+        return Cow::Borrowed(text);
     }
+    let hash = drover_projections::hex(&Sha256::digest(text));
+    let end = text.floor_char_boundary(most.saturating_sub(hash.len() + 1));
+    Cow::Owned(format!("{}#{hash}", &text[..end]))
 }
 
 /// Which events are wanted.

@@ -16,7 +16,7 @@ use super::cursor::{self, Cursor};
 use super::reader::Batch;
 use super::record::Message;
 use super::routes::Layout;
-use super::status::Shared;
+use super::status::{Shared, State};
 use crate::config::KafkaConfig;
 
 /// A connected producer.
@@ -33,12 +33,12 @@ pub(super) struct Session<'a> {
 
 /// Long calls are made in pieces of this, so that their errors are heard and a stop is noticed.
 const PIECE: Duration = Duration::from_secs(1);
+/// After this a limit that was searched for is searched for anew.
+const REGAIN: Duration = Duration::from_secs(600);
 /// How long reports are waited for at once.
 const POLL: Duration = Duration::from_millis(1);
 /// How often brokers are asked whether they are there while nothing is published.
 const PROBE: Duration = Duration::from_secs(2);
-/// A topic's limit is searched by halves, down to this.
-const LEAST_LIMIT: usize = 10_000;
 
 impl<'a> Session<'a> {
     /// Connects, fences whoever published under `id` before, and answers the position.
@@ -54,6 +54,11 @@ impl<'a> Session<'a> {
         let limit = shared.with(|state| {
             state.hint.clear();
             state.sessions += 1;
+            // Where nobody says what the topics take, a search by halves may have gone too low.
+            if state.refused.is_some_and(|at| at.elapsed() >= REGAIN) {
+                state.refused = None;
+                state.message_limit = state.most;
+            }
             state.message_limit
         });
         let client = producer(config, &id, limit);
@@ -77,6 +82,15 @@ impl<'a> Session<'a> {
         if config.create_topics {
             session.create_topics()?;
         }
+        // Who may not create topics may not ask either: only where it matters.
+        if config.create_topics || shared.with(|state| state.refused.is_some()) {
+            session.ask_topics()?;
+        }
+        if shared.with(|state| state.message_limit) < limit {
+            // The producer was told of a larger one; the next is told of this.
+            let Self { id, epoch, .. } = session;
+            return Self::open(config, shared, layout, (id, epoch));
+        }
         let cursor =
             cursor::read(config, shared, &session.id).map_err(|error| session.with_hint(error))?;
         Ok((session, cursor))
@@ -99,9 +113,7 @@ impl<'a> Session<'a> {
 
     fn failure(&self, what: &str, error: &KafkaError) -> Failure {
         if error.rdkafka_error_code() == Some(Code::MessageSizeTooLarge) {
-            self.shared.with(|state| {
-                state.message_limit = (state.message_limit / 2).max(LEAST_LIMIT);
-            });
+            self.shared.with(State::too_large);
         }
         explain(what, error, &self.hint()).into()
     }
@@ -171,22 +183,39 @@ impl<'a> Session<'a> {
                 }
             }
         }
-        let first = ResourceSpecifier::Topic(&self.layout.names()[0]);
-        let described = runtime.block_on(admin.describe_configs([&first], &options));
-        self.note_retention(described.ok().and_then(|mut found| found.pop()));
         Ok(())
     }
 
-    /// Notes how long the topic keeps messages, where it may be asked.
-    fn note_retention(&self, found: Option<ConfigResourceResult>) {
-        let entries = found
-            .and_then(Result::ok)
-            .map(|found| found.entries)
-            .unwrap_or_default();
-        let kept = entries
-            .into_iter()
-            .find(|entry| entry.name == "retention.ms");
-        let kept = kept.and_then(|entry| entry.value?.parse::<i64>().ok());
+    /// Asks how long the first topic keeps messages, and how large they may be in any of them. A
+    /// user who may not ask goes on without.
+    fn ask_topics(&self) -> Result<(), Failure> {
+        let admin: AdminClient<Quiet> = connection(self.config)
+            .create_with_context(Quiet)
+            .map_err(|error| self.failure("asking about topics", &error))?;
+        let options = AdminOptions::new().request_timeout(Some(self.config.timeout));
+        let names = self.layout.names().iter();
+        let topics: Vec<_> = names
+            .map(|n| ResourceSpecifier::Topic(n.as_str()))
+            .collect();
+        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+        let described = runtime.block_on(admin.describe_configs(&topics, &options));
+        let described = described.unwrap_or_default();
+        let largest = described
+            .iter()
+            .filter_map(|found| number(found, "max.message.bytes"));
+        if let Some(largest) = largest.min().and_then(|bytes| usize::try_from(bytes).ok()) {
+            self.shared.with(|state| state.topics_take(largest));
+        }
+        self.note_retention(
+            described
+                .first()
+                .and_then(|found| number(found, "retention.ms")),
+        );
+        Ok(())
+    }
+
+    /// Notes how long the topic keeps messages, where that is known.
+    fn note_retention(&self, kept: Option<i64>) {
         let wanted = self.config.retention_ms();
         if let Some(kept) = kept.filter(|kept| *kept != wanted) {
             tracing::warn!(
@@ -330,4 +359,11 @@ impl<'a> Session<'a> {
             }
         });
     }
+}
+
+/// A setting of a topic that is a number, where it was told.
+fn number(found: &ConfigResourceResult, name: &str) -> Option<i64> {
+    let entries = &found.as_ref().ok()?.entries;
+    let entry = entries.iter().find(|entry| entry.name == name)?;
+    entry.value.as_ref()?.parse().ok()
 }

@@ -8,6 +8,7 @@ use metrics::{counter, gauge};
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
 
+use super::record::LEAST_LIMIT;
 use crate::config::KafkaConfig;
 use crate::log::LogEngine;
 
@@ -39,9 +40,18 @@ pub(super) struct State {
     /// Whether the log has the error: once, until something is published again.
     #[serde(skip)]
     pub told: bool,
-    /// The largest message that is tried; smaller than configured once a topic refused such ones.
+    /// The largest message that is tried.
     #[serde(skip)]
     pub message_limit: usize,
+    /// The largest that configuration and topics allow, as far as the topics tell.
+    #[serde(skip)]
+    pub most: usize,
+    /// The largest that is configured.
+    #[serde(skip)]
+    configured: usize,
+    /// When one was refused all the same, and the limit searched for by halves.
+    #[serde(skip)]
+    pub refused: Option<Instant>,
     /// When brokers were last asked whether they are there.
     #[serde(skip)]
     pub asked: Option<Instant>,
@@ -52,6 +62,21 @@ pub(super) struct State {
 }
 
 impl State {
+    /// A message within the limit was refused: half of it is tried next. Markers fit into the
+    /// least.
+    pub(super) fn too_large(&mut self) {
+        self.message_limit = (self.message_limit / 2).max(LEAST_LIMIT);
+        self.refused = Some(Instant::now());
+    }
+
+    /// The topics say how large a message they take.
+    pub(super) fn topics_take(&mut self, bytes: usize) {
+        let most = self.configured.min(bytes).max(LEAST_LIMIT);
+        if most != self.most || most < self.message_limit {
+            (self.most, self.message_limit, self.refused) = (most, most, None);
+        }
+    }
+
     /// Brokers have answered.
     pub(super) fn reached(&mut self) {
         self.connected = true;
@@ -71,6 +96,8 @@ impl Shared {
     pub(super) fn new(config: &KafkaConfig) -> Self {
         let state = State {
             message_limit: config.max_message_bytes,
+            most: config.max_message_bytes,
+            configured: config.max_message_bytes,
             ..State::default()
         };
         Self {
@@ -289,5 +316,27 @@ mod tests {
         assert!(seen(Some(1), 1_000, 1, 99).lags(&config, false));
         assert!(seen(Some(1), 500, 1, 99).lags(&config, true));
         assert!(!seen(Some(1), 499, 1, 99).lags(&config, true));
+    }
+
+    #[test]
+    fn the_limit_is_what_topics_tell_and_searched_for_only_where_they_refuse_that() {
+        let config = KafkaConfig::default();
+        let shared = Shared::new(&config);
+        let limit = || shared.with(|state| state.message_limit);
+        assert_eq!(limit(), config.max_message_bytes);
+        shared.with(|state| state.topics_take(900_000));
+        assert_eq!(limit(), 900_000);
+        shared.with(State::too_large);
+        assert_eq!(limit(), 450_000);
+        // Asked again they say the same: it stays what was found.
+        shared.with(|state| state.topics_take(900_000));
+        assert_eq!(limit(), 450_000);
+        // They were set to take more.
+        shared.with(|state| state.topics_take(2 << 20));
+        assert_eq!(limit(), config.max_message_bytes);
+        for _ in 0..40 {
+            shared.with(State::too_large);
+        }
+        assert_eq!(limit(), LEAST_LIMIT, "a marker fits");
     }
 }

@@ -95,9 +95,10 @@ impl Known {
 
     fn note(&mut self, view: &View, job: &Job, each: &mut Each) {
         self.read += 1;
-        let next = each.look(&job.id, || {
-            Ok::<_, StorageError>(slots::next(job, launched(view, job)?))
+        let next = each.look(&job.id, || -> Result<_, Failure> {
+            Ok(slots::next(job, launched(view, job)?)?)
         });
+        // What failed is looked at again when it is its turn.
         let key = (job.namespace.clone(), job.id.clone());
         self.set(key, next.unwrap_or(Some(0)));
     }
@@ -145,11 +146,11 @@ fn look_at(
     view: &View,
     key: (&str, &str),
     wall: i64,
-) -> Result<(Option<LaunchPeriodic>, Option<i64>), StorageError> {
+) -> Result<(Option<LaunchPeriodic>, Option<i64>), Failure> {
     let Some(job) = view.get::<Jobs>(key)? else {
         return Ok((None, None));
     };
-    let (slot, next) = due(&job, launched(view, &job)?, wall);
+    let (slot, next) = due(&job, launched(view, &job)?, wall)?;
     let launch = slot.map(|slot| LaunchPeriodic {
         namespace: job.namespace,
         job_id: job.id,

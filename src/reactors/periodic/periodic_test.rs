@@ -48,9 +48,13 @@ impl Stage {
     }
 
     fn register(&self, config: PeriodicConfig) {
+        self.register_as("tick", config);
+    }
+
+    fn register_as(&self, id: &str, config: PeriodicConfig) {
         let mut spec = job("batch", 1);
-        spec.id = "tick".into();
-        spec.name = "tick".into();
+        spec.id = id.into();
+        spec.name = id.into();
         spec.periodic = Some(config);
         let register = RegisterJob {
             job: spec,
@@ -386,19 +390,22 @@ fn a_new_specification_has_missed_nothing() {
     spec.submit_time = 10 * 60 * MINUTE + 30 * MINUTE;
     let launched = 2 * 60 * MINUTE;
     let eleven = 11 * 60 * MINUTE;
-    assert_eq!(slots::next(&spec, launched), Some(eleven));
+    assert_eq!(slots::next(&spec, launched), Ok(Some(eleven)));
     let before = eleven - SECOND;
-    assert_eq!(slots::due(&spec, launched, before), (None, Some(eleven)));
+    assert_eq!(
+        slots::due(&spec, launched, before),
+        Ok((None, Some(eleven)))
+    );
     assert_eq!(
         slots::due(&spec, launched, eleven),
-        (Some(eleven), Some(eleven + 60 * MINUTE))
+        Ok((Some(eleven), Some(eleven + 60 * MINUTE)))
     );
     assert_eq!(
         slots::due(&spec, eleven, eleven),
-        (None, Some(eleven + 60 * MINUTE))
+        Ok((None, Some(eleven + 60 * MINUTE)))
     );
     spec.stop = true;
-    assert_eq!(slots::due(&spec, launched, eleven), (None, None));
+    assert_eq!(slots::due(&spec, launched, eleven), Ok((None, None)));
 }
 
 #[test]
@@ -419,7 +426,7 @@ fn the_last_of_irregular_slots_is_found() {
             100 * day + burst + 7 * SECOND,
         ),
     ] {
-        let (found, next) = slots::due(&spec, 1, now);
+        let (found, next) = slots::due(&spec, 1, now).unwrap();
         assert_eq!(found, Some(slot), "at {now}");
         assert!(next.unwrap() > now);
     }
@@ -459,4 +466,44 @@ async fn only_jobs_that_changed_or_are_due_are_read() {
     let launched = stage.activate().await;
     assert_eq!(launched.status["Launched"], 1);
     assert!(read(&stage) <= 3);
+}
+
+/// A job as a log of before the limits may hold it: expressions that never come, more of them than
+/// can be looked through.
+fn endless() -> PeriodicConfig {
+    PeriodicConfig {
+        specs: vec!["0 0 30 2 *".to_owned(); 20_000].into(),
+        ..periodic("")
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_cannot_be_looked_through_is_told_and_keeps_nobody_waiting() {
+    let mut stage = Stage::new(periodic("* * * * *"));
+    stage.register_as("aaa", endless());
+    stage.now += MINUTE;
+    stage.activate().await;
+    assert_eq!(stage.slots().last(), Some(&stage.now));
+    // One that is registered later is found, too, and what did not change is kept.
+    stage.register_as("bbb", periodic("@hourly"));
+    stage.now += MINUTE;
+    let done = stage.activate().await;
+    assert_eq!(stage.slots().last(), Some(&stage.now));
+    let known = stage.reactor.known.lock().clone();
+    let later = known.jobs[&("default".to_owned(), "bbb".to_owned())];
+    assert!(later > stage.now, "{later}");
+    assert!(done.sleep >= Duration::from_nanos(AGAIN.unsigned_abs()));
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_schedule_is_in_the_status() {
+    let stage = Stage::new(periodic("* * * * *"));
+    stage.register_as("aaa", endless());
+    let done = stage.activate().await;
+    assert!(done.status["Failed"].as_u64() >= Some(1), "{}", done.status);
+    let why = done.status["LastError"].as_str().unwrap_or_default();
+    assert!(
+        why.starts_with("aaa: ") && why.contains("at most 64"),
+        "{why}"
+    );
 }

@@ -3,43 +3,57 @@
 
 use drover_events::model::Job;
 
-use crate::jobspec::cron::next_launch;
+use crate::jobspec::cron::Launches;
 
 const SECOND: i64 = 1_000_000_000;
 
-/// When a job is due next, Unix nanoseconds; none for never. It counts from its last launch, and
-/// not
-/// from before its specification was submitted: a new schedule, or one that is switched on again,
-/// has missed nothing.
-#[must_use]
-pub fn next(job: &Job, launched: i64) -> Option<i64> {
-    let periodic = job.periodic.as_ref()?;
-    if !job.is_periodic_active() {
-        return None;
+/// The launches of a job, and from when on they count: not from before its specification was
+/// submitted. A new schedule, or one that is switched on again, has missed nothing. None where it
+/// has none.
+fn launches(job: &Job, launched: i64) -> Result<Option<(Launches, i64)>, String> {
+    match job.periodic.as_ref() {
+        Some(periodic) if job.is_periodic_active() => {
+            let launches = Launches::of(periodic)?;
+            Ok(Some((launches, launched.max(job.submit_time))))
+        }
+        _ => Ok(None),
     }
-    next_launch(periodic, launched.max(job.submit_time))
+}
+
+/// When a job is due next after its last launch, Unix nanoseconds; none for never.
+///
+/// # Errors
+/// Its specification cannot be looked through.
+pub fn next(job: &Job, launched: i64) -> Result<Option<i64>, String> {
+    let found = launches(job, launched)?;
+    Ok(found.and_then(|(launches, from)| launches.after(from)))
 }
 
 /// The slot that has come and is not taken, and the slot after now. Where several were missed it
 /// is the last of them.
-#[must_use]
-pub fn due(job: &Job, launched: i64, now: i64) -> (Option<i64>, Option<i64>) {
-    let (Some(first), Some(periodic)) = (next(job, launched), job.periodic.as_ref()) else {
-        return (None, None);
+///
+/// # Errors
+/// As [`next`].
+pub fn due(job: &Job, launched: i64, now: i64) -> Result<(Option<i64>, Option<i64>), String> {
+    let Some((launches, from)) = launches(job, launched)? else {
+        return Ok((None, None));
+    };
+    let Some(first) = launches.after(from) else {
+        return Ok((None, None));
     };
     if first > now {
-        return (None, Some(first));
+        return Ok((None, Some(first)));
     }
-    let after = next_launch(periodic, now);
+    let after = launches.after(now);
     // Slots are whole seconds. Before `early` there is a later one that has come, after `late`
     // there is none.
     let (mut early, mut late, mut slot) = (first.saturating_sub(1), now, first);
     while late.saturating_sub(early) > SECOND {
         let middle = early + (late - early) / 2;
-        match next_launch(periodic, middle) {
+        match launches.after(middle) {
             Some(found) if found <= now => (early, slot) = (middle, found),
             _ => late = middle,
         }
     }
-    (Some(slot), after)
+    Ok((Some(slot), after))
 }

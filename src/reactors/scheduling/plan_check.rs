@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_events::model::Evaluation;
+use drover_events::model::{Allocation, Evaluation};
 use drover_events::plan::{DecisionInputs, PlacedAlloc, PlanApplied, PreemptedAlloc};
 use drover_events::{EventId, Guard};
 
@@ -231,8 +231,29 @@ impl Item {
             .as_ref()
             .map_or(0, |t| t.events.len());
         let states = alloc.task_states.len();
-        ALLOC_BYTES + (tasks + tracked) * PART_BYTES + shown * NUMBER_BYTES + states * STATE_BYTES
+        ALLOC_BYTES
+            + names(alloc)
+            + (tasks + tracked) * PART_BYTES
+            + shown * NUMBER_BYTES
+            + states * STATE_BYTES
     }
+}
+
+/// Bytes of an allocation's names, which logs may hold at any length.
+fn names(alloc: &Allocation) -> usize {
+    let own = [
+        &alloc.namespace,
+        &alloc.job_id,
+        &alloc.name,
+        &alloc.task_group,
+        &alloc.node_name,
+    ];
+    let own: usize = own.iter().map(|name| name.len()).sum();
+    let resources = alloc.allocated_resources.as_ref();
+    let tasks = resources.into_iter().flat_map(|r| r.tasks.keys());
+    let tasks = tasks.map(|name| 2 * name.len()).sum::<usize>();
+    let ports = resources.into_iter().flat_map(|r| r.shared.ports.iter());
+    own + tasks + ports.map(|port| 2 * port.label.len()).sum::<usize>()
 }
 
 /// What of a plan goes on: nothing on nodes that refused their part.
@@ -480,5 +501,39 @@ impl Batch<'_> {
     fn expect(&mut self, alloc: &str, effect: Effect) {
         self.core.cache.expect(alloc.to_owned(), self.id, effect);
         self.prepared.allocs.push(alloc.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use drover_events::codec::encoded_len;
+    use drover_events::model::{AllocatedResources, AllocatedTaskResources};
+
+    use super::*;
+
+    #[test]
+    fn an_allocation_weighs_no_less_than_it_takes_however_long_its_names_are() {
+        for bytes in [1, 1_000, 100_000] {
+            let name = "n".repeat(bytes);
+            let mut resources = AllocatedResources::default();
+            let task = AllocatedTaskResources::default();
+            let _ = resources.tasks.insert(name.as_str(), task);
+            let alloc = Allocation {
+                job_id: name.clone(),
+                name: format!("{name}.{name}[0]"),
+                task_group: name.clone(),
+                node_name: name.clone(),
+                allocated_resources: Some(resources),
+                ..Allocation::default()
+            };
+            let size = encoded_len(&alloc);
+            let placement = Placement {
+                alloc,
+                job_modify_index: 1,
+                demand: Default::default(),
+                replaces: None,
+            };
+            assert!(Item::Place(Box::new(placement)).weight() >= size, "{bytes}");
+        }
     }
 }

@@ -7,10 +7,11 @@ use drover_events::model::{Allocation, Deployment, Job, NodePool, SchedulerConfi
 use drover_projections::tables::alloc_jobs::AllocJobs;
 use drover_projections::tables::allocs::AllocsByJob;
 use drover_projections::tables::deployments::DeploymentsByJob;
+use drover_projections::tables::job_versions::JobVersions;
 use drover_projections::tables::jobs::Jobs;
 use drover_projections::tables::node_pools::NodePools;
 use drover_projections::tables::scheduler_config::SchedulerConfig;
-use drover_projections::{Scan, StorageError, View};
+use drover_projections::{Read as _, Scan, StorageError, View};
 
 use super::cache::Cache;
 use crate::scheduler::cluster::Cluster;
@@ -76,6 +77,28 @@ impl StateView for Snapshot {
             allocs.push(Arc::new(alloc));
         }
         Ok(allocs)
+    }
+
+    fn stable_before(
+        &self,
+        namespace: &str,
+        id: &str,
+        version: u64,
+    ) -> Result<Option<Arc<Job>>, ReadError> {
+        let mut newest: Option<Job> = None;
+        for job in self
+            .view
+            .rows::<JobVersions>(Scan::group::<(String, String)>((namespace, id)))
+        {
+            let job = job.map_err(ReadError::new)?;
+            let newer = newest
+                .as_ref()
+                .is_none_or(|known| known.version < job.version);
+            if job.stable && job.version < version && newer {
+                newest = Some(Job::clone(&job));
+            }
+        }
+        Ok(newest.map(Arc::new))
     }
 
     fn latest_deployment(

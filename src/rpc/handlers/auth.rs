@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::Clients;
 use crate::error::ApiError;
 use crate::identity::Identity;
-use crate::net::deciding;
+use crate::net::{admitting, deciding};
 use crate::raft::Origin;
 use crate::rpc::service::Call;
 
@@ -42,9 +42,6 @@ impl Clients {
         call: &Call,
         node_id: &str,
     ) -> Result<(), ApiError> {
-        if call.proven && call.node == node_id {
-            return Ok(());
-        }
         let (clients, token, id) = (self.clone(), call.token.clone(), node_id.to_owned());
         deciding(move || clients.prove(&token, &id)).await?
     }
@@ -65,9 +62,15 @@ impl Clients {
         Ok(())
     }
 
-    /// Whether a call is from the node that it names.
+    /// Whether a call is from the node that it names. Everybody may ask that, so it is looked up
+    /// beside the line of those who proved it.
     pub(super) async fn knows(self: &Arc<Self>, call: &Call) -> bool {
-        !call.node.is_empty() && self.caller(call, &call.node).await.is_ok()
+        if call.node.is_empty() {
+            return false;
+        }
+        let (clients, token, id) = (self.clone(), call.token.clone(), call.node.clone());
+        let proved = admitting(move || clients.prove(&token, &id)).await;
+        proved.is_ok_and(|proved| proved.is_ok())
     }
 
     /// Where a command of a node comes from.

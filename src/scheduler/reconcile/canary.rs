@@ -68,8 +68,10 @@ impl Reconciler<'_> {
             for alloc in lost.into_iter().chain(expired) {
                 self.stop_lost(alloc, String::new());
             }
+            allocs.extend(untainted.iter().cloned());
+            // One that was stopped tries nothing out any more.
             canaries = untainted;
-            allocs.extend(canaries.iter().cloned());
+            canaries.retain(|canary| !super::classify::is_server_terminal(canary));
             allocs.extend(disconnecting);
             allocs.extend(reconnecting);
         }
@@ -111,7 +113,8 @@ impl Reconciler<'_> {
     }
 }
 
-/// Whether canaries have to be placed before anything is replaced.
+/// Whether canaries have to be placed before anything is replaced: the first ones, and those that
+/// take the place of others that were drained or lost while they were out.
 pub(super) fn needed(
     group: &TaskGroup,
     state: &DeploymentState,
@@ -125,5 +128,6 @@ pub(super) fn needed(
         .iter()
         .filter(|a| names.contains(a.name.as_str()))
         .count();
-    wanted > 0 && !state.promoted && !enough && destructive.len() > replaced_by_name
+    let out = state.desired_canaries > 0;
+    wanted > 0 && !state.promoted && !enough && (out || destructive.len() > replaced_by_name)
 }

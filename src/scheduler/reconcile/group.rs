@@ -89,7 +89,10 @@ impl Reconciler<'_> {
         }
         let canarying = state.desired_canaries != 0 && !state.promoted;
         let limit = self.limit(group, &untainted, canarying);
+        let former = self.former.as_ref();
+        let former = former.and_then(|job| job.task_groups.iter().find(|g| g.name == name));
         let wants = Wants {
+            former: former.map_or(0, |group| usize::try_from(group.count).unwrap_or(0)),
             name,
             count,
             canarying,
@@ -320,6 +323,7 @@ impl Reconciler<'_> {
             .as_ref()
             .filter(|_| self.failed)
             .map(|d| d.id.clone());
+        let mut restored = wants.restored();
         for one in place {
             let previous = one.previous.clone();
             if one.reschedule {
@@ -334,7 +338,11 @@ impl Reconciler<'_> {
                     self.stop_one(previous, "", RESCHEDULED);
                 }
             } else if !one.lost {
-                continue;
+                // While a version is tried out, the former one keeps its count.
+                if restored == 0 {
+                    continue;
+                }
+                restored -= 1;
             }
             self.desired(name).place += 1;
             self.result.place.push(one);
@@ -392,6 +400,8 @@ fn after(previous: Alloc, canarying: bool) -> Place {
 /// What a group has and wants.
 struct Wants<'a> {
     name: &'a str,
+    /// The count of the version before.
+    former: usize,
     count: usize,
     canarying: bool,
     untainted: usize,
@@ -401,6 +411,16 @@ struct Wants<'a> {
 }
 
 impl Wants<'_> {
+    /// How many of the former version are missing while canaries are out: their node was drained,
+    /// say, and there was no other.
+    fn restored(&self) -> usize {
+        if !self.canarying {
+            return 0;
+        }
+        let there = self.untainted + self.migrate + self.reschedule.len() + self.lost.len();
+        self.count.min(self.former).saturating_sub(there)
+    }
+
     /// Reschedules first, then the lost, then new names, up to the count.
     fn placements(&self, names: &mut NameIndex) -> Vec<Place> {
         let mut place: Vec<Place> = Vec::new();

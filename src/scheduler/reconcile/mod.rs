@@ -43,6 +43,8 @@ pub struct Input<'a> {
     pub allocs: Vec<Alloc>,
     /// The newest deployment, for services.
     pub deployment: Option<Deployment>,
+    /// The version that runs while the job's own is tried out by canaries.
+    pub former: Option<Arc<Job>>,
     /// The states of the nodes that allocations are on; nodes that are fine may be left out.
     pub nodes: BTreeMap<String, NodeState>,
     /// The evaluation.
@@ -61,6 +63,7 @@ pub fn reconcile(input: Input<'_>, in_place: &mut dyn InPlace, rng: &mut Rng) ->
 /// The state of one reconciliation.
 struct Reconciler<'a> {
     job: Option<Arc<Job>>,
+    former: Option<Arc<Job>>,
     eval: &'a Evaluation,
     nodes: BTreeMap<String, NodeState>,
     batch: bool,
@@ -86,6 +89,7 @@ impl<'a> Reconciler<'a> {
         allocs.sort_by(|a, b| order_of(a).cmp(&order_of(b)));
         Self {
             job: input.job.cloned(),
+            former: input.former,
             eval: input.eval,
             nodes: input.nodes,
             batch: input.batch,

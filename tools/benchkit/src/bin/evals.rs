@@ -78,7 +78,7 @@ async fn measure(dir: &Path, count: usize) -> Result<()> {
         Arc::clone(&node),
         shared,
         actor,
-        Arc::new(|_: &_| Vec::new()),
+        Arc::new(|_: &_| Ok(Vec::new())),
     );
     proposer.ready().wait_for(Option::is_some).await?;
     fill(&proposer, count).await?;

@@ -1,0 +1,93 @@
+//! Open files of this process: as many as the system lets it have, and connections only so many
+//! that the log, the tables and the allocations can still open theirs.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Kept for all that is no connection.
+const RESERVE: u64 = 1_024;
+/// Connections of one kind at once, from all addresses together, where files are no matter.
+const MOST_CONNECTIONS: u64 = 16_384;
+/// How often a fault that repeats is told.
+const SELDOM: Duration = Duration::from_secs(60);
+
+/// The limit this process was started with, where it was raised.
+static INHERITED: OnceLock<u64> = OnceLock::new();
+
+/// Raises the limit to the highest that is allowed.
+pub fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let (Some(current), most) = (limit.current, limit.maximum) else {
+        return;
+    };
+    if most.is_some_and(|most| most <= current) {
+        return;
+    }
+    let raised = Rlimit {
+        current: most,
+        maximum: most,
+    };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => drop(INHERITED.set(current)),
+        Err(error) => tracing::warn!(%error, current, "the limit of open files stays as it is"),
+    }
+}
+
+/// The limit that what is started here gets back: programs that were written for few files close
+/// each of them, or cannot wait for one above some number.
+#[must_use]
+pub fn inherited_open_files() -> Option<u64> {
+    INHERITED.get().copied()
+}
+
+/// Connections of one kind (there are two) at once, from all addresses together.
+#[must_use]
+pub fn most_connections() -> usize {
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(share(files)).unwrap_or(usize::MAX)
+}
+
+fn share(files: u64) -> u64 {
+    let left = files - RESERVE.min(files / 2);
+    (left / 2).min(MOST_CONNECTIONS)
+}
+
+/// Says when a fault that repeats is told again.
+#[derive(Debug, Default)]
+pub struct Seldom {
+    told: Option<Instant>,
+}
+
+impl Seldom {
+    /// Whether it is time.
+    pub fn is_due(&mut self) -> bool {
+        let due = self.told.is_none_or(|told| told.elapsed() >= SELDOM);
+        if due {
+            self.told = Some(Instant::now());
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_files_for_the_rest() {
+        for (files, each) in [(256, 64), (1_024, 256), (4_096, 1_536), (1 << 20, 16_384)] {
+            assert_eq!(share(files), each);
+            assert!(files - 2 * each >= RESERVE.min(files / 2));
+        }
+        assert_eq!(share(u64::MAX), MOST_CONNECTIONS);
+    }
+
+    #[test]
+    fn a_fault_is_told_once_in_a_while() {
+        let mut seldom = Seldom::default();
+        let told = (0..1_000).filter(|_| seldom.is_due()).count();
+        assert!(told <= 2, "{told}");
+    }
+}
