@@ -81,6 +81,8 @@ pub struct Options {
     pub kept_bytes: usize,
     /// Bytes of rendered rows kept ready, per list.
     pub list_bytes: usize,
+    /// How long a list that was larger than that is taken to be so.
+    pub list_again: std::time::Duration,
     /// Indexes from one set of the rows alive to the next ([`Projections::note_alive`]); above 0.
     ///
     /// [`Projections::note_alive`]: crate::Projections::note_alive
@@ -89,6 +91,8 @@ pub struct Options {
 
 /// How long a flush waits before it is asked for again where writes stand still.
 const STALLED: std::time::Duration = std::time::Duration::from_millis(5);
+/// [`Options::list_again`] of a server: rendering a list to see that it is too large takes long.
+const LIST_AGAIN: std::time::Duration = std::time::Duration::from_secs(60);
 /// [`Options::alive_every`] of a server.
 const ALIVE_EVERY: u64 = 65_536;
 
@@ -100,12 +104,13 @@ impl Options {
             write_buffers: 64 << 20,
             max_open_files: 512,
             background_jobs: 2,
-            flush_every: 25_000,
+            flush_every: 16_000,
             max_unflushed: 50_000,
             flush_rows: 100_000,
             flush_bytes: 24 << 20,
             kept_bytes: 16 << 20,
             list_bytes: 32 << 20,
+            list_again: LIST_AGAIN,
             alive_every: ALIVE_EVERY,
         }
     }
@@ -117,12 +122,13 @@ impl Options {
             write_buffers: 6 << 20,
             max_open_files: 128,
             background_jobs: 2,
-            flush_every: 25_000,
+            flush_every: 16_000,
             max_unflushed: 50_000,
             flush_rows: 100_000,
             flush_bytes: 3 << 20,
             kept_bytes: 1 << 20,
             list_bytes: 4 << 20,
+            list_again: LIST_AGAIN,
             alive_every: ALIVE_EVERY,
         }
     }

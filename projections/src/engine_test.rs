@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::db::Family;
 use crate::key::{Id, Key};
-use crate::lists::{List, Part};
+use crate::lists::{List, Listed, Part};
 use crate::outcome::{Outcome, Refused, Reply};
 use crate::scan::{Prefix, Scan, Source};
 use crate::table::{Entries, History, Index, IndexDef, StreamKey, Table};
@@ -52,7 +52,7 @@ impl Table for Things {
     }
 }
 
-struct BySpace;
+pub(crate) struct BySpace;
 
 impl Index for BySpace {
     type Table = Things;
@@ -60,6 +60,7 @@ impl Index for BySpace {
     const NAME: &'static str = "space";
     type Group = String;
     type Order = u64;
+    const WATCHED: bool = true;
 
     fn entries(row: &Thing, out: &mut Entries) {
         out.add::<Self>(&row.space, row.size);
@@ -507,7 +508,9 @@ proptest! {
         let (projections, mut writer) = open(dir.path());
         for step in &steps {
             apply(&mut writer, std::slice::from_ref(step), &[1]);
-            let list = projections.list::<ThingList>().unwrap().unwrap();
+            let Listed::Ready(list) = projections.list::<ThingList>().unwrap() else {
+                panic!("nobody else renders it, and it is small");
+            };
             let mut rows: Vec<_> = projections
                 .view()
                 .scan::<Things>(Scan::all())

@@ -42,3 +42,11 @@ fn apply_waits_for_a_flush_before_too_much_could_be_lost() {
         "it is not flushed at every step: {flushes:?}"
     );
 }
+
+#[test]
+fn a_flush_has_time_before_apply_waits_for_it() {
+    for options in [Options::server(), Options::dev()] {
+        let slack = options.max_unflushed - crate::DIGEST_EVERY;
+        assert!(slack >= 3 * options.flush_every, "{options:?}");
+    }
+}

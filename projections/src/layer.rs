@@ -21,7 +21,8 @@ use crate::merge;
 use crate::row::{Births, Stored};
 use crate::scan::Scan;
 use crate::staged::{Below, Put, Write};
-use crate::table::{Entries, History, Table};
+use crate::table::{Entries, History, IndexDef, Table};
+use crate::watch::{Written, row_hash};
 
 /// Bytes of knowing that there is no row.
 const ABSENT: usize = 64;
@@ -80,8 +81,8 @@ pub(crate) struct BatchSink<'a> {
     pub(crate) canonical: &'a mut Canonical,
     pub(crate) sums: &'a mut Sums,
     pub(crate) scratch: &'a mut Vec<u8>,
-    /// Table and key of every written row.
-    pub(crate) touched: &'a mut Vec<(u16, RowKey)>,
+    /// What was written, for those who wait for it.
+    pub(crate) written: &'a mut Written,
 }
 
 /// A layer whose table is known only by number.
@@ -443,7 +444,10 @@ fn finish_row<T: Table>(
     sink: &mut BatchSink<'_>,
 ) -> Result<(), StorageError> {
     let stored_key = absolute::<T>(key);
-    sink.touched.push((T::ID, key.into()));
+    sink.written.rows.push((T::ID, key.into()));
+    if T::INDEXES.iter().any(|index| index.watched) {
+        note_groups::<T>(slot, sink.written);
+    }
     if let Some(origin) = &slot.origin {
         let digest = origin.digest(key, sink.canonical)?;
         sink.sums.of(T::ID).sub(&digest);
@@ -460,6 +464,22 @@ fn finish_row<T: Table>(
         None => {}
     }
     Ok(())
+}
+
+/// Notes the groups that a row lies or lay in, of those that somebody may wait for.
+fn note_groups<T: Table>(slot: &Slot<T>, written: &mut Written) {
+    let none = Entries::default();
+    let now = slot.state.as_ref().map_or(&none, |row| &row.entries);
+    let before = slot.origin.as_ref().map_or(&none, |row| &row.entries);
+    let left = before.list.iter();
+    let left = left.filter(|entry| now.list.binary_search(entry).is_err());
+    for entry in now.list.iter().chain(left) {
+        let watched = |index: &IndexDef<T>| index.watched && entry.bytes.first() == Some(&index.no);
+        if T::INDEXES.iter().any(watched) {
+            let group = &entry.bytes[..usize::from(entry.group_end)];
+            written.groups.push((T::ID, row_hash(group)));
+        }
+    }
 }
 
 /// Records a change for `changes` and `postings`.

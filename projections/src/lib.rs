@@ -36,6 +36,7 @@ mod db;
 pub mod digest;
 pub mod error;
 pub mod filter;
+pub mod followed;
 mod generations;
 pub mod history;
 pub mod inspect;
@@ -73,6 +74,8 @@ mod engine_test;
 #[cfg(test)]
 mod flush_test;
 #[cfg(test)]
+mod lists_test;
+#[cfg(test)]
 mod stories_test;
 #[cfg(test)]
 mod switch_test;
@@ -92,6 +95,7 @@ pub use changes::{Change, Operation};
 pub use db::{Options, damage_mark};
 pub use digest::{Digest, TableDigest};
 pub use error::{StorageError, hex, unhex};
+pub use followed::{ChangedRow, Followed};
 pub use history::Version;
 pub use inspect::{Difference, TableSize};
 pub use kept::{Kept, kept_outcomes};
@@ -110,6 +114,7 @@ pub use writer::{DIGEST_EVERY, Fold, Writer};
 
 use db::{Database, Family};
 use view::Visible;
+use watch::Written;
 
 /// The projections of one server.
 pub struct Projections {
@@ -120,6 +125,7 @@ pub struct Projections {
     registry: &'static Registry,
     options: Options,
     lists: lists::Lists,
+    followers: followed::Followers,
     full: AtomicBool,
 }
 
@@ -168,9 +174,12 @@ impl Projections {
             registry,
             options,
             lists: lists::Lists::default(),
+            followers: followed::Followers::default(),
             full: AtomicBool::new(false),
         });
-        projections.watch.notify(visible.position.index, &[], &[]);
+        projections
+            .watch
+            .notify(visible.position.index, &[], &Written::default());
         let writer = Writer::new(Arc::clone(&projections), &visible);
         Ok((projections, writer))
     }
@@ -301,6 +310,10 @@ impl Projections {
 
     pub(crate) fn lists(&self) -> &lists::Lists {
         &self.lists
+    }
+
+    pub(crate) fn followers(&self) -> &followed::Followers {
+        &self.followers
     }
 
     pub(crate) fn options(&self) -> &Options {

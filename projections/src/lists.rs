@@ -7,31 +7,30 @@
 //! two slices.
 //!
 //! It is a cache of the projections: bounded in bytes, dropped when rows change far more often than
-//! the list is read, and built again on demand. It never answers for another index than it says.
+//! the list is read, and built again on demand. It never answers for another index than it says. A
+//! list that is larger than its bound is known to be so, and looked at again after a while only.
+
+mod render;
 
 use std::any::{Any, TypeId};
-use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::StorageError;
 use crate::key::KeyBuf;
 use crate::layer::RowKey;
-use crate::scan::Scan;
 use crate::table::Table;
+use crate::watch::{Interest, Waiter, Watch, Written};
 use crate::{Projections, View};
 
-/// Rows per chunk, roughly: a changed row renders its chunk's bytes anew.
-const CHUNK_ROWS: usize = 64;
 /// Changed rows that wait for a reader; beyond that the list is dropped.
 const MAX_PENDING: usize = 20_000;
 /// Things computed from parts of one chunk that are kept.
 const DERIVED: usize = 4;
-/// Changed rows that are rendered in passing: about a tenth of a millisecond each hundred.
-const FEW_PENDING: usize = 256;
 
 /// How rows of a table are shown in a list. One type per form of the list; the type is its name.
 pub trait List: Send + Sync + 'static {
@@ -63,6 +62,8 @@ struct Known {
     tables: Vec<u16>,
     pending: Mutex<Pending>,
     state: Mutex<State>,
+    /// Who waits for the state to be let go.
+    let_go: Watch,
 }
 
 #[derive(Default)]
@@ -74,8 +75,13 @@ struct Pending {
 #[derive(Default)]
 struct State {
     snapshot: Option<ListSnapshot>,
-    orders: HashMap<RowKey, RowKey, foldhash::fast::FixedState>,
+    orders: Orders,
+    /// Until when it is known to be larger than what is kept.
+    too_large: Option<Instant>,
 }
+
+/// Where each row stands.
+type Orders = HashMap<RowKey, RowKey, foldhash::fast::FixedState>;
 
 /// A rendered list at one index.
 #[derive(Clone)]
@@ -202,6 +208,15 @@ pub struct Page {
     pub next: Option<Vec<u8>>,
 }
 
+impl std::fmt::Debug for ListSnapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ListSnapshot")
+            .field("index", &self.index)
+            .field("rows", &self.rows)
+            .finish_non_exhaustive()
+    }
+}
+
 impl ListSnapshot {
     /// The applied index it was rendered at.
     pub fn index(&self) -> u64 {
@@ -290,8 +305,8 @@ impl Lists {
             list.extend(changed.map(|(_, key)| (index, key.clone())));
             if list.len() > MAX_PENDING {
                 pending.rows = None;
-                if let Some(mut state) = known.state.try_lock() {
-                    *state = State::default();
+                if let Some(mut held) = known.try_hold() {
+                    *held.state = State::default();
                 }
             }
         }
@@ -301,6 +316,9 @@ impl Lists {
     pub(crate) fn forget(&self) {
         for known in self.known.lock().values() {
             known.pending.lock().rows = None;
+            if let Some(mut held) = known.try_hold() {
+                *held.state = State::default();
+            }
         }
     }
 
@@ -312,6 +330,7 @@ impl Lists {
                 tables: tables.collect(),
                 pending: Mutex::default(),
                 state: Mutex::default(),
+                let_go: Watch::default(),
             })
         });
         Arc::clone(list)
@@ -319,31 +338,33 @@ impl Lists {
 }
 
 impl Projections {
-    /// Whether [`Projections::list`] has little to do just now. If not, it may take a part of a
-    /// second, and is nothing for a thread that others wait for.
-    pub fn list_is_near<L: List>(&self) -> bool {
+    /// The list as of now, if nothing is left to be read or rendered for it.
+    pub fn list_if_ready<L: List>(&self) -> Option<ListSnapshot> {
         let known = self.lists().known::<L>();
-        let rendered = known.state.try_lock().is_some_and(|s| s.snapshot.is_some());
+        let held = known.try_hold()?;
+        // What changed up to the view is noted by the time the view is taken.
+        let view = self.view();
         let pending = known.pending.lock();
-        rendered
-            && pending
-                .rows
-                .as_ref()
-                .is_some_and(|rows| rows.len() <= FEW_PENDING)
+        let changed = pending.rows.as_ref()?.first();
+        if changed.is_some_and(|(at, _)| *at <= view.index()) {
+            return None;
+        }
+        let mut list = held.state.snapshot.clone()?;
+        list.index = view.index();
+        Some(list)
     }
 
-    /// Whether [`Projections::list`] has nothing to read just now.
-    pub fn list_is_ready<L: List>(&self) -> bool {
+    /// The list as of now. This never waits for others that render it.
+    pub fn list<L: List>(&self) -> Result<Listed, StorageError> {
         let known = self.lists().known::<L>();
-        let rendered = known.state.try_lock().is_some_and(|s| s.snapshot.is_some());
-        let pending = known.pending.lock();
-        rendered && pending.rows.as_ref().is_some_and(|rows| rows.is_empty())
-    }
-
-    /// The list as of now, or none if it is larger than what is kept ready: then walk the rows.
-    pub fn list<L: List>(&self) -> Result<Option<ListSnapshot>, StorageError> {
-        let known = self.lists().known::<L>();
-        let mut state = known.state.lock();
+        let mut held = match known.hold() {
+            Ok(held) => held,
+            Err(waiter) => return Ok(Listed::Busy(waiter)),
+        };
+        let state = &mut *held.state;
+        if state.too_large.is_some_and(|until| Instant::now() < until) {
+            return Ok(Listed::TooLarge);
+        }
         // Notes are on before the view is taken, so no batch falls between.
         let noted = known.begin_notes();
         let view = self.view();
@@ -352,24 +373,73 @@ impl Projections {
         let snapshot = match (noted, state.snapshot.take(), changed) {
             (true, Some(old), Some(changed)) => {
                 let orders = &mut state.orders;
-                refresh::<L>(&view, &old, orders, changed).map(Some)
+                render::refresh::<L>(&view, &old, orders, changed).map(Some)
             }
             _ => {
                 state.orders.clear();
-                build::<L>(&view, &mut state.orders, limit)
+                render::build::<L>(&view, &mut state.orders, limit)
             }
         };
-        let snapshot = snapshot?.filter(|snapshot| snapshot.size <= limit);
-        if snapshot.is_none() {
+        let Some(snapshot) = snapshot?.filter(|snapshot| snapshot.size <= limit) else {
             known.pending.lock().rows = None;
-            state.orders = HashMap::default();
-        }
-        state.snapshot.clone_from(&snapshot);
-        Ok(snapshot)
+            *state = State {
+                too_large: Some(Instant::now() + self.options().list_again),
+                ..State::default()
+            };
+            return Ok(Listed::TooLarge);
+        };
+        (state.snapshot, state.too_large) = (Some(snapshot.clone()), None);
+        Ok(Listed::Ready(snapshot))
+    }
+}
+
+/// What there is of a list.
+#[derive(Debug)]
+pub enum Listed {
+    /// All of it.
+    Ready(ListSnapshot),
+    /// It is larger than what is kept ready: walk the rows.
+    TooLarge,
+    /// Somebody is rendering it. Ask again when this is over, and hold up nobody until then.
+    Busy(Waiter),
+}
+
+/// The state of a list, held. It is let go before who waits for it is told.
+struct Held<'a> {
+    state: MutexGuard<'a, State>,
+    _told: Told<'a>,
+}
+
+/// Wakes who waits for a list.
+struct Told<'a>(&'a Watch);
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        self.0.notify(0, &[], &Written::default());
     }
 }
 
 impl Known {
+    /// Its state, if nobody else holds it.
+    fn try_hold(&self) -> Option<Held<'_>> {
+        Some(Held {
+            state: self.state.try_lock()?,
+            _told: Told(&self.let_go),
+        })
+    }
+
+    /// Its state, or what becomes ready once whoever holds it has let it go.
+    fn hold(&self) -> Result<Held<'_>, Waiter> {
+        self.try_hold().map_or_else(
+            || {
+                // Registered before the second try, so that no letting go falls between.
+                let waiter = self.let_go.register(&[Interest::Progress]);
+                self.try_hold().ok_or(waiter)
+            },
+            Ok,
+        )
+    }
+
     /// Has changed rows noted from now on; says whether they were before.
     fn begin_notes(&self) -> bool {
         let mut pending = self.pending.lock();
@@ -389,119 +459,4 @@ impl Known {
         keys.dedup();
         Some(keys)
     }
-}
-
-fn table_index<L: List>(view: &View) -> u64 {
-    let tables = std::iter::once(L::Table::ID).chain(L::BESIDE.iter().copied());
-    tables
-        .map(|table| view.table_index_of(table))
-        .max()
-        .unwrap_or(0)
-}
-
-/// Renders every row; none if they are more than `limit` bytes.
-fn build<L: List>(
-    view: &View,
-    orders: &mut HashMap<RowKey, RowKey, foldhash::fast::FixedState>,
-    limit: usize,
-) -> Result<Option<ListSnapshot>, StorageError> {
-    let mut cursor = view.cursor::<L::Table>(&Scan::all());
-    let mut rows = Vec::new();
-    let mut size = 0;
-    while let Some(row) = cursor.advance()? {
-        let (key, row) = (RowKey::from(row.key), row.decode::<L::Table>()?);
-        let mut bytes = Vec::new();
-        L::render(view, &row, &mut bytes)?;
-        size += bytes.len();
-        if size > limit {
-            return Ok(None);
-        }
-        let order = RowKey::from(&*L::order(&row));
-        orders.insert(key, order.clone());
-        rows.push((order, Bytes::from(bytes)));
-    }
-    rows.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-    let chunks = rows.chunks(CHUNK_ROWS).map(Chunk::new).collect();
-    Ok(Some(snapshot::<L>(view, chunks)))
-}
-
-fn snapshot<L: List>(view: &View, chunks: Vec<Arc<Chunk>>) -> ListSnapshot {
-    ListSnapshot {
-        index: view.index(),
-        table_index: table_index::<L>(view),
-        size: chunks.iter().map(|chunk| chunk.bytes.len()).sum(),
-        rows: chunks.iter().map(|chunk| chunk.rows()).sum(),
-        chunks: Arc::new(chunks),
-    }
-}
-
-/// Renders the changed rows and the chunks they lie in; shares all others.
-fn refresh<L: List>(
-    view: &View,
-    old: &ListSnapshot,
-    orders: &mut HashMap<RowKey, RowKey, foldhash::fast::FixedState>,
-    changed: Vec<RowKey>,
-) -> Result<ListSnapshot, StorageError> {
-    if changed.is_empty() {
-        let mut same = old.clone();
-        same.index = view.index();
-        return Ok(same);
-    }
-    let mut moves: BTreeMap<RowKey, Option<Bytes>> = BTreeMap::new();
-    for key in changed {
-        let row = view.get_encoded::<L::Table>(&key)?;
-        if let Some(order) = orders.remove(&key) {
-            moves.entry(order).or_insert(None);
-        }
-        if let Some((row, _)) = row {
-            let mut bytes = Vec::new();
-            L::render(view, &row, &mut bytes)?;
-            let order = RowKey::from(&*L::order(&row));
-            orders.insert(key, order.clone());
-            moves.insert(order, Some(bytes.into()));
-        }
-    }
-    Ok(snapshot::<L>(view, merge(&old.chunks, moves)))
-}
-
-/// Puts changed rows in their places.
-fn merge(old: &[Arc<Chunk>], moves: BTreeMap<RowKey, Option<Bytes>>) -> Vec<Arc<Chunk>> {
-    let mut chunks = Vec::with_capacity(old.len() + 1);
-    let mut moves = moves.into_iter().peekable();
-    for (at, chunk) in old.iter().enumerate() {
-        let end = old.get(at + 1).and_then(|next| next.orders.first());
-        let mut mine = Vec::new();
-        while let Some(change) = moves.next_if(|(order, _)| end.is_none_or(|end| order < end)) {
-            mine.push(change);
-        }
-        if mine.is_empty() {
-            chunks.push(Arc::clone(chunk));
-            continue;
-        }
-        let kept = chunk.orders.iter().enumerate();
-        let mut rows: BTreeMap<RowKey, Bytes> = kept
-            .map(|(at, order)| (order.clone(), chunk.row(at)))
-            .collect();
-        for (order, bytes) in mine {
-            match bytes {
-                Some(bytes) => rows.insert(order, bytes),
-                None => rows.remove(&order),
-            };
-        }
-        push_chunks(&mut chunks, rows.into_iter().collect());
-    }
-    let rest: Vec<_> = moves
-        .filter_map(|(order, bytes)| bytes.map(|bytes| (order, bytes)))
-        .collect();
-    push_chunks(&mut chunks, rest);
-    chunks
-}
-
-fn push_chunks(chunks: &mut Vec<Arc<Chunk>>, rows: Vec<(RowKey, Bytes)>) {
-    let size = if rows.len() <= 2 * CHUNK_ROWS {
-        rows.len().max(1)
-    } else {
-        CHUNK_ROWS
-    };
-    chunks.extend(rows.chunks(size).map(Chunk::new));
 }

@@ -147,7 +147,7 @@ impl Pager {
     /// What `matches` says.
     pub fn offer<E>(
         &mut self,
-        token: PageToken,
+        token: &PageToken,
         matches: impl FnOnce() -> Result<bool, E>,
     ) -> Result<Step, E> {
         if self.next.is_some() {
@@ -156,12 +156,12 @@ impl Pager {
         if self
             .start
             .as_ref()
-            .is_some_and(|start| self.before(&token, start))
+            .is_some_and(|start| self.before(token, start))
         {
             return Ok(Step::Skip);
         }
         if self.scanned >= self.scan_limit {
-            self.next = Some(token);
+            self.next = Some(token.clone());
             return Ok(Step::Stop);
         }
         self.scanned += 1;
@@ -169,7 +169,7 @@ impl Pager {
             return Ok(Step::Skip);
         }
         if self.per_page != 0 && self.taken >= u64::from(self.per_page) {
-            self.next = Some(token);
+            self.next = Some(token.clone());
             return Ok(Step::Stop);
         }
         self.taken += 1;
@@ -208,7 +208,7 @@ impl Pager {
         let mut page = Vec::new();
         for row in rows {
             let row = row?;
-            match self.offer(token_of(&row), || matches(&row))? {
+            match self.offer(&token_of(&row), || matches(&row))? {
                 Step::Skip => {}
                 Step::Take => page.push(row),
                 Step::Stop => break,
@@ -302,7 +302,7 @@ mod tests {
         for row in 0..100_u64 {
             let token = PageToken::IndexId(row, String::new());
             let no: Result<bool, Infallible> = Ok(false);
-            match pager.offer(token, || no).expect("infallible") {
+            match pager.offer(&token, || no).expect("infallible") {
                 Step::Stop => break,
                 _ => looked += 1,
             }

@@ -83,13 +83,8 @@ impl Writer {
         projections.set_full(false);
         if !different.is_empty() {
             projections.lists().forget();
-            let tables: Vec<_> = registry
-                .tables()
-                .map(crate::tables::TableInfo::id)
-                .collect();
-            projections
-                .watch()
-                .notify(self.position.index, &tables, &[]);
+            projections.followers().forget();
+            projections.watch().renew(self.position.index);
         }
         Ok(Former(former))
     }

@@ -106,6 +106,9 @@ pub trait Index: 'static {
     type Group: Key;
     /// What rows of a group are ordered by, before their primary key.
     type Order: Key;
+    /// Whether one can wait for a change of any row of a group
+    /// ([`Interest::group`](crate::Interest::group)).
+    const WATCHED: bool = false;
 
     /// Adds the row's entries: none, one or several.
     fn entries(row: &<Self::Table as Table>::Row, out: &mut Entries);
@@ -120,6 +123,8 @@ pub struct IndexDef<T: Table> {
     pub name: &'static str,
     /// Adds a row's entries.
     pub(crate) entries: fn(&T::Row, &mut Entries),
+    /// Whether one can wait for a group.
+    pub(crate) watched: bool,
     /// Passes over a group.
     pub(crate) skip_group: SkipKey,
 }
@@ -134,6 +139,7 @@ impl<T: Table> IndexDef<T> {
             no: I::NO,
             name: I::NAME,
             entries: I::entries,
+            watched: I::WATCHED,
             skip_group: I::Group::skip,
         }
     }

@@ -14,8 +14,9 @@ use std::task::{Context, Poll, Waker};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use crate::key::AsKey;
-use crate::table::Table;
+use crate::key::{AsKey, KeyBuf};
+use crate::layer::RowKey;
+use crate::table::{Index, Table};
 use crate::txn::encoded;
 
 /// What a waiter waits for.
@@ -25,13 +26,23 @@ pub enum Interest {
     Table(u16),
     /// Any change of one row (by a hash of its key: rarely woken for another's change).
     Row(u16, u64),
+    /// Any change of a row in one group of an index (by a hash of its key).
+    Group(u16, u64),
     /// Any applied entry.
     Progress,
 }
 
 impl Interest {
     fn is_row(self) -> bool {
-        matches!(self, Self::Row(..))
+        matches!(self, Self::Row(..) | Self::Group(..))
+    }
+
+    /// The table that it is about, if it is about one.
+    pub const fn of_table(self) -> Option<u16> {
+        match self {
+            Self::Table(table) | Self::Row(table, _) | Self::Group(table, _) => Some(table),
+            Self::Progress => None,
+        }
     }
 
     /// Any change of this table.
@@ -43,6 +54,24 @@ impl Interest {
     pub fn row<T: Table>(key: impl AsKey<T::Key>) -> Self {
         Self::Row(T::ID, row_hash(&encoded::<T>(key)))
     }
+
+    /// Any change of a row of this group.
+    pub fn group<I: Index>(key: impl AsKey<I::Group>) -> Self {
+        const { assert!(I::WATCHED, "nobody is told of groups of this index") };
+        let mut bytes = KeyBuf::new();
+        bytes.push(I::NO);
+        key.encode_as(&mut bytes);
+        Self::Group(I::Table::ID, row_hash(&bytes))
+    }
+}
+
+/// What a batch wrote.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Written {
+    /// Table and key of every row.
+    pub(crate) rows: Vec<(u16, RowKey)>,
+    /// Table and hash of the groups that they lie in, or lay in.
+    pub(crate) groups: Vec<(u16, u64)>,
 }
 
 /// FNV-1a: the same everywhere, short keys only.
@@ -139,8 +168,18 @@ impl Watch {
         self.shared.state.lock().closed
     }
 
+    /// Wakes everybody: the state is another, and nobody knows what of it changed.
+    pub(crate) fn renew(&self, applied: u64) {
+        self.shared.applied.store(applied, Ordering::Release);
+        let mut state = self.shared.state.lock();
+        state.interests.clear();
+        let woken: Vec<_> = state.waiters.values_mut().filter_map(Slot::fire).collect();
+        drop(state);
+        woken.into_iter().for_each(Waker::wake);
+    }
+
     /// Wakes who waits for these tables and rows, after they are visible.
-    pub(crate) fn notify(&self, applied: u64, tables: &[u16], rows: &[(u16, Box<[u8]>)]) {
+    pub(crate) fn notify(&self, applied: u64, tables: &[u16], written: &Written) {
         self.shared.applied.store(applied, Ordering::Release);
         let mut state = self.shared.state.lock();
         if state.interests.is_empty() {
@@ -152,8 +191,11 @@ impl Watch {
             state.fire(Interest::Table(*table), &mut woken);
         }
         if state.row_waiters > 0 {
-            for (table, key) in rows {
+            for (table, key) in &written.rows {
                 state.fire(Interest::Row(*table, row_hash(key)), &mut woken);
+            }
+            for (table, group) in &written.groups {
+                state.fire(Interest::Group(*table, *group), &mut woken);
             }
         }
         drop(state);
@@ -252,8 +294,11 @@ mod tests {
             .is_ready()
     }
 
-    fn rows(id: &str) -> Vec<(u16, Box<[u8]>)> {
-        vec![(Nodes::ID, Box::from(&*encoded::<Nodes>(id)))]
+    fn rows(id: &str) -> Written {
+        Written {
+            rows: vec![(Nodes::ID, Box::from(&*encoded::<Nodes>(id)))],
+            ..Written::default()
+        }
     }
 
     #[test]
@@ -263,7 +308,7 @@ mod tests {
         let mut table = watch.register(&[Interest::table::<Nodes>()]);
         let mut row = watch.register(&[Interest::row::<Nodes>("n1")]);
         assert!(!polled(&mut table, &count) && !polled(&mut row, &count));
-        watch.notify(1, &[Evals::ID], &[]);
+        watch.notify(1, &[Evals::ID], &Written::default());
         watch.notify(2, &[Nodes::ID], &rows("n2"));
         assert!(polled(&mut table, &count) && !polled(&mut row, &count));
         watch.notify(3, &[Nodes::ID], &rows("n1"));
@@ -272,10 +317,42 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_for_a_group_is_woken_by_what_lies_or_lay_in_it() {
+        use crate::engine_test::{BySpace, Op, Thing, apply, open, step, thing};
+        let dir = tempfile::tempdir().unwrap();
+        let (projections, mut writer) = open(dir.path());
+        let within = |space: &str, size| Thing {
+            space: space.to_owned(),
+            ..thing("1", size)
+        };
+        let other = || Op::Put(within("c", 1));
+        for (index, op, a, b) in [
+            (1, Op::Put(within("a", 1)), true, false),
+            // Nothing of its entry moves.
+            (2, Op::Put(within("a", 1)), true, false),
+            (3, Op::Put(within("a", 2)), true, false),
+            (4, Op::Put(within("b", 2)), true, true),
+            (5, Op::Put(thing("2", 1)), true, false),
+            (6, Op::Delete("1".to_owned()), false, true),
+            (7, Op::Delete("2".to_owned()), true, false),
+            (8, other(), false, false),
+        ] {
+            let group = |space: &str| {
+                let group = Interest::group::<BySpace>(space);
+                projections.watch().register(&[group])
+            };
+            let waiting = (group("a"), group("b"));
+            apply(&mut writer, &[step(index, vec![op])], &[1]);
+            let woken = (waiting.0.is_woken(), waiting.1.is_woken());
+            assert_eq!(woken, (a, b), "at {index}");
+        }
+    }
+
+    #[test]
     fn a_change_between_registering_and_waiting_is_not_missed() {
         let watch = Watch::default();
         let mut waiter = watch.register(&[Interest::Progress]);
-        watch.notify(1, &[], &[]);
+        watch.notify(1, &[], &Written::default());
         assert!(polled(&mut waiter, &Arc::default()));
     }
 

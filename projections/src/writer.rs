@@ -22,6 +22,7 @@ use crate::tables::Registry;
 use crate::tables::table_indexes::{TableIndex, TableIndexes};
 use crate::txn::{Ctx, Layers, Txn};
 use crate::view::{Position, Visible};
+use crate::watch::Written;
 
 mod flusher;
 mod fold;
@@ -63,6 +64,8 @@ pub struct Writer {
     canonical: Canonical,
     changes: ChangeList,
     touched: Vec<(u16, RowKey)>,
+    /// Whether a batch took the state back to an earlier one.
+    restored: bool,
     bytes: Vec<u8>,
     scratch: Vec<u8>,
 }
@@ -123,6 +126,7 @@ impl Writer {
             canonical: Canonical::default(),
             changes: ChangeList::default(),
             touched: Vec::new(),
+            restored: false,
             bytes: Vec::new(),
             scratch: Vec::new(),
         }
@@ -174,6 +178,7 @@ impl Writer {
                 layer.forget();
             }
             self.touched.clear();
+            self.restored = false;
             let visible = self.projections.visible();
             self.position = visible.position;
             self.sums = visible.sums.clone();
@@ -224,7 +229,7 @@ impl Writer {
         self.publish(&db, &changed, &written);
         // The tables' own indexes are written with every batch, and are always the same few rows.
         let own = |(table, _): &&(u16, RowKey)| *table != TableIndexes::ID;
-        self.unflushed.0 += written.iter().filter(own).count();
+        self.unflushed.0 += written.rows.iter().filter(own).count();
         self.unflushed.1 += bytes;
         self.projections.set_full(false);
         Ok(applied)
@@ -279,6 +284,7 @@ impl Writer {
                 self.finish_event(ctx, out, changed)?;
                 if ctx.kind == EventKind::ClusterRestored {
                     self.raise_all(ctx.index, changed);
+                    self.restored = true;
                 }
                 Ok(Outcome::Applied(reply))
             }
@@ -355,30 +361,19 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the tables' indexes as rows; `changed` is in order then.
-    fn settle_tables(
-        &mut self,
-        below: Below<'_>,
-        changed: &mut Vec<u16>,
-    ) -> Result<(), StorageError> {
-        changed.sort_unstable();
-        changed.dedup();
-        self.put_table_indexes(below, changed)
-    }
-
-    /// Writes rows, indexes and kept digests; answers the written rows.
+    /// Writes rows, indexes and kept digests; answers what was written.
     fn settle_rows(
         &mut self,
         out: &mut dyn Write,
         changed: &[u16],
-    ) -> Result<Vec<(u16, RowKey)>, StorageError> {
-        let mut touched = Vec::new();
+    ) -> Result<Written, StorageError> {
+        let mut written = Written::default();
         let mut sink = BatchSink {
             out: &mut *out,
             canonical: &mut self.canonical,
             sums: &mut self.sums,
             scratch: &mut self.scratch,
-            touched: &mut touched,
+            written: &mut written,
         };
         for table in changed.iter().chain(&[TableIndexes::ID]) {
             if let Some(layer) = layer(&mut self.layers, *table) {
@@ -394,12 +389,18 @@ impl Writer {
             let key = self.position.index.to_be_bytes();
             out.put(Family::Digests, &key, &sums);
         }
-        Ok(touched)
+        Ok(written)
     }
 
-    /// Keeps the changed tables' indexes as rows, so that snapshots and digests hold them.
-    fn put_table_indexes(&mut self, below: Below<'_>, changed: &[u16]) -> Result<(), StorageError> {
-        for table in changed {
+    /// Keeps the changed tables' indexes, in order, as rows: snapshots and digests hold them.
+    fn settle_tables(
+        &mut self,
+        below: Below<'_>,
+        changed: &mut Vec<u16>,
+    ) -> Result<(), StorageError> {
+        changed.sort_unstable();
+        changed.dedup();
+        for table in &*changed {
             let index = self.tables[usize::from(*table)];
             let mut txn = Txn {
                 below,
@@ -419,7 +420,7 @@ impl Writer {
         Ok(())
     }
 
-    fn publish(&mut self, db: &Arc<Database>, changed: &[u16], rows: &[(u16, RowKey)]) {
+    fn publish(&mut self, db: &Arc<Database>, changed: &[u16], written: &Written) {
         let visible = Visible::new(
             db,
             self.position,
@@ -427,11 +428,14 @@ impl Writer {
             self.tables.clone(),
             self.projections.registry(),
         );
-        self.projections.lists().note(self.position.index, rows);
+        let (index, rows) = (self.position.index, &written.rows);
+        self.projections.lists().note(index, rows);
+        self.projections.followers().note(index, rows);
         self.projections.show(visible);
-        self.projections
-            .watch()
-            .notify(self.position.index, changed, rows);
+        match std::mem::take(&mut self.restored) {
+            true => self.projections.watch().renew(index),
+            false => self.projections.watch().notify(index, changed, written),
+        }
     }
 
     /// Goes on as the writer of another database, whose writer is given up for it.
@@ -461,11 +465,8 @@ impl Writer {
         self.unflushed = (0, 0);
         self.projections.lists().forget();
         self.projections.show(visible);
-        let tables = self.projections.registry().tables();
-        let tables: Vec<_> = tables.map(crate::tables::TableInfo::id).collect();
-        self.projections
-            .watch()
-            .notify(self.position.index, &tables, &[]);
+        self.projections.followers().forget();
+        self.projections.watch().renew(self.position.index);
         Ok(())
     }
 

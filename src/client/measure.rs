@@ -1,5 +1,6 @@
 //! Measures what the machine and the tasks use, at an interval of its own (MOD-17): figures are
-//! those of the interval, whoever asks and however often.
+//! those of the interval, whoever asks and however often. Tasks that nobody asks about are looked
+//! at now and then only.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +29,7 @@ pub(super) fn measure(core: &Core) {
     if runners.is_empty() {
         return;
     }
-    let all = Processes::now();
+    let all = Processes::default();
     for runner in runners {
         if let Some(control) = runner.control() {
             control.measure(&all);

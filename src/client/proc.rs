@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
@@ -98,37 +99,17 @@ pub fn boot_id() -> String {
         .unwrap_or_default()
 }
 
-/// One look at who is whose child, for asking about many trees.
-pub enum Processes {
-    /// The kernel lists children, and is asked when somebody is looked for.
-    Listed,
-    /// It does not: all there are, by their parents.
-    All(BTreeMap<i32, Vec<ProcStat>>),
-}
+/// One look at who is whose child, for asking about many trees: all there are, by their parents.
+/// Asking the kernel for the children of each costs a file for every thread instead.
+#[derive(Debug, Default)]
+pub struct Processes(OnceLock<BTreeMap<i32, Vec<ProcStat>>>);
 
 impl Processes {
-    /// Looks now.
-    pub fn now() -> Self {
-        if Path::new("/proc/thread-self/children").exists() {
-            Self::Listed
-        } else {
-            Self::All(by_parent())
-        }
-    }
-
-    /// All processes below `root`, without `root`, parents first.
+    /// All processes below `root`, without `root`, parents first. The look is taken when somebody
+    /// asks for the first time.
     pub fn below(&self, root: i32) -> Vec<ProcStat> {
-        let mut out = Vec::new();
-        let mut todo = vec![root];
-        while let Some(pid) = todo.pop() {
-            let below = match self {
-                Self::All(all) => all.get(&pid).cloned().unwrap_or_default(),
-                Self::Listed => children(pid).into_iter().filter_map(stat).collect(),
-            };
-            todo.extend(below.iter().map(|child| child.pid));
-            out.extend(below);
-        }
-        out
+        let all = self.0.get_or_init(by_parent);
+        below(root, |pid| all.get(&pid).cloned().unwrap_or_default())
     }
 
     /// CPU and memory of everything below `root` (not of `root` itself).
@@ -148,7 +129,25 @@ impl Processes {
 
 /// All processes below `root`, without `root`, parents first.
 pub fn descendants(root: i32) -> Vec<ProcStat> {
-    Processes::now().below(root)
+    // Where the kernel lists children, one tree is found faster so.
+    if Path::new("/proc/thread-self/children").exists() {
+        below(root, |pid| {
+            children(pid).into_iter().filter_map(stat).collect()
+        })
+    } else {
+        Processes::default().below(root)
+    }
+}
+
+fn below(root: i32, children: impl Fn(i32) -> Vec<ProcStat>) -> Vec<ProcStat> {
+    let mut out = Vec::new();
+    let mut todo = vec![root];
+    while let Some(pid) = todo.pop() {
+        let below = children(pid);
+        todo.extend(below.iter().map(|child| child.pid));
+        out.extend(below);
+    }
+    out
 }
 
 fn children(pid: i32) -> Vec<i32> {
@@ -156,6 +155,8 @@ fn children(pid: i32) -> Vec<i32> {
         return Vec::new();
     };
     let lists = threads.flatten().filter_map(|thread| {
+        #[cfg(test)]
+        tests::LISTS.with(|lists| lists.set(lists.get() + 1));
         let list = fs::read_to_string(thread.path().join("children")).ok()?;
         Some(numbers(&list).collect::<Vec<_>>())
     });
@@ -167,6 +168,8 @@ fn numbers(list: &str) -> impl Iterator<Item = i32> {
 }
 
 fn by_parent() -> BTreeMap<i32, Vec<ProcStat>> {
+    #[cfg(test)]
+    tests::LOOKS.with(|looks| looks.set(looks.get() + 1));
     let mut out: BTreeMap<i32, Vec<ProcStat>> = BTreeMap::new();
     let Ok(dir) = fs::read_dir("/proc") else {
         return out;
@@ -182,7 +185,34 @@ fn by_parent() -> BTreeMap<i32, Vec<ProcStat>> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    thread_local! {
+        /// How often all processes were looked at, and how many threads' children.
+        pub(super) static LOOKS: Cell<usize> = const { Cell::new(0) };
+        pub(super) static LISTS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    #[test]
+    fn the_use_of_many_trees_takes_one_look_however_many_threads_they_have() {
+        let me = i32::try_from(std::process::id()).unwrap();
+        let mut child = std::process::Command::new("sleep")
+            .arg("30")
+            .spawn()
+            .unwrap();
+        let id = i32::try_from(child.id()).unwrap();
+        let all = Processes::default();
+        assert_eq!(LOOKS.take(), 0, "nobody has asked");
+        for _ in 0..3 {
+            assert!(all.usage(me).pids.contains_key(&id));
+            assert!(all.below(id).is_empty());
+        }
+        assert_eq!((LOOKS.take(), LISTS.take()), (1, 0));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 
     #[test]
     fn stat_lines_with_odd_commands_are_read() {

@@ -1,6 +1,6 @@
 //! Commands about nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use drover_events::gojson::Time;
 use drover_events::model::status::{client, desired, eligibility, node as status, node_subsystem};
@@ -466,16 +466,14 @@ impl Command for DeregisterNodes {
             ));
         }
         let mut evals: Vec<drover_events::model::Evaluation> = Vec::new();
+        let mut jobs = HashSet::new();
         let mut guards = Vec::new();
         for id in &self.node_ids {
             let node = known(view, id)?;
             guards.push(view.guard::<Nodes>(id.as_str())?);
             guards.push(as_used(view, id)?);
             for mut made in evals_of_node(view, &node, stamp)? {
-                let same = |e: &drover_events::model::Evaluation| {
-                    (&e.namespace, &e.job_id) == (&made.namespace, &made.job_id)
-                };
-                if !evals.iter().any(same) {
+                if jobs.insert((made.namespace.clone(), made.job_id.clone())) {
                     made.id = stamp.uuid(evals.len() as u64);
                     evals.push(made);
                 }

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use drover_events::gojson;
+use drover_projections::watch::Waiter;
 use serde::Serialize;
 
 use super::body::Body;
@@ -39,6 +40,9 @@ pub(super) struct Answer {
     pub(super) next_token: Option<String>,
     /// The token of the row that the list goes on with, where only its beginning is here.
     pub(super) rest: Option<String>,
+    /// There is no answer yet: whoever asks has to ask again after this, and to hold nothing until
+    /// then.
+    pub(super) again: Option<Waiter>,
     /// A JSON document that comes as a stream, and may be changed on its way.
     pub(super) flows: bool,
     /// Further headers.
@@ -58,9 +62,19 @@ impl Answer {
             meta: Meta::None,
             next_token: None,
             rest: None,
+            again: None,
             flows: false,
             headers: Vec::new(),
             gzipped: false,
+        }
+    }
+
+    /// None yet: what it is made of is being made.
+    #[must_use]
+    pub(super) fn later(again: Waiter) -> Self {
+        Self {
+            again: Some(again),
+            ..Self::nothing()
         }
     }
 

@@ -106,7 +106,7 @@ impl Asked {
         let deadline = tokio::time::Instant::now() + wait_time(options.wait);
         let interests: SmallVec<[Interest; 2]> = match self.watched {
             Watched::Tables(tables) => tables.iter().map(|t| Interest::Table(*t)).collect(),
-            Watched::Rows(rows) => rows(&self.request)?,
+            Watched::Rows(named) | Watched::Within(_, named) => named(&self.request)?,
             Watched::Nothing | Watched::Now => SmallVec::new(),
         };
         loop {
@@ -114,7 +114,9 @@ impl Asked {
             let waiter = api.projections.watch().register(&interests);
             let view = api.projections.view();
             let changed = match self.watched {
-                Watched::Tables(tables) => table_index(&view, tables) > options.index,
+                Watched::Tables(tables) | Watched::Within(tables, _) => {
+                    table_index(&view, tables) > options.index
+                }
                 _ => true,
             };
             if changed {
@@ -136,13 +138,19 @@ impl Asked {
         if matches!(self.watched, Watched::Now) {
             return found(&self.read(&self.options, view), self.watched, self.run);
         }
-        let (asked, seen) = (Arc::clone(self), view.clone());
-        let answer = reading(move || {
-            let read = asked.read(&asked.options, seen);
-            found(&read, asked.watched, asked.run)
-        })
-        .await??;
-        Ok(self.flowing(answer, view))
+        loop {
+            let (asked, seen) = (Arc::clone(self), view.clone());
+            let mut answer = reading(move || {
+                let read = asked.read(&asked.options, seen);
+                found(&read, asked.watched, asked.run)
+            })
+            .await??;
+            // Waited for without a turn of those that read, so that others can go on.
+            match answer.again.take() {
+                Some(made) => made.await,
+                None => return Ok(self.flowing(answer, view)),
+            }
+        }
     }
 
     /// An answer whose list is only begun goes on while it is sent.
@@ -245,13 +253,10 @@ fn found(read: &Read<'_>, watched: Watched, run: Reader) -> Result<Answer, ApiEr
     };
     let tables: SmallVec<[u16; 2]> = match watched {
         Watched::Nothing | Watched::Now => return Err(error),
-        Watched::Tables(tables) => tables.into(),
-        Watched::Rows(rows) => {
-            let table = |interest: &Interest| match interest {
-                Interest::Table(table) | Interest::Row(table, _) => Some(*table),
-                Interest::Progress => None,
-            };
-            rows(read.request)?.iter().filter_map(table).collect()
+        Watched::Tables(tables) | Watched::Within(tables, _) => tables.into(),
+        Watched::Rows(named) => {
+            let named = named(read.request)?;
+            named.iter().filter_map(|row| row.of_table()).collect()
         }
     };
     Ok(Answer::from(error).at(table_index(&read.view, &tables)))
@@ -267,12 +272,17 @@ fn wait_time(nanos: i64) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use axum::body::Body;
+    use drover_projections::watch::Watch;
     use http_body_util::BodyExt;
     use serde_json::Value;
     use tower::ServiceExt;
 
+    use super::*;
     use crate::http::Settings;
+    use crate::http::front;
     use crate::http::gzip::Gzip;
     use crate::http::harness::Harness;
 
@@ -323,6 +333,41 @@ mod tests {
         assert_eq!(page.header("x-nomad-nexttoken"), "default.job-39");
         let past = format!("{TARGET}&as_of={}", plain.index());
         assert_eq!(ids(&h.get(&past).await.json()), all);
+        h.stop().await;
+    }
+
+    /// Fired when what the read below is made of is there.
+    static MADE: LazyLock<Watch> = LazyLock::new(Watch::default);
+
+    fn read_once_made(_: &Read<'_>) -> Result<Answer, ApiError> {
+        match MADE.is_closed() {
+            true => Answer::json(&true),
+            false => Ok(Answer::later(MADE.register(&[Interest::Progress]))),
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn who_waits_for_what_is_being_made_holds_no_turn() {
+        let h = Harness::start().await;
+        let ask = || {
+            let request = hyper::Request::get("/v1/jobs").body(Body::empty()).unwrap();
+            front::read(
+                Arc::clone(&h.api),
+                request,
+                Watched::Nothing,
+                read_once_made,
+            )
+        };
+        // More than may read at a time.
+        let waiting: Vec<_> = (0..80).map(|_| tokio::spawn(ask())).collect();
+        while MADE.waiting() < waiting.len() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(h.get("/v1/job/none").await.status, 404, "others are served");
+        MADE.close();
+        for asked in waiting {
+            assert_eq!(asked.await.unwrap().status(), 200);
+        }
         h.stop().await;
     }
 

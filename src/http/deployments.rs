@@ -36,6 +36,13 @@ pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
     Ok(Answer::json(&deployment)?.at(deployment.modify_index))
 }
 
+/// The allocations of the deployment in the path.
+pub(super) fn watched_allocs(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+    let id = request.segment(3)?;
+    let group = Interest::group::<AllocsByDeployment>(id.as_str());
+    Ok([group].into_iter().collect())
+}
+
 /// `GET /v1/deployment/allocations/:id`.
 pub(super) fn allocations(read: &Read<'_>) -> Result<Answer, ApiError> {
     let id = read.request.segment(3)?;

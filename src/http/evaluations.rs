@@ -150,6 +150,13 @@ fn related(read: &Read<'_>, eval: &Evaluation) -> Result<Vec<EvaluationStub>, Ap
     Ok(found)
 }
 
+/// What the evaluation in the path placed.
+pub(super) fn watched_allocs(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+    let id = request.segment(2)?;
+    let group = Interest::group::<AllocsByEval>(id.as_str());
+    Ok([group].into_iter().collect())
+}
+
 /// `GET /v1/evaluation/:id/allocations`.
 pub(super) fn allocations(read: &Read<'_>) -> Result<Answer, ApiError> {
     let id = read.request.segment(2)?;

@@ -59,13 +59,19 @@ pub(super) type Reader = fn(&Read<'_>) -> Result<Answer, ApiError>;
 /// are served. None where a table must be read.
 pub(super) type Near = fn(&Read<'_>) -> Option<Answer>;
 
+/// The changes that a request is about.
+pub(super) type Named = fn(&Request) -> Result<SmallVec<[Interest; 2]>, ApiError>;
+
 /// What a blocking read waits for.
 #[derive(Clone, Copy)]
 pub(super) enum Watched {
     /// Any change of these tables; the greatest of their indexes is the answer's.
     Tables(&'static [u16]),
+    /// Those changes of these tables that the request names, such as of rows of one job; the
+    /// answer's index is no greater than the greatest of the tables'.
+    Within(&'static [u16], Named),
     /// The rows that the request names.
-    Rows(fn(&Request) -> Result<SmallVec<[Interest; 2]>, ApiError>),
+    Rows(Named),
     /// Nothing: the read never blocks.
     Nothing,
     /// Nothing, and there is no past of it: it shows this agent as it is now.

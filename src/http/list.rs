@@ -91,7 +91,7 @@ where
                 .map_err(|e| ApiError::bad_request(format!("failed to read result page: {e}"))),
         };
         let at = token(&row);
-        match pager.offer(at.clone(), matches)? {
+        match pager.offer(&at, matches)? {
             Step::Skip => {}
             Step::Take if pieces.bytes() >= most => {
                 full = Some(at.to_string());

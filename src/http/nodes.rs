@@ -162,6 +162,13 @@ pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
     Ok(Answer::json(&node)?.at(node.modify_index))
 }
 
+/// What runs on the node in the path.
+pub(super) fn watched_allocs(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+    let id = request.segment(2)?;
+    let group = Interest::group::<AllocsByNode>(id.as_str());
+    Ok([group].into_iter().collect())
+}
+
 /// `GET /v1/node/:id/allocations`: whole allocations, their jobs included.
 pub(super) fn allocations(read: &Read<'_>) -> Result<Answer, ApiError> {
     let id = read.request.segment(2)?;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use drover_events::gojson;
 use drover_events::model::{Job, Node};
 use drover_projections::key::KeyBuf;
-use drover_projections::lists::{List, ListSnapshot, Page, Part};
+use drover_projections::lists::{List, ListSnapshot, Listed, Page, Part};
 use drover_projections::page::{PageToken, TokenKind};
 use drover_projections::tables::allocs::{AllocRow, Allocs};
 use drover_projections::tables::job_summaries::JobSummaries;
@@ -20,11 +20,10 @@ use drover_projections::tables::namespaces::Namespaces;
 use drover_projections::tables::node_states::NodeStates;
 use drover_projections::tables::nodes::{self, Nodes};
 use drover_projections::view::View;
-use drover_projections::{Id, Key, Prefix, Projections, Scan, StorageError, Table};
+use drover_projections::{Id, Key, Prefix, Scan, StorageError, Table};
 use serde::Serialize;
 
 use super::answer::Answer;
-use super::aside::aside;
 use super::front::Read;
 use super::gzip::{self, Packed};
 use super::list::storage;
@@ -50,19 +49,29 @@ pub(super) trait Ready: List {
 /// 400 for a token of another form, 500 when the rows cannot be read.
 pub(super) fn answer<L: Ready>(read: &Read<'_>) -> Result<Option<Answer>, ApiError> {
     let options = read.options;
-    let everywhere = options.namespace == "*";
     if read.view.is_past()
         // What was begun from rows goes on from rows.
         || options.later
         || !options.filter.is_empty()
         || !options.prefix.is_empty()
-        || (L::SPACED && everywhere && L::TOKEN == TokenKind::IndexId && several(&read.view)?)
+        || (L::SPACED
+            && options.namespace == "*"
+            && L::TOKEN == TokenKind::IndexId
+            && several(&read.view)?)
     {
         return Ok(None);
     }
-    let Some(list) = list::<L>(&read.api.projections)? else {
-        return Ok(None);
-    };
+    match read.api.projections.list::<L>().map_err(storage)? {
+        Listed::Ready(list) => page_of::<L>(read, &list).map(Some),
+        Listed::TooLarge => Ok(None),
+        Listed::Busy(waiter) => Ok(Some(Answer::later(waiter))),
+    }
+}
+
+/// The page of a list that is asked for.
+fn page_of<L: Ready>(read: &Read<'_>, list: &ListSnapshot) -> Result<Answer, ApiError> {
+    let options = read.options;
+    let everywhere = options.namespace == "*";
     let prefix = match options.namespace.as_str() {
         name if L::SPACED && !everywhere => Prefix::new().str(name),
         _ => Prefix::new(),
@@ -96,24 +105,19 @@ pub(super) fn answer<L: Ready>(read: &Read<'_>) -> Result<Option<Answer>, ApiErr
         .as_deref()
         .and_then(L::token)
         .map(|token| token.to_string());
-    Ok(Some(answer.at(list.table_index())))
+    Ok(answer.at(list.table_index()))
 }
 
 /// The answer to a plain request for a list that is ready, from memory alone.
 pub(super) fn near<L: Ready>(read: &Read<'_>) -> Option<Answer> {
-    let across = read.options.namespace == "*" && L::SPACED;
-    let ready = !across && read.api.projections.list_is_ready::<L>();
-    let answer = ready.then(|| answer::<L>(read))?;
-    answer.ok().flatten()
-}
-
-/// The list as of now. A cold one is rendered in a place where it holds up nobody else.
-fn list<L: Ready>(projections: &Projections) -> Result<Option<ListSnapshot>, ApiError> {
-    let list = match projections.list_is_near::<L>() {
-        true => projections.list::<L>(),
-        false => aside(|| projections.list::<L>()),
-    };
-    list.map_err(storage)
+    let options = read.options;
+    let plain = options.filter.is_empty() && options.prefix.is_empty();
+    let across = options.namespace == "*" && L::SPACED;
+    if !plain || across {
+        return None;
+    }
+    let list = read.api.projections.list_if_ready::<L>()?;
+    page_of::<L>(read, &list).ok()
 }
 
 /// Whether there is more than one namespace, so that order by creation runs across them.

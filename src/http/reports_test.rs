@@ -15,6 +15,7 @@ use drover_projections::view::View;
 use serde_json::Value;
 
 use super::harness::Harness;
+use super::request::Request;
 use crate::commands::node::RegisterNode;
 use crate::commands::{Command, Decision, Stamp};
 use crate::error::ApiError;
@@ -102,6 +103,58 @@ fn tree(told: &Value) -> BTreeMap<u64, BTreeSet<String>> {
         walk(root, &mut found);
     }
     found
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_what_belongs_to_a_job_is_woken_by_that_alone() {
+    let h = Harness::start().await;
+    register_node(&h).await;
+    let mut rows = Vec::new();
+    for job in ["one", "two"] {
+        h.register(job).await;
+        rows.push(placed(&h, job).await);
+        // Until nothing of its placement is left to be done.
+        loop {
+            let interest = drover_projections::Interest::table::<Evals>();
+            let waiter = h.api.projections.watch().register(&[interest]);
+            let view = h.api.projections.view();
+            let mut evals = view.scan::<Evals>(Scan::all()).map(Result::unwrap);
+            if evals.all(|eval| eval.status != "pending") {
+                break;
+            }
+            drop(evals);
+            waiter.await;
+        }
+    }
+    for path in [
+        "/v1/job/one/scale",
+        "/v1/job/one/allocations",
+        "/v1/job/one/deployment",
+        "/v1/job/one/evaluations",
+    ] {
+        let (parts, ()) = hyper::Request::get(path).body(()).unwrap().into_parts();
+        let request = Request::head(parts).unwrap();
+        let own = super::jobs::watched(&request).unwrap();
+        let waiter = h.api.projections.watch().register(&own);
+        let report = |row: &AllocRow, status: &str| {
+            let own = ClientAllocUpdate {
+                client_description: path.to_owned(),
+                ..update(row, status)
+            };
+            let told = AllocsUpdatedByClient {
+                updates: vec![own],
+                nodes: vec![row.node_id.clone()],
+                ..AllocsUpdatedByClient::default()
+            };
+            submit(&h, Given(told.into()))
+        };
+        report(&rows[1], "running").await;
+        assert!(!waiter.is_woken(), "{path} by an allocation of another job");
+        report(&rows[0], "running").await;
+        let about_allocs = path.ends_with("scale") || path.ends_with("allocations");
+        assert_eq!(waiter.is_woken(), about_allocs, "{path} by its own");
+    }
+    h.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -24,7 +24,7 @@ use super::{
     snapshot, stream, system, variable_writes, variables,
 };
 use crate::error::ApiError;
-use Watched::{Nothing, Now, Rows, Tables};
+use Watched::{Nothing, Now, Rows, Tables, Within};
 
 type Routes = MethodRouter<Arc<Api>>;
 
@@ -105,11 +105,14 @@ pub fn router(api: Arc<Api>) -> Router {
         .with_state(api)
 }
 
+/// The table of lists of allocations.
+const ALLOCS: &[u16] = &[Allocs::ID];
+
 /// Jobs, and what becomes of them: allocations, evaluations.
 fn workloads(table: Table) -> Table {
     let jobs = Tables(&[Jobs::ID, JobSummaries::ID]);
     let evals = Tables(&[Evals::ID]);
-    let allocs = Tables(&[Allocs::ID]);
+    let allocs = Tables(ALLOCS);
     table
         .route(
             "/v1/jobs",
@@ -155,14 +158,16 @@ fn workloads(table: Table) -> Table {
         .route("/v1/evaluation/{id}/explain", get(Nothing, explain::get))
         .route(
             "/v1/evaluation/{id}/allocations",
-            get(allocs, evaluations::allocations),
+            get(
+                Within(ALLOCS, evaluations::watched_allocs),
+                evaluations::allocations,
+            ),
         )
 }
 
 /// Deployments, and the stream of everything that happens.
 fn rollouts(table: Table) -> Table {
     let deployments = Tables(&[Deployments::ID]);
-    let allocs = Tables(&[Allocs::ID]);
     table
         .route("/v1/deployments", get(deployments, deployments::list))
         .route(
@@ -171,7 +176,10 @@ fn rollouts(table: Table) -> Table {
         )
         .route(
             "/v1/deployment/allocations/{id}",
-            get(allocs, deployments::allocations),
+            get(
+                Within(ALLOCS, deployments::watched_allocs),
+                deployments::allocations,
+            ),
         )
         .route(
             "/v1/deployment/fail/{id}",
@@ -205,7 +213,7 @@ fn machines(table: Table) -> Table {
         .route("/v1/node/{id}", get(Rows(nodes::watched_rows), nodes::get))
         .route(
             "/v1/node/{id}/allocations",
-            get(Tables(&[Allocs::ID]), nodes::allocations),
+            get(Within(ALLOCS, nodes::watched_allocs), nodes::allocations),
         )
         .route("/v1/node/{id}/drain", body(PUT, node_writes::drain))
         .route(

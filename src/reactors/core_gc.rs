@@ -331,8 +331,9 @@ impl CoreGc {
         }
     }
 
-    /// Does what operators asked for: evaluations of type `_core` that are pending.
-    async fn obey(&self, context: &Context, each: &mut Each) -> Result<Option<Collected>, Failure> {
+    /// Does what operators asked for: evaluations of type `_core` that are pending. They are
+    /// complete once nothing is left.
+    async fn obey(&self, context: &Context, each: &mut Each) -> Result<Option<Pass>, Failure> {
         let view = context.projections.view();
         let mut asked = Vec::new();
         for eval in view.by_index::<EvalsByNamespace>(CORE_NAMESPACE) {
@@ -346,36 +347,58 @@ impl CoreGc {
             return Ok(None);
         }
         let forced = Self::new(self.settings.forced());
-        let collected = forced.collect(context, each).await?;
-        for eval in asked {
+        let pass = forced.pass(context, each).await?;
+        for eval in asked.into_iter().filter(|_| !pass.goes_on()) {
             let id = eval.id.clone();
             if let Err(error) = complete(context, eval).await {
                 each.fail(&id, &*error);
             }
         }
-        Ok(Some(collected))
+        Ok(Some(pass))
     }
 
-    /// Collects what can be collected now.
+    /// Collects what can be collected now, a bounded amount.
     ///
     /// # Errors
     /// Nothing can be read or proposed at all. What concerns one thing alone is in `each`.
     pub async fn collect(&self, context: &Context, each: &mut Each) -> Result<Collected, Failure> {
+        Ok(self.pass(context, each).await?.collected)
+    }
+
+    async fn pass(&self, context: &Context, each: &mut Each) -> Result<Pass, Failure> {
         let cutoffs = Cutoffs::new(&self.settings, context.clock.now());
         let aside = std::mem::take(&mut *self.aside.lock());
         let mut sweep = Sweep::new(context, each, aside);
-        let found = over::jobs(&context.projections.view(), &cutoffs, &sweep)?;
+        let (found, more_jobs) = over::jobs(&context.projections.view(), &cutoffs, &sweep)?;
         sweep.remove(found).await?;
         // What went with the jobs is not there any more.
         let view = context.projections.view();
-        let mut found = over::evals(&view, &cutoffs, &sweep)?;
+        let (mut found, more_evals) = over::evals(&view, &cutoffs, &sweep)?;
         found.extend(over::deployments(&view, &cutoffs, &sweep)?);
         found.extend(over::nodes(&view, &cutoffs, &sweep)?);
         drop(view);
         sweep.remove(found).await?;
         let (collected, failed) = sweep.end();
         *self.aside.lock() = failed;
-        Ok(collected)
+        Ok(Pass {
+            collected,
+            more: more_jobs || more_evals,
+        })
+    }
+}
+
+/// One look at what is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Pass {
+    collected: Collected,
+    /// Whether the look was cut short.
+    more: bool,
+}
+
+impl Pass {
+    /// Whether another one at once gets on: there is more, and not all of it resists.
+    fn goes_on(self) -> bool {
+        self.more && self.collected != Collected::default()
     }
 }
 
@@ -404,20 +427,24 @@ impl Reactor for CoreGc {
                 .last
                 .lock()
                 .map_or(now, |last| last.saturating_add(interval));
-            let mut collected = asked;
+            let mut passes = vec![asked];
             if due <= now {
-                collected = Some(self.collect(context, &mut each).await?);
-                *self.last.lock() = Some(now);
+                let pass = self.pass(context, &mut each).await?;
+                // What was cut short is not over.
+                *self.last.lock() = Some(now).filter(|_| !pass.goes_on());
+                passes.push(Some(pass));
             }
-            let left = due.max(now.saturating_add(1)).saturating_sub(now);
-            let sleep = if due <= now {
+            let passes: Vec<Pass> = passes.into_iter().flatten().collect();
+            let sleep = if passes.iter().any(|pass| pass.goes_on()) {
+                Duration::ZERO
+            } else if due <= now {
                 self.settings.interval
             } else {
-                nanos(left)
+                nanos(due.saturating_sub(now))
             };
             let mut known = self.status.lock();
-            if let Some(collected) = collected {
-                known.note(now, collected);
+            for pass in passes {
+                known.note(now, pass.collected);
             }
             let mut status = serde_json::to_value(*known)?;
             each.tell(&mut status);

@@ -267,6 +267,88 @@ async fn an_operator_who_asks_for_it_gets_it_at_once() {
     );
 }
 
+/// So many jobs that are over.
+fn dead_jobs(direct: &Direct, many: usize) {
+    let mut evals = Vec::new();
+    for number in 0..many {
+        let mut spec = job_of("batch", 0);
+        (spec.id, spec.name) = (format!("j-{number}"), format!("j-{number}"));
+        let command = RegisterJob {
+            job: spec,
+            eval_id: uuid::Uuid::new_v4().to_string(),
+            ..RegisterJob::default()
+        };
+        direct.command(&command).unwrap();
+        let view = direct.projections.view();
+        let mut eval = view
+            .get::<Evals>(command.eval_id.as_str())
+            .unwrap()
+            .unwrap();
+        eval.status = "complete".into();
+        evals.push(eval);
+    }
+    for evals in evals.chunks(100) {
+        direct.apply(EvalsUpserted {
+            evals: evals.to_vec(),
+            decision: None,
+        });
+    }
+}
+
+#[tokio::test]
+async fn a_collection_that_was_cut_short_goes_on_at_once() {
+    let direct = Direct::new();
+    dead_jobs(&direct, sweep::BATCH + 10);
+    let left = || {
+        let view = direct.projections.view();
+        view.scan::<Jobs>(drover_projections::Scan::all()).count()
+    };
+    let context = Context {
+        clock: Clock::stopped(crate::clock::unix_nanos() + 100 * 3600 * SECOND),
+        ..context(&direct)
+    };
+    let gc = CoreGc::new(GcSettings::default());
+    let first = gc.activate(&context).await.unwrap();
+    assert!(left() > 0, "it was cut short");
+    assert_eq!(first.sleep, Duration::ZERO);
+    let mut passes = 0;
+    while left() > 0 {
+        passes += 1;
+        assert!(passes < 10, "{} are left, and no time has passed", left());
+        gc.activate(&context).await.unwrap();
+    }
+    let last = gc.activate(&context).await.unwrap();
+    assert!(last.sleep > Duration::from_secs(200), "{:?}", last.sleep);
+    assert_eq!(last.status["Total"]["Jobs"], sweep::BATCH + 10);
+    // The same for an operator who does not want to wait.
+    dead_jobs(&direct, sweep::BATCH + 10);
+    let wish = Evaluation {
+        id: uuid::Uuid::new_v4().to_string(),
+        namespace: "-".into(),
+        r#type: "_core".into(),
+        job_id: "force-gc:1".into(),
+        status: "pending".into(),
+        ..Evaluation::default()
+    };
+    direct.apply(EvalsUpserted {
+        evals: vec![wish.clone()],
+        decision: None,
+    });
+    let status = || {
+        let view = direct.projections.view();
+        view.get::<Evals>(wish.id.as_str()).unwrap().unwrap().status
+    };
+    let first = gc.activate(&context).await.unwrap();
+    assert_eq!(
+        (status().as_str(), first.sleep),
+        ("pending", Duration::ZERO)
+    );
+    for _ in 0..10 {
+        gc.activate(&context).await.unwrap();
+    }
+    assert_eq!((left(), status().as_str()), (0, "complete"));
+}
+
 /// A job with one allocation, of an evaluation that is complete and a deployment that failed, on a
 /// node that is down: whether the allocation is open decides whether they go.
 struct Stage {

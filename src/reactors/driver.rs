@@ -4,6 +4,7 @@
 //! It knows nothing of any single reactor.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -20,8 +21,9 @@ use super::propose::Propose;
 use crate::clock::Clock;
 use crate::error::chain;
 pub(super) use crate::error::panic_text;
+use crate::net::aside;
 
-/// Threads that all reactors share; those that take long have their own besides.
+/// Threads that all reactors share; whoever takes long goes on beside them.
 const THREADS_OF_REACTORS: usize = 2;
 
 /// Where a reactor runs.
@@ -168,9 +170,9 @@ async fn run(reactor: Arc<dyn Reactor>, context: Context, board: Board) {
     let mut delay = FIRST_DELAY;
     loop {
         let waiter = context.projections.watch().register(reactor.interests());
-        let activation = AssertUnwindSafe(reactor.activate(&context))
-            .catch_unwind()
-            .await;
+        let mut activation = AssertUnwindSafe(reactor.activate(&context)).catch_unwind();
+        // However long it looks at tables between two awaits, the others go on elsewhere.
+        let activation = poll_fn(|turn| aside(|| activation.poll_unpin(turn))).await;
         board.update(&*reactor, |status| status.activations += 1);
         match activation {
             Ok(Ok(Activation { sleep, status })) => {

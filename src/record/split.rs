@@ -2,12 +2,13 @@
 //!
 //! A piece is of the same kind as the whole, and valid under its schema: it has all that the event
 //! says of itself (times, the plan, the evaluation) and one object of its lists. Of an event that
-//! is about one thing and makes evaluations of it, the first piece is the thing without them.
+//! is about one thing and makes evaluations of it, the first piece is the thing without them, and
+//! the others name it: together the pieces are about as large as the event, however many they are.
 
 mod lists;
 
 use drover_events::alloc::*;
-use drover_events::model::Evaluation;
+use drover_events::model::{Evaluation, Node};
 use drover_events::node::*;
 use drover_events::plan::PlanApplied;
 use drover_events::{Event, Topic};
@@ -195,16 +196,23 @@ impl Pieces {
     fn of_nodes(&mut self, event: &Event) {
         match event {
             Event::NodeRegistered(e) => {
-                let base = || NodeRegistered {
+                let node = NodeRegistered {
                     node: e.node.clone(),
                     event: e.event.clone(),
                     create_node_pool: e.create_node_pool,
                     evals: Vec::new(),
                 };
-                self.main(Topic::Node, &e.node.id, base());
-                self.evals(&e.evals, |eval| NodeRegistered {
-                    evals: vec![eval],
-                    ..base()
+                self.main(Topic::Node, &e.node.id, node);
+                self.evals(&e.evals, |eval| {
+                    let node = Node {
+                        id: e.node.id.clone(),
+                        ..Node::default()
+                    };
+                    NodeRegistered {
+                        node: Box::new(node),
+                        evals: vec![eval],
+                        ..Default::default()
+                    }
                 });
             }
             Event::NodesDeregistered(e) => {
@@ -221,12 +229,16 @@ impl Pieces {
                 let base = || NodeStatusUpdated {
                     node_id: e.node_id.clone(),
                     status: e.status.clone(),
-                    event: e.event.clone(),
+                    event: None,
                     updated_at: e.updated_at,
                     identity_signing_key_id: e.identity_signing_key_id.clone(),
                     evals: Vec::new(),
                 };
-                self.main(Topic::Node, &e.node_id, base());
+                let node = NodeStatusUpdated {
+                    event: e.event.clone(),
+                    ..base()
+                };
+                self.main(Topic::Node, &e.node_id, node);
                 self.evals(&e.evals, |eval| NodeStatusUpdated {
                     evals: vec![eval],
                     ..base()
@@ -237,11 +249,15 @@ impl Pieces {
                 let base = || NodeEligibilityUpdated {
                     node_id: e.node_id.clone(),
                     eligibility: e.eligibility.clone(),
-                    event: e.event.clone(),
+                    event: None,
                     updated_at: e.updated_at,
                     evals: Vec::new(),
                 };
-                self.main(Topic::Node, &e.node_id, base());
+                let node = NodeEligibilityUpdated {
+                    event: e.event.clone(),
+                    ..base()
+                };
+                self.main(Topic::Node, &e.node_id, node);
                 self.evals(&e.evals, |eval| NodeEligibilityUpdated {
                     evals: vec![eval],
                     ..base()
@@ -261,12 +277,14 @@ impl Pieces {
         let base = || NodeDrainUpdated {
             updated_at: e.updated_at,
             updated_by: e.updated_by.clone(),
-            meta: e.meta.clone(),
             ..Default::default()
         };
         for (id, update) in &e.updates {
-            let updates = [(id.clone(), update.clone())].into();
-            let one = NodeDrainUpdated { updates, ..base() };
+            let one = NodeDrainUpdated {
+                updates: [(id.clone(), update.clone())].into(),
+                meta: e.meta.clone(),
+                ..base()
+            };
             self.main(Topic::Node, id, one);
         }
         self.evals(&e.evals, |eval| NodeDrainUpdated {

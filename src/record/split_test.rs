@@ -109,3 +109,66 @@ fn a_plan_of_one_allocation_stays_whole_and_one_of_two_jobs_does_not() {
     let ids: Vec<String> = split(&plan.into()).into_iter().map(|one| one.id).collect();
     assert_eq!(ids, ["a", "b"]);
 }
+
+#[test]
+fn what_an_event_is_about_is_told_once_however_many_evaluations_it_makes() {
+    let evals: Vec<Evaluation> = (0..200)
+        .map(|number| Evaluation {
+            id: number.to_string(),
+            ..Evaluation::default()
+        })
+        .collect();
+    let meta: std::collections::BTreeMap<String, String> = (0..1_000)
+        .map(|n| (format!("key-{n}"), "v".repeat(100)))
+        .collect();
+    let mut node = Node {
+        id: "n".to_owned(),
+        ..Node::default()
+    };
+    node.meta = meta.clone().into();
+    let told = drover_events::model::NodeEvent {
+        details: meta.clone().into(),
+        ..Default::default()
+    };
+    let events: [Event; 4] = [
+        NodeRegistered {
+            node: Box::new(node),
+            evals: evals.clone(),
+            ..Default::default()
+        }
+        .into(),
+        NodeDrainUpdated {
+            updates: [("n".to_owned(), DrainUpdate::default())].into(),
+            meta,
+            evals: evals.clone(),
+            ..Default::default()
+        }
+        .into(),
+        NodeStatusUpdated {
+            node_id: "n".to_owned(),
+            event: Some(told.clone()),
+            evals: evals.clone(),
+            ..Default::default()
+        }
+        .into(),
+        NodeEligibilityUpdated {
+            node_id: "n".to_owned(),
+            event: Some(told),
+            evals,
+            ..Default::default()
+        }
+        .into(),
+    ];
+    for event in events {
+        let whole = json(&event).to_string().len();
+        let pieces = split(&event);
+        assert_eq!(pieces.len(), 201, "{}", event.kind());
+        let all: usize = pieces
+            .iter()
+            .map(|one| json(&one.event).to_string().len())
+            .sum();
+        assert!(all < 5 * whole, "{}: {whole} became {all}", event.kind());
+        let last = pieces.last().unwrap();
+        assert_eq!((last.topic, last.id.as_str()), (Topic::Evaluation, "199"));
+    }
+}

@@ -2,7 +2,7 @@
 //! scheduler holds, how far Raft and the log are, what jobs there are, what runs on the node and
 //! how the machine is.
 
-mod jobs;
+pub(super) mod jobs;
 mod node;
 
 use metrics::{counter, gauge};

@@ -56,6 +56,7 @@ use crate::telemetry::Telemetry;
 
 pub use agreement::Agreed;
 use agreement::Agreement;
+use gauges::jobs::JobGauges;
 pub use myself::Myself;
 
 /// drover's version.
@@ -101,6 +102,7 @@ pub struct Server {
     _alone: Box<dyn std::any::Any + Send + Sync>,
     work: Arc<Work>,
     agreement: Arc<Agreement>,
+    job_gauges: Mutex<JobGauges>,
 }
 
 /// Why a server does not start.
@@ -263,6 +265,7 @@ impl Server {
             _alone: alone,
             work: Arc::default(),
             agreement,
+            job_gauges: Mutex::default(),
         });
         let keys = tokio::spawn(keys::keep_a_key(Arc::clone(&server)));
         server.tasks.lock().extend([keys]);

@@ -180,7 +180,7 @@ fn delete_page(
         let row = row?;
         let token = PageToken::Id(row.id.clone());
         match pager
-            .offer(token, || filter.matches(&*row))
+            .offer(&token, || filter.matches(&*row))
             .map_err(|error| refuse(&error))?
         {
             Step::Take => page.push(row.id.clone()),

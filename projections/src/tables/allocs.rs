@@ -119,6 +119,7 @@ impl Index for AllocsByNode {
     const NAME: &'static str = "node";
     type Group = Id;
     type Order = bool;
+    const WATCHED: bool = true;
 
     fn entries(row: &AllocRow, out: &mut Entries) {
         if !row.alloc.node_id.is_empty() {
@@ -136,6 +137,7 @@ impl Index for AllocsByJob {
     const NAME: &'static str = "job";
     type Group = (String, String);
     type Order = u64;
+    const WATCHED: bool = true;
 
     fn entries(row: &AllocRow, out: &mut Entries) {
         let alloc = &row.alloc;
@@ -152,6 +154,7 @@ impl Index for AllocsByEval {
     const NAME: &'static str = "eval";
     type Group = Id;
     type Order = ();
+    const WATCHED: bool = true;
 
     fn entries(row: &AllocRow, out: &mut Entries) {
         if !row.alloc.eval_id.is_empty() {
@@ -169,6 +172,7 @@ impl Index for AllocsByDeployment {
     const NAME: &'static str = "deployment";
     type Group = Id;
     type Order = ();
+    const WATCHED: bool = true;
 
     fn entries(row: &AllocRow, out: &mut Entries) {
         if !row.alloc.deployment_id.is_empty() {

@@ -58,6 +58,7 @@ impl Index for DeploymentsByJob {
     const NAME: &'static str = "job";
     type Group = (String, String);
     type Order = u64;
+    const WATCHED: bool = true;
 
     fn entries(row: &Deployment, out: &mut Entries) {
         out.add::<Self>((&row.namespace, &row.job_id), row.create_index);

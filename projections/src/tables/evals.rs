@@ -60,6 +60,7 @@ impl Index for EvalsByJob {
     const NAME: &'static str = "job";
     type Group = (String, String);
     type Order = u64;
+    const WATCHED: bool = true;
 
     fn entries(row: &Evaluation, out: &mut Entries) {
         out.add::<Self>((&row.namespace, &row.job_id), row.create_index);

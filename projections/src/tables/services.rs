@@ -59,6 +59,7 @@ impl Index for ServicesByJob {
     const NAME: &'static str = "job";
     type Group = (String, String);
     type Order = ();
+    const WATCHED: bool = true;
 
     fn entries(row: &ServiceRegistration, out: &mut Entries) {
         out.add::<Self>((&row.namespace, &row.job_id), ());

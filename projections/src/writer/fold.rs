@@ -24,6 +24,7 @@ use crate::error::StorageError;
 use crate::snapshot::{FileManifest, file_error};
 use crate::staged::{self, Below, Put, Staged};
 use crate::view::Position;
+use crate::watch::Written;
 
 /// Bytes after which a file ends, as they are on disk.
 const FILE_BYTES: u64 = 64 << 20;
@@ -208,7 +209,8 @@ impl Fold {
         take_in(&self.db, &self.staging)?;
         self.staged = Staged::default();
         self.writer.projections.lists().forget();
-        self.writer.publish(&Arc::clone(&self.db), &[], &[]);
+        self.writer
+            .publish(&Arc::clone(&self.db), &[], &Written::default());
         self.broken = false;
         Ok(())
     }

@@ -27,6 +27,8 @@ use crate::clock::unix_nanos;
 pub const NAME: &str = "raw_exec";
 /// What was measured longer ago is told no more, nanoseconds.
 const STALE: i64 = 30 * SECOND;
+/// After so long nobody wants to know any more, and it is looked so seldom, nanoseconds.
+const UNASKED: i64 = 60 * SECOND;
 /// How long after the grace an executor may take before its task is ended without it: it may have
 /// been stopped, or hang.
 const STUCK: Duration = Duration::from_secs(5);
@@ -241,10 +243,37 @@ struct Process {
 }
 
 /// What a task used when it was last looked at, and from then to the look before.
+#[derive(Default)]
 struct Meter {
     at: i64,
+    /// When somebody asked last.
+    asked: i64,
     usage: TreeUsage,
     told: Option<TaskResourceUsage>,
+}
+
+impl Meter {
+    /// An interval is over: looks, unless nobody wants to know.
+    fn tick(&mut self, now: i64, look: impl FnOnce() -> TreeUsage) {
+        let is_wanted = now.saturating_sub(self.asked) < UNASKED;
+        if is_wanted || now.saturating_sub(self.at) >= UNASKED {
+            self.look(now, look());
+        }
+    }
+
+    /// What was measured last, or is now where that was long ago.
+    fn told(&mut self, now: i64, look: impl FnOnce() -> TreeUsage) -> TaskResourceUsage {
+        self.asked = now;
+        if self.told.is_none() || now.saturating_sub(self.at) >= STALE {
+            self.look(now, look());
+        }
+        self.told.clone().unwrap_or_default()
+    }
+
+    fn look(&mut self, now: i64, usage: TreeUsage) {
+        self.told = Some(task_usage(&self.usage, self.at, &usage, now));
+        (self.at, self.usage) = (now, usage);
+    }
 }
 
 impl Process {
@@ -254,8 +283,7 @@ impl Process {
             run,
             meter: Mutex::new(Meter {
                 at: unix_nanos(),
-                usage: TreeUsage::default(),
-                told: None,
+                ..Meter::default()
             }),
         }
     }
@@ -311,26 +339,50 @@ impl RunningTask for Process {
     }
 
     fn measure(&self, all: &Processes, now: i64) {
-        let usage = self.executor.usage(all);
-        let mut meter = self.meter.lock();
-        meter.told = Some(task_usage(&meter.usage, meter.at, &usage, now));
-        (meter.at, meter.usage) = (now, usage);
+        self.meter.lock().tick(now, || self.executor.usage(all));
     }
 
     fn stats(&self, now: i64) -> TaskResourceUsage {
-        let fresh = |meter: &Meter| now.saturating_sub(meter.at) < STALE;
-        let told = Some(self.meter.lock()).filter(|meter| fresh(meter));
-        if let Some(told) = told.and_then(|meter| meter.told.clone()) {
-            return told;
-        }
-        self.measure(&Processes::now(), now);
-        self.meter.lock().told.clone().unwrap_or_default()
+        let look = || self.executor.usage(&Processes::default());
+        self.meter.lock().told(now, look)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_nobody_asks_about_is_hardly_looked_at() {
+        let start = 1_800_000_000 * SECOND;
+        let mut meter = Meter {
+            at: start,
+            ..Meter::default()
+        };
+        let mut looks = 0;
+        let mut tick = |meter: &mut Meter, second: i64| {
+            let before = looks;
+            meter.tick(start + second * SECOND, || {
+                looks += 1;
+                TreeUsage::default()
+            });
+            looks > before
+        };
+        let unasked = (1..=120).filter(|second| tick(&mut meter, *second)).count();
+        assert_eq!(unasked, 2, "once a minute");
+        let told = meter.told(start + 121 * SECOND, || panic!("it was just looked"));
+        assert_eq!(told.timestamp, start + 120 * SECOND);
+        let asked = (122..=300)
+            .filter(|second| tick(&mut meter, *second))
+            .count();
+        assert_eq!(asked, 59 + 2, "each second for a minute");
+        let mut late = false;
+        let told = meter.told(start + 340 * SECOND, || {
+            late = true;
+            TreeUsage::default()
+        });
+        assert!(late && told.timestamp == start + 340 * SECOND);
+    }
 
     #[test]
     fn drv_06_a_configuration_names_all_its_problems() {

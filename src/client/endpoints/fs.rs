@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use drover_events::model::AllocFileInfo;
 use rustix::fs::{FileType, Stat};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use super::shape::{BYTES, content_type, info};
 use super::{Frame, Origin, control, runner};
@@ -31,6 +31,11 @@ pub(super) const WINDOW: usize = 8;
 const MOST: usize = 100_000;
 /// How long a look at a file may take before whoever asked is told that it hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Looks at files at a time, of all allocations together: they run where reads of tables and
+/// decisions run as well, and whatever hangs leaves most of those threads to them.
+const LOOKS: usize = 64;
+static TURNS: Semaphore = Semaphore::const_new(LOOKS);
 
 /// The pieces of a file, then `None`; without it the rest could not be read.
 pub type Pieces = mpsc::Receiver<Option<Bytes>>;
@@ -53,10 +58,15 @@ pub(super) async fn look<T: Send + 'static>(
     };
     let turn = tokio::time::timeout(PATIENCE, dir.turns().acquire_owned()).await;
     let turn = turn.map_err(busy)?;
+    let all = tokio::time::timeout(PATIENCE, TURNS.acquire()).await;
+    let all = all.map_err(|_| {
+        let text = "files of too many allocations are busy or hang";
+        ApiError::new(Code::Unavailable, text)
+    })?;
     let dir = dir.clone();
     let looking = tokio::task::spawn_blocking(move || {
         let seen = work(&dir);
-        drop(turn);
+        drop((turn, all));
         seen
     });
     let seen = tokio::time::timeout(PATIENCE, looking)
@@ -309,5 +319,58 @@ fn file_error(path: &str, error: &io::Error) -> ApiError {
             ApiError::bad_request(format!("readdir {path}: not a directory"))
         }
         _ => ApiError::internal(format!("{path}: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Condvar;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Looks that hang, and the end of that.
+    #[derive(Default)]
+    struct Hanging {
+        looks: AtomicUsize,
+        over: std::sync::Mutex<bool>,
+        told: Condvar,
+    }
+
+    #[test]
+    fn looks_that_hang_leave_threads_to_everybody_else() {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(LOOKS + 4)
+            .enable_all()
+            .build()
+            .unwrap();
+        let hanging = Arc::new(Hanging::default());
+        let looking: Vec<_> = (0..LOOKS + 16)
+            .map(|number| {
+                let hanging = Arc::clone(&hanging);
+                let dir = AllocDir::new(Path::new("/nowhere"), &number.to_string());
+                runtime.spawn(async move {
+                    let hangs = move |_: &AllocDir| {
+                        hanging.looks.fetch_add(1, Ordering::SeqCst);
+                        let over = hanging.over.lock().unwrap();
+                        drop(hanging.told.wait_while(over, |over| !*over).unwrap());
+                        Ok(())
+                    };
+                    look(&dir, hangs).await
+                })
+            })
+            .collect();
+        while hanging.looks.load(Ordering::SeqCst) < LOOKS {
+            std::thread::yield_now();
+        }
+        let other = runtime.spawn_blocking(|| 7);
+        let other = runtime.block_on(async { tokio::time::timeout(PATIENCE / 2, other).await });
+        *hanging.over.lock().unwrap() = true;
+        hanging.told.notify_all();
+        assert_eq!(other.expect("a thread is left").unwrap(), 7);
+        for one in looking {
+            runtime.block_on(one).unwrap().unwrap();
+        }
     }
 }

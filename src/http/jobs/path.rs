@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use drover_projections::Table;
 use drover_projections::tables::job_summaries::JobSummaries;
 use drover_projections::tables::jobs::Jobs;
 use drover_projections::tables::{
     allocs, deployments, evals, job_submissions, job_versions, services,
 };
 use drover_projections::watch::Interest;
+use drover_projections::{Index, Table};
 use hyper::Method;
 use smallvec::SmallVec;
 
@@ -44,6 +44,12 @@ const ENDINGS: [&str; 19] = [
     "action",
     "tag",
 ];
+
+/// Waits for the job's deployments.
+const DEPLOYMENTS: Watched = Watched::Within(
+    &[deployments::Deployments::ID],
+    group_of_job::<deployments::DeploymentsByJob>,
+);
 
 /// A path under `/v1/job/`, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,37 +100,62 @@ fn summary_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
     Ok([Interest::row::<JobSummaries>(key)].into_iter().collect())
 }
 
+/// Waits for any row of the job in an index.
+fn group_of_job<I>(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError>
+where
+    I: Index<Group = (String, String)>,
+{
+    let id = job_id(request)?;
+    let group = Interest::group::<I>((request.namespace(), id.as_str()));
+    Ok([group].into_iter().collect())
+}
+
 /// The read behind an ending.
 fn reader(ending: &str) -> Option<(Watched, Reader)> {
     Some(match ending {
         "" => (Watched::Rows(job_row), read::get as Reader),
         "summary" => (Watched::Rows(summary_row), read::summary),
-        "allocations" => (Watched::Tables(&[allocs::Allocs::ID]), read::allocations),
-        "evaluations" => (Watched::Tables(&[evals::Evals::ID]), read::evaluations),
+        "allocations" => (
+            Watched::Within(&[allocs::Allocs::ID], group_of_job::<allocs::AllocsByJob>),
+            read::allocations,
+        ),
+        "evaluations" => (
+            Watched::Within(&[evals::Evals::ID], group_of_job::<evals::EvalsByJob>),
+            read::evaluations,
+        ),
         "versions" => (
             Watched::Tables(&[job_versions::JobVersions::ID]),
             read::versions,
         ),
-        "deployments" => (
-            Watched::Tables(&[deployments::Deployments::ID]),
-            read::deployments,
-        ),
-        "deployment" => (
-            Watched::Tables(&[deployments::Deployments::ID]),
-            read::deployment,
-        ),
+        "deployments" => (DEPLOYMENTS, read::deployments),
+        "deployment" => (DEPLOYMENTS, read::deployment),
         "submission" => (
             Watched::Tables(&[job_submissions::JobSubmissions::ID]),
             read::submission,
         ),
         "services" => (
-            Watched::Tables(&[services::Services::ID]),
+            Watched::Within(
+                &[services::Services::ID],
+                group_of_job::<services::ServicesByJob>,
+            ),
             crate::http::services::of_job,
         ),
-        "scale" => (Watched::Tables(scale::TABLES), scale::status),
+        "scale" => (
+            Watched::Within(scale::TABLES, scale::watched),
+            scale::status,
+        ),
         "actions" => (Watched::Rows(job_row), tags::actions),
         _ => return None,
     })
+}
+
+/// What a blocking read under `/v1/job/` waits for.
+#[cfg(test)]
+pub(in crate::http) fn watched(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+    match reader(JobPath::of(request)?.ending) {
+        Some((Watched::Within(_, named) | Watched::Rows(named), _)) => named(request),
+        _ => Ok(SmallVec::new()),
+    }
 }
 
 /// Serves any request under `/v1/job/`.

@@ -9,7 +9,8 @@ use drover_projections::tables::deployments::{Deployments, DeploymentsByJob};
 use drover_projections::tables::job_summaries::JobSummaries;
 use drover_projections::tables::jobs::Jobs;
 use drover_projections::tables::scaling_events::ScalingEvents;
-use drover_projections::{Scan, Table as _};
+use drover_projections::{Interest, Scan, Table as _};
+use smallvec::SmallVec;
 
 use super::{JobRegisterResponse, JobScaleStatus, TaskGroupScaleStatus};
 use crate::commands::job::ScaleJob;
@@ -18,6 +19,7 @@ use crate::http::answer::Answer;
 use crate::http::front::{Read, Write};
 use crate::http::list::storage;
 use crate::http::new_id;
+use crate::http::request::Request;
 
 /// What the answer to `GET /v1/job/:id/scale` is made of: whoever decides on it waits for all of
 /// it.
@@ -28,6 +30,20 @@ pub(super) const TABLES: &[u16] = &[
     Allocs::ID,
     Deployments::ID,
 ];
+
+/// What of these tables is the job's own.
+pub(super) fn watched(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+    let id = super::job_id(request)?;
+    let key = (request.namespace(), id.as_str());
+    let own = [
+        Interest::row::<Jobs>(key),
+        Interest::row::<ScalingEvents>(key),
+        Interest::row::<JobSummaries>(key),
+        Interest::group::<AllocsByJob>(key),
+        Interest::group::<DeploymentsByJob>(key),
+    ];
+    Ok(own.into_iter().collect())
+}
 
 /// `GET /v1/job/:id/scale`. Its index is that of the last change of any part of it.
 pub(super) fn status(read: &Read<'_>) -> Result<Answer, ApiError> {

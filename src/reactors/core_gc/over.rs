@@ -60,12 +60,12 @@ impl Over {
     }
 }
 
-/// Jobs of which nothing is needed any more.
+/// Jobs of which nothing is needed any more; and whether there may be more than these.
 pub(super) fn jobs(
     view: &View,
     cutoffs: &Cutoffs,
     sweep: &Sweep<'_>,
-) -> Result<Vec<Over>, StorageError> {
+) -> Result<(Vec<Over>, bool), StorageError> {
     let mut found = Vec::new();
     let mut rows = 0;
     for job in view.by_index::<JobsCollectable>(()) {
@@ -85,18 +85,18 @@ pub(super) fn jobs(
         rows += over.rows();
         found.push(over);
         if found.len() >= BATCH || rows >= BATCH * BATCHES / 4 {
-            break;
+            return Ok((found, true));
         }
     }
-    Ok(found)
+    Ok((found, false))
 }
 
-/// Evaluations that are over, with their allocations.
+/// Evaluations that are over, with their allocations; and whether there may be more than these.
 pub(super) fn evals(
     view: &View,
     cutoffs: &Cutoffs,
     sweep: &Sweep<'_>,
-) -> Result<Vec<Over>, StorageError> {
+) -> Result<(Vec<Over>, bool), StorageError> {
     let mut found = Vec::new();
     let mut rows = 0;
     for eval in view.scan::<Evals>(Scan::all()) {
@@ -115,10 +115,10 @@ pub(super) fn evals(
         rows += over.rows();
         found.push(over);
         if rows >= BATCH * BATCHES {
-            break;
+            return Ok((found, true));
         }
     }
-    Ok(found)
+    Ok((found, false))
 }
 
 /// Deployments that are over.

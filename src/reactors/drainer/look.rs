@@ -38,6 +38,8 @@ pub struct Steps {
     pub done: Vec<DrainedNode>,
     /// The next deadline, Unix nanoseconds.
     pub next: Option<i64>,
+    /// The jobs of which something may move a few at a time.
+    pub movable: BTreeSet<(String, String)>,
 }
 
 /// Whether everything must go now: there is nothing to wait for, or the deadline has come.
@@ -93,6 +95,7 @@ pub fn look(view: &View, nodes: &[Node], now: i64, each: &mut Each) -> Steps {
     }
     for ((namespace, id), movable) in std::mem::take(&mut round.movable) {
         each.look(&id, || round.service(view, (&namespace, &id), &movable));
+        round.steps.movable.insert((namespace, id));
     }
     for ((namespace, id), row) in std::mem::take(&mut round.jobs) {
         let evaluated = each.look(&id, || round.evaluate(view, (&namespace, &id), &row));
@@ -206,16 +209,26 @@ impl Round {
         movable: &BTreeMap<String, u64>,
     ) -> Result<(), StorageError> {
         let job = view.get::<Jobs>(key)?;
-        let allocs = query::allocs_of_job(view, key)?;
-        let groups: BTreeSet<&str> = allocs.iter().map(|row| row.task_group.as_str()).collect();
-        for group in groups {
-            let of_group = || allocs.iter().filter(|row| row.task_group == group);
-            let mut here: Vec<_> = of_group()
+        let mut groups: BTreeMap<String, Vec<Arc<AllocRow>>> = BTreeMap::new();
+        for row in query::allocs_of_job(view, key)? {
+            // What is over is neither moved nor counted.
+            if !row.terminal_status() {
+                let group = groups.entry(row.task_group.clone()).or_default();
+                group.push(row);
+            }
+        }
+        for (group, of_group) in &groups {
+            let mut here: Vec<_> = of_group
+                .iter()
                 .filter(|row| movable.contains_key(&row.id) && may_be_marked(row))
                 .collect();
             // What is not healthy is missed least.
-            here.sort_by_key(|row| (is_settled(row), row.name.clone(), row.id.clone()));
-            let settled = of_group()
+            here.sort_by(|a, b| {
+                let (left, right) = (is_settled(a), is_settled(b));
+                (left, &a.name, &a.id).cmp(&(right, &b.name, &b.id))
+            });
+            let settled = of_group
+                .iter()
                 .filter(|row| is_settled(row) && !self.is_moving(row))
                 .count();
             let most = may_move(job.as_ref(), group, settled).unwrap_or(here.len());

@@ -7,13 +7,14 @@
 
 pub mod look;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use drover_events::model::Node;
 use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::nodes::Nodes;
-use drover_projections::{Interest, Projections, Scan, StorageError};
+use drover_projections::{Followed, Interest, Projections, Scan, StorageError, Table, View};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
@@ -28,8 +29,6 @@ use crate::error::ApiError;
 const LONGEST: Duration = Duration::from_secs(60);
 /// What happens within this time is dealt with together.
 const TOGETHER: Duration = Duration::from_millis(100);
-/// How often all nodes are looked through for drains at most.
-const NODES_EVERY: i64 = 1_000_000_000;
 /// How many drains end in one event.
 const BATCH: usize = 256;
 
@@ -39,50 +38,98 @@ pub struct Drainer {
     known: Mutex<Known>,
 }
 
-/// The nodes that drain: a cache of the view.
+/// What is known of drains: a cache of the view.
 #[derive(Clone, Debug, Default)]
 struct Known {
-    /// The index of the table of nodes that they were read at.
-    index: u64,
-    /// When, by the reactor's clock.
-    read_at: i64,
-    draining: Vec<String>,
+    followed: Option<Followed>,
+    draining: BTreeSet<String>,
+    /// The jobs of which something may move, at the last look.
+    movable: BTreeSet<(String, String)>,
+    /// When it is to be looked again whatever happens, Unix nanoseconds.
+    next: Option<i64>,
+    /// Whether a step was refused.
+    failed: bool,
+    /// How often it was looked.
+    looks: usize,
 }
 
-/// Reads which nodes drain where that may have changed, and looks at them.
+impl Known {
+    /// Reads what changed; says whether anything of it concerns a drain.
+    fn refresh(
+        &mut self,
+        projections: &Projections,
+        view: &View,
+        each: &mut Each,
+    ) -> Result<bool, StorageError> {
+        let followed = self
+            .followed
+            .get_or_insert_with(|| projections.follow(&[Nodes::ID, Allocs::ID]));
+        let Some(changed) = followed.take(view) else {
+            self.draining.clear();
+            for node in view.scan::<Nodes>(Scan::all()) {
+                let drained = Some(node?).filter(Node::draining);
+                self.draining.extend(drained.map(|node| node.id));
+            }
+            return Ok(true);
+        };
+        let mut concerns = false;
+        for id in changed.iter().filter_map(|row| row.key_of::<Nodes>()) {
+            let node = each.look(id.as_str(), || view.get::<Nodes>(id.as_str()));
+            let drains = node.flatten().is_some_and(|node| node.draining());
+            concerns |= match drains {
+                true => {
+                    self.draining.insert(id.into_string());
+                    true
+                }
+                false => self.draining.remove(id.as_str()),
+            };
+        }
+        if self.draining.is_empty() {
+            return Ok(concerns);
+        }
+        for id in changed.iter().filter_map(|row| row.key_of::<Allocs>()) {
+            if concerns {
+                break;
+            }
+            let alloc = each.look(id.as_str(), || view.get::<Allocs>(id.as_str()));
+            concerns = alloc.flatten().is_none_or(|alloc| {
+                self.draining.contains(&alloc.node_id)
+                    || self
+                        .movable
+                        .contains(&(alloc.namespace.clone(), alloc.job_id.clone()))
+            });
+        }
+        Ok(concerns)
+    }
+}
+
+/// Looks at the nodes that drain, where something happened that concerns them.
 fn look_at(
     projections: &Projections,
     mut known: Known,
-    (clock, wall): (i64, i64),
+    wall: i64,
 ) -> Result<(Known, Steps, Each), StorageError> {
     let view = projections.view();
     let mut each = Each::default();
-    let index = view.table_index::<Nodes>();
-    let mut again = None;
-    if index != known.index {
-        let since = clock.saturating_sub(known.read_at);
-        if known.index == 0 || since >= NODES_EVERY {
-            known.draining.clear();
-            for node in view.scan::<Nodes>(Scan::all()) {
-                let drained = Some(node?).filter(Node::draining);
-                known.draining.extend(drained.map(|node| node.id));
-            }
-            (known.index, known.read_at) = (index, clock);
-        } else {
-            again = Some(wall.saturating_add(NODES_EVERY - since));
-        }
+    let concerns = known.refresh(projections, &view, &mut each)?;
+    let is_due = known.failed || known.next.is_some_and(|next| next <= wall);
+    if known.draining.is_empty() || !(concerns || is_due) {
+        known.next = known.next.filter(|_| !known.draining.is_empty());
+        let steps = Steps {
+            next: known.next,
+            ..Steps::default()
+        };
+        return Ok((known, steps, each));
     }
+    known.looks += 1;
     let mut nodes = Vec::with_capacity(known.draining.len());
     for id in &known.draining {
         let node = each.look(id, || view.get::<Nodes>(id.as_str()));
         nodes.extend(node.flatten().filter(Node::draining));
     }
-    let mut steps = look(&view, &nodes, wall, &mut each);
-    steps.next = steps.next.into_iter().chain(again).min();
-    if !steps.done.is_empty() {
-        // They are about to change.
-        known.index = 0;
-    }
+    let steps = look(&view, &nodes, wall, &mut each);
+    known.next = steps.next;
+    known.movable.clone_from(&steps.movable);
     Ok((known, steps, each))
 }
 
@@ -149,11 +196,10 @@ impl Reactor for Drainer {
         Box::pin(async move {
             tokio::time::sleep(TOGETHER).await;
             let wall = context.clock.wall();
-            let times = (context.clock.now(), wall);
             let projections = Arc::clone(&context.projections);
             // Where the look fails everything is read anew.
             let known = std::mem::take(&mut *self.known.lock());
-            let looked = move || look_at(&projections, known, times);
+            let looked = move || look_at(&projections, known, wall);
             let (known, steps, mut each) = tokio::task::spawn_blocking(looked).await??;
             let mut status = serde_json::json!({
                 "Draining": known.draining.len(),
@@ -163,6 +209,7 @@ impl Reactor for Drainer {
             *self.known.lock() = known;
             let next = steps.next;
             self.take(context, steps, &mut each).await;
+            self.known.lock().failed = each.failed() > 0;
             let sleep = match (each.failed(), next) {
                 (0, None) => LONGEST,
                 (0, Some(next)) => {

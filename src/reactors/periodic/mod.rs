@@ -13,7 +13,7 @@ use std::time::Duration;
 use drover_events::model::Job;
 use drover_projections::tables::jobs::{Jobs, JobsPeriodic};
 use drover_projections::tables::periodic_launches::PeriodicLaunches;
-use drover_projections::{Interest, Projections, StorageError, View};
+use drover_projections::{Followed, Interest, Projections, StorageError, Table, View};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -29,8 +29,6 @@ const LONGEST: Duration = Duration::from_secs(10);
 const TOGETHER: Duration = Duration::from_millis(20);
 /// When a job has another turn whose launch was refused, nanoseconds.
 const AGAIN: i64 = 1_000_000_000;
-/// How often all periodic jobs are read at most, nanoseconds.
-const JOBS_EVERY: i64 = 250_000_000;
 /// How many launches one activation asks for, and how many at a time.
 const BATCH: usize = 1_024;
 const AT_ONCE: usize = 32;
@@ -41,28 +39,20 @@ pub struct PeriodicDispatcher {
     known: Mutex<Known>,
 }
 
+/// Namespace and id.
+type JobKey = (String, String);
+
 /// When which job is due: a cache of the view.
 #[derive(Clone, Debug, Default)]
 struct Known {
-    /// The index of the table of jobs that it was read at.
-    index: u64,
-    /// When, by the reactor's clock.
-    read_at: i64,
-    /// By (namespace, id).
-    jobs: BTreeMap<JobKey, Due>,
-    /// Jobs that could not be launched, and when they have another turn: behind the others.
-    failed: BTreeMap<JobKey, i64>,
-}
-
-type JobKey = (String, String);
-
-/// When a job is due, and from what that follows: it is not worked out again while these stay.
-#[derive(Clone, Copy, Debug, Default)]
-struct Due {
-    modify_index: u64,
-    launched: i64,
-    /// Unix nanoseconds; none for never.
-    at: Option<i64>,
+    followed: Option<Followed>,
+    /// When each has its next turn, Unix nanoseconds: when it is due, or later where it could not
+    /// be launched, behind the others.
+    jobs: BTreeMap<JobKey, i64>,
+    /// The same, by when that is.
+    order: BTreeSet<(i64, JobKey)>,
+    /// How many jobs were read.
+    read: usize,
 }
 
 /// What is due, and when to look again.
@@ -73,81 +63,74 @@ struct Found {
 }
 
 impl Known {
-    /// Reads the periodic jobs where one may have changed; answers when to look again, where it is
-    /// too early for that.
+    /// Reads the jobs that changed.
     fn refresh(
         &mut self,
+        projections: &Projections,
         view: &View,
-        clock: i64,
         each: &mut Each,
-    ) -> Result<Option<i64>, StorageError> {
-        let index = view.table_index::<Jobs>();
-        if index == self.index {
-            return Ok(None);
+    ) -> Result<(), StorageError> {
+        let followed = self
+            .followed
+            .get_or_insert_with(|| projections.follow(&[Jobs::ID]));
+        let Some(changed) = followed.take(view) else {
+            self.jobs.clear();
+            self.order.clear();
+            for job in view.by_index::<JobsPeriodic>(()) {
+                self.note(view, &job?, each);
+            }
+            return Ok(());
+        };
+        for (namespace, id) in changed.iter().filter_map(|row| row.key_of::<Jobs>()) {
+            let read = || view.get::<Jobs>((namespace.as_str(), id.as_str()));
+            match each.look(&id, read) {
+                Some(Some(job)) if job.is_periodic() => self.note(view, &job, each),
+                Some(_) => self.set((namespace, id), None),
+                // It has a turn, and is read again then.
+                None => self.set((namespace, id), Some(0)),
+            }
         }
-        let left = JOBS_EVERY - clock.saturating_sub(self.read_at);
-        if self.index != 0 && left > 0 {
-            return Ok(Some(left));
-        }
-        let mut before = std::mem::take(&mut self.jobs);
-        for job in view.by_index::<JobsPeriodic>(()) {
-            let job = job?;
-            let key = (job.namespace.clone(), job.id.clone());
-            let known = before.remove(&key);
-            let due = each.look(&job.id, || -> Result<Due, Failure> {
-                let (modify_index, launched) = (job.modify_index, launched(view, &job)?);
-                let same = |due: &Due| (due.modify_index, due.launched) == (modify_index, launched);
-                if let Some(known) = known.filter(same) {
-                    return Ok(known);
-                }
-                let at = slots::next(&job, launched)?;
-                Ok(Due {
-                    modify_index,
-                    launched,
-                    at,
-                })
-            });
-            // What failed is looked at again when it is its turn.
-            let at_once = Due {
-                at: Some(0),
-                ..Due::default()
-            };
-            self.jobs.insert(key, due.unwrap_or(at_once));
-        }
-        (self.index, self.read_at) = (index, clock);
-        Ok(None)
+        Ok(())
     }
 
-    /// What is due, the longest first; whatever cannot be worked out has another turn.
+    fn note(&mut self, view: &View, job: &Job, each: &mut Each) {
+        self.read += 1;
+        let next = each.look(&job.id, || -> Result<_, Failure> {
+            Ok(slots::next(job, launched(view, job)?)?)
+        });
+        // What failed is looked at again when it is its turn.
+        let key = (job.namespace.clone(), job.id.clone());
+        self.set(key, next.unwrap_or(Some(0)));
+    }
+
+    /// A job has its turn then; none: never.
+    fn set(&mut self, key: JobKey, at: Option<i64>) {
+        let before = match at {
+            Some(at) => self.jobs.insert(key.clone(), at),
+            None => self.jobs.remove(&key),
+        };
+        if let Some(before) = before {
+            self.order.remove(&(before, key.clone()));
+        }
+        self.order.extend(at.map(|at| (at, key)));
+    }
+
     fn find(&mut self, view: &View, wall: i64, each: &mut Each) -> Found {
         let mut found = Found::default();
-        self.failed.retain(|_, again| *again > wall);
-        let turn = |key: &JobKey, at: i64| self.failed.get(key).map_or(at, |again| at.max(*again));
-        let due_by_time: BTreeSet<(i64, JobKey)> = self
-            .jobs
-            .iter()
-            .filter_map(|(key, due)| Some((turn(key, due.at?), key.clone())))
-            .filter(|(at, _)| *at <= wall)
-            .collect();
-        for (_, key) in due_by_time {
+        let due = self.order.iter().take_while(|(at, _)| *at <= wall);
+        let due: Vec<JobKey> = due.map(|(_, key)| key.clone()).collect();
+        for key in due {
             if found.due.len() == BATCH {
                 break;
             }
+            self.read += 1;
             match each.look(&key.1, || look_at(view, (&key.0, &key.1), wall)) {
                 Some((Some(launch), _)) => found.due.push(launch),
-                Some((None, next)) => {
-                    self.jobs.entry(key).or_default().at = next;
-                }
-                None => {
-                    self.failed.insert(key, again(wall));
-                }
+                Some((None, next)) => self.set(key, next),
+                None => self.set(key, Some(again(wall))),
             }
         }
-        let times = self.jobs.iter().filter_map(|(key, due)| {
-            let at = due.at?;
-            Some(self.failed.get(key).map_or(at, |again| at.max(*again)))
-        });
-        found.next = times.min();
+        found.next = self.order.first().map(|(at, _)| *at);
         found
     }
 }
@@ -187,14 +170,12 @@ fn launched(view: &View, job: &Job) -> Result<i64, StorageError> {
 fn look(
     projections: &Projections,
     mut known: Known,
-    (clock, wall): (i64, i64),
+    wall: i64,
 ) -> Result<(Known, Found, Each), StorageError> {
     let view = projections.view();
     let mut each = Each::default();
-    let left = known.refresh(&view, clock, &mut each)?;
-    let mut found = known.find(&view, wall, &mut each);
-    let again = left.map(|left| wall.saturating_add(left));
-    found.next = found.next.into_iter().chain(again).min();
+    known.refresh(projections, &view, &mut each)?;
+    let found = known.find(&view, wall, &mut each);
     Ok((known, found, each))
 }
 
@@ -211,7 +192,7 @@ impl PeriodicDispatcher {
             if let Err(error) = done {
                 each.fail(&key.1, &error);
                 let again = again(context.clock.wall());
-                self.known.lock().failed.insert(key, again);
+                self.known.lock().set(key, Some(again));
             }
         }
     }
@@ -234,13 +215,13 @@ impl Reactor for PeriodicDispatcher {
     fn activate<'a>(&'a self, context: &'a Context) -> BoxFuture<'a, Result<Activation, Failure>> {
         Box::pin(async move {
             tokio::time::sleep(TOGETHER).await;
-            let times = (context.clock.now(), context.clock.wall());
+            let wall = context.clock.wall();
             let projections = Arc::clone(&context.projections);
             // Where the look fails everything is read anew.
             let known = std::mem::take(&mut *self.known.lock());
-            let looked = move || look(&projections, known, times);
+            let looked = move || look(&projections, known, wall);
             let (known, found, mut each) = tokio::task::spawn_blocking(looked).await??;
-            let tracked = known.jobs.values().filter(|due| due.at.is_some()).count();
+            let tracked = known.jobs.len();
             *self.known.lock() = known;
             let (due, before) = (found.due.len(), each.failed());
             self.launch(context, found.due, &mut each).await;

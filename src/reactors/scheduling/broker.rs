@@ -363,6 +363,18 @@ impl Broker {
         self.failed.drain(..).collect()
     }
 
+    /// How often evaluations were given out.
+    #[cfg(test)]
+    pub fn given(&self) -> u64 {
+        self.tokens
+    }
+
+    /// How many evaluations of these types can be worked on.
+    pub fn ready_of(&self, types: &[&str]) -> usize {
+        let ready = types.iter().filter_map(|kind| self.ready.get(*kind));
+        ready.map(BTreeSet::len).sum()
+    }
+
     /// Of each type of evaluations how many can be worked on, and how many are.
     pub fn by_type(&self) -> BTreeMap<String, (usize, usize)> {
         let mut types: BTreeMap<String, (usize, usize)> = BTreeMap::new();

@@ -29,6 +29,7 @@ use drover_events::model::Evaluation;
 use drover_projections::{Projections, StorageError};
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
+use tokio::sync::Notify;
 
 use self::broker::BrokerSettings;
 use self::core::Core;
@@ -95,6 +96,11 @@ pub struct Shared {
     clock: Clock,
     settings: SchedulingSettings,
     stopped: AtomicBool,
+    /// Something is due sooner than the follower knows.
+    hurry: Notify,
+    /// How many workers were woken.
+    #[cfg(test)]
+    woken: AtomicUsize,
 }
 
 impl Shared {
@@ -106,14 +112,25 @@ impl Shared {
     /// taken first, so that none of them is between its look and its sleep; whoever calls this must
     /// not hold it.
     fn changed(&self) {
-        let ready = self.core.lock().broker.stats().ready;
+        let types = self.settings.types.names();
+        let ready = self.core.lock().broker.ready_of(&types);
         if self.is_stopped() {
             self.ready.notify_all();
             return;
         }
-        let due = ready + self.again.lock().len();
+        let due = ready.min(self.room()) + self.again.lock().len();
         for _ in 0..due.min(self.settings.workers.max(1)) {
+            #[cfg(test)]
+            self.woken.fetch_add(1, Ordering::AcqRel);
             self.ready.notify_one();
+        }
+    }
+
+    /// How many more evaluations may be taken: none while plans pile up.
+    fn room(&self) -> usize {
+        match self.plans.len() < worker::PLANS {
+            true => worker::UNFINISHED.saturating_sub(self.unfinished.load(Ordering::Acquire)),
+            false => 0,
         }
     }
 }
@@ -183,6 +200,9 @@ impl Scheduling {
             clock,
             settings,
             stopped: AtomicBool::new(false),
+            hurry: Notify::new(),
+            #[cfg(test)]
+            woken: AtomicUsize::new(0),
         });
         let tasks = vec![
             tokio::spawn(plan_queue::run(Arc::clone(&shared))),
@@ -275,8 +295,13 @@ pub enum StartError {
 
 /// How often what was refused too often is tried again.
 const RETRY_REFUSED: i64 = 60_000_000_000;
-/// How long the follower sleeps at most.
-const LONGEST_SLEEP: Duration = Duration::from_secs(5);
+/// How long the follower sleeps at most; tests would not notice what it sleeps over.
+const LONGEST_SLEEP: Duration = match cfg!(test) {
+    true => Duration::from_secs(600),
+    false => Duration::from_secs(5),
+};
+/// How long it waits after a failure.
+const AFTER_FAILURE: Duration = Duration::from_secs(5);
 
 /// Follows the projections, and does what is due.
 async fn follow(shared: Arc<Shared>) {
@@ -290,12 +315,12 @@ async fn follow(shared: Arc<Shared>) {
                     error = chain(&error),
                     "scheduling cannot follow the projections"
                 );
-                tokio::time::sleep(LONGEST_SLEEP).await;
+                tokio::time::sleep(AFTER_FAILURE).await;
                 continue;
             }
             Err(_) => {
                 tracing::error!("following the projections panicked");
-                tokio::time::sleep(LONGEST_SLEEP).await;
+                tokio::time::sleep(AFTER_FAILURE).await;
                 continue;
             }
         };
@@ -310,7 +335,11 @@ async fn follow(shared: Arc<Shared>) {
             let left = due.saturating_sub(shared.clock.now()).max(0);
             Duration::from_nanos(left.unsigned_abs()).min(LONGEST_SLEEP)
         });
-        let _ = tokio::time::timeout(sleep, shared.projections.watch().beyond(followed)).await;
+        let changed = shared.projections.watch().beyond(followed);
+        tokio::select! {
+            _ = tokio::time::timeout(sleep, changed) => {}
+            () = shared.hurry.notified() => {}
+        }
     }
 }
 

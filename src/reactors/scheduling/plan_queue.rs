@@ -21,13 +21,13 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 
 use super::Shared;
 use super::plan_check::{PlanRequest, Prepared, prepare};
-use super::worker::took;
+use super::worker::{PLANS, took};
 use crate::error::ApiError;
 use crate::error::chain;
 use crate::reactors::propose::{Decided, Propose, Settling};
 
 /// How many plans may be in flight.
-const DEPTH: u32 = 16;
+pub(super) const DEPTH: u32 = 16;
 
 /// What became of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,6 +113,10 @@ pub(super) async fn run(shared: Arc<Shared>) {
 /// Sends the next plan on its way. Answers whether there is a next turn.
 async fn turn(shared: &Arc<Shared>, depth: &Arc<Semaphore>) -> bool {
     let (request, answer) = shared.plans.next().await;
+    if shared.plans.len() + 1 == PLANS {
+        // There is room for a plan again.
+        shared.changed();
+    }
     if shared.plans.refused.swap(false, Ordering::AcqRel) {
         // Waits for all that are in flight.
         drop(depth.acquire_many(DEPTH).await);

@@ -549,3 +549,6 @@ async fn place_20000_on_5000_nodes() {
         placed as f64 / took.as_secs_f64()
     );
 }
+
+#[path = "waking_test.rs"]
+mod waking;

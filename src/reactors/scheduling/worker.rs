@@ -31,9 +31,9 @@ use crate::telemetry::milliseconds;
 /// How long a worker sleeps before it looks whether it should stop.
 const IDLE: Duration = Duration::from_millis(500);
 /// How many evaluations may be on their way to their end.
-const UNFINISHED: usize = 128;
+pub(super) const UNFINISHED: usize = 128;
 /// How many plans may wait for their check before workers pause.
-const PLANS: usize = 4;
+pub(super) const PLANS: usize = 4;
 /// How long a plan waits for the cluster's first key, which signs what it places (KR-03), before
 /// its evaluation is worked on again; nanoseconds.
 const NO_KEY: i64 = 250_000_000;
@@ -88,7 +88,7 @@ struct Held {
     shared: Arc<Shared>,
     item: Option<Item>,
     /// One of the places among those on their way to their end.
-    _place: Option<Place>,
+    place: Option<Place>,
 }
 
 impl Held {
@@ -96,14 +96,22 @@ impl Held {
         Self {
             shared: Arc::clone(shared),
             item: Some(item),
-            _place: None,
+            place: None,
         }
     }
 
     /// It is over, or comes again later.
     fn end(mut self, ended: Result<(), WorkError>) {
+        self.give_back(ended);
+    }
+
+    /// The broker has it back. Workers are told once: here, or when the place is left.
+    fn give_back(&mut self, ended: Result<(), WorkError>) {
         if let Some(item) = self.item.take() {
             end(&self.shared, &item, ended);
+            if self.place.take().is_none() {
+                self.shared.changed();
+            }
         }
     }
 
@@ -115,9 +123,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Some(item) = self.item.take() {
-            end(&self.shared, &item, Err(WorkError::Panic));
-        }
+        self.give_back(Err(WorkError::Panic));
     }
 }
 
@@ -149,9 +155,9 @@ fn next(shared: &Shared) -> Option<Item> {
         if let Some(again) = shared.again.lock().pop_front() {
             return Some(again);
         }
-        let busy =
-            shared.unfinished.load(Ordering::Acquire) >= UNFINISHED || shared.plans.len() >= PLANS;
-        if !busy && let Some((eval, token)) = core.broker.dequeue(&types, shared.clock.now()) {
+        if shared.room() > 0
+            && let Some((eval, token)) = core.broker.dequeue(&types, shared.clock.now())
+        {
             took("nomad.nomad.worker.dequeue_eval", began);
             return Some(Item {
                 eval,
@@ -172,6 +178,8 @@ fn end(shared: &Shared, item: &Item, ended: Result<(), WorkError>) {
         Ok(()) => core.broker.ack(id, token, now),
         Err(error) => {
             tracing::warn!(eval = id, %error, "evaluation failed");
+            // It comes again sooner than the follower knows.
+            shared.hurry.notify_one();
             core.broker.nack(id, token, now)
         }
     };
@@ -179,7 +187,6 @@ fn end(shared: &Shared, item: &Item, ended: Result<(), WorkError>) {
     if let Err(error) = settled {
         tracing::debug!(eval = id, %error, "evaluation was taken back before its end");
     }
-    shared.changed();
 }
 
 /// Notes how long something took, in milliseconds.
@@ -249,6 +256,7 @@ fn work(shared: &Arc<Shared>, held: &mut Held) -> Result<(), WorkError> {
             .broker
             .postpone(id, item.token, now, NO_KEY);
         held.item = None;
+        shared.hurry.notify_one();
         if let Err(error) = waits {
             tracing::debug!(id, %error, "taken back");
         }
@@ -257,7 +265,7 @@ fn work(shared: &Arc<Shared>, held: &mut Held) -> Result<(), WorkError> {
     held.item = None;
     let eval = current;
     let mut held = Held::new(shared, Item { eval, ..item });
-    held._place = Some(Place::take(shared));
+    held.place = Some(Place::take(shared));
     let request = Request {
         guard,
         outcome,

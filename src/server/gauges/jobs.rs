@@ -1,48 +1,173 @@
 //! What becomes of jobs: their statuses, and the allocations of their groups.
+//!
+//! Kept from one look to the next: only what changed is read, however many jobs there are and
+//! whoever asks.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use drover_events::model::status::job as status;
 use drover_events::model::{JobSummary, TaskGroupSummary};
-use drover_projections::Scan;
 use drover_projections::tables::job_summaries::JobSummaries;
 use drover_projections::tables::jobs::Jobs;
+use drover_projections::{ChangedRow, Followed, Projections, Scan, StorageError, Table, View};
 use metrics::{Label, gauge};
 
 use crate::server::Server;
 
 /// What stands between a parent's id and a child's own, by its kind, and the label for the latter.
 const CHILDREN: [(&str, &str); 2] = [("/dispatch-", "dispatch_id"), ("/periodic-", "periodic_id")];
+/// The numbers of a group.
+const FIGURES: [&str; 7] = [
+    "nomad.nomad.job_summary.queued",
+    "nomad.nomad.job_summary.complete",
+    "nomad.nomad.job_summary.failed",
+    "nomad.nomad.job_summary.running",
+    "nomad.nomad.job_summary.starting",
+    "nomad.nomad.job_summary.lost",
+    "nomad.nomad.job_summary.unknown",
+];
+
+/// Namespace and id.
+type Name = (String, String);
+
+/// What is known of all jobs.
+#[derive(Debug, Default)]
+pub(in crate::server) struct JobGauges {
+    followed: Option<Followed>,
+    /// The place of each job's status in [`status::ALL`].
+    statuses: HashMap<Name, usize>,
+    /// How many jobs have each status.
+    counts: [u64; status::ALL.len()],
+    groups: HashMap<Name, Vec<Group>>,
+    /// When all groups were told last: a level that nobody sets vanishes.
+    told: Option<Instant>,
+    /// Rows that were read.
+    #[cfg(test)]
+    read: usize,
+}
+
+/// A group of a job.
+#[derive(Debug)]
+struct Group {
+    labels: Vec<Label>,
+    figures: [i64; FIGURES.len()],
+    /// Whether its figures are others than were told.
+    is_new: bool,
+}
 
 impl Server {
     pub(super) fn observe_jobs(&self) {
-        let view = self.projections.view();
-        let without_dispatched = self.config.telemetry.disable_dispatched_job_summary_metrics;
-        for summary in view.scan::<JobSummaries>(Scan::all()).flatten() {
-            let is_dispatched = summary.job_id.contains(CHILDREN[0].0);
-            if !(without_dispatched && is_dispatched) {
-                observe_summary(&summary);
-            }
+        let telemetry = &self.config.telemetry;
+        let kept = telemetry.in_memory_retention_period;
+        let again = kept.max(telemetry.in_memory_collection_interval) / 2;
+        let mut jobs = self.job_gauges.lock();
+        if let Err(error) = jobs.refresh(&self.projections) {
+            tracing::warn!(%error, "jobs cannot be counted");
+            *jobs = JobGauges::default();
+            return;
         }
-        let mut counts = status::ALL
-            .iter()
-            .map(|name| (*name, 0_u64))
-            .collect::<Vec<_>>();
-        for job in view.scan::<Jobs>(Scan::all()).flatten() {
-            if let Some((_, count)) = counts.iter_mut().find(|(name, _)| *name == job.status) {
-                *count += 1;
-            }
-        }
-        for (name, count) in counts {
-            gauge!(format!("nomad.nomad.job_status.{name}")).set(count as f64);
-        }
+        jobs.tell(again, telemetry.disable_dispatched_job_summary_metrics);
     }
 }
 
-fn observe_summary(summary: &JobSummary) {
-    for (group, counts) in summary.summary.iter() {
-        let labels = labels(summary, group);
-        for (name, count) in figures(counts) {
-            let name = format!("nomad.nomad.job_summary.{name}");
-            gauge!(name, labels.clone()).set(count as f64);
+impl JobGauges {
+    /// Reads what changed.
+    fn refresh(&mut self, projections: &Projections) -> Result<(), StorageError> {
+        let followed = self
+            .followed
+            .get_or_insert_with(|| projections.follow(&[Jobs::ID, JobSummaries::ID]));
+        let view = projections.view();
+        match followed.take(&view) {
+            Some(changed) => changed.iter().try_for_each(|row| self.row(&view, row)),
+            None => self.all(&view),
+        }
+    }
+
+    fn all(&mut self, view: &View) -> Result<(), StorageError> {
+        *self = Self {
+            followed: self.followed.take(),
+            ..Self::default()
+        };
+        for job in view.scan::<Jobs>(Scan::all()) {
+            let job = job?;
+            self.job((job.namespace, job.id), Some(&job.status));
+        }
+        for summary in view.scan::<JobSummaries>(Scan::all()) {
+            let summary = summary?;
+            let name = (summary.namespace.clone(), summary.job_id.clone());
+            self.summary(name, Some(&summary));
+        }
+        Ok(())
+    }
+
+    fn row(&mut self, view: &View, row: &ChangedRow) -> Result<(), StorageError> {
+        if let Some(name) = row.key_of::<Jobs>() {
+            let job = view.get::<Jobs>((name.0.as_str(), name.1.as_str()))?;
+            self.job(name, job.as_ref().map(|job| job.status.as_str()));
+        } else if let Some(name) = row.key_of::<JobSummaries>() {
+            let summary = view.get::<JobSummaries>((name.0.as_str(), name.1.as_str()))?;
+            self.summary(name, summary.as_ref());
+        }
+        Ok(())
+    }
+
+    /// A job has this status now; none: it is gone.
+    fn job(&mut self, name: Name, now: Option<&str>) {
+        #[cfg(test)]
+        {
+            self.read += 1;
+        }
+        let at = now.and_then(|now| status::ALL.iter().position(|known| *known == now));
+        let before = match at {
+            Some(at) => {
+                self.counts[at] += 1;
+                self.statuses.insert(name, at)
+            }
+            None => self.statuses.remove(&name),
+        };
+        if let Some(before) = before {
+            self.counts[before] -= 1;
+        }
+    }
+
+    fn summary(&mut self, name: Name, summary: Option<&JobSummary>) {
+        #[cfg(test)]
+        {
+            self.read += 1;
+        }
+        let Some(summary) = summary else {
+            self.groups.remove(&name);
+            return;
+        };
+        let groups = summary.summary.iter().map(|(group, counts)| Group {
+            labels: labels(summary, group),
+            figures: figures(counts),
+            is_new: true,
+        });
+        self.groups.insert(name, groups.collect());
+    }
+
+    /// Tells what changed, and everything where that was not done for a while.
+    fn tell(&mut self, again: Duration, without_dispatched: bool) {
+        for (name, count) in status::ALL.iter().zip(self.counts) {
+            gauge!(format!("nomad.nomad.job_status.{name}")).set(count as f64);
+        }
+        let all = self.told.is_none_or(|told| told.elapsed() >= again);
+        if all {
+            self.told = Some(Instant::now());
+        }
+        for ((_, id), groups) in &mut self.groups {
+            if without_dispatched && id.contains(CHILDREN[0].0) {
+                continue;
+            }
+            for group in groups {
+                if std::mem::take(&mut group.is_new) || all {
+                    for (name, count) in FIGURES.into_iter().zip(group.figures) {
+                        gauge!(name, group.labels.clone()).set(count as f64);
+                    }
+                }
+            }
         }
     }
 }
@@ -63,21 +188,26 @@ fn labels(summary: &JobSummary, group: &str) -> Vec<Label> {
     labels
 }
 
-fn figures(counts: &TaskGroupSummary) -> [(&'static str, i64); 7] {
+fn figures(counts: &TaskGroupSummary) -> [i64; FIGURES.len()] {
     [
-        ("queued", counts.queued),
-        ("complete", counts.complete),
-        ("failed", counts.failed),
-        ("running", counts.running),
-        ("starting", counts.starting),
-        ("lost", counts.lost),
-        ("unknown", counts.unknown),
+        counts.queued,
+        counts.complete,
+        counts.failed,
+        counts.running,
+        counts.starting,
+        counts.lost,
+        counts.unknown,
     ]
 }
 
 #[cfg(test)]
 mod tests {
+    use drover_events::job::JobDeregistered;
+
     use super::*;
+    use crate::commands::job::RegisterJob;
+    use crate::reactors::testing::Direct;
+    use crate::scheduler::testing::job;
 
     #[test]
     fn children_are_labelled_with_their_parents() {
@@ -103,5 +233,44 @@ mod tests {
             told("nightly/periodic-1700000000")[3..],
             ["exported_job=nightly", "periodic_id=1700000000"]
         );
+    }
+    #[test]
+    fn only_what_changed_is_read_again() {
+        let direct = Direct::new();
+        let register = |id: &str, count: i64| {
+            let mut spec = job("batch", count);
+            (spec.id, spec.name) = (id.to_owned(), id.to_owned());
+            let register = RegisterJob {
+                job: spec,
+                eval_id: uuid::Uuid::new_v4().to_string(),
+                ..RegisterJob::default()
+            };
+            direct.command(&register).unwrap();
+        };
+        for number in 0..40 {
+            register(&format!("job-{number}"), 1);
+        }
+        let mut jobs = JobGauges::default();
+        let mut read = || {
+            jobs.refresh(&direct.projections).unwrap();
+            let pending = jobs.counts.iter().sum::<u64>();
+            (std::mem::take(&mut jobs.read), pending, jobs.groups.len())
+        };
+        assert_eq!(read(), (80, 40, 40), "all, at first");
+        assert_eq!(read(), (0, 40, 40));
+        register("job-7", 2);
+        register("job-new", 2);
+        let (rows, total, groups) = read();
+        assert!(rows <= 4, "{rows} rows were read");
+        assert_eq!((total, groups), (41, 41));
+        direct.apply(JobDeregistered {
+            namespace: "default".into(),
+            job_id: "job-7".into(),
+            purge: true,
+            ..JobDeregistered::default()
+        });
+        let (rows, total, groups) = read();
+        assert!(rows <= 2, "{rows} rows were read");
+        assert_eq!((total, groups), (40, 40));
     }
 }

@@ -1,0 +1,182 @@
+//! Which rows changed since somebody looked last: for whoever keeps something about each row of a
+//! table and wants to read anew only what changed.
+
+use std::sync::{Arc, Weak};
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+use crate::key::Key;
+use crate::layer::RowKey;
+use crate::table::Table;
+use crate::{Projections, View};
+
+/// Changed rows that wait for whoever follows; beyond that all rows are to be read.
+const MOST: usize = 100_000;
+
+/// The changes of some tables since [`Followed::take`] was called last.
+#[derive(Clone, Debug)]
+pub struct Followed(Arc<Follower>);
+
+#[derive(Debug)]
+struct Follower {
+    tables: Vec<u16>,
+    changed: Mutex<Changed>,
+}
+
+#[derive(Debug, Default)]
+struct Changed {
+    /// The rows, each with the index of the last batch that wrote it.
+    rows: HashMap<(u16, RowKey), u64, foldhash::fast::FixedState>,
+    /// How many times all is to be read: what changed is not known.
+    whole: u8,
+    /// The last batch of whose rows nothing was kept: only a view that shows it makes up for that.
+    behind: u64,
+}
+
+/// A row that was written or removed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ChangedRow {
+    table: u16,
+    key: RowKey,
+}
+
+impl ChangedRow {
+    /// Its key, if it is a row of this table.
+    pub fn key_of<T: Table>(&self) -> Option<T::Key> {
+        (self.table == T::ID)
+            .then(|| T::Key::from_bytes(&self.key).ok())
+            .flatten()
+    }
+}
+
+impl Followed {
+    /// What changed up to the view and was not told yet, in the order of keys; none where nobody
+    /// knows, as at first: then all rows are to be read in this view.
+    pub fn take(&self, view: &View) -> Option<Vec<ChangedRow>> {
+        let index = view.index();
+        let mut changed = self.0.changed.lock();
+        if index < changed.behind {
+            return None;
+        }
+        let due = changed.rows.extract_if(|_, at| *at <= index);
+        let mut due: Vec<_> = due
+            .map(|((table, key), _)| ChangedRow { table, key })
+            .collect();
+        if changed.whole > 0 {
+            changed.whole -= 1;
+            return None;
+        }
+        due.sort_unstable();
+        Some(due)
+    }
+}
+
+/// All who follow.
+#[derive(Debug, Default)]
+pub(crate) struct Followers(Mutex<Vec<Weak<Follower>>>);
+
+impl Followers {
+    /// Notes the rows a batch wrote; called before they become visible.
+    pub(crate) fn note(&self, index: u64, rows: &[(u16, RowKey)]) {
+        self.each(|follower| {
+            let mut changed = follower.changed.lock();
+            let mine = rows
+                .iter()
+                .filter(|(table, _)| follower.tables.contains(table));
+            changed.rows.extend(mine.map(|row| (row.clone(), index)));
+            if changed.rows.len() > MOST {
+                changed.rows.clear();
+                changed.whole = changed.whole.max(1);
+                changed.behind = index;
+            }
+        });
+    }
+
+    /// The database was replaced: nobody knows what changed. Whoever follows may be about to read
+    /// all in a view of the former one, and reads all once more then.
+    pub(crate) fn forget(&self) {
+        self.each(|follower| {
+            *follower.changed.lock() = Changed {
+                whole: 2,
+                ..Changed::default()
+            };
+        });
+    }
+
+    fn each(&self, mut tell: impl FnMut(&Follower)) {
+        self.0.lock().retain(|follower| {
+            let alive = follower.upgrade();
+            alive.iter().for_each(|follower| tell(follower));
+            alive.is_some()
+        });
+    }
+}
+
+impl Projections {
+    /// Follows the rows of some tables from now on.
+    pub fn follow(&self, tables: &[u16]) -> Followed {
+        let follower = Arc::new(Follower {
+            tables: tables.to_vec(),
+            changed: Mutex::new(Changed {
+                whole: 1,
+                ..Changed::default()
+            }),
+        });
+        self.followers().0.lock().push(Arc::downgrade(&follower));
+        Followed(follower)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine_test::{Op, Things, apply, open, step, thing};
+
+    fn ids(changed: Option<Vec<ChangedRow>>) -> Option<Vec<String>> {
+        let id = |row: ChangedRow| row.key_of::<Things>().unwrap().into_string();
+        changed.map(|rows| rows.into_iter().map(id).collect())
+    }
+
+    #[test]
+    fn what_changed_is_told_once_and_never_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let (projections, mut writer) = open(dir.path());
+        let put = |id: &str| Op::Put(thing(id, 1));
+        apply(&mut writer, &[step(1, vec![put("a")])], &[1]);
+        let followed = projections.follow(&[Things::ID]);
+        let elsewhere = projections.follow(&[41]);
+        assert_eq!(ids(elsewhere.take(&projections.view())), None);
+        let early = projections.view();
+        let steps = [step(2, vec![put("b")]), step(3, vec![put("c"), put("b")])];
+        apply(&mut writer, &steps, &[1]);
+        assert_eq!(ids(followed.take(&early)), None, "at first all is read");
+        assert_eq!(ids(followed.take(&early)), Some(vec![]), "not in this view");
+        let now = projections.view();
+        let both = Some(vec!["b".to_owned(), "c".to_owned()]);
+        assert_eq!(ids(followed.take(&now)), both);
+        assert_eq!(ids(followed.take(&now)), Some(vec![]));
+        let gone = step(4, vec![Op::Delete("c".to_owned())]);
+        apply(&mut writer, &[gone], &[1]);
+        let told = ids(followed.take(&projections.view()));
+        assert_eq!(told, Some(vec!["c".to_owned()]));
+        assert_eq!(ids(elsewhere.take(&projections.view())), Some(vec![]));
+        // More than is kept: all is to be read.
+        let many = (0..=MOST).map(|id| put(&id.to_string())).collect();
+        apply(&mut writer, &[step(5, many)], &[1]);
+        assert_eq!(ids(followed.take(&now)), None, "it is not in this view");
+        assert_eq!(ids(followed.take(&projections.view())), None);
+        assert_eq!(ids(followed.take(&projections.view())), Some(vec![]));
+        projections.followers().forget();
+        assert_eq!(
+            ids(followed.take(&now)),
+            None,
+            "of what was before, perhaps"
+        );
+        assert_eq!(ids(followed.take(&projections.view())), None);
+        assert_eq!(ids(followed.take(&projections.view())), Some(vec![]));
+        drop(followed);
+        apply(&mut writer, &[step(6, vec![put("a")])], &[1]);
+        assert_eq!(projections.followers().0.lock().len(), 1);
+    }
+}

@@ -1,0 +1,49 @@
+//! When drains are looked at.
+
+use super::*;
+
+#[tokio::test]
+async fn what_concerns_no_drain_is_not_looked_at() {
+    let mut stage = Stage::new(3);
+    stage.job("web", "service", 2, 1);
+    stage.job("other", "service", 2, 1);
+    let here = stage.place("web", 1, Some(true));
+    let moved = stage.place("web", 2, Some(true));
+    let other = stage.place("other", 3, Some(true));
+    let drainer = Drainer::default();
+    let looks = || std::mem::take(&mut drainer.known.lock().looks);
+    drainer.activate(&stage.context()).await.unwrap();
+    stage.client(&other, "running", Some(true));
+    drainer.activate(&stage.context()).await.unwrap();
+    assert_eq!(looks(), 0, "nothing drains");
+    stage.set(1, Some(drain(HOUR)));
+    let begun = drainer.activate(&stage.context()).await.unwrap();
+    assert_eq!((begun.status["Marked"].clone(), looks()), (1.into(), 1));
+    // What it marked itself is about the node that drains.
+    drainer.activate(&stage.context()).await.unwrap();
+    looks();
+    for _ in 0..3 {
+        stage.client(&other, "running", Some(false));
+        let idle = drainer.activate(&stage.context()).await.unwrap();
+        assert_eq!((idle.status["Draining"].clone(), looks()), (1.into(), 0));
+        assert!(idle.sleep <= Duration::from_nanos(HOUR.unsigned_abs()));
+    }
+    stage.client(&here, "complete", None);
+    let ended = drainer.activate(&stage.context()).await.unwrap();
+    assert_eq!((ended.status["Completed"].clone(), looks()), (1.into(), 1));
+    // A job that waits for its turn is looked at wherever it moves on.
+    stage.set(2, Some(drain(HOUR)));
+    drainer.activate(&stage.context()).await.unwrap();
+    assert_eq!(looks(), 1);
+    let new = stage.place("web", 3, None);
+    drainer.activate(&stage.context()).await.unwrap();
+    looks();
+    stage.client(&new, "running", Some(true));
+    drainer.activate(&stage.context()).await.unwrap();
+    assert_eq!(looks(), 1);
+    // The deadline comes although nothing happens.
+    stage.now += HOUR + SECOND;
+    drainer.activate(&stage.context()).await.unwrap();
+    assert_eq!(looks(), 1);
+    assert!(stage.moves(&moved));
+}
