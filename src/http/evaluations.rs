@@ -4,13 +4,12 @@ use drover_events::gojson::List;
 use drover_events::model::{Evaluation, EvaluationStub};
 use drover_projections::filter::Filter;
 use drover_projections::page::TokenKind;
-use drover_projections::tables::allocs::{Allocs, AllocsByEval};
+use drover_projections::tables::allocs::AllocsByEval;
 use drover_projections::tables::evals::{Evals, EvalsByJob, EvalsByNamespace};
 use drover_projections::watch::Interest;
-use drover_projections::{Reply, View};
+use drover_projections::{Id, Reply, Scan, View};
 use smallvec::SmallVec;
 
-use super::allocations::AllocStubs;
 use super::answer::Answer;
 use super::front::{Read, Write};
 use super::list::{self, storage};
@@ -100,10 +99,7 @@ fn count_matching(
     let mut count = 0;
     for row in rows {
         let row = row.map_err(storage)?;
-        let matches = filter.map_or(Ok(true), |f| f.matches(&row));
-        let matches = matches
-            .map_err(|e| ApiError::bad_request(format!("failed to read result page: {e}")))?;
-        count += u64::from(matches);
+        count += u64::from(list::matches(filter, &row)?);
     }
     Ok(count)
 }
@@ -153,11 +149,8 @@ fn related(read: &Read<'_>, eval: &Evaluation) -> Result<Vec<EvaluationStub>, Ap
 /// `GET /v1/evaluation/:id/allocations`.
 pub(super) fn allocations(read: &Read<'_>) -> Result<Answer, ApiError> {
     let id = read.request.segment(2)?;
-    let mut stubs = AllocStubs::new(&read.view, false);
-    for row in read.view.by_index::<AllocsByEval>(id.as_str()) {
-        stubs.push(row.map_err(storage)?)?;
-    }
-    Ok(stubs.finish().at(read.view.table_index::<Allocs>()))
+    let rows = list::of_index::<AllocsByEval>(read, Scan::group::<Id>(id.as_str()))?;
+    super::allocations::stubs_of(read, rows, |_| Ok(true))
 }
 
 /// `DELETE /v1/evaluations`: in pages, each of them one event (EVAL-02).

@@ -7,14 +7,13 @@ use drover_projections::tables::allocs::{Allocs, AllocsByNode};
 use drover_projections::tables::node_states::NodeStates;
 use drover_projections::tables::nodes::{self, Nodes};
 use drover_projections::watch::Interest;
-use drover_projections::{Prefix, Scan, Table};
+use drover_projections::{Id, Prefix, Scan, Table};
 use smallvec::SmallVec;
 
 use super::answer::Answer;
 use super::front::{Read, table_index};
 use super::list::{self, storage};
 use super::node_shapes::NodeListStub;
-use super::pieces::Pieces;
 use super::ready;
 use super::request::Request;
 use super::rows;
@@ -79,7 +78,7 @@ pub(super) fn list_of(read: &Read<'_>, keep: impl Fn(&Node) -> bool) -> Result<A
         };
         Box::new(read.view.scan::<Nodes>(scan))
     } else {
-        rows::ids::<Nodes>(&read.view, &options.prefix, options.reverse)?
+        rows::ids::<Nodes>(&read.view, options)?
     };
     let rows = rows
         .filter(|row| row.as_ref().map_or(true, &keep))
@@ -165,12 +164,12 @@ pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
 /// `GET /v1/node/:id/allocations`: whole allocations, their jobs included.
 pub(super) fn allocations(read: &Read<'_>) -> Result<Answer, ApiError> {
     let id = read.request.segment(2)?;
-    let mut pieces = Pieces::default();
-    for row in read.view.by_index::<AllocsByNode>(id.as_str()) {
-        let alloc = row
-            .and_then(|row| row.with_job(&read.view))
-            .map_err(storage)?;
-        pieces.push(&alloc.with_summed_resources())?;
-    }
-    Ok(Answer::pieces(pieces.finish()).at(read.view.table_index::<Allocs>()))
+    let filter = list::filter(read.options)?;
+    let rows = list::of_index::<AllocsByNode>(read, Scan::group::<Id>(id.as_str()))?;
+    let answer = list::render_whole(read.options, rows, |row| {
+        let alloc = row.with_job(&read.view).map_err(storage)?;
+        let wanted = list::matches(filter.as_ref(), &alloc)?;
+        Ok(wanted.then(|| alloc.with_summed_resources()))
+    })?;
+    Ok(answer.at(read.view.table_index::<Allocs>()))
 }

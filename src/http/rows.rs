@@ -143,7 +143,7 @@ where
     T: Table<Key = Id>,
     T::Row: Created,
 {
-    let rows = ids::<T>(view, &options.prefix, options.reverse)?;
+    let rows = ids::<T>(view, options)?;
     Ok(Box::new(rows.filter(|row| {
         options.namespace == "*"
             || row
@@ -152,25 +152,27 @@ where
     })))
 }
 
-/// The rows of a table of ids whose ids begin with a prefix, in the order of ids.
+/// The rows of a table of ids whose ids begin with the prefix, in the order of ids, from the page's
+/// start on.
 pub(super) fn ids<'v, T: Table<Key = Id>>(
     view: &'v View,
-    prefix: &str,
-    reverse: bool,
+    options: &Options,
 ) -> Result<Rows<'v, T::Row>, ApiError> {
-    if let Some(why) = no_id_prefix(prefix) {
+    if let Some(why) = no_id_prefix(&options.prefix) {
         return Err(ApiError::refused(format!("index error: {why}")));
     }
-    let mut scans = Scan::id_prefix(&Prefix::new(), prefix);
-    if reverse {
-        scans.reverse();
+    let mut scans = Scan::id_prefix(&Prefix::new(), &options.prefix);
+    let start = Some(options.next_token.as_str()).filter(|token| is_uuid(token));
+    // Of the two ranges the first holds what is written as ids are; where the other begins for a
+    // token is the pager's to say.
+    if let (Some(start), [of_uuids, _]) = (start, scans.as_mut_slice()) {
+        *of_uuids = of_uuids.clone().from(Prefix::new().id(start).as_bytes());
     }
-    let scans = scans
-        .into_iter()
-        .map(move |scan| if reverse { scan.reverse() } else { scan });
-    Ok(Box::new(
-        scans.flat_map(|scan| view.scan::<T>(scan).collect::<Vec<_>>()),
-    ))
+    if options.reverse {
+        scans = scans.into_iter().rev().map(Scan::reverse).collect();
+    }
+    let scans = scans.into_iter();
+    Ok(Box::new(scans.flat_map(|scan| view.scan::<T>(scan))))
 }
 
 /// Why a text begins no id, in Nomad's words.

@@ -14,7 +14,7 @@ use drover_projections::watch::Interest;
 use hyper::Method;
 use smallvec::SmallVec;
 
-use super::{children, plan, read, scale, tags, write};
+use super::{children, plan, read, scale, tags, versions, write};
 use crate::error::{ApiError, Code};
 use crate::http::answer::Answer;
 use crate::http::front::{self, Incoming, Reader, Watched, Write};
@@ -103,7 +103,7 @@ fn reader(ending: &str) -> Option<(Watched, Reader)> {
         "evaluations" => (Watched::Tables(&[evals::Evals::ID]), read::evaluations),
         "versions" => (
             Watched::Tables(&[job_versions::JobVersions::ID]),
-            read::versions,
+            versions::versions,
         ),
         "deployments" => (
             Watched::Tables(&[deployments::Deployments::ID]),
