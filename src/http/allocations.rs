@@ -65,7 +65,7 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
 /// A row as lists see it. A filter may look into the job; nothing else does.
 fn listed(read: &Read<'_>, row: AllocRow, kind: TokenKind) -> Result<Listed, StorageError> {
     let token = row.token(kind);
-    let alloc = match read.options.filter.is_empty() {
+    let alloc = match read.options.filter().is_empty() {
         true => row.alloc,
         false => row.with_job(&read.view)?,
     };

@@ -23,7 +23,7 @@ use crate::error::ApiError;
 fn wanted<'v>(read: &'v Read<'_>) -> Result<(TokenKind, Rows<'v, Evaluation>), ApiError> {
     let status = read.request.query.text("status");
     let job = read.request.query.text("job");
-    if !read.options.filter.is_empty() && (!status.is_empty() || !job.is_empty()) {
+    if !read.options.filter().is_empty() && (!status.is_empty() || !job.is_empty()) {
         return Err(ApiError::bad_request(
             "Filter expression cannot be used with other filter parameters",
         ));
@@ -70,13 +70,11 @@ drover_events::wire! {
 /// `GET /v1/evaluations/count`.
 pub(super) fn count(read: &Read<'_>) -> Result<Answer, ApiError> {
     // Pages are no matter of a count, nor are the older parameters of the list.
-    let options = Options {
-        next_token: String::new(),
-        reverse: false,
-        ..read.options.clone()
-    };
+    let options = read.options.of_all();
     let count = match list::filter(&options)? {
-        None if options.prefix.is_empty() => rows::count::<EvalsByNamespace>(&read.view, &options)?,
+        None if options.prefix().is_empty() => {
+            rows::count::<EvalsByNamespace>(&read.view, &options)?
+        }
         filter => count_matching(&read.view, &options, filter.as_ref())?,
     };
     let index = read.view.table_index::<Evals>();

@@ -16,10 +16,10 @@ use crate::error::{ApiError, chain};
 /// # Errors
 /// 400 with Nomad's prefix.
 pub(super) fn filter(options: &Options) -> Result<Option<Filter>, ApiError> {
-    if options.filter.is_empty() {
+    if options.filter().is_empty() {
         return Ok(None);
     }
-    filter::compile(&options.filter, FILTER_VERSION)
+    filter::compile(options.filter(), FILTER_VERSION)
         .map(Some)
         .map_err(|e| {
             ApiError::bad_request(format!(
@@ -33,13 +33,13 @@ pub(super) fn filter(options: &Options) -> Result<Option<Filter>, ApiError> {
 /// # Errors
 /// 400 for a token of another form.
 pub(super) fn pager(options: &Options, kind: TokenKind) -> Result<Pager, ApiError> {
-    let start = match options.next_token.as_str() {
+    let start = match options.next_token() {
         "" => None,
         token => Some(PageToken::parse(kind, token).map_err(|e| {
             ApiError::bad_request(format!("failed to create result paginator: {e}"))
         })?),
     };
-    Ok(Pager::new(start, options.per_page, options.reverse))
+    Ok(Pager::new(start, options.per_page(), options.reverse()))
 }
 
 /// A storage failure as the client reads it.
@@ -59,12 +59,17 @@ pub(super) fn matches<R: Fields>(filter: Option<&Filter>, row: &R) -> Result<boo
     matches.map_err(|e| ApiError::bad_request(format!("failed to read result page: {e}")))
 }
 
-/// Bytes after which this answer ends, or is sent on.
+/// Bytes after which a page ends, or a list that comes whole is sent on.
 pub(super) fn most(options: &Options) -> usize {
-    match options.per_page {
-        0 => options.part.unwrap_or(PART),
+    match options.per_page() {
+        0 => part(options),
         _ => LONGEST_PAGE,
     }
+}
+
+/// Bytes after which a list without pages is sent on.
+pub(super) fn part(options: &Options) -> usize {
+    options.part.unwrap_or(PART)
 }
 
 /// The list that a request begins, or goes on with.
@@ -98,7 +103,7 @@ where
 {
     let filter = filter(options)?;
     let mut pager = pager(options, kind)?;
-    let (whole, most) = (options.per_page == 0, most(options));
+    let (whole, most) = (options.per_page() == 0, most(options));
     let mut pieces = begun(options);
     let mut full = None;
     for row in rows {
@@ -152,7 +157,7 @@ pub(super) fn of_table<'v, T: Table>(
 
 fn left(options: &Options, scan: Scan) -> Result<Scan, ApiError> {
     Ok(match options.later {
-        true => scan.after(&place(&options.next_token)?),
+        true => scan.after(&place(options.place())?),
         false => scan,
     })
 }
@@ -178,7 +183,7 @@ pub(super) fn render_whole<R, S>(
 where
     S: Serialize,
 {
-    let (most, mut pieces) = (most(options), begun(options));
+    let (most, mut pieces) = (part(options), begun(options));
     for row in rows {
         let (key, row) = row.map_err(storage)?;
         if let Some(shown) = show(row)? {

@@ -65,13 +65,13 @@ pub(super) fn near_list(read: &Read<'_>) -> Option<Answer> {
 pub(super) fn list_of(read: &Read<'_>, keep: impl Fn(&Node) -> bool) -> Result<Answer, ApiError> {
     let fields = Fields::read(read.request)?;
     let options = read.options;
-    let rows: rows::Rows<'_, Node> = if options.prefix.is_empty() {
-        let scan = match options.next_token.as_str() {
+    let rows: rows::Rows<'_, Node> = if options.prefix().is_empty() {
+        let scan = match options.next_token() {
             "" => Scan::all(),
             token if !rows::is_uuid(token) => Scan::all(),
             token => Scan::all().from(Prefix::new().id(token).as_bytes()),
         };
-        let scan = if options.reverse {
+        let scan = if options.reverse() {
             scan.reverse()
         } else {
             scan

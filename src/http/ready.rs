@@ -54,8 +54,8 @@ pub(super) fn answer<L: Ready>(read: &Read<'_>) -> Result<Option<Answer>, ApiErr
     if read.view.is_past()
         // What was begun from rows goes on from rows.
         || options.later
-        || !options.filter.is_empty()
-        || !options.prefix.is_empty()
+        || !options.filter().is_empty()
+        || !options.prefix().is_empty()
         || (L::SPACED && everywhere && L::TOKEN == TokenKind::IndexId && several(&read.view)?)
     {
         return Ok(None);
@@ -67,7 +67,7 @@ pub(super) fn answer<L: Ready>(read: &Read<'_>) -> Result<Option<Answer>, ApiErr
         name if L::SPACED && !everywhere => Prefix::new().str(name),
         _ => Prefix::new(),
     };
-    let from = match options.next_token.as_str() {
+    let from = match options.next_token() {
         "" => None,
         token => {
             let token = PageToken::parse(L::TOKEN, token).map_err(|e| {
@@ -81,11 +81,11 @@ pub(super) fn answer<L: Ready>(read: &Read<'_>) -> Result<Option<Answer>, ApiErr
             Some(L::place(namespace, &token))
         }
     };
-    let limit = match options.per_page {
+    let limit = match options.per_page() {
         0 => usize::MAX,
         rows => usize::try_from(rows).unwrap_or(usize::MAX),
     };
-    let page = if options.reverse {
+    let page = if options.reverse() {
         list.page_back(prefix.as_bytes(), from.as_deref(), limit)
     } else {
         list.page(prefix.as_bytes(), from.as_deref(), limit)

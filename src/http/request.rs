@@ -10,6 +10,7 @@ use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method};
 use serde::de::DeserializeOwned;
 
+use super::known;
 use super::query::{self, Query};
 use crate::error::ApiError;
 use crate::identity::Identity;
@@ -66,7 +67,10 @@ impl Request {
         Ok(Self {
             method: parts.method,
             path: parts.uri.path().to_owned(),
-            query: Query::parse(parts.uri.query())?,
+            query: match parts.extensions.get::<Query>() {
+                Some(query) => query.clone(),
+                None => Query::parse(parts.uri.query())?,
+            },
             headers: parts.headers,
             remote: parts.extensions.get::<Remote>().map(|r| r.0),
             identity: Identity::default(),
@@ -128,7 +132,7 @@ impl Request {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// The body as JSON.
+    /// The body as JSON. Fields that say something and are none of it are ignored, and named so.
     ///
     /// # Errors
     /// 400: empty, or not what was asked for; the message names the field.
@@ -136,7 +140,10 @@ impl Request {
         if self.body.is_empty() {
             return Err(ApiError::bad_request("Request body is empty"));
         }
-        gojson::from_slice(&self.body).map_err(|e| ApiError::bad_request(e.to_string()))
+        let body = gojson::from_slice(&self.body);
+        let body = body.map_err(|e| ApiError::bad_request(e.to_string()))?;
+        self.query.ignore(known::fields::<T>(&self.body));
+        Ok(body)
     }
 
     /// The body as JSON, the default when there is none.

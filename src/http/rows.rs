@@ -65,7 +65,7 @@ where
     I::Table: Table<Key = Id>,
     <I::Table as Table>::Row: Created,
 {
-    if !options.prefix.is_empty() {
+    if !options.prefix().is_empty() {
         return Ok((TokenKind::Id, by_prefix::<I::Table>(view, options)?));
     }
     if options.namespace != "*" {
@@ -82,7 +82,7 @@ where
     });
     Ok((
         TokenKind::IndexId,
-        merge(streams.collect(), options.reverse),
+        merge(streams.collect(), options.reverse()),
     ))
 }
 
@@ -112,11 +112,11 @@ where
 fn by_creation(namespace: &str, options: &Options) -> Scan {
     let group = Prefix::new().str(namespace);
     let scan = Scan::prefix(group.clone());
-    let scan = match PageToken::parse(TokenKind::IndexId, &options.next_token) {
+    let scan = match PageToken::parse(TokenKind::IndexId, options.next_token()) {
         Ok(PageToken::IndexId(index, id)) => {
             // An id that is none sorts otherwise as a key than as text: from the first row of that
             // index on, the pager passes over what lies before the token.
-            let place = match (is_uuid(&id), options.reverse) {
+            let place = match (is_uuid(&id), options.reverse()) {
                 (true, _) => group.u64(index).id(&id),
                 (false, false) => group.u64(index),
                 (false, true) => group.u64(index.saturating_add(1)),
@@ -125,7 +125,7 @@ fn by_creation(namespace: &str, options: &Options) -> Scan {
         }
         _ => scan,
     };
-    if options.reverse {
+    if options.reverse() {
         scan.reverse()
     } else {
         scan
@@ -158,17 +158,17 @@ pub(super) fn ids<'v, T: Table<Key = Id>>(
     view: &'v View,
     options: &Options,
 ) -> Result<Rows<'v, T::Row>, ApiError> {
-    if let Some(why) = no_id_prefix(&options.prefix) {
+    if let Some(why) = no_id_prefix(options.prefix()) {
         return Err(ApiError::refused(format!("index error: {why}")));
     }
-    let mut scans = Scan::id_prefix(&Prefix::new(), &options.prefix);
-    let start = Some(options.next_token.as_str()).filter(|token| is_uuid(token));
+    let mut scans = Scan::id_prefix(&Prefix::new(), options.prefix());
+    let start = Some(options.next_token()).filter(|token| is_uuid(token));
     // Of the two ranges the first holds what is written as ids are; where the other begins for a
     // token is the pager's to say.
     if let (Some(start), [of_uuids, _]) = (start, scans.as_mut_slice()) {
         *of_uuids = of_uuids.clone().from(Prefix::new().id(start).as_bytes());
     }
-    if options.reverse {
+    if options.reverse() {
         scans = scans.into_iter().rev().map(Scan::reverse).collect();
     }
     let scans = scans.into_iter();

@@ -25,7 +25,7 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
         (namespace == "*" || target("Namespace") == namespace)
             && (job.is_empty() || target("Job") == job)
             && (kind.is_empty() || policy.r#type == kind)
-            && policy.id.starts_with(&read.options.prefix)
+            && policy.id.starts_with(read.options.prefix())
     };
     let filter = list::filter(read.options)?;
     let rows = list::of_table::<ScalingPolicies>(read, Scan::all())?;

@@ -146,10 +146,7 @@ fn ids<T: Table<Key = Id>>(
     } else {
         prefix
     };
-    let options = Options {
-        prefix: even.to_owned(),
-        ..Options::default()
-    };
+    let options = Options::by_prefix(even);
     let Ok(rows) = rows::ids::<T>(view, &options) else {
         return Ok(Vec::new());
     };

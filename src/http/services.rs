@@ -25,11 +25,11 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     let mut names = Names {
         pieces: list::begun(read.options),
         space: match read.options.later {
-            true => Some(group(&list::place(&read.options.next_token)?)?.0),
+            true => Some(group(&list::place(read.options.place())?)?.0),
             false => None,
         },
     };
-    let most = list::most(read.options);
+    let most = list::part(read.options);
     let mut open: Option<(Vec<u8>, (String, String), BTreeSet<String>)> = None;
     for row in list::of_index::<ServicesByName>(read, scan)? {
         let (key, row) = row.map_err(storage)?;

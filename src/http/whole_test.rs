@@ -74,29 +74,36 @@ async fn filled(h: &Harness) -> [String; 3] {
         body["Job"]["Priority"] = json!(priority);
         assert_eq!(h.put("/v1/jobs", &body).await.status, 200);
     }
-    let services = (0..20).map(|n| service(&node, n)).collect();
+    let of = |n: usize| allocs[n % 12]["ID"].as_str().expect("an id");
+    let services = (0..20).map(|n| service(&node, of(n), n)).collect();
     submit(h, UpsertServices { services }).await;
-    // Nothing is to happen any more while lists are compared.
-    let open = |list: &Value| {
-        let rows = list.as_array().expect("a list").iter();
-        rows.filter(|eval| eval["Status"] == "pending").count()
-    };
-    wait_for(h, "/v1/job/web/evaluations", |list| open(list) == 0).await;
+    quiet(h).await;
     let text = |name: &str| allocs[0][name].as_str().expect("an id").to_owned();
     let deployments = h.get("/v1/job/web/deployments?all=true").await.json();
-    let oldest = deployments.as_array().and_then(|all| all.last());
-    let oldest = oldest.expect("a deployment")["ID"].as_str().expect("an id");
-    [node, text("EvalID"), oldest.to_owned()]
+    let mut fullest = (0, String::new());
+    for deployment in deployments.as_array().expect("a list") {
+        let path = format!("/v1/deployment/allocations/{}", id(deployment));
+        let count = rows(&h.get(&path).await.json());
+        fullest = fullest.max((count, id(deployment)));
+    }
+    assert!(fullest.0 > 1, "{deployments}");
+    [node, text("EvalID"), fullest.1]
 }
 
-fn service(node: &str, n: usize) -> ServiceRegistration {
+/// Nothing is to happen any more while lists are compared.
+async fn quiet(h: &Harness) {
+    let pending = "/v1/evaluations?filter=Status==pending";
+    wait_for(h, pending, |list| rows(list) == 0).await;
+}
+
+fn service(node: &str, alloc: &str, n: usize) -> ServiceRegistration {
     ServiceRegistration {
         id: format!("_nomad-task-{n:02}"),
         service_name: format!("service-{:02}", n / 2),
         namespace: if n < 12 { "default" } else { "other" }.to_owned(),
         node_id: node.to_owned(),
         job_id: "web".to_owned(),
-        alloc_id: uuid::Uuid::from_u128(n as u128 + 1).to_string(),
+        alloc_id: alloc.to_owned(),
         tags: vec![format!("tag-{n}"), "all".to_owned()].into(),
         address: "127.0.0.1".to_owned(),
         port: 80,
@@ -188,6 +195,7 @@ async fn statuses_come_in_parts_and_by_pages() {
     for number in 0..30 {
         h.register(&format!("job-{number:02}")).await;
     }
+    quiet(&h).await;
     let at_once = at_once(&h);
     for target in ["/v1/jobs/statuses", "/v1/jobs/statuses?reverse=true"] {
         let (index, wanted) = whole(&at_once, target).await;

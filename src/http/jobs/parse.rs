@@ -4,7 +4,7 @@ use drover_events::gojson::Any;
 use tokio::sync::Semaphore;
 
 use super::JobValidateResponse;
-use super::write::{RegisterBody, missing, validation};
+use super::write::{JobBody, missing, validation};
 use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::front::Write;
@@ -52,7 +52,7 @@ pub(in crate::http) async fn parse(write: Write) -> Result<Answer, ApiError> {
 
 /// `PUT /v1/validate/job`.
 pub(in crate::http) async fn validate(write: Write) -> Result<Answer, ApiError> {
-    let mut body: RegisterBody = write.request.json()?;
+    let body: JobBody = write.request.json()?;
     let job = body.complete(&write)?;
     let mut found = validation(&write, &job)?;
     found.errors.extend(missing(&write, &job)?);

@@ -1,11 +1,11 @@
 //! What a registration would do, without doing it.
 
-use drover_events::gojson::Time;
+use drover_events::gojson::{Any, Time};
 use drover_events::model::{Evaluation, Job, PlanAnnotations};
 use drover_projections::tables::jobs::Jobs;
 
 use super::JobPlanResponse;
-use super::write::{RegisterBody, warnings};
+use super::write::{JobBody, warnings};
 use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::front::Write;
@@ -14,10 +14,25 @@ use crate::jobspec::cron;
 use crate::reactors::scheduling::snapshot::Snapshot;
 use crate::scheduler::{diff, dry_run};
 
+drover_events::wire! {
+    /// A job to plan.
+    struct PlanBody {
+        job: Option<Any> = "Job",
+        diff: bool = "Diff",
+        region: String = "Region",
+        namespace: String = "Namespace",
+    }
+}
+
 /// `PUT /v1/job/:id/plan`.
 pub(super) async fn plan(write: Write) -> Result<Answer, ApiError> {
-    let mut body: RegisterBody = write.request.json()?;
-    let job = body.canonical(&write)?;
+    let body: PlanBody = write.request.json()?;
+    let wanted = JobBody {
+        job: body.job,
+        region: body.region,
+        namespace: body.namespace,
+    };
+    let job = wanted.canonical(&write)?;
     if job.id != super::job_id(&write.request)? {
         return Err(ApiError::bad_request("Job ID does not match"));
     }

@@ -131,7 +131,7 @@ fn token(job: &Job, before: u64) -> String {
 fn page(read: &Read<'_>, wish: &Wish) -> Result<Answer, ApiError> {
     let options = read.options;
     let filter = list::filter(options).map_err(|error| ApiError::refused(error.message))?;
-    let start = Start::read(&options.next_token)?;
+    let start = Start::read(options.next_token())?;
     let most = list::most(options);
     let mut pieces = list::begun(options);
     let (mut taken, mut last, mut index, mut next) = (0, 0, 0, None);
@@ -140,7 +140,7 @@ fn page(read: &Read<'_>, wish: &Wish) -> Result<Answer, ApiError> {
         if !wish.takes(&job)
             || start
                 .as_ref()
-                .is_some_and(|s| s.skips(&job, options.reverse))
+                .is_some_and(|s| s.skips(&job, options.reverse()))
         {
             continue;
         }
@@ -148,11 +148,11 @@ fn page(read: &Read<'_>, wish: &Wish) -> Result<Answer, ApiError> {
         if !matches.map_err(|error| ApiError::refused(error.message))? {
             continue;
         }
-        let full = options.per_page > 0 && taken == options.per_page;
+        let full = options.per_page() > 0 && taken == options.per_page();
         if next.is_none() && (full || pieces.bytes() >= most) {
             next = Some(token(&job, last));
             // What is sent later has no say in the index any more.
-            if options.per_page > 0 || options.later {
+            if options.per_page() > 0 || options.later {
                 break;
             }
         }
@@ -171,7 +171,7 @@ fn page(read: &Read<'_>, wish: &Wish) -> Result<Answer, ApiError> {
     if !complete {
         index = index.max(read.view.table_index::<Jobs>());
     }
-    if options.per_page == 0
+    if options.per_page() == 0
         && let Some(rest) = next
     {
         return Ok(Answer::begun(pieces, rest).at(index));
@@ -186,7 +186,7 @@ fn rows<'v>(
     read: &'v Read<'_>,
     start: Option<&Start>,
 ) -> impl Iterator<Item = Result<Job, StorageError>> + 'v {
-    let scan = match (start, read.options.reverse) {
+    let scan = match (start, read.options.reverse()) {
         (None, _) => Scan::all(),
         (Some(start), true) => Scan::all().from(Prefix::new().u64(start.index).as_bytes()),
         (Some(start), false) => {
@@ -194,7 +194,7 @@ fn rows<'v>(
             Scan::all().from(Prefix::new().u64(above).as_bytes())
         }
     };
-    let scan = match read.options.reverse {
+    let scan = match read.options.reverse() {
         true => scan,
         false => scan.reverse(),
     };

@@ -36,7 +36,7 @@ pub(super) fn versions(read: &Read<'_>) -> Result<Answer, ApiError> {
     };
     let options = read.options;
     let (stage, place) = match options.later {
-        true => options.next_token.split_at_checked(1).unwrap_or_default(),
+        true => options.place().split_at_checked(1).unwrap_or_default(),
         false => ("v", ""),
     };
     let mut pieces = match options.later {
@@ -101,7 +101,7 @@ struct Answering<'a> {
 
 impl Answering<'_> {
     fn full(&self, pieces: &Pieces) -> bool {
-        pieces.bytes() >= list::most(self.read.options)
+        pieces.bytes() >= list::part(self.read.options)
     }
 
     fn versions(

@@ -36,7 +36,13 @@ drover_events::wire! {
         eval_priority: i64 = "EvalPriority",
         region: String = "Region",
         namespace: String = "Namespace",
-        diff: bool = "Diff",
+    }
+
+    /// A job by itself.
+    pub(super) struct JobBody {
+        job: Option<Any> = "Job",
+        region: String = "Region",
+        namespace: String = "Namespace",
     }
 
     /// A version to go back to.
@@ -54,8 +60,26 @@ drover_events::wire! {
 }
 
 impl RegisterBody {
-    /// Takes the job out of the body: in canonical form, in the namespace the request names.
-    pub(super) fn canonical(&mut self, write: &Write) -> Result<Job, ApiError> {
+    /// Takes the job out of the body.
+    fn job(&mut self) -> JobBody {
+        JobBody {
+            job: self.job.take(),
+            region: std::mem::take(&mut self.region),
+            namespace: std::mem::take(&mut self.namespace),
+        }
+    }
+
+    /// Takes the canonical job out, refused with every rule it breaks, and what is to be warned of.
+    fn checked(&mut self, write: &Write) -> Result<(Job, String), ApiError> {
+        let job = self.job().canonical(write)?;
+        let warnings = warnings(write, &job)?;
+        Ok((job, warnings))
+    }
+}
+
+impl JobBody {
+    /// The job in canonical form, in the namespace the request names.
+    pub(super) fn canonical(self, write: &Write) -> Result<Job, ApiError> {
         let job = self.complete(write)?;
         if job.id.is_empty() {
             return Err(ApiError::bad_request("Job ID hasn't been provided"));
@@ -64,14 +88,12 @@ impl RegisterBody {
     }
 
     /// The same of a job that may have no id yet.
-    pub(super) fn complete(&mut self, write: &Write) -> Result<Job, ApiError> {
+    pub(super) fn complete(self, write: &Write) -> Result<Job, ApiError> {
         let missing = || ApiError::bad_request("Job must be specified");
-        let json = self
-            .job
-            .take()
-            .filter(|job| !job.is_null())
-            .ok_or_else(missing)?;
+        let json = self.job.filter(|job| !job.is_null()).ok_or_else(missing)?;
         let api = ApiJob::from_json(json).map_err(|e| ApiError::bad_request(e.to_string()))?;
+        let unknown = api.unknown().iter().map(|path| format!("field {path}"));
+        write.request.query.ignore(unknown);
         let asked = write.request.query.text("namespace");
         let named = [
             asked,
@@ -89,7 +111,7 @@ impl RegisterBody {
             .into_model()
             .map_err(|e| ApiError::bad_request(e.to_string()))?;
         job.namespace = namespace;
-        self.place_region(&mut job, write)?;
+        place_region(&self.region, &mut job, write)?;
         if unsaid {
             job.priority = write.api.settings.job_priority;
         }
@@ -98,32 +120,21 @@ impl RegisterBody {
         }
         Ok(job)
     }
+}
 
-    /// The region of a job: the body's, the request's, its own; the agent's where none is named.
-    fn place_region(&self, job: &mut Job, write: &Write) -> Result<(), ApiError> {
-        let own = &write.api.settings.region;
-        if job.multiregion.is_some() {
-            return Ok(());
-        }
-        let named = [
-            &self.region,
-            write.request.query.text("region"),
-            &job.region,
-        ];
-        let named = named.into_iter().find(|region| !region.is_empty());
-        if named.is_some_and(|region| region != "global" && region != own) {
-            return Err(ApiError::refused("No path to region"));
-        }
-        job.region.clone_from(own);
-        Ok(())
+/// The region of a job: the body's, the request's, its own; the agent's where none is named.
+fn place_region(body: &str, job: &mut Job, write: &Write) -> Result<(), ApiError> {
+    let own = &write.api.settings.region;
+    if job.multiregion.is_some() {
+        return Ok(());
     }
-
-    /// Takes the canonical job out, refused with every rule it breaks, and what is to be warned of.
-    fn checked(&mut self, write: &Write) -> Result<(Job, String), ApiError> {
-        let job = self.canonical(write)?;
-        let warnings = warnings(write, &job)?;
-        Ok((job, warnings))
+    let named = [body, write.request.query.text("region"), &job.region];
+    let named = named.into_iter().find(|region| !region.is_empty());
+    if named.is_some_and(|region| region != "global" && region != own) {
+        return Err(ApiError::refused("No path to region"));
     }
+    job.region.clone_from(own);
+    Ok(())
 }
 
 /// The warnings about a job that breaks no rule.
@@ -146,7 +157,9 @@ pub(super) fn validation(write: &Write, job: &Job) -> Result<Validation, ApiErro
     };
     let mut found = jobspec::validate(job, &limits);
     found.errors.extend(without_vault(job));
-    found.warnings.extend(known::warnings(&write.request.query));
+    found.errors.extend(jobspec::unbuilt(job));
+    let ignored = write.request.query.ignored();
+    found.warnings.extend(known::warnings(ignored));
     Ok(found)
 }
 
@@ -196,7 +209,7 @@ pub(in crate::http) async fn register(write: Write) -> Result<Answer, ApiError> 
 /// `PUT /v1/job/:id`.
 pub(super) async fn update(write: Write) -> Result<Answer, ApiError> {
     let mut body: RegisterBody = write.request.json()?;
-    let job = body.canonical(&write)?;
+    let job = body.job().canonical(&write)?;
     if job.id != super::job_id(&write.request)? {
         return Err(ApiError::bad_request("Job ID does not match name"));
     }
@@ -238,13 +251,6 @@ async fn register_job(
         settings.job_max_source_size,
         &mut warnings,
     );
-    let refused = Validation {
-        errors: jobspec::unbuilt(&job),
-        ..Validation::default()
-    };
-    if let Some(text) = refused.error() {
-        return Err(ApiError::refused(text));
-    }
     let (namespace, id, children) = (job.namespace.clone(), job.id.clone(), job.has_children());
     let eval_id = if children { String::new() } else { new_id() };
     let command = RegisterJob {
