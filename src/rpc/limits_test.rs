@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_testkit::{LONG, eventually};
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -90,9 +91,14 @@ async fn calls_of_strangers_take_turns_and_those_of_nodes_do_not() {
             tokio::spawn(async move { stranger.once::<Never>(&Text::default(), SOON).await })
         })
         .collect();
-    while limits.turns.free() > 30 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let turns = |free: usize| {
+        let turns = limits.turns.clone();
+        eventually("the turns", LONG, move || match turns.free() {
+            now if now == free => Ok(()),
+            now => Err(format!("{now} are free")),
+        })
+    };
+    turns(30).await.unwrap();
     let refused = stranger.once::<Length>(&Text::default(), SOON).await;
     let Err(RpcError::Api(refused)) = refused else {
         panic!("{refused:?}");
@@ -106,9 +112,7 @@ async fn calls_of_strangers_take_turns_and_those_of_nodes_do_not() {
     for call in waiting {
         call.abort();
     }
-    while limits.turns.free() < 40 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    turns(40).await.unwrap();
     assert!(
         stranger
             .once::<Length>(&Text::default(), SOON)
