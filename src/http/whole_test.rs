@@ -78,16 +78,29 @@ async fn filled(h: &Harness) -> [String; 3] {
     let services = (0..20).map(|n| service(&node, of(n), n)).collect();
     submit(h, UpsertServices { services }).await;
     quiet(h).await;
-    let text = |name: &str| allocs[0][name].as_str().expect("an id").to_owned();
-    let deployments = h.get("/v1/job/web/deployments?all=true").await.json();
+    let deployment = fullest(
+        h,
+        "/v1/job/web/deployments?all=true",
+        "/v1/deployment/allocations/{}",
+    );
+    let eval = fullest(
+        h,
+        "/v1/job/web/evaluations",
+        "/v1/evaluation/{}/allocations",
+    );
+    [node, eval.await, deployment.await]
+}
+
+/// Of the things in a list the one with the most allocations.
+async fn fullest(h: &Harness, list: &str, path: &str) -> String {
     let mut fullest = (0, String::new());
-    for deployment in deployments.as_array().expect("a list") {
-        let path = format!("/v1/deployment/allocations/{}", id(deployment));
-        let count = rows(&h.get(&path).await.json());
-        fullest = fullest.max((count, id(deployment)));
+    let all = h.get(list).await.json();
+    for one in all.as_array().expect("a list") {
+        let allocs = h.get(&path.replace("{}", &id(one))).await.json();
+        fullest = fullest.max((rows(&allocs), id(one)));
     }
-    assert!(fullest.0 > 1, "{deployments}");
-    [node, text("EvalID"), fullest.1]
+    assert!(fullest.0 > 1, "{all}");
+    fullest.1
 }
 
 /// Nothing is to happen any more while lists are compared.
