@@ -75,6 +75,14 @@ pub struct ApiError {
 }
 
 impl ApiError {
+    /// Whether nothing can be written now, whatever it is.
+    pub fn concerns_all(&self) -> bool {
+        matches!(
+            self.code,
+            Code::NoLeader | Code::Unavailable | Code::Timeout
+        )
+    }
+
     /// An error of `code` with `message`.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self {
@@ -124,6 +132,13 @@ pub fn chain(error: &dyn std::error::Error) -> String {
         source = error.source();
     }
     text
+}
+
+/// What a panic said.
+pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no reason given")
 }
 
 #[cfg(test)]

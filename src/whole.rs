@@ -10,7 +10,8 @@ use crate::log::{FileLayer, LogFile, RealFiles, parent};
 const DRAFT: &str = ".tmp";
 
 /// Puts `content` in the place of the file at `path`, which may not exist yet. Once this returns it
-/// is on the disk under its name; until then, or after an error, what was there before is.
+/// is on the disk under its name; until then what was there before is. After an error it is either
+/// of the two, whole.
 ///
 /// # Errors
 /// The file cannot be written, or its directory not be synced.

@@ -13,7 +13,7 @@ use crate::client::start;
 use crate::config::Config;
 use crate::net::Budget;
 use crate::rpc::caller::{Caller, Servers};
-use crate::rpc::client::Pool;
+use crate::rpc::client::{Dialing, Pool};
 use crate::rpc::server::{Limits, RpcServer, serve};
 use crate::rpc::service::Dispatch;
 
@@ -30,11 +30,14 @@ pub(super) async fn listen(
     let listener = TcpListener::bind(address)
         .await
         .map_err(|error| format!("cannot listen on {address}: {error}"))?;
-    let limits = Limits::new(
-        config.limits.rpc_max_conns_per_client,
-        config.limits.rpc_handshake_timeout,
-        bodies,
-    );
+    let limits = Limits {
+        keep_alive: config.rpc.keep_alive_interval,
+        ..Limits::new(
+            config.limits.rpc_max_conns_per_client,
+            config.limits.rpc_handshake_timeout,
+            bodies,
+        )
+    };
     let server = serve(listener, service, limits)?;
     tracing::info!(address = %server.addr(), "RPC");
     Ok(server)
@@ -53,10 +56,21 @@ pub(super) fn run(
     }
     let client = start::open(settings, |secret| match near {
         Some(service) => Caller::process(service, secret),
-        None => Caller::network(Pool::new(CONNECTIONS), Servers::new(servers), secret),
+        None => {
+            let pool = Pool::dialing(CONNECTIONS, dialing(config));
+            Caller::network(pool, Servers::new(servers), secret)
+        }
     })?;
     tracing::info!(id = client.node_id(), "client started");
     Ok(client)
+}
+
+/// How connections to servers are made and kept.
+fn dialing(config: &Config) -> Dialing {
+    Dialing {
+        timeout: config.rpc.dial_timeout,
+        keep_alive: config.rpc.keep_alive_interval,
+    }
 }
 
 const NO_SERVERS: &str = "a client without a server in its own process needs to know where servers \
@@ -108,6 +122,7 @@ fn settings(config: &Config, data_dir: &Path) -> Result<Settings, Failure> {
         state_dir: config.client_dir(data_dir),
         alloc_dir: config.alloc_dir(data_dir),
         collection_interval: config.telemetry.collection_interval,
+        hook_metrics: !config.telemetry.disable_allocation_hook_metrics,
         dev: config.dev,
         ephemeral: config.dev && config.data_dir.is_none(),
         host_env,
@@ -124,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn env_03_blocks_and_lists_without_an_element_are_as_good_as_absent_ones() {
+    fn env_03_mod_05_blocks_and_lists_without_an_element_are_as_good_as_absent_ones() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let file = dir.path().join("empty.hcl");
         let text = "http_api_response_headers {}\n\

@@ -3,8 +3,9 @@
 //! What it is: the order in which the roles of an agent start and stop, its signals, its log and its
 //! data directory. It must not know: events, tables, jobs.
 //!
-//! Invariants: SIGINT and SIGTERM end the process within [`STOP_LIMIT`]; the HTTP listener opens
-//! when the roles behind it are there; tasks of the client outlive the agent.
+//! Invariants: SIGINT and SIGTERM end the process within [`STOP_LIMIT`], after the time that it was
+//! given to leave, which a second signal ends; the HTTP listener opens when the roles behind it are
+//! there; tasks of the client outlive the agent.
 
 mod client;
 mod data_dir;
@@ -81,7 +82,8 @@ enum End {
 }
 
 async fn serve(config: Config) -> Result<End, Failure> {
-    let mut signals = signals::Signals::listen()?;
+    let leaving = Leaving::of(&config);
+    let mut signals = signals::Signals::listen(leaving)?;
     let mut roles = tokio::select! {
         roles = Roles::start(config) => roles?,
         _ = signals.stop() => return Ok(End::Stop),
@@ -89,6 +91,9 @@ async fn serve(config: Config) -> Result<End, Failure> {
     let end = tokio::select! {
         signal = signals.stop() => {
             tracing::info!(signal, "stopping");
+            if let Some(limit) = leaving.limit(signal) {
+                leave(&roles, &mut signals, limit).await;
+            }
             End::Stop
         }
         () = roles.wants_restart() => {
@@ -101,6 +106,48 @@ async fn serve(config: Config) -> Result<End, Failure> {
         tracing::warn!("not everything stopped in time");
     }
     Ok(end)
+}
+
+/// How long an agent may take to leave the cluster before it stops, by the signal that ends it;
+/// none where it just stops.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Leaving {
+    on_interrupt: Option<Duration>,
+    on_terminate: Option<Duration>,
+}
+
+impl Leaving {
+    fn of(config: &Config) -> Self {
+        let drain = config.client.drain_on_shutdown.as_ref();
+        let drain = drain.filter(|_| config.client.enabled);
+        // A forced drain stops everything at once; that the clients report it takes a moment.
+        let limit = match drain {
+            Some(drain) if !drain.force => STOP_LIMIT + drain.deadline,
+            _ => STOP_LIMIT,
+        };
+        Self {
+            on_interrupt: config.leave_on_interrupt.then_some(limit),
+            on_terminate: config.leave_on_terminate.then_some(limit),
+        }
+    }
+
+    fn limit(self, signal: &str) -> Option<Duration> {
+        match signal {
+            signals::INTERRUPT => self.on_interrupt,
+            _ => self.on_terminate,
+        }
+    }
+}
+
+/// Leaves the cluster, until that is done, time is up, or a second signal says that it is enough.
+async fn leave(roles: &Roles, signals: &mut signals::Signals, limit: Duration) {
+    tracing::info!("Gracefully shutting down agent...");
+    tokio::select! {
+        left = tokio::time::timeout(limit, roles.leave()) => if left.is_err() {
+            tracing::warn!("leaving takes too long: the agent stops as it is");
+        },
+        () = signals.again() => tracing::warn!("a second signal: the agent stops as it is"),
+    }
 }
 
 /// Runs this program again in this process: nothing of the former run is left in memory, the
@@ -130,5 +177,32 @@ fn eprint_chain(error: &dyn std::error::Error) {
     while let Some(error) = cause {
         eprintln!("    because: {error}");
         cause = error.source();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_leaves_by_the_signals_it_was_told_and_for_as_long_as_its_drain_may_take() {
+        let mut config = Config::dev();
+        assert_eq!(Leaving::of(&config), Leaving::default());
+        config.leave_on_terminate = true;
+        let leaving = Leaving::of(&config);
+        assert_eq!(leaving.limit("terminated"), Some(STOP_LIMIT));
+        assert_eq!(leaving.limit(signals::INTERRUPT), None);
+        let mut drain = crate::config::DrainOnShutdown {
+            deadline: Duration::from_secs(60),
+            ..Default::default()
+        };
+        config.client.drain_on_shutdown = Some(drain.clone());
+        let with_drain = Some(STOP_LIMIT + Duration::from_secs(60));
+        assert_eq!(Leaving::of(&config).limit("terminated"), with_drain);
+        drain.force = true;
+        config.client.drain_on_shutdown = Some(drain);
+        assert_eq!(Leaving::of(&config).limit("terminated"), Some(STOP_LIMIT));
+        config.leave_on_interrupt = true;
+        assert!(Leaving::of(&config).limit(signals::INTERRUPT).is_some());
     }
 }

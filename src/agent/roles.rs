@@ -49,6 +49,14 @@ impl Roles {
             Arc::clone(&config),
             stop.clone(),
         ))];
+        if !sinks(&config).is_empty() {
+            let every = config.telemetry.collection_interval;
+            tasks.push(tokio::spawn(collect(
+                Arc::clone(&server),
+                every,
+                stop.clone(),
+            )));
+        }
         // What HTTP and RPC take in at once, together.
         let bodies = Budget::new(BODIES);
         tasks.extend(front(&config, &server, &bodies, &stop).await?);
@@ -105,6 +113,14 @@ impl Roles {
     /// Keeps the data directory, even a temporary one, and answers where that lies.
     pub(super) fn keep_data(&mut self) -> Option<std::path::PathBuf> {
         self.data.keep()
+    }
+
+    /// Leaves the cluster, while everything still runs: a client has its node drained where it was
+    /// told to. A lone server has nobody to leave.
+    pub(super) async fn leave(&self) {
+        if let Some(client) = &self.client {
+            client.leave().await;
+        }
     }
 
     /// Stops everything, top down.
@@ -219,6 +235,36 @@ fn measured(config: &Config) -> telemetry::Options {
         host: (!settings.disable_hostname).then(host),
         prefix_filter: settings.prefix_filter.clone(),
         filter_default: settings.filter_default,
+        sinks: sinks(config),
+    }
+}
+
+/// Where metrics are sent.
+fn sinks(config: &Config) -> Vec<telemetry::Sink> {
+    let sinks = config.telemetry.sinks.iter();
+    let sinks = sinks.filter(|(_, address)| !address.is_empty());
+    sinks
+        .filter_map(|(name, address)| match name.as_str() {
+            "statsd_address" => Some(telemetry::Sink::Statsd(address.clone())),
+            "statsite_address" => Some(telemetry::Sink::Statsite(address.clone())),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Reads the levels of a server off so often that those who are sent metrics hear of them; who
+/// asks for metrics has them read off then.
+async fn collect(server: Arc<Server>, every: std::time::Duration, stop: CancellationToken) {
+    let mut ticks = tokio::time::interval(every.max(SHORTEST_INTERVAL));
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {
+                let server = Arc::clone(&server);
+                let _ = tokio::task::spawn_blocking(move || server.observe()).await;
+            }
+            () = stop.cancelled() => return,
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::sys::signal::{SigSet, Signal};
 use tokio::sync::watch;
 
-use super::STOP_LIMIT;
+use super::{Leaving, STOP_LIMIT};
 
 /// What is left of the time to stop when the process ends itself.
 const LAST: Duration = Duration::from_millis(100);
@@ -28,47 +28,77 @@ fn all() -> SigSet {
         .collect()
 }
 
+/// What SIGINT is called.
+pub(super) const INTERRUPT: &str = "interrupt";
+
 /// The signals that end the agent.
 pub(super) struct Signals {
-    stop: watch::Receiver<Option<&'static str>>,
+    stop: watch::Receiver<Vec<&'static str>>,
 }
 
 impl Signals {
-    /// Starts to listen. Signals that arrive before the first [`Signals::stop`] are kept.
-    pub(super) fn listen() -> io::Result<Self> {
-        let (tell, stop) = watch::channel(None);
+    /// Starts to listen. Signals that arrive before the first [`Signals::stop`] are kept. `leaving`
+    /// says how long the agent may take before it stops.
+    pub(super) fn listen(leaving: Leaving) -> io::Result<Self> {
+        let (tell, stop) = watch::channel(Vec::new());
         std::thread::Builder::new()
             .name("signals".to_owned())
-            .spawn(move || wait(&tell))?;
+            .spawn(move || wait(&tell, leaving))?;
         Ok(Self { stop })
     }
 
     /// Waits for the signal that asks the agent to stop, and names it.
     pub(super) async fn stop(&mut self) -> &'static str {
-        match self.stop.wait_for(Option::is_some).await {
-            Ok(name) => (*name).unwrap_or_default(),
+        match self.stop.wait_for(|heard| !heard.is_empty()).await {
+            Ok(heard) => heard.first().copied().unwrap_or_default(),
             // The thread ends only with the process.
             Err(_) => std::future::pending().await,
         }
     }
+
+    /// Waits for a second one.
+    pub(super) async fn again(&mut self) {
+        if self.stop.wait_for(|heard| heard.len() > 1).await.is_err() {
+            std::future::pending().await
+        }
+    }
 }
 
-/// Waits for signals until one asks for the end; then for the end, but not for ever.
-fn wait(tell: &watch::Sender<Option<&'static str>>) {
-    let name = loop {
-        match all().wait() {
-            Ok(Signal::SIGHUP) => tracing::info!("caught signal: hangup, nothing to reload"),
-            Ok(Signal::SIGINT) => break "interrupt",
-            Ok(_) => break "terminated",
+/// Waits for signals that ask for the end; from each of them on that is waited for, but not for
+/// ever.
+fn wait(tell: &watch::Sender<Vec<&'static str>>, leaving: Leaving) {
+    loop {
+        let name = match all().wait() {
+            Ok(Signal::SIGHUP) => {
+                tracing::info!("caught signal: hangup, nothing to reload");
+                continue;
+            }
+            Ok(Signal::SIGINT) => INTERRUPT,
+            Ok(_) => "terminated",
             Err(error) => {
                 tracing::error!(%error, "cannot wait for signals");
                 return;
             }
-        }
+        };
+        let first = tell.borrow().is_empty();
+        let leaves = leaving.limit(name).filter(|_| first).unwrap_or_default();
+        tell.send_modify(|heard| heard.push(name));
+        end_within(leaves + STOP_LIMIT - LAST);
+    }
+}
+
+/// Ends the process after this time, whatever it does by then.
+fn end_within(limit: Duration) {
+    let ends = move || {
+        std::thread::sleep(limit);
+        tracing::error!(
+            "the agent is stuck and ends at once; what it has acknowledged is on the disk"
+        );
+        // An orderly exit runs what might be stuck as well.
+        let _ = nix::sys::signal::kill(nix::unistd::getpid(), Signal::SIGKILL);
     };
-    tell.send_replace(Some(name));
-    std::thread::sleep(STOP_LIMIT - LAST);
-    tracing::error!("the agent is stuck and ends at once; what it has acknowledged is on the disk");
-    // An orderly exit runs what might be stuck as well.
-    let _ = nix::sys::signal::kill(nix::unistd::getpid(), Signal::SIGKILL);
+    let timer = std::thread::Builder::new().name("end".to_owned());
+    if let Err(error) = timer.spawn(ends) {
+        tracing::error!(%error, "nothing ends the agent should it be stuck");
+    }
 }

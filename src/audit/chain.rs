@@ -209,7 +209,10 @@ pub(super) fn roots(
 
 fn is_report(trail: &Trail<'_>, index: u64) -> Result<bool, AuditError> {
     let event = trail.event(index)?;
-    Ok(event.is_some_and(|event| event.kind == EventKind::AllocsUpdatedByClient))
+    Ok(event.is_some_and(|event| {
+        let gathered = [EventKind::AllocsUpdatedByClient, EventKind::EvalsUpserted];
+        gathered.contains(&event.kind)
+    }))
 }
 
 /// The events that the one at an index belongs to, which was reached from events about `jobs`.

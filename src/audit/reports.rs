@@ -1,10 +1,13 @@
 //! One event that holds the reports of many allocations, taken apart by what each followed from.
 //!
 //! Servers gather what clients tell into one event; each update names the event that asked for it.
-//! In a cause chain only those belong that followed from something in it, and what they brought.
+//! Evaluations that nobody needs any more are ended together as well, each following from what
+//! made it. In a cause chain only those belong that followed from something in it, and what they
+//! brought.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use drover_events::model::Evaluation;
 use drover_events::{Event, Recorded};
 use drover_projections::changes::Change;
 use drover_projections::key::{Id, Key};
@@ -32,9 +35,12 @@ struct Part {
 impl Reports {
     /// The reports of an event, if it holds some with more than one cause.
     pub(super) fn of(view: &View, event: &Recorded) -> Result<Option<Self>, StorageError> {
-        let Some(Event::AllocsUpdatedByClient(told)) = event.envelope.as_ref().map(|e| &e.event)
-        else {
-            return Ok(None);
+        let told = match event.envelope.as_ref().map(|e| (&e.event, e.cause)) {
+            Some((Event::AllocsUpdatedByClient(told), _)) => told,
+            Some((Event::EvalsUpserted(ended), None)) => {
+                return Self::of_evals(view, &ended.evals, event.index);
+            }
+            _ => return Ok(None),
         };
         let causes: BTreeSet<u64> = told.updates.iter().map(|update| update.cause).collect();
         if causes.len() < 2 {
@@ -50,6 +56,31 @@ impl Reports {
                 .insert(Id::new(update.id.as_str()).to_bytes().to_vec());
         }
         Ok(Some(Self(parts)))
+    }
+
+    /// The evaluations of several jobs in one event that names no cause: each followed from the
+    /// event that made it, or the one that it comes after.
+    fn of_evals(
+        view: &View,
+        evals: &[Evaluation],
+        index: u64,
+    ) -> Result<Option<Self>, StorageError> {
+        let mut parts: BTreeMap<u64, Part> = BTreeMap::new();
+        for eval in evals {
+            let mut cause = 0;
+            for id in [&eval.id, &eval.previous_eval] {
+                let row = view.get_at::<Evals>(id.as_str(), index)?;
+                let made = row.map_or(0, |row| row.create_index);
+                if made > 0 && made < index {
+                    cause = made;
+                    break;
+                }
+            }
+            let job = (eval.namespace.clone(), eval.job_id.clone());
+            parts.entry(cause).or_default().jobs.insert(job);
+        }
+        let several = parts.keys().filter(|cause| **cause > 0).count() > 1;
+        Ok(several.then_some(Self(parts)))
     }
 
     /// The events that they followed from.

@@ -60,6 +60,10 @@ pub struct Node {
     /// Why it was refused; none where it was applied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// Whether it is told elsewhere in the tree with all that followed: an event of several causes
+    /// stands under each of them, and what came of it under the first.
+    #[serde(skip_serializing_if = "is_false")]
+    pub again: bool,
     /// What it touched.
     pub things: Vec<Touched>,
     /// How many more things it touched.
@@ -71,6 +75,10 @@ pub struct Node {
 
 fn is_none(count: &usize) -> bool {
     *count == 0
+}
+
+fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 /// The cause chain of an event (its index), a request, an evaluation, an allocation, a deployment
@@ -100,22 +108,26 @@ pub fn trace(trail: &Trail<'_>, id: &str, namespace: &str) -> Result<Tree, Audit
             roots.push(*index);
         }
     }
-    let build = Build {
+    let mut build = Build {
         trail,
         chain: &chain,
         parents: &parents,
         children: &children,
         rows: &asked.rows,
+        told: BTreeSet::new(),
+        nodes: 0,
+        cut: false,
     };
     let roots = roots
         .into_iter()
-        .map(|root| build.node(root, None, None, 0));
+        .map(|root| build.node(root, None, None, 0))
+        .collect::<Result<_, _>>()?;
     Ok(Tree {
         kind: asked.kind,
         id: asked.id,
         focus: asked.focus.into_iter().collect(),
-        truncated: chain.truncated,
-        roots: roots.collect::<Result<_, _>>()?,
+        truncated: chain.truncated || build.cut,
+        roots,
     })
 }
 
@@ -149,6 +161,8 @@ fn kept(parents: &Parents, asked: &super::asked::Asked) -> BTreeSet<u64> {
 
 /// Deeper than any chain of causes that is told.
 const DEEPEST: usize = 200;
+/// More than the events of any chain that is told, each under all its causes.
+const NODES: usize = 10_000;
 
 struct Build<'a> {
     trail: &'a Trail<'a>,
@@ -156,13 +170,42 @@ struct Build<'a> {
     parents: &'a Parents,
     children: &'a BTreeMap<u64, Vec<u64>>,
     rows: &'a [super::object::RowKey],
+    /// The events that were told: reports that were gathered, which differ by what they stand
+    /// under, with that.
+    told: BTreeSet<(u64, Option<u64>)>,
+    nodes: usize,
+    cut: bool,
 }
 
 impl Build<'_> {
+    /// What an event touched as it belongs to `above`, and how much more.
+    fn things(&self, index: u64, above: Option<u64>) -> Result<(Vec<Touched>, usize), AuditError> {
+        let view = self.trail.view();
+        let mut changes = self.trail.changes(index)?;
+        // What was asked for comes first.
+        let asked = |table: u16, key: &[u8]| self.rows.iter().any(|r| r.0 == table && r.1 == key);
+        changes.sort_by_key(|change| !asked(change.table, &change.key));
+        let (mut things, mut more) = (Vec::new(), 0);
+        let reports = self.chain.reports(index);
+        for change in &changes {
+            if let Some(reports) = reports
+                && !reports.holds(view, change, above)?
+            {
+                continue;
+            }
+            if things.len() >= THINGS {
+                more += 1;
+            } else if let Some(thing) = touched(view, change)? {
+                things.push(thing);
+            }
+        }
+        Ok((things, more))
+    }
+
     /// The node of an event as it belongs to `above`: of reports that were gathered into one event
     /// those that followed from it, and what came of them.
     fn node(
-        &self,
+        &mut self,
         index: u64,
         above: Option<u64>,
         begun: Option<i64>,
@@ -172,27 +215,20 @@ impl Build<'_> {
         let event = self.trail.event(index)?;
         let (time, kind) = event.as_ref().map_or((0, ""), |e| (e.time, e.kind.name()));
         let begun = begun.unwrap_or(time);
-        let mut changes = self.trail.changes(index)?;
-        // What was asked for comes first.
-        let asked = |table: u16, key: &[u8]| self.rows.iter().any(|r| r.0 == table && r.1 == key);
-        changes.sort_by_key(|change| !asked(change.table, &change.key));
-        let (mut things, mut more_things) = (Vec::new(), 0);
         let reports = self.chain.reports(index);
-        for change in &changes {
-            if let Some(reports) = reports
-                && !reports.holds(view, change, above)?
-            {
-                continue;
-            }
-            if things.len() >= THINGS {
-                more_things += 1;
-            } else if let Some(thing) = touched(view, change)? {
-                things.push(thing);
-            }
-        }
+        let again = !self.told.insert((index, reports.and(above)));
+        self.nodes += 1;
+        let (things, more_things) = match again {
+            true => (Vec::new(), 0),
+            false => self.things(index, above)?,
+        };
         let below = self.children.get(&index).map_or(&[][..], Vec::as_slice);
         let mut children = Vec::with_capacity(below.len());
-        for child in below.iter().filter(|_| depth < DEEPEST) {
+        for child in below.iter().filter(|_| !again) {
+            if depth >= DEEPEST || self.nodes >= NODES {
+                self.cut = true;
+                break;
+            }
             if let (Some(reports), Some(above)) = (reports, above)
                 && !reports.leads_to(above, &jobs_of(self.trail, *child)?)
             {
@@ -217,6 +253,7 @@ impl Build<'_> {
                 None => "",
             },
             refused: view.rejection(index)?.as_ref().map(reason),
+            again,
             things,
             more_things,
             children,

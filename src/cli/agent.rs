@@ -70,7 +70,7 @@ pub(super) struct Args {
     /// Where everything is kept
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Where driver plugins lie
+    /// Not supported: plugins are not processes of their own
     #[arg(long, value_name = "DIR")]
     plugin_dir: Option<PathBuf>,
     /// Where the client keeps its journal
@@ -103,22 +103,22 @@ pub(super) struct Args {
     /// Servers to register with, comma separated
     #[arg(long, value_delimiter = ',')]
     servers: Vec<String>,
-    /// Servers to join once
+    /// Not supported: there is one server (clients: -servers)
     #[arg(long, value_name = "ADDR")]
     join: Vec<String>,
-    /// Servers to join until one answers
+    /// Not supported: there is one server (clients: -servers)
     #[arg(long, value_name = "ADDR")]
     retry_join: Vec<String>,
-    /// How often to try
+    /// Not supported: there is one server
     #[arg(long, value_name = "N")]
     retry_max: Option<u32>,
-    /// How long between tries
+    /// Not supported: there is one server
     #[arg(long, value_name = "DURATION")]
     retry_interval: Option<String>,
-    /// Join again after leaving
+    /// Not supported: there is one server
     #[arg(long)]
     rejoin: bool,
-    /// Gossip's key
+    /// Not supported: there is no gossip to encrypt
     #[arg(long, value_name = "KEY")]
     encrypt: Option<String>,
     /// The interface whose addresses are used
@@ -136,10 +136,10 @@ pub(super) struct Args {
     /// Log the source's place too
     #[arg(long)]
     log_include_location: bool,
-    /// Requests need tokens
+    /// Not supported: access control is not built
     #[arg(long)]
     acl_enabled: bool,
-    /// The token other regions replicate with
+    /// Not supported: access control is not built
     #[arg(long, value_name = "TOKEN")]
     acl_replication_token: Option<String>,
 }
@@ -178,7 +178,41 @@ fn set<T: Clone>(to: &mut T, from: Option<&T>) {
     }
 }
 
+/// Refuses flags for settings that a file may not change either, in the same words.
+fn refuse(args: &Args) -> Result<()> {
+    let asked = [
+        ("-acl-enabled", "acl", args.acl_enabled),
+        (
+            "-acl-replication-token",
+            "acl",
+            args.acl_replication_token.is_some(),
+        ),
+        ("-encrypt", "server.encrypt", args.encrypt.is_some()),
+        ("-join", "server.start_join", !args.join.is_empty()),
+        ("-plugin-dir", "plugin_dir", args.plugin_dir.is_some()),
+        ("-rejoin", "server.rejoin_after_leave", args.rejoin),
+        (
+            "-retry-interval",
+            "server.server_join",
+            args.retry_interval.is_some(),
+        ),
+        (
+            "-retry-join",
+            "server.retry_join",
+            !args.retry_join.is_empty(),
+        ),
+        ("-retry-max", "server.server_join", args.retry_max.is_some()),
+    ];
+    for (flag, path, _) in asked.into_iter().filter(|(_, _, asked)| *asked) {
+        if let Some(advice) = config::advice(path) {
+            bail!("{flag} is not supported by this version: {advice}");
+        }
+    }
+    Ok(())
+}
+
 fn flags(config: &mut Config, args: &Args) -> Result<()> {
+    refuse(args)?;
     config.server.enabled |= args.server;
     config.client.enabled |= args.client;
     set(
@@ -189,7 +223,6 @@ fn flags(config: &mut Config, args: &Args) -> Result<()> {
         config.data_dir = Some(std::path::absolute(dir)?);
     }
     for (to, from) in [
-        (&mut config.plugin_dir, &args.plugin_dir),
         (&mut config.client.state_dir, &args.state_dir),
         (&mut config.client.alloc_dir, &args.alloc_dir),
     ] {
@@ -210,16 +243,6 @@ fn flags(config: &mut Config, args: &Args) -> Result<()> {
         config.client.meta.insert(key.to_owned(), value.to_owned());
     }
     config.client.servers.extend(args.servers.iter().cloned());
-    let join = &mut config.server.server_join;
-    join.start_join.extend(args.join.iter().cloned());
-    join.retry_join.extend(args.retry_join.iter().cloned());
-    set(&mut join.retry_max, args.retry_max.as_ref());
-    if let Some(text) = &args.retry_interval {
-        let ns = crate::jobspec::duration::parse(text)?;
-        join.retry_interval = std::time::Duration::from_nanos(u64::try_from(ns)?);
-    }
-    config.server.rejoin_after_leave |= args.rejoin;
-    set(&mut config.server.encrypt.0, args.encrypt.as_ref());
     set(
         &mut config.client.network_interface,
         args.network_interface.as_ref(),
@@ -231,11 +254,6 @@ fn flags(config: &mut Config, args: &Args) -> Result<()> {
     set(&mut config.log.level, args.log_level.as_ref());
     config.log.json |= args.log_json;
     config.log.include_location |= args.log_include_location;
-    config.acl.enabled |= args.acl_enabled;
-    set(
-        &mut config.acl.replication_token.0,
-        args.acl_replication_token.as_ref(),
-    );
     Ok(())
 }
 
@@ -294,4 +312,46 @@ fn announce(config: &Config, out: &Out) {
         out.line(&format!("{key:>width$}: {value}"));
     }
     out.line("\n==> drover agent started! Log data will stream in below:\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn no_agent_starts_open_that_was_told_to_be_closed_nor_ignores_a_flag() {
+        for (flags, advice) in [
+            (vec!["--acl-enabled"], "access control is not built"),
+            (
+                vec!["--acl-replication-token", "x"],
+                "access control is not built",
+            ),
+            (vec!["--encrypt", "x"], "no gossip"),
+            (vec!["--join", "a"], "one server"),
+            (vec!["--plugin-dir", "/p"], "plugins"),
+            (vec!["--rejoin"], "one server"),
+            (vec!["--retry-interval", "5s"], "one server"),
+            (vec!["--retry-join", "a"], "one server"),
+            (vec!["--retry-max", "4"], "one server"),
+        ] {
+            let words = ["agent", "--dev"].into_iter().chain(flags.clone());
+            let line = Line::try_parse_from(words).expect("parsed");
+            let refused = configure(&line.args).expect_err("refused").to_string();
+            let flag = flags[0].trim_start_matches('-');
+            assert!(
+                refused.contains(flag) && refused.contains(advice),
+                "{refused}"
+            );
+        }
+        let line = Line::try_parse_from(["agent", "--dev"]).expect("parsed");
+        assert!(configure(&line.args).is_ok());
+    }
 }

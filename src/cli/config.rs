@@ -70,4 +70,7 @@ fn list(out: &Out) {
         table.row([one.path.to_owned(), one.advice.to_owned()]);
     }
     out.line(&table.to_string());
+    out.line(
+        "\nA value that changes nothing (Nomad's default, false, an empty block) is no fault.",
+    );
 }

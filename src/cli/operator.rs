@@ -152,6 +152,10 @@ async fn get(args: GetArgs, out: &Out) -> Result<u8> {
             boolean(config, "PauseEvalBroker").to_string(),
         ),
     ];
+    let limit = number(config, "NodeLimitForFeasibilityChecks");
+    if limit > 0 {
+        rows.push(("Node Limit For Feasibility Checks", limit.to_string()));
+    }
     for (name, key) in [
         ("Preemption System Scheduler", "SystemSchedulerEnabled"),
         ("Preemption Service Scheduler", "ServiceSchedulerEnabled"),
@@ -162,6 +166,7 @@ async fn get(args: GetArgs, out: &Out) -> Result<u8> {
     }
     rows.push(("Modify Index", number(config, "ModifyIndex").to_string()));
     out.line(&pairs(&rows));
+    out.line("\nNothing is preempted in this version, whatever is configured.");
     Ok(0)
 }
 

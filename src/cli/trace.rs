@@ -80,6 +80,9 @@ impl Printer<'_> {
         if !text(node, "Refused").is_empty() {
             line += &format!("  REFUSED: {}", text(node, "Refused"));
         }
+        if node["Again"].as_bool().unwrap_or(false) {
+            line += "  (what followed is told above)";
+        }
         self.out.line(&line);
         let children = list(node, "Children");
         let stem = if children.is_empty() { " " } else { "│" };

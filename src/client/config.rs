@@ -28,6 +28,8 @@ pub struct Settings {
     pub alloc_dir: PathBuf,
     /// How often what the machine and its tasks use is measured; at least a second.
     pub collection_interval: Duration,
+    /// Whether it is measured how long the hooks of allocations and tasks take.
+    pub hook_metrics: bool,
     /// Development mode: quick retries, an id of its own at every start.
     pub dev: bool,
     /// Nothing is kept: allocations end with the agent.
@@ -73,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn env_01_holders_of_the_old_settings_see_no_change_and_no_change_is_lost() {
+    fn env_01_mod_05_holders_of_the_old_settings_see_no_change_and_no_change_is_lost() {
         let shared = Shared::new(Settings::default());
         let old = shared.get();
         std::thread::scope(|scope| {

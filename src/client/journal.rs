@@ -17,13 +17,14 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::clock::unix_nanos;
+use crate::error::chain;
 use crate::log::{Entry, FileLayer, LogEngine, LogError, OpenReport, Options, RealFiles};
 
 /// Why the journal failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum JournalError {
     /// The log said no.
-    #[error("journal: {0}")]
+    #[error("journal: {}", chain(.0))]
     Log(LogError),
     /// What had been durable is damaged.
     #[error(

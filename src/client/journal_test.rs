@@ -209,3 +209,34 @@ fn damage_is_told_with_what_a_client_can_do() {
     assert!(text.contains("move the directory `journal`"), "{text}");
     assert!(!text.contains("peer"), "{text}");
 }
+
+/// Entries of the first form, byte by byte; an entry of a later one is refused with its number,
+/// so that an older release never takes half of what a newer one wrote for all.
+#[test]
+fn mod_16_entries_of_the_first_form_are_read_and_later_ones_refused() {
+    let entry = |kind: u16, body: &[u8]| Entry {
+        index: 7,
+        kind,
+        time: 0,
+        body: Bytes::copy_from_slice(body),
+    };
+    let put = b"\x01\x92\xadalloc/1/state\xc4\x02ok";
+    let delete = b"\x01\x92\xa8alloc/1/\xc4\x00";
+    assert_eq!(encode("alloc/1/state", b"ok")[..], put[..]);
+    assert_eq!(encode("alloc/1/", b"")[..], delete[..]);
+    let mut state = State::default();
+    fold(&mut state, &entry(PUT, put)).unwrap();
+    assert_eq!(text(&state.live), [pair("alloc/1/state", "ok")]);
+    fold(&mut state, &entry(DELETE, delete)).unwrap();
+    assert!(state.live.is_empty());
+    let mut later = put.to_vec();
+    later[0] = 2;
+    for (kind, body, why) in [
+        (PUT, &later[..], "journal entry 7: unknown form 2"),
+        (9, &put[..], "journal entry 7: unknown kind 9"),
+        (PUT, &b""[..], "journal entry 7: empty"),
+    ] {
+        let error = fold(&mut state, &entry(kind, body)).unwrap_err();
+        assert_eq!(error.to_string(), why);
+    }
+}

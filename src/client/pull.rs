@@ -222,6 +222,16 @@ mod tests {
         }
     }
 
+    #[test]
+    fn hb_14_the_index_alone_says_what_is_fetched() {
+        let of = |index: u64| BTreeMap::from([("a".to_owned(), index)]);
+        for (wanted, here, fetched) in [(5, 7, false), (7, 7, false), (8, 7, true)] {
+            let diff = diff(&of(wanted), &of(here), false);
+            assert_eq!(diff.fetch == ["a"], fetched, "{wanted} and {here} here");
+            assert!(diff.removed.is_empty());
+        }
+    }
+
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn cl_26_what_ended_before_it_came_here_is_not_started() {
         let world = World::start().await;

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_events::model::Allocation;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::agent::Core;
 use super::sync::TICK_MS;
 use crate::rpc::methods::{AllocUpdateRequest, NodeUpdateAlloc};
+use crate::rpc::updates::{MAX_UPDATE, shrink, size};
 
 /// How long one call may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -16,6 +18,8 @@ const RETRY: Duration = Duration::from_secs(5);
 /// What servers answer to a node that they take for lost: its heartbeat changes that.
 const OUT_OF_CONTACT: &str = "is not allowed to update allocs while in status";
 const TICK: Duration = Duration::from_millis(TICK_MS);
+/// How many bytes of updates one call carries, roughly.
+const MAX_CALL: usize = 8 << 20;
 
 /// Sends until the task is aborted; begins when the servers were heard of.
 pub(super) async fn keep(core: Arc<Core>) {
@@ -40,8 +44,14 @@ pub(super) async fn keep(core: Arc<Core>) {
             buffer.tick()
         };
         let Some(batch) = batch else { continue };
+        let (batch, rest) = one_call(batch);
+        core.updates.buffer.lock().failed(rest);
+        let mut told = batch.clone();
+        for alloc in &mut told {
+            shrink(alloc);
+        }
         let request = AllocUpdateRequest {
-            alloc: batch,
+            alloc: told,
             ..AllocUpdateRequest::default()
         };
         let answer = core
@@ -49,10 +59,10 @@ pub(super) async fn keep(core: Arc<Core>) {
             .once::<NodeUpdateAlloc>(&request, CALL_TIMEOUT)
             .await;
         match answer {
-            Ok(_) => core.updates.buffer.lock().sent(request.alloc),
+            Ok(_) => core.updates.buffer.lock().sent(batch),
             Err(e) => {
                 tracing::warn!("allocation update: {e}");
-                core.updates.buffer.lock().failed(request.alloc);
+                core.updates.buffer.lock().failed(batch);
                 contact.mark_unchanged();
                 if e.to_string().contains(OUT_OF_CONTACT) {
                     core.hurry.notify_one();
@@ -63,5 +73,44 @@ pub(super) async fn keep(core: Arc<Core>) {
                 }
             }
         }
+    }
+}
+
+/// What of a batch is told in one call, far below what a call may carry, and what waits for the
+/// next one.
+fn one_call(mut batch: Vec<Allocation>) -> (Vec<Allocation>, Vec<Allocation>) {
+    let mut bytes = 0;
+    let fits = batch.iter().position(|alloc| {
+        bytes += size(alloc).min(MAX_UPDATE);
+        bytes > MAX_CALL
+    });
+    let rest = fits.map_or_else(Vec::new, |at| batch.split_off(at.max(1)));
+    (batch, rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_carries_what_it_may_and_the_rest_comes_later() {
+        let alloc = |number: usize, bytes: usize| Allocation {
+            id: number.to_string(),
+            client_description: "d".repeat(bytes),
+            ..Allocation::default()
+        };
+        let (told, rest) = one_call((0..100).map(|n| alloc(n, 10)).collect());
+        assert_eq!((told.len(), rest.len()), (100, 0));
+        let mut left: Vec<_> = (0..40).map(|n| alloc(n, 3 << 20)).collect();
+        let mut calls = 0;
+        let mut ids = Vec::new();
+        while !left.is_empty() {
+            let (told, rest) = one_call(left);
+            assert!((1..=8).contains(&told.len()), "{}", told.len());
+            ids.extend(told.into_iter().map(|alloc| alloc.id));
+            calls += 1;
+            left = rest;
+        }
+        assert_eq!((calls, ids.len()), (5, 40));
     }
 }

@@ -199,8 +199,9 @@ impl Command for SetSchedulerConfig {
     }
 }
 
-/// Nothing is preempted in this version: whoever switches it on is told so. What a first leader
-/// starts from says it of system jobs, and who changes another setting sends that back as it was.
+/// Nothing is preempted in this version: whoever switches it on is told so. Clusters that were made
+/// by earlier versions say it of system jobs, and who changes another setting sends that back as it
+/// was.
 fn refuse_preemption(
     config: &SchedulerConfiguration,
     known: &SchedulerConfiguration,

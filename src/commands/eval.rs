@@ -156,14 +156,23 @@ impl Command for DeleteEvalsPage {
 
 /// The feature level that brought `EvalsDeleted.RowLimit`.
 const ROW_LIMIT_LEVEL: u32 = 6;
-/// What the look at one page's rows may cost: roughly the comparisons of strings of
-/// [`COST_BYTES`], so that apply, which looks again, stays below 20 ms (EVAL-04).
+/// What the look at one page's rows may cost: comparisons of strings of [`COST_BYTES`]. Apply,
+/// which looks again, does no more than that, and deletes at most [`DELETE_PAGE`] rows (EVAL-04).
 const PAGE_COST: u64 = 100_000;
 /// Bytes of a row that cost as much as one comparison.
 const COST_BYTES: u64 = 256;
 
+/// What it costs to look at a row: comparisons, by how long the row is.
+fn row_cost(eval: &Evaluation, steps: u32) -> u64 {
+    let bytes = encoded_len(eval) as u64;
+    u64::from(steps.max(1)) * (1 + bytes / COST_BYTES)
+}
+
 /// How many rows a page looks at: as many as can be told from the filter and the rows that are
 /// there now, at least one.
+///
+/// # Errors
+/// The filter cannot be read, or costs more than a whole page for one row alone.
 fn page_rows(view: &View, filter: &str, page_token: &str) -> Result<u32, ApiError> {
     let wrong = |error: filter::FilterError| {
         ApiError::refused(format!("failed to read filter expression: {error}"))
@@ -177,9 +186,16 @@ fn page_rows(view: &View, filter: &str, page_token: &str) -> Result<u32, ApiErro
     for eval in view.scan::<Evals>(scan) {
         let eval = eval?;
         let (matches, steps) = filter.matches_in_steps(&eval).map_err(wrong)?;
-        let bytes = encoded_len(&eval) as u64;
-        cost += u64::from(steps.max(1)) * (1 + bytes / COST_BYTES);
-        if rows > 0 && cost > PAGE_COST {
+        cost += row_cost(&eval, steps);
+        if cost > PAGE_COST && rows == 0 {
+            return Err(ApiError::refused(format!(
+                "failed to read filter expression: it is too costly for evaluation \"{}\" alone \
+                 ({cost} comparisons of {COST_BYTES} bytes, of at most {PAGE_COST}): delete that \
+                 one by its id, or use a shorter expression",
+                eval.id
+            )));
+        }
+        if cost > PAGE_COST {
             break;
         }
         rows += 1;

@@ -205,14 +205,29 @@ fn eval_04_a_page_looks_at_as_many_rows_as_its_filter_and_they_allow() {
     let costly = vec!["ID == \"\""; 500].join(" or ");
     let few = row_limit(&world, &costly);
     assert!((1..=200).contains(&few), "{few}");
-    // Rows that are large cost as well, and one is always looked at.
+    // Rows that are large cost as well; one that costs more than a page is for a shorter filter.
     let mut large = eval(1, "complete");
-    large.status_description = "x".repeat(2_000_000);
-    world.done(&UpsertEvals {
-        evals: vec![large],
+    large.status_description = "x".repeat(20_000);
+    let put = |large: &Evaluation| UpsertEvals {
+        evals: vec![large.clone()],
         decision: None,
-    });
-    assert_eq!(row_limit(&world, &costly), 1);
+    };
+    world.done(&put(&large));
+    let fewer = row_limit(&world, &costly);
+    assert!((1..few).contains(&fewer), "{fewer} of {few}");
+    let mut larger = large.clone();
+    larger.status_description = "x".repeat(2_000_000);
+    world.done(&put(&larger));
+    let refused = world.refusal(&page(&costly, ""));
+    assert_eq!(refused.0, Code::Refused);
+    assert!(refused.1.contains(&id(1)), "{}", refused.1);
+    assert!(refused.1.contains("too costly"), "{}", refused.1);
+    assert_eq!(
+        row_limit(&world, "ID != \"\""),
+        DELETE_PAGE + 1,
+        "a short one may"
+    );
+    world.done(&put(&large));
     // However small the pages are, in the end everything is gone.
     let matches_all = format!("({costly}) or Status == \"complete\"");
     let (mut total, mut token, mut pages) = (0, String::new(), 0);
@@ -229,4 +244,90 @@ fn eval_04_a_page_looks_at_as_many_rows_as_its_filter_and_they_allow() {
     }
     assert_eq!(total, 2_000);
     assert!(pages > 10, "{pages}");
+}
+
+/// The rows that apply looked at for a page: from its token up to the next one.
+fn looked_at(all: &[Evaluation], token: &str, next: &str) -> Vec<Evaluation> {
+    let from = |eval: &&Evaluation| token.is_empty() || eval.id.as_str() >= token;
+    let before = |eval: &&Evaluation| next.is_empty() || eval.id.as_str() < next;
+    all.iter().filter(from).filter(before).cloned().collect()
+}
+
+/// The work of every apply, counted from what it did and not from what was decided: rows deleted,
+/// rows looked at, and what the look at them costs.
+#[test]
+fn eval_04_no_apply_does_more_than_a_page_may_cost() {
+    let mut world = World::new();
+    pause(&mut world, true);
+    world.raise();
+    let mut chance = crate::client::clock::Jitter(3);
+    let mut draw = |below: i64| usize::try_from(chance.below(below)).unwrap();
+    let evals: Vec<_> = (1..=3_000)
+        .map(|n| {
+            let mut eval = eval(n, ["complete", "failed", "pending"][draw(3)]);
+            let long = match draw(40) {
+                0 => 20_000,
+                1..4 => 3_000,
+                _ => draw(300),
+            };
+            eval.status_description = "x".repeat(long);
+            eval.job_id = format!("job-{}", draw(5));
+            eval
+        })
+        .collect();
+    for evals in evals.chunks(50) {
+        let evals = evals.to_vec();
+        let decision = None;
+        world.done(&UpsertEvals { evals, decision });
+    }
+    let long = vec!["JobID == \"none\""; 120].join(" or ");
+    let mut dearest = 0;
+    for text in [
+        "JobID == \"job-1\"".to_owned(),
+        "StatusDescription contains \"y\" or Status == \"failed\"".to_owned(),
+        format!("{long} or JobID == \"job-2\""),
+        "ID != \"\"".to_owned(),
+    ] {
+        let filter = filter::compile(&text, filter::FILTER_VERSION).unwrap();
+        let mut token = String::new();
+        loop {
+            let scan = drover_projections::Scan::all();
+            let view = world.view();
+            let mut all: Vec<_> = view.scan::<Evals>(scan).map(Result::unwrap).collect();
+            all.sort_by(|a, b| a.id.cmp(&b.id));
+            drop(view);
+            let Reply::Page { count, next } = world.done(&page(&text, &token)) else {
+                panic!("no page");
+            };
+            assert!(count <= u64::from(DELETE_PAGE));
+            let rows = looked_at(&all, &token, &next);
+            assert!(rows.len() as u64 <= DELETE_SCAN_LIMIT);
+            let mut cost = 0;
+            for row in &rows {
+                let (_, steps) = filter.matches_in_steps(row).unwrap();
+                cost += row_cost(row, steps);
+            }
+            assert!(
+                cost <= PAGE_COST,
+                "{cost} for {} rows of {text:.40}",
+                rows.len()
+            );
+            dearest = dearest.max(cost);
+            token = next;
+            if token.is_empty() {
+                break;
+            }
+        }
+    }
+    assert!(
+        dearest > PAGE_COST / 2,
+        "the bound was never near: {dearest}"
+    );
+    assert_eq!(
+        world
+            .view()
+            .scan::<Evals>(drover_projections::Scan::all())
+            .count(),
+        0
+    );
 }

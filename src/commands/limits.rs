@@ -206,7 +206,7 @@ fn halve(event: Event, guards: Vec<Guard>) -> Option<(Part, Part)> {
         }
         Event::EvalsDeleted(ev) => halve_deleted(*ev)?,
         Event::AllocsUpdatedByClient(ev) => halve_reports(*ev)?,
-        Event::AllocsDesiredTransitionUpdated(ev) => halve_wishes(*ev)?,
+        Event::AllocsDesiredTransitionUpdated(ev) => return halve_guarded(*ev, guards),
         Event::DeploymentsDeleted(mut ev) => {
             let mut rest = ev.clone();
             rest.ids = half(&mut ev.ids)?;
@@ -245,15 +245,22 @@ fn halve(event: Event, guards: Vec<Guard>) -> Option<(Part, Part)> {
     Some(((first, guards), (second, Vec::new())))
 }
 
-/// Each node's guard goes with it; evaluations come behind every node.
+/// What wishes rest on, the drain of a node, holds for the rest of them as well, or not at all.
+fn halve_guarded(ev: AllocsDesiredTransitionUpdated, guards: Vec<Guard>) -> Option<(Part, Part)> {
+    let (first, second) = halve_wishes(ev)?;
+    Some(((first, guards.clone()), (second, guards)))
+}
+
+/// Each node's guards go with it; evaluations come behind every node.
 fn halve_nodes(mut ev: Box<NodesDeregistered>, mut guards: Vec<Guard>) -> Option<(Part, Part)> {
-    let each = guards.len() == ev.node_ids.len();
+    let whole = guards.len().checked_rem(ev.node_ids.len()) == Some(0);
+    let each = guards.len().checked_div(ev.node_ids.len()).unwrap_or(0);
     let mut theirs = Vec::new();
     let rest = match half(&mut ev.node_ids) {
         None => evals_behind(&mut ev.evals)?,
         Some(node_ids) => {
-            if each {
-                theirs = guards.split_off(ev.node_ids.len());
+            if whole {
+                theirs = guards.split_off(each * ev.node_ids.len());
             }
             let evals = std::mem::take(&mut ev.evals);
             NodesDeregistered { node_ids, evals }.into()

@@ -2,7 +2,7 @@ use drover_events::EventKind;
 use drover_events::alloc::ClientAllocUpdate;
 use drover_events::codec::{Draft, MAX_PAYLOAD};
 use drover_events::job::JobRegistered;
-use drover_events::model::{Job, TaskGroup};
+use drover_events::model::{DesiredTransition, Job, TaskGroup};
 use drover_events::node::NodeStatusUpdated;
 use drover_events::{Actor, Envelope, EventId};
 
@@ -120,7 +120,8 @@ fn guards_of_nodes_go_with_their_nodes() {
         node_ids: (0..2_000).map(id).collect(),
         evals: evals(600),
     };
-    let parts = cut(event, (0..2_000).map(key).collect()).unwrap();
+    // Two for each node.
+    let parts = cut(event, (0..4_000).map(key).collect()).unwrap();
     let mut seen = 0;
     for (event, guards) in &parts {
         assert!(rows(event) <= PAGE_ROWS);
@@ -128,11 +129,11 @@ fn guards_of_nodes_go_with_their_nodes() {
             assert_eq!(event.kind(), EventKind::EvalsUpserted);
             continue;
         };
-        assert_eq!(guards.len(), ev.node_ids.len());
+        assert_eq!(guards.len(), 2 * ev.node_ids.len());
         assert_eq!(guards.first(), Some(&key(seen)), "its own guards");
         seen += guards.len();
     }
-    assert_eq!(seen, 2_000);
+    assert_eq!(seen, 4_000);
 }
 
 #[test]
@@ -199,4 +200,21 @@ fn what_fits_is_left_as_it_is() {
     assert!(rows(&event) <= MAX_ROWS);
     let parts = cut(event.clone(), Vec::new()).unwrap();
     assert_eq!(parts, [(event, Vec::new())]);
+}
+
+#[test]
+fn what_wishes_rest_on_holds_for_every_part_of_them() {
+    let guard = Guard::RowAbsent {
+        table: 1,
+        key: vec![1].into(),
+    };
+    let event = AllocsDesiredTransitionUpdated {
+        transitions: (0..5_000)
+            .map(|n| (id(n), DesiredTransition::default()))
+            .collect(),
+        ..AllocsDesiredTransitionUpdated::default()
+    };
+    let parts = cut(event, vec![guard.clone()]).unwrap();
+    assert!(parts.len() > 1);
+    assert!(parts.iter().all(|(_, guards)| *guards == [guard.clone()]));
 }

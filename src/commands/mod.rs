@@ -26,6 +26,7 @@ pub mod service;
 #[cfg(test)]
 mod small_test;
 mod support;
+pub mod system_jobs;
 #[cfg(test)]
 mod testing;
 pub mod variable;

@@ -6,9 +6,11 @@ use drover_events::gojson::Time;
 use drover_events::model::status::{client, desired, eligibility, node as status, node_subsystem};
 use drover_events::model::{DrainSpec, DrainStrategy, Node, NodeEvent};
 use drover_events::node::*;
+use drover_events::{EventId, Guard};
 use drover_projections::tables::alloc_jobs::AllocJobs;
 use drover_projections::tables::allocs::AllocsByNode;
 use drover_projections::tables::node_states::NodeStates;
+use drover_projections::tables::node_use::NodeUses;
 use drover_projections::tables::nodes::{self, Nodes};
 use drover_projections::{Prefix, Read, Reply, Scan, View};
 
@@ -129,7 +131,10 @@ impl Command for UpdateNodeStatus {
         } else {
             Vec::new()
         };
-        let guards = vec![view.guard::<NodeStates>(self.node_id.as_str())?];
+        let mut guards = vec![view.guard::<NodeStates>(self.node_id.as_str())?];
+        if !evals.is_empty() {
+            guards.push(as_used(view, &self.node_id)?);
+        }
         let updated = NodeStatusUpdated {
             node_id: self.node_id.clone(),
             status: becomes.to_owned(),
@@ -458,6 +463,7 @@ impl Command for DeregisterNodes {
         for id in &self.node_ids {
             let node = known(view, id)?;
             guards.push(view.guard::<Nodes>(id.as_str())?);
+            guards.push(as_used(view, id)?);
             for mut made in evals_of_node(view, &node, stamp)? {
                 let same = |e: &drover_events::model::Evaluation| {
                     (&e.namespace, &e.job_id) == (&made.namespace, &made.job_id)
@@ -495,6 +501,16 @@ impl Command for AddNodeEvents {
             events: self.events.clone(),
         }))
     }
+}
+
+/// What is on the node is what the decision saw there: a plan that places one more in the meantime
+/// would have its job left out of the evaluations.
+fn as_used(view: &View, id: &str) -> Result<Guard, ApiError> {
+    let used = view.get::<NodeUses>(id)?;
+    Ok(Guard::NodeMark {
+        node: id.to_owned(),
+        mark: used.map_or(EventId::ZERO, |used| used.mark),
+    })
 }
 
 fn known(view: &View, id: &str) -> Result<Node, ApiError> {

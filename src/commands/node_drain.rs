@@ -1,18 +1,19 @@
 //! What the drainer does about allocations. Setting, changing and ending drains is in
 //! [`super::node`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use drover_events::alloc::AllocsDesiredTransitionUpdated;
 use drover_events::model::{DesiredTransition, Evaluation};
+use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::nodes::Nodes;
 use drover_projections::{Reply, View};
 
 use super::{Command, Decision, Stamp};
 use crate::error::ApiError;
 
-/// Allocations on draining nodes are to move. Nothing happens where one of the nodes has changed
-/// since: its drain may have ended.
+/// Allocations on draining nodes are to move. Where one of the nodes has changed since, its drain
+/// may have ended: those on it stay for now.
 #[derive(Clone, Debug, Default)]
 pub struct DrainAllocs {
     /// The nodes they are on, each with the modify index of its description at which that was
@@ -27,13 +28,24 @@ pub struct DrainAllocs {
 impl Command for DrainAllocs {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
         let mut guards = Vec::with_capacity(self.nodes.len());
+        let mut changed = BTreeSet::new();
         for (id, index) in &self.nodes {
-            if view.modified::<Nodes>(id.as_str())? != Some(*index) {
-                return Ok(Decision::Nothing(Reply::None));
+            if view.modified::<Nodes>(id.as_str())? == Some(*index) {
+                guards.push(view.guard::<Nodes>(id.as_str())?);
+            } else {
+                changed.insert(id.as_str());
             }
-            guards.push(view.guard::<Nodes>(id.as_str())?);
         }
-        if self.transitions.is_empty() {
+        let mut transitions = self.transitions.clone();
+        if !changed.is_empty() {
+            for id in self.transitions.keys() {
+                let alloc = view.get::<Allocs>(id.as_str())?;
+                if alloc.is_none_or(|alloc| changed.contains(alloc.node_id.as_str())) {
+                    transitions.remove(id);
+                }
+            }
+        }
+        if transitions.is_empty() {
             return Ok(Decision::Nothing(Reply::None));
         }
         let mut evals = self.evals.clone();
@@ -42,7 +54,7 @@ impl Command for DrainAllocs {
             eval.modify_time = stamp.now;
         }
         let updated = AllocsDesiredTransitionUpdated {
-            transitions: self.transitions.clone(),
+            transitions,
             evals,
             updated_at: stamp.now,
         };

@@ -397,3 +397,32 @@ fn what_is_said_when_a_drain_is_called_off_is_added_to_what_was_said() {
     world.done(&said(Some(DrainSpec::default()), "again"));
     assert_eq!(meta(&world), ["again"], "another drain begins anew");
 }
+
+/// What a plan places between the decision and its commit is in no evaluation: the decision is made
+/// again.
+#[test]
+fn what_is_placed_meanwhile_has_a_nodes_end_decided_again() {
+    let ends: [&dyn Command; 2] = [
+        &miss(),
+        &DeregisterNodes {
+            node_ids: vec![id(10)],
+        },
+    ];
+    for end in ends {
+        let mut world = running(0);
+        let stamp = Stamp {
+            id: drover_events::EventId([9; 16]),
+            now: world.now(),
+        };
+        let decision = end.decide(&world.view(), &stamp).unwrap();
+        let Decision::Event { event, guards } = decision else {
+            panic!("{decision:?}");
+        };
+        world.given(placed(alloc(41, "web", 10), 2));
+        let outcome = world.append(event, guards);
+        assert!(
+            matches!(outcome, drover_projections::Outcome::Rejected(_)),
+            "{outcome:?}"
+        );
+    }
+}

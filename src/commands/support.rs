@@ -76,7 +76,7 @@ pub(super) fn evals_of_node(
     for kind in [job_type::SYSTEM, job_type::SYSBATCH] {
         for job in view.rows_by::<JobsByType>(Scan::group::<String>(kind)) {
             let job = job?;
-            if !job.stop && !job.has_children() && may_run(&job, node) {
+            if runs_on(&job, node) {
                 let key = (job.namespace.clone(), job.id.clone());
                 jobs.entry(key).or_insert_with(|| Job::clone(&job));
             }
@@ -90,6 +90,11 @@ pub(super) fn evals_of_node(
         evals.push(made);
     }
     Ok(evals)
+}
+
+/// Whether a job that runs on every node it may (system, sysbatch) is wanted on this one.
+pub(super) fn runs_on(job: &Job, node: &Node) -> bool {
+    !job.stop && !job.has_children() && may_run(job, node)
 }
 
 fn may_run(job: &Job, node: &Node) -> bool {

@@ -27,7 +27,7 @@ pub struct LogSettings {
     /// Keep this many old files; 0 keeps all.
     pub rotate_max_files: u64,
     /// Send records to syslog.
-    pub syslog: bool,
+    pub enable_syslog: bool,
     /// Syslog's facility.
     pub syslog_facility: String,
 }
@@ -42,7 +42,7 @@ impl Default for LogSettings {
             rotate_duration: Duration::from_secs(24 * 3600),
             rotate_bytes: 0,
             rotate_max_files: 0,
-            syslog: false,
+            enable_syslog: false,
             syslog_facility: "LOCAL0".into(),
         }
     }
@@ -57,7 +57,7 @@ impl LogSettings {
         r.set("log_rotate_duration", &mut self.rotate_duration);
         r.set("log_rotate_bytes", &mut self.rotate_bytes);
         r.set("log_rotate_max_files", &mut self.rotate_max_files);
-        r.switch("enable_syslog", &mut self.syslog);
+        r.switch("enable_syslog", &mut self.enable_syslog);
         r.set("syslog_facility", &mut self.syslog_facility);
     }
 }
@@ -239,7 +239,7 @@ pub struct TelemetryConfig {
     pub disable_rpc_rate_metrics_labels: bool,
     /// Leave out the metrics of allocation hooks.
     pub disable_allocation_hook_metrics: bool,
-    /// Addresses of push sinks by their attribute's name; nothing pushes yet.
+    /// Addresses of push sinks by their attribute's name.
     pub sinks: BTreeMap<String, String>,
 }
 

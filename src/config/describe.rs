@@ -49,7 +49,7 @@ impl Config {
             "Datacenter": self.datacenter,
             "DevMode": self.dev,
             "EnableDebug": self.enable_debug,
-            "EnableSyslog": self.log.syslog,
+            "EnableSyslog": self.log.enable_syslog,
             "Files": self.files,
             "HTTPAPIResponseHeaders": self.http_api_response_headers,
             "LeaveOnInt": self.leave_on_interrupt,

@@ -43,7 +43,7 @@ pub use server::{
     DefaultSchedulerConfig, PlanRejectionTracker, SearchConfig, ServerConfig, ServerJoin,
 };
 pub use shared::Shared;
-pub use unsupported::{UNSUPPORTED, Unsupported};
+pub use unsupported::{UNSUPPORTED, Unsupported, advice};
 
 use read::Reader;
 use std::collections::BTreeMap;

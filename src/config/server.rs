@@ -344,6 +344,8 @@ pub struct DefaultSchedulerConfig {
     pub reject_job_registration: bool,
     /// Start with the evaluation broker paused.
     pub pause_eval_broker: bool,
+    /// How many nodes are looked at for a job with affinities or spreads; 0 for the default.
+    pub node_limit_for_feasibility_checks: u32,
     /// Preemption for system jobs.
     pub preempt_system: bool,
     /// Preemption for sysbatch jobs.
@@ -361,7 +363,10 @@ impl Default for DefaultSchedulerConfig {
             memory_oversubscription_enabled: false,
             reject_job_registration: false,
             pause_eval_broker: false,
-            preempt_system: true,
+            node_limit_for_feasibility_checks: 0,
+            // Nomad's default is true. Nothing is preempted here, and whoever reads the scheduler's
+            // configuration is to be told what is: it is asked for, and refused, in words.
+            preempt_system: false,
             preempt_sysbatch: false,
             preempt_batch: false,
             preempt_service: false,
@@ -378,7 +383,10 @@ impl DefaultSchedulerConfig {
         );
         r.set("reject_job_registration", &mut self.reject_job_registration);
         r.set("pause_eval_broker", &mut self.pause_eval_broker);
-        r.set("node_limit_for_feasibility_checks", &mut u32::default());
+        r.set(
+            "node_limit_for_feasibility_checks",
+            &mut self.node_limit_for_feasibility_checks,
+        );
         r.block("preemption_config", |r| {
             r.set("system_scheduler_enabled", &mut self.preempt_system);
             r.set("sysbatch_scheduler_enabled", &mut self.preempt_sysbatch);
@@ -466,7 +474,20 @@ impl ServerConfig {
             memory_oversubscription_enabled: set.memory_oversubscription_enabled,
             reject_job_registration: set.reject_job_registration,
             pause_eval_broker: set.pause_eval_broker,
+            node_limit_for_feasibility_checks: set.node_limit_for_feasibility_checks.into(),
             ..SchedulerConfiguration::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_cluster_says_that_nothing_is_preempted() {
+        let new = ServerConfig::default().scheduler_configuration();
+        assert_eq!(new.preemption_config, Default::default());
+        assert!(!new.preemption_config.system_scheduler_enabled);
     }
 }

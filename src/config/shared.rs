@@ -68,7 +68,7 @@ mod tests {
 
     /// A copy is deep as long as no field can share or change behind a shared reference.
     #[test]
-    fn env_02_no_field_of_the_configuration_can_be_shared_between_copies() {
+    fn env_02_mod_05_no_field_of_the_configuration_can_be_shared_between_copies() {
         let sources = [
             include_str!("mod.rs"),
             include_str!("audit.rs"),

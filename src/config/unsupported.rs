@@ -30,7 +30,8 @@ const LOG: &str = "the log is drover's own: see server.retention";
 const ONE_SERVER: &str = "there is one server";
 const REQUESTS: &str = "the request log has one place and all that matters: drover audit requests";
 const METRICS: &str = "metrics are as they are: drop or rename them where they are scraped";
-const SINKS: &str = "metrics are not pushed: let Prometheus read /v1/metrics?format=prometheus";
+const SINKS: &str = "metrics are pushed to statsd and statsite only: set statsd_address, or let \
+    Prometheus read /v1/metrics?format=prometheus";
 
 /// All of them.
 pub const UNSUPPORTED: &[Unsupported] = &[
@@ -82,10 +83,6 @@ pub const UNSUPPORTED: &[Unsupported] = &[
         "client.disk_free_mb",
         "what is free is measured; set client.disk_total_mb or reserved.disk",
     ),
-    not(
-        "client.drain_on_shutdown",
-        "drain the node first: drover node drain -enable -self",
-    ),
     not("client.fingerprint", "what a node has is always looked up"),
     not("client.gc_volumes_on_node_gc", CSI),
     not(
@@ -120,13 +117,13 @@ pub const UNSUPPORTED: &[Unsupported] = &[
         "key material is wrapped by a file of the server; there is no external one",
     ),
     not("plugin.args", "plugins are not processes of their own"),
+    not("plugin_dir", "plugins are not processes of their own"),
     not("reporting", ENTERPRISE),
     not("rpc.accept_backlog", "the system's default is used"),
     not(
         "rpc.connection_write_timeout",
         "requests have deadlines of their own",
     ),
-    not("rpc.dial_timeout", "requests have deadlines of their own"),
     not(
         "rpc.stream_close_timeout",
         "requests have deadlines of their own",
@@ -145,11 +142,6 @@ pub const UNSUPPORTED: &[Unsupported] = &[
     not("server.csi_plugin_gc_threshold", CSI),
     not("server.csi_volume_claim_gc_interval", CSI),
     not("server.csi_volume_claim_gc_threshold", CSI),
-    not(
-        "server.default_scheduler_config.node_limit_for_feasibility_checks",
-        "every feasible \
-        node counts",
-    ),
     not(
         "server.default_scheduler_config.preemption_config",
         "nothing is preempted",
@@ -195,20 +187,21 @@ pub const UNSUPPORTED: &[Unsupported] = &[
     not("server.start_join", ONE_SERVER),
     not("server.start_timeout", "a start takes as long as it takes"),
     not("server.upgrade_version", ENTERPRISE),
+    not(
+        "syslog_facility",
+        "use log_file, or let the service manager keep standard error",
+    ),
     not("telemetry.datadog_address", SINKS),
     not("telemetry.datadog_tags", SINKS),
-    not("telemetry.disable_allocation_hook_metrics", METRICS),
     not("telemetry.disable_quota_utilization_metrics", ENTERPRISE),
     not("telemetry.disable_rpc_rate_metrics_labels", METRICS),
-    not("telemetry.statsd_address", SINKS),
-    not("telemetry.statsite_address", SINKS),
     not("tls", TLS),
     not("ui", "there is no user interface"),
     not("vault", "secrets of tasks come from variables"),
 ];
 
 /// What to do instead of setting `path`, where that has no effect here.
-pub(super) fn advice(path: &str) -> Option<&'static str> {
+pub fn advice(path: &str) -> Option<&'static str> {
     let mut plain = String::with_capacity(path.len());
     let mut label = false;
     for c in path.chars() {
@@ -282,9 +275,9 @@ mod tests {
                 "by name",
             ),
             (
-                "telemetry { statsd_address = \"x:1\" }",
+                "telemetry { datadog_address = \"x:1\" }",
                 ":1:",
-                "/v1/metrics",
+                "statsd_address",
             ),
             (
                 "server { raft_boltdb { no_freelist_sync = true } }",

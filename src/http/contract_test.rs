@@ -407,6 +407,12 @@ async fn metrics_are_explained_each_and_not_offered_where_they_are_off() {
         "drover_log_events_total ",
         "drover_log_first_index 0",
         "drover_log_signed_index ",
+        "nomad_nomad_rpc_job_write ",
+        "nomad_nomad_broker_service_ready ",
+        "nomad_nomad_broker_total_cancelable ",
+        "nomad_nomad_blocked_evals_cpu ",
+        "nomad_nomad_plan_evaluate{quantile",
+        "nomad_nomad_worker_invoke_scheduler_service{quantile",
         "drover_reactor_failures_total{reactor=",
     ] {
         let found = text.lines().any(|l| l.starts_with(line));

@@ -19,7 +19,7 @@ use super::request::Request;
 use super::state::Api;
 use super::{auth, cors, gzip, known, past, pretty, requests};
 use crate::commands::Command;
-use crate::error::ApiError;
+use crate::error::{ApiError, panic_text};
 use crate::identity::Identity;
 use crate::raft::{Committed, Origin};
 
@@ -305,9 +305,7 @@ pub(super) fn settle(outcome: std::thread::Result<Result<Answer, ApiError>>) -> 
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => error.into(),
         Err(panic) => {
-            let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
-            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-            tracing::error!(panic = text.unwrap_or_default(), "a handler panicked");
+            tracing::error!(panic = panic_text(&*panic), "a handler panicked");
             ApiError::internal("internal error").into()
         }
     }

@@ -126,3 +126,39 @@ async fn what_scales_a_task_is_stored_with_its_job() {
     assert_eq!(server.put("/v1/jobs", &spec).await.status, 500);
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chk_07_every_check_of_a_tasks_service_names_that_task() {
+    let server = Harness::start().await;
+    for provider in ["nomad", "consul"] {
+        let mut spec = job(provider);
+        let check = |name: &str| {
+            json!({ "Name": name, "Type": "tcp", "PortLabel": "8080",
+                "Interval": 1_000_000_000, "Timeout": 1_000_000_000 })
+        };
+        let mut named = check("named");
+        named["TaskName"] = json!("t");
+        let service = |name: &str, task: &str, checks: Vec<Value>| {
+            json!({ "Name": name, "TaskName": task, "Provider": provider,
+                "PortLabel": "8080", "Checks": checks })
+        };
+        let of_task = service("of-task", "t", vec![check("one"), check("two")]);
+        let of_group = service("of-group", "", vec![named, check("of the group")]);
+        spec["Job"]["TaskGroups"][0]["Services"] = json!([of_task, of_group]);
+        let done = server.put("/v1/jobs", &spec).await;
+        assert_eq!(done.status, 200, "{provider}: {}", done.text());
+        let stored = server.get(&format!("/v1/job/{provider}")).await.json();
+        let tasks = |at: usize| -> Vec<Value> {
+            let services = &stored["TaskGroups"][0]["Services"];
+            let checks = services[at]["Checks"].as_array().unwrap();
+            checks.iter().map(|c| c["TaskName"].clone()).collect()
+        };
+        assert_eq!(
+            tasks(0),
+            ["t", "t"],
+            "{provider}: filled in from the service"
+        );
+        assert_eq!(tasks(1), ["t", ""], "{provider}: as it says itself");
+    }
+    server.stop().await;
+}

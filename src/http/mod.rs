@@ -35,6 +35,7 @@ mod known;
 mod list;
 mod log;
 mod lost;
+mod measure;
 pub mod member_shapes;
 mod namespace_writes;
 mod namespaces;
@@ -75,6 +76,8 @@ mod harness;
 mod http_test;
 #[cfg(test)]
 mod job_shapes_test;
+#[cfg(test)]
+mod one_view_test;
 #[cfg(test)]
 mod projections_test;
 #[cfg(test)]

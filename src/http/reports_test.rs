@@ -9,6 +9,7 @@ use drover_events::model::{Evaluation, Node};
 use drover_events::{Actor, Event};
 use drover_projections::Scan;
 use drover_projections::tables::allocs::{AllocRow, Allocs};
+use drover_projections::tables::evals::Evals;
 use drover_projections::tables::jobs::Jobs;
 use drover_projections::view::View;
 use serde_json::Value;
@@ -190,6 +191,92 @@ async fn reports_that_were_gathered_hang_each_under_its_own_cause() {
     let found = tree(&told);
     for row in [&one, &two] {
         assert!(found.contains_key(&row.alloc_modify_index), "{told:#}");
+    }
+    h.stop().await;
+}
+
+fn nodes(node: &Value) -> usize {
+    let below = node["Children"].as_array().into_iter().flatten();
+    1 + below.map(nodes).sum::<usize>()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chain_with_many_ways_through_it_is_told_in_proportion_to_its_events() {
+    let h = Harness::start().await;
+    register_node(&h).await;
+    h.register("one").await;
+    let row = placed(&h, "one").await;
+    // Each follows from the two before it: the ways to the last are as Fibonacci's numbers.
+    let mut causes = [row.alloc_modify_index, row.alloc_modify_index];
+    for at in 0..60 {
+        let updates = causes.map(|cause| ClientAllocUpdate {
+            cause,
+            ..update(&row, if at % 2 == 0 { "running" } else { "pending" })
+        });
+        let told = AllocsUpdatedByClient {
+            updates: updates.into(),
+            nodes: vec![row.node_id.clone()],
+            ..AllocsUpdatedByClient::default()
+        };
+        causes = [causes[1], submit(&h, Given(told.into())).await];
+    }
+    let told = h.get("/v1/audit/trace?id=job:one").await.json();
+    let found = tree(&told);
+    assert!(found.contains_key(&causes[1]), "the last is told of");
+    let all: usize = told["Roots"].as_array().unwrap().iter().map(nodes).sum();
+    assert!(
+        all <= 4 * found.len(),
+        "{all} nodes of {} events",
+        found.len()
+    );
+    h.stop().await;
+}
+
+/// The scheduler ends what nobody needs any more in one event for many jobs: none of them is told
+/// under another one's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn evaluations_that_were_ended_together_hang_each_under_its_own_job() {
+    let h = Harness::start().await;
+    // Without a node each of them waits for room.
+    for id in ["one", "two"] {
+        h.register(id).await;
+    }
+    let blocked = async |job: &str| -> Evaluation {
+        loop {
+            let waiter = h
+                .api
+                .projections
+                .watch()
+                .register(&[drover_projections::Interest::table::<Evals>()]);
+            let found = {
+                let view = h.api.projections.view();
+                let mut evals = view.scan::<Evals>(Scan::all()).map(Result::unwrap);
+                evals.find(|eval| eval.job_id == job && eval.status == "blocked")
+            };
+            if let Some(eval) = found {
+                return eval;
+            }
+            waiter.await;
+        }
+    };
+    let mut ended = vec![blocked("one").await, blocked("two").await];
+    let ids: Vec<String> = ended.iter().map(|eval| eval.id.clone()).collect();
+    for eval in &mut ended {
+        eval.status = "canceled".into();
+    }
+    let event = drover_events::eval::EvalsUpserted {
+        evals: ended,
+        decision: None,
+    };
+    let batch = submit(&h, Given(event.into())).await;
+    for (own, other) in [(0, 1), (1, 0)] {
+        let path = format!("/v1/audit/trace?id=eval:{}", ids[own]);
+        let told = h.get(&path).await.json();
+        let found = tree(&told);
+        assert!(found[&batch].contains(&ids[own]), "{told:#}");
+        let all: BTreeSet<&String> = found.values().flatten().collect();
+        assert!(!all.contains(&ids[other]), "{told:#}");
+        assert_eq!(told["Roots"].as_array().unwrap().len(), 1, "{told:#}");
     }
     h.stop().await;
 }

@@ -19,9 +19,9 @@ use super::front::{self, Incoming, Near, Reader, Watched, Write};
 use super::state::Api;
 use super::{
     absent, agent, allocations, audit, autopilot, client, cors, deployment_writes, deployments,
-    evaluations, explain, fuzzy, jobs, log, lost, namespace_writes, namespaces, node_writes, nodes,
-    operator, projections, requests, scaling, schema, search, services, snapshot, stream, system,
-    variable_writes, variables,
+    evaluations, explain, fuzzy, jobs, log, lost, measure, namespace_writes, namespaces,
+    node_writes, nodes, operator, projections, requests, scaling, schema, search, services,
+    snapshot, stream, system, variable_writes, variables,
 };
 use crate::error::ApiError;
 use Watched::{Nothing, Now, Rows, Tables};
@@ -101,6 +101,7 @@ pub fn router(api: Arc<Api>) -> Router {
         .route("/ui/", axum_get(ui))
         .method_not_allowed_fallback(wrong_method)
         .fallback(lost::nothing_here)
+        .layer(axum::middleware::from_fn(measure::count))
         .with_state(api)
 }
 

@@ -371,6 +371,35 @@ fn the_tree_holds_what_replaced_an_entry_and_never_what_it_was() {
 }
 
 #[test]
+fn a_vote_stays_wherever_a_truncation_over_several_segments_is_killed() {
+    for op in [Op::Sync, Op::Remove, Op::SyncDir] {
+        for at in 0..4 {
+            let disk = FakeDisk::default();
+            let log = open(&disk, options()).unwrap();
+            wait(|done| log.save_vote(Bytes::from_static(b"former"), done)).unwrap();
+            append(&log, 0, 10, 1).unwrap();
+            log.commit(5, Bytes::from_static(b"p"));
+            for from in (10..510).step_by(100) {
+                append(&log, from, from + 100, 1).unwrap();
+            }
+            assert!(log.segments().len() > 3, "{:?}", log.segments());
+            wait(|done| log.save_vote(Bytes::from_static(b"newer"), done)).unwrap();
+            disk.fail(op, at, u64::MAX);
+            let ended = wait(|done| log.truncate_after(Some(20), done));
+            let killed = disk.failed() > 0;
+            assert!(killed || ended.is_ok(), "{op:?} {at}: {ended:?}");
+            for seed in 0..8 {
+                let log = open(&disk.power_cut(seed), options()).unwrap();
+                let vote = log.vote();
+                assert_eq!(vote.as_deref(), Some(&b"newer"[..]), "{op:?} {at}, {seed}");
+            }
+            // The first two of each kind are within the truncation.
+            assert!(killed || at > 1, "{op:?} {at} was never asked for");
+        }
+    }
+}
+
+#[test]
 fn a_truncation_that_has_no_room_leaves_the_log_as_it_was() {
     let options = Options {
         on_full: OnFull::Fail,

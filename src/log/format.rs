@@ -314,13 +314,31 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_decoded_without_a_panic(
+        fn any_bytes_are_neither_a_frame_nor_a_header(
             bytes in proptest::collection::vec(any::<u8>(), 0..5000),
         ) {
-            if let Some(f) = Frame::parse(&bytes, 1000) {
-                f.check(&bytes, 1);
-            }
-            let _ = Header::decode(&bytes, OPEN_MAGIC, "x");
+            // One in four billion would pass a checksum by chance.
+            let frame = Frame::parse(&bytes, 1000);
+            prop_assert!(!frame.is_some_and(|frame| frame.check(&bytes, 1)));
+            prop_assert!(Header::decode(&bytes, OPEN_MAGIC, "x").is_err());
+        }
+
+        #[test]
+        fn headers_survive_and_every_flipped_bit_is_found(
+            seed: u32, id: [u8; 16], first: u64, later in 0..u64::MAX / 2,
+            flip: proptest::sample::Index,
+        ) {
+            let epoch = Epoch { id, first_index: first };
+            let header = Header { seed, epoch, first: later, range: None };
+            let mut bytes = header.encode(OPEN_MAGIC);
+            let read = Header::decode(&bytes, OPEN_MAGIC, "x").unwrap();
+            prop_assert_eq!((read.seed, read.first), (seed, later));
+            prop_assert_eq!((read.epoch.id, read.epoch.first_index), (id, first));
+            prop_assert!(read.range.is_none());
+            prop_assert!(Header::decode(&bytes, SEALED_MAGIC, "x").is_err());
+            let bit = flip.index(bytes.len() * 8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(Header::decode(&bytes, OPEN_MAGIC, "x").is_err());
         }
     }
 }

@@ -173,19 +173,27 @@ impl Writer {
             let what = "entries to truncate lie in a sealed segment";
             return Err(LogError::corrupt(self.segment.name(), 0, from, what));
         };
-        let end = target.open().expect("filtered").frames.read().end;
-        let before = std::mem::replace(&mut self.segment, target);
+        let before = Arc::clone(&self.segment);
         let position = (self.pos, self.synced, self.zeroed);
         let told = self.committed.clone();
-        (self.pos, self.synced, self.zeroed) = (end, end, end);
-        self.locals(from);
-        if let Err(e) = self.flush() {
-            // The later segments are there: the end of the log is where it was.
-            self.buf.clear();
-            self.segment = before;
-            (self.pos, self.synced, self.zeroed) = position;
-            self.committed = told;
-            return Err(e);
+        // Those between as well: the records of whichever is the last one count, and a kill may
+        // leave any of them as the last.
+        let between = |s: &Arc<Segment>| {
+            let (first, end) = (s.first(), before.first());
+            first > from && first < end && s.open().is_some()
+        };
+        let mut to: Vec<_> = self.shared.segments.all();
+        to.retain(between);
+        to.push(target);
+        for segment in to {
+            if let Err(e) = self.say_again(segment, from) {
+                // The later segments are there: the end of the log is where it was.
+                self.buf.clear();
+                self.segment = before;
+                (self.pos, self.synced, self.zeroed) = position;
+                self.committed = told;
+                return Err(e);
+            }
         }
         let gone = self.shared.segments.take_if(|s| s.first() > from);
         // One is gone for certain before the one below it goes: never is there a gap.
@@ -193,6 +201,16 @@ impl Writer {
             self.remove(std::iter::once(segment))?;
         }
         Ok(())
+    }
+
+    /// Writes the local records of a log whose next entry is `next` at the end of an open segment,
+    /// which becomes the active one.
+    fn say_again(&mut self, segment: Arc<Segment>, next: u64) -> Result<(), LogError> {
+        let end = segment.open().expect("an open segment").frames.read().end;
+        self.segment = segment;
+        (self.pos, self.synced, self.zeroed) = (end, end, end);
+        self.locals(next);
+        self.flush()
     }
 
     fn remove<'a>(&self, gone: impl Iterator<Item = &'a Arc<Segment>>) -> Result<(), LogError> {

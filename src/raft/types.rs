@@ -259,8 +259,24 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_are_read_without_a_panic(bytes in proptest::collection::vec(0u8..8, 0..200)) {
-            let _ = decode_membership(&bytes);
+        fn what_any_bytes_are_read_as_has_one_encoding(
+            bytes in proptest::collection::vec(0u8..8, 0..200),
+            count in 1_u64..5,
+            flips in proptest::collection::vec(
+                (proptest::prelude::any::<proptest::sample::Index>(), 0u8..8), 0..4),
+        ) {
+            let one = (1..=count).map(|n| (n, member(n))).collect::<BTreeMap<_, _>>();
+            let all = Membership::new(vec![one.keys().copied().collect()], one).unwrap();
+            let mut near = encode_membership(&all);
+            for (at, byte) in flips {
+                let at = at.index(near.len());
+                near[at] ^= byte;
+            }
+            for bytes in [bytes, near] {
+                let Some(read) = decode_membership(&bytes) else { continue };
+                let written = encode_membership(&read);
+                proptest::prop_assert_eq!(decode_membership(&written), Some(read));
+            }
         }
     }
 }

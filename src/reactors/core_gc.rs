@@ -350,7 +350,7 @@ impl CoreGc {
         for eval in asked {
             let id = eval.id.clone();
             if let Err(error) = complete(context, eval).await {
-                each.fail(&id, &error);
+                each.fail(&id, &*error);
             }
         }
         Ok(Some(collected))

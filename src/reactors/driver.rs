@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 use super::propose::Propose;
 use crate::clock::Clock;
 use crate::error::chain;
+pub(super) use crate::error::panic_text;
 
 /// Threads that all reactors share; those that take long have their own besides.
 const THREADS_OF_REACTORS: usize = 2;
@@ -198,13 +199,6 @@ async fn run(reactor: Arc<dyn Reactor>, context: Context, board: Board) {
         tokio::time::sleep(delay).await;
         delay = (delay * 2).min(LONGEST_DELAY);
     }
-}
-
-/// What a panic said.
-pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("panic")
 }
 
 #[cfg(test)]

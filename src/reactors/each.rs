@@ -3,7 +3,8 @@
 
 use std::panic::AssertUnwindSafe;
 
-use super::driver::panic_text;
+use super::driver::{Failure, panic_text};
+use crate::error::chain;
 
 /// What came of the things of one activation. None of it makes the activation fail: a reactor that
 /// failed waits longer and longer, and the others would wait with it.
@@ -15,24 +16,28 @@ pub struct Each {
 
 impl Each {
     /// One could not be dealt with.
-    pub fn fail(&mut self, what: &str, error: &dyn std::fmt::Display) {
-        tracing::warn!(what, %error, "one of many failed; the others go on");
+    pub fn fail(&mut self, what: &str, error: &dyn std::error::Error) {
+        let why = chain(error);
+        tracing::warn!(what, error = why, "one of many failed; the others go on");
         self.failed += 1;
-        self.first.get_or_insert_with(|| format!("{what}: {error}"));
+        self.first.get_or_insert_with(|| format!("{what}: {why}"));
     }
 
     /// Works one out. An error or a panic is its own: it counts as failed, and there is no answer.
-    pub fn look<T, E: std::fmt::Display>(
+    pub fn look<T, E: Into<Failure>>(
         &mut self,
         what: &str,
         work: impl FnOnce() -> Result<T, E>,
     ) -> Option<T> {
         match std::panic::catch_unwind(AssertUnwindSafe(work)) {
-            Ok(Ok(found)) => return Some(found),
-            Ok(Err(error)) => self.fail(what, &error),
-            Err(panic) => self.fail(what, &panic_text(&*panic)),
+            Ok(done) => self.take(what, done),
+            Err(panic) => self.take(what, Err(panic_text(&*panic))),
         }
-        None
+    }
+
+    /// Takes what came of one; where it failed there is no answer.
+    pub fn take<T, E: Into<Failure>>(&mut self, what: &str, done: Result<T, E>) -> Option<T> {
+        done.map_err(|error| self.fail(what, &*error.into())).ok()
     }
 
     /// How many failed.
@@ -64,5 +69,22 @@ mod tests {
         each.tell(&mut status);
         let told = serde_json::json!({ "Active": 3, "Failed": 2, "LastError": "a: broken" });
         assert_eq!(status, told);
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("a row cannot be read")]
+    struct Outer(#[source] std::io::Error);
+
+    #[test]
+    fn why_one_failed_is_told_down_to_the_cause() {
+        let mut each = Each::default();
+        let cause = std::io::Error::other("the disk is gone");
+        assert_eq!(each.take::<(), _>("a", Err(Outer(cause))), None);
+        let mut status = serde_json::json!({});
+        each.tell(&mut status);
+        assert_eq!(
+            status["LastError"],
+            "a: a row cannot be read: the disk is gone"
+        );
     }
 }

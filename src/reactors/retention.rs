@@ -17,6 +17,7 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
+use super::each::Each;
 use super::kafka::{Held, Hold};
 use crate::archive::base;
 use crate::archive::keep::{self, Archived};
@@ -85,30 +86,36 @@ impl Retention {
         self.keeping.raft.log().bounds().0
     }
 
-    async fn look(&self, context: &Context) -> Result<Value, Failure> {
+    /// What fails of it is told, and keeps nothing else from its turn: a base that cannot be gone
+    /// to gives way to the one before it.
+    async fn look(&self, context: &Context, each: &mut Each) -> Result<Value, Failure> {
         // What a kill left of the last time.
-        let mut pruned = prune(context).await?;
+        let pruned = prune(context).await;
+        let mut pruned = each.take("what lies below", pruned).unwrap_or_default();
         let hold = self.hold(context)?;
         let bases = self.bases(context, hold).await?;
         let wanted = self.droppable(context, &self.keeping.keep)?;
         let (limit, held) = held_back(wanted, hold);
-        let fits = |(index, _): &&(u64, SnapshotDir)| limit.is_some_and(|limit| *index <= limit);
-        let horizon = bases.iter().rev().find(fits);
-        let mut moved = Moved {
-            waits: held,
-            ..Moved::default()
+        let fits = |(index, _): &&(u64, SnapshotDir)| {
+            *index >= self.first() && limit.is_some_and(|limit| *index <= limit)
         };
-        if let Some((index, base)) = horizon.filter(|(index, _)| *index >= self.first()) {
+        let mut moved = Moved::default();
+        for (index, base) in bases.iter().rev().filter(fits) {
             self.tell_unpublished(context, *index)?;
-            let held = moved.waits.take();
-            moved = self.move_to(*index, base).await?;
-            moved.waits = moved.waits.or(held);
-            pruned = prune(context).await?;
+            let went = self.move_to(*index, base).await;
+            let Some(went) = each.take(&format!("the base at {index}"), went) else {
+                continue;
+            };
+            moved = went;
+            let again = prune(context).await;
+            pruned = each.take("what lies below", again).unwrap_or(pruned);
+            break;
         }
+        moved.waits = moved.waits.or(held);
         // What the log says in memory its files may not say yet, and those count after a kill.
         let (first, log) = (self.first(), Arc::clone(self.keeping.raft.log()));
         tokio::task::spawn_blocking(move || log.sync()).await??;
-        forget_bases(&bases, first)?;
+        forget_bases(&bases, first, each);
         Ok(json!({
             "First": self.first(),
             "Horizon": context.projections.view().position().floor,
@@ -261,15 +268,14 @@ fn held_back(wanted: Option<u64>, hold: Option<Hold>) -> (Option<u64>, Option<St
 
 /// Removes the bases below the one at which the log begins in its files, but for the last: somebody
 /// may be reading it.
-fn forget_bases(bases: &[(u64, SnapshotDir)], first: u64) -> Result<(), Failure> {
+fn forget_bases(bases: &[(u64, SnapshotDir)], first: u64, each: &mut Each) {
     if !bases.iter().any(|(index, _)| index + 1 == first) {
-        return Ok(());
+        return;
     }
     let below = bases.iter().filter(|(index, _)| index + 1 < first);
-    for (_, dir) in below.rev().skip(1) {
-        dir.remove()?;
+    for (index, dir) in below.rev().skip(1) {
+        each.look(&format!("the base at {index}"), || dir.remove());
     }
-    Ok(())
 }
 
 async fn prune(context: &Context) -> Result<Pruned, Failure> {
@@ -292,14 +298,17 @@ impl Reactor for Retention {
 
     fn activate<'a>(&'a self, context: &'a Context) -> BoxFuture<'a, Result<Activation, Failure>> {
         Box::pin(async move {
+            let mut each = Each::default();
             let requests = self.forget_requests(context).await;
+            let requests = each.take("the request log", requests);
             let mut status = match self.keeping.keep.is_on() {
-                true => self.look(context).await?,
+                true => self.look(context, &mut each).await?,
                 false => json!({"First": self.first()}),
             };
             let on = self.keeping.keep.is_on() || self.keeping.requests.1.is_on();
             let sleep = if on { self.keeping.interval } else { OFF };
-            status["FirstRequest"] = requests?.into();
+            status["FirstRequest"] = requests.into();
+            each.tell(&mut status);
             Ok(Activation { sleep, status })
         })
     }
@@ -329,6 +338,32 @@ mod tests {
         // It goes on beyond the base, and stays.
         assert!(covers(&segments, archived(50), 98));
         assert!(!covers(&segments, archived(0), 98));
+    }
+
+    #[test]
+    fn a_base_that_cannot_be_removed_keeps_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = |index: u64| {
+            let path = dir.path().join(index.to_string());
+            std::fs::create_dir(&path).unwrap();
+            (index, SnapshotDir::new(path))
+        };
+        let bases: Vec<_> = [10, 20, 30, 40, 50].map(base).into();
+        // What should be a file of it is a directory.
+        std::fs::create_dir(bases[2].1.path().join("head")).unwrap();
+        let mut each = Each::default();
+        forget_bases(&bases, 51, &mut each);
+        let left: Vec<_> = bases
+            .iter()
+            .filter(|(_, base)| base.path().exists())
+            .collect();
+        let left: Vec<_> = left.into_iter().map(|(index, _)| *index).collect();
+        assert_eq!(
+            left,
+            [30, 40, 50],
+            "the last two are read, and one cannot go"
+        );
+        assert_eq!(each.failed(), 1);
     }
 
     #[test]

@@ -1,33 +1,42 @@
 //! One bad thing never starves the others: for each reactor that works on many, whichever of them
 //! always fails, and however it fails, the others have their turn.
+//!
+//! Retention has its own test beside it. The publisher of events is not among them: what it sends
+//! is in the log's order without a gap, so it waits for what the brokers do not take, and what they
+//! never take, a message above their limit, has a marker in its place (`kafka/record_test.rs`).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use drover_events::eval::EvalsUpserted;
 use drover_events::gojson::Time;
-use drover_events::model::{Deployment, DeploymentState, Evaluation};
-use drover_events::plan::PlanApplied;
+use drover_events::model::{
+    Allocation, Deployment, DeploymentState, DrainSpec, Evaluation, PeriodicConfig,
+};
+use drover_events::plan::{PlacedAlloc, PlanApplied};
+use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::deployments::Deployments;
 use drover_projections::tables::evals::Evals;
 use drover_projections::tables::jobs::Jobs;
 use drover_projections::tables::node_states::NodeStates;
 use drover_projections::tables::nodes;
-use drover_projections::{Id, Scan};
+use drover_projections::{Id, Scan, query};
 use proptest::prelude::*;
 
 use super::core_gc::{CoreGc, GcSettings};
 use super::deployment_watcher::DeploymentWatcher;
+use super::drainer::Drainer;
 use super::driver::{Context, Reactor};
 use super::each::Each;
 use super::heartbeat_expiry::{HeartbeatExpiry, HeartbeatSettings, Heartbeats};
+use super::periodic::PeriodicDispatcher;
 use super::propose::Propose;
 use super::scheduling::broker::BrokerSettings;
 use super::scheduling::{Scheduling, SchedulingSettings};
 use super::testing::{Direct, Fault, Faulty};
 use crate::clock::{Clock, unix_nanos};
 use crate::commands::job::RegisterJob;
-use crate::commands::node::{MissHeartbeat, RegisterNode};
+use crate::commands::node::{MissHeartbeat, RegisterNode, UpdateNodeDrain};
 use crate::error::Code;
 use crate::scheduler::testing::{SECOND, job, node};
 
@@ -215,6 +224,165 @@ proptest! {
     }
 }
 
+/// An id made of a number, of an allocation.
+fn alloc_id(number: usize) -> String {
+    format!("{number:08x}-aaaa-4aaa-8aaa-aaaaaaaaaaaa")
+}
+
+/// An allocation of a job that runs on a node.
+fn place(direct: &Direct, number: usize, job: &str, node: &str) -> String {
+    let view = direct.projections.view();
+    let spec = view.get::<Jobs>(("default", job)).unwrap().unwrap();
+    let alloc = Allocation {
+        id: alloc_id(number),
+        name: format!("{job}.g[{number}]"),
+        namespace: "default".into(),
+        job_id: job.into(),
+        task_group: "g".into(),
+        node_id: node.into(),
+        desired_status: "run".into(),
+        client_status: "running".into(),
+        ..Allocation::default()
+    };
+    direct.apply(PlanApplied {
+        placed: vec![PlacedAlloc {
+            alloc: Box::new(alloc),
+            job_modify_index: spec.job_modify_index,
+        }],
+        ..PlanApplied::default()
+    });
+    alloc_id(number)
+}
+
+fn drain(direct: &Direct, node: &str) {
+    let command = UpdateNodeDrain {
+        node_id: node.to_owned(),
+        spec: Some(DrainSpec {
+            deadline: -1,
+            ..DrainSpec::default()
+        }),
+        ..UpdateNodeDrain::default()
+    };
+    direct.command(&command).unwrap();
+}
+
+fn periodic(direct: &Direct, id: &str) {
+    let mut spec = job("batch", 1);
+    spec.id = id.to_owned();
+    spec.name = id.to_owned();
+    spec.periodic = Some(PeriodicConfig {
+        enabled: true,
+        spec: "* * * * *".into(),
+        spec_type: "cron".into(),
+        ..PeriodicConfig::default()
+    });
+    let command = RegisterJob {
+        job: spec,
+        eval_id: uuid::Uuid::new_v4().to_string(),
+        ..RegisterJob::default()
+    };
+    direct.command(&command).unwrap();
+}
+
+/// Whether it was launched.
+fn has_child(direct: &Direct, id: &str) -> bool {
+    let view = direct.projections.view();
+    let children = query::children_of_job(&view, ("default", id));
+    !children.unwrap().is_empty()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn drains_go_on_and_end_whichever_of_them_cannot(
+        count in 2..6_usize,
+        bad in 0..6_usize,
+        code in codes(),
+    ) {
+        let direct = Direct::new();
+        add_job(&direct, "j", 1, 1);
+        let mut allocs = Vec::new();
+        let mut empty = Vec::new();
+        for n in 0..count {
+            let (full, bare) = (add_node(&direct, n), add_node(&direct, 100 + n));
+            allocs.push(place(&direct, n, "j", &full));
+            drain(&direct, &full);
+            drain(&direct, &bare);
+            empty.push(bare);
+        }
+        let moves = |id: &String| {
+            let row = direct.projections.view().get::<Allocs>(id.as_str()).unwrap().unwrap();
+            row.desired_transition.migrate == Some(true)
+        };
+        let drains = |id: &String| {
+            let view = direct.projections.view();
+            nodes::get(&view, id).unwrap().unwrap().drain_strategy.is_some()
+        };
+        let drainer = Drainer::default();
+        let bad = &allocs[bad % count];
+        let faulty = Faulty::new(&direct, bad, Fault::Error(code));
+        let activation = wait(drainer.activate(&context(&direct, faulty, unix_nanos()))).unwrap();
+        prop_assert_eq!(&activation.status["Failed"], 1);
+        for id in &allocs {
+            prop_assert_eq!(moves(id), id != bad, "{}", id);
+        }
+        for id in &empty {
+            prop_assert!(!drains(id), "{}", id);
+        }
+        // A drain that cannot end: another node's has come meanwhile.
+        let (stuck, late) = (add_node(&direct, 200), add_node(&direct, 201));
+        drain(&direct, &stuck);
+        drain(&direct, &late);
+        let faulty = Faulty::new(&direct, &stuck, Fault::Error(code));
+        for turn in 1..3 {
+            let now = unix_nanos() + turn * 10 * SECOND;
+            wait(drainer.activate(&context(&direct, faulty.clone(), now))).unwrap();
+        }
+        prop_assert!(drains(&stuck) && !drains(&late));
+        faulty.heal();
+        let now = unix_nanos() + 60 * SECOND;
+        wait(drainer.activate(&context(&direct, faulty, now))).unwrap();
+        prop_assert!(!drains(&stuck), "it has its turn as well");
+        prop_assert!(allocs.iter().all(moves));
+    }
+
+    #[test]
+    fn jobs_are_launched_whichever_of_them_cannot_be(bad in 0..4_usize, code in codes()) {
+        let direct = Direct::new();
+        let ids: Vec<String> = (0..4).map(|n| format!("tick-{n}")).collect();
+        ids.iter().for_each(|id| periodic(&direct, id));
+        let faulty = Faulty::new(&direct, &ids[bad], Fault::Error(code));
+        let dispatcher = PeriodicDispatcher::default();
+        let now = unix_nanos() + 3600 * SECOND;
+        wait(dispatcher.activate(&context(&direct, faulty.clone(), now))).unwrap();
+        for (n, id) in ids.iter().enumerate() {
+            prop_assert_eq!(has_child(&direct, id), n != bad, "{}", id);
+        }
+        faulty.heal();
+        let later = context(&direct, faulty, now + 10 * SECOND);
+        wait(dispatcher.activate(&later)).unwrap();
+        prop_assert!(has_child(&direct, &ids[bad]), "it has its turn as well");
+    }
+}
+
+/// More of them than one activation launches, each before the good one by its name.
+#[test]
+fn a_job_is_launched_behind_however_many_that_cannot_be() {
+    let direct = Direct::new();
+    for n in 0..1_100 {
+        periodic(&direct, &format!("bad-{n:04}"));
+    }
+    periodic(&direct, "good");
+    let faulty = Faulty::new(&direct, "bad-", Fault::Error(Code::Internal));
+    let dispatcher = PeriodicDispatcher::default();
+    let now = unix_nanos() + 3600 * SECOND;
+    for _ in 0..2 {
+        wait(dispatcher.activate(&context(&direct, faulty.clone(), now))).unwrap();
+    }
+    assert!(has_child(&direct, "good"));
+}
+
 /// Workers with deliveries that follow one another at once.
 fn scheduling(direct: &Arc<Direct>, proposer: Arc<dyn Propose>) -> Scheduling {
     let settings = SchedulingSettings {
@@ -336,6 +504,34 @@ async fn an_evaluation_that_always_fails_is_given_up_and_followed_by_another() {
         .scan::<Evals>(Scan::all())
         .map(|eval| Id::new(eval.unwrap().id.as_str()));
     assert_eq!(ids.count(), 4, "three jobs' own and the one that follows");
+}
+
+/// The end of an evaluation that was written although the answer said it was not is not written
+/// again: what follows it was perhaps worked on by then.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_was_written_without_an_answer_is_written_once() {
+    let direct = Direct::new();
+    direct.first_key();
+    add_node(&direct, 1);
+    let bad = add_job(&direct, "bad", 1, 1);
+    let faulty = Faulty::new(&direct, "\"bad\"", Fault::Unsaid);
+    let scheduling = scheduling(&direct, faulty);
+    until("it was given up", &direct, |view| {
+        eval_of(view, &bad).status == "failed"
+    })
+    .await;
+    // What comes later has it looked at again.
+    for n in 2..5 {
+        let other = add_job(&direct, &format!("other-{n}"), 1, n);
+        until("another is placed", &direct, |view| {
+            eval_of(view, &other).status == "complete"
+        })
+        .await;
+    }
+    let view = direct.projections.view();
+    let next = eval_of(&view, &eval_of(&view, &bad).next_eval);
+    assert_eq!(next.modify_index, next.create_index);
+    drop(scheduling);
 }
 
 /// Plans that are refused each time: the evaluation fails, one that is blocked takes its place, and

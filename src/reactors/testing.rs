@@ -48,6 +48,8 @@ pub(crate) enum Fault {
     Panic,
     /// It is committed, and refused where it is applied.
     Refuse,
+    /// A command is committed, and the answer says that it was not.
+    Unsaid,
     None,
 }
 
@@ -72,6 +74,10 @@ impl Faulty {
         }
         match how {
             Fault::None | Fault::Refuse => Ok(()),
+            Fault::Unsaid => Err(ApiError::new(
+                Code::Unavailable,
+                "it may still be committed",
+            )),
             Fault::Error(code) => Err(ApiError::new(code, "this one always fails")),
             Fault::Panic => panic!("this one always panics"),
         }
@@ -114,7 +120,12 @@ impl Propose for Faulty {
         };
         match checked {
             Ok(()) => self.direct.submit(command, reactor),
-            Err(error) => async move { Err(error) }.boxed(),
+            Err(error) => {
+                if *self.how.lock() == Fault::Unsaid {
+                    let _ = self.direct.command(&*command);
+                }
+                async move { Err(error) }.boxed()
+            }
         }
     }
 }

@@ -27,6 +27,7 @@ use super::propose::Propose;
 use super::retention::{Keeping, Retention};
 use super::scheduling::{Scheduling, SchedulingSettings, SchedulingStatus};
 use crate::clock::Clock;
+use crate::error::chain;
 use crate::keyring::Keyring;
 use crate::proof::Ledger;
 
@@ -282,7 +283,10 @@ impl Lead {
         } = self.context.clone();
         match Scheduling::start(projections, proposer, self.settings.scheduling) {
             Ok(started) => *scheduling = Some(started),
-            Err(error) => tracing::error!(%error, "scheduling did not start; it is tried again"),
+            Err(error) => {
+                let error = chain(&error);
+                tracing::error!(error, "scheduling did not start; it is tried again");
+            }
         }
         scheduling.is_some()
     }

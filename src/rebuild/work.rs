@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Progress, RebuildError, Stage};
-use crate::error::chain;
+use crate::error::{chain, panic_text};
 
 /// What is done, or was done last.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -168,7 +168,7 @@ impl Work {
             }
             Err(panic) => {
                 status.stage = "failed".to_owned();
-                status.error = format!("it panicked: {}", said(&*panic));
+                status.error = format!("it panicked: {}", panic_text(&*panic));
             }
         }
         if !status.error.is_empty() {
@@ -179,13 +179,6 @@ impl Work {
             running.status = status;
         }
     }
-}
-
-/// What a panic said.
-fn said(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no reason given")
 }
 
 #[cfg(test)]

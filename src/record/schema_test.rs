@@ -26,7 +26,7 @@ fn wrong(schema: &Value, document: &Value) -> Vec<String> {
     if let Some(fields) = schema.as_object_mut() {
         fields.remove("$id");
     }
-    let validator = jsonschema::options()
+    let validator = drover_testkit::jsonschema::options()
         .should_validate_formats(true)
         .build(&schema)
         .expect("a schema");

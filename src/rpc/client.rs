@@ -21,10 +21,23 @@ use super::wire::{
     VERSION, VERSION_HEADER, refusal,
 };
 
-/// How long a connection may take.
-const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a silent server is asked whether it is there.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// How connections are made and kept (`rpc` of the agent's configuration).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dialing {
+    /// How long a connection may take.
+    pub timeout: Duration,
+    /// How often a silent server is asked whether it is there.
+    pub keep_alive: Duration,
+}
+
+impl Default for Dialing {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(10),
+            keep_alive: Duration::from_secs(30),
+        }
+    }
+}
 
 type Sender = SendRequest<Full<Bytes>>;
 
@@ -32,11 +45,13 @@ type Sender = SendRequest<Full<Bytes>>;
 #[derive(Clone, Debug)]
 pub struct Pool {
     per_server: usize,
+    dialing: Dialing,
     servers: Arc<SyncMutex<HashMap<String, Arc<Connections>>>>,
 }
 
 #[derive(Debug)]
 struct Connections {
+    dialing: Dialing,
     slots: Vec<Mutex<Option<Sender>>>,
     turn: AtomicUsize,
 }
@@ -44,8 +59,14 @@ struct Connections {
 impl Pool {
     /// A pool with so many connections to each server.
     pub fn new(per_server: usize) -> Self {
+        Self::dialing(per_server, Dialing::default())
+    }
+
+    /// The same, with connections that are made and kept as configured.
+    pub fn dialing(per_server: usize, dialing: Dialing) -> Self {
         Self {
             per_server: per_server.max(1),
+            dialing,
             servers: Arc::default(),
         }
     }
@@ -55,6 +76,7 @@ impl Pool {
         let connections = servers.entry(addr.to_owned()).or_insert_with(|| {
             let slots = (0..self.per_server).map(|_| Mutex::new(None)).collect();
             Arc::new(Connections {
+                dialing: self.dialing,
                 slots,
                 turn: AtomicUsize::new(0),
             })
@@ -113,15 +135,15 @@ impl Connections {
         if let Some(sender) = slot.as_ref().filter(|s| !s.is_closed()) {
             return Ok(sender.clone());
         }
-        let sender = dial(addr).await?;
+        let sender = dial(addr, self.dialing).await?;
         *slot = Some(sender.clone());
         Ok(sender)
     }
 }
 
-async fn dial(addr: &str) -> Result<Sender, RpcError> {
+async fn dial(addr: &str, how: Dialing) -> Result<Sender, RpcError> {
     let failed = |e: &dyn std::fmt::Display| RpcError::Unreachable(format!("{addr}: {e}"));
-    let stream = tokio::time::timeout(DIAL_TIMEOUT, TcpStream::connect(addr))
+    let stream = tokio::time::timeout(how.timeout, TcpStream::connect(addr))
         .await
         .map_err(|e| failed(&e))?
         .map_err(|e| failed(&e))?;
@@ -130,7 +152,7 @@ async fn dial(addr: &str) -> Result<Sender, RpcError> {
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_interval(how.keep_alive)
         .keep_alive_while_idle(true)
         .handshake(TokioIo::new(stream))
         .await

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use drover_events::model::{Allocation, Evaluation, Node, NodeEvent, ServiceRegistration};
+use drover_events::model::{
+    Allocation, DrainSpec, Evaluation, Node, NodeEvent, ServiceRegistration,
+};
 use serde::{Deserialize, Serialize};
 
 use super::Rpc;
@@ -45,6 +47,10 @@ methods! {
     NodeGetClientAllocs = "Node.GetClientAllocs": NodeSpecificRequest -> NodeClientAllocsResponse;
     /// A node tells what happened to it.
     NodeEmitEvents = "Node.EmitEvents": EmitNodeEventsRequest -> WriteResponse;
+    /// A node that is about to leave asks for its own drain.
+    NodeUpdateDrain = "Node.UpdateDrain": NodeUpdateDrainRequest -> WriteResponse;
+    /// A node as the servers know it.
+    NodeGetNode = "Node.GetNode": NodeSpecificRequest -> SingleNodeResponse;
     /// Allocations by id, with their jobs.
     AllocGetAllocs = "Alloc.GetAllocs": AllocsGetRequest -> AllocsGetResponse;
     /// A client registers services of its allocations.
@@ -143,6 +149,22 @@ messages! {
         index: u64 = "Index",
         /// The epoch of the servers' log: what came of another one is to be compared anew.
         epoch: String = "Epoch",
+    }
+    /// `Node.UpdateDrain`.
+    NodeUpdateDrainRequest {
+        /// Which node: the one that calls.
+        node_id: String = "NodeID",
+        /// How it drains.
+        drain_spec: Option<DrainSpec> = "DrainSpec",
+        /// Kept with the drain.
+        meta: BTreeMap<String, String> = "Meta",
+    }
+    /// `Node.GetNode`.
+    SingleNodeResponse {
+        /// The node, without its secret; none where it is not known.
+        node: Option<Node> = "Node",
+        /// The index of this state.
+        index: u64 = "Index",
     }
     /// `Alloc.GetAllocs`.
     AllocsGetRequest {

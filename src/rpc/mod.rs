@@ -23,6 +23,7 @@ mod measure;
 pub mod methods;
 pub mod server;
 pub mod service;
+pub mod updates;
 mod wire;
 
 use serde::Serialize;

@@ -14,6 +14,7 @@ use tokio::io::{AsyncReadExt, join};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
+use super::client::Dialing;
 use super::service::{Call, Dispatch};
 use super::wire::{
     CONNECTION_WINDOW, ERROR_HEADER, MAX_BODY, NODE_HEADER, PATH, STRANGER_BODY, STREAM_WINDOW,
@@ -36,8 +37,6 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// How many calls that their callers gave up may wait in a connection: a busy server must not take
 /// impatience for an attack and cut off everybody who shares the connection.
 const MAX_GIVEN_UP: usize = 100_000;
-/// How often a silent peer is asked whether it is there.
-const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// How long a call may take that names no time.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(330);
 /// After a failed accept (too many open files), so that the loop does not spin.
@@ -70,6 +69,8 @@ pub struct Limits {
     pub visitors: Arc<Visitors>,
     /// The time from connecting until the rules of HTTP/2 are agreed on.
     pub handshake: Duration,
+    /// How often a silent peer is asked whether it is there.
+    pub keep_alive: Duration,
     /// What the bodies of known callers share with the API's.
     pub bodies: Arc<Budget>,
     /// What the bodies of all others share.
@@ -85,6 +86,7 @@ impl Limits {
         Self {
             visitors: Visitors::new(per_client, MOST_CONNECTIONS),
             handshake,
+            keep_alive: Dialing::default().keep_alive,
             bodies,
             strangers: Budget::new(STRANGERS),
             turns: Budget::new(STRANGE_CALLS),
@@ -150,6 +152,7 @@ async fn connection(
         tracing::debug!(%peer, "rpc: no HTTP/2 in time");
         return;
     }
+    let keep_alive = limits.keep_alive;
     let answer = hyper::service::service_fn(move |request| {
         let (service, limits) = (service.clone(), limits.clone());
         async move { Ok::<_, Infallible>(answer(request, peer, service, limits).await) }
@@ -162,7 +165,7 @@ async fn connection(
         .max_header_list_size(MAX_HEADERS)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_interval(keep_alive)
         .serve_connection(TokioIo::new(join(PREFACE.chain(read), write)), answer)
         .await;
     if let Err(e) = served {

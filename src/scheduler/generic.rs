@@ -46,6 +46,8 @@ pub(super) fn schedule(
     for alloc in allocs.iter().filter(|a| takes_room(a)) {
         stack.is_live(&alloc.node_id, &alloc.task_group);
     }
+    let groups = job.iter().flat_map(|job| &job.task_groups);
+    let groups: Vec<String> = groups.map(|group| group.name.clone()).collect();
     let reconciled = {
         let mut in_place = Updater {
             stack: &mut stack,
@@ -79,7 +81,7 @@ pub(super) fn schedule(
         .filter(|a| stopped_but_running_on_lost(view.cluster(), a))
         .collect();
     attempt.mark_lost(lost);
-    Ok(attempt.finish(reconciled))
+    Ok(attempt.finish(groups, reconciled))
 }
 
 pub(super) fn options(
@@ -224,7 +226,8 @@ impl Attempt<'_> {
         }
     }
 
-    fn finish(mut self, reconciled: Reconciled) -> Outcome {
+    /// `groups` are the job's own: one that is stopped wants nothing any more.
+    fn finish(mut self, groups: Vec<String>, reconciled: Reconciled) -> Outcome {
         let Reconciled {
             place,
             destructive,
@@ -247,9 +250,9 @@ impl Attempt<'_> {
         self.change(in_place, attributes);
         self.plan.deployment = deployment;
         self.plan.deployment_updates = deployment_updates;
-        for group in &self.job.task_groups {
-            self.progress.queued.insert(group.name.clone(), 0);
-        }
+        self.progress
+            .queued
+            .extend(groups.into_iter().map(|group| (group, 0)));
         for replace in &destructive {
             *self
                 .progress

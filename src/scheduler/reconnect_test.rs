@@ -1,7 +1,9 @@
 //! Stories of nodes that are lost, out of contact, and back.
 
 use drover_events::gojson::Time;
-use drover_events::model::{AllocState, DisconnectStrategy, TaskState};
+use drover_events::model::{
+    AllocState, DisconnectStrategy, Multiregion, MultiregionRegion, MultiregionStrategy, TaskState,
+};
 
 use super::testing::{SECOND, World, job};
 
@@ -125,17 +127,54 @@ fn sch_05_an_old_task_event_is_no_marker() {
 }
 
 #[test]
+fn sch_17_a_report_from_a_node_out_of_contact_brings_nothing_back() {
+    let (mut world, id, node) = disconnected(true);
+    world.client(&id, |alloc| alloc.client_status = "running".into());
+    let outcome = world.run("node-update");
+    let desired = &outcome.desired["g"];
+    // As one that has just left: nothing is known of it.
+    assert_eq!(
+        (desired.reconnect, desired.disconnect),
+        (0, 1),
+        "{desired:?}"
+    );
+    assert_eq!(world.alloc(&id).client_status, "unknown");
+    world.node_status(&node, "ready");
+    world.client(&id, |alloc| alloc.client_status = "running".into());
+    assert_eq!(world.run("reconnect").desired["g"].reconnect, 1);
+}
+
+#[test]
 fn sch_18_a_job_of_many_regions_is_not_taken_for_paused() {
-    for kind in ["batch", "system"] {
-        let mut spec = job(kind, 1);
-        spec.multiregion = Some(Default::default());
+    let region = |name: &str| MultiregionRegion {
+        name: name.into(),
+        count: 1,
+        ..MultiregionRegion::default()
+    };
+    for (kind, of_group) in [("batch", 2), ("system", 1), ("sysbatch", 1)] {
+        let count = 2;
+        let mut spec = job(kind, of_group);
+        spec.region = "west".into();
+        spec.multiregion = Some(Multiregion {
+            strategy: Some(MultiregionStrategy {
+                max_parallel: 1,
+                on_failure: "fail_all".into(),
+            }),
+            regions: vec![region("east"), region("west")].into(),
+        });
         let mut world = World::new(2, spec);
+        let outcome = world.run("job-register");
+        assert_eq!(world.live().len(), count, "{kind}: placed at registration");
+        assert!(outcome.plan.deployment.is_none(), "{kind}");
+        // So it is when it changes, and when a node is lost.
+        world.change(|job| job.task_groups[0].tasks[0].user = "other".into());
         world.run("job-register");
-        assert_eq!(
-            world.live().len(),
-            if kind == "batch" { 1 } else { 2 },
-            "{kind}"
-        );
+        assert_eq!(world.live().len(), count, "{kind}: placed again");
+        world.add_node(super::testing::node(7));
+        let lost = world.alloc(&world.live()[0]).node_id.clone();
+        world.node_status(&lost, "down");
+        world.run("node-update");
+        assert_eq!(world.live().len(), count, "{kind}: on the new one");
     }
 }
 

@@ -1,8 +1,10 @@
 //! Nodes that come back, in whatever order their calls arrive, and what may not come back.
 
 use drover_events::model::{Affinity, DisconnectStrategy, Spread, SpreadTarget};
+use drover_projections::tables::job_summaries::JobSummaries;
 use drover_projections::tables::node_states::NodeStates;
 
+use super::Outcome;
 use super::reconcile::needs_reconnect;
 use super::rng::Rng;
 use super::testing::{SECOND, World, job, node};
@@ -12,15 +14,21 @@ use crate::commands::node::{MissHeartbeat, RegisterNode, UpdateNodeStatus};
 /// What an entry of an allocation's history is about.
 const CLIENT_STATUS: i64 = 0;
 
-/// A running allocation whose node has just gone out of contact; no other takes its place.
+/// A running allocation whose node, one of three, has just gone out of contact.
 fn away(replace: bool) -> (World, String, String) {
+    let (world, id, node, _) = leave(3, replace);
+    (world, id, node)
+}
+
+/// The same of so many nodes, and what the evaluation of it came to.
+fn leave(nodes: usize, replace: bool) -> (World, String, String, Outcome) {
     let mut job = job("service", 1);
     job.task_groups[0].disconnect = Some(DisconnectStrategy {
         lost_after: 60 * SECOND,
         replace: Some(replace),
         ..DisconnectStrategy::default()
     });
-    let mut world = World::new(3, job);
+    let mut world = World::new(nodes, job);
     world.run("job-register");
     world.all_are("running");
     let id = world.live()[0].clone();
@@ -29,9 +37,9 @@ fn away(replace: bool) -> (World, String, String) {
         node_id: node.clone(),
     };
     world.command(&missed).unwrap();
-    world.run("node-update");
+    let left = world.run("node-update");
     assert_eq!(world.alloc(&id).client_status, "unknown");
-    (world, id, node)
+    (world, id, node, left)
 }
 
 fn status(world: &World, node: &str) -> String {
@@ -112,6 +120,76 @@ fn sch_15_sch_16_in_whatever_order_a_client_calls_nothing_is_placed_for_its_retu
         assert_eq!(status(&world, &at), "ready", "{order:?}");
         assert_eq!(world.alloc(&id).client_status, "running", "{order:?}");
         assert_eq!(world.live(), [id], "{order:?}");
+    }
+}
+
+/// Status, updates and fetches are loops of their own: each call may be repeated, early or late, and
+/// an update tells of what was fetched long before.
+#[test]
+fn hb_08_in_whatever_order_its_loops_call_a_client_comes_back_with_what_it_runs() {
+    let mut refused = 0;
+    for seed in 0..60 {
+        let mut rng = Rng::new(seed);
+        let (mut world, id, at) = away(false);
+        let mut fetched = world.alloc(&id);
+        for step in 0..rng.below(12) + 4 {
+            match rng.below(4) {
+                0 => _ = call(&mut world, Call::Heartbeat, &id, &at),
+                1 => _ = call(&mut world, Call::Register, &id, &at),
+                2 => fetched = world.alloc(&id),
+                _ => {
+                    let mut told = fetched.clone();
+                    told.client_status = "running".into();
+                    let update = UpdateAllocsFromClient {
+                        allocs: vec![told],
+                        caller: Some(at.clone()),
+                    };
+                    refused += u32::from(world.command(&update).is_err());
+                }
+            }
+            if rng.below(3) == 0 {
+                world.run("node-update");
+            }
+            let live = world.live();
+            assert_eq!(live, std::slice::from_ref(&id), "seed {seed}, step {step}");
+        }
+        // The loops go on.
+        for next in [Call::Allocs, Call::Heartbeat, Call::Allocs, Call::Heartbeat] {
+            call(&mut world, next, &id, &at);
+        }
+        world.run("reconnect");
+        assert_eq!(status(&world, &at), "ready", "seed {seed}");
+        assert_eq!(world.alloc(&id).client_status, "running", "seed {seed}");
+        assert_eq!(world.live(), [id], "seed {seed}");
+    }
+    assert!(refused > 20, "{refused} updates came too early");
+}
+
+/// A replacement is wanted and has no place but the node that comes back.
+#[test]
+fn sch_15_a_replacement_that_waits_is_not_placed_on_the_node_that_returns() {
+    for order in ORDERS {
+        let (mut world, id, at, left) = leave(1, true);
+        let waiting = left.blocked.expect("a replacement waits for room");
+        let (mut calls, mut passed) = (order.to_vec(), Vec::new());
+        while !calls.is_empty() {
+            let next = calls.remove(0);
+            if !call(&mut world, next, &id, &at) {
+                calls.push(next);
+            }
+            passed.push(status(&world, &at));
+            world.run_eval(&waiting);
+            let live = world.live();
+            assert_eq!(live, std::slice::from_ref(&id), "{order:?}: {passed:?}");
+        }
+        assert!(passed.iter().any(|now| now == "initializing"), "{passed:?}");
+        for next in [Call::Heartbeat, Call::Allocs, Call::Heartbeat] {
+            call(&mut world, next, &id, &at);
+        }
+        world.run("reconnect");
+        assert_eq!(status(&world, &at), "ready", "{order:?}");
+        assert_eq!(world.alloc(&id).client_status, "running", "{order:?}");
+        assert_eq!(world.allocs().len(), 1, "{order:?}: none was made in vain");
     }
 }
 
@@ -283,9 +361,10 @@ fn a_deployment_that_waits_for_room_has_no_deadline_until_something_is_placed() 
     assert_eq!(by(&world), world.now + 600 * SECOND, "health is progress");
 }
 
-#[test]
-fn spread_targets_are_met_by_percent() {
-    let mut spec = job("batch", 20);
+/// How many of a job's allocations come to lie on each of two racks of so many nodes, where so many
+/// percent are wanted on the first.
+fn spread_by_percent(count: i64, percent: u8, nodes: usize) -> (usize, usize) {
+    let mut spec = job("batch", count);
     let target = |value: &str, percent| SpreadTarget {
         value: value.into(),
         percent,
@@ -293,30 +372,38 @@ fn spread_targets_are_met_by_percent() {
     spec.spreads = vec![Spread {
         attribute: "${meta.rack}".into(),
         weight: 100,
-        spread_target: vec![target("r0", 70), target("r1", 30)].into(),
+        spread_target: vec![target("r0", percent), target("r1", 100 - percent)].into(),
     }]
     .into();
     let mut world = World::new(0, spec);
-    for number in 0..6 {
+    for number in 0..2 * nodes {
         let mut node = node(number);
         node.meta.insert("rack", format!("r{}", number % 2));
         world.add_node(node);
     }
     world.run("job-register");
-    let on = |rack: usize| {
-        let nodes: Vec<String> = (0..6)
-            .filter(|n| n % 2 == rack)
-            .map(|n| node(n).id)
-            .collect();
-        let live = world.live();
-        live.iter()
-            .filter(|id| nodes.contains(&world.alloc(id).node_id))
-            .count()
-    };
-    // 70 and 30 percent, but for the one that room and chance decide on.
-    let (first, second) = (on(0), on(1));
-    assert_eq!(first + second, 20);
-    assert!((13..=15).contains(&first), "{first} {second}");
+    let first: Vec<String> = (0..nodes).map(|n| node(2 * n).id).collect();
+    let live = world.live();
+    let on_first = live
+        .iter()
+        .filter(|id| first.contains(&world.alloc(id).node_id))
+        .count();
+    (on_first, live.len() - on_first)
+}
+
+#[test]
+fn spread_targets_are_met_by_percent() {
+    for nodes in [3, 4, 5, 8] {
+        for (count, percent, wanted) in [
+            (20, 70, (14, 6)),
+            (10, 50, (5, 5)),
+            (40, 75, (30, 10)),
+            (20, 90, (18, 2)),
+        ] {
+            let found = spread_by_percent(count, percent, nodes);
+            assert_eq!(found, wanted, "{percent} % of {count} on 2 × {nodes} nodes");
+        }
+    }
 }
 
 #[test]
@@ -492,4 +579,52 @@ fn devices_are_given_once_and_looked_at_by_their_attributes() {
     world.change(|job| job.task_groups[0].count = 1);
     world.run("job-register");
     assert_eq!(world.live().len(), 1);
+}
+
+/// Whatever the policy still allows.
+#[test]
+fn what_an_operator_stops_to_be_rescheduled_stops_and_comes_again_elsewhere() {
+    for kind in ["service", "batch"] {
+        let mut spec = job(kind, 1);
+        let policy = spec.task_groups[0].reschedule_policy.as_mut().unwrap();
+        policy.unlimited = false;
+        policy.attempts = 0;
+        let mut world = World::new(3, spec);
+        world.run("job-register");
+        world.all_are("running");
+        let first = world.live()[0].clone();
+        world.client(&first, |alloc| {
+            let wish = &mut alloc.desired_transition;
+            wish.migrate = Some(false);
+            wish.reschedule = Some(true);
+            wish.force_reschedule = Some(true);
+        });
+        world.run("alloc-stop");
+        let old = world.alloc(&first);
+        assert_eq!(old.desired_status, "stop", "{kind}");
+        let [second] = <[String; 1]>::try_from(world.live()).unwrap();
+        let new = world.alloc(&second);
+        assert_eq!(old.next_allocation, second);
+        assert_ne!(new.node_id, old.node_id, "elsewhere");
+        let tracker = new.reschedule_tracker.as_ref().unwrap();
+        assert_eq!(tracker.events[0].prev_alloc_id, first);
+        // Once is enough.
+        let outcome = world.run("node-update");
+        assert!(outcome.plan.is_empty(), "{:?}", outcome.plan);
+    }
+}
+
+#[test]
+fn a_job_that_is_stopped_while_it_waits_for_room_queues_nothing() {
+    let mut world = World::new(0, job("service", 2));
+    let outcome = world.run("job-register");
+    assert_eq!(outcome.finished.queued_allocations["g"], 2);
+    let summary = |world: &World| {
+        let row = world.row::<JobSummaries>(("default", "j"));
+        row.unwrap().summary["g"].queued
+    };
+    assert_eq!(summary(&world), 2);
+    world.change(|job| job.stop = true);
+    world.run("job-deregister");
+    assert_eq!(summary(&world), 0);
 }

@@ -204,7 +204,11 @@ impl Run<'_> {
         if !required {
             return Fate::Stops("", NOT_NEEDED);
         }
-        if alloc.desired_transition.migrate == Some(true) {
+        // What an operator stops comes again here, however he says it: a system job is not
+        // rescheduled.
+        let wish = &alloc.desired_transition;
+        let again = wish.reschedule == Some(true) && wish.force_reschedule == Some(true);
+        if wish.migrate == Some(true) || again {
             return Fate::Stops("", MIGRATING);
         }
         match self.state(alloc) {

@@ -9,9 +9,18 @@ use metrics::{counter, gauge};
 
 use super::Server;
 
+/// The types of evaluations, and what they are called in metrics.
+const SCHEDULERS: [(&str, &str); 5] = [
+    ("service", "service"),
+    ("batch", "batch"),
+    ("system", "system"),
+    ("sysbatch", "sysbatch"),
+    ("_core", "_core"),
+];
+
 impl Server {
     /// Sets every gauge to what it is now.
-    pub(super) fn observe(&self) {
+    pub fn observe(&self) {
         self.observe_raft();
         self.observe_log();
         self.observe_reactors();
@@ -46,6 +55,7 @@ impl Server {
             ("nomad.nomad.broker.total_unacked", scheduling.unacked),
             ("nomad.nomad.broker.total_pending", scheduling.pending),
             ("nomad.nomad.broker.total_waiting", scheduling.waiting),
+            ("nomad.nomad.broker.total_cancelable", scheduling.cancelable),
             (
                 "nomad.nomad.blocked_evals.total_blocked",
                 scheduling.blocked,
@@ -59,6 +69,13 @@ impl Server {
             ("nomad.nomad.plan.queue_depth", scheduling.plans),
         ] {
             gauge!(name).set(value as f64);
+        }
+        gauge!("nomad.nomad.blocked_evals.cpu").set(scheduling.blocked_cpu as f64);
+        gauge!("nomad.nomad.blocked_evals.memory").set(scheduling.blocked_memory as f64);
+        for (kind, name) in SCHEDULERS {
+            let (ready, unacked) = scheduling.by_type.get(kind).copied().unwrap_or_default();
+            gauge!(format!("nomad.nomad.broker.{name}.ready")).set(ready as f64);
+            gauge!(format!("nomad.nomad.broker.{name}.unacked")).set(unacked as f64);
         }
     }
 

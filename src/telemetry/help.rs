@@ -25,6 +25,9 @@ drover_reactor_running 1 where a reactor runs on this server.
 drover_requests_lost_total Requests that could not be written into the request log.
 drover_state_digests_at_index The index whose digests the servers agreed on last.
 drover_state_digests_differ Tables that differ from what the servers agreed on.
+nomad_client_alloc_hook_prerun_elapsed Milliseconds that a hook before an allocation's tasks took.
+nomad_client_alloc_hook_prerun_failed Hooks before an allocation's tasks that failed.
+nomad_client_alloc_hook_prerun_success Hooks before an allocation's tasks that ended well.
 nomad_client_allocated_cpu MHz given to allocations of this node.
 nomad_client_allocated_disk MiB of disk given to allocations of this node.
 nomad_client_allocated_max_memory MiB that allocations of this node may use at most.
@@ -64,6 +67,9 @@ nomad_client_host_memory_available Bytes of memory that can be had.
 nomad_client_host_memory_free Bytes of memory that nobody uses.
 nomad_client_host_memory_total Bytes of memory.
 nomad_client_host_memory_used Bytes of memory in use.
+nomad_client_task_hook_prestart_elapsed Milliseconds that a hook before a task took.
+nomad_client_task_hook_prestart_failed Hooks before a task that failed.
+nomad_client_task_hook_prestart_success Hooks before a task that ended well.
 nomad_client_tasks_dead Tasks on this node that are over.
 nomad_client_tasks_pending Tasks on this node that do not run yet.
 nomad_client_tasks_running Tasks that run on this node.
@@ -71,9 +77,22 @@ nomad_client_unallocated_cpu MHz of this node that nobody was given.
 nomad_client_unallocated_disk MiB of disk of this node that nobody was given.
 nomad_client_unallocated_memory MiB of memory of this node that nobody was given.
 nomad_client_uptime Seconds since this machine started.
+nomad_nomad_blocked_evals_cpu MHz that blocked evaluations found no place for.
+nomad_nomad_blocked_evals_memory MiB that blocked evaluations found no place for.
 nomad_nomad_blocked_evals_total_blocked Evaluations that found no place.
 nomad_nomad_blocked_evals_total_escaped Blocked evaluations that wait for any node.
 nomad_nomad_blocked_evals_total_quota_limit Blocked evaluations that wait for a quota.
+nomad_nomad_broker__core_ready Evaluations of garbage collection that can be worked on.
+nomad_nomad_broker__core_unacked Evaluations of garbage collection that are worked on.
+nomad_nomad_broker_batch_ready Evaluations of batch jobs that can be worked on.
+nomad_nomad_broker_batch_unacked Evaluations of batch jobs that are worked on.
+nomad_nomad_broker_service_ready Evaluations of services that can be worked on.
+nomad_nomad_broker_service_unacked Evaluations of services that are worked on.
+nomad_nomad_broker_sysbatch_ready Evaluations of sysbatch jobs that can be worked on.
+nomad_nomad_broker_sysbatch_unacked Evaluations of sysbatch jobs that are worked on.
+nomad_nomad_broker_system_ready Evaluations of system jobs that can be worked on.
+nomad_nomad_broker_system_unacked Evaluations of system jobs that are worked on.
+nomad_nomad_broker_total_cancelable Evaluations that are about to be cancelled.
 nomad_nomad_broker_total_pending Evaluations that wait for another one of their job.
 nomad_nomad_broker_total_ready Evaluations that can be worked on.
 nomad_nomad_broker_total_unacked Evaluations that are worked on.
@@ -89,8 +108,22 @@ nomad_nomad_job_summary_queued Allocations of a group that wait for a place.
 nomad_nomad_job_summary_running Allocations of a group that run.
 nomad_nomad_job_summary_starting Allocations of a group that start.
 nomad_nomad_job_summary_unknown Allocations of a group whose nodes are out of contact.
+nomad_nomad_plan_apply Milliseconds from a plan's being proposed until it was applied.
+nomad_nomad_plan_evaluate Milliseconds that the check of a plan took.
+nomad_nomad_plan_node_rejected Nodes that plans no longer fitted on.
 nomad_nomad_plan_queue_depth Plans that wait to be checked.
+nomad_nomad_plan_submit Milliseconds from a plan's being handed in until it was settled.
+nomad_nomad_rpc_query Calls that this server answered and that changed nothing.
 nomad_nomad_rpc_request Calls that this server answered.
+nomad_nomad_rpc_request_error Calls that this server failed to answer.
+nomad_nomad_worker_dequeue_eval Milliseconds that a worker waited for an evaluation.
+nomad_nomad_worker_invoke_scheduler_batch Milliseconds of a run of the scheduler for batch.
+nomad_nomad_worker_invoke_scheduler_service Milliseconds of a run of the scheduler for services.
+nomad_nomad_worker_invoke_scheduler_sysbatch Milliseconds of a run of the scheduler for sysbatch.
+nomad_nomad_worker_invoke_scheduler_system Milliseconds of a run of the scheduler for system jobs.
+nomad_nomad_worker_submit_plan Milliseconds that a worker waited for its plan to be settled.
+nomad_nomad_worker_update_eval Milliseconds until the end of an evaluation was written.
+nomad_nomad_worker_wait_for_index Milliseconds that a worker waited for its view of the state.
 nomad_raft_appliedIndex The last index that is applied.
 nomad_raft_apply Entries of the log that were applied.
 nomad_raft_apply_batch Milliseconds for which one batch of applied events held up all others.

@@ -14,6 +14,7 @@ mod help;
 #[cfg(test)]
 pub(crate) mod lint;
 mod process;
+mod push;
 mod summary;
 
 use std::sync::{Arc, OnceLock};
@@ -24,6 +25,7 @@ use metrics_util::MetricKindMask;
 use metrics_util::layers::FanoutBuilder;
 
 use filter::{Filtered, Rules};
+pub use push::Sink;
 pub use summary::{Summary, SummaryReport};
 
 /// How metrics are kept and shown.
@@ -39,6 +41,8 @@ pub struct Options {
     pub prefix_filter: Vec<String>,
     /// Whether what no prefix names is recorded.
     pub filter_default: bool,
+    /// Where metrics are sent as they are recorded.
+    pub sinks: Vec<Sink>,
 }
 
 impl Default for Options {
@@ -49,6 +53,7 @@ impl Default for Options {
             host: None,
             prefix_filter: Vec::new(),
             filter_default: true,
+            sinks: Vec::new(),
         }
     }
 }
@@ -93,10 +98,16 @@ pub(crate) fn build(options: &Options) -> (Telemetry, impl metrics::Recorder + u
     let prometheus = builder.build_recorder();
     let handle = prometheus.handle();
     let summary = Arc::new(Summary::new(options));
-    let fanout = FanoutBuilder::default()
+    let mut fanout = FanoutBuilder::default()
         .add_recorder(prometheus)
-        .add_recorder(summary::Recorder(Arc::clone(&summary)))
-        .build();
+        .add_recorder(summary::Recorder(Arc::clone(&summary)));
+    for sink in &options.sinks {
+        match push::Recorder::start(sink.clone(), options.host.clone()) {
+            Ok(recorder) => fanout = fanout.add_recorder(recorder),
+            Err(error) => tracing::error!(%error, "nothing sends metrics: there is no thread"),
+        }
+    }
+    let fanout = fanout.build();
     let rules = Rules::parse(&options.prefix_filter, options.filter_default);
     let telemetry = Telemetry {
         prometheus: handle,

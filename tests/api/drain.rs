@@ -4,10 +4,10 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use drover_testkit::{Http, LONG, wait_for};
+use drover_testkit::{Http, LONG, Setup, wait_for};
 use serde_json::{Value, json};
 
-use crate::support::{Running, dev, json_of, register};
+use crate::support::{Running, dev, json_of, register, server};
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -336,4 +336,72 @@ fn a_drain_goes_on_under_another_leader_of_its_time() {
         told(&after),
         ["Node drain strategy set", "Node drain complete"]
     );
+}
+
+/// The signal that a client leaves by has its node drained first: nothing is left running there,
+/// and the node stays out until somebody says otherwise.
+#[test]
+fn a_client_that_leaves_drains_itself_first() {
+    let running = server();
+    let mut http = running.http();
+    let dir = tempfile::tempdir().expect("a directory");
+    let client = Setup {
+        config: format!(
+            "leave_on_terminate = true\nclient {{\n  enabled = true\n  servers = [\"{}\"]\n  \
+             drain_on_shutdown {{\n    deadline = \"60s\"\n  }}\n}}\n",
+            running.agent.rpc_addr()
+        ),
+        dev: false,
+        ..Setup::dev(env!("CARGO_BIN_EXE_drover"), &dir.path().join("data")).expect("ports")
+    };
+    let client = client.spawn().expect("the client starts");
+    for (id, kind) in [("web", "service"), ("each", "system")] {
+        register(&mut http, &sleeper(id, kind, 1));
+        wait_allocs(&mut http, id, &["running"]);
+    }
+    let node = node_id(&mut http);
+    let ended = client.stop(LONG).expect("it ends by itself");
+    assert!(ended.success(), "{ended}");
+    let after = json_of(&mut http, &format!("/v1/node/{node}"));
+    assert_eq!(after["LastDrain"]["Status"], "complete", "{after}");
+    assert_eq!(after["LastDrain"]["Meta"]["message"], "shutting down");
+    assert_eq!(after["SchedulingEligibility"], "ineligible");
+    let allocs = json_of(&mut http, &format!("/v1/node/{node}/allocations"));
+    let allocs = allocs.as_array().expect("a list");
+    assert_eq!(allocs.len(), 2);
+    for alloc in allocs {
+        assert_eq!(alloc["ClientStatus"], "complete", "{alloc}");
+    }
+}
+
+/// Who does not wait for the drain says so by a second signal.
+#[test]
+fn a_second_signal_ends_the_wait_for_a_drain() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut setup =
+        Setup::dev(env!("CARGO_BIN_EXE_drover"), &dir.path().join("data")).expect("ports");
+    setup.config = "leave_on_interrupt = true\nclient {\n  drain_on_shutdown {\n    \
+                    deadline = \"1h\"\n  }\n}\n"
+        .to_owned();
+    let agent = setup.start().expect("the agent starts");
+    let mut http = agent.http();
+    // Batch work may end by itself until the deadline, an hour from now.
+    register(&mut http, &sleeper("sums", "batch", 1));
+    wait_allocs(&mut http, "sums", &["running"]);
+    let node = node_id(&mut http);
+    let signal = |name: &str| {
+        let sent = Command::new("kill")
+            .args([name, &agent.pid().to_string()])
+            .status();
+        assert!(sent.expect("kill runs").success());
+    };
+    signal("-INT");
+    wait_for("the drain to begin", LONG, || -> Result<()> {
+        let node = http.json(&format!("/v1/node/{node}"))?;
+        ensure!(!node["DrainStrategy"].is_null(), "it does not drain");
+        Ok(())
+    })
+    .expect("it drains");
+    let ended = agent.interrupt(LONG).expect("it ends by itself");
+    assert!(ended.success(), "{ended}");
 }

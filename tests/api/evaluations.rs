@@ -1,5 +1,6 @@
 //! Evaluations: list, count, delete by filter and by id.
 
+use drover_testkit::{LONG, wait_for};
 use serde_json::{Value, json};
 
 use crate::support::{Running, escaped, job, json_of, pause, register, server, wait_length};
@@ -75,10 +76,40 @@ fn eval_08_at_most_7281_ids_in_one_request() {
 #[test]
 fn eval_09_delete_needs_a_paused_broker() {
     let running = paused(1);
+    let list = json_of(&mut running.http(), "/v1/evaluations");
+    let id = list[0]["ID"].clone();
+    // Only blocked evaluations are left once it goes on: there is no node.
     pause(&mut running.http(), false);
-    let (status, text) = delete(&running, &json!({"Filter": "JobID == \"web\""}));
+    wait_for("the broker to go on", LONG, || {
+        let list = json_of(
+            &mut running.http(),
+            "/v1/evaluations?filter=Status+!=+%22pending%22",
+        );
+        let done = list.as_array().map_or(0, Vec::len);
+        (done >= 2).then_some(()).ok_or(format!("{done} of 2"))
+    })
+    .expect("what was pending is worked on");
+    let bodies = [
+        json!({"Filter": "JobID == \"web\""}),
+        json!({"EvalIDs": [id]}),
+    ];
     let wanted = "eval broker is enabled; eval broker must be paused to delete evals";
-    assert_eq!((status, text.as_str()), (500, wanted));
+    for body in &bodies {
+        let (status, text) = delete(&running, body);
+        assert_eq!((status, text.as_str()), (500, wanted), "{body}");
+    }
+    let still = json_of(&mut running.http(), "/v1/evaluations");
+    let held = |id: &Value| {
+        still
+            .as_array()
+            .is_some_and(|l| l.iter().any(|e| e["ID"] == *id))
+    };
+    assert!(held(&id), "nothing is deleted");
+    pause(&mut running.http(), true);
+    for body in &bodies[1..] {
+        let (status, text) = delete(&running, body);
+        assert_eq!(status, 200, "{text}");
+    }
 }
 
 #[test]

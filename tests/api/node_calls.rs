@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Running, dev, dev_with, job, json_of, register};
 
-/// A running allocation of two tasks that wait; its id.
+/// A running allocation of two tasks that wait, and one that ended before they began; its id.
 fn waiting(running: &Running) -> String {
     let task = |name: &str| {
         json!({"Name": name, "Driver": "raw_exec", "Config": {
@@ -14,9 +14,11 @@ fn waiting(running: &Running) -> String {
             "args": ["-c", "echo begun; trap 'echo heard' USR1; while :; do sleep 0.1; done"],
         }})
     };
+    let once = json!({"Name": "once", "Driver": "raw_exec", "Config": {"command": "true"},
+        "Lifecycle": {"Hook": "prestart", "Sidecar": false}});
     let job = json!({"Job": {
         "ID": "pair", "Name": "pair", "Type": "service", "Datacenters": ["*"],
-        "TaskGroups": [{"Name": "g", "Count": 1, "Tasks": [task("a"), task("b")]}],
+        "TaskGroups": [{"Name": "g", "Count": 1, "Tasks": [task("a"), task("b"), once]}],
     }});
     let mut http = running.http();
     register(&mut http, &job);
@@ -71,6 +73,8 @@ fn job_11_a_restart_is_of_one_task_of_those_that_run_or_of_all() {
     );
     let (status, text) = put(&mut http, &path, &json!({"TaskName": "nobody"}));
     assert!(status >= 400 && text.contains("nobody"), "{status} {text}");
+    let dead = put(&mut http, &path, &json!({"TaskName": "once"}));
+    assert_eq!(dead, (500, "Task not running".to_owned()));
     assert_eq!(
         begun(&mut http, &alloc, |_| true),
         first,
@@ -84,16 +88,25 @@ fn job_11_a_restart_is_of_one_task_of_those_that_run_or_of_all() {
     let running_ones = begun(&mut http, &alloc, |now| {
         now[0] != one[0] && now[1] != one[1]
     });
+    let starts = |http: &mut Http| {
+        let shown = json_of(http, &format!("/v1/allocation/{alloc}"));
+        let once = shown["TaskStates"]["once"].clone();
+        let events = once["Events"].as_array().expect("events").clone();
+        let started = events.iter().filter(|e| e["Type"] == "Started").count();
+        (once["State"].clone(), started)
+    };
+    assert_eq!(starts(&mut http), (json!("dead"), 1), "it does not run");
     assert_eq!(put(&mut http, &path, &json!({"AllTasks": true})).0, 200);
     begun(&mut http, &alloc, |now| {
         now[0] != running_ones[0] && now[1] != running_ones[1]
     });
+    assert_eq!(starts(&mut http), (json!("dead"), 2), "it ran once more");
 
     let asked = json_of(&mut http, "/v1/audit/requests?class=control");
     let asked = asked["Requests"].as_array().or(asked.as_array());
     let asked = asked.expect("requests").len();
     assert_eq!(
-        asked, 5,
+        asked, 6,
         "who restarted what is written down, refused or not"
     );
 }

@@ -34,16 +34,18 @@ fn lines(running: &Running, accept: &str, query: &str, until: &str) -> Vec<Value
     }
 }
 
-fn validator(schema: &Value) -> jsonschema::Validator {
+fn validator(schema: &Value) -> drover_testkit::jsonschema::Validator {
     let mut schema = schema.clone();
     if let Some(fields) = schema.as_object_mut() {
         fields.remove("$id");
     }
-    jsonschema::options().build(&schema).expect("a schema")
+    drover_testkit::jsonschema::options()
+        .build(&schema)
+        .expect("a schema")
 }
 
 /// What is wrong with a value by its schema.
-fn wrong(schema: &jsonschema::Validator, value: &Value) -> Vec<String> {
+fn wrong(schema: &drover_testkit::jsonschema::Validator, value: &Value) -> Vec<String> {
     let errors = schema.iter_errors(value);
     errors
         .map(|error| format!("{}: {error}", error.instance_path()))

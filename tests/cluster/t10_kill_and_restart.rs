@@ -52,7 +52,7 @@ fn wait_running(agent: &Agent) -> Result<Value> {
 }
 
 #[test]
-fn drv_08_a_service_lives_on_under_its_old_process_id() -> Result<()> {
+fn mod_03_drv_08_a_service_lives_on_under_its_old_process_id() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let pids = dir.path().join("pids");
     let setup = Setup::dev(env!("CARGO_BIN_EXE_drover"), &dir.path().join("data"))?;

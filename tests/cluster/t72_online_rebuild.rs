@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use drover_testkit::{Agent, LONG, Setup, wait_for};
 use serde_json::Value;
 
@@ -42,17 +43,76 @@ fn server_dir(setup: &Setup) -> PathBuf {
     setup.data_dir.join("server")
 }
 
-/// Begins a rebuild and kills the agent as soon as a file is there, or the rebuild is over.
-fn killed_at(setup: &Setup, agent: Agent, mark: &Path) -> Result<()> {
-    succeeds(setup, &agent, "rebuild", &["-detach"])?;
-    let mut http = agent.http();
-    while !mark.exists() {
-        let status = http.json("/v1/operator/projections/rebuild")?;
-        if status["Running"] == false {
-            break;
+/// How often a rebuild is begun whose mark comes and goes in a moment.
+const TRIES: usize = 25;
+
+/// Begins a rebuild and kills the agent as soon as a file is there, or the rebuild is over; answers
+/// whether the file was there.
+fn killed_at(setup: &Setup, agent: Agent, mark: &Path) -> Result<bool> {
+    // What a kill left of one that was broken off would be taken for this one's.
+    if mark.exists() {
+        succeeds(setup, &agent, "rebuild", &[])?;
+        agent.stop(LONG)?;
+        return Ok(false);
+    }
+    let over = AtomicBool::new(false);
+    let seen = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let ended = succeeds(setup, &agent, "rebuild", &[]);
+            over.store(true, Ordering::SeqCst);
+            ended
+        });
+        while !mark.exists() && !over.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        let seen = mark.exists();
+        let mut kill = Command::new("kill");
+        let killed = kill.args(["-9", &agent.pid().to_string()]).status()?;
+        ensure!(killed.success(), "it cannot be killed");
+        let ended = waiting.join().map_err(|_| anyhow!("it panicked"))?;
+        ensure!(seen || ended.is_ok(), "{ended:?}");
+        Ok(seen)
+    })?;
+    agent.kill()?;
+    Ok(seen)
+}
+
+/// Where the tables that are in use now will be set aside. That is done by whoever comes to it
+/// first: the agent that switched, once nobody reads from them any more, or the one that is started
+/// next. An agent that saw its rebuild end has done it, and leaves nothing of it to the next.
+fn next_aside(server: &Path) -> PathBuf {
+    let path = |number: u32| server.join(format!("projections.set-aside-{number}"));
+    (1..)
+        .map(path)
+        .find(|path| !path.exists())
+        .unwrap_or_default()
+}
+
+/// A point at which an agent is killed.
+enum Point {
+    /// This file is there.
+    File(PathBuf),
+    /// The former tables are set aside.
+    SetAside,
+    /// All is over.
+    Over,
+}
+
+/// Rebuilds until a kill came at its point.
+fn kill_at(setup: &Setup, known: &mut Known, server: &Path, point: &Point) -> Result<()> {
+    for _ in 0..TRIES {
+        let agent = setup.start()?;
+        write(&agent, known, 0..3)?;
+        let mark = match point {
+            Point::File(mark) => mark.clone(),
+            Point::SetAside => next_aside(server),
+            Point::Over => server.join("never"),
+        };
+        if killed_at(setup, agent, &mark)? != matches!(point, Point::Over) {
+            return Ok(());
         }
     }
-    agent.kill()
+    bail!("it never came to that")
 }
 
 #[test]
@@ -65,23 +125,35 @@ fn an_agent_killed_in_any_phase_of_a_rebuild_has_one_truth_afterwards() -> Resul
     agent.stop(Duration::from_secs(8))?;
     let server = server_dir(&setup);
     let work = server.join("projections-rebuild");
-    for mark in [
-        work.clone(),
-        work.join("rebuild.json"),
-        work.join("staging"),
-        work.join("staging/generation.json"),
-        server.join("projections.in-use.new"),
-        server.join("projections.in-use"),
-        server.join("projections.set-aside-1"),
-        server.join("never"),
+    let home = server.join("projections");
+    for (at, point) in [
+        ("the first file", Point::File(work.clone())),
+        ("its record", Point::File(work.join("rebuild.json"))),
+        ("what is staged", Point::File(work.join("staging"))),
+        (
+            "the generation of that",
+            Point::File(work.join("staging/generation.json")),
+        ),
+        (
+            "the pointer",
+            Point::File(server.join("projections.in-use.new")),
+        ),
+        ("the switch", Point::File(server.join("projections.in-use"))),
+        ("set aside", Point::SetAside),
+        ("never", Point::Over),
     ] {
-        let at = || format!("killed at {}", mark.display());
-        let agent = setup.start().with_context(at)?;
-        write(&agent, &mut known, 0..3)?;
-        killed_at(&setup, agent, &mark).with_context(at)?;
+        let at = || format!("killed at {at}");
+        kill_at(&setup, &mut known, &server, &point).with_context(at)?;
+        let (aside, both) = (next_aside(&server), home.is_dir());
+        let switched = server.join("projections.in-use").exists();
         let agent = setup.start().with_context(at)?;
         ensure!(!server.join("projections.in-use").exists(), "{}", at());
-        ensure!(server.join("projections").is_dir(), "{}", at());
+        ensure!(home.is_dir(), "{}", at());
+        ensure!(
+            aside.exists() == (switched && both),
+            "{}: the former tables are set aside by whoever comes to it first",
+            at()
+        );
         check(&agent, &known).with_context(at)?;
         check_replay(&setup, &agent).with_context(at)?;
         let said = succeeds(&setup, &agent, "verify", &[]).with_context(at)?;

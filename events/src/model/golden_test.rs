@@ -92,9 +92,14 @@ fn recorded_allocations() {
     ] {
         same::<Vec<AllocListStub>>(name, "");
     }
+}
+
+#[test]
+fn mod_18_answers_about_files_and_figures_of_a_node_are_as_recorded() {
     close::<AllocResourceUsage>("allocation-stats.json");
     identical::<Vec<AllocFileInfo>>("fs-ls.json");
     identical::<AllocFileInfo>("fs-stat.json");
+    close::<HostStats>("client-stats.json");
 }
 
 #[test]
@@ -120,7 +125,6 @@ fn recorded_deployments() {
 #[test]
 fn recorded_nodes() {
     same::<Node>("node.json", "");
-    close::<HostStats>("client-stats.json");
 }
 
 #[test]

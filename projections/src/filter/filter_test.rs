@@ -158,24 +158,83 @@ fn piece() -> impl Strategy<Value = String> {
     ]
 }
 
+/// What a filter says, its opposite denies, and saying it twice changes nothing; whoever is refused
+/// is told why.
+fn agrees_with_itself(text: &str) -> Result<(), TestCaseError> {
+    let row = row();
+    let passes = match answer(text, &row) {
+        Ok(passes) => passes,
+        Err(error) => {
+            prop_assert!(!error.to_string().is_empty());
+            prop_assert_eq!(answer(text, &row), Err(error));
+            return Ok(());
+        }
+    };
+    for (other, wanted) in [
+        (format!("not ({text})"), !passes),
+        (format!("not (not ({text}))"), passes),
+        (format!("({text}) and ({text})"), passes),
+        (format!("({text}) or ({text})"), passes),
+        (format!("({text}) and not ({text})"), false),
+        (format!("({text}) or not ({text})"), true),
+    ] {
+        match answer(&other, &row) {
+            Err(FilterError::TooLong { .. } | FilterError::TooDeep | FilterError::TooCostly) => {}
+            said => prop_assert_eq!(said, Ok(wanted), "{}", other),
+        }
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn any_text_gets_an_answer(text in "\\PC*") {
-        let _ = answer(&text, &row());
+    fn any_text_gets_an_answer_that_agrees_with_itself(text in "\\PC*") {
+        agrees_with_itself(&text)?;
     }
 
     #[test]
-    fn nearly_filters_get_an_answer(
+    fn nearly_filters_get_an_answer_that_agrees_with_itself(
         pieces in prop::collection::vec(piece(), 0..14),
         glue in prop::sample::select(vec!["", " "]),
     ) {
-        let _ = answer(&pieces.join(glue), &row());
+        agrees_with_itself(&pieces.join(glue))?;
     }
 
     #[test]
-    fn patterns_never_panic(pattern in "[\\[\\](){}*+?|^$.\\\\a-zA-Z0-9,:&~<>=!_ -]{0,16}") {
-        let _ = answer(&format!("Row.Status matches `{pattern}`"), &row());
+    fn filters_agree_with_themselves(
+        parts in prop::collection::vec(prop::sample::select(vec![
+            "Row.Status == running", "Row.Count != 3", "a in Row.Tags", "c not in Row.Tags",
+            "Row.Tags contains b", "Row.Groups is empty", "Row.Status matches `^r.n`",
+            "any Row.Tags as t { t == a }", "all Row.Tags as t { t != c }", "Row.Gone is nil",
+        ]), 1..6),
+        glue in prop::collection::vec(prop::sample::select(vec![" and ", " or "]), 5),
+    ) {
+        let mut text = parts[0].to_owned();
+        for (part, glue) in parts[1..].iter().zip(glue) {
+            text = format!("({text}){glue}{part}");
+        }
+        agrees_with_itself(&text)?;
+    }
+
+    #[test]
+    fn patterns_agree_with_themselves(
+        pattern in "[\\[\\](){}*+?|^$.\\\\a-zA-Z0-9,:&~<>=!_ -]{0,16}",
+    ) {
+        let matches = answer(&format!("Row.Status matches `{pattern}`"), &row());
+        let not = answer(&format!("Row.Status not matches `{pattern}`"), &row());
+        prop_assert_eq!(matches.as_ref().map(|m| !m), not.as_ref().map(|m| *m));
+        agrees_with_itself(&format!("Row.Status matches `{pattern}`"))?;
+    }
+
+    /// A pattern without any sign in it is looked for as it is.
+    #[test]
+    fn plain_patterns_are_looked_for_as_they_are(text in "[a-z0-9]{0,3}") {
+        let row = json!({"Row": {"Status": "running a7 banana"}});
+        let found = "running a7 banana".contains(&text);
+        prop_assert_eq!(answer(&format!("Row.Status matches `{text}`"), &row), Ok(found));
+        let whole = answer(&format!("Row.Status matches `^{text}$`"), &row);
+        prop_assert_eq!(whole, Ok(false));
     }
 }

@@ -193,7 +193,7 @@ impl Actor {
         };
         let alloc = self.shared.alloc.lock().clone();
         let labels = [
-            ("job", alloc.job_id.clone()),
+            ("job", measured_as(&alloc).to_owned()),
             ("task_group", alloc.task_group.clone()),
             ("namespace", alloc.namespace.clone()),
         ];
@@ -202,14 +202,18 @@ impl Actor {
 
     async fn take_update(&mut self, alloc: Arc<Allocation>) -> Vec<Action> {
         let max_kill = self.factory.settings.get().client.max_kill_timeout;
-        *self.shared.alloc.lock() = alloc.clone();
+        let before = std::mem::replace(&mut *self.shared.alloc.lock(), alloc.clone());
         self.remember_alloc().await;
         match spec_of(&alloc, &max_kill) {
             Ok(spec) if spec.tasks.keys().eq(self.spec.tasks.keys()) => self.spec = spec,
             Ok(_) => tracing::error!(alloc = %alloc.id, "the tasks of a group cannot change"),
             Err(e) => tracing::error!(alloc = %alloc.id, "{e}"),
         }
-        self.catch_up()
+        let mut actions = self.catch_up();
+        if is_reconnected(&before, &alloc) {
+            actions.extend(self.step(Input::Reconnected));
+        }
+        actions
     }
 
     /// Where nothing is kept the agent's end waits for its tasks: not for long.
@@ -233,4 +237,20 @@ impl Actor {
             tracing::warn!(alloc = %id, "cannot remove its directory: {e}");
         }
     }
+}
+
+/// The servers lost sight of it meanwhile and want it still. What is stopped by then is not
+/// reconnected: it only ends (HB-11).
+fn is_reconnected(before: &Allocation, now: &Allocation) -> bool {
+    let unknown = |alloc: &Allocation| alloc.client_status == client::UNKNOWN;
+    unknown(now) && !unknown(before) && !now.server_terminal()
+}
+
+/// The job that an allocation is counted under: a child under its parent, for there is no end of
+/// children, and what is counted once is kept.
+fn measured_as(alloc: &Allocation) -> &str {
+    let parent = alloc.job.as_ref().map(|job| job.parent_id.as_str());
+    parent
+        .filter(|parent| !parent.is_empty())
+        .unwrap_or(&alloc.job_id)
 }

@@ -76,7 +76,7 @@ fn holds(value: &[u8], text: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cl_16_a_stop_that_came_before_a_crash_is_carried_out_after_it() {
+async fn cl_15_cl_16_a_stop_that_came_before_a_crash_is_carried_out_after_it() {
     let tmp = tempfile::tempdir().unwrap();
     let pids = tmp.path().join("pids");
     let given = alloc("service", "raw_exec", endless(&pids));

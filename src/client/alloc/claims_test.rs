@@ -99,7 +99,7 @@ async fn cl_05_a_restart_restarts_what_runs_at_once_and_a_dead_task_is_no_error(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cl_09_a_dead_tasks_runner_waits_and_runs_it_again_when_it_is_told() {
+async fn cl_09_cl_25_a_dead_tasks_runner_waits_and_runs_it_again_when_it_is_told() {
     let tmp = tempfile::tempdir().unwrap();
     let factory = factory(tmp.path());
     let given = with_tasks(
@@ -161,4 +161,80 @@ async fn cl_11_a_thousand_batch_allocations_leave_nothing_that_runs() {
     until("nothing is left", || alive() == 0).await;
     assert!(factory.journal.load().is_empty());
     assert_eq!(tmp.path().join("alloc").read_dir().unwrap().count(), 0);
+}
+
+/// How often a task was told that its client is back.
+fn reconnects(told: &Told) -> usize {
+    let (_, _, events) = state(told, "main");
+    events
+        .iter()
+        .filter(|event| *event == "Reconnected")
+        .count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hb_11_what_is_wanted_is_reconnected_once_and_what_is_stopped_meanwhile_is_not() {
+    for stopped_first in [false, true] {
+        let tmp = tempfile::tempdir().unwrap();
+        let factory = factory(tmp.path());
+        let given = with_tasks("service", &[("main", "", "1h")]);
+        let told = Told::default();
+        let runner = run(&factory, &given, &told);
+        until("it runs", || is(&told, "main", "running", 0)).await;
+        // It was fetched before anything of it was told.
+        let unknown = |desired: &str, index: u64| {
+            runner.update(Arc::new(Allocation {
+                client_status: "unknown".into(),
+                desired_status: desired.into(),
+                alloc_modify_index: index,
+                ..given.clone()
+            }));
+        };
+        if !stopped_first {
+            unknown("run", 7);
+            until("it is told", || reconnects(&told) == 1).await;
+            unknown("run", 8);
+        }
+        unknown("stop", 9);
+        runner.done().wait_for(|done| *done).await.unwrap();
+        let (_, _, events) = state(&told, "main");
+        let wanted = usize::from(!stopped_first);
+        assert_eq!(reconnects(&told), wanted, "{events:?}");
+        assert_eq!(events.last().map(String::as_str), Some("Killed"));
+        runner.destroy().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hb_14_what_the_servers_send_is_taken_as_it_is() {
+    let tmp = tempfile::tempdir().unwrap();
+    let factory = factory(tmp.path());
+    let given = with_tasks("service", &[("main", "", "1h")]);
+    let told = Told::default();
+    let runner = run(&factory, &given, &told);
+    until("it runs", || is(&told, "main", "running", 0)).await;
+    // They know less of it than the client does; that is no reason to doubt what they want.
+    for (index, status) in [(5, "pending"), (6, "unknown"), (7, "pending")] {
+        let sent = Allocation {
+            client_status: status.into(),
+            alloc_modify_index: index,
+            ..given.clone()
+        };
+        runner.update(Arc::new(sent));
+        until("it is taken", || runner.alloc().alloc_modify_index == index).await;
+        assert_eq!(runner.alloc().client_status, status);
+        assert!(
+            is(&told, "main", "running", 0),
+            "and nothing happens to what runs"
+        );
+    }
+    let stale = Allocation {
+        client_status: "pending".into(),
+        desired_status: "stop".into(),
+        alloc_modify_index: 8,
+        ..given.clone()
+    };
+    runner.update(Arc::new(stale));
+    runner.done().wait_for(|done| *done).await.unwrap();
+    runner.destroy().await;
 }

@@ -202,11 +202,25 @@ mod tests {
 
     #[test]
     fn cl_01_the_machine_goes_back_and_forward_again() {
-        let run = |prestart, main| Stage::Init.advance(&[(PrestartOnce, prestart), (Main, main)]);
-        assert_eq!(run(Done, Running), Stage::WaitAlloc);
-        assert_eq!(run(Pending, Pending), Stage::Prestart);
-        assert_eq!(run(Done, Pending), Stage::Main);
-        assert_eq!(run(Done, Running), Stage::WaitAlloc);
+        let mut stage = Stage::Init;
+        let mut go = |from: Option<Stage>, prestart, main| {
+            stage = from.unwrap_or(stage);
+            stage = stage.advance(&[(PrestartOnce, prestart), (Main, main)]);
+            (stage, stage.allows(PrestartOnce), stage.allows(Main))
+        };
+        for round in 0..3 {
+            let of = |text: &str| format!("{text}, round {round}");
+            let back = Some(Stage::Init);
+            let begun = (Stage::Prestart, true, false);
+            assert_eq!(go(back, Pending, Pending), begun, "{}", of("blocked"));
+            assert_eq!(go(None, Running, Pending), begun, "{}", of("still blocked"));
+            let main = (Stage::Main, false, true);
+            assert_eq!(go(None, Done, Pending), main, "{}", of("let go"));
+            let all = (Stage::WaitAlloc, false, true);
+            assert_eq!(go(None, Done, Running), all, "{}", of("all started"));
+            // A main task between two starts blocks nobody again.
+            assert_eq!(go(None, Done, Pending), all, "{}", of("restarted"));
+        }
     }
 
     #[test]

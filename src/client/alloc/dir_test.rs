@@ -69,6 +69,21 @@ fn a_tasks_directories_are_its_users() {
 }
 
 #[test]
+fn mod_01_tasks_share_one_directory_and_have_their_own() {
+    let tmp = tempfile::tempdir().unwrap();
+    let dir = made(tmp.path(), "a1");
+    dir.build_task("db", "").unwrap();
+    let (web, db) = (dir.paths("web"), dir.paths("db"));
+    fs::write(web.alloc.join("data/shared"), "rows").unwrap();
+    assert_eq!(fs::read(db.alloc.join("data/shared")).unwrap(), b"rows");
+    assert_eq!((&web.alloc, &db.alloc), (&dir.shared(), &dir.shared()));
+    fs::write(web.local.join("own"), "mine").unwrap();
+    for of_db in [db.local, db.secrets, db.root] {
+        assert!(of_db.is_dir() && !of_db.join("own").exists());
+    }
+}
+
+#[test]
 fn mod_01_a_successor_takes_data_over() {
     let tmp = tempfile::tempdir().unwrap();
     let (old, new) = (made(tmp.path(), "old"), AllocDir::new(tmp.path(), "new"));
@@ -79,6 +94,12 @@ fn mod_01_a_successor_takes_data_over() {
     let read = |path: &str| fs::read_to_string(new.root().join(path)).unwrap();
     assert_eq!(read("alloc/data/db"), "rows");
     assert_eq!(read("web/local/cache"), "warm");
+    for path in ["alloc/data/db", "web/local/cache"] {
+        assert!(
+            !old.root().join(path).exists(),
+            "{path} is moved, not copied"
+        );
+    }
     new.build_task("web", "").unwrap();
     assert_eq!(mode(&new.root().join("web/local")), 0o755);
 }

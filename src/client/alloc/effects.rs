@@ -81,6 +81,7 @@ impl Actor {
             alloc: self.shared.alloc.lock().clone(),
             dir: self.shared.dir.clone(),
             previous: std::mem::take(&mut self.previous),
+            measured: self.factory.settings.get().hook_metrics,
         };
         let tx = self.tx.clone();
         tokio::spawn(async move {
@@ -111,6 +112,7 @@ impl Actor {
                         dir: &dir,
                         drivers: &drivers,
                         options: &settings.client.options,
+                        measured: settings.hook_metrics,
                     };
                     task_hooks::prestart(&input, &done)
                 }

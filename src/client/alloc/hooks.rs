@@ -1,11 +1,13 @@
 //! The hooks before an allocation's tasks, in their order.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use drover_events::model::Allocation;
 
 use super::dir::AllocDir;
 use super::factory::AllocRunner;
+use crate::client::hook_metrics::Hooks;
 
 /// What the hooks work on.
 pub struct HookInput {
@@ -15,6 +17,8 @@ pub struct HookInput {
     pub dir: AllocDir,
     /// Runners of allocations that it replaces, on this node.
     pub previous: Vec<Arc<dyn AllocRunner>>,
+    /// Whether it is measured how long they take.
+    pub measured: bool,
 }
 
 /// Runs them: directories, then the end of predecessors, then what they left.
@@ -22,13 +26,33 @@ pub struct HookInput {
 /// # Errors
 /// The first that failed, by name.
 pub async fn prerun(input: HookInput) -> Result<(), String> {
-    let dir = input.dir.clone();
-    aside("alloc_dir", move || dir.build()).await?;
-    await_previous_allocations(&input).await;
+    let (dir, measured) = (input.dir.clone(), input.measured);
+    let built = aside("alloc_dir", move || dir.build());
+    timed("alloc_dir", measured, built).await?;
+    let waited = async {
+        await_previous_allocations(&input).await;
+        Ok(())
+    };
+    timed("await_previous_allocations", measured, waited).await?;
     let Some((from, tasks)) = predecessor(&input) else {
         return Ok(());
     };
-    aside("migrate_disk", move || input.dir.take_over(&from, &tasks)).await
+    let taken = aside("migrate_disk", move || input.dir.take_over(&from, &tasks));
+    timed("migrate_disk", measured, taken).await
+}
+
+/// Runs a hook, and notes how long it took.
+async fn timed(
+    hook: &'static str,
+    measured: bool,
+    work: impl Future<Output = Result<(), String>>,
+) -> Result<(), String> {
+    let began = Instant::now();
+    let done = work.await;
+    if measured {
+        Hooks::AllocPrerun.ended(hook, began, done.is_ok());
+    }
+    done
 }
 
 /// Runs a hook where it may wait for the disk.

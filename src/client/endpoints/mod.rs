@@ -94,3 +94,34 @@ impl From<ControlError> for ApiError {
         Self::new(code, error.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stream of a file or a log, byte by byte as Nomad's clients read it.
+    #[test]
+    fn mod_18_pieces_of_a_stream_are_written_as_nomad_does() {
+        let json = |frame: &Frame| serde_json::to_string(frame).unwrap();
+        assert_eq!(json(&Frame::default()), "{}", "one that says it is alive");
+        let piece = Frame {
+            offset: 5,
+            data: b"h\xffllo".to_vec(),
+            file: "web.stdout.0".to_owned(),
+            ..Frame::default()
+        };
+        assert_eq!(
+            json(&piece),
+            r#"{"Offset":5,"Data":"aP9sbG8=","File":"web.stdout.0"}"#
+        );
+        let event = Frame {
+            file: "f".to_owned(),
+            file_event: "file deleted".to_owned(),
+            ..Frame::default()
+        };
+        assert_eq!(json(&event), r#"{"File":"f","FileEvent":"file deleted"}"#);
+        assert_eq!(Origin::parse("").unwrap(), Origin::Start);
+        assert_eq!(Origin::parse("end").unwrap(), Origin::End);
+        assert!(Origin::parse("middle").is_err());
+    }
+}

@@ -254,5 +254,23 @@ mod tests {
         let facts = probe(&settings);
         assert!(!facts.attributes.contains_key("cpu.numcores"));
         assert_eq!(facts.resources.memory.memory_mb, 0);
+        assert!(
+            facts.attributes.contains_key("kernel.name"),
+            "all others ran"
+        );
+
+        let list = "fingerprint.allowlist".to_owned();
+        settings
+            .client
+            .options
+            .insert(list, "arch,memory,host".into());
+        let facts = probe(&settings);
+        assert!(facts.attributes.contains_key("kernel.name"));
+        assert!(facts.attributes.contains_key("cpu.arch"));
+        assert!(
+            !facts.attributes.contains_key("nomad.version"),
+            "not allowed"
+        );
+        assert_eq!(facts.resources.memory.memory_mb, 0, "allowed and denied");
     }
 }

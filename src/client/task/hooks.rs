@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
+use std::time::Instant;
 
 use drover_events::model::{Allocation, Job, Task};
 
 use super::machine::{HookError, Prepared};
 use crate::client::alloc::dir::AllocDir;
 use crate::client::drivers::Registry;
+use crate::client::hook_metrics::Hooks;
 
 /// The task can be run here at all.
 pub const VALIDATE: &str = "validate";
@@ -31,6 +33,8 @@ pub struct HookInput<'a> {
     pub drivers: &'a Registry,
     /// `client.options` of this client.
     pub options: &'a BTreeMap<String, String>,
+    /// Whether it is measured how long they take.
+    pub measured: bool,
 }
 
 /// Whether a hook has to run again when the task is restarted.
@@ -61,7 +65,12 @@ pub fn prestart(input: &HookInput<'_>, done: &BTreeSet<String>) -> Result<Prepar
         if done.contains(*name) {
             continue;
         }
-        match hook(input) {
+        let began = Instant::now();
+        let answer = hook(input);
+        if input.measured {
+            Hooks::TaskPrestart.ended(name, began, answer.is_ok());
+        }
+        match answer {
             Ok(Answer::Done) => {
                 out.done.insert((*name).to_owned());
             }
@@ -201,6 +210,7 @@ mod tests {
             dir: &dir,
             drivers: &drivers,
             options: &BTreeMap::new(),
+            measured: false,
         };
         let before = BTreeSet::from([DISPATCH_PAYLOAD.to_owned()]);
         let answer = run(&input, &before).unwrap();
@@ -231,6 +241,7 @@ mod tests {
                 dir: &dir,
                 drivers: &drivers,
                 options: &options.collect(),
+                measured: false,
             })
         };
         assert!(denied("exec", "root", &[]).is_some_and(|text| text.contains("root")));

@@ -167,8 +167,13 @@ impl Stage {
     /// One look, and what it says is done.
     async fn round(&self) -> Steps {
         let times = (self.now, self.now);
-        let (_, steps) = look_at(&self.direct.projections, Known::default(), times).unwrap();
-        assert_eq!(Drainer::default().take(&self.context(), &steps).await, 0);
+        let (_, steps, mut each) =
+            look_at(&self.direct.projections, Known::default(), times).unwrap();
+        let drainer = Drainer::default();
+        drainer
+            .take(&self.context(), steps.clone(), &mut each)
+            .await;
+        assert_eq!(each.failed(), 0);
         steps
     }
 
@@ -432,11 +437,15 @@ async fn a_drain_that_is_cancelled_moves_nothing_any_more() {
     let id = stage.place("web", 1, Some(true));
     stage.set(1, Some(drain(0)));
     let times = (NOW, NOW);
-    let (_, steps) = look_at(&stage.direct.projections, Known::default(), times).unwrap();
+    let (_, steps, _) = look_at(&stage.direct.projections, Known::default(), times).unwrap();
     assert_eq!(steps.moves.transitions.len(), 1);
     // The operator is faster than the event that was decided on.
     stage.set(1, None);
-    Drainer::default().take(&stage.context(), &steps).await;
+    let mut each = Each::default();
+    Drainer::default()
+        .take(&stage.context(), steps, &mut each)
+        .await;
+    assert_eq!(each.failed(), 0, "it is no fault");
     assert!(!stage.moves(&id));
     assert_eq!(stage.node(1).last_drain.unwrap().status, "canceled");
     assert_eq!(stage.marked().await, 0);
@@ -449,7 +458,7 @@ fn a_mark_is_guarded_by_the_nodes_it_was_decided_for() {
     stage.place("web", 1, Some(true));
     stage.set(1, Some(drain(0)));
     let times = (NOW, NOW);
-    let (_, steps) = look_at(&stage.direct.projections, Known::default(), times).unwrap();
+    let (_, steps, _) = look_at(&stage.direct.projections, Known::default(), times).unwrap();
     let stamp = crate::commands::Stamp {
         id: drover_events::EventId([1; 16]),
         now: NOW,
@@ -504,4 +513,80 @@ async fn the_reactor_reads_new_drains_and_says_what_it_did() {
         (&1.into(), &1.into())
     );
     assert!(busy.sleep <= LONGEST);
+}
+
+/// A task that does not die, and a client that is out of contact, keep no drain from its end.
+#[tokio::test]
+async fn a_drain_ends_after_its_deadline_whatever_still_runs() {
+    for (deadline, begins) in [(HOUR, NOW + HOUR), (-1, NOW)] {
+        let mut stage = Stage::new(2);
+        stage.job("web", "service", 1, 1);
+        let stuck = stage.place("web", 1, Some(true));
+        stage.set(1, Some(drain(deadline)));
+        stage.now = begins;
+        assert_eq!(stage.marked().await, 1);
+        stage.stop(&stuck);
+        let steps = stage.round().await;
+        assert_eq!(
+            steps.next,
+            Some(begins + 60 * SECOND),
+            "its end is waited for"
+        );
+        assert!(steps.done.is_empty());
+        stage.now = begins + 60 * SECOND;
+        stage.round().await;
+        let node = stage.node(1);
+        assert!(node.drain_strategy.is_none(), "{deadline}");
+        assert_eq!(node.last_drain.unwrap().status, "complete");
+        let told = node
+            .events
+            .last()
+            .unwrap()
+            .details
+            .get("deadline_reached")
+            .cloned();
+        assert_eq!(told.as_deref(), (deadline > 0).then_some("true"));
+    }
+    let mut stage = Stage::new(2);
+    stage.job("web", "service", 1, 1);
+    let away = stage.place("web", 1, Some(true));
+    stage.set(1, Some(drain(HOUR)));
+    stage.client(&away, "unknown", None);
+    stage.now = NOW + HOUR;
+    stage.round().await;
+    stage.stop(&away);
+    stage.round().await;
+    assert!(
+        stage.node(1).drain_strategy.is_none(),
+        "nobody will report its end"
+    );
+}
+
+/// One node that describes itself anew holds up no other's drain.
+#[tokio::test]
+async fn a_node_that_changes_meanwhile_holds_up_no_other() {
+    let mut stage = Stage::new(2);
+    stage.job("sums", "batch", 2, 1);
+    let ids = [stage.place("sums", 1, None), stage.place("sums", 2, None)];
+    for on in [1, 2] {
+        stage.set(on, Some(drain(-1)));
+    }
+    let times = (NOW, NOW);
+    let (_, steps, mut each) = look_at(&stage.direct.projections, Known::default(), times).unwrap();
+    assert_eq!(steps.moves.transitions.len(), 2);
+    let mut again = node(1);
+    again.meta.insert("a", "b".to_owned());
+    let register = RegisterNode {
+        node: again,
+        create_node_pool: true,
+    };
+    stage.direct.command(&register).unwrap();
+    let drainer = Drainer::default();
+    drainer.take(&stage.context(), steps, &mut each).await;
+    assert!(!stage.moves(&ids[0]) && stage.moves(&ids[1]));
+    assert_eq!(
+        stage.marked().await,
+        1,
+        "it has its turn with the next look"
+    );
 }

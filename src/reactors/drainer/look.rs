@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use drover_events::model::status::{desired, job_type, trigger};
+use drover_events::model::status::{client, desired, job_type, trigger};
 use drover_events::model::{DesiredTransition, DrainStrategy, Evaluation, Job, Node};
 use drover_projections::tables::alloc_jobs::AllocJobs;
 use drover_projections::tables::allocs::{AllocRow, AllocsByNode};
@@ -16,10 +16,14 @@ use drover_projections::{Id, Read, Scan, StorageError, View, query};
 
 use crate::commands::node::DrainedNode;
 use crate::commands::node_drain::DrainAllocs;
+use crate::reactors::each::Each;
 
 /// Deadlines that come within this time of one that has come count as come: nodes that were drained
 /// together are dealt with together.
 const COALESCE: i64 = 5_000_000_000;
+/// How long after the deadline the ends of what was stopped are waited for: a task that does not
+/// die keeps no drain from its end.
+const LAST: i64 = 60_000_000_000;
 /// How many allocations of a group may be on the move where its job does not say.
 const MAX_PARALLEL: i64 = 1;
 
@@ -28,6 +32,8 @@ const MAX_PARALLEL: i64 = 1;
 pub struct Steps {
     /// The allocations that are to move, with an evaluation of each of their jobs.
     pub moves: DrainAllocs,
+    /// The same, each job's of each node by itself: how it is asked for where all together fail.
+    pub apart: Vec<DrainAllocs>,
     /// The nodes on which nothing is left.
     pub done: Vec<DrainedNode>,
     /// The next deadline, Unix nanoseconds.
@@ -39,6 +45,27 @@ fn is_forced(drain: &DrainStrategy, horizon: i64) -> bool {
     drain.deadline < 0 || (drain.deadline > 0 && drain.force_deadline.0 <= horizon)
 }
 
+/// When a drain ends whatever still runs, once everything was told to go.
+fn last_moment(node: &Node, drain: &DrainStrategy) -> Option<i64> {
+    let from = match drain.deadline {
+        0 => return None,
+        deadline if deadline > 0 => drain.force_deadline.0,
+        // One that went on for a while may have been forced just now.
+        _ => {
+            let updated = node.last_drain.as_ref().map_or(0, |last| last.updated_at.0);
+            drain.started_at.0.max(updated)
+        }
+    };
+    Some(from.saturating_add(LAST))
+}
+
+/// Whether nobody waits for the end of an allocation any more: it was told to go, and its client
+/// is out of contact, or has had its time.
+fn is_given_up(alloc: &AllocRow, late: bool) -> bool {
+    let told = is_marked(alloc) || alloc.desired_status != desired::RUN;
+    told && (late || alloc.client_status == client::UNKNOWN)
+}
+
 /// Whether an allocation that runs is to move and does not know it yet.
 fn may_be_marked(alloc: &AllocRow) -> bool {
     !is_marked(alloc) && alloc.desired_status == desired::RUN && !alloc.client_terminal()
@@ -48,11 +75,9 @@ fn is_marked(alloc: &AllocRow) -> bool {
     alloc.desired_transition.migrate == Some(true)
 }
 
-/// Looks at the nodes that drain; `now` is the time on the wall, Unix nanoseconds.
-///
-/// # Errors
-/// The state cannot be read.
-pub fn look(view: &View, nodes: &[Node], now: i64) -> Result<Steps, StorageError> {
+/// Looks at the nodes that drain; `now` is the time on the wall, Unix nanoseconds. A node or a job
+/// that cannot be read keeps no other from its turn.
+pub fn look(view: &View, nodes: &[Node], now: i64, each: &mut Each) -> Steps {
     let drains = || nodes.iter().filter_map(|node| node.drain_strategy.as_ref());
     let one_is_due = drains().any(|drain| is_forced(drain, now));
     let horizon = if one_is_due {
@@ -63,14 +88,29 @@ pub fn look(view: &View, nodes: &[Node], now: i64) -> Result<Steps, StorageError
     let mut round = Round::default();
     for node in nodes {
         if let Some(drain) = &node.drain_strategy {
-            round.node(view, node, drain, horizon)?;
+            each.look(&node.id, || round.node(view, node, drain, horizon));
         }
     }
-    round.services(view)?;
-    round.steps.moves.evals = round.evals(view)?;
-    let waits = drains().filter(|drain| drain.deadline > 0 && !is_forced(drain, horizon));
-    round.steps.next = waits.map(|drain| drain.force_deadline.0).min();
-    Ok(round.steps)
+    for ((namespace, id), movable) in std::mem::take(&mut round.movable) {
+        each.look(&id, || round.service(view, (&namespace, &id), &movable));
+    }
+    for ((namespace, id), row) in std::mem::take(&mut round.jobs) {
+        let evaluated = each.look(&id, || round.evaluate(view, (&namespace, &id), &row));
+        if evaluated.is_none() {
+            // What is marked is never looked at again.
+            round.forget((&namespace, &id));
+        }
+    }
+    let next = nodes.iter().filter_map(|node| {
+        let drain = node.drain_strategy.as_ref()?;
+        match is_forced(drain, horizon) {
+            false => Some(drain.force_deadline.0).filter(|_| drain.deadline > 0),
+            true => last_moment(node, drain).filter(|last| *last > horizon),
+        }
+    });
+    round.steps.next = next.min();
+    round.steps.apart = round.apart.into_values().collect();
+    round.steps
 }
 
 /// One look.
@@ -81,7 +121,11 @@ struct Round {
     jobs: BTreeMap<(String, String), Arc<AllocRow>>,
     /// What may move a few at a time, by job and allocation, with the index of its node.
     movable: BTreeMap<(String, String), BTreeMap<String, u64>>,
+    /// What was marked, by job and node.
+    apart: BTreeMap<(JobKey, String), DrainAllocs>,
 }
+
+type JobKey = (String, String);
 
 impl Round {
     fn node(
@@ -91,11 +135,13 @@ impl Round {
         drain: &DrainStrategy,
         horizon: i64,
     ) -> Result<(), StorageError> {
+        let forced = is_forced(drain, horizon);
+        let late = last_moment(node, drain).is_some_and(|last| last <= horizon);
         let mut system = Vec::new();
         let mut others = Vec::new();
         for row in view.rows_by::<AllocsByNode>(Scan::group::<Id>(node.id.as_str())) {
             let row = row?;
-            if row.client_terminal() {
+            if row.client_terminal() || (forced && is_given_up(&row, late)) {
                 continue;
             }
             match row.job_type.as_str() {
@@ -104,7 +150,6 @@ impl Round {
                 _ => others.push(row),
             }
         }
-        let forced = is_forced(drain, horizon);
         if system.is_empty() && others.is_empty() {
             self.steps.done.push(DrainedNode {
                 id: node.id.clone(),
@@ -144,54 +189,83 @@ impl Round {
             migrate_disable_placement: batch.then_some(true),
             ..DesiredTransition::default()
         };
-        let moves = &mut self.steps.moves;
-        moves.transitions.insert(row.id.clone(), wish);
-        moves.nodes.insert(row.node_id.clone(), node_index);
         let key = (row.namespace.clone(), row.job_id.clone());
+        let part = (key.clone(), row.node_id.clone());
+        for moves in [&mut self.steps.moves, self.apart.entry(part).or_default()] {
+            moves.transitions.insert(row.id.clone(), wish.clone());
+            moves.nodes.insert(row.node_id.clone(), node_index);
+        }
         self.jobs.entry(key).or_insert_with(|| Arc::clone(row));
     }
 
     /// Of each group so many are marked that no more are on the move than its job allows.
-    fn services(&mut self, view: &View) -> Result<(), StorageError> {
-        for ((namespace, id), movable) in std::mem::take(&mut self.movable) {
-            let key = (namespace.as_str(), id.as_str());
-            let job = view.get::<Jobs>(key)?;
-            let allocs = query::allocs_of_job(view, key)?;
-            let groups: BTreeSet<&str> = allocs.iter().map(|row| row.task_group.as_str()).collect();
-            for group in groups {
-                let of_group = || allocs.iter().filter(|row| row.task_group == group);
-                let mut here: Vec<_> = of_group()
-                    .filter(|row| movable.contains_key(&row.id) && may_be_marked(row))
-                    .collect();
-                // What is not healthy is missed least.
-                here.sort_by_key(|row| (is_settled(row), row.name.clone(), row.id.clone()));
-                let settled = of_group()
-                    .filter(|row| is_settled(row) && !self.is_moving(row))
-                    .count();
-                let most = may_move(job.as_ref(), group, settled).unwrap_or(here.len());
-                for row in here.into_iter().take(most) {
-                    self.mark(row, movable.get(&row.id).copied().unwrap_or_default());
-                }
+    fn service(
+        &mut self,
+        view: &View,
+        key: (&str, &str),
+        movable: &BTreeMap<String, u64>,
+    ) -> Result<(), StorageError> {
+        let job = view.get::<Jobs>(key)?;
+        let allocs = query::allocs_of_job(view, key)?;
+        let groups: BTreeSet<&str> = allocs.iter().map(|row| row.task_group.as_str()).collect();
+        for group in groups {
+            let of_group = || allocs.iter().filter(|row| row.task_group == group);
+            let mut here: Vec<_> = of_group()
+                .filter(|row| movable.contains_key(&row.id) && may_be_marked(row))
+                .collect();
+            // What is not healthy is missed least.
+            here.sort_by_key(|row| (is_settled(row), row.name.clone(), row.id.clone()));
+            let settled = of_group()
+                .filter(|row| is_settled(row) && !self.is_moving(row))
+                .count();
+            let most = may_move(job.as_ref(), group, settled).unwrap_or(here.len());
+            for row in here.into_iter().take(most) {
+                self.mark(row, movable.get(&row.id).copied().unwrap_or_default());
             }
         }
         Ok(())
     }
 
-    fn evals(&self, view: &View) -> Result<Vec<Evaluation>, StorageError> {
-        let mut evals = Vec::with_capacity(self.jobs.len());
-        for ((namespace, id), row) in &self.jobs {
-            let current = view.get::<Jobs>((namespace.as_str(), id.as_str()))?;
-            let job = match current {
-                Some(job) => Some(job),
-                None => view.get::<AllocJobs>(&row.job_key())?,
-            };
-            let made = job.map(|job| {
-                let id = uuid::Uuid::new_v4().to_string();
-                Evaluation::for_job(id, &job, trigger::NODE_DRAIN)
-            });
-            evals.extend(made);
+    /// What was marked of a job is evaluated: once, or once for each node where each is by itself.
+    fn evaluate(
+        &mut self,
+        view: &View,
+        key: (&str, &str),
+        row: &AllocRow,
+    ) -> Result<(), StorageError> {
+        let current = view.get::<Jobs>(key)?;
+        let job = match current {
+            Some(job) => Some(job),
+            None => view.get::<AllocJobs>(&row.job_key())?,
+        };
+        let Some(job) = job else { return Ok(()) };
+        let made = || {
+            let id = uuid::Uuid::new_v4().to_string();
+            Evaluation::for_job(id, &job, trigger::NODE_DRAIN)
+        };
+        self.steps.moves.evals.push(made());
+        let of_job = (key.0.to_owned(), key.1.to_owned());
+        let parts = self.apart.range_mut((of_job.clone(), String::new())..);
+        for (_, moves) in parts.take_while(|((job, _), _)| *job == of_job) {
+            moves.evals.push(made());
         }
-        Ok(evals)
+        Ok(())
+    }
+
+    /// Nothing of a job moves yet.
+    fn forget(&mut self, key: (&str, &str)) {
+        let moves = &mut self.steps.moves;
+        self.apart.retain(|(job, _), part| {
+            let stays = (job.0.as_str(), job.1.as_str()) != key;
+            if !stays {
+                moves
+                    .transitions
+                    .retain(|id, _| !part.transitions.contains_key(id));
+            }
+            stays
+        });
+        let is_its = |eval: &Evaluation| (eval.namespace.as_str(), eval.job_id.as_str()) == key;
+        moves.evals.retain(|eval| !is_its(eval));
     }
 }
 

@@ -1,8 +1,9 @@
 //! The drainer: moves what runs on draining nodes, and says when nothing is left (scheduler.md 8).
 //!
 //! [`mod@look`] says from rows alone what is to be done; here it is done, in one event for all
-//! nodes. What is marked for migration the scheduler stops and places elsewhere; a drain is
-//! complete when the clients have reported that everything ended.
+//! nodes while none of them stands in the way. What is marked for migration the scheduler stops and
+//! places elsewhere; a drain is complete when the clients have reported that everything ended, or a
+//! while after its deadline.
 
 pub mod look;
 
@@ -18,8 +19,10 @@ use parking_lot::Mutex;
 
 use self::look::{Steps, look};
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
+use super::each::Each;
 use crate::commands::Command;
 use crate::commands::node::CompleteDrains;
+use crate::error::ApiError;
 
 /// The longest sleep between two looks while nothing drains.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -51,8 +54,9 @@ fn look_at(
     projections: &Projections,
     mut known: Known,
     (clock, wall): (i64, i64),
-) -> Result<(Known, Steps), StorageError> {
+) -> Result<(Known, Steps, Each), StorageError> {
     let view = projections.view();
+    let mut each = Each::default();
     let index = view.table_index::<Nodes>();
     let mut again = None;
     if index != known.index {
@@ -70,37 +74,60 @@ fn look_at(
     }
     let mut nodes = Vec::with_capacity(known.draining.len());
     for id in &known.draining {
-        let node = view.get::<Nodes>(id.as_str())?;
-        nodes.extend(node.filter(Node::draining));
+        let node = each.look(id, || view.get::<Nodes>(id.as_str()));
+        nodes.extend(node.flatten().filter(Node::draining));
     }
-    let mut steps = look(&view, &nodes, wall)?;
+    let mut steps = look(&view, &nodes, wall, &mut each);
     steps.next = steps.next.into_iter().chain(again).min();
     if !steps.done.is_empty() {
         // They are about to change.
         known.index = 0;
     }
-    Ok((known, steps))
+    Ok((known, steps, each))
 }
 
 impl Drainer {
-    /// Does what is to be done. What is refused is looked at anew the next time.
-    async fn take(&self, context: &Context, steps: &Steps) -> usize {
-        let mut commands: Vec<Arc<dyn Command>> = Vec::new();
-        if !steps.moves.transitions.is_empty() {
-            commands.push(Arc::new(steps.moves.clone()));
-        }
-        for nodes in steps.done.chunks(BATCH) {
-            let nodes = nodes.to_vec();
-            commands.push(Arc::new(CompleteDrains { nodes }));
-        }
-        let mut failed = 0;
-        for command in commands {
-            if let Err(error) = context.proposer.submit(command, self.name()).await {
-                tracing::warn!(%error, "a step of a drain was refused");
-                failed += 1;
+    /// Does what is to be done: together, and where that is refused each by itself, so that what is
+    /// wrong with one keeps no other from its turn. What is refused then is looked at anew the next
+    /// time.
+    async fn take(&self, context: &Context, steps: Steps, each: &mut Each) {
+        if !steps.moves.transitions.is_empty()
+            && let Some(error) = self.fails(context, steps.moves).await
+        {
+            if error.concerns_all() {
+                return each.fail("drains", &error);
+            }
+            for moves in steps.apart {
+                let nodes = moves.nodes.keys().cloned().collect::<Vec<_>>().join(" ");
+                if let Some(error) = self.fails(context, moves).await {
+                    each.fail(&nodes, &error);
+                }
             }
         }
-        failed
+        for nodes in steps.done.chunks(BATCH) {
+            let together = CompleteDrains {
+                nodes: nodes.to_vec(),
+            };
+            let Some(error) = self.fails(context, together).await else {
+                continue;
+            };
+            if error.concerns_all() {
+                return each.fail("drains", &error);
+            }
+            for node in nodes {
+                let alone = CompleteDrains {
+                    nodes: vec![node.clone()],
+                };
+                if let Some(error) = self.fails(context, alone).await {
+                    each.fail(&node.id, &error);
+                }
+            }
+        }
+    }
+
+    async fn fails(&self, context: &Context, command: impl Command) -> Option<ApiError> {
+        let done = context.proposer.submit(Arc::new(command), self.name());
+        done.await.err()
     }
 }
 
@@ -127,11 +154,16 @@ impl Reactor for Drainer {
             // Where the look fails everything is read anew.
             let known = std::mem::take(&mut *self.known.lock());
             let looked = move || look_at(&projections, known, times);
-            let (known, steps) = tokio::task::spawn_blocking(looked).await??;
-            let draining = known.draining.len();
+            let (known, steps, mut each) = tokio::task::spawn_blocking(looked).await??;
+            let mut status = serde_json::json!({
+                "Draining": known.draining.len(),
+                "Marked": steps.moves.transitions.len(),
+                "Completed": steps.done.len(),
+            });
             *self.known.lock() = known;
-            let failed = self.take(context, &steps).await;
-            let sleep = match (failed, steps.next) {
+            let next = steps.next;
+            self.take(context, steps, &mut each).await;
+            let sleep = match (each.failed(), next) {
                 (0, None) => LONGEST,
                 (0, Some(next)) => {
                     let left = next.saturating_sub(wall).max(0).unsigned_abs();
@@ -139,12 +171,7 @@ impl Reactor for Drainer {
                 }
                 _ => Duration::from_secs(1),
             };
-            let status = serde_json::json!({
-                "Draining": draining,
-                "Marked": steps.moves.transitions.len(),
-                "Completed": steps.done.len(),
-                "Failed": failed,
-            });
+            each.tell(&mut status);
             Ok(Activation { sleep, status })
         })
     }

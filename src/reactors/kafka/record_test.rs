@@ -170,7 +170,9 @@ fn an_event_of_many_objects_is_a_message_for_each_under_its_own_key() {
     let keys: Vec<&str> = told.iter().map(|one| one.key.as_str()).collect();
     assert_eq!(keys, ["eu/a", "eu/a", "eu/b", "eu/b"]);
     let schema = crate::record::schema::document(event.kind);
-    let schema = jsonschema::options().build(&schema).expect("a schema");
+    let schema = drover_testkit::jsonschema::options()
+        .build(&schema)
+        .expect("a schema");
     for (number, one) in (1..).zip(&told) {
         assert_eq!(one.headers["part"], number.to_string());
         assert_eq!(one.headers["parts"], "4");

@@ -6,9 +6,8 @@
 
 pub mod slots;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use drover_events::model::Job;
@@ -21,14 +20,15 @@ use parking_lot::Mutex;
 
 use self::slots::due;
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
+use super::each::Each;
 use crate::commands::job::LaunchPeriodic;
 
 /// The longest sleep: the clock on the wall may be set meanwhile.
 const LONGEST: Duration = Duration::from_secs(10);
 /// What happens to jobs within this time is dealt with together.
 const TOGETHER: Duration = Duration::from_millis(20);
-/// After a launch was refused.
-const AGAIN: Duration = Duration::from_secs(1);
+/// When a job has another turn whose launch was refused, nanoseconds.
+const AGAIN: i64 = 1_000_000_000;
 /// How often all periodic jobs are read at most, nanoseconds.
 const JOBS_EVERY: i64 = 250_000_000;
 /// How many launches one activation asks for, and how many at a time.
@@ -49,8 +49,12 @@ struct Known {
     /// When, by the reactor's clock.
     read_at: i64,
     /// By (namespace, id): when it is due, Unix nanoseconds; none for never.
-    jobs: BTreeMap<(String, String), Option<i64>>,
+    jobs: BTreeMap<JobKey, Option<i64>>,
+    /// Jobs that could not be launched, and when they have another turn: behind the others.
+    failed: BTreeMap<JobKey, i64>,
 }
+
+type JobKey = (String, String);
 
 /// What is due, and when to look again.
 #[derive(Debug, Default)]
@@ -62,7 +66,12 @@ struct Found {
 impl Known {
     /// Reads the periodic jobs where one may have changed; answers when to look again, where it is
     /// too early for that.
-    fn refresh(&mut self, view: &View, clock: i64) -> Result<Option<i64>, StorageError> {
+    fn refresh(
+        &mut self,
+        view: &View,
+        clock: i64,
+        each: &mut Each,
+    ) -> Result<Option<i64>, StorageError> {
         let index = view.table_index::<Jobs>();
         if index == self.index {
             return Ok(None);
@@ -74,39 +83,73 @@ impl Known {
         self.jobs.clear();
         for job in view.by_index::<JobsPeriodic>(()) {
             let job = job?;
-            let launched = launched(view, &job)?;
-            let next = slots::next(&job, launched);
-            self.jobs.insert((job.namespace, job.id), next);
+            let next = each.look(&job.id, || {
+                Ok::<_, StorageError>(slots::next(&job, launched(view, &job)?))
+            });
+            self.jobs
+                .insert((job.namespace, job.id), next.unwrap_or(Some(0)));
         }
         (self.index, self.read_at) = (index, clock);
         Ok(None)
     }
 
-    fn find(&mut self, view: &View, wall: i64) -> Result<Found, StorageError> {
+    /// What is due, the longest first; whatever cannot be worked out has another turn.
+    fn find(&mut self, view: &View, wall: i64, each: &mut Each) -> Found {
         let mut found = Found::default();
-        for ((namespace, id), at) in &mut self.jobs {
-            if at.is_some_and(|at| at <= wall) && found.due.len() < BATCH {
-                // The job, and when it was launched, may have changed since they were read.
-                let job = view.get::<Jobs>((namespace.as_str(), id.as_str()))?;
-                let (slot, next) = match &job {
-                    Some(job) => due(job, launched(view, job)?, wall),
-                    None => (None, None),
-                };
-                if let (Some(slot), Some(job)) = (slot, job) {
-                    found.due.push(LaunchPeriodic {
-                        namespace: job.namespace,
-                        job_id: job.id,
-                        job_modify_index: job.job_modify_index,
-                        slot,
-                    });
-                } else {
-                    *at = next;
+        self.failed.retain(|_, again| *again > wall);
+        let turn = |key: &JobKey, at: i64| self.failed.get(key).map_or(at, |again| at.max(*again));
+        let due_by_time: BTreeSet<(i64, JobKey)> = self
+            .jobs
+            .iter()
+            .filter_map(|(key, at)| Some((turn(key, (*at)?), key.clone())))
+            .filter(|(at, _)| *at <= wall)
+            .collect();
+        for (_, key) in due_by_time {
+            if found.due.len() == BATCH {
+                break;
+            }
+            match each.look(&key.1, || look_at(view, (&key.0, &key.1), wall)) {
+                Some((Some(launch), _)) => found.due.push(launch),
+                Some((None, next)) => {
+                    self.jobs.insert(key, next);
+                }
+                None => {
+                    self.failed.insert(key, again(wall));
                 }
             }
-            found.next = found.next.into_iter().chain(*at).min();
         }
-        Ok(found)
+        let times = self.jobs.iter().filter_map(|(key, at)| {
+            let at = (*at)?;
+            Some(self.failed.get(key).map_or(at, |again| at.max(*again)))
+        });
+        found.next = times.min();
+        found
     }
+}
+
+/// The next turn of what failed.
+fn again(wall: i64) -> i64 {
+    wall.saturating_add(AGAIN)
+}
+
+/// What is due of a job, or when something is. The job, and when it was launched, may have changed
+/// since they were read.
+fn look_at(
+    view: &View,
+    key: (&str, &str),
+    wall: i64,
+) -> Result<(Option<LaunchPeriodic>, Option<i64>), StorageError> {
+    let Some(job) = view.get::<Jobs>(key)? else {
+        return Ok((None, None));
+    };
+    let (slot, next) = due(&job, launched(view, &job)?, wall);
+    let launch = slot.map(|slot| LaunchPeriodic {
+        namespace: job.namespace,
+        job_id: job.id,
+        job_modify_index: job.job_modify_index,
+        slot,
+    });
+    Ok((launch, next))
 }
 
 /// When a job was launched last; 0 for never.
@@ -120,31 +163,32 @@ fn look(
     projections: &Projections,
     mut known: Known,
     (clock, wall): (i64, i64),
-) -> Result<(Known, Found), StorageError> {
+) -> Result<(Known, Found, Each), StorageError> {
     let view = projections.view();
-    let left = known.refresh(&view, clock)?;
-    let mut found = known.find(&view, wall)?;
+    let mut each = Each::default();
+    let left = known.refresh(&view, clock, &mut each)?;
+    let mut found = known.find(&view, wall, &mut each);
     let again = left.map(|left| wall.saturating_add(left));
     found.next = found.next.into_iter().chain(again).min();
-    Ok((known, found))
+    Ok((known, found, each))
 }
 
 impl PeriodicDispatcher {
-    /// Launches; answers how many were refused. One that is does not hold up the others.
-    async fn launch(&self, context: &Context, due: Vec<LaunchPeriodic>) -> usize {
-        let failed = AtomicUsize::new(0);
-        let failed_here = &failed;
-        futures_util::stream::iter(due)
-            .for_each_concurrent(AT_ONCE, |command| async move {
-                let (namespace, job) = (command.namespace.clone(), command.job_id.clone());
-                let done = context.proposer.submit(Arc::new(command), self.name());
-                if let Err(error) = done.await {
-                    tracing::warn!(%error, namespace, job, "a periodic job was not launched");
-                    failed_here.fetch_add(1, Ordering::Relaxed);
-                }
-            })
-            .await;
-        failed.into_inner()
+    /// Launches. One that is refused does not hold up the others: they go first the next time.
+    async fn launch(&self, context: &Context, due: Vec<LaunchPeriodic>, each: &mut Each) {
+        let launches = due.into_iter().map(|command| async move {
+            let key = (command.namespace.clone(), command.job_id.clone());
+            let done = context.proposer.submit(Arc::new(command), self.name());
+            (key, done.await)
+        });
+        let mut launches = futures_util::stream::iter(launches).buffer_unordered(AT_ONCE);
+        while let Some((key, done)) = launches.next().await {
+            if let Err(error) = done {
+                each.fail(&key.1, &error);
+                let again = again(context.clock.wall());
+                self.known.lock().failed.insert(key, again);
+            }
+        }
     }
 }
 
@@ -170,25 +214,27 @@ impl Reactor for PeriodicDispatcher {
             // Where the look fails everything is read anew.
             let known = std::mem::take(&mut *self.known.lock());
             let looked = move || look(&projections, known, times);
-            let (known, found) = tokio::task::spawn_blocking(looked).await??;
+            let (known, found, mut each) = tokio::task::spawn_blocking(looked).await??;
             let tracked = known.jobs.values().flatten().count();
             *self.known.lock() = known;
-            let due = found.due.len();
-            let failed = self.launch(context, found.due).await;
-            let sleep = match (failed, found.next) {
-                (0, None) => LONGEST,
-                (0, Some(next)) => {
-                    let left = next.saturating_sub(context.clock.wall()).max(0);
-                    Duration::from_nanos(left.unsigned_abs()).min(LONGEST)
-                }
-                _ => AGAIN,
+            let (due, before) = (found.due.len(), each.failed());
+            self.launch(context, found.due, &mut each).await;
+            let failed = each.failed() - before;
+            let left = |next: i64| next.saturating_sub(context.clock.wall()).max(0);
+            let sleep = found.next.map_or(LONGEST, |next| {
+                Duration::from_nanos(left(next).unsigned_abs()).min(LONGEST)
+            });
+            // What failed is due, and has its next turn after a while.
+            let sleep = match each.failed() {
+                0 => sleep,
+                _ => sleep.max(Duration::from_nanos(AGAIN.unsigned_abs())),
             };
-            let status = serde_json::json!({
+            let mut status = serde_json::json!({
                 "Tracked": tracked,
                 "Launched": due - failed,
-                "Failed": failed,
                 "Next": found.next.unwrap_or(0),
             });
+            each.tell(&mut status);
             Ok(Activation { sleep, status })
         })
     }

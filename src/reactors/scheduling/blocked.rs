@@ -167,6 +167,20 @@ impl Blocked {
         std::mem::take(&mut self.duplicates)
     }
 
+    /// MHz and MiB that blocked evaluations found no place for.
+    pub fn wanted(&self) -> (i64, i64) {
+        let all = self.jobs.values().chain(self.system.values());
+        let exhausted = all
+            .flat_map(|eval| eval.failed_tg_allocs.values())
+            .flat_map(|metric| metric.resources_exhausted.values());
+        exhausted.fold((0, 0), |(cpu, memory), of_task| {
+            (
+                cpu.saturating_add(of_task.cpu),
+                memory.saturating_add(of_task.memory_mb),
+            )
+        })
+    }
+
     /// Numbers.
     pub fn stats(&self) -> BlockedStats {
         let all = || self.jobs.values().chain(self.system.values());
@@ -251,6 +265,24 @@ mod tests {
                 .block(blocked("c", "2", &[("big", false)], 9))
                 .is_none()
         );
+    }
+
+    #[test]
+    fn what_blocked_evaluations_want_is_added_up() {
+        let mut tracker = tracker();
+        for (id, job) in [("a", "1"), ("b", "2")] {
+            let mut eval = blocked(id, job, &[], 5);
+            let mut metric = drover_events::model::AllocMetric::default();
+            let wanted = drover_events::model::Resources {
+                cpu: 500,
+                memory_mb: 256,
+                ..Default::default()
+            };
+            metric.resources_exhausted.insert("t", wanted);
+            eval.failed_tg_allocs.insert("g", metric);
+            tracker.block(eval);
+        }
+        assert_eq!(tracker.wanted(), (1_000, 512));
     }
 
     #[test]

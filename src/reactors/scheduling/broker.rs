@@ -363,6 +363,18 @@ impl Broker {
         self.failed.drain(..).collect()
     }
 
+    /// Of each type of evaluations how many can be worked on, and how many are.
+    pub fn by_type(&self) -> BTreeMap<String, (usize, usize)> {
+        let mut types: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+        for (name, ready) in &self.ready {
+            types.entry(name.clone()).or_default().0 = ready.len();
+        }
+        for one in self.outstanding.values() {
+            types.entry(one.eval.r#type.clone()).or_default().1 += 1;
+        }
+        types
+    }
+
     /// Numbers.
     pub fn stats(&self) -> BrokerStats {
         BrokerStats {

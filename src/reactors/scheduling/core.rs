@@ -12,6 +12,7 @@ use drover_projections::{Change, Operation, Scan, StorageError, Table, View};
 use super::blocked::Blocked;
 use super::broker::{Broker, BrokerSettings};
 use super::cache::{Cache, Freed, text_key};
+use crate::commands::system_jobs::{self, EvaluateOverlooked};
 use crate::scheduler::cluster::Usage;
 
 /// What a plan in flight makes of a node.
@@ -37,6 +38,8 @@ pub struct Core {
     pub paused: bool,
     /// Evaluations whose end could not be written yet, in lists that hang together.
     pub unsettled: Vec<Vec<Evaluation>>,
+    /// Nodes that can be placed on, and system jobs that nobody has looked at since.
+    pub overlooked: Vec<EvaluateOverlooked>,
     followed: u64,
 }
 
@@ -50,6 +53,7 @@ impl Core {
             in_flight: BTreeMap::new(),
             paused: is_paused(view)?,
             unsettled: Vec::new(),
+            overlooked: system_jobs::overlooked(view)?,
             followed: view.index(),
         };
         if !core.paused {
@@ -102,6 +106,8 @@ impl Core {
         for changes in view.changes(self.followed + 1) {
             let changes = changes?;
             freed.extend(self.cache.follow(view, &changes)?);
+            self.overlooked
+                .extend(system_jobs::overlooked_by(view, &changes)?);
             reload |= self.follow_evals(view, &changes, now)?;
         }
         self.unblock(freed, now);

@@ -19,7 +19,7 @@ mod reaper;
 pub mod snapshot;
 pub mod worker;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -35,6 +35,8 @@ use self::core::Core;
 use self::plan_queue::PlanQueue;
 use super::propose::Propose;
 use crate::clock::Clock;
+use crate::commands::system_jobs::EvaluateOverlooked;
+use crate::error::chain;
 
 /// What scheduling can be told.
 #[derive(Clone, Copy, Debug)]
@@ -117,7 +119,7 @@ impl Shared {
 }
 
 /// What scheduling does, in numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct SchedulingStatus {
     /// The broker is paused by an operator.
@@ -140,6 +142,14 @@ pub struct SchedulingStatus {
     pub in_flight: usize,
     /// The index up to which the projections were followed.
     pub followed: u64,
+    /// Evaluations that are about to be cancelled.
+    pub cancelable: usize,
+    /// MHz that blocked evaluations found no place for.
+    pub blocked_cpu: i64,
+    /// MiB that blocked evaluations found no place for.
+    pub blocked_memory: i64,
+    /// The same by type of evaluations: those that can be worked on, and those that are.
+    pub by_type: BTreeMap<String, (usize, usize)>,
 }
 
 /// Scheduling while this server leads. Dropping it stops everything.
@@ -200,6 +210,7 @@ impl Scheduling {
     pub fn status(&self) -> SchedulingStatus {
         let core = self.shared.core.lock();
         let (broker, blocked) = (core.broker.stats(), core.blocked.stats());
+        let (blocked_cpu, blocked_memory) = core.blocked.wanted();
         SchedulingStatus {
             paused: core.paused,
             ready: broker.ready,
@@ -211,6 +222,10 @@ impl Scheduling {
             plans: self.shared.plans.len(),
             in_flight: core.in_flight.len(),
             followed: core.followed(),
+            cancelable: broker.cancelable,
+            blocked_cpu,
+            blocked_memory,
+            by_type: core.broker.by_type(),
         }
     }
 
@@ -268,10 +283,13 @@ async fn follow(shared: Arc<Shared>) {
     let mut retried = shared.clock.now();
     loop {
         let stepped = AssertUnwindSafe(|| step(&shared, &mut retried));
-        let (followed, due, evals) = match std::panic::catch_unwind(stepped) {
+        let (followed, due, evals, overlooked) = match std::panic::catch_unwind(stepped) {
             Ok(Ok(step)) => step,
             Ok(Err(error)) => {
-                tracing::error!(%error, "scheduling cannot follow the projections");
+                tracing::error!(
+                    error = chain(&error),
+                    "scheduling cannot follow the projections"
+                );
                 tokio::time::sleep(LONGEST_SLEEP).await;
                 continue;
             }
@@ -285,6 +303,9 @@ async fn follow(shared: Arc<Shared>) {
         for settled in evals {
             reaper::settle(&shared, settled).await;
         }
+        for command in overlooked {
+            reaper::look_again(&shared, command).await;
+        }
         let sleep = due.map_or(LONGEST_SLEEP, |due| {
             let left = due.saturating_sub(shared.clock.now()).max(0);
             Duration::from_nanos(left.unsigned_abs()).min(LONGEST_SLEEP)
@@ -293,7 +314,12 @@ async fn follow(shared: Arc<Shared>) {
     }
 }
 
-type Step = (u64, Option<i64>, Vec<Vec<Evaluation>>);
+type Step = (
+    u64,
+    Option<i64>,
+    Vec<Vec<Evaluation>>,
+    Vec<EvaluateOverlooked>,
+);
 
 fn step(shared: &Shared, retried: &mut i64) -> Result<Step, StorageError> {
     let now = shared.clock.now();
@@ -310,9 +336,14 @@ fn step(shared: &Shared, retried: &mut i64) -> Result<Step, StorageError> {
     let jitter = i64::from(rand::random::<u32>()).saturating_mul(100);
     let limit = shared.settings.broker.delivery_limit;
     let events = reaper::reap(&mut core, limit, jitter, now);
-    Ok((core.followed(), core.broker.next_due(), events))
+    let overlooked = std::mem::take(&mut core.overlooked);
+    Ok((core.followed(), core.broker.next_due(), events, overlooked))
 }
 
 #[cfg(test)]
 #[path = "scheduling_test.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "overlooked_test.rs"]
+mod overlooked_tests;

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use drover_events::EventId;
 use drover_projections::Projections;
@@ -20,7 +21,9 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 
 use super::Shared;
 use super::plan_check::{PlanRequest, Prepared, prepare};
+use super::worker::took;
 use crate::error::ApiError;
+use crate::error::chain;
 use crate::reactors::propose::{Decided, Propose, Settling};
 
 /// How many plans may be in flight.
@@ -118,6 +121,7 @@ async fn turn(shared: &Arc<Shared>, depth: &Arc<Semaphore>) -> bool {
         return false;
     };
     let (eval, token) = (request.eval.id.clone(), request.token);
+    let began = Instant::now();
     let prepared = match checked(shared, request) {
         Ok(prepared) => prepared,
         Err(error) => {
@@ -133,11 +137,18 @@ async fn turn(shared: &Arc<Shared>, depth: &Arc<Semaphore>) -> bool {
         slots: prepared.slots.into_iter().collect(),
         ids: prepared.events.iter().map(|event| event.id).collect(),
     };
+    took("nomad.nomad.plan.evaluate", began);
     let refused = !prepared.refused.is_empty() || prepared.cut_short;
+    if !prepared.refused.is_empty() {
+        let nodes = prepared.refused.len() as u64;
+        metrics::counter!("nomad.nomad.plan.node_rejected").increment(nodes);
+    }
+    let began = Instant::now();
     let launched = launch(&*shared.proposer, prepared.events, refused).await;
     tokio::spawn(async move {
         let _permit = permit;
         let result = flight.land(launched).await;
+        took("nomad.nomad.plan.apply", began);
         let _ = answer.send(result);
     });
     true
@@ -226,7 +237,10 @@ impl Drop for Flight {
         let mut core = self.shared.core.lock();
         let view = Projections::view(&self.shared.projections);
         if let Err(error) = core.catch_up(&view, now) {
-            tracing::error!(%error, "scheduling cannot follow the projections");
+            tracing::error!(
+                error = chain(&error),
+                "scheduling cannot follow the projections"
+            );
         }
         core.cache.settle(self.allocs.iter());
         for slot in &self.slots {

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use drover_events::gojson::Time;
 use drover_events::model::Evaluation;
+use drover_projections::tables::evals::Evals;
 
 use super::Shared;
 use super::core::Core;
 use crate::commands::eval::UpsertEvals;
+use crate::commands::system_jobs::EvaluateOverlooked;
 
 /// How many evaluations one event cancels.
 const BATCH: usize = 500;
@@ -16,6 +18,20 @@ const MINUTE: i64 = 60_000_000_000;
 /// Writes evaluations that hang together. What cannot be written now is not forgotten: it comes
 /// again with the next look.
 pub(super) async fn settle(shared: &Shared, evals: Vec<Evaluation>) {
+    // What was said to be unwritten may have come to be after all: what follows an evaluation is
+    // not made pending a second time.
+    let is_there = |eval: &Evaluation| {
+        let row = || {
+            shared
+                .projections
+                .view()
+                .modified::<Evals>(eval.id.as_str())
+        };
+        eval.create_index == 0 && matches!(row(), Ok(Some(_)))
+    };
+    if evals.iter().any(is_there) {
+        return;
+    }
     let command = UpsertEvals {
         evals: evals.clone(),
         decision: None,
@@ -24,6 +40,18 @@ pub(super) async fn settle(shared: &Shared, evals: Vec<Evaluation>) {
     if let Err(error) = written.await {
         tracing::warn!(%error, "evaluations could not be settled");
         shared.core.lock().unsettled.push(evals);
+    }
+}
+
+/// Has system jobs looked at that a node's coming missed; where that cannot be asked for now, it is
+/// with the next look.
+pub(super) async fn look_again(shared: &Shared, command: EvaluateOverlooked) {
+    let asked = shared
+        .proposer
+        .submit(Arc::new(command.clone()), "scheduling");
+    if let Err(error) = asked.await {
+        tracing::warn!(%error, node = command.node_id, "system jobs could not be evaluated");
+        shared.core.lock().overlooked.push(command);
     }
 }
 
@@ -65,6 +93,8 @@ pub(super) fn reap(
 
 fn cancel(mut eval: Evaluation, why: String, now: i64) -> Evaluation {
     eval.status = "canceled".to_owned();
+    // What it could not place is no longer wanted, or another one's to tell.
+    eval.queued_allocations = Default::default();
     eval.status_description = why;
     eval.modify_time = now;
     eval

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use drover_events::Guard;
 use drover_events::eval::EvalsUpserted;
@@ -26,6 +26,7 @@ use crate::scheduler::rng::seed_of;
 use crate::scheduler::{
     Inputs, Outcome, ReadError, SCHEDULER_VERSION, attempts, give_up, schedule,
 };
+use crate::telemetry::milliseconds;
 
 /// How long a worker sleeps before it looks whether it should stop.
 const IDLE: Duration = Duration::from_millis(500);
@@ -138,6 +139,7 @@ impl Drop for Place {
 }
 
 fn next(shared: &Shared) -> Option<Item> {
+    let began = Instant::now();
     let types = shared.settings.types.names();
     let mut core = shared.core.lock();
     loop {
@@ -150,6 +152,7 @@ fn next(shared: &Shared) -> Option<Item> {
         let busy =
             shared.unfinished.load(Ordering::Acquire) >= UNFINISHED || shared.plans.len() >= PLANS;
         if !busy && let Some((eval, token)) = core.broker.dequeue(&types, shared.clock.now()) {
+            took("nomad.nomad.worker.dequeue_eval", began);
             return Some(Item {
                 eval,
                 token,
@@ -179,6 +182,21 @@ fn end(shared: &Shared, item: &Item, ended: Result<(), WorkError>) {
     shared.changed();
 }
 
+/// Notes how long something took, in milliseconds.
+pub(super) fn took(name: &'static str, began: Instant) {
+    metrics::histogram!(name).record(milliseconds(began.elapsed()));
+}
+
+/// What a run of the scheduler is called in metrics.
+fn invoked(kind: &str) -> &'static str {
+    match kind {
+        "service" => "nomad.nomad.worker.invoke_scheduler.service",
+        "batch" => "nomad.nomad.worker.invoke_scheduler.batch",
+        "system" => "nomad.nomad.worker.invoke_scheduler.system",
+        _ => "nomad.nomad.worker.invoke_scheduler.sysbatch",
+    }
+}
+
 /// A view, and the cluster at its index.
 pub(super) fn snapshot(shared: &Shared) -> Result<Snapshot, StorageError> {
     let mut core = shared.core.lock();
@@ -200,7 +218,9 @@ fn work(shared: &Arc<Shared>, held: &mut Held) -> Result<(), WorkError> {
         held.item = None;
         return Ok(());
     }
+    let began = Instant::now();
     let snapshot = snapshot(shared)?;
+    took("nomad.nomad.worker.wait_for_index", began);
     let view = snapshot.view().clone();
     let current = view.get::<Evals>(id)?;
     let open = |eval: &Evaluation| matches!(eval.status.as_str(), "pending" | "blocked");
@@ -216,7 +236,9 @@ fn work(shared: &Arc<Shared>, held: &mut Held) -> Result<(), WorkError> {
         seed: seed_of(&current.id, view.index()),
         scheduler_version: SCHEDULER_VERSION,
     };
+    let began = Instant::now();
     let outcome = schedule(&snapshot, &current, &inputs)?;
+    took(invoked(&current.r#type), began);
     let signing_key = signing_key(&view)?;
     drop((view, snapshot));
     if signing_key.is_empty() && !outcome.plan.placements.is_empty() {
@@ -267,9 +289,12 @@ async fn see_through(mut held: Held, request: Request) {
         signing_key,
     } = request;
     let finished = outcome.finished.clone();
+    let began = Instant::now();
     let answer = if outcome.plan.is_empty() {
         let evals = evals_of(outcome);
-        conclude(&shared, guard, evals, &item.eval, &inputs).await
+        let written = conclude(&shared, guard, evals, &item.eval, &inputs).await;
+        took("nomad.nomad.worker.update_eval", began);
+        written
     } else {
         let request = PlanRequest {
             eval: item.eval.clone(),
@@ -279,7 +304,10 @@ async fn see_through(mut held: Held, request: Request) {
             inputs,
             signing_key,
         };
-        submit(&shared, request).await
+        let submitted = submit(&shared, request).await;
+        took("nomad.nomad.worker.submit_plan", began);
+        took("nomad.nomad.plan.submit", began);
+        submitted
     };
     let answer = match answer {
         Ok(answer) => answer,

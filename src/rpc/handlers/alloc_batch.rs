@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_events::alloc::AllocsUpdatedByClient;
-use drover_events::codec::encoded_len;
 use drover_events::model::Allocation;
 use drover_events::{Event, EventId};
 use drover_projections::{Reply, View};
@@ -20,6 +19,7 @@ use crate::commands::alloc::UpdateAllocsFromClient;
 use crate::commands::{Command, Decision, Stamp};
 use crate::error::{ApiError, Code};
 use crate::raft::{Committed, Origin};
+use crate::rpc::updates::{MAX_UPDATE, shrink, size};
 use crate::server::Server;
 
 /// How long the first update waits for others.
@@ -31,8 +31,8 @@ const QUEUE: usize = 10_000;
 
 /// How many bytes of updates one event holds, roughly: far below what an event may have.
 const MAX_BYTES: usize = 2 << 20;
-/// How many bytes an allocation's update may have.
-const MAX_UPDATE: usize = 1 << 20;
+/// Of how many allocations it is remembered that their updates were cut.
+const MAX_CUT: usize = 1_024;
 
 struct Part {
     command: UpdateAllocsFromClient,
@@ -70,17 +70,22 @@ impl Lane for Server {
 /// Takes updates and answers each with the index of its event.
 pub(super) struct Batcher {
     tx: mpsc::Sender<Part>,
+    /// Allocations of which it was said that their updates are too large.
+    cut: Mutex<BTreeSet<String>>,
 }
 
 impl Batcher {
     pub(super) fn start(lane: Arc<dyn Lane>) -> Self {
         let (tx, rx) = mpsc::channel(QUEUE);
         tokio::spawn(run(lane, rx));
-        Self { tx }
+        Self {
+            tx,
+            cut: Mutex::default(),
+        }
     }
 
-    /// Takes a node's updates. One that is larger than an update may be is left out, and the
-    /// answer says so: the node's others are taken all the same.
+    /// Takes a node's updates. One that is larger than an update may be is cut: a client that was
+    /// refused would say the same again and again, and nobody would learn what matters of it.
     pub(super) async fn submit(
         &self,
         node: String,
@@ -88,19 +93,11 @@ impl Batcher {
         origin: Origin,
     ) -> Result<u64, ApiError> {
         let mut bytes = 0;
-        let mut refused = None;
-        allocs.retain(|alloc| match size(alloc) {
-            size if size > MAX_UPDATE => {
-                refused.get_or_insert_with(|| too_large(alloc, size));
-                false
+        for alloc in &mut allocs {
+            if let Some(size) = shrink(alloc) {
+                self.tell_cut(alloc, size);
             }
-            size => {
-                bytes += size;
-                true
-            }
-        });
-        if let (Some(refused), true) = (&refused, allocs.is_empty()) {
-            return Err(refused.clone());
+            bytes += size(alloc);
         }
         let command = UpdateAllocsFromClient {
             allocs,
@@ -115,28 +112,24 @@ impl Batcher {
             answer,
         };
         self.tx.send(part).await.map_err(|_| ends())?;
-        let index = answered.await.map_err(|_| ends())??;
-        refused.map_or(Ok(index), Err)
+        answered.await.map_err(|_| ends())?
     }
-}
 
-fn too_large(alloc: &Allocation, size: usize) -> ApiError {
-    let text = format!(
-        "the update of allocation {} is {size} bytes, more than the {MAX_UPDATE} it may have",
-        alloc.id
-    );
-    ApiError::new(Code::PayloadTooLarge, text)
-}
-
-/// How many bytes a client's update of an allocation takes in an event.
-fn size(alloc: &Allocation) -> usize {
-    let said = (
-        &alloc.client_description,
-        &alloc.task_states,
-        &alloc.network_status,
-        &alloc.deployment_status,
-    );
-    encoded_len(&said)
+    /// Says once of an allocation that what is told of it is too much.
+    fn tell_cut(&self, alloc: &Allocation, size: usize) {
+        let mut cut = self.cut.lock();
+        if cut.len() >= MAX_CUT {
+            cut.clear();
+        }
+        if cut.insert(alloc.id.clone()) {
+            tracing::warn!(
+                alloc = alloc.id,
+                bytes = size,
+                most = MAX_UPDATE,
+                "an update of an allocation is too large: its words are cut, its state is taken"
+            );
+        }
+    }
 }
 
 async fn run(lane: Arc<dyn Lane>, mut rx: mpsc::Receiver<Part>) {
@@ -174,7 +167,7 @@ async fn send(lane: Arc<dyn Lane>, parts: Vec<Part>) {
         let result = lane.submit(batch.clone(), origin).await;
         if let Err(error) = &result
             && parts.len() > 1
-            && !concerns_all(error)
+            && !error.concerns_all()
         {
             tracing::warn!(%error, parts = parts.len(), "a batch of client updates is cut");
             let rest = parts.split_off(parts.len() / 2);
@@ -192,14 +185,6 @@ async fn send(lane: Arc<dyn Lane>, parts: Vec<Part>) {
             let _ = part.answer.send(result);
         }
     }
-}
-
-/// Whether nothing can be written now, whatever it is.
-fn concerns_all(error: &ApiError) -> bool {
-    matches!(
-        error.code,
-        Code::NoLeader | Code::Unavailable | Code::Timeout
-    )
 }
 
 /// One command made of many; parts that are refused are left out and told so.

@@ -187,22 +187,22 @@ async fn a_part_that_always_fails_costs_the_others_nothing() {
     }
 }
 
+/// A client is not told to say it again, for it would say the same.
 #[tokio::test]
-async fn an_update_that_is_too_large_is_left_out_and_named() {
+async fn of_an_update_that_is_too_large_what_matters_is_taken() {
     let stage = Stage::new(3, "");
     let both = vec![large(2, 5 << 20), update(3, "running")];
     let (large_one, other) = tokio::join!(
         stage.submit(1, both),
         stage.submit(2, vec![update(4, "running")])
     );
-    let error = large_one.unwrap_err();
-    assert_eq!(error.code, Code::PayloadTooLarge);
-    assert!(error.message.contains(&alloc_id(2)), "{error}");
-    assert!(other.is_ok(), "another node hears nothing of it");
-    assert_eq!(stage.status(2), "pending");
-    assert_eq!(stage.status(3), "running", "the node's others are taken");
-    let alone = stage.submit(1, vec![large(2, 5 << 20)]).await.unwrap_err();
-    assert_eq!(alone.code, Code::PayloadTooLarge);
+    assert!(
+        large_one.is_ok() && other.is_ok(),
+        "{large_one:?} {other:?}"
+    );
+    for number in [2, 3, 4] {
+        assert_eq!(stage.status(number), "running", "{number}");
+    }
     // What is large but may be is not gathered into more than an event holds.
     let told = (0..3).map(|n| stage.submit(n, vec![large(2 * n, 1_000_000)]));
     let answers = futures_util::future::join_all(told).await;

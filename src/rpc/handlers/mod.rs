@@ -13,8 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::methods::{
-    AllocGetAllocs, Empty, LeaderResponse, NodeEmitEvents, NodeGetClientAllocs, NodeRegister,
-    NodeUpdateAlloc, NodeUpdateStatus, ServiceDelete, ServiceUpsert, StatusLeader, StatusPing,
+    AllocGetAllocs, Empty, LeaderResponse, NodeEmitEvents, NodeGetClientAllocs, NodeGetNode,
+    NodeRegister, NodeUpdateAlloc, NodeUpdateDrain, NodeUpdateStatus, ServiceDelete, ServiceUpsert,
+    StatusLeader, StatusPing,
 };
 use super::service::{Call, Service};
 use crate::server::Server;
@@ -56,6 +57,8 @@ pub fn service(server: Arc<Server>, beat: Beat) -> Service<Clients> {
         .method::<NodeUpdateStatus, _, _>(node::update_status)
         .method::<NodeUpdateAlloc, _, _>(node::update_alloc)
         .method::<NodeEmitEvents, _, _>(node::emit_events)
+        .method::<NodeUpdateDrain, _, _>(node::update_drain)
+        .method::<NodeGetNode, _, _>(node::get)
         .method::<NodeGetClientAllocs, _, _>(node_allocs::client_allocs)
         .method::<AllocGetAllocs, _, _>(node_allocs::get_allocs)
         .method::<ServiceUpsert, _, _>(service::upsert)

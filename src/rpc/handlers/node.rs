@@ -6,12 +6,13 @@ use drover_events::model::status::node as status;
 use drover_projections::tables::nodes;
 
 use super::{Clients, secret_hash};
-use crate::commands::node::{AddNodeEvents, RegisterNode, UpdateNodeStatus};
+use crate::commands::node::{AddNodeEvents, RegisterNode, UpdateNodeDrain, UpdateNodeStatus};
 use crate::error::ApiError;
 use crate::net::deciding;
 use crate::rpc::methods::{
     AllocUpdateRequest, EmitNodeEventsRequest, NodeRegisterRequest, NodeServerInfo,
-    NodeUpdateResponse, NodeUpdateStatusRequest, WriteResponse,
+    NodeSpecificRequest, NodeUpdateDrainRequest, NodeUpdateResponse, NodeUpdateStatusRequest,
+    SingleNodeResponse, WriteResponse,
 };
 use crate::rpc::service::Call;
 use crate::scheduler::feasible::computed_class;
@@ -110,6 +111,52 @@ pub(super) async fn emit_events(
     };
     let index = clients.server.submit(command, origin).await?.index;
     Ok(WriteResponse { index })
+}
+
+/// `Node.UpdateDrain`.
+pub(super) async fn update_drain(
+    clients: Arc<Clients>,
+    call: Call,
+    request: NodeUpdateDrainRequest,
+) -> Result<WriteResponse, ApiError> {
+    let NodeUpdateDrainRequest {
+        node_id,
+        drain_spec,
+        meta,
+    } = request;
+    clients.caller(&call, &node_id).await?;
+    if drain_spec.is_none() {
+        return Err(ApiError::refused("a node may begin a drain, not end it"));
+    }
+    let origin = clients.origin(&call, &node_id);
+    let command = UpdateNodeDrain {
+        node_id,
+        spec: drain_spec,
+        meta,
+        ..UpdateNodeDrain::default()
+    };
+    let index = clients.server.submit(command, origin).await?.index;
+    Ok(WriteResponse { index })
+}
+
+/// `Node.GetNode`.
+pub(super) async fn get(
+    clients: Arc<Clients>,
+    call: Call,
+    request: NodeSpecificRequest,
+) -> Result<SingleNodeResponse, ApiError> {
+    let id = request.node_id;
+    clients.caller(&call, &id).await?;
+    let view = clients.server.projections.view();
+    deciding(move || {
+        let node = nodes::get(&view, &id)?.map(|mut node| {
+            node.secret_id.clear();
+            node
+        });
+        let index = node.as_ref().map_or(0, |node| node.modify_index);
+        Ok(SingleNodeResponse { node, index })
+    })
+    .await?
 }
 
 impl Clients {

@@ -483,10 +483,11 @@ impl<'a> Stack<'a> {
             _ => {}
         }
         if !group.spreads.is_empty() {
+            // Where one more meets its target it scores 0, and that counts: left out of the mean,
+            // the other parts of a node that is just right would weigh more than those of one that
+            // is too many already.
             let spread = group.spreads.score(self.cluster, slot);
-            if spread != 0.0 {
-                score.add(Part::Spread, spread);
-            }
+            score.add(Part::Spread, spread);
         }
     }
 

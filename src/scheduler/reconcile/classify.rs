@@ -207,3 +207,102 @@ pub(super) fn client_stops_at(alloc: &Allocation, now: i64) -> Option<i64> {
     let kill = if kill == 0 { 5 * SECOND } else { kill };
     Some(since.saturating_add(timeout).saturating_add(kill))
 }
+
+#[cfg(test)]
+mod tests {
+    use drover_events::model::{AllocState, DisconnectStrategy, Job};
+
+    use super::*;
+
+    fn running(window: i64, history: &[&str]) -> Allocation {
+        let group = TaskGroup {
+            name: "g".into(),
+            disconnect: (window > 0).then(|| DisconnectStrategy {
+                lost_after: window,
+                ..DisconnectStrategy::default()
+            }),
+            ..TaskGroup::default()
+        };
+        let job = Job {
+            task_groups: vec![group].into(),
+            ..Job::default()
+        };
+        let of = |value: &&str| AllocState {
+            value: (*value).into(),
+            ..AllocState::default()
+        };
+        Allocation {
+            task_group: "g".into(),
+            desired_status: "run".into(),
+            client_status: "running".into(),
+            alloc_states: history.iter().map(of).collect(),
+            job: Some(std::sync::Arc::new(job)),
+            ..Allocation::default()
+        }
+    }
+
+    /// Servers take no update from a node out of contact, so what runs there is what ran when it
+    /// left: the scheduler asks nothing else of it.
+    #[test]
+    fn sch_17_what_runs_on_a_node_out_of_contact_has_no_path_of_its_own() {
+        for (window, wanted) in [(0, Class::Lost), (60 * SECOND, Class::Disconnecting)] {
+            for history in [
+                &[][..],
+                &["unknown"],
+                &["unknown", "running"],
+                &["unknown", "running", "unknown"],
+            ] {
+                let mut alloc = running(window, history);
+                for migrate in [None, Some(true)] {
+                    alloc.desired_transition.migrate = migrate;
+                    let class = class_of(&alloc, NodeState::Disconnected, 0);
+                    assert_eq!(class, wanted, "{history:?}, migrate {migrate:?}");
+                }
+                // The same history counts as soon as its node is back.
+                alloc.desired_transition.migrate = None;
+                let back = class_of(&alloc, NodeState::Fine, 0);
+                let returns = history.last() == Some(&"unknown");
+                assert_eq!(back == Class::Reconnecting, returns, "{history:?}");
+            }
+        }
+    }
+
+    /// Two allocations that run on nodes that are ready look the same but for their history.
+    #[test]
+    fn sch_08_of_what_runs_the_history_alone_tells_its_class() {
+        use drover_events::model::{TaskEvent, TaskState};
+        let reconnected = TaskEvent {
+            r#type: "Reconnected".into(),
+            ..TaskEvent::default()
+        };
+        let state = TaskState {
+            state: "running".into(),
+            events: vec![reconnected].into(),
+            ..TaskState::default()
+        };
+        let changes: [fn(&mut Allocation, &TaskState); 6] = [
+            |_, _| (),
+            |alloc, state| drop(alloc.task_states.insert("t", state.clone())),
+            |alloc, _| alloc.followup_eval_id = "eval".into(),
+            |alloc, _| alloc.next_allocation = "another".into(),
+            |alloc, _| alloc.client_description = "reconnected".into(),
+            |alloc, _| (alloc.modify_time, alloc.alloc_modify_index) = (i64::MAX, u64::MAX),
+        ];
+        for window in [0, 60 * SECOND] {
+            for (history, wanted) in [
+                (&[][..], Class::Untainted),
+                (&["unknown"], Class::Reconnecting),
+                (&["unknown", "running"], Class::Untainted),
+                (&["unknown", "running", "unknown"], Class::Reconnecting),
+            ] {
+                for change in changes {
+                    let mut alloc = running(window, history);
+                    change(&mut alloc, &state);
+                    for node in [NodeState::Fine, NodeState::Draining] {
+                        assert_eq!(class_of(&alloc, node, 0), wanted, "{alloc:?}");
+                    }
+                }
+            }
+        }
+    }
+}

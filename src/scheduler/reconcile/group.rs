@@ -10,6 +10,7 @@ use super::canary;
 use super::classify::{Classes, is_server_terminal, is_terminal, lost_after, unknown_since};
 use super::deploy::has_strategy;
 use super::names::NameIndex;
+use super::reschedule;
 use super::stop::{Excess, MIGRATING, RESCHEDULED};
 use super::{Alloc, Destructive, Place, Reconciler};
 
@@ -297,7 +298,10 @@ impl Reconciler<'_> {
         let failed: Vec<Alloc> = wants
             .reschedule
             .iter()
-            .filter(|a| a.client_status == "failed" && !is_server_terminal(a))
+            .filter(|a| {
+                let over = a.client_status == "failed" || reschedule::asked_for(a);
+                over && !is_server_terminal(a)
+            })
             .cloned()
             .collect();
         if ready {

@@ -199,6 +199,15 @@ fn ran_successfully(alloc: &Allocation) -> bool {
             .all(|s| s.state == "dead" && !s.failed)
 }
 
+/// An operator stops it and wants another elsewhere: whatever its policy says, and however often it
+/// was tried.
+pub(super) fn asked_for(alloc: &Allocation) -> bool {
+    let wish = &alloc.desired_transition;
+    wish.reschedule == Some(true)
+        && wish.force_reschedule == Some(true)
+        && !super::classify::is_terminal(alloc)
+}
+
 impl Reconciler<'_> {
     /// Sorts out which allocations are rescheduled now, later or never. Those on nodes that go out
     /// of contact are due at once.
@@ -206,6 +215,10 @@ impl Reconciler<'_> {
         let mut sorted = Rescheduling::default();
         for alloc in allocs {
             if !alloc.next_allocation.is_empty() && super::classify::is_terminal(&alloc) {
+                continue;
+            }
+            if asked_for(&alloc) {
+                sorted.now.push(alloc);
                 continue;
             }
             match standing(&alloc, self.batch) {

@@ -21,6 +21,7 @@ mod wire;
 pub use agent::{Agent, Setup, free_port};
 pub use documented::client;
 pub use http::{Http, Lines, Response};
+pub use jsonschema;
 pub use leftovers::Leftovers;
 pub use skip::{has_program, python, skip};
 pub use wait::{LONG, eventually, wait_for};

@@ -280,16 +280,16 @@ fn services_go_with_the_allocation_that_ended() {
 #[test]
 fn ev_17_signing_keys_list_exactly_the_live_allocations() {
     let mut world = running_job();
-    let signed = (50..56)
+    let signed: Vec<_> = (50..56)
         .map(|n| Allocation {
             signing_key_id: id(n % 2),
             ..alloc(n, "web", 10)
         })
         .collect();
-    world.given(placed(signed, 2));
-    let check = |world: &World| {
+    world.given(placed(signed.clone(), 2));
+    let check = |world: &World, lengths: [usize; 3]| {
         let view = world.view();
-        for key in [id(0), id(1), id(2)] {
+        for (key, length) in [id(0), id(1), id(2)].into_iter().zip(lengths) {
             let scan = Scan::group::<crate::Id>(key.as_str());
             let mut by_index: Vec<_> = view
                 .rows_by::<AllocsBySigningKey>(scan)
@@ -304,17 +304,31 @@ fn ev_17_signing_keys_list_exactly_the_live_allocations() {
             by_index.sort();
             by_scan.sort();
             assert_eq!(by_index, by_scan);
+            assert_eq!(by_index.len(), length, "{key}");
         }
     };
-    check(&world);
-    world.given(update(50, "failed"));
-    check(&world);
+    check(&world, [3, 3, 0]);
+    for status in ["running", "unknown"] {
+        world.given(update(50, status));
+        check(&world, [3, 3, 0]);
+    }
+    for (n, status, of_0) in [(50, "failed", 2), (52, "complete", 1), (54, "lost", 0)] {
+        world.given(update(n, status));
+        check(&world, [of_0, 3, 0]);
+    }
+    // Signed again with another key.
+    let again = Allocation {
+        signing_key_id: id(2),
+        ..signed[1].clone()
+    };
+    world.given(placed(vec![again], 2));
+    check(&world, [0, 2, 1]);
     let reap = drover_events::eval::EvalsDeleted {
-        alloc_ids: vec![id(51)],
+        alloc_ids: vec![id(51), id(53)],
         ..Default::default()
     };
     world.given(reap);
-    check(&world);
+    check(&world, [0, 1, 0]);
 }
 
 #[test]

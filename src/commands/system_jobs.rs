@@ -1,0 +1,172 @@
+//! System jobs that a node's coming has missed.
+//!
+//! What makes a node usable brings an evaluation of every system job that belongs there, read from
+//! a view of before. A job that was registered in between is in none of them, and its own
+//! evaluation may have been worked on while the node was not usable yet: neither of the two sees
+//! the other. Who follows the state finds the pair by their indexes, whoever leads by then.
+
+use std::collections::BTreeSet;
+
+use drover_events::EventKind;
+use drover_events::eval::EvalsUpserted;
+use drover_events::model::status::{eligibility, job_type, node as status, trigger};
+use drover_events::model::{Job, Node};
+use drover_projections::key::{Id, Key};
+use drover_projections::tables::evals::EvalsByJob;
+use drover_projections::tables::jobs::JobsByType;
+use drover_projections::tables::node_states::NodeStates;
+use drover_projections::tables::nodes::{self, Nodes};
+use drover_projections::{Change, Operation, Read, Reply, Scan, StorageError, Table, View, query};
+
+use super::support::{eval_of, runs_on};
+use super::{Command, Decision, Stamp};
+use crate::error::ApiError;
+
+/// The system jobs of a node are evaluated that nobody has looked at since it became usable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EvaluateOverlooked {
+    /// The node.
+    pub node_id: String,
+    /// The index at which it became usable.
+    pub since: u64,
+}
+
+impl Command for EvaluateOverlooked {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        let node = nodes::get(view, &self.node_id)?.filter(is_usable);
+        let Some(node) = node else {
+            return Ok(Decision::Nothing(Reply::None));
+        };
+        let mut evals = Vec::new();
+        for job in system_jobs(view)? {
+            if runs_on(&job, &node) && last_looked_at(view, &job)? < self.since {
+                let id = stamp.uuid(evals.len() as u64);
+                let mut made = eval_of(id, &job, trigger::NODE_UPDATE, stamp.now);
+                made.node_id.clone_from(&node.id);
+                made.node_modify_index = node.modify_index;
+                evals.push(made);
+            }
+        }
+        if evals.is_empty() {
+            return Ok(Decision::Nothing(Reply::None));
+        }
+        let decision = None;
+        Ok(Decision::free(EvalsUpserted { evals, decision }))
+    }
+
+    /// It follows from what made the node usable.
+    fn cause(&self, _: &View) -> Option<u64> {
+        Some(self.since)
+    }
+}
+
+/// The nodes that one event made usable and whose evaluations leave a system job out.
+///
+/// # Errors
+/// The state cannot be read.
+pub fn overlooked_by(
+    view: &View,
+    changes: &[Change],
+) -> Result<Vec<EvaluateOverlooked>, StorageError> {
+    let mut found = Vec::new();
+    let mut seen = BTreeSet::new();
+    for change in changes.iter().filter(|change| makes_usable(change)) {
+        let Ok(id) = Id::from_bytes(&change.key) else {
+            continue;
+        };
+        let Some(node) = nodes::get(view, id.as_str())?.filter(is_usable) else {
+            continue;
+        };
+        let again = change.kind == EventKind::NodeRegistered && node.create_index != change.index;
+        if again || !seen.insert(node.id.clone()) {
+            continue;
+        }
+        for job in system_jobs(view)? {
+            if runs_on(&job, &node) && last_looked_at(view, &job)? < change.index {
+                found.push(EvaluateOverlooked {
+                    node_id: node.id,
+                    since: change.index,
+                });
+                break;
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The same read from the state alone, for whoever has not followed what came before. A node that
+/// runs a job was looked at; where no evaluation of a job is left, so was one that ever ran it.
+///
+/// # Errors
+/// The state cannot be read.
+pub fn overlooked(view: &View) -> Result<Vec<EvaluateOverlooked>, StorageError> {
+    let mut jobs = Vec::new();
+    for job in system_jobs(view)? {
+        let forgotten = newest(view, &job)?.is_none();
+        let mut allocs = query::allocs_of_job(view, (job.namespace.as_str(), job.id.as_str()))?;
+        // What ended well on a node is not wanted there again.
+        let once = job.r#type == job_type::SYSBATCH;
+        allocs.retain(|row| forgotten || once || !row.terminal_status());
+        let on: BTreeSet<String> = allocs.iter().map(|row| row.node_id.clone()).collect();
+        jobs.push((last_looked_at(view, &job)?, on, job));
+    }
+    let mut found = Vec::new();
+    if jobs.is_empty() {
+        return Ok(found);
+    }
+    for row in view.scan::<Nodes>(Scan::all()) {
+        let id = row?.id;
+        let Some(node) = nodes::get(view, &id)?.filter(is_usable) else {
+            continue;
+        };
+        let left_out = jobs.iter().any(|(looked, on, job)| {
+            *looked < node.modify_index && !on.contains(&node.id) && runs_on(job, &node)
+        });
+        if left_out {
+            found.push(EvaluateOverlooked {
+                node_id: node.id,
+                since: node.modify_index,
+            });
+        }
+    }
+    Ok(found)
+}
+
+/// Whether an event of this kind can make a node usable.
+fn makes_usable(change: &Change) -> bool {
+    let kind = matches!(
+        change.kind,
+        EventKind::NodeRegistered
+            | EventKind::NodeStatusUpdated
+            | EventKind::NodeDrainUpdated
+            | EventKind::NodeEligibilityUpdated
+    );
+    kind && change.operation == Operation::Put && matches!(change.table, Nodes::ID | NodeStates::ID)
+}
+
+fn is_usable(node: &Node) -> bool {
+    node.status == status::READY
+        && node.scheduling_eligibility == eligibility::ELIGIBLE
+        && node.drain_strategy.is_none()
+}
+
+fn system_jobs(view: &View) -> Result<Vec<std::sync::Arc<Job>>, StorageError> {
+    let kinds = [job_type::SYSTEM, job_type::SYSBATCH];
+    kinds
+        .into_iter()
+        .flat_map(|kind| view.rows_by::<JobsByType>(Scan::group::<String>(kind)))
+        .collect()
+}
+
+/// The index of the newest evaluation of a job.
+fn newest(view: &View, job: &Job) -> Result<Option<u64>, StorageError> {
+    let key = (job.namespace.as_str(), job.id.as_str());
+    let newest = Scan::group::<(String, String)>(key).reverse();
+    let newest = view.rows_by::<EvalsByJob>(newest).next().transpose()?;
+    Ok(newest.map(|eval| eval.create_index))
+}
+
+/// When a job was evaluated last; its specification came with an evaluation.
+fn last_looked_at(view: &View, job: &Job) -> Result<u64, StorageError> {
+    Ok(newest(view, job)?.unwrap_or(0).max(job.job_modify_index))
+}

@@ -1,0 +1,129 @@
+//! What is counted of requests: how many, and of which endpoint and kind, by the names that Nomad
+//! has for the calls which its API makes of them.
+
+use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::Response;
+use hyper::Method;
+
+/// The endpoints of the API, by the first parts of their paths; the longest that fits counts.
+const ENDPOINTS: &[(&str, &str)] = &[
+    ("acl", "acl"),
+    ("agent", "agent"),
+    ("allocation", "alloc"),
+    ("allocations", "alloc"),
+    ("client/allocation", "client_allocations"),
+    ("client/fs", "file_system"),
+    ("client/gc", "client_allocations"),
+    ("client/metadata", "node_meta"),
+    ("client/stats", "client_stats"),
+    ("deployment", "deployment"),
+    ("deployments", "deployment"),
+    ("evaluation", "eval"),
+    ("evaluations", "eval"),
+    ("event", "event"),
+    ("job", "job"),
+    ("jobs", "job"),
+    ("namespace", "namespace"),
+    ("namespaces", "namespace"),
+    ("node", "node"),
+    ("nodes", "node"),
+    ("node/pool", "node_pool"),
+    ("node/pools", "node_pool"),
+    ("operator", "operator"),
+    ("operator/keyring", "keyring"),
+    ("regions", "region"),
+    ("scaling", "scaling"),
+    ("search", "search"),
+    ("service", "service_registration"),
+    ("services", "service_registration"),
+    ("status", "status"),
+    ("system", "system"),
+    ("validate", "job"),
+    ("var", "variables"),
+    ("vars", "variables"),
+];
+
+/// Paths that are lists of something.
+const LISTS: &[&str] = &[
+    "allocations",
+    "deployments",
+    "evaluations",
+    "jobs",
+    "namespaces",
+    "node/pools",
+    "nodes",
+    "regions",
+    "scaling/policies",
+    "services",
+    "vars",
+];
+
+/// Paths that are asked with a body and change nothing.
+const ASKED: &[&str] = &["jobs/parse", "jobs/statuses", "search", "validate"];
+
+/// Counts a request, and whether it failed here.
+pub(super) async fn count(request: Request, next: Next) -> Response {
+    let found = endpoint(request.method(), request.uri().path());
+    if let Some((endpoint, kind)) = found {
+        metrics::counter!("nomad.nomad.rpc.request").increment(1);
+        metrics::counter!(format!("nomad.nomad.rpc.{endpoint}.{kind}")).increment(1);
+        if kind != "write" {
+            metrics::counter!("nomad.nomad.rpc.query").increment(1);
+        }
+    }
+    let response = next.run(request).await;
+    if found.is_some() && response.status().is_server_error() {
+        metrics::counter!("nomad.nomad.rpc.request_error").increment(1);
+    }
+    response
+}
+
+/// The endpoint that a path belongs to, and what is done there.
+fn endpoint(method: &Method, path: &str) -> Option<(&'static str, &'static str)> {
+    let path = path.strip_prefix("/v1/")?.trim_end_matches('/');
+    let within = |part: &str| {
+        path.strip_prefix(part)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let fits = ENDPOINTS.iter().filter(|(part, _)| within(part));
+    let (_, endpoint) = fits.max_by_key(|(part, _)| part.len())?;
+    let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+    let kind = match reads || ASKED.iter().any(|asked| within(asked)) {
+        false => "write",
+        true if LISTS.contains(&path) => "list",
+        true => "read",
+    };
+    Some((endpoint, kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_counts_as_the_call_that_nomad_makes_of_it() {
+        for (method, path, expected) in [
+            (Method::GET, "/v1/jobs", Some(("job", "list"))),
+            (Method::PUT, "/v1/jobs", Some(("job", "write"))),
+            (Method::POST, "/v1/jobs/parse", Some(("job", "read"))),
+            (Method::GET, "/v1/job/a/b", Some(("job", "read"))),
+            (Method::DELETE, "/v1/job/a", Some(("job", "write"))),
+            (Method::GET, "/v1/node/pools", Some(("node_pool", "list"))),
+            (Method::GET, "/v1/node/pool/x", Some(("node_pool", "read"))),
+            (Method::PUT, "/v1/node/x/drain", Some(("node", "write"))),
+            (Method::GET, "/v1/nodes", Some(("node", "list"))),
+            (Method::POST, "/v1/search/fuzzy", Some(("search", "read"))),
+            (Method::GET, "/v1/vars", Some(("variables", "list"))),
+            (
+                Method::GET,
+                "/v1/client/fs/logs/x",
+                Some(("file_system", "read")),
+            ),
+            (Method::GET, "/v1/nodesX", None),
+            (Method::GET, "/ui/", None),
+        ] {
+            assert_eq!(endpoint(&method, path), expected, "{method} {path}");
+        }
+    }
+}

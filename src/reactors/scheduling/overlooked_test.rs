@@ -1,0 +1,209 @@
+//! A system job and a node that become known at the same time find each other, in every order of
+//! their decisions and commits, whoever leads by then.
+
+use drover_events::EventId;
+use drover_events::model::{DrainSpec, Evaluation};
+use drover_projections::Outcome;
+use drover_projections::tables::allocs::AllocsByJob;
+
+use super::*;
+use crate::commands::job::RegisterJob;
+use crate::commands::node::{
+    RegisterNode, UpdateNodeDrain, UpdateNodeEligibility, UpdateNodeStatus,
+};
+use crate::commands::{Command, Decision, Stamp};
+use crate::reactors::testing::Direct;
+use crate::scheduler::testing::{job, node};
+
+/// What keeps the node from being used, and what ends that.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Status,
+    Eligibility,
+    Drain,
+    Registration,
+}
+
+const WAYS: [Way; 4] = [Way::Status, Way::Eligibility, Way::Drain, Way::Registration];
+
+impl Way {
+    fn begins(self, direct: &Direct) {
+        let mut known = node(1);
+        if let Self::Status = self {
+            known.status = "initializing".into();
+        }
+        let node_id = known.id.clone();
+        if !matches!(self, Self::Registration) {
+            let register = RegisterNode {
+                node: known,
+                create_node_pool: true,
+            };
+            direct.command(&register).unwrap();
+        }
+        match self {
+            Self::Status | Self::Registration => {}
+            Self::Eligibility => {
+                let eligibility = "ineligible".into();
+                let command = UpdateNodeEligibility {
+                    node_id,
+                    eligibility,
+                };
+                direct.command(&command).unwrap();
+            }
+            Self::Drain => {
+                let command = UpdateNodeDrain {
+                    node_id,
+                    spec: Some(DrainSpec::default()),
+                    ..UpdateNodeDrain::default()
+                };
+                direct.command(&command).unwrap();
+            }
+        }
+    }
+
+    fn ends(self) -> Box<dyn Command> {
+        let node = node(1);
+        let node_id = node.id.clone();
+        match self {
+            Self::Status => Box::new(UpdateNodeStatus {
+                node_id,
+                status: "ready".into(),
+                event: None,
+            }),
+            Self::Eligibility => Box::new(UpdateNodeEligibility {
+                node_id,
+                eligibility: "eligible".into(),
+            }),
+            Self::Drain => Box::new(UpdateNodeDrain {
+                node_id,
+                mark_eligible: true,
+                ..UpdateNodeDrain::default()
+            }),
+            Self::Registration => Box::new(RegisterNode {
+                node,
+                create_node_pool: true,
+            }),
+        }
+    }
+}
+
+fn register(direct: &Direct, kind: &str) -> String {
+    let mut spec = job(kind, 1);
+    spec.id = "s".into();
+    spec.name = "s".into();
+    let eval_id = uuid::Uuid::new_v4().to_string();
+    let command = RegisterJob {
+        job: spec,
+        eval_id: eval_id.clone(),
+        ..RegisterJob::default()
+    };
+    direct.command(&command).unwrap();
+    eval_id
+}
+
+fn start(direct: &Arc<Direct>) -> Scheduling {
+    let settings = SchedulingSettings {
+        workers: 2,
+        ..SchedulingSettings::default()
+    };
+    Scheduling::start(Arc::clone(&direct.projections), direct.clone(), settings).unwrap()
+}
+
+fn evals(direct: &Direct) -> Vec<Evaluation> {
+    let view = direct.projections.view();
+    let evals =
+        view.scan::<drover_projections::tables::evals::Evals>(drover_projections::Scan::all());
+    evals.map(Result::unwrap).collect()
+}
+
+async fn until(what: &str, direct: &Direct, done: impl Fn(&Direct) -> bool) {
+    let seen = || match done(direct) {
+        true => Ok(()),
+        false => Err(format!("{:?}", evals(direct))),
+    };
+    let limit = Duration::from_secs(30);
+    drover_testkit::eventually(what, limit, seen).await.unwrap();
+}
+
+fn is_placed(direct: &Direct) -> bool {
+    let view = direct.projections.view();
+    view.by_index::<AllocsByJob>(("default", "s")).count() == 1
+}
+
+/// The node's way back is decided, then the job is registered and looked at in vain, then the node
+/// is back.
+async fn crossed(way: Way, kind: &str, follows: bool) {
+    let direct = Direct::new();
+    direct.first_key();
+    way.begins(&direct);
+    let scheduling = start(&direct);
+    let stamp = Stamp {
+        id: EventId(*uuid::Uuid::now_v7().as_bytes()),
+        now: crate::clock::unix_nanos(),
+    };
+    let ends = way.ends();
+    let decision = ends.decide(&direct.projections.view(), &stamp).unwrap();
+    let Decision::Event { event, guards } = decision else {
+        panic!("{decision:?}");
+    };
+    let eval = register(&direct, kind);
+    let over = |direct: &Direct| {
+        let evals = evals(direct);
+        evals.iter().any(|e| e.id == eval && e.terminal_status())
+    };
+    until("it was looked at in vain", &direct, over).await;
+    assert!(!is_placed(&direct), "{way:?}");
+    // Another leader has only the state to read.
+    let scheduling = match follows {
+        true => Some(scheduling),
+        false => {
+            scheduling.stop();
+            None
+        }
+    };
+    let (_, outcome) = direct.apply_guarded(event, guards);
+    assert!(matches!(outcome, Outcome::Applied(_)), "{outcome:?}");
+    let scheduling = scheduling.unwrap_or_else(|| start(&direct));
+    let what = format!("{kind} after {way:?}, follows: {follows}");
+    until(&what, &direct, is_placed).await;
+    scheduling.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_system_job_is_placed_on_a_node_that_came_as_it_was_registered() {
+    for way in WAYS {
+        for kind in ["system", "sysbatch"] {
+            crossed(way, kind, true).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_leader_places_it_where_the_first_one_did_not() {
+    for way in WAYS {
+        crossed(way, "system", false).await;
+    }
+}
+
+/// Where each knows of the other nothing is evaluated twice: not while it is followed, and not by
+/// the next leader.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_evaluated_again_that_was_looked_at() {
+    let direct = Direct::new();
+    direct.first_key();
+    Way::Status.begins(&direct);
+    let scheduling = start(&direct);
+    register(&direct, "system");
+    direct.command(&*Way::Status.ends()).unwrap();
+    until("it is placed", &direct, is_placed).await;
+    let over = |direct: &Direct| evals(direct).iter().all(|eval| eval.terminal_status());
+    until("all are over", &direct, over).await;
+    let followed = direct.projections.applied_index();
+    let caught_up = |_: &Direct| scheduling.status().followed >= followed;
+    until("all was followed", &direct, caught_up).await;
+    scheduling.stop();
+    let view = direct.projections.view();
+    let missed = crate::commands::system_jobs::overlooked(&view).unwrap();
+    assert!(missed.is_empty(), "{missed:?}");
+    assert_eq!(evals(&direct).len(), 2, "its own and the node's");
+}
