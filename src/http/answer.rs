@@ -38,8 +38,8 @@ pub(super) struct Answer {
     pub(super) meta: Meta,
     /// Where the next page starts.
     pub(super) next_token: Option<String>,
-    /// What the list goes on with, where only its beginning is here: the next part is asked for with
-    /// it as the token.
+    /// What the list goes on with, where only its beginning is here: the next part is asked for
+    /// with it as the token.
     pub(super) rest: Option<String>,
     /// A JSON document that comes as a stream, and may be changed on its way.
     pub(super) flows: bool,

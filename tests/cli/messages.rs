@@ -64,7 +64,7 @@ fn what_run_refuses_is_refused_by_validate_and_plan() {
     let session = Session::new("unbuilt");
     let text = service("web", "1", "").replace(
         "resources {",
-        "template {\n        data        = \"x\"\n        destination = \"local/x\"\n      }\n      \
+        "template {\n        data        = \"x\"\n        destination = \"local/x\"\n      }\n\
          resources {",
     );
     session.file("web.hcl", &text);
