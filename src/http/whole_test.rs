@@ -170,7 +170,7 @@ fn targets([node, eval, deployment]: &[String; 3]) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lists_without_pages_come_in_parts_in_every_form() {
-    let h = started(500).await;
+    let h = started(200).await;
     let ids = filled(&h).await;
     let at_once = at_once(&h);
     for target in targets(&ids) {
@@ -203,7 +203,7 @@ async fn lists_without_pages_come_in_parts_in_every_form() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn statuses_come_in_parts_and_by_pages() {
-    let h = started(500).await;
+    let h = started(200).await;
     filled(&h).await;
     for number in 0..30 {
         h.register(&format!("job-{number:02}")).await;
@@ -237,7 +237,7 @@ async fn statuses_come_in_parts_and_by_pages() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_list_by_prefix_goes_on_where_it_stood() {
-    let h = started(500).await;
+    let h = started(200).await;
     filled(&h).await;
     let all = h.get("/v1/evaluations?prefix=").await.json();
     let mut ids: Vec<String> = all.as_array().unwrap().iter().map(id).collect();
