@@ -62,7 +62,7 @@ pub const CLASSES: &[Field] = &[
     ("Job", "DispatchIdempotencyToken", Public),
     ("Job", "Meta", Sensitive),
     ("Job", "NomadTokenID", Public),
-    ("Job", "Payload", Sensitive),
+    ("Job", "Payload", Configured),
     ("JobSubmission", "Source", Sensitive),
     ("JobSubmission", "VariableFlags", Sensitive),
     ("JobSubmission", "Variables", Sensitive),

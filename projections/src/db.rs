@@ -81,8 +81,8 @@ pub struct Options {
     pub kept_bytes: usize,
     /// Bytes of rendered rows kept ready, per list.
     pub list_bytes: usize,
-    /// How long a list that was larger than that is taken to be so.
-    pub list_again: std::time::Duration,
+    /// For how many indexes a list that was larger than that is taken to be so.
+    pub list_again: u64,
     /// Indexes from one set of the rows alive to the next ([`Projections::note_alive`]); above 0.
     ///
     /// [`Projections::note_alive`]: crate::Projections::note_alive
@@ -92,7 +92,7 @@ pub struct Options {
 /// How long a flush waits before it is asked for again where writes stand still.
 const STALLED: std::time::Duration = std::time::Duration::from_millis(5);
 /// [`Options::list_again`] of a server: rendering a list to see that it is too large takes long.
-const LIST_AGAIN: std::time::Duration = std::time::Duration::from_secs(60);
+const LIST_AGAIN: u64 = 10_000;
 /// [`Options::alive_every`] of a server.
 const ALIVE_EVERY: u64 = 65_536;
 

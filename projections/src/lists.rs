@@ -14,7 +14,6 @@ mod render;
 
 use std::any::{Any, TypeId};
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
@@ -76,8 +75,8 @@ struct Pending {
 struct State {
     snapshot: Option<ListSnapshot>,
     orders: Orders,
-    /// Until when it is known to be larger than what is kept.
-    too_large: Option<Instant>,
+    /// Up to which index it is taken to be larger than what is kept.
+    too_large: Option<u64>,
 }
 
 /// Where each row stands.
@@ -362,7 +361,8 @@ impl Projections {
             Err(waiter) => return Ok(Listed::Busy(waiter)),
         };
         let state = &mut *held.state;
-        if state.too_large.is_some_and(|until| Instant::now() < until) {
+        let until = state.too_large;
+        if until.is_some_and(|until| self.view().index() < until) {
             return Ok(Listed::TooLarge);
         }
         // Notes are on before the view is taken, so no batch falls between.
@@ -383,7 +383,7 @@ impl Projections {
         let Some(snapshot) = snapshot?.filter(|snapshot| snapshot.size <= limit) else {
             known.pending.lock().rows = None;
             *state = State {
-                too_large: Some(Instant::now() + self.options().list_again),
+                too_large: Some(view.index().saturating_add(self.options().list_again)),
                 ..State::default()
             };
             return Ok(Listed::TooLarge);

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -39,7 +38,7 @@ fn puts(rows: std::ops::Range<u64>) -> Vec<Op> {
 #[test]
 fn a_list_that_is_too_large_is_not_rendered_for_each_who_asks() {
     let rendered = || RENDERED.swap(0, Ordering::SeqCst);
-    for (again, renders) in [(Duration::from_secs(3_600), 0), (Duration::ZERO, 11)] {
+    for (again, renders) in [(3_600, 0), (0, 11)] {
         let dir = tempfile::tempdir().unwrap();
         let options = Options {
             list_bytes: 1_000,
@@ -56,13 +55,13 @@ fn a_list_that_is_too_large_is_not_rendered_for_each_who_asks() {
         for _ in 0..3 {
             assert!(matches!(asked(), Listed::TooLarge));
             assert!(projections.list_if_ready::<Counted>().is_none());
-            assert_eq!(rendered(), renders, "looked at again after {again:?}");
+            assert_eq!(rendered(), renders, "looked at again after {again} indexes");
         }
         let gone = (5..100).map(|id: u64| Op::Delete(id.to_string()));
         apply(&mut writer, &[step(3, gone.collect())], &[1]);
         match asked() {
-            Listed::Ready(list) => assert_eq!((again, list.rows()), (Duration::ZERO, 5)),
-            other => assert!(!again.is_zero(), "{other:?}"),
+            Listed::Ready(list) => assert_eq!((again, list.rows()), (0, 5)),
+            other => assert!(again > 0, "{other:?}"),
         }
         rendered();
     }

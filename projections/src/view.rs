@@ -261,6 +261,24 @@ impl View {
         std::iter::from_fn(move || cursor.next_row().transpose())
     }
 
+    /// The rows of a range of the table with their encoded keys.
+    pub fn scan_keyed<T: Table>(
+        &self,
+        scan: Scan,
+    ) -> impl Iterator<Item = Result<(Vec<u8>, T::Row), StorageError>> + '_ {
+        let mut cursor = self.cursor::<T>(&scan);
+        std::iter::from_fn(move || cursor.next_keyed().transpose())
+    }
+
+    /// The rows of a range of an index with the encoded keys of their entries.
+    pub fn by_index_keyed<I: Index>(
+        &self,
+        scan: Scan,
+    ) -> impl Iterator<Item = Result<(Vec<u8>, <I::Table as Table>::Row), StorageError>> + '_ {
+        let mut cursor = self.index_cursor::<I>(&scan);
+        std::iter::from_fn(move || cursor.next_keyed().transpose())
+    }
+
     /// A walk over a range of the table that decodes only what it is asked to.
     pub fn cursor<T: Table>(&self, scan: &Scan) -> Cursor<'_, T> {
         let mut range = scan.absolute(&T::ID.to_be_bytes());
@@ -456,7 +474,17 @@ impl<T: Table> Cursor<'_, T> {
     pub fn next_row(&mut self) -> Result<Option<T::Row>, StorageError> {
         self.advance()?.map(|row| row.decode::<T>()).transpose()
     }
+
+    /// The next row and its encoded key.
+    fn next_keyed(&mut self) -> Result<Option<Keyed<T::Row>>, StorageError> {
+        let row = self.advance()?;
+        row.map(|row| Ok((row.key.to_vec(), row.decode::<T>()?)))
+            .transpose()
+    }
 }
+
+/// A row behind its key: of the table, or of the index it was found by.
+type Keyed<R> = (Vec<u8>, R);
 
 impl RowRef<'_> {
     /// The index of the event that wrote it.
@@ -532,12 +560,25 @@ impl<I: Index> IndexCursor<'_, I> {
     /// The row of the next entry.
     pub fn next_row(&mut self) -> Result<Option<<I::Table as Table>::Row>, StorageError> {
         let view = self.view;
-        let Some(entry) = self.advance()? else {
-            return Ok(None);
-        };
-        match view.get_encoded::<I::Table>(entry.primary)? {
-            Some((row, _)) => Ok(Some(row)),
-            None => Err(StorageError::damaged("index entry (no row)", entry.key)),
+        let entry = self.advance()?;
+        entry.map(|entry| entry.row::<I>(view)).transpose()
+    }
+
+    /// The row of the next entry, and the entry's key.
+    fn next_keyed(&mut self) -> Result<Option<Keyed<<I::Table as Table>::Row>>, StorageError> {
+        let view = self.view;
+        let entry = self.advance()?;
+        entry
+            .map(|entry| Ok((entry.key.to_vec(), entry.row::<I>(view)?)))
+            .transpose()
+    }
+}
+
+impl EntryRef<'_> {
+    fn row<I: Index>(&self, view: &View) -> Result<<I::Table as Table>::Row, StorageError> {
+        match view.get_encoded::<I::Table>(self.primary)? {
+            Some((row, _)) => Ok(row),
+            None => Err(StorageError::damaged("index entry (no row)", self.key)),
         }
     }
 }

@@ -81,8 +81,8 @@ pub fn adopt(server: &Path) -> Result<bool, ArchiveError> {
     Ok(true)
 }
 
-/// The directories of former logs of a server, those of the newest epochs last.
-pub fn former_logs(server: &Path) -> Vec<PathBuf> {
+/// The former logs of a server: the first index of each and its directory, the newest epoch last.
+pub fn former_logs(server: &Path) -> Vec<(u64, PathBuf)> {
     let Ok(entries) = fs::read_dir(server.join(FORMER)) else {
         return Vec::new();
     };
@@ -95,7 +95,7 @@ pub fn former_logs(server: &Path) -> Vec<PathBuf> {
         })
         .collect();
     kept.sort();
-    kept.into_iter().map(|(_, path)| path).collect()
+    kept
 }
 
 fn rename(from: &Path, to: &Path) -> Result<(), ArchiveError> {

@@ -75,7 +75,7 @@ pub(super) fn is_zero(value: &Value) -> bool {
 mod tests {
     use super::*;
     use drover_events::mask::Hidden;
-    use drover_events::model::{AclToken, Task};
+    use drover_events::model::{AclToken, Job, Task};
     use serde_json::json;
 
     fn covered<T: serde::Serialize>(value: &T) -> Value {
@@ -110,6 +110,14 @@ mod tests {
         let mut task = covered(&task);
         assert_eq!(task["Config"]["command"], "/bin/server", "who reads it may");
         assert!(is_covered(&task["Env"]), "no key: as a secret");
+        let job = Job {
+            payload: b"what to do".to_vec().into(),
+            meta: [("token", "x".to_owned())].into(),
+            ..Job::default()
+        };
+        let job = covered(&job);
+        assert_eq!(job["Payload"], "d2hhdCB0byBkbw==", "who reads it may");
+        assert!(is_covered(&job["Meta"]));
         uncover(&mut task);
         assert_eq!(task["Env"], json!({"PASSWORD": REDACTED}));
     }

@@ -36,7 +36,10 @@ const ABSENT: [(&str, &str); 55] = [
         "job action",
         "drover operator api /v1/job/ID/actions lists them",
     ),
-    ("job init", "the README begins with a job's file"),
+    (
+        "job init",
+        "begin with tools/demo.d/service.hcl of the sources, or drover job inspect -hcl ID",
+    ),
     (
         "job start",
         "use drover job run with its file, or drover job revert ID VERSION",

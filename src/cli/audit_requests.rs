@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::changes::who;
-use super::client::Client;
+use super::client::{Client, Kept};
 use super::conn::Conn;
 use super::log_export::moment;
 use super::out::Out;
@@ -112,7 +112,10 @@ impl Source {
                 Ok(Page {
                     entries: entries.collect::<Result<_, _>>()?,
                     next: next.unwrap_or_default(),
-                    kept_since: first.map(|(_, time)| time),
+                    kept_since: first.map(|(_, since)| Kept {
+                        since,
+                        former: String::new(),
+                    }),
                 })
             }
         }

@@ -3,10 +3,14 @@
 use super::log_events;
 use super::show::{boolean, list, number, text};
 use drover_events::Actor;
+use drover_events::gojson::Base64;
 use serde_json::Value as Json;
+use std::borrow::Cow;
 
-/// Longer values are cut, unless everything is asked for.
+/// Longer values of what came are cut, unless everything is asked for.
 const WIDE: usize = 100;
+/// Values that differ are shown whole up to here.
+const WHOLE: usize = 2_000;
 /// Fields that change with every write and say nothing new.
 const NOISE: [&str; 5] = [
     "ModifyIndex",
@@ -22,7 +26,8 @@ pub(super) fn who(event: &Json) -> String {
     actor.map_or_else(|| "raft".to_owned(), |actor| log_events::who(&actor))
 }
 
-/// A changed row: what happened to it, and its fields below, indented.
+/// A changed row: what happened to it, and its fields below, indented. Of a row that went nothing
+/// became anything: its fields are told where everything is asked for.
 pub(super) fn row(change: &Json, verbose: bool, indent: &str) -> Vec<String> {
     let key: Vec<&str> = list(change, "Key")
         .iter()
@@ -34,6 +39,10 @@ pub(super) fn row(change: &Json, verbose: bool, indent: &str) -> Vec<String> {
     };
     let table = text(change, "Table");
     let mut lines = vec![format!("{indent}{} {table} {place}", verb(change))];
+    let gone = text(change, "Operation") == "delete";
+    if gone && !verbose {
+        return lines;
+    }
     for field in list(change, "Fields") {
         let path = text(field, "Path");
         if !verbose && NOISE.contains(&path.as_str()) {
@@ -61,24 +70,52 @@ fn one(field: &Json, path: &str, verbose: bool) -> String {
     if boolean(field, "Secret") {
         return format!("{path}: changed (secret)");
     }
+    let wide = match (&field["Before"], &field["After"]) {
+        _ if verbose => usize::MAX,
+        (Json::Null, _) | (_, Json::Null) => WIDE,
+        _ => WHOLE,
+    };
     let side = |name: &str| match &field[name] {
         Json::Null => None,
-        Json::String(text) => Some(cut(format!("{text:?}"), verbose)),
-        other => Some(cut(other.to_string(), verbose)),
+        Json::String(text) => Some(cut(format!("{:?}", clear(path, text)), wide)),
+        other => Some(cut(other.to_string(), wide)),
     };
     match (side("Before"), side("After")) {
         (None, Some(after)) => format!("{path}: {after}"),
-        (Some(before), None) => format!("{path}: {before} -> none"),
+        (Some(before), None) => format!("{path}: {before} -> {}", nothing(&field["Before"])),
         (Some(before), Some(after)) => format!("{path}: {before} -> {after}"),
         (None, None) => format!("{path}: changed"),
     }
 }
 
-fn cut(text: String, verbose: bool) -> String {
-    if verbose || text.chars().count() <= WIDE {
+/// What a field is that says nothing any more: rows hold no zeros.
+fn nothing(before: &Json) -> &'static str {
+    match before {
+        Json::Bool(_) => "false",
+        Json::Number(_) => "0",
+        Json::Array(_) => "[]",
+        _ => "(removed)",
+    }
+}
+
+/// Bytes that are a text are told as one: what a job was dispatched with.
+fn clear<'a>(path: &str, value: &'a str) -> Cow<'a, str> {
+    let told = |bytes: Vec<u8>| {
+        let text = String::from_utf8(bytes).ok()?;
+        let plain = |c: char| !c.is_control() || c.is_whitespace();
+        text.chars().all(plain).then_some(text)
+    };
+    let bytes = (path == "Payload").then(|| Base64::decode(value)).flatten();
+    bytes
+        .and_then(told)
+        .map_or(Cow::Borrowed(value), Cow::Owned)
+}
+
+fn cut(text: String, wide: usize) -> String {
+    if text.chars().count() <= wide {
         return text;
     }
-    let head: String = text.chars().take(WIDE).collect();
+    let head: String = text.chars().take(wide).collect();
     format!("{head}...")
 }
 
@@ -97,6 +134,9 @@ mod tests {
                 {"Path": "SecretID", "Secret": true},
                 {"Path": "Meta", "After": {"a": "x".repeat(200)}},
                 {"Path": "Stop", "Before": true},
+                {"Path": "Payload", "Before": "aGVsbG8=", "After": "/w=="},
+                {"Path": "Command", "Before": "a".repeat(300), "After": "b"},
+                {"Path": "Region", "Before": "x"},
             ],
             "MoreFields": 3,
         });
@@ -105,8 +145,16 @@ mod tests {
         assert_eq!(lines[1], r#"      Status: "pending" -> "running""#);
         assert_eq!(lines[2], "      SecretID: changed (secret)");
         assert!(lines[3].ends_with("xxx..."), "{}", lines[3]);
-        assert_eq!(lines[4], "      Stop: true -> none");
-        assert_eq!(lines[5], "      and 3 more fields");
+        assert_eq!(lines[4], "      Stop: true -> false");
+        assert_eq!(lines[5], r#"      Payload: "hello" -> "/w==""#);
+        let whole = format!("{:?} -> \"b\"", "a".repeat(300));
+        assert!(lines[6].ends_with(&whole), "{}", lines[6]);
+        assert_eq!(lines[7], r#"      Region: "x" -> (removed)"#);
+        assert_eq!(lines[8], "      and 3 more fields");
         assert!(row(&change, true, "")[1].contains("ModifyIndex"));
+        let mut gone = change;
+        gone["Operation"] = json!("delete");
+        assert_eq!(row(&gone, false, ""), ["- jobs default/web"]);
+        assert!(row(&gone, true, "").len() > 8, "all of it on request");
     }
 }

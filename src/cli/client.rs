@@ -70,8 +70,17 @@ pub(super) struct Reply {
     pub(super) body: Bytes,
     /// Where the next page begins.
     pub(super) next_token: String,
-    /// Since when the log that was read is kept, Unix nanoseconds; none where it is whole.
-    pub(super) kept_since: Option<i64>,
+    /// Since when the log that was read is kept; none where it is whole.
+    pub(super) kept_since: Option<Kept>,
+}
+
+/// From when on the past is kept.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    /// Unix nanoseconds.
+    pub(super) since: i64,
+    /// The directory on the server in which what came before a restore is; empty without one.
+    pub(super) former: String,
 }
 
 impl Reply {
@@ -337,7 +346,12 @@ impl Client {
         let response = self.send(method, path, query, body).await?;
         let header = |name| response.headers().get(name)?.to_str().ok();
         let next_token = header("x-nomad-nexttoken").unwrap_or("").to_owned();
-        let kept_since = header("x-drover-first-time").and_then(|time| time.parse().ok());
+        let kept_since = header("x-drover-first-time").and_then(|time| {
+            Some(Kept {
+                since: time.parse().ok()?,
+                former: header("x-drover-former").unwrap_or_default().to_owned(),
+            })
+        });
         let body = response
             .into_body()
             .collect()

@@ -25,9 +25,16 @@ pub(super) struct Args {
 /// A shell that hangs is worse than one that offers nothing.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// The exit code that leaves the word to the shell: it is a file's name.
+const FILE: u8 = 3;
+
 /// What is to be offered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Offer {
+    /// Files, which the shell knows.
+    Files,
+    /// These words.
+    Words(Vec<String>),
     /// Ids of this context of the search.
     Ids(&'static str),
     /// Names of services.
@@ -39,7 +46,7 @@ enum Offer {
 }
 
 /// What the first argument of a command is.
-const ARGUMENTS: [(&str, Offer); 51] = [
+static ARGUMENTS: [(&str, Offer); 51] = [
     ("alloc checks", Offer::Ids("allocs")),
     ("alloc fs", Offer::Ids("allocs")),
     ("alloc logs", Offer::Ids("allocs")),
@@ -94,15 +101,32 @@ const ARGUMENTS: [(&str, Offer); 51] = [
 ];
 
 /// What the value of a flag is, whichever command it is of.
-const FLAGS: [(&str, Offer); 4] = [
+static FLAGS: [(&str, Offer); 4] = [
     ("job", Offer::Ids("jobs")),
     ("kind", Offer::Kinds),
     ("namespace", Offer::Ids("namespaces")),
     ("topic", Offer::Topics),
 ];
 
+/// The commands whose first argument is a file.
+const OF_FILES: [&str; 10] = [
+    "config validate",
+    "job plan",
+    "job run",
+    "job validate",
+    "node pool apply",
+    "operator snapshot inspect",
+    "operator snapshot restore",
+    "operator snapshot save",
+    "plan",
+    "validate",
+];
+
+/// How values that are files are called in usages.
+const FILE_NAMES: [&str; 4] = ["DIR", "FILE", "OUT", "PATH"];
+
 /// What the second argument of `audit` is, by the first.
-const AUDITED: [(&str, Offer); 7] = [
+static AUDITED: [(&str, Offer); 7] = [
     ("alloc", Offer::Ids("allocs")),
     ("deployment", Offer::Ids("deployment")),
     ("eval", Offer::Ids("evals")),
@@ -122,6 +146,9 @@ pub(super) async fn run(args: &Args, out: &Out) -> Result<u8> {
     let Some(offer) = line.offer(last) else {
         return Ok(0);
     };
+    if offer == Offer::Files {
+        return Ok(FILE);
+    }
     let mut conn = args.conn.clone();
     for (flag, value) in &line.flags {
         match flag.as_str() {
@@ -149,6 +176,8 @@ impl Offer {
     /// The words that may be meant.
     async fn words(self, client: &Client, prefix: &str) -> Result<Vec<String>> {
         match self {
+            Offer::Files => Ok(Vec::new()),
+            Offer::Words(words) => Ok(words),
             Offer::Ids(context) => {
                 let asked = json!({ "Prefix": prefix, "Context": context });
                 let found = client.read("/v1/search", &[], &asked).await?.json()?;
@@ -179,6 +208,8 @@ struct Line {
     flags: Vec<(String, String)>,
     /// A flag whose value comes next.
     pending: Option<String>,
+    /// The flags of the command, as they are written with two dashes or one, and what each takes.
+    known: Vec<(String, Option<Offer>)>,
 }
 
 impl Line {
@@ -213,33 +244,61 @@ impl Line {
                 None => line.arguments.push(word.clone()),
             }
         }
+        line.known = at.get_arguments().flat_map(flags_of).collect();
         line
     }
 
     /// What the word that is being typed may be.
     fn offer(&self, last: &str) -> Option<Offer> {
         if let Some(flag) = &self.pending {
-            return FLAGS
-                .iter()
-                .find(|(name, _)| name == flag)
-                .map(|(_, offer)| *offer);
+            let ours = FLAGS.iter().find(|(name, _)| name == flag);
+            let own = || self.known.iter().find(|(name, _)| name == flag)?.1.clone();
+            return ours.map(|(_, offer)| offer.clone()).or_else(own);
         }
         if last.starts_with('-') {
-            return None;
+            let dashes = if last.starts_with("--") { "--" } else { "-" };
+            let long = self.known.iter().filter(|(name, _)| name.len() > 1);
+            let words = long.map(|(name, _)| format!("{dashes}{name}")).collect();
+            return Some(Offer::Words(words));
+        }
+        if self.arguments.is_empty() && OF_FILES.contains(&self.command.as_str()) {
+            return Some(Offer::Files);
         }
         match (self.command.as_str(), self.arguments.as_slice()) {
             ("audit", [kind]) => AUDITED
                 .iter()
                 .find(|(name, _)| name == kind)
-                .map(|(_, offer)| *offer),
+                .map(|(_, offer)| offer.clone()),
             // Several jobs are stopped at once.
             (command, arguments) if arguments.is_empty() || command == "job stop" => {
                 let found = ARGUMENTS.iter().find(|(name, _)| *name == command);
-                found.map(|(_, offer)| *offer)
+                found.map(|(_, offer)| offer.clone())
             }
             _ => None,
         }
     }
+}
+
+/// The names of a flag, and what its value may be.
+fn flags_of(argument: &clap::Arg) -> Vec<(String, Option<Offer>)> {
+    if argument.is_hide_set() {
+        return Vec::new();
+    }
+    let values = argument.get_possible_values();
+    let names = argument.get_value_names().unwrap_or_default();
+    let offer = if !argument.get_action().takes_values() {
+        None
+    } else if !values.is_empty() {
+        let words = values.iter().map(|value| value.get_name().to_owned());
+        Some(Offer::Words(words.collect()))
+    } else {
+        let is_file = names.iter().any(|name| FILE_NAMES.contains(&name.as_str()));
+        is_file.then_some(Offer::Files)
+    };
+    let long = argument.get_long().map(str::to_owned);
+    let short = argument.get_short().map(String::from);
+    let names = long.into_iter().chain(short);
+    names.map(|name| (name, offer.clone())).collect()
 }
 
 fn takes_value(command: &clap::Command, name: &str) -> bool {
@@ -271,7 +330,8 @@ mod tests {
             ("job status -address=http://x:1 ", Some(Offer::Ids("jobs"))),
             ("job status web ", None),
             ("job stop web ap", Some(Offer::Ids("jobs"))),
-            ("job run ", None),
+            ("job run ", Some(Offer::Files)),
+            ("log verify -data-dir ", Some(Offer::Files)),
             ("job st", None),
             ("alloc logs -n 5 ab", Some(Offer::Ids("allocs"))),
             ("alloc logs -job ab", Some(Offer::Ids("allocs"))),
@@ -281,17 +341,32 @@ mod tests {
             ("audit job w", Some(Offer::Ids("jobs"))),
             ("audit j", None),
             ("status ab", Some(Offer::Ids("all"))),
-            ("job status -", None),
         ] {
             assert_eq!(offer(line), expected, "{line}");
         }
     }
 
     #[test]
+    fn flags_are_offered_as_they_are_typed_and_their_values_by_name() {
+        let words = |line: &str| match offer(line) {
+            Some(Offer::Words(words)) => words,
+            other => panic!("{line}: {other:?}"),
+        };
+        assert!(words("node drain -en").contains(&"-enable".to_owned()));
+        assert!(words("node drain --en").contains(&"--enable".to_owned()));
+        assert!(words("job status -").contains(&"-verbose".to_owned()));
+        assert!(
+            !words("job status -").contains(&"-http-auth".to_owned()),
+            "hidden"
+        );
+        assert!(words("var list -out ").contains(&"json".to_owned()));
+    }
+
+    #[test]
     fn what_is_offered_belongs_to_commands_that_are_there() {
         let mut root = Cli::command();
         root.build();
-        for (command, _) in ARGUMENTS {
+        for (command, _) in &ARGUMENTS {
             let mut at = Some(&root);
             for word in command.split(' ') {
                 at = at.and_then(|at| at.find_subcommand(word));

@@ -51,6 +51,8 @@ _drover_ids() {
     local IFS=$'\n'
     local words=("${COMP_WORDS[@]:1:COMP_CWORD}")
     COMPREPLY=($("${COMP_WORDS[0]}" __complete -- "${words[@]}" 2>/dev/null))
+    # A file: the shell knows better.
+    [[ $? -eq 3 ]] && return
     if [[ ${#COMPREPLY[@]} -eq 0 ]]; then
         IFS=$' \t\n'
         _drover "$@"
@@ -64,7 +66,9 @@ const ZSH: &str = r#"
 _drover_ids() {
     local -a offered
     offered=(${(f)"$(${words[1]} __complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)"})
-    if (( ${#offered} )); then
+    if (( $? == 3 )); then
+        _files
+    elif (( ${#offered} )); then
         compadd -Q -a offered
     else
         _drover "$@"

@@ -178,8 +178,9 @@ fn unknown(note: &str, offered: &[NoteKey], known: &[NoteKey]) -> String {
     match offered.iter().find(|key| open(note, key).is_ok()) {
         Some(key) if origin.as_ref().is_some_and(of_other_log) => format!(
             "the checkpoint is signed by another key: {}. It is of another log, {}: a cluster that \
-             was restored begins a new one (`drover event stream -kind ClusterRestored -index 1` \
-             says when), as does another cluster at this address. If it was restored, make sure of the key elsewhere and name \
+             was restored begins a new one (`drover audit -kind ClusterRestored` says when), as \
+             does another cluster at this address. If it was restored, make sure of the key \
+             elsewhere and name \
              it with -key; the former log is verified with the former key from its archive or copy",
             key.text(),
             key.name(),

@@ -49,6 +49,7 @@ mod operator;
 mod operator_api;
 mod operator_autopilot;
 mod out;
+mod paged;
 mod placement;
 mod progress;
 mod projection;
@@ -196,9 +197,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         .skip(1)
         .map(|arg| arg.to_string_lossy().into_owned())
         .collect();
-    let parsed = Cli::command()
-        .try_get_matches_from(args)
-        .and_then(|matches| Cli::from_arg_matches(&matches));
+    let matches = Cli::command().try_get_matches_from(args);
+    let said = |flag| matches.as_ref().is_ok_and(|matches| is_said(matches, flag));
+    let out = Out::wished(said("no_color"), said("force_color"));
+    let parsed = matches.and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,
         Err(err) => {
@@ -209,7 +211,6 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return usage(&err, bare);
         }
     };
-    let out = Out::terminal();
     if let Noun::Agent(args) = cli.noun {
         return agent::run(&args, &out);
     }
@@ -224,6 +225,16 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     ExitCode::from(runtime.block_on(dispatch(cli.noun, &out)))
+}
+
+/// Whether the command that is run was given a flag.
+fn is_said(matches: &clap::ArgMatches, flag: &str) -> bool {
+    let here = matches.try_get_one::<bool>(flag);
+    let below = || {
+        let next = matches.subcommand();
+        next.is_some_and(|(_, next)| is_said(next, flag))
+    };
+    here.is_ok_and(|said| said.copied().unwrap_or(false)) || below()
 }
 
 /// Nomad answers 127 where no command is named, 0 to `-help`, 1 to wrong flags and to a noun alone.

@@ -3,6 +3,7 @@
 use super::client::Client;
 use super::out::Out;
 use super::placement;
+use super::query::job_path;
 use super::show::{list, now, number, short, text, time};
 use super::stream::Stream;
 use anyhow::{Context, Result};
@@ -137,6 +138,26 @@ impl<'a> Monitor<'a> {
                 _ => 0,
             });
         }
+    }
+
+    /// Waits until a job that was registered at `index` is dead; 1 where something of it failed.
+    pub(super) async fn end_of(&self, job: &str, index: i64) -> Result<u8> {
+        let path = job_path(job, "");
+        let mut stream = self.stream(job, index).await?;
+        while text(&self.get(&path).await?, "Status") != "dead" {
+            let more = stream.json_line().await?;
+            more.context("Error following the event stream: it ended")?;
+        }
+        let summary = self.get(&job_path(job, "/summary")).await?;
+        let of = |name: &str| -> i64 {
+            let groups = summary["Summary"].as_object().into_iter().flatten();
+            groups.map(|(_, group)| number(group, name)).sum()
+        };
+        let (complete, failed) = (of("Complete"), of("Failed") + of("Lost"));
+        self.header(&format!(
+            "Job {job:?} is over: {complete} complete, {failed} failed"
+        ));
+        Ok(u8::from(failed > 0))
     }
 
     fn tell_failures(&self, eval: &Json, status: &str) {

@@ -4,8 +4,9 @@ use super::client::Client;
 use super::columns::{Table, pairs};
 use super::conn::Conn;
 use super::out::Out;
+use super::paged::Paged;
 use super::query::{Thing, find};
-use super::show::{Format, boolean, list, next_page, number, short, stamp, text};
+use super::show::{Format, boolean, list, number, short, stamp, text};
 use super::{alloc, node_pool};
 use anyhow::{Result, bail};
 use clap::Subcommand;
@@ -58,25 +59,8 @@ pub(super) struct Args {
     /// Count running allocations
     #[arg(long)]
     allocs: bool,
-    /// Only nodes that this expression holds for
-    #[arg(
-        long,
-        value_name = "EXPR",
-        default_value = "",
-        hide_default_value = true
-    )]
-    filter: String,
-    /// How many in one page
-    #[arg(long, value_name = "N")]
-    per_page: Option<u32>,
-    /// Where the page begins
-    #[arg(
-        long,
-        value_name = "TOKEN",
-        default_value = "",
-        hide_default_value = true
-    )]
-    page_token: String,
+    #[command(flatten)]
+    paged: Paged,
 }
 
 impl Args {
@@ -92,9 +76,7 @@ impl Args {
             quiet: false,
             os: false,
             allocs: false,
-            filter: String::new(),
-            per_page: None,
-            page_token: String::new(),
+            paged: Paged::default(),
         }
     }
 }
@@ -172,24 +154,13 @@ async fn own(client: &Client) -> Result<String> {
 }
 
 async fn all(args: &Args, client: &Client, out: &Out) -> Result<u8> {
-    let per_page = args.per_page.unwrap_or(0).to_string();
-    let mut query = vec![("os", if args.os { "true" } else { "false" })];
-    for (key, value) in [
-        ("filter", args.filter.as_str()),
-        ("per_page", per_page.as_str()),
-        ("next_token", &args.page_token),
-    ] {
-        if !value.is_empty() && value != "0" {
-            query.push((key, value));
-        }
-    }
-    let reply = client.get("/v1/nodes", &query).await;
-    let reply = reply.map_err(|err| err.context("Error querying node status"))?;
-    let nodes = reply.json()?;
-    if args.format.print(&nodes, out)? {
+    let more = [("os", if args.os { "true" } else { "" })];
+    let page = args.paged.of(client, "/v1/nodes", &more).await;
+    let page = page.map_err(|err| err.context("Error querying node status"))?;
+    if args.format.print(&page.rows, out)? {
         return Ok(0);
     }
-    let nodes = nodes.as_array().cloned().unwrap_or_default();
+    let nodes = page.rows();
     if !args.quiet {
         client.tell_moment(out);
     }
@@ -198,16 +169,14 @@ async fn all(args: &Args, client: &Client, out: &Out) -> Result<u8> {
         return Ok(0);
     }
     if args.quiet {
-        for node in &nodes {
+        for node in nodes {
             out.line(&text(node, "ID"));
         }
         return Ok(0);
     }
-    let table = table(args, client, &nodes).await?;
+    let table = table(args, client, nodes).await?;
     out.line(&table.to_string());
-    if !reply.next_token.is_empty() {
-        out.line(&next_page(std::env::args(), &reply.next_token));
-    }
+    page.tell_next(out);
     Ok(0)
 }
 

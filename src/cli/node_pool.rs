@@ -1,13 +1,14 @@
 //! `node pool`.
 
-use super::client::{Client, encode};
+use super::client::encode;
 use super::columns::{Table, pairs};
 use super::conn::Conn;
 use super::job;
 use super::node;
 use super::out::Out;
+use super::paged::{Page, Paged};
 use super::query::{Thing, find};
-use super::show::{Format, next_page, text};
+use super::show::{Format, text};
 use super::spec::{first, source, write_example};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
@@ -31,20 +32,6 @@ pub(super) enum Verb {
     Delete(DeleteArgs),
     /// Write an example of a specification
     Init(InitArgs),
-}
-
-/// Flags of lists.
-#[derive(Debug, clap::Args)]
-struct Paged {
-    /// Only those that this expression holds for
-    #[arg(long, value_name = "EXPR")]
-    filter: Option<String>,
-    /// How many in one page
-    #[arg(long, value_name = "N")]
-    per_page: Option<u32>,
-    /// Where the page begins
-    #[arg(long, value_name = "TOKEN")]
-    page_token: Option<String>,
 }
 
 /// Flags of `node pool list`.
@@ -127,8 +114,15 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     match verb {
         Verb::List(args) => list(args, out).await,
         Verb::Info(args) => info(args, out).await,
-        Verb::Nodes(args) => nodes(args, out).await,
-        Verb::Jobs(args) => jobs(args, out).await,
+        Verb::Nodes(args) => {
+            let table = |page: &Page| node::plain_table(page.rows(), args.verbose).to_string();
+            members(&args, "nodes", table, out).await
+        }
+        Verb::Jobs(args) => {
+            let spaces = args.conn.namespace == "*";
+            let table = |page: &Page| job::status::job_list(&page.rows, spaces);
+            members(&args, "jobs", table, out).await
+        }
         Verb::Apply(args) => apply(args, out).await,
         Verb::Delete(args) => {
             let path = format!("/v1/node/pool/{}", encode(&args.pool));
@@ -150,45 +144,23 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     }
 }
 
-/// A page of a list, and where the next one begins.
-async fn page(client: &Client, path: &str, paged: &Paged) -> Result<(Json, String)> {
-    let per_page = paged.per_page.map(|n| n.to_string());
-    let given = [
-        ("filter", &paged.filter),
-        ("per_page", &per_page),
-        ("next_token", &paged.page_token),
-    ];
-    let query: Vec<(&str, &str)> = given
-        .iter()
-        .filter_map(|(key, value)| Some((*key, value.as_deref()?)))
-        .collect();
-    let reply = client.get(path, &query).await?;
-    Ok((reply.json()?, reply.next_token))
-}
-
-fn tell_next(next: &str, out: &Out) {
-    if !next.is_empty() {
-        out.line(&next_page(std::env::args(), next));
-    }
-}
-
 async fn list(args: ListArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let found = page(&client, "/v1/node/pools", &args.paged).await;
-    let (pools, next) = found.map_err(|err| err.context("Error querying node pools"))?;
-    if args.format.print(&pools, out)? {
+    let page = args.paged.of(&client, "/v1/node/pools", &[]).await;
+    let page = page.map_err(|err| err.context("Error querying node pools"))?;
+    if args.format.print(&page.rows, out)? {
         return Ok(0);
     }
     client.tell_moment(out);
     let mut table = Table::new(["Name", "Description"]);
-    for pool in pools.as_array().into_iter().flatten() {
+    for pool in page.rows() {
         table.row([text(pool, "Name"), text(pool, "Description")]);
     }
     match table.is_empty() {
         true => out.line("No node pools"),
         false => out.line(&table.to_string()),
     }
-    tell_next(&next, out);
+    page.tell_next(out);
     Ok(0)
 }
 
@@ -235,40 +207,27 @@ async fn info(args: InfoArgs, out: &Out) -> Result<u8> {
     Ok(0)
 }
 
-async fn nodes(args: MembersArgs, out: &Out) -> Result<u8> {
+/// Lists what belongs to a pool.
+async fn members(
+    args: &MembersArgs,
+    what: &'static str,
+    table: impl Fn(&Page) -> String,
+    out: &Out,
+) -> Result<u8> {
     let client = args.conn.client()?;
     let name = text(&find(&client, Thing::NodePool, &args.pool).await?, "Name");
-    let path = format!("/v1/node/pool/{}/nodes", encode(&name));
-    let found = page(&client, &path, &args.paged).await;
-    let (nodes, next) = found.map_err(|err| err.context("Error querying nodes"))?;
-    if args.format.print(&nodes, out)? {
+    let path = format!("/v1/node/pool/{}/{what}", encode(&name));
+    let page = args.paged.of(&client, &path, &[]).await;
+    let page = page.map_err(|err| err.context(format!("Error querying {what}")))?;
+    if args.format.print(&page.rows, out)? {
         return Ok(0);
     }
     client.tell_moment(out);
-    let rows = nodes.as_array().map(Vec::as_slice).unwrap_or_default();
-    match rows {
-        [] => out.line("No nodes"),
-        rows => out.line(&node::plain_table(rows, args.verbose).to_string()),
+    match page.is_empty() {
+        true => out.line(&format!("No {what}")),
+        false => out.line(&table(&page)),
     }
-    tell_next(&next, out);
-    Ok(0)
-}
-
-async fn jobs(args: MembersArgs, out: &Out) -> Result<u8> {
-    let client = args.conn.client()?;
-    let name = text(&find(&client, Thing::NodePool, &args.pool).await?, "Name");
-    let path = format!("/v1/node/pool/{}/jobs", encode(&name));
-    let found = page(&client, &path, &args.paged).await;
-    let (jobs, next) = found.map_err(|err| err.context("Error querying jobs"))?;
-    if args.format.print(&jobs, out)? {
-        return Ok(0);
-    }
-    client.tell_moment(out);
-    match jobs.as_array().is_none_or(Vec::is_empty) {
-        true => out.line("No jobs"),
-        false => out.line(&job::status::job_list(&jobs, args.conn.namespace == "*")),
-    }
-    tell_next(&next, out);
+    page.tell_next(out);
     Ok(0)
 }
 

@@ -9,13 +9,18 @@ pub(super) struct Out {
 }
 
 impl Out {
-    /// The real terminal. Colour only where nobody switched it off.
+    /// The real terminal, with colours where it is one; the environment says otherwise.
     pub(super) fn terminal() -> Out {
-        let off = std::env::var_os("NOMAD_CLI_NO_COLOR").is_some()
-            || std::env::var_os("NO_COLOR").is_some();
-        let forced = std::env::var_os("NOMAD_CLI_FORCE_COLOR").is_some();
+        Self::wished(false, false)
+    }
+
+    /// The same, where flags switch colours off or on.
+    pub(super) fn wished(off: bool, forced: bool) -> Out {
+        let set = |name: &str| std::env::var_os(name).is_some();
+        let off = off || (!forced && (set("NOMAD_CLI_NO_COLOR") || set("NO_COLOR")));
+        let forced = forced || set("NOMAD_CLI_FORCE_COLOR");
         Out {
-            color: forced || (!off && std::io::stdout().is_terminal()),
+            color: !off && (forced || std::io::stdout().is_terminal()),
         }
     }
 

@@ -4,7 +4,8 @@ use super::client::encode;
 use super::columns::{Table, pairs};
 use super::conn::Conn;
 use super::out::Out;
-use super::show::{Format, joined, list, next_page, number, short, text};
+use super::paged::Paged;
+use super::show::{Format, joined, list, number, short, text};
 use anyhow::{Result, bail};
 use clap::Subcommand;
 use serde_json::Value as Json;
@@ -45,15 +46,8 @@ pub(super) struct InfoArgs {
     format: Format,
     /// Its name
     name: String,
-    /// Only registrations that this expression holds for
-    #[arg(long, value_name = "EXPR")]
-    filter: Option<String>,
-    /// How many in one page
-    #[arg(long, value_name = "N")]
-    per_page: Option<u32>,
-    /// Where the page begins
-    #[arg(long, value_name = "TOKEN")]
-    page_token: Option<String>,
+    #[command(flatten)]
+    paged: Paged,
     /// Show each registration whole
     #[arg(long)]
     verbose: bool,
@@ -128,28 +122,17 @@ async fn all(args: ListArgs, out: &Out) -> Result<u8> {
 
 async fn info(args: InfoArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let per_page = args.per_page.map(|n| n.to_string());
-    let given = [
-        ("filter", &args.filter),
-        ("per_page", &per_page),
-        ("next_token", &args.page_token),
-    ];
-    let query: Vec<(&str, &str)> = given
-        .iter()
-        .filter_map(|(key, value)| Some((*key, value.as_deref()?)))
-        .collect();
     let path = format!("/v1/service/{}", encode(&args.name));
-    let reply = client.get(&path, &query).await;
-    let reply = reply.map_err(|err| err.context("Error listing service registrations"))?;
-    let found = reply.json()?;
-    if args.format.print(&found, out)? {
+    let page = args.paged.of(&client, &path, &[]).await;
+    let page = page.map_err(|err| err.context("Error listing service registrations"))?;
+    if args.format.print(&page.rows, out)? {
         return Ok(0);
     }
     client.tell_moment(out);
-    let mut found: Vec<&Json> = found.as_array().into_iter().flatten().collect();
-    if found.is_empty() {
+    if page.is_empty() {
         bail!("No service registrations found for {:?}", args.name);
     }
+    let mut found: Vec<&Json> = page.rows().iter().collect();
     found.sort_by_key(|one| (text(one, "JobID"), text(one, "AllocID"), text(one, "ID")));
     match args.verbose {
         true => {
@@ -158,9 +141,7 @@ async fn info(args: InfoArgs, out: &Out) -> Result<u8> {
         }
         false => out.line(&table(&found).to_string()),
     }
-    if !reply.next_token.is_empty() {
-        out.line(&next_page(std::env::args(), &reply.next_token));
-    }
+    page.tell_next(out);
     Ok(0)
 }
 

@@ -6,7 +6,7 @@ use super::conn::Conn;
 use super::log_export;
 use super::out::Out;
 use super::progress::Bar;
-use super::show::counted;
+use super::show::{counted, number};
 use crate::archive::adopt::adopt;
 use crate::archive::inspect::{Inspection, inspect};
 use crate::archive::restore::{Former, Restore, Restored, Step, prepare};
@@ -22,6 +22,7 @@ use serde_json::{Value as Json, json};
 use std::fs::{self, File};
 use std::io::{BufReader, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
 const PATH: &str = "/v1/operator/snapshot";
@@ -108,6 +109,9 @@ pub(super) struct RestoreArgs {
     /// The new epoch begins above this index (with -data-dir): the highest that anybody has seen
     #[arg(long, value_name = "INDEX", default_value_t = 0)]
     above: u64,
+    /// Do not wait until the server is back
+    #[arg(long, conflicts_with = "data_dir")]
+    detach: bool,
     /// The backup
     file: PathBuf,
 }
@@ -281,6 +285,7 @@ async fn online(args: &RestoreArgs, out: &Out) -> Result<u8> {
     let client: Client = conn.client()?;
     // What is refused is so before a backup is sent for nothing.
     moment(&at)?;
+    File::open(&args.file).with_context(|| format!("Error reading {}", args.file.display()))?;
     let mut query: Vec<(&str, &str)> = Vec::new();
     if !at.is_empty() {
         query.push(("at", &at));
@@ -308,10 +313,42 @@ async fn online(args: &RestoreArgs, out: &Out) -> Result<u8> {
         answer["Index"],
         answer["Tables"],
     ));
-    out.line(
-        "The server starts anew with it; `drover operator raft list-peers` answers when it is back",
-    );
+    if args.detach {
+        out.line(
+            "The server starts anew with it; `drover operator raft list-peers` answers when it is \
+             back",
+        );
+        return Ok(0);
+    }
+    back(&client, number(&answer, "Index")).await?;
+    out.line("The server is back with it");
     Ok(0)
+}
+
+/// How long a server may take to come back.
+const BACK: Duration = Duration::from_secs(300);
+
+/// Waits until the server answers with the new epoch, whose first index is above all that was.
+/// Nobody tells when a server is back: it is asked.
+async fn back(client: &Client, first: i64) -> Result<()> {
+    let begun = Instant::now();
+    let mut pause = Duration::from_millis(50);
+    loop {
+        let seen = client.get_json("/v1/operator/digests", &[]).await;
+        match seen {
+            Ok(seen) if number(&seen, "Index") >= first => return Ok(()),
+            Err(error) if begun.elapsed() > BACK => {
+                let text =
+                    format!("The backup is restored, and the server is not back in {BACK:?}");
+                return Err(error.context(text));
+            }
+            Ok(_) if begun.elapsed() > BACK => {
+                bail!("The backup is restored, and the server does not answer with it in {BACK:?}")
+            }
+            _ => tokio::time::sleep(pause).await,
+        }
+        pause = (pause * 2).min(Duration::from_secs(1));
+    }
 }
 
 /// What `-at` names, if it is given.

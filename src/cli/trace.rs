@@ -56,7 +56,7 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     if tree["Truncated"].as_bool().unwrap_or(false) {
         out.line("\nMore followed than is shown here; trace one of the events above.");
     }
-    say_kept_since(kept_since, out);
+    say_kept_since(kept_since.as_ref(), out);
     Ok(0)
 }
 

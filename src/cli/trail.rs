@@ -1,7 +1,7 @@
 //! Lists that are read from one end, page by page: what `audit`, `audit requests` and `state diff`
 //! have in common, and the span of a trail that the first two show.
 
-use super::client::Reply;
+use super::client::{Kept, Reply};
 use super::out::Out;
 use super::show::{Format, time};
 use anyhow::Result;
@@ -42,8 +42,8 @@ pub(super) struct Page {
     pub(super) entries: Vec<Json>,
     /// Where the next one begins; empty after the last.
     pub(super) next: String,
-    /// Since when the past is kept, Unix nanoseconds, where something of it was dropped.
-    pub(super) kept_since: Option<i64>,
+    /// Since when the past is kept, where something of it was dropped.
+    pub(super) kept_since: Option<Kept>,
 }
 
 impl Page {
@@ -58,13 +58,18 @@ impl Page {
 }
 
 /// Says since when the past is kept, where something of it was dropped.
-pub(super) fn say_kept_since(kept_since: Option<i64>, out: &Out) {
-    if let Some(since) = kept_since {
-        let since = time(since);
-        out.line(&format!(
-            "\nWhat happened before {since} is no longer kept."
-        ));
-    }
+pub(super) fn say_kept_since(kept: Option<&Kept>, out: &Out) {
+    let Some(Kept { since, former }) = kept else {
+        return;
+    };
+    let since = time(*since);
+    out.line(&match former.as_str() {
+        "" => format!("\nWhat happened before {since} is no longer kept."),
+        dir => format!(
+            "\nA backup was restored at {since}. What happened before is kept on the server: \
+             `drover log events -data-dir {dir}` reads it there."
+        ),
+    });
 }
 
 /// The parameters of a query that were given.
@@ -104,7 +109,7 @@ impl Span {
                 printed.next
             ));
         }
-        say_kept_since(printed.kept_since, out);
+        say_kept_since(printed.kept_since.as_ref(), out);
         Ok(())
     }
 }
@@ -115,7 +120,7 @@ pub(super) struct Printed {
     pub(super) entries: usize,
     /// Where the rest begins; empty where there is none.
     pub(super) next: String,
-    kept_since: Option<i64>,
+    kept_since: Option<Kept>,
 }
 
 /// Prints `limit` entries of a list that comes in pages, 0 for all: each as `show` does, or all of

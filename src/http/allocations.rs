@@ -1,23 +1,24 @@
 //! Allocations.
 
 use drover_events::model::{AllocListStub, Allocation, Job};
-use drover_projections::page::PageToken;
+use drover_projections::page::{PageToken, TokenKind};
 use drover_projections::tables::alloc_jobs::AllocJobs;
 use drover_projections::tables::allocs::{self, AllocRow, Allocs, AllocsByNamespace};
-use drover_projections::tables::services::{Services, ServicesByAlloc};
+use drover_projections::tables::services::ServicesByAlloc;
 use drover_projections::view::View;
 use drover_projections::watch::Interest;
+use drover_projections::{Id, Scan, StorageError};
 use serde::{Serialize, Serializer};
 use smallvec::SmallVec;
 
 use super::answer::Answer;
 use super::front::{Read, Write};
-use super::list::{self, storage};
+use super::list::{self, Keyed, storage};
 use super::new_id;
-use super::pieces::Pieces;
 use super::ready;
 use super::request::Request;
 use super::rows::{self, Created};
+use super::services;
 use crate::commands::alloc::StopAlloc;
 use crate::error::ApiError;
 
@@ -27,6 +28,13 @@ struct Listed {
     job_type: String,
     job_version: u64,
     token: PageToken,
+}
+
+impl Listed {
+    fn stub(self, resources: bool, task_states: bool) -> AllocListStub {
+        let stub = stub(self.alloc, self.job_type, self.job_version);
+        shortened(stub, resources, task_states)
+    }
 }
 
 impl Serialize for Listed {
@@ -46,38 +54,27 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
         return Ok(answer);
     }
     let (kind, rows) = rows::created::<AllocsByNamespace>(&read.view, read.options)?;
-    let filtered = !read.options.filter.is_empty();
-    let rows = rows.map(|row| {
-        let row = row?;
-        let token = row.token(kind);
-        // A filter may look into the job; nothing else does.
-        let alloc = if filtered {
-            row.with_job(&read.view)?
-        } else {
-            row.alloc
-        };
-        let (job_type, job_version) = (row.job_type, row.job_version);
-        Ok(Listed {
-            alloc,
-            job_type,
-            job_version,
-            token,
-        })
-    });
-    let answer = list::render(
-        read.options,
-        kind,
-        rows,
-        |row| row.token.clone(),
-        |row| {
-            Ok(shortened(
-                stub(row.alloc, row.job_type, row.job_version),
-                resources,
-                task_states,
-            ))
-        },
-    )?;
+    let rows = rows.map(|row| listed(read, row?, kind));
+    let token = |row: &Listed| row.token.clone();
+    let answer = list::render(read.options, kind, rows, token, |row| {
+        Ok(row.stub(resources, task_states))
+    })?;
     Ok(answer.at(read.view.table_index::<Allocs>()))
+}
+
+/// A row as lists see it. A filter may look into the job; nothing else does.
+fn listed(read: &Read<'_>, row: AllocRow, kind: TokenKind) -> Result<Listed, StorageError> {
+    let token = row.token(kind);
+    let alloc = match read.options.filter().is_empty() {
+        true => row.alloc,
+        false => row.with_job(&read.view)?,
+    };
+    Ok(Listed {
+        alloc,
+        job_type: row.job_type,
+        job_version: row.job_version,
+        token,
+    })
 }
 
 /// The row of the allocation in the path.
@@ -116,11 +113,8 @@ pub(super) fn services(read: &Read<'_>) -> Result<Answer, ApiError> {
     {
         return Err(ApiError::not_found("allocation not found"));
     }
-    let mut pieces = Pieces::default();
-    for service in read.view.by_index::<ServicesByAlloc>(id.as_str()) {
-        pieces.push(&service.map_err(storage)?)?;
-    }
-    Ok(Answer::pieces(pieces.finish()).at(read.view.table_index::<Services>()))
+    let rows = list::of_index::<ServicesByAlloc>(read, Scan::group::<Id>(id.as_str()))?;
+    services::of(read, rows)
 }
 
 /// What a list shows of an allocation.
@@ -166,43 +160,31 @@ fn shortened(mut stub: AllocListStub, resources: bool, task_states: bool) -> All
     stub
 }
 
-/// Stubs of the allocations that belong to something.
-pub(super) struct AllocStubs<'v> {
-    view: &'v View,
-    pieces: Pieces,
-    resources: bool,
+/// Stubs of the allocations that belong to something, as far as `keep` leaves them.
+///
+/// # Errors
+/// 400 for a filter that is none, 500 when the rows cannot be read.
+pub(super) fn stubs_of(
+    read: &Read<'_>,
+    rows: Keyed<'_, AllocRow>,
+    keep: impl Fn(&AllocRow) -> Result<bool, ApiError>,
+) -> Result<Answer, ApiError> {
+    let filter = list::filter(read.options)?;
+    let answer = list::render_whole(read.options, rows, |row| {
+        if !keep(&row)? {
+            return Ok(None);
+        }
+        let row = listed(read, row, TokenKind::Id).map_err(storage)?;
+        Ok(list::matches(filter.as_ref(), &row)?.then(|| row.stub(false, true)))
+    })?;
+    Ok(answer.at(read.view.table_index::<Allocs>()))
 }
 
-impl<'v> AllocStubs<'v> {
-    /// An empty list.
-    pub(super) fn new(view: &'v View, resources: bool) -> Self {
-        Self {
-            view,
-            pieces: Pieces::default(),
-            resources,
-        }
-    }
-
-    /// Whether an allocation is of this incarnation of its job: the same creation.
-    pub(super) fn belongs_to(&self, row: &AllocRow, job: Option<&Job>) -> Result<bool, ApiError> {
-        let Some(job) = job else { return Ok(true) };
-        let own = self
-            .view
-            .get::<AllocJobs>(&row.job_key())
-            .map_err(storage)?;
-        Ok(own.is_none_or(|own| own.create_index == job.create_index))
-    }
-
-    /// Adds an allocation.
-    pub(super) fn push(&mut self, row: AllocRow) -> Result<(), ApiError> {
-        let stub = stub(row.alloc, row.job_type, row.job_version);
-        self.pieces.push(&shortened(stub, self.resources, true))
-    }
-
-    /// The answer.
-    pub(super) fn finish(self) -> Answer {
-        Answer::pieces(self.pieces.finish())
-    }
+/// Whether an allocation is of this incarnation of its job: the same creation.
+pub(super) fn belongs_to(view: &View, row: &AllocRow, job: Option<&Job>) -> Result<bool, ApiError> {
+    let Some(job) = job else { return Ok(true) };
+    let own = view.get::<AllocJobs>(&row.job_key()).map_err(storage)?;
+    Ok(own.is_none_or(|own| own.create_index == job.create_index))
 }
 
 drover_events::wire! {

@@ -6,6 +6,7 @@ use drover_projections::watch::Waiter;
 use serde::Serialize;
 
 use super::body::Body;
+use super::pieces::Pieces;
 use crate::error::ApiError;
 
 /// The type of JSON answers, without a charset as Nomad sends it.
@@ -38,7 +39,8 @@ pub(super) struct Answer {
     pub(super) meta: Meta,
     /// Where the next page starts.
     pub(super) next_token: Option<String>,
-    /// The token of the row that the list goes on with, where only its beginning is here.
+    /// What the list goes on with, where only its beginning is here: the next part is asked for
+    /// with it as the token.
     pub(super) rest: Option<String>,
     /// There is no answer yet: whoever asks has to ask again after this, and to hold nothing until
     /// then.
@@ -104,6 +106,15 @@ impl Answer {
             content_type: Some(JSON),
             body: Body::pieces(pieces),
             ..Self::nothing()
+        }
+    }
+
+    /// 200 with the beginning of a list, which goes on at `rest` while it is sent.
+    #[must_use]
+    pub(super) fn begun(pieces: Pieces, rest: String) -> Self {
+        Self {
+            rest: Some(rest),
+            ..Self::pieces(pieces.part())
         }
     }
 

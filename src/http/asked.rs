@@ -74,7 +74,7 @@ impl Asked {
         if of_past {
             return self.of_past().await;
         }
-        if options.index == 0 || !self.watched.blocks() {
+        if !self.watched.blocks() || options.index() == 0 {
             let view = api.projections.view();
             let begin = api.log.epoch().first_index;
             return match near(&self.read(options, view.clone())) {
@@ -103,7 +103,7 @@ impl Asked {
     /// Waits until what is asked for is beyond the index, or time is over.
     async fn changed(self: &Arc<Self>) -> Result<Answer, ApiError> {
         let (api, options) = (&self.api, &self.options);
-        let deadline = tokio::time::Instant::now() + wait_time(options.wait);
+        let deadline = tokio::time::Instant::now() + wait_time(options.wait());
         let interests: SmallVec<[Interest; 2]> = match self.watched {
             Watched::Tables(tables) => tables.iter().map(|t| Interest::Table(*t)).collect(),
             Watched::Rows(named) | Watched::Within(_, named) => named(&self.request)?,
@@ -115,13 +115,13 @@ impl Asked {
             let view = api.projections.view();
             let changed = match self.watched {
                 Watched::Tables(tables) | Watched::Within(tables, _) => {
-                    table_index(&view, tables) > options.index
+                    table_index(&view, tables) > options.index()
                 }
                 _ => true,
             };
             if changed {
                 let answer = self.found(view).await?;
-                if answer.index() > options.index {
+                if answer.index() > options.index() {
                     return Ok(answer);
                 }
             }
@@ -171,11 +171,7 @@ impl Asked {
     async fn part(self: &Arc<Self>, view: View, from: String) -> Result<Answer, ApiError> {
         let asked = Arc::clone(self);
         reading(move || {
-            let options = Options {
-                next_token: from,
-                later: true,
-                ..asked.options.clone()
-            };
+            let options = asked.options.going_on(from);
             (asked.run)(&asked.read(&options, view))
         })
         .await?
@@ -204,6 +200,8 @@ async fn go_on(
                 Ok(room) => room,
                 Err(_) => {
                     held = None;
+                    #[cfg(test)]
+                    tests::GIVEN_BACK.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                     to.reserve().await
                 }
             };
@@ -273,9 +271,11 @@ fn wait_time(nanos: i64) -> Duration {
 #[cfg(test)]
 mod tests {
     use std::sync::LazyLock;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use axum::body::Body;
     use drover_projections::watch::Watch;
+    use drover_testkit::{LONG, eventually};
     use http_body_util::BodyExt;
     use serde_json::Value;
     use tower::ServiceExt;
@@ -285,6 +285,9 @@ mod tests {
     use crate::http::front;
     use crate::http::gzip::Gzip;
     use crate::http::harness::Harness;
+
+    /// How often a view was given back because nobody read on.
+    pub(super) static GIVEN_BACK: AtomicUsize = AtomicUsize::new(0);
 
     async fn small_parts() -> Harness {
         let settings = Settings {
@@ -378,11 +381,19 @@ mod tests {
         let request = hyper::Request::get(TARGET).body(Body::empty()).unwrap();
         let response = h.router().oneshot(request).await.unwrap();
         let mut body = response.into_body();
+        let views = GIVEN_BACK.load(Ordering::SeqCst);
         let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
         h.register("job-99").await;
         h.ask("DELETE", "/v1/job/job-39?purge=true", "").await;
-        // Longer than a view may live: what comes now comes from history.
-        tokio::time::sleep(super::VIEW_LIFE * 4).await;
+        // The reader is too slow for a view: what comes now comes from history.
+        eventually("the view to be given back", LONG, || {
+            match GIVEN_BACK.load(Ordering::SeqCst) > views {
+                true => Ok(()),
+                false => Err("it is held"),
+            }
+        })
+        .await
+        .unwrap();
         let rest = body.collect().await.unwrap().to_bytes();
         let list: Value = serde_json::from_slice(&[first, rest].concat()).unwrap();
         assert_eq!(ids(&list), ids(&before));

@@ -73,7 +73,8 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
         let answer = rows.finish(page.next.map(|next| next.to_string()));
         Ok(kept_since(answer, trail.beginning()?))
     })
-    .map(|answer: Answer| answer.at(read.view.index()))
+    .map(|answer: Answer| past::with_former(answer.at(read.view.index()), &read.api.log))
+    .map_err(|error| past::told(error, &read.api.log))
 }
 
 /// Says from where on the past is kept, where something of it was dropped.
@@ -103,7 +104,8 @@ pub(super) fn trace(read: &Read<'_>) -> Result<Answer, ApiError> {
         let tree = crate::audit::trace(&trail, id, &read.options.namespace)?;
         Ok(kept_since(Answer::json(&tree)?, trail.beginning()?))
     })
-    .map(|answer: Answer| answer.at(read.view.index()))
+    .map(|answer: Answer| past::with_former(answer.at(read.view.index()), &read.api.log))
+    .map_err(|error| past::told(error, &read.api.log))
 }
 
 /// `GET /v1/state/diff?from=&to=`: the rows that differ between two moments.
@@ -140,6 +142,7 @@ pub(super) fn between(read: &Read<'_>) -> Result<Answer, ApiError> {
             .header("x-drover-to", to.to_string()))
     })
     .map(|answer: Answer| answer.at(newest))
+    .map_err(|error| past::told(error, &read.api.log))
 }
 
 /// A page in the making.
@@ -172,7 +175,7 @@ pub(super) fn named(query: &Query, name: &str) -> Option<String> {
 
 /// The rows of a page.
 pub(super) fn limit(read: &Read<'_>) -> usize {
-    match read.options.per_page as usize {
+    match read.options.per_page() as usize {
         0 => ROWS,
         rows => rows.min(MOST),
     }
@@ -197,7 +200,7 @@ fn question(read: &Read<'_>, trail: &Trail<'_>) -> Result<Option<Question>, ApiE
     let Some(mut to) = past::until(log, query, "until", newest)?.unwrap_or(Some(newest)) else {
         return Ok(None);
     };
-    let newest_first = read.options.reverse;
+    let newest_first = read.options.reverse();
     match (query.number::<u64>("next_token")?, newest_first) {
         (Some(next), true) => to = to.min(next),
         (Some(next), false) => from = from.max(next),

@@ -12,6 +12,11 @@ pub trait Authenticate: Send + Sync {
     /// # Errors
     /// 403 for a token that is unknown, expired or forged.
     fn authenticate(&self, token: Option<&str>, addr: &str) -> Result<Identity, ApiError>;
+
+    /// Whether tokens say anything here.
+    fn is_asked(&self) -> bool {
+        true
+    }
 }
 
 /// While ACLs are off: everybody is anonymous and may do everything.
@@ -21,6 +26,10 @@ pub struct Open;
 impl Authenticate for Open {
     fn authenticate(&self, _token: Option<&str>, addr: &str) -> Result<Identity, ApiError> {
         Ok(Identity::anonymous(addr))
+    }
+
+    fn is_asked(&self) -> bool {
+        false
     }
 }
 

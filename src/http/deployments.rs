@@ -1,11 +1,11 @@
 //! Deployments.
 
-use drover_projections::tables::allocs::{Allocs, AllocsByDeployment};
+use drover_projections::tables::allocs::AllocsByDeployment;
 use drover_projections::tables::deployments::{Deployments, DeploymentsByNamespace};
 use drover_projections::watch::Interest;
+use drover_projections::{Id, Scan};
 use smallvec::SmallVec;
 
-use super::allocations::AllocStubs;
 use super::answer::Answer;
 use super::front::Read;
 use super::list::{self, storage};
@@ -46,9 +46,6 @@ pub(super) fn watched_allocs(request: &Request) -> Result<SmallVec<[Interest; 2]
 /// `GET /v1/deployment/allocations/:id`.
 pub(super) fn allocations(read: &Read<'_>) -> Result<Answer, ApiError> {
     let id = read.request.segment(3)?;
-    let mut stubs = AllocStubs::new(&read.view, false);
-    for row in read.view.by_index::<AllocsByDeployment>(id.as_str()) {
-        stubs.push(row.map_err(storage)?)?;
-    }
-    Ok(stubs.finish().at(read.view.table_index::<Allocs>()))
+    let rows = list::of_index::<AllocsByDeployment>(read, Scan::group::<Id>(id.as_str()))?;
+    super::allocations::stubs_of(read, rows, |_| Ok(true))
 }

@@ -4,13 +4,12 @@ use drover_events::gojson::List;
 use drover_events::model::{Evaluation, EvaluationStub};
 use drover_projections::filter::Filter;
 use drover_projections::page::TokenKind;
-use drover_projections::tables::allocs::{Allocs, AllocsByEval};
+use drover_projections::tables::allocs::AllocsByEval;
 use drover_projections::tables::evals::{Evals, EvalsByJob, EvalsByNamespace};
 use drover_projections::watch::Interest;
-use drover_projections::{Reply, View};
+use drover_projections::{Id, Reply, Scan, View};
 use smallvec::SmallVec;
 
-use super::allocations::AllocStubs;
 use super::answer::Answer;
 use super::front::{Read, Write};
 use super::list::{self, storage};
@@ -24,7 +23,7 @@ use crate::error::ApiError;
 fn wanted<'v>(read: &'v Read<'_>) -> Result<(TokenKind, Rows<'v, Evaluation>), ApiError> {
     let status = read.request.query.text("status");
     let job = read.request.query.text("job");
-    if !read.options.filter.is_empty() && (!status.is_empty() || !job.is_empty()) {
+    if !read.options.filter().is_empty() && (!status.is_empty() || !job.is_empty()) {
         return Err(ApiError::bad_request(
             "Filter expression cannot be used with other filter parameters",
         ));
@@ -71,13 +70,11 @@ drover_events::wire! {
 /// `GET /v1/evaluations/count`.
 pub(super) fn count(read: &Read<'_>) -> Result<Answer, ApiError> {
     // Pages are no matter of a count, nor are the older parameters of the list.
-    let options = Options {
-        next_token: String::new(),
-        reverse: false,
-        ..read.options.clone()
-    };
+    let options = read.options.of_all();
     let count = match list::filter(&options)? {
-        None if options.prefix.is_empty() => rows::count::<EvalsByNamespace>(&read.view, &options)?,
+        None if options.prefix().is_empty() => {
+            rows::count::<EvalsByNamespace>(&read.view, &options)?
+        }
         filter => count_matching(&read.view, &options, filter.as_ref())?,
     };
     let index = read.view.table_index::<Evals>();
@@ -100,10 +97,7 @@ fn count_matching(
     let mut count = 0;
     for row in rows {
         let row = row.map_err(storage)?;
-        let matches = filter.map_or(Ok(true), |f| f.matches(&row));
-        let matches = matches
-            .map_err(|e| ApiError::bad_request(format!("failed to read result page: {e}")))?;
-        count += u64::from(matches);
+        count += u64::from(list::matches(filter, &row)?);
     }
     Ok(count)
 }
@@ -160,11 +154,8 @@ pub(super) fn watched_allocs(request: &Request) -> Result<SmallVec<[Interest; 2]
 /// `GET /v1/evaluation/:id/allocations`.
 pub(super) fn allocations(read: &Read<'_>) -> Result<Answer, ApiError> {
     let id = read.request.segment(2)?;
-    let mut stubs = AllocStubs::new(&read.view, false);
-    for row in read.view.by_index::<AllocsByEval>(id.as_str()) {
-        stubs.push(row.map_err(storage)?)?;
-    }
-    Ok(stubs.finish().at(read.view.table_index::<Allocs>()))
+    let rows = list::of_index::<AllocsByEval>(read, Scan::group::<Id>(id.as_str()))?;
+    super::allocations::stubs_of(read, rows, |_| Ok(true))
 }
 
 /// `DELETE /v1/evaluations`: in pages, each of them one event (EVAL-02).

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::answer::{Answer, Meta};
 use super::asked::Asked;
 use super::body::Body;
-use super::query::{self, Options};
+use super::query::{self, Options, Query};
 use super::request::Request;
 use super::state::Api;
 use super::{auth, cors, gzip, known, past, pretty, requests};
@@ -160,8 +160,8 @@ async fn queried(
     (watched, near): (Watched, Near),
     run: Reader,
 ) -> Response<axum::body::Body> {
-    let (parts, body) = incoming.into_parts();
-    let outline = Outline::of(&parts);
+    let (mut parts, body) = incoming.into_parts();
+    let outline = Outline::of(&mut parts);
     let work = AssertUnwindSafe(async {
         let mut request = Request::head(parts)?;
         identify(&api, &mut request).await?;
@@ -171,10 +171,8 @@ async fn queried(
             .read_body(body, settings.body_limit, &settings.bodies)
             .await?;
         request.hold_decoded().await?;
-        let options = Options {
-            part: api.settings.list_part,
-            ..Options::read(&request.query)?
-        };
+        let mut options = Options::read(&request.query)?;
+        options.part = api.settings.list_part;
         let ticket = requests::received(&api, &request).await?;
         let asked = Arc::new(Asked {
             api: Arc::clone(&api),
@@ -201,8 +199,8 @@ where
     F: FnOnce(Write) -> Fut,
     Fut: Future<Output = Result<Answer, ApiError>>,
 {
-    let (parts, body) = incoming.into_parts();
-    let outline = Outline::of(&parts);
+    let (mut parts, body) = incoming.into_parts();
+    let outline = Outline::of(&mut parts);
     let work = AssertUnwindSafe(async {
         let mut request = Request::head(parts)?;
         identify(&api, &mut request).await?;
@@ -232,8 +230,8 @@ where
     F: FnOnce(Write, axum::body::Body) -> Fut,
     Fut: Future<Output = Result<Answer, ApiError>>,
 {
-    let (parts, body) = incoming.into_parts();
-    let outline = Outline::of(&parts);
+    let (mut parts, body) = incoming.into_parts();
+    let outline = Outline::of(&mut parts);
     let work = AssertUnwindSafe(async {
         let mut request = Request::head(parts)?;
         identify(&api, &mut request).await?;
@@ -269,7 +267,11 @@ async fn identify(api: &Api, request: &mut Request) -> Result<(), ApiError> {
         .remote
         .map(|a| a.ip().to_string())
         .unwrap_or_default();
-    match api.auth.authenticate(auth::token(request), &addr) {
+    let token = auth::token(request);
+    if token.is_some() && !api.auth.is_asked() {
+        request.query.ignore([known::header("X-Nomad-Token")]);
+    }
+    match api.auth.authenticate(token, &addr) {
         Ok(identity) => {
             request.identity = identity;
             Ok(())
@@ -322,22 +324,36 @@ pub(super) struct Outline {
     pretty: bool,
     cors: bool,
     loopback: bool,
-    ignored: Option<String>,
+    query: Query,
     accept_encoding: Option<HeaderValue>,
 }
 
 impl Outline {
-    pub(super) fn of(parts: &hyper::http::request::Parts) -> Self {
+    /// The outline of a request; it and the request share what becomes known of its query.
+    pub(super) fn of(parts: &mut hyper::http::request::Parts) -> Self {
+        let query = Query::parse(parts.uri.query()).ok();
+        if let Some(query) = &query {
+            query.ignore(known::headers(&parts.headers));
+            parts.extensions.insert(query.clone());
+        }
+        let query = query.unwrap_or_default();
         let remote = parts.extensions.get::<super::request::Remote>();
-        let query = parts.uri.query().unwrap_or_default();
         Self {
-            pretty: query.contains("pretty")
-                && query::Query::parse(Some(query)).is_ok_and(|q| query::pretty(&q)),
-            ignored: Some(known::ignored(query).join(", ")).filter(|names| !names.is_empty()),
+            pretty: query::pretty(&query),
+            query,
             cors: cors::permits(parts),
             loopback: remote.is_none_or(|r| r.0.ip().to_canonical().is_loopback()),
             accept_encoding: parts.headers.get(hyper::header::ACCEPT_ENCODING).cloned(),
         }
+    }
+
+    /// The header that names what of the request nobody acted on; an error says enough itself.
+    fn ignored(&self, status: u16) -> Option<(&'static str, String)> {
+        let names = match status {
+            ..400 => self.query.ignored(),
+            _ => Vec::new(),
+        };
+        (!names.is_empty()).then(|| (known::HEADER, known::joined(&names)))
     }
 }
 
@@ -417,7 +433,7 @@ pub(super) fn respond(
         headers.insert("x-nomad-index", HeaderValue::from(index));
     }
     let more = answer.next_token.map(|token| ("x-nomad-nexttoken", token));
-    let ignored = outline.ignored.map(|names| (known::HEADER, names));
+    let ignored = outline.ignored(answer.status);
     for (name, value) in more.into_iter().chain(ignored).chain(answer.headers) {
         if let Ok(value) = HeaderValue::from_str(&value) {
             headers.insert(HeaderName::from_static(name), value);

@@ -147,10 +147,12 @@ async fn validation_answers_with_all_its_errors_and_knows_the_cluster() {
     let found = h.put("/v1/validate/job", &fine).await.json();
     assert_eq!(found["ValidationErrors"], Value::Null, "{found}");
     let warned = found["Warnings"].as_str().expect("a text");
-    assert!(
-        warned.contains("asks for disk, which is ignored"),
-        "{warned}"
-    );
+    for text in [
+        "asks for disk, which is ignored",
+        "not supported by this version of drover: a registration will be refused",
+    ] {
+        assert!(warned.contains(text), "{warned}");
+    }
     h.stop().await;
 }
 
@@ -208,10 +210,100 @@ async fn what_is_ignored_is_named_in_the_answer() {
         .ask("DELETE", "/v1/job/web?global=true&purge=true", "")
         .await;
     assert_eq!(gone.header("x-drover-ignored"), "global");
+    for (target, wanted) in [
+        ("/v1/jobs?meta=true&prefix=w&per_page=3&reverse=true", ""),
+        ("/v1/jobs?pretty&region=global&namespace=*&stale", ""),
+        ("/v1/jobs?status=running&job=zz", "status, job"),
+        ("/v1/nodes?task=foo&cas=3&purge=true", "task, cas, purge"),
+        ("/v1/nodes?resources=true&os=true&filter=ID==x", ""),
+        ("/v1/agent/self?index=3&wait=1s", "index, wait"),
+        ("/v1/evaluations?x%20y=1&consistent", "x y, consistent"),
+        (
+            "/v1/job/web/allocations?all=true&filter=ID==x&per_page=2&reverse=true",
+            "per_page, reverse",
+        ),
+        ("/v1/job/web/evaluations?index=1&wait=1ms", ""),
+        (
+            "/v1/job/web/versions?diffs=true&diff_tag=&filter=x",
+            "filter",
+        ),
+        ("/v1/jobs/statuses?per_page=1&include_children=true", ""),
+        ("/v1/audit?type=job&id=web&reverse=true&per_page=1", ""),
+        ("/v1/state/diff?from=1&to=2&table=jobs&actor=me", "actor"),
+        ("/v1/metrics?format=prometheus&as_of=", ""),
+    ] {
+        let reply = h.get(target).await;
+        let named = reply.header("x-drover-ignored");
+        assert!(reply.status < 400 || named.is_empty(), "{target}");
+        if reply.status < 400 {
+            assert_eq!(named, wanted, "{target}");
+        }
+    }
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fields_and_headers_that_nothing_acts_on_are_named() {
+    let h = Harness::start().await;
+    let mut body = job("web");
+    body["Job"]["VaultToken"] = json!("v");
+    body["Job"]["ConsulToken"] = json!("");
+    body["Job"]["TaskGroups"][0]["Tasks"][0]["Colour"] = json!("red");
+    body["ConsulToken"] = json!("c");
+    body["Diff"] = json!(false);
+    let wanted = "field ConsulToken, field Job.TaskGroups[0].Tasks[0].Colour, field Job.VaultToken";
+    let request = |method: &str, target: &str, body: &Value| {
+        let request = hyper::Request::builder().method(method).uri(target);
+        let request = request.header("x-vault-token", "v");
+        let request = request.header("x-nomad-token", "t");
+        request.body(body.to_string().into()).unwrap()
+    };
+    let heads = "header X-Vault-Token, header X-Nomad-Token, ";
+    for target in ["/v1/jobs", "/v1/job/web/plan", "/v1/validate/job"] {
+        let done = h.send(request("PUT", target, &body)).await;
+        assert_eq!(done.status, 200, "{target}: {}", done.text());
+        let named = done.header("x-drover-ignored");
+        assert_eq!(named, format!("{heads}{wanted}"), "{target}");
+        let warned = done.json()["Warnings"].as_str().unwrap().to_owned();
+        for part in [
+            "X-Vault-Token",
+            "Job.VaultToken",
+            "Tasks[0].Colour",
+            "field ConsulToken",
+        ] {
+            assert!(warned.contains(part), "{target}: {warned}");
+        }
+    }
+    // A plan has fewer fields than a registration.
+    let mut plan = job("web");
+    plan["EnforceIndex"] = json!(true);
+    plan["PolicyOverride"] = json!(true);
+    let done = h.put("/v1/job/web/plan", &plan).await;
+    let named = done.header("x-drover-ignored");
+    assert_eq!(named, "field EnforceIndex, field PolicyOverride");
+    h.put("/v1/jobs", &{
+        let mut other = job("web");
+        other["Job"]["Priority"] = json!(51);
+        other
+    })
+    .await;
+    let revert = json!({"JobID": "web", "JobVersion": 0, "VaultToken": "v", "ConsulToken": ""});
+    let done = h.put("/v1/job/web/revert", &revert).await;
+    assert_eq!(done.header("x-drover-ignored"), "field VaultToken");
+    let warned = done.json()["Warnings"].to_string();
+    assert!(warned.contains("VaultToken"), "{warned}");
+    let scale = json!({"Target": {"Group": "g"}, "Message": "x", "PolicyOverride": true});
+    let done = h.put("/v1/job/web/scale", &scale).await;
     assert_eq!(
-        h.get("/v1/jobs?meta=true").await.header("x-drover-ignored"),
-        ""
+        done.header("x-drover-ignored"),
+        "field PolicyOverride",
+        "{}",
+        done.text()
     );
+    // What the server answers may be sent back as it is.
+    let shown = h.get("/v1/job/web").await.json();
+    let done = h.put("/v1/jobs", &json!({ "Job": shown })).await;
+    assert_eq!((done.status, done.header("x-drover-ignored")), (200, ""));
     h.stop().await;
 }
 

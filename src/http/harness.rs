@@ -91,21 +91,10 @@ impl Harness {
         let server = Server::start(config, data.path(), telemetry).await.unwrap();
         server.wait_ready().await;
         let api = Arc::new(Api {
-            projections: Arc::clone(&server.projections),
-            log: Arc::clone(server.raft.log()),
-            ledger: Arc::clone(&server.ledger),
-            proposer: server.proposer.clone(),
             keyring: keyring.unwrap_or_else(|| Arc::clone(&server.keyring)),
-            auth,
-            agent: Arc::clone(&server) as Arc<dyn super::Agent>,
-            stream: Publisher::new(super::Shape {
-                keyring: Some(Arc::clone(&server.keyring)),
-                agent: "http://127.0.0.1:4646".to_owned(),
-                ..super::Shape::default()
-            }),
-            rendered: super::Rendered::default(),
             requests: requests.unwrap_or_else(|| Arc::clone(&server.requests)),
-            settings,
+            auth,
+            ..api_of(&server, settings)
         });
         let router = router(Arc::clone(&api));
         Self {
@@ -114,6 +103,11 @@ impl Harness {
             router,
             data,
         }
+    }
+
+    /// The routes of the same server under other settings.
+    pub(super) fn rather(&self, settings: Settings) -> Router {
+        router(Arc::new(api_of(&self.server, settings)))
     }
 
     /// The routes themselves.
@@ -159,6 +153,26 @@ impl Harness {
     /// Stops the server.
     pub(super) async fn stop(self) {
         self.server.shutdown().await;
+    }
+}
+
+fn api_of(server: &Arc<Server>, settings: Settings) -> Api {
+    Api {
+        projections: Arc::clone(&server.projections),
+        log: Arc::clone(server.raft.log()),
+        ledger: Arc::clone(&server.ledger),
+        proposer: server.proposer.clone(),
+        keyring: Arc::clone(&server.keyring),
+        auth: Box::new(Open),
+        agent: Arc::clone(server) as Arc<dyn super::Agent>,
+        stream: Publisher::new(super::Shape {
+            keyring: Some(Arc::clone(&server.keyring)),
+            agent: "http://127.0.0.1:4646".to_owned(),
+            ..super::Shape::default()
+        }),
+        rendered: super::Rendered::default(),
+        requests: Arc::clone(&server.requests),
+        settings,
     }
 }
 

@@ -1,11 +1,12 @@
 //! Lists: filter, pages and rendering, the same for every resource.
 
-use drover_projections::StorageError;
 use drover_projections::filter::{self, FILTER_VERSION, Fields, Filter};
 use drover_projections::page::{PageToken, Pager, Step, TokenKind};
+use drover_projections::{Index, Scan, StorageError, Table, hex, unhex};
 use serde::Serialize;
 
 use super::answer::Answer;
+use super::front::Read;
 use super::pieces::Pieces;
 use super::query::Options;
 use crate::error::{ApiError, chain};
@@ -15,10 +16,10 @@ use crate::error::{ApiError, chain};
 /// # Errors
 /// 400 with Nomad's prefix.
 pub(super) fn filter(options: &Options) -> Result<Option<Filter>, ApiError> {
-    if options.filter.is_empty() {
+    if options.filter().is_empty() {
         return Ok(None);
     }
-    filter::compile(&options.filter, FILTER_VERSION)
+    filter::compile(options.filter(), FILTER_VERSION)
         .map(Some)
         .map_err(|e| {
             ApiError::bad_request(format!(
@@ -32,13 +33,13 @@ pub(super) fn filter(options: &Options) -> Result<Option<Filter>, ApiError> {
 /// # Errors
 /// 400 for a token of another form.
 pub(super) fn pager(options: &Options, kind: TokenKind) -> Result<Pager, ApiError> {
-    let start = match options.next_token.as_str() {
+    let start = match options.next_token() {
         "" => None,
         token => Some(PageToken::parse(kind, token).map_err(|e| {
             ApiError::bad_request(format!("failed to create result paginator: {e}"))
         })?),
     };
-    Ok(Pager::new(start, options.per_page, options.reverse))
+    Ok(Pager::new(start, options.per_page(), options.reverse()))
 }
 
 /// A storage failure as the client reads it.
@@ -47,6 +48,36 @@ pub(super) fn storage(error: StorageError) -> ApiError {
     let error = chain(&error);
     tracing::error!(error, "the projections cannot be read");
     ApiError::internal(format!("state store error: {error}"))
+}
+
+/// Whether a filter, if there is one, leaves a row.
+///
+/// # Errors
+/// 400 with Nomad's prefix where the filter does not fit the row.
+pub(super) fn matches<R: Fields>(filter: Option<&Filter>, row: &R) -> Result<bool, ApiError> {
+    let matches = filter.map_or(Ok(true), |filter| filter.matches(row));
+    matches.map_err(|e| ApiError::bad_request(format!("failed to read result page: {e}")))
+}
+
+/// Bytes after which a page ends, or a list that comes whole is sent on.
+pub(super) fn most(options: &Options) -> usize {
+    match options.per_page() {
+        0 => part(options),
+        _ => LONGEST_PAGE,
+    }
+}
+
+/// Bytes after which a list without pages is sent on.
+pub(super) fn part(options: &Options) -> usize {
+    options.part.unwrap_or(PART)
+}
+
+/// The list that a request begins, or goes on with.
+pub(super) fn begun(options: &Options) -> Pieces {
+    match options.later {
+        true => Pieces::later(),
+        false => Pieces::default(),
+    }
 }
 
 /// Bytes that are rendered before they are sent.
@@ -72,24 +103,12 @@ where
 {
     let filter = filter(options)?;
     let mut pager = pager(options, kind)?;
-    let whole = options.per_page == 0;
-    let most = match whole {
-        true => options.part.unwrap_or(PART),
-        false => LONGEST_PAGE,
-    };
-    let mut pieces = match options.later {
-        true => Pieces::later(),
-        false => Pieces::default(),
-    };
+    let (whole, most) = (options.per_page() == 0, most(options));
+    let mut pieces = begun(options);
     let mut full = None;
     for row in rows {
         let row = row.map_err(storage)?;
-        let matches = || match &filter {
-            None => Ok(true),
-            Some(filter) => filter
-                .matches(&row)
-                .map_err(|e| ApiError::bad_request(format!("failed to read result page: {e}"))),
-        };
+        let matches = || matches(filter.as_ref(), &row);
         let at = token(&row);
         match pager.offer(&at, matches)? {
             Step::Skip => {}
@@ -101,12 +120,78 @@ where
             Step::Stop => break,
         }
     }
-    if whole && full.is_some() {
-        let mut answer = Answer::pieces(pieces.part());
-        answer.rest = full;
-        return Ok(answer);
+    if let (true, Some(rest)) = (whole, &full) {
+        return Ok(Answer::begun(pieces, rest.clone()));
     }
     let mut answer = Answer::pieces(pieces.finish());
     answer.next_token = full.or_else(|| pager.next_token().map(ToString::to_string));
     Ok(answer)
+}
+
+/// Rows with the encoded keys they were found under.
+pub(super) type Keyed<'v, R> = Box<dyn Iterator<Item = Result<(Vec<u8>, R), StorageError>> + 'v>;
+
+/// The rows of a range of an index; of a list that was begun before, those that are left.
+///
+/// # Errors
+/// 500 where the list was not begun here.
+pub(super) fn of_index<'v, I: Index>(
+    read: &'v Read<'_>,
+    scan: Scan,
+) -> Result<Keyed<'v, <I::Table as Table>::Row>, ApiError> {
+    let scan = left(read.options, scan)?;
+    Ok(Box::new(read.view.by_index_keyed::<I>(scan)))
+}
+
+/// The same of a table.
+///
+/// # Errors
+/// As [`of_index`].
+pub(super) fn of_table<'v, T: Table>(
+    read: &'v Read<'_>,
+    scan: Scan,
+) -> Result<Keyed<'v, T::Row>, ApiError> {
+    let scan = left(read.options, scan)?;
+    Ok(Box::new(read.view.scan_keyed::<T>(scan)))
+}
+
+fn left(options: &Options, scan: Scan) -> Result<Scan, ApiError> {
+    Ok(match options.later {
+        true => scan.after(&place(options.place())?),
+        false => scan,
+    })
+}
+
+/// The key that a part of an answer ended with.
+///
+/// # Errors
+/// 500 where it is none: only answers that were begun here go on.
+pub(super) fn place(rest: &str) -> Result<Vec<u8>, ApiError> {
+    unhex(rest).ok_or_else(|| ApiError::internal("a list goes on where it never was"))
+}
+
+/// Renders a list that has no pages, as those of what belongs to one object: what `show` leaves
+/// out is not part of it. If it is long it is begun only, and goes on while it is sent.
+///
+/// # Errors
+/// 400 for a filter that is none, 500 when the rows cannot be read.
+pub(super) fn render_whole<R, S>(
+    options: &Options,
+    rows: Keyed<'_, R>,
+    mut show: impl FnMut(R) -> Result<Option<S>, ApiError>,
+) -> Result<Answer, ApiError>
+where
+    S: Serialize,
+{
+    let (most, mut pieces) = (part(options), begun(options));
+    for row in rows {
+        let (key, row) = row.map_err(storage)?;
+        if let Some(shown) = show(row)? {
+            pieces.push(&shown)?;
+        }
+        if pieces.bytes() >= most {
+            return Ok(Answer::begun(pieces, hex(&key)));
+        }
+    }
+    Ok(Answer::pieces(pieces.finish()))
 }

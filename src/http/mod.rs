@@ -87,6 +87,8 @@ mod reads_test;
 mod reports_test;
 #[cfg(test)]
 mod success_test;
+#[cfg(test)]
+mod whole_test;
 
 /// A new random id, as the API names things.
 fn new_id() -> String {

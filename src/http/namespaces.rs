@@ -20,12 +20,12 @@ use crate::error::ApiError;
 
 /// The names that begin with the prefix, from the page's start on.
 fn scan(options: &Options) -> Scan {
-    let scan = Scan::prefix(Prefix::new().open(&options.prefix));
-    let scan = match options.next_token.as_str() {
+    let scan = Scan::prefix(Prefix::new().open(options.prefix()));
+    let scan = match options.next_token() {
         "" => scan,
         token => scan.from(Prefix::new().str(token).as_bytes()),
     };
-    if options.reverse {
+    if options.reverse() {
         scan.reverse()
     } else {
         scan
@@ -102,7 +102,7 @@ pub(super) fn pool(read: &Read<'_>) -> Result<Answer, ApiError> {
 
 /// The pool a list under it is about; lists there take no prefix.
 fn listed_pool(read: &Read<'_>) -> Result<String, ApiError> {
-    if !read.options.prefix.is_empty() {
+    if !read.options.prefix().is_empty() {
         return Err(ApiError::bad_request("prefix argument not allowed"));
     }
     read.request.segment(3)

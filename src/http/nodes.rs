@@ -7,14 +7,13 @@ use drover_projections::tables::allocs::{Allocs, AllocsByNode};
 use drover_projections::tables::node_states::NodeStates;
 use drover_projections::tables::nodes::{self, Nodes};
 use drover_projections::watch::Interest;
-use drover_projections::{Prefix, Scan, Table};
+use drover_projections::{Id, Prefix, Scan, Table};
 use smallvec::SmallVec;
 
 use super::answer::Answer;
 use super::front::{Read, table_index};
 use super::list::{self, storage};
 use super::node_shapes::NodeListStub;
-use super::pieces::Pieces;
 use super::ready;
 use super::request::Request;
 use super::rows;
@@ -66,20 +65,20 @@ pub(super) fn near_list(read: &Read<'_>) -> Option<Answer> {
 pub(super) fn list_of(read: &Read<'_>, keep: impl Fn(&Node) -> bool) -> Result<Answer, ApiError> {
     let fields = Fields::read(read.request)?;
     let options = read.options;
-    let rows: rows::Rows<'_, Node> = if options.prefix.is_empty() {
-        let scan = match options.next_token.as_str() {
+    let rows: rows::Rows<'_, Node> = if options.prefix().is_empty() {
+        let scan = match options.next_token() {
             "" => Scan::all(),
             token if !rows::is_uuid(token) => Scan::all(),
             token => Scan::all().from(Prefix::new().id(token).as_bytes()),
         };
-        let scan = if options.reverse {
+        let scan = if options.reverse() {
             scan.reverse()
         } else {
             scan
         };
         Box::new(read.view.scan::<Nodes>(scan))
     } else {
-        rows::ids::<Nodes>(&read.view, &options.prefix, options.reverse)?
+        rows::ids::<Nodes>(&read.view, options)?
     };
     let rows = rows
         .filter(|row| row.as_ref().map_or(true, &keep))
@@ -172,12 +171,12 @@ pub(super) fn watched_allocs(request: &Request) -> Result<SmallVec<[Interest; 2]
 /// `GET /v1/node/:id/allocations`: whole allocations, their jobs included.
 pub(super) fn allocations(read: &Read<'_>) -> Result<Answer, ApiError> {
     let id = read.request.segment(2)?;
-    let mut pieces = Pieces::default();
-    for row in read.view.by_index::<AllocsByNode>(id.as_str()) {
-        let alloc = row
-            .and_then(|row| row.with_job(&read.view))
-            .map_err(storage)?;
-        pieces.push(&alloc.with_summed_resources())?;
-    }
-    Ok(Answer::pieces(pieces.finish()).at(read.view.table_index::<Allocs>()))
+    let filter = list::filter(read.options)?;
+    let rows = list::of_index::<AllocsByNode>(read, Scan::group::<Id>(id.as_str()))?;
+    let answer = list::render_whole(read.options, rows, |row| {
+        let alloc = row.with_job(&read.view).map_err(storage)?;
+        let wanted = list::matches(filter.as_ref(), &alloc)?;
+        Ok(wanted.then(|| alloc.with_summed_resources()))
+    })?;
+    Ok(answer.at(read.view.table_index::<Allocs>()))
 }

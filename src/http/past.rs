@@ -5,9 +5,12 @@
 //! `X-Drover-As-Of` and its time in `X-Drover-As-Of-Time`; handlers know nothing of it, since a
 //! view of the past reads like any other.
 
+use std::path::PathBuf;
+
 use drover_projections::view::View;
 use hyper::Method;
 
+use super::answer::Answer;
 use super::query::Query;
 use super::request::Request;
 use super::state::Api;
@@ -21,6 +24,8 @@ pub(super) const HEADER: &str = "x-drover-as-of";
 /// The header that names when that was, Unix nanoseconds: the moment that was asked for, or the
 /// time of the event with the index.
 pub(super) const TIME_HEADER: &str = "x-drover-as-of-time";
+/// The header that names the directory in which the log before a restore is kept.
+const FORMER_HEADER: &str = "x-drover-former";
 /// The parameter.
 const PARAMETER: &str = "as_of";
 
@@ -51,8 +56,13 @@ pub(super) fn view(api: &Api, query: &Query) -> Result<(View, i64), ApiError> {
     let newest = view.index();
     let index = match moment {
         Moment::Index(index) => index,
-        Moment::Time(time) => before(&api.log, time, newest)?
-            .ok_or_else(|| gone(&format!("nothing had happened yet at {raw}"), &api.log))?,
+        Moment::Time(time) => before(&api.log, time, newest)?.ok_or_else(|| {
+            gone(
+                &format!("nothing had happened yet at {raw}"),
+                None,
+                &api.log,
+            )
+        })?,
     };
     if index > newest {
         return Err(ApiError::bad_request(format!(
@@ -61,10 +71,8 @@ pub(super) fn view(api: &Api, query: &Query) -> Result<(View, i64), ApiError> {
     }
     let first = api.log.bounds().0;
     if index < first {
-        return Err(gone(
-            &format!("the state as of {index} is not kept"),
-            &api.log,
-        ));
+        let text = format!("the state as of {index} is not kept");
+        return Err(gone(&text, Some(index), &api.log));
     }
     let time = time_at(&api.log, index)?;
     let floor = view.position().floor;
@@ -105,7 +113,8 @@ pub(super) fn since(
     };
     if index < first {
         let text = format!("{name} {:?} is no longer kept", query.text(name));
-        return Err(gone(&text, log));
+        let asked = matches!(moment, Moment::Index(_)).then_some(index);
+        return Err(gone(&text, asked, log));
     }
     Ok(Some(index))
 }
@@ -209,32 +218,70 @@ pub(super) fn parse(name: &str, raw: &str, now: i64) -> Result<Moment, ApiError>
     Moment::parse(raw, now).map_err(|error| ApiError::bad_request(format!("{name} {error}")))
 }
 
-fn gone(what: &str, log: &LogEngine) -> ApiError {
+/// What is said of a past that is not kept; `asked`: the index that was asked for, where it is
+/// known. If it lies before a restore, the commands are named that read it on this server.
+fn gone(what: &str, asked: Option<u64>, log: &LogEngine) -> ApiError {
     let first = log.bounds().0;
     let mut text = format!("{what}; the log begins at index {first}");
-    if let Some(former) = former(log) {
-        text += &format!(
-            ", where a backup was restored. What came before is kept on this server, and is read \
-             there with `drover log events -data-dir {former}`, `drover state at` and `drover log \
-             verify`"
-        );
+    if let Some(dir) = former(asked, log) {
+        text += &kept_in(asked, &dir);
     }
     ApiError::new(Code::Gone, text)
 }
 
-/// Where the newest log of a former epoch lies, if this one began with a restore and is whole.
-fn former(log: &LogEngine) -> Option<String> {
+fn kept_in(asked: Option<u64>, dir: &str) -> String {
+    let mut text = format!(
+        ", where a backup was restored. What came before is kept on this server, and is read there \
+         with `drover log events -data-dir {dir}`"
+    );
+    if let Some(index) = asked {
+        text += &format!(" and `drover state at {index} -data-dir {dir} -out OUT`");
+    }
+    text + &format!("; `drover log verify -data-dir {dir}` proves it")
+}
+
+/// An error about a past that is gone, with where it is kept if a restore is why.
+pub(super) fn told(mut error: ApiError, log: &LogEngine) -> ApiError {
+    if error.code == Code::Gone
+        && !error.message.contains("-data-dir")
+        && let Some(dir) = former(None, log)
+    {
+        let first = log.bounds().0;
+        error.message += &format!("; the log begins at index {first}");
+        error.message += &kept_in(None, &dir);
+    }
+    error
+}
+
+/// An answer about the past, with where what came before is kept if a restore is why it is not
+/// here.
+pub(super) fn with_former(answer: Answer, log: &LogEngine) -> Answer {
+    match former(None, log) {
+        Some(dir) => answer.header(FORMER_HEADER, dir),
+        None => answer,
+    }
+}
+
+/// Where the log of the former epoch lies that has an index, or the newest one, if this epoch began
+/// with a restore and is whole.
+fn former(asked: Option<u64>, log: &LogEngine) -> Option<String> {
     let begin = log.epoch().first_index;
     if begin == 0 || log.bounds().0 > begin {
         return None;
     }
-    let kept = adopt::former_logs(log.dir().parent()?);
-    Some(kept.last()?.display().to_string())
+    let mut kept = adopt::former_logs(log.dir().parent()?);
+    let newest = kept.pop()?;
+    let has = |(first, _): &(u64, PathBuf)| asked.is_none_or(|asked| *first <= asked);
+    let found = match has(&newest) {
+        true => newest,
+        false => kept.into_iter().rev().find(has).unwrap_or(newest),
+    };
+    Some(found.1.display().to_string())
 }
 
 fn unread(error: LogError, log: &LogEngine) -> ApiError {
     if let LogError::Purged { index, .. } = error {
-        return gone(&format!("the event {index} is not kept"), log);
+        return gone(&format!("the event {index} is not kept"), Some(index), log);
     }
     tracing::error!(%error, "the log cannot be read");
     ApiError::internal(format!("log error: {error}"))

@@ -61,6 +61,25 @@ impl Pieces {
         serde_json::to_writer(&mut self.open, value).map_err(|e| ApiError::internal(e.to_string()))
     }
 
+    /// Opens a value with a list in it; what is pushed belongs to that list until it is closed.
+    pub(super) fn open(&mut self, head: &[u8]) {
+        self.separate();
+        self.open.extend_from_slice(head);
+        self.rows = 0;
+    }
+
+    /// Closes the list that was opened, and the value it is in.
+    pub(super) fn close(&mut self, tail: &[u8]) {
+        self.open.extend_from_slice(tail);
+        self.rows = 1;
+    }
+
+    /// Ends a list, and begins the next one of the same value.
+    pub(super) fn turn(&mut self, between: &[u8]) {
+        self.open.extend_from_slice(between);
+        self.rows = 0;
+    }
+
     fn separate(&mut self) {
         if self.open.len() >= PIECE {
             self.bytes += self.open.len();
@@ -80,10 +99,23 @@ impl Pieces {
 
     /// The finished list.
     #[must_use]
-    pub(super) fn finish(mut self) -> Vec<Bytes> {
-        self.open.push(b']');
-        self.done.push(self.open.into());
-        self.done
+    pub(super) fn finish(self) -> Vec<Bytes> {
+        self.finish_with(b"]")
+    }
+
+    /// What there is, ended with something else than a list's bracket.
+    #[must_use]
+    pub(super) fn finish_with(mut self, tail: &[u8]) -> Vec<Bytes> {
+        self.open.extend_from_slice(tail);
+        self.part()
+    }
+
+    /// An answer that begins with a list in a value.
+    pub(super) fn within(head: &[u8]) -> Self {
+        Self {
+            open: head.to_vec(),
+            ..Self::default()
+        }
     }
 }
 
@@ -112,6 +144,22 @@ mod tests {
         }
         let list: Vec<u32> = serde_json::from_slice(&pieces.concat()).unwrap();
         assert!(list.into_iter().eq(0..100_000), "each once, in order");
+    }
+
+    #[test]
+    fn lists_lie_within_values() {
+        let mut pieces = Pieces::default();
+        for name in ["a", "b"] {
+            pieces.open(format!("{{\"N\":\"{name}\",\"L\":[").as_bytes());
+            pieces.push(&1).unwrap();
+            pieces.push(&2).unwrap();
+            pieces.close(b"]}");
+        }
+        let whole = pieces.finish().concat();
+        assert_eq!(whole, br#"[{"N":"a","L":[1,2]},{"N":"b","L":[1,2]}]"#);
+        let mut pieces = Pieces::within(b"{\"L\":[");
+        pieces.push(&1).unwrap();
+        assert_eq!(pieces.finish_with(b"]}").concat(), br#"{"L":[1]}"#);
     }
 
     #[test]

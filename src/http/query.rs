@@ -1,12 +1,26 @@
 //! Query strings: decoding, and the parameters every read understands (HTTP API 0.4).
 
-use drover_events::gojson::parse_duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use drover_events::gojson::parse_duration;
+use parking_lot::Mutex;
+
+use super::known;
 use crate::error::ApiError;
 
-/// The decoded parameters of a request, in order.
+/// The decoded parameters of a request, in order, and which of them anybody asked for.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Query(Vec<(String, String)>);
+pub(super) struct Query(Arc<Asked>);
+
+#[derive(Debug, Default)]
+struct Asked {
+    pairs: Vec<(String, String)>,
+    /// One bit for each of the first parameters that somebody asked for.
+    read: AtomicU64,
+    /// What else of the request nobody acts on.
+    ignored: Mutex<Vec<String>>,
+}
 
 impl Query {
     /// Decodes the part of a target behind the question mark.
@@ -19,21 +33,61 @@ impl Query {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
             pairs.push((decode(key, true)?, decode(value, true)?));
         }
-        Ok(Self(pairs))
+        let asked = Asked {
+            pairs,
+            ..Asked::default()
+        };
+        Ok(Self(Arc::new(asked)))
     }
 
     /// The names of all parameters, in order.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|(name, _)| name.as_str())
+        self.0.pairs.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// Adds what of the request besides its parameters nobody acts on.
+    pub(super) fn ignore(&self, names: impl IntoIterator<Item = String>) {
+        self.0.ignored.lock().extend(names);
+    }
+
+    /// What of the request nobody acted on: parameters that no handler asked for so far, and what
+    /// was added.
+    pub(super) fn ignored(&self) -> Vec<String> {
+        let read = self.0.read.load(Ordering::Relaxed);
+        let unread = |(at, (name, _)): &(usize, &(String, String))| {
+            let heard = *at < 64 && read >> at & 1 == 1;
+            !heard && !known::EVERYWHERE.contains(&name.as_str())
+        };
+        let pairs = self.0.pairs.iter().enumerate().filter(unread);
+        let mut names: Vec<String> = pairs.map(|(_, (name, _))| name.clone()).collect();
+        names.dedup();
+        names.extend(self.0.ignored.lock().iter().cloned());
+        names
+    }
+
+    /// The values of a parameter. It does not count as asked for.
+    fn seen<'a>(&'a self, name: &str) -> impl Iterator<Item = (usize, &'a str)> {
+        let pairs = self.0.pairs.iter().enumerate();
+        pairs.filter_map(move |(at, (key, value))| (key == name).then_some((at, value.as_str())))
+    }
+
+    /// The first value of a parameter, empty when absent; somebody may ask for it later.
+    fn peek(&self, name: &str) -> &str {
+        self.seen(name).next().map_or("", |(_, value)| value)
+    }
+
+    fn heard(&self, at: usize) {
+        if at < 64 {
+            self.0.read.fetch_or(1 << at, Ordering::Relaxed);
+        }
     }
 
     /// The first value of a parameter.
     #[must_use]
     pub(super) fn get(&self, name: &str) -> Option<&str> {
-        self.0
-            .iter()
-            .find(|(k, _)| k == name)
-            .map(|(_, v)| v.as_str())
+        let (at, value) = self.seen(name).next()?;
+        self.heard(at);
+        Some(value)
     }
 
     /// The first value, empty when absent.
@@ -44,10 +98,10 @@ impl Query {
 
     /// Every value of a repeated parameter.
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.0
-            .iter()
-            .filter(move |(k, _)| k == name)
-            .map(|(_, v)| v.as_str())
+        self.seen(name).map(|(at, value)| {
+            self.heard(at);
+            value
+        })
     }
 
     /// A boolean extra as Go reads it, false when absent or empty.
@@ -124,25 +178,19 @@ pub(super) fn decode(raw: &str, plus: bool) -> Result<String, ApiError> {
     String::from_utf8(out).map_err(|_| bad())
 }
 
-/// What every read understands.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What every read understands. What a handler asks for through a function counts as acted on.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Options {
-    /// `index`: answer only once the resource is beyond it.
-    pub(super) index: u64,
-    /// `wait`, nanoseconds; 0 means the default.
-    pub(super) wait: i64,
+    query: Query,
+    index: u64,
+    wait: i64,
     /// `namespace`, `default` when absent.
     pub(super) namespace: String,
-    /// `prefix` of the id.
-    pub(super) prefix: String,
-    /// Rows on a page, 0 for all.
-    pub(super) per_page: u32,
-    /// Where the page starts.
-    pub(super) next_token: String,
-    /// The filter expression.
-    pub(super) filter: String,
-    /// Descending order.
-    pub(super) reverse: bool,
+    prefix: String,
+    per_page: u32,
+    next_token: String,
+    filter: String,
+    reverse: bool,
     /// Whatever this server knows will do, whether or not there is a leader.
     pub(super) stale: bool,
     /// Bytes after which a list is sent on; the usual number without it.
@@ -158,11 +206,11 @@ impl Options {
     /// 400 with Nomad's texts.
     pub(super) fn read(query: &Query) -> Result<Self, ApiError> {
         let bad = ApiError::bad_request;
-        let wait = match query.text("wait") {
+        let wait = match query.peek("wait") {
             "" => 0,
             raw => parse_duration(raw).ok_or_else(|| bad("Invalid wait time"))?,
         };
-        let index = match query.text("index") {
+        let index = match query.peek("index") {
             "" => 0,
             raw => raw.parse().map_err(|_| bad("Invalid index"))?,
         };
@@ -173,7 +221,7 @@ impl Options {
                 bad("Expect `true` or `false` for `stale` query string parameter")
             })?,
         };
-        let per_page = match query.text("per_page") {
+        let per_page = match query.peek("per_page") {
             "" => 0,
             raw => raw
                 .parse::<i32>()
@@ -185,15 +233,96 @@ impl Options {
             index,
             wait,
             namespace: namespace(query).to_owned(),
-            prefix: query.text("prefix").to_owned(),
+            prefix: query.peek("prefix").to_owned(),
             per_page,
-            next_token: query.text("next_token").to_owned(),
-            filter: query.text("filter").to_owned(),
-            reverse: query.text("reverse") == "true",
+            next_token: query.peek("next_token").to_owned(),
+            filter: query.peek("filter").to_owned(),
+            reverse: query.peek("reverse") == "true",
             stale,
+            query: query.clone(),
             part: None,
             later: false,
         })
+    }
+
+    /// The ids under a prefix.
+    pub(super) fn by_prefix(prefix: &str) -> Self {
+        Self {
+            prefix: prefix.to_owned(),
+            ..Self::default()
+        }
+    }
+
+    /// The same without pages: from the first row on, in ascending order.
+    pub(super) fn of_all(&self) -> Self {
+        Self {
+            next_token: String::new(),
+            reverse: false,
+            ..self.clone()
+        }
+    }
+
+    /// The same for the part of a list that goes on at a place.
+    pub(super) fn going_on(&self, from: String) -> Self {
+        Self {
+            next_token: from,
+            later: true,
+            ..self.clone()
+        }
+    }
+
+    /// `index`: answer only once the resource is beyond it.
+    pub(super) fn index(&self) -> u64 {
+        self.asked("index");
+        self.index
+    }
+
+    /// `wait`, nanoseconds; 0 means the default.
+    pub(super) fn wait(&self) -> i64 {
+        self.asked("wait");
+        self.wait
+    }
+
+    /// `prefix` of the id.
+    pub(super) fn prefix(&self) -> &str {
+        self.asked("prefix");
+        &self.prefix
+    }
+
+    /// Rows on a page, 0 for all.
+    pub(super) fn per_page(&self) -> u32 {
+        self.asked("per_page");
+        self.per_page
+    }
+
+    /// Where the page starts.
+    pub(super) fn next_token(&self) -> &str {
+        self.asked("next_token");
+        &self.next_token
+    }
+
+    /// Where this part of a list without pages starts.
+    pub(super) fn place(&self) -> &str {
+        match self.later {
+            true => &self.next_token,
+            false => "",
+        }
+    }
+
+    /// The filter expression.
+    pub(super) fn filter(&self) -> &str {
+        self.asked("filter");
+        &self.filter
+    }
+
+    /// Descending order.
+    pub(super) fn reverse(&self) -> bool {
+        self.asked("reverse");
+        self.reverse
+    }
+
+    fn asked(&self, name: &str) {
+        let _ = self.query.get(name);
     }
 }
 
@@ -224,8 +353,7 @@ mod tests {
     fn every_option_is_read() {
         let all = "index=7&wait=60000ms&stale&namespace=%2A&prefix=a+b&per_page=3&next_token=t\
             &filter=ID%3D%3Dx&reverse=true";
-        // Every field by name: a new one is not forgotten here.
-        let wanted = Options {
+        let wanted = said(&Options {
             index: 7,
             wait: 60_000_000_000,
             namespace: "*".to_owned(),
@@ -235,22 +363,58 @@ mod tests {
             filter: "ID==x".to_owned(),
             reverse: true,
             stale: true,
-            part: None,
-            later: false,
-        };
-        assert_eq!(options(all).unwrap(), wanted);
-        let none = Options {
+            ..Options::default()
+        });
+        assert_eq!(said(&options(all).unwrap()), wanted);
+        let none = said(&Options {
             namespace: "default".to_owned(),
             ..Options::default()
-        };
-        assert_eq!(options("").unwrap(), none);
+        });
+        assert_eq!(said(&options("").unwrap()), none);
         // Each by itself changes its own field and no other.
         for part in all.split('&') {
-            let one = options(part).unwrap();
-            assert_ne!(one, none, "{part} is not read");
+            let one = said(&options(part).unwrap());
+            let changed = one.iter().zip(&none).filter(|(one, none)| one != none);
+            assert_eq!(changed.count(), 1, "{part}");
         }
         assert!(!options("reverse=1").unwrap().reverse);
         assert!(!options("stale=false").unwrap().stale);
+    }
+
+    /// Every field by name: a new one is not forgotten here.
+    fn said(options: &Options) -> Vec<String> {
+        let Options {
+            query: _,
+            index,
+            wait,
+            namespace,
+            prefix,
+            per_page,
+            next_token,
+            filter,
+            reverse,
+            stale,
+            part,
+            later,
+        } = options;
+        assert!(part.is_none() && !later, "no parameter says that");
+        let numbers = [index.to_string(), wait.to_string(), per_page.to_string()];
+        let texts = [namespace, prefix, next_token, filter].map(String::clone);
+        let flags = [reverse, stale].map(bool::to_string);
+        numbers.into_iter().chain(texts).chain(flags).collect()
+    }
+
+    #[test]
+    fn what_nobody_asked_for_is_ignored() {
+        let query = Query::parse(Some("a=1&b=2&%63=3&per_page=3&filter=x&a=4&pretty")).unwrap();
+        assert_eq!(query.ignored(), ["a", "b", "c", "per_page", "filter", "a"]);
+        assert_eq!((query.text("a"), query.get("none")), ("1", None));
+        assert_eq!(query.all("c").count(), 1);
+        let options = Options::read(&query).unwrap();
+        assert_eq!(query.ignored(), ["b", "per_page", "filter", "a"], "twice");
+        assert_eq!((options.per_page(), options.filter()), (3, "x"));
+        query.ignore(["header X".to_owned()]);
+        assert_eq!(query.ignored(), ["b", "a", "header X"]);
     }
 
     #[test]

@@ -265,14 +265,12 @@ fn pages(
     let mut pages = Vec::new();
     let mut next_token = start.to_owned();
     loop {
-        let query = Query::parse(Some("namespace=default")).unwrap();
-        let options = Options {
-            per_page,
-            reverse,
-            filter: filter.to_owned(),
-            next_token: next_token.clone(),
-            ..Options::read(&query).unwrap()
-        };
+        let filter = filter.replace('=', "%3D").replace(' ', "+");
+        let query = format!(
+            "namespace=default&per_page={per_page}&reverse={reverse}&filter={filter}\
+             &next_token={next_token}"
+        );
+        let options = Options::read(&Query::parse(Some(&query)).unwrap()).unwrap();
         let (kind, rows) = match origin {
             Origins::Index => {
                 use drover_projections::tables::evals::EvalsByNamespace;

@@ -49,15 +49,13 @@ pub(super) trait Ready: List {
 /// 400 for a token of another form, 500 when the rows cannot be read.
 pub(super) fn answer<L: Ready>(read: &Read<'_>) -> Result<Option<Answer>, ApiError> {
     let options = read.options;
+    let everywhere = options.namespace == "*";
     if read.view.is_past()
         // What was begun from rows goes on from rows.
         || options.later
-        || !options.filter.is_empty()
-        || !options.prefix.is_empty()
-        || (L::SPACED
-            && options.namespace == "*"
-            && L::TOKEN == TokenKind::IndexId
-            && several(&read.view)?)
+        || !options.filter().is_empty()
+        || !options.prefix().is_empty()
+        || (L::SPACED && everywhere && L::TOKEN == TokenKind::IndexId && several(&read.view)?)
     {
         return Ok(None);
     }
@@ -76,7 +74,7 @@ fn page_of<L: Ready>(read: &Read<'_>, list: &ListSnapshot) -> Result<Answer, Api
         name if L::SPACED && !everywhere => Prefix::new().str(name),
         _ => Prefix::new(),
     };
-    let from = match options.next_token.as_str() {
+    let from = match options.next_token() {
         "" => None,
         token => {
             let token = PageToken::parse(L::TOKEN, token).map_err(|e| {
@@ -90,11 +88,11 @@ fn page_of<L: Ready>(read: &Read<'_>, list: &ListSnapshot) -> Result<Answer, Api
             Some(L::place(namespace, &token))
         }
     };
-    let limit = match options.per_page {
+    let limit = match options.per_page() {
         0 => usize::MAX,
         rows => usize::try_from(rows).unwrap_or(usize::MAX),
     };
-    let page = if options.reverse {
+    let page = if options.reverse() {
         list.page_back(prefix.as_bytes(), from.as_deref(), limit)
     } else {
         list.page(prefix.as_bytes(), from.as_deref(), limit)
@@ -111,7 +109,7 @@ fn page_of<L: Ready>(read: &Read<'_>, list: &ListSnapshot) -> Result<Answer, Api
 /// The answer to a plain request for a list that is ready, from memory alone.
 pub(super) fn near<L: Ready>(read: &Read<'_>) -> Option<Answer> {
     let options = read.options;
-    let plain = options.filter.is_empty() && options.prefix.is_empty();
+    let plain = options.filter().is_empty() && options.prefix().is_empty();
     let across = options.namespace == "*" && L::SPACED;
     if !plain || across {
         return None;

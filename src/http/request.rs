@@ -11,6 +11,7 @@ use hyper::{HeaderMap, Method};
 use serde::de::DeserializeOwned;
 
 use super::decoded::{DECODED, SHORT};
+use super::known;
 use super::query::{self, Query};
 use crate::error::ApiError;
 use crate::identity::Identity;
@@ -67,7 +68,10 @@ impl Request {
         Ok(Self {
             method: parts.method,
             path: parts.uri.path().to_owned(),
-            query: Query::parse(parts.uri.query())?,
+            query: match parts.extensions.get::<Query>() {
+                Some(query) => query.clone(),
+                None => Query::parse(parts.uri.query())?,
+            },
             headers: parts.headers,
             remote: parts.extensions.get::<Remote>().map(|r| r.0),
             identity: Identity::default(),
@@ -140,15 +144,29 @@ impl Request {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// The body as JSON.
+    /// The body as JSON. Fields that say something and are none of it are ignored, and named so.
     ///
     /// # Errors
     /// 400: empty, or not what was asked for; the message names the field.
     pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
+        self.json_beside(&[])
+    }
+
+    /// The same of a body of which some fields are read elsewhere.
+    ///
+    /// # Errors
+    /// As [`Request::json`].
+    pub(super) fn json_beside<T: DeserializeOwned>(
+        &self,
+        elsewhere: &'static [&'static str],
+    ) -> Result<T, ApiError> {
         if self.body.is_empty() {
             return Err(ApiError::bad_request("Request body is empty"));
         }
-        gojson::from_slice(&self.body).map_err(|e| ApiError::bad_request(e.to_string()))
+        let body = gojson::from_slice(&self.body);
+        let body = body.map_err(|e| ApiError::bad_request(e.to_string()))?;
+        self.query.ignore(known::fields::<T>(&self.body, elsewhere));
+        Ok(body)
     }
 
     /// The body as JSON, the default when there is none.

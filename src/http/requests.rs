@@ -172,7 +172,7 @@ fn asked(read: &Read<'_>, log: &LogEngine) -> Result<Asked, ApiError> {
         class,
         actor: named(query, "actor"),
         path: named(query, "path"),
-        newest_first: read.options.reverse,
+        newest_first: read.options.reverse(),
         limit: limit(read),
         ..Asked::default()
     };

@@ -290,7 +290,10 @@ fn cluster(table: Table) -> Table {
         .route("/v1/regions", get(Now, agent::regions))
         .route("/v1/agent/self", get(Now, agent::describe))
         .route("/v1/agent/members", get(Now, agent::members))
-        .route("/v1/agent/servers", get(Now, agent::servers))
+        .route(
+            "/v1/agent/servers",
+            get(Now, agent::servers).merge(body(PUT, absent::later)),
+        )
         .route("/v1/agent/health", get(Now, agent::health))
         .route("/v1/metrics", get(Now, agent::metrics))
         .route(

@@ -65,7 +65,7 @@ where
     I::Table: Table<Key = Id>,
     <I::Table as Table>::Row: Created,
 {
-    if !options.prefix.is_empty() {
+    if !options.prefix().is_empty() {
         return Ok((TokenKind::Id, by_prefix::<I::Table>(view, options)?));
     }
     if options.namespace != "*" {
@@ -82,7 +82,7 @@ where
     });
     Ok((
         TokenKind::IndexId,
-        merge(streams.collect(), options.reverse),
+        merge(streams.collect(), options.reverse()),
     ))
 }
 
@@ -112,11 +112,11 @@ where
 fn by_creation(namespace: &str, options: &Options) -> Scan {
     let group = Prefix::new().str(namespace);
     let scan = Scan::prefix(group.clone());
-    let scan = match PageToken::parse(TokenKind::IndexId, &options.next_token) {
+    let scan = match PageToken::parse(TokenKind::IndexId, options.next_token()) {
         Ok(PageToken::IndexId(index, id)) => {
             // An id that is none sorts otherwise as a key than as text: from the first row of that
             // index on, the pager passes over what lies before the token.
-            let place = match (is_uuid(&id), options.reverse) {
+            let place = match (is_uuid(&id), options.reverse()) {
                 (true, _) => group.u64(index).id(&id),
                 (false, false) => group.u64(index),
                 (false, true) => group.u64(index.saturating_add(1)),
@@ -125,7 +125,7 @@ fn by_creation(namespace: &str, options: &Options) -> Scan {
         }
         _ => scan,
     };
-    if options.reverse {
+    if options.reverse() {
         scan.reverse()
     } else {
         scan
@@ -143,7 +143,7 @@ where
     T: Table<Key = Id>,
     T::Row: Created,
 {
-    let rows = ids::<T>(view, &options.prefix, options.reverse)?;
+    let rows = ids::<T>(view, options)?;
     Ok(Box::new(rows.filter(|row| {
         options.namespace == "*"
             || row
@@ -152,25 +152,27 @@ where
     })))
 }
 
-/// The rows of a table of ids whose ids begin with a prefix, in the order of ids.
+/// The rows of a table of ids whose ids begin with the prefix, in the order of ids, from the page's
+/// start on.
 pub(super) fn ids<'v, T: Table<Key = Id>>(
     view: &'v View,
-    prefix: &str,
-    reverse: bool,
+    options: &Options,
 ) -> Result<Rows<'v, T::Row>, ApiError> {
-    if let Some(why) = no_id_prefix(prefix) {
+    if let Some(why) = no_id_prefix(options.prefix()) {
         return Err(ApiError::refused(format!("index error: {why}")));
     }
-    let mut scans = Scan::id_prefix(&Prefix::new(), prefix);
-    if reverse {
-        scans.reverse();
+    let mut scans = Scan::id_prefix(&Prefix::new(), options.prefix());
+    let start = Some(options.next_token()).filter(|token| is_uuid(token));
+    // Of the two ranges the first holds what is written as ids are; where the other begins for a
+    // token is the pager's to say.
+    if let (Some(start), [of_uuids, _]) = (start, scans.as_mut_slice()) {
+        *of_uuids = of_uuids.clone().from(Prefix::new().id(start).as_bytes());
     }
-    let scans = scans
-        .into_iter()
-        .map(move |scan| if reverse { scan.reverse() } else { scan });
-    Ok(Box::new(
-        scans.flat_map(|scan| view.scan::<T>(scan).collect::<Vec<_>>()),
-    ))
+    if options.reverse() {
+        scans = scans.into_iter().rev().map(Scan::reverse).collect();
+    }
+    let scans = scans.into_iter();
+    Ok(Box::new(scans.flat_map(|scan| view.scan::<T>(scan))))
 }
 
 /// Why a text begins no id, in Nomad's words.

@@ -8,8 +8,7 @@ use smallvec::SmallVec;
 
 use super::answer::Answer;
 use super::front::Read;
-use super::list::storage;
-use super::pieces::Pieces;
+use super::list::{self, storage};
 use super::request::Request;
 use crate::error::ApiError;
 
@@ -26,25 +25,24 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
         (namespace == "*" || target("Namespace") == namespace)
             && (job.is_empty() || target("Job") == job)
             && (kind.is_empty() || policy.r#type == kind)
-            && policy.id.starts_with(&read.options.prefix)
+            && policy.id.starts_with(read.options.prefix())
     };
-    let mut pieces = Pieces::default();
-    for policy in read.view.scan::<ScalingPolicies>(Scan::all()) {
-        let policy = policy.map_err(storage)?;
-        if wanted(&policy) {
-            pieces.push(&ScalingPolicyListStub {
-                id: policy.id,
-                enabled: policy.enabled,
-                r#type: policy.r#type,
-                target: policy.target,
-                create_index: policy.create_index,
-                modify_index: policy.modify_index,
-            })?;
-        }
-    }
+    let filter = list::filter(read.options)?;
+    let rows = list::of_table::<ScalingPolicies>(read, Scan::all())?;
+    let answer = list::render_whole(read.options, rows, |policy| {
+        let wanted = wanted(&policy) && list::matches(filter.as_ref(), &policy)?;
+        Ok(wanted.then_some(ScalingPolicyListStub {
+            id: policy.id,
+            enabled: policy.enabled,
+            r#type: policy.r#type,
+            target: policy.target,
+            create_index: policy.create_index,
+            modify_index: policy.modify_index,
+        }))
+    })?;
     // Nomad's floor, so that clients can wait for the first policy.
     let index = read.view.table_index::<ScalingPolicies>().max(1);
-    Ok(Answer::pieces(pieces.finish()).at(index))
+    Ok(answer.at(index))
 }
 
 /// The row of the policy in the path.

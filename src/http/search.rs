@@ -16,6 +16,7 @@ use drover_projections::{Id, Prefix, Scan, StorageError, Table};
 use super::answer::Answer;
 use super::front::Read;
 use super::list::storage;
+use super::query::Options;
 use super::rows;
 use crate::error::ApiError;
 
@@ -145,7 +146,8 @@ fn ids<T: Table<Key = Id>>(
     } else {
         prefix
     };
-    let Ok(rows) = rows::ids::<T>(view, even, false) else {
+    let options = Options::by_prefix(even);
+    let Ok(rows) = rows::ids::<T>(view, &options) else {
         return Ok(Vec::new());
     };
     let mut found = Vec::new();

@@ -1,54 +1,122 @@
 //! Services registered with the cluster.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use drover_events::model::{
-    ServiceRegistration, ServiceRegistrationListStub, ServiceRegistrationStub,
-};
+use drover_events::model::{ServiceRegistration, ServiceRegistrationStub};
 use drover_projections::page::{PageToken, TokenKind};
 use drover_projections::tables::services::{Services, ServicesByJob, ServicesByName};
-use drover_projections::{Prefix, Scan};
+use drover_projections::{Key, Prefix, Scan, hex};
 
 use super::answer::Answer;
 use super::front::{Read, Write};
 use super::jobs;
-use super::list::{self, storage};
+use super::list::{self, Keyed, storage};
+use super::pieces::Pieces;
 use crate::commands::service::DeleteService;
 use crate::error::{ApiError, Code};
 
-/// `GET /v1/services`.
+/// `GET /v1/services`: of each namespace the names, with all tags that occur under them.
 pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     let scan = match read.options.namespace.as_str() {
         "*" => Scan::all(),
         name => Scan::prefix(Prefix::new().str(name)),
     };
     let filter = list::filter(read.options)?;
-    let mut found: BTreeMap<String, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
-    for row in read.view.scan::<Services>(scan) {
-        let row = row.map_err(storage)?;
-        let matches = filter.as_ref().map_or(Ok(true), |f| f.matches(&row));
-        if matches.map_err(|e| ApiError::bad_request(format!("failed to read result page: {e}")))? {
-            let tags = found
-                .entry(row.namespace)
-                .or_default()
-                .entry(row.service_name);
-            tags.or_default().extend(row.tags);
+    let mut names = Names {
+        pieces: list::begun(read.options),
+        space: match read.options.later {
+            true => Some(group(&list::place(read.options.place())?)?.0),
+            false => None,
+        },
+    };
+    let most = list::part(read.options);
+    let mut open: Option<(Vec<u8>, Name, BTreeSet<String>)> = None;
+    for row in list::of_index::<ServicesByName>(read, scan)? {
+        let (key, row) = row.map_err(storage)?;
+        if !list::matches(filter.as_ref(), &row)? {
+            continue;
+        }
+        let name = (row.namespace, row.service_name);
+        match &mut open {
+            Some((at, same, tags)) if *same == name => {
+                *at = key;
+                tags.extend(row.tags);
+            }
+            _ => {
+                let next = (key, name, row.tags.into_iter().collect());
+                if let Some((at, name, tags)) = open.replace(next) {
+                    names.add(name, tags)?;
+                    if names.pieces.bytes() >= most {
+                        return Ok(Answer::begun(names.pieces, hex(&at)).at(index(read)));
+                    }
+                }
+            }
         }
     }
-    let stubs: Vec<ServiceRegistrationListStub> = found
-        .into_iter()
-        .map(|(namespace, services)| ServiceRegistrationListStub {
-            namespace,
-            services: services
-                .into_iter()
-                .map(|(service_name, tags)| ServiceRegistrationStub {
-                    service_name,
-                    tags: tags.into_iter().collect(),
-                })
-                .collect(),
+    if let Some((_, name, tags)) = open {
+        names.add(name, tags)?;
+    }
+    if names.space.is_some() {
+        names.pieces.close(b"]}");
+    }
+    Ok(Answer::pieces(names.pieces.finish()).at(index(read)))
+}
+
+/// A namespace, and the name of a service in it.
+type Name = (String, String);
+
+/// Names of services in the making, by namespace.
+struct Names {
+    pieces: Pieces,
+    /// The namespace whose names are being listed.
+    space: Option<String>,
+}
+
+impl Names {
+    fn add(
+        &mut self,
+        (namespace, service_name): (String, String),
+        tags: BTreeSet<String>,
+    ) -> Result<(), ApiError> {
+        if self.space.as_ref() != Some(&namespace) {
+            if self.space.is_some() {
+                self.pieces.close(b"]}");
+            }
+            let name = serde_json::to_string(&namespace);
+            let name = name.map_err(|error| ApiError::internal(error.to_string()))?;
+            let head = format!("{{\"Namespace\":{name},\"Services\":[");
+            self.pieces.open(head.as_bytes());
+            self.space = Some(namespace);
+        }
+        self.pieces.push(&ServiceRegistrationStub {
+            service_name,
+            tags: tags.into_iter().collect(),
         })
-        .collect();
-    Ok(Answer::json(&stubs)?.at(read.view.table_index::<Services>()))
+    }
+}
+
+/// Namespace and name of an index's entry.
+fn group(mut key: &[u8]) -> Result<(String, String), ApiError> {
+    Key::decode(&mut key).map_err(|_| ApiError::internal("a list goes on where it never was"))
+}
+
+fn index(read: &Read<'_>) -> u64 {
+    read.view.table_index::<Services>()
+}
+
+/// The registrations that belong to something.
+///
+/// # Errors
+/// 400 for a filter that is none, 500 when the rows cannot be read.
+pub(super) fn of(
+    read: &Read<'_>,
+    rows: Keyed<'_, ServiceRegistration>,
+) -> Result<Answer, ApiError> {
+    let filter = list::filter(read.options)?;
+    let answer = list::render_whole(read.options, rows, |row| {
+        Ok(list::matches(filter.as_ref(), &row)?.then_some(row))
+    })?;
+    Ok(answer.at(index(read)))
 }
 
 /// `GET /v1/service/:name`.
@@ -57,7 +125,7 @@ pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
     if name.is_empty() {
         return Err(ApiError::bad_request("missing service name"));
     }
-    let index = read.view.table_index::<Services>();
+    let index = index(read);
     let choose = read.request.query.text("choose");
     let key = (read.options.namespace.as_str(), name.as_str());
     let rows = read.view.by_index::<ServicesByName>(key);
@@ -130,10 +198,8 @@ pub(super) fn of_job(read: &Read<'_>) -> Result<Answer, ApiError> {
     if known.is_none() {
         return Err(ApiError::not_found("job not found"));
     }
-    let rows = read
-        .view
-        .by_index::<ServicesByJob>(key)
-        .collect::<Result<Vec<_>, _>>();
-    let index = read.view.table_index::<Services>();
-    Ok(Answer::json(&rows.map_err(storage)?)?.at(index))
+    of(
+        read,
+        list::of_index::<ServicesByJob>(read, Scan::group::<(String, String)>(key))?,
+    )
 }

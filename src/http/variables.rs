@@ -19,7 +19,7 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     let options = read.options;
     let rows = read.view.scan::<Variables>(scan(options));
     let rows = rows.filter_map(|row| match row {
-        Ok(row) if !row.path.starts_with(&options.prefix) => None,
+        Ok(row) if !row.path.starts_with(options.prefix()) => None,
         Ok(row) => Some(Ok(metadata(row))),
         Err(error) => Some(Err(error)),
     });
@@ -32,13 +32,13 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
 fn scan(options: &Options) -> Scan {
     let scan = match options.namespace.as_str() {
         "*" => Scan::all(),
-        name => Scan::prefix(Prefix::new().str(name).open(&options.prefix)),
+        name => Scan::prefix(Prefix::new().str(name).open(options.prefix())),
     };
-    let scan = match options.next_token.split_once('.') {
+    let scan = match options.next_token().split_once('.') {
         Some((namespace, path)) => scan.from(Prefix::new().str(namespace).str(path).as_bytes()),
         None => scan,
     };
-    if options.reverse {
+    if options.reverse() {
         scan.reverse()
     } else {
         scan

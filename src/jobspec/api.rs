@@ -1,7 +1,7 @@
 //! A job as clients send it: what was not said is absent, so canonicalisation can tell it from
 //! zero.
 
-use super::normal::{self, FieldError};
+use super::normal::{self, FieldError, Unknown};
 use super::said;
 use super::schema::JOB;
 use super::{admit, canonical};
@@ -13,12 +13,16 @@ use serde_json::{Map, Value as Json};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ApiJob {
     fields: Map<String, Json>,
+    unknown: Vec<String>,
 }
 
 impl ApiJob {
     /// From fields that are known to be of the right names and types.
     pub(super) fn from_fields(fields: Map<String, Json>) -> ApiJob {
-        ApiJob { fields }
+        ApiJob {
+            fields,
+            ..ApiJob::default()
+        }
     }
 
     /// From the body of a request that says a job, if it says one: as [`ApiJob::from_json`], and
@@ -35,14 +39,18 @@ impl ApiJob {
         }
     }
 
-    /// From the API's JSON form: field names in any case, unknown ones ignored, durations in
-    /// nanoseconds or as text.
+    /// From the API's JSON form: field names in any case, durations in
+    /// nanoseconds or as text. What is no field is left out, and named by [`ApiJob::unknown`].
     ///
     /// # Errors
     /// The first field of the wrong type, with its path.
     pub fn from_json(json: Json) -> Result<ApiJob, FieldError> {
-        let read = normal::read(&JOB, json).map_err(|error| error.below(|| "Job".to_owned()));
-        read.map(ApiJob::from_fields)
+        let mut unknown = Unknown::default();
+        let read = normal::read(&JOB, json, &mut unknown);
+        Ok(ApiJob {
+            fields: read.map_err(|error| error.below(|| "Job".to_owned()))?,
+            unknown: unknown.paths("Job"),
+        })
     }
 
     /// Fills in every default (`types.md` calls them canonical).
@@ -97,6 +105,11 @@ impl ApiJob {
     /// Sets a text field that was not said.
     pub fn default_text(&mut self, field: &str, value: &str) {
         self.fields.entry(field).or_insert_with(|| value.into());
+    }
+
+    /// The paths of what was said and is no field of a job, as far as they are kept.
+    pub fn unknown(&self) -> &[String] {
+        &self.unknown
     }
 
     /// The fields that were said.

@@ -190,7 +190,6 @@ fn group(o: &mut Object, above: &Above) {
         default_text(disconnect, "Reconcile", "best_score");
     }
     affinities_and_spreads(o);
-    networks(o);
     for s in objects(o, "Services") {
         service::service(s, above, &name, None);
     }
@@ -256,7 +255,7 @@ pub(super) fn restart(group: &Object, own: Option<Object>) -> Json {
     Json::Object(merged(group.clone(), own.unwrap_or_default()))
 }
 
-pub(super) fn networks(o: &mut Object) {
+fn networks(o: &mut Object) {
     for network in objects(o, "Networks") {
         for key in ["ReservedPorts", "DynamicPorts"] {
             for port in objects(network, key) {
@@ -294,6 +293,7 @@ pub(super) fn server(o: &mut Object) {
             let target = json!({"Namespace": namespace, "Job": job_id, "Group": name});
             scaling.insert("Target".into(), target);
         }
+        networks(group);
         drop_empty(group);
         for task in objects(group, "Tasks") {
             let task_name = text(task, "Name");
@@ -302,6 +302,9 @@ pub(super) fn server(o: &mut Object) {
                     "Namespace": namespace, "Job": job_id, "Group": name, "Task": task_name,
                 });
                 scaling.insert("Target".into(), target);
+            }
+            if let Some(resources) = object(task, "Resources") {
+                networks(resources);
             }
             drop_empty(task);
         }

@@ -1,8 +1,6 @@
 //! Canonical defaults of tasks.
 
-use super::canonical::{
-    Above, Object, default, default_text, networks, object, objects, restart, text,
-};
+use super::canonical::{Above, Object, default, default_text, object, objects, restart, text};
 use super::canonical_service as service;
 use serde_json::{Value as Json, json};
 
@@ -85,7 +83,6 @@ pub(super) fn fill_resources(o: &mut Object) {
     default(o, "Cores", 0);
     default(o, "CPU", if cores > 0 { 0 } else { 100 });
     default(o, "MemoryMB", 300);
-    networks(o);
     for device in objects(o, "Devices") {
         default(device, "Count", 1);
         for affinity in objects(device, "Affinities") {

@@ -1,4 +1,4 @@
-//! Jobs in the API's JSON form: names in any case, unknown fields ignored, `null` as "not said",
+//! Jobs in the API's JSON form: names in any case, unknown fields named, `null` as "not said",
 //! wrong types refused with the field's path; and the full form with every field, as the parse
 //! route answers.
 
@@ -26,25 +26,71 @@ impl FieldError {
     }
 }
 
+/// Paths of fields that are none and say something.
+#[derive(Debug, Default)]
+pub(super) struct Unknown(Vec<String>);
+
+/// Of so many unknown fields the paths are kept.
+pub(super) const UNKNOWN_MOST: usize = 16;
+
+impl Unknown {
+    fn add(&mut self, name: &str, value: &Json) {
+        let says = match value {
+            Json::Null => false,
+            Json::Bool(value) => *value,
+            Json::Number(number) => number.as_f64() != Some(0.0),
+            Json::String(text) => !text.is_empty(),
+            Json::Array(items) => !items.is_empty(),
+            Json::Object(fields) => !fields.is_empty(),
+        };
+        if says && self.0.len() < UNKNOWN_MOST {
+            self.0.push(format!(".{name}"));
+        }
+    }
+
+    /// The paths, from the outermost object down.
+    pub(super) fn paths(self, outermost: &str) -> Vec<String> {
+        let paths = self.0.into_iter();
+        paths.map(|path| format!("{outermost}{path}")).collect()
+    }
+
+    /// Reads what lies one step further down; unknown fields there are named with the step.
+    fn below<T>(&mut self, step: impl Fn() -> String, read: impl FnOnce(&mut Self) -> T) -> T {
+        let before = self.0.len();
+        let done = read(self);
+        for path in self.0.iter_mut().skip(before) {
+            path.insert_str(0, &step());
+        }
+        done
+    }
+}
+
 /// Reads an object by its shape; only what was said is kept, under the proper names. Values are
 /// moved, not copied.
 ///
 /// # Errors
 /// The first field of the wrong type; the path begins below the object.
-pub(super) fn read(shape: &'static Shape, json: Json) -> Result<Map<String, Json>, FieldError> {
+pub(super) fn read(
+    shape: &'static Shape,
+    json: Json,
+    unknown: &mut Unknown,
+) -> Result<Map<String, Json>, FieldError> {
     let Json::Object(map) = json else {
         return Err(wrong("an object", &json));
     };
     let mut out = Map::new();
     for (key, value) in map {
         let Some(field) = shape.json(&key).filter(|f| !f.json.starts_with('@')) else {
+            unknown.add(&key, &value);
             continue;
         };
         if value.is_null() || (key != field.json && out.contains_key(field.json)) {
             continue;
         }
-        let value =
-            convert(field, value).map_err(|error| error.below(|| format!(".{}", field.json)))?;
+        let step = || format!(".{}", field.json);
+        let value = unknown
+            .below(step, |unknown| convert(field, value, unknown))
+            .map_err(|error| error.below(step))?;
         let key = if key == field.json {
             key
         } else {
@@ -71,7 +117,7 @@ fn wrong(expected: &'static str, found: &Json) -> FieldError {
     }
 }
 
-fn convert(field: &Field, json: Json) -> Result<Json, FieldError> {
+fn convert(field: &Field, json: Json, unknown: &mut Unknown) -> Result<Json, FieldError> {
     let expected = match field.kind {
         Kind::Str { .. } if !json.is_string() => "a string",
         Kind::Bool { .. } if !json.is_boolean() => "a bool",
@@ -110,7 +156,7 @@ fn convert(field: &Field, json: Json) -> Result<Json, FieldError> {
             Some(map) if map.values().all(|v| texts(v).is_some()) => return Ok(json),
             _ => "a map of lists of strings",
         },
-        _ => return nested(field.kind, json),
+        _ => return nested(field.kind, json, unknown),
     };
     Err(wrong(expected, &json))
 }
@@ -131,13 +177,14 @@ fn text_map(json: Json) -> Json {
 }
 
 /// Objects, and lists and maps of them.
-fn nested(kind: Kind, json: Json) -> Result<Json, FieldError> {
+fn nested(kind: Kind, json: Json, unknown: &mut Unknown) -> Result<Json, FieldError> {
     match (kind, json) {
-        (Kind::One(s) | Kind::Omit(s), json) => read(s, json).map(Json::Object),
+        (Kind::One(s) | Kind::Omit(s), json) => read(s, json, unknown).map(Json::Object),
         (Kind::Many(s) | Kind::Labelled(s, _), Json::Array(items)) => {
             let each = |(i, v): (usize, Json)| {
-                let read = read(s, v).map_err(|error| error.below(|| format!("[{i}]")));
-                read.map(Json::Object)
+                let step = || format!("[{i}]");
+                let read = unknown.below(step, |unknown| read(s, v, unknown));
+                read.map(Json::Object).map_err(|error| error.below(step))
             };
             let said = items.into_iter().enumerate().filter(|(_, v)| !v.is_null());
             said.map(each).collect::<Result<_, _>>().map(Json::Array)
@@ -145,7 +192,10 @@ fn nested(kind: Kind, json: Json) -> Result<Json, FieldError> {
         (Kind::ByLabel(s, _), Json::Object(map)) => {
             let mut out = Map::new();
             for (key, value) in map.into_iter().filter(|(_, v)| !v.is_null()) {
-                let value = read(s, value).map_err(|error| error.below(|| format!("[{key:?}]")))?;
+                let step = || format!("[{key:?}]");
+                let value = unknown
+                    .below(step, |unknown| read(s, value, unknown))
+                    .map_err(|error| error.below(step))?;
                 out.insert(key, Json::Object(value));
             }
             Ok(Json::Object(out))
@@ -176,10 +226,11 @@ fn texts(json: &Json) -> Option<Json> {
         .map(Json::Array)
 }
 
-/// The full form: every field of the shape, unset ones `null` or zero.
+/// The full form: every field of clients' own, unset ones `null` or zero.
 pub(super) fn full(shape: &'static Shape, said: &Map<String, Json>) -> Json {
     let mut out = Map::new();
-    for field in shape.fields.iter().filter(|f| !f.json.starts_with('@')) {
+    let shown = |f: &&Field| f.shown && !f.json.starts_with('@');
+    for field in shape.fields.iter().filter(shown) {
         match (said.get(field.json), field.kind) {
             (None, Kind::Omit(_)) => {}
             (value, kind) => {

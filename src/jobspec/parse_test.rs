@@ -72,6 +72,57 @@ fn a_registered_job_is_stored_as_was_recorded() {
     );
 }
 
+/// What the official client's types have, and no more; the rest is the server's to fill in.
+#[test]
+fn a_parsed_job_has_the_fields_that_clients_have() {
+    let text = r#"
+job "web" {
+  group "g" {
+    network {
+      port "http" {}
+      port "other" { host_network = "lan" }
+    }
+    service {
+      provider = "nomad"
+      port     = "http"
+      check {
+        type     = "tcp"
+        interval = "10s"
+        timeout  = "2s"
+      }
+    }
+    task "t" { driver = "raw_exec" }
+  }
+}"#;
+    let mut job = parse(&Input::server(text)).expect("parses");
+    job.canonicalise();
+    let shown = job.to_json();
+    let group = &shown["TaskGroups"][0];
+    let service = group["Services"][0].as_object().expect("a service");
+    assert_eq!(service["Name"], "web-g");
+    assert!(!service.contains_key("Id") && !service.contains_key("Namespace"));
+    let check = service["Checks"][0].as_object().expect("a check");
+    assert!(!check.contains_key("Id"));
+    let hosts = |group: &Json| {
+        let ports = group["Networks"][0]["DynamicPorts"].as_array().cloned();
+        let ports = ports.expect("ports").into_iter();
+        ports
+            .map(|port| port["HostNetwork"].clone())
+            .collect::<Json>()
+    };
+    assert_eq!(hosts(group), serde_json::json!(["", "lan"]));
+    let model = ApiJob::from_json(shown).expect("reads");
+    assert!(model.unknown().is_empty(), "{:?}", model.unknown());
+    let bytes = drover_events::gojson::to_vec(&model.into_model().expect("model"));
+    let stored: Json = serde_json::from_slice(&bytes.expect("json")).expect("json");
+    let group = &stored["TaskGroups"][0];
+    assert_eq!(group["Services"][0]["Namespace"], "default");
+    assert_eq!(hosts(group), serde_json::json!(["default", "lan"]));
+    // And what a server shows is read again without a word.
+    let again = ApiJob::from_json(stored).expect("reads");
+    assert!(again.unknown().is_empty(), "{:?}", again.unknown());
+}
+
 const SAMPLE: &str = r#"
 variable "image" { default = "redis:7" }
 variable "count" {

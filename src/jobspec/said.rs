@@ -1,13 +1,17 @@
 //! Takes a job out of the body of a request, as far as jobs have such fields: what is unknown is
-//! skipped over and never built, and a job of too many parts is refused while it is read. A
-//! body of some megabytes could be made into thirty times as much otherwise.
+//! skipped over and never built but for a mark that it is there, and a job of too many parts is
+//! refused while it is read. A body of some megabytes could be made into thirty times as much
+//! otherwise.
 
 use std::cell::Cell;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::{Map, Number, Value as Json};
 
+use super::normal::UNKNOWN_MOST;
 use super::schema::{JOB, Kind, Shape};
 
 /// Fields and elements of a job at most, with those that every object gets by default. As many make
@@ -19,16 +23,26 @@ const MOST_PARTS: usize = 1 << 20;
 /// # Errors
 /// The body is no JSON object, or the job has too many parts.
 pub(super) fn job(body: &[u8]) -> Result<Json, serde_json::Error> {
-    let left = Cell::new(MOST_PARTS);
+    let left = Left {
+        parts: Cell::new(MOST_PARTS),
+        marks: Cell::new(UNKNOWN_MOST),
+    };
     let mut json = serde_json::Deserializer::from_slice(body);
     let job = Top { left: &left }.deserialize(&mut json)?;
     json.end()?;
     Ok(job)
 }
 
+/// What may still be built.
+struct Left {
+    parts: Cell<usize>,
+    /// Marks of unknown fields.
+    marks: Cell<usize>,
+}
+
 /// The body around the job.
 struct Top<'c> {
-    left: &'c Cell<usize>,
+    left: &'c Left,
 }
 
 impl<'de> DeserializeSeed<'de> for Top<'_> {
@@ -94,20 +108,20 @@ impl From<Kind> for What {
 #[derive(Clone, Copy)]
 struct Part<'c> {
     what: What,
-    left: &'c Cell<usize>,
+    left: &'c Left,
 }
 
 impl Part<'_> {
     /// Takes from what is left; what is of another kind than it should be is refused later, with
     /// its path.
     fn spend<E: serde::de::Error>(&self, parts: usize) -> Result<(), E> {
-        let left = self.left.get().checked_sub(parts);
+        let left = self.left.parts.get().checked_sub(parts);
         let left = left.ok_or_else(|| {
             E::custom(format_args!(
                 "a job of more than {MOST_PARTS} fields is not read"
             ))
         })?;
-        self.left.set(left);
+        self.left.parts.set(left);
         Ok(())
     }
 }
@@ -184,7 +198,11 @@ impl<'de> Visitor<'de> for Part<'_> {
                 What::Object(shape) => match shape.json(&key) {
                     Some(field) => field.kind.into(),
                     None => {
-                        map.next_value::<IgnoredAny>()?;
+                        let marks = self.left.marks.get();
+                        if map.next_value::<Says>()?.0 && marks > 0 {
+                            self.left.marks.set(marks - 1);
+                            out.insert(key, Json::Bool(true));
+                        }
                         continue;
                     }
                 },
@@ -201,6 +219,63 @@ impl<'de> Visitor<'de> for Part<'_> {
     }
 }
 
+/// Whether a value says anything (zero, false, the empty text and the like do not); it is not kept.
+pub(crate) struct Says(pub(crate) bool);
+
+impl<'de> Deserialize<'de> for Says {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        json.deserialize_any(Says(false))
+    }
+}
+
+impl<'de> Visitor<'de> for Says {
+    type Value = Says;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Says, E> {
+        Ok(Says(false))
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Says, E> {
+        Ok(Says(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Says, E> {
+        Ok(Says(value != 0))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Says, E> {
+        Ok(Says(value != 0))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Says, E> {
+        Ok(Says(value != 0.0))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Says, E> {
+        Ok(Says(!value.is_empty()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Says, A::Error> {
+        let mut says = false;
+        while seq.next_element::<IgnoredAny>()?.is_some() {
+            says = true;
+        }
+        Ok(Says(says))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Says, A::Error> {
+        let mut says = false;
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+            says = true;
+        }
+        Ok(Says(says))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -214,7 +289,7 @@ mod tests {
             "job": {
                 "id": "web", "Unknown": [{"a": 0}], "Meta": {"any": "key"},
                 "TaskGroups": [{
-                    "Name": "g", "Nope": {"a": [0]},
+                    "Name": "g", "Nope": {"a": [0]}, "Empty": [], "Unset": null,
                     "Tasks": [{"Name": "t", "Config": {"args": [1, {"x": null}]}, "y": 1}],
                 }],
                 "Update": [1, 2, 3],
@@ -224,10 +299,10 @@ mod tests {
         assert_eq!(
             read,
             json!({
-                "id": "web", "Meta": {"any": "key"},
+                "id": "web", "Unknown": true, "Meta": {"any": "key"},
                 "TaskGroups": [{
-                    "Name": "g",
-                    "Tasks": [{"Name": "t", "Config": {"args": [1, {"x": null}]}}],
+                    "Name": "g", "Nope": true,
+                    "Tasks": [{"Name": "t", "Config": {"args": [1, {"x": null}]}, "y": true}],
                 }],
                 "Update": [],
             })
@@ -252,7 +327,7 @@ mod tests {
         }
         let unknown = format!("{{\"Job\":{{\"x\":[{}0]}}}}", "{\"a\":0},".repeat(500_000));
         let held = crate::jobspec::counting_test::peak(1 << 20, || {
-            assert_eq!(job(unknown.as_bytes()).expect("reads"), json!({}));
+            assert_eq!(job(unknown.as_bytes()).expect("reads"), json!({"x": true}));
         });
         assert!(held < 64 << 10, "{held} bytes");
     }

@@ -52,10 +52,10 @@ fn ids_and_names_are_offered() {
         ["Deployment"]
     );
     assert!(offered(&["job", "st"]).is_empty(), "verbs are the scripts'");
-    assert!(
-        offered(&["job", "run", ""]).is_empty(),
-        "files are the shell's"
-    );
+    let files = session.words(&["__complete", "--", "job", "run", ""], "");
+    assert_eq!((files.code, files.stdout.as_str()), (3, ""), "the shell's");
+    assert_eq!(offered(&["node", "drain", "-en"]), ["-enable"]);
+    assert_eq!(offered(&["node", "drain", "--en"]), ["--enable"]);
     let nobody = session.words(
         &[
             "__complete",
@@ -116,6 +116,13 @@ fn bash_completes_ids_verbs_and_flags() {
             .lines()
             .any(|word| word == "--verbose")
     );
+    assert_eq!(offered("drover node drain -ena", 3), "-enable\n");
+    assert_eq!(
+        offered("drover job run ''", 3),
+        "\n",
+        "files are the shell's"
+    );
+    assert_eq!(offered("drover log verify -data-dir ''", 4), "\n");
     stop(&session, "bash");
 }
 

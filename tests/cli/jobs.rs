@@ -129,6 +129,10 @@ fn instances_are_dispatched() {
             .starts_with("Dispatched Job ID = nightly/dispatch-"),
         "{dispatched:?}"
     );
+    let waited = session.quiet("job dispatch -wait -meta user=eve nightly input");
+    assert_eq!(waited.code, 0, "{}", waited.all());
+    let over = " is over: 1 complete, 0 failed";
+    assert!(waited.stdout.contains(over), "{}", waited.stdout);
     let again = |session: &Session| {
         session.answered(
             "job dispatch -detach -idempotency-token once -meta user=bob nightly -",

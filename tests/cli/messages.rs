@@ -48,6 +48,53 @@ fn mistakes_are_told_in_words() {
 }
 
 #[test]
+fn a_backup_that_is_not_there_is_not_sent() {
+    let session = Session::new("nobackup");
+    let ran = session.quiet("operator snapshot restore nofile");
+    assert_eq!(ran.code, 1, "{}", ran.all());
+    assert!(
+        ran.stderr.starts_with("Error reading nofile"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn what_run_refuses_is_refused_by_plan_and_told_by_validate() {
+    let session = Session::new("unbuilt");
+    let text = service("web", "1", "").replace(
+        "resources {",
+        "template {\n        data        = \"x\"\n        destination = \"local/x\"\n      }\n\
+         resources {",
+    );
+    session.file("web.hcl", &text);
+    for (line, code) in [("validate", 0), ("plan", 255), ("run", 1)] {
+        let ran = session.quiet(&format!("job {line} web.hcl"));
+        assert_eq!(ran.code, code, "{line}: {}", ran.all());
+        let why = "template blocks are not supported by this version of drover";
+        assert!(ran.all().contains(why), "{line}: {}", ran.all());
+    }
+}
+
+#[test]
+fn colours_are_there_where_they_are_asked_for_and_only_there() {
+    let session = Session::new("colours");
+    session.file("web.hcl", &service("web", "1", ""));
+    session.done("job run -detach web.hcl");
+    let bold = "\u{1b}[1m";
+    for (flags, wanted) in [
+        ("", false),
+        ("-force-color", true),
+        ("-no-color", false),
+        ("-no-color -force-color", false),
+    ] {
+        let shown = session.done(&format!("job status {flags} web"));
+        assert_eq!(shown.contains(bold), wanted, "{flags}: {shown}");
+    }
+    session.done("job stop -purge -detach web");
+}
+
+#[test]
 fn commands_that_are_not_there_say_what_to_use() {
     let mut session = Session::new("absent");
     for line in [

@@ -7,7 +7,60 @@ use super::super::query::{Thing, find};
 use super::super::show::text;
 use super::pick::{Named, checked_task};
 use anyhow::{Result, bail};
-use serde_json::json;
+use serde_json::{Value as Json, json};
+
+/// Which tasks are changed.
+#[derive(Debug, clap::Args)]
+struct Tasks {
+    #[command(flatten)]
+    conn: Conn,
+    /// The allocation's id or a prefix of it
+    allocation: String,
+    /// Only this task
+    task: Option<String>,
+    /// The same as the second argument
+    #[arg(long = "task", value_name = "NAME")]
+    task_flag: Option<String>,
+    /// Say what was asked of which allocation
+    #[arg(long)]
+    verbose: bool,
+}
+
+impl Tasks {
+    fn named(&self) -> Option<&str> {
+        self.task.as_deref().or(self.task_flag.as_deref())
+    }
+
+    /// Asks the allocation's node for something.
+    async fn ask(
+        &self,
+        (verb, failed): (&str, &'static str),
+        body: impl Fn(&str) -> Json,
+        out: &Out,
+    ) -> Result<u8> {
+        let client = self.conn.client()?;
+        let named = Named {
+            name: &self.allocation,
+            is_job: false,
+            group: None,
+        };
+        let alloc = named.allocation(&client).await?;
+        let task = checked_task(&alloc, self.named())?.unwrap_or_default();
+        let (id, namespace) = (text(&alloc, "ID"), text(&alloc, "Namespace"));
+        let path = format!("/v1/client/allocation/{id}/{verb}");
+        let scope = [("namespace", namespace.as_str())];
+        let done = client.put(&path, &scope, &body(&task)).await;
+        done.map_err(|err| err.context(failed))?;
+        if self.verbose {
+            let of = match task.as_str() {
+                "" => "all tasks that run".to_owned(),
+                task => format!("task {task:?}"),
+            };
+            out.line(&format!("Asked for {verb} of {of} of allocation {id:?}"));
+        }
+        Ok(0)
+    }
+}
 
 /// Flags of `alloc restart`.
 #[derive(Debug, clap::Args)]
@@ -17,20 +70,10 @@ use serde_json::json;
   drover alloc restart -all-tasks 8ba85cef   and those that ended")]
 pub(in crate::cli) struct RestartArgs {
     #[command(flatten)]
-    conn: Conn,
-    /// The allocation's id or a prefix of it
-    allocation: String,
-    /// Only this task
-    task: Option<String>,
-    /// The same as the second argument
-    #[arg(long = "task", value_name = "NAME")]
-    task_flag: Option<String>,
+    of: Tasks,
     /// Tasks that ended as well
     #[arg(long)]
     all_tasks: bool,
-    /// Show full ids
-    #[arg(long)]
-    verbose: bool,
 }
 
 /// Flags of `alloc signal`.
@@ -39,20 +82,10 @@ pub(in crate::cli) struct RestartArgs {
   drover alloc signal -s SIGHUP 8ba85cef server")]
 pub(in crate::cli) struct SignalArgs {
     #[command(flatten)]
-    conn: Conn,
-    /// The allocation's id or a prefix of it
-    allocation: String,
-    /// Only this task
-    task: Option<String>,
-    /// The same as the second argument
-    #[arg(long = "task", value_name = "NAME")]
-    task_flag: Option<String>,
+    of: Tasks,
     /// The signal
     #[arg(short = 's', value_name = "SIGNAL", default_value = "SIGKILL")]
     signal: String,
-    /// Show full ids
-    #[arg(long)]
-    verbose: bool,
 }
 
 /// Flags of `alloc stop`.
@@ -69,43 +102,21 @@ pub(in crate::cli) struct StopArgs {
     no_shutdown_delay: bool,
 }
 
-fn by_id(allocation: &str) -> Named<'_> {
-    Named {
-        name: allocation,
-        is_job: false,
-        group: None,
-    }
-}
-
 /// Restarts tasks.
-pub(super) async fn restart(args: RestartArgs, _: &Out) -> Result<u8> {
-    let task = args.task.as_deref().or(args.task_flag.as_deref());
-    if args.all_tasks && task.is_some() {
+pub(super) async fn restart(args: RestartArgs, out: &Out) -> Result<u8> {
+    if args.all_tasks && args.of.named().is_some() {
         bail!("The -all-tasks option is not allowed when restarting a specific task.");
     }
-    let client = args.conn.client()?;
-    let alloc = by_id(&args.allocation).allocation(&client).await?;
-    let task = checked_task(&alloc, task)?;
-    let namespace = text(&alloc, "Namespace");
-    let path = format!("/v1/client/allocation/{}/restart", text(&alloc, "ID"));
-    let body = json!({ "TaskName": task.unwrap_or_default(), "AllTasks": args.all_tasks });
-    let done = client.put(&path, &[("namespace", &namespace)], &body).await;
-    done.map_err(|err| err.context("Failed to restart allocation"))?;
-    Ok(0)
+    let body = |task: &str| json!({ "TaskName": task, "AllTasks": args.all_tasks });
+    let verb = ("restart", "Failed to restart allocation");
+    args.of.ask(verb, body, out).await
 }
 
 /// Sends a signal.
-pub(super) async fn signal(args: SignalArgs, _: &Out) -> Result<u8> {
-    let client = args.conn.client()?;
-    let alloc = by_id(&args.allocation).allocation(&client).await?;
-    let task = args.task.as_deref().or(args.task_flag.as_deref());
-    let task = checked_task(&alloc, task)?;
-    let namespace = text(&alloc, "Namespace");
-    let path = format!("/v1/client/allocation/{}/signal", text(&alloc, "ID"));
-    let body = json!({ "Task": task.unwrap_or_default(), "Signal": args.signal });
-    let done = client.put(&path, &[("namespace", &namespace)], &body).await;
-    done.map_err(|err| err.context("Error signalling allocation"))?;
-    Ok(0)
+pub(super) async fn signal(args: SignalArgs, out: &Out) -> Result<u8> {
+    let body = |task: &str| json!({ "Task": task, "Signal": args.signal });
+    let verb = ("signal", "Error signalling allocation");
+    args.of.ask(verb, body, out).await
 }
 
 /// Stops an allocation and follows what takes its place.

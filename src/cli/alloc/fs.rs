@@ -2,11 +2,9 @@
 
 use super::super::client::{Client, encode};
 use super::super::columns::Table;
-use super::super::conn::Conn;
 use super::super::out::Out;
 use super::super::show::{boolean, number, size, stamp, text};
-use super::logs::last_lines;
-use super::pick::Named;
+use super::tail::{Place, Tail};
 use anyhow::{Result, bail};
 use serde_json::Value as Json;
 
@@ -19,88 +17,81 @@ use serde_json::Value as Json;
   drover alloc fs -f -job web alloc/data/events.ndjson")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
-    conn: Conn,
-    /// The allocation's id or a prefix of it; with -job, the job's ID
-    allocation: String,
+    place: Place,
     /// A file or a directory below the allocation's
     #[arg(default_value = "/")]
     path: String,
-    /// Name a job in place of an allocation
-    #[arg(long)]
-    job: bool,
-    /// Only allocations of this group (with -job)
-    #[arg(long)]
-    group: Option<String>,
     /// Sizes for machines: plain bytes
     #[arg(short = 'H')]
     machine: bool,
     /// Show what the file is, not what is in it
     #[arg(long)]
     stat: bool,
-    /// Follow the file as it grows
-    #[arg(short = 'f')]
-    follow: bool,
-    /// Begin near the end
-    #[arg(long)]
-    tail: bool,
-    /// How many lines from the end
-    #[arg(short = 'n', value_name = "LINES")]
-    lines: Option<usize>,
-    /// How many bytes from the end
-    #[arg(short = 'c', value_name = "BYTES")]
-    bytes: Option<u64>,
-    /// Show full ids
-    #[arg(long)]
-    verbose: bool,
+    #[command(flatten)]
+    tail: Tail,
 }
-
-/// How far from the end lines are looked for, per line.
-const BYTES_PER_LINE: u64 = 120;
 
 /// Lists a directory or prints a file.
 pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
-    let client = args.conn.client()?;
-    let named = Named {
-        name: &args.allocation,
-        is_job: args.job,
-        group: args.group.as_deref(),
-    };
-    let alloc = named.allocation(&client).await?;
-    let place = Place {
+    let (client, alloc) = args.place.find().await?;
+    let files = Files {
         client: &client,
         id: text(&alloc, "ID"),
         namespace: text(&alloc, "Namespace"),
+        called: match args.place.verbose {
+            true => format!(" of allocation {:?}", args.place.shown(&alloc)),
+            false => String::new(),
+        },
     };
-    let found = place.get("stat", &args.path).await?;
+    let found = files.get("stat", &args.path).await?;
     let is_dir = boolean(&found, "IsDir");
     if args.stat || is_dir {
-        if is_dir && (args.follow || args.tail) {
+        if is_dir && (args.tail.follow || args.tail.tail) {
             bail!("{:?} is a directory: name a file", args.path);
         }
-        let files = match args.stat {
+        let all = match args.stat {
             true => Json::from(vec![found]),
-            false => place.get("ls", &args.path).await?,
+            false => files.get("ls", &args.path).await?,
         };
-        out.line(&table(&files, &args));
+        out.line(&table(&all, &args));
         return Ok(0);
     }
-    print(&place, &args, out).await?;
+    files.print(&args, out).await?;
     Ok(0)
 }
 
 /// The files of an allocation.
-struct Place<'a> {
+struct Files<'a> {
     client: &'a Client,
     id: String,
     namespace: String,
+    /// How messages call the allocation.
+    called: String,
 }
 
-impl Place<'_> {
+impl Files<'_> {
     async fn get(&self, verb: &str, path: &str) -> Result<Json> {
         let route = format!("/v1/client/fs/{verb}/{}", encode(&self.id));
         let query = [("path", path), ("namespace", &self.namespace)];
         let answer = self.client.get_json(&route, &query).await;
-        answer.map_err(|err| err.context(format!("Error reading {path:?}")))
+        answer.map_err(|err| err.context(self.unread(path)))
+    }
+
+    fn unread(&self, path: &str) -> String {
+        format!("Error reading {path:?}{}", self.called)
+    }
+
+    async fn print(&self, args: &Args, out: &Out) -> Result<()> {
+        let from = args.tail.query();
+        let mut query = vec![
+            ("path", args.path.as_str()),
+            ("namespace", self.namespace.as_str()),
+        ];
+        query.extend(from.iter().map(|(name, value)| (*name, value.as_str())));
+        let route = format!("/v1/client/fs/stream/{}", encode(&self.id));
+        let stream = self.client.stream(&route, &query).await;
+        let stream = stream.map_err(|err| err.context(self.unread(&args.path)))?;
+        args.tail.print(stream, out).await
     }
 }
 
@@ -127,42 +118,4 @@ fn table(files: &Json, args: &Args) -> String {
         table.row(row);
     }
     table.to_string()
-}
-
-async fn print(place: &Place<'_>, args: &Args, out: &Out) -> Result<()> {
-    let from_end = args.tail || args.lines.is_some() || args.bytes.is_some();
-    let lines = args.lines.unwrap_or(10);
-    let offset = match args.bytes {
-        Some(bytes) => bytes,
-        None if from_end => u64::try_from(lines)?.saturating_mul(BYTES_PER_LINE),
-        None => 0,
-    };
-    let offset = offset.to_string();
-    let query = [
-        ("path", args.path.as_str()),
-        ("namespace", place.namespace.as_str()),
-        ("origin", if from_end { "end" } else { "start" }),
-        ("offset", offset.as_str()),
-        ("follow", if args.follow { "true" } else { "false" }),
-        ("plain", "true"),
-    ];
-    let route = format!("/v1/client/fs/stream/{}", encode(&place.id));
-    let stream = place.client.stream(&route, &query).await;
-    let mut stream = stream.map_err(|err| err.context(format!("Error reading {:?}", args.path)))?;
-    let cuts = from_end && args.bytes.is_none();
-    let (mut first, mut held) = (true, Vec::new());
-    while let Some(chunk) = stream.chunk().await? {
-        if cuts && !args.follow {
-            held.extend_from_slice(&chunk);
-            continue;
-        }
-        let cut = cuts && std::mem::take(&mut first);
-        out.raw(if cut {
-            last_lines(&chunk, lines)
-        } else {
-            &chunk
-        });
-    }
-    out.raw(last_lines(&held, lines));
-    Ok(())
 }

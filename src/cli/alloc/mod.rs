@@ -6,6 +6,7 @@ mod fs;
 pub(super) mod logs;
 mod pick;
 pub(super) mod status;
+mod tail;
 
 use super::columns::Table;
 use super::out::Out;

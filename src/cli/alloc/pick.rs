@@ -60,15 +60,15 @@ fn tasks(alloc: &Json) -> Vec<String> {
     tasks.iter().map(|task| text(task, "Name")).collect()
 }
 
-/// The task that is named, or the only one there is.
-pub(super) fn pick_task(alloc: &Json, named: Option<&str>) -> Result<String> {
+/// The task that is named, or the only one there is; `shown` is how the allocation is called.
+pub(super) fn pick_task(alloc: &Json, named: Option<&str>, shown: &str) -> Result<String> {
     let tasks = tasks(alloc);
     match (checked_task(alloc, named)?, tasks.as_slice()) {
         (Some(named), _) => Ok(named),
         (None, [one]) => Ok(one.clone()),
         (None, tasks) => bail!(
-            "Allocation {:?} is running the following tasks:\n  * {}\n\nPlease specify the task.",
-            text(alloc, "ID"),
+            "Allocation {shown:?} is running the following tasks:\n  * {}\n\n\
+             Please specify the task.",
             tasks.join("\n  * ")
         ),
     }

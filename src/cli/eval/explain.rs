@@ -190,7 +190,7 @@ fn show_search(ordinal: usize, search: &Json, verbose: bool, out: &Out) {
         "Search {ordinal}: came to {came} of {}",
         counted(all, "node")
     ));
-    let mut table = Table::new(["Node ID", "Name", "Score", "Parts or reason", ""]);
+    let mut table = Table::new(["Node ID", "Name", "Score", "Parts or reason", "Outcome"]);
     for node in nodes.iter().take(if verbose { usize::MAX } else { NODES }) {
         table.row([
             short(&text(node, "NodeID"), verbose),
@@ -210,7 +210,7 @@ fn mark(node: &Json, chosen: bool) -> &'static str {
     match (chosen, node["Reached"] == true, node["Score"].is_null()) {
         (true, ..) => "chosen",
         (false, false, false) => "not reached",
-        _ => "",
+        _ => "-",
     }
 }
 

@@ -3,8 +3,9 @@
 use super::super::columns::Table;
 use super::super::conn::Conn;
 use super::super::out::Out;
+use super::super::paged::Paged;
 use super::super::placement;
-use super::super::show::{Format, next_page, number, short, text};
+use super::super::show::{Format, number, short, text};
 use anyhow::Result;
 
 /// Flags of `eval list`.
@@ -17,21 +18,14 @@ pub(in crate::cli) struct Args {
     conn: Conn,
     #[command(flatten)]
     format: Format,
-    /// Only evaluations that this expression holds for
-    #[arg(long, value_name = "EXPR")]
-    filter: Option<String>,
+    #[command(flatten)]
+    paged: Paged,
     /// Only evaluations of this job
-    #[arg(long)]
-    job: Option<String>,
+    #[arg(long, default_value = "", hide_default_value = true)]
+    job: String,
     /// Only evaluations of this status
-    #[arg(long)]
-    status: Option<String>,
-    /// How many in one page
-    #[arg(long, value_name = "N")]
-    per_page: Option<u32>,
-    /// Where the page begins
-    #[arg(long, value_name = "TOKEN")]
-    page_token: Option<String>,
+    #[arg(long, default_value = "", hide_default_value = true)]
+    status: String,
     /// Show full ids
     #[arg(long)]
     verbose: bool,
@@ -40,27 +34,14 @@ pub(in crate::cli) struct Args {
 /// Lists evaluations.
 pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let per_page = args.per_page.map(|n| n.to_string());
-    let given = [
-        ("filter", &args.filter),
-        ("job", &args.job),
-        ("status", &args.status),
-        ("per_page", &per_page),
-        ("next_token", &args.page_token),
-    ];
-    let query: Vec<(&str, &str)> = given
-        .iter()
-        .filter_map(|(k, v)| Some((*k, v.as_deref()?)))
-        .collect();
-    let reply = client.get("/v1/evaluations", &query).await;
-    let reply = reply.map_err(|err| err.context("Error querying evaluations"))?;
-    let evals = reply.json()?;
-    if args.format.print(&evals, out)? {
+    let more = [("job", args.job.as_str()), ("status", args.status.as_str())];
+    let page = args.paged.of(&client, "/v1/evaluations", &more).await;
+    let page = page.map_err(|err| err.context("Error querying evaluations"))?;
+    if args.format.print(&page.rows, out)? {
         return Ok(0);
     }
     client.tell_moment(out);
-    let evals = evals.as_array().cloned().unwrap_or_default();
-    if evals.is_empty() {
+    if page.is_empty() {
         out.line("No evals found");
         return Ok(0);
     }
@@ -74,7 +55,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         "Status",
         "Placement Failures",
     ]);
-    for eval in &evals {
+    for eval in page.rows() {
         let failures = match text(eval, "Status").as_str() {
             "blocked" => "N/A - In Progress".to_owned(),
             _ => placement::failed(eval).to_string(),
@@ -91,8 +72,6 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         ]);
     }
     out.line(&table.to_string());
-    if !reply.next_token.is_empty() {
-        out.line(&next_page(std::env::args(), &reply.next_token));
-    }
+    page.tell_next(out);
     Ok(0)
 }

@@ -2,7 +2,7 @@
 
 use super::super::conn::Conn;
 use super::super::deployment;
-use super::super::monitor::{Monitor, Wait};
+use super::super::monitor::Wait;
 use super::super::out::Out;
 use super::super::show::{list, number, text};
 use super::Found;
@@ -59,17 +59,9 @@ pub(super) async fn revert(args: RevertArgs, out: &Out) -> Result<u8> {
     let version = version(&job, &args.version).await?;
     let body = json!({ "JobID": job.id, "JobVersion": version, "EnforcePriorVersion": null });
     let done = job
-        .client
-        .put(&job.path("/revert"), &job.scope(), &body)
-        .await;
-    let done = done.map_err(|err| err.context("Error reverting job"))?;
-    let warnings = text(&done, "Warnings");
-    if !warnings.is_empty() {
-        out.line(&format!("Job Warnings:\n{warnings}\n"));
-    }
-    Monitor::new(&job.client, out, args.wait.verbose, &job.namespace)
-        .after(&done, args.wait.detach)
-        .await
+        .change("/revert", &body, "Error reverting job", out)
+        .await?;
+    job.follow(&done, &args.wait, out).await
 }
 
 /// A version, named by its number or by its tag.
@@ -97,17 +89,13 @@ pub(super) async fn eval(args: EvalArgs, out: &Out) -> Result<u8> {
     let options = json!({ "ForceReschedule": args.force_reschedule });
     let body = json!({ "JobID": job.id, "EvalOptions": options });
     let done = job
-        .client
-        .put(&job.path("/evaluate"), &job.scope(), &body)
-        .await;
-    let done = done.map_err(|err| err.context("Error evaluating job"))?;
+        .change("/evaluate", &body, "Error evaluating job", out)
+        .await?;
     if args.wait.detach {
         out.line(&format!("Created eval ID: {:?}", text(&done, "EvalID")));
         return Ok(0);
     }
-    Monitor::new(&job.client, out, args.wait.verbose, &job.namespace)
-        .after(&done, false)
-        .await
+    job.follow(&done, &args.wait, out).await
 }
 
 /// Promotes the canaries of the latest deployment.

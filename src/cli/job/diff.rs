@@ -51,11 +51,7 @@ fn group_diff(diff: &Json, updates: &Json, verbose: bool, lines: &mut Vec<String
             .map(|(k, name)| format!("{} {name}", number(updates, k)))
             .collect(),
     };
-    let said = if said.is_empty() {
-        String::new()
-    } else {
-        format!(" ({})", said.join(", "))
-    };
+    let said = in_brackets(&said);
     lines.push(format!(
         "{}Task Group: {:?}{said}",
         marker(&text(diff, "Type")),
@@ -65,17 +61,7 @@ fn group_diff(diff: &Json, updates: &Json, verbose: bool, lines: &mut Vec<String
         fields(diff, 2, verbose, lines);
     }
     for task in diff["Tasks"].as_array().into_iter().flatten() {
-        let notes: Vec<_> = task["Annotations"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(Json::as_str)
-            .collect();
-        let notes = if notes.is_empty() {
-            String::new()
-        } else {
-            format!(" ({})", notes.join(", "))
-        };
+        let notes = notes(task);
         let kind = text(task, "Type");
         if kind == "None" && !verbose {
             continue;
@@ -88,6 +74,20 @@ fn group_diff(diff: &Json, updates: &Json, verbose: bool, lines: &mut Vec<String
         if kind == "Edited" || verbose {
             fields(task, 4, verbose, lines);
         }
+    }
+}
+
+/// What a plan makes of a task or of a field.
+fn notes(of: &Json) -> String {
+    let notes = of["Annotations"].as_array().into_iter().flatten();
+    let notes = notes.filter_map(Json::as_str).map(str::to_owned);
+    in_brackets(&notes.collect::<Vec<_>>())
+}
+
+fn in_brackets(words: &[String]) -> String {
+    match words {
+        [] => String::new(),
+        words => format!(" ({})", words.join(", ")),
     }
 }
 
@@ -114,17 +114,7 @@ fn fields(diff: &Json, indent: usize, verbose: bool, lines: &mut Vec<String>) {
             "Edited" => format!("{old:?} => {new:?}"),
             _ => format!("{new:?}"),
         };
-        let notes: Vec<_> = field["Annotations"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(Json::as_str)
-            .collect();
-        let notes = if notes.is_empty() {
-            String::new()
-        } else {
-            format!(" ({})", notes.join(", "))
-        };
+        let notes = notes(field);
         lines.push(format!(
             "{pad}{}{name:<width$} {value}{notes}",
             marker(&kind)

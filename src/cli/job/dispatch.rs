@@ -4,7 +4,7 @@ use super::super::columns::pairs;
 use super::super::conn::Conn;
 use super::super::monitor::{Monitor, Wait};
 use super::super::out::Out;
-use super::super::show::text;
+use super::super::show::{number, text};
 use super::Found;
 use anyhow::{Context, Result, bail};
 use base64::Engine;
@@ -21,6 +21,9 @@ pub(in crate::cli) struct Args {
     conn: Conn,
     #[command(flatten)]
     wait: Wait,
+    /// Wait until the instance is over; exit code 1 if something of it failed
+    #[arg(long = "wait", conflicts_with = "detach")]
+    to_its_end: bool,
     /// The parameterized job's ID or a prefix of it
     job: String,
     /// The file with the payload; - reads standard input
@@ -83,8 +86,13 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
         return Ok(0);
     }
     out.line("");
+    let code = job.follow(&done, &args.wait, out).await?;
+    if !args.to_its_end || code != 0 {
+        return Ok(code);
+    }
+    let child = text(&done, "DispatchedJobID");
     Monitor::new(&job.client, out, args.wait.verbose, &job.namespace)
-        .after(&done, false)
+        .end_of(&child, number(&done, "JobCreateIndex"))
         .await
 }
 

@@ -35,6 +35,12 @@ pub(in crate::cli) struct Args {
     /// List every event that changed the job
     #[arg(long)]
     changes: bool,
+    /// Compare every version with the one of this tag
+    #[arg(long, value_name = "NAME", conflicts_with = "diff_version")]
+    diff_tag: Option<String>,
+    /// Compare every version with this one
+    #[arg(long, value_name = "N")]
+    diff_version: Option<u64>,
     /// Print whole jobs
     #[arg(long)]
     full: bool,
@@ -57,18 +63,10 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         }
     };
     let namespace = text(&stub, "Namespace");
-    let diffs = args.diffs.to_string();
-    let query = [("namespace", namespace.as_str()), ("diffs", diffs.as_str())];
-    let answer = client
-        .get_json(&job_path(&text(&stub, "ID"), "/versions"), &query)
+    let answer = args
+        .versions(&client, &text(&stub, "ID"), &namespace)
         .await?;
-    // A difference belongs to the version it leads to: the oldest has none.
-    let diffs = list(&answer, "Diffs")
-        .iter()
-        .map(Some)
-        .chain(std::iter::repeat(None));
-    let mut versions: Vec<(&Json, Option<&Json>)> =
-        list(&answer, "Versions").iter().zip(diffs).collect();
+    let mut versions = args.paired(&answer);
     if let Some(version) = args.version {
         let wanted = i64::try_from(version)?;
         versions.retain(|(job, _)| number(job, "Version") == wanted);
@@ -91,7 +89,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
             out.line("");
         }
         out.line(&pairs(&rows));
-        if let Some(diff) = diff.filter(|_| args.diffs) {
+        if let Some(diff) = diff {
             out.line(&format!("Diff:\n{}", job_diff(diff, &Json::Null, false)));
         }
     }
@@ -100,6 +98,39 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         out.line(&table(&events));
     }
     Ok(0)
+}
+
+impl Args {
+    /// What versions are compared with, if with one of them.
+    fn base(&self) -> Option<(&'static str, String)> {
+        let tag = self.diff_tag.clone().map(|tag| ("diff_tag", tag));
+        let version = self.diff_version.map(|n| ("diff_version", n.to_string()));
+        tag.or(version)
+    }
+
+    async fn versions(&self, client: &Client, id: &str, namespace: &str) -> Result<Json> {
+        let base = self.base();
+        let diffs = (self.diffs || base.is_some()).to_string();
+        let mut query = vec![("namespace", namespace), ("diffs", diffs.as_str())];
+        query.extend(base.iter().map(|(name, value)| (*name, value.as_str())));
+        client.get_json(&job_path(id, "/versions"), &query).await
+    }
+
+    /// The versions, each with its difference. Without a base it belongs to the version it leads
+    /// to, and the oldest has none; with one, the base itself has none.
+    fn paired<'a>(&self, answer: &'a Json) -> Vec<(&'a Json, Option<&'a Json>)> {
+        let is_base = |job: &Json| match (&self.diff_tag, self.diff_version) {
+            (Some(tag), _) => text(&job["VersionTag"], "Name") == *tag,
+            (None, Some(version)) => u64::try_from(number(job, "Version")) == Ok(version),
+            (None, None) => false,
+        };
+        let mut diffs = list(answer, "Diffs").iter();
+        let pair = |job| match is_base(job) {
+            true => (job, None),
+            false => (job, diffs.next()),
+        };
+        list(answer, "Versions").iter().map(pair).collect()
+    }
 }
 
 /// What is told of a version; who made it is in the event that registered it.

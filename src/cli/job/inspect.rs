@@ -26,6 +26,9 @@ pub(in crate::cli) struct Args {
     /// Print the source the job was submitted as
     #[arg(long)]
     hcl: bool,
+    /// With -hcl: the variables it was submitted with as well
+    #[arg(long, requires = "hcl")]
+    with_vars: bool,
 }
 
 /// Prints a job.
@@ -56,6 +59,9 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         ];
         let source = client.get_json(&job_path(&id, "/submission"), &query).await;
         let source = source.map_err(|err| err.context("Error querying the job's source"))?;
+        if args.with_vars {
+            out.raw(variables(&source).as_bytes());
+        }
         out.line(&text(&source, "Source"));
         return Ok(0);
     }
@@ -65,4 +71,30 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     }
     out.line(&pretty(&json!({"Job": job})));
     Ok(0)
+}
+
+/// The variables of a source as comments, so that what is printed can be run.
+fn variables(source: &serde_json::Value) -> String {
+    let flags = source["VariableFlags"].as_object().into_iter().flatten();
+    let flags = flags.map(|(name, value)| format!("{name} = {value}"));
+    let given = text(source, "Variables");
+    let lines = flags.chain(given.lines().map(str::to_owned));
+    let lines: Vec<String> = lines.map(|line| format!("# {line}\n")).collect();
+    match lines.is_empty() {
+        true => "# No variables\n\n".to_owned(),
+        false => format!("# Variables:\n{}\n", lines.concat()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_comments_before_the_source() {
+        assert_eq!(variables(&json!({"Source": "x"})), "# No variables\n\n");
+        let source = json!({"VariableFlags": {"a": "1"}, "Variables": "b = [\n  2,\n]\n"});
+        let wanted = "# Variables:\n# a = \"1\"\n# b = [\n#   2,\n# ]\n\n";
+        assert_eq!(variables(&source), wanted);
+    }
 }

@@ -20,6 +20,7 @@ pub(super) mod validate;
 
 use super::client::Client;
 use super::conn::Conn;
+use super::monitor::{Monitor, Wait};
 use super::out::Out;
 use super::query::{Thing, find};
 use super::show::text;
@@ -124,6 +125,31 @@ impl Found {
     async fn get(&self, suffix: &str) -> Result<Json> {
         self.client
             .get_json(&self.path(suffix), &self.scope())
+            .await
+    }
+
+    /// Asks for a change of the job, and tells its warnings; `failed` is said where it is refused.
+    async fn change(
+        &self,
+        suffix: &str,
+        body: &Json,
+        failed: &'static str,
+        out: &Out,
+    ) -> Result<Json> {
+        let path = self.path(suffix);
+        let done = self.client.put(&path, &self.scope(), body).await;
+        let done = done.map_err(|err| err.context(failed))?;
+        let warnings = text(&done, "Warnings");
+        if !warnings.is_empty() {
+            out.line(&format!("Job Warnings:\n{warnings}\n"));
+        }
+        Ok(done)
+    }
+
+    /// Follows what comes of a change, unless nobody wants to wait for it.
+    async fn follow(&self, done: &Json, wait: &Wait, out: &Out) -> Result<u8> {
+        Monitor::new(&self.client, out, wait.verbose, &self.namespace)
+            .after(done, wait.detach)
             .await
     }
 

@@ -2,7 +2,7 @@
 
 use super::super::columns::Table;
 use super::super::conn::Conn;
-use super::super::monitor::{Monitor, Wait};
+use super::super::monitor::Wait;
 use super::super::out::Out;
 use super::super::show::{boolean, list, number, short, text, time};
 use super::Found;
@@ -69,18 +69,9 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
         "Message": "submitted using the drover CLI",
         "JobModifyIndex": args.check_index,
     });
-    let done = job
-        .client
-        .put(&job.path("/scale"), &job.scope(), &body)
-        .await;
-    let done = done.map_err(|err| err.context("Error submitting scaling request"))?;
-    let warnings = text(&done, "Warnings");
-    if !warnings.is_empty() {
-        out.line(&format!("Job Warnings:\n{warnings}\n"));
-    }
-    Monitor::new(&job.client, out, args.wait.verbose, &job.namespace)
-        .after(&done, args.wait.detach)
-        .await
+    let failed = "Error submitting scaling request";
+    let done = job.change("/scale", &body, failed, out).await?;
+    job.follow(&done, &args.wait, out).await
 }
 
 /// The group of a job that has one.

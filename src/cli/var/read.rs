@@ -4,7 +4,8 @@ use super::super::client::is_status;
 use super::super::columns::{Table, pairs};
 use super::super::conn::Conn;
 use super::super::out::Out;
-use super::super::show::{next_page, number, pretty, text, time};
+use super::super::paged::Paged;
+use super::super::show::{number, pretty, text, time};
 use super::super::template;
 use super::put::{conflict, escape};
 use anyhow::{Result, bail};
@@ -65,15 +66,8 @@ pub(in crate::cli) struct ListArgs {
     /// Only paths that begin so
     #[arg(default_value = "")]
     prefix: String,
-    /// Only variables that this expression holds for
-    #[arg(long, value_name = "EXPR")]
-    filter: Option<String>,
-    /// How many in one page
-    #[arg(long, value_name = "N")]
-    per_page: Option<u32>,
-    /// Where the page begins
-    #[arg(long, value_name = "TOKEN")]
-    page_token: Option<String>,
+    #[command(flatten)]
+    paged: Paged,
     /// How to print them; table on a terminal and json elsewhere, unless said
     #[arg(long = "out", value_enum)]
     form: Option<Form>,
@@ -182,25 +176,16 @@ fn is_plain(key: &str) -> bool {
 /// Lists variables.
 pub(super) async fn list(args: ListArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let per_page = args.per_page.map(|n| n.to_string());
-    let mut query = vec![("prefix", args.prefix.as_str())];
-    for (key, value) in [
-        ("filter", args.filter.as_deref()),
-        ("per_page", per_page.as_deref()),
-        ("next_token", args.page_token.as_deref()),
-    ] {
-        query.extend(value.map(|v| (key, v)));
-    }
-    let reply = client.get("/v1/vars", &query).await;
-    let reply = reply.map_err(|err| err.context("Error retrieving vars"))?;
-    let vars = reply.json()?;
-    let rows = vars.as_array().map(Vec::as_slice).unwrap_or_default();
+    let more = [("prefix", args.prefix.as_str())];
+    let page = args.paged.of(&client, "/v1/vars", &more).await;
+    let page = page.map_err(|err| err.context("Error retrieving vars"))?;
+    let (vars, rows) = (&page.rows, page.rows());
     let form = usual(args.form, out);
     match form {
-        Form::Json => out.line(&pretty(&vars)),
+        Form::Json => out.line(&pretty(vars)),
         Form::Terse => rows.iter().for_each(|v| out.line(&text(v, "Path"))),
         Form::GoTemplate => match &args.template {
-            Some(pattern) => out.line(&template::render(pattern, &vars)?),
+            Some(pattern) => out.line(&template::render(pattern, vars)?),
             None => bail!("-out go-template needs -template"),
         },
         Form::Table | Form::Hcl | Form::None if rows.is_empty() => {
@@ -218,8 +203,8 @@ pub(super) async fn list(args: ListArgs, out: &Out) -> Result<u8> {
             out.line(&table.to_string());
         }
     }
-    if !reply.next_token.is_empty() && matches!(form, Form::Table | Form::Hcl | Form::None) {
-        out.line(&next_page(std::env::args(), &reply.next_token));
+    if matches!(form, Form::Table | Form::Hcl | Form::None) {
+        page.tell_next(out);
     }
     Ok(0)
 }

@@ -117,8 +117,7 @@ impl Output {
         beneath::regular(&self.dir, &format!("{}.{index}", self.name))
     }
 
-    /// File and offset in it of a position in the whole. Nothing before the end is, as with Nomad,
-    /// the last file from its start.
+    /// File and offset in it of a position in the whole; it is counted over all files.
     fn place(&self, origin: Origin, offset: u64) -> io::Result<(u64, u64)> {
         let mut sizes = Vec::new();
         for index in self.indexes()? {
@@ -128,7 +127,6 @@ impl Output {
         }
         let total: u64 = sizes.iter().map(|(_, size)| size).sum();
         let mut left = match origin {
-            Origin::End if offset == 0 => return Ok(sizes.last().map_or((0, 0), |(i, _)| (*i, 0))),
             Origin::Start => offset.min(total),
             Origin::End => total.saturating_sub(offset),
         };
@@ -240,7 +238,8 @@ mod tests {
             (Origin::Start, 0, (3, 0)),
             (Origin::Start, 6, (4, 1)),
             (Origin::Start, 100, (5, 1)),
-            (Origin::End, 0, (5, 0)),
+            (Origin::End, 0, (5, 1)),
+            (Origin::End, 1, (4, 3)),
             (Origin::End, 2, (4, 2)),
             (Origin::End, 100, (3, 0)),
         ] {
@@ -279,6 +278,23 @@ mod tests {
     }
 
     #[test]
+    fn mod_23_who_follows_from_the_end_gets_what_is_written_later_and_nothing_else() {
+        let tmp = tempfile::tempdir().unwrap();
+        assert_eq!(
+            all(&mut open(tmp.path(), Origin::End, 0)),
+            "",
+            "no file yet"
+        );
+        let mut log = Rotator::open(tmp.path(), "web.stdout", 5, 6).unwrap();
+        log.write(b"one\ntwo\nthree\n").unwrap();
+        let mut output = open(tmp.path(), Origin::End, 0);
+        assert_eq!(all(&mut output), "");
+        log.write(b"four\nfive\nsix\n").unwrap();
+        assert_eq!(all(&mut output), "four\nfive\nsix\n");
+        assert_eq!(all(&mut open(tmp.path(), Origin::End, 4)), "six\n");
+    }
+
+    #[test]
     fn mod_23_a_pipe_or_a_link_with_a_log_files_name_is_no_log() {
         let tmp = tempfile::tempdir().unwrap();
         let secret = tmp.path().join("secret");
@@ -287,8 +303,8 @@ mod tests {
         let mode = nix::sys::stat::Mode::S_IRWXU;
         nix::unistd::mkfifo(&tmp.path().join("web.stdout.3"), mode).unwrap();
         std::os::unix::fs::symlink(&secret, tmp.path().join("web.stdout.1")).unwrap();
-        for origin in [Origin::Start, Origin::End] {
-            assert_eq!(all(&mut open(tmp.path(), origin, 0)), "text");
+        for (origin, offset) in [(Origin::Start, 0), (Origin::End, 100)] {
+            assert_eq!(all(&mut open(tmp.path(), origin, offset)), "text");
         }
         // A file that was there and is a pipe now is passed over too.
         let mut output = open(tmp.path(), Origin::Start, 0);

@@ -40,8 +40,9 @@ pub(in crate::http) fn list_of(
     let options = read.options;
     let rows = read.view.scan::<Jobs>(scan(options));
     let rows = rows.filter(|row| {
-        row.as_ref()
-            .map_or(true, |job| job.id.starts_with(&options.prefix) && keep(job))
+        row.as_ref().map_or(true, |job| {
+            job.id.starts_with(options.prefix()) && keep(job)
+        })
     });
     let answer = list::render(options, TokenKind::NamespaceId, rows, token, |job| {
         let summary = read
@@ -60,13 +61,13 @@ fn token(job: &Job) -> PageToken {
 fn scan(options: &Options) -> Scan {
     let scan = match options.namespace.as_str() {
         "*" => Scan::all(),
-        name => Scan::prefix(Prefix::new().str(name).open(&options.prefix)),
+        name => Scan::prefix(Prefix::new().str(name).open(options.prefix())),
     };
-    let scan = match options.next_token.split_once('.') {
+    let scan = match options.next_token().split_once('.') {
         Some((namespace, id)) => scan.from(Prefix::new().str(namespace).str(id).as_bytes()),
         None => scan,
     };
-    if options.reverse {
+    if options.reverse() {
         scan.reverse()
     } else {
         scan

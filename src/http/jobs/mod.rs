@@ -14,6 +14,7 @@ mod shapes;
 pub(super) mod statuses;
 mod statuses_shapes;
 mod tags;
+mod versions;
 mod write;
 
 pub(super) use list::{list, list_of, near_list, stub};

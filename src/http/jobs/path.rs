@@ -14,7 +14,7 @@ use drover_projections::{Index, Table};
 use hyper::Method;
 use smallvec::SmallVec;
 
-use super::{children, plan, read, scale, tags, write};
+use super::{children, plan, read, scale, tags, versions, write};
 use crate::error::{ApiError, Code};
 use crate::http::answer::Answer;
 use crate::http::front::{self, Incoming, Reader, Watched, Write};
@@ -125,7 +125,7 @@ fn reader(ending: &str) -> Option<(Watched, Reader)> {
         ),
         "versions" => (
             Watched::Tables(&[job_versions::JobVersions::ID]),
-            read::versions,
+            versions::versions,
         ),
         "deployments" => (DEPLOYMENTS, read::deployments),
         "deployment" => (DEPLOYMENTS, read::deployment),

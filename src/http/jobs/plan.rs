@@ -8,7 +8,7 @@ use drover_projections::tables::jobs::Jobs;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::JobPlanResponse;
-use super::write::{RegisterBody, warnings};
+use super::write::{ELSEWHERE, Named, warnings};
 use crate::error::{ApiError, Code};
 use crate::http::answer::Answer;
 use crate::http::front::Write;
@@ -17,6 +17,15 @@ use crate::jobspec::cron;
 use crate::reactors::scheduling::snapshot::Snapshot;
 use crate::scheduler::{diff, dry_run};
 
+drover_events::wire! {
+    /// How a job is planned; the job itself is read by its own table.
+    struct PlanBody {
+        diff: bool = "Diff",
+        region: String = "Region",
+        namespace: String = "Namespace",
+    }
+}
+
 /// Jobs planned at a time, and how long one waits for its turn.
 static PLANNING: Semaphore = Semaphore::const_new(8);
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -24,8 +33,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// `PUT /v1/job/:id/plan`.
 pub(super) async fn plan(write: Write) -> Result<Answer, ApiError> {
     let given = write.decoded(|write| {
-        let body: RegisterBody = write.request.json()?;
-        let job = body.canonical(write)?;
+        let body: PlanBody = write.request.json_beside(ELSEWHERE)?;
+        let named = Named {
+            region: &body.region,
+            namespace: &body.namespace,
+        };
+        let job = named.canonical(write)?;
         if job.id != super::job_id(&write.request)? {
             return Err(ApiError::bad_request("Job ID does not match"));
         }

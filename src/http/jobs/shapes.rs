@@ -2,8 +2,7 @@
 
 use drover_events::gojson::{List, Map, Time};
 use drover_events::model::{
-    AllocMetric, Evaluation, Job, JobDiff, JobSubmission, JobSummary, Multiregion, PlanAnnotations,
-    ScalingEvent,
+    AllocMetric, Evaluation, JobDiff, JobSummary, Multiregion, PlanAnnotations, ScalingEvent,
 };
 
 drover_events::wire! {
@@ -29,23 +28,6 @@ drover_events::wire! {
         job_modify_index: u64 = "JobModifyIndex",
         submit_time: i64 = "SubmitTime",
         meta: Map<String> = "Meta" omit,
-    }
-}
-
-drover_events::wire! {
-    /// A job to register.
-    pub(in crate::http) struct JobRegisterRequest {
-        submission: Option<JobSubmission> = "Submission",
-        job: Option<Job> = "Job",
-        enforce_index: bool = "EnforceIndex" omit,
-        job_modify_index: u64 = "JobModifyIndex" omit,
-        policy_override: bool = "PolicyOverride" omit,
-        preserve_counts: bool = "PreserveCounts" omit,
-        preserve_resources: bool = "PreserveResources" omit,
-        eval_priority: i64 = "EvalPriority" omit,
-        region: String = "Region",
-        namespace: String = "Namespace",
-        secret_id: String = "SecretID",
     }
 }
 
@@ -79,18 +61,6 @@ drover_events::wire! {
 }
 
 drover_events::wire! {
-    /// A job to plan.
-    pub(in crate::http) struct JobPlanRequest {
-        job: Option<Job> = "Job",
-        diff: bool = "Diff",
-        policy_override: bool = "PolicyOverride",
-        region: String = "Region",
-        namespace: String = "Namespace",
-        secret_id: String = "SecretID",
-    }
-}
-
-drover_events::wire! {
     /// What a registration would do.
     pub(in crate::http) struct JobPlanResponse {
         annotations: Option<PlanAnnotations> = "Annotations",
@@ -119,9 +89,6 @@ drover_events::wire! {
     pub(in crate::http) struct JobEvaluateRequest {
         job_id: String = "JobID",
         eval_options: EvalOptions = "EvalOptions",
-        region: String = "Region",
-        namespace: String = "Namespace",
-        secret_id: String = "SecretID",
     }
 }
 
@@ -138,9 +105,6 @@ drover_events::wire! {
         job_id: String = "JobID",
         job_version: u64 = "JobVersion",
         stable: bool = "Stable",
-        region: String = "Region",
-        namespace: String = "Namespace",
-        secret_id: String = "SecretID",
     }
 }
 

@@ -6,17 +6,16 @@ use drover_projections::tables::allocs::{Allocs, AllocsByJob};
 use drover_projections::tables::deployments::{Deployments, DeploymentsByJob};
 use drover_projections::tables::jobs::{Jobs, JobsByModify};
 use drover_projections::view::View;
-use drover_projections::{Scan, Table as _, query};
+use drover_projections::{Prefix, Scan, StorageError, Table as _, query};
 
 use super::statuses_shapes::{
     JobStatusesAlloc, JobStatusesDeployment, JobStatusesJob, JobStatusesLatestDeployment,
 };
 use crate::error::ApiError;
-use crate::http::allocations::AllocStubs;
+use crate::http::allocations::belongs_to;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
 use crate::http::list::{self, storage};
-use crate::http::pieces::Pieces;
 
 /// The tables it is made of.
 pub(in crate::http) const TABLES: &[u16] = &[Jobs::ID, Allocs::ID, Deployments::ID];
@@ -132,35 +131,37 @@ fn token(job: &Job, before: u64) -> String {
 fn page(read: &Read<'_>, wish: &Wish) -> Result<Answer, ApiError> {
     let options = read.options;
     let filter = list::filter(options).map_err(|error| ApiError::refused(error.message))?;
-    let start = Start::read(&options.next_token)?;
-    let scan = if options.reverse {
-        Scan::all()
-    } else {
-        Scan::all().reverse()
-    };
-    let mut pieces = Pieces::default();
+    let start = Start::read(options.next_token())?;
+    let most = list::most(options);
+    let mut pieces = list::begun(options);
     let (mut taken, mut last, mut index, mut next) = (0, 0, 0, None);
-    for job in read.view.by_index_scan::<JobsByModify>(scan) {
+    for job in rows(read, start.as_ref()) {
         let job = job.map_err(storage)?;
         if !wish.takes(&job)
             || start
                 .as_ref()
-                .is_some_and(|s| s.skips(&job, options.reverse))
+                .is_some_and(|s| s.skips(&job, options.reverse()))
         {
             continue;
         }
-        let matches = filter.as_ref().map_or(Ok(true), |f| f.matches(&job));
-        if !matches.map_err(|e| ApiError::refused(format!("failed to read result page: {e}")))? {
+        let matches = list::matches(filter.as_ref(), &job);
+        if !matches.map_err(|error| ApiError::refused(error.message))? {
             continue;
         }
-        if options.per_page > 0 && taken == options.per_page {
+        let full = options.per_page() > 0 && taken == options.per_page();
+        if next.is_none() && (full || pieces.bytes() >= most) {
             next = Some(token(&job, last));
-            break;
+            // What is sent later has no say in the index any more.
+            if options.per_page() > 0 || options.later {
+                break;
+            }
         }
         (taken, last) = (taken + 1, job.modify_index);
         let (shown, changed) = status(&read.view, job)?;
         index = index.max(changed);
-        pieces.push(&shown)?;
+        if next.is_none() {
+            pieces.push(&shown)?;
+        }
     }
     // Somebody who waits for named jobs is not woken by others; but a job that is gone is news.
     let complete = wish
@@ -170,9 +171,34 @@ fn page(read: &Read<'_>, wish: &Wish) -> Result<Answer, ApiError> {
     if !complete {
         index = index.max(read.view.table_index::<Jobs>());
     }
+    if options.per_page() == 0
+        && let Some(rest) = next
+    {
+        return Ok(Answer::begun(pieces, rest).at(index));
+    }
     let mut answer = Answer::pieces(pieces.finish()).at(index);
     answer.next_token = next;
     Ok(answer)
+}
+
+/// The jobs in the list's order, from where the page starts on.
+fn rows<'v>(
+    read: &'v Read<'_>,
+    start: Option<&Start>,
+) -> impl Iterator<Item = Result<Job, StorageError>> + 'v {
+    let scan = match (start, read.options.reverse()) {
+        (None, _) => Scan::all(),
+        (Some(start), true) => Scan::all().from(Prefix::new().u64(start.index).as_bytes()),
+        (Some(start), false) => {
+            let above = start.index.saturating_add(1);
+            Scan::all().from(Prefix::new().u64(above).as_bytes())
+        }
+    };
+    let scan = match read.options.reverse() {
+        true => scan,
+        false => scan.reverse(),
+    };
+    read.view.by_index_scan::<JobsByModify>(scan)
 }
 
 /// A job as it is shown, and the last index at which anything of that changed.
@@ -193,11 +219,10 @@ fn status(view: &View, job: Job) -> Result<(JobStatusesJob, u64), ApiError> {
             .fold(index, u64::max);
         shown.child_statuses = children.iter().map(|c| c.status.clone()).collect();
     } else {
-        let stubs = AllocStubs::new(view, false);
         let mut allocs = Vec::new();
         for row in view.by_index::<AllocsByJob>(key) {
             let row = row.map_err(storage)?;
-            if stubs.belongs_to(&row, Some(&job))? {
+            if belongs_to(view, &row, Some(&job))? {
                 index = index.max(row.modify_index);
                 allocs.push(alloc(&row, row.job_version));
             }

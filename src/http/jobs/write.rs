@@ -34,7 +34,12 @@ drover_events::wire! {
         eval_priority: i64 = "EvalPriority",
         region: String = "Region",
         namespace: String = "Namespace",
-        diff: bool = "Diff",
+    }
+
+    /// A job by itself, which is read by its own table.
+    pub(super) struct JobBody {
+        region: String = "Region",
+        namespace: String = "Namespace",
     }
 
     /// A version to go back to.
@@ -51,7 +56,43 @@ drover_events::wire! {
     }
 }
 
+/// What of these bodies is read by its own table.
+pub(super) const ELSEWHERE: &[&str] = &["Job"];
+
 impl RegisterBody {
+    /// Where the body says that the job belongs.
+    fn named(&self) -> Named<'_> {
+        Named {
+            region: &self.region,
+            namespace: &self.namespace,
+        }
+    }
+
+    /// The canonical job, refused with every rule it breaks, and what is to be warned of.
+    fn checked(&self, write: &Write) -> Result<(Job, String), ApiError> {
+        let job = self.named().canonical(write)?;
+        let warnings = warnings(write, &job)?;
+        Ok((job, warnings))
+    }
+}
+
+impl JobBody {
+    /// Where the body says that the job belongs.
+    pub(super) fn named(&self) -> Named<'_> {
+        Named {
+            region: &self.region,
+            namespace: &self.namespace,
+        }
+    }
+}
+
+/// Where a body says, beside its job, that the job belongs; empty where it does not.
+pub(super) struct Named<'b> {
+    pub(super) region: &'b str,
+    pub(super) namespace: &'b str,
+}
+
+impl Named<'_> {
     /// The job of the body: in canonical form, in the namespace the request names.
     pub(super) fn canonical(&self, write: &Write) -> Result<Job, ApiError> {
         let job = self.complete(write)?;
@@ -66,10 +107,12 @@ impl RegisterBody {
         let missing = || ApiError::bad_request("Job must be specified");
         let api = ApiJob::from_body(&write.request.body).map_err(ApiError::bad_request)?;
         let api = api.ok_or_else(missing)?;
+        let unknown = api.unknown().iter().map(|path| format!("field {path}"));
+        write.request.query.ignore(unknown);
         let asked = write.request.query.text("namespace");
         let named = [
             asked,
-            &self.namespace,
+            self.namespace,
             api.namespace().unwrap_or_default(),
             "default",
         ];
@@ -83,7 +126,7 @@ impl RegisterBody {
             .into_model()
             .map_err(|e| ApiError::bad_request(e.to_string()))?;
         job.namespace = namespace;
-        self.place_region(&mut job, write)?;
+        place_region(self.region, &mut job, write)?;
         if unsaid {
             job.priority = write.api.settings.job_priority;
         }
@@ -92,37 +135,27 @@ impl RegisterBody {
         }
         Ok(job)
     }
-
-    /// The region of a job: the body's, the request's, its own; the agent's where none is named.
-    fn place_region(&self, job: &mut Job, write: &Write) -> Result<(), ApiError> {
-        let own = &write.api.settings.region;
-        if job.multiregion.is_some() {
-            return Ok(());
-        }
-        let named = [
-            &self.region,
-            write.request.query.text("region"),
-            &job.region,
-        ];
-        let named = named.into_iter().find(|region| !region.is_empty());
-        if named.is_some_and(|region| region != "global" && region != own) {
-            return Err(ApiError::refused("No path to region"));
-        }
-        job.region.clone_from(own);
-        Ok(())
-    }
-
-    /// Takes the canonical job out, refused with every rule it breaks, and what is to be warned of.
-    fn checked(&self, write: &Write) -> Result<(Job, String), ApiError> {
-        let job = self.canonical(write)?;
-        let warnings = warnings(write, &job)?;
-        Ok((job, warnings))
-    }
 }
 
-/// The warnings about a job that breaks no rule.
+/// The region of a job: the body's, the request's, its own; the agent's where none is named.
+fn place_region(body: &str, job: &mut Job, write: &Write) -> Result<(), ApiError> {
+    let own = &write.api.settings.region;
+    if job.multiregion.is_some() {
+        return Ok(());
+    }
+    let named = [body, write.request.query.text("region"), &job.region];
+    let named = named.into_iter().find(|region| !region.is_empty());
+    if named.is_some_and(|region| region != "global" && region != own) {
+        return Err(ApiError::refused("No path to region"));
+    }
+    job.region.clone_from(own);
+    Ok(())
+}
+
+/// The warnings about a job that breaks no rule and asks for nothing that is not built.
 pub(super) fn warnings(write: &Write, job: &Job) -> Result<String, ApiError> {
-    let found = validation(write, job)?;
+    let mut found = validation(write, job)?;
+    found.errors.extend(jobspec::unbuilt(job));
     match found.error() {
         Some(text) => Err(ApiError::refused(text)),
         None => Ok(found.warning()),
@@ -140,7 +173,8 @@ pub(super) fn validation(write: &Write, job: &Job) -> Result<Validation, ApiErro
     };
     let mut found = jobspec::validate(job, &limits);
     found.errors.extend(without_vault(job));
-    found.warnings.extend(known::warnings(&write.request.query));
+    let ignored = write.request.query.ignored();
+    found.warnings.extend(known::warnings(ignored));
     Ok(found)
 }
 
@@ -183,7 +217,7 @@ pub(super) fn missing(write: &Write, job: &Job) -> Result<Vec<String>, ApiError>
 /// `PUT /v1/jobs`.
 pub(in crate::http) async fn register(write: Write) -> Result<Answer, ApiError> {
     let given = write.decoded(|write| {
-        let body: RegisterBody = write.request.json()?;
+        let body: RegisterBody = write.request.json_beside(ELSEWHERE)?;
         let (job, warnings) = body.checked(write)?;
         Ok((body, job, warnings))
     });
@@ -194,8 +228,8 @@ pub(in crate::http) async fn register(write: Write) -> Result<Answer, ApiError> 
 /// `PUT /v1/job/:id`.
 pub(super) async fn update(write: Write) -> Result<Answer, ApiError> {
     let given = write.decoded(|write| {
-        let body: RegisterBody = write.request.json()?;
-        let job = body.canonical(write)?;
+        let body: RegisterBody = write.request.json_beside(ELSEWHERE)?;
+        let job = body.named().canonical(write)?;
         if job.id != super::job_id(&write.request)? {
             return Err(ApiError::bad_request("Job ID does not match name"));
         }
@@ -240,13 +274,6 @@ async fn register_job(
         settings.job_max_source_size,
         &mut warnings,
     );
-    let refused = Validation {
-        errors: jobspec::unbuilt(&job),
-        ..Validation::default()
-    };
-    if let Some(text) = refused.error() {
-        return Err(ApiError::refused(text));
-    }
     let (namespace, id, children) = (job.namespace.clone(), job.id.clone(), job.has_children());
     let eval_id = if children { String::new() } else { new_id() };
     let command = RegisterJob {

@@ -34,6 +34,8 @@ pub(super) struct Field {
     pub kind: Kind,
     /// A specification must say it.
     pub required: bool,
+    /// Clients' own form has it; what has not is read where a server showed it.
+    pub shown: bool,
 }
 
 /// What a field holds. `opt`: `null` when unset, else the zero value.
@@ -99,6 +101,7 @@ pub(crate) const fn f(hcl: &'static str, json: &'static str, kind: Kind) -> Fiel
         json,
         kind,
         required: false,
+        shown: true,
     }
 }
 
@@ -109,6 +112,7 @@ pub(crate) const fn req(hcl: &'static str, json: &'static str, kind: Kind) -> Fi
         json,
         kind,
         required: true,
+        shown: true,
     }
 }
 
@@ -119,6 +123,15 @@ pub(crate) const fn j(json: &'static str, kind: Kind) -> Field {
         json,
         kind,
         required: false,
+        shown: true,
+    }
+}
+
+/// A field that only servers' jobs have.
+pub(crate) const fn stored(json: &'static str, kind: Kind) -> Field {
+    Field {
+        shown: false,
+        ..j(json, kind)
     }
 }
 

@@ -2,13 +2,12 @@
 
 use super::connect::CONNECT;
 use super::task::IDENTITY;
-use super::{BOOL, DUR, INT, Kind, ODUR, STR, Shape, f, j};
+use super::{BOOL, DUR, INT, Kind, ODUR, STR, Shape, f, stored};
 
 /// A service.
 pub(super) static SERVICE: Shape = Shape {
     name: "service",
     fields: &[
-        j("Id", STR),
         f("name", "Name", STR),
         f("tags", "Tags", Kind::Strs),
         f("canary_tags", "CanaryTags", Kind::Strs),
@@ -29,7 +28,7 @@ pub(super) static SERVICE: Shape = Shape {
         f("provider", "Provider", STR),
         f("cluster", "Cluster", STR),
         f("kind", "Kind", STR),
-        j("Namespace", STR),
+        stored("Namespace", STR),
     ],
 };
 
@@ -41,7 +40,6 @@ static WEIGHTS: Shape = Shape {
 static CHECK: Shape = Shape {
     name: "check",
     fields: &[
-        j("Id", STR),
         f("name", "Name", STR),
         f("type", "Type", STR),
         f("command", "Command", STR),

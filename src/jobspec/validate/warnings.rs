@@ -30,8 +30,6 @@ pub(super) fn of(job: &Job, limits: &Limits) -> Vec<String> {
     for g in job.task_groups.iter() {
         shutdown(g, &mut out);
     }
-    // Where the job is only looked at; to register it is refused.
-    out.extend(super::unbuilt(job));
     for g in job.task_groups.iter() {
         out.extend(g.tasks.iter().filter_map(|t| no_disk(g, t)));
     }

@@ -60,14 +60,35 @@ impl Over {
     }
 }
 
+/// What one look found.
+struct Found {
+    list: Vec<Over>,
+    rows: usize,
+}
+
+impl Found {
+    fn new() -> Self {
+        Self {
+            list: Vec::new(),
+            rows: 0,
+        }
+    }
+
+    /// Adds one thing; whether there is room for more, of things and of rows.
+    fn add(&mut self, over: Over, things: usize, rows: usize) -> bool {
+        self.rows += over.rows();
+        self.list.push(over);
+        self.list.len() < things && self.rows < rows
+    }
+}
+
 /// Jobs of which nothing is needed any more; and whether there may be more than these.
 pub(super) fn jobs(
     view: &View,
     cutoffs: &Cutoffs,
     sweep: &Sweep<'_>,
 ) -> Result<(Vec<Over>, bool), StorageError> {
-    let mut found = Vec::new();
-    let mut rows = 0;
+    let mut found = Found::new();
     for job in view.by_index::<JobsCollectable>(()) {
         let job = job?;
         let key = (job.namespace.as_str(), job.id.as_str());
@@ -82,13 +103,11 @@ pub(super) fn jobs(
         for row in view.by_index::<AllocsByJob>(key) {
             over.allocs.push(row?.alloc.id);
         }
-        rows += over.rows();
-        found.push(over);
-        if found.len() >= BATCH || rows >= BATCH * BATCHES / 4 {
-            return Ok((found, true));
+        if !found.add(over, BATCH, BATCH * BATCHES / 4) {
+            return Ok((found.list, true));
         }
     }
-    Ok((found, false))
+    Ok((found.list, false))
 }
 
 /// Evaluations that are over, with their allocations; and whether there may be more than these.
@@ -97,8 +116,7 @@ pub(super) fn evals(
     cutoffs: &Cutoffs,
     sweep: &Sweep<'_>,
 ) -> Result<(Vec<Over>, bool), StorageError> {
-    let mut found = Vec::new();
-    let mut rows = 0;
+    let mut found = Found::new();
     for eval in view.scan::<Evals>(Scan::all()) {
         let eval = eval?;
         let Some(allocs) = eval_is_over(view, &eval, cutoffs)? else {
@@ -112,13 +130,11 @@ pub(super) fn evals(
         if sweep.is_aside(&over) {
             continue;
         }
-        rows += over.rows();
-        found.push(over);
-        if rows >= BATCH * BATCHES {
-            return Ok((found, true));
+        if !found.add(over, usize::MAX, BATCH * BATCHES) {
+            return Ok((found.list, true));
         }
     }
-    Ok((found, false))
+    Ok((found.list, false))
 }
 
 /// Deployments that are over.

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use anyhow::ensure;
-use drover_testkit::{Agent, Http, LONG, Setup, wait_for};
+use drover_testkit::{Agent, Http, LONG, Leftovers, Setup, wait_for};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -22,6 +22,7 @@ const OWN: &str = "export DROVER_TOKEN=canary-1 KAFKA_PASSWORD=canary-2 \
 struct World {
     agent: Agent,
     http: Http,
+    _tasks: Leftovers,
     dir: TempDir,
 }
 
@@ -43,7 +44,12 @@ impl World {
                 .to_owned();
         let agent = setup.start().expect("the agent starts");
         let http = agent.http();
-        World { agent, http, dir }
+        World {
+            agent,
+            http,
+            _tasks: Leftovers(data),
+            dir,
+        }
     }
 
     fn data(&self) -> PathBuf {

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::{Http, LONG, wait_for};
+use crate::{Http, LONG, leftovers, limit, wait_for};
 
 /// How an agent is to be started.
 #[derive(Clone)]
@@ -35,6 +35,7 @@ impl Setup {
     /// # Errors
     /// When the system has no free port.
     pub fn dev(binary: impl Into<PathBuf>, data_dir: &Path) -> Result<Setup> {
+        limit::this_test();
         Ok(Setup {
             binary: binary.into(),
             data_dir: data_dir.to_owned(),
@@ -72,6 +73,7 @@ impl Setup {
     /// When the program cannot be started.
     pub fn spawn(&self) -> Result<Agent> {
         fs::create_dir_all(&self.data_dir)?;
+        leftovers::guard(&self.data_dir);
         let beside = |suffix: &str| self.data_dir.with_extension(suffix);
         let config = format!(
             "bind_addr = \"127.0.0.1\"\nports {{\n  http = {}\n  rpc = {}\n  serf = {}\n}}\n{}",

@@ -4,13 +4,16 @@
 //! ([`Http`]), and waits for conditions with a deadline ([`wait_for`],
 //! [`eventually`]). It must not know the product's types: a suite sees what a user sees.
 //!
-//! Invariants: every process it starts ends with the value that stands for it; nothing waits
-//! without a deadline; ports are chosen by the system.
+//! Invariants: every process it starts ends with the value that stands for it, and what its agents
+//! started with the test's process at the latest; nothing waits without a deadline, and a test that
+//! does is named and ends the run; ports are chosen by the system.
 
 mod agent;
 mod documented;
 mod http;
 pub mod kafka;
+mod leftovers;
+mod limit;
 mod skip;
 mod wait;
 mod wire;
@@ -19,6 +22,7 @@ pub use agent::{Agent, Setup, free_port};
 pub use documented::client;
 pub use http::{Http, Lines, Response};
 pub use jsonschema;
+pub use leftovers::Leftovers;
 pub use skip::{has_program, python, skip};
 pub use wait::{LONG, eventually, wait_for};
 pub use wire::Wire;

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
+use crate::limit;
+
 /// The usual deadline: long, since a loaded machine is slow and a condition that holds ends the
 /// wait.
 pub const LONG: Duration = Duration::from_secs(60);
@@ -21,6 +23,7 @@ pub async fn eventually<T, E: Display>(
     limit: Duration,
     mut ask: impl FnMut() -> Result<T, E>,
 ) -> Result<T> {
+    limit::this_test();
     let start = Instant::now();
     loop {
         match ask() {
@@ -42,6 +45,7 @@ pub fn wait_for<T, E: Display>(
     limit: Duration,
     mut ask: impl FnMut() -> Result<T, E>,
 ) -> Result<T> {
+    limit::this_test();
     let start = Instant::now();
     let mut pause = Duration::from_millis(2);
     loop {

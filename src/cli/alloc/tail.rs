@@ -1,0 +1,165 @@
+//! What `alloc fs` and `alloc logs` share: which allocation, and from where a text is printed.
+
+use super::super::client::{Client, Stream};
+use super::super::conn::Conn;
+use super::super::out::Out;
+use super::super::show::{short, text};
+use super::pick::Named;
+use anyhow::Result;
+use serde_json::Value as Json;
+
+/// Which allocation's files or output are wanted. The flags around it name what of it.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Place {
+    #[command(flatten)]
+    conn: Conn,
+    /// The allocation's id or a prefix of it; with -job, the job's ID
+    allocation: String,
+    /// Name a job in place of an allocation
+    #[arg(long)]
+    job: bool,
+    /// Only allocations of this group (with -job)
+    #[arg(long)]
+    group: Option<String>,
+    /// Show full ids
+    #[arg(long)]
+    pub(super) verbose: bool,
+}
+
+impl Place {
+    /// The allocation, and who can be asked about it.
+    pub(super) async fn find(&self) -> Result<(Client, Json)> {
+        let client = self.conn.client()?;
+        let named = Named {
+            name: &self.allocation,
+            is_job: self.job,
+            group: self.group.as_deref(),
+        };
+        let alloc = named.allocation(&client).await?;
+        Ok((client, alloc))
+    }
+
+    /// How the allocation is called in messages.
+    pub(super) fn shown(&self, alloc: &Json) -> String {
+        short(&text(alloc, "ID"), self.verbose)
+    }
+}
+
+/// From where a text is printed, and how far.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Tail {
+    /// Follow it as it grows
+    #[arg(short)]
+    pub(super) follow: bool,
+    /// Begin near the end
+    #[arg(long)]
+    pub(super) tail: bool,
+    /// How many lines from the end
+    #[arg(short = 'n', value_name = "LINES")]
+    lines: Option<usize>,
+    /// How many bytes from the end
+    #[arg(short = 'c', value_name = "BYTES")]
+    bytes: Option<u64>,
+}
+
+/// Lines from the end where nobody says how many.
+const LINES: usize = 10;
+/// How far from the end lines are looked for, per line.
+const BYTES_PER_LINE: u64 = 120;
+
+impl Tail {
+    fn is_from_end(&self) -> bool {
+        self.tail || self.lines.is_some() || self.bytes.is_some()
+    }
+
+    /// The parameters that say it to the API.
+    pub(super) fn query(&self) -> [(&'static str, String); 4] {
+        let lines = u64::try_from(self.lines.unwrap_or(LINES)).unwrap_or(u64::MAX);
+        let offset = match self.bytes {
+            Some(bytes) => bytes,
+            None if self.is_from_end() => lines.saturating_mul(BYTES_PER_LINE),
+            None => 0,
+        };
+        let origin = if self.is_from_end() { "end" } else { "start" };
+        [
+            ("origin", origin.to_owned()),
+            ("offset", offset.to_string()),
+            ("follow", self.follow.to_string()),
+            ("plain", "true".to_owned()),
+        ]
+    }
+
+    /// Prints a stream that begins where it was asked for.
+    pub(super) async fn print(&self, mut stream: Stream, out: &Out) -> Result<()> {
+        let lines = self.lines.unwrap_or(LINES);
+        let cuts = self.is_from_end() && self.bytes.is_none();
+        let (mut first, mut held) = (true, Vec::new());
+        while let Some(chunk) = stream.chunk().await? {
+            if cuts && !self.follow {
+                held.extend_from_slice(&chunk);
+                continue;
+            }
+            let cut = cuts && std::mem::take(&mut first);
+            out.raw(if cut {
+                last_lines(&chunk, lines)
+            } else {
+                &chunk
+            });
+        }
+        out.raw(last_lines(&held, lines));
+        Ok(())
+    }
+}
+
+/// The last lines of a text.
+fn last_lines(bytes: &[u8], lines: usize) -> &[u8] {
+    let body = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    let mut found = 0;
+    for (i, byte) in body.iter().enumerate().rev() {
+        if *byte == b'\n' {
+            found += 1;
+            if found == lines {
+                return &bytes[i + 1..];
+            }
+        }
+    }
+    if lines == 0 { &[] } else { bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_cut_out() {
+        let text = b"a\nb\nc\n";
+        for (n, expected) in [
+            (0, &b""[..]),
+            (1, b"c\n"),
+            (2, b"b\nc\n"),
+            (9, b"a\nb\nc\n"),
+        ] {
+            assert_eq!(last_lines(text, n), expected);
+        }
+        assert_eq!(last_lines(b"a\nb", 1), b"b");
+    }
+
+    #[test]
+    fn where_to_begin_is_said_to_the_api() {
+        let said = |tail: bool, lines: Option<usize>, bytes: Option<u64>| {
+            let tail = Tail {
+                follow: false,
+                tail,
+                lines,
+                bytes,
+            };
+            let [origin, offset, ..] = tail.query();
+            (origin.1, offset.1)
+        };
+        let wanted = |origin: &str, offset: &str| (origin.to_owned(), offset.to_owned());
+        assert_eq!(said(false, None, None), wanted("start", "0"));
+        assert_eq!(said(true, None, None), wanted("end", "1200"));
+        assert_eq!(said(false, Some(2), None), wanted("end", "240"));
+        assert_eq!(said(false, None, Some(0)), wanted("end", "0"));
+    }
+}
