@@ -115,6 +115,6 @@ mod tests {
         let refused = turn(&ONE, Duration::from_millis(1)).await.unwrap_err();
         assert_eq!(refused.code, Code::TooManyRequests);
         drop(held);
-        turn(&ONE, PATIENCE).await.unwrap();
+        let _ = turn(&ONE, PATIENCE).await.unwrap();
     }
 }
