@@ -97,8 +97,11 @@ async fn a_leader_that_was_killed_among_the_evaluations_goes_on_with_the_others(
     for id in ["one", "two", "three"] {
         register(&server, id, "service").await;
     }
-    let epoch = server.projections.view().index();
+    for id in ["one", "two", "three"] {
+        quiet(&server, id).await;
+    }
     let view = server.projections.view();
+    let epoch = view.index();
     let restored = first(&server, &view, epoch);
     let Some(Event::EvalsUpserted(ev)) = restored.first() else {
         panic!("{restored:?}")
@@ -129,6 +132,20 @@ async fn a_job_that_was_over_is_not_run_again_by_a_restore() {
     let restored = first(&server, &view, view.index());
     assert_eq!(evaluated(&restored), ["open"]);
     server.shutdown().await;
+}
+
+/// Waits until the scheduler has done what it can for the job: there is no node, so that one
+/// evaluation waits for room, and nothing more happens by itself.
+async fn quiet(server: &Server, id: &str) {
+    let busy = |view: &View| {
+        let rows = view.rows_by::<EvalsByJob>(Scan::group::<(String, String)>(("default", id)));
+        let statuses: Vec<String> = rows.map(|eval| eval.unwrap().status.clone()).collect();
+        let waits = statuses.iter().any(|status| status == status::eval::BLOCKED);
+        !waits || statuses.iter().any(|status| status == status::eval::PENDING)
+    };
+    while busy(&server.projections.view()) {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Waits until the job, which has no allocations, is over: as one whose allocations are collected.
