@@ -195,26 +195,7 @@ impl Pieces {
 
     fn of_nodes(&mut self, event: &Event) {
         match event {
-            Event::NodeRegistered(e) => {
-                let node = NodeRegistered {
-                    node: e.node.clone(),
-                    event: e.event.clone(),
-                    create_node_pool: e.create_node_pool,
-                    evals: Vec::new(),
-                };
-                self.main(Topic::Node, &e.node.id, node);
-                self.evals(&e.evals, |eval| {
-                    let node = Node {
-                        id: e.node.id.clone(),
-                        ..Node::default()
-                    };
-                    NodeRegistered {
-                        node: Box::new(node),
-                        evals: vec![eval],
-                        ..Default::default()
-                    }
-                });
-            }
+            Event::NodeRegistered(e) => self.of_registration(e),
             Event::NodesDeregistered(e) => {
                 self.names(Topic::Node, &e.node_ids, |id| NodesDeregistered {
                     node_ids: vec![id],
@@ -271,6 +252,27 @@ impl Pieces {
             }
             _ => {}
         }
+    }
+
+    fn of_registration(&mut self, e: &NodeRegistered) {
+        let node = NodeRegistered {
+            node: e.node.clone(),
+            event: e.event.clone(),
+            create_node_pool: e.create_node_pool,
+            evals: Vec::new(),
+        };
+        self.main(Topic::Node, &e.node.id, node);
+        self.evals(&e.evals, |eval| {
+            let node = Node {
+                id: e.node.id.clone(),
+                ..Node::default()
+            };
+            NodeRegistered {
+                node: Box::new(node),
+                evals: vec![eval],
+                ..Default::default()
+            }
+        });
     }
 
     fn of_drains(&mut self, e: &NodeDrainUpdated) {

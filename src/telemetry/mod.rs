@@ -3,10 +3,10 @@
 //! Code anywhere says `metrics::counter!("nomad.…")`; one recorder takes it twice: into Prometheus'
 //! text form, and into the summary of ten-second intervals that `/v1/metrics` shows as JSON.
 //!
-//! It knows no metric by name and nothing of HTTP. Names are Nomad's, with dots. Labels carry the id
-//! of an allocation where `publish_allocation_metrics` asks for it, and that of a job there and in
-//! `nomad.nomad.job_summary.*`, as dashboards expect it; `disable_dispatched_job_summary_metrics`
-//! leaves the many dispatched ones out. Nothing else does.
+//! It knows no metric by name and nothing of HTTP. Names are Nomad's, with dots. Labels carry the
+//! id of an allocation where `publish_allocation_metrics` asks for it, and that of a job there and
+//! in `nomad.nomad.job_summary.*`, as dashboards expect it; the setting
+//! `disable_dispatched_job_summary_metrics` leaves the many dispatched ones out. Nothing else does.
 //!
 //! Invariants: one recorder per process, the first [`install`] wins; recording never blocks on a
 //! reader for longer than the copy of one interval.

@@ -295,13 +295,8 @@ pub enum StartError {
 
 /// How often what was refused too often is tried again.
 const RETRY_REFUSED: i64 = 60_000_000_000;
-/// How long the follower sleeps at most; tests would not notice what it sleeps over.
-const LONGEST_SLEEP: Duration = match cfg!(test) {
-    true => Duration::from_secs(600),
-    false => Duration::from_secs(5),
-};
-/// How long it waits after a failure.
-const AFTER_FAILURE: Duration = Duration::from_secs(5);
+/// How long the follower sleeps at most.
+const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
 /// Follows the projections, and does what is due.
 async fn follow(shared: Arc<Shared>) {
@@ -315,12 +310,12 @@ async fn follow(shared: Arc<Shared>) {
                     error = chain(&error),
                     "scheduling cannot follow the projections"
                 );
-                tokio::time::sleep(AFTER_FAILURE).await;
+                tokio::time::sleep(LONGEST_SLEEP).await;
                 continue;
             }
             Err(_) => {
                 tracing::error!("following the projections panicked");
-                tokio::time::sleep(AFTER_FAILURE).await;
+                tokio::time::sleep(LONGEST_SLEEP).await;
                 continue;
             }
         };

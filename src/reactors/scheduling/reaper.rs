@@ -1,15 +1,19 @@
 //! Evaluations that need nobody's work any more: cancelled, given up, or freed after a while.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use drover_events::gojson::Time;
 use drover_events::model::Evaluation;
 use drover_projections::tables::evals::Evals;
+use futures_util::FutureExt;
 
 use super::Shared;
 use super::core::Core;
+use crate::commands::Command;
 use crate::commands::eval::UpsertEvals;
 use crate::commands::system_jobs::EvaluateOverlooked;
+use crate::error::{ApiError, panic_text};
 
 /// How many evaluations one event cancels.
 const BATCH: usize = 500;
@@ -36,8 +40,7 @@ pub(super) async fn settle(shared: &Shared, evals: Vec<Evaluation>) {
         evals: evals.clone(),
         decision: None,
     };
-    let written = shared.proposer.submit(Arc::new(command), "scheduling");
-    if let Err(error) = written.await {
+    if let Err(error) = submit(shared, command).await {
         tracing::warn!(%error, "evaluations could not be settled");
         shared.core.lock().unsettled.push(evals);
     }
@@ -46,13 +49,20 @@ pub(super) async fn settle(shared: &Shared, evals: Vec<Evaluation>) {
 /// Has system jobs looked at that a node's coming missed; where that cannot be asked for now, it is
 /// with the next look.
 pub(super) async fn look_again(shared: &Shared, command: EvaluateOverlooked) {
-    let asked = shared
-        .proposer
-        .submit(Arc::new(command.clone()), "scheduling");
-    if let Err(error) = asked.await {
+    if let Err(error) = submit(shared, command.clone()).await {
         tracing::warn!(%error, node = command.node_id, "system jobs could not be evaluated");
         shared.core.lock().overlooked.push(command);
     }
+}
+
+/// Submits a command. If that panics it has failed, and whoever follows the projections goes on.
+async fn submit(shared: &Shared, command: impl Command) -> Result<(), ApiError> {
+    let submitted = async {
+        let done = shared.proposer.submit(Arc::new(command), "scheduling");
+        done.await.map(drop)
+    };
+    let submitted = AssertUnwindSafe(submitted).catch_unwind().await;
+    submitted.unwrap_or_else(|panic| Err(ApiError::internal(panic_text(&*panic))))
 }
 
 /// Lists of evaluations to be written; each hangs together.
