@@ -327,12 +327,14 @@ async fn online(args: &RestoreArgs, out: &Out) -> Result<u8> {
 
 /// How long a server may take to come back.
 const BACK: Duration = Duration::from_secs(300);
+/// Between two looks whether it is back, at first.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Waits until the server answers with the new epoch, whose first index is above all that was.
 /// Nobody tells when a server is back: it is asked.
 async fn back(client: &Client, first: i64) -> Result<()> {
     let begun = Instant::now();
-    let mut pause = Duration::from_millis(50);
+    let mut pause = LOOK;
     loop {
         let seen = client.get_json("/v1/operator/digests", &[]).await;
         match seen {

@@ -140,8 +140,13 @@ async fn quiet(server: &Server, id: &str) {
     let busy = |view: &View| {
         let rows = view.rows_by::<EvalsByJob>(Scan::group::<(String, String)>(("default", id)));
         let statuses: Vec<String> = rows.map(|eval| eval.unwrap().status.clone()).collect();
-        let waits = statuses.iter().any(|status| status == status::eval::BLOCKED);
-        !waits || statuses.iter().any(|status| status == status::eval::PENDING)
+        let waits = statuses
+            .iter()
+            .any(|status| status == status::eval::BLOCKED);
+        !waits
+            || statuses
+                .iter()
+                .any(|status| status == status::eval::PENDING)
     };
     while busy(&server.projections.view()) {
         tokio::task::yield_now().await;

@@ -58,7 +58,7 @@ impl Reconciler<'_> {
             canaries: &sorted.canaries,
             canarying,
         };
-        let (stopped, untainted, migrate) = self.stop_excess(
+        let (stopped, mut untainted, migrate) = self.stop_excess(
             excess,
             &sorted.lost,
             &waiting,
@@ -73,7 +73,6 @@ impl Reconciler<'_> {
             state.desired_total += (destructive.len() + changed_in_place) as i64;
         }
         let canary_ids: BTreeSet<&str> = sorted.canaries.iter().map(|c| c.id.as_str()).collect();
-        let mut untainted = untainted;
         if canarying {
             untainted.retain(|a| !canary_ids.contains(a.id.as_str()));
         }
@@ -89,10 +88,8 @@ impl Reconciler<'_> {
         }
         let canarying = state.desired_canaries != 0 && !state.promoted;
         let limit = self.limit(group, &untainted, canarying);
-        let former = self.former.as_ref();
-        let former = former.and_then(|job| job.task_groups.iter().find(|g| g.name == name));
         let wants = Wants {
-            former: former.map_or(0, |group| usize::try_from(group.count).unwrap_or(0)),
+            former: self.former_count(name),
             name,
             count,
             canarying,
@@ -128,6 +125,13 @@ impl Reconciler<'_> {
             && !sorted.rescheduled_later
             && !needs_canaries;
         idle && self.is_healthy(name)
+    }
+
+    /// How many the version before this one wanted.
+    fn former_count(&self, name: &str) -> usize {
+        let former = self.former.as_ref();
+        let group = former.and_then(|job| job.task_groups.iter().find(|g| g.name == name));
+        group.map_or(0, |group| usize::try_from(group.count).unwrap_or(0))
     }
 
     fn keep_state(
