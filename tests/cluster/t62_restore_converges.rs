@@ -201,7 +201,8 @@ fn a_restore_under_running_jobs_converges_to_three_points() -> Result<()> {
     ensure!(!told[0].contains("ClusterRestored"), "{}", told[0]);
     let wanted = format!("The state at index {ended} ");
     ensure!(told[1].contains(&wanted), "{}", told[1]);
-    let trail = run(&setup, &["audit", "job", "one"])?;
+    let address = format!("-address=http://{}", agent.addr());
+    let trail = run(&setup, &["audit", &address, "job", "one"])?;
     ensure!(trail.contains("is kept on the server"), "{trail}");
     ensure!(asked > ended, "an index ran backwards");
     for id in ["one", "two", "three"] {
