@@ -329,6 +329,8 @@ async fn online(args: &RestoreArgs, out: &Out) -> Result<u8> {
 const BACK: Duration = Duration::from_secs(300);
 /// Between two looks whether it is back, at first.
 const LOOK: Duration = Duration::from_millis(50);
+/// The same, at last.
+const LOOK_MOST: Duration = Duration::from_secs(1);
 
 /// Waits until the server answers with the new epoch, whose first index is above all that was.
 /// Nobody tells when a server is back: it is asked.
@@ -349,7 +351,7 @@ async fn back(client: &Client, first: i64) -> Result<()> {
             }
             _ => tokio::time::sleep(pause).await,
         }
-        pause = (pause * 2).min(Duration::from_secs(1));
+        pause = (pause * 2).min(LOOK_MOST);
     }
 }
 

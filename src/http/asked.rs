@@ -1,6 +1,5 @@
 //! One read: waiting for a change, reading off the threads that serve, and going on with a list
-//! that
-//! is too long for one answer.
+//! that is too long for one answer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -179,8 +178,7 @@ impl Asked {
 }
 
 /// Sends a list part by part. It is rendered as it is taken: whoever reads slowly holds a part of
-/// it
-/// and, after a while, no view. If it cannot be read to its end, the transfer is cut.
+/// it and, after a while, no view. If it cannot be read to its end, the transfer is cut.
 async fn go_on(
     asked: Arc<Asked>,
     view: View,

@@ -2,8 +2,7 @@
 //!
 //! Everything that works for one text shares one budget: the text itself, variable files, every
 //! template of the JSON form. It is asked *before* work is done: what a call will build follows
-//! from
-//! its arguments.
+//! from its arguments.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};

@@ -140,11 +140,10 @@ impl Proposer {
     /// # Errors
     /// The command's own refusal; [`Code::NoLeader`] where this server does not lead;
     /// [`Code::Unavailable`] while the disk is full or what is applied is written out too slowly,
-    /// and
-    /// once the log has stopped;
-    /// [`Code::PayloadTooLarge`] or [`Code::BadRequest`] for an event beyond the limits that cannot
-    /// be cut; [`Code::Conflict`] if the world moved under every try. After `NoLeader`, and after
-    /// `Unavailable` that says so, the event may still become committed.
+    /// and once the log has stopped; [`Code::PayloadTooLarge`] or [`Code::BadRequest`] for an event
+    /// beyond the limits that cannot be cut; [`Code::Conflict`] if the world moved under every try.
+    /// After `NoLeader`, and after `Unavailable` that says so, the event may still become
+    /// committed.
     pub async fn submit(
         &self,
         command: Arc<dyn Command>,

@@ -222,8 +222,7 @@ impl SnapshotDir {
     }
 
     /// Writes the head, which makes the snapshot whole, once the state is on the disk, and waits
-    /// for
-    /// it too.
+    /// for it too.
     ///
     /// # Errors
     /// If it cannot be written.

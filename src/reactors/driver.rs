@@ -148,8 +148,7 @@ pub fn start(reactor: Arc<dyn Reactor>, context: Context, board: Board) -> Runni
 
 /// Where reactors run: they read tables as they please, which may wait for the disk, and nobody who
 /// is served waits with them. Shared by all servers of a process; without it they run where they
-/// are
-/// started.
+/// are started.
 fn threads() -> Handle {
     static THREADS: LazyLock<Option<Runtime>> = LazyLock::new(|| {
         let made = Builder::new_multi_thread()

@@ -7,10 +7,8 @@
 //! `POST /rpc/<Name>`, body and answer MessagePack maps with Nomad's field names. Headers:
 //! `drover-rpc` (the version of these rules, 1), `drover-timeout-ms` (how long the caller waits),
 //! `x-nomad-token` and `drover-node` (who calls: a node's secret and its id). A refusal has the
-//! HTTP
-//! status of its code, the code in `drover-error` and the text as body. A caller is looked up
-//! before
-//! his body is taken in: who has proved nothing gets little room, little time and no wait
+//! HTTP status of its code, the code in `drover-error` and the text as body. A caller is looked up
+//! before his body is taken in: who has proved nothing gets little room, little time and no wait
 //! ([`server::Limits`]), and where no node has proved itself on a connection, it has few streams.
 //! So a client that makes one for a node begins with a call in its name (`Status.Ping`).
 //!

@@ -256,8 +256,7 @@ fn parse_kind(text: &str) -> Result<EventKind, ApiError> {
 }
 
 /// A kind of actor, a name, an address, an id, or a kind and one of these behind a colon. An
-/// address
-/// may have colons itself.
+/// address may have colons itself.
 fn parse_actor(text: &str) -> Result<String, ApiError> {
     let of_kind = text.split_once(':').map(|(kind, _)| kind);
     let known = of_kind.is_none_or(|kind| ActorKind::from_name(kind).is_some());

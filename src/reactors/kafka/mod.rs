@@ -2,8 +2,7 @@
 //!
 //! A thread of the leader reads the log from its position on, by index and in bounded batches,
 //! makes messages of it (`record.rs`, `routes.rs`), and writes each batch, with the position after
-//! it, in one
-//! Kafka transaction (`session.rs`). The position lives in a compacted topic of its own
+//! it, in one Kafka transaction (`session.rs`). The position lives in a compacted topic of its own
 //! (`cursor.rs`) and nowhere else; whoever leads next fences the former producer by its
 //! transactional id, reads the last committed position and goes on there.
 //!

@@ -164,8 +164,7 @@ fn every_route_answers_every_nonsense_with_a_text() {
 }
 
 /// Whatever was answered, nonsense is no job, no node, no variable, and names nothing that cannot
-/// be
-/// named.
+/// be named.
 fn nothing_was_made(bad: &mut Bad) {
     for list in [
         "jobs",
