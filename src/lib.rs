@@ -48,7 +48,7 @@
 //! | [`http`] | routes, parameters, status codes | how rows are stored |
 //! | [`jobspec`] | HCL and JSON to jobs | servers |
 //! | [`client`] | tasks on this machine, their journal | projections |
-//! | [`keyring`] | keys in files, ciphertext, tokens | the log |
+//! | [`keyring`] | keys in files, ciphertext, tokens | what is in the log |
 //! | [`proof`] | checkpoints, proofs, verification of the log | what an event means |
 //! | [`archive`] | exports, backups, and how they come back | HTTP, what an event means |
 //! | [`audit`] | who changed what, when, why; cause chains; states compared | HTTP |

@@ -164,7 +164,7 @@ fn targets([node, eval, deployment]: &[String; 3]) -> Vec<String> {
         format!("/v1/deployment/allocations/{deployment}"),
         format!("/v1/evaluation/{eval}/allocations"),
         "/v1/services".to_owned(),
-        "/v1/services?namespace=*&filter=ServiceName!=service-03".to_owned(),
+        "/v1/services?namespace=*&filter=ServiceName!=%22service-03%22".to_owned(),
     ]
 }
 

@@ -7,7 +7,8 @@
 //! lie in `<data_dir>/server/keystore/<id>.json`, wrapped by a key-encryption key in a file beside
 //! them that only the server's user may read.
 //!
-//! What it must not know: the log, projections, Raft, HTTP. Whoever creates a key keeps this order:
+//! What it must not know: what is in the log (its files are written as the log's are), projections,
+//! Raft, HTTP. Whoever creates a key keeps this order:
 //! **file synced → event committed → first use** ([`Keyring::generate`], then the event, then
 //! [`Keyring::activate`]).
 //!

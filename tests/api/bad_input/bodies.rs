@@ -182,10 +182,18 @@ fn nesting_ends_before_the_stack_does() {
         let bodies = [
             lists.clone(),
             objects.clone(),
-            format!("{{\"Job\": {{\"ID\": \"x\", \"NoSuchField\": {closed}}}}}"),
             format!("{{\"Job\": {{\"ID\": \"x\", \"NoSuchField\": {objects}}}}}"),
             format!("{{\"Job\": {{\"Meta\": {closed}}}}}"),
         ];
+        // What jobs do not have is skipped, however deep it is.
+        let skipped = format!("{{\"Job\": {{\"ID\": \"x\", \"NoSuchField\": {closed}}}}}");
+        for (method, path, code) in [
+            ("PUT", "/v1/jobs", 500),
+            ("PUT", "/v1/job/x/plan", 500),
+            ("DELETE", "/v1/evaluations", 400),
+        ] {
+            bad.refused(code, &[], (method, path, skipped.as_bytes()));
+        }
         for body in bodies {
             bad.refused(400, &[], ("PUT", "/v1/jobs", body.as_bytes()));
             bad.refused(400, &[], ("PUT", "/v1/job/x/plan", body.as_bytes()));
