@@ -176,7 +176,13 @@ async fn run(reactor: Arc<dyn Reactor>, context: Context, board: Board) {
         match activation {
             Ok(Ok(Activation { sleep, status })) => {
                 delay = FIRST_DELAY;
-                board.update(&*reactor, |known| known.status = status);
+                board.update(&*reactor, |known| {
+                    // One of many things failed, and the others did not.
+                    if let Some(error) = status["LastError"].as_str() {
+                        known.last_error = error.to_owned();
+                    }
+                    known.status = status;
+                });
                 let _ = tokio::time::timeout(sleep, waiter).await;
                 continue;
             }

@@ -25,7 +25,7 @@ impl Reactor for Moody {
                 1 => panic!("worse"),
                 turn => Ok(Activation {
                     sleep: LONGEST_DELAY,
-                    status: turn.into(),
+                    status: serde_json::json!({"Turn": turn, "Failed": 1, "LastError": "a: no"}),
                 }),
             }
         })
@@ -55,8 +55,8 @@ async fn a_reactor_that_fails_or_panics_is_reported_and_goes_on() {
     let status = drover_testkit::eventually("three turns", LONGEST_DELAY, thrice);
     let status = status.await.unwrap();
     assert_eq!((status.failures, status.panics), (1, 1));
-    assert_eq!(status.last_error, "worse");
-    assert_eq!(status.status, 2);
+    assert_eq!(status.last_error, "a: no", "of one of many");
+    assert_eq!(status.status["Turn"], 2);
     assert!(status.running);
     drop(running);
     assert!(!board.all()["moody"].running);
