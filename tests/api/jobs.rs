@@ -1,5 +1,7 @@
 //! Jobs: registration, plans, reads.
 
+use anyhow::ensure;
+use drover_testkit::{LONG, wait_for};
 use serde_json::json;
 
 use crate::support::{job, json_of, pause, register, server};
@@ -8,6 +10,16 @@ use crate::support::{job, json_of, pause, register, server};
 fn ev_03_a_plan_writes_nothing() {
     let running = server();
     let mut http = running.http();
+    // The first root key is an event of its own: it is to lie behind.
+    wait_for("a root key", LONG, || {
+        let keys = json_of(&mut running.http(), "/v1/operator/keyring/keys");
+        ensure!(
+            keys.as_array().is_some_and(|keys| !keys.is_empty()),
+            "{keys}"
+        );
+        Ok(())
+    })
+    .expect("a root key");
     // Nothing is scheduled from here on, so only the plan could change something.
     pause(&mut http, true);
     register(&mut http, &job("real", 1));
