@@ -167,11 +167,12 @@ fn former_versions(
             .entry(job.version)
             .or_insert_with(|| Arc::clone(job));
     }
-    let canarying = deployment.is_some_and(|deployment| {
+    let unsettled = deployment.is_some_and(|deployment| {
         let mut states = deployment.task_groups.values();
-        states.any(|state| state.desired_canaries > 0 && !state.promoted)
+        matches!(deployment.status.as_str(), "paused" | "failed")
+            || states.any(|state| state.desired_canaries > 0 && !state.promoted)
     });
-    if canarying && versions.is_empty() {
+    if unsettled && versions.is_empty() {
         let stable = view.stable_before(&job.namespace, &job.id, job.version)?;
         versions.extend(stable.map(|job| (job.version, job)));
     }

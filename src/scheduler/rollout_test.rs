@@ -201,6 +201,80 @@ fn a_version_that_was_given_up_leaves_the_former_one_its_count() {
     assert_eq!(versions(&world), [(0, false), (0, false), (0, false)]);
 }
 
+/// A service of three on one node, whose next version was given up or held after one of them.
+fn with_a_version_half_rolled_out(status: &str) -> World {
+    let mut job = job("service", 3);
+    job.task_groups[0].update = Some(update(1, 0));
+    let mut world = World::new(1, job);
+    world.run("job-register");
+    world.heal();
+    world.run("deployment-watcher");
+    world.change(|job| job.task_groups[0].tasks[0].user = "other".into());
+    world.run("job-register");
+    world.set_deployment(status);
+    assert!(world.run("deployment-watcher").plan.is_empty());
+    assert_eq!(versions(&world), [(0, false), (0, false), (1, false)]);
+    world
+}
+
+#[test]
+fn a_drain_of_the_only_node_is_made_good_after_a_rolling_version_failed() {
+    for status in ["failed", "paused"] {
+        for at_once in [1, 4] {
+            let mut world = with_a_version_half_rolled_out(status);
+            let node = world.alloc(&world.live()[0]).node_id;
+            drain(&mut world, &node, at_once);
+            assert_eq!(versions(&world), []);
+            let waiting = world.run("node-update");
+            assert_eq!(waiting.finished.queued_allocations["g"], 3, "it is said");
+            assert!(waiting.blocked.is_some(), "and waited for");
+            world.eligible(&node);
+            world.run("queued-allocs");
+            // As what had found another node at once would have: with the job's own version.
+            let wanted = [(1, false), (1, false), (1, false)];
+            assert_eq!(versions(&world), wanted, "{status}, {at_once} at once");
+            assert!(world.run("node-update").plan.is_empty());
+        }
+    }
+}
+
+#[test]
+fn the_loss_of_the_only_node_is_made_good_after_a_version_failed() {
+    let mut world = with_a_version_half_rolled_out("failed");
+    let node = world.alloc(&world.live()[0]).node_id;
+    world.node_status(&node, "down");
+    let waiting = world.run("node-update");
+    assert!(waiting.blocked.is_some());
+    assert_eq!(versions(&world), []);
+    world.node_status(&node, "ready");
+    world.run("node-update");
+    assert_eq!(versions(&world), [(1, false), (1, false), (1, false)]);
+}
+
+#[test]
+fn what_a_first_version_never_placed_is_not_placed_once_it_failed() {
+    let mut job = job("service", 3);
+    job.task_groups[0].update = Some(update(1, 0));
+    let resources = job.task_groups[0].tasks[0].resources.as_mut().unwrap();
+    resources.cpu = 1_500;
+    let mut world = World::new(1, job);
+    world.run("job-register");
+    assert_eq!(versions(&world), [(0, false), (0, false)]);
+    world.fail_deployment();
+    world.add_node(super::testing::node(1));
+    world.run("queued-allocs");
+    assert_eq!(versions(&world), [(0, false), (0, false)]);
+    // What it had placed comes back all the same.
+    for number in [0, 1] {
+        let node = super::testing::node(number).id;
+        drain(&mut world, &node, 4);
+    }
+    assert_eq!(versions(&world), []);
+    world.eligible(&super::testing::node(0).id);
+    world.run("queued-allocs");
+    assert_eq!(versions(&world), [(0, false), (0, false)]);
+}
+
 #[test]
 fn more_that_a_new_version_asks_for_waits_for_its_promotion() {
     let mut job = job("service", 2);
