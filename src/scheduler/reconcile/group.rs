@@ -332,9 +332,10 @@ impl Reconciler<'_> {
         for one in place {
             let previous = one.previous.clone();
             if one.reschedule {
-                let part_of_failed = previous
-                    .as_ref()
-                    .is_some_and(|p| Some(&p.deployment_id) == failed_deployment.as_ref());
+                // What is gone already comes back; what is there stays, failed or not.
+                let part_of_failed = previous.as_ref().is_some_and(|p| {
+                    !is_server_terminal(p) && Some(&p.deployment_id) == failed_deployment.as_ref()
+                });
                 if part_of_failed {
                     continue;
                 }
@@ -434,7 +435,15 @@ impl Wants<'_> {
     /// Reschedules first, then the lost, then new names, up to the count.
     fn placements(&self, names: &mut NameIndex) -> Vec<Place> {
         let mut place: Vec<Place> = Vec::new();
+        let mut room = self.count.saturating_sub(self.untainted + self.migrate);
         for alloc in self.reschedule {
+            // What is gone already is replaced up to the count only.
+            if is_server_terminal(alloc) {
+                if room == 0 {
+                    continue;
+                }
+                room -= 1;
+            }
             let wanted = after(Alloc::clone(alloc), self.canarying);
             place.push(Place {
                 reschedule: true,
