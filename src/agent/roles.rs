@@ -1,6 +1,7 @@
 //! What runs in this agent, put together bottom up.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::header::{HeaderName, HeaderValue};
 use tokio::net::TcpListener;
@@ -121,6 +122,18 @@ impl Roles {
         if let Some(client) = &self.client {
             client.leave().await;
         }
+    }
+
+    /// The allocations of which something runs here.
+    pub(super) fn running(&self) -> Vec<String> {
+        let client = self.client.as_ref();
+        client.map_or_else(Vec::new, |client| client.running())
+    }
+
+    /// The longest time that a task here has to end once it is told to.
+    pub(super) fn longest_kill(&self) -> Duration {
+        let client = self.client.as_ref();
+        client.map_or(Duration::ZERO, |client| client.longest_kill())
     }
 
     /// Stops everything, top down.
@@ -301,7 +314,7 @@ mod tests {
     async fn what_was_counted_is_shown_before_the_first_interval_ends() {
         let (telemetry, recorder) = telemetry::build(&telemetry::Options::default());
         let mut config = Config::dev();
-        config.telemetry.in_memory_collection_interval = std::time::Duration::from_secs(3_600);
+        config.telemetry.in_memory_collection_interval = Duration::from_secs(3_600);
         let stop = CancellationToken::new();
         let ticks = tokio::spawn(tick(telemetry.clone(), Arc::new(config), stop.clone()));
         tokio::task::yield_now().await;
