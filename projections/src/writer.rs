@@ -63,6 +63,8 @@ pub struct Writer {
     /// Rows and bytes written since the last flush was asked for.
     unflushed: (usize, usize),
     flusher: Flusher,
+    /// How often one was asked for.
+    flushes: u64,
     canonical: Canonical,
     changes: ChangeList,
     touched: Vec<(u16, RowKey)>,
@@ -125,6 +127,7 @@ impl Writer {
             flushed: visible.position.index,
             unflushed: (0, 0),
             flusher: Flusher::default(),
+            flushes: 0,
             canonical: Canonical::default(),
             changes: ChangeList::default(),
             touched: Vec::new(),
@@ -141,6 +144,16 @@ impl Writer {
     #[cfg(test)]
     pub(crate) fn kept(&self) -> &Shared {
         &self.kept
+    }
+
+    #[cfg(test)]
+    pub(crate) fn flushes(&self) -> u64 {
+        self.flushes
+    }
+
+    #[cfg(test)]
+    pub(crate) fn settle_flush(&mut self) {
+        self.flusher.settle();
     }
 
     /// The projections this token writes.
@@ -490,6 +503,7 @@ impl Writer {
         if due && self.flusher.start(&db)? {
             self.flush_at = self.position.index;
             self.unflushed = (0, 0);
+            self.flushes += 1;
         }
         // No batch is longer than this, so the limit holds after the next one too.
         let most = most.saturating_sub(DIGEST_EVERY);
