@@ -561,12 +561,31 @@ async fn a_parent_counts_what_it_launched_and_what_was_dispatched_from_it() {
             });
         }
     }
-    assert_eq!(both(&stage), ((1, 0, 1), (1, 0, 1)));
-    // The parents themselves are none of their children.
+    // What was purged counts as dead; what was stopped is pending while somebody has to look at it.
+    assert_eq!(both(&stage), ((2, 0, 1), (2, 0, 1)));
+    let view = stage.direct.projections.view();
+    let evals =
+        view.scan::<drover_projections::tables::evals::Evals>(drover_projections::Scan::all());
+    let of_stopped = evals.map(Result::unwrap);
+    let stopped = children(0);
+    let of_stopped = of_stopped.filter(|eval| stopped.contains(&eval.job_id));
+    let done = of_stopped.map(|eval| Evaluation {
+        status: "complete".into(),
+        ..eval
+    });
+    let evals: Vec<Evaluation> = done.collect();
+    assert_eq!(evals.len(), 2);
+    drop(view);
+    stage.direct.apply(EvalsUpserted {
+        evals,
+        decision: None,
+    });
+    assert_eq!(both(&stage), ((1, 0, 2), (1, 0, 2)));
+    // One of each is gone; the parents themselves are none of their children.
     let view = stage.direct.projections.view();
     let summaries = [counts(&stage, "tick"), counts(&stage, "work")];
     for ((_, id), (pending, running, dead)) in [KEY, ("default", "work")].iter().zip(summaries) {
         let children = query::children_of_job(&view, ("default", id)).unwrap();
-        assert_eq!(children.len() as i64, pending + running + dead, "{id}");
+        assert_eq!(children.len() as i64 + 1, pending + running + dead, "{id}");
     }
 }
