@@ -47,7 +47,8 @@ pub(crate) fn trouble(agent: &Agent, words: &[&str]) -> Result<Value> {
     })
 }
 
-/// Writes variables; answers the longest a write took.
+/// Writes variables; answers within what time nineteen of twenty were there: whoever is held up
+/// for the time that a broker is given (5 s) is seen, a machine that stands still once is not.
 pub(crate) fn write(
     agent: &Agent,
     known: &mut Known,
@@ -55,14 +56,15 @@ pub(crate) fn write(
     count: usize,
 ) -> Result<Duration> {
     let mut http = agent.http();
-    let mut longest = Duration::ZERO;
+    let mut took = Vec::new();
     for number in 0..count {
         let began = Instant::now();
         let answer = put(&mut http, known, &format!("{name}/{}", number % 20), "x")?;
         ensure!(answer.status == 200, "{}", answer.text());
-        longest = longest.max(began.elapsed());
+        took.push(began.elapsed());
     }
-    Ok(longest)
+    took.sort_unstable();
+    Ok(took.get(count * 19 / 20).copied().unwrap_or_default())
 }
 
 /// Index and kind of every event, as the log itself has them.
