@@ -97,7 +97,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    #[ignore = "run by the test below: it does not end"]
+    #[ignore = "no test of its own: the test below runs it, and it does not end"]
     fn a_test_that_hangs() {
         this_test();
         loop {
