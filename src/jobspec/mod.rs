@@ -48,7 +48,7 @@ pub use said::Said;
 pub use validate::{Limits, Validation, unbuilt, validate};
 
 #[cfg(test)]
-mod counting_test;
+pub(crate) mod counting_test;
 #[cfg(test)]
 mod parse_test;
 #[cfg(test)]
