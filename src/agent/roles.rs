@@ -12,8 +12,7 @@ use super::client;
 use super::data_dir::DataDir;
 use crate::client::agent::Client;
 use crate::config::Config;
-use crate::http::auth::Open;
-use crate::http::{self, Api, Door, Publisher, Shape};
+use crate::http::{self, Api, Door, Shape};
 use crate::net::{BODIES, Budget, Visitors, most_connections};
 use crate::record::redact::PublicFields;
 use crate::rpc::handlers;
@@ -146,26 +145,16 @@ async fn front(
     bodies: &Arc<Budget>,
     stop: &CancellationToken,
 ) -> Result<Vec<JoinHandle<()>>, Failure> {
-    let api = Arc::new(Api {
-        projections: Arc::clone(&server.projections),
-        log: Arc::clone(server.raft.log()),
-        ledger: Arc::clone(&server.ledger),
-        proposer: server.proposer.clone(),
-        keyring: Arc::clone(&server.keyring),
-        auth: Box::new(Open),
-        agent: Arc::clone(server) as Arc<dyn http::Agent>,
-        stream: Publisher::new(Shape {
-            keyring: Some(Arc::clone(&server.keyring)),
-            public: PublicFields::read(&config.event_publisher.http.public_fields)?,
-            agent: config.schemas_at(),
-        }),
-        rendered: http::Rendered::default(),
-        requests: Arc::clone(&server.requests),
-        settings: http::Settings {
-            bodies: Arc::clone(bodies),
-            ..settings(config)?
-        },
-    });
+    let settings = http::Settings {
+        bodies: Arc::clone(bodies),
+        ..settings(config)?
+    };
+    let shape = Shape {
+        public: PublicFields::read(&config.event_publisher.http.public_fields)?,
+        agent: config.schemas_at(),
+        ..Shape::default()
+    };
+    let api = Arc::new(Api::of(server, settings, shape));
     let mut tasks = Vec::new();
     let (publisher, projections) = (Arc::clone(&api), Arc::clone(&server.projections));
     let (log, ends) = (Arc::clone(&api.log), stop.clone());
