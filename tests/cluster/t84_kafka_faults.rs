@@ -86,8 +86,8 @@ fn stalled(dir: &Path, broker: &Broker, wire: &Wire) -> Result<()> {
     caught_up(&agent)?;
     for _ in 0..2 {
         wire.stall_after(0);
-        let longest = write(&agent, &mut known, "stalled", 50)?;
-        ensure!(longest < Duration::from_secs(3), "a write took {longest:?}");
+        let most = write(&agent, &mut known, "stalled", 50)?;
+        ensure!(most < Duration::from_secs(3), "a write took {most:?}");
         let status = trouble(&agent, &["event_publisher.kafka.brokers"])?;
         ensure!(status["Connected"] == false, "{status}");
         ensure!(status["Lag"].as_u64() > Some(0), "{status}");
