@@ -22,7 +22,8 @@ mount -n -o remount,bind,ro /
 if [ -w /sys ]; then mount -n -o remount,bind,ro /sys; fi
 mount -n --move /mnt /tmp
 chmod 1777 /tmp
-ulimit -v 16000000 -c 0
+ulimit -v 16000000
+ulimit -c 0
 set +e
 "$@"
 code=$?

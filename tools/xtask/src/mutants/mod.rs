@@ -87,7 +87,7 @@ pub(crate) fn run(root: &Path, wish: &Wish) -> Result<()> {
         .values()
         .flat_map(|file| file.functions.iter().cloned())
         .collect();
-    let reached = work.join("reached.json");
+    let reached = work.join("reached.jsonl");
     let tests = trial::trace(&executables, &functions, &reached, &jails)?;
     let in_rows: BTreeSet<&str> = tests
         .iter()

@@ -1,6 +1,8 @@
 //! Runs tests: once as they are, to learn what each reaches, and then under each change.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
@@ -43,7 +45,7 @@ pub(crate) fn trace(
     known: &Path,
     jails: &[Jail],
 ) -> Result<Vec<Test>> {
-    let old = read(known)?;
+    let old = read(known);
     let mut todo = Vec::new();
     let mut tests = Vec::new();
     for (crate_name, executable) in executables {
@@ -59,7 +61,8 @@ pub(crate) fn trace(
         tests.len(),
         todo.len()
     );
-    let found = Mutex::new(Vec::new());
+    let mut file = OpenOptions::new().create(true).append(true).open(known)?;
+    let found = Mutex::new((&mut tests, &mut file));
     spread(jails, todo.len(), |jail, at| {
         let (crate_name, name) = &todo[at];
         let mut command = command(&executables[*crate_name], &[name]);
@@ -74,29 +77,22 @@ pub(crate) fn trace(
         let reaches = numbers
             .filter_map(|number| functions.get(number).cloned())
             .collect();
-        if end != End::Passed {
-            println!("mutants: is not asked, as it ends with {end:?} here: {name}");
-        }
         let test = Test {
             executable: (*crate_name).to_owned(),
             name: name.clone(),
             took,
             reaches,
         };
-        found
-            .lock()
-            .expect("no holder panics")
-            .push((test, end == End::Passed));
+        let passed = end == End::Passed;
+        let mut found = found.lock().expect("no holder panics");
+        writeln!(found.1, "{}", line(&test, passed))?;
+        if passed {
+            found.0.push(test);
+        } else {
+            println!("mutants: is not asked, as it ends with {end:?} here: {name}");
+        }
         Ok(())
     })?;
-    let found = found.into_inner().expect("no holder panics");
-    write(known, &old, &found)?;
-    tests.extend(
-        found
-            .into_iter()
-            .filter(|(_, passed)| *passed)
-            .map(|(test, _)| test),
-    );
     Ok(tests)
 }
 
@@ -216,51 +212,69 @@ pub(crate) fn spread(
     })
 }
 
-/// Tests by crate and name; `None` is one that does not pass here.
-fn read(path: &Path) -> Result<BTreeMap<String, Option<Test>>> {
-    let Ok(text) = std::fs::read_to_string(path) else {
-        return Ok(BTreeMap::new());
-    };
-    let all: BTreeMap<String, Value> = serde_json::from_str(&text)?;
-    let test = |key: &str, value: &Value| {
-        let (executable, name) = key.split_once(' ')?;
-        let reaches = value["reaches"].as_array()?.iter();
-        let reaches = reaches
-            .filter_map(|name| name.as_str().map(str::to_owned))
-            .collect();
-        let took = Duration::from_millis(value["ms"].as_u64()?);
-        Some(Test {
-            executable: executable.to_owned(),
-            name: name.to_owned(),
-            took,
-            reaches,
-        })
-    };
-    Ok(all
-        .iter()
-        .map(|(key, value)| (key.clone(), test(key, value)))
-        .collect())
+/// Tests by crate and name, of lines as [`line`] makes them; `None` is one that does not pass here.
+fn read(path: &Path) -> BTreeMap<String, Option<Test>> {
+    let mut tests = BTreeMap::new();
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    // A last line that was cut short is as good as none.
+    for value in text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+    {
+        let text = |field: &str| value[field].as_str().unwrap_or_default().to_owned();
+        let reaches = value["reaches"].as_array().into_iter().flatten();
+        let test = Test {
+            executable: text("crate"),
+            name: text("test"),
+            took: Duration::from_millis(value["ms"].as_u64().unwrap_or_default()),
+            reaches: reaches
+                .filter_map(|name| name.as_str().map(str::to_owned))
+                .collect(),
+        };
+        let passed = value["passed"] == true;
+        tests.insert(
+            format!("{} {}", test.executable, test.name),
+            passed.then_some(test),
+        );
+    }
+    tests
 }
 
-fn write(path: &Path, old: &BTreeMap<String, Option<Test>>, found: &[(Test, bool)]) -> Result<()> {
-    let value = |test: &Test| {
-        let ms = u64::try_from(test.took.as_millis()).unwrap_or(u64::MAX);
-        json!({ "ms": ms, "reaches": test.reaches })
-    };
-    let mut all: BTreeMap<String, Value> = old
-        .iter()
-        .map(|(key, test)| (key.clone(), test.as_ref().map_or(Value::Null, value)))
-        .collect();
-    for (test, passed) in found {
-        let value = if *passed { value(test) } else { Value::Null };
-        all.insert(format!("{} {}", test.executable, test.name), value);
-    }
-    std::fs::write(path, serde_json::to_vec(&all)?).with_context(|| path.display().to_string())
+fn line(test: &Test, passed: bool) -> Value {
+    json!({
+        "crate": test.executable,
+        "test": test.name,
+        "passed": passed,
+        "ms": u64::try_from(test.took.as_millis()).unwrap_or(u64::MAX),
+        "reaches": test.reaches,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_test_reaches_is_remembered() {
+        let dir = tempfile::tempdir().expect("dir");
+        let test = Test {
+            executable: "drover".to_owned(),
+            name: "a::b".to_owned(),
+            took: Duration::from_millis(7),
+            reaches: ["src/a.rs: f".to_owned()].into(),
+        };
+        let path = dir.path().join("reached");
+        let lines = [line(&test, false), line(&test, true)];
+        let text = format!("{}\n{}\n{{\"crate\"", lines[0], lines[1]);
+        std::fs::write(&path, text).expect("written");
+        let known = read(&path);
+        let again = known["drover a::b"].as_ref().expect("it passed last");
+        assert_eq!(
+            (known.len(), again.took, &again.reaches),
+            (1, test.took, &test.reaches)
+        );
+        assert_eq!(again.short(), "b");
+    }
 
     #[test]
     fn quick_tests_nearby_come_first_and_long_ones_never() {
