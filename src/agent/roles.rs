@@ -13,8 +13,7 @@ use super::client;
 use super::data_dir::DataDir;
 use crate::client::agent::Client;
 use crate::config::Config;
-use crate::http::auth::Open;
-use crate::http::{self, Api, Door, Publisher, Shape};
+use crate::http::{self, Api, Door, Shape};
 use crate::net::{BODIES, Budget, Visitors, most_connections};
 use crate::record::redact::PublicFields;
 use crate::rpc::handlers;
@@ -159,26 +158,16 @@ async fn front(
     bodies: &Arc<Budget>,
     stop: &CancellationToken,
 ) -> Result<Vec<JoinHandle<()>>, Failure> {
-    let api = Arc::new(Api {
-        projections: Arc::clone(&server.projections),
-        log: Arc::clone(server.raft.log()),
-        ledger: Arc::clone(&server.ledger),
-        proposer: server.proposer.clone(),
-        keyring: Arc::clone(&server.keyring),
-        auth: Box::new(Open),
-        agent: Arc::clone(server) as Arc<dyn http::Agent>,
-        stream: Publisher::new(Shape {
-            keyring: Some(Arc::clone(&server.keyring)),
-            public: PublicFields::read(&config.event_publisher.http.public_fields)?,
-            agent: config.schemas_at(),
-        }),
-        rendered: http::Rendered::default(),
-        requests: Arc::clone(&server.requests),
-        settings: http::Settings {
-            bodies: Arc::clone(bodies),
-            ..settings(config)?
-        },
-    });
+    let settings = http::Settings {
+        bodies: Arc::clone(bodies),
+        ..settings(config)?
+    };
+    let shape = Shape {
+        public: PublicFields::read(&config.event_publisher.http.public_fields)?,
+        agent: config.schemas_at(),
+        ..Shape::default()
+    };
+    let api = Arc::new(Api::of(server, settings, shape));
     let mut tasks = Vec::new();
     let (publisher, projections) = (Arc::clone(&api), Arc::clone(&server.projections));
     let (log, ends) = (Arc::clone(&api.log), stop.clone());
@@ -309,6 +298,24 @@ mod tests {
 
     use super::*;
     use crate::client::agent::tests::{World, until};
+
+    #[test]
+    fn metrics_are_kept_and_named_as_the_configuration_says() {
+        let mut config = Config::default();
+        config.name = "one-node".to_owned();
+        let usual = measured(&config);
+        assert_eq!(usual.host, Some(hostname()));
+        assert_ne!(usual.host.as_deref(), Some("one-node"));
+        config.telemetry.use_node_name = true;
+        config.telemetry.in_memory_retention_period = std::time::Duration::from_secs(77);
+        config.telemetry.in_memory_collection_interval = std::time::Duration::from_secs(7);
+        let options = measured(&config);
+        assert_eq!(options.host.as_deref(), Some("one-node"));
+        assert_eq!(options.retention.as_secs(), 77);
+        assert_eq!(options.interval.as_secs(), 7);
+        config.telemetry.disable_hostname = true;
+        assert_eq!(measured(&config).host, None);
+    }
 
     #[tokio::test]
     async fn what_was_counted_is_shown_before_the_first_interval_ends() {

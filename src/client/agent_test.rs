@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_events::model::{
-    Allocation, Job, NodeEvent, RestartPolicy, ServiceRegistration, Task, TaskGroup,
+    Allocation, DrainSpec, Job, NodeEvent, RestartPolicy, ServiceRegistration, Task, TaskGroup,
 };
 use drover_projections::tables::allocs::{self, AllocsByJob};
 use drover_projections::tables::nodes;
@@ -23,8 +23,9 @@ use crate::rpc::client::Pool;
 use crate::rpc::handlers;
 use crate::rpc::methods::{
     AllocGetAllocs, AllocUpdateRequest, AllocsGetRequest, EmitNodeEventsRequest, NodeEmitEvents,
-    NodeGetClientAllocs, NodeRegister, NodeRegisterRequest, NodeSpecificRequest, NodeUpdateAlloc,
-    NodeUpdateStatus, NodeUpdateStatusRequest, ServiceDelete, ServiceDeleteRequest, ServiceUpsert,
+    NodeGetClientAllocs, NodeGetNode, NodeRegister, NodeRegisterRequest, NodeSpecificRequest,
+    NodeUpdateAlloc, NodeUpdateDrain, NodeUpdateDrainRequest, NodeUpdateStatus,
+    NodeUpdateStatusRequest, ServiceDelete, ServiceDeleteRequest, ServiceUpsert,
     ServiceUpsertRequest,
 };
 use crate::rpc::server::{Limits, RpcServer, serve};
@@ -387,6 +388,21 @@ async fn denied(
         }
     );
     call!(
+        NodeUpdateDrain,
+        NodeUpdateDrainRequest {
+            node_id: node.into(),
+            drain_spec: Some(DrainSpec::default()),
+            ..NodeUpdateDrainRequest::default()
+        }
+    );
+    call!(
+        NodeGetNode,
+        NodeSpecificRequest {
+            node_id: node.into(),
+            ..NodeSpecificRequest::default()
+        }
+    );
+    call!(
         ServiceDelete,
         ServiceDeleteRequest {
             namespace: "default".into(),
@@ -440,7 +456,7 @@ async fn a_wrong_or_empty_secret_of_a_node_is_refused_by_every_method() {
     let other = uuid::Uuid::new_v4().to_string();
     for secret in ["", "nonsense", &other] {
         let said = denied(&world, secret, &node, &alloc).await;
-        assert_eq!(said.len(), 8);
+        assert_eq!(said.len(), 10);
         for (method, said) in said {
             assert!(
                 said.contains("Permission denied"),

@@ -59,8 +59,28 @@ pub(super) async fn collect_all(write: Write) -> Result<Answer, ApiError> {
 
 /// `/v1/client/allocation/{id}/{verb}`.
 pub(super) async fn allocation(write: Write) -> Result<Answer, ApiError> {
-    let client = client(&write)?;
     let (id, verb) = (write.request.segment(3)?, write.request.segment(4)?);
+    match verb.as_str() {
+        // Schedules of tasks, which a pause overrides, are another edition's.
+        "pause" => return super::absent::enterprise(write).await,
+        "exec" => {
+            let advice = "a shell on the node does it; GET /v1/allocation/:id names the node";
+            return Err(super::absent::unsupported(
+                "exec of an allocation is",
+                advice,
+            ));
+        }
+        "snapshot" => {
+            let advice = "an allocation's disk does not move to another node; \
+                          GET /v1/client/fs/cat/:id reads its files";
+            return Err(super::absent::unsupported(
+                "snapshot of an allocation is",
+                advice,
+            ));
+        }
+        _ => {}
+    }
+    let client = client(&write)?;
     let writes = write.request.method != Method::GET;
     match verb.as_str() {
         "stats" => {
@@ -82,12 +102,6 @@ pub(super) async fn allocation(write: Write) -> Result<Answer, ApiError> {
         "gc" => {
             alloc::collect(&client, &id).await?;
             Ok(Answer::nothing())
-        }
-        // Schedules of tasks, which a pause overrides, are another edition's.
-        "pause" => super::absent::enterprise(write).await,
-        "exec" | "snapshot" => {
-            let text = format!("{verb} of an allocation is not supported by this version");
-            Err(ApiError::new(Code::NotImplemented, text))
         }
         _ => Err(ApiError::not_found("resource not found")),
     }

@@ -86,6 +86,8 @@ mod reads_test;
 #[cfg(test)]
 mod reports_test;
 #[cfg(test)]
+mod routes_test;
+#[cfg(test)]
 mod success_test;
 #[cfg(test)]
 mod whole_test;

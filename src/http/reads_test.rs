@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use drover_events::Event;
 use drover_events::model::Evaluation;
-use drover_events::{Actor, Event};
 use drover_projections::page::{PageToken, TokenKind};
 use drover_projections::tables::{
     allocs::Allocs, deployments::Deployments, evals::Evals, job_summaries::JobSummaries,
@@ -23,28 +23,15 @@ use super::request::Request;
 use super::rows::{self, Created};
 use super::{evaluations, list};
 use crate::commands::eval::{UPSERT_PAGE, UpsertEvals};
-use crate::commands::node::{RegisterNode, UpdateNodeStatus};
+use crate::commands::node::UpdateNodeStatus;
 use crate::error::ApiError;
 use crate::jobspec::counting_test::taken;
 use crate::keyring::Keyring;
-use crate::raft::Origin;
 use crate::reactors::testing::Direct;
-use crate::scheduler::testing;
 
 /// How often each read is repeated.
 const READS: usize = 100;
 const LONG: &str = "60s";
-
-pub(super) async fn submit(h: &Harness, command: impl crate::commands::Command + 'static) {
-    let origin = Origin {
-        actor: Actor::server("test", "test"),
-        request_id: "test".to_owned(),
-        cause: None,
-        trace: String::new(),
-    };
-    let submitted = h.server.proposer.submit(Arc::new(command), origin).await;
-    submitted.expect("it is accepted");
-}
 
 fn raw<T: Table>(view: &View) -> Vec<Vec<u8>>
 where
@@ -75,27 +62,10 @@ fn stored(view: &View) -> Vec<Vec<Vec<u8>>> {
     ]
 }
 
-/// Registers a node and answers its id.
-async fn register_node(h: &Harness) -> String {
-    let mut node = testing::node(1);
-    node.secret_id = "hash".into();
-    let id = node.id.clone();
-    let create_node_pool = false;
-    submit(
-        h,
-        RegisterNode {
-            node,
-            create_node_pool,
-        },
-    )
-    .await;
-    id
-}
-
 /// A service that is placed on one node by the scheduler; its deployment goes on.
 pub(super) async fn placed() -> (Harness, String) {
     let h = Harness::start().await;
-    let id = register_node(&h).await;
+    let id = h.register_node().await;
     let reply = h.register("web").await;
     assert_eq!(reply.status, 200, "{}", reply.text());
     let list = "/v1/job/web/allocations";
@@ -191,7 +161,7 @@ async fn eval_12_a_count_costs_a_fraction_of_the_list() {
     for page in 0..EVALS / UPSERT_PAGE {
         let numbers = page * UPSERT_PAGE..(page + 1) * UPSERT_PAGE;
         let (evals, decision) = (numbers.map(eval).collect(), None);
-        submit(&h, UpsertEvals { evals, decision }).await;
+        h.submit(UpsertEvals { evals, decision }).await;
     }
     let count = h.get("/v1/evaluations/count").await.json();
     assert_eq!(count["Count"], json!(EVALS));
@@ -221,7 +191,7 @@ async fn eval_12_a_count_costs_a_fraction_of_the_list() {
 async fn eval_11_the_list_stays_a_list_and_the_count_knows_no_older_parameters() {
     let h = Harness::start().await;
     let (evals, decision) = ((0..10).map(eval).collect(), None);
-    submit(&h, UpsertEvals { evals, decision }).await;
+    h.submit(UpsertEvals { evals, decision }).await;
     let list = h.get("/v1/evaluations").await;
     assert_eq!(list.json().as_array().map(Vec::len), Some(10));
     let keys = |value: &Value| -> Vec<String> {
@@ -344,7 +314,7 @@ proptest! {
 #[tokio::test(flavor = "multi_thread")]
 async fn ev_10_an_answer_of_several_tables_mixes_no_two_indexes() {
     let h = Arc::new(Harness::start().await);
-    let id = register_node(&h).await;
+    let id = h.register_node().await;
     let writing = {
         let (h, id) = (Arc::clone(&h), id.clone());
         tokio::spawn(async move {
@@ -355,7 +325,7 @@ async fn ev_10_an_answer_of_several_tables_mixes_no_two_indexes() {
                     status: status.to_owned(),
                     event: None,
                 };
-                submit(&h, command).await;
+                h.submit(command).await;
             }
         })
     };

@@ -54,7 +54,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 /// Bytes that the work held at once beyond what was there before; more than `most` it cannot get.
-pub(super) fn peak(most: isize, work: impl FnOnce()) -> isize {
+pub(crate) fn peak(most: isize, work: impl FnOnce()) -> isize {
     let before = HELD.get();
     PEAK.set(before);
     LIMIT.set(before + most);

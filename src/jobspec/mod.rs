@@ -44,7 +44,7 @@ pub use diagnostic::{Diagnostic, Diagnostics};
 pub use functions::Functions;
 pub use normal::FieldError;
 pub use parse::{Input, parse, plain};
-pub(crate) use said::Says;
+pub use said::Said;
 pub use validate::{Limits, Validation, unbuilt, validate};
 
 #[cfg(test)]

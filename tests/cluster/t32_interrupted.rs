@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use drover_testkit::{Agent, LONG, Setup, wait_for};
+use drover_testkit::{Agent, LONG, Setup, moment, wait_for};
 
 use crate::support::{Known, check, check_replay, large, put, run, small_disk, words};
 
@@ -183,9 +183,7 @@ fn killed_when(
         let mut export = export();
         let quiet = export.stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = quiet.spawn()?;
-        while !reached() && child.try_wait()?.is_none() {
-            std::hint::spin_loop();
-        }
+        moment(&reached, || !matches!(child.try_wait(), Ok(None)));
         child.kill()?;
         // One that ended by itself has a code.
         if child.wait()?.code().is_none() && midway() {

@@ -460,7 +460,14 @@ fn a_restore_that_is_killed_leaves_one_truth() -> Result<()> {
         let last = index_of(&agent, "/v1/vars")?;
         let address = format!("-address=http://{}", agent.addr());
         let mut restore = Command::new(&setup.binary)
-            .args(["operator", "snapshot", "restore", &address, text(&backup)])
+            .args([
+                "operator",
+                "snapshot",
+                "restore",
+                "-detach",
+                &address,
+                text(&backup),
+            ])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;

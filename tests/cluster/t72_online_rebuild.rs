@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use drover_testkit::{Agent, LONG, Setup, wait_for};
+use drover_testkit::{Agent, LONG, Setup, moment, wait_for};
 use serde_json::Value;
 
 use crate::support::{Known, check, check_replay, put, run, save, small_disk, words};
@@ -62,10 +62,7 @@ fn killed_at(setup: &Setup, agent: Agent, mark: &Path) -> Result<bool> {
             over.store(true, Ordering::SeqCst);
             ended
         });
-        while !mark.exists() && !over.load(Ordering::SeqCst) {
-            std::thread::yield_now();
-        }
-        let seen = mark.exists();
+        let seen = moment(|| mark.exists(), || over.load(Ordering::SeqCst));
         let mut kill = Command::new("kill");
         let killed = kill.args(["-9", &agent.pid().to_string()]).status()?;
         ensure!(killed.success(), "it cannot be killed");

@@ -47,7 +47,8 @@ pub(crate) fn trouble(agent: &Agent, words: &[&str]) -> Result<Value> {
     })
 }
 
-/// Writes variables; answers the longest a write took.
+/// Writes variables; answers within what time nineteen of twenty were there: whoever is held up
+/// for the time that a broker is given (5 s) is seen, a machine that stands still once is not.
 pub(crate) fn write(
     agent: &Agent,
     known: &mut Known,
@@ -55,14 +56,15 @@ pub(crate) fn write(
     count: usize,
 ) -> Result<Duration> {
     let mut http = agent.http();
-    let mut longest = Duration::ZERO;
+    let mut took = Vec::new();
     for number in 0..count {
         let began = Instant::now();
         let answer = put(&mut http, known, &format!("{name}/{}", number % 20), "x")?;
         ensure!(answer.status == 200, "{}", answer.text());
-        longest = longest.max(began.elapsed());
+        took.push(began.elapsed());
     }
-    Ok(longest)
+    took.sort_unstable();
+    Ok(took.get(count * 19 / 20).copied().unwrap_or_default())
 }
 
 /// Index and kind of every event, as the log itself has them.
@@ -133,10 +135,10 @@ fn check(setup: &Setup, records: &[Record], last: u64) -> Result<()> {
 
 /// The agent, then the broker, then both are killed while events are published.
 fn exactly_once(dir: &Path, broker: &mut Broker) -> Result<()> {
-    let setup = server(
+    let mut setup = server(
         &dir.join("once"),
         &broker.addr(),
-        "    partitions = 3\n    rejected = \"mark\"\n    batch_events = 50",
+        "    partitions = 3\n    rejected = \"mark\"\n    batch_events = 50\n    retention = \"720h\"",
     )?;
     let mut known = Known::new();
     let agent = setup.start()?;
@@ -145,10 +147,23 @@ fn exactly_once(dir: &Path, broker: &mut Broker) -> Result<()> {
     ensure!(status["Lag"].as_u64() > Some(40), "{status}");
     broker.start()?;
     caught_up(&agent)?;
+    // The topic keeps messages for the time that is set, and the broker says so.
+    let kept = publisher(&agent)?["RetentionMs"].take();
+    ensure!(kept == 2_592_000_000_i64, "{kept}");
 
     write(&agent, &mut known, "during", 200)?;
     agent.kill()?;
+    setup.config = setup.config.replace("\"720h\"", "\"24h\"");
     let agent = setup.start()?;
+    wait_for("another time to be named", LONG, || {
+        let (log, kept) = (
+            agent.log_tail(400),
+            publisher(&agent)?["RetentionMs"].take(),
+        );
+        let named = log.contains("keeps messages for another time");
+        ensure!(named && kept == 2_592_000_000_i64, "{kept} {log}");
+        Ok::<_, anyhow::Error>(())
+    })?;
     let alive = write(&agent, &mut known, "between", 200)?;
     broker.kill()?;
     let dead = write(&agent, &mut known, "dead", 200)?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use drover_testkit::{Agent, LONG, Setup, wait_for};
+use drover_testkit::{Agent, LONG, Setup, moment, wait_for};
 
 use crate::support::{Known, check, check_replay, large, put, run, save, small_disk};
 
@@ -524,14 +524,9 @@ fn killed_at(
                 }
             }
         });
-        loop {
-            let seen = reached();
-            if seen || writer.is_finished() {
-                agent.kill()?;
-                return Ok(seen);
-            }
-            std::hint::spin_loop();
-        }
+        let seen = moment(reached, || writer.is_finished());
+        agent.kill()?;
+        Ok(seen)
     })
 }
 

@@ -440,3 +440,20 @@ fn job_05_any_check_may_name_its_task() {
     );
     assert_eq!(found.errors, Vec::<String>::new());
 }
+
+#[test]
+fn tags_of_a_service_are_few_and_short() {
+    let tags = |count: usize, length: usize| {
+        let tags: Vec<String> = (0..count).map(|n| format!("{n:0length$}")).collect();
+        let tags = format!("tags = {tags:?}\n provider = \"nomad\"\n port = \"80\"");
+        job("service", "", &format!("service {{\n {tags}\n }}"), "").errors
+    };
+    assert_eq!(tags(1_024, 64), [""; 0]);
+    for (count, length, wanted) in [
+        (1_025, 4, "there are 1025 tags; at most 1024 are accepted"),
+        (2, 40_000, "tags are 80000 bytes long; at most 65536"),
+    ] {
+        let told = tags(count, length).join("\n");
+        assert!(told.contains(wanted), "{told}");
+    }
+}

@@ -232,6 +232,33 @@ mod tests {
             ["exported_job=nightly", "periodic_id=1700000000"]
         );
     }
+
+    #[test]
+    fn dispatched_jobs_are_left_out_where_the_configuration_says_so() {
+        let shown = |without: bool| {
+            let (telemetry, recorder) =
+                crate::telemetry::build(&crate::telemetry::Options::default());
+            let mut jobs = JobGauges::default();
+            for id in ["etl", "etl/dispatch-17-ab"] {
+                let summary = JobSummary {
+                    job_id: id.into(),
+                    namespace: "default".into(),
+                    summary: [("g".to_owned(), TaskGroupSummary::default())]
+                        .into_iter()
+                        .collect(),
+                    ..JobSummary::default()
+                };
+                jobs.summary(("default".into(), id.into()), Some(&summary));
+            }
+            metrics::with_local_recorder(&recorder, || jobs.tell(Duration::ZERO, without));
+            let shown = serde_json::to_string(&telemetry.summary()).expect("serialises");
+            assert!(shown.contains("\"etl\""), "{shown}");
+            shown.contains("17-ab")
+        };
+        assert!(shown(false));
+        assert!(!shown(true));
+    }
+
     #[test]
     fn only_what_changed_is_read_again() {
         let direct = Direct::new();

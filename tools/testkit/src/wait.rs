@@ -1,6 +1,7 @@
 //! Waiting for a condition.
 
 use std::fmt::Display;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -36,6 +37,24 @@ pub async fn eventually<T, E: Display>(
     }
 }
 
+/// Between two looks for a moment that may pass at once.
+const GLANCE: Duration = Duration::from_micros(100);
+
+/// Looks ten thousand times a second, for moments that pass; answers whether it came before what
+/// it is looked for in was over.
+pub fn moment(mut reached: impl FnMut() -> bool, mut over: impl FnMut() -> bool) -> bool {
+    limit::this_test();
+    loop {
+        if reached() {
+            return true;
+        }
+        if over() {
+            return reached();
+        }
+        thread::sleep(GLANCE);
+    }
+}
+
 /// Asks until there is an answer; the last refusal is part of the error when time is up.
 ///
 /// # Errors
@@ -54,7 +73,7 @@ pub fn wait_for<T, E: Display>(
             Err(refusal) if start.elapsed() > limit => {
                 bail!("waited {limit:?} for {what}; last: {refusal}");
             }
-            Err(_) => std::thread::sleep(pause),
+            Err(_) => thread::sleep(pause),
         }
         pause = (pause * 2).min(Duration::from_millis(50));
     }
