@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use drover_events::model::{
-    AllocDeploymentStatus, Allocation, Deployment, Evaluation, Job, PlanAnnotations, TaskGroup,
+    AllocDeploymentStatus, AllocMetric, Allocation, Deployment, Evaluation, Job, PlanAnnotations,
+    TaskGroup,
 };
 
 use super::cluster::{Cluster, Demand, demand_of, takes_room};
@@ -411,20 +412,9 @@ impl Attempt<'_> {
         let selection = self
             .searches
             .select(&job, &wanted.group, &penalty, preferred);
-        let Selection { choice, mut metric } = selection;
+        let Selection { choice, metric } = selection;
         let Some(choice) = choice else {
-            add_exhausted(&mut metric, group);
-            self.without.insert(version);
-            match self.progress.failed.entry(wanted.group.clone()) {
-                Entry::Vacant(entry) => {
-                    entry.insert(metric);
-                }
-                // Of two versions the first one tells why; the other is counted.
-                Entry::Occupied(mut known) => {
-                    known.get_mut().coalesced_failures += 1;
-                    add_exhausted(known.get_mut(), group);
-                }
-            }
+            self.fail(version, group, metric);
             self.note_no_place(&wanted);
             return false;
         };
@@ -477,6 +467,22 @@ impl Attempt<'_> {
             replaces: None,
         });
         true
+    }
+
+    /// Notes that a group of a version finds no place. Of two versions the first one tells why; the
+    /// other is counted.
+    fn fail(&mut self, version: (String, u64), group: &TaskGroup, mut metric: AllocMetric) {
+        match self.progress.failed.entry(version.0.clone()) {
+            Entry::Vacant(entry) => {
+                add_exhausted(&mut metric, group);
+                entry.insert(metric);
+            }
+            Entry::Occupied(mut known) => {
+                known.get_mut().coalesced_failures += 1;
+                add_exhausted(known.get_mut(), group);
+            }
+        }
+        self.without.insert(version);
     }
 
     /// The deployment of a new allocation. What runs a former version is no part of this one's.
