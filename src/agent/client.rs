@@ -180,6 +180,19 @@ mod tests {
     }
 
     #[test]
+    fn a_client_measures_as_the_configuration_says() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut config = Config::dev();
+        let usual = settings(&config, dir.path()).expect("settings");
+        assert!(usual.hook_metrics);
+        config.telemetry.collection_interval = std::time::Duration::from_secs(77);
+        config.telemetry.disable_allocation_hook_metrics = true;
+        let settings = settings(&config, dir.path()).expect("settings");
+        assert_eq!(settings.collection_interval.as_secs(), 77);
+        assert!(!settings.hook_metrics);
+    }
+
+    #[test]
     fn servers_without_a_port_listen_on_the_usual_one() {
         let mut config = Config::default();
         config.client.servers = vec!["a".into(), "b:5000".into(), "::1".into()];

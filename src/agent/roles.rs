@@ -286,6 +286,24 @@ mod tests {
     use super::*;
     use crate::client::agent::tests::{World, until};
 
+    #[test]
+    fn metrics_are_kept_and_named_as_the_configuration_says() {
+        let mut config = Config::default();
+        config.name = "one-node".to_owned();
+        let usual = measured(&config);
+        assert_eq!(usual.host, Some(hostname()));
+        assert_ne!(usual.host.as_deref(), Some("one-node"));
+        config.telemetry.use_node_name = true;
+        config.telemetry.in_memory_retention_period = std::time::Duration::from_secs(77);
+        config.telemetry.in_memory_collection_interval = std::time::Duration::from_secs(7);
+        let options = measured(&config);
+        assert_eq!(options.host.as_deref(), Some("one-node"));
+        assert_eq!(options.retention.as_secs(), 77);
+        assert_eq!(options.interval.as_secs(), 7);
+        config.telemetry.disable_hostname = true;
+        assert_eq!(measured(&config).host, None);
+    }
+
     #[tokio::test]
     async fn what_was_counted_is_shown_before_the_first_interval_ends() {
         let (telemetry, recorder) = telemetry::build(&telemetry::Options::default());

@@ -148,13 +148,12 @@ pub(super) fn explain(err: &clap::Error, words: &[String]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Cli;
-    use clap::CommandFactory;
+    use crate::cli::table;
 
     fn told(line: &str) -> Option<String> {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let all = std::iter::once("drover".to_owned()).chain(words.clone());
-        let err = Cli::command().try_get_matches_from(all).unwrap_err();
+        let err = table().try_get_matches_from(all).unwrap_err();
         explain(&err, &words)
     }
 
@@ -183,7 +182,7 @@ mod tests {
 
     #[test]
     fn nothing_that_is_there_is_called_absent() {
-        let mut root = Cli::command();
+        let mut root = table();
         root.build();
         for (command, _) in ABSENT {
             let mut at = &root;

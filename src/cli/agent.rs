@@ -1,5 +1,6 @@
 //! `agent`: builds the configuration from defaults, files, environment and flags, and hands it on.
 
+use super::config::NO_GOSSIP;
 use super::out::Out;
 use crate::config::{self, Config};
 use anyhow::{Result, bail};
@@ -271,6 +272,9 @@ fn announce(config: &Config, out: &Out) {
     }
     if config.server.bootstrap_expect == 1 && !config.dev {
         out.line("==> WARNING: Bootstrap mode enabled! Potentially unsafe operation.");
+    }
+    for path in config::without_effect(config) {
+        out.line(&format!("==> WARNING: {path} has no effect: {NO_GOSSIP}"));
     }
     out.line("==> Starting drover agent...");
     out.line("==> drover agent configuration:\n");

@@ -89,12 +89,11 @@ fn flag(text: &str, command: &Command, is_value: &mut bool) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Cli;
-    use clap::CommandFactory;
+    use crate::cli::table;
 
     #[test]
     fn one_dash_or_two() {
-        let mut command = Cli::command();
+        let mut command = table();
         command.build();
         for (given, expected) in [
             (

@@ -3,7 +3,7 @@
 use super::audit_requests;
 use super::changes::{row, who};
 use super::client::Client;
-use super::conn::Conn;
+use super::conn::Past;
 use super::out::Out;
 use super::show::{Format, list, number, text, time};
 use super::trail::{Page, Span, given};
@@ -37,7 +37,7 @@ pub(super) struct Args {
     #[command(subcommand)]
     verb: Option<Verb>,
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     #[command(flatten)]
     format: Format,
     /// The type of a thing: job, alloc, node, ...

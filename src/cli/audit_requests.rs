@@ -30,10 +30,10 @@ const PAGE: usize = 500;
 Classes: secret (reads of variables, tokens, keys, raw events, backups), files (files and logs of
 allocations), exec, login, audit (reads of the audit trail), denied. Each server keeps what it was
 asked itself.
-A request without an end is still being answered, or the server died over it. What cannot be
-written is refused or counted as the agent's audit { delivery_guarantee } says. How much is kept is
-said by server { retention { requests { bytes age events } } }; where something was dropped, it is
-told since when there is a record.")]
+A request with no end yet is still being answered, as the one is that lists them, or the server died
+over it. What cannot be written is refused or counted as the agent's audit { delivery_guarantee }
+says. How much is kept is said by server { retention { requests { bytes age events } } }; where
+something was dropped, the list says since when there is a record.")]
 pub(super) struct Args {
     #[command(flatten)]
     conn: Conn,
@@ -190,7 +190,7 @@ fn line(entry: &Json) -> String {
             let millis = number(entry, "Took").div_euclid(1_000_000);
             format!("{status} in {millis}ms")
         }
-        _ => "NO END".to_owned(),
+        _ => "no end yet".to_owned(),
     };
     format!(
         "{:>8}  {}  {:<6}  {} {}  by {}  {end}",
@@ -219,6 +219,6 @@ mod tests {
         entry["Status"] = json!(0);
         assert!(line(&entry).ends_with("given up"));
         entry["Complete"] = json!(false);
-        assert!(line(&entry).ends_with("NO END"));
+        assert!(line(&entry).ends_with("no end yet"));
     }
 }

@@ -1,13 +1,11 @@
 //! What the completion scripts ask while a command line is typed: ids and names that the agent
 //! knows.
 
-use super::Cli;
 use super::client::Client;
 use super::conn::Conn;
 use super::out::Out;
 use super::show::{list, text};
 use anyhow::Result;
-use clap::CommandFactory;
 use drover_events::{EventKind, Topic};
 use serde_json::{Value as Json, json};
 use std::time::Duration;
@@ -139,10 +137,11 @@ static AUDITED: [(&str, Offer); 7] = [
 /// Prints what may stand in place of the last word, one a line; nothing where the scripts know
 /// better or nobody answers.
 pub(super) async fn run(args: &Args, out: &Out) -> Result<u8> {
-    let Some((last, before)) = args.words.split_last() else {
+    let words = joined(&args.words);
+    let Some((last, before)) = words.split_last() else {
         return Ok(0);
     };
-    let line = Line::read(before);
+    let (last, line) = (last.as_str(), Line::read(before));
     let Some(offer) = line.offer(last) else {
         return Ok(0);
     };
@@ -197,6 +196,27 @@ impl Offer {
     }
 }
 
+/// The words as they were typed: bash parts `-flag=value` into three. The last word is what is to
+/// be completed, the beginning of a value alone.
+fn joined(words: &[String]) -> Vec<String> {
+    let mut out: Vec<String> = Vec::new();
+    for (place, word) in words.iter().enumerate() {
+        let is_last = place + 1 == words.len();
+        let is_flag = |word: &String| word.starts_with('-') && !word.contains('=');
+        let sign = word == "=" && out.last().is_some_and(is_flag);
+        let behind = place > 0 && words[place - 1] == "=";
+        match (sign, behind, out.last_mut()) {
+            (true, _, _) if is_last => out.push(String::new()),
+            (true, _, _) => {}
+            (false, true, Some(flag)) if is_flag(&*flag) && !is_last => {
+                flag.push_str(&format!("={word}"));
+            }
+            _ => out.push(word.clone()),
+        }
+    }
+    out
+}
+
 /// A command line that is being typed, without its last word.
 #[derive(Debug, Default)]
 struct Line {
@@ -214,7 +234,7 @@ struct Line {
 
 impl Line {
     fn read(words: &[String]) -> Line {
-        let mut root = Cli::command();
+        let mut root = super::table();
         root.build();
         let mut at = &root;
         let mut line = Line::default();
@@ -364,7 +384,7 @@ mod tests {
 
     #[test]
     fn what_is_offered_belongs_to_commands_that_are_there() {
-        let mut root = Cli::command();
+        let mut root = crate::cli::table();
         root.build();
         for (command, _) in &ARGUMENTS {
             let mut at = Some(&root);

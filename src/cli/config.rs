@@ -5,6 +5,10 @@ use super::out::Out;
 use crate::config::{self, Config, ConfigError};
 use std::path::{Path, PathBuf};
 
+/// Why what is said of Serf does nothing.
+pub(super) const NO_GOSSIP: &str = "there is no gossip between servers, nothing listens there; \
+    the port is shown as a server's, as Nomad's clients expect";
+
 /// What can be done with configuration files.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
@@ -39,8 +43,11 @@ pub(super) fn run(verb: &Verb, out: &Out) -> anyhow::Result<u8> {
         return Ok(0);
     }
     match checked(&args.paths) {
-        Ok(()) => {
+        Ok(config) => {
             out.line("Configuration is valid!");
+            for path in config::without_effect(&config) {
+                out.line(&format!("{path} has no effect: {NO_GOSSIP}"));
+            }
             Ok(0)
         }
         Err(error) => {
@@ -54,14 +61,15 @@ pub(super) fn run(verb: &Verb, out: &Out) -> anyhow::Result<u8> {
 }
 
 /// Reads and checks files. A file of a part (only `server`, only `client`) is as good as a whole.
-fn checked(paths: &[PathBuf]) -> Result<(), ConfigError> {
+fn checked(paths: &[PathBuf]) -> Result<Config, ConfigError> {
     let mut config = Config::default();
     config::load(&mut config, paths)?;
     if config.data_dir.is_none() {
         // It may come from a flag.
         config.data_dir = Some(Path::new("/").to_owned());
     }
-    config::check(&config)
+    config::check(&config)?;
+    Ok(config)
 }
 
 fn list(out: &Out) {

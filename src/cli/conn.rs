@@ -2,14 +2,19 @@
 
 use super::client::Client;
 use anyhow::Result;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use std::ops::Deref;
+
+/// The part of a help that these flags are in; a command's own are in another.
+const CONNECTION: &str = "Connection";
 
 /// Which agent to talk to, and as whom.
 #[derive(Clone, clap::Args)]
-#[command(next_help_heading = "Connection")]
 pub(super) struct Conn {
     /// The agent's address, http://host:port or unix:///path
     #[arg(
         long,
+        help_heading = CONNECTION,
         env = "NOMAD_ADDR",
         default_value = "http://127.0.0.1:4646",
         value_name = "ADDR"
@@ -18,6 +23,7 @@ pub(super) struct Conn {
     /// Forward the request to this region
     #[arg(
         long,
+        help_heading = CONNECTION,
         env = "NOMAD_REGION",
         default_value = "",
         hide_default_value = true
@@ -26,23 +32,19 @@ pub(super) struct Conn {
     /// The namespace, or * where a list may span all
     #[arg(
         long,
+        help_heading = CONNECTION,
         env = "NOMAD_NAMESPACE",
         default_value = "",
         hide_default_value = true
     )]
     pub(super) namespace: String,
-    /// Show the state as of an index, an RFC 3339 time, or so long ago (-5m)
-    #[arg(
-        long,
-        default_value = "",
-        hide_default_value = true,
-        allow_hyphen_values = true,
-        value_name = "MOMENT"
-    )]
+    /// The moment that is shown in place of now; empty for now. A flag of what reads ([`Past`]).
+    #[arg(skip)]
     pub(super) at: String,
     /// The token to act with
     #[arg(
         long,
+        help_heading = CONNECTION,
         env = "NOMAD_TOKEN",
         default_value = "",
         hide_default_value = true,
@@ -50,14 +52,15 @@ pub(super) struct Conn {
     )]
     pub(super) token: String,
     /// No colours
-    #[arg(long)]
+    #[arg(long, help_heading = CONNECTION)]
     pub(super) no_color: bool,
     /// Colours even where no terminal is seen
-    #[arg(long)]
+    #[arg(long, help_heading = CONNECTION)]
     pub(super) force_color: bool,
     /// User and password for a proxy, user:password
     #[arg(
         long,
+        help_heading = CONNECTION,
         env = "NOMAD_HTTP_AUTH",
         default_value = "",
         hide = true,
@@ -79,5 +82,44 @@ impl Conn {
     /// An address that is none.
     pub(super) fn client(&self) -> Result<Client> {
         Client::new(&self.address, self)
+    }
+}
+
+/// A connection for what reads the state, which can be that of an earlier moment.
+#[derive(Clone, Debug)]
+pub(super) struct Past(Conn);
+
+impl Deref for Past {
+    type Target = Conn;
+
+    fn deref(&self) -> &Conn {
+        &self.0
+    }
+}
+
+impl Args for Past {
+    fn augment_args(command: Command) -> Command {
+        let at = Arg::new("at")
+            .long("at")
+            .value_name("MOMENT")
+            .help("Show the state as of an index, an RFC 3339 time, or so long ago (-5m)");
+        Conn::augment_args(command).arg(at)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Past {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut conn = Conn::from_arg_matches(matches)?;
+        conn.at = matches.get_one("at").cloned().unwrap_or_default();
+        Ok(Self(conn))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
     }
 }

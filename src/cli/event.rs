@@ -4,9 +4,11 @@ use super::client::{Client, Stream, is_status};
 use super::conn::Conn;
 use super::event_position::{Position, SAVE_EVERY, Sink};
 use super::event_schema::{self, SchemaArgs};
+use super::log_export::moment;
 use super::out::Out;
 use super::show::{Format, list, number, text};
 use super::template;
+use crate::clock::Moment;
 use anyhow::{Result, bail};
 use clap::Subcommand;
 use serde_json::Value as Json;
@@ -40,7 +42,7 @@ says nothing about (Cluster, Configuration, Namespace, JobVersion, RootKey, …)
 With -resume the position is kept in a file, with the epoch of the log: it is replaced after what it
 covers was written. With -out each event is in that file exactly once, whatever is killed: what a
 kill left behind the position is cut off. On standard output it is at least once: what was printed
-after the position was kept last (200 ms) is told again.")]
+after the position was kept last (200 ms) is printed again.")]
 pub(super) struct Args {
     #[command(flatten)]
     conn: Conn,
@@ -64,8 +66,8 @@ pub(super) struct Args {
     /// Begin at exactly this index, or with what comes next: latest
     #[arg(long, value_name = "INDEX", conflicts_with = "since")]
     index: Option<String>,
-    /// Begin at this time: RFC 3339, or a duration back like -5m
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    /// Begin at this index, RFC 3339 time, or so long ago (-5m)
+    #[arg(long, value_name = "MOMENT")]
     since: Option<String>,
     /// Print the log's events as CloudEvents 1.0 in JSON
     #[arg(long)]
@@ -99,6 +101,13 @@ async fn stream(args: Args, out: &Out) -> Result<u8> {
     if args.format.template.is_some() && args.format.json {
         bail!("Both json and template formatting are not allowed");
     }
+    let begin = args.since.as_deref().map(|text| moment("since", text));
+    let begin = match begin.transpose()? {
+        Some(Moment::Index(index)) => Some(("index", index.to_string())),
+        Some(Moment::Time(_)) => args.since.clone().map(|since| ("since", since)),
+        None => args.index.clone().map(|index| ("index", index)),
+    };
+    let begin = begin.unwrap_or(("index", "0".to_owned()));
     let client = args.conn.client()?;
     let mut run = Run {
         position: Position::load(args.resume.as_deref())?,
@@ -111,7 +120,7 @@ async fn stream(args: Args, out: &Out) -> Result<u8> {
         run.save()?;
     }
     if args.resume.is_none() {
-        let stream = connect(&client, &args, &run.position).await?;
+        let stream = connect(&client, (&args, &begin), &run.position).await?;
         run.follow(&args, stream).await?;
         run.sink.settle()?;
         return Ok(0);
@@ -119,7 +128,7 @@ async fn stream(args: Args, out: &Out) -> Result<u8> {
     let mut pause = PAUSE.0;
     loop {
         let before = run.seen;
-        let outcome = match connect(&client, &args, &run.position).await {
+        let outcome = match connect(&client, (&args, &begin), &run.position).await {
             Ok(stream) => run.follow(&args, stream).await,
             Err(error) => Err(error),
         };
@@ -142,16 +151,18 @@ async fn stream(args: Args, out: &Out) -> Result<u8> {
     }
 }
 
-async fn connect(client: &Client, args: &Args, position: &Position) -> Result<Stream> {
-    let index = match position.index() {
-        Some(index) => (index + 1).to_string(),
-        None => args.index.clone().unwrap_or_else(|| "0".to_owned()),
-    };
-    let mut query = Vec::new();
-    match &args.since {
-        Some(since) if position.index().is_none() => query.push(("since", since.as_str())),
-        _ => query.push(("index", index.as_str())),
-    }
+/// Connects to where the position is, or to the beginning that was asked for: a parameter and its
+/// value.
+async fn connect(
+    client: &Client,
+    (args, begin): (&Args, &(&'static str, String)),
+    position: &Position,
+) -> Result<Stream> {
+    let next = position.index().map(|index| (index + 1).to_string());
+    let mut query = vec![match &next {
+        Some(index) => ("index", index.as_str()),
+        None => (begin.0, begin.1.as_str()),
+    }];
     if !position.epoch().is_empty() {
         query.push(("epoch", position.epoch()));
     }

@@ -2,6 +2,7 @@
 
 use super::columns::Table;
 use super::log::{Scratch, kind_name};
+use super::log_moment;
 use super::log_place::{Found, LogPlace};
 use super::out::Out;
 use super::progress::Bar;
@@ -35,12 +36,13 @@ the time to fold the log where the tables beside it do not know yet.")]
 pub(super) struct EventsArgs {
     #[command(flatten)]
     place: LogPlace,
-    /// The first index; the first that is kept without it
-    #[arg(long, value_name = "INDEX")]
-    from: Option<u64>,
-    /// The last index
-    #[arg(long, value_name = "INDEX")]
-    to: Option<u64>,
+    /// The first event: an index, an RFC 3339 time, or so long ago (-5m); the first that is kept
+    /// without it
+    #[arg(long, value_name = "MOMENT")]
+    from: Option<String>,
+    /// The last event, as well
+    #[arg(long, value_name = "MOMENT")]
+    to: Option<String>,
     /// Only events of this kind
     #[arg(long, value_name = "NAME")]
     kind: Option<String>,
@@ -61,16 +63,7 @@ pub(super) async fn run(args: &EventsArgs, out: &Out) -> Result<u8> {
     let dir = &place.log;
     let log = ReadOnlyLog::open(dir)
         .with_context(|| format!("Error reading the log in {}", dir.display()))?;
-    let from = args
-        .from
-        .unwrap_or(log.bounds().0.max(log.epoch().first_index));
-    refuse_dropped(&log, from)?;
-    if let Some(to) = args.to.filter(|to| *to < from) {
-        match args.from {
-            Some(_) => bail!("-to {to} is before -from {from}"),
-            None => bail!("-to {to} is before the log begins, at index {from}"),
-        }
-    }
+    let (from, to) = range(args, &log)?;
     if let Some(kind) = args.kind.as_ref().filter(|kind| !is_kind(kind)) {
         bail!("-kind: there is no event kind {kind:?}; `drover event schema` lists them");
     }
@@ -79,7 +72,7 @@ pub(super) async fn run(args: &EventsArgs, out: &Out) -> Result<u8> {
         false => None,
     };
     let known = match args.json && !args.no_outcomes {
-        true => outcomes(&args.place, &place, &log, (from, args.to), out)?,
+        true => outcomes(&args.place, &place, &log, (from, to), out)?,
         false => Outcomes::default(),
     };
     let (mut rows, mut reached) = (Vec::new(), from);
@@ -92,7 +85,7 @@ pub(super) async fn run(args: &EventsArgs, out: &Out) -> Result<u8> {
                 break;
             }
         };
-        if args.to.is_some_and(|last| entry.index > last) {
+        if to.is_some_and(|last| entry.index > last) {
             break;
         }
         reached = entry.index + 1;
@@ -117,12 +110,29 @@ pub(super) async fn run(args: &EventsArgs, out: &Out) -> Result<u8> {
         out.line(&table(&rows));
     }
     let damage = damage.or_else(|| log.damage_from(from).cloned());
-    match damage.filter(|_| args.to.is_none_or(|to| to >= reached)) {
+    match damage.filter(|_| to.is_none_or(|to| to >= reached)) {
         Some(damage) => {
             let what = format!("What lies at index {reached} and above is not shown");
             Err(anyhow::Error::from(damage).context(what))
         }
         None => Ok(0),
+    }
+}
+
+/// The first index that is wanted, and the last where one is named.
+fn range(args: &EventsArgs, log: &ReadOnlyLog) -> Result<(u64, Option<u64>)> {
+    let first = log.bounds().0.max(log.epoch().first_index);
+    let from = args.from.as_deref();
+    let from = from.map(|text| log_moment::since(log, "from", text));
+    let from = from.transpose()?.unwrap_or(first);
+    refuse_dropped(log, from)?;
+    let Some(named) = args.to.as_deref() else {
+        return Ok((from, None));
+    };
+    match (log_moment::until(log, "to", named)?, &args.from) {
+        (Some(to), _) if to >= from => Ok((from, Some(to))),
+        (_, Some(begin)) => bail!("-to {named} is before -from {begin}"),
+        (_, None) => bail!("-to {named} is before the log begins, at index {from}"),
     }
 }
 

@@ -13,14 +13,14 @@ use crate::clock::{Moment, unix_nanos};
 use crate::log::ReadOnlyLog;
 use crate::record::numbers::Numbers;
 use crate::record::redact::PublicFields;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::ValueEnum;
 use drover_events::EventKind;
 use serde_json::{Value as Json, json};
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read as _, Seek as _, SeekFrom};
+use std::io::{BufReader, BufWriter, ErrorKind, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -55,10 +55,10 @@ Nothing is changed, and an agent may be running.")]
 pub(super) struct ExportArgs {
     #[command(flatten)]
     place: LogPlace,
-    /// The first event: an index, or an RFC 3339 time
+    /// The first event: an index, an RFC 3339 time, or so long ago (-5m)
     #[arg(long, value_name = "MOMENT", default_value = "0")]
     from: String,
-    /// The last event: an index, or an RFC 3339 time
+    /// The last event: an index, an RFC 3339 time, or so long ago (-5m)
     #[arg(long, value_name = "MOMENT")]
     to: Option<String>,
     /// Only events of this kind; may be repeated
@@ -203,10 +203,7 @@ pub(super) async fn export(args: &ExportArgs, out: &Out) -> Result<u8> {
     }
     let target = match (to_file, args.resume) {
         (true, true) => Some(resumed(&args.out, &log, &mut export)?),
-        (true, false) => Some(
-            File::create_new(&args.out)
-                .with_context(|| format!("Error making {}", args.out.display()))?,
-        ),
+        (true, false) => Some(made(&args.out)?),
         _ => None,
     };
     let bar = Bar::new(out, "events");
@@ -235,6 +232,20 @@ pub(super) async fn export(args: &ExportArgs, out: &Out) -> Result<u8> {
         tell(&done, &args.out, out);
     }
     Ok(0)
+}
+
+/// Makes a file that is not there yet.
+fn made(path: &Path) -> Result<File> {
+    File::create_new(path).map_err(|error| {
+        let path = path.display();
+        match error.kind() {
+            ErrorKind::AlreadyExists => anyhow!(
+                "{path} exists: go on with it (-resume), or export to another file; nothing is \
+                 overwritten"
+            ),
+            _ => anyhow::Error::from(error).context(format!("Error making {path}")),
+        }
+    })
 }
 
 /// Exports as Parquet files.

@@ -10,6 +10,7 @@
 //! - Monitors follow the event stream; nothing here polls.
 
 mod absent;
+mod absent_flags;
 mod agent;
 mod agent_info;
 mod alloc;
@@ -33,6 +34,7 @@ mod log;
 mod log_beside;
 mod log_events;
 mod log_export;
+mod log_moment;
 mod log_place;
 mod log_tiles;
 mod log_verify;
@@ -44,6 +46,7 @@ mod node;
 mod node_drain;
 mod node_eligibility;
 mod node_pool;
+mod node_stats;
 mod nodesim;
 mod operator;
 mod operator_api;
@@ -72,7 +75,7 @@ mod trace;
 mod trail;
 mod var;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use out::Out;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -104,7 +107,7 @@ struct Cli {
 enum Noun {
     /// Run an agent: a server, a client, or both
     Agent(Box<agent::Args>),
-    /// Show the figures of the agent that is asked
+    /// Show the state and the figures of an agent
     AgentInfo(agent_info::Args),
     /// Work with allocations
     #[command(subcommand)]
@@ -186,27 +189,43 @@ enum Noun {
     Logs(alloc::logs::Args),
 }
 
+/// The commands and their flags. The word behind a flag that takes a value is its value, also with
+/// a dash before it, as Go's parser has it; a number below zero is no flag.
+fn table() -> Command {
+    fn with_values(command: Command) -> Command {
+        let command = command.mut_args(|arg| match arg.is_positional() {
+            true => arg.allow_negative_numbers(true),
+            false if arg.get_action().takes_values() => arg.allow_hyphen_values(true),
+            false => arg,
+        });
+        command.mut_subcommands(with_values)
+    }
+    with_values(Cli::command())
+}
+
 /// Runs one command.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let mut command = Cli::command();
-    command.build();
-    let args = argv::prepare(args, &command);
+    let mut root = table();
+    root.build();
+    let args = argv::prepare(args, &root);
     let bare = args.len() < 2;
     let words: Vec<String> = args
         .iter()
         .skip(1)
         .map(|arg| arg.to_string_lossy().into_owned())
         .collect();
-    let matches = Cli::command().try_get_matches_from(args);
+    let matches = table().try_get_matches_from(args);
     let said = |flag| matches.as_ref().is_ok_and(|matches| is_said(matches, flag));
     let out = Out::wished(said("no_color"), said("force_color"));
     let parsed = matches.and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,
         Err(err) => {
-            if let Some(text) = absent::explain(&err, &words) {
+            let command = absent::explain(&err, &words).map(|text| (text, 127));
+            let flag = || Some((absent_flags::explain(&err, &root, &words)?, 1));
+            if let Some((text, code)) = command.or_else(flag) {
                 Out::terminal().error(&text);
-                return ExitCode::from(127);
+                return ExitCode::from(code);
             }
             return usage(&err, bare);
         }
@@ -252,6 +271,13 @@ fn usage(err: &clap::Error, bare: bool) -> ExitCode {
             text = text.replace(&format!("--{flag} "), "");
         }
         Out::terminal().error(text.trim_end());
+    } else if matches!(err.kind(), Kind::ValueValidation) {
+        let text = err.render().to_string();
+        let text = text.replace(
+            "invalid digit found in string",
+            "it takes a number from 0 on",
+        );
+        Out::terminal().error(text.trim_end());
     } else {
         let _ = err.print();
     }
@@ -275,7 +301,7 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
         Noun::Alloc(verb) => alloc::run(verb, out).await,
         Noun::Audit(args) => audit::run(*args, out).await,
         Noun::Complete(args) => complete::run(&args, out).await,
-        Noun::Completions(args) => completion::run(&args, &mut Cli::command(), out),
+        Noun::Completions(args) => completion::run(&args, &mut table(), out),
         Noun::Deployment(verb) => deployment::run(verb, out).await,
         Noun::Config(verb) => config::run(&verb, out),
         Noun::Eval(verb) => eval::run(verb, out).await,
@@ -321,6 +347,6 @@ mod tests {
 
     #[test]
     fn the_table_of_commands_is_sound() {
-        Cli::command().debug_assert();
+        table().debug_assert();
     }
 }

@@ -1,6 +1,7 @@
 //! Follows an evaluation on the event stream; `monitor_deployment` follows the deployment it makes.
 
 use super::client::Client;
+use super::monitor_deployment::Progress;
 use super::out::Out;
 use super::placement;
 use super::query::job_path;
@@ -9,6 +10,7 @@ use super::stream::Stream;
 use anyhow::{Context, Result};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Watches one evaluation after another until there is nothing to wait for.
 pub(super) struct Monitor<'a> {
@@ -17,7 +19,7 @@ pub(super) struct Monitor<'a> {
     pub(super) verbose: bool,
     namespace: String,
     seen: BTreeMap<String, String>,
-    pub(super) progress: BTreeMap<String, String>,
+    pub(super) progress: Progress,
     deployments: bool,
 }
 
@@ -50,7 +52,7 @@ impl<'a> Monitor<'a> {
             verbose,
             namespace: namespace.to_owned(),
             seen: BTreeMap::new(),
-            progress: BTreeMap::new(),
+            progress: Progress::default(),
             deployments: true,
         }
     }
@@ -59,6 +61,12 @@ impl<'a> Monitor<'a> {
     /// failure of a job's stop.
     pub(super) fn evaluations_only(mut self) -> Monitor<'a> {
         self.deployments = false;
+        self
+    }
+
+    /// One that reports the progress of a deployment no more often than so.
+    pub(super) fn paced(mut self, pause: Duration) -> Monitor<'a> {
+        self.progress.pause = pause;
         self
     }
 

@@ -6,6 +6,26 @@ use super::monitor::Monitor;
 use super::show::{list, number, short, text};
 use anyhow::{Context, Result};
 use serde_json::Value as Json;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+/// What was reported of a deployment's progress, and when.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// The least time between two reports.
+    pub(super) pause: Duration,
+    lines: BTreeMap<String, String>,
+    last: Option<Instant>,
+}
+
+impl Progress {
+    /// When the next report may be made; none where it may be now.
+    fn due(&self) -> Option<Instant> {
+        let due = self.last? + self.pause;
+        (due > Instant::now()).then_some(due)
+    }
+}
 
 /// What the description of a failed deployment says where an older version is deployed again.
 const ROLLS_BACK: &str = "rolling back to job version";
@@ -46,7 +66,17 @@ impl Monitor<'_> {
             let from = from.max(number(&deployment, "CreateIndex"));
             let mut stream = self.stream(&job, from).await?;
             while !settled(&deployment) {
-                let Some(frame) = stream.json_line().await? else {
+                let frame = match self.progress.due() {
+                    None => stream.json_line().await?,
+                    Some(due) => match timeout_at(due, stream.json_line()).await {
+                        Ok(frame) => frame?,
+                        Err(_) => {
+                            self.tell_progress(&deployment);
+                            continue;
+                        }
+                    },
+                };
+                let Some(frame) = frame else {
                     break;
                 };
                 for event in list(&frame, "Events") {
@@ -80,7 +110,7 @@ impl Monitor<'_> {
             _ => format!(
                 "\nCanaries were healthy, but {gone} of those that are wanted do not run now: \
                  others take their place as soon as there is room. `drover deployment status \
-                 {shown}` tells; `drover deployment fail {shown}` gives the version up."
+                 {shown}` shows them; `drover deployment fail {shown}` gives the version up."
             ),
         });
         Ok(Some((deployment, gone == 0)))
@@ -92,25 +122,33 @@ impl Monitor<'_> {
         if text(failed, "Status") != "failed" || !rolls_back {
             return Ok(None);
         }
-        let (job, since) = (text(failed, "JobID"), number(failed, "ModifyIndex"));
+        let (job, own) = (text(failed, "JobID"), text(failed, "ID"));
         self.out.line("");
         self.header(&format!("Waiting for the rollback of job {job:?}"));
+        // Not by when the failed one was last written: what becomes of its allocations moves that
+        // even after it was rolled back.
+        let born = number(failed, "CreateIndex");
         let newer = |deployment: &Json| {
-            text(deployment, "JobID") == job && number(deployment, "CreateIndex") > since
+            text(deployment, "JobID") == job && number(deployment, "CreateIndex") > born
         };
-        let mut stream = self.stream(&job, since).await?;
+        let mut failed_at = None;
+        let mut stream = self.stream(&job, born).await?;
         while let Some(frame) = stream.json_line().await? {
             for event in list(&frame, "Events") {
                 let made = &event["Payload"]["Deployment"];
                 if newer(made) {
                     return Ok(Some(text(made, "ID")));
                 }
+                if text(made, "ID") == own && text(made, "Status") == "failed" {
+                    failed_at.get_or_insert(number(&frame, "Index"));
+                }
                 let eval = &event["Payload"]["Evaluation"];
                 let done = matches!(
                     text(eval, "Status").as_str(),
                     "complete" | "failed" | "canceled"
                 );
-                if done && number(eval, "CreateIndex") >= since {
+                let since = failed_at.is_some_and(|at| number(eval, "CreateIndex") >= at);
+                if done && since {
                     // What is deployed without a change makes no deployment.
                     let path = super::query::job_path(&job, "/deployment");
                     let latest = self.get(&path).await.context("Error reading deployment")?;
@@ -122,6 +160,9 @@ impl Monitor<'_> {
     }
 
     fn tell_progress(&mut self, deployment: &Json) {
+        if self.progress.due().is_some() {
+            return;
+        }
         let states = deployment["TaskGroups"].as_object().into_iter().flatten();
         for (name, state) in states {
             let line = format!(
@@ -131,9 +172,10 @@ impl Monitor<'_> {
                 number(state, "HealthyAllocs"),
                 number(state, "UnhealthyAllocs"),
             );
-            if self.progress.get(name) != Some(&line) {
+            if self.progress.lines.get(name) != Some(&line) {
                 self.say(&line);
-                self.progress.insert(name.clone(), line);
+                self.progress.lines.insert(name.clone(), line);
+                self.progress.last = Some(Instant::now());
             }
         }
     }

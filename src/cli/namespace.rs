@@ -2,7 +2,7 @@
 
 use super::client::encode;
 use super::columns::{Table, pairs};
-use super::conn::Conn;
+use super::conn::{Conn, Past};
 use super::out::Out;
 use super::show::{Format, joined, pretty, text};
 use super::spec::{first, source};
@@ -31,7 +31,7 @@ pub(super) enum Verb {
 #[derive(Debug, clap::Args)]
 pub(super) struct ListArgs {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     #[command(flatten)]
     format: Format,
 }
@@ -40,7 +40,7 @@ pub(super) struct ListArgs {
 #[derive(Debug, clap::Args)]
 pub(super) struct OneArgs {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     #[command(flatten)]
     format: Format,
     /// Its name
@@ -51,7 +51,7 @@ pub(super) struct OneArgs {
 #[derive(Debug, clap::Args)]
 pub(super) struct InspectArgs {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     /// Print through a Go template
     #[arg(short = 't', value_name = "TEMPLATE")]
     template: Option<String>,

@@ -2,12 +2,12 @@
 
 use super::client::Client;
 use super::columns::{Table, pairs};
-use super::conn::Conn;
+use super::conn::Past;
 use super::out::Out;
 use super::paged::Paged;
 use super::query::{Thing, find};
 use super::show::{Format, boolean, list, number, short, stamp, text};
-use super::{alloc, node_pool};
+use super::{alloc, node_pool, node_stats};
 use anyhow::{Result, bail};
 use clap::Subcommand;
 use serde_json::Value as Json;
@@ -36,7 +36,7 @@ pub(super) enum Verb {
   drover node status -self")]
 pub(super) struct Args {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     #[command(flatten)]
     format: Format,
     /// A node's id or a prefix of it; without one all nodes are listed
@@ -59,13 +59,16 @@ pub(super) struct Args {
     /// Count running allocations
     #[arg(long)]
     allocs: bool,
+    /// Show in detail what the node's machine uses
+    #[arg(long, conflicts_with = "at")]
+    stats: bool,
     #[command(flatten)]
     paged: Paged,
 }
 
 impl Args {
     /// Those that show what this id begins.
-    pub(super) fn of(conn: Conn, format: Format, id: String, verbose: bool) -> Self {
+    pub(super) fn of(conn: Past, format: Format, id: String, verbose: bool) -> Self {
         Self {
             conn,
             format,
@@ -76,6 +79,7 @@ impl Args {
             quiet: false,
             os: false,
             allocs: false,
+            stats: false,
             paged: Paged::default(),
         }
     }
@@ -117,7 +121,14 @@ async fn status(args: Args, out: &Out) -> Result<u8> {
         return Ok(0);
     }
     client.tell_moment(out);
-    out.line(&basics(&node));
+    // What is used is known of now alone, by the client of a node that answers.
+    let asked = !args.short && args.conn.at.is_empty();
+    let host = match asked {
+        true => Some(node_stats::of_node(&client, &text(&node, "ID")).await),
+        false => None,
+    };
+    let measured = host.as_ref().and_then(|host| host.as_ref().ok());
+    out.line(&basics(&node, measured));
     if args.short {
         return Ok(0);
     }
@@ -126,19 +137,35 @@ async fn status(args: Args, out: &Out) -> Result<u8> {
         .get_json(&format!("{path}/allocations"), &[("namespace", "*")])
         .await?;
     resources(&node, &allocs, out);
+    if let Some(host) = measured {
+        node_stats::used(&client, &node, (host, &allocs), out).await?;
+        if args.stats {
+            node_stats::detailed(host, out);
+        }
+    }
     out.head("Allocations");
     out.line(&alloc::table(&allocs, (args.verbose, client.now())));
     if args.verbose {
-        out.head("Attributes");
-        let map = node["Attributes"].as_object();
-        let rows: Vec<(String, String)> = map
-            .into_iter()
-            .flatten()
-            .map(|(k, v)| (k.clone(), v.as_str().unwrap_or("").to_owned()))
-            .collect();
-        out.line(&pairs(&rows));
+        attributes(&node, out);
     }
-    Ok(0)
+    match host {
+        Some(Err(err)) if args.stats || text(&node, "Status") == "ready" => {
+            out.error(&format!("\nWhat the node uses is not shown: {err:#}"));
+            Ok(u8::from(args.stats))
+        }
+        _ => Ok(0),
+    }
+}
+
+fn attributes(node: &Json, out: &Out) {
+    out.head("Attributes");
+    let map = node["Attributes"].as_object();
+    let rows: Vec<(String, String)> = map
+        .into_iter()
+        .flatten()
+        .map(|(k, v)| (k.clone(), v.as_str().unwrap_or("").to_owned()))
+        .collect();
+    out.line(&pairs(&rows));
 }
 
 /// The id of the node of the agent that is asked.
@@ -253,7 +280,8 @@ pub(super) fn plain_table(nodes: &[Json], verbose: bool) -> Table {
     table
 }
 
-fn basics(node: &Json) -> String {
+/// A node's fields; `host`: the figures of its machine, where they are known.
+fn basics(node: &Json, host: Option<&Json>) -> String {
     let names = |key: &str| {
         let map = node[key].as_object();
         map.into_iter()
@@ -272,7 +300,7 @@ fn basics(node: &Json) -> String {
                 format!("{name} (unhealthy)")
             }
         });
-    pairs(&[
+    let mut rows = vec![
         ("ID", text(node, "ID")),
         ("Name", text(node, "Name")),
         ("Node Pool", text(node, "NodePool")),
@@ -283,10 +311,17 @@ fn basics(node: &Json) -> String {
         ("Status", text(node, "Status")),
         ("CSI Controllers", names("CSIControllerPlugins")),
         ("CSI Drivers", names("CSINodePlugins")),
+    ];
+    if let Some(host) = host {
+        let up = number(host, "Uptime").saturating_mul(1_000_000_000);
+        rows.push(("Uptime", crate::jobspec::duration::format(up)));
+    }
+    rows.extend([
         ("Host Volumes", names("HostVolumes")),
         ("Host Networks", names("HostNetworks")),
         ("Driver Status", drivers.collect::<Vec<_>>().join(",")),
-    ])
+    ]);
+    pairs(&rows)
 }
 
 /// Whether a node drains, and how.

@@ -34,7 +34,7 @@ pub(super) struct Args {
     #[arg(long)]
     disable: bool,
     /// When what is left is stopped (1h unless another is given)
-    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION")]
     deadline: Option<String>,
     /// Stop everything at once
     #[arg(long)]
@@ -57,13 +57,13 @@ pub(super) struct Args {
     /// Watch a drain that is going on
     #[arg(long)]
     monitor: bool,
-    /// Ask no questions
+    /// Answer yes to every question
     #[arg(long)]
     yes: bool,
     /// Print the API's answer as JSON and do not watch
     #[arg(long)]
     json: bool,
-    /// Why, for who asks later
+    /// A message that says why, kept with the drain
     #[arg(short = 'm', value_name = "MESSAGE")]
     message: Option<String>,
     /// Kept with the drain; may be given several times

@@ -2,7 +2,7 @@
 
 use super::client::encode;
 use super::columns::{Table, pairs};
-use super::conn::Conn;
+use super::conn::{Conn, Past};
 use super::job;
 use super::node;
 use super::out::Out;
@@ -38,7 +38,7 @@ pub(super) enum Verb {
 #[derive(Debug, clap::Args)]
 pub(super) struct ListArgs {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     #[command(flatten)]
     format: Format,
     #[command(flatten)]
@@ -49,7 +49,7 @@ pub(super) struct ListArgs {
 #[derive(Debug, clap::Args)]
 pub(super) struct InfoArgs {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     #[command(flatten)]
     format: Format,
     /// Its name or a prefix of it
@@ -60,7 +60,7 @@ pub(super) struct InfoArgs {
 #[derive(Debug, clap::Args)]
 pub(super) struct MembersArgs {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     #[command(flatten)]
     format: Format,
     #[command(flatten)]
@@ -104,7 +104,7 @@ pub(super) struct InitArgs {
     /// The form: hcl or json
     #[arg(long = "out", value_name = "FORM", default_value = "hcl")]
     form: String,
-    /// Say nothing
+    /// Print nothing
     #[arg(long)]
     quiet: bool,
 }

@@ -1,7 +1,7 @@
 //! The `operator` noun.
 
 use super::columns::{Table, pairs};
-use super::conn::Conn;
+use super::conn::{Conn, Past};
 use super::out::Out;
 use super::show::{Format, boolean, list, number, text};
 use super::snapshot;
@@ -17,7 +17,7 @@ pub(super) enum Verb {
     /// The scheduler's configuration
     #[command(subcommand)]
     Scheduler(Scheduler),
-    /// Raft
+    /// The servers of Raft
     #[command(subcommand)]
     Raft(Raft),
     /// Backups of the cluster
@@ -27,7 +27,7 @@ pub(super) enum Verb {
     Reactors(reactors::Args),
     /// Make any request of the API
     Api(operator_api::Args),
-    /// Print the metrics of the agent that is asked
+    /// Print the metrics of an agent
     Metrics(operator_api::MetricsArgs),
     /// The configuration and the health of servers
     #[command(subcommand)]
@@ -38,13 +38,13 @@ pub(super) enum Verb {
 #[derive(Debug, Subcommand)]
 #[command(arg_required_else_help = true)]
 pub(super) enum Scheduler {
-    /// Show it
+    /// Show the scheduler's configuration
     GetConfig(GetArgs),
-    /// Change it
+    /// Change the scheduler's configuration
     SetConfig(SetArgs),
 }
 
-/// Raft.
+/// The servers of Raft.
 #[derive(Debug, Subcommand)]
 #[command(arg_required_else_help = true)]
 pub(super) enum Raft {
@@ -56,7 +56,7 @@ pub(super) enum Raft {
 #[derive(Debug, clap::Args)]
 pub(super) struct GetArgs {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     #[command(flatten)]
     format: Format,
 }

@@ -1,7 +1,7 @@
 //! `operator api`: any request, with the connection's flags; and `operator metrics`.
 
 use super::client::{Client, encode};
-use super::conn::Conn;
+use super::conn::{Conn, Past};
 use super::out::Out;
 use super::show::pretty;
 use super::template;
@@ -24,7 +24,7 @@ What comes on standard input is the body, and makes a POST of a request without 
 Exit codes: 0 for an answer below 400, 1 for others.")]
 pub(super) struct Args {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     /// The path, with or without /v1
     path: String,
     /// The method
@@ -200,7 +200,7 @@ pub(super) async fn metrics(args: MetricsArgs, out: &Out) -> Result<u8> {
 mod tests {
     use super::*;
     use crate::cli::Cli;
-    use clap::{CommandFactory, FromArgMatches};
+    use clap::FromArgMatches;
 
     #[test]
     fn a_request_is_told_as_curl_without_its_token() {
@@ -213,7 +213,7 @@ mod tests {
                 "http://10.0.0.1:4646",
             ];
             words.extend(more);
-            let matches = Cli::command().try_get_matches_from(words).unwrap();
+            let matches = crate::cli::table().try_get_matches_from(words).unwrap();
             let cli = Cli::from_arg_matches(&matches).unwrap();
             let crate::cli::Noun::Operator(crate::cli::operator::Verb::Api(args)) = cli.noun else {
                 panic!("another command");

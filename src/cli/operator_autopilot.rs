@@ -2,7 +2,7 @@
 
 use super::client::{Refused, is_status};
 use super::columns::{Table, pairs};
-use super::conn::Conn;
+use super::conn::{Conn, Past};
 use super::out::Out;
 use super::show::{Format, boolean, list, number, stamp, text};
 use anyhow::{Result, bail};
@@ -18,12 +18,21 @@ pub(super) enum Verb {
     /// Change the configuration
     SetConfig(SetArgs),
     /// Show the health of the servers
-    Health(GetArgs),
+    Health(HealthArgs),
 }
 
-/// Flags of `operator autopilot get-config` and `health`.
+/// Flags of `operator autopilot get-config`.
 #[derive(Debug, clap::Args)]
 pub(super) struct GetArgs {
+    #[command(flatten)]
+    conn: Past,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// Flags of `operator autopilot health`.
+#[derive(Debug, clap::Args)]
+pub(super) struct HealthArgs {
     #[command(flatten)]
     conn: Conn,
     #[command(flatten)]
@@ -43,7 +52,7 @@ pub(super) struct SetArgs {
     /// How many entries a healthy server may be behind
     #[arg(long, value_name = "N")]
     max_trailing_logs: Option<u64>,
-    /// How long a healthy server may be without a word of the leader, such as 200ms
+    /// How long a healthy server may be without contact with the leader, such as 200ms
     #[arg(long, value_name = "TIME")]
     last_contact_threshold: Option<String>,
     /// How long a new server has to be healthy before it votes, such as 10s
@@ -52,18 +61,13 @@ pub(super) struct SetArgs {
     /// How many servers are never removed
     #[arg(long, value_name = "N")]
     min_quorum: Option<u64>,
-    /// Another edition's
-    #[arg(long, value_name = "BOOL", hide = true)]
-    enable_redundancy_zones: Option<bool>,
-    /// Another edition's
-    #[arg(long, value_name = "BOOL", hide = true)]
-    disable_upgrade_migration: Option<bool>,
-    /// Another edition's
-    #[arg(long, value_name = "BOOL", hide = true)]
-    enable_custom_upgrades: Option<bool>,
 }
 
 const PATH: &str = "/v1/operator/autopilot/configuration";
+
+/// What all of it is for.
+const ALONE: &str = "It is about other servers, which this version does not have: nothing acts on \
+    it yet.";
 
 /// Runs a verb.
 pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
@@ -96,18 +100,11 @@ async fn get(args: GetArgs, out: &Out) -> Result<u8> {
         rows.push((key, text(&config, key)));
     }
     out.line(&pairs(&rows));
+    out.line(&format!("\n{ALONE}"));
     Ok(0)
 }
 
 async fn set(args: SetArgs, out: &Out) -> Result<u8> {
-    let foreign = [
-        ("enable-redundancy-zones", args.enable_redundancy_zones),
-        ("disable-upgrade-migration", args.disable_upgrade_migration),
-        ("enable-custom-upgrades", args.enable_custom_upgrades),
-    ];
-    if let Some((name, _)) = foreign.iter().find(|(_, given)| given.is_some()) {
-        bail!("-{name} is a setting of Nomad Enterprise; drover does not have it");
-    }
     let client = args.conn.client()?;
     let config = client.get_json(PATH, &[]).await;
     let mut config = config.map_err(|err| err.context("Error querying Autopilot configuration"))?;
@@ -136,11 +133,11 @@ async fn set(args: SetArgs, out: &Out) -> Result<u8> {
     if done != json!(true) {
         bail!("Somebody else changed the Autopilot configuration meanwhile; try again");
     }
-    out.line("Configuration updated!");
+    out.line(&format!("Configuration updated!\n\n{ALONE}"));
     Ok(0)
 }
 
-async fn health(args: GetArgs, out: &Out) -> Result<u8> {
+async fn health(args: HealthArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let answer = match client.get_json("/v1/operator/autopilot/health", &[]).await {
         Ok(answer) => answer,

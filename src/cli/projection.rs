@@ -73,7 +73,7 @@ the old one stays in use. Stopped with ctrl-C, or killed, it goes on where it wa
 again. Without -data-dir the agent at -address does it while it serves: no request is refused, and
 its applier stops for some milliseconds only. With -data-dir no agent may be running on the
 directory. With -archive too, the log is folded from where the archive begins, not from the state
-that retention left; the past that is told begins where it did. Exit codes: 0 rebuilt, 1 not.")]
+that retention left; the past that can be asked for begins there. Exit codes: 0 rebuilt, 1 not.")]
 pub(super) struct RebuildArgs {
     #[command(flatten)]
     pub(super) conn: Conn,

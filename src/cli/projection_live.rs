@@ -82,7 +82,7 @@ pub(super) async fn rebuild(args: &RebuildArgs, out: &Out) -> Result<u8> {
         "DiscardOld": args.discard_old, "Force": args.force});
     begin(&client, "rebuild", &wishes).await?;
     if args.detach {
-        out.line("Begun: `drover projection status` tells how far it is");
+        out.line("Started: `drover projection status` shows how far it is");
         return Ok(0);
     }
     let done = watch(&client, "rebuild", args.json, out).await?;
@@ -108,7 +108,7 @@ async fn begin(client: &Client, what: &str, wishes: &Json) -> Result<()> {
     {
         bail!(
             "Error: the agent rebuilds or verifies its tables already; `drover projection status` \
-             tells how far it is, `drover projection cancel` stops it"
+             shows how far it is, `drover projection cancel` stops it"
         );
     }
     begun

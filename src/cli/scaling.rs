@@ -1,7 +1,7 @@
 //! The `scaling` noun.
 
 use super::columns::{Table, pairs};
-use super::conn::Conn;
+use super::conn::Past;
 use super::out::Out;
 use super::query::{Thing, find};
 use super::show::{Format, boolean, number, pretty, short, text};
@@ -32,7 +32,7 @@ pub(super) enum Policy {
 #[derive(Debug, clap::Args)]
 pub(super) struct ListArgs {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     #[command(flatten)]
     format: Format,
     /// Only policies of this job
@@ -50,7 +50,7 @@ pub(super) struct ListArgs {
 #[derive(Debug, clap::Args)]
 pub(super) struct InfoArgs {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     #[command(flatten)]
     format: Format,
     /// The policy's ID or a prefix of it

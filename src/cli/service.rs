@@ -2,7 +2,7 @@
 
 use super::client::encode;
 use super::columns::{Table, pairs};
-use super::conn::Conn;
+use super::conn::{Conn, Past};
 use super::out::Out;
 use super::paged::Paged;
 use super::show::{Format, joined, list, number, short, text};
@@ -26,7 +26,7 @@ pub(super) enum Verb {
 #[derive(Debug, clap::Args)]
 pub(super) struct ListArgs {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     #[command(flatten)]
     format: Format,
     /// Only the service with this name
@@ -41,7 +41,7 @@ pub(super) struct ListArgs {
   drover service info -filter 'Datacenter == \"dc2\"' web-api")]
 pub(super) struct InfoArgs {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     #[command(flatten)]
     format: Format,
     /// Its name

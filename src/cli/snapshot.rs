@@ -49,7 +49,9 @@ pub(super) enum Verb {
 
 The file holds the state, the log up to it and the root keys as they are wrapped on the server. The
 key that wraps them, <data_dir>/server/keystore/wrap.key, is not in it: keep a copy of it elsewhere.
-The file has its name only when it is whole and was checked.")]
+The file has its name only when it is whole and was checked. Nomad does not read it, nor drover a
+backup of Nomad's: jobs, namespaces, pools and variables go over as their commands print them
+(src/docs/backups.md).")]
 pub(super) struct SaveArgs {
     #[command(flatten)]
     conn: Conn,
@@ -96,6 +98,14 @@ after the backup was made, is refused.")]
 pub(super) struct RestoreArgs {
     #[command(flatten)]
     conn: Conn,
+    /// Restore the state of this moment: an index, an RFC 3339 time, or so long ago (-5m)
+    #[arg(
+        long,
+        value_name = "MOMENT",
+        default_value = "",
+        hide_default_value = true
+    )]
+    at: String,
     /// Restore into this data directory, whose server is stopped, instead of a running one
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -280,15 +290,13 @@ fn wrap_key(args: &RestoreArgs) -> Result<Option<Zeroizing<Vec<u8>>>> {
 }
 
 async fn online(args: &RestoreArgs, out: &Out) -> Result<u8> {
-    let mut conn = args.conn.clone();
-    let at = std::mem::take(&mut conn.at);
-    let client: Client = conn.client()?;
+    let client: Client = args.conn.client()?;
     // What is refused is so before a backup is sent for nothing.
-    moment(&at)?;
+    moment(&args.at)?;
     File::open(&args.file).with_context(|| format!("Error reading {}", args.file.display()))?;
     let mut query: Vec<(&str, &str)> = Vec::new();
-    if !at.is_empty() {
-        query.push(("at", &at));
+    if !args.at.is_empty() {
+        query.push(("at", &args.at));
     }
     if let Some(key) = &args.key {
         query.push(("key", key));
@@ -302,7 +310,7 @@ async fn online(args: &RestoreArgs, out: &Out) -> Result<u8> {
             true => "Error restoring the backup; the state is what it was",
             false => {
                 "Nobody answered whether the backup was restored: `drover operator raft \
-                 list-peers` tells when the server is back, `drover log inspect` its epoch"
+                 list-peers` shows when the server is back, `drover log inspect` its epoch"
             }
         })
     })?;
@@ -373,7 +381,7 @@ fn offline(args: &RestoreArgs, data_dir: &Path, out: &Out) -> Result<u8> {
     rebuild::settle_locked(&home).context("Error finishing an earlier rebuild")?;
     adopt(&server).context("Error finishing an earlier restore")?;
     let how = Restore {
-        moment: moment(&args.conn.at)?,
+        moment: moment(&args.at)?,
         wrap: wrap_key(args)?,
         pinned: keys(args.key.as_slice())?,
         above: args.above.max(known(&server)?),

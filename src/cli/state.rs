@@ -35,15 +35,14 @@ pub(super) struct DiffArgs {
     #[command(flatten)]
     format: Format,
     /// The one state: an index, an RFC 3339 time, or so long ago (-5m)
-    #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
+    #[arg(long, value_name = "MOMENT")]
     from: String,
     /// The other; now by default
     #[arg(
         long,
         value_name = "MOMENT",
         default_value = "",
-        hide_default_value = true,
-        allow_hyphen_values = true
+        hide_default_value = true
     )]
     to: String,
     /// Only these tables, with commas between

@@ -1,31 +1,35 @@
 //! `state at`: the whole state of an earlier index, as a database and as NDJSON.
 
 use super::columns::Table;
+use super::log_moment;
 use super::log_place::LogPlace;
 use super::out::Out;
 use super::progress::Bar;
 use super::projection::interruptible;
 use super::show::time;
+use crate::clock::{Moment, unix_nanos};
+use crate::log::ReadOnlyLog;
 use crate::rebuild::{Materialise, Materialised};
 use anyhow::{Context, Result};
 use serde_json::{Value as Json, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Flags of `state at`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   drover state at 812 -data-dir /var/lib/drover -out /tmp/state-812
+  drover state at -10m -data-dir /var/lib/drover -out /tmp/state
   drover state at 812 -data-dir /var/lib/drover -out /tmp/state-812 -ndjson
   drover state at 812 -archive s3://bucket/drover -data-dir /var/lib/drover -out /tmp/state-812
 
-Folds the log to the index: OUT/projections is the database as it was then, state.json names its
+Folds the log to the moment: OUT/projections is the database as it was then, state.json names its
 index, its time and the digests of its tables, and with -ndjson every table's rows are in
 OUT/tables. Secrets in rows are ciphertext or hashes, as they are in the log. What retention dropped
 is read from -archive. An agent may be running; nothing of it is changed.")]
 pub(super) struct AtArgs {
-    /// The index after whose event the state is wanted
-    #[arg(value_name = "INDEX")]
-    index: u64,
+    /// When: after the event with this index, at an RFC 3339 time, or so long ago (-10m)
+    #[arg(value_name = "MOMENT", allow_hyphen_values = true)]
+    moment: String,
     #[command(flatten)]
     place: LogPlace,
     /// The directory to make
@@ -42,13 +46,14 @@ pub(super) struct AtArgs {
 /// Makes the state.
 pub(super) async fn run(args: AtArgs, out: &Out) -> Result<u8> {
     let place = args.place.find(out).await?;
+    let index = index(&place.log, &args.moment)?;
     let bar = Bar::new(out, "entries");
-    let (index, dir, json) = (args.index, args.out.clone(), args.json);
+    let (dir, json) = (args.out.clone(), args.json);
     let log = place.log.clone();
     let done = interruptible(move |cancelled| {
         let work = Materialise {
             log_dir: log,
-            index: args.index,
+            index,
             out: args.out,
             json: args.ndjson,
             cancelled,
@@ -92,6 +97,24 @@ pub(super) async fn run(args: AtArgs, out: &Out) -> Result<u8> {
         done.entries
     ));
     Ok(0)
+}
+
+/// The index of the last event at or before a moment.
+fn index(dir: &Path, named: &str) -> Result<u64> {
+    if let Moment::Index(index) = moment(named)? {
+        return Ok(index);
+    }
+    let log = ReadOnlyLog::open(dir)
+        .with_context(|| format!("Error reading the log in {}", dir.display()))?;
+    let found = log_moment::until(&log, "MOMENT", named)?;
+    found.with_context(|| {
+        let first = log.bounds().0;
+        format!("nothing had happened yet at {named}; the log begins at index {first}")
+    })
+}
+
+fn moment(named: &str) -> Result<Moment> {
+    Ok(Moment::parse(named, unix_nanos())?)
 }
 
 fn as_json(done: &Materialised) -> Json {

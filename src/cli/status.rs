@@ -1,7 +1,7 @@
 //! `status`: the jobs and what lags behind the log, or the one thing that an id begins with.
 
 use super::client::{Client, is_status};
-use super::conn::Conn;
+use super::conn::{Conn, Past};
 use super::out::Out;
 use super::reactors::published;
 use super::show::{Format, boolean};
@@ -19,7 +19,7 @@ use serde_json::{Value as Json, json};
 Kafka is a line only where this server leads and publishes (event_publisher.kafka).")]
 pub(super) struct Args {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     #[command(flatten)]
     format: Format,
     /// What an id or a job's name begins with

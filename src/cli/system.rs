@@ -10,9 +10,9 @@ use serde_json::json;
 #[derive(Debug, Subcommand)]
 #[command(arg_required_else_help = true)]
 pub(super) enum Verb {
-    /// Forget what is dead now rather than when its time comes
+    /// Collect garbage now: dead jobs, evaluations, allocations, deployments and nodes
     Gc(Args),
-    /// Put right what is counted
+    /// Correct what is counted
     #[command(subcommand)]
     Reconcile(Reconcile),
 }

@@ -1,7 +1,7 @@
 //! `trace`: what an event, a request or a thing came from, and all that followed.
 
 use super::changes::who;
-use super::conn::Conn;
+use super::conn::Past;
 use super::out::Out;
 use super::show::{Format, list, number, short, text, time};
 use super::trail::say_kept_since;
@@ -20,7 +20,7 @@ use serde_json::Value as Json;
 The tree begins with what started it all, usually somebody's command. A + is the time since then.")]
 pub(super) struct Args {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     #[command(flatten)]
     format: Format,
     /// An index, a request's id, a job, or (the beginning of) an id
@@ -81,7 +81,7 @@ impl Printer<'_> {
             line += &format!("  REFUSED: {}", text(node, "Refused"));
         }
         if node["Again"].as_bool().unwrap_or(false) {
-            line += "  (what followed is told above)";
+            line += "  (what followed is shown above)";
         }
         self.out.line(&line);
         let children = list(node, "Children");

@@ -15,8 +15,7 @@ pub(super) struct Span {
         long,
         value_name = "MOMENT",
         default_value = "",
-        hide_default_value = true,
-        allow_hyphen_values = true
+        hide_default_value = true
     )]
     pub(super) since: String,
     /// Up to this index, RFC 3339 time, or so long ago
@@ -24,8 +23,7 @@ pub(super) struct Span {
         long,
         value_name = "MOMENT",
         default_value = "",
-        hide_default_value = true,
-        allow_hyphen_values = true
+        hide_default_value = true
     )]
     pub(super) until: String,
     /// Oldest first

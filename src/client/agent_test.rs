@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_events::model::{
-    Allocation, Job, NodeEvent, RestartPolicy, ServiceRegistration, Task, TaskGroup,
+    Allocation, DrainSpec, Job, NodeEvent, RestartPolicy, ServiceRegistration, Task, TaskGroup,
 };
 use drover_projections::tables::allocs::{self, AllocsByJob};
 use drover_projections::tables::nodes;
@@ -23,8 +23,9 @@ use crate::rpc::client::Pool;
 use crate::rpc::handlers;
 use crate::rpc::methods::{
     AllocGetAllocs, AllocUpdateRequest, AllocsGetRequest, EmitNodeEventsRequest, NodeEmitEvents,
-    NodeGetClientAllocs, NodeRegister, NodeRegisterRequest, NodeSpecificRequest, NodeUpdateAlloc,
-    NodeUpdateStatus, NodeUpdateStatusRequest, ServiceDelete, ServiceDeleteRequest, ServiceUpsert,
+    NodeGetClientAllocs, NodeGetNode, NodeRegister, NodeRegisterRequest, NodeSpecificRequest,
+    NodeUpdateAlloc, NodeUpdateDrain, NodeUpdateDrainRequest, NodeUpdateStatus,
+    NodeUpdateStatusRequest, ServiceDelete, ServiceDeleteRequest, ServiceUpsert,
     ServiceUpsertRequest,
 };
 use crate::rpc::server::{Limits, RpcServer, serve};
@@ -281,7 +282,7 @@ async fn ev_14_over_the_wire_a_client_sends_no_evaluations_and_changes_only_its_
     let call = async |request| {
         let caller = &client.core.caller;
         caller
-            .once::<NodeUpdateAlloc>(&request, Duration::from_secs(20))
+            .once::<NodeUpdateAlloc>(&request, drover_testkit::LONG)
             .await
     };
     let refused = call(update(vec![Default::default()])).await.unwrap_err();
@@ -311,7 +312,7 @@ async fn denied(
 ) -> Vec<(&'static str, String)> {
     let servers = Servers::new(vec![world.rpc.addr().to_string()]);
     let caller = Caller::network(Pool::new(1), servers, secret);
-    let wait = Duration::from_secs(20);
+    let wait = drover_testkit::LONG;
     let mut said = Vec::new();
     macro_rules! call {
         ($method:ident, $request:expr) => {
@@ -387,6 +388,21 @@ async fn denied(
         }
     );
     call!(
+        NodeUpdateDrain,
+        NodeUpdateDrainRequest {
+            node_id: node.into(),
+            drain_spec: Some(DrainSpec::default()),
+            ..NodeUpdateDrainRequest::default()
+        }
+    );
+    call!(
+        NodeGetNode,
+        NodeSpecificRequest {
+            node_id: node.into(),
+            ..NodeSpecificRequest::default()
+        }
+    );
+    call!(
         ServiceDelete,
         ServiceDeleteRequest {
             namespace: "default".into(),
@@ -422,7 +438,7 @@ async fn a_wrong_or_empty_secret_of_a_node_is_refused_by_every_method() {
     };
     let caller = &client.core.caller;
     caller
-        .once::<ServiceUpsert>(&own, Duration::from_secs(20))
+        .once::<ServiceUpsert>(&own, drover_testkit::LONG)
         .await
         .unwrap();
     let shown = || {
@@ -440,7 +456,7 @@ async fn a_wrong_or_empty_secret_of_a_node_is_refused_by_every_method() {
     let other = uuid::Uuid::new_v4().to_string();
     for secret in ["", "nonsense", &other] {
         let said = denied(&world, secret, &node, &alloc).await;
-        assert_eq!(said.len(), 8);
+        assert_eq!(said.len(), 10);
         for (method, said) in said {
             assert!(
                 said.contains("Permission denied"),
@@ -460,7 +476,7 @@ async fn a_wrong_or_empty_secret_of_a_node_is_refused_by_every_method() {
         request.node.secret_id = secret.into();
         request.node.name = "taken".into();
         let said = caller
-            .once::<NodeRegister>(&request, Duration::from_secs(20))
+            .once::<NodeRegister>(&request, drover_testkit::LONG)
             .await;
         let said = said.unwrap_err().to_string();
         assert!(said.contains(text), "{said}");

@@ -152,8 +152,7 @@ mod tests {
             dir.path(),
             "more.conf",
             r#"{"region": "us", "server": {"heartbeat_grace": "1m"},
-               "client": {"enabled": true, "servers": ["b"], "meta": {"y": "2"},
-               "host_volume": [{"d": {"path": "/d"}}]},
+               "client": {"enabled": true, "servers": ["b"], "meta": {"y": "2"}},
                "plugin": {"raw_exec": {"config": {"enabled": true}}}}"#,
         );
         let mut config = Config::default();
@@ -163,7 +162,6 @@ mod tests {
         assert_eq!(config.client.servers, ["a", "b"]);
         assert_eq!(config.server.heartbeat_grace, Duration::from_secs(60));
         assert_eq!(config.client.meta.len(), 2);
-        assert_eq!(config.client.host_volumes["d"].path, "/d");
         assert_eq!(config.plugins["raw_exec"].enabled, Some(true));
         assert_eq!(config.http_api_response_headers["X-A"], "1");
         assert_eq!(config.files.len(), 2);

@@ -43,7 +43,7 @@ pub use server::{
     DefaultSchedulerConfig, PlanRejectionTracker, SearchConfig, ServerConfig, ServerJoin,
 };
 pub use shared::Shared;
-pub use unsupported::{UNSUPPORTED, Unsupported, advice};
+pub use unsupported::{UNSUPPORTED, Unsupported, advice, without_effect};
 
 use read::Reader;
 use std::collections::BTreeMap;

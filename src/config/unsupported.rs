@@ -28,6 +28,7 @@ const BRIDGE: &str = "there are no bridge or CNI networks: use the host network"
 const ARTIFACTS: &str = "artifacts are not downloaded";
 const LOG: &str = "the log is drover's own: see server.retention";
 const ONE_SERVER: &str = "there is one server";
+const TRIED: &str = "a client asks its servers again until one answers";
 const REQUESTS: &str = "the request log has one place and all that matters: drover audit requests";
 const METRICS: &str = "metrics are as they are: drop or rename them where they are scraped";
 const SINKS: &str = "metrics are pushed to statsd and statsite only: set statsd_address, or let \
@@ -44,9 +45,10 @@ pub const UNSUPPORTED: &[Unsupported] = &[
     not("audit.sink.rotate_duration", REQUESTS),
     not("audit.sink.rotate_max_files", REQUESTS),
     not("audit.sink.type", REQUESTS),
-    not("autopilot.disable_upgrade_migration", ENTERPRISE),
-    not("autopilot.enable_custom_upgrades", ENTERPRISE),
-    not("autopilot.enable_redundancy_zones", ENTERPRISE),
+    not(
+        "autopilot",
+        "there is one server: no other is dead, behind or new",
+    ),
     not(
         "client.alloc_mounts_dir",
         "allocations are not mounted anywhere",
@@ -89,6 +91,7 @@ pub const UNSUPPORTED: &[Unsupported] = &[
         "client.host_network",
         "ports are not bound to networks by name",
     ),
+    not("client.host_volume", CSI),
     not("client.host_volume_plugin_dir", CSI),
     not("client.host_volumes_dir", CSI),
     not(
@@ -103,6 +106,8 @@ pub const UNSUPPORTED: &[Unsupported] = &[
         "client.reservable_cores",
         "set reserved.cores: the rest may be reserved",
     ),
+    not("client.server_join.retry_interval", TRIED),
+    not("client.server_join.retry_max", TRIED),
     not("client.template", "templates are not rendered"),
     not("client.users", "there are no dynamic users"),
     not("consul", "use services with provider = \"nomad\""),
@@ -220,6 +225,19 @@ pub fn advice(path: &str) -> Option<&'static str> {
     UNSUPPORTED.iter().find(covers).map(|one| one.advice)
 }
 
+/// What is taken since files name it everywhere, and does nothing here.
+pub fn without_effect(config: &super::Config) -> Vec<&'static str> {
+    let usual = super::Config::default();
+    [
+        (config.ports.serf != usual.ports.serf, "ports.serf"),
+        (config.addresses.serf.is_some(), "addresses.serf"),
+        (config.advertise.serf.is_some(), "advertise.serf"),
+    ]
+    .into_iter()
+    .filter_map(|(set, path)| set.then_some(path))
+    .collect()
+}
+
 /// Whether a value says that nothing is wanted: empty, or a block that is switched off.
 pub(super) fn is_off(node: &Node) -> bool {
     match &node.value {
@@ -291,15 +309,43 @@ mod tests {
                 "no driver",
             ),
         ] {
-            let refused = refusal(text).unwrap_or_else(|| panic!("{text} was taken"));
-            assert!(
-                refused.contains(place) && refused.contains(part),
-                "{text}: {refused}"
-            );
-            assert!(
-                refused.contains("is not supported by this version"),
-                "{refused}"
-            );
+            refused_at(text, place, part);
+        }
+    }
+
+    fn refused_at(text: &str, place: &str, part: &str) {
+        let refused = refusal(text).unwrap_or_else(|| panic!("{text} was taken"));
+        for part in [place, part, "is not supported by this version"] {
+            assert!(refused.contains(part), "{text}: {refused}");
+        }
+    }
+
+    #[test]
+    fn what_was_only_shown_or_never_read_is_refused() {
+        for (text, place, part) in [
+            (
+                "client { host_volume \"x\" { path = \"/x\" } }",
+                ":1:",
+                "volumes are not built",
+            ),
+            ("autopilot { min_quorum = 3 }", ":1:26:", "one server"),
+            (
+                "autopilot { last_contact_threshold = \"3s\" }",
+                ":1:",
+                "one server",
+            ),
+            (
+                "client { server_join { retry_max = 3 } }",
+                ":1:",
+                "asks its servers again",
+            ),
+            (
+                "client { server_join { retry_interval = \"15s\" } }",
+                ":1:",
+                "asks its servers again",
+            ),
+        ] {
+            refused_at(text, place, part);
         }
     }
 
@@ -315,9 +361,20 @@ mod tests {
             "tls { http = false\n rpc = false }",
             "enable_syslog = false",
             "disable_update_check = true",
+            "autopilot { cleanup_dead_servers = true\n max_trailing_logs = 250 }",
+            "client { server_join { retry_join = [\"a\"]\n retry_max = 0 } }",
         ] {
             assert_eq!(refusal(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_taken_and_does_nothing_is_named() {
+        let mut config = Config::default();
+        assert!(without_effect(&config).is_empty());
+        config.ports.serf = 5648;
+        config.advertise.serf = Some("10.0.0.1".to_owned());
+        assert_eq!(without_effect(&config), ["ports.serf", "advertise.serf"]);
     }
 
     #[test]

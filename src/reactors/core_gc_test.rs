@@ -160,16 +160,14 @@ async fn a_job_that_is_over_goes_with_its_evaluations() {
         .await
         .unwrap();
     assert_eq!(kept, Collected::default(), "not long enough ago");
-    let started = std::time::Instant::now();
-    let collected = loop {
-        let collected = forced
-            .collect(&context, &mut Each::default())
-            .await
-            .unwrap();
-        if collected.jobs > 0 || started.elapsed().as_secs() > 5 {
-            break collected;
-        }
+    let context = Context {
+        clock: Clock::stopped(crate::clock::unix_nanos() + 3600 * SECOND),
+        ..context
     };
+    let collected = forced
+        .collect(&context, &mut Each::default())
+        .await
+        .unwrap();
     assert_eq!((collected.jobs, collected.evals), (1, 1));
     let view = direct.projections.view();
     assert!(view.get::<Jobs>(("default", "j")).unwrap().is_none());
@@ -346,6 +344,60 @@ async fn a_collection_that_was_cut_short_goes_on_at_once() {
         gc.activate(&context).await.unwrap();
     }
     assert_eq!((left(), status().as_str()), (0, "complete"));
+}
+
+/// A server on which a job is registered again just before the first thing is removed.
+struct Registering {
+    direct: Arc<Direct>,
+    job: Mutex<Option<Job>>,
+}
+
+impl crate::reactors::propose::Propose for Registering {
+    fn queue(
+        &self,
+        decided: Decided,
+    ) -> BoxFuture<'_, Result<crate::reactors::propose::Settling, crate::error::ApiError>> {
+        self.direct.queue(decided)
+    }
+
+    fn submit(
+        &self,
+        command: Arc<dyn crate::commands::Command>,
+        reactor: &'static str,
+    ) -> BoxFuture<'_, Result<crate::raft::Committed, crate::error::ApiError>> {
+        if let Some(job) = self.job.lock().take() {
+            let again = RegisterJob {
+                job,
+                eval_id: uuid::Uuid::new_v4().to_string(),
+                ..RegisterJob::default()
+            };
+            self.direct.command(&again).unwrap();
+        }
+        self.direct.submit(command, reactor)
+    }
+}
+
+#[tokio::test]
+async fn what_is_passed_over_is_not_counted_as_collected() {
+    let direct = Direct::new();
+    dead_jobs(&direct, 3);
+    let mut job = job_of("batch", 1);
+    (job.id, job.name) = ("j-1".into(), "j-1".into());
+    let registering = Registering {
+        direct: Arc::clone(&direct),
+        job: Mutex::new(Some(job)),
+    };
+    let context = Context {
+        proposer: Arc::new(registering),
+        clock: Clock::stopped(crate::clock::unix_nanos() + 100 * 3600 * SECOND),
+        ..context(&direct)
+    };
+    let gc = CoreGc::new(GcSettings::default());
+    let collected = gc.collect(&context, &mut Each::default()).await.unwrap();
+    let view = direct.projections.view();
+    let left = |id| view.get::<Jobs>(("default", id)).unwrap().is_some();
+    assert_eq!(["j-0", "j-1", "j-2"].map(left), [false, true, false]);
+    assert_eq!((collected.jobs, collected.evals), (2, 3));
 }
 
 /// A job with one allocation, of an evaluation that is complete and a deployment that failed, on a

@@ -224,7 +224,7 @@ impl Server {
             fold: Box::new(Projector::new(writer).observed(agreement.observer())),
             snapshots: dir.join("snapshots"),
             transport: Arc::new(Alone),
-            settings: Settings::default().stretched(config.server.raft_multiplier),
+            settings: raft_settings(&config),
             bootstrap: Some([(me.number, me.member())].into()),
         })
         .await?;
@@ -489,9 +489,28 @@ fn reactor_settings(config: &Config) -> ReactorSettings {
     }
 }
 
+/// The times of Raft, as the configuration stretches them.
+fn raft_settings(config: &Config) -> Settings {
+    Settings::default().stretched(config.server.raft_multiplier)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_between_servers_are_stretched_as_the_configuration_says() {
+        let usual = Settings::default();
+        for (multiplier, by) in [(0, 1), (1, 1), (5, 5)] {
+            let mut config = Config::default();
+            config.server.raft_multiplier = multiplier;
+            let found = raft_settings(&config);
+            assert_eq!(found.heartbeat, usual.heartbeat * by);
+            assert_eq!(found.election_min, usual.election_min * by);
+            assert_eq!(found.election_max, usual.election_max * by);
+            assert_eq!(found.snapshot_timeout, usual.snapshot_timeout);
+        }
+    }
 
     #[test]
     fn checkpoints_are_made_as_often_as_the_configuration_says() {

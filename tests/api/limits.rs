@@ -22,8 +22,12 @@ const ADDRESSES: u8 = 20;
 const CONNECTIONS: usize = 50;
 /// What every other slow connection sends of a body, bytes.
 const SENT: usize = 4 << 20;
-/// Streams in all, over one connection of each address.
-const STREAMS: usize = 10_000;
+/// Connections of each address that open calls, and the calls of each: as many as may be open of
+/// one that proved nothing.
+const CALLERS: usize = 5;
+const CALLS: usize = 100;
+/// Calls in all.
+const STREAMS: usize = ADDRESSES as usize * CALLERS * CALLS;
 /// What all of this may add to the resident memory: bodies, twice while they grow, and buffers. It
 /// sends 2 GB.
 const BOUND: u64 = 700 << 20;
@@ -38,7 +42,9 @@ pub(crate) async fn connect(from: u8, to: SocketAddr) -> std::io::Result<TcpStre
 struct Seen {
     connected: AtomicUsize,
     ended: AtomicUsize,
-    streams: AtomicUsize,
+    opened: AtomicUsize,
+    answered: AtomicUsize,
+    over: AtomicUsize,
 }
 
 /// Says half of what it wants, and then nothing until the server has had enough.
@@ -60,7 +66,7 @@ async fn slow(from: u8, to: SocketAddr, body: bool, seen: Arc<Seen>) {
 }
 
 /// Opens calls whose bodies never come.
-async fn streams(from: u8, to: SocketAddr, number: usize, seen: Arc<Seen>) {
+async fn streams(from: u8, to: SocketAddr, seen: Arc<Seen>) {
     let Ok(stream) = connect(from, to).await else {
         return;
     };
@@ -71,7 +77,7 @@ async fn streams(from: u8, to: SocketAddr, number: usize, seen: Arc<Seen>) {
     };
     tokio::spawn(connection);
     let mut calls = tokio::task::JoinSet::new();
-    for _ in 0..number {
+    for _ in 0..CALLS {
         let (mut sender, seen) = (sender.clone(), Arc::clone(&seen));
         calls.spawn(async move {
             let (begin, pieces) = tokio::sync::mpsc::channel(1);
@@ -83,8 +89,12 @@ async fn streams(from: u8, to: SocketAddr, number: usize, seen: Arc<Seen>) {
                 .header("drover-node", "none")
                 .body(StreamBody::new(ReceiverStream::new(pieces)))
                 .expect("a request");
-            seen.streams.fetch_add(1, Ordering::Relaxed);
-            let _ = sender.send_request(request).await;
+            seen.opened.fetch_add(1, Ordering::Relaxed);
+            // Whoever is answered was heard. A connection that is slow at first is not.
+            if sender.send_request(request).await.is_ok() {
+                seen.answered.fetch_add(1, Ordering::Relaxed);
+            }
+            seen.over.fetch_add(1, Ordering::Relaxed);
             drop(begin);
         });
     }
@@ -108,14 +118,15 @@ fn slow_connections_and_open_streams_leave_memory_and_others_alone() {
             let seen = Arc::clone(&seen);
             runtime.spawn(slow(from + 2, api, number % 2 == 0, seen));
         }
-        let number = STREAMS / usize::from(ADDRESSES);
-        runtime.spawn(streams(from + 2, rpc, number, Arc::clone(&seen)));
+        for _ in 0..CALLERS {
+            runtime.spawn(streams(from + 2, rpc, Arc::clone(&seen)));
+        }
     }
     let connections = usize::from(ADDRESSES) * CONNECTIONS;
     let mut most = 0;
     wait_for("all to be there", LONG, || {
         most = most.max(running.agent.resident_bytes()?);
-        let (connected, opened) = (&seen.connected, &seen.streams);
+        let (connected, opened) = (&seen.connected, &seen.opened);
         let (connected, opened) = (
             connected.load(Ordering::Relaxed),
             opened.load(Ordering::Relaxed),
@@ -136,10 +147,16 @@ fn slow_connections_and_open_streams_leave_memory_and_others_alone() {
     wait_for("the slow ones to end", Duration::from_secs(180), || {
         most = most.max(running.agent.resident_bytes()?);
         let ended = seen.ended.load(Ordering::Relaxed);
-        anyhow::ensure!(ended == connections, "{ended} of {connections} ended");
+        let over = seen.over.load(Ordering::Relaxed);
+        anyhow::ensure!(
+            ended == connections && over == STREAMS,
+            "{ended} of {connections} connections and {over} of {STREAMS} calls ended"
+        );
         Ok(())
     })
     .expect("nobody stays for ever");
+    let answered = seen.answered.load(Ordering::Relaxed);
+    assert!(answered > STREAMS / 2, "the server heard {answered} calls");
     let grown = most.saturating_sub(before);
     assert!(grown < BOUND, "{} MiB more than before", grown >> 20);
 }

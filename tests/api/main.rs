@@ -4,6 +4,7 @@ mod audit;
 mod bad_input;
 mod client;
 mod clients;
+mod contract;
 mod drain;
 mod edges;
 mod evaluations;

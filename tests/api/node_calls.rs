@@ -104,11 +104,18 @@ fn job_11_a_restart_is_of_one_task_of_those_that_run_or_of_all() {
 
     let asked = json_of(&mut http, "/v1/audit/requests?class=control");
     let asked = asked["Requests"].as_array().or(asked.as_array());
-    let asked = asked.expect("requests").len();
+    let asked = asked.expect("requests");
     assert_eq!(
-        asked, 6,
+        asked.len(),
+        6,
         "who restarted what is written down, refused or not"
     );
+    for entry in asked {
+        assert_eq!(entry["Path"], path, "{entry}");
+        assert_eq!(entry["Actor"]["kind"], "anonymous", "{entry}");
+        let address = entry["Actor"]["addr"].as_str().unwrap_or_default();
+        assert!(address.starts_with("127.0.0.1"), "{entry}");
+    }
 }
 
 #[test]

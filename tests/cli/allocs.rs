@@ -46,6 +46,51 @@ fn an_allocation_is_shown_restarted_signalled_and_stopped() {
 }
 
 #[test]
+fn job_11_all_tasks_means_those_too_that_ended() {
+    let session = Session::new("again");
+    let text = service("again-web", "1", "").replace(
+        "task \"main\" {",
+        r#"task "before" {
+      driver = "raw_exec"
+      lifecycle {
+        hook = "prestart"
+      }
+      config {
+        command = "/bin/true"
+      }
+      resources {
+        cpu    = 20
+        memory = 16
+      }
+    }
+    task "main" {"#,
+    );
+    session.file("web.hcl", &text);
+    session.done("job run -detach web.hcl");
+    let id = session.wait_allocs("again-web", "running", 1).remove(0);
+    // How often the tasks began again: the one that waits, and the one that had ended.
+    let again = |main: u64, before: u64| {
+        session.wait(&format!("/v1/allocation/{id}"), |alloc| {
+            let states = &alloc["TaskStates"];
+            states["main"]["Restarts"] == main
+                && states["before"]["Restarts"] == before
+                && states["main"]["State"] == "running"
+                && states["before"]["State"] == "dead"
+        });
+    };
+    again(0, 0);
+    session.done(&format!("alloc restart {id}"));
+    again(1, 0);
+    session.done(&format!("alloc restart -all-tasks {id}"));
+    again(2, 1);
+    session.done("job restart -yes again-web");
+    again(3, 1);
+    session.done("job restart -yes -all-tasks again-web");
+    again(4, 2);
+    session.done("job stop -purge -detach again-web");
+}
+
+#[test]
 fn files_are_listed_and_read() {
     let mut session = Session::new("files");
     let script = r#"command = "/bin/sh"

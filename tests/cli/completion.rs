@@ -97,7 +97,7 @@ fn shell(shell: &str, script: &str, namespace: &str) -> Option<String> {
 
 #[test]
 fn bash_completes_ids_verbs_and_flags() {
-    let (session, _) = running("bash");
+    let (session, id) = running("bash");
     let line = |words: &str, last: usize| {
         format!(
             "source <(drover completions bash); COMP_WORDS=({words}); COMP_CWORD={last}; \
@@ -106,6 +106,18 @@ fn bash_completes_ids_verbs_and_flags() {
     };
     let offered = |words: &str, last| shell("bash", &line(words, last), "bash").expect("bash runs");
     assert_eq!(offered("drover job status ba", 3), "bash-web\n");
+    let alloc = format!("drover alloc logs -f {}", &id[..5]);
+    assert_eq!(offered(&alloc, 4), format!("{id}\n"));
+    let node = session.json("/v1/nodes").expect("nodes")[0]["ID"].clone();
+    let node = node.as_str().expect("an id").to_owned();
+    let drained = format!("drover node drain -enable {}", &node[..4]);
+    assert_eq!(offered(&drained, 4), format!("{node}\n"));
+    // Bash parts a word at its equals sign.
+    assert_eq!(offered("drover job status -namespace = ba", 5), "bash\n");
+    assert_eq!(
+        offered("drover job status -namespace = bash ba", 6),
+        "bash-web\n"
+    );
     assert!(
         offered("drover job hi", 2)
             .lines()

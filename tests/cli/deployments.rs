@@ -128,3 +128,20 @@ fn a_rollback_is_followed() {
     assert!(time(2) > time(1), "{versions:#}");
     session.done("job stop -purge web");
 }
+
+#[test]
+fn a_deployment_that_is_failed_names_the_version_it_goes_back_to() {
+    let session = Session::new("reverted-by-hand");
+    let update = "canary = 1\n      auto_revert = true";
+    for version in ["1", "2"] {
+        session.file("web.hcl", &service("web", version, update));
+        let ran = session.quiet("job run web.hcl");
+        assert_eq!(ran.code, 0, "{}", ran.all());
+    }
+    let deployment = session.json("/v1/job/web/deployment").expect("one");
+    let id = deployment["ID"].as_str().expect("an id").to_owned();
+    let failed = session.quiet(&format!("deployment fail {id}"));
+    let said = " failed. Auto-reverted to job version 0.\n";
+    assert!(failed.stdout.contains(said), "{}", failed.all());
+    session.done("job stop -purge web");
+}

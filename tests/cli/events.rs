@@ -1,6 +1,6 @@
 //! The event stream and the audit trail on the command line.
 
-use crate::support::{Session, service};
+use crate::support::{Session, alone, service};
 
 /// A session whose job was placed three times at one index.
 fn placed(name: &str) -> Session {
@@ -51,6 +51,56 @@ fn values_of_variables_are_not_searched_and_it_says_so() {
     session.run("job status -at 5m");
     session.done("var purge nomad/jobs/web");
     session.check();
+}
+
+#[test]
+fn a_log_is_read_from_a_moment_and_nothing_is_overwritten() {
+    let (agent, dir) = alone();
+    let session = Session::at("reading", &agent).within("default");
+    let data = dir.path().join("data").display().to_string();
+    let all = session.done(&format!("log events -data-dir {data} -from -1h"));
+    assert!(all.contains("LeaderElected"), "{all}");
+    let none = session.quiet(&format!("log events -data-dir {data} -to -1h"));
+    assert!(
+        none.stderr.contains("before the log begins"),
+        "{}",
+        none.all()
+    );
+    let made = session.done(&format!("state at -0s -data-dir {data} -out state"));
+    assert!(made.contains("The state at index"), "{made}");
+    let early = session.quiet(&format!("state at -1h -data-dir {data} -out early"));
+    assert!(
+        early.stderr.contains("nothing had happened yet at -1h"),
+        "{}",
+        early.all()
+    );
+    let verified = session.done(&format!("log verify -data-dir {data}"));
+    assert!(verified.contains("nothing is wrong"), "{verified}");
+    // What was compared is called what it is.
+    let signed = !verified.contains("no checkpoint");
+    assert!(
+        signed || !verified.contains("tables equal at 1 checkpoint"),
+        "{verified}"
+    );
+    let export = format!("log export -data-dir {data} -out events.ndjson");
+    session.done(&export);
+    let kept = std::fs::read_to_string(session.path("events.ndjson")).expect("written");
+    let again = session.quiet(&export);
+    let told = "events.ndjson exists: go on with it (-resume), or export to another file";
+    assert!(
+        again.code == 1 && again.stderr.contains(told),
+        "{}",
+        again.all()
+    );
+    let same = std::fs::read_to_string(session.path("events.ndjson")).expect("there");
+    assert_eq!(kept, same);
+    session.done("audit requests -class audit");
+    let asked = session.done("audit requests -class audit");
+    let own = asked.lines().next().unwrap_or_default();
+    assert!(own.ends_with("no end yet"), "{asked}");
+    let streamed = session.done("event stream -all -since 1 -limit 1 -json");
+    assert!(streamed.contains("\"Index\":1"), "{streamed}");
+    drop(agent);
 }
 
 #[test]

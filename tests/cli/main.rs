@@ -9,6 +9,7 @@ mod completion;
 mod deployments;
 mod evals;
 mod events;
+mod flags;
 mod jobs;
 mod messages;
 mod past;

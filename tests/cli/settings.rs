@@ -1,6 +1,6 @@
 //! Namespaces, node pools and variables.
 
-use crate::support::Session;
+use crate::support::{Session, service};
 
 #[test]
 fn namespaces_are_applied_shown_and_deleted() {
@@ -51,6 +51,37 @@ fn node_pools_are_applied_shown_and_deleted() {
     session.run("node pool delete example");
     session.run("node pool delete default");
     session.check();
+}
+
+/// The pairs of commands of `src/docs/backups.md`, from a cluster into the same.
+#[test]
+fn what_goes_over_to_another_cluster_is_what_the_commands_print() {
+    let session = Session::new("carried");
+    session.done("namespace apply -description 'to go' carried");
+    session.done("var put -out none nomad/jobs/web user=ann");
+    session.file("web.hcl", &service("carried-web", "1", ""));
+    session.done("job run -detach web.hcl");
+    session.wait_allocs("carried-web", "running", 1);
+    for (shown, taken) in [
+        ("namespace inspect carried", "namespace apply -json it.json"),
+        (
+            "operator api /v1/node/pool/default",
+            "node pool info default",
+        ),
+        ("job inspect carried-web", "job run -detach -json it.json"),
+        (
+            "var get -out json nomad/jobs/web",
+            "var put -force -out none -in json @it.json",
+        ),
+    ] {
+        session.file("it.json", &session.done(shown));
+        session.done(taken);
+    }
+    let job = session.json("/v1/job/carried-web").expect("the job");
+    assert_eq!(job["Version"], 0, "the same again: {job}");
+    let item = session.done("var get -item user nomad/jobs/web");
+    assert_eq!(item, "ann");
+    session.done("job stop -purge -detach carried-web");
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! `alloc status`
 
 use super::super::columns::{Table, pairs};
-use super::super::conn::Conn;
+use super::super::conn::Past;
+use super::super::node_stats;
 use super::super::out::Out;
 use super::super::placement;
 use super::super::query::{Thing, find};
@@ -16,7 +17,7 @@ use serde_json::Value as Json;
   drover alloc status -json 8ba85cef")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     #[command(flatten)]
     format: Format,
     /// The allocation's id or a prefix of it
@@ -27,14 +28,14 @@ pub(in crate::cli) struct Args {
     /// Show full ids and times
     #[arg(long)]
     verbose: bool,
-    /// Ask the client for detailed use
-    #[arg(long)]
+    /// Show in detail what the tasks use
+    #[arg(long, conflicts_with = "at")]
     stats: bool,
 }
 
 impl Args {
     /// Those that show what this id begins.
-    pub(in crate::cli) fn of(conn: Conn, format: Format, id: String, verbose: bool) -> Self {
+    pub(in crate::cli) fn of(conn: Past, format: Format, id: String, verbose: bool) -> Self {
         Self {
             conn,
             format,
@@ -77,14 +78,23 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         return Ok(0);
     }
     addresses(&alloc, out);
-    let stats = if args.stats || text(&alloc, "ClientStatus") == "running" {
-        let path = format!("/v1/client/allocation/{}/stats", text(&alloc, "ID"));
-        client.get_json(&path, &[]).await.unwrap_or_default()
-    } else {
-        Json::Null
+    // What is used is known of now alone.
+    let running = text(&alloc, "ClientStatus") == "running" && args.conn.at.is_empty();
+    let stats = match running || args.stats {
+        true => node_stats::of_alloc(&client, &alloc).await,
+        false => Ok(Json::Null),
+    };
+    let (stats, failed) = match stats {
+        Ok(stats) => (stats, None),
+        Err(err) => (Json::Null, Some(err)),
     };
     for (name, state) in alloc["TaskStates"].as_object().into_iter().flatten() {
-        task(&alloc, name, state, &stats, out);
+        let used = &stats["Tasks"][name]["ResourceUsage"];
+        resources(&alloc, (name, state), used, out);
+        if args.stats {
+            node_stats::of_task(used, out);
+        }
+        events(state, out);
     }
     if args.verbose && !alloc["Metrics"].is_null() {
         out.head("Placement Metrics");
@@ -95,7 +105,10 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
             lines.join("\n")
         });
     }
-    Ok(0)
+    match failed.filter(|_| args.stats) {
+        Some(err) => Err(err.context("Error querying what the allocation uses")),
+        None => Ok(0),
+    }
 }
 
 fn basics(alloc: &Json, (verbose, now): (bool, i64)) -> String {
@@ -208,7 +221,8 @@ fn lifecycle(alloc: &Json, task: &str) -> String {
     )
 }
 
-fn task(alloc: &Json, name: &str, state: &Json, stats: &Json, out: &Out) {
+/// A task's head and what it was given, beside what is used of it.
+fn resources(alloc: &Json, (name, state): (&str, &Json), used: &Json, out: &Out) {
     let kind = lifecycle(alloc, name);
     let kind = if kind == "main" {
         String::new()
@@ -220,7 +234,6 @@ fn task(alloc: &Json, name: &str, state: &Json, stats: &Json, out: &Out) {
         text(state, "State")
     ));
     let given = &alloc["AllocatedResources"]["Tasks"][name];
-    let used = &stats["Tasks"][name]["ResourceUsage"];
     let mhz = number(&given["Cpu"], "CpuShares");
     let mib = number(&given["Memory"], "MemoryMB");
     let cpu = match used["CpuStats"]["TotalTicks"].as_f64() {
@@ -236,6 +249,10 @@ fn task(alloc: &Json, name: &str, state: &Json, stats: &Json, out: &Out) {
     table.row([cpu, memory, format!("{disk} MiB"), " ".to_owned()]);
     out.line("Task Resources:");
     out.line(table.to_string().replace("<none>", "").trim_end());
+}
+
+/// What happened to a task.
+fn events(state: &Json, out: &Out) {
     let at = |key: &str| stamp(state, key);
     out.line("\nTask Events:");
     out.line(&pairs(&[

@@ -1,7 +1,7 @@
 //! `deployment list`
 
 use super::super::columns::Table;
-use super::super::conn::Conn;
+use super::super::conn::Past;
 use super::super::out::Out;
 use super::super::show::{Format, number, short, text};
 use anyhow::Result;
@@ -14,7 +14,7 @@ use serde_json::Value as Json;
   drover deployment list -filter 'Status == \"running\"'")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     #[command(flatten)]
     format: Format,
     /// Only deployments that this expression holds for

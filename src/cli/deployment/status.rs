@@ -1,23 +1,26 @@
 //! `deployment status`
 
-use super::super::conn::Conn;
+use super::super::conn::Past;
 use super::super::monitor::Monitor;
 use super::super::out::Out;
 use super::super::query::{Thing, find};
 use super::super::show::{Format, text};
 use super::deployment_text;
-use anyhow::Result;
+use crate::jobspec::duration::parse;
+use anyhow::{Context, Result};
+use std::time::Duration;
 
 /// Flags of `deployment status`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   drover deployment status 8ba85cef
   drover deployment status -monitor 8ba85cef     and wait until it is settled
+  drover deployment status -monitor -wait 10s 8ba85cef     with a report every ten seconds at most
 
 With -monitor: 0 where it succeeds or waits for its promotion, 1 where it does not succeed.")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     #[command(flatten)]
     format: Format,
     /// The deployment's id or a prefix of it
@@ -25,6 +28,9 @@ pub(in crate::cli) struct Args {
     /// Follow it until it is settled
     #[arg(long)]
     monitor: bool,
+    /// With -monitor, the least time between two reports of progress, such as 10s
+    #[arg(long, value_name = "TIME", requires = "monitor")]
+    wait: Option<String>,
     /// Show full ids
     #[arg(long)]
     verbose: bool,
@@ -32,12 +38,13 @@ pub(in crate::cli) struct Args {
 
 impl Args {
     /// Those that show what this id begins.
-    pub(in crate::cli) fn of(conn: Conn, format: Format, id: String, verbose: bool) -> Self {
+    pub(in crate::cli) fn of(conn: Past, format: Format, id: String, verbose: bool) -> Self {
         Self {
             conn,
             format,
             deployment: id,
             monitor: false,
+            wait: None,
             verbose,
         }
     }
@@ -45,11 +52,15 @@ impl Args {
 
 /// Shows a deployment.
 pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
+    let wait = args.wait.as_deref().map(parse).transpose();
+    let wait = wait.context("Error reading -wait")?.unwrap_or(0);
+    let wait = Duration::from_nanos(u64::try_from(wait).context("-wait goes back")?);
     let client = args.conn.client()?;
     let stub = find(&client, Thing::Deployment, &args.deployment).await?;
     let (id, namespace) = (text(&stub, "ID"), text(&stub, "Namespace"));
     if args.monitor && !args.format.is_given() {
         return Monitor::new(&client, out, args.verbose, &namespace)
+            .paced(wait)
             .deployment(&id, 0)
             .await;
     }

@@ -28,7 +28,7 @@ pub(in crate::cli) struct Args {
     /// Delete every evaluation that this expression holds for
     #[arg(long, value_name = "EXPR")]
     filter: Option<String>,
-    /// Ask no questions
+    /// Answer yes to every question
     #[arg(long)]
     yes: bool,
 }

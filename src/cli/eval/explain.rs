@@ -2,7 +2,7 @@
 
 use super::super::client::{Client, encode, is_status};
 use super::super::columns::{Table, pairs};
-use super::super::conn::Conn;
+use super::super::conn::Past;
 use super::super::out::Out;
 use super::super::query::{Thing, find};
 use super::super::show::{Format, counted, list, number, short, text, time};
@@ -27,7 +27,7 @@ newer ones it is marked as recomputed. Exit codes: 0 explained, 2 it came out ot
 the rules are the same.")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     #[command(flatten)]
     format: Format,
     /// The evaluation's id or a prefix of it

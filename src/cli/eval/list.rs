@@ -1,7 +1,7 @@
 //! `eval list`
 
 use super::super::columns::Table;
-use super::super::conn::Conn;
+use super::super::conn::Past;
 use super::super::out::Out;
 use super::super::paged::Paged;
 use super::super::placement;
@@ -15,7 +15,7 @@ use anyhow::Result;
   drover eval list -filter 'Status == \"pending\" and JobID == \"web\"'")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     #[command(flatten)]
     format: Format,
     #[command(flatten)]

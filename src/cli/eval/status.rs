@@ -1,7 +1,7 @@
 //! `eval status`
 
 use super::super::columns::{Table, pairs};
-use super::super::conn::Conn;
+use super::super::conn::Past;
 use super::super::monitor::Monitor;
 use super::super::out::Out;
 use super::super::placement;
@@ -17,7 +17,7 @@ use serde_json::Value as Json;
   drover eval status -monitor 8ba85cef     and wait until it is done")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     #[command(flatten)]
     format: Format,
     /// The evaluation's id or a prefix of it
@@ -32,7 +32,7 @@ pub(in crate::cli) struct Args {
 
 impl Args {
     /// Those that show what this id begins.
-    pub(in crate::cli) fn of(conn: Conn, format: Format, id: String, verbose: bool) -> Self {
+    pub(in crate::cli) fn of(conn: Past, format: Format, id: String, verbose: bool) -> Self {
         Self {
             conn,
             format,

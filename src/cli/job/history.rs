@@ -6,7 +6,7 @@
 use super::super::changes::who;
 use super::super::client::{Client, is_status};
 use super::super::columns::{Table, pairs};
-use super::super::conn::Conn;
+use super::super::conn::Past;
 use super::super::out::Out;
 use super::super::query::{Thing, find, job_path};
 use super::super::show::{Format, boolean, list, number, pretty, text, time};
@@ -21,10 +21,10 @@ use serde_json::Value as Json;
   drover job history -p web          with what each version changed
   drover job history -changes web    every event that changed the job, stops and statuses as well
 
-A job that is gone is told from the audit trail; drover audit job ID shows field by field.")]
+A job that is gone is shown from the audit trail; drover audit job ID shows it field by field.")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     #[command(flatten)]
     format: Format,
     /// The job's ID or a prefix of it

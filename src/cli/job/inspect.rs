@@ -1,6 +1,6 @@
 //! `job inspect`
 
-use super::super::conn::Conn;
+use super::super::conn::Past;
 use super::super::out::Out;
 use super::super::query::{Thing, find, job_path};
 use super::super::show::{Format, list, number, pretty, text};
@@ -15,7 +15,7 @@ use serde_json::json;
   drover job inspect -hcl web        the source it was submitted as")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     #[command(flatten)]
     format: Format,
     /// The job's ID or a prefix of it

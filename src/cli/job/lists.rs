@@ -1,7 +1,7 @@
 //! `job allocs` and `job deployments`
 
 use super::super::alloc;
-use super::super::conn::Conn;
+use super::super::conn::Past;
 use super::super::deployment::{self, deployment_text};
 use super::super::out::Out;
 use super::super::show::Format;
@@ -12,7 +12,7 @@ use anyhow::Result;
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct AllocsArgs {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     #[command(flatten)]
     format: Format,
     /// The job's ID or a prefix of it
@@ -29,7 +29,7 @@ pub(in crate::cli) struct AllocsArgs {
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct DeploymentsArgs {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     #[command(flatten)]
     format: Format,
     /// The job's ID or a prefix of it

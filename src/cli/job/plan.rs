@@ -4,7 +4,7 @@ use super::super::client::encode;
 use super::super::conn::Conn;
 use super::super::out::Out;
 use super::super::placement;
-use super::super::show::{counted, number, pretty, text};
+use super::super::show::{Format, counted, number, text};
 use super::diff::job_diff;
 use super::source::Source;
 use anyhow::Result;
@@ -33,6 +33,9 @@ pub(in crate::cli) struct Args {
     /// Print the API's answer
     #[arg(long)]
     json_output: bool,
+    /// Print the API's answer through a Go template
+    #[arg(short = 't', value_name = "TEMPLATE")]
+    template: Option<String>,
 }
 
 /// Plans a job.
@@ -60,8 +63,11 @@ async fn plan(args: &Args, out: &Out) -> Result<u8> {
     let path = format!("/v1/job/{}/plan", encode(&id));
     let answer = client.put(&path, &[("namespace", &namespace)], &body).await;
     let answer = answer.map_err(|err| err.context("Error during plan"))?;
-    if args.json_output {
-        out.line(&pretty(&answer));
+    let format = Format {
+        json: args.json_output,
+        template: args.template.clone(),
+    };
+    if format.print(&answer, out)? {
         return Ok(code(&answer));
     }
     if args.diff && !answer["Diff"].is_null() {

@@ -46,7 +46,7 @@ pub(in crate::cli) struct Args {
     /// What to do where one cannot be restarted: ask, or fail
     #[arg(long, value_name = "WHAT")]
     on_error: Option<OnError>,
-    /// Ask no questions
+    /// Answer yes to every question
     #[arg(long)]
     yes: bool,
     /// Show full ids

@@ -1,7 +1,7 @@
 //! `job scale` and `job scaling-events`
 
 use super::super::columns::Table;
-use super::super::conn::Conn;
+use super::super::conn::{Conn, Past};
 use super::super::monitor::Wait;
 use super::super::out::Out;
 use super::super::show::{boolean, list, number, short, text, time};
@@ -39,7 +39,7 @@ pub(in crate::cli) struct Args {
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct EventsArgs {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     /// The job's ID or a prefix of it
     job: String,
     /// Show errors, messages and full ids as well

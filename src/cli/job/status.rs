@@ -3,7 +3,7 @@
 use super::super::alloc;
 use super::super::client::Client;
 use super::super::columns::{Table, pairs};
-use super::super::conn::Conn;
+use super::super::conn::Past;
 use super::super::deployment::deployment_text;
 use super::super::out::Out;
 use super::super::placement;
@@ -21,7 +21,7 @@ use serde_json::Value as Json;
   drover job status -evals -all-allocs web")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     #[command(flatten)]
     format: Format,
     /// A job's ID or a prefix of it; without one all jobs are listed
@@ -42,7 +42,7 @@ pub(in crate::cli) struct Args {
 
 impl Args {
     /// Those that show what this ID begins.
-    pub(in crate::cli) fn of(conn: Conn, format: Format, id: String, verbose: bool) -> Self {
+    pub(in crate::cli) fn of(conn: Past, format: Format, id: String, verbose: bool) -> Self {
         Self {
             conn,
             format,

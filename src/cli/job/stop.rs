@@ -11,7 +11,7 @@ use anyhow::Result;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   drover job stop web
-  drover job stop -purge -yes web    and forget it")]
+  drover job stop -purge -yes web    and remove it")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
     conn: Conn,
@@ -21,7 +21,7 @@ pub(in crate::cli) struct Args {
     /// Do not wait for the evaluation
     #[arg(long)]
     detach: bool,
-    /// Forget the job at once
+    /// Purge the job: its versions and allocations are removed at once
     #[arg(long)]
     purge: bool,
     /// Stop in all regions
@@ -30,7 +30,7 @@ pub(in crate::cli) struct Args {
     /// Do not wait for shutdown delays
     #[arg(long)]
     no_shutdown_delay: bool,
-    /// Ask no questions
+    /// Answer yes to every question
     #[arg(long)]
     yes: bool,
     /// Show full ids

@@ -15,7 +15,7 @@ pub(in crate::cli) struct Args {
     /// The form: hcl or json
     #[arg(long = "out", value_name = "FORM", default_value = "hcl")]
     form: String,
-    /// Say nothing
+    /// Print nothing
     #[arg(long)]
     quiet: bool,
 }

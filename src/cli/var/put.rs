@@ -41,7 +41,7 @@ pub(in crate::cli) struct Args {
     /// A Go template for -out go-template
     #[arg(long)]
     template: Option<String>,
-    /// Say more
+    /// Print what is done on the way
     #[arg(long)]
     verbose: bool,
 }

@@ -2,7 +2,7 @@
 
 use super::super::client::is_status;
 use super::super::columns::{Table, pairs};
-use super::super::conn::Conn;
+use super::super::conn::{Conn, Past};
 use super::super::out::Out;
 use super::super::paged::Paged;
 use super::super::show::{number, pretty, text, time};
@@ -44,7 +44,7 @@ fn usual(form: Option<Form>, out: &Out) -> Form {
   drover var get -item password nomad/jobs/web")]
 pub(in crate::cli) struct GetArgs {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     /// The variable's path
     path: String,
     /// Print only this item's value
@@ -62,7 +62,7 @@ pub(in crate::cli) struct GetArgs {
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct ListArgs {
     #[command(flatten)]
-    conn: Conn,
+    conn: Past,
     /// Only paths that begin so
     #[arg(default_value = "")]
     prefix: String,

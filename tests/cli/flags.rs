@@ -1,0 +1,290 @@
+//! Flags of Nomad's: each is taken, or refused in words that say what to do without it.
+
+use std::thread;
+
+use crate::support::{Session, service};
+
+/// The commands that drover has of Nomad's, and the flags of each there but for the connection's.
+const FLAGS: [(&str, &str); 70] = [
+    ("alloc signal", "s task verbose"),
+    ("alloc stop", "detach no-shutdown-delay verbose"),
+    ("alloc fs", "c f group H job n stat tail verbose"),
+    (
+        "alloc logs",
+        "c f group job n stderr stdout tail task verbose",
+    ),
+    ("alloc restart", "all-tasks task verbose"),
+    ("alloc checks", "json t verbose"),
+    ("alloc status", "json short stats t ui verbose"),
+    ("agent-info", "json t"),
+    ("deployment fail", "detach verbose"),
+    ("deployment list", "filter json t verbose"),
+    ("deployment pause", "verbose"),
+    ("deployment promote", "detach group verbose"),
+    ("deployment resume", "detach verbose"),
+    ("deployment status", "json monitor t ui verbose wait"),
+    ("deployment unblock", "detach verbose"),
+    ("eval delete", "filter yes"),
+    (
+        "eval list",
+        "filter job json page-token per-page status t ui verbose",
+    ),
+    ("eval status", "json monitor t ui verbose"),
+    ("job allocs", "all json t verbose"),
+    ("job deployments", "all json latest t verbose"),
+    (
+        "job dispatch",
+        "detach id-prefix-template idempotency-token meta priority ui verbose wait",
+    ),
+    ("job eval", "detach force-reschedule verbose"),
+    ("job history", "diff-tag diff-version full json p t version"),
+    ("job inspect", "hcl json t version with-vars"),
+    ("job periodic force", "detach verbose"),
+    (
+        "job plan",
+        "diff hcl2-strict json json-output policy-override t var var-file vault-namespace \
+         verbose",
+    ),
+    ("job promote", "detach group verbose"),
+    ("job revert", "detach verbose"),
+    (
+        "job run",
+        "check-index consul-namespace detach eval-priority hcl2-strict json output \
+         policy-override preserve-counts preserve-resources ui var var-file vault-namespace \
+         verbose",
+    ),
+    ("job scale", "check-index detach verbose"),
+    ("job scaling-events", "verbose"),
+    ("job status", "all-allocs evals json short t ui verbose"),
+    (
+        "job stop",
+        "detach eval-priority global no-shutdown-delay purge verbose yes",
+    ),
+    ("job tag apply", "description name version"),
+    ("job tag unset", "name"),
+    (
+        "job validate",
+        "hcl2-strict json var var-file vault-namespace",
+    ),
+    ("namespace apply", "description json quota"),
+    ("namespace inspect", "t"),
+    ("namespace list", "json t"),
+    ("namespace status", "json t"),
+    (
+        "node drain",
+        "deadline detach disable enable force ignore-system keep-ineligible m meta monitor \
+         no-deadline self yes",
+    ),
+    ("node eligibility", "disable enable self"),
+    (
+        "node status",
+        "allocs filter json os page-token per-page quiet self short stats t ui verbose",
+    ),
+    ("node pool apply", "json"),
+    ("node pool info", "json t"),
+    ("node pool init", "out quiet"),
+    ("node pool jobs", "filter json page-token per-page t"),
+    ("node pool list", "filter json page-token per-page t"),
+    (
+        "node pool nodes",
+        "filter json page-token per-page t verbose",
+    ),
+    ("operator api", "dryrun filter H verbose X"),
+    ("operator autopilot get-config", "json t"),
+    (
+        "operator autopilot set-config",
+        "cleanup-dead-servers disable-upgrade-migration enable-custom-upgrades \
+         enable-redundancy-zones last-contact-threshold max-trailing-logs min-quorum \
+         server-stabilization-time",
+    ),
+    ("operator autopilot health", "json"),
+    ("operator metrics", "format json pretty t"),
+    ("operator raft list-peers", "stale"),
+    ("operator scheduler get-config", "json t"),
+    (
+        "operator scheduler set-config",
+        "check-index memory-oversubscription node-limit-for-feasibility-checks \
+         pause-eval-broker preempt-batch-scheduler preempt-service-scheduler \
+         preempt-sysbatch-scheduler preempt-system-scheduler reject-job-registration \
+         scheduler-algorithm",
+    ),
+    ("operator snapshot save", "redact stale"),
+    ("operator snapshot inspect", "json"),
+    ("scaling policy info", "json t verbose"),
+    ("scaling policy list", "job json t type verbose"),
+    ("server members", "detailed json t ui verbose"),
+    ("service list", "json name t"),
+    ("service info", "filter json page-token per-page t verbose"),
+    ("status", "ui verbose"),
+    ("var purge", "check-index"),
+    ("var init", "out quiet"),
+    ("var list", "filter out page-token per-page template ui"),
+    ("var put", "check-index force in out template ui verbose"),
+    ("var get", "item out template ui"),
+];
+
+/// The flags that drover refuses, whichever command they are of.
+const REFUSED: [&str; 7] = [
+    "consul-namespace",
+    "disable-upgrade-migration",
+    "enable-custom-upgrades",
+    "enable-redundancy-zones",
+    "redact",
+    "ui",
+    "vault-namespace",
+];
+
+/// Commands that ask no agent.
+const OFFLINE: [&str; 3] = ["node pool init", "operator snapshot inspect", "var init"];
+
+/// Flags of the connection that are taken.
+const TAKEN: &str = "-address=http://x:1 -region=a -namespace=b -token=c -no-color -force-color";
+
+/// Those that are refused: there is no TLS.
+const ENCRYPTED: [&str; 7] = [
+    "ca-cert",
+    "ca-path",
+    "client-cert",
+    "client-key",
+    "insecure",
+    "tls-server-name",
+    "tls-skip-verify",
+];
+
+/// What is wrong with how a command takes a flag, or refuses it.
+fn fault(session: &Session, (command, flag): (&str, &str), refused: bool) -> Option<String> {
+    let line = format!("{command} -{flag}=true -help");
+    let ran = session.quiet(&line);
+    let said = ran.all();
+    let why = said.strip_prefix(&format!("`drover {command}` has no -{flag}: "));
+    let good = match refused {
+        true => ran.code == 1 && why.is_some_and(|why| !why.trim().is_empty()),
+        false => why.is_none() && !said.contains("unexpected argument"),
+    };
+    (!good).then(|| format!("{line}: {}: {said}", ran.code))
+}
+
+fn faults(session: &Session, commands: &[(&str, &str)]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (command, flags) in commands {
+        for flag in flags.split_whitespace() {
+            found.extend(fault(session, (command, flag), REFUSED.contains(&flag)));
+        }
+        if OFFLINE.contains(command) {
+            continue;
+        }
+        let line = format!("{command} {TAKEN} -help");
+        let ran = session.quiet(&line);
+        if ran.code != 0 {
+            found.push(format!("{line}: {}: {}", ran.code, ran.all()));
+        }
+        let every = if *command == "status" { 7 } else { 1 };
+        let encrypted = ENCRYPTED.iter().take(every);
+        found.extend(encrypted.filter_map(|flag| fault(session, (command, flag), true)));
+    }
+    found
+}
+
+#[test]
+fn every_flag_of_nomads_is_taken_or_refused_in_words() {
+    let session = Session::new("flags");
+    let session = &session;
+    let found: Vec<String> = thread::scope(|scope| {
+        let parts = FLAGS.chunks(FLAGS.len().div_ceil(4));
+        let parts: Vec<_> = parts
+            .map(|part| scope.spawn(move || faults(session, part)))
+            .collect();
+        let done = parts.into_iter().map(|part| part.join().expect("no panic"));
+        done.flatten().collect()
+    });
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn a_flag_that_is_taken_does_what_it_says() {
+    let session = Session::new("acting");
+    session.file("web.hcl", &service("acting-web", "1", ""));
+    let planned = session.quiet("job plan -t '{{.JobModifyIndex}}' web.hcl");
+    assert_eq!(
+        (planned.code, planned.stdout.trim()),
+        (1, "0"),
+        "{}",
+        planned.all()
+    );
+    let both = session.quiet("job plan -json-output -t '{{.JobModifyIndex}}' web.hcl");
+    assert_eq!(both.code, 255, "{}", both.all());
+    session.done("job run -detach web.hcl");
+    let id = session.wait_allocs("acting-web", "running", 1).remove(0);
+    let shown = session.done("node status -self -stats");
+    for part in [
+        "Uptime ",
+        "Allocation Resource Utilization",
+        "Host Resource Utilization",
+        "CPU Stats",
+        "Memory Stats",
+        "Disk Stats",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let plain = session.done("node status -self");
+    assert!(plain.contains("Host Resource Utilization") && !plain.contains("Disk Stats"));
+    let plain = session.done(&format!("alloc status {id}"));
+    let shown = session.done(&format!("alloc status -stats {id}"));
+    for part in ["Memory Stats", "RSS", "User Mode"] {
+        assert!(
+            shown.contains(part) && !plain.contains(part),
+            "{part}: {shown}"
+        );
+    }
+    session.wait("/v1/job/acting-web/deployment", |one| {
+        one["Status"] == "successful"
+    });
+    let deployment = session.json("/v1/job/acting-web/deployment").expect("one");
+    let deployment = deployment["ID"].as_str().expect("an id").to_owned();
+    session.done(&format!("deployment status -monitor -wait 1h {deployment}"));
+    for (flags, why) in [("-wait 5s", "--monitor"), ("-monitor -wait soon", "-wait")] {
+        let ran = session.quiet(&format!("deployment status {flags} {deployment}"));
+        assert!(
+            ran.code == 1 && ran.stderr.contains(why),
+            "{flags}: {}",
+            ran.all()
+        );
+    }
+    session.done("job stop -purge -detach acting-web");
+}
+
+#[test]
+fn numbers_and_times_below_zero_are_values() {
+    let session = Session::new("below");
+    for (line, said) in [
+        (
+            "job run -check-index -3 x.hcl",
+            "it takes a number from 0 on",
+        ),
+        ("audit -limit -1", "it takes a number from 0 on"),
+        (
+            "job scale below-web app -3",
+            "Failed to read the count \"-3\" as a number",
+        ),
+        ("job status -at -0s below-web", "No job(s)"),
+        ("event stream -since 1h", "did you mean -1h?"),
+        ("event stream -since zzz", "neither an index"),
+        (
+            "state at -1m -data-dir none -out x",
+            "Error reading the log in none",
+        ),
+        ("state at -zz -data-dir none -out x", "neither an index"),
+        (
+            "log events -from -1m -data-dir none",
+            "Error reading the log in none",
+        ),
+        (
+            "log export -from -1m -data-dir none",
+            "Error reading the log in none",
+        ),
+    ] {
+        let ran = session.quiet(line);
+        assert_eq!(ran.code, 1, "{line}: {}", ran.all());
+        assert!(ran.stderr.contains(said), "{line}: {}", ran.stderr);
+    }
+}
