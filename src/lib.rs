@@ -95,7 +95,8 @@
 //! API](decisions::one_model), [the log is ours](decisions::own_log), [filters are frozen by a
 //! corpus](decisions::frozen_filters), [key material stays outside](decisions::keys_outside).
 //! Behaviours that tests show are listed in `src/docs/behaviours.md`. Whoever reads events from
-//! outside begins at [consuming events](consuming_events).
+//! outside begins at [consuming events](consuming_events); what goes between drover and Nomad is in
+//! `src/docs/backups.md`.
 
 pub mod agent;
 pub mod archive;

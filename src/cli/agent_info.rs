@@ -17,11 +17,14 @@ pub(super) struct Args {
 /// Prints the figures, section by section.
 pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let agent = client.get_json("/v1/agent/self", &[]).await;
-    let agent = agent.map_err(|err| err.context("Error querying agent info"))?;
-    if args.format.print(&agent, out)? {
+    let failed = "Error querying agent info";
+    let Some(agent) = args
+        .format
+        .ask(&client, ("/v1/agent/self", &[]), failed, out)
+        .await?
+    else {
         return Ok(0);
-    }
+    };
     let mut sections: Vec<_> = agent["stats"].as_object().into_iter().flatten().collect();
     sections.sort_by_key(|(name, _)| name.as_str());
     for (name, figures) in sections {

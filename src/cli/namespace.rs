@@ -1,6 +1,6 @@
 //! The `namespace` noun.
 
-use super::client::encode;
+use super::client::{Query, encode};
 use super::columns::{Table, pairs};
 use super::conn::{Conn, Past};
 use super::out::Out;
@@ -94,12 +94,11 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     match verb {
         Verb::List(args) => {
             let client = args.conn.client()?;
-            let all = client.get_json("/v1/namespaces", &[]).await;
-            let all = all.map_err(|err| err.context("Error retrieving namespaces"))?;
-            if args.format.print(&all, out)? {
+            let asked: (&str, Query<'_>) = ("/v1/namespaces", &[]);
+            let failed = "Error retrieving namespaces";
+            let Some(all) = args.format.ask(&client, asked, failed, out).await? else {
                 return Ok(0);
-            }
-            client.tell_moment(out);
+            };
             let mut table = Table::new(["Name", "Description"]);
             for one in all.as_array().into_iter().flatten() {
                 table.row([text(one, "Name"), text(one, "Description")]);
@@ -109,12 +108,11 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
         Verb::Status(args) => {
             let path = format!("/v1/namespace/{}", encode(&args.name));
             let client = args.conn.client()?;
-            let one = client.get_json(&path, &[]).await;
-            let one = one.map_err(|err| err.context("Error retrieving namespace"))?;
-            if args.format.print(&one, out)? {
+            let asked: (&str, Query<'_>) = (&path, &[]);
+            let failed = "Error retrieving namespace";
+            let Some(one) = args.format.ask(&client, asked, failed, out).await? else {
                 return Ok(0);
-            }
-            client.tell_moment(out);
+            };
             let can = &one["Capabilities"];
             out.line(&pairs(&[
                 ("Name", text(&one, "Name")),

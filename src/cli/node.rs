@@ -115,12 +115,10 @@ async fn status(args: Args, out: &Out) -> Result<u8> {
     };
     let stub = find(&client, Thing::Node, &name).await?;
     let path = format!("/v1/node/{}", text(&stub, "ID"));
-    let node = client.get_json(&path, &[]).await;
-    let node = node.map_err(|err| err.context("Error querying node info"))?;
-    if args.format.print(&node, out)? {
+    let failed = "Error querying node info";
+    let Some(node) = args.format.ask(&client, (&path, &[]), failed, out).await? else {
         return Ok(0);
-    }
-    client.tell_moment(out);
+    };
     // What is used is known of now alone, by the client of a node that answers.
     let asked = !args.short && args.conn.at.is_empty();
     let host = match asked {

@@ -168,12 +168,10 @@ async fn info(args: InfoArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let name = text(&find(&client, Thing::NodePool, &args.pool).await?, "Name");
     let path = format!("/v1/node/pool/{}", encode(&name));
-    let pool = client.get_json(&path, &[]).await;
-    let pool = pool.map_err(|err| err.context("Error querying node pool"))?;
-    if args.format.print(&pool, out)? {
+    let failed = "Error querying node pool";
+    let Some(pool) = args.format.ask(&client, (&path, &[]), failed, out).await? else {
         return Ok(0);
-    }
-    client.tell_moment(out);
+    };
     out.line(&pairs(&[
         ("Name", text(&pool, "Name")),
         ("Description", text(&pool, "Description")),

@@ -76,7 +76,6 @@ pub(super) fn detailed(host: &Json, out: &Out) {
     out.head("Memory Stats");
     out.line(&pairs(&memory));
 
-    let own = std::iter::once(&host["AllocDirStats"]).filter(|disk| !disk.is_null());
     let mut table = Table::new([
         "Device",
         "MountPoint",
@@ -86,7 +85,7 @@ pub(super) fn detailed(host: &Json, out: &Out) {
         "Used Percent",
         "Inodes Percent",
     ]);
-    for disk in own.chain(list(host, "DiskStats")) {
+    for disk in list(host, "DiskStats") {
         let sizes = ["Size", "Used", "Available"].map(|key| size(bytes(disk, key)));
         let named = [text(disk, "Device"), text(disk, "Mountpoint")];
         let shares = ["UsedPercent", "InodesUsedPercent"].map(|key| percent(disk, key));

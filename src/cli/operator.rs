@@ -130,11 +130,11 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
 }
 
 async fn get(args: GetArgs, out: &Out) -> Result<u8> {
-    let answer = args.conn.client()?.get_json(PATH, &[]).await;
-    let answer = answer.map_err(|err| err.context("Error querying scheduler configuration"))?;
-    if args.format.print(&answer, out)? {
+    let client = args.conn.client()?;
+    let failed = "Error querying scheduler configuration";
+    let Some(answer) = args.format.ask(&client, (PATH, &[]), failed, out).await? else {
         return Ok(0);
-    }
+    };
     let config = &answer["SchedulerConfig"];
     let preempt = &config["PreemptionConfig"];
     let mut rows = vec![
@@ -222,20 +222,17 @@ async fn set(args: SetArgs, out: &Out) -> Result<u8> {
 }
 
 async fn peers(args: PeersArgs, out: &Out) -> Result<u8> {
-    let stale = if args.stale {
-        vec![("stale", "true")]
+    let client = args.conn.client()?;
+    let stale: &[(&str, &str)] = if args.stale {
+        &[("stale", "true")]
     } else {
-        Vec::new()
+        &[]
     };
-    let answer = args
-        .conn
-        .client()?
-        .get_json("/v1/operator/raft/configuration", &stale)
-        .await;
-    let answer = answer.map_err(|err| err.context("Failed to retrieve raft configuration"))?;
-    if args.format.print(&answer, out)? {
+    let asked = ("/v1/operator/raft/configuration", stale);
+    let failed = "Failed to retrieve raft configuration";
+    let Some(answer) = args.format.ask(&client, asked, failed, out).await? else {
         return Ok(0);
-    }
+    };
     let mut table = Table::new(["Node", "ID", "Address", "State", "Voter", "RaftProtocol"]);
     for server in list(&answer, "Servers") {
         let state = if boolean(server, "Leader") {

@@ -80,12 +80,10 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
 
 async fn get(args: GetArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let config = client.get_json(PATH, &[]).await;
-    let config = config.map_err(|err| err.context("Error querying Autopilot configuration"))?;
-    if args.format.print(&config, out)? {
+    let failed = "Error querying Autopilot configuration";
+    let Some(config) = args.format.ask(&client, (PATH, &[]), failed, out).await? else {
         return Ok(0);
-    }
-    client.tell_moment(out);
+    };
     let mut rows = Vec::new();
     for key in [
         "CleanupDeadServers",

@@ -1,5 +1,6 @@
 //! `operator reactors`: what follows from events, how it fares, and how far the publisher is.
 
+use super::client::Query;
 use super::columns::Table;
 use super::conn::Conn;
 use super::out::Out;
@@ -24,15 +25,12 @@ pub(super) struct Args {
 
 /// Prints the reactors of the server that answers.
 pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
-    let answer = args
-        .conn
-        .client()?
-        .get_json("/v1/operator/reactors", &[])
-        .await;
-    let answer = answer.map_err(|err| err.context("Error querying reactors"))?;
-    if args.format.print(&answer, out)? {
+    let client = args.conn.client()?;
+    let asked: (&str, Query<'_>) = ("/v1/operator/reactors", &[]);
+    let failed = "Error querying reactors";
+    let Some(answer) = args.format.ask(&client, asked, failed, out).await? else {
         return Ok(0);
-    }
+    };
     let mut table = Table::new([
         "Name",
         "Scope",

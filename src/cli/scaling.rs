@@ -86,12 +86,14 @@ async fn list(args: ListArgs, out: &Out) -> Result<u8> {
         .iter()
         .filter_map(|(key, value)| Some((*key, value.as_deref()?)))
         .collect();
-    let all = client.get_json("/v1/scaling/policies", &query).await;
-    let all = all.map_err(|err| err.context("Error listing scaling policies"))?;
-    if args.format.print(&all, out)? {
+    let failed = "Error listing scaling policies";
+    let Some(all) = args
+        .format
+        .ask(&client, ("/v1/scaling/policies", &query), failed, out)
+        .await?
+    else {
         return Ok(0);
-    }
-    client.tell_moment(out);
+    };
     let mut all: Vec<&Json> = all.as_array().into_iter().flatten().collect();
     if all.is_empty() {
         out.line("No policies found");
@@ -116,12 +118,19 @@ async fn info(args: InfoArgs, out: &Out) -> Result<u8> {
     let stub = find(&client, Thing::ScalingPolicy, &args.policy).await?;
     let path = format!("/v1/scaling/policy/{}", text(&stub, "ID"));
     let space = text(&stub["Target"], "Namespace");
-    let policy = client.get_json(&path, &[("namespace", &space)]).await;
-    let policy = policy.map_err(|err| err.context("Error querying scaling policy"))?;
-    if args.format.print(&policy, out)? {
+    let failed = "Error querying scaling policy";
+    let Some(policy) = args
+        .format
+        .ask(
+            &client,
+            (&path, &[("namespace", space.as_str())]),
+            failed,
+            out,
+        )
+        .await?
+    else {
         return Ok(0);
-    }
-    client.tell_moment(out);
+    };
     out.line(&pairs(&[
         ("ID", short(&text(&policy, "ID"), args.verbose)),
         ("Enabled", boolean(&policy, "Enabled").to_string()),

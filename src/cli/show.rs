@@ -1,5 +1,6 @@
 //! JSON as text for people: fields, times, short ids, `-json` and `-t`.
 
+use super::client::{Client, Query};
 use super::out::Out;
 use super::template;
 use anyhow::{Result, bail};
@@ -33,6 +34,24 @@ impl Format {
             (None, false) => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// What a path answers, to be shown as text; none where it was printed in the form that was
+    /// asked for. Which moment of the past it shows is said before.
+    pub(super) async fn ask(
+        &self,
+        client: &Client,
+        (path, query): (&str, Query<'_>),
+        failed: &'static str,
+        out: &Out,
+    ) -> Result<Option<Json>> {
+        let found = client.get_json(path, query).await;
+        let found = found.map_err(|err| err.context(failed))?;
+        if self.print(&found, out)? {
+            return Ok(None);
+        }
+        client.tell_moment(out);
+        Ok(Some(found))
     }
 }
 

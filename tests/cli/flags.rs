@@ -264,7 +264,7 @@ fn numbers_and_times_below_zero_are_values() {
         ("audit -limit -1", "it takes a number from 0 on"),
         (
             "job scale below-web app -3",
-            "Failed to read the count \"-3\" as a number",
+            "Failed to read the count \"-3\": it takes a number from 0 on",
         ),
         ("job status -at -0s below-web", "No job(s)"),
         ("event stream -since 1h", "did you mean -1h?"),

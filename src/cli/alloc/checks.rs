@@ -28,11 +28,11 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     let stub = find(&client, Thing::Alloc, &args.allocation).await?;
     let path = format!("/v1/client/allocation/{}/checks", text(&stub, "ID"));
     let namespace = text(&stub, "Namespace");
-    let checks = client.get_json(&path, &[("namespace", &namespace)]).await;
-    let checks = checks.map_err(|err| err.context("Error querying allocation checks"))?;
-    if args.format.print(&checks, out)? {
+    let asked = (path.as_str(), &[("namespace", namespace.as_str())][..]);
+    let failed = "Error querying allocation checks";
+    let Some(checks) = args.format.ask(&client, asked, failed, out).await? else {
         return Ok(0);
-    }
+    };
     let mut checks: Vec<&Json> = checks
         .as_object()
         .into_iter()

@@ -53,12 +53,11 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let stub = find(&client, Thing::Alloc, &args.allocation).await?;
     let path = format!("/v1/allocation/{}", text(&stub, "ID"));
     let namespace = text(&stub, "Namespace");
-    let alloc = client.get_json(&path, &[("namespace", &namespace)]).await;
-    let alloc = alloc.map_err(|err| err.context("Error querying allocation"))?;
-    if args.format.print(&alloc, out)? {
+    let asked = (path.as_str(), &[("namespace", namespace.as_str())][..]);
+    let failed = "Error querying allocation";
+    let Some(alloc) = args.format.ask(&client, asked, failed, out).await? else {
         return Ok(0);
-    }
-    client.tell_moment(out);
+    };
     out.line(&basics(&alloc, (args.verbose, client.now())));
     if args.short {
         out.head("Tasks");

@@ -29,14 +29,11 @@ pub(in crate::cli) struct Args {
 pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let filter = args.filter.iter().map(|expr| ("filter", expr.as_str()));
-    let all = client
-        .get_json("/v1/deployments", &filter.collect::<Vec<_>>())
-        .await;
-    let all = all.map_err(|err| err.context("Error retrieving deployments"))?;
-    if args.format.print(&all, out)? {
+    let asked = ("/v1/deployments", &filter.collect::<Vec<_>>()[..]);
+    let failed = "Error retrieving deployments";
+    let Some(all) = args.format.ask(&client, asked, failed, out).await? else {
         return Ok(0);
-    }
-    client.tell_moment(out);
+    };
     out.line(&table(&all, args.verbose, args.conn.namespace == "*"));
     Ok(0)
 }

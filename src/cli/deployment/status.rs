@@ -65,12 +65,11 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
             .await;
     }
     let path = format!("/v1/deployment/{id}");
-    let found = client.get_json(&path, &[("namespace", &namespace)]).await;
-    let found = found.map_err(|err| err.context("Error querying deployment"))?;
-    if args.format.print(&found, out)? {
+    let asked = (path.as_str(), &[("namespace", namespace.as_str())][..]);
+    let failed = "Error querying deployment";
+    let Some(found) = args.format.ask(&client, asked, failed, out).await? else {
         return Ok(0);
-    }
-    client.tell_moment(out);
+    };
     out.line(&deployment_text(&found, args.verbose));
     Ok(0)
 }

@@ -54,14 +54,12 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
             .await;
     }
     let query = [("namespace", namespace.as_str()), ("related", "true")];
-    let eval = client
-        .get_json(&format!("/v1/evaluation/{id}"), &query)
-        .await;
-    let eval = eval.map_err(|err| err.context("Error querying evaluation"))?;
-    if args.format.print(&eval, out)? {
+    let path = format!("/v1/evaluation/{id}");
+    let asked = (path.as_str(), &query[..]);
+    let failed = "Error querying evaluation";
+    let Some(eval) = args.format.ask(&client, asked, failed, out).await? else {
         return Ok(0);
-    }
-    client.tell_moment(out);
+    };
     out.line(&pairs(&rows(&eval, (args.verbose, client.now()))));
     let mut table = Table::new([
         "ID",

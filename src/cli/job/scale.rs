@@ -6,7 +6,7 @@ use super::super::monitor::Wait;
 use super::super::out::Out;
 use super::super::show::{boolean, list, number, short, text, time};
 use super::Found;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use serde_json::{Value as Json, json};
 
 /// Flags of `job scale`.
@@ -54,9 +54,9 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
         [group, count, ..] => (Some(group.clone()), count),
         [] => bail!("Name a count"),
     };
-    let count: u64 = count
-        .parse()
-        .with_context(|| format!("Failed to read the count {count:?} as a number"))?;
+    let Ok(count) = count.parse::<u64>() else {
+        bail!("Failed to read the count {count:?}: it takes a number from 0 on");
+    };
     let job = Found::new(&args.conn, &args.job).await?;
     let group = match group {
         Some(group) => group,

@@ -59,12 +59,14 @@ impl Args {
 pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let Some(name) = &args.job else {
-        let jobs = client.get_json("/v1/jobs", &[]).await;
-        let jobs = jobs.map_err(|err| err.context("Error querying jobs"))?;
-        if args.format.print(&jobs, out)? {
+        let failed = "Error querying jobs";
+        let Some(jobs) = args
+            .format
+            .ask(&client, ("/v1/jobs", &[]), failed, out)
+            .await?
+        else {
             return Ok(0);
-        }
-        client.tell_moment(out);
+        };
         out.line(&job_list(&jobs, args.conn.namespace == "*"));
         return Ok(0);
     };
