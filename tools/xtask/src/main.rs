@@ -56,6 +56,9 @@ enum Task {
         /// Change what changed since this commit.
         #[arg(long, conflicts_with = "files")]
         since: Option<String>,
+        /// Of what is compiled try only changes whose names begin so.
+        #[arg(long)]
+        only: Vec<String>,
         /// Leave out what was caught before.
         #[arg(long)]
         again: bool,
@@ -109,6 +112,7 @@ fn run() -> Result<()> {
         Task::Deny => run::report("deny", deny::check(&root)?),
         Task::Mutants {
             since,
+            only,
             again,
             jobs,
             every,
@@ -120,6 +124,7 @@ fn run() -> Result<()> {
                 files,
                 rows,
                 since,
+                only,
                 again,
                 jobs,
                 every,

@@ -47,6 +47,8 @@ pub(crate) struct Wish {
     pub(crate) rows: bool,
     /// Files that changed since this commit.
     pub(crate) since: Option<String>,
+    /// Of all that is compiled, only changes whose names begin so.
+    pub(crate) only: Vec<String>,
     /// Leave out what was caught before.
     pub(crate) again: bool,
     /// How many tests run at once.
@@ -99,6 +101,10 @@ pub(crate) fn run(root: &Path, wish: &Wish) -> Result<()> {
         .flat_map(|file| file.mutants.iter())
         .enumerate()
         .filter(|(_, mutant)| !wish.rows || in_rows.contains(functions[mutant.function].as_str()))
+        .filter(|(_, mutant)| {
+            let begins = |start: &String| mutant.name.starts_with(start.as_str());
+            wish.only.is_empty() || wish.only.iter().any(begins)
+        })
         .collect();
     let past = work.join("caught.txt");
     let caught_before = if wish.again {
