@@ -263,3 +263,22 @@ fn streamed(mut frames: mpsc::Receiver<Frame>, plain: bool) -> Answer {
     });
     Answer::of(if plain { TEXT } else { JSON }, Body::stream(rx))
 }
+
+#[cfg(test)]
+mod tests {
+    use drover_events::gojson::{from_slice, to_vec};
+
+    use super::*;
+
+    #[test]
+    fn mod_18_a_restart_and_a_signal_are_asked_for_as_nomads_clients_do() {
+        let restart = r#"{"TaskName":"server","AllTasks":true}"#;
+        let read: RestartRequest = from_slice(restart.as_bytes()).unwrap();
+        assert_eq!((read.task_name.as_str(), read.all_tasks), ("server", true));
+        assert_eq!(to_vec(&read).unwrap(), restart.as_bytes());
+        let signal = r#"{"Task":"server","Signal":"SIGHUP"}"#;
+        let read: SignalRequest = from_slice(signal.as_bytes()).unwrap();
+        assert_eq!((&*read.task, &*read.signal), ("server", "SIGHUP"));
+        assert_eq!(to_vec(&read).unwrap(), signal.as_bytes());
+    }
+}

@@ -24,10 +24,22 @@ pub(super) fn header(name: &str) -> String {
     format!("header {name}")
 }
 
-/// The names as one header's value: what is no visible ASCII, or parts names, is escaped.
+/// The longest value of the header, bytes: clients and proxies end a connection over longer ones.
+const LONGEST: usize = 4 << 10;
+
+/// The names as one header's value: what is no visible ASCII, or parts names, is escaped. Where
+/// they are too many, how many more there are is said.
 pub(super) fn joined(names: &[String]) -> String {
     let mut out = String::new();
-    for name in names {
+    for (at, name) in names.iter().enumerate() {
+        if out.len() + 3 * name.len() > LONGEST {
+            let more = format!("and {} more", names.len() - at);
+            return if out.is_empty() {
+                more
+            } else {
+                out + ", " + &more
+            };
+        }
         if !out.is_empty() {
             out.push_str(", ");
         }
@@ -62,5 +74,10 @@ mod tests {
     fn names_fit_into_a_header() {
         let names = ["a b", "x,y", "\n\u{e9}"].map(str::to_owned);
         assert_eq!(joined(&names), "a b, x%2Cy, %0A%C3%A9");
+        let many = vec!["field \u{e9}".repeat(20); 300];
+        let told = joined(&many);
+        assert!(told.len() < 5_000, "{}", told.len());
+        assert!(told.ends_with(" more"), "{told}");
+        assert_eq!(joined(&["x".repeat(5_000)]), "and 1 more");
     }
 }

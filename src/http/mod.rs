@@ -68,6 +68,8 @@ mod variable_writes;
 mod variables;
 
 #[cfg(test)]
+mod bounds_test;
+#[cfg(test)]
 mod contract_test;
 #[cfg(test)]
 mod gaps_test;

@@ -110,15 +110,18 @@ impl Request {
         Ok(())
     }
 
-    /// Takes more of the budget for what is made of the body, for as long as the request lasts.
+    /// Takes more of the budget for what is made of the body, for as long as that is kept: not
+    /// while a query waits.
     ///
     /// # Errors
     /// 429 and 503 when there is no room for it.
-    pub(super) async fn hold_decoded(&mut self) -> Result<(), ApiError> {
-        match &mut self.hold {
-            Some(hold) if self.body.len() > SHORT => hold.take(self.body.len() * DECODED).await,
-            _ => Ok(()),
-        }
+    pub(super) async fn room_to_decode(&self) -> Result<Option<Hold>, ApiError> {
+        let Some(hold) = self.hold.as_ref().filter(|_| self.body.len() > SHORT) else {
+            return Ok(None);
+        };
+        let mut more = hold.another();
+        more.take(self.body.len() * DECODED).await?;
+        Ok(Some(more))
     }
 
     /// The decoded path segment of a number (`/v1/job/x`: 0 is `v1`), empty when absent.

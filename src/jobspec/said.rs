@@ -278,6 +278,26 @@ mod tests {
     }
 
     #[test]
+    fn of_a_long_name_of_an_unknown_field_the_beginning_is_kept() {
+        let long = "x".repeat(1_500_000);
+        let config = json!({ &long: 1, "Meta": { &long: "a free key is none" } });
+        let labelled = json!({ &long: { "Nope": 1 } });
+        let body = json!({ "Job": {
+            "ID": "web", &long: 1, "TaskGroups": [{ &long: true, "Volumes": labelled,
+            "Tasks": [config] }],
+        }});
+        let said = Said(job(&body.to_string()).expect("reads"));
+        let read = said.job().expect("reads").expect("a job");
+        let unknown = read.unknown();
+        assert_eq!(unknown.len(), 4, "{}", unknown.len());
+        for path in unknown {
+            let length = path.chars().count();
+            assert!((64..=256).contains(&length), "{length}: {path}");
+            assert!(path.starts_with("Job."), "{path}");
+        }
+    }
+
+    #[test]
     fn a_job_of_too_many_parts_is_refused_before_it_is_built() {
         let objects = format!(
             "{{\"Job\":{{\"TaskGroups\":[{}{{}}]}}}}",

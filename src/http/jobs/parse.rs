@@ -49,7 +49,7 @@ pub(in crate::http) async fn parse(write: Write) -> Result<Answer, ApiError> {
 
 /// `PUT /v1/validate/job`.
 pub(in crate::http) async fn validate(write: Write) -> Result<Answer, ApiError> {
-    let found = write.decoded(|write| {
+    let found = write.judged(|write| {
         let body: JobBody = write.request.json()?;
         let job = body.complete(write)?;
         let mut found = validation(write, &job)?;

@@ -31,7 +31,7 @@ static PLANNING: Semaphore = Semaphore::const_new(8);
 
 /// `PUT /v1/job/:id/plan`.
 pub(super) async fn plan(write: Write) -> Result<Answer, ApiError> {
-    let given = write.decoded(|write| {
+    let given = write.judged(|write| {
         let body: PlanBody = write.request.json()?;
         let job = JobBody {
             job: body.job,

@@ -202,7 +202,7 @@ pub(super) fn missing(write: &Write, job: &Job) -> Result<Vec<String>, ApiError>
 
 /// `PUT /v1/jobs`.
 pub(in crate::http) async fn register(write: Write) -> Result<Answer, ApiError> {
-    let given = write.decoded(|write| {
+    let given = write.judged(|write| {
         let mut body: RegisterBody = write.request.json()?;
         let (job, warnings) = body.checked(write)?;
         Ok((body, job, warnings))
@@ -213,7 +213,7 @@ pub(in crate::http) async fn register(write: Write) -> Result<Answer, ApiError> 
 
 /// `PUT /v1/job/:id`.
 pub(super) async fn update(write: Write) -> Result<Answer, ApiError> {
-    let given = write.decoded(|write| {
+    let given = write.judged(|write| {
         let mut body: RegisterBody = write.request.json()?;
         let job = body.take_job().canonical(write)?;
         if job.id != super::job_id(&write.request)? {
@@ -449,6 +449,7 @@ pub(super) async fn revert(write: Write) -> Result<Answer, ApiError> {
             .map_err(storage)?,
         ..RegisterBody::default()
     };
-    let warnings = warnings(&write, &job)?;
+    let judged = write.judged(move |write| Ok((warnings(write, &job)?, job)));
+    let (warnings, job) = judged.await?;
     register_job(&write, job, &again, warnings, true).await
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_events::model::ServiceRegistration;
+use drover_projections::tables::nodes::Nodes;
 use drover_projections::tables::services::Services;
 use drover_projections::{Scan, View};
 use drover_testkit::LONG;
@@ -16,8 +17,8 @@ use crate::raft::Origin;
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::Pool;
 use crate::rpc::methods::{
-    AllocUpdateRequest, EmitNodeEventsRequest, NodeSpecificRequest, NodeUpdateDrainRequest,
-    NodeUpdateStatusRequest, ServiceDeleteRequest, ServiceUpsertRequest,
+    AllocUpdateRequest, EmitNodeEventsRequest, NodeRegisterRequest, NodeSpecificRequest,
+    NodeUpdateDrainRequest, NodeUpdateStatusRequest, ServiceDeleteRequest, ServiceUpsertRequest,
 };
 use crate::rpc::server::{Limits, RpcServer, serve};
 use crate::rpc::{Rpc, RpcError};
@@ -212,5 +213,40 @@ async fn a_node_registers_so_many_services_at_once_and_no_longer_ones() {
     let taken = world.call::<ServiceUpsert>(own, services(8_192)).await;
     assert!(taken.is_ok(), "{taken:?}");
     assert_eq!(world.view().scan::<Services>(Scan::all()).count(), 0);
+    world.server.shutdown().await;
+}
+
+/// What a node says of itself is stored and logged; its secret is neither.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mod_30_of_a_secret_that_a_node_registers_with_its_hash_is_kept_and_nothing_else() {
+    const NAME: &str = "a-node-whose-name-is-in-the-log";
+    let world = World::start().await;
+    let secret = "abcdef00-2222-4333-8444-555555555555";
+    let mut node = testing::node(2);
+    node.secret_id = secret.to_owned();
+    node.name = NAME.to_owned();
+    let id = node.id.clone();
+    let who = (&*id, secret);
+    let done = world
+        .call::<NodeRegister>(who, NodeRegisterRequest { node })
+        .await
+        .unwrap();
+    let row = world.view().get::<Nodes>(id.as_str()).unwrap().unwrap();
+    assert_eq!(row.secret_id, secret_hash(secret));
+    let entry = world
+        .server
+        .raft
+        .log()
+        .read(done.index)
+        .unwrap()
+        .unwrap()
+        .body;
+    let holds = |bytes: &[u8], text: &str| {
+        let text = text.as_bytes();
+        bytes.windows(text.len()).any(|window| window == text)
+    };
+    assert!(holds(&entry, NAME), "the entry is that of the registration");
+    assert!(!holds(&entry, secret));
+    assert!(holds(&entry, &secret_hash(secret)));
     world.server.shutdown().await;
 }
