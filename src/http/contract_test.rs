@@ -398,8 +398,7 @@ async fn metrics_tell_what_the_server_holds() {
 async fn metrics_are_explained_each_and_not_offered_where_they_are_off() {
     let h = Harness::start().await;
     h.register("web").await;
-    let text = h.get("/v1/metrics?format=prometheus").await.text();
-    for line in [
+    let wanted = [
         "nomad_nomad_job_summary_queued{job=\"web\",task_group=\"g\",namespace=\"default\"}",
         "nomad_nomad_job_status_pending ",
         "nomad_raft_peers 1",
@@ -414,10 +413,19 @@ async fn metrics_are_explained_each_and_not_offered_where_they_are_off() {
         "nomad_nomad_plan_evaluate{quantile",
         "nomad_nomad_worker_invoke_scheduler_service{quantile",
         "drover_reactor_failures_total{reactor=",
-    ] {
-        let found = text.lines().any(|l| l.starts_with(line));
-        assert!(found, "{line} in {text}");
-    }
+    ];
+    // The scheduler comes to the job when it does.
+    let deadline = std::time::Instant::now() + drover_testkit::LONG;
+    let text = loop {
+        let text = h.get("/v1/metrics?format=prometheus").await.text();
+        let is_there = |line: &&str| text.lines().any(|l| l.starts_with(*line));
+        let Some(missing) = wanted.iter().find(|line| !is_there(line)) else {
+            break text;
+        };
+        let late = std::time::Instant::now() > deadline;
+        assert!(!late, "{missing} in {text}");
+        tokio::task::yield_now().await;
+    };
     let problems = crate::telemetry::lint::problems(&text);
     for (name, found) in &problems {
         let nomads = name.starts_with("nomad_");

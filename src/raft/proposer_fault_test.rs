@@ -1,5 +1,5 @@
-//! What the proposer does where something is wrong: full disks, a device that fails, events from the
-//! future.
+//! What the proposer does where something is wrong: full disks, a device that fails, events from
+//! the future.
 
 use std::path::Path;
 use std::sync::Arc;

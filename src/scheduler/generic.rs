@@ -400,11 +400,7 @@ impl Attempt<'_> {
             return false;
         };
         let version = (wanted.group.clone(), job.version);
-        if let Some(metric) = self.progress.failed.get_mut(&wanted.group)
-            && self.without.contains(&version)
-        {
-            metric.coalesced_failures += 1;
-            add_exhausted(metric, group);
+        if self.failed_before(&version, group) {
             self.note_no_place(&wanted);
             return false;
         }
@@ -466,6 +462,17 @@ impl Attempt<'_> {
             demand: choice.demand,
             replaces: None,
         });
+        true
+    }
+
+    /// Whether a group of a version found no place before; then it is counted once more.
+    fn failed_before(&mut self, version: &(String, u64), group: &TaskGroup) -> bool {
+        let known = self.progress.failed.get_mut(&version.0);
+        let Some(metric) = known.filter(|_| self.without.contains(version)) else {
+            return false;
+        };
+        metric.coalesced_failures += 1;
+        add_exhausted(metric, group);
         true
     }
 

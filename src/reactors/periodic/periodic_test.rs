@@ -2,12 +2,14 @@
 
 use drover_events::eval::EvalsUpserted;
 use drover_events::job::JobDeregistered;
-use drover_events::model::{Evaluation, PeriodicConfig};
+use drover_events::model::{
+    Evaluation, JobChildrenSummary, ParameterizedJobConfig, PeriodicConfig,
+};
 use drover_projections::{Outcome, query};
 
 use super::*;
 use crate::clock::Clock;
-use crate::commands::job::{ForceLaunch, RegisterJob};
+use crate::commands::job::{DispatchJob, ForceLaunch, RegisterJob};
 use crate::reactors::core_gc::{CoreGc, GcSettings};
 use crate::reactors::each::Each;
 use crate::reactors::testing::{Direct, Idle};
@@ -508,28 +510,34 @@ async fn what_is_wrong_with_a_schedule_is_in_the_status() {
     );
 }
 
+impl Stage {
+    /// A job that is dispatched.
+    fn register_work(&self) {
+        let mut work = job("batch", 1);
+        (work.id, work.name) = ("work".into(), "work".into());
+        work.parameterized_job = Some(ParameterizedJobConfig::default());
+        let register = RegisterJob {
+            job: work,
+            eval_id: uuid::Uuid::new_v4().to_string(),
+            ..RegisterJob::default()
+        };
+        self.direct.command(&register).unwrap();
+    }
+}
+
+/// How many children of a job are pending, running and dead, as its own row says.
+fn counts(stage: &Stage, id: &str) -> (i64, i64, i64) {
+    let view = stage.direct.projections.view();
+    let row = view.get::<drover_projections::tables::job_summaries::JobSummaries>(("default", id));
+    let children: JobChildrenSummary = row.unwrap().unwrap().children.unwrap_or_default();
+    (children.pending, children.running, children.dead)
+}
+
 /// Children of both kinds, as the parents' own rows count them.
 #[tokio::test]
 async fn a_parent_counts_what_it_launched_and_what_was_dispatched_from_it() {
-    use crate::commands::job::DispatchJob;
-    use drover_events::model::{JobChildrenSummary, ParameterizedJobConfig};
     let mut stage = Stage::new(periodic("* * * * *"));
-    let mut work = job("batch", 1);
-    (work.id, work.name) = ("work".into(), "work".into());
-    work.parameterized_job = Some(ParameterizedJobConfig::default());
-    let register = RegisterJob {
-        job: work,
-        eval_id: uuid::Uuid::new_v4().to_string(),
-        ..RegisterJob::default()
-    };
-    stage.direct.command(&register).unwrap();
-    let counts = |stage: &Stage, id: &str| -> (i64, i64, i64) {
-        let view = stage.direct.projections.view();
-        let row =
-            view.get::<drover_projections::tables::job_summaries::JobSummaries>(("default", id));
-        let children: JobChildrenSummary = row.unwrap().unwrap().children.unwrap_or_default();
-        (children.pending, children.running, children.dead)
-    };
+    stage.register_work();
     let both = |stage: &Stage| (counts(stage, "tick"), counts(stage, "work"));
     assert_eq!(both(&stage), ((0, 0, 0), (0, 0, 0)));
     for number in 0..3 {

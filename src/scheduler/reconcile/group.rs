@@ -45,12 +45,8 @@ impl Reconciler<'_> {
             &sorted.lost,
         ];
         let count = usize::try_from(group.count).unwrap_or(0);
-        let mut names = NameIndex::new(
-            &job.id,
-            name,
-            count,
-            taken.into_iter().flatten().map(|a| a.name.as_str()),
-        );
+        let taken = taken.into_iter().flatten().map(|a| a.name.as_str());
+        let mut names = NameIndex::new(&job.id, name, count, taken);
         let canarying = state.desired_canaries != 0 && !state.promoted;
         let excess = Excess {
             group,
@@ -344,7 +340,8 @@ impl Reconciler<'_> {
                     self.stop_one(previous, "", RESCHEDULED);
                 }
             } else if !one.lost {
-                // What was there before comes back; what never had a place waits for the next version.
+                // What was there before comes back; what never had a place waits for the next
+                // version.
                 if restored == 0 {
                     continue;
                 }

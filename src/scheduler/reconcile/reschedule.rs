@@ -208,8 +208,8 @@ pub(super) fn asked_for(alloc: &Allocation) -> bool {
         && !super::classify::is_terminal(alloc)
 }
 
-/// It was stopped for such a wish, and there was no place for another: it is due until there is one.
-/// What its tasks made of the stop does not matter; they did not run to their end.
+/// It was stopped for such a wish, and there was no place for another: it is due until there is
+/// one. What its tasks made of the stop does not matter; they did not run to their end.
 pub(super) fn was_asked_for(alloc: &Allocation) -> bool {
     let wish = &alloc.desired_transition;
     wish.reschedule == Some(true)

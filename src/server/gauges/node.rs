@@ -243,6 +243,23 @@ mod tests {
         line.rsplit(' ').next()?.parse().ok()
     }
 
+    fn told_of(client: &Client, node: &Node, node_too: bool, allocs_too: bool) -> String {
+        let settings = TelemetryConfig {
+            publish_node_metrics: node_too,
+            publish_allocation_metrics: allocs_too,
+            ..TelemetryConfig::default()
+        };
+        let (telemetry, recorder) = telemetry::build(&telemetry::Options::default());
+        metrics::with_local_recorder(&recorder, || {
+            let labels = labels(node);
+            observe_allocs(client, node, &labels, &settings);
+            if settings.publish_node_metrics {
+                machine(client, &labels);
+            }
+        });
+        telemetry.prometheus()
+    }
+
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_runs_on_a_node_and_what_is_left_of_it_is_told() {
         let world = World::start().await;
@@ -259,22 +276,7 @@ mod tests {
         until("two run and one is over", all).await;
         let view = world.server.projections.view();
         let node = nodes::get(&view, &client.node_id()).unwrap().unwrap();
-        let told = |node_too: bool, allocs_too: bool| {
-            let settings = TelemetryConfig {
-                publish_node_metrics: node_too,
-                publish_allocation_metrics: allocs_too,
-                ..TelemetryConfig::default()
-            };
-            let (telemetry, recorder) = telemetry::build(&telemetry::Options::default());
-            metrics::with_local_recorder(&recorder, || {
-                let labels = labels(&node);
-                observe_allocs(&client, &node, &labels, &settings);
-                if settings.publish_node_metrics {
-                    machine(&client, &labels);
-                }
-            });
-            telemetry.prometheus()
-        };
+        let told = |node_too, allocs_too| told_of(&client, &node, node_too, allocs_too);
         let plain = told(false, false);
         for (name, wanted) in [
             ("allocations_pending", 0.0),
