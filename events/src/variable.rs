@@ -76,3 +76,23 @@ wire! {
         quota: u64 = "Quota",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::{Event, EventKind};
+
+    #[test]
+    fn var_06_an_operation_of_a_later_version_is_refused_by_name_and_nothing_is_taken() {
+        let payload = |op: &str| {
+            let payload = json!({"Op": op, "Var": {"Path": "a", "Namespace": "default"}});
+            let bytes = rmp_serde::to_vec_named(&payload).unwrap();
+            Event::decode_payload(EventKind::VariableApplied, &bytes)
+        };
+        assert!(payload("cas").is_ok(), "{:?}", payload("cas"));
+        let refused = payload("soft-delete").unwrap_err();
+        let told = format!("{refused:?} {refused}");
+        assert!(told.contains("soft-delete"), "{told}");
+    }
+}

@@ -77,7 +77,7 @@ pub struct Options {
     pub flush_rows: usize,
     /// Bytes written between two flushes, roughly.
     pub flush_bytes: usize,
-    /// Bytes of decoded rows the writer keeps from one batch to the next, per table.
+    /// Bytes of decoded rows the writer keeps from one batch to the next, of all tables together.
     pub kept_bytes: usize,
     /// Bytes of rendered rows kept ready, per list.
     pub list_bytes: usize,
@@ -108,7 +108,7 @@ impl Options {
             max_unflushed: 50_000,
             flush_rows: 100_000,
             flush_bytes: 24 << 20,
-            kept_bytes: 16 << 20,
+            kept_bytes: 96 << 20,
             list_bytes: 32 << 20,
             list_again: LIST_AGAIN,
             alive_every: ALIVE_EVERY,
@@ -126,7 +126,7 @@ impl Options {
             max_unflushed: 50_000,
             flush_rows: 100_000,
             flush_bytes: 3 << 20,
-            kept_bytes: 1 << 20,
+            kept_bytes: 12 << 20,
             list_bytes: 4 << 20,
             list_again: LIST_AGAIN,
             alive_every: ALIVE_EVERY,

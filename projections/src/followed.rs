@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
+use crate::error::StorageError;
 use crate::key::Key;
 use crate::layer::RowKey;
 use crate::table::Table;
@@ -69,6 +70,58 @@ impl Followed {
         }
         due.sort_unstable();
         Some(due)
+    }
+}
+
+/// Somebody who keeps something about each row of some tables: a cache of the view.
+pub trait Follow {
+    /// The tables.
+    const TABLES: &'static [u16];
+    /// What else it takes to read a row.
+    type With;
+
+    /// Where it is told what changed, once it has asked.
+    fn followed(&mut self) -> &mut Option<Followed>;
+
+    /// Forgets what it knew, and reads all rows.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    fn all(&mut self, view: &View, with: &mut Self::With) -> Result<(), StorageError>;
+
+    /// Reads one row that was written or removed.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn row(
+        &mut self,
+        view: &View,
+        row: &ChangedRow,
+        with: &mut Self::With,
+    ) -> Result<(), StorageError>;
+
+    /// Brings what is kept up to the view: by the rows that changed, in the order of their tables,
+    /// or by all where nobody knows which did. After an error it is all the next time.
+    ///
+    /// # Errors
+    /// Rows cannot be read.
+    fn refresh(
+        &mut self,
+        projections: &Projections,
+        view: &View,
+        with: &mut Self::With,
+    ) -> Result<(), StorageError> {
+        let followed = self
+            .followed()
+            .get_or_insert_with(|| projections.follow(Self::TABLES));
+        let done = match followed.take(view) {
+            Some(changed) => changed.iter().try_for_each(|row| self.row(view, row, with)),
+            None => self.all(view, with),
+        };
+        if done.is_err() {
+            *self.followed() = None;
+        }
+        done
     }
 }
 
@@ -136,6 +189,74 @@ mod tests {
     fn ids(changed: Option<Vec<ChangedRow>>) -> Option<Vec<String>> {
         let id = |row: ChangedRow| row.key_of::<Things>().unwrap().into_string();
         changed.map(|rows| rows.into_iter().map(id).collect())
+    }
+
+    /// The things there are.
+    #[derive(Default)]
+    struct Known {
+        followed: Option<Followed>,
+        ids: std::collections::BTreeSet<String>,
+        read: Vec<String>,
+        fails: bool,
+    }
+
+    impl Follow for Known {
+        const TABLES: &'static [u16] = &[Things::ID];
+        type With = ();
+
+        fn followed(&mut self) -> &mut Option<Followed> {
+            &mut self.followed
+        }
+
+        fn all(&mut self, view: &View, (): &mut ()) -> Result<(), StorageError> {
+            self.ids.clear();
+            for row in view.scan::<Things>(crate::Scan::all()) {
+                self.ids.insert(Things::key(&row?).into_string());
+            }
+            self.read.push("all".to_owned());
+            Ok(())
+        }
+
+        fn row(&mut self, view: &View, row: &ChangedRow, (): &mut ()) -> Result<(), StorageError> {
+            if self.fails {
+                return Err(StorageError::damaged("row", b"a test says so"));
+            }
+            let id = row.key_of::<Things>().unwrap();
+            match view.get::<Things>(id.as_str())? {
+                Some(_) => self.ids.insert(id.as_str().to_owned()),
+                None => self.ids.remove(id.as_str()),
+            };
+            self.read.push(id.into_string());
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_brought_up_by_what_changed_and_by_all_after_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let (projections, mut writer) = open(dir.path());
+        let put = |id: &str| Op::Put(thing(id, 1));
+        apply(&mut writer, &[step(1, vec![put("a"), put("b")])], &[1]);
+        let mut known = Known::default();
+        let mut read = |fails: bool| {
+            known.fails = fails;
+            let done = known.refresh(&projections, &projections.view(), &mut ());
+            let ids: Vec<String> = known.ids.iter().cloned().collect();
+            (done.is_ok(), std::mem::take(&mut known.read), ids.join(" "))
+        };
+        assert_eq!(
+            read(false),
+            (true, vec!["all".to_owned()], "a b".to_owned())
+        );
+        assert_eq!(read(false), (true, vec![], "a b".to_owned()));
+        let gone = Op::Delete("a".to_owned());
+        apply(&mut writer, &[step(2, vec![put("c"), gone])], &[1]);
+        let both = vec!["a".to_owned(), "c".to_owned()];
+        assert_eq!(read(false), (true, both, "b c".to_owned()));
+        apply(&mut writer, &[step(3, vec![put("d")])], &[1]);
+        assert_eq!(read(true), (false, vec![], "b c".to_owned()));
+        let all = vec!["all".to_owned()];
+        assert_eq!(read(false), (true, all, "b c d".to_owned()));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::changes::{ChangeList, Operation, Recording, post};
 use crate::db::Family;
 use crate::digest::Sums;
 use crate::error::StorageError;
-use crate::generations::Generations;
+use crate::generations::{Generations, Shared};
 use crate::history;
 use crate::merge;
 use crate::row::{Births, Stored};
@@ -95,19 +95,21 @@ pub(crate) trait AnyLayer: Send {
     /// Writes what the event did to the row; false if nothing.
     fn finish_row(&mut self, key: &[u8], sink: &mut EventSink<'_>) -> Result<bool, StorageError>;
     fn end_event(&mut self);
-    fn end_batch(&mut self);
+    /// With `turn` what was kept lately grows old.
+    fn end_batch(&mut self, turn: bool);
     fn finish_batch(&mut self, sink: &mut BatchSink<'_>) -> Result<(), StorageError>;
     fn forget(&mut self);
 }
 
 impl<T: Table> Layer<T> {
-    /// An empty overlay that keeps about so many bytes of decoded rows from one batch to the next.
-    pub(crate) fn boxed(kept_bytes: usize) -> Box<dyn AnyLayer> {
+    /// An empty overlay that keeps decoded rows from one batch to the next, within a bound that it
+    /// shares with those of other tables.
+    pub(crate) fn boxed(kept: &Arc<Shared>) -> Box<dyn AnyLayer> {
         Box::new(Self {
             vacant: Cell::new(None),
             rows: BTreeMap::new(),
             entries: BTreeMap::new(),
-            reads: RefCell::new(Generations::new(kept_bytes)),
+            reads: RefCell::new(Generations::new(kept)),
             undo_rows: Vec::new(),
             undo_entries: Vec::new(),
         })
@@ -392,11 +394,11 @@ impl<T: Table> AnyLayer for Layer<T> {
         Ok(true)
     }
 
-    fn end_batch(&mut self) {
+    fn end_batch(&mut self, turn: bool) {
         // Rows and entries are left only where every touch was taken back or came to nothing.
         self.rows.clear();
         self.entries.clear();
-        self.reads.get_mut().settle();
+        self.reads.get_mut().settle(turn);
     }
 
     fn finish_batch(&mut self, sink: &mut BatchSink<'_>) -> Result<(), StorageError> {

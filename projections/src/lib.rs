@@ -82,6 +82,8 @@ mod switch_test;
 #[cfg(test)]
 mod tables_test;
 #[cfg(test)]
+mod things_test;
+#[cfg(test)]
 mod trail_test;
 
 use std::path::{Path, PathBuf};
@@ -95,7 +97,7 @@ pub use changes::{Change, Operation};
 pub use db::{Options, damage_mark};
 pub use digest::{Digest, TableDigest};
 pub use error::{StorageError, hex, unhex};
-pub use followed::{ChangedRow, Followed};
+pub use followed::{ChangedRow, Follow, Followed};
 pub use history::Version;
 pub use inspect::{Difference, TableSize};
 pub use kept::{Kept, kept_outcomes};

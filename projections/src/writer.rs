@@ -11,14 +11,14 @@ use drover_events::{EventId, EventKind, Guard, Recorded};
 use crate::Projections;
 use crate::canonical::Canonical;
 use crate::changes::ChangeList;
-use crate::db::{Database, Family, Frozen};
+use crate::db::{Database, Family};
 use crate::digest::Sums;
 use crate::error::StorageError;
+use crate::generations::Shared;
 use crate::layer::{BatchSink, EventSink, RowKey};
 use crate::outcome::{Applied, Outcome, Refused, Rejection, Reply};
 use crate::staged::{Batch, Below, Put, Write};
 use crate::table::Table;
-use crate::tables::Registry;
 use crate::tables::table_indexes::{TableIndex, TableIndexes};
 use crate::txn::{Ctx, Layers, Txn};
 use crate::view::{Position, Visible};
@@ -26,9 +26,13 @@ use crate::watch::Written;
 
 mod flusher;
 mod fold;
+mod position;
 
 use flusher::Flusher;
 pub use fold::Fold;
+pub(crate) use position::{
+    APPLIED, FLOOR, decode_floor, decode_position, floor_of, flushed, load, put_floor, put_position,
+};
 
 /// Digests are kept at multiples of this; no batch reaches across one.
 pub const DIGEST_EVERY: u64 = 1_024;
@@ -37,10 +41,6 @@ pub const DIGEST_EVERY: u64 = 1_024;
 const BATCH_ROWS: usize = 512;
 /// Bytes of history and changes after which a batch ends.
 const BATCH_BYTES: usize = 2 << 20;
-
-pub(crate) const APPLIED: &[u8] = b"applied";
-const SUMS: &[u8] = b"digests";
-pub(crate) const FLOOR: &[u8] = b"floor";
 
 /// Where an outcome lies among the database's own entries.
 pub(crate) fn outcome_key(index: u64) -> [u8; 9] {
@@ -53,6 +53,8 @@ pub(crate) fn outcome_key(index: u64) -> [u8; 9] {
 pub struct Writer {
     projections: Arc<Projections>,
     layers: Layers,
+    /// What the layers keep of rows.
+    kept: Arc<Shared>,
     pub(crate) position: Position,
     pub(crate) sums: Sums,
     pub(crate) tables: Vec<u64>,
@@ -61,6 +63,8 @@ pub struct Writer {
     /// Rows and bytes written since the last flush was asked for.
     unflushed: (usize, usize),
     flusher: Flusher,
+    /// How often one was asked for.
+    flushes: u64,
     canonical: Canonical,
     changes: ChangeList,
     touched: Vec<(u16, RowKey)>,
@@ -110,12 +114,12 @@ impl Entry for Recorded {
 
 impl Writer {
     pub(crate) fn new(projections: Arc<Projections>, visible: &Visible) -> Self {
-        let layers = projections
-            .registry()
-            .layers(projections.options().kept_bytes);
+        let kept = Shared::new(projections.options().kept_bytes);
+        let layers = projections.registry().layers(&kept);
         Self {
             projections,
             layers,
+            kept,
             position: visible.position,
             sums: visible.sums.clone(),
             tables: visible.tables.clone(),
@@ -123,6 +127,7 @@ impl Writer {
             flushed: visible.position.index,
             unflushed: (0, 0),
             flusher: Flusher::default(),
+            flushes: 0,
             canonical: Canonical::default(),
             changes: ChangeList::default(),
             touched: Vec::new(),
@@ -134,6 +139,21 @@ impl Writer {
 
     pub(crate) fn position_mut(&mut self) -> &mut Position {
         &mut self.position
+    }
+
+    #[cfg(test)]
+    pub(crate) fn kept(&self) -> &Shared {
+        &self.kept
+    }
+
+    #[cfg(test)]
+    pub(crate) fn flushes(&self) -> u64 {
+        self.flushes
+    }
+
+    #[cfg(test)]
+    pub(crate) fn settle_flush(&mut self) {
+        self.flusher.settle();
     }
 
     /// The projections this token writes.
@@ -380,8 +400,9 @@ impl Writer {
                 layer.finish_batch(&mut sink)?;
             }
         }
+        let turn = self.kept.is_full();
         for layer in self.layers.iter_mut().flatten() {
-            layer.end_batch();
+            layer.end_batch(turn);
         }
         if self.position.index.is_multiple_of(DIGEST_EVERY) {
             let mut sums = Vec::new();
@@ -441,6 +462,7 @@ impl Writer {
     /// Goes on as the writer of another database, whose writer is given up for it.
     pub(crate) fn take_over(&mut self, new: Writer) {
         self.layers = new.layers;
+        self.kept = new.kept;
         self.position = new.position;
         self.sums = new.sums;
         self.tables = new.tables;
@@ -481,6 +503,7 @@ impl Writer {
         if due && self.flusher.start(&db)? {
             self.flush_at = self.position.index;
             self.unflushed = (0, 0);
+            self.flushes += 1;
         }
         // No batch is longer than this, so the limit holds after the next one too.
         let most = most.saturating_sub(DIGEST_EVERY);
@@ -510,90 +533,4 @@ fn keep_outcome(out: &mut dyn Put, index: u64, rejection: &Rejection) {
     let value = rmp_serde::to_vec_named(rejection)
         .expect("a rejection holds only numbers and text, which always encode");
     out.put(Family::Meta, &outcome_key(index), &value);
-}
-
-/// Writes the position and the digests.
-pub(crate) fn put_position(out: &mut dyn Put, position: &Position, sums: &Sums) {
-    let mut bytes = Vec::new();
-    sums.encode(&mut bytes);
-    out.put(Family::Meta, SUMS, &bytes);
-    out.put(Family::Meta, APPLIED, &encode_position(position));
-}
-
-/// Writes where the past begins that is told here.
-pub(crate) fn put_floor(out: &mut dyn Put, floor: u64) {
-    out.put(Family::Meta, FLOOR, &floor.to_le_bytes());
-}
-
-/// Where the past begins that a snapshot of a database tells.
-pub(crate) fn floor_of(frozen: &Frozen) -> Result<u64, StorageError> {
-    decode_floor(frozen.get(Family::Meta, FLOOR)?.as_deref())
-}
-
-pub(crate) fn decode_floor(value: Option<&[u8]>) -> Result<u64, StorageError> {
-    let Some(bytes) = value else {
-        return Ok(0);
-    };
-    let bytes = bytes.try_into();
-    let bytes = bytes.map_err(|_| StorageError::damaged("floor", FLOOR))?;
-    Ok(u64::from_le_bytes(bytes))
-}
-
-fn encode_position(position: &Position) -> [u8; 32] {
-    let mut out = [0; 32];
-    out[..8].copy_from_slice(&position.index.to_le_bytes());
-    out[8..16].copy_from_slice(&position.term.to_le_bytes());
-    out[16..24].copy_from_slice(&position.time.to_le_bytes());
-    out[24..].copy_from_slice(&position.membership.to_le_bytes());
-    out
-}
-
-pub(crate) fn decode_position(bytes: &[u8]) -> Option<Position> {
-    let (chunks, []) = bytes.as_chunks::<8>() else {
-        return None;
-    };
-    let [index, term, time, membership] = chunks else {
-        return None;
-    };
-    Some(Position {
-        index: u64::from_le_bytes(*index),
-        term: u64::from_le_bytes(*term),
-        time: i64::from_le_bytes(*time),
-        membership: u64::from_le_bytes(*membership),
-        begun: true,
-        floor: 0,
-    })
-}
-
-/// Reads what is visible from a database that was just opened or filled.
-pub(crate) fn load(
-    db: &Arc<Database>,
-    registry: &'static Registry,
-) -> Result<Visible, StorageError> {
-    let mut position = match db.get(Family::Meta, APPLIED)? {
-        Some(value) => {
-            decode_position(&value).ok_or_else(|| StorageError::damaged("position", APPLIED))?
-        }
-        None => Position::default(),
-    };
-    position.floor = decode_floor(db.get(Family::Meta, FLOOR)?.as_deref())?;
-    let sums = match db.get(Family::Meta, SUMS)? {
-        Some(value) => {
-            Sums::decode(&value).ok_or_else(|| StorageError::damaged("digests", SUMS))?
-        }
-        None => Sums::default(),
-    };
-    let mut visible = Visible::new(db, position, sums, Vec::new(), registry);
-    visible.load_tables()?;
-    Ok(visible)
-}
-
-/// The position that a crash would leave.
-pub(crate) fn flushed(db: &Database) -> Result<Position, StorageError> {
-    match db.get_flushed(Family::Meta, APPLIED)? {
-        Some(value) => {
-            decode_position(&value).ok_or_else(|| StorageError::damaged("position", APPLIED))
-        }
-        None => Ok(Position::default()),
-    }
 }

@@ -143,9 +143,12 @@ impl Leaving {
 /// Leaves the cluster, until that is done, time is up, or a second signal says that it is enough.
 async fn leave(roles: &Roles, signals: &mut signals::Signals, limit: Duration) {
     tracing::info!("Gracefully shutting down agent...");
+    // At its deadline a drain tells all the rest to go, and tasks have their time for that.
+    let limit = limit + roles.longest_kill();
     tokio::select! {
         left = tokio::time::timeout(limit, roles.leave()) => if left.is_err() {
-            tracing::warn!("leaving takes too long: the agent stops as it is");
+            let running = roles.running();
+            tracing::warn!(?running, "leaving takes too long: the agent stops as it is");
         },
         () = signals.again() => tracing::warn!("a second signal: the agent stops as it is"),
     }
@@ -161,6 +164,7 @@ fn start_again(data: Option<&Path>) -> std::io::Error {
     if let Some(data) = data {
         command.arg("-data-dir").arg(data);
     }
+    crate::net::restore_open_files();
     command.exec()
 }
 

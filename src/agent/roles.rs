@@ -1,6 +1,7 @@
 //! What runs in this agent, put together bottom up.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::header::{HeaderName, HeaderValue};
 use tokio::net::TcpListener;
@@ -12,8 +13,7 @@ use super::client;
 use super::data_dir::DataDir;
 use crate::client::agent::Client;
 use crate::config::Config;
-use crate::http::auth::Open;
-use crate::http::{self, Api, Door, Publisher, Shape};
+use crate::http::{self, Api, Door, Shape};
 use crate::net::{BODIES, Budget, Visitors, most_connections};
 use crate::record::redact::PublicFields;
 use crate::rpc::handlers;
@@ -123,6 +123,18 @@ impl Roles {
         }
     }
 
+    /// The allocations of which something runs here.
+    pub(super) fn running(&self) -> Vec<String> {
+        let client = self.client.as_ref();
+        client.map_or_else(Vec::new, |client| client.running())
+    }
+
+    /// The longest time that a task here has to end once it is told to.
+    pub(super) fn longest_kill(&self) -> Duration {
+        let client = self.client.as_ref();
+        client.map_or(Duration::ZERO, |client| client.longest_kill())
+    }
+
     /// Stops everything, top down.
     pub(super) async fn stop(self) {
         self.stop.cancel();
@@ -146,26 +158,16 @@ async fn front(
     bodies: &Arc<Budget>,
     stop: &CancellationToken,
 ) -> Result<Vec<JoinHandle<()>>, Failure> {
-    let api = Arc::new(Api {
-        projections: Arc::clone(&server.projections),
-        log: Arc::clone(server.raft.log()),
-        ledger: Arc::clone(&server.ledger),
-        proposer: server.proposer.clone(),
-        keyring: Arc::clone(&server.keyring),
-        auth: Box::new(Open),
-        agent: Arc::clone(server) as Arc<dyn http::Agent>,
-        stream: Publisher::new(Shape {
-            keyring: Some(Arc::clone(&server.keyring)),
-            public: PublicFields::read(&config.event_publisher.http.public_fields)?,
-            agent: config.schemas_at(),
-        }),
-        rendered: http::Rendered::default(),
-        requests: Arc::clone(&server.requests),
-        settings: http::Settings {
-            bodies: Arc::clone(bodies),
-            ..settings(config)?
-        },
-    });
+    let settings = http::Settings {
+        bodies: Arc::clone(bodies),
+        ..settings(config)?
+    };
+    let shape = Shape {
+        public: PublicFields::read(&config.event_publisher.http.public_fields)?,
+        agent: config.schemas_at(),
+        ..Shape::default()
+    };
+    let api = Arc::new(Api::of(server, settings, shape));
     let mut tasks = Vec::new();
     let (publisher, projections) = (Arc::clone(&api), Arc::clone(&server.projections));
     let (log, ends) = (Arc::clone(&api.log), stop.clone());
@@ -319,7 +321,7 @@ mod tests {
     async fn what_was_counted_is_shown_before_the_first_interval_ends() {
         let (telemetry, recorder) = telemetry::build(&telemetry::Options::default());
         let mut config = Config::dev();
-        config.telemetry.in_memory_collection_interval = std::time::Duration::from_secs(3_600);
+        config.telemetry.in_memory_collection_interval = Duration::from_secs(3_600);
         let stop = CancellationToken::new();
         let ticks = tokio::spawn(tick(telemetry.clone(), Arc::new(config), stop.clone()));
         tokio::task::yield_now().await;

@@ -122,25 +122,33 @@ impl Monitor<'_> {
         if text(failed, "Status") != "failed" || !rolls_back {
             return Ok(None);
         }
-        let (job, since) = (text(failed, "JobID"), number(failed, "ModifyIndex"));
+        let (job, own) = (text(failed, "JobID"), text(failed, "ID"));
         self.out.line("");
         self.header(&format!("Waiting for the rollback of job {job:?}"));
+        // Not by when the failed one was last written: what becomes of its allocations moves that
+        // even after it was rolled back.
+        let born = number(failed, "CreateIndex");
         let newer = |deployment: &Json| {
-            text(deployment, "JobID") == job && number(deployment, "CreateIndex") > since
+            text(deployment, "JobID") == job && number(deployment, "CreateIndex") > born
         };
-        let mut stream = self.stream(&job, since).await?;
+        let mut failed_at = None;
+        let mut stream = self.stream(&job, born).await?;
         while let Some(frame) = stream.json_line().await? {
             for event in list(&frame, "Events") {
                 let made = &event["Payload"]["Deployment"];
                 if newer(made) {
                     return Ok(Some(text(made, "ID")));
                 }
+                if text(made, "ID") == own && text(made, "Status") == "failed" {
+                    failed_at.get_or_insert(number(&frame, "Index"));
+                }
                 let eval = &event["Payload"]["Evaluation"];
                 let done = matches!(
                     text(eval, "Status").as_str(),
                     "complete" | "failed" | "canceled"
                 );
-                if done && number(eval, "CreateIndex") >= since {
+                let since = failed_at.is_some_and(|at| number(eval, "CreateIndex") >= at);
+                if done && since {
                     // What is deployed without a change makes no deployment.
                     let path = super::query::job_path(&job, "/deployment");
                     let latest = self.get(&path).await.context("Error reading deployment")?;

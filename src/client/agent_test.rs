@@ -282,7 +282,7 @@ async fn ev_14_over_the_wire_a_client_sends_no_evaluations_and_changes_only_its_
     let call = async |request| {
         let caller = &client.core.caller;
         caller
-            .once::<NodeUpdateAlloc>(&request, Duration::from_secs(20))
+            .once::<NodeUpdateAlloc>(&request, drover_testkit::LONG)
             .await
     };
     let refused = call(update(vec![Default::default()])).await.unwrap_err();
@@ -312,7 +312,7 @@ async fn denied(
 ) -> Vec<(&'static str, String)> {
     let servers = Servers::new(vec![world.rpc.addr().to_string()]);
     let caller = Caller::network(Pool::new(1), servers, secret);
-    let wait = Duration::from_secs(20);
+    let wait = drover_testkit::LONG;
     let mut said = Vec::new();
     macro_rules! call {
         ($method:ident, $request:expr) => {
@@ -438,7 +438,7 @@ async fn a_wrong_or_empty_secret_of_a_node_is_refused_by_every_method() {
     };
     let caller = &client.core.caller;
     caller
-        .once::<ServiceUpsert>(&own, Duration::from_secs(20))
+        .once::<ServiceUpsert>(&own, drover_testkit::LONG)
         .await
         .unwrap();
     let shown = || {
@@ -476,7 +476,7 @@ async fn a_wrong_or_empty_secret_of_a_node_is_refused_by_every_method() {
         request.node.secret_id = secret.into();
         request.node.name = "taken".into();
         let said = caller
-            .once::<NodeRegister>(&request, Duration::from_secs(20))
+            .once::<NodeRegister>(&request, drover_testkit::LONG)
             .await;
         let said = said.unwrap_err().to_string();
         assert!(said.contains(text), "{said}");

@@ -175,6 +175,26 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn mod_27_pressure_is_that_of_the_disk_that_allocations_lie_on() {
+        let world = World::start().await;
+        let client = world.client();
+        let long = serde_json::json!({"run_for": "1h"});
+        world.register("svc", "service", 2, long).await;
+        until("both are here", || client.alloc_ids().len() == 2).await;
+        let before = storage::disk(&client.core.settings.get().alloc_dir);
+        let told = pressure(&client.core).await;
+        assert_eq!(told.allocs, 2);
+        // Others write there meanwhile.
+        let share = before.used as f64 / (before.used + before.available) as f64 * 100.0;
+        assert!(
+            share > 0.0 && (told.disk - share).abs() < 10.0,
+            "{told:?}, {share}"
+        );
+        let inodes = before.inodes_used_percent;
+        assert!((told.inodes - inodes).abs() < 10.0, "{told:?}, {inodes}");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn mod_27_the_oldest_finished_go_first_and_only_as_many_as_have_to() {
         let world = World::start().await;
         let client = world.client();

@@ -1,8 +1,9 @@
 //! How a client leaves: it has its own node drained, and waits until nothing runs here any more.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use drover_events::model::DrainSpec;
+use drover_events::model::{Allocation, DrainSpec};
 use tokio::time::sleep;
 
 use super::agent::{Client, Core};
@@ -31,6 +32,44 @@ impl Client {
             Err(error) => tracing::warn!(%error, "the node could not be drained"),
         }
     }
+}
+
+impl Client {
+    fn live(&self) -> Vec<Arc<Allocation>> {
+        let allocs = self.core.allocs.lock();
+        let live = allocs.values().filter(|runner| !*runner.done().borrow());
+        live.map(|runner| runner.alloc()).collect()
+    }
+
+    /// The allocations of which something runs here.
+    pub fn running(&self) -> Vec<String> {
+        let live = self.live();
+        live.iter().map(|alloc| alloc.id.clone()).collect()
+    }
+
+    /// The longest time that a task here has to end once it is told to.
+    pub fn longest_kill(&self) -> Duration {
+        longest(&self.live())
+    }
+}
+
+/// What tasks have that do not say how long.
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+
+fn longest(allocs: &[Arc<Allocation>]) -> Duration {
+    let groups = allocs.iter().filter_map(|alloc| alloc.group());
+    let times = groups.flat_map(|group| {
+        let delay = group.shutdown_delay.unwrap_or(0);
+        group.tasks.iter().map(move |task| {
+            let kill = match u64::try_from(task.kill_timeout) {
+                Ok(0) | Err(_) => KILL_TIMEOUT,
+                Ok(nanos) => Duration::from_nanos(nanos),
+            };
+            let delay = delay.max(task.shutdown_delay);
+            kill + Duration::from_nanos(u64::try_from(delay).unwrap_or(0))
+        })
+    });
+    times.max().unwrap_or(Duration::ZERO)
 }
 
 /// What is asked of the servers.
@@ -72,7 +111,37 @@ async fn drain(core: &Core, how: &DrainOnShutdown) -> Result<(), RpcError> {
 
 #[cfg(test)]
 mod tests {
+    use drover_events::model::Job;
+
     use super::*;
+    use crate::scheduler::testing::job;
+
+    #[test]
+    fn who_leaves_gives_each_task_its_time_to_end() {
+        const SECOND: i64 = 1_000_000_000;
+        let alloc = |change: fn(&mut Job)| {
+            let mut job = job("service", 1);
+            change(&mut job);
+            Arc::new(Allocation {
+                task_group: "g".into(),
+                job: Some(Arc::new(job)),
+                ..Allocation::default()
+            })
+        };
+        let plain = alloc(|_| ());
+        let slow = alloc(|job| job.task_groups[0].tasks[0].kill_timeout = 20 * SECOND);
+        let slower = alloc(|job| {
+            job.task_groups[0].tasks[0].kill_timeout = 20 * SECOND;
+            job.task_groups[0].shutdown_delay = Some(3 * SECOND);
+        });
+        assert_eq!(longest(&[]), Duration::ZERO);
+        assert_eq!(longest(&[Arc::clone(&plain)]), KILL_TIMEOUT);
+        assert_eq!(
+            longest(&[plain, Arc::clone(&slow)]),
+            Duration::from_secs(20)
+        );
+        assert_eq!(longest(&[slower, slow]), Duration::from_secs(23));
+    }
 
     #[test]
     fn what_is_configured_is_what_is_asked_for() {

@@ -28,16 +28,46 @@ pub struct UpdateAllocsFromClient {
     pub caller: Option<String>,
 }
 
+/// What of a client's report is told.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// The event, unless nothing is to be told.
+    pub event: Option<AllocsUpdatedByClient>,
+    /// A client reports what came of the last event that asked something of the allocation: its
+    /// placement, or that it was stopped; of several the first. Each update names its own.
+    pub cause: Option<u64>,
+}
+
+/// Whether events may name the nodes that report.
+///
+/// # Errors
+/// The state cannot be read.
+pub fn names_nodes(view: &View) -> Result<bool, ApiError> {
+    let meta = view.get::<ClusterMetas>(())?.unwrap_or_default();
+    Ok(meta.feature_level >= REPORT_LEVEL)
+}
+
 impl Command for UpdateAllocsFromClient {
-    /// What changes nothing is no event, unless it is what the node is waited for (SCH-12).
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        let told = self.told(view, stamp, names_nodes(view)?)?;
+        let nothing = Decision::Nothing(Reply::None);
+        Ok(told.event.map_or(nothing, Decision::free))
+    }
+}
+
+impl UpdateAllocsFromClient {
+    /// What changes nothing is no event, unless it is what the node is waited for (SCH-12). What is
+    /// new is copied, and nothing else.
+    ///
+    /// # Errors
+    /// The refusal, in the words a client reads.
+    pub fn told(&self, view: &View, stamp: &Stamp, names_nodes: bool) -> Result<Told, ApiError> {
         let node = self.check_node(view)?;
-        let meta = view.get::<ClusterMetas>(())?.unwrap_or_default();
-        let names_nodes = meta.feature_level >= REPORT_LEVEL;
         let is_waited_for = node.last_missed_heartbeat_index > 0
             && node.last_alloc_update_index <= node.last_missed_heartbeat_index;
-        let mut updates = Vec::with_capacity(self.allocs.len());
+        let mut updates = Vec::new();
         let mut evals: Vec<Evaluation> = Vec::new();
+        let mut cause: Option<u64> = None;
         for alloc in &self.allocs {
             let Some(known) = view.get::<Allocs>(alloc.id.as_str())? else {
                 continue;
@@ -46,14 +76,18 @@ impl Command for UpdateAllocsFromClient {
                 let text = format!("allocation {} is not on node {}", alloc.id, alloc.node_id);
                 return Err(ApiError::refused(text));
             }
-            let mut update = client_update(alloc);
-            if !says_new(&known, &update) && (names_nodes || !is_waited_for) {
+            let is_new = says_new(&known, alloc);
+            if !is_new && (names_nodes || !is_waited_for) {
                 continue;
             }
-            if names_nodes {
-                update.cause = known.alloc_modify_index;
+            let asked = known.alloc_modify_index;
+            if is_new && asked > 0 {
+                cause = Some(cause.map_or(asked, |first| first.min(asked)));
             }
-            updates.push(update);
+            updates.push(ClientAllocUpdate {
+                cause: if names_nodes { asked } else { 0 },
+                ..client_update(alloc)
+            });
             let id = stamp.uuid(evals.len() as u64);
             if let Some(made) = follow_up(view, &known, alloc, (id, stamp.now))? {
                 let same =
@@ -64,30 +98,20 @@ impl Command for UpdateAllocsFromClient {
             }
         }
         if updates.is_empty() && !(names_nodes && is_waited_for) {
-            return Ok(Decision::Nothing(Reply::None));
+            return Ok(Told::default());
         }
-        let updated = AllocsUpdatedByClient {
+        let event = AllocsUpdatedByClient {
             updates,
             evals,
             updated_at: stamp.now,
             nodes: names_nodes.then_some(node.id).into_iter().collect(),
         };
-        Ok(Decision::free(updated))
+        Ok(Told {
+            event: Some(event),
+            cause,
+        })
     }
 
-    /// A client reports what came of the last event that asked something of the allocation: its
-    /// placement, or that it was stopped; of several the first. Each update names its own.
-    fn cause(&self, view: &View) -> Option<u64> {
-        let asked = |alloc: &Allocation| {
-            let known = view.get::<Allocs>(alloc.id.as_str()).ok()??;
-            let index = Some(known.alloc_modify_index).filter(|index| *index > 0);
-            index.filter(|_| says_new(&known, &client_update(alloc)))
-        };
-        self.allocs.iter().filter_map(asked).min()
-    }
-}
-
-impl UpdateAllocsFromClient {
     /// The node is read from the allocations; it must be one that is in contact (SCH-09, SCH-10).
     fn check_node(&self, view: &View) -> Result<Node, ApiError> {
         let Some(first) = self.allocs.first() else {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use drover_events::model::ServiceRegistration;
-use drover_events::model::names::MAX_NAME;
+use drover_events::model::names::{MAX_NAME, tags_too_long};
 use drover_events::service::*;
 use drover_projections::tables::allocs;
 use drover_projections::tables::services::Services;
@@ -14,7 +14,8 @@ use super::support::check_names;
 use super::{Command, Decision, Stamp};
 use crate::error::ApiError;
 
-/// The longest id of a registration: of the names of a group or task, a service and a port.
+/// The longest id of a registration, of the names of a group or task, a service and a port; and of a
+/// job that was dispatched.
 const MAX_ID: usize = 4 * MAX_NAME;
 
 /// A client registers services of its allocations.
@@ -35,17 +36,7 @@ impl Command for UpsertServices {
                     "a service registration needs id and namespace",
                 ));
             }
-            if service.id.len() > MAX_ID {
-                return Err(ApiError::bad_request(format!(
-                    "the id of a service registration is {} bytes long; at most {MAX_ID} are \
-                     accepted",
-                    service.id.len()
-                )));
-            }
-            check_names([
-                ("service name", service.service_name.as_str()),
-                ("datacenter", &service.datacenter),
-            ])?;
+            check_sizes(service)?;
         }
         let mut services = Vec::new();
         for service in &self.services {
@@ -58,6 +49,40 @@ impl Command for UpsertServices {
         }
         Ok(Decision::free(ServiceRegistrationsUpserted { services }))
     }
+}
+
+/// Refuses a registration of which a part is longer than it may be.
+fn check_sizes(service: &ServiceRegistration) -> Result<(), ApiError> {
+    for (what, text) in [
+        ("the id of a service registration", &service.id),
+        ("the job of a service registration", &service.job_id),
+    ] {
+        if text.len() > MAX_ID {
+            return Err(ApiError::bad_request(format!(
+                "{what} is {} bytes long; at most {MAX_ID} are accepted",
+                text.len()
+            )));
+        }
+    }
+    if let Some(text) = tags_too_long(&service.tags) {
+        return Err(ApiError::bad_request(format!(
+            "service registration: {text}"
+        )));
+    }
+    check_names([
+        ("service name", service.service_name.as_str()),
+        ("datacenter", &service.datacenter),
+        (
+            "the namespace of a service registration",
+            &service.namespace,
+        ),
+        ("the node of a service registration", &service.node_id),
+        (
+            "the allocation of a service registration",
+            &service.alloc_id,
+        ),
+        ("the address of a service registration", &service.address),
+    ])
 }
 
 /// Not registered like that, and of an allocation that did not end: an end takes its services with

@@ -74,6 +74,46 @@ fn a_service_is_registered_and_removed() {
 }
 
 #[test]
+fn a_registration_is_refused_by_the_part_that_is_too_long() {
+    type Change = fn(&mut ServiceRegistration, usize);
+    let parts: [(&str, usize, Change); 10] = [
+        ("the id", 4_096, |s, n| s.id = "x".repeat(n)),
+        ("the job", 4_096, |s, n| s.job_id = "x".repeat(n)),
+        ("service name", 1_024, |s, n| s.service_name = "x".repeat(n)),
+        ("datacenter", 1_024, |s, n| s.datacenter = "x".repeat(n)),
+        ("the namespace", 1_024, |s, n| s.namespace = "x".repeat(n)),
+        ("the node", 1_024, |s, n| s.node_id = "x".repeat(n)),
+        ("the allocation", 1_024, |s, n| s.alloc_id = "x".repeat(n)),
+        ("the address", 1_024, |s, n| s.address = "x".repeat(n)),
+        ("there are", 1_024, |s, n| {
+            s.tags = vec![String::new(); n].into();
+        }),
+        ("tags are", 64 << 10, |s, n| {
+            s.tags = vec!["x".repeat(n)].into();
+        }),
+    ];
+    let world = World::new();
+    for (what, most, change) in parts {
+        let command = |n: usize| {
+            let mut service = ServiceRegistration {
+                id: "x".into(),
+                namespace: "default".into(),
+                ..ServiceRegistration::default()
+            };
+            change(&mut service, n);
+            UpsertServices {
+                services: vec![service],
+            }
+        };
+        let (code, text) = world.refusal(&command(most + 1));
+        assert_eq!(code, Code::BadRequest, "{what}: {text}");
+        assert!(text.contains(what), "{what}: {text}");
+        assert!(text.contains(&format!("at most {most}")), "{what}: {text}");
+        assert!(world.decide(&command(most)).is_ok(), "{what}");
+    }
+}
+
+#[test]
 fn a_job_is_looked_at_again_when_somebody_asks() {
     let mut world = World::new();
     world.done(&RegisterJob {

@@ -74,9 +74,75 @@ pub(super) fn license(_read: &Read<'_>) -> Result<Answer, ApiError> {
     Ok(Answer::nothing().status(204))
 }
 
-/// An operation that comes later.
-pub(super) async fn later(write: Write) -> Result<Answer, ApiError> {
-    let (method, path) = (&write.request.method, &write.request.path);
-    let text = format!("{method} {path} is not supported by this version");
-    Err(ApiError::new(Code::NotImplemented, text))
+/// `GET /.well-known/openid-configuration`: there is no issuer to name.
+pub(super) fn openid(_read: &Read<'_>) -> Result<Answer, ApiError> {
+    Err(ApiError::not_found("OIDC Discovery endpoint disabled"))
 }
+
+/// An operation of Nomad's that this version has not, and what to do instead.
+pub(super) async fn later(write: Write, advice: &'static str) -> Result<Answer, ApiError> {
+    let (method, path) = (&write.request.method, &write.request.path);
+    Err(unsupported(&format!("{method} {path} is"), advice))
+}
+
+/// 501 for what is not built, with what to do instead.
+pub(super) fn unsupported(what: &str, advice: &str) -> ApiError {
+    let text = format!("{what} not supported by this version: {advice}");
+    ApiError::new(Code::NotImplemented, text)
+}
+
+/// Why no volume can be made.
+pub(super) const NO_VOLUMES: &str =
+    "volumes are not built; what a task writes below its allocation stays as long as that";
+/// Where servers of a client are named.
+pub(super) const SERVERS: &str =
+    "the servers of a client are in its configuration (client.servers), which is read at its start";
+/// Where metadata of a node is.
+pub(super) const METADATA: &str =
+    "metadata of a node is in its configuration (client.meta), which is read at its start";
+
+const ONE_SERVER: &str = "there is one server";
+const NO_IDENTITY: &str = "a node proves who it is with its secret, which has no term";
+const NO_PROFILES: &str = "there are no profiles; GET /v1/metrics measures the agent";
+const KEYS: &str = "keys are neither rotated nor deleted; GET /v1/operator/keyring/keys lists them";
+const LOG: &str = "the agent writes its log to its standard error or its log_file; GET /v1/event/stream tells \
+     what happens";
+const SCHEDULERS: &str = "how many schedulers there are is in the configuration of a server (server.num_schedulers); \
+     GET /v1/agent/self shows it";
+
+/// Routes of Nomad's that this version has not, and what to do instead.
+pub(super) const LATER: [(&str, &str); 21] = [
+    ("/v1/volume/csi/{id}/{verb}", NO_VOLUMES),
+    ("/v1/volumes/external", NO_VOLUMES),
+    ("/v1/volumes/snapshot", NO_VOLUMES),
+    ("/v1/volumes/claim/{id}", NO_VOLUMES),
+    ("/v1/client/identity", NO_IDENTITY),
+    ("/v1/client/identity/renew", NO_IDENTITY),
+    ("/v1/agent/join", ONE_SERVER),
+    ("/v1/agent/force-leave", ONE_SERVER),
+    (
+        "/v1/agent/host",
+        "GET /v1/client/stats measures the host, GET /v1/node/:id describes it",
+    ),
+    ("/v1/agent/monitor", LOG),
+    ("/v1/agent/monitor/export", LOG),
+    ("/v1/agent/pprof/{profile}", NO_PROFILES),
+    ("/v1/agent/schedulers", SCHEDULERS),
+    ("/v1/agent/schedulers/config", SCHEDULERS),
+    (
+        "/v1/agent/keyring/{verb}",
+        "there is no gossip between servers, and so no key of it",
+    ),
+    (
+        "/v1/agent/reload",
+        "a configuration is read at the agent's start; tasks outlive its restart",
+    ),
+    ("/v1/operator/raft/peer", ONE_SERVER),
+    ("/v1/operator/raft/transfer-leadership", ONE_SERVER),
+    ("/v1/operator/keyring/rotate", KEYS),
+    ("/v1/operator/keyring/key/{id}", KEYS),
+    (
+        "/v1/operator/upgrade-check/vault-workload-identity",
+        "no server speaks to a Vault; GET /v1/jobs?filter= finds jobs by what they hold",
+    ),
+];

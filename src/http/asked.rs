@@ -86,7 +86,9 @@ impl Asked {
 
     async fn of_past(self: &Arc<Self>) -> Result<Answer, ApiError> {
         let asked = Arc::clone(self);
+        let room = self.request.room_to_decode().await?;
         let (answer, view, time) = reading(move || {
+            let _room = room;
             let (view, time) = past::view(&asked.api, &asked.request.query)?;
             let answer = (asked.run)(&asked.read(&asked.options, view.clone()))?;
             Ok::<_, ApiError>((answer, view, time))
@@ -139,7 +141,9 @@ impl Asked {
         }
         loop {
             let (asked, seen) = (Arc::clone(self), view.clone());
+            let room = self.request.room_to_decode().await?;
             let mut answer = reading(move || {
+                let _room = room;
                 let read = asked.read(&asked.options, seen);
                 found(&read, asked.watched, asked.run)
             })
@@ -169,7 +173,9 @@ impl Asked {
     /// The part of the list that begins with a row.
     async fn part(self: &Arc<Self>, view: View, from: String) -> Result<Answer, ApiError> {
         let asked = Arc::clone(self);
+        let room = self.request.room_to_decode().await?;
         reading(move || {
+            let _room = room;
             let options = asked.options.going_on(from);
             (asked.run)(&asked.read(&options, view))
         })

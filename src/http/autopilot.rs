@@ -7,6 +7,7 @@ use drover_projections::tables::autopilot_config::AutopilotConfig;
 
 use super::answer::Answer;
 use super::front::{Read, Write};
+use super::known;
 use super::list::storage;
 use crate::commands::cluster::SetAutopilotConfig;
 use crate::error::ApiError;
@@ -33,11 +34,62 @@ pub(super) fn configuration(read: &Read<'_>) -> Result<Answer, ApiError> {
 /// `PUT /v1/operator/autopilot/configuration`: whether it was taken.
 pub(super) async fn configure(write: Write) -> Result<Answer, ApiError> {
     let mut config: AutopilotConfiguration = write.json().await?;
+    check(&config)?;
+    write
+        .request
+        .query
+        .ignore(without_effect(&config, &write.api.agent.autopilot()));
     let cas: Option<u64> = write.request.query.number("cas")?;
     config.modify_index = cas.unwrap_or_default();
     let cas = cas.is_some();
     let done = write.submit(SetAutopilotConfig { config, cas }).await?;
     Answer::json(&!matches!(done.reply, Reply::Cas(false)))
+}
+
+/// What belongs to another edition is refused, as it is in a configuration.
+fn check(config: &AutopilotConfiguration) -> Result<(), ApiError> {
+    for (name, wanted) in [
+        ("EnableRedundancyZones", config.enable_redundancy_zones),
+        ("DisableUpgradeMigration", config.disable_upgrade_migration),
+        ("EnableCustomUpgrades", config.enable_custom_upgrades),
+    ] {
+        if wanted {
+            let text = format!(
+                "{name} is not supported by this version of drover: it belongs to an edition that \
+                 drover is not; set it to false"
+            );
+            return Err(ApiError::bad_request(text));
+        }
+    }
+    Ok(())
+}
+
+/// What is kept and has no effect: there is one server, which nothing is to be done about.
+fn without_effect(
+    config: &AutopilotConfiguration,
+    own: &AutopilotConfiguration,
+) -> impl Iterator<Item = String> {
+    let changed = [
+        (
+            "LastContactThreshold",
+            config.last_contact_threshold != own.last_contact_threshold,
+        ),
+        (
+            "ServerStabilizationTime",
+            config.server_stabilization_time != own.server_stabilization_time,
+        ),
+        (
+            "CleanupDeadServers",
+            config.cleanup_dead_servers != own.cleanup_dead_servers,
+        ),
+        (
+            "MaxTrailingLogs",
+            config.max_trailing_logs != own.max_trailing_logs,
+        ),
+        ("MinQuorum", config.min_quorum != own.min_quorum),
+    ];
+    let changed = changed.into_iter().filter(|(_, changed)| *changed);
+    changed.map(|(name, _)| known::field(name))
 }
 
 /// `GET /v1/operator/autopilot/health`: 429 while something is wrong.

@@ -59,8 +59,28 @@ pub(super) async fn collect_all(write: Write) -> Result<Answer, ApiError> {
 
 /// `/v1/client/allocation/{id}/{verb}`.
 pub(super) async fn allocation(write: Write) -> Result<Answer, ApiError> {
-    let client = client(&write)?;
     let (id, verb) = (write.request.segment(3)?, write.request.segment(4)?);
+    match verb.as_str() {
+        // Schedules of tasks, which a pause overrides, are another edition's.
+        "pause" => return super::absent::enterprise(write).await,
+        "exec" => {
+            let advice = "a shell on the node does it; GET /v1/allocation/:id names the node";
+            return Err(super::absent::unsupported(
+                "exec of an allocation is",
+                advice,
+            ));
+        }
+        "snapshot" => {
+            let advice = "an allocation's disk does not move to another node; \
+                          GET /v1/client/fs/cat/:id reads its files";
+            return Err(super::absent::unsupported(
+                "snapshot of an allocation is",
+                advice,
+            ));
+        }
+        _ => {}
+    }
+    let client = client(&write)?;
     let writes = write.request.method != Method::GET;
     match verb.as_str() {
         "stats" => {
@@ -82,12 +102,6 @@ pub(super) async fn allocation(write: Write) -> Result<Answer, ApiError> {
         "gc" => {
             alloc::collect(&client, &id).await?;
             Ok(Answer::nothing())
-        }
-        // Schedules of tasks, which a pause overrides, are another edition's.
-        "pause" => super::absent::enterprise(write).await,
-        "exec" | "snapshot" => {
-            let text = format!("{verb} of an allocation is not supported by this version");
-            Err(ApiError::new(Code::NotImplemented, text))
         }
         _ => Err(ApiError::not_found("resource not found")),
     }
@@ -248,4 +262,23 @@ fn streamed(mut frames: mpsc::Receiver<Frame>, plain: bool) -> Answer {
         }
     });
     Answer::of(if plain { TEXT } else { JSON }, Body::stream(rx))
+}
+
+#[cfg(test)]
+mod tests {
+    use drover_events::gojson::{from_slice, to_vec};
+
+    use super::*;
+
+    #[test]
+    fn mod_18_a_restart_and_a_signal_are_asked_for_as_nomads_clients_do() {
+        let restart = r#"{"TaskName":"server","AllTasks":true}"#;
+        let read: RestartRequest = from_slice(restart.as_bytes()).unwrap();
+        assert_eq!((read.task_name.as_str(), read.all_tasks), ("server", true));
+        assert_eq!(to_vec(&read).unwrap(), restart.as_bytes());
+        let signal = r#"{"Task":"server","Signal":"SIGHUP"}"#;
+        let read: SignalRequest = from_slice(signal.as_bytes()).unwrap();
+        assert_eq!((&*read.task, &*read.signal), ("server", "SIGHUP"));
+        assert_eq!(to_vec(&read).unwrap(), signal.as_bytes());
+    }
 }

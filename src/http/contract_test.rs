@@ -332,7 +332,7 @@ async fn what_is_absent_says_so() {
             "GET",
             "/v1/operator/raft/peer",
             501,
-            "GET /v1/operator/raft/peer is not supported by this version",
+            "GET /v1/operator/raft/peer is not supported by this version: there is one server",
         ),
         ("GET", "/v1/namespace/", 400, "Missing Namespace Name"),
         ("DELETE", "/v1/service/web/", 400, "missing service id"),

@@ -9,10 +9,12 @@ use crate::net::in_turn;
 
 /// Bodies that are decoded where they came in, bytes.
 pub(super) const SHORT: usize = 64 << 10;
-/// What is made of the body of a query takes as many times its length, for as long as it lasts.
+/// What is made of the body of a query takes as many times its length, for as long as it is read.
 pub(super) const DECODED: usize = 7;
 /// Long bodies of writes that are decoded at a time.
 static DECODING: Semaphore = Semaphore::const_new(2);
+/// Jobs that are held to the rules at a time.
+static JUDGING: Semaphore = Semaphore::const_new(16);
 
 impl Write {
     /// Takes from the body what the handler needs. Where it is long, that is done away from the
@@ -29,6 +31,22 @@ impl Write {
         }
         let write = self.clone();
         in_turn(&DECODING, move || take(&write)).await?
+    }
+
+    /// The same of what holds a job, which is held to every rule there is: never on the threads
+    /// that serve, however short it is.
+    ///
+    /// # Errors
+    /// As [`Write::decoded`].
+    pub(super) async fn judged<T: Send + 'static>(
+        &self,
+        take: impl FnOnce(&Self) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        if self.request.body.len() > SHORT {
+            return self.decoded(take).await;
+        }
+        let write = self.clone();
+        in_turn(&JUDGING, move || take(&write)).await?
     }
 
     /// The body as JSON.
@@ -76,6 +94,8 @@ mod tests {
             let here = std::thread::current().id();
             let there = write.decoded(|_| Ok(std::thread::current().id())).await;
             assert_eq!(here != there.unwrap(), elsewhere, "{length} bytes");
+            let judged = write.judged(|_| Ok(std::thread::current().id())).await;
+            assert_ne!(here, judged.unwrap(), "{length} bytes");
         }
         // What is long is read as what is short.
         let mut long = job("long");

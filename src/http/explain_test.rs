@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use drover_events::Actor;
 use drover_events::eval::EvalsDeleted;
 use serde_json::{Value, json};
 
 use super::super::harness::{Harness, job};
 use crate::commands::node::RegisterNode;
-use crate::raft::Origin;
 use crate::reactors::propose::{Decided, Propose, RaftPropose, propose};
 use crate::scheduler::testing;
 
@@ -29,18 +27,11 @@ async fn nodes(h: &Harness) {
         }
         node.computed_class = format!("v1:{number}");
         let create_node_pool = false;
-        let command = RegisterNode {
+        h.submit(RegisterNode {
             node,
             create_node_pool,
-        };
-        let origin = Origin {
-            actor: Actor::server("test", "test"),
-            request_id: "test".to_owned(),
-            cause: None,
-            trace: String::new(),
-        };
-        let committed = h.server.proposer.submit(Arc::new(command), origin).await;
-        committed.expect("a node is registered");
+        })
+        .await;
     }
 }
 

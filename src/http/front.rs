@@ -170,7 +170,6 @@ async fn queried(
         request
             .read_body(body, settings.body_limit, &settings.bodies)
             .await?;
-        request.hold_decoded().await?;
         let mut options = Options::read(&request.query)?;
         options.part = api.settings.list_part;
         let ticket = requests::received(&api, &request).await?;

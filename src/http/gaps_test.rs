@@ -300,6 +300,29 @@ async fn fields_and_headers_that_nothing_acts_on_are_named() {
         "{}",
         done.text()
     );
+    // At any depth, whatever the body is of.
+    let pool = json!({
+        "Name": "gpu",
+        "Colour": "red",
+        "Meta": {"any": "key"},
+        "SchedulerConfiguration": {"SchedulerAlgorithm": "spread", "Shade": "dark", "Off": false},
+    });
+    let done = h.put("/v1/node/pools", &pool).await;
+    assert_eq!(
+        (done.status, done.header("x-drover-ignored")),
+        (200, "field Colour, field SchedulerConfiguration.Shade"),
+        "{}",
+        done.text()
+    );
+    let asked = json!({"Jobs": [{"ID": "web", "Namespace": "default"}, {"ID": "x", "Tint": 1}]});
+    let told = h.ask("POST", "/v1/jobs/statuses", asked.to_string()).await;
+    assert_eq!(told.header("x-drover-ignored"), "field Jobs[1].Tint");
+    let mut sourced = job("web");
+    sourced["Submission"] = json!({"Source": "x", "Format": "hcl2", "Hue": {"a": 1}});
+    let done = h.put("/v1/jobs", &sourced).await;
+    assert_eq!(done.header("x-drover-ignored"), "field Submission.Hue");
+    let warned = done.json()["Warnings"].to_string();
+    assert!(warned.contains("Submission.Hue"), "{warned}");
     // What the server answers may be sent back as it is.
     let shown = h.get("/v1/job/web").await.json();
     let done = h.put("/v1/jobs", &json!({ "Job": shown })).await;

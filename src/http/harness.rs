@@ -5,16 +5,21 @@ use std::time::Duration;
 
 use axum::Router;
 use bytes::Bytes;
+use drover_events::Actor;
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use tower::ServiceExt;
 
 use super::auth::{Authenticate, Open};
 use super::gzip::Gzip;
-use super::{Api, Publisher, Settings, router};
+use super::{Api, Settings, Shape, router};
+use crate::commands::Command;
+use crate::commands::node::RegisterNode;
 use crate::config::Config;
 use crate::keyring::Keyring;
+use crate::raft::Origin;
 use crate::requests::RequestLog;
+use crate::scheduler::testing;
 use crate::server::Server;
 
 /// A running server.
@@ -150,6 +155,31 @@ impl Harness {
         reply
     }
 
+    /// Submits a command past the API; its index. Panics when it is refused.
+    pub(super) async fn submit(&self, command: impl Command) -> u64 {
+        let origin = Origin {
+            actor: Actor::server("test", "test"),
+            request_id: "test".to_owned(),
+            ..Origin::default()
+        };
+        let done = self.server.proposer.submit(Arc::new(command), origin).await;
+        done.expect("it is accepted").index
+    }
+
+    /// Registers a node that takes many allocations; its id.
+    pub(super) async fn register_node(&self) -> String {
+        let mut node = testing::node(1);
+        node.secret_id = "hash".into();
+        let id = node.id.clone();
+        let create_node_pool = false;
+        self.submit(RegisterNode {
+            node,
+            create_node_pool,
+        })
+        .await;
+        id
+    }
+
     /// Stops the server.
     pub(super) async fn stop(self) {
         self.server.shutdown().await;
@@ -157,23 +187,11 @@ impl Harness {
 }
 
 fn api_of(server: &Arc<Server>, settings: Settings) -> Api {
-    Api {
-        projections: Arc::clone(&server.projections),
-        log: Arc::clone(server.raft.log()),
-        ledger: Arc::clone(&server.ledger),
-        proposer: server.proposer.clone(),
-        keyring: Arc::clone(&server.keyring),
-        auth: Box::new(Open),
-        agent: Arc::clone(server) as Arc<dyn super::Agent>,
-        stream: Publisher::new(super::Shape {
-            keyring: Some(Arc::clone(&server.keyring)),
-            agent: "http://127.0.0.1:4646".to_owned(),
-            ..super::Shape::default()
-        }),
-        rendered: super::Rendered::default(),
-        requests: Arc::clone(&server.requests),
-        settings,
-    }
+    let shape = Shape {
+        agent: "http://127.0.0.1:4646".to_owned(),
+        ..Shape::default()
+    };
+    Api::of(server, settings, shape)
 }
 
 /// The body that registers a small job.

@@ -43,27 +43,40 @@ async fn job_01_job_02_meta_is_in_a_stub_only_if_it_is_asked_for_and_there() {
 #[tokio::test(flavor = "multi_thread")]
 async fn job_10_services_imply_constraints_once() {
     let server = Harness::start().await;
-    for (provider, left, operand) in [
-        ("nomad", "${attr.nomad.service_discovery}", "="),
-        ("consul", "${attr.consul.version}", "semver"),
+    let nomads = json!({
+        "LTarget": "${attr.nomad.service_discovery}", "Operand": "=", "RTarget": "true",
+    });
+    let consuls = json!({
+        "LTarget": "${attr.consul.version}", "Operand": "semver", "RTarget": ">= 1.8.0",
+    });
+    for (provider, of_task, wanted) in [
+        ("nomad", false, &nomads),
+        ("nomad", true, &nomads),
+        ("consul", false, &consuls),
+        ("consul", true, &consuls),
     ] {
-        let mut spec = job(provider);
-        spec["Job"]["TaskGroups"][0]["Services"] =
-            json!([{ "Name": "web", "Provider": provider, "PortLabel": "8080" }]);
-        let target = format!("/v1/job/{provider}");
+        let id = format!("{provider}-{of_task}");
+        let mut spec = job(&id);
+        let group = &mut spec["Job"]["TaskGroups"][0];
+        let user = if of_task {
+            &mut group["Tasks"][0]
+        } else {
+            group
+        };
+        user["Services"] = json!([{ "Name": "web", "Provider": provider, "PortLabel": "8080" }]);
+        let target = format!("/v1/job/{id}");
         let mut counts = Vec::new();
         for _ in 0..2 {
             let done = server.put("/v1/jobs", &spec).await;
             assert_eq!(done.status, 200, "{provider}: {}", done.text());
             let stored = server.get(&target).await.json();
             let constraints = stored["TaskGroups"][0]["Constraints"].clone();
-            let implied = |c: &&Value| c["LTarget"] == left && c["Operand"] == operand;
             let all = constraints.as_array().unwrap().clone();
-            counts.push(all.iter().filter(implied).count());
+            counts.push(all.iter().filter(|one| *one == wanted).count());
             // What is stored is registered again.
             spec = json!({ "Job": stored });
         }
-        assert_eq!(counts, [1, 1], "{provider}");
+        assert_eq!(counts, [1, 1], "{id}");
     }
     let plain = server.register("plain").await;
     assert_eq!(plain.status, 200);

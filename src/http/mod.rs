@@ -68,6 +68,8 @@ mod variable_writes;
 mod variables;
 
 #[cfg(test)]
+mod bounds_test;
+#[cfg(test)]
 mod contract_test;
 #[cfg(test)]
 mod gaps_test;
@@ -85,6 +87,8 @@ mod projections_test;
 mod reads_test;
 #[cfg(test)]
 mod reports_test;
+#[cfg(test)]
+mod routes_test;
 #[cfg(test)]
 mod success_test;
 #[cfg(test)]

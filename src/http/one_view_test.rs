@@ -8,7 +8,7 @@ use drover_projections::{Scan, View};
 use serde_json::{Value, json};
 
 use super::harness::{Harness, job};
-use super::reads_test::{placed, submit};
+use super::reads_test::placed;
 use crate::client::clock::Jitter;
 use crate::commands::eval::UpsertEvals;
 use crate::commands::namespace::UpsertNamespaces;
@@ -71,7 +71,7 @@ async fn ev_10_every_query_of_an_answer_is_made_on_the_view_it_was_begun_with() 
         name: "prod".into(),
         ..Namespace::default()
     }];
-    submit(&h, UpsertNamespaces { namespaces }).await;
+    h.submit(UpsertNamespaces { namespaces }).await;
     let mut changed = job("web");
     changed["Job"]["Meta"] = json!({"team": "another"});
     changed["Job"]["TaskGroups"][0]["Count"] = json!(2);
@@ -81,7 +81,7 @@ async fn ev_10_every_query_of_an_answer_is_made_on_the_view_it_was_begun_with() 
         status: "down".to_owned(),
         event: None,
     };
-    submit(&h, down).await;
+    h.submit(down).await;
     assert_eq!(h.ask("DELETE", "/v1/job/web", "").await.status, 200);
     let stopped = format!("/v1/allocation/{alloc}");
     let mut seen = h.get(&stopped).await;
@@ -143,10 +143,10 @@ async fn eval_10_a_count_is_the_length_of_the_list_for_random_data_and_queries()
         name: "prod".into(),
         ..Namespace::default()
     }];
-    submit(&h, UpsertNamespaces { namespaces }).await;
+    h.submit(UpsertNamespaces { namespaces }).await;
     let mut chance = Jitter(11);
     let (evals, decision) = ((0..400).map(|_| random_eval(&mut chance)).collect(), None);
-    submit(&h, UpsertEvals { evals, decision }).await;
+    h.submit(UpsertEvals { evals, decision }).await;
     let all = all_evals(&h.server.projections.view());
     assert_eq!(all.len(), 400);
     let filters: [(&str, Matches); 4] = [
@@ -204,7 +204,7 @@ async fn eval_07_a_deletion_that_loses_its_leader_fails_and_keeps_its_pages() {
     }
     for page in evals.chunks(512) {
         let (evals, decision) = (page.to_vec(), None);
-        submit(&h, UpsertEvals { evals, decision }).await;
+        h.submit(UpsertEvals { evals, decision }).await;
     }
     // The more a row costs to look at, the shorter the pages.
     let costly: Vec<_> = (0..250).map(|n| format!("JobID == \"no-{n}\"")).collect();

@@ -45,9 +45,15 @@ impl Query {
         self.0.pairs.iter().map(|(name, _)| name.as_str())
     }
 
-    /// Adds what of the request besides its parameters nobody acts on.
+    /// Adds what of the request besides its parameters nobody acts on, once however often it is
+    /// found: a query that waits is read at each wake.
     pub(super) fn ignore(&self, names: impl IntoIterator<Item = String>) {
-        self.0.ignored.lock().extend(names);
+        let mut ignored = self.0.ignored.lock();
+        for name in names {
+            if !ignored.contains(&name) {
+                ignored.push(name);
+            }
+        }
     }
 
     /// What of the request nobody acted on: parameters that no handler asked for so far, and what
@@ -413,6 +419,7 @@ mod tests {
         let options = Options::read(&query).unwrap();
         assert_eq!(query.ignored(), ["b", "per_page", "filter", "a"], "twice");
         assert_eq!((options.per_page(), options.filter()), (3, "x"));
+        query.ignore(["header X".to_owned()]);
         query.ignore(["header X".to_owned()]);
         assert_eq!(query.ignored(), ["b", "a", "header X"]);
     }

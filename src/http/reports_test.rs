@@ -1,12 +1,11 @@
 //! What clients report, as it is read afterwards: whose cause it had, and who waits for it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
+use drover_events::Event;
 use drover_events::alloc::{AllocsUpdatedByClient, ClientAllocUpdate};
+use drover_events::model::Evaluation;
 use drover_events::model::status::trigger;
-use drover_events::model::{Evaluation, Node};
-use drover_events::{Actor, Event};
 use drover_projections::Scan;
 use drover_projections::tables::allocs::{AllocRow, Allocs};
 use drover_projections::tables::evals::Evals;
@@ -16,11 +15,8 @@ use serde_json::Value;
 
 use super::harness::Harness;
 use super::request::Request;
-use crate::commands::node::RegisterNode;
 use crate::commands::{Command, Decision, Stamp};
 use crate::error::ApiError;
-use crate::raft::Origin;
-use crate::scheduler::testing;
 
 /// An event that somebody decided on elsewhere.
 struct Given(Event);
@@ -29,31 +25,6 @@ impl Command for Given {
     fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, ApiError> {
         Ok(Decision::free(self.0.clone()))
     }
-}
-
-async fn submit(h: &Harness, command: impl Command) -> u64 {
-    let origin = Origin {
-        actor: Actor::server("test", "test"),
-        request_id: "test".to_owned(),
-        cause: None,
-        trace: String::new(),
-    };
-    let done = h.server.proposer.submit(Arc::new(command), origin).await;
-    done.expect("it is accepted").index
-}
-
-async fn register_node(h: &Harness) {
-    let mut node: Node = testing::node(1);
-    node.secret_id = "hash".into();
-    let create_node_pool = false;
-    submit(
-        h,
-        RegisterNode {
-            node,
-            create_node_pool,
-        },
-    )
-    .await;
 }
 
 /// The allocation of a job, once it is placed.
@@ -108,7 +79,7 @@ fn tree(told: &Value) -> BTreeMap<u64, BTreeSet<String>> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_for_what_belongs_to_a_job_is_woken_by_that_alone() {
     let h = Harness::start().await;
-    register_node(&h).await;
+    h.register_node().await;
     let mut rows = Vec::new();
     for job in ["one", "two"] {
         h.register(job).await;
@@ -146,7 +117,7 @@ async fn who_waits_for_what_belongs_to_a_job_is_woken_by_that_alone() {
                 nodes: vec![row.node_id.clone()],
                 ..AllocsUpdatedByClient::default()
             };
-            submit(&h, Given(told.into()))
+            h.submit(Given(told.into()))
         };
         report(&rows[1], "running").await;
         assert!(!waiter.is_woken(), "{path} by an allocation of another job");
@@ -160,7 +131,7 @@ async fn who_waits_for_what_belongs_to_a_job_is_woken_by_that_alone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reports_that_were_gathered_hang_each_under_its_own_cause() {
     let h = Harness::start().await;
-    register_node(&h).await;
+    h.register_node().await;
     h.register("one").await;
     let one = placed(&h, "one").await;
     h.register("two").await;
@@ -185,7 +156,7 @@ async fn reports_that_were_gathered_hang_each_under_its_own_cause() {
         nodes: vec![one.node_id.clone()],
         ..AllocsUpdatedByClient::default()
     };
-    let batch = submit(&h, Given(told.into())).await;
+    let batch = h.submit(Given(told.into())).await;
     for (asked, own, own_eval, other, other_eval) in [
         (
             format!("alloc:{}", one.id),
@@ -256,7 +227,7 @@ fn nodes(node: &Value) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_chain_with_many_ways_through_it_is_told_in_proportion_to_its_events() {
     let h = Harness::start().await;
-    register_node(&h).await;
+    h.register_node().await;
     h.register("one").await;
     let row = placed(&h, "one").await;
     // Each follows from the two before it: the ways to the last are as Fibonacci's numbers.
@@ -271,7 +242,7 @@ async fn a_chain_with_many_ways_through_it_is_told_in_proportion_to_its_events()
             nodes: vec![row.node_id.clone()],
             ..AllocsUpdatedByClient::default()
         };
-        causes = [causes[1], submit(&h, Given(told.into())).await];
+        causes = [causes[1], h.submit(Given(told.into())).await];
     }
     let told = h.get("/v1/audit/trace?id=job:one").await.json();
     let found = tree(&told);
@@ -321,7 +292,7 @@ async fn evaluations_that_were_ended_together_hang_each_under_its_own_job() {
         evals: ended,
         decision: None,
     };
-    let batch = submit(&h, Given(event.into())).await;
+    let batch = h.submit(Given(event.into())).await;
     for (own, other) in [(0, 1), (1, 0)] {
         let path = format!("/v1/audit/trace?id=eval:{}", ids[own]);
         let told = h.get(&path).await.json();
@@ -337,7 +308,7 @@ async fn evaluations_that_were_ended_together_hang_each_under_its_own_job() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_for_a_jobs_scale_hears_of_its_allocations_and_its_deployment() {
     let h = Harness::start().await;
-    register_node(&h).await;
+    h.register_node().await;
     h.register("web").await;
     let row = placed(&h, "web").await;
     let settled = async || loop {
@@ -363,7 +334,7 @@ async fn who_waits_for_a_jobs_scale_hears_of_its_allocations_and_its_deployment(
         nodes: vec![row.node_id.clone()],
         ..AllocsUpdatedByClient::default()
     };
-    let (answer, index) = tokio::join!(h.get(&path), submit(&h, Given(report("running").into())));
+    let (answer, index) = tokio::join!(h.get(&path), h.submit(Given(report("running").into())));
     assert_eq!(
         answer.json()["TaskGroups"]["g"]["Running"],
         1,
@@ -391,7 +362,7 @@ async fn who_waits_for_a_jobs_scale_hears_of_its_allocations_and_its_deployment(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_is_evaluated_and_purged_with_what_is_on_it() {
     let h = Harness::start().await;
-    register_node(&h).await;
+    h.register_node().await;
     h.register("web").await;
     let row = placed(&h, "web").await;
     let node = row.node_id.clone();

@@ -110,15 +110,18 @@ impl Request {
         Ok(())
     }
 
-    /// Takes more of the budget for what is made of the body, for as long as the request lasts.
+    /// Takes more of the budget for what is made of the body, for as long as that is kept: not
+    /// while a query waits.
     ///
     /// # Errors
     /// 429 and 503 when there is no room for it.
-    pub(super) async fn hold_decoded(&mut self) -> Result<(), ApiError> {
-        match &mut self.hold {
-            Some(hold) if self.body.len() > SHORT => hold.take(self.body.len() * DECODED).await,
-            _ => Ok(()),
-        }
+    pub(super) async fn room_to_decode(&self) -> Result<Option<Hold>, ApiError> {
+        let Some(hold) = self.hold.as_ref().filter(|_| self.body.len() > SHORT) else {
+            return Ok(None);
+        };
+        let mut more = hold.another();
+        more.take(self.body.len() * DECODED).await?;
+        Ok(Some(more))
     }
 
     /// The decoded path segment of a number (`/v1/job/x`: 0 is `v1`), empty when absent.
@@ -149,23 +152,13 @@ impl Request {
     /// # Errors
     /// 400: empty, or not what was asked for; the message names the field.
     pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
-        self.json_beside(&[])
-    }
-
-    /// The same of a body of which some fields are read elsewhere.
-    ///
-    /// # Errors
-    /// As [`Request::json`].
-    pub(super) fn json_beside<T: DeserializeOwned>(
-        &self,
-        elsewhere: &'static [&'static str],
-    ) -> Result<T, ApiError> {
         if self.body.is_empty() {
             return Err(ApiError::bad_request("Request body is empty"));
         }
-        let body = gojson::from_slice(&self.body);
-        let body = body.map_err(|e| ApiError::bad_request(e.to_string()))?;
-        self.query.ignore(known::fields::<T>(&self.body, elsewhere));
+        let read = gojson::from_slice_naming(&self.body);
+        let (body, unknown) = read.map_err(|e| ApiError::bad_request(e.to_string()))?;
+        self.query
+            .ignore(unknown.iter().map(|path| known::field(path)));
         Ok(body)
     }
 
@@ -203,5 +196,53 @@ impl Request {
     pub(super) fn is_local(&self) -> bool {
         self.remote
             .is_none_or(|addr| addr.ip().to_canonical().is_loopback())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use serde::{Deserialize, Deserializer};
+
+    use super::*;
+
+    thread_local! {
+        static READS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// A field that counts how often it is read.
+    struct Counted;
+
+    impl<'de> Deserialize<'de> for Counted {
+        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+            READS.set(READS.get() + 1);
+            serde::de::IgnoredAny::deserialize(from).map(|_| Self)
+        }
+    }
+
+    /// A body that counts how often it is asked for, and how often its field is.
+    struct Body;
+
+    impl<'de> Deserialize<'de> for Body {
+        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+            #[derive(Deserialize)]
+            struct Inner {
+                #[serde(rename = "Job")]
+                _job: Counted,
+            }
+            READS.set(READS.get() + 1);
+            Inner::deserialize(from).map(|_| Self)
+        }
+    }
+
+    #[test]
+    fn a_body_is_read_once_and_what_is_none_of_it_is_named() {
+        let put = hyper::Request::put("/v1/jobs").body(()).unwrap();
+        let mut request = Request::head(put.into_parts().0).unwrap();
+        request.body = Bytes::from_static(br#"{"job":{"ID":"web"},"Colour":"red"}"#);
+        let _body: Body = request.json().unwrap();
+        assert_eq!(READS.get(), 2, "the body and its field");
+        assert_eq!(request.query.ignored(), ["field Colour"]);
     }
 }

@@ -76,6 +76,11 @@ where
     )
 }
 
+/// Some methods that this version has not, and what to do instead.
+fn later(methods: MethodFilter, advice: &'static str) -> Routes {
+    body(methods, move |write| absent::later(write, advice))
+}
+
 /// PUT and POST, which Nomad takes as the same.
 const PUT: MethodFilter = MethodFilter::PUT.or(MethodFilter::POST);
 
@@ -292,7 +297,7 @@ fn cluster(table: Table) -> Table {
         .route("/v1/agent/members", get(Now, agent::members))
         .route(
             "/v1/agent/servers",
-            get(Now, agent::servers).merge(body(PUT, absent::later)),
+            get(Now, agent::servers).merge(later(PUT, absent::SERVERS)),
         )
         .route("/v1/agent/health", get(Now, agent::health))
         .route("/v1/metrics", get(Now, agent::metrics))
@@ -327,7 +332,7 @@ fn cluster(table: Table) -> Table {
         .route("/v1/client/gc", body(ANY, client::collect_all))
         .route(
             "/v1/client/metadata",
-            body(MethodFilter::GET, client::metadata).merge(body(PUT, absent::later)),
+            body(MethodFilter::GET, client::metadata).merge(later(PUT, absent::METADATA)),
         )
         .route(
             "/v1/client/allocation/{id}/{verb}",
@@ -343,6 +348,10 @@ fn cluster(table: Table) -> Table {
             body(MethodFilter::PUT, system::reconcile),
         )
         .route("/.well-known/jwks.json", get(Nothing, operator::jwks))
+        .route(
+            "/.well-known/openid-configuration",
+            get(Now, absent::openid),
+        )
 }
 
 /// The log itself, and the tables that follow from it.
@@ -391,7 +400,7 @@ fn elsewhere(table: Table) -> Table {
     let mut table = table
         .route(
             "/v1/volumes",
-            get(Tables(absent::VOLUMES), absent::volumes).merge(body(PUT, absent::later)),
+            get(Tables(absent::VOLUMES), absent::volumes).merge(later(PUT, absent::NO_VOLUMES)),
         )
         .route(
             "/v1/volumes/claims",
@@ -409,19 +418,23 @@ fn elsewhere(table: Table) -> Table {
         );
     for path in ["/v1/volume/csi/{id}", "/v1/volume/host/{id}"] {
         let routes = get(Tables(absent::VOLUMES), absent::volume);
-        table = table.route(path, routes.merge(body(PUT.or(DELETE), absent::later)));
+        table = table.route(
+            path,
+            routes.merge(later(PUT.or(DELETE), absent::NO_VOLUMES)),
+        );
     }
     for path in ENTERPRISE {
         table = table.route(path, body(ANY, absent::enterprise));
     }
-    for path in LATER {
-        table = table.route(path, body(ANY, absent::later));
+    for (path, advice) in absent::LATER {
+        table = table.route(path, later(ANY, advice));
     }
     table
 }
 
 /// Routes of another edition.
-const ENTERPRISE: [&str; 10] = [
+const ENTERPRISE: [&str; 11] = [
+    "/v1/operator/utilization",
     "/v1/sentinel/policies",
     "/v1/sentinel/policy/{id}",
     "/v1/quotas",
@@ -432,29 +445,6 @@ const ENTERPRISE: [&str; 10] = [
     "/v1/recommendation/{id}",
     "/v1/recommendations",
     "/v1/recommendations/apply",
-];
-
-/// Routes of later.
-const LATER: [&str; 19] = [
-    "/v1/volume/csi/{id}/{verb}",
-    "/v1/volumes/external",
-    "/v1/volumes/snapshot",
-    "/v1/client/identity",
-    "/v1/client/identity/renew",
-    "/v1/agent/join",
-    "/v1/agent/force-leave",
-    "/v1/agent/host",
-    "/v1/agent/monitor",
-    "/v1/agent/monitor/export",
-    "/v1/agent/pprof/{profile}",
-    "/v1/agent/schedulers",
-    "/v1/agent/schedulers/config",
-    "/v1/agent/keyring/{verb}",
-    "/v1/agent/reload",
-    "/v1/operator/raft/peer",
-    "/v1/operator/raft/transfer-leadership",
-    "/v1/operator/keyring/rotate",
-    "/v1/operator/keyring/key/{id}",
 ];
 
 async fn wrong_method(incoming: Incoming) -> Response {

@@ -8,9 +8,10 @@ use drover_projections::Projections;
 use hyper::header::{HeaderName, HeaderValue};
 use serde_json::Value;
 
-use super::auth::Authenticate;
+use super::auth::{Authenticate, Open};
 use super::gzip::Gzip;
 use super::member_shapes::{RaftConfigurationResponse, ServerMembersResponse};
+use super::stream::{Publisher, Shape};
 use crate::client::agent::Client;
 use crate::config::SearchConfig;
 use crate::keyring::Keyring;
@@ -19,6 +20,7 @@ use crate::net::{BODIES, Budget};
 use crate::proof::Ledger;
 use crate::raft::Proposer;
 use crate::requests::RequestLog;
+use crate::server::Server;
 
 /// The largest request body, bytes: an event holds 4 MiB, and JSON is longer than what it becomes.
 pub const BODY_LIMIT: usize = 16 << 20;
@@ -104,7 +106,7 @@ pub trait Agent: Send + Sync {
     /// Whether a server runs in this agent and knows a leader; none without a server.
     fn server_health(&self) -> Option<Result<(), String>>;
     /// The server of this agent, for what takes its files; none without one.
-    fn server(&self) -> Option<Arc<crate::server::Server>>;
+    fn server(&self) -> Option<Arc<Server>>;
     /// The metrics in Prometheus' text form.
     fn prometheus(&self) -> String;
     /// The metrics as a summary.
@@ -128,11 +130,34 @@ pub struct Api {
     /// The agent.
     pub agent: Arc<dyn Agent>,
     /// The live end of the event stream.
-    pub stream: super::Publisher,
+    pub stream: Publisher,
     /// Objects that were rendered lately.
     pub rendered: super::Rendered,
     /// What was asked of this server that changes nothing but matters.
     pub requests: Arc<RequestLog>,
     /// The settings.
     pub settings: Settings,
+}
+
+impl Api {
+    /// The API of a server, open to everybody. CloudEvents of its stream look like `shape`, hashed
+    /// with the server's keys.
+    pub fn of(server: &Arc<Server>, settings: Settings, shape: Shape) -> Self {
+        Self {
+            projections: Arc::clone(&server.projections),
+            log: Arc::clone(server.raft.log()),
+            ledger: Arc::clone(&server.ledger),
+            proposer: server.proposer.clone(),
+            keyring: Arc::clone(&server.keyring),
+            auth: Box::new(Open),
+            agent: Arc::clone(server) as Arc<dyn Agent>,
+            stream: Publisher::new(Shape {
+                keyring: Some(Arc::clone(&server.keyring)),
+                ..shape
+            }),
+            rendered: super::Rendered::default(),
+            requests: Arc::clone(&server.requests),
+            settings,
+        }
+    }
 }

@@ -4,7 +4,7 @@ use drover_events::model::ServiceRegistration;
 use serde_json::{Value, json};
 
 use super::harness::{Harness, Reply, job};
-use super::reads_test::{placed, submit};
+use super::reads_test::placed;
 use crate::commands::service::UpsertServices;
 
 async fn done(h: &Harness, target: &str, body: Value) -> Value {
@@ -121,7 +121,7 @@ async fn a_service_is_deleted() {
         ..ServiceRegistration::default()
     };
     let services = vec![service];
-    submit(&h, UpsertServices { services }).await;
+    h.submit(UpsertServices { services }).await;
     let listed = h.get("/v1/service/api").await.json();
     assert_eq!(listed[0]["Port"], 80, "{listed}");
     let gone = h

@@ -6,6 +6,7 @@ use drover_events::model::{VariableDecrypted, VariableEncrypted};
 use drover_events::variable::VarOp;
 use drover_projections::{Reply, VarOutcome};
 
+use super::absent;
 use super::answer::Answer;
 use super::front::Write;
 use super::requests;
@@ -28,7 +29,8 @@ pub(super) async fn put(write: Write) -> Result<Answer, ApiError> {
         .iter()
         .any(|name| write.request.query.get(name).is_some())
     {
-        return Err(later("variable locks"));
+        let advice = "cas=INDEX refuses what somebody else changed";
+        return Err(absent::unsupported("locks of variables are", advice));
     }
     let mut var: VariableDecrypted = write.json().await?;
     var.path = path(&write.request)?;
@@ -184,9 +186,4 @@ fn reserved(path: &str) -> Result<(), ApiError> {
 
 fn keyring(error: KeyringError) -> ApiError {
     ApiError::internal(error.to_string())
-}
-
-fn later(what: &str) -> ApiError {
-    let text = format!("{what} are not supported by this version");
-    ApiError::new(crate::error::Code::NotImplemented, text)
 }

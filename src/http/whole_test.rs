@@ -2,7 +2,7 @@
 //! in parts that nobody sees, in every form, and says what it said when it came at once.
 
 use axum::body::Body;
-use drover_events::model::{Node, ServiceRegistration};
+use drover_events::model::ServiceRegistration;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
@@ -10,10 +10,7 @@ use tower::ServiceExt;
 use super::Settings;
 use super::gzip::Gzip;
 use super::harness::{Harness, Reply, job};
-use super::reads_test::submit;
-use crate::commands::node::RegisterNode;
 use crate::commands::service::UpsertServices;
-use crate::scheduler::testing;
 
 const COUNT: u64 = 12;
 
@@ -41,27 +38,10 @@ fn rows(list: &Value) -> usize {
     list.as_array().map_or(0, Vec::len)
 }
 
-/// A node that takes many allocations; its id.
-async fn register_node(h: &Harness) -> String {
-    let mut node: Node = testing::node(1);
-    node.secret_id = "hash".into();
-    let id = node.id.clone();
-    let create_node_pool = false;
-    submit(
-        h,
-        RegisterNode {
-            node,
-            create_node_pool,
-        },
-    )
-    .await;
-    id
-}
-
 /// Registers a job with many small allocations, several times; the ids of node, an evaluation and
 /// the deployment of the allocations.
 async fn filled(h: &Harness) -> [String; 3] {
-    let node = register_node(h).await;
+    let node = h.register_node().await;
     let mut body = job("web");
     body["Job"]["TaskGroups"][0]["Count"] = json!(COUNT);
     let done = h.put("/v1/jobs", &body).await;
@@ -76,7 +56,7 @@ async fn filled(h: &Harness) -> [String; 3] {
     }
     let of = |n: usize| allocs[n % 12]["ID"].as_str().expect("an id");
     let services = (0..20).map(|n| service(&node, of(n), n)).collect();
-    submit(h, UpsertServices { services }).await;
+    h.submit(UpsertServices { services }).await;
     quiet(h).await;
     let deployment = fullest(
         h,

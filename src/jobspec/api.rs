@@ -1,11 +1,10 @@
 //! A job as clients send it: what was not said is absent, so canonicalisation can tell it from
 //! zero.
 
-use super::normal::{self, FieldError, Unknown};
-use super::said;
+use super::normal::{self, FieldError};
 use super::schema::JOB;
 use super::{admit, canonical};
-use drover_events::gojson::{self, GoJsonError};
+use drover_events::gojson::{self, GoJsonError, Unknown};
 use drover_events::model::Job;
 use serde_json::{Map, Value as Json};
 
@@ -22,20 +21,6 @@ impl ApiJob {
         ApiJob {
             fields,
             ..ApiJob::default()
-        }
-    }
-
-    /// From the body of a request that says a job, if it says one: as [`ApiJob::from_json`], and
-    /// what jobs do not have is not even read.
-    ///
-    /// # Errors
-    /// What the body or the job cannot be, in words.
-    pub fn from_body(body: &[u8]) -> Result<Option<ApiJob>, String> {
-        match said::job(body).map_err(|error| error.to_string())? {
-            Json::Null => Ok(None),
-            job => Self::from_json(job)
-                .map(Some)
-                .map_err(|error| error.to_string()),
         }
     }
 

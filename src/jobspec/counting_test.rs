@@ -16,6 +16,7 @@ thread_local! {
     static HELD: Cell<isize> = const { Cell::new(0) };
     static PEAK: Cell<isize> = const { Cell::new(0) };
     static LIMIT: Cell<isize> = const { Cell::new(isize::MAX) };
+    static TAKEN: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Counts; whether it stays within the limit. A thread that ends counts no more.
@@ -23,6 +24,7 @@ fn count(bytes: isize) -> bool {
     let counted = HELD.try_with(|held| {
         let now = held.get().saturating_add(bytes);
         held.set(now);
+        TAKEN.set(TAKEN.get() + usize::try_from(bytes).unwrap_or(0));
         PEAK.set(PEAK.get().max(now));
         now <= LIMIT.get()
     });
@@ -52,11 +54,18 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 /// Bytes that the work held at once beyond what was there before; more than `most` it cannot get.
-pub(super) fn peak(most: isize, work: impl FnOnce()) -> isize {
+pub(crate) fn peak(most: isize, work: impl FnOnce()) -> isize {
     let before = HELD.get();
     PEAK.set(before);
     LIMIT.set(before + most);
     work();
     LIMIT.set(isize::MAX);
     PEAK.get() - before
+}
+
+/// Bytes that the work took in all, given back or not: the same on a machine of any load.
+pub(crate) fn taken(work: impl FnOnce()) -> usize {
+    let before = TAKEN.get();
+    work();
+    TAKEN.get() - before
 }

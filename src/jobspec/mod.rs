@@ -44,11 +44,11 @@ pub use diagnostic::{Diagnostic, Diagnostics};
 pub use functions::Functions;
 pub use normal::FieldError;
 pub use parse::{Input, parse, plain};
-pub(crate) use said::Says;
+pub use said::Said;
 pub use validate::{Limits, Validation, unbuilt, validate};
 
 #[cfg(test)]
-mod counting_test;
+pub(crate) mod counting_test;
 #[cfg(test)]
 mod parse_test;
 #[cfg(test)]

@@ -4,6 +4,7 @@
 
 use super::duration;
 use super::schema::{Field, Kind, Shape};
+use drover_events::gojson::{Says, Unknown};
 use serde_json::{Map, Value as Json};
 
 /// A field that holds what it cannot hold.
@@ -26,45 +27,6 @@ impl FieldError {
     }
 }
 
-/// Paths of fields that are none and say something.
-#[derive(Debug, Default)]
-pub(super) struct Unknown(Vec<String>);
-
-/// Of so many unknown fields the paths are kept.
-pub(super) const UNKNOWN_MOST: usize = 16;
-
-impl Unknown {
-    fn add(&mut self, name: &str, value: &Json) {
-        let says = match value {
-            Json::Null => false,
-            Json::Bool(value) => *value,
-            Json::Number(number) => number.as_f64() != Some(0.0),
-            Json::String(text) => !text.is_empty(),
-            Json::Array(items) => !items.is_empty(),
-            Json::Object(fields) => !fields.is_empty(),
-        };
-        if says && self.0.len() < UNKNOWN_MOST {
-            self.0.push(format!(".{name}"));
-        }
-    }
-
-    /// The paths, from the outermost object down.
-    pub(super) fn paths(self, outermost: &str) -> Vec<String> {
-        let paths = self.0.into_iter();
-        paths.map(|path| format!("{outermost}{path}")).collect()
-    }
-
-    /// Reads what lies one step further down; unknown fields there are named with the step.
-    fn below<T>(&mut self, step: impl Fn() -> String, read: impl FnOnce(&mut Self) -> T) -> T {
-        let before = self.0.len();
-        let done = read(self);
-        for path in self.0.iter_mut().skip(before) {
-            path.insert_str(0, &step());
-        }
-        done
-    }
-}
-
 /// Reads an object by its shape; only what was said is kept, under the proper names. Values are
 /// moved, not copied.
 ///
@@ -81,7 +43,9 @@ pub(super) fn read(
     let mut out = Map::new();
     for (key, value) in map {
         let Some(field) = shape.json(&key).filter(|f| !f.json.starts_with('@')) else {
-            unknown.add(&key, &value);
+            if Says::anything(&value) {
+                unknown.add(&key);
+            }
             continue;
         };
         if value.is_null() || (key != field.json && out.contains_key(field.json)) {

@@ -3,34 +3,85 @@
 //! refused while it is read. A body of some megabytes could be made into thirty times as much
 //! otherwise.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 
+use drover_events::gojson::{Says, Unknown, Zero};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Number, Value as Json};
 
-use super::normal::UNKNOWN_MOST;
+use super::api::ApiJob;
+use super::normal::FieldError;
 use super::schema::{JOB, Kind, Shape};
 
 /// Fields and elements of a job at most, with those that every object gets by default. As many make
-/// some hundred megabytes for a moment, and far more than a job that an event could hold.
-const MOST_PARTS: usize = 1 << 20;
+/// some hundred megabytes for a moment (where a body says two jobs, both live while the second is
+/// read), and far more than a job that an event could hold.
+const MOST_PARTS: usize = 1 << 19;
 
-/// The value of the body's `Job`; `null` when it says none. The rest of the body is not looked at.
-///
-/// # Errors
-/// The body is no JSON object, or the job has too many parts.
-pub(super) fn job(body: &[u8]) -> Result<Json, serde_json::Error> {
-    let left = Left {
-        parts: Cell::new(MOST_PARTS),
-        marks: Cell::new(UNKNOWN_MOST),
-    };
-    let mut json = serde_json::Deserializer::from_slice(body);
-    let job = Top { left: &left }.deserialize(&mut json)?;
-    json.end()?;
-    Ok(job)
+/// What a body says as its job: no more of it than jobs have, `null` where it says none.
+#[derive(Clone, Default, PartialEq)]
+pub struct Said(Json);
+
+impl Said {
+    /// The job, if there is one.
+    ///
+    /// # Errors
+    /// The first field of the wrong type, with its path.
+    pub fn job(self) -> Result<Option<ApiJob>, FieldError> {
+        match self.0 {
+            Json::Null => Ok(None),
+            job => ApiJob::from_json(job).map(Some),
+        }
+    }
+}
+
+/// A job may hold what is secret.
+impl fmt::Debug for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Said").finish_non_exhaustive()
+    }
+}
+
+impl Zero for Said {
+    fn is_zero(&self) -> bool {
+        self.0.is_null()
+    }
+}
+
+impl Serialize for Said {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl JsonSchema for Said {
+    fn schema_name() -> Cow<'static, str> {
+        "Said".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Json::json_schema(generator)
+    }
+}
+
+impl<'de> Deserialize<'de> for Said {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        let left = Left {
+            parts: Cell::new(MOST_PARTS),
+            marks: Cell::new(Unknown::MOST),
+        };
+        let job = Part {
+            what: What::Object(&JOB),
+            left: &left,
+        };
+        job.deserialize(json).map(Self)
+    }
 }
 
 /// What may still be built.
@@ -38,46 +89,6 @@ struct Left {
     parts: Cell<usize>,
     /// Marks of unknown fields.
     marks: Cell<usize>,
-}
-
-/// The body around the job.
-struct Top<'c> {
-    left: &'c Left,
-}
-
-impl<'de> DeserializeSeed<'de> for Top<'_> {
-    type Value = Json;
-
-    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Json, D::Error> {
-        json.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Top<'_> {
-    type Value = Json;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_unit<E>(self) -> Result<Json, E> {
-        Ok(Json::Null)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Json, A::Error> {
-        let mut job = Json::Null;
-        while let Some(key) = map.next_key::<String>()? {
-            if key.eq_ignore_ascii_case("Job") {
-                job = map.next_value_seed(Part {
-                    what: What::Object(&JOB),
-                    left: self.left,
-                })?;
-            } else {
-                map.next_value::<IgnoredAny>()?;
-            }
-        }
-        Ok(job)
-    }
 }
 
 /// What a value should be, and so how much of it is built.
@@ -219,68 +230,23 @@ impl<'de> Visitor<'de> for Part<'_> {
     }
 }
 
-/// Whether a value says anything (zero, false, the empty text and the like do not); it is not kept.
-pub(crate) struct Says(pub(crate) bool);
-
-impl<'de> Deserialize<'de> for Says {
-    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
-        json.deserialize_any(Says(false))
-    }
-}
-
-impl<'de> Visitor<'de> for Says {
-    type Value = Says;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value")
-    }
-
-    fn visit_unit<E>(self) -> Result<Says, E> {
-        Ok(Says(false))
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Says, E> {
-        Ok(Says(value))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Says, E> {
-        Ok(Says(value != 0))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Says, E> {
-        Ok(Says(value != 0))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Says, E> {
-        Ok(Says(value != 0.0))
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Says, E> {
-        Ok(Says(!value.is_empty()))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Says, A::Error> {
-        let mut says = false;
-        while seq.next_element::<IgnoredAny>()?.is_some() {
-            says = true;
-        }
-        Ok(Says(says))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Says, A::Error> {
-        let mut says = false;
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
-            says = true;
-        }
-        Ok(Says(says))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// As a body that holds the job.
+    fn job(job: &str) -> Result<Json, String> {
+        drover_events::wire! {
+            /// A body.
+            struct Body {
+                job: Said = "Job",
+            }
+        }
+        let body = drover_events::gojson::from_slice::<Body>(job.as_bytes());
+        body.map(|body| body.job.0).map_err(|e| e.to_string())
+    }
 
     #[test]
     fn known_fields_are_built_and_others_are_not() {
@@ -295,7 +261,7 @@ mod tests {
                 "Update": [1, 2, 3],
             },
         });
-        let read = job(body.to_string().as_bytes()).expect("reads");
+        let read = job(&body.to_string()).expect("reads");
         assert_eq!(
             read,
             json!({
@@ -307,8 +273,28 @@ mod tests {
                 "Update": [],
             })
         );
-        assert_eq!(job(b"{}").expect("reads"), Json::Null);
-        assert!(job(b"[]").is_err() && job(b"{} x").is_err());
+        assert_eq!(job("{}").expect("reads"), Json::Null);
+        assert!(job("[]").is_err() && job("{} x").is_err());
+    }
+
+    #[test]
+    fn of_a_long_name_of_an_unknown_field_the_beginning_is_kept() {
+        let long = "x".repeat(1_500_000);
+        let config = json!({ &long: 1, "Meta": { &long: "a free key is none" } });
+        let labelled = json!({ &long: { "Nope": 1 } });
+        let body = json!({ "Job": {
+            "ID": "web", &long: 1, "TaskGroups": [{ &long: true, "Volumes": labelled,
+            "Tasks": [config] }],
+        }});
+        let said = Said(job(&body.to_string()).expect("reads"));
+        let read = said.job().expect("reads").expect("a job");
+        let unknown = read.unknown();
+        assert_eq!(unknown.len(), 4, "{}", unknown.len());
+        for path in unknown {
+            let length = path.chars().count();
+            assert!((64..=256).contains(&length), "{length}: {path}");
+            assert!(path.starts_with("Job."), "{path}");
+        }
     }
 
     #[test]
@@ -322,12 +308,12 @@ mod tests {
             "0,".repeat(2_000_000)
         );
         for body in [objects, values] {
-            let refused = job(body.as_bytes()).expect_err("too many").to_string();
-            assert!(refused.contains("more than 1048576 fields"), "{refused}");
+            let refused = job(&body).expect_err("too many");
+            assert!(refused.contains("more than 524288 fields"), "{refused}");
         }
         let unknown = format!("{{\"Job\":{{\"x\":[{}0]}}}}", "{\"a\":0},".repeat(500_000));
         let held = crate::jobspec::counting_test::peak(1 << 20, || {
-            assert_eq!(job(unknown.as_bytes()).expect("reads"), json!({"x": true}));
+            assert_eq!(job(&unknown).expect("reads"), json!({"x": true}));
         });
         assert!(held < 64 << 10, "{held} bytes");
     }

@@ -37,7 +37,7 @@ fn open(disk: &FakeDisk, options: Options) -> Result<(LogEngine, OpenReport), Lo
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + drover_testkit::LONG;
     while !holds() {
         assert!(Instant::now() < deadline, "{what} did not come about");
         std::thread::yield_now();

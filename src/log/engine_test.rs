@@ -52,7 +52,7 @@ fn fill(log: &LogEngine, to: u64) {
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + drover_testkit::LONG;
     while !holds() {
         assert!(Instant::now() < deadline, "{what} did not come about");
         std::thread::yield_now();

@@ -80,6 +80,37 @@ impl Budget {
     }
 }
 
+/// What an address is charged while it waits; given back also where it gives up waiting.
+struct Charge<'b> {
+    budget: &'b Budget,
+    address: IpAddr,
+    amount: usize,
+}
+
+impl<'b> Charge<'b> {
+    fn on(budget: &'b Budget, address: IpAddr, amount: usize) -> Result<Self, ApiError> {
+        budget.charge(address, amount)?;
+        Ok(Self {
+            budget,
+            address,
+            amount,
+        })
+    }
+
+    /// It has what it waited for.
+    fn keep(mut self) {
+        self.amount = 0;
+    }
+}
+
+impl Drop for Charge<'_> {
+    fn drop(&mut self) {
+        if self.amount > 0 {
+            self.budget.discharge(self.address, self.amount);
+        }
+    }
+}
+
 pub(super) fn busy() -> ApiError {
     ApiError::new(
         Code::Unavailable,
@@ -88,6 +119,12 @@ pub(super) fn busy() -> ApiError {
 }
 
 impl Hold {
+    /// Another of the same address, with nothing in it yet.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        self.budget.hold(self.address)
+    }
+
     /// Takes more, and waits some seconds for it where it must.
     ///
     /// # Errors
@@ -96,20 +133,16 @@ impl Hold {
         if self.try_take(amount).is_ok() {
             return Ok(());
         }
-        self.budget.charge(self.address, amount)?;
+        let charge = Charge::on(&self.budget, self.address, amount)?;
         let wanted = u32::try_from(amount).unwrap_or(u32::MAX);
         let taken = tokio::time::timeout(PATIENCE, self.budget.free.acquire_many(wanted)).await;
-        match taken {
-            Ok(Ok(permit)) => {
-                permit.forget();
-                self.held += amount;
-                Ok(())
-            }
-            _ => {
-                self.budget.discharge(self.address, amount);
-                Err(busy())
-            }
-        }
+        let Ok(Ok(permit)) = taken else {
+            return Err(busy());
+        };
+        permit.forget();
+        charge.keep();
+        self.held += amount;
+        Ok(())
     }
 
     /// Takes more if it is there.
@@ -117,19 +150,13 @@ impl Hold {
     /// # Errors
     /// As [`Hold::take`].
     pub fn try_take(&mut self, amount: usize) -> Result<(), ApiError> {
-        self.budget.charge(self.address, amount)?;
+        let charge = Charge::on(&self.budget, self.address, amount)?;
         let wanted = u32::try_from(amount).unwrap_or(u32::MAX);
-        match self.budget.free.try_acquire_many(wanted) {
-            Ok(permit) => {
-                permit.forget();
-                self.held += amount;
-                Ok(())
-            }
-            Err(_) => {
-                self.budget.discharge(self.address, amount);
-                Err(busy())
-            }
-        }
+        let permit = self.budget.free.try_acquire_many(wanted);
+        permit.map_err(|_| busy())?.forget();
+        charge.keep();
+        self.held += amount;
+        Ok(())
     }
 }
 
@@ -148,6 +175,29 @@ mod tests {
 
     fn address(number: u8) -> IpAddr {
         IpAddr::from([10, 0, 0, number])
+    }
+
+    #[tokio::test]
+    async fn who_gives_up_waiting_is_charged_for_nothing() {
+        let budget = Budget::new(400);
+        let mut holds: Vec<Hold> = (1..=4).map(|n| budget.hold(address(n))).collect();
+        for hold in &mut holds {
+            hold.take(100).await.unwrap();
+        }
+        let mut hold = budget.hold(address(5));
+        for _ in 0..10 {
+            // Asked once, so that it waits, and dropped.
+            let mut waits = Box::pin(hold.take(60));
+            assert!(futures_util::poll!(&mut waits).is_pending());
+            assert_eq!(budget.held.lock().get(&address(5)), Some(&60));
+            drop(waits);
+            assert_eq!(budget.held.lock().get(&address(5)), None);
+        }
+        drop(holds);
+        hold.take(100).await.unwrap();
+        drop(hold);
+        assert_eq!(budget.free(), 400);
+        assert!(budget.held.lock().is_empty(), "nothing is remembered");
     }
 
     #[tokio::test]

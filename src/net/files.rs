@@ -35,6 +35,21 @@ pub fn raise_open_files() {
     }
 }
 
+/// Gives the limit back that this process was started with: what takes its place raises it itself,
+/// and knows then what to give to others.
+pub fn restore_open_files() {
+    let Some(current) = inherited_open_files() else {
+        return;
+    };
+    let former = Rlimit {
+        current: Some(current),
+        maximum: getrlimit(Resource::Nofile).maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, former) {
+        tracing::warn!(%error, current, "the limit of open files stays raised");
+    }
+}
+
 /// The limit that what is started here gets back: programs that were written for few files close
 /// each of them, or cannot wait for one above some number.
 #[must_use]
@@ -82,6 +97,38 @@ mod tests {
             assert!(files - 2 * each >= RESERVE.min(files / 2));
         }
         assert_eq!(share(u64::MAX), MOST_CONNECTIONS);
+    }
+
+    /// As a process that starts itself anew does, seen from one of its own: the limit is a matter
+    /// of the whole process.
+    #[test]
+    fn whoever_starts_anew_finds_the_limit_that_it_was_started_with() {
+        const AGAIN: &str = "DROVER_TEST_OPEN_FILES";
+        if std::env::var_os(AGAIN).is_some() {
+            let limit = || getrlimit(Resource::Nofile).current;
+            for _ in 0..2 {
+                assert_eq!(limit(), Some(200));
+                raise_open_files();
+                assert!(limit() > Some(200), "{:?}", limit());
+                assert_eq!(inherited_open_files(), Some(200));
+                restore_open_files();
+            }
+            assert_eq!(limit(), Some(200));
+            return;
+        }
+        let own = std::env::current_exe().unwrap();
+        let name =
+            "net::files::tests::whoever_starts_anew_finds_the_limit_that_it_was_started_with";
+        let script = "ulimit -Sn 200 && exec \"$0\" --exact \"$1\"";
+        let mut shell = std::process::Command::new("sh");
+        shell
+            .args(["-c", script])
+            .arg(own)
+            .arg(name)
+            .env(AGAIN, "1");
+        let told = shell.output().unwrap();
+        let text = String::from_utf8_lossy(&told.stdout);
+        assert!(told.status.success() && text.contains("1 passed"), "{text}");
     }
 
     #[test]

@@ -19,7 +19,9 @@ mod reading;
 mod visitors;
 
 pub use budget::{Budget, Hold};
-pub use files::{Seldom, inherited_open_files, most_connections, raise_open_files};
+pub use files::{
+    Seldom, inherited_open_files, most_connections, raise_open_files, restore_open_files,
+};
 pub use reading::{admitting, aside, deciding, in_turn, reading};
 pub use visitors::{PER_CLIENT, Refusals, Visit, Visitors};
 

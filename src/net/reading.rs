@@ -62,6 +62,10 @@ async fn elsewhere<T: Send + 'static>(
 
 /// Does work of which so much is done at a time, because it takes long or much memory.
 ///
+/// Who waited in vain is answered 503: others hold the turns, and another server, or this one a
+/// little later, has one. 429 would blame the caller; it is what an address is told that has too
+/// much under way itself. Nomad's clients try both again, and proxies pass on the former only.
+///
 /// # Errors
 /// 503: the turn did not come in time. The runtime ends.
 pub async fn in_turn<T: Send + 'static>(

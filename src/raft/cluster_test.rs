@@ -122,7 +122,7 @@ async fn start(dir: &Path, n: u64, size: u64, wires: &Wires) -> Arc<RaftNode> {
 async fn leading(node: &RaftNode) -> u64 {
     let mut leadership = node.leadership();
     let found = leadership.wait_for(|l| matches!(l, Leadership::Leading { .. }));
-    let found = tokio::time::timeout(Duration::from_secs(10), found)
+    let found = tokio::time::timeout(drover_testkit::LONG, found)
         .await
         .unwrap()
         .unwrap();
@@ -143,7 +143,7 @@ async fn write(node: &RaftNode, count: usize) -> u64 {
 }
 
 async fn applied(node: &RaftNode, index: u64) {
-    let wait = node.raft.wait(Some(Duration::from_secs(20)));
+    let wait = node.raft.wait(Some(drover_testkit::LONG));
     wait.applied_index_at_least(Some(index), "applied")
         .await
         .unwrap();
@@ -306,12 +306,12 @@ fn a_server_that_joins_late_starts_from_a_snapshot_and_goes_on_with_its_tree() {
         leading(&one).await;
         let last = write(&one, 300).await;
         one.raft.trigger().snapshot().await.unwrap();
-        let wait = one.raft.wait(Some(Duration::from_secs(10)));
+        let wait = one.raft.wait(Some(drover_testkit::LONG));
         wait.metrics(|m| m.snapshot.is_some_and(|s| s.index >= last), "built")
             .await
             .unwrap();
         one.raft.trigger().purge_log(last).await.unwrap();
-        let wait = one.raft.wait(Some(Duration::from_secs(10)));
+        let wait = one.raft.wait(Some(drover_testkit::LONG));
         wait.metrics(|m| m.purged.is_some_and(|s| s.index >= last), "purged")
             .await
             .unwrap();

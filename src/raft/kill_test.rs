@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use drover_events::codec::Draft;
 use drover_events::model::Namespace;
@@ -179,7 +179,7 @@ fn no_acknowledged_write_is_lost_when_a_server_is_killed() {
     let last = runtime().block_on(async {
         let (node, projections) = start(dir.path()).await;
         let (_, next) = node.log().bounds();
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + drover_testkit::LONG;
         while projections.applied_index() + 1 < next {
             assert!(Instant::now() < deadline, "the log is not applied");
             tokio::task::yield_now().await;

@@ -37,6 +37,8 @@ mod deletion_test;
 #[cfg(test)]
 mod kill_test;
 #[cfg(test)]
+mod proposer_fault_test;
+#[cfg(test)]
 mod proposer_test;
 #[cfg(test)]
 mod store_test;

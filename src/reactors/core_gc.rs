@@ -107,6 +107,8 @@ pub struct CoreGc {
     last: Mutex<Option<i64>>,
     /// What could not be removed the last time: it has its turn again after the others.
     aside: Mutex<BTreeSet<String>>,
+    /// The same of what operators ask for, over the passes that it takes.
+    asked_aside: Mutex<BTreeSet<String>>,
     status: Mutex<GcStatus>,
 }
 
@@ -327,6 +329,7 @@ impl CoreGc {
             settings,
             last: Mutex::new(None),
             aside: Mutex::default(),
+            asked_aside: Mutex::default(),
             status: Mutex::default(),
         }
     }
@@ -347,7 +350,16 @@ impl CoreGc {
             return Ok(None);
         }
         let forced = Self::new(self.settings.forced());
-        let pass = forced.pass(context, each).await?;
+        let before = std::mem::take(&mut *self.asked_aside.lock());
+        forced.aside.lock().clone_from(&before);
+        let mut pass = forced.pass(context, each).await?;
+        let mut resisted = std::mem::take(&mut *forced.aside.lock());
+        // What resists keeps nobody behind it from its turn.
+        pass.set_aside = resisted.iter().any(|what| !before.contains(what));
+        if pass.goes_on() {
+            resisted.extend(before);
+            *self.asked_aside.lock() = resisted;
+        }
         for eval in asked.into_iter().filter(|_| !pass.goes_on()) {
             let id = eval.id.clone();
             if let Err(error) = complete(context, eval).await {
@@ -383,6 +395,7 @@ impl CoreGc {
         Ok(Pass {
             collected,
             more: more_jobs || more_evals,
+            set_aside: false,
         })
     }
 }
@@ -393,12 +406,14 @@ struct Pass {
     collected: Collected,
     /// Whether the look was cut short.
     more: bool,
+    /// Whether what resisted is set aside for the next look at once.
+    set_aside: bool,
 }
 
 impl Pass {
     /// Whether another one at once gets on: there is more, and not all of it resists.
     fn goes_on(self) -> bool {
-        self.more && self.collected != Collected::default()
+        self.more && (self.set_aside || self.collected != Collected::default())
     }
 }
 

@@ -5,7 +5,7 @@
 //! the deployment; no progress until the deadline fails it; healthy canaries are promoted if the
 //! job says so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +14,9 @@ use drover_projections::tables::allocs::{Allocs, AllocsByDeployment};
 use drover_projections::tables::deployments::Deployments;
 use drover_projections::tables::evals::EvalsByJob;
 use drover_projections::tables::jobs::Jobs;
-use drover_projections::{Interest, Scan, StorageError, View};
+use drover_projections::{ChangedRow, Follow, Followed, Interest, Scan, StorageError, Table, View};
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
 use super::each::Each;
@@ -32,7 +33,63 @@ const SHORTEST: Duration = Duration::from_millis(100);
 
 /// The watcher.
 #[derive(Debug, Default)]
-pub struct DeploymentWatcher;
+pub struct DeploymentWatcher {
+    known: Mutex<Known>,
+}
+
+/// The deployments that go on: a cache of the view.
+#[derive(Debug, Default)]
+struct Known {
+    followed: Option<Followed>,
+    open: BTreeSet<String>,
+    /// How many deployments were read.
+    read: usize,
+}
+
+impl Known {
+    fn note(&mut self, deployment: &Deployment) {
+        match goes_on(deployment) {
+            true => self.open.insert(deployment.id.clone()),
+            false => self.open.remove(&deployment.id),
+        };
+    }
+}
+
+fn goes_on(deployment: &Deployment) -> bool {
+    matches!(deployment.status.as_str(), "running" | "paused")
+}
+
+impl Follow for Known {
+    const TABLES: &'static [u16] = &[Deployments::ID];
+    type With = Each;
+
+    fn followed(&mut self) -> &mut Option<Followed> {
+        &mut self.followed
+    }
+
+    fn all(&mut self, view: &View, _: &mut Each) -> Result<(), StorageError> {
+        self.open.clear();
+        for deployment in view.scan::<Deployments>(Scan::all()) {
+            self.read += 1;
+            self.note(&deployment?);
+        }
+        Ok(())
+    }
+
+    fn row(&mut self, view: &View, row: &ChangedRow, each: &mut Each) -> Result<(), StorageError> {
+        let Some(id) = row.key_of::<Deployments>() else {
+            return Ok(());
+        };
+        self.read += 1;
+        match each.look(id.as_str(), || view.get::<Deployments>(id.as_str())) {
+            Some(Some(deployment)) => self.note(&deployment),
+            Some(None) => drop(self.open.remove(id.as_str())),
+            // It has a turn, and is read again then.
+            None => drop(self.open.insert(id.into_string())),
+        }
+        Ok(())
+    }
+}
 
 /// What is to be done about one deployment.
 #[derive(Clone, Debug, PartialEq)]
@@ -282,23 +339,30 @@ impl Reactor for DeploymentWatcher {
         Box::pin(async move {
             tokio::time::sleep(SHORTEST).await;
             let now = context.clock.now();
+            // Where the look fails everything is read anew.
+            let mut known = std::mem::take(&mut *self.known.lock());
             let view = context.projections.view();
             let mut commands = Vec::new();
             let mut each = Each::default();
+            known.refresh(&context.projections, &view, &mut each)?;
             let (mut active, mut next) = (0, None::<i64>);
-            for deployment in view.scan::<Deployments>(Scan::all()) {
-                let deployment = deployment?;
-                if !matches!(deployment.status.as_str(), "running" | "paused") {
-                    continue;
-                }
+            for id in &known.open {
+                let found = each.look(id, || {
+                    let row = view.get::<Deployments>(id.as_str())?;
+                    let Some(deployment) = row.filter(goes_on) else {
+                        return Ok((None, None));
+                    };
+                    followed(&view, &deployment, now)
+                });
                 active += 1;
-                let found = each.look(&deployment.id, || followed(&view, &deployment, now));
+                known.read += 1;
                 let Some((command, due)) = found else {
                     continue;
                 };
                 next = next.into_iter().chain(due).min();
-                commands.extend(command.map(|command| (deployment.id, command)));
+                commands.extend(command.map(|command| (id.clone(), command)));
             }
+            *self.known.lock() = known;
             drop(view);
             let steps = commands.len();
             for (id, command) in commands {

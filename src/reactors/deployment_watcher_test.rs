@@ -95,6 +95,7 @@ fn canary() -> DeploymentState {
 struct Stage {
     direct: Arc<Direct>,
     context: Context,
+    watcher: DeploymentWatcher,
 }
 
 impl Stage {
@@ -111,7 +112,11 @@ impl Stage {
             proposer: direct.clone(),
             clock: Clock::stopped(now),
         };
-        let stage = Self { direct, context };
+        let stage = Self {
+            direct,
+            context,
+            watcher: DeploymentWatcher::default(),
+        };
         stage.register(20, attempts);
         stage
     }
@@ -177,7 +182,7 @@ impl Stage {
     }
 
     async fn activate(&self) -> Activation {
-        DeploymentWatcher.activate(&self.context).await.unwrap()
+        self.watcher.activate(&self.context).await.unwrap()
     }
 }
 
@@ -305,6 +310,7 @@ fn it_is_looked_at_again_when_its_deadline_passes_unless_it_is_paused() {
             ..stage.context.clone()
         },
         direct: Arc::clone(&stage.direct),
+        watcher: DeploymentWatcher::default(),
     };
     assert_eq!(later.look(&deployment), (None, None), "nor at its deadline");
 }
@@ -424,4 +430,40 @@ fn what_it_does_follows_from_what_it_saw() {
     };
     assert_eq!(following(7).cause(&view), Some(7));
     assert_eq!(following(0).cause(&view), None);
+}
+
+#[tokio::test]
+async fn deployments_that_are_over_are_not_read_again() {
+    let stage = Stage::new(BEFORE, None);
+    for number in 0..60 {
+        let over = Deployment {
+            id: format!("over-{number}"),
+            status: "successful".into(),
+            ..deployment(group(), 0)
+        };
+        stage.deploy(&over, &[]);
+    }
+    stage.deploy(&deployment(group(), 0), &[placed("a", None)]);
+    let read = async || {
+        let activation = stage.activate().await;
+        let read = std::mem::take(&mut stage.watcher.known.lock().read);
+        (activation.status["Active"].as_u64().unwrap(), read)
+    };
+    assert_eq!(read().await, (1, 61 + 1), "all at first, and the open one");
+    assert_eq!(read().await, (1, 1), "nothing changed");
+    let new = Deployment {
+        id: "new".into(),
+        ..deployment(group(), 0)
+    };
+    stage.deploy(&new, &[]);
+    assert_eq!(read().await, (2, 1 + 2), "it is read for it is new");
+    stage.direct.apply(DeploymentStatusUpdated {
+        update: DeploymentStatusUpdate {
+            deployment_id: "d".into(),
+            status: "successful".into(),
+            ..DeploymentStatusUpdate::default()
+        },
+        ..DeploymentStatusUpdated::default()
+    });
+    assert_eq!(read().await, (1, 1 + 1), "one is over");
 }

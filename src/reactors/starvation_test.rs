@@ -215,7 +215,8 @@ proptest! {
         add_job(&direct, "j", 2, 1);
         let ids: Vec<String> = (10..14).map(|n| add_deployment(&direct, n, "running")).collect();
         let faulty = Faulty::new(&direct, &ids[bad], Fault::Error(code));
-        wait(DeploymentWatcher.activate(&context(&direct, faulty, LATER))).unwrap();
+        let watcher = DeploymentWatcher::default();
+        wait(watcher.activate(&context(&direct, faulty, LATER))).unwrap();
         let view = direct.projections.view();
         for (n, id) in ids.iter().enumerate() {
             let row = view.get::<Deployments>(id.as_str()).unwrap().unwrap();

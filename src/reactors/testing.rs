@@ -206,18 +206,33 @@ impl Direct {
         inner.index = inner.writer.install(dir).unwrap().index;
     }
 
-    /// Decides a command and applies what it says.
+    /// Decides a command and applies what it says; of one in pages, the first.
     pub(crate) fn command(&self, command: &dyn Command) -> Result<(u64, Outcome), ApiError> {
+        Ok(self.page(command)?.0)
+    }
+
+    /// Decides a command and applies what it says; and whether it has another page.
+    fn page(&self, command: &dyn Command) -> Result<((u64, Outcome), bool), ApiError> {
         let stamp = Stamp {
             id: EventId(*uuid::Uuid::now_v7().as_bytes()),
             now: self.time(),
         };
-        match command.decide(&self.projections.view(), &stamp)? {
-            Decision::Nothing(reply) => Ok((0, Outcome::Applied(reply))),
-            Decision::Event { event, guards } | Decision::Page { event, guards } => {
-                let mut inner = self.inner.lock();
-                let recorded = inner.record(stamp.id, event, guards);
-                Ok(inner.apply(recorded))
+        let (event, guards, more) = match command.decide(&self.projections.view(), &stamp)? {
+            Decision::Nothing(reply) => return Ok(((0, Outcome::Applied(reply)), false)),
+            Decision::Event { event, guards } => (event, guards, false),
+            Decision::Page { event, guards } => (event, guards, true),
+        };
+        let mut inner = self.inner.lock();
+        let recorded = inner.record(stamp.id, event, guards);
+        Ok((inner.apply(recorded), more))
+    }
+
+    /// Decides a command and applies what it says, page by page.
+    fn pages(&self, command: &dyn Command) -> Result<(u64, Outcome), ApiError> {
+        loop {
+            let (applied, more) = self.page(command)?;
+            if !more || matches!(applied.1, Outcome::Rejected(_)) {
+                return Ok(applied);
             }
         }
     }
@@ -246,7 +261,7 @@ impl Direct {
                 arrived.await;
             }
         };
-        let limit = std::time::Duration::from_secs(20);
+        let limit = drover_testkit::LONG;
         tokio::time::timeout(limit, held).await.unwrap();
     }
 }
@@ -313,7 +328,7 @@ impl Propose for Direct {
         command: Arc<dyn Command>,
         _: &'static str,
     ) -> BoxFuture<'_, Result<Committed, ApiError>> {
-        let result = self.command(&*command).map(|(index, outcome)| Committed {
+        let result = self.pages(&*command).map(|(index, outcome)| Committed {
             index,
             reply: match outcome {
                 Outcome::Applied(reply) => reply,

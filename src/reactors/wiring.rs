@@ -81,7 +81,7 @@ impl All {
             alive_sets: AliveSets::default(),
             heartbeat_expiry: HeartbeatExpiry::new(Arc::clone(heartbeats)),
             core_gc: CoreGc::new(settings.gc),
-            deployment_watcher: DeploymentWatcher,
+            deployment_watcher: DeploymentWatcher::default(),
             drainer: Drainer::default(),
             periodic_dispatcher: PeriodicDispatcher::default(),
             checkpoint_signer: CheckpointSigner::new(

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_testkit::eventually;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -45,20 +46,18 @@ async fn start(limits: Limits) -> RpcServer {
     serve(listener, Arc::new(service), limits).unwrap()
 }
 
-async fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = std::time::Instant::now() + SOON;
-    while !done() {
-        assert!(std::time::Instant::now() < end, "{what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+/// Waits until so many turns of a budget are free.
+async fn free(what: &str, budget: &Budget, wanted: usize) {
+    let seen = || match budget.free() {
+        free if free == wanted => Ok(()),
+        free => Err(format!("{free} are free, not {wanted}")),
+    };
+    eventually(what, SOON, seen).await.unwrap();
 }
 
 /// A turn is kept until the answer is sent, which the caller may see a moment earlier.
 async fn given_back(limits: &Limits) {
-    until("the turns are given back", || {
-        limits.turns.free() == STRANGE_CALLS
-    })
-    .await;
+    free("the turns", &limits.turns, STRANGE_CALLS).await;
 }
 
 fn caller(server: &RpcServer, node: &str) -> Caller {
@@ -107,7 +106,7 @@ async fn calls_of_strangers_take_turns_and_those_of_nodes_do_not() {
             tokio::spawn(async move { stranger.once::<Never>(&Text::default(), SOON).await })
         })
         .collect();
-    until("ten calls wait", || limits.turns.free() == 30).await;
+    free("ten calls that wait", &limits.turns, 30).await;
     let refused = stranger.once::<Length>(&Text::default(), SOON).await;
     let Err(RpcError::Api(refused)) = refused else {
         panic!("{refused:?}");
@@ -121,7 +120,7 @@ async fn calls_of_strangers_take_turns_and_those_of_nodes_do_not() {
     for call in waiting {
         call.abort();
     }
-    until("the turns are given back", || limits.turns.free() == 40).await;
+    free("the turns", &limits.turns, 40).await;
     assert!(
         stranger
             .once::<Length>(&Text::default(), SOON)
@@ -275,7 +274,7 @@ async fn who_names_a_node_is_looked_up_within_a_number_and_a_node_does_not_wait_
         waiting.push(tokio::spawn(async move { ask(&mut sender, "stuck").await }));
         streams.push(connection);
     }
-    until("ten are looked up", || limits.lookups.free() == 30).await;
+    free("ten look-ups", &limits.lookups, 30).await;
     let before = asked.load(Ordering::Relaxed);
     for _ in 0..50 {
         let (mut sender, _connection) = mean(&server).await;

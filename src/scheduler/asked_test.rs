@@ -97,3 +97,70 @@ fn a_job_that_is_stopped_while_it_waits_for_room_queues_nothing() {
     world.run("job-deregister");
     assert_eq!(summary(&world), 0);
 }
+
+/// There is no place for it, and it is killed before there is one: a task of it that is killed
+/// ends as one that has done its work.
+#[test]
+fn what_was_stopped_to_be_rescheduled_comes_again_once_there_is_a_place() {
+    use drover_events::model::TaskState;
+    for kind in ["service", "batch"] {
+        let mut world = World::new(1, job(kind, 1));
+        world.run("job-register");
+        world.all_are("running");
+        let first = world.live()[0].clone();
+        let before = world.alloc(&first);
+        world.ineligible(&before.node_id);
+        world.client(&first, |alloc| {
+            alloc.desired_transition.reschedule = Some(true);
+            alloc.desired_transition.force_reschedule = Some(true);
+        });
+        let outcome = world.run("alloc-stop");
+        assert!(outcome.blocked.is_some(), "{kind}");
+        assert_eq!(world.alloc(&first).desired_status, "stop");
+        world.client(&first, |alloc| {
+            alloc.client_status = "complete".into();
+            let state = TaskState {
+                state: "dead".into(),
+                ..TaskState::default()
+            };
+            alloc.task_states.insert("t", state);
+        });
+        let waiting = world.run("node-update");
+        assert_eq!(waiting.finished.queued_allocations["g"], 1, "{kind}");
+        assert!(waiting.blocked.is_some(), "{kind}");
+        assert_ne!(world.job().status, "dead", "{kind}");
+        world.eligible(&before.node_id);
+        world.run("queued-allocs");
+        let live = world.live();
+        assert_eq!(live.len(), 1, "{kind}");
+        let again = world.alloc(&live[0]);
+        assert_eq!(again.previous_allocation, first, "{kind}");
+        assert_eq!(again.name, before.name, "{kind}");
+        assert!(world.run("node-update").plan.is_empty(), "{kind}: once");
+    }
+}
+
+#[test]
+fn of_what_waits_for_a_place_only_the_count_comes_again() {
+    let mut world = World::new(1, job("service", 2));
+    world.run("job-register");
+    world.all_are("running");
+    let live = world.live();
+    let node = world.alloc(&live[0]).node_id;
+    world.ineligible(&node);
+    for id in &live {
+        world.client(id, |alloc| {
+            alloc.desired_transition.reschedule = Some(true);
+            alloc.desired_transition.force_reschedule = Some(true);
+        });
+    }
+    world.run("alloc-stop");
+    for id in &live {
+        world.client(id, |alloc| alloc.client_status = "complete".into());
+    }
+    world.change(|job| job.task_groups[0].count = 1);
+    world.eligible(&node);
+    world.run("job-register");
+    assert_eq!(world.live().len(), 1);
+    assert!(world.run("node-update").plan.is_empty());
+}

@@ -1,10 +1,12 @@
 //! Service and batch jobs: what the reconciler wants, given places by the search.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use drover_events::model::{
-    AllocDeploymentStatus, Allocation, Deployment, Evaluation, Job, PlanAnnotations, TaskGroup,
+    AllocDeploymentStatus, AllocMetric, Allocation, Deployment, Evaluation, Job, PlanAnnotations,
+    TaskGroup,
 };
 
 use super::cluster::{Cluster, Demand, demand_of, takes_room};
@@ -15,6 +17,7 @@ use super::reconcile::{
     self, Alloc, InPlace, Input, NodeState, Place, Reconciled, next_tracker, penalty_nodes,
 };
 use super::rng::Rng;
+use super::searches::{Former, Searches};
 use super::state::{ReadError, StateView};
 
 /// The least number of candidates where affinities or spreads are weighed (scheduler.md 5.3).
@@ -42,19 +45,21 @@ pub(super) fn schedule(
     let nodes = node_states(view.cluster(), &allocs);
     let mut rng = Rng::new(inputs.seed);
     let search_job = job.clone().filter(|job| !job.stop).unwrap_or_default();
-    let options = options(view, &search_job, batch, inputs)?;
-    let mut stack = Stack::new(view.cluster(), Arc::clone(&search_job), options);
-    if explained {
-        stack.record();
-    }
-    for alloc in allocs.iter().filter(|a| takes_room(a)) {
-        stack.is_live(&alloc.node_id, &alloc.task_group);
-    }
+    let of_version = |job: &Arc<Job>| -> Result<Former, ReadError> {
+        Ok((Arc::clone(job), options(view, job, batch, inputs)?))
+    };
+    let former = versions.iter().map(of_version);
+    let former = former.collect::<Result<Vec<_>, _>>()?;
+    let live = allocs.iter().filter(|alloc| takes_room(alloc));
+    let live = live.map(|alloc| (alloc.node_id.clone(), alloc.task_group.clone()));
+    let own = of_version(&search_job)?;
+    let cluster = view.cluster();
+    let mut searches = Searches::new(cluster, own, &former, live.collect(), explained);
     let groups = job.iter().flat_map(|job| &job.task_groups);
     let groups: Vec<String> = groups.map(|group| group.name.clone()).collect();
     let reconciled = {
         let mut in_place = Updater {
-            stack: &mut stack,
+            stack: searches.own(),
             eval,
         };
         let input = Input {
@@ -73,7 +78,8 @@ pub(super) fn schedule(
         eval,
         inputs,
         job: search_job,
-        stack,
+        searches,
+        without: BTreeSet::new(),
         rng,
         plan: Plan::default(),
         progress: Progress::default(),
@@ -167,11 +173,12 @@ fn former_versions(
             .entry(job.version)
             .or_insert_with(|| Arc::clone(job));
     }
-    let canarying = deployment.is_some_and(|deployment| {
+    let unsettled = deployment.is_some_and(|deployment| {
         let mut states = deployment.task_groups.values();
-        states.any(|state| state.desired_canaries > 0 && !state.promoted)
+        matches!(deployment.status.as_str(), "paused" | "failed")
+            || states.any(|state| state.desired_canaries > 0 && !state.promoted)
     });
-    if canarying && versions.is_empty() {
+    if unsettled && versions.is_empty() {
         let stable = view.stable_before(&job.namespace, &job.id, job.version)?;
         versions.extend(stable.map(|job| (job.version, job)));
     }
@@ -226,7 +233,9 @@ struct Attempt<'a> {
     eval: &'a Evaluation,
     inputs: &'a Inputs,
     job: Arc<Job>,
-    stack: Stack<'a>,
+    searches: Searches<'a>,
+    /// Groups of a version of the job for which no place was found.
+    without: BTreeSet<(String, u64)>,
     rng: Rng,
     plan: Plan,
     progress: Progress,
@@ -296,8 +305,8 @@ impl Attempt<'_> {
             desired_tg_updates: desired.clone().into(),
             ..Default::default()
         });
-        self.progress.classes = self.stack.class_eligibility();
-        self.progress.escaped = self.stack.escaped();
+        self.progress.classes = self.searches.class_eligibility();
+        self.progress.escaped = self.searches.escaped();
         self.progress.deployment_id = self.deployment_id.clone();
         let (finished, blocked) =
             evals::finish(self.eval, self.inputs, &self.progress, &mut self.rng);
@@ -308,14 +317,15 @@ impl Attempt<'_> {
             blocked,
             desired,
             failed: self.progress.failed,
-            searches: self.stack.take_searches(),
+            searches: self.searches.take_searches(),
         }
     }
 
     fn free(&mut self, alloc: &Alloc) {
         if takes_room(alloc) {
             let demand = demand_of(alloc);
-            self.stack.stop(&alloc.node_id, &alloc.task_group, &demand);
+            self.searches
+                .stop(&alloc.node_id, &alloc.task_group, &demand);
         }
     }
 
@@ -323,8 +333,10 @@ impl Attempt<'_> {
         for (before, mut after) in in_place {
             let demand = demand_of(&after);
             let old = demand_of(&before);
-            self.stack.stop(&before.node_id, &before.task_group, &old);
-            self.stack.add(&before.node_id, &before.task_group, &demand);
+            self.searches
+                .stop(&before.node_id, &before.task_group, &old);
+            self.searches
+                .add(&before.node_id, &before.task_group, &demand);
             if !self.deployment_id.is_empty() && after.deployment_id != self.deployment_id {
                 after.deployment_id.clone_from(&self.deployment_id);
                 after.deployment_status = None;
@@ -359,7 +371,7 @@ impl Attempt<'_> {
         let demand = demand_of(&old);
         let live = takes_room(&old);
         if live {
-            self.stack.stop(&old.node_id, &old.task_group, &demand);
+            self.searches.stop(&old.node_id, &old.task_group, &demand);
         }
         let wanted = Place {
             name: old.name.clone(),
@@ -377,7 +389,7 @@ impl Attempt<'_> {
                 reschedule_tracker: None,
             });
         } else if live {
-            self.stack.add(&old.node_id, &old.task_group, &demand);
+            self.searches.add(&old.node_id, &old.task_group, &demand);
         }
     }
 
@@ -387,22 +399,26 @@ impl Attempt<'_> {
         let Some(group) = job.task_groups.iter().find(|g| g.name == wanted.group) else {
             return false;
         };
-        if let Some(metric) = self.progress.failed.get_mut(&wanted.group) {
+        let version = (wanted.group.clone(), job.version);
+        if let Some(metric) = self.progress.failed.get_mut(&wanted.group)
+            && self.without.contains(&version)
+        {
             metric.coalesced_failures += 1;
             add_exhausted(metric, group);
             self.note_no_place(&wanted);
             return false;
         }
         let (penalty, preferred) = self.preferences(&wanted, group);
-        let selection = self.stack.select(&wanted.group, &penalty, preferred);
-        let Selection { choice, mut metric } = selection;
+        let selection = self
+            .searches
+            .select(&job, &wanted.group, &penalty, preferred);
+        let Selection { choice, metric } = selection;
         let Some(choice) = choice else {
-            add_exhausted(&mut metric, group);
-            self.progress.failed.insert(wanted.group.clone(), metric);
+            self.fail(version, group, metric);
             self.note_no_place(&wanted);
             return false;
         };
-        let cluster = self.stack.cluster();
+        let cluster = self.searches.cluster();
         let Some(info) = &cluster.slot(choice.slot).info else {
             return false;
         };
@@ -439,7 +455,7 @@ impl Attempt<'_> {
                     .clone_from(&previous.reschedule_tracker);
             }
         }
-        self.stack
+        self.searches
             .add(&alloc.node_id, &alloc.task_group, &choice.demand);
         if let Some(queued) = self.progress.queued.get_mut(&alloc.task_group) {
             *queued -= 1;
@@ -451,6 +467,22 @@ impl Attempt<'_> {
             replaces: None,
         });
         true
+    }
+
+    /// Notes that a group of a version finds no place. Of two versions the first one tells why; the
+    /// other is counted.
+    fn fail(&mut self, version: (String, u64), group: &TaskGroup, mut metric: AllocMetric) {
+        match self.progress.failed.entry(version.0.clone()) {
+            Entry::Vacant(entry) => {
+                add_exhausted(&mut metric, group);
+                entry.insert(metric);
+            }
+            Entry::Occupied(mut known) => {
+                known.get_mut().coalesced_failures += 1;
+                add_exhausted(known.get_mut(), group);
+            }
+        }
+        self.without.insert(version);
     }
 
     /// The deployment of a new allocation. What runs a former version is no part of this one's.
@@ -479,7 +511,7 @@ impl Attempt<'_> {
         let Some(previous) = &wanted.previous else {
             return Default::default();
         };
-        let cluster = self.stack.cluster();
+        let cluster = self.searches.cluster();
         let mut penalty = BTreeSet::new();
         if wanted.reschedule {
             penalty = penalty_nodes(previous)

@@ -21,6 +21,7 @@ mod outcome;
 pub mod rank;
 pub mod reconcile;
 pub mod rng;
+mod searches;
 mod state;
 mod system;
 

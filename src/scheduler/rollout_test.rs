@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use drover_events::model::{NetworkResource, Port};
+
 use super::scenario_test::names;
 use super::testing::{World, job, update};
 
@@ -199,6 +201,174 @@ fn a_version_that_was_given_up_leaves_the_former_one_its_count() {
     world.eligible(&node);
     world.run("deployment-watcher");
     assert_eq!(versions(&world), [(0, false), (0, false), (0, false)]);
+}
+
+/// A service of three on one node, whose next version was given up or held after one of them.
+fn with_a_version_half_rolled_out(status: &str) -> World {
+    let mut job = job("service", 3);
+    job.task_groups[0].update = Some(update(1, 0));
+    let mut world = World::new(1, job);
+    world.run("job-register");
+    world.heal();
+    world.run("deployment-watcher");
+    world.change(|job| job.task_groups[0].tasks[0].user = "other".into());
+    world.run("job-register");
+    world.set_deployment(status);
+    assert!(world.run("deployment-watcher").plan.is_empty());
+    assert_eq!(versions(&world), [(0, false), (0, false), (1, false)]);
+    world
+}
+
+#[test]
+fn a_drain_of_the_only_node_is_made_good_after_a_rolling_version_failed() {
+    for status in ["failed", "paused"] {
+        for at_once in [1, 4] {
+            let mut world = with_a_version_half_rolled_out(status);
+            let node = world.alloc(&world.live()[0]).node_id;
+            drain(&mut world, &node, at_once);
+            assert_eq!(versions(&world), []);
+            let waiting = world.run("node-update");
+            assert_eq!(waiting.finished.queued_allocations["g"], 3, "it is said");
+            assert!(waiting.blocked.is_some(), "and waited for");
+            world.eligible(&node);
+            world.run("queued-allocs");
+            // As what had found another node at once would have: with the job's own version.
+            let wanted = [(1, false), (1, false), (1, false)];
+            assert_eq!(versions(&world), wanted, "{status}, {at_once} at once");
+            assert!(world.run("node-update").plan.is_empty());
+        }
+    }
+}
+
+#[test]
+fn the_loss_of_the_only_node_is_made_good_after_a_version_failed() {
+    let mut world = with_a_version_half_rolled_out("failed");
+    let node = world.alloc(&world.live()[0]).node_id;
+    world.node_status(&node, "down");
+    let waiting = world.run("node-update");
+    assert!(waiting.blocked.is_some());
+    assert_eq!(versions(&world), []);
+    world.node_status(&node, "ready");
+    world.run("node-update");
+    assert_eq!(versions(&world), [(1, false), (1, false), (1, false)]);
+}
+
+#[test]
+fn what_a_first_version_never_placed_is_not_placed_once_it_failed() {
+    let mut job = job("service", 3);
+    job.task_groups[0].update = Some(update(1, 0));
+    let resources = job.task_groups[0].tasks[0].resources.as_mut().unwrap();
+    resources.cpu = 1_500;
+    let mut world = World::new(1, job);
+    world.run("job-register");
+    assert_eq!(versions(&world), [(0, false), (0, false)]);
+    world.fail_deployment();
+    world.add_node(super::testing::node(1));
+    world.run("queued-allocs");
+    assert_eq!(versions(&world), [(0, false), (0, false)]);
+    // What it had placed comes back all the same.
+    for number in [0, 1] {
+        let node = super::testing::node(number).id;
+        drain(&mut world, &node, 4);
+    }
+    assert_eq!(versions(&world), []);
+    world.eligible(&super::testing::node(0).id);
+    world.run("queued-allocs");
+    assert_eq!(versions(&world), [(0, false), (0, false)]);
+}
+
+/// One allocation of the former version is stopped; what replaces it is placed.
+fn stop_one_of_the_former(world: &mut World) {
+    let live = world.live();
+    let mut former = live.iter().filter(|id| !world.alloc(id).is_canary());
+    let id = former.next().unwrap().clone();
+    world.client(&id, |alloc| alloc.desired_transition.migrate = Some(true));
+    world.run("alloc-stop");
+    world.client(&id, |alloc| alloc.client_status = "complete".into());
+}
+
+#[test]
+fn what_runs_the_former_version_is_placed_as_that_asks() {
+    let mut spec = job("service", 2);
+    let group = &mut spec.task_groups[0];
+    group.update = Some(update(1, 1));
+    let port = Port {
+        label: "http".into(),
+        ..Port::default()
+    };
+    group.networks = vec![NetworkResource {
+        dynamic_ports: vec![port].into(),
+        ..NetworkResource::default()
+    }]
+    .into();
+    let mut world = World::new(2, spec);
+    world.run("job-register");
+    world.heal();
+    world.run("deployment-watcher");
+    world.change(|job| {
+        let group = &mut job.task_groups[0];
+        group.networks = Vec::new().into();
+        group.tasks[0].name = "new".into();
+        let resources = group.tasks[0].resources.as_mut().unwrap();
+        (resources.cpu, resources.memory_mb) = (333, 77);
+    });
+    world.run("job-register");
+    world.heal();
+    let asked = |world: &World| {
+        let live = world.live();
+        let mut asked: Vec<(u64, String, i64, usize)> = live
+            .iter()
+            .map(|id| {
+                let alloc = world.alloc(id);
+                let given = alloc.allocated_resources.unwrap();
+                let (name, task) = given.tasks.iter().next().unwrap();
+                let version = alloc.job.as_ref().unwrap().version;
+                let ports = given.shared.ports.len();
+                (version, name.clone(), task.cpu.cpu_shares, ports)
+            })
+            .collect();
+        asked.sort();
+        asked
+    };
+    let old = (0, "t".to_owned(), 20, 1);
+    let wanted = [old.clone(), old, (1, "new".to_owned(), 333, 0)];
+    assert_eq!(asked(&world), wanted);
+    stop_one_of_the_former(&mut world);
+    assert_eq!(asked(&world), wanted);
+    // The same for what is brought back after the only node was away.
+    for number in 0..2 {
+        drain(&mut world, &super::testing::node(number).id, 4);
+    }
+    assert_eq!(asked(&world), []);
+    world.eligible(&super::testing::node(0).id);
+    world.run("queued-allocs");
+    assert_eq!(asked(&world), wanted);
+}
+
+#[test]
+fn a_canary_without_a_place_keeps_the_former_version_from_none() {
+    let mut spec = job("service", 2);
+    spec.task_groups[0].update = Some(update(1, 1));
+    let mut world = World::new(2, spec);
+    world.run("job-register");
+    world.heal();
+    world.run("deployment-watcher");
+    world.change(|job| {
+        let resources = job.task_groups[0].tasks[0].resources.as_mut().unwrap();
+        resources.memory_mb = 900_000;
+    });
+    let outcome = world.run("job-register");
+    assert!(
+        outcome.blocked.is_some(),
+        "there is no place for the canary"
+    );
+    assert_eq!(versions(&world), [(0, false), (0, false)]);
+    for _ in 0..3 {
+        stop_one_of_the_former(&mut world);
+        assert_eq!(versions(&world), [(0, false), (0, false)]);
+    }
+    let outcome = world.run("node-update");
+    assert_eq!(outcome.finished.queued_allocations["g"], 1, "the canary");
 }
 
 #[test]

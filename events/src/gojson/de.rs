@@ -10,6 +10,7 @@ use std::fmt::{self, Write as _};
 use serde::de::{DeserializeOwned, Deserializer, Visitor};
 use serde::forward_to_deserialize_any;
 
+use super::Unknown;
 use super::de_access::{Kind, Nullable};
 
 /// Why a body is not what was asked for.
@@ -48,11 +49,30 @@ impl std::error::Error for GoJsonError {
 /// # Errors
 /// Malformed JSON, a value of the wrong type or out of its range, too deep nesting.
 pub fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, GoJsonError> {
-    let track = Track::default();
+    document(bytes, &Track::default())
+}
+
+/// The same, with the paths of what says something and is no field, as far as they are kept.
+///
+/// # Errors
+/// As [`from_slice`].
+pub fn from_slice_naming<T: DeserializeOwned>(
+    bytes: &[u8],
+) -> Result<(T, Vec<String>), GoJsonError> {
+    let track = Track {
+        unknown: Some(RefCell::default()),
+        ..Track::default()
+    };
+    let value = document(bytes, &track)?;
+    let unknown = track.unknown.unwrap_or_default().into_inner();
+    Ok((value, unknown.paths("")))
+}
+
+fn document<T: DeserializeOwned>(bytes: &[u8], track: &Track) -> Result<T, GoJsonError> {
     let mut inner = serde_json::Deserializer::from_slice(bytes);
     let read = T::deserialize(Adaptor {
         inner: &mut inner,
-        track: &track,
+        track,
     });
     read.and_then(|value| inner.end().map(|()| value))
         .map_err(|source| GoJsonError {
@@ -84,18 +104,46 @@ pub(super) enum Step {
     Index(usize),
 }
 
-/// The way to the value that failed, innermost step first.
+/// What is known of a document on the way through it.
 #[derive(Default)]
-pub(super) struct Track(RefCell<Vec<Step>>);
+pub(super) struct Track {
+    /// The way to the value that failed, innermost step first.
+    failed: RefCell<Vec<Step>>,
+    /// What is no field, where that is asked for.
+    unknown: Option<RefCell<Unknown>>,
+}
 
 impl Track {
     pub(super) fn push(&self, step: Step) {
-        self.0.borrow_mut().push(step);
+        self.failed.borrow_mut().push(step);
+    }
+
+    /// Whether it is asked for what is no field.
+    pub(super) fn names_unknown(&self) -> bool {
+        self.unknown.is_some()
+    }
+
+    /// Something says something and is no field.
+    pub(super) fn add_unknown(&self, name: &str) {
+        if let Some(unknown) = &self.unknown {
+            unknown.borrow_mut().add(name);
+        }
+    }
+
+    /// Reads what lies one step further down.
+    pub(super) fn below<T>(&self, step: impl Fn() -> String, read: impl FnOnce() -> T) -> T {
+        let Some(unknown) = &self.unknown else {
+            return read();
+        };
+        let before = unknown.borrow().count();
+        let done = read();
+        unknown.borrow_mut().were_below(before, step);
+        done
     }
 
     fn path(&self) -> String {
         let mut out = String::new();
-        for step in self.0.borrow().iter().rev() {
+        for step in self.failed.borrow().iter().rev() {
             match step {
                 Step::Field(name) if out.is_empty() => out.push_str(name),
                 Step::Field(name) => {

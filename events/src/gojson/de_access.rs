@@ -2,13 +2,14 @@
 
 use std::fmt;
 
-use serde::de::value::StrDeserializer;
+use serde::de::value::{StrDeserializer, UnitDeserializer};
 use serde::de::{
-    self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor,
+    self, Deserialize, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess,
+    Visitor,
 };
 
 use super::de::{Adaptor, Step, Track};
-use super::{KeyCursor, KeySeed};
+use super::{KeyCursor, KeySeed, Says, Unknown};
 
 /// What a value is read as when it is not `null`.
 #[derive(Clone, Copy)]
@@ -167,12 +168,11 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, A> {
     ) -> Result<Option<T::Value>, A::Error> {
         let index = self.index;
         self.index += 1;
-        self.inner
-            .next_element_seed(Wrapped {
-                seed,
-                track: self.track,
-            })
-            .inspect_err(|_| self.track.push(Step::Index(index)))
+        let track = self.track;
+        let read = || self.inner.next_element_seed(Wrapped { seed, track });
+        track
+            .below(|| format!("[{index}]"), read)
+            .inspect_err(|_| track.push(Step::Index(index)))
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -200,8 +200,12 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<'_, A> {
             let key = &mut self.key;
             return self.inner.next_key_seed(CopyKey { seed, key });
         };
-        let cursor = &mut self.cursor;
-        let Some(field) = self.inner.next_key_seed(FieldSeed { fields, cursor })? else {
+        let seed_of_field = FieldSeed {
+            fields,
+            cursor: &mut self.cursor,
+            unknown: self.track.names_unknown().then_some(&mut self.key),
+        };
+        let Some(field) = self.inner.next_key_seed(seed_of_field)? else {
             return Ok(None);
         };
         self.field = Some(field);
@@ -211,12 +215,36 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<'_, A> {
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, A::Error> {
         let track = self.track;
-        self.inner
-            .next_value_seed(Wrapped { seed, track })
-            .inspect_err(|_| {
-                let name = self.field.map_or_else(|| self.key.clone(), str::to_owned);
-                track.push(Step::Field(name));
-            })
+        if self.field == Some("") && track.names_unknown() {
+            let (value, says) = self.inner.next_value_seed(Passed(seed))?;
+            if says.0 {
+                track.add_unknown(&self.key);
+            }
+            return Ok(value);
+        }
+        let (field, key) = (self.field, &self.key);
+        let step = || match field {
+            Some(name) => format!(".{name}"),
+            None => format!("[{:?}]", Unknown::name(key)),
+        };
+        let read = || self.inner.next_value_seed(Wrapped { seed, track });
+        track.below(step, read).inspect_err(|_| {
+            let name = field.map_or_else(|| key.clone(), str::to_owned);
+            track.push(Step::Field(name));
+        })
+    }
+}
+
+/// Passes over the value of what is no field; whoever asked for it is given nothing.
+struct Passed<T>(T);
+
+impl<'de, T: DeserializeSeed<'de>> DeserializeSeed<'de> for Passed<T> {
+    type Value = (T::Value, Says);
+
+    fn deserialize<D: Deserializer<'de>>(self, inner: D) -> Result<(T::Value, Says), D::Error> {
+        let says = Says::deserialize(inner)?;
+        let nothing: UnitDeserializer<D::Error> = ().into_deserializer();
+        Ok((self.0.deserialize(nothing)?, says))
     }
 }
 
@@ -241,6 +269,8 @@ impl<'de, T: DeserializeSeed<'de>> DeserializeSeed<'de> for Wrapped<'_, T> {
 struct FieldSeed<'a> {
     fields: &'static [&'static str],
     cursor: &'a mut KeyCursor,
+    /// Where an unknown one is kept, as far as it is named.
+    unknown: Option<&'a mut String>,
 }
 
 impl<'de> DeserializeSeed<'de> for FieldSeed<'_> {
@@ -264,6 +294,10 @@ impl Visitor<'_> for FieldSeed<'_> {
             return Ok(name);
         }
         let other = self.fields.iter().find(|f| f.eq_ignore_ascii_case(key));
+        if let (None, Some(unknown)) = (other, self.unknown) {
+            unknown.clear();
+            unknown.push_str(Unknown::name(key));
+        }
         Ok(other.copied().unwrap_or_default())
     }
 }

@@ -20,6 +20,7 @@ mod list;
 mod map;
 mod schema;
 mod time;
+mod unknown;
 mod wire;
 mod zero;
 
@@ -27,7 +28,7 @@ mod zero;
 mod gojson_test;
 
 pub use base64::Base64;
-pub use de::{GoJsonError, from_slice, from_value};
+pub use de::{GoJsonError, from_slice, from_slice_naming, from_value};
 pub use duration::{
     DurationIn, DurationText, DurationTextOrEmpty, format_duration, parse_duration,
 };
@@ -35,6 +36,7 @@ pub use list::List;
 pub use map::Map;
 pub use schema::{Property, object};
 pub use time::{GoTime, Time};
+pub use unknown::{Says, Unknown};
 pub use wire::{KeyCursor, KeySeed, keep, show, stored_order};
 pub use zero::Zero;
 

@@ -103,6 +103,31 @@ fn mod_18_answers_about_files_and_figures_of_a_node_are_as_recorded() {
 }
 
 #[test]
+fn mod_18_the_result_of_a_check_is_written_as_nomads_clients_read_it() {
+    let result = CheckQueryResult {
+        id: "c1".into(),
+        mode: "healthiness".into(),
+        status: "success".into(),
+        status_code: 200,
+        output: "nomad: http ok".into(),
+        timestamp: 1_700_000_000,
+        group: "web.cache[0]".into(),
+        task: "server".into(),
+        service: "cache".into(),
+        check: "alive".into(),
+    };
+    let written = gojson::to_vec(&Map::from([("c1", result.clone())])).unwrap();
+    let wanted = concat!(
+        r#"{"c1":{"ID":"c1","Mode":"healthiness","Status":"success","StatusCode":200,"#,
+        r#""Output":"nomad: http ok","Timestamp":1700000000,"Group":"web.cache[0]","#,
+        r#""Task":"server","Service":"cache","Check":"alive"}}"#,
+    );
+    assert_eq!(String::from_utf8(written).unwrap(), wanted);
+    let read: Map<CheckQueryResult> = gojson::from_slice(wanted.as_bytes()).unwrap();
+    assert_eq!(read["c1"], result);
+}
+
+#[test]
 fn recorded_evaluations() {
     identical::<Evaluation>("evaluation-blocked.json");
     identical::<Evaluation>("evaluation-complete.json");

@@ -52,21 +52,21 @@ pub(super) fn updated_by_client(
 }
 
 /// Whether a client's report says anything that is not known of an allocation.
-pub fn says_new(alloc: &Allocation, update: &ClientAllocUpdate) -> bool {
-    alloc.client_status != update.client_status
-        || alloc.client_description != update.client_description
-        || *alloc.task_states != update.task_states
-        || alloc.network_status != update.network_status
-        || new_health(alloc, update).is_some()
+pub fn says_new(known: &Allocation, told: &Allocation) -> bool {
+    known.client_status != told.client_status
+        || known.client_description != told.client_description
+        || *known.task_states != *told.task_states
+        || known.network_status != told.network_status
+        || new_health(known, told.deployment_status.as_ref()).is_some()
 }
 
 /// The health that a report brings, where it is another than the one that is known.
 fn new_health<'a>(
-    alloc: &Allocation,
-    update: &'a ClientAllocUpdate,
+    known: &Allocation,
+    reported: Option<&'a AllocDeploymentStatus>,
 ) -> Option<&'a AllocDeploymentStatus> {
-    let reported = update.deployment_status.as_ref()?;
-    let same = alloc
+    let reported = reported?;
+    let same = known
         .deployment_status
         .as_ref()
         .is_some_and(|known| reported.healthy.is_none() || reported.healthy == known.healthy);
@@ -75,7 +75,7 @@ fn new_health<'a>(
 
 /// Takes over what a client may say, and nothing else (EV-14).
 fn take_update(alloc: &mut Allocation, update: &ClientAllocUpdate, index: u64) {
-    let health = new_health(alloc, update);
+    let health = new_health(alloc, update.deployment_status.as_ref());
     alloc.client_status.clone_from(&update.client_status);
     alloc
         .client_description

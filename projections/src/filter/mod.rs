@@ -37,6 +37,7 @@ mod filter_test;
 #[cfg(test)]
 mod golden_test;
 
+pub use pattern::compile as compile_pattern;
 pub use read::{Fields, Lookup, ReadError, Value};
 
 /// The version that new filters are compiled with and that rule-shaped events name.

@@ -14,8 +14,11 @@ use super::MAX_PATTERN_SIZE;
 /// Largest count in a repetition.
 const MAX_REPEAT: u32 = 1000;
 
-/// Compiles a pattern; the error is a sentence for people.
-pub(super) fn compile(pattern: &str) -> Result<Regex, String> {
+/// Compiles a pattern as Go means it; the error is a sentence for people.
+///
+/// # Errors
+/// Why it is none, or that it is too large.
+pub fn compile(pattern: &str) -> Result<Regex, String> {
     let rewritten = Rewriter {
         chars: pattern.chars().collect(),
         at: 0,

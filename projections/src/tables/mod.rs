@@ -76,7 +76,10 @@ pub use table_indexes::TableIndexes;
 pub use variable_quotas::VariableQuotas;
 pub use variables::Variables;
 
+use std::sync::Arc;
+
 use crate::error::StorageError;
+use crate::generations::Shared;
 use crate::layer::{AnyLayer, Layer};
 use crate::table::{History, SkipKey, Table};
 use crate::trail::Trail;
@@ -89,7 +92,7 @@ pub struct TableInfo {
     history: History,
     indexes: fn() -> Vec<(u8, &'static str)>,
     group: fn(u8) -> Option<SkipKey>,
-    layer: fn(usize) -> Box<dyn AnyLayer>,
+    layer: fn(&Arc<Shared>) -> Box<dyn AnyLayer>,
     pub(crate) trail: Trail,
     pub(crate) json: fn(&[u8], &[u8]) -> Result<serde_json::Value, StorageError>,
 }
@@ -171,11 +174,12 @@ impl Registry {
         self.tables.iter().find(|table| table.name == name)
     }
 
-    pub(crate) fn layers(&self, kept_bytes: usize) -> Vec<Option<Box<dyn AnyLayer>>> {
+    /// The tables' overlays, which share a bound of what they keep.
+    pub(crate) fn layers(&self, kept: &Arc<Shared>) -> Vec<Option<Box<dyn AnyLayer>>> {
         let mut layers = Vec::new();
         for table in self.tables {
             layers.resize_with(usize::from(table.id) + 1, || None);
-            layers[usize::from(table.id)] = Some((table.layer)(kept_bytes));
+            layers[usize::from(table.id)] = Some((table.layer)(kept));
         }
         layers
     }

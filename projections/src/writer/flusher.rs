@@ -36,6 +36,16 @@ impl Flusher {
     }
 }
 
+#[cfg(test)]
+impl Flusher {
+    /// Waits for the one on its way.
+    pub(super) fn settle(&mut self) {
+        if let Some(thread) = self.0.take() {
+            thread.join().unwrap().unwrap();
+        }
+    }
+}
+
 impl Drop for Flusher {
     fn drop(&mut self) {
         if let Some(thread) = self.0.take() {

@@ -45,6 +45,9 @@ fn with_tasks(kind: &str, tasks: &[(&str, &str, &str)]) -> Allocation {
     out
 }
 
+/// Why a task is restarted that a user asks for.
+const ASKED: &str = "User requested task to restart";
+
 type Told = Arc<Mutex<Option<Allocation>>>;
 
 fn state(told: &Told, task: &str) -> (String, u64, Vec<String>) {
@@ -53,6 +56,15 @@ fn state(told: &Told, task: &str) -> (String, u64, Vec<String>) {
         return Default::default();
     };
     (state.state.clone(), state.restarts, events(state))
+}
+
+/// The reasons of the restarts that a task was told of.
+fn reasons(told: &Told, task: &str) -> Vec<String> {
+    let told = told.lock();
+    let state = told.as_ref().and_then(|a| a.task_states.get(task));
+    let events = state.map(|state| state.events.to_vec()).unwrap_or_default();
+    let asked = events.iter().filter(|e| e.r#type == "Restart Signaled");
+    asked.map(|event| event.restart_reason.clone()).collect()
 }
 
 fn is(told: &Told, task: &str, wanted: &str, restarts: u64) -> bool {
@@ -90,12 +102,38 @@ async fn cl_05_a_restart_restarts_what_runs_at_once_and_a_dead_task_is_no_error(
             tail,
             ["Restart Signaled", "Terminated", "Restarting", "Started"]
         );
+        assert_eq!(reasons(&told, task), [ASKED]);
     }
     assert!(!told_of("prep").contains(&"Restart Signaled".to_owned()));
     // Of one task it is an error.
     let refused = runner.control().unwrap().restart(Some("prep"), false);
     assert_eq!(refused.unwrap_err().to_string(), "Task not running");
     runner.destroy().await;
+}
+
+/// What tasks answered that were told something together.
+#[test]
+fn cl_05_of_many_tasks_each_is_told_and_all_that_refuse_are_named() {
+    use super::runner::told_each;
+    use crate::client::drivers::TaskError;
+    let refuses = |why: &str| Err(TaskError::Driver(why.to_owned()));
+    let told = |ends: Vec<Result<(), TaskError>>| {
+        let names = ["a", "b", "c"].map(str::to_owned);
+        let told = told_each(names.into_iter().zip(ends).collect());
+        told.map_err(|error| error.to_string())
+    };
+    assert_eq!(told(vec![Ok(()), Err(TaskError::NotRunning)]), Ok(()));
+    let none = told(vec![Err(TaskError::NotRunning), Err(TaskError::NotRunning)]);
+    assert_eq!(none, Err("Task not running".to_owned()));
+    let two = told(vec![refuses("hangs"), Ok(()), refuses("is stuck")]);
+    let text = "task \"a\": hangs; task \"c\": is stuck";
+    assert_eq!(two, Err(text.to_owned()));
+    let one = told(vec![Ok(()), refuses("hangs")]);
+    assert_eq!(one, Err("task \"b\": hangs".to_owned()));
+    assert_eq!(
+        told(vec![refuses("hangs"), refuses("hangs")]),
+        Err("hangs".to_owned())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -114,6 +152,11 @@ async fn cl_09_cl_25_a_dead_tasks_runner_waits_and_runs_it_again_when_it_is_told
         })
         .await;
         assert!(!*runner.done().borrow(), "a dead task is not the end");
+        // The dead one is told of it as well.
+        for task in ["main", "prep"] {
+            let asked = usize::try_from(restarts).unwrap();
+            assert_eq!(reasons(&told, task), vec![ASKED; asked], "{task}");
+        }
         if restarts < 2 {
             runner.control().unwrap().restart(None, true).unwrap();
         }

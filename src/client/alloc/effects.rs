@@ -226,6 +226,9 @@ impl Actor {
         let log = task.log_config.clone().unwrap_or_default();
         let positive =
             |v: i64, default: u64| u64::try_from(v).ok().filter(|v| *v > 0).unwrap_or(default);
+        let given = alloc.allocated_resources.as_ref();
+        let given = given.and_then(|given| given.tasks.get(name));
+        let cores = given.map_or_else(Vec::new, |task| task.cpu.reserved_cores.to_vec());
         let config = TaskConfig {
             alloc_id: alloc.id.clone(),
             task: name.to_owned(),
@@ -237,6 +240,7 @@ impl Actor {
                 .collect(),
             env: env.vars().clone(),
             user: task.user.clone(),
+            cores,
             paths,
             log_dir: self.shared.dir.logs(),
             log_max_files: positive(log.max_files, LOG_FILES),

@@ -84,3 +84,60 @@ fn predecessor(input: &HookInput) -> Option<(AllocDir, Vec<String>)> {
     let runner = previous.find(|runner| runner.alloc().id == input.alloc.previous_allocation)?;
     Some((runner.control()?.dir().clone(), tasks))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry;
+
+    #[test]
+    fn hooks_are_timed_and_counted_by_how_they_end_unless_that_is_switched_off() {
+        let (telemetry, recorder) = telemetry::build(&telemetry::Options::default());
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let runtime = runtime.unwrap();
+        let tmp = tempfile::tempdir().unwrap();
+        std::fs::write(
+            tmp.path().join("taken"),
+            "a file where a directory should be",
+        )
+        .unwrap();
+        let run = |id: &str, measured: bool| {
+            let input = HookInput {
+                alloc: Arc::new(Allocation::default()),
+                dir: AllocDir::new(tmp.path(), id),
+                previous: Vec::new(),
+                measured,
+            };
+            metrics::with_local_recorder(&recorder, || runtime.block_on(prerun(input)))
+        };
+        run("a", true).unwrap();
+        run("b", true).unwrap();
+        run("c", false).unwrap();
+        let error = run("taken", true).unwrap_err();
+        assert!(
+            error.starts_with("pre-run hook \"alloc_dir\" failed"),
+            "{error}"
+        );
+        run("taken", false).unwrap_err();
+        let told = telemetry.prometheus();
+        let value = |what: &str, hook: &str| {
+            let line = format!("nomad_client_alloc_hook_prerun_{what}{{hook_name=\"{hook}\"}} ");
+            let line = told.lines().find_map(|text| text.strip_prefix(&line));
+            line.map(str::to_owned)
+        };
+        let dirs = ["success", "failed", "elapsed_count"].map(|what| value(what, "alloc_dir"));
+        assert_eq!(
+            dirs,
+            ["2", "1", "3"].map(|text| Some(text.to_owned())),
+            "{told}"
+        );
+        // What comes after a hook that failed is not run.
+        let waits = ["success", "failed", "elapsed_count"];
+        let waits = waits.map(|what| value(what, "await_previous_allocations"));
+        assert_eq!(
+            waits,
+            [Some("2".to_owned()), None, Some("2".to_owned())],
+            "{told}"
+        );
+    }
+}

@@ -216,6 +216,34 @@ impl AllocRunner for Runner {
     }
 }
 
+/// What came of telling tasks something: each was told, whatever became of the others, and whoever
+/// asked learns of all that refused. One that ended meanwhile is no error where others run.
+pub(super) fn told_each(ends: Vec<(String, Result<(), TaskError>)>) -> Result<(), ControlError> {
+    let mut told = false;
+    let mut refused: Vec<(String, String)> = Vec::new();
+    for (name, end) in ends {
+        match end {
+            Ok(()) => told = true,
+            Err(TaskError::NotRunning) => {}
+            Err(error) => refused.push((name, error.to_string())),
+        }
+    }
+    let Some((_, first)) = refused.first() else {
+        return told.then_some(()).ok_or(ControlError::NotRunning);
+    };
+    let all_alike = !told && refused.iter().all(|(_, why)| why == first);
+    let text = match all_alike {
+        true => first.clone(),
+        false => {
+            let each = refused
+                .iter()
+                .map(|(name, why)| format!("task {name:?}: {why}"));
+            each.collect::<Vec<_>>().join("; ")
+        }
+    };
+    Err(ControlError::Refused(text))
+}
+
 impl AllocControl for Runner {
     fn restart(&self, task: Option<&str>, all: bool) -> Result<(), ControlError> {
         self.shared
@@ -244,18 +272,16 @@ impl AllocControl for Runner {
                 .map(|(n, t)| (n.clone(), t.clone()))
                 .collect()
         };
-        if tasks.is_empty() {
-            return Err(ControlError::NotRunning);
-        }
+        let mut ends = Vec::with_capacity(tasks.len());
         for (name, task) in tasks {
             let event = events::signaling(self.clock.now(), signal, "");
-            task.signal(signal).map_err(|e| match e {
-                TaskError::NotRunning => ControlError::NotRunning,
-                other => ControlError::Refused(other.to_string()),
-            })?;
-            self.send(Input::Task(name, TaskInput::Event(event)));
+            let told = task.signal(signal);
+            if told.is_ok() {
+                self.send(Input::Task(name.clone(), TaskInput::Event(event)));
+            }
+            ends.push((name, told));
         }
-        Ok(())
+        told_each(ends)
     }
 
     fn measure(&self, all: &Processes) {

@@ -253,6 +253,42 @@ async fn mod_03_a_service_runs_is_signalled_and_stops() {
     assert!(factory.journal.load().is_empty());
 }
 
+/// A shell fills neither in what is its own argument: it must come from us.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn env_05_a_task_gets_what_its_configuration_names_and_runs_on_its_own_cores() {
+    let own = std::fs::read_to_string("/proc/self/status").unwrap();
+    let allowed = |text: &str| -> Option<String> {
+        let line = text
+            .lines()
+            .find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
+        line.map(|list| list.trim().to_owned())
+    };
+    let list = allowed(&own).unwrap();
+    let first = list.split(['-', ',']).next().unwrap().to_owned();
+    let tmp = tempfile::tempdir().unwrap();
+    let factory = factory(tmp.path());
+    let script = "echo \"$0 $1 end\"; grep Cpus_allowed_list /proc/self/status";
+    let config = serde_json::json!({
+        "command": "/bin/sh",
+        "args": ["-c", script, "${NOMAD_TASK_NAME}", "${NOMAD_META_RACK}"],
+    });
+    let mut given = alloc("batch", "raw_exec", config);
+    let job = Arc::make_mut(given.job.as_mut().unwrap());
+    job.meta.insert("rack", "r7".to_owned());
+    let mut resources = drover_events::model::AllocatedResources::default();
+    let mut task = drover_events::model::AllocatedTaskResources::default();
+    task.cpu.reserved_cores = vec![first.parse().unwrap()].into();
+    resources.tasks.insert("web", task);
+    given.allocated_resources = Some(resources);
+    let told = Arc::new(Mutex::new(None));
+    let runner = run(&factory, &given, &told);
+    runner.done().wait_for(|done| *done).await.unwrap();
+    let log = format!("alloc/{}/alloc/logs/web.stdout.0", given.id);
+    let text = std::fs::read_to_string(tmp.path().join(log)).unwrap();
+    assert_eq!(text.lines().next(), Some("web r7 end"));
+    assert_eq!(allowed(&text), Some(first), "{text}, of {list}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cl_12_cl_13_a_finished_allocation_stays_finished_after_a_restart() {
     let tmp = tempfile::tempdir().unwrap();

@@ -186,12 +186,24 @@ pub type Entry = (String, Stat);
 /// # Errors
 /// It is no directory, or may not be read.
 pub fn entries(found: impl AsFd, most: usize) -> io::Result<(Vec<Entry>, bool)> {
+    entries_where(found, most, |_| true)
+}
+
+/// The same of those with certain names alone: the others are no matter, however many they are.
+///
+/// # Errors
+/// As [`entries`].
+pub fn entries_where(
+    found: impl AsFd,
+    most: usize,
+    wanted: impl Fn(&[u8]) -> bool,
+) -> io::Result<(Vec<Entry>, bool)> {
     let dir = fs::openat(found, ".", DIRECTORY, Mode::empty())?;
     let mut out = Vec::new();
     for entry in fs::Dir::read_from(&dir)? {
         let entry = entry?;
         let name = entry.file_name();
-        if matches!(name.to_bytes(), b"." | b"..") {
+        if matches!(name.to_bytes(), b"." | b"..") || !wanted(name.to_bytes()) {
             continue;
         }
         if out.len() == most {

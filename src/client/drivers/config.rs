@@ -124,6 +124,11 @@ impl<'a> Reader<'a> {
         self.known.push(key);
     }
 
+    /// Whether there is a value, of whatever kind.
+    pub fn is_set(&mut self, key: &'static str) -> bool {
+        self.get(key).is_some()
+    }
+
     /// Adds a problem.
     pub fn problem(&mut self, text: impl Into<String>) {
         self.problems.push(text.into());

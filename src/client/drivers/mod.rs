@@ -78,6 +78,8 @@ pub struct TaskConfig {
     pub env: BTreeMap<String, String>,
     /// The user to run as; empty for the agent's.
     pub user: String,
+    /// The cores that are reserved for it; none: it shares what is left.
+    pub cores: Vec<u16>,
     /// Directories.
     pub paths: TaskPaths,
     /// Where log files go.

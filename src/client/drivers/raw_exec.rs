@@ -62,8 +62,11 @@ impl Config {
             work_dir: r.text("work_dir").unwrap_or_default(),
             denied_envvars: r.texts("denied_envvars"),
         };
-        r.ignore("cgroup_v2_override");
-        r.ignore("cgroup_v1_override");
+        for key in ["cgroup_v1_override", "cgroup_v2_override"] {
+            if r.is_set(key) {
+                r.problem(format!("{key} is not supported by this client"));
+            }
+        }
         if out.command.is_empty() {
             r.problem("missing command for raw_exec driver");
         }
@@ -119,6 +122,7 @@ fn spec(task: &TaskConfig) -> Result<ExecSpec, StartError> {
         cwd,
         user: task.user.clone(),
         oom_score_adj: config.oom_score_adj,
+        cores: task.cores.clone(),
         log_dir: task.log_dir.clone(),
         log_name: task.task.clone(),
         log_max_files: task.log_max_files,

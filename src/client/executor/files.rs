@@ -26,6 +26,9 @@ pub struct ExecSpec {
     pub user: String,
     /// Value for `/proc/<pid>/oom_score_adj`; 0 leaves it alone.
     pub oom_score_adj: i32,
+    /// The cores that it runs on; none: all that the agent may use.
+    #[serde(default)]
+    pub cores: Vec<u16>,
     /// Directory of the log files.
     pub log_dir: PathBuf,
     /// Log files are named `<log_name>.stdout.N` and `<log_name>.stderr.N`.

@@ -17,8 +17,8 @@ const GREATEST: u64 = 1_000_000_000_000;
 /// A file with a greater number is not gone on with: whoever may write there could leave us no
 /// numbers. We never come so far ourselves.
 const LAST_TAKEN: u64 = 1_000_000_000;
-/// Entries of the directory that are looked at; we keep far fewer.
-const ENTRIES: usize = 4_096;
+/// Files of one name that are looked at; a task keeps fewer.
+const ENTRIES: usize = 100_000;
 /// How often something else than a file may have the next file's name.
 const TRIES: u64 = 100;
 
@@ -149,7 +149,11 @@ fn open_file(dir: &OwnedFd, name: &str, index: u64) -> io::Result<(File, u64, u6
 
 /// The numbers of the files `<name>.N` in `dir`, ascending; only regular files count.
 pub fn log_indexes(dir: impl AsFd, name: &str) -> io::Result<Vec<u64>> {
-    let (all, _) = beneath::entries(dir, ENTRIES)?;
+    let mine = |file: &[u8]| {
+        let rest = file.strip_prefix(name.as_bytes());
+        rest.is_some_and(|rest| rest.starts_with(b"."))
+    };
+    let (all, _) = beneath::entries_where(dir, ENTRIES, mine)?;
     let number = |(file, stat): &beneath::Entry| {
         let text = file.strip_prefix(name)?.strip_prefix('.')?;
         let number: u64 = text.parse().ok()?;
@@ -174,6 +178,30 @@ mod tests {
 
     fn indexes(dir: &Path) -> Vec<u64> {
         log_indexes(beneath::open_dir(dir).unwrap(), "t.stdout").unwrap()
+    }
+
+    /// Files of other tasks lie in the same directory, and others may have been put there.
+    #[test]
+    fn a_log_goes_on_with_its_newest_file_however_many_others_lie_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        for number in 0..5_000 {
+            fs::write(dir.path().join(format!("other.stdout.{number}")), "").unwrap();
+        }
+        for number in 0..20 {
+            fs::write(dir.path().join(format!("t.stdout.{number}")), "old").unwrap();
+        }
+        for number in 5_000..6_000 {
+            fs::write(dir.path().join(format!("other.stdout.{number}")), "").unwrap();
+        }
+        assert_eq!(indexes(dir.path()), (0..20).collect::<Vec<_>>());
+        let mut log = Rotator::open(dir.path(), "t.stdout", 20, 10).unwrap();
+        log.write(b"new").unwrap();
+        assert_eq!(read(dir.path(), 19), "oldnew");
+        assert_eq!(
+            indexes(dir.path()).len(),
+            20,
+            "none of ours was taken for another's"
+        );
     }
 
     #[test]

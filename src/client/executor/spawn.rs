@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
+use nix::sched::CpuSet;
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::unistd::{Gid, Pid, Uid, User};
 use rustix::fs::{Mode, OFlags};
@@ -44,6 +45,7 @@ pub(super) fn spawn(
     let rights = Rights {
         user: user(&spec.user)?,
         cwd: CString::new(spec.cwd.as_os_str().as_bytes())?,
+        cores: cores(&spec.cores)?,
         oom: (spec.oom_score_adj != 0).then(|| spec.oom_score_adj.to_string()),
         group: group
             .map(|file| file.as_fd().try_clone_to_owned())
@@ -59,6 +61,18 @@ pub(super) fn spawn(
     Ok(Pid::from_raw(
         i32::try_from(child.id()).map_err(io::Error::other)?,
     ))
+}
+
+/// Cores as the kernel needs them; `None` where it may run on all.
+fn cores(list: &[u16]) -> io::Result<Option<CpuSet>> {
+    if list.is_empty() {
+        return Ok(None);
+    }
+    let mut set = CpuSet::new();
+    for core in list {
+        set.set(usize::from(*core))?;
+    }
+    Ok(Some(set))
 }
 
 /// A user as the kernel needs it.
@@ -89,6 +103,7 @@ fn user(name: &str) -> io::Result<Option<Account>> {
 struct Rights {
     user: Option<Account>,
     cwd: CString,
+    cores: Option<CpuSet>,
     oom: Option<String>,
     group: Option<OwnedFd>,
     files: Option<u64>,
@@ -105,6 +120,9 @@ impl Rights {
     fn take(&self) -> io::Result<()> {
         if let Some(group) = &self.group {
             rustix::io::write(group, b"0")?;
+        }
+        if let Some(cores) = &self.cores {
+            nix::sched::sched_setaffinity(Pid::from_raw(0), cores)?;
         }
         if let Some(oom) = &self.oom {
             let flags = OFlags::WRONLY | OFlags::CLOEXEC;

@@ -110,11 +110,14 @@ async fn chk_08_a_failing_check_of_a_group_restarts_its_tasks_more_than_once() {
     })
     .await;
     let events = state().expect("a state").events;
-    let asked = events
-        .iter()
-        .filter(|e| e.r#type == "Restart Signaled")
-        .count();
-    assert!(asked >= 2, "{events:?}");
+    let asked = events.iter().filter(|e| e.r#type == "Restart Signaled");
+    let reasons: Vec<&str> = asked.map(|event| event.restart_reason.as_str()).collect();
+    assert!(reasons.len() >= 2, "{events:?}");
+    let wanted = "healthcheck: check \"open\" unhealthy";
+    assert!(
+        reasons.iter().all(|reason| *reason == wanted),
+        "{reasons:?}"
+    );
     // The service and its watch are there again.
     let alloc = world.allocs("svc")[0].id.clone();
     until("it is registered and watched again", || {

@@ -18,6 +18,10 @@ use crate::error::ApiError;
 /// The longest payload of a dispatch, bytes.
 const PAYLOAD_LIMIT: usize = 16 << 10;
 
+/// The longest metadata of a dispatch, keys and values, bytes: each child has its own, and each of
+/// its tasks gets it in its environment, where the system takes no longer value.
+const META_LIMIT: usize = 128 << 10;
+
 /// A parameterized job is dispatched. The child's id follows from the command, so that the caller
 /// knows it.
 #[derive(Clone, Debug, Default)]
@@ -91,6 +95,12 @@ impl DispatchJob {
     }
 
     fn check_meta(&self, config: &ParameterizedJobConfig) -> Result<(), ApiError> {
+        let bytes: usize = self.meta.iter().map(|(k, v)| k.len() + v.len()).sum();
+        if bytes > META_LIMIT {
+            return Err(ApiError::bad_request(format!(
+                "Meta of a dispatch is {bytes} bytes long; at most {META_LIMIT} are accepted"
+            )));
+        }
         let (required, optional) = (&config.meta_required, &config.meta_optional);
         let keys = self.meta.keys();
         let surplus: Vec<&str> = keys

@@ -389,3 +389,45 @@ fn dispatches_and_launches_are_refused_in_words() {
         "mill/dispatch-5-0a0b0c0d"
     );
 }
+
+#[test]
+fn what_names_a_dispatch_and_what_it_brings_is_bounded() {
+    let mut world = World::new();
+    let mut mill = job("mill");
+    mill.parameterized_job = Some(ParameterizedJobConfig {
+        meta_optional: vec!["a".to_owned(), "b".to_owned()].into(),
+        ..ParameterizedJobConfig::default()
+    });
+    world.done(&register(mill));
+    let dispatch = || DispatchJob {
+        namespace: "default".into(),
+        job_id: "mill".into(),
+        child_id: "mill/dispatch-1".into(),
+        eval_id: "e".into(),
+        ..DispatchJob::default()
+    };
+    type Change = fn(&mut DispatchJob, usize);
+    let parts: [(&str, usize, Change); 3] = [
+        ("the dispatched job's ID prefix", 1_024, |d, n| {
+            d.child_id = format!("mill{}", "x".repeat(n));
+        }),
+        ("the idempotency token", 1_024, |d, n| {
+            d.idempotency_token = "x".repeat(n);
+        }),
+        ("Meta of a dispatch", 128 << 10, |d, n| {
+            d.meta = [("a", n / 2 - 1), ("b", n - n / 2 - 1)]
+                .map(|(key, n)| (key.to_owned(), "x".repeat(n)))
+                .into();
+        }),
+    ];
+    for (what, most, change) in parts {
+        let mut command = dispatch();
+        change(&mut command, most + 1);
+        let (code, text) = world.refusal(&command);
+        assert_eq!(code, Code::BadRequest, "{text}");
+        assert!(text.contains(what), "{text}");
+        assert!(text.contains(&format!("at most {most}")), "{text}");
+        change(&mut command, most);
+        assert!(world.decide(&command).is_ok(), "{what}");
+    }
+}

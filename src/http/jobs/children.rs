@@ -1,14 +1,17 @@
 //! Dispatching parameterized jobs, launching periodic ones.
 
 use drover_events::gojson::{Base64, Map};
+use drover_projections::tables::evals::Evals;
 use drover_projections::tables::jobs::Jobs;
 
 use crate::commands::job::{DispatchJob, ForceLaunch, dispatched};
 use crate::error::ApiError;
 use crate::http::answer::Answer;
+use crate::http::aside::aside;
 use crate::http::front::Write;
 use crate::http::list::storage;
 use crate::http::new_id;
+use crate::net::reading;
 
 drover_events::wire! {
     /// What a dispatch gives the child.
@@ -75,8 +78,19 @@ async fn dispatch_with(write: Write, body: DispatchBody) -> Result<Answer, ApiEr
     let (child_id, eval_id) = (command.child_id.clone(), command.eval_id.clone());
     let index = write.submit(command).await?.index;
     let view = write.api.projections.view();
-    let created = view.get::<Jobs>((namespace.as_str(), child_id.as_str()));
-    let answer = match created.map_err(storage)? {
+    let found = reading({
+        let (child, token) = (child_id.clone(), token.clone());
+        move || {
+            let created = view.get::<Jobs>((namespace.as_str(), child.as_str()));
+            match created.map_err(storage)? {
+                Some(child) => Ok((Some(child), None)),
+                // An earlier dispatch had the same token.
+                None => Ok((None, dispatched(&view, (&namespace, &job_id), &token)?)),
+            }
+        }
+    });
+    let (created, earlier) = found.await.flatten()?;
+    let answer = match created {
         Some(child) => DispatchResponse {
             dispatched_job_id: child_id,
             eval_create_index: if child.has_children() { 0 } else { index },
@@ -88,9 +102,7 @@ async fn dispatch_with(write: Write, body: DispatchBody) -> Result<Answer, ApiEr
             job_create_index: child.create_index,
             index,
         },
-        // An earlier dispatch had the same token.
         None => {
-            let earlier = dispatched(&view, (&namespace, &job_id), &token)?;
             let earlier = earlier.ok_or_else(|| ApiError::internal("the child is gone"))?;
             DispatchResponse {
                 dispatched_job_id: earlier.id.clone(),
@@ -113,7 +125,7 @@ pub(super) async fn force(write: Write) -> Result<Answer, ApiError> {
     };
     let index = write.submit(command).await?.index;
     let view = write.api.projections.view();
-    let made = view.get::<drover_projections::tables::evals::Evals>(eval_id.as_str());
+    let made = aside(|| view.modified::<Evals>(eval_id.as_str()));
     let made = made.map_err(storage)?.is_some();
     let answer = ForceResponse {
         eval_create_index: if made { index } else { 0 },

@@ -4,7 +4,7 @@ use drover_events::gojson::Any;
 use tokio::sync::Semaphore;
 
 use super::JobValidateResponse;
-use super::write::{ELSEWHERE, JobBody, missing, validation};
+use super::write::{JobBody, missing, validation};
 use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::front::Write;
@@ -49,9 +49,9 @@ pub(in crate::http) async fn parse(write: Write) -> Result<Answer, ApiError> {
 
 /// `PUT /v1/validate/job`.
 pub(in crate::http) async fn validate(write: Write) -> Result<Answer, ApiError> {
-    let found = write.decoded(|write| {
-        let body: JobBody = write.request.json_beside(ELSEWHERE)?;
-        let job = body.named().complete(write)?;
+    let found = write.judged(|write| {
+        let body: JobBody = write.request.json()?;
+        let job = body.complete(write)?;
         let mut found = validation(write, &job)?;
         found.errors.extend(missing(write, &job)?);
         // The specification is as it should be; that nobody runs it here is told all the same.

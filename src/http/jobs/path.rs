@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 
 use super::{children, plan, read, scale, tags, versions, write};
 use crate::error::{ApiError, Code};
+use crate::http::absent;
 use crate::http::answer::Answer;
 use crate::http::front::{self, Incoming, Reader, Watched, Write};
 use crate::http::query;
@@ -192,8 +193,8 @@ pub(in crate::http) async fn route(State(api): State<Arc<Api>>, incoming: Incomi
 async fn refuse(write: Write) -> Result<Answer, ApiError> {
     let path = JobPath::of(&write.request)?;
     if path.ending == "action" {
-        let text = "running actions of tasks is not supported by this version";
-        return Err(ApiError::new(Code::NotImplemented, text));
+        let advice = "GET /v1/job/:id/actions lists them; a shell on the node runs them";
+        return Err(absent::unsupported("running actions of tasks is", advice));
     }
     Err(ApiError::new(Code::MethodNotAllowed, "Invalid method"))
 }

@@ -1,78 +1,59 @@
 //! What a registration would do, without doing it.
 
-use std::time::Duration;
-
 use drover_events::gojson::Time;
 use drover_events::model::{Evaluation, Job, PlanAnnotations};
 use drover_projections::tables::jobs::Jobs;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::Semaphore;
 
 use super::JobPlanResponse;
-use super::write::{ELSEWHERE, Named, warnings};
-use crate::error::{ApiError, Code};
+use super::write::{JobBody, warnings};
+use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::front::Write;
 use crate::http::list::storage;
-use crate::jobspec::cron;
+use crate::jobspec::{Said, cron};
+use crate::net::in_turn;
 use crate::reactors::scheduling::snapshot::Snapshot;
 use crate::scheduler::{diff, dry_run};
 
 drover_events::wire! {
     /// How a job is planned; the job itself is read by its own table.
     struct PlanBody {
+        job: Said = "Job",
         diff: bool = "Diff",
         region: String = "Region",
         namespace: String = "Namespace",
     }
 }
 
-/// Jobs planned at a time, and how long one waits for its turn.
+/// Jobs planned at a time.
 static PLANNING: Semaphore = Semaphore::const_new(8);
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// `PUT /v1/job/:id/plan`.
 pub(super) async fn plan(write: Write) -> Result<Answer, ApiError> {
-    let given = write.decoded(|write| {
-        let body: PlanBody = write.request.json_beside(ELSEWHERE)?;
-        let named = Named {
-            region: &body.region,
-            namespace: &body.namespace,
+    let given = write.judged(|write| {
+        let body: PlanBody = write.request.json()?;
+        let job = JobBody {
+            job: body.job,
+            region: body.region,
+            namespace: body.namespace,
         };
-        let job = named.canonical(write)?;
+        let job = job.canonical(write)?;
         if job.id != super::job_id(&write.request)? {
             return Err(ApiError::bad_request("Job ID does not match"));
         }
         let warnings = warnings(write, &job)?;
-        Ok((body, job, warnings))
+        Ok((body.diff, job, warnings))
     });
-    let (body, job, warnings) = given.await?;
+    let (with_diff, job, warnings) = given.await?;
     let api = write.api;
     // The scheduler may look at every node: not a task for the threads that serve. Nothing ends
     // it before its time, so who is not given a turn soon is sent away.
-    let turn = turn(&PLANNING, PATIENCE).await?;
-    let planned = tokio::task::spawn_blocking(move || {
-        let _turn = turn;
+    let planned = in_turn(&PLANNING, move || {
         let snapshot = Snapshot::read(api.projections.view()).map_err(storage)?;
-        planned(&snapshot, &job, body.diff, warnings)
+        planned(&snapshot, &job, with_diff, warnings)
     });
-    planned
-        .await
-        .map_err(|error| ApiError::internal(error.to_string()))?
-}
-
-/// A turn to plan.
-///
-/// # Errors
-/// 429 when there is none for so long.
-async fn turn(
-    turns: &'static Semaphore,
-    patience: Duration,
-) -> Result<SemaphorePermit<'static>, ApiError> {
-    let turn = tokio::time::timeout(patience, turns.acquire()).await;
-    turn.ok().and_then(Result::ok).ok_or_else(|| {
-        let text = "too many jobs are being planned; try again later";
-        ApiError::new(Code::TooManyRequests, text)
-    })
+    planned.await?
 }
 
 fn planned(
@@ -119,19 +100,4 @@ fn planned(
     }
     let index = snapshot.view().index();
     Ok(Answer::json(&answer)?.written(index))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn who_gets_no_turn_to_plan_is_sent_away() {
-        static ONE: Semaphore = Semaphore::const_new(1);
-        let held = turn(&ONE, PATIENCE).await.unwrap();
-        let refused = turn(&ONE, Duration::from_millis(1)).await.unwrap_err();
-        assert_eq!(refused.code, Code::TooManyRequests);
-        drop(held);
-        assert!(turn(&ONE, PATIENCE).await.is_ok());
-    }
 }

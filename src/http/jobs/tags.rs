@@ -13,6 +13,7 @@ use crate::http::front::{Read, Write};
 use crate::http::list::storage;
 use crate::http::query;
 use crate::http::request::Request;
+use crate::net::reading;
 
 drover_events::wire! {
     /// The version to be named.
@@ -77,14 +78,19 @@ pub(super) async fn tag(write: Write) -> Result<Answer, ApiError> {
         ..TagResponse::default()
     };
     let view = write.api.projections.view();
-    let versions = Scan::prefix(Prefix::new().str(&namespace).str(&job_id));
-    for version in view.scan::<JobVersions>(versions) {
-        let tag = version.map_err(storage)?.version_tag;
-        if let Some(tag) = tag.filter(|tag| tag.name == name) {
-            answer.name = tag.name;
-            answer.description = tag.description;
-            answer.tagged_time = tag.tagged_time;
-        }
+    let tag = reading(move || {
+        let versions = Scan::prefix(Prefix::new().str(&namespace).str(&job_id));
+        let mut tags = view.scan::<JobVersions>(versions).filter_map(|version| {
+            let tag = version.map(|version| version.version_tag).transpose()?;
+            let named = tag.as_ref().map_or(true, |tag| tag.name == name);
+            named.then_some(tag)
+        });
+        tags.next().transpose()
+    });
+    if let Some(tag) = tag.await?.map_err(storage)? {
+        answer.name = tag.name;
+        answer.description = tag.description;
+        answer.tagged_time = tag.tagged_time;
     }
     Ok(Answer::json(&answer)?.written(index))
 }

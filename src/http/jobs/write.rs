@@ -19,12 +19,13 @@ use crate::http::front::Write;
 use crate::http::known;
 use crate::http::list::storage;
 use crate::http::new_id;
-use crate::jobspec::{self, ApiJob, Limits, Validation};
+use crate::jobspec::{self, Limits, Said, Validation};
 use crate::raft::Committed;
 
 drover_events::wire! {
     /// What is said of a job to register; the job itself is read by its own table.
     pub(super) struct RegisterBody {
+        job: Said = "Job",
         submission: Option<JobSubmission> = "Submission",
         enforce_index: bool = "EnforceIndex",
         job_modify_index: u64 = "JobModifyIndex",
@@ -36,8 +37,10 @@ drover_events::wire! {
         namespace: String = "Namespace",
     }
 
-    /// A job by itself, which is read by its own table.
+    /// A job by itself, which is read by its own table, and where it belongs; empty where that is
+    /// not said beside it.
     pub(super) struct JobBody {
+        job: Said = "Job",
         region: String = "Region",
         namespace: String = "Namespace",
     }
@@ -56,45 +59,27 @@ drover_events::wire! {
     }
 }
 
-/// What of these bodies is read by its own table.
-pub(super) const ELSEWHERE: &[&str] = &["Job"];
-
 impl RegisterBody {
-    /// Where the body says that the job belongs.
-    fn named(&self) -> Named<'_> {
-        Named {
-            region: &self.region,
-            namespace: &self.namespace,
+    /// The job, taken out of the body.
+    fn take_job(&mut self) -> JobBody {
+        JobBody {
+            job: std::mem::take(&mut self.job),
+            region: std::mem::take(&mut self.region),
+            namespace: std::mem::take(&mut self.namespace),
         }
     }
 
     /// The canonical job, refused with every rule it breaks, and what is to be warned of.
-    fn checked(&self, write: &Write) -> Result<(Job, String), ApiError> {
-        let job = self.named().canonical(write)?;
+    fn checked(&mut self, write: &Write) -> Result<(Job, String), ApiError> {
+        let job = self.take_job().canonical(write)?;
         let warnings = warnings(write, &job)?;
         Ok((job, warnings))
     }
 }
 
 impl JobBody {
-    /// Where the body says that the job belongs.
-    pub(super) fn named(&self) -> Named<'_> {
-        Named {
-            region: &self.region,
-            namespace: &self.namespace,
-        }
-    }
-}
-
-/// Where a body says, beside its job, that the job belongs; empty where it does not.
-pub(super) struct Named<'b> {
-    pub(super) region: &'b str,
-    pub(super) namespace: &'b str,
-}
-
-impl Named<'_> {
     /// The job of the body: in canonical form, in the namespace the request names.
-    pub(super) fn canonical(&self, write: &Write) -> Result<Job, ApiError> {
+    pub(super) fn canonical(self, write: &Write) -> Result<Job, ApiError> {
         let job = self.complete(write)?;
         if job.id.is_empty() {
             return Err(ApiError::bad_request("Job ID hasn't been provided"));
@@ -103,16 +88,17 @@ impl Named<'_> {
     }
 
     /// The same of a job that may have no id yet.
-    pub(super) fn complete(&self, write: &Write) -> Result<Job, ApiError> {
+    pub(super) fn complete(self, write: &Write) -> Result<Job, ApiError> {
         let missing = || ApiError::bad_request("Job must be specified");
-        let api = ApiJob::from_body(&write.request.body).map_err(ApiError::bad_request)?;
+        let api = self.job.job();
+        let api = api.map_err(|e| ApiError::bad_request(e.to_string()))?;
         let api = api.ok_or_else(missing)?;
-        let unknown = api.unknown().iter().map(|path| format!("field {path}"));
+        let unknown = api.unknown().iter().map(|path| known::field(path));
         write.request.query.ignore(unknown);
         let asked = write.request.query.text("namespace");
         let named = [
             asked,
-            self.namespace,
+            &self.namespace,
             api.namespace().unwrap_or_default(),
             "default",
         ];
@@ -126,7 +112,7 @@ impl Named<'_> {
             .into_model()
             .map_err(|e| ApiError::bad_request(e.to_string()))?;
         job.namespace = namespace;
-        place_region(self.region, &mut job, write)?;
+        place_region(&self.region, &mut job, write)?;
         if unsaid {
             job.priority = write.api.settings.job_priority;
         }
@@ -216,8 +202,8 @@ pub(super) fn missing(write: &Write, job: &Job) -> Result<Vec<String>, ApiError>
 
 /// `PUT /v1/jobs`.
 pub(in crate::http) async fn register(write: Write) -> Result<Answer, ApiError> {
-    let given = write.decoded(|write| {
-        let body: RegisterBody = write.request.json_beside(ELSEWHERE)?;
+    let given = write.judged(|write| {
+        let mut body: RegisterBody = write.request.json()?;
         let (job, warnings) = body.checked(write)?;
         Ok((body, job, warnings))
     });
@@ -227,9 +213,9 @@ pub(in crate::http) async fn register(write: Write) -> Result<Answer, ApiError> 
 
 /// `PUT /v1/job/:id`.
 pub(super) async fn update(write: Write) -> Result<Answer, ApiError> {
-    let given = write.decoded(|write| {
-        let body: RegisterBody = write.request.json_beside(ELSEWHERE)?;
-        let job = body.named().canonical(write)?;
+    let given = write.judged(|write| {
+        let mut body: RegisterBody = write.request.json()?;
+        let job = body.take_job().canonical(write)?;
         if job.id != super::job_id(&write.request)? {
             return Err(ApiError::bad_request("Job ID does not match name"));
         }
@@ -463,6 +449,7 @@ pub(super) async fn revert(write: Write) -> Result<Answer, ApiError> {
             .map_err(storage)?,
         ..RegisterBody::default()
     };
-    let warnings = warnings(&write, &job)?;
+    let judged = write.judged(move |write| Ok((warnings(write, &job)?, job)));
+    let (warnings, job) = judged.await?;
     register_job(&write, job, &again, warnings, true).await
 }

@@ -1,10 +1,16 @@
 //! Rules of task groups.
 
 use super::{network, placement, policy, service, short, task, volume, when, wrapped};
+use crate::jobspec::pattern::Patterns;
 use drover_events::model::{Job, Service, TaskGroup};
 use std::collections::BTreeMap;
 
-pub(super) fn check(g: &TaskGroup, job: &Job, system: bool, errors: &mut Vec<String>) {
+pub(super) fn check(
+    g: &TaskGroup,
+    (job, patterns): (&Job, &Patterns),
+    system: bool,
+    errors: &mut Vec<String>,
+) {
     when(errors, g.name.is_empty(), || {
         "Missing task group name".into()
     });
@@ -40,7 +46,7 @@ pub(super) fn check(g: &TaskGroup, job: &Job, system: bool, errors: &mut Vec<Str
             || format!("Job type {:?} does not allow max_run_duration", job.r#type),
         );
     }
-    placement::constraints(&g.constraints, errors);
+    placement::constraints(&g.constraints, patterns, errors);
     if job.r#type == "system" {
         when(errors, !g.affinities.is_empty(), || {
             "System jobs may not have an affinity block".into()
@@ -49,7 +55,7 @@ pub(super) fn check(g: &TaskGroup, job: &Job, system: bool, errors: &mut Vec<Str
             "System jobs may not have a spread block".into()
         });
     } else {
-        placement::affinities(&g.affinities, errors);
+        placement::affinities(&g.affinities, patterns, errors);
         placement::spreads(&g.spreads, errors);
     }
     policies(g, job, system, errors);
@@ -62,7 +68,7 @@ pub(super) fn check(g: &TaskGroup, job: &Job, system: bool, errors: &mut Vec<Str
         wrapped(
             errors,
             || format!("Task {} validation failed", t.name),
-            |e| task::check(t, g, job, e),
+            |e| task::check(t, g, (job, patterns), e),
         );
     }
 }

@@ -5,10 +5,11 @@ use drover_events::model::Job;
 use std::collections::BTreeMap;
 
 use crate::jobspec::cron::{self, Schedule};
+use crate::jobspec::pattern::Patterns;
 
-pub(super) fn check(job: &Job, limits: &Limits, errors: &mut Vec<String>) {
+pub(super) fn check(job: &Job, limits: &Limits, patterns: &Patterns, errors: &mut Vec<String>) {
     basics(job, limits, errors);
-    placement::constraints(&job.constraints, errors);
+    placement::constraints(&job.constraints, patterns, errors);
     let system = matches!(job.r#type.as_str(), "system" | "sysbatch");
     if job.r#type == "system" {
         when(errors, !job.affinities.is_empty(), || {
@@ -18,7 +19,7 @@ pub(super) fn check(job: &Job, limits: &Limits, errors: &mut Vec<String>) {
             "System jobs may not have a spread block".into()
         });
     } else {
-        placement::affinities(&job.affinities, errors);
+        placement::affinities(&job.affinities, patterns, errors);
         placement::spreads(&job.spreads, errors);
     }
     groups(job, errors);
@@ -27,7 +28,7 @@ pub(super) fn check(job: &Job, limits: &Limits, errors: &mut Vec<String>) {
             errors,
             || format!("Task group {} validation failed", g.name),
             |e| {
-                group::check(g, job, system, e);
+                group::check(g, (job, patterns), system, e);
             },
         );
     }

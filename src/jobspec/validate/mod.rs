@@ -20,6 +20,7 @@ mod warnings;
 
 pub use unbuilt::unbuilt;
 
+use super::pattern::Patterns;
 use drover_events::model::Job;
 use drover_events::model::names::too_long;
 
@@ -73,7 +74,11 @@ impl Validation {
 /// Checks a canonical job.
 pub fn validate(job: &Job, limits: &Limits) -> Validation {
     let mut errors = Vec::new();
-    job::check(job, limits, &mut errors);
+    match Patterns::of(job) {
+        Ok(patterns) => job::check(job, limits, &patterns, &mut errors),
+        // Nothing of such a job is looked at further.
+        Err(text) => errors.push(text),
+    }
     Validation {
         errors,
         warnings: warnings::of(job, limits),

@@ -1,6 +1,6 @@
 //! Rules of constraints, affinities and spreads.
 
-use super::super::pattern;
+use super::super::pattern::Patterns;
 use super::{many, when};
 use drover_events::model::{Affinity, Constraint, Spread};
 use std::collections::BTreeSet;
@@ -15,15 +15,15 @@ fn numbered(what: &str, i: usize, inner: Vec<String>, errors: &mut Vec<String>) 
     }
 }
 
-pub(super) fn constraints(list: &[Constraint], errors: &mut Vec<String>) {
+pub(super) fn constraints(list: &[Constraint], patterns: &Patterns, errors: &mut Vec<String>) {
     for (i, c) in list.iter().enumerate() {
         let mut inner = Vec::new();
-        constraint(c, &mut inner);
+        constraint(c, patterns, &mut inner);
         numbered("Constraint", i, inner, errors);
     }
 }
 
-fn constraint(c: &Constraint, errors: &mut Vec<String>) {
+fn constraint(c: &Constraint, patterns: &Patterns, errors: &mut Vec<String>) {
     if c.operand.is_empty() {
         errors.push("Missing constraint operand".into());
         return;
@@ -37,7 +37,7 @@ fn constraint(c: &Constraint, errors: &mut Vec<String>) {
             });
         }
         "regexp" => {
-            if let Err(err) = pattern::compile(&c.r_target) {
+            if let Some(err) = patterns.fault(&c.r_target) {
                 errors.push(format!("Regular expression failed to compile: {err}"));
             }
         }
@@ -111,15 +111,15 @@ fn attribute(text: &str, errors: &mut Vec<String>) {
     when(errors, !known, || format!("unsupported attribute {text:?}"));
 }
 
-pub(super) fn affinities(list: &[Affinity], errors: &mut Vec<String>) {
+pub(super) fn affinities(list: &[Affinity], patterns: &Patterns, errors: &mut Vec<String>) {
     for (i, a) in list.iter().enumerate() {
         let mut inner = Vec::new();
-        affinity(a, &mut inner);
+        affinity(a, patterns, &mut inner);
         numbered("Affinity", i, inner, errors);
     }
 }
 
-fn affinity(a: &Affinity, errors: &mut Vec<String>) {
+fn affinity(a: &Affinity, patterns: &Patterns, errors: &mut Vec<String>) {
     if a.operand.is_empty() {
         errors.push("Missing affinity operand".into());
     }
@@ -131,7 +131,7 @@ fn affinity(a: &Affinity, errors: &mut Vec<String>) {
             });
         }
         "regexp" => {
-            if let Err(err) = pattern::compile(&a.r_target) {
+            if let Some(err) = patterns.fault(&a.r_target) {
                 errors.push(format!("Regular expression failed to compile: {err}"));
             }
         }

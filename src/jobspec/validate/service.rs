@@ -1,6 +1,7 @@
 //! Rules of services, of groups and of tasks.
 
 use super::{many, service_check, short, when};
+use drover_events::model::names::tags_too_long;
 use drover_events::model::{NetworkResource, Service, Task, TaskGroup};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -228,7 +229,17 @@ fn one(s: &Service, errors: &mut Vec<String>) {
             s.name
         )
     });
-    short(errors, [("Service port", &s.port_label)]);
+    short(
+        errors,
+        [
+            ("Service port", &s.port_label),
+            ("Service address", &s.address),
+        ],
+    );
+    for tags in [&s.tags, &s.canary_tags] {
+        let text = tags_too_long(tags).map(|text| format!("Service {:?}: {text}", s.name));
+        errors.extend(text);
+    }
     match s.address_mode.as_str() {
         "" | "auto" => {}
         "alloc" | "alloc_ipv6" | "driver" | "host" => when(errors, !s.address.is_empty(), || {

@@ -2,14 +2,20 @@
 
 use super::{artifact, escapes, many, placement, secret, service, short, template, when, wrapped};
 use crate::jobspec::duration::format as dur;
+use crate::jobspec::pattern::Patterns;
 use drover_events::model::{Job, Resources, Task, TaskGroup};
 use std::collections::BTreeSet;
 
-pub(super) fn check(t: &Task, g: &TaskGroup, job: &Job, errors: &mut Vec<String>) {
+pub(super) fn check(
+    t: &Task,
+    g: &TaskGroup,
+    (job, patterns): (&Job, &Patterns),
+    errors: &mut Vec<String>,
+) {
     names(t, errors);
     times(t, g, errors);
     match &t.resources {
-        Some(r) => resources(r, errors),
+        Some(r) => resources(r, patterns, errors),
         None => errors.push("Missing task resources".into()),
     }
     logs(t, g, errors);
@@ -26,13 +32,13 @@ pub(super) fn check(t: &Task, g: &TaskGroup, job: &Job, errors: &mut Vec<String>
             },
         );
     }
-    placement::constraints(&t.constraints, errors);
+    placement::constraints(&t.constraints, patterns, errors);
     if job.r#type == "system" {
         when(errors, !t.affinities.is_empty(), || {
             "System jobs may not have an affinity block".into()
         });
     } else {
-        placement::affinities(&t.affinities, errors);
+        placement::affinities(&t.affinities, patterns, errors);
     }
     service::task(t, g, errors);
     for (i, a) in t.artifacts.iter().enumerate() {
@@ -85,7 +91,7 @@ fn times(t: &Task, g: &TaskGroup, errors: &mut Vec<String>) {
     });
 }
 
-fn resources(r: &Resources, errors: &mut Vec<String>) {
+fn resources(r: &Resources, patterns: &Patterns, errors: &mut Vec<String>) {
     when(errors, r.cores > 0 && r.cpu > 0, || {
         "Task can only ask for 'cpu' or 'cores' resource, not both.".into()
     });
@@ -123,8 +129,8 @@ fn resources(r: &Resources, errors: &mut Vec<String>) {
                 vendor/type/name"
                 .into()
         });
-        placement::constraints(&device.constraints, &mut inner);
-        placement::affinities(&device.affinities, &mut inner);
+        placement::constraints(&device.constraints, patterns, &mut inner);
+        placement::affinities(&device.affinities, patterns, &mut inner);
         if !inner.is_empty() {
             errors.push(format!(
                 "device {} failed validation: {}",

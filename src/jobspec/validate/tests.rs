@@ -463,3 +463,82 @@ fn job_05_any_check_may_name_its_task() {
     );
     assert_eq!(found.errors, Vec::<String>::new());
 }
+
+#[test]
+fn tags_of_a_service_are_few_and_short() {
+    let tags = |count: usize, length: usize| {
+        let tags: Vec<String> = (0..count).map(|n| format!("{n:0length$}")).collect();
+        let tags = format!("tags = {tags:?}\n provider = \"nomad\"\n port = \"80\"");
+        job("service", "", &format!("service {{\n {tags}\n }}"), "").errors
+    };
+    assert_eq!(tags(1_024, 64), [""; 0]);
+    for (count, length, wanted) in [
+        (1_025, 4, "there are 1025 tags; at most 1024 are accepted"),
+        (2, 40_000, "tags are 80000 bytes long; at most 65536"),
+    ] {
+        let told = tags(count, length).join("\n");
+        assert!(told.contains(wanted), "{told}");
+    }
+}
+
+/// The jobs of which each expression took thirty milliseconds to compile, six hundred times.
+#[test]
+fn expressions_of_a_job_are_few_and_each_is_compiled_once() {
+    let constraints = |texts: &mut dyn Iterator<Item = String>| {
+        let one = |text: String| {
+            format!(
+                "constraint {{\n attribute = \"a\"\n operator = \"regexp\"\n value = {text:?}\n}}\n"
+            )
+        };
+        let all: String = texts.map(one).collect();
+        job("service", &all, "", "").errors
+    };
+    let distinct = |n: usize| format!("\\w{{75}}{n}");
+    assert_eq!(constraints(&mut (0..64).map(distinct)), [""; 0]);
+    // One text, however often it stands there, is one.
+    assert_eq!(constraints(&mut (0..600).map(|_| distinct(1))), [""; 0]);
+    for mut texts in [
+        Box::new((0..65).map(distinct)) as Box<dyn Iterator<Item = String>>,
+        Box::new((0..600).map(distinct)),
+        Box::new((0..9).map(|n| format!("{n}{}", "x".repeat(4_000)))),
+    ] {
+        let errors = constraints(&mut texts);
+        let [error] = errors.as_slice() else {
+            panic!("{errors:?}");
+        };
+        assert!(error.contains("regular expressions of"), "{error}");
+        assert!(error.contains("at most 64 of 32768 bytes"), "{error}");
+    }
+    // What is too large, or is none, is said where it stands.
+    let errors = constraints(&mut ["\\pL{1000}".repeat(4), "(".to_owned()].into_iter());
+    assert_eq!(errors.len(), 2, "{errors:?}");
+    for (n, error) in errors.iter().enumerate() {
+        let place = format!("Constraint {} validation failed", n + 1);
+        assert!(error.contains(&place), "{error}");
+        let text = "Regular expression failed to compile";
+        assert!(error.contains(text), "{error}");
+    }
+}
+
+#[test]
+fn what_has_no_effect_is_warned_of() {
+    let found = job(
+        "service",
+        "",
+        "network {\n hostname = \"h\"\n dns {\n servers = [\"1.1.1.1\"]\n }\n}",
+        "kind = \"connect-proxy:x\"\n action \"a\" {\n command = \"/bin/true\"\n }\n resources {\n \
+         secrets = 12\n memory = 32\n }",
+    );
+    let warned = found.warnings.join("\n");
+    for what in ["dns", "hostname", "actions", "kind", "secrets"] {
+        let text = format!("{what} of a ");
+        assert!(
+            warned.contains(&text),
+            "{what}: {warned} {:?}",
+            found.errors
+        );
+    }
+    assert!(!warned.contains("cni"), "{warned}");
+    let plain = job("service", "", "network {\n mode = \"host\"\n }", "");
+    assert!(!plain.warnings.join("\n").contains("no effect"));
+}

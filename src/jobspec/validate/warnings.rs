@@ -32,6 +32,7 @@ pub(super) fn of(job: &Job, limits: &Limits) -> Vec<String> {
     }
     for g in job.task_groups.iter() {
         out.extend(g.tasks.iter().filter_map(|t| no_disk(g, t)));
+        without_effect(g, &mut out);
     }
     if !limits.memory_oversubscription {
         for g in job.task_groups.iter() {
@@ -62,6 +63,54 @@ fn no_disk(g: &TaskGroup, t: &Task) -> Option<String> {
             g.name, t.name
         )
     })
+}
+
+/// What is kept with a job and has no effect in this version.
+fn without_effect(g: &TaskGroup, out: &mut Vec<String>) {
+    let of_networks = [
+        ("dns", g.networks.iter().any(|n| n.dns.is_some())),
+        (
+            "hostname",
+            g.networks.iter().any(|n| !n.hostname.is_empty()),
+        ),
+        ("cni", g.networks.iter().any(|n| n.cni.is_some())),
+    ];
+    for (what, said) in of_networks {
+        super::when(out, said, || {
+            format!(
+                "Group {:?}: {what} of a network has no effect: tasks have the host's network",
+                g.name
+            )
+        });
+    }
+    for t in g.tasks.iter() {
+        let secrets = t.resources.as_ref().map_or(0, |r| r.secrets_mb);
+        let of_task = [
+            (
+                "actions",
+                !t.actions.is_empty(),
+                "they are listed, and nothing runs them",
+            ),
+            (
+                "kind",
+                !t.kind.is_empty(),
+                "there is no service mesh that it could belong to",
+            ),
+            (
+                "secrets",
+                secrets > 0,
+                "the directory of its secrets is as large as its disk",
+            ),
+        ];
+        for (what, said, why) in of_task {
+            super::when(out, said, || {
+                format!(
+                    "Task \"{}.{}\": {what} of a task has no effect: {why}",
+                    g.name, t.name
+                )
+            });
+        }
+    }
 }
 
 /// Services go away with their tasks; without a delay callers may still be sent there.

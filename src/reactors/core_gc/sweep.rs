@@ -5,6 +5,13 @@ use std::collections::BTreeSet;
 use std::mem::discriminant;
 use std::sync::Arc;
 
+use drover_projections::StorageError;
+use drover_projections::tables::allocs::Allocs;
+use drover_projections::tables::deployments::Deployments;
+use drover_projections::tables::evals::Evals;
+use drover_projections::tables::jobs::Jobs;
+use drover_projections::tables::nodes::Nodes;
+
 use super::Collected;
 use super::over::{Over, What};
 use crate::commands::Command;
@@ -59,7 +66,7 @@ impl<'a> Sweep<'a> {
         todo.reverse();
         while let Some(mut batch) = todo.pop() {
             let Err(error) = self.submit(&batch).await else {
-                self.note(&batch);
+                self.note(&batch)?;
                 continue;
             };
             if matches!(
@@ -92,18 +99,34 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    fn note(&mut self, batch: &[Over]) {
+    /// Counts what is not there any more. What was written to since it was found is passed over
+    /// where it would have gone.
+    fn note(&mut self, batch: &[Over]) -> Result<(), StorageError> {
+        let view = self.context.projections.view();
+        let to = &mut self.collected;
         for over in batch {
-            let to = &mut self.collected;
-            to.evals += over.evals.len();
-            to.allocs += over.allocs.len();
-            match over.what {
+            for id in &over.evals {
+                to.evals += usize::from(view.modified::<Evals>(id.as_str())?.is_none());
+            }
+            for id in &over.allocs {
+                to.allocs += usize::from(view.modified::<Allocs>(id.as_str())?.is_none());
+            }
+            match &over.what {
                 What::Eval => {}
-                What::Job(..) => to.jobs += 1,
-                What::Deployment(_) => to.deployments += 1,
-                What::Node(_) => to.nodes += 1,
+                What::Job(namespace, id, _) => {
+                    let key = (namespace.as_str(), id.as_str());
+                    to.jobs += usize::from(view.modified::<Jobs>(key)?.is_none());
+                }
+                What::Deployment(id) => {
+                    let known = view.modified::<Deployments>(id.as_str())?;
+                    to.deployments += usize::from(known.is_none());
+                }
+                What::Node(id) => {
+                    to.nodes += usize::from(view.modified::<Nodes>(id.as_str())?.is_none());
+                }
             }
         }
+        Ok(())
     }
 }
 

@@ -47,3 +47,23 @@ async fn what_concerns_no_drain_is_not_looked_at() {
     assert_eq!(looks(), 1);
     assert!(stage.moves(&moved));
 }
+
+#[tokio::test]
+async fn nodes_are_read_for_what_changed_of_them() {
+    let stage = Stage::new(30);
+    let drainer = Drainer::default();
+    let read = async || {
+        let done = drainer.activate(&stage.context()).await.unwrap();
+        let read = std::mem::take(&mut drainer.known.lock().read);
+        (done.status["Draining"].as_u64().unwrap(), read)
+    };
+    assert_eq!(read().await, (0, 30), "all at first");
+    stage.set(7, Some(drain(HOUR)));
+    assert_eq!(read().await, (1, 1));
+    let (_, again) = read().await;
+    assert!(again <= 1, "its own drain ended, at most: {again}");
+    stage.set(8, Some(drain(HOUR)));
+    stage.set(8, None);
+    let (draining, again) = read().await;
+    assert!(draining <= 1 && again <= 2, "{draining}, {again}");
+}

@@ -14,7 +14,9 @@ use std::time::Duration;
 use drover_events::model::Node;
 use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::nodes::Nodes;
-use drover_projections::{Followed, Interest, Projections, Scan, StorageError, Table, View};
+use drover_projections::{
+    ChangedRow, Follow, Followed, Interest, Projections, Scan, StorageError, Table, View,
+};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
@@ -49,57 +51,59 @@ struct Known {
     next: Option<i64>,
     /// Whether a step was refused.
     failed: bool,
+    /// Whether anything that changed concerns a drain.
+    concerns: bool,
     /// How often it was looked.
     looks: usize,
+    /// How many nodes were read to know which of them drain.
+    read: usize,
 }
 
-impl Known {
-    /// Reads what changed; says whether anything of it concerns a drain.
-    fn refresh(
-        &mut self,
-        projections: &Projections,
-        view: &View,
-        each: &mut Each,
-    ) -> Result<bool, StorageError> {
-        let followed = self
-            .followed
-            .get_or_insert_with(|| projections.follow(&[Nodes::ID, Allocs::ID]));
-        let Some(changed) = followed.take(view) else {
-            self.draining.clear();
-            for node in view.scan::<Nodes>(Scan::all()) {
-                let drained = Some(node?).filter(Node::draining);
-                self.draining.extend(drained.map(|node| node.id));
-            }
-            return Ok(true);
-        };
-        let mut concerns = false;
-        for id in changed.iter().filter_map(|row| row.key_of::<Nodes>()) {
+impl Follow for Known {
+    // Nodes come first: what is known of them says which allocations matter.
+    const TABLES: &'static [u16] = &[Nodes::ID, Allocs::ID];
+    type With = Each;
+
+    fn followed(&mut self) -> &mut Option<Followed> {
+        &mut self.followed
+    }
+
+    fn all(&mut self, view: &View, _: &mut Each) -> Result<(), StorageError> {
+        self.concerns = true;
+        self.draining.clear();
+        for node in view.scan::<Nodes>(Scan::all()) {
+            self.read += 1;
+            let drained = Some(node?).filter(Node::draining);
+            self.draining.extend(drained.map(|node| node.id));
+        }
+        Ok(())
+    }
+
+    fn row(&mut self, view: &View, row: &ChangedRow, each: &mut Each) -> Result<(), StorageError> {
+        if let Some(id) = row.key_of::<Nodes>() {
+            self.read += 1;
             let node = each.look(id.as_str(), || view.get::<Nodes>(id.as_str()));
             let drains = node.flatten().is_some_and(|node| node.draining());
-            concerns |= match drains {
+            self.concerns |= match drains {
                 true => {
                     self.draining.insert(id.into_string());
                     true
                 }
                 false => self.draining.remove(id.as_str()),
             };
-        }
-        if self.draining.is_empty() {
-            return Ok(concerns);
-        }
-        for id in changed.iter().filter_map(|row| row.key_of::<Allocs>()) {
-            if concerns {
-                break;
-            }
+        } else if let Some(id) = row.key_of::<Allocs>()
+            && !self.draining.is_empty()
+            && !self.concerns
+        {
             let alloc = each.look(id.as_str(), || view.get::<Allocs>(id.as_str()));
-            concerns = alloc.flatten().is_none_or(|alloc| {
+            self.concerns = alloc.flatten().is_none_or(|alloc| {
                 self.draining.contains(&alloc.node_id)
                     || self
                         .movable
                         .contains(&(alloc.namespace.clone(), alloc.job_id.clone()))
             });
         }
-        Ok(concerns)
+        Ok(())
     }
 }
 
@@ -111,7 +115,9 @@ fn look_at(
 ) -> Result<(Known, Steps, Each), StorageError> {
     let view = projections.view();
     let mut each = Each::default();
-    let concerns = known.refresh(projections, &view, &mut each)?;
+    known.concerns = false;
+    known.refresh(projections, &view, &mut each)?;
+    let concerns = known.concerns;
     let is_due = known.failed || known.next.is_some_and(|next| next <= wall);
     if known.draining.is_empty() || !(concerns || is_due) {
         known.next = known.next.filter(|_| !known.draining.is_empty());

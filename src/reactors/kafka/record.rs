@@ -342,6 +342,8 @@ impl<'a> Encoder<'a> {
         if let Some(part) = document.part {
             self.header("part", part.number);
             self.header("parts", part.of);
+            self.header("part_topic", part.topic.name());
+            self.header("part_key", part.key);
         }
         if let Some(mark) = mark {
             self.header("mark", mark.name());

@@ -176,6 +176,9 @@ fn an_event_of_many_objects_is_a_message_for_each_under_its_own_key() {
     for (number, one) in (1..).zip(&told) {
         assert_eq!(one.headers["part"], number.to_string());
         assert_eq!(one.headers["parts"], "4");
+        let part = &one.payload["Part"];
+        assert_eq!(part["Topic"], one.headers["part_topic"].as_str());
+        assert_eq!(part["Key"], one.headers["part_key"].as_str());
         assert_eq!(one.headers["index"], "7");
         assert_eq!(one.headers["namespace"], "eu");
         assert_eq!(one.payload["Part"]["Number"], number);

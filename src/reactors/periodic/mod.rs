@@ -13,7 +13,9 @@ use std::time::Duration;
 use drover_events::model::Job;
 use drover_projections::tables::jobs::{Jobs, JobsPeriodic};
 use drover_projections::tables::periodic_launches::PeriodicLaunches;
-use drover_projections::{Followed, Interest, Projections, StorageError, Table, View};
+use drover_projections::{
+    ChangedRow, Follow, Followed, Interest, Projections, StorageError, Table, View,
+};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -62,37 +64,39 @@ struct Found {
     next: Option<i64>,
 }
 
-impl Known {
-    /// Reads the jobs that changed.
-    fn refresh(
-        &mut self,
-        projections: &Projections,
-        view: &View,
-        each: &mut Each,
-    ) -> Result<(), StorageError> {
-        let followed = self
-            .followed
-            .get_or_insert_with(|| projections.follow(&[Jobs::ID]));
-        let Some(changed) = followed.take(view) else {
-            self.jobs.clear();
-            self.order.clear();
-            for job in view.by_index::<JobsPeriodic>(()) {
-                self.note(view, &job?, each);
-            }
-            return Ok(());
-        };
-        for (namespace, id) in changed.iter().filter_map(|row| row.key_of::<Jobs>()) {
-            let read = || view.get::<Jobs>((namespace.as_str(), id.as_str()));
-            match each.look(&id, read) {
-                Some(Some(job)) if job.is_periodic() => self.note(view, &job, each),
-                Some(_) => self.set((namespace, id), None),
-                // It has a turn, and is read again then.
-                None => self.set((namespace, id), Some(0)),
-            }
+impl Follow for Known {
+    const TABLES: &'static [u16] = &[Jobs::ID];
+    type With = Each;
+
+    fn followed(&mut self) -> &mut Option<Followed> {
+        &mut self.followed
+    }
+
+    fn all(&mut self, view: &View, each: &mut Each) -> Result<(), StorageError> {
+        self.jobs.clear();
+        self.order.clear();
+        for job in view.by_index::<JobsPeriodic>(()) {
+            self.note(view, &job?, each);
         }
         Ok(())
     }
 
+    fn row(&mut self, view: &View, row: &ChangedRow, each: &mut Each) -> Result<(), StorageError> {
+        let Some((namespace, id)) = row.key_of::<Jobs>() else {
+            return Ok(());
+        };
+        let read = || view.get::<Jobs>((namespace.as_str(), id.as_str()));
+        match each.look(&id, read) {
+            Some(Some(job)) if job.is_periodic() => self.note(view, &job, each),
+            Some(_) => self.set((namespace, id), None),
+            // It has a turn, and is read again then.
+            None => self.set((namespace, id), Some(0)),
+        }
+        Ok(())
+    }
+}
+
+impl Known {
     fn note(&mut self, view: &View, job: &Job, each: &mut Each) {
         self.read += 1;
         let next = each.look(&job.id, || -> Result<_, Failure> {

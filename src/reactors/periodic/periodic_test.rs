@@ -507,3 +507,85 @@ async fn what_is_wrong_with_a_schedule_is_in_the_status() {
         "{why}"
     );
 }
+
+/// Children of both kinds, as the parents' own rows count them.
+#[tokio::test]
+async fn a_parent_counts_what_it_launched_and_what_was_dispatched_from_it() {
+    use crate::commands::job::DispatchJob;
+    use drover_events::model::{JobChildrenSummary, ParameterizedJobConfig};
+    let mut stage = Stage::new(periodic("* * * * *"));
+    let mut work = job("batch", 1);
+    (work.id, work.name) = ("work".into(), "work".into());
+    work.parameterized_job = Some(ParameterizedJobConfig::default());
+    let register = RegisterJob {
+        job: work,
+        eval_id: uuid::Uuid::new_v4().to_string(),
+        ..RegisterJob::default()
+    };
+    stage.direct.command(&register).unwrap();
+    let counts = |stage: &Stage, id: &str| -> (i64, i64, i64) {
+        let view = stage.direct.projections.view();
+        let row =
+            view.get::<drover_projections::tables::job_summaries::JobSummaries>(("default", id));
+        let children: JobChildrenSummary = row.unwrap().unwrap().children.unwrap_or_default();
+        (children.pending, children.running, children.dead)
+    };
+    let both = |stage: &Stage| (counts(stage, "tick"), counts(stage, "work"));
+    assert_eq!(both(&stage), ((0, 0, 0), (0, 0, 0)));
+    for number in 0..3 {
+        stage.activate().await;
+        stage.now += MINUTE;
+        let dispatch = DispatchJob {
+            namespace: "default".into(),
+            job_id: "work".into(),
+            child_id: format!("work/dispatch-{number}"),
+            eval_id: uuid::Uuid::new_v4().to_string(),
+            ..DispatchJob::default()
+        };
+        stage.direct.command(&dispatch).unwrap();
+    }
+    assert_eq!(both(&stage), ((3, 0, 0), (3, 0, 0)));
+    // One of each is stopped, one of each is purged.
+    let slots = stage.slots();
+    let children = |number: usize| {
+        let launched = format!("tick/periodic-{}", slots[number] / SECOND);
+        [launched, format!("work/dispatch-{number}")]
+    };
+    for (number, purge) in [(0, false), (1, true)] {
+        for job_id in children(number) {
+            stage.direct.apply(JobDeregistered {
+                namespace: "default".into(),
+                job_id,
+                purge,
+                ..JobDeregistered::default()
+            });
+        }
+    }
+    // What was purged counts as dead; what was stopped is pending while somebody has to look at it.
+    assert_eq!(both(&stage), ((2, 0, 1), (2, 0, 1)));
+    let view = stage.direct.projections.view();
+    let evals =
+        view.scan::<drover_projections::tables::evals::Evals>(drover_projections::Scan::all());
+    let of_stopped = evals.map(Result::unwrap);
+    let stopped = children(0);
+    let of_stopped = of_stopped.filter(|eval| stopped.contains(&eval.job_id));
+    let done = of_stopped.map(|eval| Evaluation {
+        status: "complete".into(),
+        ..eval
+    });
+    let evals: Vec<Evaluation> = done.collect();
+    assert_eq!(evals.len(), 2);
+    drop(view);
+    stage.direct.apply(EvalsUpserted {
+        evals,
+        decision: None,
+    });
+    assert_eq!(both(&stage), ((1, 0, 2), (1, 0, 2)));
+    // One of each is gone; the parents themselves are none of their children.
+    let view = stage.direct.projections.view();
+    let summaries = [counts(&stage, "tick"), counts(&stage, "work")];
+    for ((_, id), (pending, running, dead)) in [KEY, ("default", "work")].iter().zip(summaries) {
+        let children = query::children_of_job(&view, ("default", id)).unwrap();
+        assert_eq!(children.len() as i64 + 1, pending + running + dead, "{id}");
+    }
+}

@@ -53,7 +53,7 @@ impl Core {
             in_flight: BTreeMap::new(),
             paused: is_paused(view)?,
             unsettled: Vec::new(),
-            overlooked: system_jobs::overlooked(view)?,
+            overlooked: system_jobs::overlooked(view).unwrap_or_else(later),
             followed: view.index(),
         };
         if !core.paused {
@@ -106,8 +106,9 @@ impl Core {
         for changes in view.changes(self.followed + 1) {
             let changes = changes?;
             freed.extend(self.cache.follow(view, &changes)?);
-            self.overlooked
-                .extend(system_jobs::overlooked_by(view, &changes)?);
+            // It is a second look: what cannot be read of it must not hold up all scheduling.
+            let found = system_jobs::overlooked_by(view, &changes);
+            self.overlooked.extend(found.unwrap_or_else(later));
             reload |= self.follow_evals(view, &changes, now)?;
         }
         self.unblock(freed, now);
@@ -177,6 +178,12 @@ impl Core {
         self.paused = paused;
         Ok(())
     }
+}
+
+/// What was overlooked cannot be read.
+fn later(error: StorageError) -> Vec<EvaluateOverlooked> {
+    tracing::warn!(%error, "system jobs may wait for their next evaluation");
+    Vec::new()
 }
 
 fn is_paused(view: &View) -> Result<bool, StorageError> {

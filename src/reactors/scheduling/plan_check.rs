@@ -511,6 +511,50 @@ mod tests {
 
     use super::*;
 
+    /// Which of these a node in its state takes: a new allocation, one that is there already, one
+    /// that is out of contact, one that is lost.
+    #[test]
+    fn a_plan_finds_a_node_that_changed_since_it_was_made() {
+        let placement = |client_status: &str, exists: bool| Placement {
+            alloc: Allocation {
+                client_status: client_status.into(),
+                create_index: u64::from(exists),
+                ..Allocation::default()
+            },
+            job_modify_index: 1,
+            demand: Default::default(),
+            replaces: None,
+        };
+        let offered = [
+            placement("pending", false),
+            placement("running", true),
+            placement("unknown", true),
+            placement("lost", true),
+        ];
+        let not_eligible = Err("node is not eligible");
+        let not_ready = Err("node is not ready");
+        for (status, eligible, wanted) in [
+            ("ready", true, [Ok(()); 4]),
+            ("ready", false, [not_eligible, Ok(()), Ok(()), Ok(())]),
+            ("initializing", true, [not_ready, Ok(()), Ok(()), Ok(())]),
+            (
+                "disconnected",
+                true,
+                [not_ready, not_ready, Ok(()), not_ready],
+            ),
+            ("down", true, [not_ready, not_ready, Ok(()), Ok(())]),
+        ] {
+            let mut node = crate::scheduler::testing::node(1);
+            node.status = status.into();
+            if !eligible {
+                node.scheduling_eligibility = "ineligible".into();
+            }
+            let info = NodeInfo::new(node, &mut Default::default());
+            let taken = offered.each_ref().map(|one| may_take(&info, one));
+            assert_eq!(taken, wanted, "{status}, eligible: {eligible}");
+        }
+    }
+
     #[test]
     fn an_allocation_weighs_no_less_than_it_takes_however_long_its_names_are() {
         for bytes in [1, 1_000, 100_000] {

@@ -84,7 +84,7 @@ impl Stage {
     }
 
     async fn wait(&self, done: impl Fn(&Self) -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + drover_testkit::LONG;
         let shared = &self.scheduling.shared;
         while !done(self) {
             assert!(Instant::now() < deadline, "{:?}", self.scheduling.status());

@@ -6,16 +6,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_events::EventId;
 use drover_events::alloc::AllocsUpdatedByClient;
 use drover_events::model::Allocation;
-use drover_events::{Event, EventId};
 use drover_projections::{Reply, View};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::commands::alloc::UpdateAllocsFromClient;
+use crate::commands::alloc::{Told, UpdateAllocsFromClient, names_nodes};
 use crate::commands::{Command, Decision, Stamp};
 use crate::error::{ApiError, Code};
 use crate::raft::{Committed, Origin};
@@ -35,7 +35,7 @@ const MAX_BYTES: usize = 2 << 20;
 const MAX_CUT: usize = 1_024;
 
 struct Part {
-    command: UpdateAllocsFromClient,
+    command: Arc<UpdateAllocsFromClient>,
     bytes: usize,
     origin: Origin,
     answer: oneshot::Sender<Result<u64, ApiError>>,
@@ -99,10 +99,10 @@ impl Batcher {
             }
             bytes += size(alloc);
         }
-        let command = UpdateAllocsFromClient {
+        let command = Arc::new(UpdateAllocsFromClient {
             allocs,
             caller: Some(node),
-        };
+        });
         let (answer, answered) = oneshot::channel();
         let ends = || ApiError::new(Code::Unavailable, "the server is stopping");
         let part = Part {
@@ -174,7 +174,7 @@ async fn send(lane: Arc<dyn Lane>, parts: Vec<Part>) {
             todo.extend([rest, parts]);
             continue;
         }
-        let refused = std::mem::take(&mut *batch.refused.lock());
+        let refused = std::mem::take(&mut batch.heard.lock().refused);
         for (part, refused) in parts.into_iter().zip(refused) {
             let result = match (refused, &result) {
                 (Some(error), _) => Err(error),
@@ -189,15 +189,27 @@ async fn send(lane: Arc<dyn Lane>, parts: Vec<Part>) {
 
 /// One command made of many; parts that are refused are left out and told so.
 struct Batch {
-    commands: Vec<UpdateAllocsFromClient>,
-    refused: Mutex<Vec<Option<ApiError>>>,
+    commands: Vec<Arc<UpdateAllocsFromClient>>,
+    heard: Mutex<Heard>,
+}
+
+/// What the last decision found.
+#[derive(Default)]
+struct Heard {
+    /// Why a part was left out, for each part.
+    refused: Vec<Option<ApiError>>,
+    /// What those that were not follow from.
+    cause: Option<u64>,
 }
 
 impl Batch {
     fn of(parts: &[Part]) -> Self {
         Self {
             commands: parts.iter().map(|part| part.command.clone()).collect(),
-            refused: Mutex::new(vec![None; parts.len()]),
+            heard: Mutex::new(Heard {
+                refused: vec![None; parts.len()],
+                cause: None,
+            }),
         }
     }
 }
@@ -208,48 +220,41 @@ impl Command for Batch {
             updated_at: stamp.now,
             ..Default::default()
         };
-        let mut guards = Vec::new();
         let (mut jobs, mut nodes) = (BTreeSet::new(), BTreeSet::new());
-        let mut refused = vec![None; self.commands.len()];
+        let mut heard = Heard::default();
+        let names_nodes = names_nodes(view)?;
         for (n, command) in self.commands.iter().enumerate() {
             let stamp = Stamp {
                 id: derived(stamp.id, n),
                 now: stamp.now,
             };
-            match command.decide(view, &stamp) {
-                Err(error) => refused[n] = Some(error),
-                Ok(Decision::Event {
-                    event: Event::AllocsUpdatedByClient(part),
-                    guards: more,
-                }) => {
-                    guards.extend(more);
-                    all.updates.extend(part.updates);
-                    nodes.extend(part.nodes);
-                    let new = part
-                        .evals
-                        .into_iter()
-                        .filter(|eval| jobs.insert((eval.namespace.clone(), eval.job_id.clone())));
-                    all.evals.extend(new);
-                }
-                Ok(_) => {}
+            let told = command.told(view, &stamp, names_nodes);
+            heard.refused.push(told.as_ref().err().cloned());
+            let Ok(Told { event, cause }) = told else {
+                continue;
+            };
+            heard.cause = heard.cause.into_iter().chain(cause).min();
+            if let Some(part) = event {
+                all.updates.extend(part.updates);
+                nodes.extend(part.nodes);
+                let new = part
+                    .evals
+                    .into_iter()
+                    .filter(|eval| jobs.insert((eval.namespace.clone(), eval.job_id.clone())));
+                all.evals.extend(new);
             }
         }
-        *self.refused.lock() = refused;
+        *self.heard.lock() = heard;
         all.nodes = nodes.into_iter().collect();
         if all.updates.is_empty() && all.nodes.is_empty() {
             return Ok(Decision::Nothing(Reply::None));
         }
-        Ok(Decision::guarded(all, guards))
+        Ok(Decision::free(all))
     }
 
-    /// Of parts that were refused nothing follows.
-    fn cause(&self, view: &View) -> Option<u64> {
-        let refused = self.refused.lock();
-        let taken = self.commands.iter().zip(refused.iter());
-        taken
-            .filter(|(_, refused)| refused.is_none())
-            .filter_map(|(command, _)| command.cause(view))
-            .min()
+    /// What the decision found, from the rows that it read.
+    fn cause(&self, _: &View) -> Option<u64> {
+        self.heard.lock().cause
     }
 }
 

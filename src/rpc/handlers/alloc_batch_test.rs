@@ -4,7 +4,7 @@ use drover_events::codec::Draft;
 use drover_events::gojson::Time;
 use drover_events::model::{AllocNetworkStatus, TaskEvent, TaskState};
 use drover_events::plan::{PlacedAlloc, PlanApplied};
-use drover_events::{Actor, Envelope, Guard};
+use drover_events::{Actor, Envelope, Event, Guard};
 use drover_projections::Outcome;
 use drover_projections::tables::allocs::Allocs;
 
@@ -12,6 +12,7 @@ use super::*;
 use crate::commands::job::RegisterJob;
 use crate::commands::limits::fit;
 use crate::commands::node::RegisterNode;
+use crate::jobspec::counting_test::peak;
 use crate::reactors::testing::Direct;
 use crate::scheduler::testing::{job, node};
 
@@ -226,4 +227,52 @@ fn the_size_is_that_of_what_a_client_may_say() {
         ..update(1, "running")
     };
     assert!((plain + 700..plain + 710).contains(&size(&described)));
+}
+
+/// Of what is known nothing is copied, however much it is, and each row is read once for the
+/// decision and what it follows from.
+#[tokio::test]
+async fn what_says_nothing_new_is_compared_where_it_lies() {
+    const BYTES: usize = 900_000;
+    let stage = Stage::new(2, "");
+    stage.submit(0, vec![large(0, BYTES)]).await.unwrap();
+    let view = stage.log.direct.projections.view();
+    let asked = view.get::<Allocs>(alloc_id(2).as_str()).unwrap().unwrap();
+    let part = |number: usize, alloc: Allocation| Part {
+        command: Arc::new(UpdateAllocsFromClient {
+            allocs: vec![alloc],
+            caller: Some(node(number).id),
+        }),
+        bytes: 0,
+        origin: Origin::default(),
+        answer: oneshot::channel().0,
+    };
+    let parts = [
+        part(0, large(0, BYTES)),
+        part(1, update(2, "running")),
+        part(1, update(0, "running")),
+    ];
+    let batch = Batch::of(&parts);
+    assert!(Arc::ptr_eq(&batch.commands[0], &parts[0].command));
+    let stamp = Stamp {
+        id: EventId([7; 16]),
+        now: 5,
+    };
+    let held = peak(64 << 20, || {
+        let decided = batch.decide(&view, &stamp).unwrap();
+        let Decision::Event { event, .. } = decided else {
+            panic!("{decided:?}");
+        };
+        let Event::AllocsUpdatedByClient(event) = event else {
+            panic!("{event:?}");
+        };
+        let told: Vec<_> = event.updates.iter().map(|update| &update.id).collect();
+        assert_eq!(told, [&alloc_id(2)]);
+        assert_eq!(batch.cause(&view), Some(asked.alloc_modify_index));
+    });
+    let row = BYTES as isize;
+    assert!(held < 2 * row, "{held} bytes for a row of {row}");
+    let heard = batch.heard.lock();
+    let refused: Vec<bool> = heard.refused.iter().map(Option::is_some).collect();
+    assert_eq!(refused, [false, false, true]);
 }

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use super::Clients;
+use crate::commands::Command;
 use crate::error::ApiError;
 use crate::identity::Identity;
 use crate::net::{admitting, deciding};
@@ -34,32 +35,92 @@ fn digest(secret: &str) -> impl Into<[u8; 32]> + Deref<Target = [u8]> {
 /// that matched it.
 pub(super) type Proven = Mutex<HashMap<String, (u64, [u8; 32])>>;
 
+/// What a secret says of who calls.
+enum Proof {
+    /// It is the node's.
+    Proved,
+    /// It is not.
+    Wrong,
+    /// There is no such node.
+    NoNode,
+}
+
+/// A node that proved that it calls.
+pub(super) struct Known<'c> {
+    clients: &'c Clients,
+    call: &'c Call,
+    node_id: &'c str,
+}
+
+impl Known<'_> {
+    /// Where a command of the node comes from.
+    pub(super) fn origin(&self) -> Origin {
+        self.clients.origin(self.call, self.node_id)
+    }
+
+    /// Submits a command of the node; its index.
+    pub(super) async fn submit(&self, command: impl Command) -> Result<u64, ApiError> {
+        let done = self.clients.server.submit(command, self.origin()).await?;
+        Ok(done.index)
+    }
+}
+
 impl Clients {
     /// Checks that the node calls that the call is about. What was found of a secret holds as long
-    /// as the node's row is the same.
-    pub(super) async fn caller(
-        self: &Arc<Self>,
-        call: &Call,
-        node_id: &str,
-    ) -> Result<(), ApiError> {
+    /// as the node's row is the same. Whether there is such a node is nobody's business who is not
+    /// it.
+    pub(super) async fn caller<'c>(
+        self: &'c Arc<Self>,
+        call: &'c Call,
+        node_id: &'c str,
+    ) -> Result<Known<'c>, ApiError> {
+        match self.proof(call, node_id).await? {
+            Proof::Proved => Ok(Known {
+                clients: self,
+                call,
+                node_id,
+            }),
+            Proof::Wrong | Proof::NoNode => Err(ApiError::permission_denied()),
+        }
+    }
+
+    /// The same for a heartbeat: a client that is told that its node is gone registers again.
+    pub(super) async fn caller_or_gone<'c>(
+        self: &'c Arc<Self>,
+        call: &'c Call,
+        node_id: &'c str,
+    ) -> Result<Known<'c>, ApiError> {
+        match self.proof(call, node_id).await? {
+            Proof::NoNode => Err(ApiError::not_found("node not found")),
+            Proof::Wrong => Err(ApiError::permission_denied()),
+            Proof::Proved => Ok(Known {
+                clients: self,
+                call,
+                node_id,
+            }),
+        }
+    }
+
+    async fn proof(self: &Arc<Self>, call: &Call, node_id: &str) -> Result<Proof, ApiError> {
         let (clients, token, id) = (self.clone(), call.token.clone(), node_id.to_owned());
         deciding(move || clients.prove(&token, &id)).await?
     }
 
-    fn prove(&self, token: &str, node_id: &str) -> Result<(), ApiError> {
+    fn prove(&self, token: &str, node_id: &str) -> Result<Proof, ApiError> {
         let view = self.server.projections.view();
-        let row = view.modified::<Nodes>(node_id)?;
-        let row = row.ok_or_else(|| ApiError::not_found("node not found"))?;
+        let Some(row) = view.modified::<Nodes>(node_id)? else {
+            return Ok(Proof::NoNode);
+        };
         let proof = (row, digest(token).into());
         if self.proven.lock().get(node_id) == Some(&proof) {
-            return Ok(());
+            return Ok(Proof::Proved);
         }
         let node = view.get::<Nodes>(node_id)?.unwrap_or_default();
         if token.is_empty() || node.secret_id != secret_hash(token) {
-            return Err(ApiError::permission_denied());
+            return Ok(Proof::Wrong);
         }
         self.proven.lock().insert(node_id.to_owned(), proof);
-        Ok(())
+        Ok(Proof::Proved)
     }
 
     /// Whether a call is from the node that it names. Everybody may ask that, so it is looked up
@@ -70,7 +131,7 @@ impl Clients {
         }
         let (clients, token, id) = (self.clone(), call.token.clone(), call.node.clone());
         let proved = admitting(move || clients.prove(&token, &id)).await;
-        proved.is_ok_and(|proved| proved.is_ok())
+        proved.is_ok_and(|proved| matches!(proved, Ok(Proof::Proved)))
     }
 
     /// Where a command of a node comes from.

@@ -9,6 +9,9 @@ mod node;
 mod node_allocs;
 mod service;
 
+#[cfg(test)]
+mod handlers_test;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -63,15 +63,14 @@ pub(super) async fn update_status(
         status,
         node_event,
     } = request;
-    clients.caller(&call, &node_id).await?;
-    let origin = clients.origin(&call, &node_id);
+    let known = clients.caller_or_gone(&call, &node_id).await?;
     let command = UpdateNodeStatus {
         node_id: node_id.clone(),
         status,
         event: node_event,
     };
-    let done = clients.server.submit(command, origin).await?;
-    clients.answer(&node_id, done.index).await
+    let index = known.submit(command).await?;
+    clients.answer(&node_id, index).await
 }
 
 /// `Node.UpdateAlloc`.
@@ -87,8 +86,7 @@ pub(super) async fn update_alloc(
         return Err(ApiError::refused("must update at least one allocation"));
     };
     let node = first.node_id.clone();
-    clients.caller(&call, &node).await?;
-    let origin = clients.origin(&call, &node);
+    let origin = clients.caller(&call, &node).await?.origin();
     let index = clients.batch.submit(node, request.alloc, origin).await?;
     Ok(WriteResponse { index })
 }
@@ -99,17 +97,17 @@ pub(super) async fn emit_events(
     call: Call,
     request: EmitNodeEventsRequest,
 ) -> Result<WriteResponse, ApiError> {
-    let Some(node) = request.node_events.keys().next().cloned() else {
+    let nodes: Vec<String> = request.node_events.keys().cloned().collect();
+    let Some((node, others)) = nodes.split_first() else {
         return Err(ApiError::refused("no node events given"));
     };
-    for id in request.node_events.keys() {
+    for id in others {
         clients.caller(&call, id).await?;
     }
-    let origin = clients.origin(&call, &node);
     let command = AddNodeEvents {
         events: request.node_events,
     };
-    let index = clients.server.submit(command, origin).await?.index;
+    let index = clients.caller(&call, node).await?.submit(command).await?;
     Ok(WriteResponse { index })
 }
 
@@ -124,18 +122,17 @@ pub(super) async fn update_drain(
         drain_spec,
         meta,
     } = request;
-    clients.caller(&call, &node_id).await?;
     if drain_spec.is_none() {
         return Err(ApiError::refused("a node may begin a drain, not end it"));
     }
-    let origin = clients.origin(&call, &node_id);
     let command = UpdateNodeDrain {
-        node_id,
+        node_id: node_id.clone(),
         spec: drain_spec,
         meta,
         ..UpdateNodeDrain::default()
     };
-    let index = clients.server.submit(command, origin).await?.index;
+    let known = clients.caller(&call, &node_id).await?;
+    let index = known.submit(command).await?;
     Ok(WriteResponse { index })
 }
 

@@ -11,6 +11,17 @@ use crate::net::deciding;
 use crate::rpc::methods::{ServiceDeleteRequest, ServiceUpsertRequest, WriteResponse};
 use crate::rpc::service::Call;
 
+/// Services, and allocations, of one call: more than a node has.
+const MOST: usize = 8_192;
+
+fn few(field: &str, count: usize) -> Result<(), ApiError> {
+    if count > MOST {
+        let text = format!("{field} has {count} elements; at most {MOST} are accepted at once");
+        return Err(ApiError::bad_request(text));
+    }
+    Ok(())
+}
+
 /// `ServiceRegistration.Upsert`.
 pub(super) async fn upsert(
     clients: Arc<Clients>,
@@ -23,11 +34,12 @@ pub(super) async fn upsert(
     let Some(node) = first.or(named) else {
         return Err(ApiError::bad_request("no services given"));
     };
-    clients.caller(&call, &node).await?;
+    let known = clients.caller(&call, &node).await?;
     if request.services.iter().any(|s| s.node_id != node) {
         return Err(ApiError::permission_denied());
     }
-    let origin = || clients.origin(&call, &node);
+    few("Services", request.services.len())?;
+    few("Allocs", request.allocs.len())?;
     let keep = KeepServices {
         node_id: node.clone(),
         kept: request.services.iter().map(|s| s.id.clone()).collect(),
@@ -36,8 +48,8 @@ pub(super) async fn upsert(
     let command = UpsertServices {
         services: request.services,
     };
-    let upserted = clients.server.submit(command, origin()).await?.index;
-    let kept = clients.server.submit(keep, origin()).await?.index;
+    let upserted = known.submit(command).await?;
+    let kept = known.submit(keep).await?;
     Ok(WriteResponse {
         index: upserted.max(kept),
     })
@@ -49,6 +61,8 @@ pub(super) async fn delete(
     call: Call,
     request: ServiceDeleteRequest,
 ) -> Result<WriteResponse, ApiError> {
+    // Who is no node does not learn either whether there is such a registration.
+    clients.caller(&call, &call.node).await?;
     let (view, key) = (
         clients.server.projections.view(),
         (request.namespace.clone(), request.id.clone()),
@@ -57,12 +71,11 @@ pub(super) async fn delete(
     let Some(known) = known else {
         return Err(ApiError::not_found("service registration not found"));
     };
-    clients.caller(&call, &known.node_id).await?;
-    let origin = clients.origin(&call, &known.node_id);
     let command = DeleteService {
         namespace: request.namespace,
         id: request.id,
     };
-    let index = clients.server.submit(command, origin).await?.index;
+    let known = clients.caller(&call, &known.node_id).await?;
+    let index = known.submit(command).await?;
     Ok(WriteResponse { index })
 }

@@ -3,7 +3,8 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use regex::Regex;
+use drover_projections::filter::compile_pattern;
+use regex::bytes::Regex;
 
 use super::version::{Version, VersionConstraints};
 
@@ -18,7 +19,8 @@ pub struct OperandCache {
 impl OperandCache {
     fn pattern(&mut self, text: &str) -> Option<&Regex> {
         if !self.patterns.contains_key(text) {
-            self.patterns.insert(text.to_owned(), Regex::new(text).ok());
+            self.patterns
+                .insert(text.to_owned(), compile_pattern(text).ok());
         }
         self.patterns.get(text).and_then(Option::as_ref)
     }
@@ -51,7 +53,9 @@ impl OperandCache {
             ">=" => compare(left, right) != Ordering::Less,
             "version" => self.check_version(left, right, false),
             "semver" => self.check_version(left, right, true),
-            "regexp" => self.pattern(right).is_some_and(|p| p.is_match(left)),
+            "regexp" => self
+                .pattern(right)
+                .is_some_and(|p| p.is_match(left.as_bytes())),
             "set_contains" | "set_contains_all" => {
                 let have: Vec<&str> = left.split(',').map(str::trim).collect();
                 right.split(',').all(|want| have.contains(&want.trim()))

@@ -90,6 +90,7 @@ impl Reconciler<'_> {
         let limit = self.limit(group, &untainted, canarying);
         let wants = Wants {
             former: self.former_count(name),
+            placed: usize::try_from(state.placed_allocs).unwrap_or(0),
             name,
             count,
             canarying,
@@ -331,9 +332,10 @@ impl Reconciler<'_> {
         for one in place {
             let previous = one.previous.clone();
             if one.reschedule {
-                let part_of_failed = previous
-                    .as_ref()
-                    .is_some_and(|p| Some(&p.deployment_id) == failed_deployment.as_ref());
+                // What is gone already comes back; what is there stays, failed or not.
+                let part_of_failed = previous.as_ref().is_some_and(|p| {
+                    !is_server_terminal(p) && Some(&p.deployment_id) == failed_deployment.as_ref()
+                });
                 if part_of_failed {
                     continue;
                 }
@@ -342,7 +344,7 @@ impl Reconciler<'_> {
                     self.stop_one(previous, "", RESCHEDULED);
                 }
             } else if !one.lost {
-                // While a version is tried out, the former one keeps its count.
+                // What was there before comes back; what never had a place waits for the next version.
                 if restored == 0 {
                     continue;
                 }
@@ -406,6 +408,8 @@ struct Wants<'a> {
     name: &'a str,
     /// The count of the version before.
     former: usize,
+    /// How many this version's deployment has placed.
+    placed: usize,
     count: usize,
     canarying: bool,
     untainted: usize,
@@ -415,20 +419,31 @@ struct Wants<'a> {
 }
 
 impl Wants<'_> {
-    /// How many of the former version are missing while canaries are out: their node was drained,
-    /// say, and there was no other.
+    /// How many that were there are missing while nothing new is placed: their node was drained,
+    /// say, and there was no other. While canaries are out it is the former version that keeps its
+    /// count; where a version was given up halfway, what it had placed is missing too.
     fn restored(&self) -> usize {
-        if !self.canarying {
-            return 0;
-        }
+        let had = if self.canarying {
+            self.former
+        } else {
+            self.former + self.placed
+        };
         let there = self.untainted + self.migrate + self.reschedule.len() + self.lost.len();
-        self.count.min(self.former).saturating_sub(there)
+        self.count.min(had).saturating_sub(there)
     }
 
     /// Reschedules first, then the lost, then new names, up to the count.
     fn placements(&self, names: &mut NameIndex) -> Vec<Place> {
         let mut place: Vec<Place> = Vec::new();
+        let mut room = self.count.saturating_sub(self.untainted + self.migrate);
         for alloc in self.reschedule {
+            // What is gone already is replaced up to the count only.
+            if is_server_terminal(alloc) {
+                if room == 0 {
+                    continue;
+                }
+                room -= 1;
+            }
             let wanted = after(Alloc::clone(alloc), self.canarying);
             place.push(Place {
                 reschedule: true,

@@ -208,6 +208,17 @@ pub(super) fn asked_for(alloc: &Allocation) -> bool {
         && !super::classify::is_terminal(alloc)
 }
 
+/// It was stopped for such a wish, and there was no place for another: it is due until there is one.
+/// What its tasks made of the stop does not matter; they did not run to their end.
+pub(super) fn was_asked_for(alloc: &Allocation) -> bool {
+    let wish = &alloc.desired_transition;
+    wish.reschedule == Some(true)
+        && wish.force_reschedule == Some(true)
+        && super::classify::is_server_terminal(alloc)
+        && alloc.next_allocation.is_empty()
+        && last_reschedule_failed(alloc)
+}
+
 impl Reconciler<'_> {
     /// Sorts out which allocations are rescheduled now, later or never. Those on nodes that go out
     /// of contact are due at once.
@@ -217,7 +228,7 @@ impl Reconciler<'_> {
             if !alloc.next_allocation.is_empty() && super::classify::is_terminal(&alloc) {
                 continue;
             }
-            if asked_for(&alloc) {
+            if asked_for(&alloc) || was_asked_for(&alloc) {
                 sorted.now.push(alloc);
                 continue;
             }
@@ -242,6 +253,8 @@ impl Reconciler<'_> {
                     }
                     sorted.untainted.push(alloc);
                 }
+                // What was stopped is none of the count, whatever becomes of it.
+                None if super::classify::is_server_terminal(&alloc) => {}
                 None => sorted.untainted.push(alloc),
             }
         }

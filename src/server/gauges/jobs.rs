@@ -10,7 +10,7 @@ use drover_events::model::status::job as status;
 use drover_events::model::{JobSummary, TaskGroupSummary};
 use drover_projections::tables::job_summaries::JobSummaries;
 use drover_projections::tables::jobs::Jobs;
-use drover_projections::{ChangedRow, Followed, Projections, Scan, StorageError, Table, View};
+use drover_projections::{ChangedRow, Follow, Followed, Scan, StorageError, Table, View};
 use metrics::{Label, gauge};
 
 use crate::server::Server;
@@ -62,29 +62,25 @@ impl Server {
         let kept = telemetry.in_memory_retention_period;
         let again = kept.max(telemetry.in_memory_collection_interval) / 2;
         let mut jobs = self.job_gauges.lock();
-        if let Err(error) = jobs.refresh(&self.projections) {
+        let view = self.projections.view();
+        if let Err(error) = jobs.refresh(&self.projections, &view, &mut ()) {
             tracing::warn!(%error, "jobs cannot be counted");
-            *jobs = JobGauges::default();
             return;
         }
+        drop(view);
         jobs.tell(again, telemetry.disable_dispatched_job_summary_metrics);
     }
 }
 
-impl JobGauges {
-    /// Reads what changed.
-    fn refresh(&mut self, projections: &Projections) -> Result<(), StorageError> {
-        let followed = self
-            .followed
-            .get_or_insert_with(|| projections.follow(&[Jobs::ID, JobSummaries::ID]));
-        let view = projections.view();
-        match followed.take(&view) {
-            Some(changed) => changed.iter().try_for_each(|row| self.row(&view, row)),
-            None => self.all(&view),
-        }
+impl Follow for JobGauges {
+    const TABLES: &'static [u16] = &[Jobs::ID, JobSummaries::ID];
+    type With = ();
+
+    fn followed(&mut self) -> &mut Option<Followed> {
+        &mut self.followed
     }
 
-    fn all(&mut self, view: &View) -> Result<(), StorageError> {
+    fn all(&mut self, view: &View, (): &mut ()) -> Result<(), StorageError> {
         *self = Self {
             followed: self.followed.take(),
             ..Self::default()
@@ -101,7 +97,7 @@ impl JobGauges {
         Ok(())
     }
 
-    fn row(&mut self, view: &View, row: &ChangedRow) -> Result<(), StorageError> {
+    fn row(&mut self, view: &View, row: &ChangedRow, (): &mut ()) -> Result<(), StorageError> {
         if let Some(name) = row.key_of::<Jobs>() {
             let job = view.get::<Jobs>((name.0.as_str(), name.1.as_str()))?;
             self.job(name, job.as_ref().map(|job| job.status.as_str()));
@@ -111,7 +107,9 @@ impl JobGauges {
         }
         Ok(())
     }
+}
 
+impl JobGauges {
     /// A job has this status now; none: it is gone.
     fn job(&mut self, name: Name, now: Option<&str>) {
         #[cfg(test)]
@@ -279,7 +277,8 @@ mod tests {
         }
         let mut jobs = JobGauges::default();
         let mut read = || {
-            jobs.refresh(&direct.projections).unwrap();
+            let view = direct.projections.view();
+            jobs.refresh(&direct.projections, &view, &mut ()).unwrap();
             let pending = jobs.counts.iter().sum::<u64>();
             (std::mem::take(&mut jobs.read), pending, jobs.groups.len())
         };

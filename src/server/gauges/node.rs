@@ -225,3 +225,130 @@ fn machine(client: &Client, labels: &[Label]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use drover_events::model::Job;
+    use serde_json::json;
+
+    use super::*;
+    use crate::client::agent::tests::{World, until};
+    use crate::telemetry;
+
+    fn value(told: &str, name: &str) -> Option<f64> {
+        let begin = format!("{name}{{");
+        let line = told.lines().find(|line| line.starts_with(&begin))?;
+        line.rsplit(' ').next()?.parse().ok()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_runs_on_a_node_and_what_is_left_of_it_is_told() {
+        let world = World::start().await;
+        let client = world.client();
+        let run_for = |time: &str| json!({"run_for": time});
+        world.register("svc", "service", 2, run_for("1h")).await;
+        world.register("quick", "batch", 1, run_for("10ms")).await;
+        let count = |wanted: &str| {
+            let ids = client.alloc_ids();
+            let told = ids.iter().filter_map(|id| client.runner(id)?.told());
+            told.filter(|alloc| alloc.client_status == wanted).count()
+        };
+        let all = || (count("running"), count("complete")) == (2, 1);
+        until("two run and one is over", all).await;
+        let view = world.server.projections.view();
+        let node = nodes::get(&view, &client.node_id()).unwrap().unwrap();
+        let told = |node_too: bool, allocs_too: bool| {
+            let settings = TelemetryConfig {
+                publish_node_metrics: node_too,
+                publish_allocation_metrics: allocs_too,
+                ..TelemetryConfig::default()
+            };
+            let (telemetry, recorder) = telemetry::build(&telemetry::Options::default());
+            metrics::with_local_recorder(&recorder, || {
+                let labels = labels(&node);
+                observe_allocs(&client, &node, &labels, &settings);
+                if settings.publish_node_metrics {
+                    machine(&client, &labels);
+                }
+            });
+            telemetry.prometheus()
+        };
+        let plain = told(false, false);
+        for (name, wanted) in [
+            ("allocations_pending", 0.0),
+            ("allocations_running", 2.0),
+            ("allocations_terminal", 1.0),
+            ("tasks_pending", 0.0),
+            ("tasks_running", 2.0),
+            ("tasks_dead", 1.0),
+        ] {
+            let found = value(&plain, &format!("nomad_client_{name}"));
+            assert_eq!(found, Some(wanted), "{name}: {plain}");
+        }
+        let given = client.alloc_ids().into_iter().filter_map(|id| {
+            let alloc = client.runner(&id)?.alloc();
+            let runs = alloc.job_id == "svc";
+            let given = alloc.allocated_resources.clone().filter(|_| runs)?;
+            Some(ComparableResources::of_allocated(&given))
+        });
+        let mut held = ComparableResources::default();
+        given.for_each(|one| held.add(&one));
+        assert!(held.cpu_shares > 0 && held.memory_mb > 0);
+        let whole = ComparableResources::of_node(&node);
+        for (name, held, whole) in [
+            ("cpu", held.cpu_shares, whole.cpu_shares),
+            ("memory", held.memory_mb, whole.memory_mb),
+            ("disk", held.disk_mb, whole.disk_mb),
+        ] {
+            let taken = value(&plain, &format!("nomad_client_allocated_{name}"));
+            let left = value(&plain, &format!("nomad_client_unallocated_{name}"));
+            assert_eq!(taken, Some(held as f64), "{name}");
+            assert_eq!(left, Some((whole - held) as f64), "{name}");
+        }
+        let is_told = |told: &str| {
+            let names = [
+                "nomad_client_host_memory_total",
+                "nomad_client_allocs_cpu_allocated",
+            ];
+            names.map(|name| value(told, name).is_some())
+        };
+        assert_eq!(is_told(&plain), [false, false]);
+        assert_eq!(is_told(&told(true, false)), [true, false]);
+        let allocs = told(false, true);
+        assert_eq!(is_told(&allocs), [false, true]);
+        assert!(
+            allocs.contains("job=\"svc\"") && allocs.contains("task=\"web\""),
+            "{allocs}"
+        );
+    }
+
+    #[test]
+    fn what_jobs_say_of_themselves_labels_tasks_where_that_is_allowed() {
+        let mut job = Job::default();
+        job.meta.insert("owner", "us".to_owned());
+        job.meta.insert("ticket", "7".to_owned());
+        job.meta.insert("job", "another".to_owned());
+        let alloc = Allocation {
+            job_id: "web".into(),
+            job: Some(Arc::new(job)),
+            ..Allocation::default()
+        };
+        let told = |include: bool, allowed: &[&str]| -> Vec<String> {
+            let settings = TelemetryConfig {
+                include_alloc_metadata_in_metrics: include,
+                allowed_metadata_keys_in_metrics: allowed.iter().map(|k| (*k).into()).collect(),
+                ..TelemetryConfig::default()
+            };
+            let labels = task_labels(&alloc, "t", &settings);
+            labels[5..]
+                .iter()
+                .map(|label| label.key().to_owned())
+                .collect()
+        };
+        assert_eq!(told(false, &[]), [""; 0]);
+        assert_eq!(told(true, &[]), ["owner", "ticket"]);
+        assert_eq!(told(true, &["ticket", "job"]), ["ticket"]);
+    }
+}

@@ -191,7 +191,7 @@ fn an_allocation_is_signalled_restarted_and_stopped_with_its_own_signal() {
 }
 
 #[test]
-fn figures_are_of_an_interval_of_the_clients_own_however_often_they_are_asked_for() {
+fn mod_17_figures_are_of_an_interval_of_the_clients_own_however_often_they_are_asked_for() {
     let mut world = World::start();
     let alloc = busy(&mut world);
     let stats = |http: &mut Http| http.json(&of(&alloc, "stats")).expect("figures");

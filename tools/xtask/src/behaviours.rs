@@ -59,6 +59,19 @@ pub(crate) fn check(root: &Path) -> Result<(Vec<String>, Vec<String>)> {
     Ok((problems, notes))
 }
 
+/// The tests that rows name, with the file each is in.
+pub(crate) fn shown_by(root: &Path) -> Result<BTreeMap<String, String>> {
+    let text = fs::read_to_string(root.join(FILE)).context(FILE)?;
+    let named: BTreeSet<String> = text
+        .lines()
+        .filter_map(row)
+        .flat_map(|(_, by)| by)
+        .collect();
+    let mut tests = tests(root)?;
+    tests.retain(|name, _| named.contains(name));
+    Ok(tests)
+}
+
 /// How many things the second list leaves for later; each must belong to a row of the first.
 pub(crate) fn remaining(files: &[tree::File]) -> Result<usize> {
     let text = |path: &str| {

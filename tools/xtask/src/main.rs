@@ -50,12 +50,25 @@ enum Task {
     Changelog,
     /// Check licences, sources and duplicates of the dependencies.
     Deny,
-    /// Change functions one at a time and see whether a test notices (needs cargo-mutants).
+    /// Change the code in one place at a time and see whether a test notices (as root: changed
+    /// code runs in namespaces of its own).
     Mutants {
-        /// Without files: those that changed since this commit.
-        #[arg(long, default_value = "HEAD~1")]
-        base: String,
-        /// Files to change.
+        /// Change what changed since this commit.
+        #[arg(long, conflicts_with = "files")]
+        since: Option<String>,
+        /// Leave out what was caught before.
+        #[arg(long)]
+        again: bool,
+        /// How many changes are tried at once.
+        #[arg(long, default_value_t = 2)]
+        jobs: usize,
+        /// Try every so many-th change only.
+        #[arg(long, default_value_t = 1)]
+        every: usize,
+        /// Only functions that the rows of behaviours.md rest on; so it is without files.
+        #[arg(long)]
+        rows: bool,
+        /// Files and folders to change.
         files: Vec<String>,
     },
     /// Register a new kind of event: number, payload struct, variant.
@@ -94,7 +107,25 @@ fn run() -> Result<()> {
         Task::Behaviours { tests: false } => run::report("behaviours", behaviours::check(&root)?),
         Task::Changelog => run::report("changelog", changelog::check(&root)?),
         Task::Deny => run::report("deny", deny::check(&root)?),
-        Task::Mutants { base, files } => mutants::run(&root, &base, &files),
+        Task::Mutants {
+            since,
+            again,
+            jobs,
+            every,
+            rows,
+            files,
+        } => {
+            let rows = rows || (files.is_empty() && since.is_none());
+            let wish = mutants::Wish {
+                files,
+                rows,
+                since,
+                again,
+                jobs,
+                every,
+            };
+            mutants::run(&root, &wish)
+        }
         Task::NewEvent {
             name,
             resource,

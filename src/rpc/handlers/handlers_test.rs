@@ -1,0 +1,252 @@
+//! Who calls, and how much he may say at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_events::model::ServiceRegistration;
+use drover_projections::tables::nodes::Nodes;
+use drover_projections::tables::services::Services;
+use drover_projections::{Scan, View};
+use drover_testkit::LONG;
+
+use super::*;
+use crate::commands::node::RegisterNode;
+use crate::config::Config;
+use crate::error::{ApiError, Code};
+use crate::raft::Origin;
+use crate::rpc::caller::{Caller, Servers};
+use crate::rpc::client::Pool;
+use crate::rpc::methods::{
+    AllocUpdateRequest, EmitNodeEventsRequest, NodeRegisterRequest, NodeSpecificRequest,
+    NodeUpdateDrainRequest, NodeUpdateStatusRequest, ServiceDeleteRequest, ServiceUpsertRequest,
+};
+use crate::rpc::server::{Limits, RpcServer, serve};
+use crate::rpc::{Rpc, RpcError};
+use crate::scheduler::testing;
+
+const SECRET: &str = "11111111-2222-4333-8444-555555555555";
+
+struct World {
+    server: Arc<Server>,
+    rpc: RpcServer,
+    node: String,
+    _data: tempfile::TempDir,
+}
+
+impl World {
+    /// A server that knows one node.
+    async fn start() -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let telemetry = crate::telemetry::install(Duration::from_secs(10));
+        let config = Arc::new(Config::dev());
+        let server = Server::start(config, data.path(), telemetry).await.unwrap();
+        server.wait_ready().await;
+        let mut node = testing::node(1);
+        node.secret_id = secret_hash(SECRET);
+        let id = node.id.clone();
+        let command = RegisterNode {
+            node,
+            create_node_pool: true,
+        };
+        server.submit(command, Origin::default()).await.unwrap();
+        let beat = Box::new(|_: &str| Duration::from_secs(60));
+        let service = Arc::new(service(server.clone(), beat));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self {
+            rpc: serve(listener, service, Limits::default()).unwrap(),
+            server,
+            node: id,
+            _data: data,
+        }
+    }
+
+    fn view(&self) -> View {
+        self.server.projections.view()
+    }
+
+    /// What a method answers to a caller who names a node and has a secret.
+    async fn call<M: Rpc>(
+        &self,
+        (node, secret): (&str, &str),
+        request: M::Req,
+    ) -> Result<M::Res, ApiError> {
+        let servers = Servers::new(vec![self.rpc.addr().to_string()]);
+        let caller = Caller::network(Pool::new(1), servers, secret).of_node(node);
+        match caller.once::<M>(&request, LONG).await {
+            Ok(answer) => Ok(answer),
+            Err(RpcError::Api(error)) => Err(error),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// What each method that is about a node answers to one who is not it.
+    async fn refusals(&self, node: &str) -> Vec<(&'static str, ApiError)> {
+        let who = (node, "66666666-2222-4333-8444-555555555555");
+        let id = || node.to_owned();
+        let service = || ServiceRegistration {
+            id: "x".into(),
+            namespace: "default".into(),
+            node_id: id(),
+            ..ServiceRegistration::default()
+        };
+        let alloc = drover_events::model::Allocation {
+            id: "a".into(),
+            node_id: id(),
+            ..Default::default()
+        };
+        let mut said = Vec::new();
+        macro_rules! refused {
+            ($method:ident, $request:expr) => {
+                let answer = self.call::<$method>(who, $request).await.map(drop);
+                said.push((<$method as Rpc>::NAME, answer.unwrap_err()));
+            };
+        }
+        let specific = || NodeSpecificRequest {
+            node_id: id(),
+            ..Default::default()
+        };
+        refused!(NodeGetNode, specific());
+        refused!(NodeGetClientAllocs, specific());
+        refused!(
+            NodeUpdateAlloc,
+            AllocUpdateRequest {
+                alloc: vec![alloc],
+                ..Default::default()
+            }
+        );
+        refused!(
+            NodeEmitEvents,
+            EmitNodeEventsRequest {
+                node_events: [(id(), Vec::new())].into(),
+            }
+        );
+        refused!(
+            NodeUpdateDrain,
+            NodeUpdateDrainRequest {
+                node_id: id(),
+                drain_spec: Some(Default::default()),
+                ..Default::default()
+            }
+        );
+        refused!(
+            ServiceUpsert,
+            ServiceUpsertRequest {
+                services: vec![service()],
+                ..Default::default()
+            }
+        );
+        refused!(
+            ServiceDelete,
+            ServiceDeleteRequest {
+                namespace: "default".into(),
+                id: "x".into(),
+            }
+        );
+        said
+    }
+}
+
+/// Whether a node or a registration exists is not told to who proved nothing. Only a heartbeat
+/// says that the node is gone: clients register again then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_unknown_is_answered_as_a_secret_that_is_wrong() {
+    let world = World::start().await;
+    let nobody = "99999999-2222-4333-8444-555555555555";
+    let (wrong, unknown) = (
+        world.refusals(&world.node).await,
+        world.refusals(nobody).await,
+    );
+    assert_eq!(wrong, unknown);
+    for (method, error) in wrong {
+        assert_eq!(error, ApiError::permission_denied(), "{method}");
+    }
+    let beat = |node: &str| NodeUpdateStatusRequest {
+        node_id: node.to_owned(),
+        status: "ready".to_owned(),
+        ..NodeUpdateStatusRequest::default()
+    };
+    for (node, code) in [
+        (&*world.node, Code::PermissionDenied),
+        (nobody, Code::NotFound),
+    ] {
+        let who = (node, "nonsense");
+        let refused = world.call::<NodeUpdateStatus>(who, beat(node)).await;
+        assert_eq!(refused.unwrap_err().code, code, "{node}");
+    }
+    let own = (&*world.node, SECRET);
+    let answer = world.call::<NodeUpdateStatus>(own, beat(&world.node)).await;
+    assert!(answer.unwrap().heartbeat_ttl > 0);
+    world.server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_registers_so_many_services_at_once_and_no_longer_ones() {
+    let world = World::start().await;
+    let own = (&*world.node, SECRET);
+    let service = |id: String| ServiceRegistration {
+        id,
+        namespace: "default".into(),
+        node_id: world.node.clone(),
+        ..ServiceRegistration::default()
+    };
+    let services = |count: usize| ServiceUpsertRequest {
+        services: (0..count).map(|n| service(n.to_string())).collect(),
+        node_id: world.node.clone(),
+        ..ServiceUpsertRequest::default()
+    };
+    let allocs = |count: usize| ServiceUpsertRequest {
+        allocs: vec![String::new(); count],
+        ..services(1)
+    };
+    let mut long = services(1);
+    long.services[0].tags = vec!["x".repeat(100_000)].into();
+    for (request, wanted) in [
+        (services(8_193), "Services has 8193 elements; at most 8192"),
+        (allocs(8_193), "Allocs has 8193 elements; at most 8192"),
+        (long, "tags are 100000 bytes long; at most 65536"),
+    ] {
+        let refused = world.call::<ServiceUpsert>(own, request).await.unwrap_err();
+        assert_eq!(refused.code, Code::BadRequest);
+        assert!(refused.message.contains(wanted), "{refused}");
+    }
+    // None is of an allocation that there is, so none is kept.
+    let taken = world.call::<ServiceUpsert>(own, services(8_192)).await;
+    assert!(taken.is_ok(), "{taken:?}");
+    assert_eq!(world.view().scan::<Services>(Scan::all()).count(), 0);
+    world.server.shutdown().await;
+}
+
+/// What a node says of itself is stored and logged; its secret is neither.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mod_30_of_a_secret_that_a_node_registers_with_its_hash_is_kept_and_nothing_else() {
+    const NAME: &str = "a-node-whose-name-is-in-the-log";
+    let world = World::start().await;
+    let secret = "abcdef00-2222-4333-8444-555555555555";
+    let mut node = testing::node(2);
+    node.secret_id = secret.to_owned();
+    node.name = NAME.to_owned();
+    let id = node.id.clone();
+    let who = (&*id, secret);
+    let done = world
+        .call::<NodeRegister>(who, NodeRegisterRequest { node })
+        .await
+        .unwrap();
+    let row = world.view().get::<Nodes>(id.as_str()).unwrap().unwrap();
+    assert_eq!(row.secret_id, secret_hash(secret));
+    let entry = world
+        .server
+        .raft
+        .log()
+        .read(done.index)
+        .unwrap()
+        .unwrap()
+        .body;
+    let holds = |bytes: &[u8], text: &str| {
+        let text = text.as_bytes();
+        bytes.windows(text.len()).any(|window| window == text)
+    };
+    assert!(holds(&entry, NAME), "the entry is that of the registration");
+    assert!(!holds(&entry, secret));
+    assert!(holds(&entry, &secret_hash(secret)));
+    world.server.shutdown().await;
+}

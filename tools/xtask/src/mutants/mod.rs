@@ -1,0 +1,381 @@
+//! Would a test notice? Changes the code in one place at a time and runs the tests that get there.
+//!
+//! All changes are compiled at once into a copy of the tree, each behind a probe that an
+//! environment variable turns on, so that there is one build and not one for each. The same probes
+//! tell which test reaches which function; under a change only the tests that reach its function
+//! are run. A failing test or one that does not end has caught the change; else it survives.
+//!
+//! `survivors.txt` holds the changes that are known to survive, with the reason. It may only
+//! shrink: each is a place that no test holds.
+
+mod build;
+mod copy;
+mod generate;
+mod jail;
+mod replace;
+mod subjects;
+mod syntax;
+mod trial;
+mod weave;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+use anyhow::{Context, Result, ensure};
+
+use self::generate::{Generated, Mutant};
+use self::jail::{End, Jail};
+use self::trial::Test;
+use crate::{behaviours, tree};
+
+const KNOWN: &str = "tools/xtask/survivors.txt";
+const PACKAGES: [&str; 4] = [
+    "drover-events",
+    "drover-projections",
+    "drover-migrations",
+    "drover",
+];
+
+/// What to change.
+pub(crate) struct Wish {
+    /// Files and folders; without them all.
+    pub(crate) files: Vec<String>,
+    /// Only functions that rows of `behaviours.md` rest on.
+    pub(crate) rows: bool,
+    /// Files that changed since this commit.
+    pub(crate) since: Option<String>,
+    /// Leave out what was caught before.
+    pub(crate) again: bool,
+    /// How many tests run at once.
+    pub(crate) jobs: usize,
+    /// Try every so many-th change only.
+    pub(crate) every: usize,
+}
+
+/// Changes what is wished for and compares the survivors with those known.
+pub(crate) fn run(root: &Path, wish: &Wish) -> Result<()> {
+    let files = tree::read(root)?;
+    let rows = behaviours::shown_by(root)?;
+    let of_rows = subjects::of(&files, &rows);
+    let chosen = choose(root, wish, &files, &of_rows)?;
+    if chosen.is_empty() {
+        println!("mutants: there is nothing to change");
+        return Ok(());
+    }
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let work = target.join("mutants");
+    let copy = work.join("tree");
+    fs::create_dir_all(&copy)?;
+    let sources: BTreeMap<&str, &str> = files
+        .iter()
+        .filter(|file| chosen.contains(&file.path))
+        .map(|file| (file.path.as_str(), file.text.as_str()))
+        .collect();
+    let Compiled {
+        generated,
+        refused,
+        executables,
+    } = compile(root, &copy, &sources, &work.join("refused.txt"))?;
+    let jails: Vec<Jail> = (0..wish.jobs.max(1))
+        .map(|number| Jail::new(&work.join(format!("out{number}"))))
+        .collect::<Result<_>>()?;
+    let functions: Vec<String> = generated
+        .values()
+        .flat_map(|file| file.functions.iter().cloned())
+        .collect();
+    let reached = work.join("reached.jsonl");
+    let tests = trial::trace(&executables, &functions, &reached, &jails)?;
+    let in_rows: BTreeSet<&str> = tests
+        .iter()
+        .filter(|test| rows.contains_key(test.short()))
+        .flat_map(|test| test.reaches.iter().map(String::as_str))
+        .collect();
+    let asked: Vec<(usize, &Mutant)> = generated
+        .values()
+        .flat_map(|file| file.mutants.iter())
+        .enumerate()
+        .filter(|(_, mutant)| !wish.rows || in_rows.contains(functions[mutant.function].as_str()))
+        .collect();
+    let past = work.join("caught.txt");
+    let caught_before = if wish.again {
+        read_lines(&past)
+    } else {
+        BTreeSet::new()
+    };
+    let todo: Vec<(usize, &Mutant)> = asked
+        .iter()
+        .filter(|(_, mutant)| !caught_before.contains(&mutant.name))
+        .step_by(wish.every.max(1))
+        .copied()
+        .collect();
+    println!(
+        "mutants: {} changes, {} to be tried",
+        asked.len(),
+        todo.len()
+    );
+    let trial = Trial {
+        functions: &functions,
+        tests: &tests,
+        rows: &rows,
+        executables: &executables,
+    };
+    let tried = trial.all(&todo, &jails, &past)?;
+    let refused = refused
+        .iter()
+        .filter(|name| chosen.contains(file_of(name)))
+        .count();
+    println!(
+        "mutants: {} tried: {} caught, {} of them by their time; {} survive; {} more are caught \
+         since before, {refused} did not compile",
+        todo.len(),
+        tried.caught.len(),
+        tried.timed_out,
+        tried.survivors.len(),
+        asked.len() - todo.len(),
+    );
+    compare(root, &tried)
+}
+
+/// Files of code that are asked for.
+fn choose(
+    root: &Path,
+    wish: &Wish,
+    files: &[tree::File],
+    of_rows: &BTreeSet<String>,
+) -> Result<BTreeSet<String>> {
+    let code = subjects::code(files);
+    let mut chosen = BTreeSet::new();
+    if let Some(base) = &wish.since {
+        let changed = changed(root, base)?;
+        chosen.extend(code.intersection(&changed).cloned());
+    } else if wish.files.is_empty() {
+        chosen.extend(code.iter().cloned());
+    }
+    for name in &wish.files {
+        let below = format!("{}/", name.trim_end_matches('/'));
+        let some: Vec<&String> = code
+            .iter()
+            .filter(|path| *path == name || path.starts_with(&below))
+            .collect();
+        ensure!(!some.is_empty(), "no code of drover to change: {name}");
+        chosen.extend(some.into_iter().cloned());
+    }
+    if wish.rows {
+        chosen.retain(|path| of_rows.contains(path));
+    }
+    Ok(chosen)
+}
+
+fn changed(root: &Path, base: &str) -> Result<BTreeSet<String>> {
+    let output = Command::new("git")
+        .args(["diff", "--name-only", "--diff-filter=d", base])
+        .current_dir(root)
+        .output()
+        .context("git diff")?;
+    ensure!(output.status.success(), "git knows no commit {base:?}");
+    Ok(String::from_utf8(output.stdout)?
+        .lines()
+        .map(str::to_owned)
+        .collect())
+}
+
+/// The file of a name `src/a.rs: Type::function: what`.
+fn file_of(name: &str) -> &str {
+    name.split(": ").next().unwrap_or(name)
+}
+
+fn read_lines(path: &Path) -> BTreeSet<String> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// The changed copy, ready to be run.
+struct Compiled {
+    generated: BTreeMap<String, Generated>,
+    /// The names of changes that do not compile.
+    refused: BTreeSet<String>,
+    executables: BTreeMap<String, build::Executable>,
+}
+
+/// Writes the copy with every change that compiles, and builds its tests.
+fn compile(
+    root: &Path,
+    copy: &Path,
+    sources: &BTreeMap<&str, &str>,
+    remembered: &Path,
+) -> Result<Compiled> {
+    // What was refused before is known: then there is hardly a reason to check first.
+    let mut check = !remembered.exists();
+    let mut refused = read_lines(remembered);
+    loop {
+        let mut generated = BTreeMap::new();
+        let mut changed = BTreeMap::new();
+        let mut first = (0, 0);
+        for (path, text) in sources {
+            let is_refused = |name: &str| refused.contains(name);
+            let file = generate::generate(path, text, first, &is_refused)?;
+            first = (first.0 + file.functions.len(), first.1 + file.mutants.len());
+            let mut text = file.text.clone();
+            if copy::is_crate_root(path) {
+                text.push_str(copy::declaration());
+            }
+            changed.insert((*path).to_owned(), text);
+            generated.insert((*path).to_owned(), file);
+        }
+        copy::write(root, copy, &changed, first.0)?;
+        println!(
+            "mutants: {} changes in {} functions, {} refused",
+            first.1,
+            first.0,
+            refused.len()
+        );
+        let mut more = BTreeSet::new();
+        if check {
+            more = build::check(copy, &PACKAGES, &generated)?;
+            check = !more.is_empty();
+        }
+        if !check {
+            match build::tests(copy, &PACKAGES, &generated)? {
+                Ok(executables) => {
+                    return Ok(Compiled {
+                        generated,
+                        refused,
+                        executables,
+                    });
+                }
+                Err(names) => more = names,
+            }
+        }
+        refused.extend(more);
+        let lines: Vec<&str> = refused.iter().map(String::as_str).collect();
+        fs::write(remembered, lines.join("\n"))?;
+    }
+}
+
+/// What changes are tried with.
+struct Trial<'a> {
+    functions: &'a [String],
+    tests: &'a [Test],
+    rows: &'a BTreeMap<String, String>,
+    executables: &'a BTreeMap<String, build::Executable>,
+}
+
+#[derive(Default)]
+struct Tried {
+    caught: BTreeSet<String>,
+    timed_out: usize,
+    survivors: BTreeSet<String>,
+    done: usize,
+}
+
+impl Trial<'_> {
+    fn all(&self, todo: &[(usize, &Mutant)], jails: &[Jail], past: &Path) -> Result<Tried> {
+        let tried = Mutex::new(Tried::default());
+        let mut log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(past)?;
+        let log = Mutex::new(&mut log);
+        trial::spread(jails, todo.len(), |jail, at| {
+            let (id, mutant) = todo[at];
+            let end = self.one(jail, id, mutant)?;
+            let mut tried = tried.lock().expect("no holder panics");
+            tried.done += 1;
+            if end == End::Passed {
+                println!("mutants: survives: {} (line {})", mutant.name, mutant.line);
+                tried.survivors.insert(mutant.name.clone());
+            } else {
+                use std::io::Write;
+                tried.timed_out += usize::from(end == End::TimedOut);
+                writeln!(log.lock().expect("no holder panics"), "{}", mutant.name)?;
+                tried.caught.insert(mutant.name.clone());
+            }
+            if tried.done % 100 == 0 {
+                let (done, survive) = (tried.done, tried.survivors.len());
+                println!("mutants: {done} of {} tried, {survive} survive", todo.len());
+            }
+            Ok(())
+        })?;
+        Ok(tried.into_inner().expect("no holder panics"))
+    }
+
+    fn one(&self, jail: &Jail, id: usize, mutant: &Mutant) -> Result<End> {
+        let function = &self.functions[mutant.function];
+        let tests: Vec<&Test> = self
+            .tests
+            .iter()
+            .filter(|test| test.reaches.contains(function))
+            .collect();
+        let module = module_of(file_of(&mutant.name));
+        let near =
+            |test: &Test| test.name.starts_with(&module) || self.rows.contains_key(test.short());
+        trial::noticed(self.executables, jail, &tests, &near, id)
+    }
+}
+
+/// The module whose tests are asked first, as names of tests begin: `client::sync::`.
+fn module_of(path: &str) -> String {
+    let inner = path.split_once("src/").map_or(path, |(_, inner)| inner);
+    let inner = inner.trim_end_matches(".rs").trim_end_matches("/mod");
+    format!("{}::", inner.replace('/', "::"))
+}
+
+fn compare(root: &Path, tried: &Tried) -> Result<()> {
+    let text = fs::read_to_string(root.join(KNOWN)).unwrap_or_default();
+    let known: BTreeSet<String> = text
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.is_empty())
+        .map(str::to_owned)
+        .collect();
+    for new in tried.survivors.difference(&known) {
+        println!("mutants: no test notices: {new}");
+    }
+    for gone in known.intersection(&tried.caught) {
+        println!("mutants: {KNOWN}: is caught now, take it out: {gone}");
+    }
+    let listed = tried.survivors.is_subset(&known) && known.is_disjoint(&tried.caught);
+    ensure!(listed, "survivors are not those of {KNOWN}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn survivors_must_be_those_that_are_known() {
+        let dir = tempfile::tempdir().expect("dir");
+        fs::create_dir_all(dir.path().join("tools/xtask")).expect("made");
+        let known = "# why\nsrc/a.rs: f: -> ()\nsrc/b.rs: g: -> ()\n";
+        fs::write(dir.path().join(KNOWN), known).expect("written");
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let with = |survivors: &[&str], caught: &[&str]| {
+            let (survivors, caught) = (names(survivors), names(caught));
+            let tried = Tried {
+                survivors,
+                caught,
+                ..Tried::default()
+            };
+            compare(dir.path(), &tried)
+        };
+        with(&["src/a.rs: f: -> ()"], &["src/c.rs: h: -> ()"]).expect("known");
+        assert!(
+            with(&[], &["src/a.rs: f: -> ()"]).is_err(),
+            "it is caught now"
+        );
+        assert!(
+            with(&["src/a.rs: f: -> true"], &[]).is_err(),
+            "nobody knows it"
+        );
+    }
+
+    #[test]
+    fn the_tests_of_a_files_module_are_near() {
+        assert_eq!(module_of("src/client/sync.rs"), "client::sync::");
+        assert_eq!(module_of("projections/src/apply/mod.rs"), "apply::");
+    }
+}
