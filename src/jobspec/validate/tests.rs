@@ -41,29 +41,6 @@ fn the_recorded_warnings() {
 }
 
 #[test]
-fn what_is_kept_and_cannot_be_run_is_a_warning() {
-    let text = |inner: &str| {
-        format!(
-            "job \"x\" {{\n group \"g\" {{\n task \"t\" {{\n driver = \"raw_exec\"\n \
-             config {{\n command = \"/bin/true\"\n }}\n{inner} }}\n }}\n}}\n"
-        )
-    };
-    let action = "action \"a\" {\n command = \"/bin/true\"\n }\n";
-    let (with, without) = (checked(&text(action)), checked(&text("")));
-    assert_eq!((with.error(), without.error()), (None, None));
-    assert!(
-        with.warning().contains("action blocks are kept"),
-        "{}",
-        with.warning()
-    );
-    assert!(
-        !without.warning().contains("action"),
-        "{}",
-        without.warning()
-    );
-}
-
-#[test]
 fn errors_are_nested_as_users_know_them() {
     let found = checked("job \"x\" {\n group \"g\" {\n task \"t\" {}\n }\n}\n");
     assert_eq!(

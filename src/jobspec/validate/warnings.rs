@@ -194,11 +194,6 @@ fn task(t: &Task) -> Vec<String> {
             );
         }
     }
-    if !t.actions.is_empty() {
-        out.push(
-            "action blocks are kept and listed, but cannot be run by this version of drover".into(),
-        );
-    }
     if t.templates.iter().any(|t| t.vault_grace != 0) {
         out.push(
             "VaultGrace has been deprecated as of Nomad 0.11 and ignored since Vault 0.5. Please \
