@@ -14,8 +14,8 @@ use super::support::check_names;
 use super::{Command, Decision, Stamp};
 use crate::error::ApiError;
 
-/// The longest id of a registration, of the names of a group or task, a service and a port; and of a
-/// job that was dispatched.
+/// The longest id of a registration, of the names of a group or task, a service and a port; and of
+/// a job that was dispatched.
 const MAX_ID: usize = 4 * MAX_NAME;
 
 /// A client registers services of its allocations.

@@ -105,9 +105,11 @@ const ONE_SERVER: &str = "there is one server";
 const NO_IDENTITY: &str = "a node proves who it is with its secret, which has no term";
 const NO_PROFILES: &str = "there are no profiles; GET /v1/metrics measures the agent";
 const KEYS: &str = "keys are neither rotated nor deleted; GET /v1/operator/keyring/keys lists them";
-const LOG: &str = "the agent writes its log to its standard error or its log_file; GET /v1/event/stream tells \
+const LOG: &str = "the agent writes its log to its standard error or its log_file; GET \
+     /v1/event/stream tells \
      what happens";
-const SCHEDULERS: &str = "how many schedulers there are is in the configuration of a server (server.num_schedulers); \
+const SCHEDULERS: &str = "how many schedulers there are is in the configuration of a server \
+     (server.num_schedulers); \
      GET /v1/agent/self shows it";
 
 /// Routes of Nomad's that this version has not, and what to do instead.

@@ -8,6 +8,7 @@ use drover_projections::changes::Change;
 use super::form::{self, Form, Frame};
 use super::own;
 use super::payload::{self, Shown};
+use super::sample::Data;
 use super::selection::Headline;
 use super::walk::{Item, Source, Walk};
 use crate::error::ApiError;
@@ -19,6 +20,8 @@ const FULL: usize = 64 << 10;
 /// Bytes of one index's line, or of its CloudEvent, above which it is kept nowhere: who wants it
 /// reads the past.
 const BIG: usize = 1 << 20;
+/// A document takes as many times the bytes of its text, itself included.
+const DOCUMENT: usize = 8;
 /// Nomad's form.
 const LINES: Form = Form {
     sse: false,
@@ -37,6 +40,8 @@ pub(super) struct Needs {
     pub(super) log: bool,
     /// The log's events as CloudEvents.
     pub(super) clouds: bool,
+    /// The documents in those, for filters.
+    pub(super) documents: bool,
 }
 
 impl Needs {
@@ -45,6 +50,7 @@ impl Needs {
         (self.payloads || !other.payloads)
             && (self.log || !other.log)
             && (self.clouds || !other.clouds)
+            && (self.documents || !other.documents)
     }
 }
 
@@ -96,6 +102,8 @@ pub(super) struct Batch {
     start: usize,
     pub(super) actor: Option<Actor>,
     pub(super) cloud: Option<Bytes>,
+    /// The document in the CloudEvent, read from its text once for all subscribers.
+    pub(super) document: Option<Data>,
 }
 
 /// Everything about some indexes, without a gap between `first` and `upto`.
@@ -128,6 +136,7 @@ impl Page {
     pub(super) fn weight(&self) -> usize {
         let beside = |batch: &Batch| {
             let clouds = batch.cloud.as_ref().map_or(0, Bytes::len);
+            let clouds = clouds * if self.has.documents { DOCUMENT } else { 1 };
             let per_event = if self.has.payloads { 1024 } else { 0 };
             192 + batch.line.len() + clouds + (256 + per_event) * batch.events.len()
         };
@@ -208,6 +217,7 @@ impl Draft<'_> {
             start,
             actor: None,
             cloud: None,
+            document: None,
         };
         let mut ranges = Vec::new();
         let Some(kind) = item.kind else {
@@ -243,6 +253,9 @@ impl Draft<'_> {
         if self.has.clouds {
             let mut out = Vec::new();
             cloud(item, self.clouds, &mut out)?;
+            if self.has.documents && out.len() <= BIG {
+                batch.document = Some(Data::of(&out)?);
+            }
             batch.cloud = Some(out.into());
         }
         let clouds = batch.cloud.as_ref().map_or(0, Bytes::len);

@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::payload::{self, Shown};
+use crate::error::ApiError;
 use crate::record::{Document, Outcome, Payload};
 
 /// What subscribers to these topics and kinds (none: every one) may be shown, empty: payloads, or
@@ -53,11 +54,29 @@ fn empty(kind: EventKind) -> Option<Event> {
 
 /// The document in a CloudEvent, as filters see it: what is null has nothing in it, as an empty map
 /// has not.
+#[derive(Debug)]
 pub(super) struct Data(Value);
 
-/// The document in a CloudEvent.
-pub(super) fn data(mut cloud: Value) -> Data {
-    Data(cloud.get_mut("data").map(Value::take).unwrap_or_default())
+#[cfg(test)]
+thread_local! {
+    /// How many documents this thread took out of a text.
+    pub(super) static PARSED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+impl Data {
+    /// The document in a CloudEvent's text.
+    ///
+    /// # Errors
+    /// JSON that is none.
+    pub(super) fn of(cloud: &[u8]) -> Result<Self, ApiError> {
+        #[cfg(test)]
+        PARSED.set(PARSED.get() + 1);
+        let mut cloud: Value =
+            serde_json::from_slice(cloud).map_err(|e| ApiError::internal(e.to_string()))?;
+        Ok(Self(
+            cloud.get_mut("data").map(Value::take).unwrap_or_default(),
+        ))
+    }
 }
 
 impl Fields for Data {

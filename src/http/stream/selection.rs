@@ -4,7 +4,7 @@ use drover_events::{Actor, ActorKind, EventKind, Topic};
 use drover_projections::filter::{self, FILTER_VERSION, Fields, Filter, FilterError, ReadError};
 
 use super::payload::Shown;
-use super::sample;
+use super::sample::{self, Data};
 use crate::error::ApiError;
 use crate::http::query::Query;
 
@@ -170,17 +170,21 @@ impl Selection {
         }
     }
 
-    /// Whether a CloudEvent passes the filter, by its document as the reader gets it.
+    /// Whether a CloudEvent passes the filter, by its document as the reader gets it; that is taken
+    /// out of the text where it is not there.
     ///
     /// # Errors
     /// 400 when the filter cannot be decided within its limits; JSON that is none.
-    pub(super) fn passes_cloud(&self, cloud: &[u8]) -> Result<bool, ApiError> {
-        if self.filter.is_none() {
-            return Ok(true);
+    pub(super) fn passes_cloud(
+        &self,
+        cloud: &[u8],
+        document: Option<&Data>,
+    ) -> Result<bool, ApiError> {
+        match document {
+            _ if self.filter.is_none() => Ok(true),
+            Some(document) => self.decides(document),
+            None => self.decides(&Data::of(cloud)?),
         }
-        let told: serde_json::Value =
-            serde_json::from_slice(cloud).map_err(|e| ApiError::internal(e.to_string()))?;
-        self.decides(&sample::data(told))
     }
 
     /// The keys this is about, if it is about some keys only and all of them are posted.

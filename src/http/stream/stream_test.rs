@@ -408,3 +408,60 @@ async fn what_is_of_our_own_weighs_and_is_kept_nowhere_where_it_is_big() {
     assert!(big.absent && big.weight() < 1_000);
     server.stop().await;
 }
+
+/// Each subscriber with a filter of his own reads the same document.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_document_is_taken_out_of_its_text_once_for_all_who_filter() {
+    let h = Harness::start().await;
+    let view = h.server.projections.view();
+    let first = view.index() + 1;
+    drop(view);
+    for id in ["one", "two", "three"] {
+        h.register(id).await;
+    }
+    let view = h.server.projections.view();
+    let source = walk::Source {
+        view: &view,
+        log: &h.api.log,
+    };
+    let wish = |id: &str| {
+        let filter = format!("namespace=*&topic=Job&filter=Payload.Job.ID%3D%3D{id}");
+        let form = Form {
+            cloud: true,
+            ..Form::default()
+        };
+        Wish {
+            selection: Selection::read(&Query::parse(Some(&filter)).unwrap(), true).unwrap(),
+            form,
+            permit: Permit::of(&Identity::default()),
+            clouds: h.api.stream.clouds(h.api.log.epoch().id),
+        }
+    };
+    let wishes = ["one", "two", "three", "none"].map(wish);
+    let needs = wishes[0].needs();
+    assert!(needs.documents && needs.clouds);
+    sample::PARSED.set(0);
+    let clouds = &wishes[0].clouds;
+    let page = Page::render(source, (first, view.index()), needs, clouds).unwrap();
+    assert!(page.batches.len() >= 3);
+    let told = wishes.each_ref().map(|wish| {
+        let mut out = Vec::new();
+        for batch in &page.batches {
+            wish.tell(batch, &mut out).unwrap();
+        }
+        out.iter().filter(|byte| **byte == b'\n').count()
+    });
+    assert_eq!(told, [1, 1, 1, 0]);
+    assert_eq!(sample::PARSED.get(), page.batches.len());
+    // Who has none has nothing parsed for him, and pages without documents are none for who has.
+    sample::PARSED.set(0);
+    let plain = Needs {
+        documents: false,
+        ..needs
+    };
+    Page::render(source, (first, view.index()), plain, clouds).unwrap();
+    assert_eq!(sample::PARSED.get(), 0);
+    assert!(!plain.cover(needs) && needs.cover(plain));
+    drop(view);
+    h.stop().await;
+}

@@ -45,6 +45,7 @@ impl Wish {
             payloads: self.selection.asks_what() && !self.form.cloud,
             log: self.form.cloud || self.selection.asks_who() || self.selection.topics() & own != 0,
             clouds: self.form.cloud,
+            documents: self.selection.asks_what() && self.form.cloud,
         }
     }
 
@@ -75,7 +76,7 @@ impl Wish {
             if let Some(cloud) = &batch.cloud
                 && form.cloud
             {
-                if !selection.passes_cloud(cloud)? {
+                if !selection.passes_cloud(cloud, batch.document.as_ref())? {
                     return Ok(());
                 }
                 self.framed(batch.index, out, |out| {
@@ -325,7 +326,7 @@ impl Telling<'_> {
             if self.any(walk, item)? {
                 let mut cloud = Vec::new();
                 page::cloud(item, &self.wish.clouds, &mut cloud)?;
-                if selection.passes_cloud(&cloud)? {
+                if selection.passes_cloud(&cloud, None)? {
                     let write = |out: &mut Vec<u8>| {
                         out.extend_from_slice(&cloud);
                         Ok(())
