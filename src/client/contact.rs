@@ -138,21 +138,31 @@ fn heard(core: &Core, answer: &NodeUpdateResponse, changed: Option<bool>) {
         servers.refresh(&addrs);
     }
     let mut given_up = false;
-    core.contact.send_modify(|contact| {
-        let restored = !contact.epoch.is_empty() && contact.epoch != answer.epoch;
-        given_up = restored || may_be_given_up(contact, changed, now);
-        contact.epoch.clone_from(&answer.epoch);
-        contact.node_index = answer.node_modify_index;
-        contact.registered = true;
-        contact.trouble.clear();
-        if changed.is_some() {
-            contact.last_heartbeat = now;
-            contact.ttl = answer.heartbeat_ttl;
-        }
-    });
+    core.contact
+        .send_modify(|contact| given_up = note(contact, answer, changed, now));
     if given_up {
         core.tell_all();
     }
+}
+
+/// Notes an answer, and says whether the servers may know less than they were told.
+fn note(
+    contact: &mut Contact,
+    answer: &NodeUpdateResponse,
+    changed: Option<bool>,
+    now: i64,
+) -> bool {
+    let restored = !contact.epoch.is_empty() && contact.epoch != answer.epoch;
+    let given_up = restored || may_be_given_up(contact, changed, now);
+    contact.epoch.clone_from(&answer.epoch);
+    contact.node_index = answer.node_modify_index;
+    contact.registered = true;
+    contact.trouble.clear();
+    if changed.is_some() {
+        contact.last_heartbeat = now;
+        contact.ttl = answer.heartbeat_ttl;
+    }
+    given_up
 }
 
 impl Core {
@@ -226,5 +236,31 @@ mod tests {
         ] {
             assert_eq!(may_be_given_up(&contact, changed, now), expected, "{what}");
         }
+    }
+
+    #[test]
+    fn hb_10_servers_that_went_back_are_told_everything_once() {
+        let answer = |epoch: &str| NodeUpdateResponse {
+            epoch: epoch.into(),
+            node_modify_index: 7,
+            heartbeat_ttl: 10,
+            ..NodeUpdateResponse::default()
+        };
+        let mut contact = Contact {
+            trouble: "lost".into(),
+            ..Contact::default()
+        };
+        let registered = note(&mut contact, &answer("one"), None, 100);
+        assert!(!registered, "nothing was told before");
+        assert_eq!(
+            (contact.last_heartbeat, contact.node_index),
+            (0, 7),
+            "it is no heartbeat"
+        );
+        assert!(contact.registered && contact.trouble.is_empty());
+        assert!(!note(&mut contact, &answer("one"), Some(false), 101));
+        assert_eq!((contact.last_heartbeat, contact.ttl), (101, 10));
+        assert!(note(&mut contact, &answer("two"), Some(false), 102));
+        assert!(!note(&mut contact, &answer("two"), Some(false), 103));
     }
 }

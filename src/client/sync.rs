@@ -246,6 +246,18 @@ mod tests {
     }
 
     #[test]
+    fn hb_03_ticks_that_nobody_needed_count_for_what_comes_then() {
+        let mut buffer = UpdateBuffer::default();
+        buffer.put(alloc("a", "running", 0));
+        let batch = buffer.tick().unwrap();
+        buffer.sent(batch);
+        buffer.idle(SLOW_TICKS - 2);
+        buffer.put(alloc("a", "running", 1));
+        assert_eq!(buffer.tick(), None, "one tick too early");
+        assert_eq!(ids(buffer.tick()), ["a"]);
+    }
+
+    #[test]
     fn hb_01_hb_03_urgent_goes_with_the_next_tick_and_the_rest_once_a_second() {
         let mut buffer = UpdateBuffer::default();
         buffer.put(alloc("a", "running", 0));

@@ -248,7 +248,7 @@ fn is_reconnected(before: &Allocation, now: &Allocation) -> bool {
 
 /// The job that an allocation is counted under: a child under its parent, for there is no end of
 /// children, and what is counted once is kept.
-fn measured_as(alloc: &Allocation) -> &str {
+pub(super) fn measured_as(alloc: &Allocation) -> &str {
     let parent = alloc.job.as_ref().map(|job| job.parent_id.as_str());
     parent
         .filter(|parent| !parent.is_empty())

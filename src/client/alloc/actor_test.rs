@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use drover_events::model::Allocation;
+use drover_events::model::{Allocation, Job};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -201,4 +201,15 @@ async fn a_stop_is_carried_out_though_it_cannot_be_remembered() {
         holds(&kept[&alloc_key(&given.id)], "stop")
     })
     .await;
+}
+
+#[test]
+fn a_child_is_counted_under_its_parent() {
+    let plain = alloc("batch", "mock_driver", json!({}));
+    assert_eq!(super::actor::measured_as(&plain), "j");
+    let mut child = plain.clone();
+    let mut job = Job::clone(plain.job.as_ref().unwrap());
+    job.parent_id = "cron".into();
+    child.job = Some(Arc::new(job));
+    assert_eq!(super::actor::measured_as(&child), "cron");
 }

@@ -189,6 +189,9 @@ fn secrets_are_not_found_by_any_way() {
     ] {
         assert!(matches!(dir.find(path), Err(FileError::Secret)), "{path}");
     }
+    // The rest of a task's directory is no secret.
+    fs::write(dir.root().join("web/local/plain"), "p").unwrap();
+    assert!(dir.find("web/local/plain").is_ok());
     // What the tasks share is theirs, whatever its name.
     fs::create_dir(dir.root().join("alloc/secrets")).unwrap();
     assert!(dir.find("alloc/secrets").is_ok());

@@ -158,6 +158,7 @@ pub fn judge<'a>(
 #[cfg(test)]
 mod tests {
     use drover_events::gojson::Time;
+    use drover_events::model::{Job, TaskGroup, UpdateStrategy};
 
     use super::*;
 
@@ -243,5 +244,66 @@ mod tests {
             panic!("late")
         };
         assert_eq!(why[0].1, "Services not healthy by deadline of 1m0s");
+    }
+
+    fn of(kind: &str, deployment: &str, group: TaskGroup) -> Option<HealthSpec> {
+        let job = Job {
+            r#type: kind.into(),
+            task_groups: vec![group].into(),
+            ..Job::default()
+        };
+        HealthSpec::of(&Allocation {
+            deployment_id: deployment.into(),
+            task_group: "g".into(),
+            job: Some(std::sync::Arc::new(job)),
+            ..Allocation::default()
+        })
+    }
+
+    fn group() -> TaskGroup {
+        TaskGroup {
+            name: "g".into(),
+            ..TaskGroup::default()
+        }
+    }
+
+    #[test]
+    fn dep_08_services_are_watched_as_their_group_says() {
+        assert_eq!(of("batch", "", group()), None);
+        assert_eq!(of("batch", "d", group()), None);
+        let plain = HealthSpec {
+            min_healthy_time: MIN_HEALTHY_TIME,
+            healthy_deadline: HEALTHY_DEADLINE,
+            deployment: true,
+            checks: 0,
+        };
+        assert_eq!(of("service", "d", group()), Some(plain.clone()));
+        let moving = HealthSpec {
+            deployment: false,
+            ..plain.clone()
+        };
+        assert_eq!(of("service", "", group()), Some(moving));
+        let update = |health_check: &str| TaskGroup {
+            update: Some(UpdateStrategy {
+                min_healthy_time: 0,
+                healthy_deadline: 7,
+                health_check: health_check.into(),
+                ..UpdateStrategy::default()
+            }),
+            ..group()
+        };
+        let stated = HealthSpec {
+            min_healthy_time: 0,
+            healthy_deadline: 7,
+            ..plain
+        };
+        assert_eq!(of("service", "d", update("checks")), Some(stated));
+        assert_eq!(of("service", "d", update("manual")), None, "told by hand");
+    }
+
+    #[test]
+    fn mod_02_what_is_healthy_at_its_deadline_is_in_time() {
+        let web = [("web", Kind::Main, state("running", 150))];
+        assert_eq!(at(&web, 160), Verdict::Healthy);
     }
 }

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use drover_events::model::RestartPolicy;
+use drover_events::model::{Job, RestartPolicy, Task, TaskGroup, TaskLifecycleConfig};
 
 use super::*;
 use crate::client::clock::SECOND;
@@ -446,4 +446,95 @@ fn mod_16_the_state_that_the_first_release_kept_is_read() {
         [("b-proxy".to_owned(), true)],
         "what ran is looked for, what waits for its restart is not"
     );
+}
+
+#[test]
+fn a_group_of_sidecars_alone_lives_on() {
+    let side = task(Kind::PrestartSidecar);
+    let mut case = Case::new(&[("a-side", side.clone()), ("b-side", side)]).begin();
+    case.input(Input::Tick);
+    assert_eq!(case.starts, ["a-side", "b-side"]);
+    assert_eq!(case.stops, [""; 0], "no main task is dead: there is none");
+}
+
+#[test]
+fn who_is_being_stopped_is_not_restarted() {
+    let mut case = full();
+    case.exit("a-prep", 0);
+    case.exit("d-warm", 0);
+    case.input(Input::Stop { no_delay: true });
+    let stage = case.alloc.stage;
+    case.input(Input::Restart {
+        task: None,
+        all: true,
+    });
+    assert_eq!(case.alloc.stage, stage);
+    case.starts.clear();
+    case.exit("c-main", 0);
+    case.exit("b-proxy", 0);
+    assert_eq!(case.starts, ["e-clean"]);
+}
+
+#[test]
+fn cl_29_tasks_run_again_after_a_good_end_by_their_kind_and_their_jobs() {
+    let lifecycle = |hook: &str, sidecar| {
+        Some(TaskLifecycleConfig {
+            hook: hook.into(),
+            sidecar,
+        })
+    };
+    let named = |name: &str, lifecycle| Task {
+        name: name.into(),
+        lifecycle,
+        ..Task::default()
+    };
+    let tasks = vec![
+        named("main", None),
+        named("once", lifecycle("prestart", false)),
+        named("side", lifecycle("prestart", true)),
+        named("last", lifecycle("poststop", false)),
+    ];
+    for (kind, main) in [("service", true), ("system", true), ("batch", false)] {
+        let group = TaskGroup {
+            name: "g".into(),
+            tasks: tasks.clone().into(),
+            ..TaskGroup::default()
+        };
+        let job = Job {
+            r#type: kind.into(),
+            task_groups: vec![group].into(),
+            ..Job::default()
+        };
+        let alloc = Allocation {
+            task_group: "g".into(),
+            job: Some(std::sync::Arc::new(job)),
+            ..Allocation::default()
+        };
+        let spec = AllocSpec::of(&alloc, 0).unwrap();
+        let again = |name: &str| spec.tasks[name].restart_on_success;
+        assert_eq!(
+            ["main", "once", "side", "last"].map(again),
+            [main, false, true, false],
+            "{kind}"
+        );
+    }
+}
+
+#[test]
+fn mod_02_tasks_are_told_that_their_deployment_fails() {
+    let mut case = Case::new(&[("web", task(Kind::Main))]);
+    case.spec.health = Some(HealthSpec {
+        min_healthy_time: 10 * SECOND,
+        healthy_deadline: 5 * SECOND,
+        deployment: true,
+        checks: 0,
+    });
+    case.alloc.watch_health(false, 0);
+    let mut case = case.begin();
+    for _ in 0..7 {
+        case.input(Input::Tick);
+    }
+    let told = case.alloc.deployment_status.as_ref();
+    assert_eq!(told.and_then(|told| told.healthy), Some(false));
+    assert!(case.events("web").contains(&"Alloc Unhealthy"));
 }

@@ -153,9 +153,15 @@ mod tests {
         let before = ticks("cpu  9 9 9 9\ncpu0 10 0 10 80 0 0 0 0 0 0\n");
         let now = ticks("cpu  9 9 9 9\ncpu0 30 0 20 150 0 0 0 0 0 0\nintr 5\n");
         assert_eq!(now.len(), 1);
-        let usage = usage(&before[0], &now[0], 1000.0);
-        assert_eq!((usage.user, usage.system, usage.idle), (20.0, 10.0, 70.0));
-        assert_eq!((usage.total_percent, usage.total_ticks), (30.0, 300.0));
+        let told = usage(&before[0], &now[0], 1000.0);
+        assert_eq!((told.user, told.system, told.idle), (20.0, 10.0, 70.0));
+        assert_eq!((told.total_percent, told.total_ticks), (30.0, 300.0));
+        let none = usage(&now[0], &now[0], 1000.0);
+        assert_eq!(
+            (none.idle, none.total_percent),
+            (0.0, 0.0),
+            "no time passed"
+        );
     }
 
     #[test]

@@ -147,6 +147,9 @@ fn mod_19_every_variable_has_its_value() {
         .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
         .collect();
     assert_eq!(env.vars(), &expected);
+    let mut child = World::new();
+    child.job.parent_id = "cron".into();
+    assert_eq!(child.env().vars()["NOMAD_JOB_PARENT_ID"], "cron");
 }
 
 #[test]

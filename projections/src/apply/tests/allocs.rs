@@ -1,7 +1,9 @@
 use drover_events::Guard;
 use drover_events::alloc::*;
 use drover_events::gojson::Time;
-use drover_events::model::{AllocState, DesiredTransition, ServiceRegistration, TaskState};
+use drover_events::model::{
+    AllocDeploymentStatus, AllocState, DesiredTransition, ServiceRegistration, TaskState,
+};
 use drover_events::plan::*;
 use drover_events::service::ServiceRegistrationsUpserted;
 
@@ -225,6 +227,32 @@ fn an_allocation_that_comes_back_marks_its_node_and_ends_the_wait() {
         .unwrap()
         .unwrap();
     assert_eq!(waiting.status, "canceled");
+    let text = "allocation reconnected before it was given up";
+    assert_eq!(
+        (waiting.status_description.as_str(), waiting.modify_index),
+        (text, world.index)
+    );
+}
+
+#[test]
+fn dep_08_a_later_report_of_health_brings_its_own_time_and_index() {
+    let mut world = running_job();
+    for (healthy, timestamp) in [(true, 1), (false, 2)] {
+        let mut report = update(40, "running");
+        report.updates[0].deployment_status = Some(AllocDeploymentStatus {
+            healthy: Some(healthy),
+            timestamp: Time(START + timestamp),
+            ..Default::default()
+        });
+        world.given(report);
+        let told = AllocDeploymentStatus {
+            healthy: Some(healthy),
+            timestamp: Time(START + timestamp),
+            modify_index: world.index,
+            ..Default::default()
+        };
+        assert_eq!(get(&world, 40).deployment_status, Some(told));
+    }
 }
 
 #[test]

@@ -105,13 +105,14 @@ fn placements_and_health_are_counted() {
 fn dep_07_a_plan_does_not_take_back_what_clients_counted() {
     let mut world = deploying(false);
     world.given(healthy(&[40, 41]));
+    let counted = group(&world);
+    assert_eq!((counted.healthy_allocs, counted.placed_allocs), (2, 2));
     let mut plan = placed(Vec::new(), 2);
     plan.deployment = Some(deployment(0));
     world.given(plan);
-    assert_eq!(
-        (group(&world).healthy_allocs, group(&world).placed_allocs),
-        (2, 2)
-    );
+    assert_eq!(group(&world), counted, "its deadline too");
+    let row = get(&world);
+    assert_eq!((row.create_index, row.modify_index), (3, world.index));
 }
 
 #[test]
@@ -145,6 +146,46 @@ fn a_pause_stops_the_clock_and_a_resume_starts_it_again() {
     assert_eq!(group(&world).require_progress_by, Time::default());
     world.given(status("running"));
     assert_eq!(group(&world).require_progress_by, Time(START + 100));
+}
+
+#[test]
+fn a_status_that_resumes_nothing_leaves_the_deadline() {
+    let mut world = deploying(false);
+    let by = group(&world).require_progress_by;
+    let mut again = status("running");
+    again.update.status_description = "still so".into();
+    again.update.updated_at = START + 7;
+    world.given(again);
+    assert_eq!(group(&world).require_progress_by, by);
+    let row = get(&world);
+    assert_eq!(row.status_description, "still so");
+    assert_eq!(
+        (row.modify_time, row.modify_index),
+        (START + 7, world.index)
+    );
+}
+
+#[test]
+fn a_group_without_a_time_to_progress_in_has_no_deadline() {
+    let mut world = World::new();
+    world.given(registered(node(10)));
+    world.given(submitted(job("web")));
+    let placing = Allocation {
+        deployment_id: id(30),
+        ..alloc(40, "web", 10)
+    };
+    let mut plan = placed(vec![placing], 2);
+    let mut endless = deployment(0);
+    if let Some(group) = endless.task_groups.get_mut("g") {
+        group.progress_deadline = 0;
+    }
+    plan.deployment = Some(endless);
+    world.given(plan);
+    world.given(healthy(&[40]));
+    world.given(status("paused"));
+    world.given(status("running"));
+    assert_eq!(group(&world).healthy_allocs, 1);
+    assert_eq!(group(&world).require_progress_by, Time::default());
 }
 
 #[test]

@@ -195,6 +195,13 @@ fn a_complete_evaluation_cancels_what_was_blocked() {
     world.given(evals(vec![eval(4, "web", "complete")]));
     assert_eq!(status(&world, 1), "canceled");
     assert_eq!(status(&world, 2), "blocked");
+    let row = world.view().get::<Evals>(&id(1)).unwrap().unwrap();
+    assert_eq!(
+        row.status_description,
+        format!("evaluation \"{}\" successful", id(4))
+    );
+    let now = START + world.index as i64 * 1_000_000_000;
+    assert_eq!((row.modify_index, row.modify_time), (world.index, now));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::tables::job_submissions::JobSubmissions;
 use crate::tables::job_summaries::JobSummaries;
 use crate::tables::job_versions::JobVersions;
 use crate::tables::jobs::Jobs;
+use crate::tables::periodic_launches::PeriodicLaunches;
 use crate::tables::scaling_policies::ScalingPolicies;
 
 const WEB: (&str, &str) = ("default", "web");
@@ -189,17 +190,21 @@ fn the_status_follows_evaluations_and_allocations() {
     assert_eq!(status(&world), "dead", "nothing is left of what was");
 }
 
-#[test]
-fn a_parent_counts_its_children() {
-    let mut world = World::new();
-    let mut parent = job("cron");
-    parent.periodic = Some(PeriodicConfig {
+fn periodic(name: &str) -> Job {
+    let mut periodic = job(name);
+    periodic.periodic = Some(PeriodicConfig {
         enabled: true,
         ..Default::default()
     });
+    periodic
+}
+
+#[test]
+fn a_parent_counts_its_children() {
+    let mut world = World::new();
     world.given(JobRegistered {
         launch: 7,
-        ..submitted(parent)
+        ..submitted(periodic("cron"))
     });
     assert_eq!(
         world
@@ -228,6 +233,49 @@ fn a_parent_counts_its_children() {
     assert_eq!(count(&world), (0, 1, 0));
     world.given(super::allocs::update(40, "complete"));
     assert_eq!(count(&world), (0, 0, 1));
+}
+
+#[test]
+fn a_purged_child_is_dead_for_its_parent_and_a_purged_parent_has_no_launch() {
+    let mut world = World::new();
+    world.given(JobRegistered {
+        launch: 7,
+        ..submitted(job("cron"))
+    });
+    let key = ("default", "cron");
+    let launch = |world: &World| world.view().get::<PeriodicLaunches>(key).unwrap();
+    assert!(launch(&world).is_some());
+    let mut child = job("cron/periodic-1");
+    child.parent_id = "cron".into();
+    world.given(submitted(child));
+    let purged = |name: &str| JobDeregistered {
+        job_id: name.into(),
+        ..stop(true)
+    };
+    world.given(purged("cron/periodic-1"));
+    let summary = world.view().get::<JobSummaries>(key).unwrap().unwrap();
+    let children = summary.children.unwrap();
+    assert_eq!(
+        (children.pending, children.running, children.dead),
+        (0, 0, 1)
+    );
+    world.given(purged("cron"));
+    assert!(launch(&world).is_none());
+}
+
+#[test]
+fn a_registration_settles_its_job_whatever_its_evaluation_is_of() {
+    let mut world = World::new();
+    world.given(JobRegistered {
+        eval: Some(eval(1, "other", "pending")),
+        launch: 7,
+        ..submitted(periodic("web"))
+    });
+    assert_eq!(
+        get(&world).status,
+        "running",
+        "a periodic job waits for its time"
+    );
 }
 
 #[test]

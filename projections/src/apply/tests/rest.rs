@@ -260,6 +260,28 @@ fn kr_08_the_active_key_stays_and_a_key_in_use_too() {
 }
 
 #[test]
+fn the_cluster_knows_who_leads_it_and_since_when() {
+    let mut world = World::new();
+    for number in [1, 2] {
+        world.given(LeaderElected {
+            server_id: format!("s{number}"),
+            name: format!("server-{number}"),
+            addr: format!("10.0.0.{number}:4647"),
+            ..Default::default()
+        });
+    }
+    let row = world.view().get::<ClusterMetas>(()).unwrap().unwrap();
+    assert_eq!(
+        (row.leader_id.as_str(), row.leader_name.as_str()),
+        ("s2", "server-2")
+    );
+    assert_eq!(
+        (row.leader_addr.as_str(), row.leader_since),
+        ("10.0.0.2:4647", world.index)
+    );
+}
+
+#[test]
 fn a_cluster_gets_its_identity_and_what_is_built_in_once() {
     let mut world = World::new();
     world.given(ClusterIdSet {

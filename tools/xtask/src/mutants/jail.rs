@@ -31,8 +31,8 @@ echo done > /tmp/out/done
 exit $code
 "#;
 
-const NO_JAIL: &str = "changed code kills and removes at random: it is only run where `unshare` (1) \
-                       can give it processes and mounts of its own, which takes root";
+const NO_JAIL: &str = "changed code kills and removes at random: it is only run where \
+                       `unshare` (1) can give it processes and mounts of its own, as root";
 
 /// What came of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
