@@ -303,113 +303,123 @@ async fn ev_14_over_the_wire_a_client_sends_no_evaluations_and_changes_only_its_
     );
 }
 
-/// What a method answers to a caller with another secret than the node's.
-async fn denied(
-    world: &World,
-    secret: &str,
-    node: &str,
-    alloc: &Allocation,
-) -> Vec<(&'static str, String)> {
-    let servers = Servers::new(vec![world.rpc.addr().to_string()]);
-    let caller = Caller::network(Pool::new(1), servers, secret);
-    let wait = drover_testkit::LONG;
-    let mut said = Vec::new();
-    macro_rules! call {
-        ($method:ident, $request:expr) => {
-            let answer = caller.once::<$method>(&$request, wait).await;
-            said.push((
-                stringify!($method),
-                match answer {
-                    Ok(_) => "answered".to_owned(),
-                    Err(e) => e.to_string(),
-                },
-            ));
+/// Name and answer of a method.
+macro_rules! answer {
+    ($caller:ident, $method:ident, $request:expr) => {{
+        let answer = $caller
+            .once::<$method>(&$request, drover_testkit::LONG)
+            .await;
+        let said = match answer {
+            Ok(_) => "answered".to_owned(),
+            Err(error) => error.to_string(),
         };
-    }
-    call!(
-        NodeUpdateStatus,
-        NodeUpdateStatusRequest {
-            node_id: node.into(),
-            status: "down".into(),
-            ..NodeUpdateStatusRequest::default()
-        }
-    );
-    call!(
-        NodeUpdateAlloc,
-        AllocUpdateRequest {
-            alloc: vec![Allocation {
-                id: alloc.id.clone(),
+        (stringify!($method), said)
+    }};
+}
+
+/// What methods of nodes and allocations answer to a caller with another secret than the node's.
+async fn denied(caller: &Caller, node: &str, alloc: &str) -> Vec<(&'static str, String)> {
+    vec![
+        answer!(
+            caller,
+            NodeUpdateStatus,
+            NodeUpdateStatusRequest {
                 node_id: node.into(),
-                client_status: "failed".into(),
-                ..Allocation::default()
-            }],
-            ..AllocUpdateRequest::default()
-        }
-    );
-    call!(
-        NodeGetClientAllocs,
-        NodeSpecificRequest {
-            node_id: node.into(),
-            ..NodeSpecificRequest::default()
-        }
-    );
-    call!(
-        AllocGetAllocs,
-        AllocsGetRequest {
-            alloc_ids: vec![alloc.id.clone()],
-            ..AllocsGetRequest::default()
-        }
-    );
-    call!(
-        NodeEmitEvents,
-        EmitNodeEventsRequest {
-            node_events: [(node.to_owned(), vec![NodeEvent::default()])].into(),
-        }
-    );
-    call!(
-        ServiceUpsert,
-        ServiceUpsertRequest {
-            services: vec![ServiceRegistration {
-                id: "x".into(),
+                status: "down".into(),
+                ..NodeUpdateStatusRequest::default()
+            }
+        ),
+        answer!(
+            caller,
+            NodeUpdateAlloc,
+            AllocUpdateRequest {
+                alloc: vec![Allocation {
+                    id: alloc.into(),
+                    node_id: node.into(),
+                    client_status: "failed".into(),
+                    ..Allocation::default()
+                }],
+                ..AllocUpdateRequest::default()
+            }
+        ),
+        answer!(
+            caller,
+            NodeGetClientAllocs,
+            NodeSpecificRequest {
+                node_id: node.into(),
+                ..NodeSpecificRequest::default()
+            }
+        ),
+        answer!(
+            caller,
+            AllocGetAllocs,
+            AllocsGetRequest {
+                alloc_ids: vec![alloc.into()],
+                ..AllocsGetRequest::default()
+            }
+        ),
+        answer!(
+            caller,
+            NodeEmitEvents,
+            EmitNodeEventsRequest {
+                node_events: [(node.to_owned(), vec![NodeEvent::default()])].into(),
+            }
+        ),
+        answer!(
+            caller,
+            NodeUpdateDrain,
+            NodeUpdateDrainRequest {
+                node_id: node.into(),
+                drain_spec: Some(DrainSpec::default()),
+                ..NodeUpdateDrainRequest::default()
+            }
+        ),
+        answer!(
+            caller,
+            NodeGetNode,
+            NodeSpecificRequest {
+                node_id: node.into(),
+                ..NodeSpecificRequest::default()
+            }
+        ),
+    ]
+}
+
+/// What methods of services answer to one.
+async fn denied_services(caller: &Caller, node: &str, alloc: &str) -> Vec<(&'static str, String)> {
+    vec![
+        answer!(
+            caller,
+            ServiceUpsert,
+            ServiceUpsertRequest {
+                services: vec![ServiceRegistration {
+                    id: "x".into(),
+                    namespace: "default".into(),
+                    node_id: node.into(),
+                    alloc_id: alloc.into(),
+                    ..ServiceRegistration::default()
+                }],
+                ..ServiceUpsertRequest::default()
+            }
+        ),
+        answer!(
+            caller,
+            ServiceUpsert,
+            ServiceUpsertRequest {
+                node_id: node.into(),
+                allocs: vec![alloc.into()],
+                ..ServiceUpsertRequest::default()
+            }
+        ),
+        answer!(
+            caller,
+            ServiceDelete,
+            ServiceDeleteRequest {
                 namespace: "default".into(),
-                node_id: node.into(),
-                alloc_id: alloc.id.clone(),
-                ..ServiceRegistration::default()
-            }],
-            ..ServiceUpsertRequest::default()
-        }
-    );
-    call!(
-        ServiceUpsert,
-        ServiceUpsertRequest {
-            node_id: node.into(),
-            allocs: vec![alloc.id.clone()],
-            ..ServiceUpsertRequest::default()
-        }
-    );
-    call!(
-        NodeUpdateDrain,
-        NodeUpdateDrainRequest {
-            node_id: node.into(),
-            drain_spec: Some(DrainSpec::default()),
-            ..NodeUpdateDrainRequest::default()
-        }
-    );
-    call!(
-        NodeGetNode,
-        NodeSpecificRequest {
-            node_id: node.into(),
-            ..NodeSpecificRequest::default()
-        }
-    );
-    call!(
-        ServiceDelete,
-        ServiceDeleteRequest {
-            namespace: "default".into(),
-            id: "own".into(),
-        }
-    );
-    said
+                id: "own".into(),
+            }
+        ),
+    ]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -455,7 +465,10 @@ async fn a_wrong_or_empty_secret_of_a_node_is_refused_by_every_method() {
     let before = shown();
     let other = uuid::Uuid::new_v4().to_string();
     for secret in ["", "nonsense", &other] {
-        let said = denied(&world, secret, &node, &alloc).await;
+        let servers = Servers::new(vec![world.rpc.addr().to_string()]);
+        let stranger = Caller::network(Pool::new(1), servers, secret);
+        let mut said = denied(&stranger, &node, &alloc.id).await;
+        said.extend(denied_services(&stranger, &node, &alloc.id).await);
         assert_eq!(said.len(), 10);
         for (method, said) in said {
             assert!(

@@ -396,9 +396,13 @@ fn what_cannot_be_streamed_is_refused_by_name() {
 fn checkpoints_are_for_those_who_ask() {
     let running = with_jobs(&["a"]);
     let mut lines = follow(&running, "index=latest&checkpoints=true&topic=Job:none");
-    let line = next_json(&mut lines);
+    let mut line = next_json(&mut lines);
+    // What the leader writes by itself may be on its way still.
+    while line["Checkpoint"]["Lag"] != 0 {
+        line = next_json(&mut lines);
+    }
     let newest = line["Checkpoint"]["Index"].as_u64().expect("an index");
-    assert!(newest > 0 && line["Checkpoint"]["Lag"] == 0, "{line}");
+    assert!(newest > 0, "{line}");
     // A filtered stream says how far it is, though nothing of it was told.
     register(&mut running.http(), &job("b", 1));
     let later = next_json(&mut lines)["Checkpoint"]["Index"].as_u64();

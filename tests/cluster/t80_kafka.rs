@@ -133,12 +133,26 @@ fn check(setup: &Setup, records: &[Record], last: u64) -> Result<()> {
     Ok(())
 }
 
+/// The topic keeps messages for the time that was set when it was made, as the broker says; the
+/// agent's log names what is wrong with it.
+fn kept_for(agent: &Agent, named: &str) -> Result<()> {
+    wait_for("how long messages are kept", LONG, || {
+        let (log, kept) = (agent.log_tail(400), publisher(agent)?["RetentionMs"].take());
+        ensure!(
+            kept == 2_592_000_000_i64 && log.contains(named),
+            "{kept} {log}"
+        );
+        Ok::<_, anyhow::Error>(())
+    })
+}
+
 /// The agent, then the broker, then both are killed while events are published.
 fn exactly_once(dir: &Path, broker: &mut Broker) -> Result<()> {
     let mut setup = server(
         &dir.join("once"),
         &broker.addr(),
-        "    partitions = 3\n    rejected = \"mark\"\n    batch_events = 50\n    retention = \"720h\"",
+        "    partitions = 3\n    rejected = \"mark\"\n    batch_events = 50\n    \
+         retention = \"720h\"",
     )?;
     let mut known = Known::new();
     let agent = setup.start()?;
@@ -147,23 +161,13 @@ fn exactly_once(dir: &Path, broker: &mut Broker) -> Result<()> {
     ensure!(status["Lag"].as_u64() > Some(40), "{status}");
     broker.start()?;
     caught_up(&agent)?;
-    // The topic keeps messages for the time that is set, and the broker says so.
-    let kept = publisher(&agent)?["RetentionMs"].take();
-    ensure!(kept == 2_592_000_000_i64, "{kept}");
+    kept_for(&agent, "")?;
 
     write(&agent, &mut known, "during", 200)?;
     agent.kill()?;
     setup.config = setup.config.replace("\"720h\"", "\"24h\"");
     let agent = setup.start()?;
-    wait_for("another time to be named", LONG, || {
-        let (log, kept) = (
-            agent.log_tail(400),
-            publisher(&agent)?["RetentionMs"].take(),
-        );
-        let named = log.contains("keeps messages for another time");
-        ensure!(named && kept == 2_592_000_000_i64, "{kept} {log}");
-        Ok::<_, anyhow::Error>(())
-    })?;
+    kept_for(&agent, "keeps messages for another time")?;
     let alive = write(&agent, &mut known, "between", 200)?;
     broker.kill()?;
     let dead = write(&agent, &mut known, "dead", 200)?;

@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ev_11_a_claim_of_any_age_comes_out_complete() {
+    fn csi_26_ev_11_a_claim_of_any_age_comes_out_complete() {
         let oldest = ClaimV1 {
             volume_id: "data".into(),
             allocation_id: "a1".into(),

@@ -96,22 +96,11 @@ pub(crate) fn run(root: &Path, wish: &Wish) -> Result<()> {
         .filter(|test| rows.contains_key(test.short()))
         .flat_map(|test| test.reaches.iter().map(String::as_str))
         .collect();
-    let asked: Vec<(usize, &Mutant)> = generated
-        .values()
-        .flat_map(|file| file.mutants.iter())
-        .enumerate()
-        .filter(|(_, mutant)| !wish.rows || in_rows.contains(functions[mutant.function].as_str()))
-        .filter(|(_, mutant)| {
-            let begins = |start: &String| mutant.name.starts_with(start.as_str());
-            wish.only.is_empty() || wish.only.iter().any(begins)
-        })
-        .collect();
+    let asked = asked(wish, &generated, |mutant| {
+        !wish.rows || in_rows.contains(functions[mutant.function].as_str())
+    });
     let past = work.join("caught.txt");
-    let caught_before = if wish.again {
-        read_lines(&past)
-    } else {
-        BTreeSet::new()
-    };
+    let caught_before = wish.again.then(|| read_lines(&past)).unwrap_or_default();
     let todo: Vec<(usize, &Mutant)> = asked
         .iter()
         .filter(|(_, mutant)| !caught_before.contains(&mutant.name))
@@ -144,6 +133,22 @@ pub(crate) fn run(root: &Path, wish: &Wish) -> Result<()> {
         asked.len() - todo.len(),
     );
     compare(root, &tried)
+}
+
+/// What is compiled and asked for, with its place among all.
+fn asked<'a>(
+    wish: &Wish,
+    generated: &'a BTreeMap<String, Generated>,
+    rests: impl Fn(&Mutant) -> bool,
+) -> Vec<(usize, &'a Mutant)> {
+    let named = |mutant: &Mutant| {
+        let begins = |start: &String| mutant.name.starts_with(start.as_str());
+        wish.only.is_empty() || wish.only.iter().any(begins)
+    };
+    let all = generated.values().flat_map(|file| &file.mutants);
+    all.enumerate()
+        .filter(|(_, mutant)| rests(mutant) && named(mutant))
+        .collect()
 }
 
 /// Files of code that are asked for.
