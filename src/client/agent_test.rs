@@ -422,6 +422,20 @@ async fn denied_services(caller: &Caller, node: &str, alloc: &str) -> Vec<(&'sta
     ]
 }
 
+/// What every method answers to a caller with another secret than the node's.
+async fn all_denied(
+    world: &World,
+    secret: &str,
+    node: &str,
+    alloc: &str,
+) -> Vec<(&'static str, String)> {
+    let servers = Servers::new(vec![world.rpc.addr().to_string()]);
+    let stranger = Caller::network(Pool::new(1), servers, secret);
+    let mut said = denied(&stranger, node, alloc).await;
+    said.extend(denied_services(&stranger, node, alloc).await);
+    said
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_or_empty_secret_of_a_node_is_refused_by_every_method() {
     let world = World::start().await;
@@ -465,10 +479,7 @@ async fn a_wrong_or_empty_secret_of_a_node_is_refused_by_every_method() {
     let before = shown();
     let other = uuid::Uuid::new_v4().to_string();
     for secret in ["", "nonsense", &other] {
-        let servers = Servers::new(vec![world.rpc.addr().to_string()]);
-        let stranger = Caller::network(Pool::new(1), servers, secret);
-        let mut said = denied(&stranger, &node, &alloc.id).await;
-        said.extend(denied_services(&stranger, &node, &alloc.id).await);
+        let said = all_denied(&world, secret, &node, &alloc.id).await;
         assert_eq!(said.len(), 10);
         for (method, said) in said {
             assert!(

@@ -119,20 +119,20 @@ pub(crate) fn run(root: &Path, wish: &Wish) -> Result<()> {
         executables: &executables,
     };
     let tried = trial.all(&todo, &jails, &past)?;
-    let refused = refused
-        .iter()
-        .filter(|name| chosen.contains(file_of(name)))
-        .count();
+    let refused = refused.iter().filter(|name| chosen.contains(file_of(name)));
+    tell(&tried, todo.len(), asked.len(), refused.count());
+    compare(root, &tried)
+}
+
+fn tell(tried: &Tried, todo: usize, asked: usize, refused: usize) {
     println!(
-        "mutants: {} tried: {} caught, {} of them by their time; {} survive; {} more are caught \
+        "mutants: {todo} tried: {} caught, {} of them by their time; {} survive; {} more are caught \
          since before, {refused} did not compile",
-        todo.len(),
         tried.caught.len(),
         tried.timed_out,
         tried.survivors.len(),
-        asked.len() - todo.len(),
+        asked - todo,
     );
-    compare(root, &tried)
 }
 
 /// What is compiled and asked for, with its place among all.
