@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use drover_testkit::{Http, LONG, wait_for};
+use drover_testkit::{Agent, Http, LONG, wait_for};
 use nix::mount::{MntFlags, MsFlags};
 use serde_json::json;
 
@@ -141,15 +141,17 @@ fn an_agent_ends_in_time_while_pipes_lie_where_its_log_files_are() {
         assert_eq!(world.log(&alloc, "t"), "up");
         json_of(&mut world.http, "/v1/nodes");
     }
-    let begun = Instant::now();
-    let status = world.agent.stop(LONG).expect("it ends");
-    assert!(status.success(), "{status}");
-    assert!(
-        begun.elapsed() < Duration::from_secs(30),
-        "{:?}",
-        begun.elapsed()
-    );
+    stops_in_time(world.agent);
     drop(followers);
+}
+
+/// A stop has 5 s, whatever is stuck; a machine that does much else gets three times that.
+fn stops_in_time(agent: Agent) {
+    let begun = Instant::now();
+    let status = agent.stop(LONG).expect("it ends");
+    let took = begun.elapsed();
+    assert!(status.success(), "{status} after {took:?}");
+    assert!(took < Duration::from_secs(15), "{took:?}");
 }
 
 /// A file system that never answers, as a task with the rights for it can mount one.
@@ -215,9 +217,7 @@ fn a_file_system_that_hangs_holds_nobody_else_up_and_not_the_end() {
         json_of(&mut world.http, "/v1/nodes");
         json_of(&mut world.http, "/v1/client/stats");
     }
-    let begun = Instant::now();
-    let status = world.agent.stop(LONG).expect("it ends");
-    assert!(status.success(), "{status} after {:?}", begun.elapsed());
+    stops_in_time(world.agent);
     drop((waiting, hang));
 }
 
