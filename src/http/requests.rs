@@ -394,7 +394,7 @@ mod tests {
         // Whoever loses a check-and-set is told nothing that is not written down.
         for method in ["PUT", "DELETE"] {
             let body = body.to_string();
-            let reply = server.ask(method, "/v1/var/db/pass?cas=1", &body).await;
+            let reply = server.ask(method, "/v1/var/db/pass?cas=1", body).await;
             assert_eq!(reply.status, 503, "{method}: {}", reply.text());
             assert!(!reply.text().contains("hunter2"));
         }

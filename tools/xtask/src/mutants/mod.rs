@@ -126,8 +126,8 @@ pub(crate) fn run(root: &Path, wish: &Wish) -> Result<()> {
 
 fn tell(tried: &Tried, todo: usize, asked: usize, refused: usize) {
     println!(
-        "mutants: {todo} tried: {} caught, {} of them by their time; {} survive; {} more are caught \
-         since before, {refused} did not compile",
+        "mutants: {todo} tried: {} caught, {} of them by their time; {} survive; {} more are \
+         caught since before, {refused} did not compile",
         tried.caught.len(),
         tried.timed_out,
         tried.survivors.len(),
