@@ -301,8 +301,10 @@ mod tests {
 
     #[test]
     fn metrics_are_kept_and_named_as_the_configuration_says() {
-        let mut config = Config::default();
-        config.name = "one-node".to_owned();
+        let mut config = Config {
+            name: "one-node".to_owned(),
+            ..Config::default()
+        };
         let usual = measured(&config);
         assert_eq!(usual.host, Some(hostname()));
         assert_ne!(usual.host.as_deref(), Some("one-node"));

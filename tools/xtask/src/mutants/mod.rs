@@ -100,7 +100,10 @@ pub(crate) fn run(root: &Path, wish: &Wish) -> Result<()> {
         !wish.rows || in_rows.contains(functions[mutant.function].as_str())
     });
     let past = work.join("caught.txt");
-    let caught_before = wish.again.then(|| read_lines(&past)).unwrap_or_default();
+    let caught_before = match wish.again {
+        true => read_lines(&past),
+        false => BTreeSet::new(),
+    };
     let todo: Vec<(usize, &Mutant)> = asked
         .iter()
         .filter(|(_, mutant)| !caught_before.contains(&mutant.name))
