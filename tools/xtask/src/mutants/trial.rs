@@ -234,7 +234,7 @@ pub(crate) fn spread(
     })
 }
 
-/// Tests by crate and name, of lines as [`line`] makes them; `None` is one that does not pass here.
+/// Tests by crate and name, of lines as `line` makes them; `None` is one that does not pass here.
 fn read(path: &Path) -> BTreeMap<String, Option<Test>> {
     let mut tests = BTreeMap::new();
     let text = std::fs::read_to_string(path).unwrap_or_default();
