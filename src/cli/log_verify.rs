@@ -120,10 +120,10 @@ pub(super) async fn run(args: &VerifyArgs, out: &Out) -> Result<u8> {
     let well = done.findings.is_empty() && done.entries > 0;
     let digests = match (well, args.digests || done.entries <= CHEAP) {
         (false, _) => None,
-        (true, true) => Some(digests(log, also, None, out).await?),
+        (true, true) => Some(digests(log, also, (None, done.signed_to), out).await?),
         (true, false) => match first_signed(&found)? {
             None => None,
-            to => Some(digests(log, also, to, out).await?),
+            to => Some(digests(log, also, (to, to), out).await?),
         },
     };
     if let Some(digests) = &digests {
@@ -193,11 +193,12 @@ fn first_signed(found: &Found) -> Result<Option<u64>> {
     Ok(index.filter(|index| (first..first + CHEAP).contains(index)))
 }
 
-/// Folds the log, up to an index where one is given, and compares digests.
+/// Folds the log, up to an index where one is given, and compares digests, those of checkpoints up
+/// to the last that was verified.
 async fn digests(
     log: &Path,
     also: Vec<Checkpoint>,
-    to: Option<u64>,
+    (to, signed_to): (Option<u64>, Option<u64>),
     out: &Out,
 ) -> Result<DigestsChecked> {
     let bar = Bar::new(out, "events folded");
@@ -208,6 +209,7 @@ async fn digests(
             log_dir,
             also,
             to,
+            signed_to: signed_to.unwrap_or(0),
             scratch: dir,
             cancelled,
         };

@@ -190,6 +190,7 @@ async fn the_leader_records_the_digests_and_every_verification_meets_them() {
     let scratch = tempfile::tempdir().unwrap();
     let check = DigestCheck {
         also: Vec::new(),
+        signed_to: u64::MAX,
         log_dir: h.server.raft.log().dir().to_owned(),
         to: None,
         scratch: scratch.path().to_owned(),

@@ -386,6 +386,7 @@ fn the_tables_of_a_log_are_compared_with_every_checkpoint() {
         let scratch = tempfile::tempdir().unwrap();
         let check = DigestCheck {
             also: Vec::new(),
+            signed_to: u64::MAX,
             log_dir: server.log(),
             to,
             scratch: scratch.path().to_owned(),
