@@ -18,6 +18,9 @@ use crate::kind::EventKind;
 pub const MAX_PAYLOAD: usize = 4 << 20;
 /// Nesting beyond this is refused at decode; no type of ours comes near it.
 const MAX_DEPTH: usize = 96;
+/// Nesting of a payload beyond this is refused when an event is made: what reads it, and rows that
+/// have it within them, need some for themselves.
+pub const MAX_NESTING: usize = 64;
 /// kind ‖ version.
 const PREFIX: usize = 4;
 /// index ‖ term.
@@ -45,6 +48,9 @@ pub enum CodecError {
         /// Its encoded size in bytes.
         size: usize,
     },
+    /// The event has values within values beyond [`MAX_NESTING`].
+    #[error("{0} has values within values more than {MAX_NESTING} deep")]
+    TooDeep(EventKind),
     /// The bytes end before a body's fixed part does.
     #[error("{0} bytes are too few for a body")]
     Short(usize),
@@ -155,7 +161,8 @@ impl Draft {
     /// Encodes the envelope, once. Its time is not used: [`Draft::stamp`] sets it.
     ///
     /// # Errors
-    /// [`CodecError::TooLarge`] above [`MAX_PAYLOAD`].
+    /// [`CodecError::TooLarge`] above [`MAX_PAYLOAD`], [`CodecError::TooDeep`] beyond
+    /// [`MAX_NESTING`]: what is in the log must be read back.
     pub fn encode(envelope: &Envelope) -> Result<Self, CodecError> {
         let kind = envelope.event.kind();
         let mut bytes = prefix(kind);
@@ -169,12 +176,18 @@ impl Draft {
             guards: &envelope.guards,
         };
         encode_map(&mut bytes, &header, kind)?;
+        let payload = bytes.len();
         envelope.event.encode_payload(&mut bytes)?;
         if bytes.len() > MAX_PAYLOAD {
             return Err(CodecError::TooLarge {
                 kind,
                 size: bytes.len(),
             });
+        }
+        let mut nested = rmp_serde::Deserializer::new(&bytes[payload..]);
+        nested.set_max_depth(MAX_NESTING);
+        if serde::de::IgnoredAny::deserialize(&mut nested).is_err() {
+            return Err(CodecError::TooDeep(kind));
         }
         Ok(Self(bytes))
     }

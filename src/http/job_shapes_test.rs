@@ -175,3 +175,23 @@ async fn chk_07_every_check_of_a_tasks_service_names_that_task() {
     }
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_nested_too_deep_is_refused_and_never_in_the_log() {
+    let server = Harness::start().await;
+    for depth in [30, 50, 57, 60, 70, 90, 100, 110, 118, 121] {
+        let mut spec = job(&format!("deep-{depth}"));
+        let nested = (0..depth).fold(json!(1), |inner, _| json!({ "a": inner }));
+        spec["Job"]["TaskGroups"][0]["Tasks"][0]["Config"] = nested;
+        let done = server.put("/v1/jobs", &spec).await;
+        match depth {
+            ..=50 => assert_eq!(done.status, 200, "{depth}: {}", done.text()),
+            70.. => assert_eq!(done.status, 400, "{depth}: {}", done.text()),
+            _ => {}
+        }
+    }
+    // Whatever was taken is applied.
+    server.register("after").await;
+    assert_eq!(server.get("/v1/job/after").await.status, 200);
+    server.stop().await;
+}

@@ -317,6 +317,7 @@ fn encode(
     let draft = later.and_then(|()| {
         Draft::encode(&envelope).map_err(|e| match e {
             CodecError::TooLarge { .. } => ApiError::new(Code::PayloadTooLarge, e.to_string()),
+            CodecError::TooDeep(_) => ApiError::bad_request(e.to_string()),
             other => ApiError::new(Code::Internal, other.to_string()),
         })
     });
