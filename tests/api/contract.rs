@@ -170,3 +170,37 @@ fn who_says_nothing_is_sent_away_when_its_handshake_is_due() {
         assert!(ends(&mut stream), "{to}");
     }
 }
+
+#[test]
+fn services_that_are_refused_keep_no_others_of_their_node_back() {
+    let running = dev();
+    let mut http = running.http();
+    let with_service = |id: &str, tags: Value| {
+        let mut job = service(id, "1");
+        let group = &mut job["Job"]["TaskGroups"][0];
+        group["Update"] = Value::Null;
+        group["Services"] = json!([{"Name": id, "Provider": "nomad", "Tags": tags}]);
+        group["Meta"] = json!({"big": "x".repeat(40_000)});
+        job
+    };
+    // Too long only once the client has filled them in.
+    let big = "${NOMAD_META_big}";
+    register(&mut http, &with_service("bad", json!([big, big])));
+    wait_length(&mut http, "/v1/job/bad/allocations", 1);
+    register(&mut http, &with_service("good", json!(["fine"])));
+    wait_for("the other's service", LONG, || {
+        let found = running.http().json("/v1/service/good")?;
+        ensure!(
+            found.as_array().is_some_and(|all| all.len() == 1),
+            "{found}"
+        );
+        Ok(())
+    })
+    .expect("it is registered");
+    let bad = running.http().get("/v1/service/bad").expect("an answer");
+    assert!(
+        bad.text().trim() == "[]" || bad.status == 404,
+        "{}",
+        bad.text()
+    );
+}

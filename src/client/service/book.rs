@@ -130,18 +130,67 @@ pub(in crate::client) async fn keep(core: Arc<Core>) {
     }
 }
 
+async fn register(
+    core: &Core,
+    services: Vec<ServiceRegistration>,
+    allocs: Vec<String>,
+) -> Result<(), RpcError> {
+    let request = ServiceUpsertRequest {
+        services,
+        node_id: core.node.lock().id.clone(),
+        allocs,
+    };
+    core.caller
+        .once::<ServiceUpsert>(&request, CALL_TIMEOUT)
+        .await?;
+    core.services.was_told(request.services, &request.allocs);
+    Ok(())
+}
+
+/// What is refused is not asked for again before it changes.
+async fn register_or_leave(
+    core: &Core,
+    services: Vec<ServiceRegistration>,
+    allocs: Vec<String>,
+) -> Result<(), RpcError> {
+    match register(core, services.clone(), allocs.clone()).await {
+        Err(RpcError::Api(e)) if e.code == Code::BadRequest => {
+            tracing::warn!("services that the servers refuse are left out: {e}");
+            core.services.was_told(services, &allocs);
+            Ok(())
+        }
+        done => done,
+    }
+}
+
+/// The services of each allocation, and its id where it is told whole.
+fn by_allocation(
+    services: Vec<ServiceRegistration>,
+    whole: Vec<String>,
+) -> BTreeMap<String, (Vec<ServiceRegistration>, Vec<String>)> {
+    let mut all: BTreeMap<String, (Vec<_>, Vec<_>)> = BTreeMap::new();
+    for service in services {
+        let alloc = service.alloc_id.clone();
+        all.entry(alloc).or_default().0.push(service);
+    }
+    for alloc in whole {
+        all.entry(alloc.clone()).or_default().1.push(alloc);
+    }
+    all
+}
+
 async fn tell(core: &Core) -> Result<(), RpcError> {
     let Difference { new, gone, whole } = core.services.difference();
     if !new.is_empty() || !whole.is_empty() {
-        let request = ServiceUpsertRequest {
-            services: new,
-            node_id: core.node.lock().id.clone(),
-            allocs: whole,
-        };
-        core.caller
-            .once::<ServiceUpsert>(&request, CALL_TIMEOUT)
-            .await?;
-        core.services.was_told(request.services, &request.allocs);
+        match register(core, new.clone(), whole.clone()).await {
+            // One that is refused keeps no other back.
+            Err(RpcError::Api(e)) if e.code == Code::BadRequest => {
+                for (services, whole) in by_allocation(new, whole).into_values() {
+                    register_or_leave(core, services, whole).await?;
+                }
+            }
+            done => done?,
+        }
     }
     for key in gone {
         let request = ServiceDeleteRequest {
