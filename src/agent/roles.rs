@@ -138,6 +138,11 @@ impl Roles {
     /// Stops everything, top down.
     pub(super) async fn stop(self) {
         self.stop.cancel();
+        if let Some(server) = &self.server {
+            // Open for as long as the process lives: a thread that still read them and was the last
+            // to let go would close them while the process ends, which RocksDB answers with an abort.
+            std::mem::forget(Arc::clone(&server.projections));
+        }
         if let Some(client) = self.client {
             client.shutdown().await;
         }

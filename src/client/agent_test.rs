@@ -30,9 +30,10 @@ use crate::rpc::methods::{
 };
 use crate::rpc::server::{Limits, RpcServer, serve};
 use crate::server::Server;
+use crate::server::testing::Stopping;
 
 pub(crate) struct World {
-    pub(crate) server: Arc<Server>,
+    pub(crate) server: Stopping,
     pub(crate) rpc: RpcServer,
     pub(crate) dir: tempfile::TempDir,
 }
@@ -51,7 +52,7 @@ impl World {
         let beat = Box::new(|_: &str| Duration::from_millis(500));
         let service = Arc::new(handlers::service(server.clone(), beat));
         Self {
-            server,
+            server: Stopping(server),
             rpc: serve(listener, service, Limits::default()).unwrap(),
             dir,
         }

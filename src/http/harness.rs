@@ -21,11 +21,12 @@ use crate::raft::Origin;
 use crate::requests::RequestLog;
 use crate::scheduler::testing;
 use crate::server::Server;
+use crate::server::testing::Stopping;
 
 /// A running server.
 pub(super) struct Harness {
     pub(super) api: Arc<Api>,
-    pub(super) server: Arc<Server>,
+    pub(super) server: Stopping,
     router: Router,
     pub(super) data: tempfile::TempDir,
 }
@@ -104,7 +105,7 @@ impl Harness {
         let router = router(Arc::clone(&api));
         Self {
             api,
-            server,
+            server: Stopping(server),
             router,
             data,
         }

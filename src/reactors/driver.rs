@@ -127,6 +127,14 @@ pub struct Running {
     reactor: Arc<dyn Reactor>,
 }
 
+impl Running {
+    /// Stops it, and waits until it holds nothing any more.
+    pub async fn stop(mut self) {
+        self.task.abort();
+        let _ = (&mut self.task).await;
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         self.task.abort();

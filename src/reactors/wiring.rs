@@ -11,6 +11,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::alive_sets::AliveSets;
 use super::checkpoint_signer::{CheckpointSettings, CheckpointSigner};
@@ -145,6 +146,7 @@ pub struct Reactors {
     board: Board,
     context: Context,
     gc: GcSettings,
+    stopped: CancellationToken,
     task: JoinHandle<()>,
 }
 
@@ -165,7 +167,9 @@ impl Reactors {
             proposer,
             clock: Clock::default(),
         };
+        let stopped = CancellationToken::new();
         let lead = Lead {
+            stopped: stopped.clone(),
             heartbeats: Arc::clone(&heartbeats),
             scheduling: Arc::clone(&scheduling),
             board: board.clone(),
@@ -180,8 +184,15 @@ impl Reactors {
             board,
             context,
             gc: settings.gc,
+            stopped,
             task,
         }
+    }
+
+    /// Stops them all, and waits until none reads or proposes anything any more.
+    pub async fn stop(mut self) {
+        self.stopped.cancel();
+        let _ = (&mut self.task).await;
     }
 
     /// The deadlines of nodes, for whoever hears of one.
@@ -234,6 +245,7 @@ struct Lead {
     context: Context,
     settings: ReactorSettings,
     sources: Sources,
+    stopped: CancellationToken,
 }
 
 impl Lead {
@@ -244,7 +256,7 @@ impl Lead {
         loop {
             let now = *ready.borrow_and_update();
             if now != term {
-                leading.clear();
+                stop_all(std::mem::take(&mut leading)).await;
                 self.stop_scheduling().await;
                 if let Some(term) = now {
                     tracing::info!(term, "reactors of the leader start");
@@ -254,12 +266,15 @@ impl Lead {
             }
             let missing = term.is_some() && !self.start_scheduling();
             let again = if missing { RESTART } else { Duration::MAX };
-            if matches!(timeout(again, ready.changed()).await, Ok(Err(_))) {
-                break;
+            let changed = timeout(again, ready.changed());
+            match self.stopped.run_until_cancelled(changed).await {
+                None | Some(Ok(Err(_))) => break,
+                Some(_) => {}
             }
         }
-        drop((always, leading));
+        stop_all(leading).await;
         self.stop_scheduling().await;
+        stop_all(always).await;
     }
 
     fn list(&self, scope: Scope) -> Vec<Running> {
@@ -294,7 +309,13 @@ impl Lead {
     async fn stop_scheduling(&self) {
         let running = self.scheduling.lock().take();
         if let Some(running) = running {
-            let _ = tokio::task::spawn_blocking(move || running.stop()).await;
+            let _ = tokio::task::spawn_blocking(move || drop(running)).await;
         }
+    }
+}
+
+async fn stop_all(running: Vec<Running>) {
+    for one in running {
+        one.stop().await;
     }
 }

@@ -6,6 +6,7 @@ use crate::commands::job::RegisterJob;
 use crate::config::Config;
 use crate::raft::Origin;
 use crate::server::Server;
+use crate::server::testing::Stopping;
 use drover_events::EventKind;
 use drover_projections::Table as _;
 use drover_projections::tables::evals::Evals;
@@ -14,12 +15,12 @@ fn kinds(events: &[Event]) -> Vec<EventKind> {
     events.iter().map(Event::kind).collect()
 }
 
-async fn started(dir: &std::path::Path) -> Arc<Server> {
+async fn started(dir: &std::path::Path) -> Stopping {
     let telemetry = crate::telemetry::install(std::time::Duration::from_secs(10));
     let config = Arc::new(Config::dev());
     let server = Server::start(config, dir, telemetry).await.unwrap();
     server.wait_ready().await;
-    server
+    Stopping(server)
 }
 
 async fn register(server: &Server, id: &str, r#type: &str) -> String {

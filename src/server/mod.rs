@@ -18,6 +18,8 @@ mod heal;
 mod keys;
 mod myself;
 mod tables;
+#[cfg(test)]
+pub mod testing;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
@@ -65,7 +67,8 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The version of Nomad whose API and behaviour is spoken, as clients that ask are told.
 pub const NOMAD_VERSION: &str = "2.0.5";
 
-/// How long a rebuild has to stop.
+/// How long reactors have to stop, and how long a rebuild has.
+const REACTORS_STOP: Duration = Duration::from_secs(5);
 const WORK_STOPS: Duration = Duration::from_secs(2);
 
 /// A running server.
@@ -337,8 +340,11 @@ impl Server {
             task.abort();
         }
         let reactors = self.reactors.lock().take();
-        // Their threads are waited for, which may take a moment; a panic of theirs was logged.
-        let _ = tokio::task::spawn_blocking(move || drop(reactors)).await;
+        if let Some(reactors) = reactors
+            && tokio::time::timeout(REACTORS_STOP, reactors.stop()).await.is_err()
+        {
+            tracing::warn!("a reactor does not stop");
+        }
         let work = Arc::clone(&self.work);
         let stopped = tokio::task::spawn_blocking(move || work.stop());
         // What does not stop in time ends with the process: it is resumed, or begun again.

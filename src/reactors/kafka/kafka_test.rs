@@ -22,6 +22,7 @@ use crate::commands::namespace::UpsertNamespaces;
 use crate::config::{Config, KafkaConfig};
 use crate::raft::Origin;
 use crate::server::Server;
+use crate::server::testing::Stopping;
 
 type Cluster = MockCluster<'static, DefaultProducerContext>;
 
@@ -42,7 +43,7 @@ fn config(cluster: &Cluster) -> KafkaConfig {
     }
 }
 
-async fn server(dir: &std::path::Path, kafka: KafkaConfig) -> Arc<Server> {
+async fn server(dir: &std::path::Path, kafka: KafkaConfig) -> Stopping {
     let mut config = Config::dev();
     config.event_publisher.kafka = Some(kafka);
     let telemetry = crate::telemetry::install(Duration::from_secs(10));
@@ -50,7 +51,7 @@ async fn server(dir: &std::path::Path, kafka: KafkaConfig) -> Arc<Server> {
         .await
         .unwrap();
     server.wait_ready().await;
-    server
+    Stopping(server)
 }
 
 fn status(server: &Server) -> Value {
@@ -140,7 +141,7 @@ async fn events_come_in_the_logs_order_and_a_new_leader_goes_on() {
 }
 
 /// Starts again on the files of a server whose last threads may still hold them for a moment.
-async fn reopened(dir: &std::path::Path, kafka: KafkaConfig) -> Arc<Server> {
+async fn reopened(dir: &std::path::Path, kafka: KafkaConfig) -> Stopping {
     let lock = dir.join("server/projections/LOCK");
     let free = || match is_locked(&lock) {
         true => Err("the database is still open"),

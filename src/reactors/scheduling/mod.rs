@@ -256,16 +256,12 @@ impl Scheduling {
     pub fn snapshot(&self) -> Result<snapshot::Snapshot, StorageError> {
         worker::snapshot(&self.shared)
     }
+}
 
-    /// Stops the workers and waits for them.
-    pub fn stop(mut self) {
-        self.halt();
-        for worker in self.workers.drain(..) {
-            let _ = worker.join();
-        }
-    }
-
-    fn halt(&mut self) {
+/// Stops everything and waits for the workers, who are done within one evaluation: what they read
+/// is closed by whoever opened it, and not by a thread that nobody knows of any more.
+impl Drop for Scheduling {
+    fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::Release);
         for task in &self.tasks {
             task.abort();
@@ -273,12 +269,10 @@ impl Scheduling {
         // Whoever waits for a plan gets no answer any more.
         self.shared.plans.clear();
         self.shared.changed();
-    }
-}
-
-impl Drop for Scheduling {
-    fn drop(&mut self) {
-        self.halt();
+        for worker in self.workers.drain(..) {
+            // A panic of theirs was logged.
+            let _ = worker.join();
+        }
     }
 }
 

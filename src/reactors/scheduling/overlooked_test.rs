@@ -157,7 +157,7 @@ async fn crossed(way: Way, kind: &str, follows: bool) {
     let scheduling = match follows {
         true => Some(scheduling),
         false => {
-            scheduling.stop();
+            drop(scheduling);
             None
         }
     };
@@ -166,7 +166,7 @@ async fn crossed(way: Way, kind: &str, follows: bool) {
     let scheduling = scheduling.unwrap_or_else(|| start(&direct));
     let what = format!("{kind} after {way:?}, follows: {follows}");
     until(&what, &direct, is_placed).await;
-    scheduling.stop();
+    drop(scheduling);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -201,7 +201,7 @@ async fn nothing_is_evaluated_again_that_was_looked_at() {
     let followed = direct.projections.applied_index();
     let caught_up = |_: &Direct| scheduling.status().followed >= followed;
     until("all was followed", &direct, caught_up).await;
-    scheduling.stop();
+    drop(scheduling);
     let view = direct.projections.view();
     let missed = crate::commands::system_jobs::overlooked(&view).unwrap();
     assert!(missed.is_empty(), "{missed:?}");

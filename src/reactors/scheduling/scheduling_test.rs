@@ -482,7 +482,7 @@ async fn a_new_leader_finds_everything_in_the_projections() {
     let stage = Stage { direct, scheduling };
     stage.until(&eval, "complete").await;
     let Stage { direct, scheduling } = stage;
-    tokio::task::spawn_blocking(|| scheduling.stop())
+    tokio::task::spawn_blocking(|| drop(scheduling))
         .await
         .unwrap();
     let next = register(&direct, "b", 5);

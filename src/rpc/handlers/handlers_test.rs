@@ -23,11 +23,12 @@ use crate::rpc::methods::{
 use crate::rpc::server::{Limits, RpcServer, serve};
 use crate::rpc::{Rpc, RpcError};
 use crate::scheduler::testing;
+use crate::server::testing::Stopping;
 
 const SECRET: &str = "11111111-2222-4333-8444-555555555555";
 
 struct World {
-    server: Arc<Server>,
+    server: Stopping,
     rpc: RpcServer,
     node: String,
     _data: tempfile::TempDir,
@@ -54,7 +55,7 @@ impl World {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         Self {
             rpc: serve(listener, service, Limits::default()).unwrap(),
-            server,
+            server: Stopping(server),
             node: id,
             _data: data,
         }
