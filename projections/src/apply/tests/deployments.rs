@@ -104,9 +104,14 @@ fn placements_and_health_are_counted() {
 #[test]
 fn dep_07_a_plan_does_not_take_back_what_clients_counted() {
     let mut world = deploying(false);
-    world.given(healthy(&[40, 41]));
+    let one_of_each = DeploymentAllocHealthUpdated {
+        unhealthy: vec![id(41)],
+        ..healthy(&[40])
+    };
+    world.given(one_of_each);
     let counted = group(&world);
-    assert_eq!((counted.healthy_allocs, counted.placed_allocs), (2, 2));
+    let counts = (counted.healthy_allocs, counted.unhealthy_allocs);
+    assert_eq!((counts, counted.placed_allocs), ((1, 1), 2));
     let mut plan = placed(Vec::new(), 2);
     plan.deployment = Some(deployment(0));
     world.given(plan);
