@@ -29,10 +29,11 @@ use crate::{Options, Outcome, Projections, Rejection, Reply, View, Writer};
 pub(super) const START: i64 = 1_700_000_000_000_000_000;
 
 pub(super) struct World {
-    _directory: tempfile::TempDir,
     pub(super) projections: Arc<Projections>,
     writer: Writer,
     pub(super) index: u64,
+    /// Goes last: a database whose files are gone tries for a second to write them.
+    _directory: tempfile::TempDir,
 }
 
 impl World {
