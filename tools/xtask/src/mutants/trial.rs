@@ -22,9 +22,9 @@ const LONGEST: Duration = Duration::from_secs(15);
 /// So much of tests is started at once: the next are not run where these notice the change.
 const AT_ONCE: Duration = Duration::from_millis(500);
 /// What the tests of one change may take together, had they been run one after the other: those
-/// nearby, and the others.
-const NEAR: Duration = Duration::from_secs(15);
-const FAR: Duration = Duration::from_secs(5);
+/// nearby (nearer than 1), and the others.
+const NEAR: Duration = Duration::from_secs(8);
+const FAR: Duration = Duration::from_secs(3);
 
 /// A test that passes on the changed tree while no change is in force.
 #[derive(Clone)]
@@ -187,7 +187,7 @@ pub(crate) fn order<'a>(
     let (first, sorted): (Vec<&Test>, Vec<&Test>) = sorted
         .into_iter()
         .partition(|test| noticed_before.contains(&test.name));
-    let (near, far): (Vec<&Test>, Vec<&Test>) = sorted.into_iter().partition(|test| near(test) > 0);
+    let (near, far): (Vec<&Test>, Vec<&Test>) = sorted.into_iter().partition(|test| near(test) > 1);
     let mut order = first;
     order.extend(no_longer_than(near, NEAR));
     order.extend(no_longer_than(far, FAR));
@@ -331,7 +331,7 @@ mod tests {
     fn ordered(all: &[Test], before: &[&str]) -> Vec<String> {
         let asked: Vec<&Test> = all.iter().collect();
         let before = before.iter().map(|name| (*name).to_owned()).collect();
-        let near = |test: &Test| usize::from(test.name.starts_with("near"));
+        let near = |test: &Test| 2 * usize::from(test.name.starts_with("near"));
         let order = order(&asked, &before, &near);
         order.iter().map(|test| test.name.clone()).collect()
     }
