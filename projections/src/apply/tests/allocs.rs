@@ -177,56 +177,6 @@ fn a_job_s_specification_lives_as_long_as_an_allocation_names_it() {
 }
 
 #[test]
-fn what_an_allocation_held_and_kept_alive_goes_with_its_row() {
-    let mut world = running_job();
-    world.given(update(41, "complete"));
-    world.given(drover_events::eval::EvalsDeleted {
-        alloc_ids: vec![id(40)],
-        ..Default::default()
-    });
-    assert_eq!(usage(&world), (0, 0, 0));
-    let job = world.view().get::<Jobs>(("default", "web")).unwrap();
-    assert_eq!(job.unwrap().status, "dead", "nothing of it runs any more");
-}
-
-#[test]
-fn what_an_allocation_holds_follows_what_it_is_given() {
-    let mut world = running_job();
-    let mut larger = alloc(40, "web", 10);
-    let mut resources = larger.allocated_resources.clone().unwrap();
-    let task = resources.tasks.get_mut("t").unwrap();
-    task.cpu.cpu_shares = 700;
-    task.memory.memory_mb = 300;
-    larger.allocated_resources = Some(resources);
-    world.given(placed(vec![larger], 2));
-    assert_eq!(usage(&world), (2, 1200, 556));
-}
-
-#[test]
-fn a_stopped_system_job_runs_as_long_as_an_allocation_says_so() {
-    let mut world = World::new();
-    world.given(registered(node(10)));
-    let mut system = job("web");
-    system.r#type = "system".into();
-    world.given(submitted(system));
-    world.given(placed(vec![alloc(40, "web", 10)], 2));
-    world.given(drover_events::job::JobDeregistered {
-        namespace: "default".into(),
-        job_id: "web".into(),
-        ..Default::default()
-    });
-    let status = |world: &World| {
-        let job = world.view().get::<Jobs>(("default", "web")).unwrap();
-        job.unwrap().status
-    };
-    assert_eq!(status(&world), "dead");
-    world.given(update(40, "running"));
-    assert_eq!(status(&world), "running");
-    world.given(update(40, "complete"));
-    assert_eq!(status(&world), "dead");
-}
-
-#[test]
 fn ev_14_a_client_changes_only_what_is_a_client_s() {
     let mut world = running_job();
     let before = get(&world, 40);

@@ -11,9 +11,16 @@ use super::*;
 use crate::tables::allocs::{AllocRow, Allocs};
 use crate::tables::deployments::Deployments;
 use crate::tables::evals::Evals;
+use crate::tables::jobs::Jobs;
+use crate::tables::node_use::NodeUses;
 
 fn get(world: &World, number: u32) -> AllocRow {
     world.view().get::<Allocs>(&id(number)).unwrap().unwrap()
+}
+
+fn usage(world: &World) -> (u64, i64, i64) {
+    let row = world.view().get::<NodeUses>(&id(10)).unwrap().unwrap();
+    (row.allocs, row.cpu, row.memory_mb)
 }
 
 fn health(healthy: Option<bool>) -> Option<AllocDeploymentStatus> {
@@ -212,4 +219,54 @@ fn a_plan_ends_the_deployments_that_it_names() {
     assert_eq!(row.status, "cancelled");
     assert_eq!(row.status_description, "a newer version");
     assert_eq!((row.modify_index, row.modify_time), (5, START + 9));
+}
+
+#[test]
+fn what_an_allocation_held_and_kept_alive_goes_with_its_row() {
+    let mut world = running_job();
+    world.given(super::allocs::update(41, "complete"));
+    world.given(drover_events::eval::EvalsDeleted {
+        alloc_ids: vec![id(40)],
+        ..Default::default()
+    });
+    assert_eq!(usage(&world), (0, 0, 0));
+    let job = world.view().get::<Jobs>(("default", "web")).unwrap();
+    assert_eq!(job.unwrap().status, "dead", "nothing of it runs any more");
+}
+
+#[test]
+fn what_an_allocation_holds_follows_what_it_is_given() {
+    let mut world = running_job();
+    let mut larger = alloc(40, "web", 10);
+    let mut resources = larger.allocated_resources.clone().unwrap();
+    let task = resources.tasks.get_mut("t").unwrap();
+    task.cpu.cpu_shares = 700;
+    task.memory.memory_mb = 300;
+    larger.allocated_resources = Some(resources);
+    world.given(placed(vec![larger], 2));
+    assert_eq!(usage(&world), (2, 1200, 556));
+}
+
+#[test]
+fn a_stopped_system_job_runs_as_long_as_an_allocation_says_so() {
+    let mut world = World::new();
+    world.given(registered(node(10)));
+    let mut system = job("web");
+    system.r#type = "system".into();
+    world.given(submitted(system));
+    world.given(placed(vec![alloc(40, "web", 10)], 2));
+    world.given(drover_events::job::JobDeregistered {
+        namespace: "default".into(),
+        job_id: "web".into(),
+        ..Default::default()
+    });
+    let status = |world: &World| {
+        let job = world.view().get::<Jobs>(("default", "web")).unwrap();
+        job.unwrap().status
+    };
+    assert_eq!(status(&world), "dead");
+    world.given(super::allocs::update(40, "running"));
+    assert_eq!(status(&world), "running");
+    world.given(super::allocs::update(40, "complete"));
+    assert_eq!(status(&world), "dead");
 }

@@ -392,9 +392,13 @@ fn nearness(path: &str, test: &Test) -> usize {
         .zip(&place)
         .take_while(|(a, b)| a == b)
         .count();
-    let stem = module.last().map_or(inner, |last| last);
-    let named = place[common..].iter().any(|part| part.starts_with(stem));
-    2 * (common + usize::from(named))
+    let is_named = |part: &&&str| {
+        place[common..]
+            .iter()
+            .any(|other| other.starts_with(**part))
+    };
+    let named = module[common..].iter().filter(is_named).count();
+    2 * (common + named)
 }
 
 #[cfg(test)]
@@ -420,6 +424,14 @@ mod tests {
             |name: &str| near("projections/src/apply/plan.rs", "drover_projections", name);
         assert_eq!(of_plan("apply::tests::plans::it"), 4, "it is named there");
         assert_eq!(of_plan("apply::tests::jobs::it"), 2);
+        let of_status = |name: &str| {
+            near(
+                "projections/src/apply/job/status.rs",
+                "drover_projections",
+                name,
+            )
+        };
+        assert_eq!(of_status("apply::tests::jobs::it"), 4, "its folder is");
         assert_eq!(
             near("src/apply/mod.rs", "drover_projections", "apply::it"),
             0

@@ -24,7 +24,7 @@ const AT_ONCE: Duration = Duration::from_millis(500);
 /// What the tests of one change may take together, had they been run one after the other: those
 /// nearby (nearer than 1), and the others.
 const NEAR: Duration = Duration::from_secs(8);
-const FAR: Duration = Duration::from_secs(3);
+const FAR: Duration = Duration::from_secs(2);
 
 /// A test that passes on the changed tree while no change is in force.
 #[derive(Clone)]
