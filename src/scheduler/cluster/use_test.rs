@@ -1,6 +1,6 @@
 //! What is read of a node's row, and what the allocations on it take and give back.
 
-use drover_events::model::{AllocatedResources, Node};
+use drover_events::model::{AllocatedResources, Allocation, Node};
 use serde_json::{Value, json};
 
 use super::*;
@@ -187,4 +187,25 @@ fn nodes_are_found_and_ordered_by_their_ids_and_free_places_are_taken_again() {
     assert_eq!(cluster.find("b"), None);
     cluster.set_index(7);
     assert_eq!(cluster.index(), 7);
+}
+
+#[test]
+fn an_allocation_takes_room_until_a_server_or_its_client_ends_it() {
+    let takes = |desired: &str, client: &str| {
+        takes_room(&Allocation {
+            desired_status: desired.into(),
+            client_status: client.into(),
+            ..Allocation::default()
+        })
+    };
+    for client in ["pending", "running", "unknown"] {
+        assert!(takes("run", client), "{client}");
+        assert!(
+            !takes("stop", client) && !takes("evict", client),
+            "{client}"
+        );
+    }
+    for client in ["complete", "failed", "lost"] {
+        assert!(!takes("run", client), "{client}");
+    }
 }
