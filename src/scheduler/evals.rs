@@ -161,6 +161,8 @@ mod tests {
         let mut progress = Progress {
             classes: BTreeMap::from([("v1:1".to_owned(), true)]),
             escaped: true,
+            annotations: Some(PlanAnnotations::default()),
+            deployment_id: "d".into(),
             ..Progress::default()
         };
         if failed {
@@ -182,6 +184,8 @@ mod tests {
         assert_eq!(done.status_description, "");
         assert!(done.failed_tg_allocs.is_nil(), "what failed once does not");
         assert_eq!((done.snapshot_index, done.modify_time), (7, 8));
+        assert!(done.plan_annotations.is_some());
+        assert_eq!(done.deployment_id, "d");
     }
 
     #[test]

@@ -161,6 +161,19 @@ fn a_change_names_what_changed_and_nothing_else() {
 }
 
 #[test]
+fn a_job_is_edited_whatever_part_of_it_changed() {
+    let kind = |change: fn(&mut Job)| {
+        let mut new = job();
+        change(&mut new);
+        job_diff(Some(&job()), Some(&new), true).r#type
+    };
+    assert_eq!(kind(|_| {}), "None");
+    assert_eq!(kind(|job| job.priority = 60), "Edited");
+    assert_eq!(kind(|job| job.datacenters = Default::default()), "Edited");
+    assert_eq!(kind(|job| job.task_groups[0].count = 7), "Edited");
+}
+
+#[test]
 fn words_come_and_go_one_by_one() {
     let (old, mut new) = (job(), job());
     new.datacenters = vec!["dc2".to_owned(), "dc3".to_owned()].into();
