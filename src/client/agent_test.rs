@@ -109,6 +109,7 @@ impl World {
             max_priority: 0,
             names_deployment: false,
             tracked_versions: 0,
+            is_long: false,
             override_rejection: false,
         };
         self.server
