@@ -252,3 +252,17 @@ async fn what_was_committed_before_there_was_a_limit_is_applied_and_shown() {
     }
     server.stop().await;
 }
+
+/// Nomad does not look at the method.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_summary_is_answered_whatever_the_method() {
+    let server = Harness::start().await;
+    server.register("web").await;
+    for method in ["GET", "PUT", "POST", "DELETE"] {
+        let reply = server.ask(method, "/v1/job/web/summary", "{}").await;
+        assert_eq!(reply.status, 200, "{method}: {}", reply.text());
+        assert_eq!(reply.json()["JobID"], "web", "{method}");
+    }
+    assert_eq!(server.get("/v1/job/web").await.json()["Stop"], false);
+    server.stop().await;
+}
