@@ -311,6 +311,13 @@ fn sch_12_what_a_node_is_waited_for_is_an_event_though_nothing_is_new() {
         world.done(&MissHeartbeat { node_id: id(10) });
         world.done(&heartbeat);
         let row = world.row::<Allocs>(&id(41)).unwrap();
+        let stamp = Stamp {
+            id: drover_events::EventId([7; 16]),
+            now: world.now(),
+        };
+        let told = running.told(&world.view(), &stamp, level > 0).unwrap();
+        assert!(told.event.is_some());
+        assert_eq!(told.cause, None, "nobody asked for it");
         world.done(&running);
         let same = world.row::<Allocs>(&id(41)).unwrap() == row;
         assert_eq!(same, level > 0, "level {level}");

@@ -167,6 +167,25 @@ fn an_evaluation_that_is_still_needed_is_not_deleted_by_id() {
     assert_eq!(world.done(&delete), Reply::Count(1));
 }
 
+#[test]
+fn an_evaluation_tells_when_it_was_made_and_when_it_was_written() {
+    let world = World::new();
+    let mut old = eval(1, "complete");
+    old.create_time = 5;
+    old.modify_time = 5;
+    let command = UpsertEvals {
+        evals: vec![old, eval(2, "pending")],
+        decision: None,
+    };
+    let Event::EvalsUpserted(event) = world.event(&command) else {
+        panic!()
+    };
+    let times = event.evals.iter().map(|e| (e.create_time, e.modify_time));
+    let now = world.now();
+    assert_eq!(times.collect::<Vec<_>>(), [(5, now), (now, now)]);
+    assert_eq!(command.cause(&world.view()), None, "it begins a chain");
+}
+
 /// The rows a page looks at, from the first on.
 fn row_limit(world: &World, filter: &str) -> u32 {
     match world.event(&page(filter, "")) {
@@ -201,6 +220,10 @@ fn eval_04_a_page_looks_at_as_many_rows_as_its_filter_and_they_allow() {
     );
     let none = row_limit(&world, "ID == \"\"");
     assert_eq!(none, 2_000, "all are looked at for one that is not there");
+    let Event::EvalsDeleted(rest) = world.event(&page("ID == \"\"", &id(1_501))) else {
+        panic!()
+    };
+    assert_eq!(rest.row_limit, 500, "from the token on");
     // A filter of 500 comparisons, none of which is the last to be needed.
     let costly = vec!["ID == \"\""; 500].join(" or ");
     let few = row_limit(&world, &costly);

@@ -526,5 +526,8 @@ fn known(view: &View, id: &str) -> Result<Node, ApiError> {
 }
 
 #[cfg(test)]
+#[path = "node_said_test.rs"]
+mod said_tests;
+#[cfg(test)]
 #[path = "node_test.rs"]
 mod tests;

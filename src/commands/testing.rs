@@ -17,10 +17,11 @@ pub(super) const START: i64 = 1_700_000_000_000_000_000;
 const SECOND: i64 = 1_000_000_000;
 
 pub(super) struct World {
-    _directory: tempfile::TempDir,
     projections: Arc<Projections>,
     writer: Writer,
     pub(super) index: u64,
+    /// Goes last: a database whose files are gone tries for a second to write them.
+    _directory: tempfile::TempDir,
 }
 
 impl World {

@@ -40,13 +40,14 @@ const JOB: (&str, &str) = ("default", "j");
 
 /// The state, and how plans change it.
 pub(crate) struct World {
-    _directory: tempfile::TempDir,
     projections: Arc<Projections>,
     writer: Writer,
     index: u64,
     /// The time, Unix nanoseconds: the servers' and the clients'.
     pub now: i64,
     evals: u64,
+    /// Goes last: a database whose files are gone tries for a second to write them.
+    _directory: tempfile::TempDir,
 }
 
 impl World {

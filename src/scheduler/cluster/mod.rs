@@ -11,6 +11,8 @@
 mod node;
 mod ports;
 mod usage;
+#[cfg(test)]
+mod use_test;
 
 use std::sync::{Arc, OnceLock};
 

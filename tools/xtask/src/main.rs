@@ -62,6 +62,9 @@ enum Task {
         /// Leave out what was caught before.
         #[arg(long)]
         again: bool,
+        /// Go on where a run with the same wishes was interrupted.
+        #[arg(long)]
+        resume: bool,
         /// How many changes are tried at once.
         #[arg(long, default_value_t = 2)]
         jobs: usize,
@@ -114,6 +117,7 @@ fn run() -> Result<()> {
             since,
             only,
             again,
+            resume,
             jobs,
             every,
             rows,
@@ -126,6 +130,7 @@ fn run() -> Result<()> {
                 since,
                 only,
                 again,
+                resume,
                 jobs,
                 every,
             };

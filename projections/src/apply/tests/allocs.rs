@@ -2,7 +2,8 @@ use drover_events::Guard;
 use drover_events::alloc::*;
 use drover_events::gojson::Time;
 use drover_events::model::{
-    AllocDeploymentStatus, AllocState, DesiredTransition, ServiceRegistration, TaskState,
+    AllocDeploymentStatus, AllocNetworkStatus, AllocState, DesiredTransition, ServiceRegistration,
+    TaskState,
 };
 use drover_events::plan::*;
 use drover_events::service::ServiceRegistrationsUpserted;
@@ -13,6 +14,7 @@ use crate::scan::Scan;
 use crate::tables::alloc_jobs::AllocJobs;
 use crate::tables::allocs::{AllocRow, Allocs, AllocsBySigningKey};
 use crate::tables::job_summaries::JobSummaries;
+use crate::tables::jobs::Jobs;
 use crate::tables::node_use::NodeUses;
 use crate::tables::services::Services;
 use crate::txn::Read;
@@ -178,9 +180,19 @@ fn a_job_s_specification_lives_as_long_as_an_allocation_names_it() {
 fn ev_14_a_client_changes_only_what_is_a_client_s() {
     let mut world = running_job();
     let before = get(&world, 40);
-    world.given(update(40, "failed"));
+    let mut report = update(40, "failed");
+    let network = AllocNetworkStatus {
+        address: "10.1.0.5".into(),
+        ..Default::default()
+    };
+    report.updates[0].client_description = "a task failed".into();
+    report.updates[0].network_status = Some(network.clone());
+    world.given(report);
     let mut after = get(&world, 40);
     assert_eq!(after.client_status, "failed");
+    let described = std::mem::take(&mut after.client_description);
+    assert_eq!(described, "a task failed");
+    assert_eq!(after.network_status.take(), Some(network));
     assert_eq!((after.modify_index, after.alloc_modify_index), (4, 3));
     after.client_status.clone_from(&before.client_status);
     after.modify_index = before.modify_index;
@@ -232,6 +244,7 @@ fn an_allocation_that_comes_back_marks_its_node_and_ends_the_wait() {
         (waiting.status_description.as_str(), waiting.modify_index),
         (text, world.index)
     );
+    assert_eq!(waiting.modify_time, now(&world));
 }
 
 #[test]
@@ -252,6 +265,18 @@ fn dep_08_a_later_report_of_health_brings_its_own_time_and_index() {
             ..Default::default()
         };
         assert_eq!(get(&world, 40).deployment_status, Some(told));
+    }
+    // The same health once more, and a report without one, say nothing new of it.
+    let known = get(&world, 40).alloc.deployment_status;
+    for healthy in [Some(false), None] {
+        let mut report = update(40, "running");
+        report.updates[0].deployment_status = Some(AllocDeploymentStatus {
+            healthy,
+            timestamp: Time(START + 3),
+            ..Default::default()
+        });
+        world.given(report);
+        assert_eq!(get(&world, 40).deployment_status, known, "{healthy:?}");
     }
 }
 
@@ -295,6 +320,11 @@ fn services_go_with_the_allocation_that_ended() {
             .unwrap()
             .is_some()
     );
+    for status in ["running", "unknown", "running"] {
+        world.given(update(40, status));
+        let service = world.view().get::<Services>(("default", "_s")).unwrap();
+        assert!(service.is_some(), "{status}");
+    }
     world.given(update(40, "complete"));
     assert!(
         world
@@ -401,7 +431,7 @@ fn ev_09_a_query_gives_the_same_inside_and_outside_a_transaction() {
         world.given(event);
         let view = world.view();
         assert_eq!(query::has_live_alloc(&view, key).unwrap(), live);
-        let job = view.get::<crate::tables::jobs::Jobs>(key).unwrap().unwrap();
+        let job = view.get::<Jobs>(key).unwrap().unwrap();
         assert_eq!(job.status == "running", live);
     }
 }
@@ -415,7 +445,7 @@ fn ev_08_a_query_sees_what_its_own_event_wrote() {
     world.given(both);
     let job = world
         .view()
-        .get::<crate::tables::jobs::Jobs>(("default", "web"))
+        .get::<Jobs>(("default", "web"))
         .unwrap()
         .unwrap();
     assert_eq!(job.status, "dead");

@@ -99,20 +99,65 @@ fn placements_and_health_are_counted() {
         (group(&world).healthy_allocs, group(&world).unhealthy_allocs),
         (0, 1)
     );
+    world.given(DeploymentAllocHealthUpdated {
+        timestamp: START + 9,
+        ..healthy(&[40])
+    });
+    assert_eq!(
+        (group(&world).healthy_allocs, group(&world).unhealthy_allocs),
+        (1, 0)
+    );
+    let row = get(&world);
+    let now = now(&world);
+    assert_eq!((row.modify_index, row.modify_time), (world.index, now));
+    let alloc = world.view().get::<Allocs>(&id(40)).unwrap().unwrap();
+    assert_eq!(
+        (alloc.modify_index, alloc.alloc_modify_index),
+        (world.index, 3),
+        "the client is told nothing"
+    );
+    assert_eq!(alloc.modify_time, START + 9);
 }
 
 #[test]
 fn dep_07_a_plan_does_not_take_back_what_clients_counted() {
     let mut world = deploying(false);
-    world.given(healthy(&[40, 41]));
+    let one_of_each = DeploymentAllocHealthUpdated {
+        unhealthy: vec![id(41)],
+        ..healthy(&[40])
+    };
+    world.given(one_of_each);
     let counted = group(&world);
-    assert_eq!((counted.healthy_allocs, counted.placed_allocs), (2, 2));
+    let counts = (counted.healthy_allocs, counted.unhealthy_allocs);
+    assert_eq!((counts, counted.placed_allocs), ((1, 1), 2));
     let mut plan = placed(Vec::new(), 2);
     plan.deployment = Some(deployment(0));
     world.given(plan);
     assert_eq!(group(&world), counted, "its deadline too");
     let row = get(&world);
     assert_eq!((row.create_index, row.modify_index), (3, world.index));
+    assert_eq!(row.modify_time, now(&world));
+}
+
+#[test]
+fn dep_07_a_plan_does_not_take_back_canaries_and_their_promotion() {
+    let mut world = deploying(true);
+    let canaries = group(&world).placed_canaries.clone();
+    let mut plan = placed(Vec::new(), 2);
+    plan.deployment = Some(deployment(2));
+    world.given(plan.clone());
+    assert_eq!(group(&world).placed_canaries, canaries);
+    assert!(!group(&world).promoted);
+    world.given(healthy(&[40, 41]));
+    world.given(DeploymentPromoted {
+        deployment_id: id(30),
+        all: true,
+        promoted_at: START,
+        ..Default::default()
+    });
+    world.given(plan);
+    assert!(group(&world).promoted);
+    assert_eq!(group(&world).placed_canaries, canaries);
 }
 
 #[test]
@@ -130,6 +175,7 @@ fn a_successful_deployment_makes_its_version_stable_and_ends() {
         id(30)
     );
     assert_eq!(world.refused(status("failed")), text);
+    assert_eq!(world.refused(healthy(&[40])), text);
     let mut unknown = status("failed");
     unknown.update.deployment_id = id(31);
     let text = format!(
@@ -143,6 +189,12 @@ fn a_successful_deployment_makes_its_version_stable_and_ends() {
 fn a_pause_stops_the_clock_and_a_resume_starts_it_again() {
     let mut world = deploying(false);
     world.given(status("paused"));
+    assert_eq!(group(&world).require_progress_by, Time::default());
+    let unhealthy = DeploymentAllocHealthUpdated {
+        unhealthy: vec![id(40)],
+        ..healthy(&[])
+    };
+    world.given(unhealthy);
     assert_eq!(group(&world).require_progress_by, Time::default());
     world.given(status("running"));
     assert_eq!(group(&world).require_progress_by, Time(START + 100));

@@ -200,8 +200,19 @@ fn a_complete_evaluation_cancels_what_was_blocked() {
         row.status_description,
         format!("evaluation \"{}\" successful", id(4))
     );
-    let now = START + world.index as i64 * 1_000_000_000;
+    let now = now(&world);
     assert_eq!((row.modify_index, row.modify_time), (world.index, now));
+}
+
+#[test]
+fn a_plan_is_written_with_its_evaluation() {
+    let mut world = running_job();
+    world.given(evals(vec![eval(1, "web", "pending")]));
+    world.given(placed(vec![alloc(42, "web", 10)], 2));
+    let row = world.view().get::<Evals>(&id(1)).unwrap().unwrap();
+    let now = now(&world);
+    assert_eq!((row.modify_index, row.modify_time), (world.index, now));
+    assert_eq!(row.create_index + 1, world.index);
 }
 
 #[test]

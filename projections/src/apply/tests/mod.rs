@@ -4,11 +4,15 @@
 mod allocs;
 mod deployments;
 mod evals;
+mod job_rows;
 mod jobs;
 mod keys;
+mod node_rows;
 mod nodes;
+mod plan_rows;
 mod replicas;
 mod rest;
+mod rest_rows;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,10 +33,11 @@ use crate::{Options, Outcome, Projections, Rejection, Reply, View, Writer};
 pub(super) const START: i64 = 1_700_000_000_000_000_000;
 
 pub(super) struct World {
-    _directory: tempfile::TempDir,
     pub(super) projections: Arc<Projections>,
     writer: Writer,
     pub(super) index: u64,
+    /// Goes last: a database whose files are gone tries for a second to write them.
+    _directory: tempfile::TempDir,
 }
 
 impl World {
@@ -126,6 +131,11 @@ pub(super) fn event_id(index: u64) -> EventId {
     let mut id = [0; 16];
     id[8..].copy_from_slice(&index.to_be_bytes());
     EventId(id)
+}
+
+/// The time of the last event.
+pub(super) fn now(world: &World) -> i64 {
+    START + world.index as i64 * 1_000_000_000
 }
 
 /// A UUID that is easy to read.

@@ -130,6 +130,7 @@ fn ten_node_events_are_kept_the_newest() {
         };
         let events = BTreeMap::from([(id(10), vec![event])]);
         world.given(NodeEventsUpserted { events });
+        assert!(get(&world, 10).events.len() <= 10);
     }
     let events = get(&world, 10).events;
     assert_eq!(events.len(), 10);

@@ -289,10 +289,8 @@ fn a_cluster_gets_its_identity_and_what_is_built_in_once() {
         create_time: START,
     });
     let view = world.view();
-    assert_eq!(
-        view.get::<ClusterMetas>(()).unwrap().unwrap().cluster_id,
-        id(1)
-    );
+    let meta = view.get::<ClusterMetas>(()).unwrap().unwrap();
+    assert_eq!((meta.cluster_id, meta.create_time), (id(1), START));
     assert_eq!(
         view.get::<Namespaces>("default")
             .unwrap()

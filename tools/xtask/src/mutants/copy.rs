@@ -47,8 +47,8 @@ pub(crate) fn write(
 
 /// What the root of a changed crate says of the probe.
 pub(crate) fn declaration() -> &'static str {
-    "\n#[doc(hidden)]\n#[allow(missing_docs, dead_code, unreachable_pub, clippy::all)]\n\
-     pub mod mutants_probe;\n"
+    "\n#[doc(hidden)]\n#[allow(missing_docs, dead_code, unreachable_pub, unsafe_code)]\n\
+     #[allow(clippy::all)]\npub mod mutants_probe;\n"
 }
 
 /// Whether a file is the root of a crate whose code is changed.

@@ -3,7 +3,11 @@
 //! All changes are compiled at once into a copy of the tree, each behind a probe that an
 //! environment variable turns on, so that there is one build and not one for each. The same probes
 //! tell which test reaches which function; under a change only the tests that reach its function
-//! are run. A failing test or one that does not end has caught the change; else it survives.
+//! are run, the nearest and quickest first, until one fails or does not end: that one has caught
+//! the change; else it survives.
+//!
+//! What came of a change is written down at once: a run that was interrupted goes on with
+//! `--resume`, and after tests were added `--again` asks for what survived only.
 //!
 //! `survivors.txt` holds the changes that are known to survive, with the reason. It may only
 //! shrink: each is a place that no test holds.
@@ -12,6 +16,7 @@ mod build;
 mod copy;
 mod generate;
 mod jail;
+mod past;
 mod replace;
 mod subjects;
 mod syntax;
@@ -23,11 +28,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
 use self::generate::{Generated, Mutant};
 use self::jail::{End, Jail};
+use self::past::Past;
 use self::trial::Test;
 use crate::{behaviours, tree};
 
@@ -51,6 +58,8 @@ pub(crate) struct Wish {
     pub(crate) only: Vec<String>,
     /// Leave out what was caught before.
     pub(crate) again: bool,
+    /// Go on where a run was interrupted.
+    pub(crate) resume: bool,
     /// How many tests run at once.
     pub(crate) jobs: usize,
     /// Try every so many-th change only.
@@ -72,16 +81,17 @@ pub(crate) fn run(root: &Path, wish: &Wish) -> Result<()> {
     let work = target.join("mutants");
     let copy = work.join("tree");
     fs::create_dir_all(&copy)?;
+    let code = subjects::code(&files);
     let sources: BTreeMap<&str, &str> = files
         .iter()
-        .filter(|file| chosen.contains(&file.path))
+        .filter(|file| code.contains(&file.path))
         .map(|file| (file.path.as_str(), file.text.as_str()))
         .collect();
     let Compiled {
         generated,
         refused,
         executables,
-    } = compile(root, &copy, &sources, &work.join("refused.txt"))?;
+    } = compile(root, &copy, (&sources, &chosen), &work.join("refused.txt"))?;
     let jails: Vec<Jail> = (0..wish.jobs.max(1))
         .map(|number| Jail::new(&work.join(format!("out{number}"))))
         .collect::<Result<_>>()?;
@@ -90,6 +100,7 @@ pub(crate) fn run(root: &Path, wish: &Wish) -> Result<()> {
         .flat_map(|file| file.functions.iter().cloned())
         .collect();
     let reached = work.join("reached.jsonl");
+    past::forget_changed(&files, &work.join("traced.txt"), &reached)?;
     let tests = trial::trace(&executables, &functions, &reached, &jails)?;
     let in_rows: BTreeSet<&str> = tests
         .iter()
@@ -99,15 +110,12 @@ pub(crate) fn run(root: &Path, wish: &Wish) -> Result<()> {
     let asked = asked(wish, &generated, |mutant| {
         !wish.rows || in_rows.contains(functions[mutant.function].as_str())
     });
-    let past = work.join("caught.txt");
-    let caught_before = match wish.again {
-        true => read_lines(&past),
-        false => BTreeSet::new(),
-    };
+    let past = Past::open(&work.join("tried.txt"), wish)?;
     let todo: Vec<(usize, &Mutant)> = asked
         .iter()
-        .filter(|(_, mutant)| !caught_before.contains(&mutant.name))
+        .filter(|(_, mutant)| !past.caught.contains(&mutant.name))
         .step_by(wish.every.max(1))
+        .filter(|(_, mutant)| !past.is_done(&mutant.name))
         .copied()
         .collect();
     println!(
@@ -120,17 +128,27 @@ pub(crate) fn run(root: &Path, wish: &Wish) -> Result<()> {
         tests: &tests,
         rows: &rows,
         executables: &executables,
+        noticed: Mutex::default(),
     };
-    let tried = trial.all(&todo, &jails, &past)?;
+    let tried = trial.all(&todo, &jails, past)?;
     let refused = refused.iter().filter(|name| chosen.contains(file_of(name)));
     tell(&tried, todo.len(), asked.len(), refused.count());
-    compare(root, &tried)
+    let names: BTreeSet<&str> = asked
+        .iter()
+        .map(|(_, mutant)| mutant.name.as_str())
+        .collect();
+    past::compare(root, &tried, |name| {
+        !wish.rows
+            && wish.only.is_empty()
+            && chosen.contains(file_of(name))
+            && !names.contains(name)
+    })
 }
 
 fn tell(tried: &Tried, todo: usize, asked: usize, refused: usize) {
     println!(
-        "mutants: {todo} tried: {} caught, {} of them by their time; {} survive; {} more are \
-         caught since before, {refused} did not compile",
+        "mutants: {todo} tried: {} caught, {} of them by their time; {} survive; {} more were not \
+         tried, {refused} did not compile",
         tried.caught.len(),
         tried.timed_out,
         tried.survivors.len(),
@@ -219,7 +237,7 @@ struct Compiled {
 fn compile(
     root: &Path,
     copy: &Path,
-    sources: &BTreeMap<&str, &str>,
+    (sources, chosen): (&BTreeMap<&str, &str>, &BTreeSet<String>),
     remembered: &Path,
 ) -> Result<Compiled> {
     // What was refused before is known: then there is hardly a reason to check first.
@@ -230,7 +248,8 @@ fn compile(
         let mut changed = BTreeMap::new();
         let mut first = (0, 0);
         for (path, text) in sources {
-            let is_refused = |name: &str| refused.contains(name);
+            // What is not to be changed tells what is reached of it.
+            let is_refused = |name: &str| !chosen.contains(*path) || refused.contains(name);
             let file = generate::generate(path, text, first, &is_refused)?;
             first = (first.0 + file.functions.len(), first.1 + file.mutants.len());
             let mut text = file.text.clone();
@@ -276,6 +295,8 @@ struct Trial<'a> {
     tests: &'a [Test],
     rows: &'a BTreeMap<String, String>,
     executables: &'a BTreeMap<String, build::Executable>,
+    /// The tests that noticed a change, by the function that it was in.
+    noticed: Mutex<BTreeMap<usize, BTreeSet<String>>>,
 }
 
 #[derive(Default)]
@@ -287,34 +308,43 @@ struct Tried {
 }
 
 impl Trial<'_> {
-    fn all(&self, todo: &[(usize, &Mutant)], jails: &[Jail], past: &Path) -> Result<Tried> {
-        let tried = Mutex::new(Tried::default());
-        let mut log = fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(past)?;
-        let log = Mutex::new(&mut log);
+    fn all(&self, todo: &[(usize, &Mutant)], jails: &[Jail], past: Past) -> Result<Tried> {
+        let Past {
+            mut file,
+            survivors,
+            ..
+        } = past;
+        let survivors = Tried {
+            survivors,
+            ..Tried::default()
+        };
+        let tried = Mutex::new((survivors, &mut file));
+        let start = Instant::now();
         trial::spread(jails, todo.len(), |jail, at| {
             let (id, mutant) = todo[at];
             let end = self.one(jail, id, mutant)?;
             let mut tried = tried.lock().expect("no holder panics");
+            let (tried, file) = &mut *tried;
             tried.done += 1;
+            past::note(file, &mutant.name, end)?;
             if end == End::Passed {
                 println!("mutants: survives: {} (line {})", mutant.name, mutant.line);
                 tried.survivors.insert(mutant.name.clone());
             } else {
-                use std::io::Write;
                 tried.timed_out += usize::from(end == End::TimedOut);
-                writeln!(log.lock().expect("no holder panics"), "{}", mutant.name)?;
                 tried.caught.insert(mutant.name.clone());
             }
             if tried.done % 100 == 0 {
                 let (done, survive) = (tried.done, tried.survivors.len());
-                println!("mutants: {done} of {} tried, {survive} survive", todo.len());
+                let a_minute = done as f64 * 60.0 / start.elapsed().as_secs_f64();
+                println!(
+                    "mutants: {done} of {} tried, {survive} survive; {a_minute:.0} a minute",
+                    todo.len()
+                );
             }
             Ok(())
         })?;
-        Ok(tried.into_inner().expect("no holder panics"))
+        Ok(tried.into_inner().expect("no holder panics").0)
     }
 
     fn one(&self, jail: &Jail, id: usize, mutant: &Mutant) -> Result<End> {
@@ -324,36 +354,51 @@ impl Trial<'_> {
             .iter()
             .filter(|test| test.reaches.contains(function))
             .collect();
-        let module = module_of(file_of(&mutant.name));
+        let path = file_of(&mutant.name);
         let near =
-            |test: &Test| test.name.starts_with(&module) || self.rows.contains_key(test.short());
-        trial::noticed(self.executables, jail, &tests, &near, id)
+            |test: &Test| nearness(path, test) + usize::from(self.rows.contains_key(test.short()));
+        let lock = || self.noticed.lock().expect("no holder panics");
+        let before = lock().get(&mutant.function).cloned().unwrap_or_default();
+        let order = trial::order(&tests, &before, &near);
+        if is_dangerous(path) {
+            jail.renew();
+        }
+        let (end, by) = trial::noticed(self.executables, jail, &order, id)?;
+        lock().entry(mutant.function).or_default().extend(by);
+        Ok(end)
     }
 }
 
-/// The module whose tests are asked first, as names of tests begin: `client::sync::`.
-fn module_of(path: &str) -> String {
-    let inner = path.split_once("src/").map_or(path, |(_, inner)| inner);
+/// Code that starts, ends and mounts things: what it leaves behind is no matter of the next.
+fn is_dangerous(path: &str) -> bool {
+    path.starts_with("src/client/")
+}
+
+/// How much of a test's place is the file's: tests of its own module are nearest.
+fn nearness(path: &str, test: &Test) -> usize {
+    let (folder, inner) = path.split_once("src/").unwrap_or(("", path));
+    let own = match folder.trim_end_matches('/') {
+        "" => "drover".to_owned(),
+        folder => format!("drover_{folder}"),
+    };
+    if test.executable != own {
+        return 0;
+    }
     let inner = inner.trim_end_matches(".rs").trim_end_matches("/mod");
-    format!("{}::", inner.replace('/', "::"))
-}
-
-fn compare(root: &Path, tried: &Tried) -> Result<()> {
-    let text = fs::read_to_string(root.join(KNOWN)).unwrap_or_default();
-    let known: BTreeSet<String> = text
-        .lines()
-        .filter(|line| !line.starts_with('#') && !line.is_empty())
-        .map(str::to_owned)
-        .collect();
-    for new in tried.survivors.difference(&known) {
-        println!("mutants: no test notices: {new}");
-    }
-    for gone in known.intersection(&tried.caught) {
-        println!("mutants: {KNOWN}: is caught now, take it out: {gone}");
-    }
-    let listed = tried.survivors.is_subset(&known) && known.is_disjoint(&tried.caught);
-    ensure!(listed, "survivors are not those of {KNOWN}");
-    Ok(())
+    let module: Vec<&str> = inner.split('/').collect();
+    let place: Vec<&str> = test.name.split("::").collect();
+    let common = module
+        .iter()
+        .zip(&place)
+        .take_while(|(a, b)| a == b)
+        .count();
+    let is_named = |part: &&&str| {
+        place[common..]
+            .iter()
+            .any(|other| other.starts_with(**part))
+    };
+    let named = module[common..].iter().filter(is_named).count();
+    2 * (common + named)
 }
 
 #[cfg(test)]
@@ -361,35 +406,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn survivors_must_be_those_that_are_known() {
-        let dir = tempfile::tempdir().expect("dir");
-        fs::create_dir_all(dir.path().join("tools/xtask")).expect("made");
-        let known = "# why\nsrc/a.rs: f: -> ()\nsrc/b.rs: g: -> ()\n";
-        fs::write(dir.path().join(KNOWN), known).expect("written");
-        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        let with = |survivors: &[&str], caught: &[&str]| {
-            let (survivors, caught) = (names(survivors), names(caught));
-            let tried = Tried {
-                survivors,
-                caught,
-                ..Tried::default()
+    fn the_tests_of_a_files_module_are_nearest() {
+        let near = |path: &str, executable: &str, name: &str| {
+            let test = Test {
+                executable: executable.to_owned(),
+                name: name.to_owned(),
+                took: std::time::Duration::ZERO,
+                reaches: BTreeSet::new(),
             };
-            compare(dir.path(), &tried)
+            nearness(path, &test)
         };
-        with(&["src/a.rs: f: -> ()"], &["src/c.rs: h: -> ()"]).expect("known");
-        assert!(
-            with(&[], &["src/a.rs: f: -> ()"]).is_err(),
-            "it is caught now"
+        let of_sync = |name: &str| near("src/client/sync.rs", "drover", name);
+        assert_eq!(of_sync("client::sync::tests::it"), 4);
+        assert_eq!(of_sync("client::agent::tests::it"), 2);
+        assert_eq!(of_sync("http::tests::it"), 0);
+        let of_plan =
+            |name: &str| near("projections/src/apply/plan.rs", "drover_projections", name);
+        assert_eq!(of_plan("apply::tests::plans::it"), 4, "it is named there");
+        assert_eq!(of_plan("apply::tests::jobs::it"), 2);
+        let of_status = |name: &str| {
+            near(
+                "projections/src/apply/job/status.rs",
+                "drover_projections",
+                name,
+            )
+        };
+        assert_eq!(of_status("apply::tests::jobs::it"), 4, "its folder is");
+        assert_eq!(
+            near("src/apply/mod.rs", "drover_projections", "apply::it"),
+            0
         );
-        assert!(
-            with(&["src/a.rs: f: -> true"], &[]).is_err(),
-            "nobody knows it"
-        );
-    }
-
-    #[test]
-    fn the_tests_of_a_files_module_are_near() {
-        assert_eq!(module_of("src/client/sync.rs"), "client::sync::");
-        assert_eq!(module_of("projections/src/apply/mod.rs"), "apply::");
     }
 }

@@ -7,21 +7,24 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::build::Executable;
-use super::jail::{End, Jail};
+use super::jail::{End, Jail, TOGETHER, With};
 
-/// A test that takes longer than this is not run for every change.
+/// A test that takes longer than this is asked only where nothing quicker is.
+const LONG: Duration = Duration::from_secs(3);
+/// A test that takes longer than this is never asked.
 const LONGEST: Duration = Duration::from_secs(15);
 /// So much of tests is started at once: the next are not run where these notice the change.
-const AT_ONCE: Duration = Duration::from_secs(3);
-/// What the tests of one change may take together, had they been run one after the other.
-const NEAR: Duration = Duration::from_secs(90);
-const FAR: Duration = Duration::from_secs(6);
+const AT_ONCE: Duration = Duration::from_millis(500);
+/// What the tests of one change may take together, had they been run one after the other: those
+/// nearby (nearer than 1), and the others.
+const NEAR: Duration = Duration::from_secs(8);
+const FAR: Duration = Duration::from_secs(2);
 
 /// A test that passes on the changed tree while no change is in force.
 #[derive(Clone)]
@@ -67,29 +70,7 @@ pub(crate) fn trace(
     let found = Mutex::new((&mut tests, &mut file));
     spread(jails, todo.len(), |jail, at| {
         let (crate_name, name) = &todo[at];
-        let mut command = command(&executables[*crate_name], &[name]);
-        command.env("DROVER_MUTANT_TRACE", "/tmp/out/trace");
-        let mut start = Instant::now();
-        let mut end = jail.run(&mut command, Duration::from_secs(120))?;
-        if end != End::Passed {
-            // Once more: a machine with much to do is no reason not to ask a test.
-            start = Instant::now();
-            end = jail.run(&mut command, Duration::from_secs(120))?;
-        }
-        let took = start.elapsed();
-        let reached = jail.take("trace")?;
-        let numbers = reached
-            .lines()
-            .filter_map(|line| line.parse::<usize>().ok());
-        let reaches = numbers
-            .filter_map(|number| functions.get(number).cloned())
-            .collect();
-        let test = Test {
-            executable: (*crate_name).to_owned(),
-            name: name.clone(),
-            took,
-            reaches,
-        };
+        let (end, test) = reached(jail, executables, crate_name, name, functions)?;
         let passed = end == End::Passed;
         let mut found = found.lock().expect("no holder panics");
         writeln!(found.1, "{}", line(&test, passed))?;
@@ -101,6 +82,39 @@ pub(crate) fn trace(
         Ok(())
     })?;
     Ok(tests)
+}
+
+/// Runs one test as it is. Once more where it fails: a machine with much to do is no reason not
+/// to ask a test.
+fn reached(
+    jail: &Jail,
+    executables: &BTreeMap<String, Executable>,
+    crate_name: &str,
+    name: &str,
+    functions: &[String],
+) -> Result<(End, Test)> {
+    let run = || {
+        let limit = Duration::from_secs(120);
+        jail.run(&executables[crate_name], &[name], With::Trace, limit)
+    };
+    let (mut end, mut took) = run()?;
+    if end != End::Passed {
+        (end, took) = run()?;
+    }
+    let reached = jail.take("trace")?;
+    let numbers = reached
+        .lines()
+        .filter_map(|line| line.parse::<usize>().ok());
+    let reaches = numbers
+        .filter_map(|number| functions.get(number).cloned())
+        .collect();
+    let test = Test {
+        executable: crate_name.to_owned(),
+        name: name.to_owned(),
+        took,
+        reaches,
+    };
+    Ok((end, test))
 }
 
 /// The names of an executable's tests.
@@ -125,81 +139,88 @@ fn list(executable: &Executable) -> Result<Vec<String>> {
         .collect())
 }
 
-fn command(executable: &Executable, names: &[&str]) -> Command {
-    let mut command = Command::new(&executable.path);
-    command
-        .args(["--exact", "--test-threads", "2"])
-        .args(names)
-        .current_dir(&executable.folder)
-        .env("CARGO_MANIFEST_DIR", &executable.folder);
-    command
-}
-
-/// Whether tests notice change number `id`: the first failure or time-out ends it.
+/// Whether tests notice change number `id`, and which of them were run when one did: the first
+/// failure or time-out ends it.
 pub(crate) fn noticed(
     executables: &BTreeMap<String, Executable>,
     jail: &Jail,
-    tests: &[&Test],
-    near: &dyn Fn(&Test) -> bool,
+    order: &[&Test],
     id: usize,
-) -> Result<End> {
-    for batch in batches(tests, near) {
-        for (crate_name, executable) in executables {
-            let own: Vec<&Test> = batch
-                .iter()
-                .copied()
-                .filter(|test| test.executable == *crate_name)
-                .collect();
-            if own.is_empty() {
-                continue;
+) -> Result<(End, Vec<String>)> {
+    for batch in batches(order) {
+        let executable = &executables[&batch[0].executable];
+        let names: Vec<&str> = batch.iter().map(|test| test.name.as_str()).collect();
+        let took: Duration = batch.iter().map(|test| test.took).sum();
+        let limit = Duration::from_secs(5) + took * 20;
+        let (mut end, _) = jail.run(executable, &names, With::Change(id), limit)?;
+        if end == End::TimedOut {
+            // The machine may have much to do: as they are, they end in time.
+            let (clean, _) = jail.run(executable, &names, With::Nothing, limit)?;
+            if clean != End::Passed {
+                (end, _) = jail.run(executable, &names, With::Change(id), limit * 4)?;
             }
-            let names: Vec<&str> = own.iter().map(|test| test.name.as_str()).collect();
-            let took: Duration = own.iter().map(|test| test.took).sum();
-            let mut command = command(executable, &names);
-            command.env("DROVER_MUTANT", id.to_string());
-            let end = jail.run(&mut command, Duration::from_secs(10) + took * 3)?;
-            if end != End::Passed {
-                return Ok(end);
-            }
+        }
+        if end != End::Passed {
+            return Ok((end, names.into_iter().map(str::to_owned).collect()));
         }
     }
-    Ok(End::Passed)
+    Ok((End::Passed, Vec::new()))
 }
 
-/// What is run together, one after the other: the quickest of those nearby, the quickest of the
-/// others, and the rest of those nearby.
-fn batches<'a>(tests: &[&'a Test], near: &dyn Fn(&Test) -> bool) -> Vec<Vec<&'a Test>> {
-    let mut sorted: Vec<&Test> = tests
-        .iter()
-        .copied()
-        .filter(|test| test.took < LONGEST)
-        .collect();
-    sorted.sort_by_key(|test| test.took);
-    let (near, far): (Vec<&Test>, Vec<&Test>) = sorted.into_iter().partition(|test| near(test));
-    let mut batches = cut(near, NEAR);
-    let others = cut(far, FAR);
-    let second = batches.len().min(1);
-    batches.splice(second..second, others);
-    batches
+/// The order to ask tests in: those that noticed another change of the function, then the nearest
+/// of them, the quickest first.
+pub(crate) fn order<'a>(
+    tests: &[&'a Test],
+    noticed_before: &BTreeSet<String>,
+    near: &dyn Fn(&Test) -> usize,
+) -> Vec<&'a Test> {
+    let quicker = |most: Duration| -> Vec<&'a Test> {
+        let all = tests.iter().copied();
+        all.filter(|test| test.took < most).collect()
+    };
+    let mut sorted = quicker(LONG);
+    if sorted.is_empty() {
+        sorted = quicker(LONGEST);
+    }
+    let key = |test: &&Test| (std::cmp::Reverse(near(test)), test.took);
+    sorted.sort_by_key(key);
+    let (first, sorted): (Vec<&Test>, Vec<&Test>) = sorted
+        .into_iter()
+        .partition(|test| noticed_before.contains(&test.name));
+    let (near, far): (Vec<&Test>, Vec<&Test>) = sorted.into_iter().partition(|test| near(test) > 1);
+    let mut order = first;
+    order.extend(no_longer_than(near, NEAR));
+    order.extend(no_longer_than(far, FAR));
+    order
 }
 
-/// Tests that take so long together, in parts that are run at once.
-fn cut(tests: Vec<&Test>, most: Duration) -> Vec<Vec<&Test>> {
-    let mut parts: Vec<Vec<&Test>> = Vec::new();
-    let (mut all, mut part) = (Duration::ZERO, Duration::ZERO);
-    for test in tests {
+/// The first of these that take so long together, and always one.
+fn no_longer_than(tests: Vec<&Test>, most: Duration) -> Vec<&Test> {
+    let mut all = Duration::ZERO;
+    let mut within = |test: &&Test| {
+        let first = all.is_zero();
         all += test.took;
-        if all > most {
-            break;
-        }
-        part += test.took;
-        if part > AT_ONCE || parts.is_empty() {
-            parts.push(Vec::new());
-            part = test.took;
-        }
-        if let Some(last) = parts.last_mut() {
+        first || all <= most
+    };
+    tests.into_iter().filter(|test| within(test)).collect()
+}
+
+/// What is run together: few at first, as the first mostly notice, then more.
+fn batches<'a>(order: &[&'a Test]) -> Vec<Vec<&'a Test>> {
+    let mut parts: Vec<Vec<&Test>> = Vec::new();
+    let (mut most, mut took) = (1, Duration::ZERO);
+    for test in order {
+        took += test.took;
+        let fits = |last: &Vec<&Test>| {
+            last.len() < most && took <= AT_ONCE && last[0].executable == test.executable
+        };
+        if let Some(last) = parts.last_mut().filter(|last| fits(last)) {
             last.push(test);
+            continue;
         }
+        most = (1 << parts.len().min(5)).min(TOGETHER);
+        took = test.took;
+        parts.push(vec![test]);
     }
     parts
 }
@@ -298,35 +319,52 @@ mod tests {
         assert_eq!(again.short(), "b");
     }
 
-    #[test]
-    fn quick_tests_nearby_come_first_and_long_ones_never() {
-        let test = |name: &str, ms| Test {
+    fn test(name: &str, ms: u64) -> Test {
+        Test {
             executable: "drover".to_owned(),
             name: name.to_owned(),
             took: Duration::from_millis(ms),
             reaches: BTreeSet::new(),
-        };
+        }
+    }
+
+    fn ordered(all: &[Test], before: &[&str]) -> Vec<String> {
+        let asked: Vec<&Test> = all.iter().collect();
+        let before = before.iter().map(|name| (*name).to_owned()).collect();
+        let near = |test: &Test| 2 * usize::from(test.name.starts_with("near"));
+        let order = order(&asked, &before, &near);
+        order.iter().map(|test| test.name.clone()).collect()
+    }
+
+    #[test]
+    fn quick_tests_nearby_come_first_and_long_ones_never() {
         let all = [
-            test("near::slow", 3_000),
+            test("near::slow", 2_000),
             test("far::quick", 1),
             test("near::quick", 5),
             test("near::too", 7),
-            test("far::slow", 14_000),
+            test("far::slow", 4_000),
             test("near::endless", 60_000),
         ];
+        let order = ["near::quick", "near::too", "near::slow", "far::quick"];
+        assert_eq!(ordered(&all, &[]), order);
+        let order = ["near::slow", "near::quick", "near::too", "far::quick"];
+        assert_eq!(ordered(&all, &["near::slow"]), order);
+        assert_eq!(ordered(&all[4..], &[]), ["far::slow"], "nothing is quicker");
+    }
+
+    #[test]
+    fn few_tests_are_run_together_at_first() {
+        let all: Vec<Test> = (0..10).map(|at| test(&at.to_string(), 10)).collect();
         let asked: Vec<&Test> = all.iter().collect();
-        let batches = batches(&asked, &|test| test.name.starts_with("near"));
-        let names: Vec<Vec<&str>> = batches
-            .iter()
-            .map(|batch| batch.iter().map(|test| test.name.as_str()).collect())
-            .collect();
-        assert_eq!(
-            names,
-            [
-                vec!["near::quick", "near::too"],
-                vec!["far::quick"],
-                vec!["near::slow"]
-            ]
-        );
+        let sizes = |order: &[&Test]| batches(order).iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!(sizes(&asked), [1, 2, 4, 3]);
+        let long: Vec<Test> = (0..3).map(|at| test(&at.to_string(), 400)).collect();
+        assert_eq!(sizes(&long.iter().collect::<Vec<_>>()), [1, 1, 1]);
+        let other = Test {
+            executable: "other".to_owned(),
+            ..test("a", 1)
+        };
+        assert_eq!(sizes(&[asked[0], asked[1], &other]), [1, 1, 1]);
     }
 }
