@@ -16,10 +16,12 @@ use crate::kind::EventKind;
 
 /// The largest payload that may be proposed, in bytes; `decide` splits what is larger.
 pub const MAX_PAYLOAD: usize = 4 << 20;
-/// Nesting beyond this is refused at decode; no type of ours comes near it.
-const MAX_DEPTH: usize = 96;
-/// Nesting of a payload beyond this is refused when an event is made: what reads it, and rows that
-/// have it within them, need some for themselves.
+/// Nesting beyond this is refused at decode, so that no bytes take more stack than there is. It is
+/// above whatever could ever be written: before there was [`MAX_NESTING`], what bounded an event
+/// were the 128 levels of the JSON of a request, and what is in a log is always read back.
+pub const MAX_DEPTH: usize = 192;
+/// Nesting of a payload beyond this is refused when an event is made: what reads it, and rows and
+/// documents that have it within them, need some for themselves.
 pub const MAX_NESTING: usize = 64;
 /// kind ‖ version.
 const PREFIX: usize = 4;

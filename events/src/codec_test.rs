@@ -2,6 +2,8 @@ use super::*;
 use crate::actor::ActorKind;
 use crate::cluster::LeaderElected;
 use crate::event::Event;
+use crate::job::JobRegistered;
+use crate::model::{Job, Task, TaskGroup};
 
 fn envelope() -> Envelope {
     Envelope {
@@ -108,6 +110,37 @@ fn deep_nesting_is_an_error_not_a_crash() {
     deep.extend(std::iter::repeat_n(0x91, 100_000));
     deep.push(0xc0);
     assert!(decode_payload::<LeaderElected>(&deep).is_err());
+}
+
+/// What the JSON of a request may have brought before there was a limit is read, written into a row
+/// and read back on half of the stack that a thread has.
+#[test]
+fn what_could_ever_be_written_is_read_back() {
+    let deep = || {
+        let levels = |inner, _| serde_json::json!({ "a": inner });
+        let mut job = Job::default();
+        let mut group = TaskGroup::default();
+        let mut task = Task::default();
+        let config = (0..MAX_DEPTH - 12).fold(serde_json::json!(1), levels);
+        task.config.insert("deep", config);
+        group.tasks.push(task);
+        job.task_groups.push(group);
+        let event = Event::from(JobRegistered {
+            job: job.into(),
+            ..JobRegistered::default()
+        });
+        let made = Draft::encode(&Envelope {
+            event: event.clone(),
+            ..envelope()
+        });
+        assert!(matches!(made, Err(CodecError::TooDeep(_))), "{made:?}");
+        let mut bytes = Vec::new();
+        event.encode_payload(&mut bytes).unwrap();
+        let back = Event::decode_payload(EventKind::JobRegistered, &bytes).unwrap();
+        assert!(back == event);
+    };
+    let thread = std::thread::Builder::new().stack_size(1 << 20);
+    thread.spawn(deep).unwrap().join().unwrap();
 }
 
 #[test]

@@ -12,6 +12,7 @@ use rocksdb::{
     WriteBufferManager, WriteOptions,
 };
 
+use crate::at_hand;
 use crate::error::StorageError;
 
 /// The column families; their names are for ever.
@@ -108,7 +109,7 @@ impl Options {
             max_unflushed: 50_000,
             flush_rows: 100_000,
             flush_bytes: 24 << 20,
-            kept_bytes: 96 << 20,
+            kept_bytes: 32 << 20,
             list_bytes: 32 << 20,
             list_again: LIST_AGAIN,
             alive_every: ALIVE_EVERY,
@@ -175,7 +176,9 @@ impl Options {
         let mut options = rocksdb::Options::default();
         options.set_block_based_table_factory(&table);
         let buffer = match family {
-            Family::Rows | Family::Index | Family::History => self.write_buffers / 3,
+            // More than is written between two flushes: RocksDB begins none of its own beside them.
+            Family::Rows => self.write_buffers / 2,
+            Family::Index | Family::History => self.write_buffers / 3,
             _ => self.write_buffers / 6,
         };
         options.set_write_buffer_size(buffer.max(1 << 20));
@@ -260,11 +263,14 @@ impl Database {
         &self,
         doing: &'static str,
     ) -> impl FnOnce(rocksdb::Error) -> StorageError + '_ {
-        move |source| {
-            if source.kind() == rocksdb::ErrorKind::Corruption {
-                self.mark_damage(source.as_ref());
+        move |source| match source.kind() {
+            rocksdb::ErrorKind::Incomplete if at_hand::only() => at_hand::missed(),
+            kind => {
+                if kind == rocksdb::ErrorKind::Corruption {
+                    self.mark_damage(source.as_ref());
+                }
+                StorageError::Database { doing, source }
             }
-            StorageError::Database { doing, source }
         }
     }
 
@@ -434,14 +440,23 @@ impl Frozen {
         family: Family,
         key: &[u8],
     ) -> Result<Option<DBPinnableSlice<'_>>, StorageError> {
-        self.snapshot
-            .get_pinned_cf(self.db.family(family), key)
-            .map_err(self.db.failed("read"))
+        let family = self.db.family(family);
+        let found = match at_hand::read()? {
+            true => self
+                .snapshot
+                .get_pinned_cf_opt(family, key, at_hand::options()),
+            false => self.snapshot.get_pinned_cf(family, key),
+        };
+        found.map_err(self.db.failed("read"))
     }
 
     pub(crate) fn cursor(&self, family: Family, upper: Option<&[u8]>) -> RawCursor<'_> {
+        let mut options = bounded(upper);
+        if at_hand::only() {
+            options.set_read_tier(ReadTier::BlockCache);
+        }
         self.snapshot
-            .raw_iterator_cf_opt(self.db.family(family), bounded(upper))
+            .raw_iterator_cf_opt(self.db.family(family), options)
     }
 }
 

@@ -23,6 +23,9 @@ pub enum StorageError {
         #[source]
         source: rocksdb::Error,
     },
+    /// What is asked for is not in memory, and the thread that asks does not wait for the disk.
+    #[error("what is asked for would have to be read from the disk")]
+    NotAtHand,
     /// The file system refused.
     #[error("cannot {doing} {path}")]
     File {

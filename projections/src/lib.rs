@@ -29,6 +29,7 @@
 
 mod alive;
 pub mod apply;
+mod at_hand;
 pub mod canonical;
 pub mod change_cursor;
 pub mod changes;
@@ -48,6 +49,7 @@ pub mod maintenance;
 mod merge;
 pub mod outcome;
 pub mod page;
+mod part;
 mod past;
 mod positions;
 mod prune;
@@ -92,6 +94,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 
+pub use at_hand::at_hand;
 pub use change_cursor::ChangeCursor;
 pub use changes::{Change, Operation};
 pub use db::{Options, damage_mark};

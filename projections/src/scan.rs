@@ -1,5 +1,6 @@
 //! Ranges of keys, and the walk over one range of one family.
 
+use crate::at_hand;
 use crate::db::{Database, Family, Frozen, RawCursor};
 use crate::error::StorageError;
 use crate::key::{AsKey, Key, KeyBuf, prefix_end, push_id, push_open_str, push_str};
@@ -286,6 +287,7 @@ pub(crate) struct Present<'a> {
 impl Present<'_> {
     /// Moves to the next entry; false at the end.
     fn advance(&mut self) -> Result<bool, StorageError> {
+        at_hand::read()?;
         match (self.begun, self.range.reverse) {
             _ if self.range.is_empty() => return Ok(false),
             (false, false) => self.cursor.seek(&self.range.lower),

@@ -505,7 +505,7 @@ impl RowRef<'_> {
 
 /// A walk over an index.
 pub struct IndexCursor<'a, I> {
-    view: &'a View,
+    pub(crate) view: &'a View,
     walk: Entries<'a>,
     index: std::marker::PhantomData<I>,
 }

@@ -139,8 +139,8 @@ impl Roles {
     pub(super) async fn stop(self) {
         self.stop.cancel();
         if let Some(server) = &self.server {
-            // Open for as long as the process lives: a thread that still read them and was the last
-            // to let go would close them while the process ends, which RocksDB answers with an abort.
+            // Open for as long as the process lives: a thread that still read them, and was the
+            // last to let go, would close them while the process ends: RocksDB aborts then.
             std::mem::forget(Arc::clone(&server.projections));
         }
         if let Some(client) = self.client {

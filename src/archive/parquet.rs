@@ -32,7 +32,7 @@ use super::save::shown;
 use super::{ArchiveError, sync_dir};
 use crate::log::ReadOnlyLog;
 use crate::record::numbers::Numbers;
-use crate::record::{About, Document, Outcome, Redactor};
+use crate::record::{About, Document, Outcome, Redactor, deep};
 
 /// The columns.
 const SCHEMA: &str = "message event {
@@ -283,7 +283,7 @@ fn row(
         payload: shown.payload.map(|payload| payload.get().to_owned()),
     };
     if let Some(payload) = shown.payload {
-        let payload: Value = serde_json::from_str(payload.get()).map_err(unwritten)?;
+        let payload = deep::value(payload.get().as_bytes()).map_err(unwritten)?;
         objects_of(&payload, 0, &mut row);
     }
     Ok(row)

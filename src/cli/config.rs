@@ -23,7 +23,8 @@ pub(super) enum Verb {
   drover config validate base.hcl server.hcl     later files win
   drover config validate -unsupported            the settings of Nomad's that have no effect here
 
-Exit code 0 if an agent would start with them, 1 if not.")]
+Exit code 0 if an agent would start with them, beside -dev, -server or -client where they name no
+role, and beside -data-dir where they name no directory; 1 if not.")]
 pub(super) struct Args {
     /// Files, or directories of *.hcl and *.json files
     #[arg(value_name = "PATH", required_unless_present = "unsupported")]
@@ -43,8 +44,11 @@ pub(super) fn run(verb: &Verb, out: &Out) -> anyhow::Result<u8> {
         return Ok(0);
     }
     match checked(&args.paths) {
-        Ok(config) => {
+        Ok((config, role)) => {
             out.line("Configuration is valid!");
+            if !role {
+                out.line(NO_ROLE);
+            }
             for path in config::without_effect(&config) {
                 out.line(&format!("{path} has no effect: {NO_GOSSIP}"));
             }
@@ -60,16 +64,25 @@ pub(super) fn run(verb: &Verb, out: &Out) -> anyhow::Result<u8> {
     }
 }
 
-/// Reads and checks files. A file of a part (only `server`, only `client`) is as good as a whole.
-fn checked(paths: &[PathBuf]) -> Result<Config, ConfigError> {
+/// What is said of files that leave open what the agent is.
+const NO_ROLE: &str = "No role is enabled: an agent starts with this beside -dev, -server, -client, \
+    or a file that says server { enabled = true } or client { enabled = true }.";
+
+/// Reads and checks files, and says whether they enable a role. Files of a part (only `server`,
+/// only `ports`) are as good as a whole: the rest comes from flags or other files.
+fn checked(paths: &[PathBuf]) -> Result<(Config, bool), ConfigError> {
     let mut config = Config::default();
     config::load(&mut config, paths)?;
+    let role = config.server.enabled || config.client.enabled;
+    // As with -dev: what is said of either is checked.
+    config.server.enabled |= !role;
+    config.client.enabled |= !role;
     if config.data_dir.is_none() {
         // It may come from a flag.
         config.data_dir = Some(Path::new("/").to_owned());
     }
     config::check(&config)?;
-    Ok(config)
+    Ok((config, role))
 }
 
 fn list(out: &Out) {
@@ -81,4 +94,33 @@ fn list(out: &Out) {
     out.line(
         "\nA value that changes nothing (Nomad's default, false, an empty block) is no fault.",
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_a_part_are_valid_and_what_is_wrong_in_them_is_not() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let said = |text: &str| {
+            let path = dir.path().join("agent.hcl");
+            std::fs::write(&path, text).expect("written");
+            let checked = checked(&[path]).map(|(_, role)| role);
+            checked.map_err(|error| error.to_string())
+        };
+        assert_eq!(said("ports { http = 14646 }"), Ok(false));
+        assert_eq!(said("server { bootstrap_expect = 1 }"), Ok(false));
+        assert_eq!(said("client { enabled = true }"), Ok(true));
+        assert_eq!(said("server { enabled = true }"), Ok(true));
+        for (text, wrong) in [
+            ("ports { http = 14646 }\nregion = \"a/b\"", "Region"),
+            ("client { node_pool = \"all\" }", "Invalid node pool"),
+            ("server { raft_multiplier = 11 }", "raft_multiplier"),
+        ] {
+            let refused = said(text).expect_err(text);
+            assert!(refused.contains(wrong), "{text}: {refused}");
+            assert!(!refused.contains("Must specify"), "{text}: {refused}");
+        }
+    }
 }

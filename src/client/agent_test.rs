@@ -29,6 +29,7 @@ use crate::rpc::methods::{
     ServiceUpsertRequest,
 };
 use crate::rpc::server::{Limits, RpcServer, serve};
+use crate::rpc::service::Dispatch;
 use crate::server::Server;
 use crate::server::testing::Stopping;
 
@@ -40,6 +41,13 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn start() -> Self {
+        Self::start_behind(|service| service).await
+    }
+
+    /// The same, its methods behind something.
+    pub(crate) async fn start_behind(
+        front: impl FnOnce(Arc<dyn Dispatch>) -> Arc<dyn Dispatch>,
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let telemetry = crate::telemetry::install(Duration::from_secs(10));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -53,7 +61,7 @@ impl World {
         let service = Arc::new(handlers::service(server.clone(), beat));
         Self {
             server: Stopping(server),
-            rpc: serve(listener, service, Limits::default()).unwrap(),
+            rpc: serve(listener, front(service), Limits::default()).unwrap(),
             dir,
         }
     }
@@ -109,6 +117,7 @@ impl World {
             max_priority: 0,
             names_deployment: false,
             tracked_versions: 0,
+            is_long: false,
             override_rejection: false,
         };
         self.server

@@ -20,6 +20,8 @@
 pub mod agent;
 pub mod alloc;
 pub mod beneath;
+#[cfg(test)]
+mod calls_test;
 pub mod clock;
 pub mod config;
 mod contact;

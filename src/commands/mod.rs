@@ -114,6 +114,12 @@ pub trait Command: Send + Sync + 'static {
     fn cause(&self, _view: &View) -> Option<u64> {
         None
     }
+
+    /// Whether it is so large that deciding and encoding it takes long, whatever has to be read:
+    /// then that is not done by a thread that serves others.
+    fn is_long(&self) -> bool {
+        false
+    }
 }
 
 /// Refuses an event whose apply comes later (the one list is in `drover_projections::apply`).

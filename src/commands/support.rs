@@ -1,6 +1,7 @@
 //! What several commands need: evaluations of jobs, guards, words for people.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use drover_events::gojson::Time;
 use drover_events::model::names::too_long;
@@ -10,7 +11,7 @@ use drover_projections::tables::alloc_jobs::AllocJobs;
 use drover_projections::tables::allocs::AllocsByNode;
 use drover_projections::tables::cluster_meta::ClusterMetas;
 use drover_projections::tables::jobs::{Jobs, JobsByType};
-use drover_projections::{Id, Read, Scan, View};
+use drover_projections::{Id, Read, Scan, StorageError, View};
 
 use super::Stamp;
 use crate::error::ApiError;
@@ -86,13 +87,10 @@ pub(super) fn evals_of_node(
             jobs.insert(key, job);
         }
     }
-    for kind in [job_type::SYSTEM, job_type::SYSBATCH] {
-        for job in view.rows_by::<JobsByType>(Scan::group::<String>(kind)) {
-            let job = job?;
-            if runs_on(&job, node) {
-                let key = (job.namespace.clone(), job.id.clone());
-                jobs.entry(key).or_insert_with(|| Job::clone(&job));
-            }
+    for job in system_jobs(view)? {
+        if runs_on(&job, node) {
+            let key = (job.namespace.clone(), job.id.clone());
+            jobs.entry(key).or_insert_with(|| Job::clone(&job));
         }
     }
     let mut evals = Vec::with_capacity(jobs.len());
@@ -103,6 +101,27 @@ pub(super) fn evals_of_node(
         evals.push(made);
     }
     Ok(evals)
+}
+
+/// The jobs that run on every node they may (system, sysbatch). One whose row is damaged is left
+/// out, and told: nothing could be placed of it, and it keeps no node and no other job waiting.
+///
+/// # Errors
+/// The database fails.
+pub(super) fn system_jobs(view: &View) -> Result<Vec<Arc<Job>>, StorageError> {
+    let mut jobs = Vec::new();
+    for kind in [job_type::SYSTEM, job_type::SYSBATCH] {
+        for job in view.rows_by::<JobsByType>(Scan::group::<String>(kind)) {
+            match job {
+                Ok(job) => jobs.push(job),
+                Err(error @ StorageError::Row { .. }) => {
+                    tracing::warn!(%error, "a system job cannot be evaluated");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(jobs)
 }
 
 /// Whether a job that runs on every node it may (system, sysbatch) is wanted on this one.

@@ -13,12 +13,11 @@ use drover_events::model::status::{eligibility, job_type, node as status, trigge
 use drover_events::model::{Job, Node};
 use drover_projections::key::{Id, Key};
 use drover_projections::tables::evals::EvalsByJob;
-use drover_projections::tables::jobs::JobsByType;
 use drover_projections::tables::node_states::NodeStates;
 use drover_projections::tables::nodes::{self, Nodes};
 use drover_projections::{Change, Operation, Read, Reply, Scan, StorageError, Table, View, query};
 
-use super::support::{eval_of, runs_on};
+use super::support::{eval_of, runs_on, system_jobs};
 use super::{Command, Decision, Stamp};
 use crate::error::ApiError;
 
@@ -148,14 +147,6 @@ fn is_usable(node: &Node) -> bool {
     node.status == status::READY
         && node.scheduling_eligibility == eligibility::ELIGIBLE
         && node.drain_strategy.is_none()
-}
-
-fn system_jobs(view: &View) -> Result<Vec<std::sync::Arc<Job>>, StorageError> {
-    let kinds = [job_type::SYSTEM, job_type::SYSBATCH];
-    kinds
-        .into_iter()
-        .flat_map(|kind| view.rows_by::<JobsByType>(Scan::group::<String>(kind)))
-        .collect()
 }
 
 /// The index of the newest evaluation of a job.

@@ -18,7 +18,7 @@ use super::query::Options;
 use super::request::Request;
 use super::state::Api;
 use crate::error::{ApiError, Code};
-use crate::net::reading;
+use crate::net::{glancing, reading};
 
 const WAIT_DEFAULT: Duration = Duration::from_secs(300);
 const WAIT_MOST: Duration = Duration::from_secs(300);
@@ -30,6 +30,8 @@ const VIEW_LIFE: Duration = match cfg!(test) {
     true => Duration::from_millis(50),
     false => Duration::from_secs(2),
 };
+/// Rows of a page that is made at once.
+const FEW: u32 = 100;
 /// Pieces that wait to be sent.
 const AHEAD: usize = 2;
 
@@ -142,18 +144,34 @@ impl Asked {
         loop {
             let (asked, seen) = (Arc::clone(self), view.clone());
             let room = self.request.room_to_decode().await?;
-            let mut answer = reading(move || {
-                let _room = room;
-                let read = asked.read(&asked.options, seen);
+            let read = move || {
+                let _room = &room;
+                let read = asked.read(&asked.options, seen.clone());
                 found(&read, asked.watched, asked.run)
-            })
-            .await??;
+            };
+            let mut answer = match self.is_quick() {
+                true => glancing(read).await??,
+                false => reading(read).await??,
+            };
             // Waited for without a turn of those that read, so that others can go on.
             match answer.again.take() {
                 Some(made) => made.await,
                 None => return Ok(self.flowing(answer, view)),
             }
         }
+    }
+
+    /// Whether few rows are asked for, and nothing is worked out about them.
+    fn is_quick(&self) -> bool {
+        let query = &self.request.query;
+        let few = match self.watched {
+            Watched::Rows(_) => true,
+            _ => matches!(self.options.per_page(), 1..=FEW),
+        };
+        let plain = ["filter", "diffs"]
+            .iter()
+            .all(|name| query.text(name).is_empty());
+        few && plain && self.request.body.is_empty()
     }
 
     /// An answer whose list is only begun goes on while it is sent.

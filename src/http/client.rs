@@ -9,7 +9,6 @@ use hyper::Method;
 use tokio::sync::mpsc;
 
 use super::answer::{Answer, JSON, TEXT};
-use super::aside::aside;
 use super::body::Body;
 use super::front::Write;
 use super::{list::storage, query};
@@ -17,6 +16,7 @@ use crate::client::agent::Client;
 use crate::client::endpoints::logs::LogRequest;
 use crate::client::endpoints::{Frame, Origin, alloc, fs, host, logs};
 use crate::error::{ApiError, Code};
+use crate::net::glance;
 
 /// Pieces of a stream that may wait for a slow reader.
 const WINDOW: usize = 8;
@@ -123,7 +123,7 @@ fn checked(client: &Client, id: &str) -> Result<Answer, ApiError> {
 pub(super) async fn metadata(write: Write) -> Result<Answer, ApiError> {
     let id = client(&write)?.node_id();
     let view = write.api.projections.view();
-    let node = aside(|| drover_projections::tables::nodes::get(&view, &id)).map_err(storage)?;
+    let node = glance(|| drover_projections::tables::nodes::get(&view, &id)).map_err(storage)?;
     let node = node.ok_or_else(|| ApiError::not_found(format!("Unknown node {id:?}")))?;
     Answer::json(&serde_json::json!({
         "Meta": &node.meta,

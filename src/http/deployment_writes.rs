@@ -4,7 +4,6 @@ use drover_events::gojson::List;
 use drover_projections::tables::deployments::Deployments;
 
 use super::answer::Answer;
-use super::aside::aside;
 use super::front::Write;
 use super::list::storage;
 use super::new_id;
@@ -13,6 +12,7 @@ use crate::commands::deployment::{
     DeploymentChange, PromoteDeployment, Reverted, SetDeploymentAllocHealth, SetDeploymentStatus,
 };
 use crate::error::ApiError;
+use crate::net::glance;
 
 drover_events::wire! {
     /// Everything a change of a deployment may say.
@@ -56,10 +56,10 @@ async fn change(
 ) -> Result<Answer, ApiError> {
     let index = write.submit(command).await?.index;
     let view = write.api.projections.view();
-    let made = aside(|| view.get::<drover_projections::tables::evals::Evals>(eval_id.as_str()));
+    let made = glance(|| view.get::<drover_projections::tables::evals::Evals>(eval_id.as_str()));
     let made = made.map_err(storage)?.is_some();
     let id = write.request.segment(3)?;
-    let known = aside(|| view.modified::<Deployments>(id.as_str()))
+    let known = glance(|| view.modified::<Deployments>(id.as_str()))
         .map_err(storage)?
         .is_some();
     let answer = DeploymentUpdateResponse {
@@ -139,7 +139,7 @@ pub(super) async fn health(write: Write) -> Result<Answer, ApiError> {
 pub(super) async fn unblock(write: Write) -> Result<Answer, ApiError> {
     let body = body(&write).await?;
     let view = write.api.projections.view();
-    let known = aside(|| view.get::<Deployments>(body.deployment_id.as_str()));
+    let known = glance(|| view.get::<Deployments>(body.deployment_id.as_str()));
     let known = known.map_err(storage)?;
     let known = known.ok_or_else(|| ApiError::refused("deployment not found"))?;
     let what = if known.active() {

@@ -1,8 +1,13 @@
 //! What lists show of jobs, and what a registration adds to them.
 
+use drover_events::cluster::LeaderElected;
+use drover_events::job::JobRegistered;
+use drover_events::model::Job;
+use drover_events::{Actor, Envelope, Event, EventId, Header, RaftPayload, gojson};
 use serde_json::{Value, json};
 
 use super::harness::{Harness, job};
+use crate::raft::Payload;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn job_01_job_02_meta_is_in_a_stub_only_if_it_is_asked_for_and_there() {
@@ -193,5 +198,71 @@ async fn what_is_nested_too_deep_is_refused_and_never_in_the_log() {
     // Whatever was taken is applied.
     server.register("after").await;
     assert_eq!(server.get("/v1/job/after").await.status, 200);
+    server.stop().await;
+}
+
+/// The bytes of an event as they were written before there was a limit to how deep it is.
+fn unchecked(event: &Event) -> Payload {
+    let other = RaftPayload::encode(&Envelope {
+        time: crate::clock::unix_nanos(),
+        id: EventId([7; 16]),
+        actor: Actor::default(),
+        request_id: String::new(),
+        cause: None,
+        trace: String::new(),
+        guards: Vec::new(),
+        event: LeaderElected::default().into(),
+    });
+    let other = other.unwrap();
+    let (_, payload) = Header::decode(other.rest()).unwrap();
+    let header = other.rest().len() - payload.len();
+    let kind = event.kind();
+    let mut bytes = kind.number().to_le_bytes().to_vec();
+    bytes.extend(kind.version().to_le_bytes());
+    bytes.extend(&other.rest()[..header]);
+    event.encode_payload(&mut bytes).unwrap();
+    Payload(bytes.into())
+}
+
+/// As deep as the JSON of a request may be: it was committed once, and parked the applier.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_committed_before_there_was_a_limit_is_applied_and_shown() {
+    let server = Harness::start().await;
+    let mut spec = job("deep");
+    let nested = (0..121).fold(json!(1), |inner, _| json!({ "a": inner }));
+    spec["Job"]["TaskGroups"][0]["Tasks"][0]["Config"] = nested.clone();
+    let read: Job = gojson::from_slice(spec["Job"].to_string().as_bytes()).unwrap();
+    let event = JobRegistered {
+        job: Job {
+            namespace: "default".into(),
+            ..read
+        }
+        .into(),
+        ..JobRegistered::default()
+    };
+    let raft = &server.server.raft;
+    raft.commit(unchecked(&event.into())).await.unwrap();
+    server.register("after").await;
+    assert_eq!(raft.parked().map(|parked| parked.index), None);
+    let shown = server.get("/v1/job/deep").await.json();
+    assert_eq!(shown["TaskGroups"][0]["Tasks"][0]["Config"], nested);
+    for read in ["/v1/jobs", "/v1/job/deep/versions", "/v1/audit?job=deep"] {
+        let reply = server.get(read).await;
+        assert_eq!(reply.status, 200, "{read}: {}", reply.text());
+    }
+    server.stop().await;
+}
+
+/// Nomad does not look at the method.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_summary_is_answered_whatever_the_method() {
+    let server = Harness::start().await;
+    server.register("web").await;
+    for method in ["GET", "PUT", "POST", "DELETE"] {
+        let reply = server.ask(method, "/v1/job/web/summary", "{}").await;
+        assert_eq!(reply.status, 200, "{method}: {}", reply.text());
+        assert_eq!(reply.json()["JobID"], "web", "{method}");
+    }
+    assert_eq!(server.get("/v1/job/web").await.json()["Stop"], false);
     server.stop().await;
 }

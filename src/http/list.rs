@@ -45,8 +45,12 @@ pub(super) fn pager(options: &Options, kind: TokenKind) -> Result<Pager, ApiErro
 /// A storage failure as the client reads it.
 #[must_use]
 pub(super) fn storage(error: StorageError) -> ApiError {
+    let at_hand = !matches!(error, StorageError::NotAtHand);
     let error = chain(&error);
-    tracing::error!(error, "the projections cannot be read");
+    // What is not in memory is read again by who may wait for it.
+    if at_hand {
+        tracing::error!(error, "the projections cannot be read");
+    }
     ApiError::internal(format!("state store error: {error}"))
 }
 

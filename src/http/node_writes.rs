@@ -13,7 +13,6 @@ use drover_projections::tables::nodes;
 use drover_projections::{Prefix, Scan, View};
 
 use super::answer::Answer;
-use super::aside::aside;
 use super::front::Write;
 use super::list::storage;
 use super::new_id;
@@ -21,6 +20,7 @@ use super::node_shapes::{NodeDrainUpdateResponse, NodeUpdateResponse};
 use crate::commands::eval::{UPSERT_PAGE, UpsertEvals};
 use crate::commands::node::{DeregisterNodes, UpdateNodeDrain, UpdateNodeEligibility};
 use crate::error::ApiError;
+use crate::net::glance;
 
 drover_events::wire! {
     /// A drain, or its end.
@@ -70,7 +70,7 @@ fn ids(evals: &[Evaluation]) -> List<String> {
 }
 
 fn drained(write: &Write, node_id: &str, index: u64) -> Result<Answer, ApiError> {
-    let evals = aside(|| evals_of(write, node_id, index))?;
+    let evals = glance(|| evals_of(write, node_id, index))?;
     let answer = NodeDrainUpdateResponse {
         node_modify_index: index,
         eval_create_index: if evals.is_empty() { 0 } else { index },
@@ -113,7 +113,10 @@ pub(super) async fn eligibility(write: Write) -> Result<Answer, ApiError> {
 pub(super) async fn purge(write: Write) -> Result<Answer, ApiError> {
     let id = node_id(&write, "")?;
     let view = write.api.projections.view();
-    if aside(|| nodes::get(&view, &id)).map_err(storage)?.is_none() {
+    if glance(|| nodes::get(&view, &id))
+        .map_err(storage)?
+        .is_none()
+    {
         return Err(ApiError::refused("node not found"));
     }
     drop(view);
@@ -123,7 +126,7 @@ pub(super) async fn purge(write: Write) -> Result<Answer, ApiError> {
         })
         .await?
         .index;
-    let evals = aside(|| evals_of(&write, &id, index))?;
+    let evals = glance(|| evals_of(&write, &id, index))?;
     let answer = NodeUpdateResponse {
         node_modify_index: index,
         eval_create_index: if evals.is_empty() { 0 } else { index },
@@ -139,9 +142,9 @@ pub(super) async fn purge(write: Write) -> Result<Answer, ApiError> {
 pub(super) async fn evaluate(write: Write) -> Result<Answer, ApiError> {
     let id = node_id(&write, "")?;
     let view = write.api.projections.view();
-    let node = aside(|| nodes::get(&view, &id)).map_err(storage)?;
+    let node = glance(|| nodes::get(&view, &id)).map_err(storage)?;
     let node = node.ok_or_else(|| ApiError::refused("node not found"))?;
-    let evals = aside(|| evals_for(&view, &node))?;
+    let evals = glance(|| evals_for(&view, &node))?;
     drop(view);
     let mut answer = NodeUpdateResponse {
         node_modify_index: node.modify_index,

@@ -22,7 +22,7 @@ pub use budget::{Budget, Hold};
 pub use files::{
     Seldom, inherited_open_files, most_connections, raise_open_files, restore_open_files,
 };
-pub use reading::{admitting, aside, deciding, in_turn, reading};
+pub use reading::{admitting, aside, deciding, deciding_long, glance, glancing, in_turn, reading};
 pub use visitors::{PER_CLIENT, Refusals, Visit, Visitors};
 
 /// Bytes of bodies of known callers that are held at once.

@@ -1,8 +1,10 @@
 //! Reads of the tables, off the threads that serve: a read may wait for the disk, and whoever is
-//! served by the same thread would wait with it.
+//! served by the same thread would wait with it. What is in memory is read where it is wanted: to
+//! hand it over would take longer than to read it.
 
 use std::time::Duration;
 
+use drover_projections::at_hand;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -11,6 +13,8 @@ use crate::error::ApiError;
 
 /// Reads at a time: enough to keep a disk busy, few enough that they do not crowd one another out.
 const AT_A_TIME: usize = 64;
+/// Rows that a thread which serves looks at for one caller: well below a millisecond.
+const GLANCE: u32 = 128;
 /// Reads of the API.
 static READS: Semaphore = Semaphore::const_new(AT_A_TIME);
 /// Reads for a decision or for a node.
@@ -18,7 +22,8 @@ static DECISIONS: Semaphore = Semaphore::const_new(AT_A_TIME);
 /// Look-ups of callers who proved nothing yet.
 static ADMISSIONS: Semaphore = Semaphore::const_new(8);
 
-/// Does the work on a thread of its own and answers what it made. A panic in it goes on here.
+/// Does the work on a thread of its own and answers what it made. A panic in it goes on here. For
+/// what may take long even where nothing waits for the disk.
 ///
 /// # Errors
 /// The runtime ends.
@@ -28,12 +33,32 @@ pub async fn reading<T: Send + 'static>(
     elsewhere(&READS, work).await
 }
 
+/// The same for few rows: read here where they are in memory, and only then on another thread.
+///
+/// # Errors
+/// The runtime ends.
+pub async fn glancing<T: Send + 'static>(
+    work: impl Fn() -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    quickly(&READS, work).await
+}
+
 /// The same for what a command is decided by and for what nodes ask: however much is read over the
 /// API, they do not stand in that line.
 ///
 /// # Errors
 /// The runtime ends.
 pub async fn deciding<T: Send + 'static>(
+    work: impl Fn() -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    quickly(&DECISIONS, work).await
+}
+
+/// The same for what takes long to decide, whatever is in memory.
+///
+/// # Errors
+/// The runtime ends.
+pub async fn deciding_long<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ApiError> {
     elsewhere(&DECISIONS, work).await
@@ -44,9 +69,19 @@ pub async fn deciding<T: Send + 'static>(
 /// # Errors
 /// The runtime ends.
 pub async fn admitting<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
+    work: impl Fn() -> T + Send + 'static,
 ) -> Result<T, ApiError> {
-    elsewhere(&ADMISSIONS, work).await
+    quickly(&ADMISSIONS, work).await
+}
+
+async fn quickly<T: Send + 'static>(
+    turns: &'static Semaphore,
+    work: impl Fn() -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    match at_hand(GLANCE, &work) {
+        Some(made) => Ok(made),
+        None => elsewhere(turns, work).await,
+    }
 }
 
 async fn elsewhere<T: Send + 'static>(
@@ -103,6 +138,12 @@ async fn holding<T: Send + 'static>(
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
         Err(error) => Err(ApiError::internal(error.to_string())),
     }
+}
+
+/// A look at few rows between two awaits: made here where they are in memory, else as [`aside`]
+/// does it.
+pub fn glance<T>(work: impl Fn() -> T) -> T {
+    at_hand(GLANCE, &work).unwrap_or_else(|| aside(work))
 }
 
 /// Does the work while another thread goes on with what this one served; on a runtime of one

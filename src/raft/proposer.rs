@@ -25,7 +25,7 @@ use crate::clock::unix_nanos;
 use crate::commands::limits::{Part, check_rows, fit};
 use crate::commands::{Command, Decision, Stamp, refuse_later};
 use crate::error::{ApiError, Code, chain};
-use crate::net::{aside, deciding};
+use crate::net::{aside, deciding, deciding_long};
 
 /// How often a command is decided again because a guard did not hold.
 const GUARD_TRIES: u32 = 5;
@@ -155,8 +155,12 @@ impl Proposer {
             self.room.wait().await?;
             let decided = {
                 let (own, command) = (self.clone(), Arc::clone(&command));
-                let origin = origin.clone();
-                deciding(move || own.decide(&*command, &origin)).await??
+                let (origin, long) = (origin.clone(), command.is_long());
+                let work = move || own.decide(&*command, &origin);
+                match long {
+                    true => deciding_long(work).await??,
+                    false => deciding(work).await??,
+                }
             };
             let (drafts, more) = match decided {
                 Decided::Drafts { drafts, more } => (drafts, more),

@@ -190,19 +190,26 @@ impl Retention {
 
     /// Moves the horizon to a base.
     async fn move_to(&self, index: u64, base: &SnapshotDir) -> Result<Moved, Failure> {
+        let moved = self.secure(index, base).await?;
+        if moved.waits.is_none() {
+            self.drop_below(index).await?;
+            tracing::info!(index, "the horizon of the log has moved");
+        }
+        Ok(moved)
+    }
+
+    /// Makes sure that what lies below a base may be dropped, whatever is written, ended and sealed
+    /// before it is; says what it waits for otherwise.
+    async fn secure(&self, index: u64, base: &SnapshotDir) -> Result<Moved, Failure> {
+        let waits = |text: &str| Moved {
+            waits: Some(text.to_owned()),
+            ..Moved::default()
+        };
         if self.ledger.status().index < index {
-            let waits = Some("for a checkpoint at the base or above".to_owned());
-            return Ok(Moved {
-                waits,
-                ..Moved::default()
-            });
+            return Ok(waits("for a checkpoint at the base or above"));
         }
         let Ok(key) = self.keyring.active().map(|key| key.checkpoint_key()) else {
-            let waits = Some("for a key to sign with".to_owned());
-            return Ok(Moved {
-                waits,
-                ..Moved::default()
-            });
+            return Ok(waits("for a key to sign with"));
         };
         let (ours, check) = (base.clone(), self.keeping.server.join("snapshots"));
         let signed = tokio::task::spawn_blocking(move || {
@@ -210,31 +217,42 @@ impl Retention {
             base::sign(&ours, &key)
         });
         signed.await??;
-        let mut archived = None;
-        if let Some(place) = &self.keeping.archive {
-            let store = Store::open(place)?;
-            let whose = (self.keeping.server.as_path(), self.keeping.id.as_str());
-            let done = keep::archive(whose, base, index + 1, &store).await?;
-            archived = Some(done);
-            let log = Arc::clone(self.keeping.raft.log());
-            let segments = log.segments();
-            if !covers(&segments, done, index) {
-                // The one that is written ends with the base: without events it would end, and be
-                // sealed, never.
-                let before = segments.split_last().map_or(&[][..], |(_, before)| before);
-                if covers(before, done, index) {
-                    tokio::task::spawn_blocking(move || log.roll()).await??;
-                }
-                let waits = Some("for segments below the base to be sealed".to_owned());
-                return Ok(Moved { archived, waits });
-            }
+        match &self.keeping.archive {
+            Some(place) => self.archive(index, base, &Store::open(place)?).await,
+            None => Ok(Moved::default()),
         }
+    }
+
+    /// Copies what lies below a base to the archive.
+    async fn archive(
+        &self,
+        index: u64,
+        base: &SnapshotDir,
+        store: &Store,
+    ) -> Result<Moved, Failure> {
+        let whose = (self.keeping.server.as_path(), self.keeping.id.as_str());
+        let done = keep::archive(whose, base, index + 1, store).await?;
+        let log = Arc::clone(self.keeping.raft.log());
+        let segments = log.segments();
+        let mut waits = None;
+        if !covers(&segments, done, index) {
+            // The one that is written ends with the base: without events it would end, and be
+            // sealed, never.
+            let before = segments.split_last().map_or(&[][..], |(_, before)| before);
+            if covers(before, done, index) {
+                tokio::task::spawn_blocking(move || log.roll()).await??;
+            }
+            waits = Some("for segments below the base to be sealed".to_owned());
+        }
+        let archived = Some(done);
+        Ok(Moved { archived, waits })
+    }
+
+    /// Drops what lies below a base, for good.
+    async fn drop_below(&self, index: u64) -> Result<(), Failure> {
         let ledger = Arc::clone(&self.ledger);
         tokio::task::spawn_blocking(move || ledger.keep_below(index)).await??;
-        self.keeping.raft.forget_below(index).await?;
-        tracing::info!(index, "the horizon of the log has moved");
-        let waits = None;
-        Ok(Moved { archived, waits })
+        Ok(self.keeping.raft.forget_below(index).await?)
     }
 }
 
@@ -315,72 +333,5 @@ impl Reactor for Retention {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_segment_that_ends_before_it_is_dropped_is_in_the_archive_or_waited_for() {
-        let segment = |first, entries| SegmentInfo {
-            name: String::new(),
-            sealed: false,
-            first,
-            entries,
-            bytes: 0,
-            body_bytes: 0,
-            kinds: Default::default(),
-            times: None,
-        };
-        let archived = |next| Archived { segments: 1, next };
-        let segments = [segment(0, 50), segment(50, 50)];
-        // The base is the last event: whatever comes next ends the segment that is written.
-        assert!(!covers(&segments, archived(50), 99));
-        assert!(covers(&segments, archived(100), 99));
-        // It goes on beyond the base, and stays.
-        assert!(covers(&segments, archived(50), 98));
-        assert!(!covers(&segments, archived(0), 98));
-    }
-
-    #[test]
-    fn a_base_that_cannot_be_removed_keeps_no_other() {
-        let dir = tempfile::tempdir().unwrap();
-        let base = |index: u64| {
-            let path = dir.path().join(index.to_string());
-            std::fs::create_dir(&path).unwrap();
-            (index, SnapshotDir::new(path))
-        };
-        let bases: Vec<_> = [10, 20, 30, 40, 50].map(base).into();
-        // What should be a file of it is a directory.
-        std::fs::create_dir(bases[2].1.path().join("head")).unwrap();
-        let mut each = Each::default();
-        forget_bases(&bases, 51, &mut each);
-        let left: Vec<_> = bases
-            .iter()
-            .filter(|(_, base)| base.path().exists())
-            .collect();
-        let left: Vec<_> = left.into_iter().map(|(index, _)| *index).collect();
-        assert_eq!(
-            left,
-            [30, 40, 50],
-            "the last two are read, and one cannot go"
-        );
-        assert_eq!(each.failed(), 1);
-    }
-
-    #[test]
-    fn what_kafka_has_not_received_is_held_back_and_why_is_told() {
-        let hold = |published| {
-            Some(Hold {
-                published,
-                until: Some(1_790_000_000_000_000_000),
-            })
-        };
-        assert_eq!(held_back(Some(90), None), (Some(90), None));
-        assert_eq!(held_back(None, hold(50)), (None, None));
-        assert_eq!(held_back(Some(90), hold(90)), (Some(90), None));
-        let (limit, why) = held_back(Some(90), hold(50));
-        let why = why.unwrap();
-        assert_eq!(limit, Some(50));
-        assert!(why.contains("from 51 on, until 2026-09-21T"), "{why}");
-        assert!(why.contains("server.retention.publisher_wait"), "{why}");
-    }
-}
+#[path = "retention_test.rs"]
+mod tests;

@@ -137,7 +137,7 @@ pub(crate) struct Direct {
     /// Events are queued but not applied while this is set.
     pub held: AtomicBool,
     arrived: tokio::sync::Notify,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 struct Inner {
@@ -162,7 +162,31 @@ impl Direct {
             inner: Mutex::new(inner),
             held: AtomicBool::new(false),
             arrived: tokio::sync::Notify::new(),
-            _dir: dir,
+            dir,
+        })
+    }
+
+    /// The same after a restart, with something done to its database meanwhile. Nobody else has it.
+    pub(crate) fn reopened(self: Arc<Self>, change: impl FnOnce(&std::path::Path)) -> Arc<Self> {
+        let Self {
+            projections,
+            inner,
+            held,
+            arrived,
+            dir,
+        } = Arc::into_inner(self).unwrap();
+        let mut inner = inner.into_inner();
+        inner.writer.flush().unwrap();
+        drop((projections, inner.writer));
+        change(dir.path());
+        let (projections, writer) = Projections::open(dir.path(), Options::dev()).unwrap();
+        let inner = Mutex::new(Inner { writer, ..inner });
+        Arc::new(Self {
+            projections,
+            inner,
+            held,
+            arrived,
+            dir,
         })
     }
 

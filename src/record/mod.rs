@@ -14,6 +14,7 @@
 //! - An event that holds many objects may be told in pieces ([`split`]), each a document.
 
 pub mod about;
+pub mod deep;
 pub mod numbers;
 pub mod redact;
 pub mod schema;

@@ -1,6 +1,7 @@
 //! The rules of the wire: headers, bodies, errors.
 
 use bytes::Bytes;
+use drover_events::codec::MAX_DEPTH;
 use hyper::StatusCode;
 use hyper::header::HeaderMap;
 use serde::Serialize;
@@ -41,7 +42,10 @@ pub(super) fn encode<T: Serialize>(value: &T) -> Result<Bytes, RpcError> {
 }
 
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, RpcError> {
-    rmp_serde::from_slice(bytes).map_err(|e| RpcError::Malformed(format!("cannot decode: {e}")))
+    let mut decoder = rmp_serde::Deserializer::from_read_ref(bytes);
+    // Whoever reaches the port may send it.
+    decoder.set_max_depth(MAX_DEPTH);
+    T::deserialize(&mut decoder).map_err(|e| RpcError::Malformed(format!("cannot decode: {e}")))
 }
 
 /// A code's name on the wire.
@@ -96,5 +100,19 @@ mod tests {
         }
         let error = refusal(StatusCode::IM_A_TEAPOT, &HeaderMap::new(), b"?");
         assert_eq!(error.code, Code::Internal);
+    }
+
+    #[test]
+    fn what_is_nested_without_end_is_refused_and_takes_no_stack() {
+        let nested = |levels| {
+            let mut bytes = vec![0x91; levels];
+            bytes.push(0xc0);
+            decode::<serde_json::Value>(&bytes)
+        };
+        assert!(nested(MAX_DEPTH - 1).is_ok());
+        for levels in [MAX_DEPTH, 1_023, 1_000_000] {
+            let refused = nested(levels).unwrap_err();
+            assert!(matches!(refused, RpcError::Malformed(_)), "{refused}");
+        }
     }
 }

@@ -341,7 +341,9 @@ impl Server {
         }
         let reactors = self.reactors.lock().take();
         if let Some(reactors) = reactors
-            && tokio::time::timeout(REACTORS_STOP, reactors.stop()).await.is_err()
+            && tokio::time::timeout(REACTORS_STOP, reactors.stop())
+                .await
+                .is_err()
         {
             tracing::warn!("a reactor does not stop");
         }

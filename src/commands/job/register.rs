@@ -42,9 +42,15 @@ pub struct RegisterJob {
     pub tracked_versions: u32,
     /// Whether the caller may register although the scheduler configuration refuses jobs.
     pub override_rejection: bool,
+    /// Whether its specification is a long one.
+    pub is_long: bool,
 }
 
 impl Command for RegisterJob {
+    fn is_long(&self) -> bool {
+        self.is_long
+    }
+
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
         check_registration(view, self.override_rejection)?;
         check_priority(self.eval_priority, self.max_priority)?;

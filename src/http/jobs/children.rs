@@ -7,11 +7,11 @@ use drover_projections::tables::jobs::Jobs;
 use crate::commands::job::{DispatchJob, ForceLaunch, dispatched};
 use crate::error::ApiError;
 use crate::http::answer::Answer;
-use crate::http::aside::aside;
 use crate::http::front::Write;
 use crate::http::list::storage;
 use crate::http::new_id;
-use crate::net::reading;
+use crate::net::glance;
+use crate::net::glancing;
 
 drover_events::wire! {
     /// What a dispatch gives the child.
@@ -78,7 +78,7 @@ async fn dispatch_with(write: Write, body: DispatchBody) -> Result<Answer, ApiEr
     let (child_id, eval_id) = (command.child_id.clone(), command.eval_id.clone());
     let index = write.submit(command).await?.index;
     let view = write.api.projections.view();
-    let found = reading({
+    let found = glancing({
         let (child, token) = (child_id.clone(), token.clone());
         move || {
             let created = view.get::<Jobs>((namespace.as_str(), child.as_str()));
@@ -125,7 +125,7 @@ pub(super) async fn force(write: Write) -> Result<Answer, ApiError> {
     };
     let index = write.submit(command).await?.index;
     let view = write.api.projections.view();
-    let made = aside(|| view.modified::<Evals>(eval_id.as_str()));
+    let made = glance(|| view.modified::<Evals>(eval_id.as_str()));
     let made = made.map_err(storage)?.is_some();
     let answer = ForceResponse {
         eval_create_index: if made { index } else { 0 },

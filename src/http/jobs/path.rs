@@ -167,12 +167,14 @@ pub(in crate::http) async fn route(State(api): State<Arc<Api>>, incoming: Incomi
         .strip_prefix("/v1/job/")
         .unwrap_or_default();
     let ending = JobPath::parse(path).map_or("", |p| p.ending);
-    let reads = matches!(*incoming.method(), Method::GET | Method::HEAD);
+    let puts = matches!(*incoming.method(), Method::PUT | Method::POST);
+    let deletes = *incoming.method() == Method::DELETE;
+    // Nomad does not look at the method that a summary is asked for with.
+    let reads = matches!(*incoming.method(), Method::GET | Method::HEAD)
+        || ending == "summary" && (puts || deletes);
     if reads && let Some((watched, run)) = reader(ending) {
         return front::read(api, incoming, watched, run).await;
     }
-    let puts = matches!(*incoming.method(), Method::PUT | Method::POST);
-    let deletes = *incoming.method() == Method::DELETE;
     match ending {
         "" if puts => front::write(api, incoming, write::update).await,
         "" if deletes => front::write(api, incoming, write::deregister).await,

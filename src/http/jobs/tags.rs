@@ -13,7 +13,7 @@ use crate::http::front::{Read, Write};
 use crate::http::list::storage;
 use crate::http::query;
 use crate::http::request::Request;
-use crate::net::reading;
+use crate::net::glancing;
 
 drover_events::wire! {
     /// The version to be named.
@@ -78,7 +78,7 @@ pub(super) async fn tag(write: Write) -> Result<Answer, ApiError> {
         ..TagResponse::default()
     };
     let view = write.api.projections.view();
-    let tag = reading(move || {
+    let tag = glancing(move || {
         let versions = Scan::prefix(Prefix::new().str(&namespace).str(&job_id));
         let mut tags = view.scan::<JobVersions>(versions).filter_map(|version| {
             let tag = version.map(|version| version.version_tag).transpose()?;

@@ -14,12 +14,13 @@ use super::{JobDeregisterResponse, JobEvaluateRequest, JobRegisterResponse, JobS
 use crate::commands::job::{DeregisterJob, EvaluateJob, RegisterJob, SetJobStability};
 use crate::error::ApiError;
 use crate::http::answer::Answer;
-use crate::http::aside::aside;
+use crate::http::decoded::SHORT;
 use crate::http::front::Write;
 use crate::http::known;
 use crate::http::list::storage;
 use crate::http::new_id;
 use crate::jobspec::{self, Limits, Said, Validation};
+use crate::net::glance;
 use crate::raft::Committed;
 
 drover_events::wire! {
@@ -151,7 +152,7 @@ pub(super) fn warnings(write: &Write, job: &Job) -> Result<String, ApiError> {
 /// Holds a canonical job to every rule, under the settings in force.
 pub(super) fn validation(write: &Write, job: &Job) -> Result<Validation, ApiError> {
     let view = write.api.projections.view();
-    let config = aside(|| view.get::<SchedulerConfig>(())).map_err(storage)?;
+    let config = glance(|| view.get::<SchedulerConfig>(())).map_err(storage)?;
     let limits = Limits {
         memory_oversubscription: config.is_some_and(|c| c.memory_oversubscription_enabled),
         max_priority: write.api.settings.job_max_priority,
@@ -183,14 +184,14 @@ fn without_vault(job: &Job) -> impl Iterator<Item = String> {
 pub(super) fn missing(write: &Write, job: &Job) -> Result<Vec<String>, ApiError> {
     let view = write.api.projections.view();
     let mut texts = Vec::new();
-    let namespace = aside(|| view.get::<Namespaces>(job.namespace.as_str()));
+    let namespace = glance(|| view.get::<Namespaces>(job.namespace.as_str()));
     if namespace.map_err(storage)?.is_none() {
         texts.push(format!(
             "job {:?} is in nonexistent namespace {:?}",
             job.id, job.namespace
         ));
     }
-    let pool = aside(|| view.get::<NodePools>(job.node_pool.as_str()));
+    let pool = glance(|| view.get::<NodePools>(job.node_pool.as_str()));
     if pool.map_err(storage)?.is_none() {
         texts.push(format!(
             "job {:?} is in nonexistent node pool {:?}",
@@ -274,6 +275,7 @@ async fn register_job(
         names_deployment,
         override_rejection: write.request.identity.management && body.policy_override,
         tracked_versions: settings.job_tracked_versions,
+        is_long: write.request.body.len() > SHORT,
     };
     let done = write.submit(command).await?;
     let answer = JobRegisterResponse {
@@ -290,12 +292,12 @@ async fn register_job(
 /// The index of a job's specification after a write: the write's own, unless it changed nothing.
 fn job_index(write: &Write, namespace: &str, id: &str, index: u64) -> Result<u64, ApiError> {
     let view = write.api.projections.view();
-    let modified = aside(|| view.modified::<Jobs>((namespace, id)));
+    let modified = glance(|| view.modified::<Jobs>((namespace, id)));
     match modified.map_err(storage)? {
         Some(modified) if modified <= index => Ok(modified),
         // The scheduler was faster: the row has moved on.
         Some(_) => {
-            let job = aside(|| view.get::<Jobs>((namespace, id)));
+            let job = glance(|| view.get::<Jobs>((namespace, id)));
             let job = job.map_err(storage)?;
             Ok(job.map_or(index, |job| job.job_modify_index))
         }
@@ -325,7 +327,7 @@ pub(super) async fn deregister(write: Write) -> Result<Answer, ApiError> {
     };
     let view = write.api.projections.view();
     let key = (command.namespace.as_str(), command.job_id.as_str());
-    let known = aside(|| view.get::<Jobs>(key));
+    let known = glance(|| view.get::<Jobs>(key));
     let Some(job) = known.map_err(storage)? else {
         return Ok(Answer::json(&JobDeregisterResponse::default())?.written(view.index()));
     };
@@ -415,7 +417,7 @@ pub(super) async fn revert(write: Write) -> Result<Answer, ApiError> {
     }
     let namespace = write.request.namespace();
     let view = write.api.projections.view();
-    let current = aside(|| view.get::<Jobs>((namespace, id.as_str())));
+    let current = glance(|| view.get::<Jobs>((namespace, id.as_str())));
     let current = current.map_err(storage)?;
     let current = current.ok_or_else(|| ApiError::refused(format!("job \"{id}\" not found")))?;
     if current.version == body.job_version {
@@ -431,7 +433,7 @@ pub(super) async fn revert(write: Write) -> Result<Answer, ApiError> {
         return Err(ApiError::refused(text));
     }
     let key = (namespace, id.as_str(), body.job_version);
-    let old = aside(|| view.get::<JobVersions>(key));
+    let old = glance(|| view.get::<JobVersions>(key));
     let mut job = old.map_err(storage)?.ok_or_else(|| {
         ApiError::refused(format!(
             "job \"{id}\" in namespace \"{namespace}\" at version {} not found",

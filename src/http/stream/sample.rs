@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::payload::{self, Shown};
 use crate::error::ApiError;
-use crate::record::{Document, Outcome, Payload};
+use crate::record::{Document, Outcome, Payload, deep};
 
 /// What subscribers to these topics and kinds (none: every one) may be shown, empty: payloads, or
 /// the documents of CloudEvents.
@@ -71,8 +71,8 @@ impl Data {
     pub(super) fn of(cloud: &[u8]) -> Result<Self, ApiError> {
         #[cfg(test)]
         PARSED.set(PARSED.get() + 1);
-        let mut cloud: Value =
-            serde_json::from_slice(cloud).map_err(|e| ApiError::internal(e.to_string()))?;
+        let cloud = deep::value(cloud);
+        let mut cloud = cloud.map_err(|e| ApiError::internal(e.to_string()))?;
         Ok(Self(
             cloud.get_mut("data").map(Value::take).unwrap_or_default(),
         ))

@@ -100,10 +100,9 @@ fn read(request: &Request, now: i64) -> Result<(Start, Option<String>), ApiError
     let start = match (index, since) {
         ("" | "0", "") => Start::Head,
         ("", since) => match past::parse("since", since, now)? {
-            Moment::Index(_) => {
-                let text = format!("since {since:?} is neither an RFC 3339 time nor a duration");
-                return Err(ApiError::bad_request(format!("{text} like -5m; see index")));
-            }
+            // What the command line and the audit take it for too.
+            Moment::Index(0) => Start::Head,
+            Moment::Index(index) => Start::At(index),
             Moment::Time(time) if time > now => {
                 return Err(ApiError::bad_request(format!(
                     "since {since} has not come yet"
@@ -146,6 +145,8 @@ mod tests {
             ("index=17", &[], Start::At(17)),
             ("index=latest", &[], Start::Latest),
             ("since=-5m", &[], Start::Since(300_000_000_000)),
+            ("since=170", &[], Start::At(170)),
+            ("since=0", &[], Start::Head),
             (
                 "since=1970-01-01T00:01:00Z",
                 &[],
@@ -174,7 +175,8 @@ mod tests {
             ("index=x", &[][..], "Unable to parse index"),
             ("index=-1", &[], "Unable to parse index"),
             ("index=1&since=-5m", &[], "exclude one another"),
-            ("since=5", &[], "since \"5\""),
+            ("since=-1", &[], "since \"-1\""),
+            ("index=1&since=5", &[], "exclude one another"),
             ("since=soon", &[], "since \"soon\""),
             ("since=2170-01-01T00:01:00Z", &[], "since 2170"),
             ("", &[("Last-Event-ID", "x")], "Last-Event-ID"),

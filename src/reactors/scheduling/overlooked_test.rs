@@ -1,10 +1,13 @@
 //! A system job and a node that become known at the same time find each other, in every order of
 //! their decisions and commits, whoever leads by then.
 
-use drover_events::EventId;
+use drover_events::job::JobRegistered;
 use drover_events::model::{DrainSpec, Evaluation};
-use drover_projections::Outcome;
+use drover_events::{Event, EventId, Guard};
+use drover_projections::maintenance::{Maintenance, Part, RawChange};
 use drover_projections::tables::allocs::AllocsByJob;
+use drover_projections::tables::jobs::Jobs;
+use drover_projections::{Options, Outcome, Table};
 
 use super::*;
 use crate::commands::job::RegisterJob;
@@ -125,18 +128,17 @@ async fn until(what: &str, direct: &Direct, done: impl Fn(&Direct) -> bool) {
     drover_testkit::eventually(what, limit, seen).await.unwrap();
 }
 
-fn is_placed(direct: &Direct) -> bool {
+fn placed(direct: &Direct) -> usize {
     let view = direct.projections.view();
-    view.by_index::<AllocsByJob>(("default", "s")).count() == 1
+    view.by_index::<AllocsByJob>(("default", "s")).count()
 }
 
-/// The node's way back is decided, then the job is registered and looked at in vain, then the node
-/// is back.
-async fn crossed(way: Way, kind: &str, follows: bool) {
-    let direct = Direct::new();
-    direct.first_key();
-    way.begins(&direct);
-    let scheduling = start(&direct);
+fn is_placed(direct: &Direct) -> bool {
+    placed(direct) == 1
+}
+
+/// The node's way back as it is decided now.
+fn decided(way: Way, direct: &Direct) -> (Event, Vec<Guard>) {
     let stamp = Stamp {
         id: EventId(*uuid::Uuid::now_v7().as_bytes()),
         now: crate::clock::unix_nanos(),
@@ -146,12 +148,24 @@ async fn crossed(way: Way, kind: &str, follows: bool) {
     let Decision::Event { event, guards } = decision else {
         panic!("{decision:?}");
     };
+    (event, guards)
+}
+
+fn is_over(direct: &Direct, eval: &str) -> bool {
+    let evals = evals(direct);
+    evals.iter().any(|e| e.id == eval && e.terminal_status())
+}
+
+/// The node's way back is decided, then the job is registered and looked at in vain, then the node
+/// is back.
+async fn crossed(way: Way, kind: &str, follows: bool) {
+    let direct = Direct::new();
+    direct.first_key();
+    way.begins(&direct);
+    let scheduling = start(&direct);
+    let (event, guards) = decided(way, &direct);
     let eval = register(&direct, kind);
-    let over = |direct: &Direct| {
-        let evals = evals(direct);
-        evals.iter().any(|e| e.id == eval && e.terminal_status())
-    };
-    until("it was looked at in vain", &direct, over).await;
+    until("it was looked at in vain", &direct, |d| is_over(d, &eval)).await;
     assert!(!is_placed(&direct), "{way:?}");
     // Another leader has only the state to read.
     let scheduling = match follows {
@@ -206,4 +220,64 @@ async fn nothing_is_evaluated_again_that_was_looked_at() {
     let missed = crate::commands::system_jobs::overlooked(&view).unwrap();
     assert!(missed.is_empty(), "{missed:?}");
     assert_eq!(evals(&direct).len(), 2, "its own and the node's");
+}
+
+/// The job's row ends where it should not.
+fn spoil(database: &std::path::Path, job: &str) {
+    let db = Maintenance::open(database, &Options::dev()).unwrap();
+    let header = db.header().unwrap().unwrap_or_default();
+    let table = Jobs::ID.to_be_bytes();
+    let has = |key: &[u8]| {
+        let mut parts = key.windows(job.len());
+        key.starts_with(&table) && parts.any(|part| part == job.as_bytes())
+    };
+    let rows = db.entries(Part::Rows, &[], usize::MAX).unwrap();
+    let (key, mut value) = rows.into_iter().find(|(key, _)| has(key)).unwrap();
+    value.truncate(value.len() / 2);
+    db.write(&[RawChange::Put(Part::Rows, key, value)], &header)
+        .unwrap();
+}
+
+/// A row of one system job is damaged: scheduling begins and goes on, and the other is placed on
+/// the node that it was overlooked on, and on one that comes later.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_system_job_that_cannot_be_read_keeps_no_other_waiting() {
+    for follows in [true, false] {
+        let direct = Direct::new();
+        direct.first_key();
+        Way::Status.begins(&direct);
+        let (event, guards) = decided(Way::Status, &direct);
+        // Nothing is to be written of it: the applier stops at a damaged row.
+        let mut damaged = job("system", 1);
+        damaged.id = "damaged".into();
+        direct.apply(JobRegistered {
+            job: Arc::new(damaged),
+            ..JobRegistered::default()
+        });
+        let eval = register(&direct, "system");
+        let direct = direct.reopened(|database| spoil(database, "damaged"));
+        let read = direct
+            .projections
+            .view()
+            .get::<Jobs>(("default", "damaged"));
+        assert!(read.unwrap_err().is_damage());
+        let mut scheduling = Some(start(&direct));
+        until("it was looked at in vain", &direct, |d| is_over(d, &eval)).await;
+        assert!(!is_placed(&direct));
+        if !follows {
+            scheduling = None;
+        }
+        let (_, outcome) = direct.apply_guarded(event, guards);
+        assert!(matches!(outcome, Outcome::Applied(_)), "{outcome:?}");
+        let scheduling = scheduling.unwrap_or_else(|| start(&direct));
+        until("it is placed where it was overlooked", &direct, is_placed).await;
+        let command = RegisterNode {
+            node: node(2),
+            create_node_pool: true,
+        };
+        direct.command(&command).unwrap();
+        let on_both = |direct: &Direct| placed(direct) == 2;
+        until("it is placed on the next node", &direct, on_both).await;
+        drop(scheduling);
+    }
 }

@@ -26,6 +26,8 @@ use crate::server::Server;
 const WINDOW: Duration = Duration::from_millis(50);
 /// How many allocations one event holds at most: an apply is short.
 const MAX_ALLOCS: usize = 256;
+/// How many are looked up where they came in.
+const GLANCED: usize = 32;
 /// Updates that may wait for the batcher.
 const QUEUE: usize = 10_000;
 
@@ -250,6 +252,11 @@ impl Command for Batch {
             return Ok(Decision::Nothing(Reply::None));
         }
         Ok(Decision::free(all))
+    }
+
+    fn is_long(&self) -> bool {
+        let allocs = self.commands.iter().map(|command| command.allocs.len());
+        allocs.sum::<usize>() > GLANCED
     }
 
     /// What the decision found, from the rows that it read.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use drover_projections::tables::allocs::{self, Allocs, AllocsByNode};
 use drover_projections::tables::node_use::NodeUses;
-use drover_projections::{Id, Interest, Read, Scan, View};
+use drover_projections::{Id, Interest, Scan, View};
 
 use super::Clients;
 use super::blocking::wait_time;
@@ -41,10 +41,14 @@ pub(super) async fn client_allocs(
         let mut interests = vec![Interest::row::<NodeUses>(node.as_str())];
         interests.extend(allocs.keys().map(|id| Interest::row::<Allocs>(id.as_str())));
         let waiter = projections.watch().register(&interests);
-        let before = allocs;
-        (index, allocs) = read(projections.view(), &node).await?;
-        if newer(&allocs) || gone(&before, &allocs) {
-            break;
+        // What came between the two looks woke nobody.
+        let view = projections.view();
+        if view.index() != index {
+            let before = allocs;
+            (index, allocs) = read(view, &node).await?;
+            if newer(&allocs) || gone(&before, &allocs) {
+                break;
+            }
         }
         let woken = tokio::time::timeout_at(end, waiter).await.is_ok();
         if !woken {
@@ -70,13 +74,29 @@ fn gone(before: &BTreeMap<String, u64>, now: &BTreeMap<String, u64>) -> bool {
     before.keys().any(|id| !now.contains_key(id))
 }
 
+/// What is told of an allocation before it is fetched.
+#[derive(serde::Deserialize)]
+struct Seen {
+    #[serde(rename = "Alloc", default)]
+    alloc: SeenAlloc,
+}
+
+#[derive(Default, serde::Deserialize)]
+struct SeenAlloc {
+    #[serde(rename = "ID", default)]
+    id: String,
+    #[serde(rename = "AllocModifyIndex", default)]
+    alloc_modify_index: u64,
+}
+
 async fn read(view: View, node: &str) -> Result<(u64, BTreeMap<String, u64>), ApiError> {
     let node = node.to_owned();
     let rows = move || {
         let mut out = BTreeMap::new();
-        for row in view.rows_by::<AllocsByNode>(Scan::group::<Id>(node.as_str())) {
-            let row = row?;
-            out.insert(row.id.clone(), row.alloc_modify_index);
+        let mut cursor = view.index_cursor::<AllocsByNode>(&Scan::group::<Id>(node.as_str()));
+        // Every node asks, and most are told of few of many: no more of a row is decoded.
+        while let Some(Seen { alloc }) = cursor.next_part()? {
+            out.insert(alloc.id, alloc.alloc_modify_index);
         }
         Ok((view.index(), out))
     };

@@ -29,7 +29,7 @@ fn a_wrong_method_is_405_and_an_unknown_path_404() {
         ("PUT", "/v1/event/stream"),
         ("DELETE", "/v1/nodes"),
         ("PUT", "/v1/allocations"),
-        ("PUT", "/v1/job/x/summary"),
+        ("PUT", "/v1/job/x/versions"),
     ] {
         bad.refused(405, &["Invalid method"], (method, path, b""));
     }
