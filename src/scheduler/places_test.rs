@@ -3,7 +3,7 @@
 use drover_events::model::{DriverInfo, NodeResources};
 
 use super::dry_run;
-use super::testing::{World, job, node};
+use super::testing::{World, job, node, update};
 use crate::reactors::scheduling::snapshot::Snapshot;
 
 #[test]
@@ -70,6 +70,8 @@ fn a_job_is_planned_on_what_there_is_of_it() {
     let planned = dry_run(&snapshot, &more, true, world.now).unwrap();
     let group = &planned.desired["g"];
     assert_eq!((group.place, group.in_place_update, group.stop), (1, 2, 0));
+    let told = planned.finished.plan_annotations.unwrap();
+    assert_eq!(told.desired_tg_updates.get("g"), Some(group));
     let planned = dry_run(&snapshot, &known, false, world.now).unwrap();
     let group = &planned.desired["g"];
     assert_eq!((group.place, group.ignore), (0, 2), "it is as it is");
@@ -78,4 +80,42 @@ fn a_job_is_planned_on_what_there_is_of_it() {
     let planned = dry_run(&snapshot, &new, true, world.now).unwrap();
     assert_eq!(planned.desired["g"].place, 2);
     assert_eq!(world.live().len(), 2, "nothing came of it");
+}
+
+#[test]
+fn what_waits_for_a_place_is_counted_and_looked_for_once() {
+    let mut spec = job("service", 4);
+    let resources = spec.task_groups[0].tasks[0].resources.as_mut().unwrap();
+    resources.cpu = 2_001;
+    let mut world = World::new(1, spec);
+    let outcome = world.run("job-register");
+    assert_eq!(world.live().len(), 1);
+    assert_eq!(outcome.finished.queued_allocations.get("g"), Some(&3));
+    assert_eq!(outcome.failed["g"].coalesced_failures, 2);
+    for number in 2..5 {
+        world.add_node(node(number));
+    }
+    let outcome = world.run("node-update");
+    assert_eq!(world.live().len(), 4);
+    assert_eq!(outcome.finished.queued_allocations.get("g"), Some(&0));
+}
+
+#[test]
+fn what_is_changed_in_place_is_of_the_new_version_s_deployment() {
+    let mut spec = job("service", 1);
+    spec.task_groups[0].update = Some(update(1, 0));
+    let mut world = World::new(2, spec);
+    let outcome = world.run("job-register");
+    let first = world.deployment();
+    assert_eq!(outcome.finished.deployment_id, first.id);
+    world.heal();
+    world.change(|job| job.task_groups[0].count = 2);
+    let outcome = world.run("job-register");
+    let second = world.deployment();
+    assert_ne!(second.id, first.id);
+    assert_eq!(outcome.finished.deployment_id, second.id);
+    assert_eq!(world.live().len(), 2);
+    for id in world.live() {
+        assert_eq!(world.alloc(&id).deployment_id, second.id);
+    }
 }
