@@ -116,6 +116,11 @@ fn tasks_of_one_phase_add_up_and_phases_share_their_room() {
     assert_eq!(one.devices, [device("d1"), device("d2")]);
     let port = |port: u16| PortKey::new("10.0.0.1", port);
     assert_eq!(one.ports, [port(81), port(21_001), port(82)]);
+    let poststart = drover_events::model::TaskLifecycleConfig {
+        hook: "poststart".into(),
+        sidecar: false,
+    };
+    assert_eq!(phase(Some(&poststart)), Phase::Main, "it runs beside them");
     let mut more = given();
     let second = more.tasks.get("main").expect("it is there").clone();
     more.tasks.insert("second", second);
@@ -166,6 +171,22 @@ fn what_is_used_is_the_sum_and_what_ends_gives_back_what_it_took() {
         assert_eq!((used.cores(), used.devices()), (&[9][..], &[u64::MAX][..]));
         used.sub(&second);
         assert_eq!(used, Usage::default());
+    }
+    let core = Demand {
+        cores: vec![4],
+        ..Demand::default()
+    };
+    let device = Demand {
+        devices: vec![6],
+        ..Demand::default()
+    };
+    for (goes, stays) in [(&core, &device), (&device, &core)] {
+        used.add(goes);
+        used.add(stays);
+        used.sub(goes);
+        assert_eq!(used.cores(), stays.cores);
+        assert_eq!(used.devices(), stays.devices);
+        used.sub(stays);
     }
 }
 

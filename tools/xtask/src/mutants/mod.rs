@@ -81,12 +81,7 @@ pub(crate) fn run(root: &Path, wish: &Wish) -> Result<()> {
     let work = target.join("mutants");
     let copy = work.join("tree");
     fs::create_dir_all(&copy)?;
-    let code = subjects::code(&files);
-    let sources: BTreeMap<&str, &str> = files
-        .iter()
-        .filter(|file| code.contains(&file.path))
-        .map(|file| (file.path.as_str(), file.text.as_str()))
-        .collect();
+    let sources = code_of(&files);
     let Compiled {
         generated,
         refused,
@@ -95,10 +90,7 @@ pub(crate) fn run(root: &Path, wish: &Wish) -> Result<()> {
     let jails: Vec<Jail> = (0..wish.jobs.max(1))
         .map(|number| Jail::new(&work.join(format!("out{number}"))))
         .collect::<Result<_>>()?;
-    let functions: Vec<String> = generated
-        .values()
-        .flat_map(|file| file.functions.iter().cloned())
-        .collect();
+    let functions = functions_of(&generated);
     let reached = work.join("reached.jsonl");
     past::forget_changed(&files, &work.join("traced.txt"), &reached)?;
     let tests = trial::trace(&executables, &functions, &reached, &jails)?;
@@ -143,6 +135,21 @@ pub(crate) fn run(root: &Path, wish: &Wish) -> Result<()> {
             && chosen.contains(file_of(name))
             && !names.contains(name)
     })
+}
+
+/// The text of every file of code.
+fn code_of(files: &[tree::File]) -> BTreeMap<&str, &str> {
+    let code = subjects::code(files);
+    let files = files.iter().filter(|file| code.contains(&file.path));
+    files
+        .map(|file| (file.path.as_str(), file.text.as_str()))
+        .collect()
+}
+
+fn functions_of(generated: &BTreeMap<String, Generated>) -> Vec<String> {
+    let each = generated.values();
+    each.flat_map(|file| file.functions.iter().cloned())
+        .collect()
 }
 
 fn tell(tried: &Tried, todo: usize, asked: usize, refused: usize) {
