@@ -161,17 +161,10 @@ impl Asked {
         }
     }
 
-    /// Whether few rows are asked for, and nothing is worked out about them.
+    /// Whether the answer takes no longer than to hand the question over.
     fn is_quick(&self) -> bool {
-        let query = &self.request.query;
-        let few = match self.watched {
-            Watched::Rows(_) => true,
-            _ => matches!(self.options.per_page(), 1..=FEW),
-        };
-        let plain = ["filter", "diffs"]
-            .iter()
-            .all(|name| query.text(name).is_empty());
-        few && plain && self.request.body.is_empty()
+        let one = matches!(self.watched, Watched::Rows(_));
+        self.request.body.is_empty() && self.options.is_quick(one, FEW)
     }
 
     /// An answer whose list is only begun goes on while it is sent.
