@@ -13,6 +13,7 @@ use rocksdb::{
 };
 
 use crate::error::StorageError;
+use crate::serving;
 
 /// The column families; their names are for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -434,12 +435,14 @@ impl Frozen {
         family: Family,
         key: &[u8],
     ) -> Result<Option<DBPinnableSlice<'_>>, StorageError> {
+        serving::read();
         self.snapshot
             .get_pinned_cf(self.db.family(family), key)
             .map_err(self.db.failed("read"))
     }
 
     pub(crate) fn cursor(&self, family: Family, upper: Option<&[u8]>) -> RawCursor<'_> {
+        serving::read();
         self.snapshot
             .raw_iterator_cf_opt(self.db.family(family), bounded(upper))
     }

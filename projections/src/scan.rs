@@ -4,6 +4,7 @@ use crate::db::{Database, Family, Frozen, RawCursor};
 use crate::error::StorageError;
 use crate::key::{AsKey, Key, KeyBuf, prefix_end, push_id, push_open_str, push_str};
 use crate::past::PastRows;
+use crate::serving;
 use crate::staged::HeldWalk;
 
 /// The leading bytes of keys: whole components, then at most one open one.
@@ -286,6 +287,7 @@ pub(crate) struct Present<'a> {
 impl Present<'_> {
     /// Moves to the next entry; false at the end.
     fn advance(&mut self) -> Result<bool, StorageError> {
+        serving::read();
         match (self.begun, self.range.reverse) {
             _ if self.range.is_empty() => return Ok(false),
             (false, false) => self.cursor.seek(&self.range.lower),
