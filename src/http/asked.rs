@@ -290,7 +290,7 @@ mod tests {
 
     use axum::body::Body;
     use drover_projections::watch::Watch;
-    use drover_testkit::{LONG, eventually};
+    use drover_testkit::{LONG, eventually, so};
     use http_body_util::BodyExt;
     use serde_json::Value;
     use tower::ServiceExt;
@@ -378,9 +378,8 @@ mod tests {
         };
         // More than may read at a time.
         let waiting: Vec<_> = (0..80).map(|_| tokio::spawn(ask())).collect();
-        while MADE.waiting() < waiting.len() {
-            tokio::task::yield_now().await;
-        }
+        let all = || so(MADE.waiting() == waiting.len());
+        eventually("all to wait", LONG, all).await.unwrap();
         assert_eq!(h.get("/v1/job/none").await.status, 404, "others are served");
         MADE.close();
         for asked in waiting {

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use drover_projections::at_hand;
+use drover_projections::{at_hand, serving};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -153,8 +153,8 @@ pub fn aside<T>(work: impl FnOnce() -> T) -> T {
     let many = Handle::try_current()
         .is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
     match many {
-        true => tokio::task::block_in_place(work),
-        false => work(),
+        true => tokio::task::block_in_place(|| serving::relieved(work)),
+        false => serving::relieved(work),
     }
 }
 
