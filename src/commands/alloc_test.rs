@@ -100,6 +100,10 @@ fn eval_15_only_what_matters_makes_an_evaluation() {
         triggers(&world, &report(&[(41, "complete")])),
         ["job-deregister"]
     );
+    assert!(
+        triggers(&world, &report(&[(40, "complete")])).is_empty(),
+        "it ended before"
+    );
 }
 
 #[test]
@@ -245,7 +249,11 @@ fn eval_15_attempts_count_within_the_interval() {
     };
     assert!(may_reschedule(&policy, None, 1_000));
     assert!(!may_reschedule(&policy, Some(&tried(950)), 1_000));
-    assert!(may_reschedule(&policy, Some(&tried(850)), 1_000));
+    assert!(
+        may_reschedule(&policy, Some(&tried(900)), 1_000),
+        "just over"
+    );
+    assert!(!may_reschedule(&policy, Some(&tried(901)), 1_000));
     assert!(!may_reschedule(&ReschedulePolicy::default(), None, 1_000));
     let unlimited = ReschedulePolicy {
         unlimited: true,
@@ -296,11 +304,16 @@ fn hb_02_a_report_that_changes_nothing_is_no_event() {
 
 #[test]
 fn sch_12_what_a_node_is_waited_for_is_an_event_though_nothing_is_new() {
-    for level in [0, drover_migrations::FEATURE_LEVEL] {
+    for level in [0, REPORT_LEVEL, drover_migrations::FEATURE_LEVEL] {
         let mut world = world();
-        if level > 0 {
-            newest(&mut world);
-        }
+        world.given(drover_events::cluster::VersionBarrierRaised {
+            level,
+            servers: BTreeMap::new(),
+        });
+        assert!(
+            nothing(&world, &report(&[(40, "pending")])),
+            "it never left"
+        );
         let running = report(&[(40, "running"), (41, "running")]);
         world.done(&running);
         let heartbeat = UpdateNodeStatus {

@@ -269,6 +269,37 @@ fn eval_04_a_page_looks_at_as_many_rows_as_its_filter_and_they_allow() {
     assert!(pages > 10, "{pages}");
 }
 
+#[test]
+fn eval_04_a_page_ends_where_its_cost_or_its_matches_do() {
+    let mut world = World::new();
+    pause(&mut world, true);
+    world.raise();
+    for from in [1, 401, 801] {
+        let evals = (from..from + 400).map(|n| eval(n, "complete")).collect();
+        let decision = None;
+        world.done(&UpsertEvals { evals, decision });
+    }
+    let text = vec!["ID == \"\""; 500].join(" or ");
+    let filter = filter::compile(&text, filter::FILTER_VERSION).unwrap();
+    let (mut rows, mut cost) = (0, 0);
+    for row in world.view().scan::<Evals>(drover_projections::Scan::all()) {
+        let row = row.unwrap();
+        cost += row_cost(&row, filter.matches_in_steps(&row).unwrap().1);
+        if cost > PAGE_COST {
+            break;
+        }
+        rows += 1;
+    }
+    assert!((20..=200).contains(&rows), "{rows}");
+    assert_eq!(row_limit(&world, &text), rows);
+    let from = |token: u32, filter: &str| match world.event(&page(filter, &id(token))) {
+        Event::EvalsDeleted(event) => event.row_limit,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(from(1_191, &text), 10, "the last ten");
+    assert_eq!(from(1, "ID != \"\""), DELETE_PAGE + 1);
+}
+
 /// The rows that apply looked at for a page: from its token up to the next one.
 fn looked_at(all: &[Evaluation], token: &str, next: &str) -> Vec<Evaluation> {
     let from = |eval: &&Evaluation| token.is_empty() || eval.id.as_str() >= token;

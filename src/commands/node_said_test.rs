@@ -109,9 +109,14 @@ fn jobs_are_looked_at_again_where_a_node_comes_or_goes() {
 #[test]
 fn sch_01_a_node_is_waited_for_until_the_window_of_what_runs_there_is_over() {
     let mut world = running(5_000_000_000);
-    assert_eq!(miss().cause(&world.view()), Some(get(&world).modify_index));
     world.done(&miss());
     assert_eq!(get(&world).status, "disconnected");
+    let missed = Some(world.index);
+    assert_eq!(
+        miss().cause(&world.view()),
+        missed,
+        "nothing was heard since"
+    );
     assert!(is_nothing(&world, &miss()), "it is waited for already");
     let left = AllocState {
         value: "unknown".into(),
@@ -142,4 +147,56 @@ fn sch_01_a_node_is_waited_for_until_the_window_of_what_runs_there_is_over() {
     }
     world.done(&miss());
     assert_eq!(get(&world).status, "down");
+}
+
+#[test]
+fn sch_01_only_what_is_to_run_is_waited_for_and_a_past_absence_counts_no_more() {
+    let mut world = running(5_000_000_000);
+    let mut back = alloc(40, "web", 10);
+    back.client_status = "running".into();
+    back.alloc_states = vec![AllocState {
+        value: "unknown".into(),
+        time: Time(1),
+        ..Default::default()
+    }]
+    .into();
+    world.given(placed(back.clone(), 2));
+    let becomes = |world: &World| match world.event(&miss()) {
+        Event::NodeStatusUpdated(event) => event.status,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(becomes(&world), "disconnected", "it came back from that");
+    back.desired_status = "stop".into();
+    world.given(placed(back, 2));
+    assert_eq!(becomes(&world), "down", "nobody waits for what is to stop");
+}
+
+#[test]
+fn a_node_registers_with_what_it_leaves_to_the_servers() {
+    let mut world = World::new();
+    let mut bare = register();
+    bare.node.status = String::new();
+    bare.node.node_pool = String::new();
+    world.done(&bare);
+    let row = get(&world);
+    assert_eq!(
+        (row.status.as_str(), row.node_pool.as_str()),
+        ("initializing", "default")
+    );
+    assert_eq!(
+        row.status_updated_at,
+        (world.now() - 1_000_000_000) / 1_000_000_000
+    );
+    // It becomes ready: it was not away, and nothing says that it came back.
+    let ready = UpdateNodeStatus {
+        node_id: id(10),
+        status: "ready".into(),
+        event: None,
+    };
+    match world.event(&ready) {
+        Event::NodeStatusUpdated(event) => {
+            assert_eq!((event.status.as_str(), event.event), ("ready", None))
+        }
+        other => panic!("{other:?}"),
+    }
 }

@@ -144,3 +144,68 @@ fn nil_if_empty<V>(map: BTreeMap<String, V>) -> Map<V> {
         map.into()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(status: &str, failed: bool) -> (Evaluation, Option<Evaluation>) {
+        let eval = Evaluation {
+            id: "e".into(),
+            job_id: "j".into(),
+            status: status.into(),
+            status_description: "of before".into(),
+            failed_tg_allocs: BTreeMap::from([("old".to_owned(), AllocMetric::default())]).into(),
+            ..Evaluation::default()
+        };
+        let mut progress = Progress {
+            classes: BTreeMap::from([("v1:1".to_owned(), true)]),
+            escaped: true,
+            annotations: Some(PlanAnnotations::default()),
+            deployment_id: "d".into(),
+            ..Progress::default()
+        };
+        if failed {
+            progress.failed.insert("g".into(), AllocMetric::default());
+        }
+        let inputs = Inputs {
+            snapshot_index: 7,
+            now: 8,
+            seed: 1,
+            scheduler_version: 1,
+        };
+        finish(&eval, &inputs, &progress, &mut Rng::new(1))
+    }
+
+    #[test]
+    fn an_evaluation_that_placed_all_is_complete_and_says_nothing_more() {
+        let (done, blocked) = ended("pending", false);
+        assert_eq!((done.status.as_str(), blocked), ("complete", None));
+        assert_eq!(done.status_description, "");
+        assert!(done.failed_tg_allocs.is_nil(), "what failed once does not");
+        assert_eq!((done.snapshot_index, done.modify_time), (7, 8));
+        assert!(done.plan_annotations.is_some());
+        assert_eq!(done.deployment_id, "d");
+    }
+
+    #[test]
+    fn what_found_no_place_waits_in_a_blocked_evaluation_that_names_it() {
+        let (done, blocked) = ended("pending", true);
+        let blocked = blocked.expect("it waits");
+        assert_eq!(
+            (done.status.as_str(), &done.blocked_eval),
+            ("complete", &blocked.id)
+        );
+        assert_eq!(blocked.previous_eval, "e");
+        for eval in [&done, &blocked] {
+            assert!(eval.failed_tg_allocs.get("g").is_some());
+        }
+        // What was blocked is blocked again, by what it has learned of the nodes.
+        let (done, other) = ended("blocked", true);
+        assert_eq!((done.status.as_str(), other), ("blocked", None));
+        for eval in [&done, &blocked] {
+            assert_eq!(eval.class_eligibility.get("v1:1"), Some(&true));
+            assert!(eval.escaped_computed_class);
+        }
+    }
+}

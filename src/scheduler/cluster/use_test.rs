@@ -1,9 +1,10 @@
 //! What is read of a node's row, and what the allocations on it take and give back.
 
-use drover_events::model::{AllocatedResources, Node};
+use drover_events::model::{AllocatedResources, Allocation, Node};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::scheduler::fit::check;
 
 fn info(change: impl FnOnce(&mut Value)) -> NodeInfo {
     let mut row = json!({
@@ -134,8 +135,8 @@ fn what_is_used_is_the_sum_and_what_ends_gives_back_what_it_took() {
         memory: 8,
         disk: 9,
         ports: vec![PortKey::new("10.0.0.1", 90)],
-        cores: vec![0],
-        devices: vec![5],
+        cores: vec![9],
+        devices: vec![u64::MAX],
     };
     let mut used = Usage::default();
     used.add(&second);
@@ -143,7 +144,7 @@ fn what_is_used_is_the_sum_and_what_ends_gives_back_what_it_took() {
     used.add(&first);
     assert_eq!((used.cpu, used.memory, used.disk), (1_007, 108, 159));
     assert_eq!((used.allocs, used.ports.len()), (2, 4));
-    assert_eq!(used.cores(), [0, 2, 3], "sorted");
+    assert_eq!(used.cores(), [2, 3, 9], "sorted");
     assert_eq!(used.devices().len(), 3);
     assert!(used.devices().is_sorted());
     used.sub(&first);
@@ -162,7 +163,7 @@ fn what_is_used_is_the_sum_and_what_ends_gives_back_what_it_took() {
         assert_eq!((used.cores(), used.devices()), (&cores[..], &devices[..]));
         used.add(&second);
         used.sub(&one);
-        assert_eq!((used.cores(), used.devices()), (&[0][..], &[5][..]));
+        assert_eq!((used.cores(), used.devices()), (&[9][..], &[u64::MAX][..]));
         used.sub(&second);
         assert_eq!(used, Usage::default());
     }
@@ -187,4 +188,77 @@ fn nodes_are_found_and_ordered_by_their_ids_and_free_places_are_taken_again() {
     assert_eq!(cluster.find("b"), None);
     cluster.set_index(7);
     assert_eq!(cluster.index(), 7);
+}
+
+#[test]
+fn an_allocation_takes_room_until_a_server_or_its_client_ends_it() {
+    let takes = |desired: &str, client: &str| {
+        takes_room(&Allocation {
+            desired_status: desired.into(),
+            client_status: client.into(),
+            ..Allocation::default()
+        })
+    };
+    for client in ["pending", "running", "unknown"] {
+        assert!(takes("run", client), "{client}");
+        assert!(
+            !takes("stop", client) && !takes("evict", client),
+            "{client}"
+        );
+    }
+    for client in ["complete", "failed", "lost"] {
+        assert!(!takes("run", client), "{client}");
+    }
+}
+
+#[test]
+fn what_is_used_reserved_or_not_there_does_not_fit() {
+    let node = info(|_| {});
+    let port = |port: u16| vec![PortKey::new("10.0.0.1", port)];
+    let mut used = Usage::default();
+    used.add(&Demand {
+        cpu: 3_000,
+        memory: 3_500,
+        disk: 8_500,
+        ports: port(90),
+        cores: vec![0],
+        devices: vec![5],
+    });
+    let nothing = Demand::default;
+    let of_cores = |cores: &[u16]| Demand {
+        cores: cores.to_vec(),
+        ..nothing()
+    };
+    let of_device = |device: u64| Demand {
+        devices: vec![device],
+        ..nothing()
+    };
+    let amounts = |cpu, memory, disk| Demand {
+        cpu,
+        memory,
+        disk,
+        ..nothing()
+    };
+    let of_port = |number| Demand {
+        ports: port(number),
+        ..nothing()
+    };
+    for (ask, want) in [
+        (of_cores(&[2, 3]), Ok(())),
+        (of_cores(&[2, 0]), Err("cores")),
+        (of_cores(&[2, 1]), Err("cores")),
+        (amounts(500, 500, 500), Ok(())),
+        (amounts(501, 500, 500), Err("cpu")),
+        (amounts(500, 501, 500), Err("memory")),
+        (amounts(500, 500, 501), Err("disk")),
+        (of_port(91), Ok(())),
+        (of_port(90), Err("reserved port collision")),
+        (of_device(6), Ok(())),
+        (of_device(5), Err("device oversubscribed")),
+    ] {
+        assert_eq!(check(&node, &used, &ask), want, "{ask:?}");
+    }
+    used.allocs = 9;
+    let full = check(&node, &used, &nothing());
+    assert_eq!(full, Err("max allocation exceeded"));
 }

@@ -161,6 +161,58 @@ fn a_change_names_what_changed_and_nothing_else() {
 }
 
 #[test]
+fn a_job_is_edited_whatever_part_of_it_changed() {
+    let kind = |change: fn(&mut Job)| {
+        let mut new = job();
+        change(&mut new);
+        job_diff(Some(&job()), Some(&new), true).r#type
+    };
+    assert_eq!(kind(|_| {}), "None");
+    assert_eq!(kind(|job| job.priority = 60), "Edited");
+    assert_eq!(kind(|job| job.datacenters = Default::default()), "Edited");
+    assert_eq!(kind(|job| job.task_groups[0].count = 7), "Edited");
+}
+
+#[test]
+fn words_come_and_go_one_by_one() {
+    let (old, mut new) = (job(), job());
+    new.datacenters = vec!["dc2".to_owned(), "dc3".to_owned()].into();
+    assert_eq!(
+        lines(&job_diff(Some(&old), Some(&new), false))[1..5],
+        [
+            "Edited Datacenters",
+            "  Added Datacenters: \"\" \"dc2\"",
+            "  Added Datacenters: \"\" \"dc3\"",
+            "  Deleted Datacenters: \"dc1\" \"\"",
+        ]
+    );
+}
+
+#[test]
+fn a_count_and_a_group_that_goes_say_what_they_force() {
+    let annotated = |new: &Job| {
+        let mut diff = job_diff(Some(&job()), Some(new), true);
+        annotate(&mut diff, &PlanAnnotations::default());
+        diff.task_groups[0].clone()
+    };
+    let of_count = |new: &Job| {
+        let group = annotated(new);
+        let count = group.fields.iter().find(|field| field.name == "Count");
+        count.expect("it is told").annotations.to_vec()
+    };
+    let mut new = job();
+    new.meta.insert("team", "other".to_owned());
+    assert_eq!(of_count(&new), [""; 0], "as many as before");
+    new.task_groups[0].count = 1;
+    assert_eq!(of_count(&new), ["forces destroy"]);
+    new.task_groups = Default::default();
+    assert_eq!(
+        annotated(&new).tasks[0].annotations.to_vec(),
+        ["forces destroy"]
+    );
+}
+
+#[test]
 fn a_task_says_whether_it_is_replaced() {
     let old = job();
     for (change, want) in [

@@ -126,3 +126,61 @@ pub(super) fn text(attribute: &Attribute) -> String {
     }
     attribute.bool.map(|b| b.to_string()).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use drover_events::model::NodeDevice;
+
+    use super::*;
+
+    fn group() -> NodeDeviceResource {
+        let instances = ["a", "b"].map(|id| NodeDevice {
+            id: id.into(),
+            ..NodeDevice::default()
+        });
+        NodeDeviceResource {
+            vendor: "acme".into(),
+            r#type: "gpu".into(),
+            name: "x/1".into(),
+            instances: instances.to_vec().into(),
+            ..NodeDeviceResource::default()
+        }
+    }
+
+    #[test]
+    fn a_device_is_asked_for_by_its_type_vendor_and_name() {
+        let suits = |name: &str| {
+            let ask = DeviceAsk::new(&RequestedDevice {
+                name: name.into(),
+                count: 1,
+                ..RequestedDevice::default()
+            });
+            ask.suits(&group(), &mut OperandCache::default())
+        };
+        for name in ["gpu", "acme/gpu", "acme/gpu/x/1"] {
+            assert!(suits(name), "{name}");
+        }
+        let others = ["fpga", "other/gpu", "acme/fpga"];
+        for name in others
+            .into_iter()
+            .chain(["other/gpu/x/1", "acme/fpga/x/1", "acme/gpu/x"])
+        {
+            assert!(!suits(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn targets_are_looked_up_on_the_device() {
+        for (target, want) in [
+            ("plain", Some("plain")),
+            ("${device.vendor}", Some("acme")),
+            ("${device.type}", Some("gpu")),
+            ("${device.model}", Some("x/1")),
+            ("${device.ids}", Some("a,b")),
+            ("${device.attr.memory}", None),
+            ("${other}", None),
+        ] {
+            assert_eq!(resolve(target, &group()).as_deref(), want, "{target}");
+        }
+    }
+}

@@ -35,6 +35,8 @@ mod tests {
             ("*-prod", "eu-prod-1", false),
             ("eu-*-a*", "eu-west-a2", true),
             ("a*a", "a", false),
+            ("*ab*b", "ab", false),
+            ("*ab*b", "abb", true),
             ("a**b", "ab", true),
         ] {
             assert_eq!(matches(pattern, text), want, "{pattern} on {text}");

@@ -46,6 +46,9 @@ mod tests {
     fn targets_are_looked_up_on_the_node() {
         let mut node = Node {
             id: "n1".into(),
+            name: "first".into(),
+            datacenter: "dc1".into(),
+            node_pool: "gpu".into(),
             node_class: "big".into(),
             ..Node::default()
         };
@@ -55,6 +58,9 @@ mod tests {
             ("plain", Some("plain")),
             ("${node.unique.id}", Some("n1")),
             ("${node.class}", Some("big")),
+            ("${node.unique.name}", Some("first")),
+            ("${node.datacenter}", Some("dc1")),
+            ("${node.pool}", Some("gpu")),
             ("${attr.kernel.name}", Some("linux")),
             ("${attr.none}", None),
             ("${meta.rack}", Some("r1")),

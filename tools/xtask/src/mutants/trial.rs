@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use super::build::Executable;
 use super::jail::{End, Jail, TOGETHER, With};
 
-/// A test that takes longer than this is asked only where nothing quicker is.
+/// A test that takes longer than this is asked where nothing quicker is, and last, [`FEW`] of
+/// them, where it is a row's of the same module.
 const LONG: Duration = Duration::from_secs(3);
 /// A test that takes longer than this is never asked.
 const LONGEST: Duration = Duration::from_secs(15);
@@ -25,6 +26,7 @@ const AT_ONCE: Duration = Duration::from_millis(500);
 /// nearby (nearer than 1), and the others.
 const NEAR: Duration = Duration::from_secs(8);
 const FAR: Duration = Duration::from_secs(2);
+const FEW: usize = 2;
 
 /// A test that passes on the changed tree while no change is in force.
 #[derive(Clone)]
@@ -184,6 +186,10 @@ pub(crate) fn order<'a>(
     }
     let key = |test: &&Test| (std::cmp::Reverse(near(test)), test.took);
     sorted.sort_by_key(key);
+    let mut last = quicker(LONGEST);
+    last.retain(|test| test.took >= LONG && near(test) > 2 && !sorted.is_empty());
+    last.sort_by_key(key);
+    last.truncate(FEW);
     let (first, sorted): (Vec<&Test>, Vec<&Test>) = sorted
         .into_iter()
         .partition(|test| noticed_before.contains(&test.name));
@@ -191,6 +197,9 @@ pub(crate) fn order<'a>(
     let mut order = first;
     order.extend(no_longer_than(near, NEAR));
     order.extend(no_longer_than(far, FAR));
+    let asked: BTreeSet<&str> = order.iter().map(|test| test.name.as_str()).collect();
+    last.retain(|test| !asked.contains(test.name.as_str()));
+    order.extend(last);
     order
 }
 
@@ -331,7 +340,9 @@ mod tests {
     fn ordered(all: &[Test], before: &[&str]) -> Vec<String> {
         let asked: Vec<&Test> = all.iter().collect();
         let before = before.iter().map(|name| (*name).to_owned()).collect();
-        let near = |test: &Test| 2 * usize::from(test.name.starts_with("near"));
+        let near = |test: &Test| {
+            2 * usize::from(test.name.starts_with("near")) + usize::from(test.name.contains("row"))
+        };
         let order = order(&asked, &before, &near);
         order.iter().map(|test| test.name.clone()).collect()
     }
@@ -351,6 +362,10 @@ mod tests {
         let order = ["near::slow", "near::quick", "near::too", "far::quick"];
         assert_eq!(ordered(&all, &["near::slow"]), order);
         assert_eq!(ordered(&all[4..], &[]), ["far::slow"], "nothing is quicker");
+        let all = [test("near::slow", 4_000), test("near::quick", 1)];
+        assert_eq!(ordered(&all, &[]), ["near::quick"]);
+        let all = [test("near::row_slow", 4_000), test("near::row_quick", 1)];
+        assert_eq!(ordered(&all, &[]), ["near::row_quick", "near::row_slow"]);
     }
 
     #[test]
