@@ -1,10 +1,10 @@
 //! Reads on threads that serve: a read may wait for the disk, and whoever is served by the same
 //! thread would wait with it.
 //!
-//! Tests mark what serves ([`marked`]). In a debug build each read of the database that may wait for
-//! the disk looks whether it is within that; one that is panics where the mark was made, so no
-//! handler can swallow it. What is handed to another thread is not marked, and what a thread was
-//! relieved for says so ([`relieved`]).
+//! Tests mark what serves ([`marked`]). In a debug build each read of the database that may wait
+//! for the disk looks whether it is within that; one that is panics where the mark was made, so no
+//! handler can swallow it. What is handed to another thread is not marked, what a thread was
+//! relieved for says so ([`relieved`]), and what only looks into memory waits for nothing.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;

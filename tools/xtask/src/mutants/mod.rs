@@ -76,11 +76,7 @@ pub(crate) fn run(root: &Path, wish: &Wish) -> Result<()> {
         println!("mutants: there is nothing to change");
         return Ok(());
     }
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let work = target.join("mutants");
-    let copy = work.join("tree");
-    fs::create_dir_all(&copy)?;
+    let (work, copy) = places(root)?;
     let code = subjects::code(&files);
     let sources: BTreeMap<&str, &str> = files
         .iter()
@@ -95,10 +91,8 @@ pub(crate) fn run(root: &Path, wish: &Wish) -> Result<()> {
     let jails: Vec<Jail> = (0..wish.jobs.max(1))
         .map(|number| Jail::new(&work.join(format!("out{number}"))))
         .collect::<Result<_>>()?;
-    let functions: Vec<String> = generated
-        .values()
-        .flat_map(|file| file.functions.iter().cloned())
-        .collect();
+    let functions = generated.values().flat_map(|file| file.functions.iter());
+    let functions: Vec<String> = functions.cloned().collect();
     let reached = work.join("reached.jsonl");
     past::forget_changed(&files, &work.join("traced.txt"), &reached)?;
     let tests = trial::trace(&executables, &functions, &reached, &jails)?;
@@ -143,6 +137,16 @@ pub(crate) fn run(root: &Path, wish: &Wish) -> Result<()> {
             && chosen.contains(file_of(name))
             && !names.contains(name)
     })
+}
+
+/// Where the work is kept, and the copy of the tree that is built.
+fn places(root: &Path) -> Result<(PathBuf, PathBuf)> {
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let work = target.join("mutants");
+    let copy = work.join("tree");
+    fs::create_dir_all(&copy)?;
+    Ok((work, copy))
 }
 
 fn tell(tried: &Tried, todo: usize, asked: usize, refused: usize) {

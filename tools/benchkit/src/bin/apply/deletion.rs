@@ -1,5 +1,5 @@
-//! Deletion by filter, page by page as it is decided, at what costs the most: filters that are long,
-//! rows that are, rows that pass none, and rows of a job each that all go.
+//! Deletion by filter, page by page as it is decided, at what costs the most: filters that are
+//! long, rows that are, rows that pass none, and rows of a job each that all go.
 
 use std::path::Path;
 

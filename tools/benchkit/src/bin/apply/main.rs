@@ -327,7 +327,8 @@ fn replay(what: &str, path: &Path, count: u64, event: &dyn Fn(u64) -> Event) -> 
 
 fn line(what: &str, count: u64, seconds: f64, bench: &Bench) {
     println!(
-        "{{\"what\":\"{what}\",\"per_second\":{:.0},\"cpu_us\":{:.1},\"worst_ms\":{:.1},\"refused\":{},\"rss_mb\":{:.0}}}",
+        "{{\"what\":\"{what}\",\"per_second\":{:.0},\"cpu_us\":{:.1},\"worst_ms\":{:.1},\
+         \"refused\":{},\"rss_mb\":{:.0}}}",
         count as f64 / seconds,
         bench.cpu * 1e6 / count as f64,
         bench.worst,
