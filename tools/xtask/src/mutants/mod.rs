@@ -127,10 +127,8 @@ pub(crate) fn run(root: &Path, wish: &Wish) -> Result<()> {
     let tried = trial.all(&todo, &jails, past)?;
     let refused = refused.iter().filter(|name| chosen.contains(file_of(name)));
     tell(&tried, todo.len(), asked.len(), refused.count());
-    let names: BTreeSet<&str> = asked
-        .iter()
-        .map(|(_, mutant)| mutant.name.as_str())
-        .collect();
+    let names = asked.iter().map(|(_, mutant)| mutant.name.as_str());
+    let names: BTreeSet<&str> = names.collect();
     past::compare(root, &tried, |name| {
         !wish.rows
             && wish.only.is_empty()
