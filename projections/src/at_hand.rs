@@ -9,6 +9,7 @@ use std::cell::Cell;
 use rocksdb::{ReadOptions, ReadTier};
 
 use crate::error::StorageError;
+use crate::serving;
 
 thread_local! {
     /// How many more reads this thread makes from memory; none where it may wait.
@@ -42,7 +43,10 @@ pub fn at_hand<T>(most: u32, work: impl FnOnce() -> T) -> Option<T> {
 /// One more read. Answers whether it may be answered from memory only.
 pub(crate) fn read() -> Result<bool, StorageError> {
     match LEFT.get() {
-        None => Ok(false),
+        None => {
+            serving::read();
+            Ok(false)
+        }
         Some(0) => Err(missed()),
         Some(_) if MISSED.get() => Err(missed()),
         Some(left) => {

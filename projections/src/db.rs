@@ -14,6 +14,7 @@ use rocksdb::{
 
 use crate::at_hand;
 use crate::error::StorageError;
+use crate::serving;
 
 /// The column families; their names are for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -452,8 +453,9 @@ impl Frozen {
 
     pub(crate) fn cursor(&self, family: Family, upper: Option<&[u8]>) -> RawCursor<'_> {
         let mut options = bounded(upper);
-        if at_hand::only() {
-            options.set_read_tier(ReadTier::BlockCache);
+        match at_hand::only() {
+            true => options.set_read_tier(ReadTier::BlockCache),
+            false => serving::read(),
         }
         self.snapshot
             .raw_iterator_cf_opt(self.db.family(family), options)

@@ -56,6 +56,7 @@ mod prune;
 pub mod query;
 mod row;
 pub mod scan;
+pub mod serving;
 pub mod snapshot;
 mod staged;
 mod switch;

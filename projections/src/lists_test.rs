@@ -1,13 +1,16 @@
 //! Lists that are too large to be kept, and lists that are being rendered.
 
+use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::task::{Context, Wake, Waker};
 
 use parking_lot::Mutex;
 
 use crate::engine_test::{Op, TABLES, Thing, Things, apply, step, thing};
 use crate::lists::{List, Listed};
-use crate::{Options, Projections, StorageError, View};
+use crate::{Options, Projections, StorageError, View, Waiter};
 
 fn place(row: &Thing) -> crate::key::KeyBuf {
     crate::Key::to_bytes(&crate::Id::new(row.id.as_str()))
@@ -87,6 +90,25 @@ impl List for Slow {
     }
 }
 
+/// Sleeps until it is woken.
+fn wait_for(waiter: Waiter) {
+    struct Here(std::thread::Thread);
+    impl Wake for Here {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Here(std::thread::current())));
+    let mut waiter = std::pin::pin!(waiter);
+    while waiter
+        .as_mut()
+        .poll(&mut Context::from_waker(&waker))
+        .is_pending()
+    {
+        std::thread::park();
+    }
+}
+
 #[test]
 fn nobody_is_held_up_by_a_list_that_another_renders() {
     let dir = tempfile::tempdir().unwrap();
@@ -110,9 +132,7 @@ fn nobody_is_held_up_by_a_list_that_another_renders() {
         };
         assert!(!waiter.is_woken() && !done.load(Ordering::SeqCst));
         go_on.send(()).unwrap();
-        while !waiter.is_woken() {
-            std::thread::yield_now();
-        }
+        wait_for(waiter);
         match projections.list::<Slow>().unwrap() {
             Listed::Ready(list) => assert_eq!(list.rows(), 3),
             other => panic!("{other:?}"),

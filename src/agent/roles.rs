@@ -300,6 +300,7 @@ async fn tick(telemetry: telemetry::Telemetry, config: Arc<Config>, stop: Cancel
 #[cfg(test)]
 mod tests {
     use drover_projections::tables::nodes;
+    use futures_util::FutureExt;
 
     use super::*;
     use crate::client::agent::tests::{World, until};
@@ -330,8 +331,9 @@ mod tests {
         let mut config = Config::dev();
         config.telemetry.in_memory_collection_interval = Duration::from_secs(3_600);
         let stop = CancellationToken::new();
-        let ticks = tokio::spawn(tick(telemetry.clone(), Arc::new(config), stop.clone()));
-        tokio::task::yield_now().await;
+        let ticks = tick(telemetry.clone(), Arc::new(config), stop.clone());
+        let mut ticks = std::pin::pin!(ticks);
+        assert!(ticks.as_mut().now_or_never().is_none(), "it goes on");
         metrics::with_local_recorder(&recorder, || {
             metrics::counter!("drover.test.counted_total").increment(1);
         });
@@ -340,7 +342,7 @@ mod tests {
         let counters = shown["Counters"].as_array().expect("a list");
         assert!(counters.iter().any(named), "{shown}");
         stop.cancel();
-        ticks.await.expect("it ends");
+        ticks.await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

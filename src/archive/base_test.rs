@@ -1,8 +1,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use drover_projections::{Options, Projections};
+use drover_testkit::{LONG, so, wait_for};
 use ed25519_dalek::SigningKey;
 
 use super::base::{read_back, sign, verify as verify_base};
@@ -48,11 +48,8 @@ fn seal(log_dir: &Path) {
     let (log, _) = LogEngine::open(log_dir, Default::default()).unwrap();
     let full = log.segments().len() - 1;
     assert!(full > 3, "{full} full segments");
-    let until = Instant::now() + Duration::from_secs(60);
-    while log.segments().iter().take(full).any(|one| !one.sealed) {
-        assert!(Instant::now() < until, "they are not sealed");
-        std::thread::yield_now();
-    }
+    let sealed = || so(log.segments().iter().take(full).all(|one| one.sealed));
+    wait_for("them to be sealed", LONG, sealed).unwrap();
 }
 
 /// A log of 3,000 events with a signed base at 2,000, in a new data directory.

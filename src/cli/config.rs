@@ -65,8 +65,8 @@ pub(super) fn run(verb: &Verb, out: &Out) -> anyhow::Result<u8> {
 }
 
 /// What is said of files that leave open what the agent is.
-const NO_ROLE: &str = "No role is enabled: an agent starts with this beside -dev, -server, -client, \
-    or a file that says server { enabled = true } or client { enabled = true }.";
+const NO_ROLE: &str = "No role is enabled: an agent starts with this beside -dev, -server, \
+    -client, or a file that says server { enabled = true } or client { enabled = true }.";
 
 /// Reads and checks files, and says whether they enable a role. Files of a part (only `server`,
 /// only `ports`) are as good as a whole: the rest comes from flags or other files.

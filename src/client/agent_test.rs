@@ -30,6 +30,7 @@ use crate::rpc::methods::{
 };
 use crate::rpc::server::{Limits, RpcServer, serve};
 use crate::rpc::service::Dispatch;
+use crate::rpc::testing::Marking;
 use crate::server::Server;
 use crate::server::testing::Stopping;
 
@@ -58,7 +59,8 @@ impl World {
         let server = Server::start(config, dir.path(), telemetry).await.unwrap();
         server.wait_ready().await;
         let beat = Box::new(|_: &str| Duration::from_millis(500));
-        let service = Arc::new(handlers::service(server.clone(), beat));
+        let service = handlers::service(server.clone(), beat);
+        let service = Arc::new(Marking(Arc::new(service)));
         Self {
             server: Stopping(server),
             rpc: serve(listener, front(service), Limits::default()).unwrap(),

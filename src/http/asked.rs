@@ -161,17 +161,10 @@ impl Asked {
         }
     }
 
-    /// Whether few rows are asked for, and nothing is worked out about them.
+    /// Whether the answer takes no longer than to hand the question over.
     fn is_quick(&self) -> bool {
-        let query = &self.request.query;
-        let few = match self.watched {
-            Watched::Rows(_) => true,
-            _ => matches!(self.options.per_page(), 1..=FEW),
-        };
-        let plain = ["filter", "diffs"]
-            .iter()
-            .all(|name| query.text(name).is_empty());
-        few && plain && self.request.body.is_empty()
+        let one = matches!(self.watched, Watched::Rows(_));
+        self.request.body.is_empty() && self.options.is_quick(one, FEW)
     }
 
     /// An answer whose list is only begun goes on while it is sent.
@@ -297,7 +290,7 @@ mod tests {
 
     use axum::body::Body;
     use drover_projections::watch::Watch;
-    use drover_testkit::{LONG, eventually};
+    use drover_testkit::{LONG, eventually, so};
     use http_body_util::BodyExt;
     use serde_json::Value;
     use tower::ServiceExt;
@@ -385,9 +378,8 @@ mod tests {
         };
         // More than may read at a time.
         let waiting: Vec<_> = (0..80).map(|_| tokio::spawn(ask())).collect();
-        while MADE.waiting() < waiting.len() {
-            tokio::task::yield_now().await;
-        }
+        let all = || so(MADE.waiting() == waiting.len());
+        eventually("all to wait", LONG, all).await.unwrap();
         assert_eq!(h.get("/v1/job/none").await.status, 404, "others are served");
         MADE.close();
         for asked in waiting {

@@ -90,7 +90,7 @@ pub(super) async fn allocation(write: Write) -> Result<Answer, ApiError> {
         "checks" => checked(&client, &id),
         "restart" if writes => {
             let body: RestartRequest = write.json_or_default().await?;
-            alloc::restart(&client, &id, &body.task_name, body.all_tasks)?;
+            alloc::restart(&client, &id, &body.task_name, body.all_tasks).await?;
             changed(&write)
         }
         "signal" if writes => {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use drover_testkit::{asked, so};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
@@ -370,15 +371,11 @@ async fn metrics_tell_what_the_server_holds() {
     let prometheus = async || h.get("/v1/metrics?format=prometheus").await.text();
     // Scheduling starts a moment after this server began to lead.
     let scheduling = async || {
-        while !prometheus()
-            .await
-            .contains("nomad_nomad_broker_total_ready")
-        {
-            tokio::task::yield_now().await;
-        }
+        let text = prometheus().await;
+        so(text.contains("nomad_nomad_broker_total_ready"))
     };
-    let started = tokio::time::timeout(LONG, scheduling()).await;
-    started.expect("scheduling starts");
+    let started = asked("scheduling to start", LONG, scheduling).await;
+    started.unwrap();
     let text = prometheus().await;
     for name in [
         "nomad_raft_appliedIndex",
@@ -415,17 +412,16 @@ async fn metrics_are_explained_each_and_not_offered_where_they_are_off() {
         "drover_reactor_failures_total{reactor=",
     ];
     // The scheduler comes to the job when it does.
-    let deadline = std::time::Instant::now() + drover_testkit::LONG;
-    let text = loop {
+    let told = async || {
         let text = h.get("/v1/metrics?format=prometheus").await.text();
         let is_there = |line: &&str| text.lines().any(|l| l.starts_with(*line));
-        let Some(missing) = wanted.iter().find(|line| !is_there(line)) else {
-            break text;
-        };
-        let late = std::time::Instant::now() > deadline;
-        assert!(!late, "{missing} in {text}");
-        tokio::task::yield_now().await;
+        match wanted.iter().find(|line| !is_there(line)) {
+            None => Ok(text),
+            Some(missing) => Err(format!("no {missing} in {text}")),
+        }
     };
+    let told = asked("all that is wanted", drover_testkit::LONG, told);
+    let text = told.await.unwrap();
     let problems = crate::telemetry::lint::problems(&text);
     for (name, found) in &problems {
         let nomads = name.starts_with("nomad_");

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::middleware::Next;
 use bytes::Bytes;
 use drover_events::Actor;
+use drover_projections::serving::marked;
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use tower::ServiceExt;
@@ -58,6 +60,12 @@ impl Reply {
     }
 }
 
+/// The routes, none of which reads the tables on a thread that serves.
+fn guarded(api: &Arc<Api>) -> Router {
+    let guard = async |request: axum::extract::Request, next: Next| marked(next.run(request)).await;
+    router(Arc::clone(api)).layer(axum::middleware::from_fn(guard))
+}
+
 impl Harness {
     /// Starts a server and waits until it takes commands.
     pub(super) async fn start() -> Self {
@@ -102,7 +110,7 @@ impl Harness {
             auth,
             ..api_of(&server, settings)
         });
-        let router = router(Arc::clone(&api));
+        let router = guarded(&api);
         Self {
             api,
             server: Stopping(server),
@@ -113,7 +121,7 @@ impl Harness {
 
     /// The routes of the same server under other settings.
     pub(super) fn rather(&self, settings: Settings) -> Router {
-        router(Arc::new(api_of(&self.server, settings)))
+        guarded(&Arc::new(api_of(&self.server, settings)))
     }
 
     /// The routes themselves.
@@ -126,7 +134,7 @@ impl Harness {
         let request = request.map(axum::body::Body::new);
         let response = self.router.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
-        let body = body.collect().await.unwrap().to_bytes();
+        let body = marked(body.collect()).await.unwrap().to_bytes();
         Reply {
             status: parts.status.as_u16(),
             headers: parts.headers,

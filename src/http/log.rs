@@ -219,28 +219,23 @@ mod tests {
     }
 
     async fn signed(server: &Harness, beyond: u64) -> Checkpoint {
-        let keys = server.get("/v1/log/keys").await.text();
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
-        loop {
+        let found = async || {
             let note = server.get("/v1/log/checkpoint").await;
-            if note.status == 200 {
-                let keys = match keys.trim() {
-                    "" => server.get("/v1/log/keys").await.text(),
-                    known => known.to_owned(),
-                };
-                let key = NoteKey::parse(keys.lines().next().unwrap()).unwrap();
-                let note = note.text();
-                let checkpoint = Checkpoint::parse(open(&note, &key).unwrap()).unwrap();
-                if checkpoint.index >= beyond {
-                    return checkpoint;
-                }
+            if note.status != 200 {
+                return Err(note.text());
             }
-            assert!(
-                std::time::Instant::now() < deadline,
-                "no checkpoint beyond {beyond}"
-            );
-            tokio::task::yield_now().await;
-        }
+            let keys = server.get("/v1/log/keys").await.text();
+            let key = NoteKey::parse(keys.lines().next().unwrap()).unwrap();
+            let note = note.text();
+            let checkpoint = Checkpoint::parse(open(&note, &key).unwrap()).unwrap();
+            match checkpoint.index >= beyond {
+                true => Ok(checkpoint),
+                false => Err(note),
+            }
+        };
+        let what = format!("a checkpoint at {beyond} or beyond");
+        let found = drover_testkit::asked(&what, drover_testkit::LONG, found);
+        found.await.unwrap()
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

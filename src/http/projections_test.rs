@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use drover_testkit::{asked, eventually};
 use serde_json::{Value, json};
 
 use super::harness::Harness;
@@ -17,25 +18,25 @@ const VERIFY: &str = "/v1/operator/projections/verify";
 
 /// Waits for the end of what was begun.
 async fn ended(h: &Harness) -> Value {
-    let deadline = Instant::now() + LONG;
-    loop {
+    let status = async || {
         let status = h.get(REBUILD).await.json();
-        if status["Running"] == false {
-            return status;
+        match status["Running"] == false {
+            true => Ok(status),
+            false => Err(status),
         }
-        assert!(Instant::now() < deadline, "it goes on: {status}");
-        tokio::task::yield_now().await;
-    }
+    };
+    let status = asked("its end", LONG, status).await;
+    status.unwrap()
 }
 
 /// Waits until what was recorded is compared: that comes after the answer to whoever recorded it.
 async fn compared(h: &Harness, done: impl Fn(&Agreed) -> bool) {
-    let deadline = Instant::now() + LONG;
-    while !done(&h.server.agreed()) {
+    let look = || {
         let agreed = h.server.agreed();
-        assert!(Instant::now() < deadline, "not compared: {agreed:?}");
-        tokio::task::yield_now().await;
-    }
+        done(&agreed).then_some(()).ok_or(format!("{agreed:?}"))
+    };
+    let compared = eventually("it to be compared", LONG, look).await;
+    compared.unwrap();
 }
 
 async fn variables(h: &Harness, numbers: std::ops::Range<u32>) {

@@ -327,6 +327,14 @@ impl Options {
         self.reverse
     }
 
+    /// Whether an answer is made at once: of one thing, or a page of few, and nothing is worked out
+    /// about each. Nothing counts as acted on by this.
+    pub(super) fn is_quick(&self, one: bool, few: u32) -> bool {
+        (one || (1..=few).contains(&self.per_page))
+            && self.filter.is_empty()
+            && self.query.peek("diffs").is_empty()
+    }
+
     fn asked(&self, name: &str) {
         let _ = self.query.get(name);
     }
@@ -446,6 +454,24 @@ mod tests {
                 (400, text),
                 "{raw}"
             );
+        }
+    }
+
+    #[test]
+    fn what_is_answered_at_once_is_small_and_asked_of_nobody() {
+        for (raw, one, page) in [
+            ("", true, false),
+            ("per_page=100", true, true),
+            ("per_page=101", true, false),
+            ("per_page=5&filter=ID", false, false),
+            ("per_page=5&diffs=true", false, false),
+        ] {
+            let query = Query::parse(Some(raw)).unwrap();
+            let options = Options::read(&query).unwrap();
+            let before = query.ignored();
+            assert_eq!(options.is_quick(true, 100), one, "{raw}");
+            assert_eq!(options.is_quick(false, 100), page, "{raw}");
+            assert_eq!(query.ignored(), before, "{raw}");
         }
     }
 }

@@ -11,6 +11,7 @@ use drover_projections::tables::allocs::{AllocRow, Allocs};
 use drover_projections::tables::evals::Evals;
 use drover_projections::tables::jobs::Jobs;
 use drover_projections::view::View;
+use drover_testkit::{LONG, asked, so};
 use serde_json::Value;
 
 use super::harness::Harness;
@@ -311,8 +312,8 @@ async fn who_waits_for_a_jobs_scale_hears_of_its_allocations_and_its_deployment(
     h.register_node().await;
     h.register("web").await;
     let row = placed(&h, "web").await;
-    let settled = async || loop {
-        // Until the evaluation and all that follows from the placement are through.
+    // Until the evaluation and all that follows from the placement are through.
+    let settled = async || {
         let before = h.get("/v1/job/web/scale").await;
         let evals = h.get("/v1/job/web/evaluations").await.json();
         let open = evals
@@ -320,11 +321,10 @@ async fn who_waits_for_a_jobs_scale_hears_of_its_allocations_and_its_deployment(
             .unwrap()
             .iter()
             .any(|e| e["Status"] != "complete");
-        if !open && h.get("/v1/job/web/scale").await.index() == before.index() {
-            return before;
-        }
-        tokio::task::yield_now().await;
+        let same = h.get("/v1/job/web/scale").await.index() == before.index();
+        so(!open && same).map(|()| before)
     };
+    let settled = async || asked("it to settle", LONG, settled).await.unwrap();
     let before = settled().await;
     assert!(before.index() >= row.modify_index, "its allocation counts");
     assert_eq!(before.json()["TaskGroups"]["g"]["Running"], 0);

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
+use drover_testkit::{LONG, so, wait_for};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -37,11 +38,7 @@ fn open(disk: &FakeDisk, options: Options) -> Result<(LogEngine, OpenReport), Lo
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + drover_testkit::LONG;
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what} did not come about");
-        std::thread::yield_now();
-    }
+    wait_for(what, LONG, || so(holds())).unwrap();
 }
 
 /// What was acknowledged, by index; shared with the callbacks.

@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
+use drover_testkit::{LONG, so, wait_for};
 
 use super::*;
 
@@ -52,11 +53,7 @@ fn fill(log: &LogEngine, to: u64) {
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + drover_testkit::LONG;
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what} did not come about");
-        std::thread::yield_now();
-    }
+    wait_for(what, LONG, || so(holds())).unwrap();
 }
 
 fn truncate(log: &LogEngine, after: Option<u64>) -> Result<(), LogError> {

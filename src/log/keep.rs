@@ -76,6 +76,7 @@ fn end(segment: &SegmentInfo) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use drover_testkit::{LONG, so, wait_for};
 
     use super::super::format::Entry;
     use super::super::options::Options;
@@ -170,10 +171,9 @@ mod tests {
             assert_eq!(before(10, 1000, 20), Some(20));
             fill(&log, 400);
             let segments = || log.segments();
-            let until = std::time::Instant::now() + Duration::from_secs(60);
-            while seal && segments().iter().filter(|one| one.sealed).count() < 4 {
-                assert!(std::time::Instant::now() < until, "they are not sealed");
-                std::thread::yield_now();
+            let sealed = || so(segments().iter().filter(|one| one.sealed).count() >= 4);
+            if seal {
+                wait_for("them to be sealed", LONG, sealed).unwrap();
             }
             for time in (5..400).step_by(10) {
                 assert_eq!(before(10, time + 10, 399), Some(time as u64 - 1), "{seal}");

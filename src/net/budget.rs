@@ -171,6 +171,8 @@ impl Drop for Hold {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     fn address(number: u8) -> IpAddr {
@@ -214,18 +216,14 @@ mod tests {
         assert_eq!(late.try_take(1).unwrap_err().code, Code::Unavailable);
         drop(holds.pop());
         late.take(100).await.unwrap();
-        let waiting = tokio::spawn({
-            let mut hold = budget.hold(address(6));
-            async move { hold.take(7).await.map(|()| hold) }
-        });
-        tokio::task::yield_now().await;
-        drop(late);
-        drop(
-            waiting
-                .await
-                .unwrap()
-                .expect("what was given back is taken"),
-        );
+        let mut hold = budget.hold(address(6));
+        {
+            let mut waiting = std::pin::pin!(hold.take(7));
+            assert!(waiting.as_mut().now_or_never().is_none(), "it waits");
+            drop(late);
+            waiting.await.expect("what was given back is taken");
+        }
+        drop(hold);
         drop(holds);
         assert_eq!(budget.free(), 400);
         assert!(budget.held.lock().is_empty(), "nothing is remembered");

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use drover_projections::at_hand;
+use drover_projections::{at_hand, serving};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -153,14 +153,21 @@ pub fn aside<T>(work: impl FnOnce() -> T) -> T {
     let many = Handle::try_current()
         .is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
     match many {
-        true => tokio::task::block_in_place(work),
-        false => work(),
+        true => tokio::task::block_in_place(|| serving::relieved(work)),
+        false => serving::relieved(work),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use drover_projections::tables::nodes;
+
     use super::*;
+    use crate::commands::node::RegisterNode;
+    use crate::reactors::testing::Direct;
+    use crate::scheduler::testing;
 
     #[tokio::test]
     async fn a_read_runs_elsewhere_and_its_panic_comes_back() {
@@ -176,6 +183,45 @@ mod tests {
         // So has who is not known yet, and nobody waits for him.
         let _strangers = ADMISSIONS.acquire_many(8).await.unwrap();
         assert_eq!(deciding(|| 7).await.unwrap(), 7);
+    }
+
+    #[tokio::test]
+    async fn what_is_in_memory_is_read_here_and_the_rest_elsewhere() {
+        let direct = Direct::new();
+        for number in 1..=200 {
+            let command = RegisterNode {
+                node: testing::node(number),
+                create_node_pool: true,
+            };
+            direct.command(&command).unwrap();
+        }
+        let here = std::thread::current().id();
+        let read = |direct: &Arc<Direct>, number| {
+            let (view, id) = (direct.projections.view(), testing::node(number).id);
+            move || {
+                let found = nodes::get(&view, &id).is_ok_and(|node| node.is_some());
+                (found, std::thread::current().id() == here)
+            }
+        };
+        // It was written just now.
+        assert_eq!(deciding(read(&direct, 150)).await.unwrap(), (true, true));
+        assert_eq!(
+            deciding_long(read(&direct, 150)).await.unwrap(),
+            (true, false)
+        );
+
+        let direct = direct.reopened(|_| ());
+        for ask in 0..3 {
+            let look = read(&direct, [100, 150, 200][ask]);
+            let first = match ask {
+                0 => deciding(look).await,
+                1 => glancing(look).await,
+                _ => admitting(look).await,
+            };
+            assert_eq!(first.unwrap(), (true, false), "{ask}: after a start");
+        }
+        assert_eq!(deciding(read(&direct, 150)).await.unwrap(), (true, true));
+        assert!(glance(read(&direct, 50)).0);
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use drover_testkit::{LONG, so, wait_for};
 use ed25519_dalek::SigningKey;
 
 use super::*;
@@ -139,11 +140,9 @@ fn replace(path: &Path, from: &[u8], to: &[u8]) {
 
 #[test]
 fn a_log_that_is_written_meanwhile_is_verified_as_far_as_it_was_signed() {
-    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     let dir = tempfile::tempdir().unwrap();
     let (log, _) = LogEngine::open(&dir.path().join("log"), options()).unwrap();
-    let (log, looks) = (Arc::new(log), AtomicU64::new(0));
-    let over = AtomicBool::new(false);
+    let log = Arc::new(log);
     let ledger = Ledger::open(Arc::clone(&log), dir.path()).unwrap();
     let write = |index: u64| {
         let time = index as i64 + 1;
@@ -153,19 +152,24 @@ fn a_log_that_is_written_meanwhile_is_verified_as_far_as_it_was_signed() {
     write(0);
     let mut reached = Vec::new();
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let (look, looks) = std::sync::mpsc::channel();
+        let (begin, begun) = std::sync::mpsc::channel();
+        let write = &write;
+        scope.spawn(move || {
             let mut index = 1;
-            while !over.load(Ordering::Relaxed) {
-                // Ahead of whoever looks, and not so far that looking takes long.
-                if index < 30 * (looks.load(Ordering::Relaxed) + 1) {
+            // Beside whoever looks, and not so much that looking takes long.
+            for look in looks {
+                while index < 30 * (look + 1_u64) {
                     write(index);
                     index += 1;
-                } else {
-                    std::thread::yield_now();
+                    let _ = begin.send(index);
                 }
             }
         });
-        for _ in 0..15 {
+        for turn in 0..15 {
+            look.send(turn).unwrap();
+            let more = reached.last().copied().unwrap_or(1) + 1;
+            begun.iter().find(|written| *written >= more).unwrap();
             let how = Verify::default();
             let found = verify(&dir.path().join("log"), dir.path(), &how, &mut |_, _| ());
             // Every event was signed before the next was written: of what was there at the last
@@ -175,12 +179,9 @@ fn a_log_that_is_written_meanwhile_is_verified_as_far_as_it_was_signed() {
                 let signed = found.checkpoints + 1 >= known && found.checkpoints <= found.entries;
                 found.findings.is_empty() && found.entries >= known && signed
             });
-            over.store(!right, Ordering::Relaxed);
-            looks.fetch_add(1, Ordering::Relaxed);
             assert!(right, "{found:?}");
             reached.push(found.unwrap().entries);
         }
-        over.store(true, Ordering::Relaxed);
     });
     assert!(
         reached.is_sorted() && reached.first() < reached.last(),
@@ -403,12 +404,8 @@ fn sealed_segments_that_were_swapped_are_named() {
     let mut sealing = options();
     sealing.seal = true;
     let (log, _) = LogEngine::open(&sample.log(), sealing).unwrap();
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    let sealed = || log.segments().iter().filter(|one| one.sealed).count();
-    while sealed() < 2 {
-        assert!(std::time::Instant::now() < until, "they are not sealed");
-        std::thread::yield_now();
-    }
+    let sealed = || so(log.segments().iter().filter(|one| one.sealed).count() >= 2);
+    wait_for("two to be sealed", LONG, sealed).unwrap();
     log.close();
     assert_eq!(sample.verify(Vec::new()).findings, []);
     let names: Vec<_> = log

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_testkit::{LONG, asked, eventually};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use openraft::async_runtime::WatchReceiver;
@@ -143,7 +144,7 @@ async fn write(node: &RaftNode, count: usize) -> u64 {
 }
 
 async fn applied(node: &RaftNode, index: u64) {
-    let wait = node.raft.wait(Some(drover_testkit::LONG));
+    let wait = node.raft.wait(Some(LONG));
     wait.applied_index_at_least(Some(index), "applied")
         .await
         .unwrap();
@@ -223,16 +224,9 @@ async fn write_somewhere(nodes: &[Arc<RaftNode>], count: usize) -> (usize, u64, 
 /// The compact range after an index, once the entries up to it are on the disk: what a majority has
 /// written may be applied before.
 async fn range(node: &RaftNode, index: u64) -> CompactRange {
-    let found = async {
-        loop {
-            if let Some(range) = node.log().range_at(index).unwrap() {
-                return range;
-            }
-            tokio::task::yield_now().await;
-        }
-    };
-    let limit = Duration::from_secs(60);
-    tokio::time::timeout(limit, found).await.unwrap()
+    let found = || node.log().range_at(index).unwrap().ok_or("not there");
+    let waited = eventually("entries on the disk", LONG, found);
+    waited.await.unwrap()
 }
 
 #[test]
@@ -256,16 +250,13 @@ fn three_servers_agree_and_outlive_their_leader() {
             .collect();
         let (_, term, last) = write_somewhere(&others, 100).await;
         assert!(term > old_term);
-        let confirmed = async {
-            for other in others.iter().cycle() {
-                if other.read_barrier(Consistency::Consistent).await.is_ok() {
-                    return;
-                }
-                tokio::task::yield_now().await;
-            }
+        let mut turns = others.iter().cycle();
+        let confirmed = async || {
+            let other = turns.next().unwrap();
+            other.read_barrier(Consistency::Consistent).await
         };
-        let limit = Duration::from_secs(60);
-        tokio::time::timeout(limit, confirmed).await.unwrap();
+        let waited = asked("a majority to confirm", LONG, confirmed);
+        waited.await.unwrap();
         let cut_off = first.read_barrier(Consistency::Consistent);
         let cut_off = tokio::time::timeout(Duration::from_secs(2), cut_off).await;
         assert!(
@@ -306,12 +297,12 @@ fn a_server_that_joins_late_starts_from_a_snapshot_and_goes_on_with_its_tree() {
         leading(&one).await;
         let last = write(&one, 300).await;
         one.raft.trigger().snapshot().await.unwrap();
-        let wait = one.raft.wait(Some(drover_testkit::LONG));
+        let wait = one.raft.wait(Some(LONG));
         wait.metrics(|m| m.snapshot.is_some_and(|s| s.index >= last), "built")
             .await
             .unwrap();
         one.raft.trigger().purge_log(last).await.unwrap();
-        let wait = one.raft.wait(Some(drover_testkit::LONG));
+        let wait = one.raft.wait(Some(LONG));
         wait.metrics(|m| m.purged.is_some_and(|s| s.index >= last), "purged")
             .await
             .unwrap();

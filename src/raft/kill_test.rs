@@ -9,13 +9,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Instant;
 
 use drover_events::codec::Draft;
 use drover_events::model::Namespace;
 use drover_events::namespace::NamespacesUpserted;
 use drover_events::{Envelope, Event, EventId};
 use drover_projections::Projections;
+use drover_testkit::{LONG, eventually, so};
 
 use super::network::Alone;
 use super::*;
@@ -179,11 +179,9 @@ fn no_acknowledged_write_is_lost_when_a_server_is_killed() {
     let last = runtime().block_on(async {
         let (node, projections) = start(dir.path()).await;
         let (_, next) = node.log().bounds();
-        let deadline = Instant::now() + drover_testkit::LONG;
-        while projections.applied_index() + 1 < next {
-            assert!(Instant::now() < deadline, "the log is not applied");
-            tokio::task::yield_now().await;
-        }
+        let applied = || so(projections.applied_index() + 1 >= next);
+        let waited = eventually("the log to be applied", LONG, applied);
+        waited.await.unwrap();
         node.shutdown().await;
         next - 1
     });

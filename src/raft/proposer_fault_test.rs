@@ -3,10 +3,9 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
 use drover_projections::tables::namespaces::Namespaces;
-use drover_testkit::LONG;
+use drover_testkit::{LONG, eventually, so};
 
 use super::proposer_test::{Put, event_of_today, on_disk, run, start};
 use super::*;
@@ -53,14 +52,10 @@ fn a_full_disk_refuses_writes_serves_reads_and_resumes() {
             );
         }
         disk.set_capacity(None);
-        let deadline = Instant::now() + LONG;
-        while server.node.log().space() != Space::Enough {
-            assert!(
-                Instant::now() < deadline,
-                "the log did not notice the space"
-            );
-            tokio::task::yield_now().await;
-        }
+        let enough = || so(server.node.log().space() == Space::Enough);
+        eventually("the log to notice the space", LONG, enough)
+            .await
+            .unwrap();
         server
             .proposer
             .submit(Arc::new(Put("after".to_owned())), Origin::default())
@@ -124,19 +119,15 @@ fn an_event_from_the_future_parks_the_applier_and_the_log_goes_on() {
         let before = server.projections.applied_index();
         let node = Arc::clone(&server.node);
         let future = tokio::spawn(async move { node.commit(opaque(100)).await });
-        let deadline = Instant::now() + LONG;
-        while server.node.parked().is_none() {
-            assert!(Instant::now() < deadline, "the applier did not park");
-            tokio::task::yield_now().await;
-        }
-        let parked = server.node.parked().unwrap();
+        let parked = || server.node.parked().ok_or("it goes on");
+        let parked = eventually("the applier to park", LONG, parked)
+            .await
+            .unwrap();
         assert_eq!(parked.index, before + 1);
         let node = Arc::clone(&server.node);
         let after = tokio::spawn(async move { node.commit(event_of_today()).await });
-        while server.node.log().bounds().1 <= parked.index + 1 {
-            assert!(Instant::now() < deadline, "the log stopped");
-            tokio::task::yield_now().await;
-        }
+        let goes_on = || so(server.node.log().bounds().1 > parked.index + 1);
+        eventually("the log to go on", LONG, goes_on).await.unwrap();
         assert_eq!(
             server.projections.applied_index(),
             before,

@@ -9,6 +9,7 @@ use drover_events::variable::{VarOp, VariableApplied};
 use drover_events::{Actor, Envelope, Event, EventId, EventKind, RaftPayload};
 use drover_projections::damage_mark;
 use drover_projections::maintenance::{Maintenance, Part, RawChange};
+use drover_testkit::{LONG, so, wait_for};
 use ed25519_dalek::SigningKey;
 
 use std::sync::atomic::Ordering;
@@ -92,11 +93,8 @@ impl Server {
         let last = entries - 1;
         log.commit(last, bytes::Bytes::new());
         let path = dir.path().join("log");
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while ReadOnlyLog::open(&path).unwrap().committed() != Some(last) {
-            assert!(Instant::now() < deadline, "the commit was never written");
-            std::thread::yield_now();
-        }
+        let written = || so(ReadOnlyLog::open(&path).unwrap().committed() == Some(last));
+        wait_for("the commit to be written", LONG, written).unwrap();
         log.close();
         Server { dir, last }
     }

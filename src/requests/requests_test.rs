@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use drover_events::{Actor, ActorKind};
+use drover_testkit::{LONG, eventually, so};
 
 use super::*;
 use crate::log::fake::FakeDisk;
@@ -55,11 +56,7 @@ async fn answer(log: &Arc<RequestLog>, request: &Received, status: u16) {
 }
 
 async fn until(what: &str, mut reached: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !reached() {
-        assert!(Instant::now() < deadline, "{what}");
-        tokio::task::yield_now().await;
-    }
+    eventually(what, LONG, || so(reached())).await.unwrap();
 }
 
 /// Uses up what is left of a full disk.

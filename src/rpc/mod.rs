@@ -23,6 +23,8 @@ mod measure;
 pub mod methods;
 pub mod server;
 pub mod service;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod updates;
 mod wire;
 

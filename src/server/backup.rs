@@ -14,6 +14,7 @@ use crate::archive::restore::{Former, Restore, Restored, prepare};
 use crate::archive::save::{Saved, Source, save};
 use crate::keyring::Keyring;
 use crate::log::ReadOnlyLog;
+use crate::net::aside;
 use crate::replay;
 
 /// Bytes gathered before they are written.
@@ -75,8 +76,10 @@ impl Server {
     /// # Errors
     /// A damaged log; files that cannot be written.
     pub async fn backup(&self) -> Result<Backup, ArchiveError> {
-        self.keys_are_whole()?;
-        let scratch = Scratch::new(&self.dir, "save")?;
+        let scratch = aside(|| {
+            self.keys_are_whole()?;
+            Scratch::new(&self.dir, "save")
+        })?;
         let state = scratch.path().join("state");
         let written = self.raft.write_state(state.clone()).await;
         let (_, state) = written.map_err(|source| file("write", &state, source))?;

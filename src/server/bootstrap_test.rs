@@ -10,6 +10,7 @@ use crate::server::testing::Stopping;
 use drover_events::EventKind;
 use drover_projections::Table as _;
 use drover_projections::tables::evals::Evals;
+use drover_testkit::{LONG, eventually, so};
 
 fn kinds(events: &[Event]) -> Vec<EventKind> {
     events.iter().map(Event::kind).collect()
@@ -149,9 +150,8 @@ async fn quiet(server: &Server, id: &str) {
                 .iter()
                 .any(|status| status == status::eval::PENDING)
     };
-    while busy(&server.projections.view()) {
-        tokio::task::yield_now().await;
-    }
+    let quiet = || so(!busy(&server.projections.view()));
+    eventually("nothing to wait", LONG, quiet).await.unwrap();
 }
 
 /// Waits until the job, which has no allocations, is over: as one whose allocations are collected.

@@ -154,6 +154,7 @@ impl Actor {
                 }
             }
         }
+        self.shared.steps.send_modify(|steps| *steps += 1);
     }
 
     async fn remember_alloc(&mut self) {

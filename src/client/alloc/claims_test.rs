@@ -88,7 +88,15 @@ async fn cl_05_a_restart_restarts_what_runs_at_once_and_a_dead_task_is_no_error(
         is(&told, "a", "running", 0) && is(&told, "b", "running", 0) && is(&told, "prep", "dead", 0)
     })
     .await;
-    runner.control().unwrap().restart(None, false).unwrap();
+    let asked = runner.control().unwrap().restart(None, false);
+    asked.await.unwrap();
+    let told_now = runner.told().unwrap();
+    for task in ["a", "b"] {
+        assert_eq!(
+            told_now.task_states[task].restarts, 1,
+            "{task}: it is waited for"
+        );
+    }
     until("both run again", || {
         is(&told, "a", "running", 1) && is(&told, "b", "running", 1)
     })
@@ -107,8 +115,38 @@ async fn cl_05_a_restart_restarts_what_runs_at_once_and_a_dead_task_is_no_error(
     assert!(!told_of("prep").contains(&"Restart Signaled".to_owned()));
     // Of one task it is an error.
     let refused = runner.control().unwrap().restart(Some("prep"), false);
-    assert_eq!(refused.unwrap_err().to_string(), "Task not running");
+    assert_eq!(refused.await.unwrap_err().to_string(), "Task not running");
     runner.destroy().await;
+}
+
+/// Two of three cannot be told to end: the third starts again, and whoever asked learns of both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cl_05_who_asked_for_a_restart_learns_of_every_task_that_could_not_be_told() {
+    let tmp = tempfile::tempdir().unwrap();
+    let factory = factory(tmp.path());
+    let names = ["a", "b", "c"];
+    let mut given = with_tasks("service", &names.map(|name| (name, "", "1h")));
+    let job = Arc::make_mut(given.job.as_mut().unwrap());
+    for (task, signal) in [(0, "SIGNONE"), (2, "SIGLESS")] {
+        job.task_groups[0].tasks[task].kill_signal = signal.into();
+    }
+    let told = Told::default();
+    let runner = run(&factory, &given, &told);
+    until("all run", || {
+        names.iter().all(|name| is(&told, name, "running", 0))
+    })
+    .await;
+    let asked = runner.control().unwrap().restart(None, false).await;
+    assert_eq!(
+        asked.unwrap_err().to_string(),
+        "task \"a\": unknown signal \"SIGNONE\"; task \"c\": unknown signal \"SIGLESS\""
+    );
+    assert_eq!(runner.told().unwrap().task_states["b"].restarts, 1);
+    // The next who asks is not told of it again.
+    until("the third runs again", || is(&told, "b", "running", 1)).await;
+    let asked = runner.control().unwrap().restart(Some("b"), false);
+    asked.await.unwrap();
+    runner.detach().await;
 }
 
 /// What tasks answered that were told something together.
@@ -158,7 +196,8 @@ async fn cl_09_cl_25_a_dead_tasks_runner_waits_and_runs_it_again_when_it_is_told
             assert_eq!(reasons(&told, task), vec![ASKED; asked], "{task}");
         }
         if restarts < 2 {
-            runner.control().unwrap().restart(None, true).unwrap();
+            let asked = runner.control().unwrap().restart(None, true);
+            asked.await.unwrap();
         }
     }
     // A kill is.
@@ -166,7 +205,8 @@ async fn cl_09_cl_25_a_dead_tasks_runner_waits_and_runs_it_again_when_it_is_told
     stop.desired_status = "stop".into();
     runner.update(Arc::new(stop));
     runner.done().wait_for(|done| *done).await.unwrap();
-    assert!(runner.control().unwrap().restart(None, true).is_err());
+    let asked = runner.control().unwrap().restart(None, true);
+    assert!(asked.await.is_err());
     runner.destroy().await;
 }
 

@@ -183,11 +183,13 @@ impl Actor {
         let signal = with_task(&alloc, name).map(|(_, t)| t.kill_signal.clone());
         let grace = self.spec.tasks.get(name).map_or(0, |t| t.kill_timeout);
         let (tx, name) = (self.tx.clone(), name.to_owned());
+        let shared = Arc::clone(&self.shared);
         // It writes, and waits for the disk.
         tokio::task::spawn_blocking(move || {
             match task.stop(&signal.unwrap_or_default(), nanos(grace)) {
                 Ok(()) | Err(TaskError::NotRunning) => {}
                 Err(e) => {
+                    shared.refused.lock().insert(name.clone(), e.to_string());
                     let failed = TaskInput::StopFailed(e.to_string());
                     let _ = tx.send(Msg::Input(Input::Task(name, failed)));
                 }

@@ -71,11 +71,16 @@ pub enum ControlError {
 
 /// What users can ask of an allocation that runs.
 pub trait AllocControl: Send + Sync {
-    /// Starts tasks again: one, all that run, or all that can (CL-06 to CL-08).
+    /// Starts tasks again: one, all that run, or all that can (CL-06 to CL-08). They are asked at
+    /// once; what is waited for is that each of those that ran has ended.
     ///
     /// # Errors
-    /// That nothing could be restarted.
-    fn restart(&self, task: Option<&str>, all: bool) -> Result<(), ControlError>;
+    /// That nothing could be restarted; what those said that could not be told to end.
+    fn restart(
+        &self,
+        task: Option<&str>,
+        all: bool,
+    ) -> BoxFuture<'static, Result<(), ControlError>>;
 
     /// Sends a signal to one task, or to all that run.
     ///

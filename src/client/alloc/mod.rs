@@ -9,6 +9,7 @@
 mod actor;
 #[cfg(test)]
 mod actor_test;
+mod asked;
 #[cfg(test)]
 mod claims_test;
 pub mod coordinator;

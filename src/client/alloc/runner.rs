@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::actor::Actor;
+use super::asked::Asked;
 use super::dir::AllocDir;
 use super::factory::{AllocControl, AllocRunner, AllocRunnerFactory, ControlError, Report};
 use super::machine::{AllocMachine, AllocSpec, Input};
@@ -82,6 +83,8 @@ impl AllocRunnerFactory for RunnerFactory {
             machine: Mutex::new(machine),
             tasks: Mutex::default(),
             checks: Mutex::default(),
+            refused: Mutex::default(),
+            steps: watch::Sender::default(),
             done: watch::Sender::new(false),
         });
         let (tx, rx) = mpsc::unbounded_channel();
@@ -118,6 +121,10 @@ pub(super) struct RunnerShared {
     pub(super) tasks: Mutex<BTreeMap<String, Arc<dyn RunningTask>>>,
     /// The last result of every check, by its id.
     pub(super) checks: Mutex<BTreeMap<String, CheckQueryResult>>,
+    /// Why tasks could not be told to end, since they were last asked to start again.
+    pub(super) refused: Mutex<BTreeMap<String, String>>,
+    /// How often something happened and was acted on.
+    pub(super) steps: watch::Sender<u64>,
     pub(super) done: watch::Sender<bool>,
 }
 
@@ -245,17 +252,21 @@ pub(super) fn told_each(ends: Vec<(String, Result<(), TaskError>)>) -> Result<()
 }
 
 impl AllocControl for Runner {
-    fn restart(&self, task: Option<&str>, all: bool) -> Result<(), ControlError> {
-        self.shared
-            .machine
-            .lock()
-            .may_restart(task)
-            .map_err(ControlError::Refused)?;
+    fn restart(
+        &self,
+        task: Option<&str>,
+        all: bool,
+    ) -> BoxFuture<'static, Result<(), ControlError>> {
+        let may = self.shared.machine.lock().may_restart(task);
+        if let Err(why) = may {
+            return std::future::ready(Err(ControlError::Refused(why))).boxed();
+        }
+        let asked = Asked::of(&self.shared, task);
         self.send(Input::Restart {
             task: task.map(str::to_owned),
             all,
         });
-        Ok(())
+        asked.wait().boxed()
     }
 
     fn signal(&self, task: Option<&str>, signal: &str) -> Result<(), ControlError> {

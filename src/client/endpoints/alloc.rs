@@ -8,17 +8,20 @@ use super::{control, runner};
 use crate::client::agent::Client;
 use crate::error::ApiError;
 
-/// Restarts tasks: one, all that run, or all that can (JOB-11).
+/// Restarts tasks: one, all that run, or all that can (JOB-11), and waits until those that ran have
+/// ended.
 ///
 /// # Errors
-/// Unknown allocation or task, a task together with all, nothing that runs.
-pub fn restart(client: &Client, alloc: &str, task: &str, all: bool) -> Result<(), ApiError> {
+/// Unknown allocation or task, a task together with all, nothing that runs; tasks that cannot be
+/// told to end.
+pub async fn restart(client: &Client, alloc: &str, task: &str, all: bool) -> Result<(), ApiError> {
     if all && !task.is_empty() {
         let text = "cannot restart all tasks and a single task at the same time";
         return Err(ApiError::bad_request(text));
     }
     let runner = runner(client, alloc)?;
-    Ok(control(&runner)?.restart(named(task), all)?)
+    let asked = control(&runner)?.restart(named(task), all);
+    Ok(asked.await?)
 }
 
 /// Sends a signal to one task, or to all that run.

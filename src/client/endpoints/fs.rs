@@ -327,6 +327,8 @@ mod tests {
     use std::sync::Condvar;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use drover_testkit::{LONG, so, wait_for};
+
     use super::*;
 
     /// Looks that hang, and the end of that.
@@ -361,9 +363,8 @@ mod tests {
                 })
             })
             .collect();
-        while hanging.looks.load(Ordering::SeqCst) < LOOKS {
-            std::thread::yield_now();
-        }
+        let all = || so(hanging.looks.load(Ordering::SeqCst) >= LOOKS);
+        wait_for("all to hang that may", LONG, all).unwrap();
         let other = runtime.spawn_blocking(|| 7);
         let other = runtime.block_on(async { tokio::time::timeout(PATIENCE / 2, other).await });
         *hanging.over.lock().unwrap() = true;

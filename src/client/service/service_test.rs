@@ -163,16 +163,22 @@ async fn cl_08_one_task_is_restarted_alone_and_a_dead_one_is_not() {
     let running = |task: &str, times: u64| restarts(task) == ("running".to_owned(), times);
     until("both run", || running("web", 0) && running("other", 0)).await;
     let id = alloc().expect("placed").id;
-    endpoints::alloc::restart(&client, &id, "web", false).expect("it runs");
+    endpoints::alloc::restart(&client, &id, "web", false)
+        .await
+        .expect("it runs");
     until("one is restarted", || running("web", 1)).await;
     assert!(running("other", 0), "{:?}", restarts("other"));
-    let refused = endpoints::alloc::restart(&client, &id, "dead", false).unwrap_err();
+    let refused = endpoints::alloc::restart(&client, &id, "dead", false)
+        .await
+        .unwrap_err();
     assert!(
         refused.message.contains("Task not running"),
         "{}",
         refused.message
     );
     assert_eq!(restarts("dead").0, "dead");
-    let unknown = endpoints::alloc::restart(&client, &id, "nobody", false).unwrap_err();
+    let unknown = endpoints::alloc::restart(&client, &id, "nobody", false)
+        .await
+        .unwrap_err();
     assert!(unknown.message.contains("nobody"), "{}", unknown.message);
 }

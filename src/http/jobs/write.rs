@@ -433,7 +433,11 @@ pub(super) async fn revert(write: Write) -> Result<Answer, ApiError> {
         return Err(ApiError::refused(text));
     }
     let key = (namespace, id.as_str(), body.job_version);
-    let old = glance(|| view.get::<JobVersions>(key));
+    // What it was written in is the version's own; the new version has it as well.
+    let (old, submission) = glance(|| {
+        let old = view.get::<JobVersions>(key);
+        (old, view.get::<JobSubmissions>(key))
+    });
     let mut job = old.map_err(storage)?.ok_or_else(|| {
         ApiError::refused(format!(
             "job \"{id}\" in namespace \"{namespace}\" at version {} not found",
@@ -445,10 +449,7 @@ pub(super) async fn revert(write: Write) -> Result<Answer, ApiError> {
     let again = RegisterBody {
         enforce_index: true,
         job_modify_index: current.job_modify_index,
-        // What it was written in is the version's own; the new version has it as well.
-        submission: view
-            .get::<JobSubmissions>((namespace, id.as_str(), body.job_version))
-            .map_err(storage)?,
+        submission: submission.map_err(storage)?,
         ..RegisterBody::default()
     };
     let judged = write.judged(move |write| Ok((warnings(write, &job)?, job)));

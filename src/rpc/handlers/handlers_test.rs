@@ -21,6 +21,7 @@ use crate::rpc::methods::{
     NodeUpdateDrainRequest, NodeUpdateStatusRequest, ServiceDeleteRequest, ServiceUpsertRequest,
 };
 use crate::rpc::server::{Limits, RpcServer, serve};
+use crate::rpc::testing::Marking;
 use crate::rpc::{Rpc, RpcError};
 use crate::scheduler::testing;
 use crate::server::testing::Stopping;
@@ -51,7 +52,7 @@ impl World {
         };
         server.submit(command, Origin::default()).await.unwrap();
         let beat = Box::new(|_: &str| Duration::from_secs(60));
-        let service = Arc::new(service(server.clone(), beat));
+        let service = Arc::new(Marking(Arc::new(service(server.clone(), beat))));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         Self {
             rpc: serve(listener, service, Limits::default()).unwrap(),

@@ -110,6 +110,7 @@ const GOALS: &[Goal] = &[
         "longest_apply_ms",
         20.0,
     ),
+    goal("pages of a deletion by filter", "longest_apply_ms", 20.0),
     goal("barrier during the deletion", "p99_us", 1_000_000.0),
     goal("stream, 100 subscribers", "per_second", 100_000.0),
     goal("stream, 100 subscribers", "delivered_share", 1.0),

@@ -24,5 +24,5 @@ pub use http::{Http, Lines, Response};
 pub use jsonschema;
 pub use leftovers::Leftovers;
 pub use skip::{has_program, python, skip};
-pub use wait::{LONG, eventually, moment, wait_for};
+pub use wait::{LONG, asked, eventually, moment, so, wait_for};
 pub use wire::Wire;

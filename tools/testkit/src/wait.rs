@@ -37,6 +37,36 @@ pub async fn eventually<T, E: Display>(
     }
 }
 
+/// As [`eventually`], for a question that is itself waited for.
+///
+/// # Errors
+/// When `limit` has passed.
+pub async fn asked<T, E: Display>(
+    what: &str,
+    limit: Duration,
+    mut ask: impl AsyncFnMut() -> Result<T, E>,
+) -> Result<T> {
+    limit::this_test();
+    let start = Instant::now();
+    loop {
+        match ask().await {
+            Ok(answer) => return Ok(answer),
+            Err(refusal) if start.elapsed() > limit => {
+                bail!("waited {limit:?} for {what}; last: {refusal}");
+            }
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+/// What a question answers that is asked whether something is so.
+///
+/// # Errors
+/// It is not.
+pub fn so(is: bool) -> Result<(), &'static str> {
+    is.then_some(()).ok_or("not yet")
+}
+
 /// Between two looks for a moment that may pass at once.
 const GLANCE: Duration = Duration::from_micros(100);
 

@@ -61,6 +61,13 @@ pub(crate) fn check(file: &File, lines: &[&str], test: &[bool], measured: &mut M
         let sleeps = lines.iter().enumerate();
         let sleeps = sleeps.filter(|(n, line)| tested(*n) && line.contains("sleep("));
         count("test-sleeps", sleeps.count());
+        // In a simulation time stands still while anybody runs.
+        let spins = lines
+            .iter()
+            .enumerate()
+            .filter(|_| !file.path.starts_with("tests/sim/"));
+        let spins = spins.filter(|(n, line)| tested(*n) && spins_on(line));
+        count("test-spins", spins.count());
         let raw = file.text.lines().enumerate();
         let shared = raw.filter(|(n, line)| tested(*n) && shared_place(line));
         count("test-places", shared.count());
@@ -75,6 +82,11 @@ pub(crate) fn check(file: &File, lines: &[&str], test: &[bool], measured: &mut M
             measured.problems.push(problem);
         }
     }
+}
+
+/// Looks again at once, on a processor that somebody else may need for what is waited for.
+fn spins_on(line: &str) -> bool {
+    line.contains("yield_now(") || line.contains("spin_loop(")
 }
 
 /// A port or a directory that a test shares with whatever else runs.
@@ -233,6 +245,11 @@ mod tests {
         ] {
             assert_eq!(count("test-places", "tests/a.rs", line), 0, "{line}");
         }
+        let spin = "while !done() { std::thread::yield_now(); }";
+        assert_eq!(count("test-spins", "src/a_test.rs", spin), 1);
+        assert_eq!(count("test-spins", "src/a.rs", &test(spin)), 1);
+        assert_eq!(count("test-spins", "src/a.rs", spin), 0);
+        assert_eq!(count("test-spins", "tests/sim/a.rs", spin), 0);
         let sleep = "tokio::time::sleep(PAUSE).await;";
         assert_eq!(count("test-sleeps", "src/a_test.rs", sleep), 1);
         assert_eq!(count("test-sleeps", "src/a.rs", &test(sleep)), 1);

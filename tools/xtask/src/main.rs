@@ -10,6 +10,8 @@ mod habits;
 mod lexer;
 mod mutants;
 mod ratchet;
+#[cfg(test)]
+mod rocksdb_test;
 mod run;
 mod settings;
 mod tidy;

@@ -147,7 +147,6 @@ fn what_a_plan_stops_tells_why_and_what_it_was() {
         followup_eval_id: id(7),
         alloc_states: Some(states.clone()),
         reschedule_tracker: Some(RescheduleTracker::default()),
-        ..Default::default()
     };
     let plan = |stopped| PlanApplied {
         stopped: vec![stopped],

@@ -76,12 +76,13 @@ pub(crate) fn run(root: &Path, wish: &Wish) -> Result<()> {
         println!("mutants: there is nothing to change");
         return Ok(());
     }
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let work = target.join("mutants");
-    let copy = work.join("tree");
-    fs::create_dir_all(&copy)?;
-    let sources = code_of(&files);
+    let (work, copy) = places(root)?;
+    let code = subjects::code(&files);
+    let sources: BTreeMap<&str, &str> = files
+        .iter()
+        .filter(|file| code.contains(&file.path))
+        .map(|file| (file.path.as_str(), file.text.as_str()))
+        .collect();
     let Compiled {
         generated,
         refused,
@@ -90,7 +91,8 @@ pub(crate) fn run(root: &Path, wish: &Wish) -> Result<()> {
     let jails: Vec<Jail> = (0..wish.jobs.max(1))
         .map(|number| Jail::new(&work.join(format!("out{number}"))))
         .collect::<Result<_>>()?;
-    let functions = functions_of(&generated);
+    let functions = generated.values().flat_map(|file| file.functions.iter());
+    let functions: Vec<String> = functions.cloned().collect();
     let reached = work.join("reached.jsonl");
     past::forget_changed(&files, &work.join("traced.txt"), &reached)?;
     let tests = trial::trace(&executables, &functions, &reached, &jails)?;
@@ -125,10 +127,8 @@ pub(crate) fn run(root: &Path, wish: &Wish) -> Result<()> {
     let tried = trial.all(&todo, &jails, past)?;
     let refused = refused.iter().filter(|name| chosen.contains(file_of(name)));
     tell(&tried, todo.len(), asked.len(), refused.count());
-    let names: BTreeSet<&str> = asked
-        .iter()
-        .map(|(_, mutant)| mutant.name.as_str())
-        .collect();
+    let names = asked.iter().map(|(_, mutant)| mutant.name.as_str());
+    let names: BTreeSet<&str> = names.collect();
     past::compare(root, &tried, |name| {
         !wish.rows
             && wish.only.is_empty()
@@ -137,19 +137,14 @@ pub(crate) fn run(root: &Path, wish: &Wish) -> Result<()> {
     })
 }
 
-/// The text of every file of code.
-fn code_of(files: &[tree::File]) -> BTreeMap<&str, &str> {
-    let code = subjects::code(files);
-    let files = files.iter().filter(|file| code.contains(&file.path));
-    files
-        .map(|file| (file.path.as_str(), file.text.as_str()))
-        .collect()
-}
-
-fn functions_of(generated: &BTreeMap<String, Generated>) -> Vec<String> {
-    let each = generated.values();
-    each.flat_map(|file| file.functions.iter().cloned())
-        .collect()
+/// Where the work is kept, and the copy of the tree that is built.
+fn places(root: &Path) -> Result<(PathBuf, PathBuf)> {
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let work = target.join("mutants");
+    let copy = work.join("tree");
+    fs::create_dir_all(&copy)?;
+    Ok((work, copy))
 }
 
 fn tell(tried: &Tried, todo: usize, asked: usize, refused: usize) {

@@ -2,10 +2,13 @@
 //!
 //! Prints a JSON line per measurement. Plans of 256 allocations go through the whole of apply, as
 //! committed events do (guards, job specifications, node use, summaries, history, every index);
-//! then clients report on all of them; then events of about 300 bytes are decoded and folded into
-//! an empty database. `worst_ms` is the longest batch: nothing else can be applied meanwhile.
+//! then clients report on all of them; then evaluations are deleted by filter at its dearest; then
+//! events of about 300 bytes are decoded and folded into an empty database. `worst_ms` and
+//! `longest_apply_ms` are of the longest batch: nothing else can be applied meanwhile.
 //! `cpu_us` is what one allocation or event cost all threads, flushes and compactions included:
 //! on a busy machine it says more than the rate.
+
+mod deletion;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +28,7 @@ use drover_events::model::{
 use drover_events::plan::{PlacedAlloc, PlanApplied};
 use drover_events::{Event, Recorded};
 use drover_projections::tables::Allocs;
-use drover_projections::{Options, Outcome, Projections, Scan, Writer};
+use drover_projections::{Options, Outcome, Projections, Reply, Scan, Writer};
 
 const NODES: u64 = 5_000;
 const PER_JOB: u64 = 1_000;
@@ -48,6 +51,7 @@ fn main() -> Result<()> {
     let raw = floor::rows(dir.path(), 100_000, PLACED)?;
     println!("{{\"what\":\"floor: rows of allocations\",\"per_second\":{raw:.0}}}");
     place(&dir.path().join("place"), allocs)?;
+    deletion::measure(&dir.path().join("deletion"))?;
     let raw = floor::rows(dir.path(), 300_000, SMALL)?;
     println!("{{\"what\":\"floor: rows of small events\",\"per_second\":{raw:.0}}}");
     replay(
@@ -104,23 +108,28 @@ impl Bench {
         }
     }
 
-    fn apply(&mut self, entries: &[Recorded]) -> Result<()> {
+    /// Applies events, and gives what those answered that were not refused.
+    fn apply(&mut self, entries: &[Recorded]) -> Result<Vec<Reply>> {
         let mut last = Instant::now();
         let (mut worst, mut refused) = (self.worst, 0);
+        let mut replies = Vec::new();
         self.writer.apply_each(entries, |applied| {
             worst = worst.max(last.elapsed().as_secs_f64() * 1e3);
             last = Instant::now();
             for one in applied {
-                if let Outcome::Rejected(reason) = one.outcome {
-                    if refused == 0 {
-                        println!("refused: {reason:?}");
+                match one.outcome {
+                    Outcome::Applied(reply) => replies.push(reply),
+                    Outcome::Rejected(reason) => {
+                        if refused == 0 {
+                            println!("refused: {reason:?}");
+                        }
+                        refused += 1;
                     }
-                    refused += 1;
                 }
             }
         })?;
         (self.worst, self.refused) = (worst, self.refused + refused);
-        Ok(())
+        Ok(replies)
     }
 }
 
@@ -318,7 +327,8 @@ fn replay(what: &str, path: &Path, count: u64, event: &dyn Fn(u64) -> Event) -> 
 
 fn line(what: &str, count: u64, seconds: f64, bench: &Bench) {
     println!(
-        "{{\"what\":\"{what}\",\"per_second\":{:.0},\"cpu_us\":{:.1},\"worst_ms\":{:.1},\"refused\":{},\"rss_mb\":{:.0}}}",
+        "{{\"what\":\"{what}\",\"per_second\":{:.0},\"cpu_us\":{:.1},\"worst_ms\":{:.1},\
+         \"refused\":{},\"rss_mb\":{:.0}}}",
         count as f64 / seconds,
         bench.cpu * 1e6 / count as f64,
         bench.worst,

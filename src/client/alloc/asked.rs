@@ -1,0 +1,77 @@
+//! A restart that somebody asked for and waits for (CL-05).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+use super::factory::ControlError;
+use super::runner::{RunnerShared, told_each};
+use crate::client::drivers::TaskError;
+
+/// How long a restart is waited for: far longer than tasks are given to end.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Tasks that run and are told to start again, each with the number of its restarts before.
+pub(super) struct Asked {
+    shared: Arc<RunnerShared>,
+    tasks: Vec<(String, u64)>,
+}
+
+impl Asked {
+    /// Of one task, or of all that run. It comes before they are told.
+    pub(super) fn of(shared: &Arc<RunnerShared>, task: Option<&str>) -> Self {
+        let machine = shared.machine.lock();
+        let named = |name: &str| task.is_none_or(|task| task == name);
+        let running = machine.tasks.iter();
+        let running = running.filter(|(name, task)| named(name) && task.is_running());
+        let tasks: Vec<_> = running
+            .map(|(name, task)| (name.clone(), task.state.restarts))
+            .collect();
+        let mut refused = shared.refused.lock();
+        tasks.iter().for_each(|(name, _)| _ = refused.remove(name));
+        Self {
+            shared: Arc::clone(shared),
+            tasks,
+        }
+    }
+
+    /// Waits until each has ended, to start again or for good, or could not be told to end.
+    ///
+    /// # Errors
+    /// What those said that could not be told.
+    pub(super) async fn wait(self) -> Result<(), ControlError> {
+        let mut steps = self.shared.steps.subscribe();
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(ends) = self.ends() {
+                // Where none ran, those that are dead were asked, and nothing of them ends.
+                return if ends.is_empty() {
+                    Ok(())
+                } else {
+                    told_each(ends)
+                };
+            }
+            if timeout_at(until, steps.changed()).await.is_err() {
+                let text = "the tasks have not ended yet; they start again when they have";
+                return Err(ControlError::Refused(text.to_owned()));
+            }
+        }
+    }
+
+    /// What came of each, once all of it is known.
+    fn ends(&self) -> Option<Vec<(String, Result<(), TaskError>)>> {
+        let machine = self.shared.machine.lock();
+        let refused = self.shared.refused.lock();
+        let end = |(name, before): &(String, u64)| {
+            let task = machine.tasks.get(name)?;
+            let end = match refused.get(name) {
+                _ if task.state.restarts > *before || task.is_dead() => Ok(()),
+                Some(why) => Err(TaskError::Driver(why.clone())),
+                None => return None,
+            };
+            Some((name.clone(), end))
+        };
+        self.tasks.iter().map(end).collect()
+    }
+}
