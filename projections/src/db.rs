@@ -442,13 +442,25 @@ impl Frozen {
         key: &[u8],
     ) -> Result<Option<DBPinnableSlice<'_>>, StorageError> {
         let family = self.db.family(family);
-        let found = match at_hand::read()? {
-            true => self
-                .snapshot
-                .get_pinned_cf_opt(family, key, at_hand::options()),
-            false => self.snapshot.get_pinned_cf(family, key),
-        };
-        found.map_err(self.db.failed("read"))
+        if !at_hand::read()? {
+            let found = self.snapshot.get_pinned_cf(family, key);
+            return found.map_err(self.db.failed("read"));
+        }
+        let options = at_hand::options();
+        let found = self.snapshot.get_pinned_cf_opt(family, key, options);
+        let found = found.map_err(self.db.failed("read"))?;
+        at_hand::weigh(found.as_ref().map_or(0, |value| value.len()))?;
+        Ok(found)
+    }
+
+    /// As [`Frozen::cursor`], for walks whose end is not told from a block that is not in memory:
+    /// such work is left to who may wait.
+    pub(crate) fn cursor_of_past(&self, family: Family, upper: Option<&[u8]>) -> RawCursor<'_> {
+        if at_hand::only() {
+            // Noted, and told of the work as a whole.
+            let _ = at_hand::missed();
+        }
+        self.cursor(family, upper)
     }
 
     pub(crate) fn cursor(&self, family: Family, upper: Option<&[u8]>) -> RawCursor<'_> {

@@ -221,6 +221,12 @@ impl Projections {
         Ok(writer::flushed(&db)?.index)
     }
 
+    /// Ends what RocksDB does by itself, for good: nothing is written any more, and the end of the
+    /// process waits for no compaction. Any thread may call this.
+    pub fn settle(&self) {
+        self.database().raw().cancel_all_background_work(true);
+    }
+
     /// Whether the last batch found no space on the disk. The writer's owner applies it again until
     /// there is.
     pub fn is_full(&self) -> bool {

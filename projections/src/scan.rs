@@ -300,6 +300,7 @@ impl Present<'_> {
             self.cursor.status().map_err(self.db.failed("walk"))?;
             return Ok(false);
         }
+        at_hand::weigh(self.cursor.value().map_or(0, <[u8]>::len))?;
         let key = self.cursor.key().unwrap_or_default();
         Ok(!self.range.reverse || key >= self.range.lower.as_slice())
     }

@@ -30,8 +30,6 @@ const VIEW_LIFE: Duration = match cfg!(test) {
     true => Duration::from_millis(50),
     false => Duration::from_secs(2),
 };
-/// Rows of a page that is made at once.
-const FEW: u32 = 100;
 /// Pieces that wait to be sent.
 const AHEAD: usize = 2;
 
@@ -161,10 +159,11 @@ impl Asked {
         }
     }
 
-    /// Whether the answer takes no longer than to hand the question over.
+    /// Whether one thing is asked for, and nothing is worked out about it: a list that is kept ready
+    /// was looked for before, and one that is not is made elsewhere.
     fn is_quick(&self) -> bool {
         let one = matches!(self.watched, Watched::Rows(_));
-        self.request.body.is_empty() && self.options.is_quick(one, FEW)
+        one && self.request.body.is_empty() && self.options.is_plain()
     }
 
     /// An answer whose list is only begun goes on while it is sent.

@@ -128,6 +128,11 @@ pub struct Running {
 }
 
 impl Running {
+    /// Lets it do nothing more.
+    pub fn halt(&self) {
+        self.task.abort();
+    }
+
     /// Stops it, and waits until it holds nothing any more.
     pub async fn stop(mut self) {
         self.task.abort();

@@ -80,6 +80,10 @@ impl Command for Following {
         let seen = Some(self.cause).filter(|index| *index > 0);
         seen.or_else(|| self.command.cause(view))
     }
+
+    fn is_long(&self) -> bool {
+        self.command.is_long()
+    }
 }
 
 /// Proposes events. Those that are queued one after the other are committed in that order.

@@ -230,7 +230,10 @@ impl Reactors {
 impl Drop for Reactors {
     fn drop(&mut self) {
         self.task.abort();
-        self.scheduling.lock().take();
+        let scheduling = self.scheduling.lock().take();
+        // Its workers are waited for, and not here: who did not wait for the stop has given it up.
+        let dropped = std::thread::Builder::new().name("stop".to_owned());
+        let _ = dropped.spawn(move || drop(scheduling));
     }
 }
 
@@ -315,6 +318,7 @@ impl Lead {
 }
 
 async fn stop_all(running: Vec<Running>) {
+    running.iter().for_each(Running::halt);
     for one in running {
         one.stop().await;
     }

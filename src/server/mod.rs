@@ -68,7 +68,7 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub const NOMAD_VERSION: &str = "2.0.5";
 
 /// How long reactors have to stop, and how long a rebuild has.
-const REACTORS_STOP: Duration = Duration::from_secs(5);
+const REACTORS_STOP: Duration = Duration::from_secs(2);
 const WORK_STOPS: Duration = Duration::from_secs(2);
 
 /// A running server.
@@ -353,7 +353,12 @@ impl Server {
         let _ = tokio::time::timeout(WORK_STOPS, stopped).await;
         self.raft.shutdown().await;
         let projections = Arc::clone(&self.projections);
-        let flushed = tokio::task::spawn_blocking(move || projections.flush()).await;
+        let flushed = tokio::task::spawn_blocking(move || {
+            let flushed = projections.flush();
+            projections.settle();
+            flushed
+        })
+        .await;
         if let Ok(Err(error)) = flushed {
             tracing::warn!(%error, "the projections were not written out: the log has it all");
         }

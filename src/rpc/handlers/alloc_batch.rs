@@ -204,14 +204,20 @@ struct Heard {
     cause: Option<u64>,
 }
 
+impl Heard {
+    fn of(parts: usize) -> Self {
+        Self {
+            refused: vec![None; parts],
+            cause: None,
+        }
+    }
+}
+
 impl Batch {
     fn of(parts: &[Part]) -> Self {
         Self {
             commands: parts.iter().map(|part| part.command.clone()).collect(),
-            heard: Mutex::new(Heard {
-                refused: vec![None; parts.len()],
-                cause: None,
-            }),
+            heard: Mutex::new(Heard::of(parts.len())),
         }
     }
 }
@@ -223,6 +229,8 @@ impl Command for Batch {
             ..Default::default()
         };
         let (mut jobs, mut nodes) = (BTreeSet::new(), BTreeSet::new());
+        // Nothing of a decision that was given up is told.
+        *self.heard.lock() = Heard::of(self.commands.len());
         let mut heard = Heard::default();
         let names_nodes = names_nodes(view)?;
         for (n, command) in self.commands.iter().enumerate() {
