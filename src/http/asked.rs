@@ -159,8 +159,8 @@ impl Asked {
         }
     }
 
-    /// Whether one thing is asked for, and nothing is worked out about it: a list that is kept ready
-    /// was looked for before, and one that is not is made elsewhere.
+    /// Whether one thing is asked for, and nothing is worked out about it: a list that is kept
+    /// ready was looked for before, and one that is not is made elsewhere.
     fn is_quick(&self) -> bool {
         let one = matches!(self.watched, Watched::Rows(_));
         one && self.request.body.is_empty() && self.options.is_plain()
