@@ -33,10 +33,9 @@ impl Drop for Back {
 }
 
 /// Does work whose reads on this thread are answered from memory, `most` rows and look-ups at most,
-/// and 128 KiB.
-/// None if something has to be read from the disk, or there is more to read: what was made so far
-/// is dropped, and the work is to be done again by a thread that may wait. So it must not change
-/// anything, nor keep what it failed to read.
+/// and 128 KiB. None if something has to be read from the disk, or there is more to read: what was
+/// made so far is dropped, and the work is to be done again by a thread that may wait. So it must
+/// not change anything, nor keep what it failed to read.
 pub fn at_hand<T>(most: u32, work: impl FnOnce() -> T) -> Option<T> {
     let back = Back(LEFT.replace(Some((most, BYTES))), MISSED.replace(false));
     let made = work();

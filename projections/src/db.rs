@@ -455,12 +455,12 @@ impl Frozen {
 
     /// As [`Frozen::cursor`], for walks whose end is not told from a block that is not in memory:
     /// such work is left to who may wait.
-    pub(crate) fn cursor_of_past(&self, family: Family, upper: Option<&[u8]>) -> RawCursor<'_> {
+    pub(crate) fn cursor_of_past(&self, family: Family) -> RawCursor<'_> {
         if at_hand::only() {
             // Noted, and told of the work as a whole.
             let _ = at_hand::missed();
         }
-        self.cursor(family, upper)
+        self.cursor(family, None)
     }
 
     pub(crate) fn cursor(&self, family: Family, upper: Option<&[u8]>) -> RawCursor<'_> {

@@ -141,7 +141,7 @@ impl<'a> Lookup<'a> {
         Self {
             frozen,
             index,
-            versions: frozen.cursor_of_past(Family::History, None),
+            versions: frozen.cursor_of_past(Family::History),
             key: Vec::new(),
             value: Vec::new(),
         }
@@ -289,7 +289,7 @@ struct Ended<'a> {
 impl<'a> Ended<'a> {
     fn new(frozen: &'a Frozen, range: Range, index: u64) -> Self {
         Self {
-            cursor: frozen.cursor_of_past(Family::History, None),
+            cursor: frozen.cursor_of_past(Family::History),
             range,
             index,
             key: Vec::new(),

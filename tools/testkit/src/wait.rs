@@ -24,17 +24,7 @@ pub async fn eventually<T, E: Display>(
     limit: Duration,
     mut ask: impl FnMut() -> Result<T, E>,
 ) -> Result<T> {
-    limit::this_test();
-    let start = Instant::now();
-    loop {
-        match ask() {
-            Ok(answer) => return Ok(answer),
-            Err(refusal) if start.elapsed() > limit => {
-                bail!("waited {limit:?} for {what}; last: {refusal}");
-            }
-            Err(_) => tokio::time::sleep(PAUSE).await,
-        }
-    }
+    asked(what, limit, async || ask()).await
 }
 
 /// As [`eventually`], for a question that is itself waited for.

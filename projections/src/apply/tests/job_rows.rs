@@ -33,15 +33,6 @@ fn group(world: &World) -> TaskGroupSummary {
     summary(world, "web").summary.get("g").unwrap().clone()
 }
 
-fn stop(purge: bool) -> JobDeregistered {
-    JobDeregistered {
-        namespace: "default".into(),
-        job_id: "web".into(),
-        purge,
-        ..Default::default()
-    }
-}
-
 fn child(name: &str) -> Job {
     let mut child = job(name);
     child.parent_id = "web".into();

@@ -40,15 +40,6 @@ fn stable(version: u64) -> JobStabilityUpdated {
     }
 }
 
-fn stop(purge: bool) -> JobDeregistered {
-    JobDeregistered {
-        namespace: "default".into(),
-        job_id: "web".into(),
-        purge,
-        ..Default::default()
-    }
-}
-
 #[test]
 fn each_registration_is_a_version() {
     let mut world = World::new();

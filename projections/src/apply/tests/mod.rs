@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use drover_events::eval::EvalsUpserted;
-use drover_events::job::JobRegistered;
+use drover_events::job::{JobDeregistered, JobRegistered};
 use drover_events::model::{
     AllocatedCpuResources, AllocatedMemoryResources, AllocatedResources, AllocatedTaskResources,
     Allocation, Evaluation, Job, Node, TaskGroup,
@@ -183,6 +183,16 @@ pub(super) fn submitted(job: Job) -> JobRegistered {
     JobRegistered {
         job: Arc::new(job),
         ..JobRegistered::default()
+    }
+}
+
+/// The job `web` is stopped.
+pub(super) fn stop(purge: bool) -> JobDeregistered {
+    JobDeregistered {
+        namespace: "default".into(),
+        job_id: "web".into(),
+        purge,
+        ..Default::default()
     }
 }
 
