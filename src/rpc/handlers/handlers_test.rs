@@ -23,8 +23,8 @@ use crate::rpc::methods::{
 use crate::rpc::server::{Limits, RpcServer, serve};
 use crate::rpc::testing::Marking;
 use crate::rpc::{Rpc, RpcError};
-use crate::scheduler::testing;
 use crate::server::testing::Stopping;
+use drover_testkit::fixtures as testing;
 
 const SECRET: &str = "11111111-2222-4333-8444-555555555555";
 
