@@ -34,7 +34,10 @@
 //!
 //! The crates form a line; each can be read knowing only those before it:
 //! [`drover_events`] (the language of today) ← [`drover_projections`] (the state today) ←
-//! [`drover_migrations`] (what both used to be) ← this crate (behaviour). A resource has the same
+//! [`drover_migrations`] (what both used to be) ← [`commands`] (what may be asked for) ← this crate
+//! (behaviour). [`error`], [`log`], [`keyring`], [`jobspec`], [`scheduler`] and the filters of lists
+//! ([`drover_projections::filter`]) are crates too, of which the first five know no table: a change
+//! in one is compiled and tested without the rest (`cargo test -p drover-log --lib`). A resource has the same
 //! name in all of them: `job.rs`, or the folder `job`, in `events/src`, `projections/src/apply` and
 //! `src/commands`, and `jobs` in `src/http`, are a job's whole life.
 //!
@@ -63,7 +66,7 @@
 //! | [`config`] | what an agent is told, checked as a whole | who acts on it |
 //! | [`cli`] | nouns and verbs, over the API or a data directory | servers |
 //! | [`identity`], [`error`], [`clock`], [`telemetry`] | who, why not, when, how much | the rest |
-//! | [`whole`] | small files, replaced whole or not at all | what is in them |
+//! | [`log::atomic_file`] | small files, replaced whole or not at all | what is in them |
 //! | [`server`], [`agent`] | the parts put together | what they do |
 //!
 //! # Invariants
