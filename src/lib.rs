@@ -35,11 +35,12 @@
 //! The crates form a line; each can be read knowing only those before it:
 //! [`drover_events`] (the language of today) ← [`drover_projections`] (the state today) ←
 //! [`drover_migrations`] (what both used to be) ← [`commands`] (what may be asked for) ← this crate
-//! (behaviour). [`error`], [`log`], [`keyring`], [`jobspec`], [`scheduler`] and the filters of lists
-//! ([`drover_projections::filter`]) are crates too, of which the first five know no table: a change
-//! in one is compiled and tested without the rest (`cargo test -p drover-log --lib`). A resource has the same
-//! name in all of them: `job.rs`, or the folder `job`, in `events/src`, `projections/src/apply` and
-//! `src/commands`, and `jobs` in `src/http`, are a job's whole life.
+//! (behaviour). Beside that line stand [`error`], [`log`], [`keyring`], [`jobspec`], [`scheduler`]
+//! and the language of filters ([`drover_projections::filter`]): they know no table, and a change
+//! in one is compiled and tested without the rest (`cargo test -p drover-log --lib`).
+//!
+//! A resource has the same name everywhere: `job.rs`, or the folder `job`, in `events/src`,
+//! `projections/src/apply` and `src/commands`, and `jobs` in `src/http`, are a job's whole life.
 //!
 //! | module | what | knows nothing of |
 //! |---|---|---|
