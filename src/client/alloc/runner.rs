@@ -98,6 +98,7 @@ impl AllocRunnerFactory for RunnerFactory {
             last_report: None,
             offered: Offers::default(),
             alloc_unwritten: false,
+            stepped_at: 0,
         };
         tokio::spawn(actor.run(rx));
         Ok(Arc::new(Runner {
