@@ -128,6 +128,8 @@ mod asked_test;
 #[cfg(test)]
 mod calls_test;
 #[cfg(test)]
+mod kept_test;
+#[cfg(test)]
 mod places_test;
 #[cfg(test)]
 mod ports_test;

@@ -122,6 +122,44 @@ fn versions(world: &World) -> Vec<(u64, bool)> {
     versions
 }
 
+#[test]
+fn a_newer_version_stops_the_canaries_of_one_that_was_not_promoted_and_no_others() {
+    for promoted in [false, true] {
+        let mut world = with_a_canary(5, 3);
+        let is_canary = |id: &String| world.alloc(id).is_canary();
+        let canary = world.live().into_iter().find(is_canary).unwrap();
+        if promoted {
+            world.promote();
+            for _ in 0..3 {
+                world.run("deployment-watcher");
+                world.heal();
+            }
+        }
+        world.change(|job| job.task_groups[0].tasks[0].user = "third".into());
+        world.run("job-register");
+        assert_eq!(world.live().contains(&canary), promoted);
+    }
+}
+
+#[test]
+fn a_version_has_one_deployment_whatever_happens_to_it_later() {
+    let mut job = job("service", 3);
+    job.task_groups[0].update = Some(update(1, 0));
+    let mut world = World::new(4, job);
+    let first = world.run("job-register").plan.deployment;
+    assert!(first.is_some());
+    world.heal();
+    world.set_deployment("successful");
+    let lost = world.alloc(&world.live()[0]).node_id;
+    world.node_status(&lost, "down");
+    let outcome = world.run("node-update");
+    assert_eq!(outcome.desired["g"].place, 1);
+    assert_eq!(outcome.plan.deployment, None);
+    world.change(|job| job.task_groups[0].tasks[0].user = "other".into());
+    let next = world.run("job-register").plan.deployment;
+    assert_eq!(next.map(|next| next.job_version), Some(1));
+}
+
 /// An operator drains a node: what is on it is told to move, so many at a time, and ends.
 fn drain(world: &mut World, node: &str, at_once: usize) {
     world.ineligible(node);
