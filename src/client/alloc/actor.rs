@@ -5,6 +5,7 @@
 //! fails; what ends or finds something again is done all the same.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use drover_events::model::Allocation;
@@ -37,6 +38,8 @@ pub(super) struct Actor {
     pub(super) offered: Offers,
     /// The allocation as the servers last sent it is not known to be durable.
     pub(super) alloc_unwritten: bool,
+    /// When the machine last took an input, unix nanoseconds.
+    pub(super) stepped: AtomicI64,
 }
 
 impl Actor {
@@ -96,7 +99,9 @@ impl Actor {
     /// The next message; `None` when it is time for a tick.
     async fn next(&self, rx: &mut mpsc::UnboundedReceiver<Msg>) -> Option<Msg> {
         let now = self.factory.clock.now();
-        let at = self.shared.machine.lock().wakes_at(&self.spec, now);
+        // What came due while the last step was written down is not over: it is due at once.
+        let seen = self.stepped.load(Ordering::Relaxed);
+        let at = self.shared.machine.lock().wakes_at(&self.spec, seen);
         let sleep = at.map_or(MAX_SLEEP, |at| nanos(at - now).min(MAX_SLEEP));
         tokio::select! {
             biased;
@@ -107,6 +112,7 @@ impl Actor {
 
     fn step(&self, input: Input) -> Vec<Action> {
         let now = self.factory.clock.now();
+        self.stepped.store(now, Ordering::Relaxed);
         self.shared.machine.lock().step(&self.spec, input, now)
     }
 

@@ -206,7 +206,7 @@ impl AllocMachine {
         out
     }
 
-    /// When time alone will change something, unix nanoseconds.
+    /// When time alone will change something that it did not see at `now`, unix nanoseconds.
     pub fn wakes_at(&self, spec: &AllocSpec, now: i64) -> Option<i64> {
         let tasks = self.tasks.values().filter_map(TaskMachine::wakes_at).min();
         let health = match self.verdict(spec, now) {
