@@ -259,7 +259,7 @@ fn a_wrapping_key_that_cannot_be_read_is_left_as_it_is() {
         assert_eq!(std::fs::read(&path).expect("a file").len(), length);
     }
     std::fs::remove_file(&path).expect("removed");
-    std::fs::create_dir(&path).expect("made");
+    std::os::unix::fs::symlink(&path, &path).expect("made");
     let opened = Keystore::open(dir.path()).map(|_| ());
     assert!(matches!(opened, Err(KeyringError::Io { .. })), "{opened:?}");
 }

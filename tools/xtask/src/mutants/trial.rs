@@ -24,7 +24,7 @@ const LONGEST: Duration = Duration::from_secs(15);
 const AT_ONCE: Duration = Duration::from_millis(500);
 /// What the tests of one change may take together, had they been run one after the other: those
 /// nearby (nearer than 1), and the others.
-const NEAR: Duration = Duration::from_secs(8);
+const NEAR: Duration = Duration::from_secs(25);
 const FAR: Duration = Duration::from_secs(2);
 const FEW: usize = 2;
 /// Tests that fail later than this may have waited for a machine that had no time for them.
