@@ -1,8 +1,8 @@
 //! What is kept in a change, what is given back by it, and which of several nodes is taken.
 
 use drover_events::model::{
-    Constraint, NetworkResource, NodePool, NodePoolSchedulerConfiguration, Port, RequestedDevice,
-    SchedulerConfiguration,
+    DisconnectStrategy, NetworkResource, NodeDevice, NodeDeviceResource, NodePool,
+    NodePoolSchedulerConfiguration, Port, RequestedDevice, SchedulerConfiguration,
 };
 use drover_events::node_pool::NodePoolsUpserted;
 
@@ -10,7 +10,7 @@ use super::dry_run;
 use super::testing::{SECOND, World, job, node, update};
 use crate::reactors::scheduling::snapshot::Snapshot;
 
-fn asks(job: &mut drover_events::model::Job, cpu: i64, memory_mb: i64) {
+pub(super) fn asks(job: &mut drover_events::model::Job, cpu: i64, memory_mb: i64) {
     let resources = job.task_groups[0].tasks[0].resources.as_mut().unwrap();
     (resources.cpu, resources.memory_mb) = (cpu, memory_mb);
 }
@@ -28,11 +28,17 @@ fn small_and_large(world: &mut World, pool: &str) {
 }
 
 #[test]
-fn what_changes_in_place_keeps_its_ports_and_cores() {
+fn what_changes_in_place_keeps_its_ports_cores_and_devices() {
     let mut spec = job("service", 2);
     let group = &mut spec.task_groups[0];
     let resources = group.tasks[0].resources.as_mut().unwrap();
     (resources.cores, resources.cpu) = (1, 0);
+    let gpu = RequestedDevice {
+        name: "acme/gpu".into(),
+        count: 1,
+        ..RequestedDevice::default()
+    };
+    resources.devices = vec![gpu].into();
     let port = Port {
         label: "http".into(),
         ..Port::default()
@@ -44,7 +50,21 @@ fn what_changes_in_place_keeps_its_ports_and_cores() {
     .into();
     let mut world = World::new(0, spec);
     let mut one = node(1);
-    let cpu = &mut one.node_resources.as_mut().unwrap().cpu;
+    let instance = |number: usize| NodeDevice {
+        id: format!("gpu-{number}"),
+        healthy: true,
+        ..NodeDevice::default()
+    };
+    let gpus = NodeDeviceResource {
+        vendor: "acme".into(),
+        r#type: "gpu".into(),
+        name: "g1".into(),
+        instances: (0..4).map(instance).collect(),
+        ..NodeDeviceResource::default()
+    };
+    let resources = one.node_resources.as_mut().unwrap();
+    resources.devices = vec![gpus].into();
+    let cpu = &mut resources.cpu;
     cpu.total_cpu_cores = 4;
     cpu.reservable_cpu_cores = vec![0, 1, 2, 3].into();
     world.add_node(one);
@@ -255,7 +275,11 @@ fn a_sticky_disk_draws_a_new_version_to_where_the_old_one_was() {
 
 #[test]
 fn what_was_stopped_is_lost_with_a_node_that_cannot_tell_its_end() {
-    for (status, lost) in [("ready", false), ("down", true)] {
+    for (status, over, told) in [
+        ("ready", false, "running"),
+        ("down", false, "lost"),
+        ("down", true, "complete"),
+    ] {
         let mut world = World::new(2, job("service", 1));
         world.run("job-register");
         world.all_are("running");
@@ -263,12 +287,33 @@ fn what_was_stopped_is_lost_with_a_node_that_cannot_tell_its_end() {
         world.change(|job| job.task_groups[0].count = 0);
         world.run("job-register");
         assert_eq!(world.alloc(&id).client_status, "running");
+        if over {
+            world.client(&id, |alloc| alloc.client_status = "complete".into());
+        }
         let at = world.alloc(&id).node_id;
         world.node_status(&at, status);
         world.run("node-update");
-        let told = world.alloc(&id).client_status;
-        assert_eq!(told, if lost { "lost" } else { "running" });
+        assert_eq!(world.alloc(&id).client_status, told);
     }
+}
+
+#[test]
+fn sch_01_what_may_be_away_and_is_not_replaced_is_unknown_on_a_node_that_is_down() {
+    let mut spec = job("service", 1);
+    spec.task_groups[0].disconnect = Some(DisconnectStrategy {
+        lost_after: 60 * SECOND,
+        replace: Some(false),
+        ..DisconnectStrategy::default()
+    });
+    let mut world = World::new(2, spec);
+    world.run("job-register");
+    world.all_are("running");
+    let live = world.live();
+    let at = world.alloc(&live[0]).node_id;
+    world.node_status(&at, "down");
+    world.run("node-update");
+    assert_eq!(world.live(), live);
+    assert_eq!(world.alloc(&live[0]).client_status, "unknown");
 }
 
 #[test]
@@ -289,213 +334,4 @@ fn a_deployment_names_its_canaries_from_the_beginning() {
     canaries.sort_unstable();
     assert_eq!(canaries.len(), 2);
     assert_eq!(named, canaries);
-}
-
-#[test]
-fn a_group_needs_the_networks_it_asks_for() {
-    let network = |mode: &str, host_network: &str| {
-        let port = Port {
-            label: "http".into(),
-            host_network: host_network.into(),
-            ..Port::default()
-        };
-        NetworkResource {
-            mode: mode.into(),
-            dynamic_ports: vec![port].into(),
-            ..NetworkResource::default()
-        }
-    };
-    for (network, missing) in [
-        (network("host", ""), None),
-        (network("host", "default"), None),
-        (network("bridge", ""), Some("missing network")),
-        (
-            network("host", "public"),
-            Some("missing host network \"public\" for port \"http\""),
-        ),
-    ] {
-        let mut spec = job("service", 1);
-        spec.task_groups[0].networks = vec![network].into();
-        let mut world = World::new(1, spec);
-        let outcome = world.run("job-register");
-        let failed = outcome.failed.get("g");
-        let why = failed.map(|metric| {
-            let reasons = metric.constraint_filtered.iter();
-            reasons.map(|(why, _)| why.clone()).collect::<Vec<_>>()
-        });
-        let missing = missing.map(|why: &str| vec![why.to_owned()]);
-        assert_eq!(why, missing);
-        assert_eq!(world.live().len(), usize::from(missing.is_none()));
-    }
-}
-
-#[test]
-fn what_depends_on_more_than_a_class_says_so_and_waits_for_any_node() {
-    let constraint = |target: &str| Constraint {
-        l_target: target.into(),
-        r_target: "it".into(),
-        operand: "=".into(),
-    };
-    let device = |constraints: Vec<Constraint>| RequestedDevice {
-        name: "acme/gpu".into(),
-        count: 1,
-        constraints: constraints.into(),
-        ..RequestedDevice::default()
-    };
-    let mut cases = Vec::new();
-    for (target, escapes) in [
-        ("${attr.cpu.arch}", false),
-        ("${attr.unique.hostname}", true),
-        ("${node.unique.id}", true),
-    ] {
-        let mut of_job = job("service", 1);
-        of_job.constraints = vec![constraint(target)].into();
-        let mut of_group = job("service", 1);
-        of_group.task_groups[0].constraints = vec![constraint(target)].into();
-        cases.extend([(of_job, escapes), (of_group, escapes)]);
-    }
-    for (constraints, escapes) in [
-        (Vec::new(), false),
-        (vec![constraint("${device.model}")], false),
-        (vec![constraint("${device.ids}")], true),
-    ] {
-        let mut of_device = job("service", 1);
-        let resources = of_device.task_groups[0].tasks[0]
-            .resources
-            .as_mut()
-            .unwrap();
-        resources.devices = vec![device(constraints)].into();
-        cases.push((of_device, escapes));
-    }
-    for (spec, escapes) in cases {
-        let outcome = World::new(2, spec.clone()).run("job-register");
-        let blocked = outcome.blocked.expect("no node is it");
-        assert_eq!(blocked.escaped_computed_class, escapes, "{spec:?}");
-        assert_eq!(blocked.class_eligibility.is_empty(), escapes, "{spec:?}");
-    }
-}
-
-#[test]
-fn what_is_stopped_makes_room_for_what_is_placed_with_it() {
-    let mut spec = job("service", 1);
-    asks(&mut spec, 3_000, 100);
-    let mut more = spec.task_groups[0].clone();
-    more.name = "more".into();
-    more.count = 0;
-    spec.task_groups.push(more);
-    let mut world = World::new(1, spec);
-    world.run("job-register");
-    world.all_are("running");
-    // Nothing but what it has itself has room for it.
-    world.change(|job| job.task_groups[0].tasks[0].kill_timeout = 9 * SECOND);
-    assert_eq!(world.run("job-register").desired["g"].in_place_update, 1);
-    world.change(|job| {
-        job.task_groups[0].count = 0;
-        job.task_groups[1].count = 1;
-    });
-    let outcome = world.run("job-register");
-    assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
-    let live = world.live();
-    assert_eq!(live.len(), 1);
-    assert_eq!(world.alloc(&live[0]).task_group, "more");
-}
-
-#[test]
-fn tasks_that_run_one_after_another_have_their_room_one_after_another() {
-    use drover_events::model::TaskLifecycleConfig;
-    for (hook, sidecar, fits) in [
-        ("prestart", false, true),
-        ("prestart", true, false),
-        ("poststop", false, true),
-        ("", false, false),
-    ] {
-        let mut spec = job("service", 2);
-        asks(&mut spec, 1_900, 100);
-        let tasks = &mut spec.task_groups[0].tasks;
-        let mut first = tasks[0].clone();
-        first.name = "first".into();
-        let lifecycle = TaskLifecycleConfig {
-            hook: hook.into(),
-            sidecar,
-        };
-        first.lifecycle = (!hook.is_empty()).then_some(lifecycle);
-        tasks.push(first);
-        let mut world = World::new(1, spec);
-        world.run("job-register");
-        let live = world.live();
-        assert_eq!(live.len(), if fits { 2 } else { 1 }, "{hook} {sidecar}");
-        // What is looked at later says the same of what it holds.
-        world.change(|job| job.task_groups[0].count = 3);
-        let outcome = world.run("job-register");
-        assert_eq!(world.live(), live);
-        let left = if fits { 1 } else { 2 };
-        assert_eq!(outcome.finished.queued_allocations["g"], left);
-        let resources = world.alloc(&live[0]).allocated_resources.unwrap();
-        let known = resources.task_lifecycles.get("first").cloned().flatten();
-        assert_eq!(known.map_or(String::new(), |known| known.hook), hook);
-    }
-}
-
-#[test]
-fn a_plan_says_what_it_was_decided_with() {
-    let mut spec = job("service", 3);
-    spec.all_at_once = true;
-    let mut world = World::new(7, spec);
-    let outcome = world.run("job-register");
-    assert!(outcome.plan.all_at_once);
-    let inputs = super::Inputs {
-        snapshot_index: 5,
-        now: 6,
-        seed: 7,
-        scheduler_version: 8,
-    };
-    let kept = drover_events::plan::DecisionInputs::from(inputs);
-    let kept = (
-        kept.snapshot_index,
-        kept.now,
-        kept.seed,
-        kept.scheduler_version,
-    );
-    assert_eq!(kept, (5, 6, 7, 8));
-    // Of the nodes that were looked at the best is first, and it was taken.
-    for placement in &outcome.plan.placements {
-        let metric = placement.alloc.metrics.as_ref().unwrap();
-        let scores: Vec<f64> = metric
-            .score_meta_data
-            .iter()
-            .map(|m| m.norm_score)
-            .collect();
-        assert!((1..=5).contains(&scores.len()), "{scores:?}");
-        assert!(scores.is_sorted_by(|a, b| a >= b), "{scores:?}");
-        let best = &metric.score_meta_data[0];
-        assert_eq!(best.node_id, placement.alloc.node_id);
-        let binpack = best.scores.get("binpack").copied().unwrap_or_default();
-        assert!(binpack > 0.0, "{best:?}");
-    }
-}
-
-#[test]
-fn hosts_that_have_one_already_are_not_distinct() {
-    for of_group in [false, true] {
-        let distinct = Constraint {
-            operand: "distinct_hosts".into(),
-            ..Constraint::default()
-        };
-        let mut spec = job("service", 1);
-        if of_group {
-            spec.task_groups[0].constraints = vec![distinct].into();
-        } else {
-            spec.constraints = vec![distinct].into();
-        }
-        let mut world = World::new(2, spec);
-        for (count, placed) in [(1, 1), (2, 2), (3, 2)] {
-            world.change(|job| job.task_groups[0].count = count);
-            world.run("job-register");
-            world.all_are("running");
-            let live = world.live();
-            let nodes = live.iter().map(|id| world.alloc(id).node_id);
-            let nodes = nodes.collect::<std::collections::BTreeSet<_>>();
-            assert_eq!((live.len(), nodes.len()), (placed, placed), "{of_group}");
-        }
-    }
 }

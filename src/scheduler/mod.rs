@@ -142,6 +142,8 @@ mod rollout_test;
 #[cfg(test)]
 mod scenario_test;
 #[cfg(test)]
+mod suited_test;
+#[cfg(test)]
 mod system_test;
 #[cfg(test)]
 pub(crate) mod testing;

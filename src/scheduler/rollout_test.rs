@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use drover_events::model::{NetworkResource, Port};
+use drover_events::model::{Job, NetworkResource, Port};
 
 use super::scenario_test::names;
 use super::testing::{World, job, update};
+use super::{StateView, dry_run};
+use crate::reactors::scheduling::snapshot::Snapshot;
 
 #[test]
 fn a_new_version_is_rolled_out_step_by_step_by_its_deployment() {
@@ -138,6 +140,31 @@ fn a_newer_version_stops_the_canaries_of_one_that_was_not_promoted_and_no_others
         world.change(|job| job.task_groups[0].tasks[0].user = "third".into());
         world.run("job-register");
         assert_eq!(world.live().contains(&canary), promoted);
+    }
+}
+
+#[test]
+fn what_is_planned_knows_the_deployment_there_is_and_the_version_there_would_be() {
+    let world = with_a_version_half_rolled_out("paused");
+    let known = world.job();
+    let plan = |job: &Job, changed| {
+        let snapshot = Snapshot::read(world.view()).unwrap();
+        let planned = dry_run(&snapshot, job, changed, world.now).unwrap();
+        (planned.plan, snapshot.index() + 1)
+    };
+    let (plan_of_known, _) = plan(&known, false);
+    assert!(plan_of_known.is_empty(), "it is paused: {plan_of_known:?}");
+    let mut next = known.clone();
+    next.task_groups[0].tasks[0].user = "third".into();
+    let mut new = known.clone();
+    (new.id, new.version) = ("new".into(), 0);
+    for (job, version, created) in [(next, 2, Some(known.create_index)), (new, 0, None)] {
+        let (plan, index) = plan(&job, true);
+        let deployment = plan.deployment.expect("a deployment");
+        assert_eq!(deployment.job_version, version);
+        assert_eq!(deployment.job_create_index, created.unwrap_or(index));
+        assert_eq!(deployment.job_modify_index, index);
+        assert_eq!(deployment.job_spec_modify_index, index);
     }
 }
 
