@@ -10,6 +10,9 @@ use tokio::net::TcpListener;
 
 use crate::client::agent::tests::{World, group, until};
 use crate::client::endpoints;
+use crate::commands::node::UpdateNodeEligibility;
+use crate::commands::service::DeleteServicesOfNode;
+use crate::raft::Origin;
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -283,4 +286,38 @@ async fn cl_22_the_shortest_delay_is_over_at_once() {
     group.count = 0;
     world.register_group("svc", "service", group).await;
     until("it is over", || is("complete")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hb_10_who_may_have_been_given_up_offers_its_services_again() {
+    let world = World::start().await;
+    let client = world.client();
+    let mut group = group(1, serde_json::json!({"run_for": "1h"}));
+    group.services = vec![Service {
+        name: "web".into(),
+        provider: "nomad".into(),
+        port_label: "4711".into(),
+        address: "127.0.0.1".into(),
+        ..Service::default()
+    }]
+    .into();
+    world.register_group("svc", "service", group).await;
+    let registered = || {
+        let view = world.server.projections.view();
+        view.scan::<Services>(Scan::all()).count()
+    };
+    until("it is registered", || registered() == 1).await;
+    // What servers do with a node that they give up.
+    let delete = DeleteServicesOfNode {
+        node_id: client.node_id(),
+    };
+    let deleted = world.server.submit(delete, Origin::default()).await;
+    deleted.expect("they are deleted");
+    let changed = UpdateNodeEligibility {
+        node_id: client.node_id(),
+        eligibility: "ineligible".into(),
+    };
+    let changed = world.server.submit(changed, Origin::default()).await;
+    changed.expect("the node is changed");
+    until("it is registered again", || registered() == 1).await;
 }
