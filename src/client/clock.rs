@@ -65,3 +65,19 @@ impl Jitter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_random_part_is_below_its_limit_and_nothing_without_one() {
+        let mut jitter = Jitter(7);
+        for limit in [i64::MIN, -1, 0, 1] {
+            assert_eq!(jitter.below(limit), 0);
+        }
+        let drawn: Vec<i64> = (0..100).map(|_| jitter.below(10)).collect();
+        assert!((0..10).all(|number| drawn.contains(&number)), "{drawn:?}");
+        assert!(drawn.iter().all(|number| (0..10).contains(number)));
+    }
+}

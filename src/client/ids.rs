@@ -88,4 +88,18 @@ mod tests {
         fs::write(tmp.path().join("client-id"), "nonsense").unwrap();
         assert!(NodeIds::load(tmp.path()).is_err());
     }
+
+    /// A node under a new id is another node: its allocations are nobody's.
+    #[test]
+    fn mod_24_an_id_that_cannot_be_read_is_not_replaced() {
+        let tmp = tempfile::tempdir().unwrap();
+        let first = NodeIds::load(tmp.path()).unwrap();
+        let path = tmp.path().join("client-id");
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        assert!(NodeIds::load(tmp.path()).is_err());
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, &first.id).unwrap();
+        assert_eq!(NodeIds::load(tmp.path()).unwrap(), first);
+    }
 }

@@ -112,3 +112,31 @@ pub fn alloc_usage(tasks: Map<TaskResourceUsage>) -> AllocResourceUsage {
         timestamp,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_allocation_uses_is_the_sum_of_its_tasks() {
+        let task = |rss, user, system, timestamp| TaskResourceUsage {
+            resource_usage: Some(usage_of(rss, user, system)),
+            timestamp,
+            pids: Map::empty(),
+        };
+        let tasks = [
+            ("a".to_owned(), task(100, 20.0, 10.0, 7)),
+            ("b".to_owned(), task(30, 5.0, 1.0, 9)),
+            ("c".to_owned(), no_usage(8)),
+        ];
+        let all = alloc_usage(tasks.into_iter().collect());
+        assert_eq!((all.timestamp, all.tasks.len()), (9, 3));
+        let usage = all.resource_usage.expect("it is told");
+        assert_eq!(usage.memory_stats.expect("measured").rss, 130);
+        let cpu = usage.cpu_stats.expect("measured");
+        let told = (cpu.user_mode, cpu.system_mode, cpu.percent);
+        assert_eq!(told, (25.0, 11.0, 36.0));
+        assert!((cpu.total_ticks - 0.36 * core_mhz()).abs() < 1e-6);
+        assert!(!usage.device_stats.is_nil(), "an empty list and not null");
+    }
+}

@@ -155,6 +155,116 @@ fn ciphertext_opens_in_its_own_place_only() {
 }
 
 #[test]
+fn var_07_nothing_that_is_sealed_twice_looks_the_same() {
+    let (dir, other) = (tempfile::tempdir(), tempfile::tempdir());
+    let (dir, other) = (dir.expect("a directory"), other.expect("a directory"));
+    let (keyring, others) = (ready(dir.path()), ready(other.path()));
+    let seal = || keyring.encrypt(&variable("app/db")).expect("a key").data;
+    assert_ne!(seal(), seal(), "a nonce is used once");
+    let bytes = |keyring: &Keyring| *keyring.key("key-1").expect("it is here").bytes();
+    assert_ne!(bytes(&keyring), bytes(&others), "keys are random");
+    let wrap = |dir: &Path| std::fs::read(dir.join("wrap.key")).expect("a file");
+    assert_ne!(wrap(dir.path()), wrap(other.path()), "what wraps them too");
+}
+
+#[test]
+fn variables_of_any_length_come_back_whole() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let keyring = ready(dir.path());
+    for length in [0, 1, 200, 255, 256, 257, 5_000, 70_000] {
+        let mut long = variable("app/db");
+        let value = (0..length).map(|at| char::from(b'a' + (at % 23) as u8));
+        let items = BTreeMap::from([
+            ("first".to_owned(), "x".to_owned()),
+            ("second".to_owned(), value.collect()),
+        ]);
+        long.items = items.into();
+        let sealed = keyring.encrypt(&long).expect("a key is active");
+        let opened = keyring.decrypt(&sealed).expect("the same place");
+        assert_eq!(opened.items, long.items, "{length}");
+    }
+}
+
+/// What was encrypted or signed before must open and verify with every later release: the
+/// derivation is HKDF with SHA-256 as RFC 5869 has it, worked out here by another implementation.
+#[test]
+fn keys_for_each_purpose_follow_from_the_root_key_and_differ() {
+    let key = RootKey::from_bytes("key-1".to_owned(), NOW, [7; 32].into());
+    let hex = |bytes: &[u8]| {
+        let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        digits.concat()
+    };
+    let expected = [
+        "4f72d1affcad7a626859c553c2b5b3d10a90528519bd33ed529cd5e80754f0eb",
+        "4b42f98a9c997e63619219c0372daacde911a3449c94435e685e101108bdedb2",
+        "6cd5b054cff9956cffbb3c556238a4d4847bff45bdcf62d66b28514ccbf3c58e",
+        "526a2a313b60fdb8fd1a4cf4a6f0fc037c5b82131e00b0770de39e79e6f1ecad",
+    ];
+    let derived = [
+        hex(key.data_key()),
+        hex(key.identity_key().as_bytes()),
+        hex(key.checkpoint_key().as_bytes()),
+        hex(key.export_hmac_key().as_slice()),
+    ];
+    assert_eq!(derived, expected);
+    let meta = key.meta("active");
+    let said = (meta.key_id, meta.algorithm, meta.create_time, meta.state);
+    let text = |text: &str| text.to_owned();
+    assert_eq!(
+        said,
+        (text("key-1"), text("aes256-gcm"), NOW, text("active"))
+    );
+}
+
+#[test]
+fn keys_come_in_order_and_know_when_they_were_made() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let keyring = ready(dir.path());
+    for (at, id) in [(1, "key-9"), (2, "key-0"), (3, "key-5")] {
+        let made = keyring.generate(id.to_owned(), NOW + at).expect("a key");
+        assert_eq!(made.create_time(), NOW + at);
+    }
+    let store = Keystore::open(dir.path()).expect("a keystore");
+    let ids = store.ids().expect("a directory");
+    assert_eq!(ids, ["key-0", "key-1", "key-5", "key-9"]);
+    assert_eq!(store.load("key-5").expect("a key").create_time(), NOW + 3);
+}
+
+#[test]
+fn a_wrapped_key_opens_under_its_own_id_only() {
+    let dir = tempfile::tempdir().expect("a directory");
+    drop(ready(dir.path()));
+    let file = |id: &str| dir.path().join(format!("{id}.json"));
+    let text = std::fs::read_to_string(file("key-1")).expect("a file");
+    std::fs::write(file("key-2"), &text).expect("written");
+    std::fs::write(file("key-3"), text.replace("key-1", "key-3")).expect("written");
+    let store = Keystore::open(dir.path()).expect("a keystore");
+    for id in ["key-2", "key-3"] {
+        let loaded = store.load(id).map(|_| ());
+        assert!(matches!(loaded, Err(KeyringError::Damaged { .. })), "{id}");
+    }
+}
+
+/// A key made anew in its place would leave every key unreadable for ever.
+#[test]
+fn a_wrapping_key_that_cannot_be_read_is_left_as_it_is() {
+    let dir = tempfile::tempdir().expect("a directory");
+    drop(ready(dir.path()));
+    let path = dir.path().join("wrap.key");
+    for length in [0, 31, 33] {
+        std::fs::write(&path, vec![1; length]).expect("written");
+        let opened = Keystore::open(dir.path()).map(|_| ());
+        let damaged = matches!(opened, Err(KeyringError::Damaged { .. }));
+        assert!(damaged, "{length}: {opened:?}");
+        assert_eq!(std::fs::read(&path).expect("a file").len(), length);
+    }
+    std::fs::remove_file(&path).expect("removed");
+    std::os::unix::fs::symlink(&path, &path).expect("made");
+    let opened = Keystore::open(dir.path()).map(|_| ());
+    assert!(matches!(opened, Err(KeyringError::Io { .. })), "{opened:?}");
+}
+
+#[test]
 fn keys_survive_a_restart_and_their_files_are_private() {
     let dir = tempfile::tempdir().expect("a directory");
     let keyring = ready(dir.path());

@@ -221,3 +221,32 @@ async fn mod_30_what_is_no_call_is_refused_and_the_deadline_holds() {
     let late = call("Test.Slow", b"\x80", 50).await.unwrap_err();
     assert!(late.is_transient(), "{late}");
 }
+
+#[test]
+fn mod_14_servers_keep_their_order_but_for_one_that_failed() {
+    let named = |names: &[&str]| {
+        names
+            .iter()
+            .map(|name| (*name).to_owned())
+            .collect::<Vec<_>>()
+    };
+    let servers = Servers::default();
+    assert_eq!(servers.first(), None);
+    servers.refresh(&named(&["a", "b", "c"]));
+    assert_eq!(servers.all(), named(&["a", "b", "c"]));
+    servers.failed("b");
+    servers.failed("nobody");
+    assert_eq!(servers.first().as_deref(), Some("a"), "it was not asked");
+    servers.failed("a");
+    assert_eq!(servers.all(), named(&["b", "c", "a"]));
+    // Who is not named goes, who is known keeps its place, who is new comes last.
+    servers.refresh(&named(&["d", "a", "c"]));
+    assert_eq!(servers.all(), named(&["c", "a", "d"]));
+    servers.refresh(&[]);
+    assert_eq!(servers.all().len(), 3, "nobody said anything");
+    let many: Vec<String> = (0..20).map(|number| number.to_string()).collect();
+    let mut all = Servers::new(many.clone()).all();
+    assert_ne!(all, many, "clients begin at different servers");
+    all.sort_by_key(|name| name.parse::<u32>().unwrap());
+    assert_eq!(all, many);
+}

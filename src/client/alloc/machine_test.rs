@@ -1,6 +1,8 @@
 use std::collections::BTreeSet;
 
-use drover_events::model::{Job, RestartPolicy, Task, TaskGroup, TaskLifecycleConfig};
+use drover_events::model::{
+    AllocDeploymentStatus, Job, RestartPolicy, Task, TaskGroup, TaskLifecycleConfig,
+};
 
 use super::*;
 use crate::client::clock::SECOND;
@@ -346,6 +348,26 @@ fn mod_02_health_is_told_once_and_a_stop_is_no_verdict() {
     case.input(Input::Stop { no_delay: false });
     case.exit("web", 0);
     assert_eq!(case.alloc.deployment_status.unwrap().healthy, None);
+}
+
+#[test]
+fn health_is_told_to_each_deployment_once() {
+    let mut case = Case::new(&[("web", task(Kind::Main))]).begin();
+    for (id, canary) in [("first", true), ("second", false)] {
+        case.alloc.deployment_status = Some(AllocDeploymentStatus {
+            healthy: Some(true),
+            ..AllocDeploymentStatus::default()
+        });
+        let id = id.to_owned();
+        case.input(Input::Deployment {
+            id: id.clone(),
+            canary,
+        });
+        assert!(case.alloc.follows(&id));
+        let told = case.alloc.deployment_status.clone();
+        assert_eq!(told.map(|told| told.canary), canary.then_some(true));
+    }
+    assert!(!case.alloc.follows("first"));
 }
 
 #[test]

@@ -151,3 +151,107 @@ impl<'a> Reader<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read<T>(value: Value, read: impl FnOnce(&mut Reader<'_>) -> T) -> Result<T, String> {
+        let config = BTreeMap::from([("key".to_owned(), value)]);
+        let mut reader = Reader::new(&config);
+        let value = read(&mut reader);
+        reader.finish(value)
+    }
+
+    fn refused<T: Default>(expected: &str) -> Result<T, String> {
+        Err(format!("key: expected {expected}"))
+    }
+
+    #[test]
+    fn values_are_taken_as_what_they_are_and_as_texts_of_it() {
+        for (value, wanted) in [
+            (json!("a"), Ok(Some("a".to_owned()))),
+            (json!(7), Ok(Some("7".to_owned()))),
+            (json!(true), Ok(Some("true".to_owned()))),
+            (json!(null), Ok(None)),
+            (json!(["a"]), refused("a string")),
+        ] {
+            assert_eq!(read(value, |r| r.text("key")), wanted);
+        }
+        for (value, wanted) in [
+            (json!(7), Ok(Some(7))),
+            (json!(-7), Ok(Some(-7))),
+            (json!(7.0), Ok(Some(7))),
+            (json!(" 7 "), Ok(Some(7))),
+            (json!(null), Ok(None)),
+            (json!(7.5), refused("a number")),
+            (json!("seven"), refused("a number")),
+        ] {
+            assert_eq!(read(value, |r| r.number("key")), wanted);
+        }
+        for (value, wanted) in [
+            (json!(true), Ok(true)),
+            (json!(false), Ok(false)),
+            (json!("true"), Ok(true)),
+            (json!("1"), Ok(true)),
+            (json!("false"), Ok(false)),
+            (json!("0"), Ok(false)),
+            (json!(null), Ok(false)),
+            (json!("yes"), refused("a boolean")),
+            (json!(1), refused("a boolean")),
+        ] {
+            assert_eq!(read(value, |r| r.flag("key")), wanted);
+        }
+        for (value, wanted) in [
+            (json!("3s"), Ok(Some(3_000_000_000))),
+            (json!(3), Ok(Some(3))),
+            (json!(null), Ok(None)),
+            (json!("soon"), refused("a duration")),
+            (json!(true), refused("a duration")),
+        ] {
+            assert_eq!(read(value, |r| r.duration("key")), wanted);
+        }
+    }
+
+    #[test]
+    fn lists_and_blocks_are_read_whole_or_refused() {
+        let texts = |texts: &[&str]| Ok(texts.iter().map(|text| (*text).to_owned()).collect());
+        for (value, wanted) in [
+            (json!(["a", 7, false]), texts(&["a", "7", "false"])),
+            (json!([]), texts(&[])),
+            (json!(null), texts(&[])),
+            (json!("a"), refused("a list of strings")),
+            (json!(["a", ["b"]]), refused("a list of strings")),
+        ] {
+            assert_eq!(read(value, |r| r.texts("key")), wanted);
+        }
+        let block = || BTreeMap::from([("a".to_owned(), json!(1))]);
+        for (value, wanted) in [
+            (json!({"a": 1}), Ok(Some(block()))),
+            (json!([{"a": 1}]), Ok(Some(block()))),
+            (json!(null), Ok(None)),
+            (json!("a"), refused("a block")),
+        ] {
+            assert_eq!(read(value, |r| r.block("key")), wanted);
+        }
+    }
+
+    #[test]
+    fn what_nobody_asked_for_is_refused_and_all_problems_are_told() {
+        let set = |value| read(value, |r| r.is_set("key"));
+        assert_eq!((set(json!(0)), set(json!(null))), (Ok(true), Ok(false)));
+        assert_eq!(read(json!(1), |r| r.ignore("key")), Ok(()));
+        let nobody = read(json!(1), |_| ());
+        assert_eq!(nobody, Err("key: unknown key".to_owned()));
+        let both = read(json!([1]), |r| {
+            r.text("key");
+            r.problem("no such thing");
+        });
+        assert_eq!(
+            both,
+            Err("key: expected a string; no such thing".to_owned())
+        );
+    }
+}

@@ -273,3 +273,51 @@ impl RunningTask for Pretence {
         no_usage(now)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    async fn ends(config: Value) -> (ExitResult, String) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let Value::Object(config) = config else {
+            panic!("a block")
+        };
+        let task = TaskConfig {
+            task: "web".into(),
+            config: config.into_iter().collect(),
+            log_dir: dir.path().to_owned(),
+            log_max_files: 2,
+            log_max_bytes: 1 << 20,
+            ..TaskConfig::default()
+        };
+        let running = Mock.start(task).await.expect("it starts");
+        let ended = running.wait().await;
+        let wanted = "out";
+        let log = || std::fs::read_to_string(dir.path().join("web.stdout.0")).unwrap_or_default();
+        let read = || drover_testkit::so(log() == wanted);
+        let waited = drover_testkit::eventually("the log", drover_testkit::LONG, read).await;
+        waited.expect("it is written");
+        (ended, log())
+    }
+
+    #[tokio::test]
+    async fn a_pretence_ends_and_says_what_it_was_told_to() {
+        for (code, signal, error) in [(0, 0, ""), (3, 0, ""), (0, 9, ""), (1, 0, "gone")] {
+            let (ended, log) = ends(json!({
+                "run_for": "1ms",
+                "stdout_string": "out",
+                "exit_code": code,
+                "exit_signal": signal,
+                "exit_err_msg": error,
+            }))
+            .await;
+            let told = (ended.exit_code, ended.signal, ended.error.as_str());
+            assert_eq!(told, (code, signal, error));
+            assert!(ended.finished_at > 0);
+            assert_eq!(log, "out");
+        }
+    }
+}

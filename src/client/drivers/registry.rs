@@ -67,3 +67,32 @@ pub(super) fn info(name: &str, detected: bool, now: i64, health: &str) -> Driver
         update_time: Time(now),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::drivers::mock::{Mock, NAME};
+
+    #[test]
+    fn drivers_are_there_unless_an_operator_leaves_them_out() {
+        let there = |options: &[(&str, &str)]| {
+            let options = options.iter().map(|(k, v)| ((*k).into(), (*v).into()));
+            let mock = Arc::new(Mock) as Arc<dyn Driver>;
+            let registry = Registry::new([mock], &options.collect());
+            registry.get(NAME).is_some()
+        };
+        let (allow, deny) = ("driver.allowlist", "driver.denylist");
+        for (options, wanted) in [
+            (&[][..], true),
+            (&[(allow, "")], true),
+            (&[(allow, "mock_driver")], true),
+            (&[(allow, "raw_exec, mock_driver")], true),
+            (&[(allow, "raw_exec")], false),
+            (&[(deny, "raw_exec,exec")], true),
+            (&[(deny, "exec , mock_driver")], false),
+            (&[(allow, "mock_driver"), (deny, "mock_driver")], false),
+        ] {
+            assert_eq!(there(options), wanted, "{options:?}");
+        }
+    }
+}

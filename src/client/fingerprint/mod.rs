@@ -245,6 +245,19 @@ mod tests {
     }
 
     #[test]
+    fn what_an_operator_keeps_for_the_machine_is_told() {
+        let mut settings = Settings::default();
+        let told = &mut settings.client.reserved;
+        (told.cpu, told.memory, told.disk) = (500, 512, 1_024);
+        told.reserved_ports = "22,80,8500-8600".into();
+        let reserved = reserved(&settings);
+        assert_eq!(reserved.cpu.cpu_shares, 500);
+        assert_eq!(reserved.memory.memory_mb, 512);
+        assert_eq!(reserved.disk.disk_mb, 1_024);
+        assert_eq!(reserved.networks.reserved_host_ports, "22,80,8500-8600");
+    }
+
+    #[test]
     fn mod_09_probes_can_be_left_out() {
         let mut settings = Settings::default();
         settings

@@ -87,4 +87,13 @@ mod tests {
         assert_eq!(at("/var/lib/x"), "/dev/b");
         assert_eq!(at("/home"), "/dev/a");
     }
+
+    #[test]
+    fn no_more_is_used_than_there_is() {
+        let tmp = tempfile::tempdir().unwrap();
+        let disk = disk(tmp.path());
+        assert!(disk.size > 0 && disk.available > 0);
+        assert!(disk.used + disk.available <= disk.size);
+        assert!((0.0..=100.0).contains(&disk.inodes_used_percent));
+    }
 }

@@ -244,6 +244,30 @@ mod tests {
         served.await.expect("served");
     }
 
+    #[tokio::test]
+    async fn chk_05_a_page_is_good_up_to_399_and_what_it_says_is_kept() {
+        for (code, good) in [
+            ("201 Made", true),
+            ("204 None", true),
+            ("302 There", true),
+            ("399 Last", true),
+            ("400 No", false),
+            ("404 No", false),
+            ("500 No", false),
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+            let port = listener.local_addr().expect("bound").port();
+            let served = tokio::spawn(answer(listener, code));
+            let found = look(&probe("http", port), 0).await;
+            assert_eq!(found.status == status::SUCCESS, good, "{code}");
+            assert_eq!(found.status_code.to_string(), code[..3]);
+            if code != "204 None" {
+                assert_eq!(found.output, "busy");
+            }
+            served.await.expect("served");
+        }
+    }
+
     #[test]
     fn chk_08_failures_in_a_row_restart_and_more_than_once() {
         let mut probe = probe("tcp", 1);

@@ -327,18 +327,39 @@ mod tests {
     }
 
     fn given(up: &[&str]) -> Vec<Offered> {
-        let alloc = alloc();
+        given_by(&alloc(), up)
+    }
+
+    fn given_by(alloc: &Allocation, up: &[&str]) -> Vec<Offered> {
         let node = Node {
             id: "n".into(),
             node_class: "big".into(),
             ..Node::default()
         };
         let source = Source {
-            alloc: &alloc,
+            alloc,
             node: &node,
             region: "global",
         };
         offered(&source, &up.iter().map(|t| (*t).to_owned()).collect())
+    }
+
+    #[test]
+    fn a_canary_has_tags_of_its_own_where_there_are_any() {
+        let tags = |canary: bool, own: &[&str]| {
+            let mut alloc = alloc();
+            alloc.deployment_status = Some(drover_events::model::AllocDeploymentStatus {
+                canary,
+                ..Default::default()
+            });
+            let job = Arc::get_mut(alloc.job.as_mut().expect("a job")).expect("its own");
+            let own: Vec<String> = own.iter().map(|tag| (*tag).to_owned()).collect();
+            job.task_groups[0].services[0].canary_tags = own.into();
+            given_by(&alloc, &[])[0].registration.tags.to_vec()
+        };
+        assert_eq!(tags(true, &["canary"]), ["canary"]);
+        assert_eq!(tags(true, &[]), ["v-big"]);
+        assert_eq!(tags(false, &["canary"]), ["v-big"]);
     }
 
     #[test]

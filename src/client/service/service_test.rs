@@ -1,7 +1,8 @@
 //! Services of a real client, as a real server sees them.
 
 use drover_events::model::{
-    CheckRestart, RestartPolicy, Service, ServiceCheck, TaskLifecycleConfig,
+    Allocation, CheckRestart, RestartPolicy, Service, ServiceCheck, TaskLifecycleConfig,
+    UpdateStrategy,
 };
 use drover_projections::Scan;
 use drover_projections::tables::services::Services;
@@ -9,6 +10,9 @@ use tokio::net::TcpListener;
 
 use crate::client::agent::tests::{World, group, until};
 use crate::client::endpoints;
+use crate::commands::node::UpdateNodeEligibility;
+use crate::commands::service::DeleteServicesOfNode;
+use crate::raft::Origin;
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -181,4 +185,139 @@ async fn cl_08_one_task_is_restarted_alone_and_a_dead_one_is_not() {
         .await
         .unwrap_err();
     assert!(unknown.message.contains("nobody"), "{}", unknown.message);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deployment_is_healthy_once_its_checks_are_good_and_not_before() {
+    let world = World::start().await;
+    let client = world.client();
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+    let address = listener.local_addr().expect("bound");
+    drop(listener);
+    let mut group = group(1, serde_json::json!({"run_for": "1h"}));
+    group.update = Some(UpdateStrategy {
+        max_parallel: 1,
+        health_check: "checks".into(),
+        min_healthy_time: 1,
+        healthy_deadline: 600 * SECOND,
+        progress_deadline: 3_600 * SECOND,
+        ..UpdateStrategy::default()
+    });
+    let check = ServiceCheck {
+        name: "open".into(),
+        r#type: "tcp".into(),
+        interval: SECOND,
+        timeout: SECOND,
+        ..ServiceCheck::default()
+    };
+    group.services = vec![Service {
+        name: "web".into(),
+        provider: "nomad".into(),
+        port_label: address.port().to_string(),
+        address: "127.0.0.1".into(),
+        checks: vec![check].into(),
+        ..Service::default()
+    }]
+    .into();
+    world.register_group("svc", "service", group).await;
+    let alloc = || world.allocs("svc").into_iter().next();
+    let running = || alloc().is_some_and(|alloc| alloc.client_status == "running");
+    until("it runs", running).await;
+    let id = alloc().expect("placed").id;
+    let checks = || endpoints::alloc::checks(&client, &id).unwrap_or_default();
+    let is = |status: &str| checks().values().any(|check| check.status == status);
+    until("the check is bad", || is("failure")).await;
+    let healthy = || {
+        let status = alloc().and_then(|alloc| alloc.deployment_status.clone());
+        status.and_then(|status| status.healthy)
+    };
+    assert_eq!(healthy(), None, "nobody answers yet");
+    let _listener = TcpListener::bind(address).await.expect("binds");
+    until("it is healthy", || healthy() == Some(true)).await;
+    assert!(is("success"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cl_22_a_service_is_gone_from_the_servers_while_its_task_still_runs_on() {
+    let world = World::start().await;
+    let _client = world.client();
+    let mut group = group(1, serde_json::json!({"run_for": "1h"}));
+    group.shutdown_delay = Some(3_600 * SECOND);
+    group.services = vec![Service {
+        name: "web".into(),
+        provider: "nomad".into(),
+        port_label: "4711".into(),
+        address: "127.0.0.1".into(),
+        ..Service::default()
+    }]
+    .into();
+    world.register_group("svc", "service", group.clone()).await;
+    let registered = || {
+        let view = world.server.projections.view();
+        view.scan::<Services>(Scan::all()).count()
+    };
+    let runs = |alloc: &Allocation| alloc.client_status == "running";
+    let running = || world.allocs("svc").iter().any(runs);
+    until("it runs and is registered", || {
+        running() && registered() == 1
+    })
+    .await;
+    group.count = 0;
+    world.register_group("svc", "service", group).await;
+    until("it is gone", || registered() == 0).await;
+    let alloc = world.allocs("svc").remove(0);
+    assert_eq!(alloc.desired_status, "stop");
+    assert_eq!(alloc.client_status, "running", "its delay has only begun");
+}
+
+/// The delay is over before its beginning is written down.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cl_22_the_shortest_delay_is_over_at_once() {
+    let world = World::start().await;
+    let _client = world.client();
+    let mut group = group(1, serde_json::json!({"run_for": "1h"}));
+    group.shutdown_delay = Some(1);
+    world.register_group("svc", "service", group.clone()).await;
+    let is = |status: &str| {
+        let allocs = world.allocs("svc");
+        allocs.iter().any(|alloc| alloc.client_status == status)
+    };
+    until("it runs", || is("running")).await;
+    group.count = 0;
+    world.register_group("svc", "service", group).await;
+    until("it is over", || is("complete")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hb_10_who_may_have_been_given_up_offers_its_services_again() {
+    let world = World::start().await;
+    let client = world.client();
+    let mut group = group(1, serde_json::json!({"run_for": "1h"}));
+    group.services = vec![Service {
+        name: "web".into(),
+        provider: "nomad".into(),
+        port_label: "4711".into(),
+        address: "127.0.0.1".into(),
+        ..Service::default()
+    }]
+    .into();
+    world.register_group("svc", "service", group).await;
+    let registered = || {
+        let view = world.server.projections.view();
+        view.scan::<Services>(Scan::all()).count()
+    };
+    until("it is registered", || registered() == 1).await;
+    // What servers do with a node that they give up.
+    let delete = DeleteServicesOfNode {
+        node_id: client.node_id(),
+    };
+    let deleted = world.server.submit(delete, Origin::default()).await;
+    deleted.expect("they are deleted");
+    let changed = UpdateNodeEligibility {
+        node_id: client.node_id(),
+        eligibility: "ineligible".into(),
+    };
+    let changed = world.server.submit(changed, Origin::default()).await;
+    changed.expect("the node is changed");
+    until("it is registered again", || registered() == 1).await;
 }

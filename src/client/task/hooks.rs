@@ -255,4 +255,50 @@ mod tests {
         assert!(denied("raw_exec", "nobody", &options).is_some());
         assert_eq!(denied("exec", "nobody", &options), None);
     }
+
+    #[test]
+    fn a_task_is_refused_before_anything_is_made_and_all_reasons_are_told() {
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = AllocDir::new(tmp.path(), "a1");
+        let (alloc, job) = (Allocation::default(), Job::default());
+        let mock = std::sync::Arc::new(crate::client::drivers::mock::Mock);
+        let drivers = Registry::new([mock as _], &BTreeMap::new());
+        let checked = |driver: &str, config: &[(&str, &str)], user: &str| {
+            let config = config.iter().map(|(k, v)| ((*k).to_owned(), (*v).into()));
+            let task = Task {
+                driver: driver.into(),
+                user: user.into(),
+                config: config.collect::<BTreeMap<_, _>>().into(),
+                ..Task::default()
+            };
+            let options = [("user.checked_drivers", "mock_driver,other")];
+            let options = options.iter().map(|(k, v)| ((*k).into(), (*v).into()));
+            let input = HookInput {
+                alloc: &alloc,
+                job: &job,
+                task: &task,
+                dir: &dir,
+                drivers: &drivers,
+                options: &options.collect(),
+                measured: false,
+            };
+            validate(&input).err().unwrap_or_default()
+        };
+        let no_driver = "driver \"other\" is not available on this client";
+        let no_user = "running as user \"root\" is disallowed";
+        for (driver, config, user, why) in [
+            ("mock_driver", &[][..], "", String::new()),
+            ("mock_driver", &[], "nobody", String::new()),
+            ("mock_driver", &[], "root", no_user.to_owned()),
+            ("other", &[], "root", format!("{no_driver}; {no_user}")),
+            (
+                "mock_driver",
+                &[("colour", "red")],
+                "root",
+                format!("colour: unknown key; {no_user}"),
+            ),
+        ] {
+            assert_eq!(checked(driver, config, user), why);
+        }
+    }
 }

@@ -429,3 +429,52 @@ fn cl_29_a_kill_says_how_it_was_done() {
     assert_eq!(end.details["exit_code"], "137");
     assert_eq!(end.details["signal"], "9");
 }
+
+#[test]
+fn cl_10_a_kill_overtakes_a_restart_that_is_under_way() {
+    let mut case = Case::new(spec(1)).run();
+    let restart = TaskInput::Restart {
+        force: false,
+        reason: "asked".into(),
+    };
+    assert_eq!(case.step(restart), [TaskAction::Stop]);
+    assert_eq!(case.step(TaskInput::Kill { no_delay: false }), []);
+    case.exit(0);
+    assert!(case.task.has_ended() && case.task.is_dead());
+    assert_eq!(case.task.state.restarts, 0);
+}
+
+#[test]
+fn cl_29_a_kill_before_the_task_runs_is_told_once() {
+    let mut case = Case::new(spec(1));
+    case.step(TaskInput::Allow(true));
+    for _ in 0..3 {
+        assert_eq!(case.step(TaskInput::Kill { no_delay: false }), []);
+    }
+    let told = case.events();
+    let killing = told.iter().filter(|kind| **kind == "Killing");
+    assert_eq!(killing.count(), 1, "{told:?}");
+}
+
+#[test]
+fn cl_10_a_dead_task_that_is_restarted_by_force_knows_when_and_why() {
+    let mut case = Case::new(spec(0)).run();
+    case.exit(1);
+    assert!(case.task.is_dead() && case.task.state.failed);
+    let restart = |reason: &str| TaskInput::Restart {
+        force: true,
+        reason: reason.into(),
+    };
+    case.step(restart("asked"));
+    let state = &case.task.state;
+    assert_eq!((state.restarts, state.failed), (1, false));
+    assert_eq!(state.last_restart.nanos(), case.now);
+    let is_signal = |event: &&TaskEvent| event.r#type == "Restart Signaled";
+    let event = state.events.iter().find(is_signal).expect("it is told");
+    assert_eq!(event.restart_reason, "asked");
+    let detail = event.details.get("restart_reason");
+    assert_eq!(detail.map(String::as_str), Some("asked"));
+    let plain = events::restart_signal(1, "");
+    assert_eq!(plain.display_message, "Task signaled to restart");
+    assert_eq!(plain.details.get("restart_reason"), None);
+}

@@ -345,6 +345,9 @@ impl Broker {
         }
         if self.busy.get(&job).is_some_and(|other| other == id) {
             self.busy.remove(&job);
+        }
+        // One that was given back keeps its job free while it waits, and others wait for it.
+        if !self.busy.contains_key(&job) {
             let next = self.pending.get_mut(&job).and_then(BTreeSet::pop_first);
             if let Some((_, _, next)) = next {
                 self.make_ready(next);

@@ -121,6 +121,43 @@ fn a_newer_copy_of_what_is_worked_on_comes_again_afterwards() {
     broker.ack("a", token, 0).unwrap();
     let (again, _) = broker.dequeue(&["service"], 0).unwrap();
     assert_eq!(again.modify_index, 7);
+    broker.enqueue(eval("a", "job", 50, 7), 0);
+    let token = broker.tokens;
+    broker.ack("a", token, 0).unwrap();
+    assert_eq!(next(&mut broker, 0), None, "the same copy was worked on");
+}
+
+#[test]
+fn what_was_done_in_the_end_begins_anew() {
+    let mut broker = broker();
+    for _ in 0..5 {
+        broker.enqueue(eval("a", "job", 50, 1), 0);
+        let (_, token) = next(&mut broker, 0).unwrap();
+        broker.ack("a", token, 0).unwrap();
+    }
+    broker.enqueue(eval("a", "job", 50, 1), 0);
+    let (_, token) = next(&mut broker, 0).unwrap();
+    broker.nack("a", token, 0).unwrap();
+    assert_eq!(broker.take_failed(), [], "it failed once");
+    assert_eq!(broker.stats().waiting, 1);
+}
+
+#[test]
+fn what_is_put_off_is_never_given_up_and_only_by_who_has_it() {
+    let mut broker = broker();
+    broker.enqueue(eval("a", "job", 50, 1), 0);
+    for now in 0..20 {
+        let (_, token) = next(&mut broker, now).unwrap();
+        let wrong = broker.postpone("a", token + 1, now, 1);
+        assert_eq!(wrong, Err(BrokerError::WrongToken));
+        broker.is_outstanding("a", token).unwrap();
+        broker.postpone("a", token, now, 1).unwrap();
+        assert_eq!(next(&mut broker, now), None, "its time has not come");
+        broker.tick(now + 1);
+    }
+    let (_, token) = next(&mut broker, 20).unwrap();
+    broker.nack("a", token, 20).unwrap();
+    assert_eq!(broker.take_failed(), []);
 }
 
 #[test]
@@ -130,6 +167,49 @@ fn a_deleted_evaluation_lets_the_next_of_its_job_go() {
     broker.enqueue(eval("b", "job", 50, 2), 0);
     broker.forget("a");
     assert_eq!(next(&mut broker, 0).unwrap().0, "b");
+}
+
+#[test]
+fn what_waits_is_forgotten_alone() {
+    let mut broker = broker();
+    for (id, at) in [("a", 3), ("b", 5)] {
+        let mut later = eval(id, id, 50, 1);
+        later.wait_until = drover_events::gojson::Time(at);
+        broker.enqueue(later, 0);
+    }
+    broker.forget("a");
+    assert_eq!((broker.next_due(), broker.stats().waiting), (Some(5), 1));
+    broker.tick(5);
+    assert_eq!(next(&mut broker, 5).unwrap().0, "b");
+
+    for (id, index) in [("c", 1), ("d", 2), ("e", 3)] {
+        broker.enqueue(eval(id, "job", 50, index), 0);
+    }
+    assert_eq!(broker.ready_of(&["batch"]), 0);
+    assert_eq!(broker.ready_of(&["batch", "service"]), 1);
+    let (_, token) = next(&mut broker, 0).unwrap();
+    assert_eq!(broker.by_type()["service"], (0, 2));
+    broker.forget("e");
+    broker.ack("c", token, 0).unwrap();
+    assert_eq!(broker.by_type()["service"], (1, 1));
+    assert_eq!(next(&mut broker, 0).unwrap().0, "d", "the newest there is");
+    assert_eq!(broker.take_cancelable(10), []);
+}
+
+#[test]
+fn the_next_of_a_job_goes_where_the_one_that_was_to_come_again_is_deleted() {
+    let give_back = [Broker::nack, |broker: &mut Broker, id: &str, token, now| {
+        broker.postpone(id, token, now, 7)
+    }];
+    for give_back in give_back {
+        let mut broker = broker();
+        broker.enqueue(eval("a", "job", 50, 1), 0);
+        let (_, token) = next(&mut broker, 0).unwrap();
+        broker.enqueue(eval("b", "job", 50, 2), 0);
+        give_back(&mut broker, "a", token, 0).unwrap();
+        broker.forget("a");
+        assert_eq!(next(&mut broker, 0).unwrap().0, "b");
+    }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Who is woken, and when.
 
+use drover_testkit::{LONG, eventually, so};
+
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -37,6 +39,7 @@ async fn nobody_is_woken_in_a_backlog_for_what_cannot_be_taken() {
     };
     stage.wait(is_full).await;
     stage.wait(busy).await;
+    assert!(stage.scheduling.is_placing());
     let woken = || stage.scheduling.shared.woken.load(Ordering::SeqCst);
     let before = woken();
     for number in 10..30 {
@@ -50,4 +53,17 @@ async fn nobody_is_woken_in_a_backlog_for_what_cannot_be_taken() {
         stage.until(eval, "complete").await;
     }
     assert!(woken() > before);
+    stage.wait(|stage| !stage.scheduling.is_placing()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_goes_on_of_what_is_dropped() {
+    let stage = Stage::new(1);
+    let eval = stage.register("a", 1);
+    stage.until(&eval, "complete").await;
+    let shared = Arc::downgrade(&stage.scheduling.shared);
+    drop(stage);
+    let gone = || so(shared.upgrade().is_none());
+    let waited = eventually("everybody to let go of it", LONG, gone).await;
+    waited.unwrap();
 }

@@ -21,14 +21,17 @@ struct Log {
     direct: Arc<Direct>,
     bad: String,
     events: Mutex<usize>,
+    /// Who spoke.
+    actors: Mutex<Vec<Actor>>,
 }
 
 impl Lane for Log {
     fn submit(
         &self,
         command: Arc<dyn Command>,
-        _: Origin,
+        origin: Origin,
     ) -> BoxFuture<'_, Result<Committed, ApiError>> {
+        self.actors.lock().push(origin.actor);
         let stamp = Stamp {
             id: EventId([0xcc; 16]),
             now: 5,
@@ -56,7 +59,10 @@ impl Lane for Log {
     }
 
     fn gathered(&self) -> Origin {
-        Origin::default()
+        Origin {
+            actor: Actor::server("s", "gathered"),
+            ..Origin::default()
+        }
     }
 }
 
@@ -106,6 +112,7 @@ impl Stage {
             alloc: Box::new(Allocation {
                 namespace: "default".into(),
                 job_id: "j".into(),
+                task_group: "g".into(),
                 desired_status: "run".into(),
                 ..update(number, "pending")
             }),
@@ -121,6 +128,7 @@ impl Stage {
             direct,
             bad: bad.to_owned(),
             events: Mutex::new(0),
+            actors: Mutex::default(),
         });
         let batcher = Batcher::start(log.clone());
         Self { log, batcher }
@@ -128,7 +136,11 @@ impl Stage {
 
     async fn submit(&self, number: usize, allocs: Vec<Allocation>) -> Result<u64, ApiError> {
         let node = node(number).id;
-        self.batcher.submit(node, allocs, Origin::default()).await
+        let origin = Origin {
+            actor: Actor::node(&node, "there"),
+            ..Origin::default()
+        };
+        self.batcher.submit(node, allocs, origin).await
     }
 
     fn status(&self, number: usize) -> String {
@@ -172,6 +184,72 @@ async fn hb_07_what_many_nodes_tell_at_once_is_one_event() {
     let indexes: BTreeSet<u64> = indexes.into_iter().map(Result::unwrap).collect();
     assert_eq!((indexes.len(), *stage.log.events.lock()), (1, 1));
     assert!((0..20).all(|n| stage.status(2 * n) == "running"));
+}
+
+#[tokio::test]
+async fn who_tells_alone_is_said_to_have_told_it() {
+    let stage = Stage::new(2, "");
+    stage.submit(1, vec![update(2, "running")]).await.unwrap();
+    let actors = || std::mem::take(&mut *stage.log.actors.lock());
+    assert_eq!(actors(), [Actor::node(node(1).id, "there")]);
+    let (one, other) = tokio::join!(
+        stage.submit(0, vec![update(1, "running")]),
+        stage.submit(1, vec![update(3, "running")])
+    );
+    assert_eq!(one.unwrap(), other.unwrap());
+    assert_eq!(actors(), [Actor::server("s", "gathered")]);
+}
+
+/// What two nodes tell of one job needs one evaluation, and each part's ids are its own.
+#[tokio::test]
+async fn many_parts_are_decided_as_one() {
+    let stage = Stage::new(3, "");
+    let command = |n: usize, allocs: Vec<Allocation>| {
+        Arc::new(UpdateAllocsFromClient {
+            allocs,
+            caller: Some(node(n).id),
+        })
+    };
+    let of = |commands: Vec<Arc<UpdateAllocsFromClient>>| Batch {
+        heard: Mutex::new(Heard::of(commands.len())),
+        commands,
+    };
+    let stamp = Stamp {
+        id: EventId([0xcc; 16]),
+        now: 5,
+    };
+    let view = stage.log.direct.projections.view();
+    let strange = update(4, "running");
+    let both = of(vec![
+        command(0, vec![update(0, "failed"), update(1, "failed")]),
+        command(1, vec![strange]),
+        command(1, vec![update(2, "failed")]),
+    ]);
+    for _ in 0..2 {
+        let decided = both.decide(&view, &stamp).unwrap();
+        let Decision::Event { event, .. } = decided else {
+            panic!("an event")
+        };
+        let Event::AllocsUpdatedByClient(told) = event else {
+            panic!("{event:?}")
+        };
+        assert_eq!((told.updates.len(), told.evals.len()), (3, 1));
+        assert_eq!(told.updated_at, 5);
+        let heard = both.heard.lock();
+        let refused: Vec<bool> = heard.refused.iter().map(Option::is_some).collect();
+        assert_eq!(refused, [false, true, false], "{:?}", heard.refused);
+    }
+    let nothing = of(vec![command(2, vec![update(4, "pending")])]);
+    let decided = nothing.decide(&view, &stamp).unwrap();
+    assert!(matches!(decided, Decision::Nothing(Reply::None)));
+
+    for (parts, allocs, long) in [(1, GLANCED, false), (1, GLANCED + 1, true), (3, 16, true)] {
+        let part = |n| command(n, vec![update(0, "running"); allocs]);
+        assert_eq!(of((0..parts).map(part).collect()).is_long(), long);
+    }
+    let id = EventId([0xcc; 16]);
+    let ids: BTreeSet<_> = (0..600).map(|n| derived(id, n).0).collect();
+    assert!(ids.len() == 600 && ids.contains(&id.0));
 }
 
 #[tokio::test]

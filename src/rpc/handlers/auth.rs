@@ -154,5 +154,9 @@ mod tests {
         assert_eq!(hash, secret_hash("abc"));
         assert_eq!(hash.len(), 64);
         assert!(!hash.contains("abc"));
+        // What is stored today is what every later release must find: SHA-256 of the domain and
+        // the secret.
+        let stored = "3a0cbd74505b999ac48fb6f1c7f0f749ff65f105dc678e95d130f97286116202";
+        assert_eq!(hash, stored);
     }
 }

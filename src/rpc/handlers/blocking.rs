@@ -68,6 +68,22 @@ impl Pace {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_question_waits_as_long_as_it_says_and_a_little_more() {
+        const SECOND: i64 = 1_000_000_000;
+        for (asked, least) in [(SECOND, 1), (0, 300), (-1, 300), (1_000 * SECOND, 300)] {
+            let least = Duration::from_secs(least);
+            for _ in 0..50 {
+                let wait = wait_time(asked);
+                assert!(
+                    (least..=least * 17 / 16).contains(&wait),
+                    "{asked}: {wait:?}"
+                );
+            }
+        }
+        assert!((0..50).any(|_| wait_time(SECOND) != wait_time(SECOND)));
+    }
+
     #[tokio::test]
     async fn turns_come_in_groups_and_further_apart_while_plans_are_made() {
         let (pace, begun) = (Pace::default(), Instant::now());

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_events::model::ServiceRegistration;
+use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::nodes::Nodes;
 use drover_projections::tables::services::Services;
 use drover_projections::{Scan, View};
 use drover_testkit::LONG;
 
 use super::*;
+use crate::commands::job::RegisterJob;
 use crate::commands::node::RegisterNode;
 use crate::config::Config;
 use crate::error::{ApiError, Code};
@@ -17,8 +19,9 @@ use crate::raft::Origin;
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::Pool;
 use crate::rpc::methods::{
-    AllocUpdateRequest, EmitNodeEventsRequest, NodeRegisterRequest, NodeSpecificRequest,
-    NodeUpdateDrainRequest, NodeUpdateStatusRequest, ServiceDeleteRequest, ServiceUpsertRequest,
+    AllocUpdateRequest, AllocsGetRequest, EmitNodeEventsRequest, NodeRegisterRequest,
+    NodeSpecificRequest, NodeUpdateDrainRequest, NodeUpdateStatusRequest, ServiceDeleteRequest,
+    ServiceUpsertRequest,
 };
 use crate::rpc::server::{Limits, RpcServer, serve};
 use crate::rpc::testing::Marking;
@@ -205,6 +208,7 @@ async fn a_node_registers_so_many_services_at_once_and_no_longer_ones() {
     for (request, wanted) in [
         (services(8_193), "Services has 8193 elements; at most 8192"),
         (allocs(8_193), "Allocs has 8193 elements; at most 8192"),
+        (services(0), "no services given"),
         (long, "tags are 100000 bytes long; at most 65536"),
     ] {
         let refused = world.call::<ServiceUpsert>(own, request).await.unwrap_err();
@@ -215,6 +219,121 @@ async fn a_node_registers_so_many_services_at_once_and_no_longer_ones() {
     let taken = world.call::<ServiceUpsert>(own, services(8_192)).await;
     assert!(taken.is_ok(), "{taken:?}");
     assert_eq!(world.view().scan::<Services>(Scan::all()).count(), 0);
+    world.server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_allocation_is_told_to_its_own_node_and_nobody_else() {
+    let world = World::start().await;
+    let own = (&*world.node, SECRET);
+    let secret = "77777777-2222-4333-8444-555555555555";
+    for _ in 0..2 {
+        let beat = NodeUpdateStatusRequest {
+            node_id: world.node.clone(),
+            status: "ready".to_owned(),
+            ..NodeUpdateStatusRequest::default()
+        };
+        world.call::<NodeUpdateStatus>(own, beat).await.unwrap();
+    }
+    let register = RegisterJob {
+        job: testing::job("service", 1),
+        eval_id: uuid::Uuid::new_v4().to_string(),
+        ..RegisterJob::default()
+    };
+    world
+        .server
+        .submit(register, Origin::default())
+        .await
+        .unwrap();
+    let placed = || {
+        let view = world.view();
+        let mut rows = view.scan::<Allocs>(Scan::all());
+        let first = rows.next().ok_or("none yet")?;
+        Ok::<_, &str>(first.unwrap().alloc.id)
+    };
+    let id = drover_testkit::eventually("a placement", LONG, placed).await;
+    let id = id.unwrap();
+    let mut other = testing::node(2);
+    other.secret_id = secret_hash(secret);
+    let other_id = other.id.clone();
+    let command = RegisterNode {
+        node: other,
+        create_node_pool: true,
+    };
+    world
+        .server
+        .submit(command, Origin::default())
+        .await
+        .unwrap();
+    let asks = |id: &str| AllocsGetRequest {
+        alloc_ids: vec![id.to_owned()],
+        ..AllocsGetRequest::default()
+    };
+    let told = world.call::<AllocGetAllocs>(own, asks(&id)).await.unwrap();
+    assert_eq!((told.allocs.len(), &told.allocs[0].id), (1, &id));
+    assert!(told.index > 0);
+    let nobody = "99999999-2222-4333-8444-555555555555";
+    let none = world.call::<AllocGetAllocs>(own, asks(nobody)).await;
+    assert_eq!(none.unwrap().allocs.len(), 0);
+    for who in [
+        (&*other_id, secret),
+        (&*other_id, SECRET),
+        (&*world.node, secret),
+        (&*world.node, ""),
+        (nobody, SECRET),
+        ("", SECRET),
+    ] {
+        let refused = world.call::<AllocGetAllocs>(who, asks(&id)).await;
+        assert_eq!(
+            refused.unwrap_err(),
+            ApiError::permission_denied(),
+            "{who:?}"
+        );
+    }
+    world.server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mod_30_who_calls_is_known_by_the_secret_of_the_node_that_he_names() {
+    use crate::rpc::service::Dispatch;
+    let world = World::start().await;
+    let server = &world.server.0;
+    let beat = || -> Beat { Box::new(|_: &str| Duration::from_secs(60)) };
+    let served = service(server.clone(), beat());
+    let upper = SECRET.to_uppercase();
+    for (node, token, known) in [
+        (&*world.node, SECRET, true),
+        (&world.node, SECRET, true),
+        (&world.node, &upper, true),
+        (&world.node, "", false),
+        (&world.node, "66666666-2222-4333-8444-555555555555", false),
+        ("99999999-2222-4333-8444-555555555555", SECRET, false),
+        ("", SECRET, false),
+    ] {
+        let call = Call {
+            node: node.into(),
+            token: token.into(),
+            ..Call::default()
+        };
+        assert_eq!(served.knows(&call).await, known, "{node} {token}");
+    }
+    let clients = Clients {
+        server: server.clone(),
+        beat: beat(),
+        batch: alloc_batch::Batcher::start(server.clone()),
+        proven: auth::Proven::default(),
+        pace: blocking::Pace::default(),
+    };
+    let call = Call {
+        addr: "10.1.2.3".into(),
+        ..Call::default()
+    };
+    let (one, other) = (clients.origin(&call, "n1"), clients.origin(&call, "n1"));
+    assert_eq!(one.actor, drover_events::Actor::node("n1", "10.1.2.3"));
+    assert_ne!(one.request_id, other.request_id);
+    let epoch = drover_projections::hex(&server.raft.log().epoch().id);
+    assert_eq!(clients.epoch(), epoch);
+    assert!(!epoch.is_empty());
     world.server.shutdown().await;
 }
 

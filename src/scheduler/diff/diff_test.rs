@@ -258,3 +258,142 @@ fn things_without_a_name_come_and_go() {
     assert_eq!(job_diff(Some(&old), Some(&old), false).r#type, "None");
     assert_eq!(job_diff(Some(&old), None, false).r#type, "Deleted");
 }
+
+#[test]
+fn a_drivers_configuration_is_told_leaf_by_leaf() {
+    type Config = serde_json::Map<String, Value>;
+    let lines = |old: &Value, new: &Value, context| {
+        let with = |config: &Value| {
+            let mut job = job();
+            let config: &Config = config.as_object().expect("an object");
+            job.task_groups[0].tasks[0].config = config.clone().into_iter().collect();
+            job
+        };
+        let diff = job_diff(Some(&with(old)), Some(&with(new)), context);
+        let task = &diff.task_groups[0].tasks[0];
+        let config = task.objects.iter().filter(|o| o.name == "Config");
+        let told = config.flat_map(|config| {
+            let field = |f: &drover_events::model::FieldDiff| {
+                format!("{} {}: {} {}", f.r#type, f.name, f.old, f.new)
+            };
+            let kind = std::iter::once(config.r#type.clone());
+            kind.chain(config.fields.iter().map(field))
+        });
+        told.collect::<Vec<String>>()
+    };
+    let none = serde_json::json!({});
+    let one = serde_json::json!({"command": "/bin/a", "args": ["x", "y"]});
+    let two = serde_json::json!({"command": "/bin/a", "args": ["x", "z"]});
+    assert_eq!(lines(&one, &one, false), [""; 0]);
+    assert_eq!(
+        lines(&one, &two, false),
+        ["Edited", "Edited args[1]: y z"],
+        "what is as it was is not told"
+    );
+    assert_eq!(
+        lines(&one, &two, true),
+        [
+            "Edited",
+            "None args[0]: x x",
+            "Edited args[1]: y z",
+            "None command: /bin/a /bin/a"
+        ]
+    );
+    let came = lines(&none, &one, false);
+    assert_eq!(came[..2], ["Added", "Added args[0]:  x"]);
+    let went = lines(&one, &none, false);
+    assert_eq!(went[..2], ["Deleted", "Deleted args[0]: x "]);
+}
+
+#[test]
+fn a_group_and_a_task_are_edited_whatever_part_of_them_changed() {
+    let mut changes: Vec<(&str, Job)> = Vec::new();
+    let mut change = |what, change: fn(&mut TaskGroup)| {
+        let mut new = job();
+        change(&mut new.task_groups[0]);
+        changes.push((what, new));
+    };
+    change("Edited None", |group| group.count = 7);
+    change("Edited None", |group| {
+        group.ephemeral_disk.as_mut().unwrap().size_mb = 7;
+    });
+    change("Edited Edited", |group| group.tasks[0].driver = "x".into());
+    change("Edited Edited", |group| {
+        group.tasks[0].log_config.as_mut().unwrap().max_files = 7;
+    });
+    change("None None", |_| {});
+    for (kinds, new) in changes {
+        let group = &job_diff(Some(&job()), Some(&new), true).task_groups[0];
+        let told = format!("{} {}", group.r#type, group.tasks[0].r#type);
+        assert_eq!(told, kinds, "{group:?}");
+    }
+}
+
+#[test]
+fn volumes_are_known_by_their_name() {
+    let (old, mut new) = (job(), job());
+    let volume = drover_events::model::VolumeRequest {
+        name: "data".into(),
+        r#type: "host".into(),
+        ..Default::default()
+    };
+    new.task_groups[0].volumes.insert("data", volume);
+    let lines = |old: &Job, new: &Job| lines(&job_diff(Some(old), Some(new), false));
+    let told = |lines: Vec<String>, line: &str| lines.iter().any(|told| told == line);
+    assert!(told(lines(&old, &new), "  Added Volume"));
+    assert!(told(lines(&new, &old), "  Deleted Volume"));
+    let mut other = new.clone();
+    other.task_groups[0]
+        .volumes
+        .insert("data", Default::default());
+    assert!(told(lines(&new, &other), "  Edited Volume"));
+}
+
+#[test]
+fn words_that_stay_are_told_beside_the_others_where_all_is() {
+    let (mut old, mut new) = (job(), job());
+    let words = |words: &[&str]| {
+        words
+            .iter()
+            .map(|word| (*word).to_owned())
+            .collect::<Vec<_>>()
+    };
+    old.datacenters = words(&["dc9", "dc1"]).into();
+    new.datacenters = words(&["dc7", "dc1", "dc5"]).into();
+    let diff = job_diff(Some(&old), Some(&new), true);
+    let told = diff.objects[0].fields.iter();
+    let told: Vec<String> = told
+        .map(|f| format!("{} {} {}", f.r#type, f.old, f.new))
+        .collect();
+    let want = ["Added  dc5", "Added  dc7", "None dc1 dc1", "Deleted dc9 "];
+    assert_eq!(told, want);
+}
+
+#[test]
+fn a_task_that_comes_or_goes_creates_or_replaces_what_runs() {
+    let alone = job();
+    let mut two = job();
+    let other = Task {
+        name: "other".into(),
+        ..Task::default()
+    };
+    two.task_groups[0].tasks.push(other);
+    let told = |old: Option<&Job>, new: &Job| {
+        let mut diff = job_diff(old, Some(new), false);
+        let mut found = PlanAnnotations::default();
+        let updates = DesiredUpdates {
+            destructive_update: 2,
+            ..DesiredUpdates::default()
+        };
+        found.desired_tg_updates.insert("redis", updates);
+        annotate(&mut diff, &found);
+        let group = &diff.task_groups[0];
+        let counts: Vec<_> = group.updates.keys().cloned().collect();
+        assert_eq!(counts, ["create/destroy update"], "what is 0 is not told");
+        group.tasks[0].annotations.to_vec()
+    };
+    assert_eq!(told(None, &alone), ["forces create"]);
+    let replaced = ["forces create/destroy update"];
+    assert_eq!(told(Some(&alone), &two), replaced);
+    assert_eq!(told(Some(&two), &alone), replaced);
+}

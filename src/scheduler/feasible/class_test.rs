@@ -120,6 +120,10 @@ const CHANGES: &[Change] = &[
     ("which device is healthy", false, |n| {
         resources(n).devices.to_mut()[0].instances.to_mut()[0].id = "other".into();
     }),
+    ("one more address of the same alias", false, |n| {
+        let more = resources(n).node_networks[0].clone();
+        resources(n).node_networks.to_mut().push(more);
+    }),
     ("id", false, |n| n.id = "n2".into()),
     ("name", false, |n| n.name = "two".into()),
     ("unique attribute", false, |n| {
@@ -278,4 +282,52 @@ fn sch_19_no_answer_comes_from_a_node_that_another_check_would_tell_apart() {
         }
     }
     assert!(told_apart > 20, "{told_apart}");
+}
+
+#[test]
+fn sch_19_the_order_in_which_a_client_finds_its_networks_is_no_class() {
+    let class_of = |aliases: [&str; 3]| {
+        let mut node = base();
+        let network = |alias: &&str| {
+            let address = NodeNetworkAddress {
+                alias: (*alias).into(),
+                ..NodeNetworkAddress::default()
+            };
+            NodeNetworkResource {
+                mode: "host".into(),
+                addresses: vec![address].into(),
+                ..NodeNetworkResource::default()
+            }
+        };
+        resources(&mut node).node_networks = aliases.iter().map(network).collect();
+        computed_class(&node)
+    };
+    let class = class_of(["a", "b", "c"]);
+    for order in [["c", "b", "a"], ["b", "c", "a"], ["c", "a", "b"]] {
+        assert_eq!(class_of(order), class, "{order:?}");
+    }
+    assert_ne!(class_of(["a", "b", "b"]), class);
+}
+
+#[test]
+fn as_many_devices_of_a_kind_are_healthy_as_are_asked_for() {
+    for (healthy, count, passes) in [
+        ([true, true], 2, true),
+        ([true, true], 3, false),
+        ([true, false], 1, true),
+        ([true, false], 2, false),
+        ([false, false], 1, false),
+    ] {
+        let mut node = base();
+        // Two kinds are not added up.
+        let kinds = vec![
+            device("a100", healthy, 40),
+            device("h100", [false, true], 40),
+        ];
+        resources(&mut node).devices = kinds.into();
+        let asks = with_device("acme/gpu/a100", count, Vec::new());
+        let request = &asks.tasks[0].resources.as_ref().unwrap().devices[0];
+        let possible = DeviceAsk::new(request).possible(&node, &mut OperandCache::default());
+        assert_eq!(possible, passes, "{healthy:?} {count}");
+    }
 }

@@ -305,4 +305,177 @@ mod tests {
             }
         }
     }
+
+    /// Its group, once it is nobody else's any more.
+    fn change(alloc: &mut Allocation, change: impl FnOnce(&mut TaskGroup)) {
+        let job = std::sync::Arc::get_mut(alloc.job.as_mut().expect("a job"));
+        change(&mut job.expect("nobody else has it").task_groups[0]);
+    }
+
+    #[test]
+    fn what_runs_waits_or_is_over_is_lost_or_kept_as_its_node_and_its_group_say() {
+        use NodeState::{Disconnected, Down, Fine, Gone};
+        const WINDOW: i64 = 60 * SECOND;
+        let (run, stop) = ("run", "stop");
+        for (desired, client, window, replaces, node, wanted) in [
+            (run, "running", 0, None, Fine, Class::Untainted),
+            (run, "running", 0, None, Gone, Class::Lost),
+            (run, "running", 0, None, Down, Class::Lost),
+            (run, "running", WINDOW, None, Down, Class::Lost),
+            (run, "running", WINDOW, Some(true), Down, Class::Lost),
+            (
+                run,
+                "running",
+                WINDOW,
+                Some(false),
+                Down,
+                Class::Disconnecting,
+            ),
+            (run, "unknown", WINDOW, Some(false), Down, Class::Untainted),
+            (run, "unknown", WINDOW, Some(true), Down, Class::Lost),
+            (run, "pending", WINDOW, Some(false), Down, Class::Lost),
+            (run, "running", 0, Some(false), Down, Class::Lost),
+            (run, "unknown", 0, Some(false), Down, Class::Lost),
+            (run, "running", 0, None, Disconnected, Class::Lost),
+            (
+                run,
+                "running",
+                WINDOW,
+                None,
+                Disconnected,
+                Class::Disconnecting,
+            ),
+            (run, "unknown", WINDOW, None, Disconnected, Class::Untainted),
+            (run, "pending", WINDOW, None, Disconnected, Class::Lost),
+            (
+                stop,
+                "running",
+                WINDOW,
+                None,
+                Disconnected,
+                Class::Untainted,
+            ),
+            (stop, "running", 0, None, Down, Class::Untainted),
+            ("evict", "running", 0, None, Gone, Class::Untainted),
+            (run, "complete", 0, None, Down, Class::Untainted),
+            (run, "failed", 0, None, Gone, Class::Untainted),
+            (run, "lost", 0, None, Down, Class::Untainted),
+        ] {
+            let mut alloc = running(window, &[]);
+            (alloc.desired_status, alloc.client_status) = (desired.into(), client.into());
+            if let Some(replaces) = replaces {
+                change(&mut alloc, |group| {
+                    group.disconnect.get_or_insert_default().replace = Some(replaces);
+                });
+            }
+            let found = class_of(&alloc, node, 0);
+            assert_eq!(
+                found, wanted,
+                "{desired} {client} {window} {replaces:?} {node:?}"
+            );
+        }
+    }
+
+    /// What failed while it was away is settled wherever its node is; who was to stop is no more
+    /// than what its node says.
+    #[test]
+    fn what_failed_while_away_comes_back_as_failed() {
+        for (desired, node, wanted) in [
+            ("run", NodeState::Fine, Class::Reconnecting),
+            ("run", NodeState::Disconnected, Class::Reconnecting),
+            ("run", NodeState::Down, Class::Reconnecting),
+            ("stop", NodeState::Disconnected, Class::Disconnecting),
+        ] {
+            let mut alloc = running(60 * SECOND, &["unknown"]);
+            (alloc.desired_status, alloc.client_status) = (desired.into(), "failed".into());
+            assert_eq!(class_of(&alloc, node, 0), wanted, "{desired} {node:?}");
+        }
+    }
+
+    #[test]
+    fn old_and_new_words_say_how_long_one_may_be_away_and_whether_another_takes_its_place() {
+        for (of_disconnect, of_old, window) in [
+            (None, None, 0),
+            (None, Some(30), 30),
+            (Some(0), Some(30), 30),
+            (Some(20), Some(30), 20),
+            (Some(20), None, 20),
+        ] {
+            let mut group = TaskGroup {
+                max_client_disconnect: of_old,
+                ..TaskGroup::default()
+            };
+            group.disconnect = of_disconnect.map(|lost_after| DisconnectStrategy {
+                lost_after,
+                ..DisconnectStrategy::default()
+            });
+            assert_eq!(lost_after(Some(&group)), window);
+        }
+        for (of_disconnect, prevented, another) in [
+            (None, false, true),
+            (None, true, false),
+            (Some(true), true, true),
+            (Some(false), false, false),
+        ] {
+            let group = TaskGroup {
+                prevent_reschedule_on_lost: prevented,
+                disconnect: Some(DisconnectStrategy {
+                    replace: of_disconnect,
+                    ..DisconnectStrategy::default()
+                }),
+                ..TaskGroup::default()
+            };
+            assert_eq!(replaces(Some(&group)), another);
+        }
+        assert_eq!((lost_after(None), replaces(None)), (0, true));
+    }
+
+    #[test]
+    fn one_expires_when_its_time_has_passed_and_never_without_one() {
+        for (window, status, now, expired) in [
+            (60, "unknown", 159, false),
+            (60, "unknown", 160, true),
+            (60, "running", 500, false),
+            (0, "unknown", 500, false),
+        ] {
+            let mut alloc = running(window, &["unknown"]);
+            alloc.alloc_states[0].time.0 = 100;
+            alloc.client_status = status.into();
+            assert_eq!(is_expired(&alloc, now), expired, "{window} {status} {now}");
+        }
+    }
+
+    #[test]
+    fn a_replacement_waits_until_the_client_has_stopped_by_itself() {
+        for (of_disconnect, of_old, kill, wanted) in [
+            (None, None, 0, None),
+            (Some(0), None, 0, None),
+            (None, Some(0), 0, None),
+            (Some(10 * SECOND), None, 0, Some(115 * SECOND)),
+            (None, Some(20 * SECOND), 0, Some(125 * SECOND)),
+            (Some(10 * SECOND), Some(20 * SECOND), 0, Some(115 * SECOND)),
+            (Some(10 * SECOND), None, 30 * SECOND, Some(140 * SECOND)),
+        ] {
+            let mut alloc = running(0, &["unknown", "lost"]);
+            alloc.alloc_states[0].time.0 = 50 * SECOND;
+            alloc.alloc_states[1].time.0 = 100 * SECOND;
+            change(&mut alloc, |group| {
+                group.stop_after_client_disconnect = of_old;
+                group.disconnect = of_disconnect.map(|after| DisconnectStrategy {
+                    stop_on_client_after: Some(after),
+                    ..DisconnectStrategy::default()
+                });
+                let task = |kill_timeout| drover_events::model::Task {
+                    kill_timeout,
+                    ..Default::default()
+                };
+                group.tasks = vec![task(kill), task(kill / 2)].into();
+            });
+            let at = |alloc: &Allocation| client_stops_at(alloc, 200 * SECOND);
+            assert_eq!(at(&alloc), wanted);
+            // What is not known to be lost is lost now.
+            alloc.alloc_states = Default::default();
+            assert_eq!(at(&alloc), wanted.map(|at| at + 100 * SECOND));
+        }
+    }
 }

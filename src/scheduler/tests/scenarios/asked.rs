@@ -51,6 +51,14 @@ fn spread_targets_are_met_by_percent() {
     }
 }
 
+#[test]
+fn spread_targets_are_met_on_a_node_for_each() {
+    for (count, percent, wanted) in [(10, 70, (7, 3)), (10, 50, (5, 5)), (10, 90, (9, 1))] {
+        let found = spread_by_percent(count, percent, 1);
+        assert_eq!(found, wanted, "{percent} % of {count}");
+    }
+}
+
 /// Whatever the policy still allows.
 #[test]
 fn what_an_operator_stops_to_be_rescheduled_stops_and_comes_again_elsewhere() {

@@ -6,6 +6,8 @@ mod asked;
 #[cfg(test)]
 mod calls;
 #[cfg(test)]
+mod kept;
+#[cfg(test)]
 mod places;
 #[cfg(test)]
 mod ports;
@@ -17,6 +19,8 @@ mod returning;
 mod rollout;
 #[cfg(test)]
 mod scenario;
+#[cfg(test)]
+mod suited;
 #[cfg(test)]
 mod system;
 #[cfg(test)]

@@ -26,6 +26,13 @@ fn what_runs_already_leaves_the_rest_of_a_node_to_others() {
         assert_eq!(world.live().len(), 1, "{exhausted}");
         let why = &outcome.failed["g"].dimension_exhausted;
         assert_eq!(why.get(exhausted), Some(&1), "{why:?}");
+        let short = &outcome.failed["g"].resources_exhausted["t"];
+        let wanted = match exhausted {
+            "cpu" => (2_001, 0, 0),
+            "memory" => (0, 4_097, 0),
+            _ => (0, 0, 51_201),
+        };
+        assert_eq!((short.cpu, short.memory_mb, short.disk_mb), wanted);
     }
 }
 

@@ -76,7 +76,9 @@ fn sch_07_after_a_reconnect_exactly_the_count_is_left() {
         world.all_are("running");
         world.node_status(&node, "ready");
         let outcome = world.run("reconnect");
-        assert_eq!(outcome.desired["g"].reconnect, 1);
+        let desired = &outcome.desired["g"];
+        assert_eq!((desired.reconnect, desired.stop), (1, u64::from(replace)));
+        assert_eq!(outcome.plan.stops.len(), usize::from(replace), "once");
         assert_eq!(world.live().len(), 1, "replace {replace}");
         assert_eq!(world.live()[0], id, "the original goes on");
         let states = &world.alloc(&id).alloc_states;
@@ -86,6 +88,30 @@ fn sch_07_after_a_reconnect_exactly_the_count_is_left() {
             "it is ordinary again"
         );
     }
+}
+
+#[test]
+fn sch_02_a_second_time_out_of_contact_is_counted_from_its_own_beginning() {
+    let (mut world, id, node) = disconnected(false);
+    world.client(&id, |alloc| alloc.client_status = "running".into());
+    world.node_status(&node, "ready");
+    world.run("reconnect");
+    world.now += 500 * SECOND;
+    world.node_status(&node, "disconnected");
+    let outcome = world.run("node-update");
+    let later = &outcome.follow_ups[0];
+    assert_eq!(later.wait_until, Time(world.now + 60 * SECOND));
+    let alloc = world.alloc(&id);
+    assert_eq!(alloc.followup_eval_id, later.id);
+    let why = "alloc is unknown since its node is disconnected";
+    assert_eq!(alloc.client_description, why);
+    let states: Vec<&str> = alloc
+        .alloc_states
+        .iter()
+        .map(|s| s.value.as_str())
+        .collect();
+    assert_eq!(states, ["unknown", "running", "unknown"]);
+    assert_eq!(alloc.alloc_states.last().unwrap().time, Time(world.now));
 }
 
 #[test]

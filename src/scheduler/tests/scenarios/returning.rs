@@ -14,13 +14,13 @@ use drover_testkit::fixtures::{SECOND, job, node};
 const CLIENT_STATUS: i64 = 0;
 
 /// A running allocation whose node, one of three, has just gone out of contact.
-pub(super) fn away(replace: bool) -> (World, String, String) {
+pub(crate) fn away(replace: bool) -> (World, String, String) {
     let (world, id, node, _) = leave(3, replace);
     (world, id, node)
 }
 
 /// The same of so many nodes, and what the evaluation of it came to.
-pub(super) fn leave(nodes: usize, replace: bool) -> (World, String, String, Outcome) {
+pub(crate) fn leave(nodes: usize, replace: bool) -> (World, String, String, Outcome) {
     let mut job = job("service", 1);
     job.task_groups[0].disconnect = Some(DisconnectStrategy {
         lost_after: 60 * SECOND,
@@ -41,7 +41,7 @@ pub(super) fn leave(nodes: usize, replace: bool) -> (World, String, String, Outc
     (world, id, node, left)
 }
 
-pub(super) fn status(world: &World, node: &str) -> String {
+pub(crate) fn status(world: &World, node: &str) -> String {
     world.row::<NodeStates>(node).unwrap().status
 }
 

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use drover_events::model::{NetworkResource, Port};
+use drover_events::model::{Job, NetworkResource, Port};
 
 use super::scenario::names;
 use super::world::World;
+use drover::reactors::scheduling::snapshot::Snapshot;
+use drover_scheduler::{StateView, dry_run};
 use drover_testkit::fixtures::{job, update};
 
 #[test]
@@ -121,6 +123,69 @@ fn versions(world: &World) -> Vec<(u64, bool)> {
         .collect();
     versions.sort_unstable();
     versions
+}
+
+#[test]
+fn a_newer_version_stops_the_canaries_of_one_that_was_not_promoted_and_no_others() {
+    for promoted in [false, true] {
+        let mut world = with_a_canary(5, 3);
+        let is_canary = |id: &String| world.alloc(id).is_canary();
+        let canary = world.live().into_iter().find(is_canary).unwrap();
+        if promoted {
+            world.promote();
+            for _ in 0..3 {
+                world.run("deployment-watcher");
+                world.heal();
+            }
+        }
+        world.change(|job| job.task_groups[0].tasks[0].user = "third".into());
+        world.run("job-register");
+        assert_eq!(world.live().contains(&canary), promoted);
+    }
+}
+
+#[test]
+fn what_is_planned_knows_the_deployment_there_is_and_the_version_there_would_be() {
+    let world = with_a_version_half_rolled_out("paused");
+    let known = world.job();
+    let plan = |job: &Job, changed| {
+        let snapshot = Snapshot::read(world.view()).unwrap();
+        let planned = dry_run(&snapshot, job, changed, world.now).unwrap();
+        (planned.plan, snapshot.index() + 1)
+    };
+    let (plan_of_known, _) = plan(&known, false);
+    assert!(plan_of_known.is_empty(), "it is paused: {plan_of_known:?}");
+    let mut next = known.clone();
+    next.task_groups[0].tasks[0].user = "third".into();
+    let mut new = known.clone();
+    (new.id, new.version) = ("new".into(), 0);
+    for (job, version, created) in [(next, 2, Some(known.create_index)), (new, 0, None)] {
+        let (plan, index) = plan(&job, true);
+        let deployment = plan.deployment.expect("a deployment");
+        assert_eq!(deployment.job_version, version);
+        assert_eq!(deployment.job_create_index, created.unwrap_or(index));
+        assert_eq!(deployment.job_modify_index, index);
+        assert_eq!(deployment.job_spec_modify_index, index);
+    }
+}
+
+#[test]
+fn a_version_has_one_deployment_whatever_happens_to_it_later() {
+    let mut job = job("service", 3);
+    job.task_groups[0].update = Some(update(1, 0));
+    let mut world = World::new(4, job);
+    let first = world.run("job-register").plan.deployment;
+    assert!(first.is_some());
+    world.heal();
+    world.set_deployment("successful");
+    let lost = world.alloc(&world.live()[0]).node_id;
+    world.node_status(&lost, "down");
+    let outcome = world.run("node-update");
+    assert_eq!(outcome.desired["g"].place, 1);
+    assert_eq!(outcome.plan.deployment, None);
+    world.change(|job| job.task_groups[0].tasks[0].user = "other".into());
+    let next = world.run("job-register").plan.deployment;
+    assert_eq!(next.map(|next| next.job_version), Some(1));
 }
 
 /// An operator drains a node: what is on it is told to move, so many at a time, and ends.

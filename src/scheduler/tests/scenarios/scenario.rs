@@ -8,7 +8,7 @@ use drover_events::model::{Constraint, NetworkResource, Port, SchedulerConfigura
 use super::world::World;
 use drover_testkit::fixtures::{SECOND, job, node};
 
-pub(super) fn names(world: &World) -> Vec<String> {
+pub(crate) fn names(world: &World) -> Vec<String> {
     world
         .live()
         .iter()

@@ -112,6 +112,7 @@ pub(crate) fn run(root: &Path, wish: &Wish) -> Result<()> {
         asked.len(),
         todo.len()
     );
+    tell_folders(&asked);
     let trial = Trial {
         functions: &functions,
         tests: &tests,
@@ -151,6 +152,20 @@ fn tell(tried: &Tried, todo: usize, asked: usize, refused: usize) {
         tried.survivors.len(),
         asked - todo,
     );
+}
+
+/// How many changes there are in each folder of a crate.
+fn tell_folders(asked: &[(usize, &Mutant)]) {
+    let mut folders: BTreeMap<&str, usize> = BTreeMap::new();
+    for (_, mutant) in asked {
+        let path = file_of(&mutant.name);
+        let inner = path.find("src/").map_or(0, |at| at + 4);
+        let end = path[inner..].find('/').map_or(inner, |at| inner + at);
+        *folders.entry(&path[..end]).or_default() += 1;
+    }
+    for (folder, count) in folders {
+        println!("mutants: {count:>6} in {folder}");
+    }
 }
 
 /// What is compiled and asked for, with its place among all.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -24,9 +24,11 @@ const LONGEST: Duration = Duration::from_secs(15);
 const AT_ONCE: Duration = Duration::from_millis(500);
 /// What the tests of one change may take together, had they been run one after the other: those
 /// nearby (nearer than 1), and the others.
-const NEAR: Duration = Duration::from_secs(8);
+const NEAR: Duration = Duration::from_secs(25);
 const FAR: Duration = Duration::from_secs(2);
 const FEW: usize = 2;
+/// Tests that fail later than this may have waited for a machine that had no time for them.
+const SOON: Duration = Duration::from_secs(1);
 
 /// A test that passes on the changed tree while no change is in force.
 #[derive(Clone)]
@@ -154,13 +156,17 @@ pub(crate) fn noticed(
         let names: Vec<&str> = batch.iter().map(|test| test.name.as_str()).collect();
         let took: Duration = batch.iter().map(|test| test.took).sum();
         let limit = Duration::from_secs(5) + took * 20;
-        let (mut end, _) = jail.run(executable, &names, With::Change(id), limit)?;
+        let changed = |limit| jail.run(executable, &names, With::Change(id), limit);
+        let start = Instant::now();
+        let (mut end, _) = changed(limit)?;
+        // The machine may have much to do, or may have stood still: what came late counts only if
+        // it comes again, and tests that do not end count only if they end in time as they are.
         if end == End::TimedOut {
-            // The machine may have much to do: as they are, they end in time.
             let (clean, _) = jail.run(executable, &names, With::Nothing, limit)?;
-            if clean != End::Passed {
-                (end, _) = jail.run(executable, &names, With::Change(id), limit * 4)?;
-            }
+            let patience = if clean == End::Passed { 1 } else { 4 };
+            (end, _) = changed(limit * patience)?;
+        } else if end == End::Failed && start.elapsed() > SOON + took * 2 {
+            (end, _) = changed(limit)?;
         }
         if end != End::Passed {
             return Ok((end, names.into_iter().map(str::to_owned).collect()));
