@@ -60,13 +60,14 @@
 //! | [`record`] | what an event looks like outside: one document for every export | who reads it |
 //! | [`requests`] | what was asked that changes nothing but matters, on each server | HTTP |
 //! | [`rpc`] | the typed calls between servers and clients | what they cause |
+//! | [`endpoints`] | what each call means: a view is read, a command submitted | how calls travel |
 //! | [`net`] | connections, bytes and time that callers may take | routes, methods |
 //! | [`nodesim`] | thousands of clients without tasks, for load | servers |
 //! | [`replay`] | a log folded into fresh tables, from outside | Raft |
 //! | [`rebuild`] | the tables made again beside the ones in use, and switched | who asks for it |
 //! | [`config`] | what an agent is told, checked as a whole | who acts on it |
 //! | [`cli`] | nouns and verbs, over the API or a data directory | servers |
-//! | [`identity`], [`error`], [`clock`], [`telemetry`] | who, why not, when, how much | the rest |
+//! | [`identity`], [`error`], [`clock`], [`telemetry`], [`version`] | who, why not, when, how much | the rest |
 //! | [`log::atomic_file`] | small files, replaced whole or not at all | what is in them |
 //! | [`server`], [`agent`] | the parts put together | what they do |
 //!
@@ -117,6 +118,7 @@ pub mod cli;
 pub mod client;
 pub mod clock;
 pub mod config;
+pub mod endpoints;
 pub mod explain;
 pub mod http;
 pub mod identity;
@@ -132,6 +134,7 @@ pub mod requests;
 pub mod rpc;
 pub mod server;
 pub mod telemetry;
+pub mod version;
 
 /// What was measured, and what stays short of its goal.
 #[cfg(doc)]

@@ -13,10 +13,10 @@ use super::client;
 use super::data_dir::DataDir;
 use crate::client::agent::Client;
 use crate::config::Config;
+use crate::endpoints;
 use crate::http::{self, Api, Door, Shape};
 use crate::net::{BODIES, Budget, Visitors, most_connections};
 use crate::record::redact::PublicFields;
-use crate::rpc::handlers;
 use crate::rpc::server::RpcServer;
 use crate::rpc::service::Dispatch;
 use crate::server::Server;
@@ -62,7 +62,7 @@ impl Roles {
         tasks.extend(front(&config, &server, &bodies, &stop).await?);
         let beats = Arc::clone(&server);
         let beat = Box::new(move |node: &str| beats.beat(node));
-        let service: Arc<dyn Dispatch> = Arc::new(handlers::service(Arc::clone(&server), beat));
+        let service: Arc<dyn Dispatch> = Arc::new(endpoints::service(Arc::clone(&server), beat));
         let rpc = client::listen(&config, Arc::clone(&service), bodies).await?;
         let client = config
             .client

@@ -17,10 +17,10 @@ use crate::client::start;
 use crate::commands::job::RegisterJob;
 use crate::commands::node::MissHeartbeat;
 use crate::config::Config;
+use crate::endpoints;
 use crate::raft::Origin;
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::Pool;
-use crate::rpc::handlers;
 use crate::rpc::methods::{
     AllocGetAllocs, AllocUpdateRequest, AllocsGetRequest, EmitNodeEventsRequest, NodeEmitEvents,
     NodeGetClientAllocs, NodeGetNode, NodeRegister, NodeRegisterRequest, NodeSpecificRequest,
@@ -59,7 +59,7 @@ impl World {
         let server = Server::start(config, dir.path(), telemetry).await.unwrap();
         server.wait_ready().await;
         let beat = Box::new(|_: &str| Duration::from_millis(500));
-        let service = handlers::service(server.clone(), beat);
+        let service = endpoints::service(server.clone(), beat);
         let service = Arc::new(Marking(Arc::new(service)));
         Self {
             server: Stopping(server),

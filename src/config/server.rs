@@ -5,7 +5,6 @@ use super::hidden::Hidden;
 use super::read::{FromNode, Reader, scalar};
 use super::retention::{RetentionConfig, read_archive};
 use crate::archive::store;
-use crate::reactors::checkpoint_signer::CheckpointSettings;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -117,7 +116,6 @@ pub struct ServerConfig {
 
 impl Default for ServerConfig {
     fn default() -> Self {
-        let checkpoints = CheckpointSettings::default();
         ServerConfig {
             enabled: false,
             bootstrap_expect: 0,
@@ -164,8 +162,8 @@ impl Default for ServerConfig {
             oidc_issuer: String::new(),
             start_timeout: Duration::from_secs(30),
             digest_events: 16_384,
-            checkpoint_events: checkpoints.events,
-            checkpoint_interval: checkpoints.interval,
+            checkpoint_events: 1_000,
+            checkpoint_interval: Duration::from_secs(1),
             retention: RetentionConfig::default(),
             archive: None,
         }

@@ -9,12 +9,12 @@ use crate::error::{ApiError, Code};
 
 /// `GET /v1/status/leader`.
 pub(super) fn leader(read: &Read<'_>) -> Result<Answer, ApiError> {
-    Answer::json(&read.api.agent.leader().unwrap_or_default())
+    Answer::json(&read.api.server.leader_address().unwrap_or_default())
 }
 
 /// `GET /v1/status/peers`.
 pub(super) fn peers(read: &Read<'_>) -> Result<Answer, ApiError> {
-    Answer::json(&read.api.agent.peers())
+    Answer::json(&read.api.server.peers())
 }
 
 /// `GET /v1/regions`.
@@ -24,18 +24,18 @@ pub(super) fn regions(read: &Read<'_>) -> Result<Answer, ApiError> {
 
 /// `GET /v1/agent/self`.
 pub(super) fn describe(read: &Read<'_>) -> Result<Answer, ApiError> {
-    Answer::json(&read.api.agent.describe())
+    Answer::json(&read.api.server.describe())
 }
 
 /// `GET /v1/agent/members`.
 pub(super) fn members(read: &Read<'_>) -> Result<Answer, ApiError> {
-    Answer::json(&read.api.agent.members())
+    Answer::json(&read.api.server.members())
 }
 
 /// `GET /v1/agent/servers`: the servers that the client of this agent talks to.
 pub(super) fn servers(read: &Read<'_>) -> Result<Answer, ApiError> {
-    match read.api.agent.client() {
-        Some(_) => Answer::json(&read.api.agent.peers()),
+    match read.api.server.client() {
+        Some(_) => Answer::json(&read.api.server.peers()),
         None => Err(ApiError::new(Code::NotImplemented, "Invalid method")),
     }
 }
@@ -46,7 +46,7 @@ pub(super) fn health(read: &Read<'_>) -> Result<Answer, ApiError> {
     let wanted = |kind: &str| kinds.is_empty() || kinds.contains(&kind);
     let mut parts = serde_json::Map::new();
     let mut healthy = true;
-    let agent = &read.api.agent;
+    let agent = &read.api.server;
     let roles = [
         ("client", agent.client_health()),
         ("server", agent.server_health()),
@@ -102,9 +102,9 @@ pub(super) fn metrics(read: &Read<'_>) -> Result<Answer, ApiError> {
         )),
         "prometheus" => Ok(Answer::of(
             "text/plain; version=0.0.4; charset=utf-8",
-            aside(|| read.api.agent.prometheus()),
+            aside(|| read.api.server.prometheus()),
         )),
-        "" => Answer::json(&aside(|| read.api.agent.metrics())),
+        "" => Answer::json(&aside(|| read.api.server.metrics())),
         other => {
             let text = format!("unknown metrics format {other:?}");
             Err(ApiError::new(Code::BadRequest, text))

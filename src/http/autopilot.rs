@@ -27,7 +27,7 @@ drover_events::wire! {
 /// configured with.
 pub(super) fn configuration(read: &Read<'_>) -> Result<Answer, ApiError> {
     let set = read.view.get::<AutopilotConfig>(()).map_err(storage)?;
-    let config = set.unwrap_or_else(|| read.api.agent.autopilot());
+    let config = set.unwrap_or_else(|| read.api.server.autopilot());
     Answer::json(&config)
 }
 
@@ -38,7 +38,7 @@ pub(super) async fn configure(write: Write) -> Result<Answer, ApiError> {
     write
         .request
         .query
-        .ignore(without_effect(&config, &write.api.agent.autopilot()));
+        .ignore(without_effect(&config, &write.api.server.autopilot()));
     let cas: Option<u64> = write.request.query.number("cas")?;
     config.modify_index = cas.unwrap_or_default();
     let cas = cas.is_some();
@@ -94,7 +94,7 @@ fn without_effect(
 
 /// `GET /v1/operator/autopilot/health`: 429 while something is wrong.
 pub(super) fn health(read: &Read<'_>) -> Result<Answer, ApiError> {
-    let agent = &read.api.agent;
+    let agent = &read.api.server;
     let servers = agent.servers_health();
     let voters: Vec<String> = servers
         .iter()

@@ -37,7 +37,7 @@ drover_events::wire! {
 
 fn client(write: &Write) -> Result<Arc<Client>, ApiError> {
     let none = || ApiError::bad_request("No local Node and node_id not provided");
-    let client = write.api.agent.client().ok_or_else(none)?;
+    let client = write.api.server.client().ok_or_else(none)?;
     let node = write.request.query.text("node_id");
     if node.is_empty() || node == client.node_id() {
         return Ok(client);

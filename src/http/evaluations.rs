@@ -78,7 +78,7 @@ pub(super) fn count(read: &Read<'_>) -> Result<Answer, ApiError> {
         filter => count_matching(&read.view, &options, filter.as_ref())?,
     };
     let index = read.view.table_index::<Evals>();
-    let known_leader = read.api.agent.leader().is_some();
+    let known_leader = read.api.server.leader_address().is_some();
     let answer = EvalCountResponse {
         count,
         index,

@@ -416,9 +416,9 @@ pub(super) fn respond(
         Meta::Read(index) => {
             headers.insert(
                 "x-nomad-lastcontact",
-                HeaderValue::from(api.agent.last_contact()),
+                HeaderValue::from(api.server.last_contact()),
             );
-            let known = if api.agent.leader().is_some() {
+            let known = if api.server.leader_address().is_some() {
                 "true"
             } else {
                 "false"

@@ -143,7 +143,7 @@ pub(super) fn fuzzy(read: &Read<'_>) -> Result<Answer, ApiError> {
     };
     let contexts = contexts(&asked.context)?;
     let mut answer = FuzzyResponse {
-        known_leader: read.api.agent.leader().is_some(),
+        known_leader: read.api.server.leader_address().is_some(),
         index: read.view.index(),
         ..FuzzyResponse::default()
     };

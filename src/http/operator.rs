@@ -15,7 +15,7 @@ use crate::error::ApiError;
 
 /// `GET /v1/operator/raft/configuration`.
 pub(super) fn raft_configuration(read: &Read<'_>) -> Result<Answer, ApiError> {
-    Answer::json(&read.api.agent.raft_configuration())
+    Answer::json(&read.api.server.raft_configuration())
 }
 
 drover_events::wire! {
@@ -36,7 +36,7 @@ pub(super) fn scheduler_configuration(read: &Read<'_>) -> Result<Answer, ApiErro
     let answer = SchedulerConfigurationResponse {
         scheduler_config: config,
         index,
-        known_leader: read.api.agent.leader().is_some(),
+        known_leader: read.api.server.leader_address().is_some(),
         ..SchedulerConfigurationResponse::default()
     };
     Ok(Answer::json(&answer)?.at(index))
@@ -104,14 +104,14 @@ pub(super) fn digests(read: &Read<'_>) -> Result<Answer, ApiError> {
         })
         .collect();
     let index = read.view.index();
-    let agreed = read.api.agent.server().map(|server| server.agreed());
+    let agreed = read.api.server.agreed();
     let answer = json!({ "Index": index, "Tables": tables, "Recorded": agreed });
     Ok(Answer::json(&answer)?.at(index))
 }
 
 /// `GET /v1/operator/reactors`.
 pub(super) fn reactors(read: &Read<'_>) -> Result<Answer, ApiError> {
-    Answer::json(&read.api.agent.reactors())
+    Answer::json(&read.api.server.reactors())
 }
 
 /// `GET /.well-known/jwks.json`: the public halves, kept also for keys that are gone.

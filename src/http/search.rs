@@ -81,7 +81,7 @@ pub(super) fn prefix(read: &Read<'_>) -> Result<Answer, ApiError> {
         name => name,
     };
     let mut answer = SearchResponse {
-        known_leader: read.api.agent.leader().is_some(),
+        known_leader: read.api.server.leader_address().is_some(),
         ..SearchResponse::default()
     };
     for context in contexts(&asked.context)? {

@@ -22,7 +22,6 @@ use crate::archive::ArchiveError;
 use crate::archive::restore::Restore;
 use crate::error::{ApiError, Code};
 use crate::proof::NoteKey;
-use crate::server::Server;
 use crate::server::backup::Backup;
 
 /// The type of a backup.
@@ -35,11 +34,6 @@ const PIECE: usize = 256 << 10;
 const AHEAD: usize = 4;
 /// The longest pause while a backup comes in.
 const SILENCE: Duration = Duration::from_secs(30);
-
-fn server(write: &Write) -> Result<Arc<Server>, ApiError> {
-    let server = write.api.agent.server();
-    server.ok_or_else(|| ApiError::internal("this agent has no server"))
-}
 
 fn failed(error: ArchiveError) -> ApiError {
     match error {
@@ -59,7 +53,7 @@ fn io(error: std::io::Error) -> ApiError {
 /// `GET /v1/operator/snapshot`: a backup of everything that is applied, as a tar.
 pub(super) async fn save(write: Write) -> Result<Answer, ApiError> {
     authorise(&write.request)?;
-    let server = server(&write)?;
+    let server = Arc::clone(&write.api.server);
     if write.request.query.text("stale").is_empty() {
         write.api.proposer.lead().await?;
     }
@@ -97,7 +91,7 @@ async fn send(_backup: Backup, mut file: tokio::fs::File, to: mpsc::Sender<Optio
 /// a new epoch of the log. The server then starts anew.
 pub(super) async fn restore(write: Write, body: Incoming) -> Result<Answer, ApiError> {
     authorise(&write.request)?;
-    let server = server(&write)?;
+    let server = Arc::clone(&write.api.server);
     let how = wanted(&write)?;
     let scratch = server.receive().map_err(failed)?;
     let path = scratch.path().join("backup.tar");

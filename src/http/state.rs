@@ -3,16 +3,12 @@
 
 use std::sync::Arc;
 
-use drover_events::model::{AutopilotConfiguration, ServerHealth};
 use drover_projections::Projections;
 use hyper::header::{HeaderName, HeaderValue};
-use serde_json::Value;
 
 use super::auth::{Authenticate, Open};
 use super::gzip::Gzip;
-use super::member_shapes::{RaftConfigurationResponse, ServerMembersResponse};
 use super::stream::{Publisher, Shape};
-use crate::client::agent::Client;
 use crate::config::SearchConfig;
 use crate::keyring::Keyring;
 use crate::log::LogEngine;
@@ -79,40 +75,6 @@ impl Default for Settings {
     }
 }
 
-/// What the agent knows about itself and its cluster, beyond the replicated state.
-pub trait Agent: Send + Sync {
-    /// The leader's RPC address (`ip:port`); none while there is no leader.
-    fn leader(&self) -> Option<String>;
-    /// The RPC addresses of the servers, sorted.
-    fn peers(&self) -> Vec<String>;
-    /// Milliseconds since the leader was last heard of, 0 on the leader.
-    fn last_contact(&self) -> u64;
-    /// The members of the Raft group.
-    fn raft_configuration(&self) -> RaftConfigurationResponse;
-    /// Autopilot's settings as this server was configured.
-    fn autopilot(&self) -> AutopilotConfiguration;
-    /// How the servers are.
-    fn servers_health(&self) -> Vec<ServerHealth>;
-    /// The members of the gossip pool.
-    fn members(&self) -> ServerMembersResponse;
-    /// `config`, `member` and `stats` as `/v1/agent/self` shows them, secrets left out.
-    fn describe(&self) -> Value;
-    /// The state of every reactor.
-    fn reactors(&self) -> Value;
-    /// The client of this agent; none without one.
-    fn client(&self) -> Option<Arc<Client>>;
-    /// Whether a client runs in this agent and knows a server; none without a client.
-    fn client_health(&self) -> Option<Result<(), String>>;
-    /// Whether a server runs in this agent and knows a leader; none without a server.
-    fn server_health(&self) -> Option<Result<(), String>>;
-    /// The server of this agent, for what takes its files; none without one.
-    fn server(&self) -> Option<Arc<Server>>;
-    /// The metrics in Prometheus' text form.
-    fn prometheus(&self) -> String;
-    /// The metrics as a summary.
-    fn metrics(&self) -> Value;
-}
-
 /// Everything a handler can reach.
 pub struct Api {
     /// The state to read.
@@ -127,8 +89,8 @@ pub struct Api {
     pub keyring: Arc<Keyring>,
     /// The authentication step.
     pub auth: Box<dyn Authenticate>,
-    /// The agent.
-    pub agent: Arc<dyn Agent>,
+    /// The server, for what only it knows about itself and its cluster.
+    pub server: Arc<Server>,
     /// The live end of the event stream.
     pub stream: Publisher,
     /// Objects that were rendered lately.
@@ -150,7 +112,7 @@ impl Api {
             proposer: server.proposer.clone(),
             keyring: Arc::clone(&server.keyring),
             auth: Box::new(Open),
-            agent: Arc::clone(server) as Arc<dyn Agent>,
+            server: Arc::clone(server),
             stream: Publisher::new(Shape {
                 keyring: Some(Arc::clone(&server.keyring)),
                 ..shape

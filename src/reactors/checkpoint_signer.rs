@@ -11,6 +11,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
+use crate::config::ServerConfig;
 use crate::keyring::Keyring;
 use crate::proof::{Ledger, state_digest};
 
@@ -25,9 +26,10 @@ pub struct CheckpointSettings {
 
 impl Default for CheckpointSettings {
     fn default() -> Self {
+        let config = ServerConfig::default();
         Self {
-            events: 1_000,
-            interval: Duration::from_secs(1),
+            events: config.checkpoint_events,
+            interval: config.checkpoint_interval,
         }
     }
 }

@@ -12,7 +12,7 @@ use super::RebuildError;
 use super::switch::unused;
 use crate::log::Readable;
 use crate::log::atomic_file;
-use crate::server::VERSION;
+use crate::version::VERSION;
 
 /// What [`Compared::with`] says of the old database.
 pub(super) const OLD: &str = "the old database";

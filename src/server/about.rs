@@ -7,9 +7,9 @@ use drover_events::gojson::{DurationText, GoTime};
 use drover_events::model::{AutopilotConfiguration, RaftServer, ServerHealth};
 use serde_json::{Value, json};
 
-use super::{NOMAD_VERSION, Server, VERSION};
-use crate::http::Agent;
-use crate::http::member_shapes::{RaftConfigurationResponse, ServerMember, ServerMembersResponse};
+use super::Server;
+use super::member_shapes::{RaftConfigurationResponse, ServerMember, ServerMembersResponse};
+use crate::version::{NOMAD_VERSION, VERSION};
 
 /// Raft's protocol version as Nomad counts it.
 const RAFT_PROTOCOL: &str = "3";
@@ -99,7 +99,7 @@ impl Server {
         if let Some(client) = self.client.get() {
             stats["client"] = json!({
                 "node_id": client.node_id(),
-                "known_servers": Agent::peers(self).join(","),
+                "known_servers": self.peers().join(","),
                 "num_allocations": client.alloc_ids().len().to_string(),
             });
         }
@@ -126,12 +126,15 @@ impl Server {
     }
 }
 
-impl Agent for Server {
-    fn leader(&self) -> Option<String> {
-        Server::leader(self).map(|leader| leader.rpc_addr)
+/// What the agent knows about itself and its cluster, beyond the replicated state.
+impl Server {
+    /// The leader's RPC address (`ip:port`); none while there is no leader.
+    pub fn leader_address(&self) -> Option<String> {
+        self.leader().map(|leader| leader.rpc_addr)
     }
 
-    fn peers(&self) -> Vec<String> {
+    /// The RPC addresses of the servers, sorted.
+    pub fn peers(&self) -> Vec<String> {
         let members = self.raft.members();
         let mut peers: Vec<_> = members
             .into_iter()
@@ -141,12 +144,14 @@ impl Agent for Server {
         peers
     }
 
-    fn last_contact(&self) -> u64 {
+    /// Milliseconds since the leader was last heard of, 0 on the leader.
+    pub fn last_contact(&self) -> u64 {
         0
     }
 
-    fn raft_configuration(&self) -> RaftConfigurationResponse {
-        let leader = Server::leader(self).map(|leader| leader.id);
+    /// The members of the Raft group.
+    pub fn raft_configuration(&self) -> RaftConfigurationResponse {
+        let leader = self.leader().map(|leader| leader.id);
         let servers: Vec<RaftServer> = self
             .raft
             .members()
@@ -167,7 +172,8 @@ impl Agent for Server {
         }
     }
 
-    fn autopilot(&self) -> AutopilotConfiguration {
+    /// Autopilot's settings as this server was configured.
+    pub fn autopilot(&self) -> AutopilotConfiguration {
         let set = &self.config.autopilot;
         let text = |duration: std::time::Duration| {
             DurationText(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
@@ -182,8 +188,9 @@ impl Agent for Server {
         }
     }
 
-    fn servers_health(&self) -> Vec<ServerHealth> {
-        let leader = Server::leader(self).map(|leader| leader.id);
+    /// How the servers are.
+    pub fn servers_health(&self) -> Vec<ServerHealth> {
+        let leader = self.leader().map(|leader| leader.id);
         let (term, last, _) = self.raft.progress();
         let up = i64::try_from(self.uptime().as_nanos()).unwrap_or_default();
         let since = (crate::clock::unix_nanos() - up) / 1_000_000_000 * 1_000_000_000;
@@ -205,7 +212,8 @@ impl Agent for Server {
         health.collect()
     }
 
-    fn members(&self) -> ServerMembersResponse {
+    /// The members of the gossip pool.
+    pub fn members(&self) -> ServerMembersResponse {
         let members: Vec<_> = self
             .raft
             .members()
@@ -220,7 +228,8 @@ impl Agent for Server {
         }
     }
 
-    fn describe(&self) -> Value {
+    /// `config`, `member` and `stats` as `/v1/agent/self` shows them, secrets left out.
+    pub fn describe(&self) -> Value {
         let own = self.member(&self.me.member());
         json!({
             "config": self.config.describe(),
@@ -229,7 +238,8 @@ impl Agent for Server {
         })
     }
 
-    fn reactors(&self) -> Value {
+    /// The state of every reactor.
+    pub fn reactors(&self) -> Value {
         let reactors = self.reactors.lock();
         let status = reactors
             .as_ref()
@@ -237,15 +247,18 @@ impl Agent for Server {
         status.and_then(Result::ok).unwrap_or_default()
     }
 
-    fn client(&self) -> Option<Arc<crate::client::agent::Client>> {
+    /// The client of this agent; none without one.
+    pub fn client(&self) -> Option<Arc<crate::client::agent::Client>> {
         self.client.get().map(Arc::clone)
     }
 
-    fn client_health(&self) -> Option<Result<(), String>> {
+    /// Whether a client runs in this agent and knows a server; none without a client.
+    pub fn client_health(&self) -> Option<Result<(), String>> {
         self.client.get().map(|client| client.health())
     }
 
-    fn server_health(&self) -> Option<Result<(), String>> {
+    /// Whether a server runs in this agent and knows a leader; none without a server.
+    pub fn server_health(&self) -> Option<Result<(), String>> {
         if let Some(parked) = self.raft.parked() {
             return Some(Err(parked.to_string()));
         }
@@ -260,22 +273,20 @@ impl Agent for Server {
             let text = format!("the request log cannot be written ({lost} records lost): {why}");
             return Some(Err(text));
         }
-        Some(match Server::leader(self) {
+        Some(match self.leader() {
             Some(_) => Ok(()),
             None => Err("No cluster leader".to_owned()),
         })
     }
 
-    fn server(&self) -> Option<Arc<Server>> {
-        self.own.upgrade()
-    }
-
-    fn prometheus(&self) -> String {
+    /// The metrics in Prometheus' text form.
+    pub fn prometheus(&self) -> String {
         self.observe();
         self.telemetry.prometheus()
     }
 
-    fn metrics(&self) -> Value {
+    /// The metrics as a summary.
+    pub fn metrics(&self) -> Value {
         self.observe();
         serde_json::to_value(self.telemetry.summary()).unwrap_or_default()
     }

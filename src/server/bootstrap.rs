@@ -51,7 +51,7 @@ pub(super) fn first_events(
             name: me.name.clone(),
             addr: me.rpc_addr.clone(),
             level,
-            version: super::VERSION.to_owned(),
+            version: crate::version::VERSION.to_owned(),
         }
         .into(),
     );

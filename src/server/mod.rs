@@ -16,13 +16,14 @@ mod bootstrap;
 mod gauges;
 mod heal;
 mod keys;
+pub mod member_shapes;
 mod myself;
 mod tables;
 #[cfg(test)]
 pub mod testing;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use drover_projections::{Options, Projections};
@@ -61,12 +62,6 @@ use agreement::Agreement;
 use gauges::jobs::JobGauges;
 pub use myself::Myself;
 
-/// drover's version.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
-
-/// The version of Nomad whose API and behaviour is spoken, as clients that ask are told.
-pub const NOMAD_VERSION: &str = "2.0.5";
-
 /// How long reactors have to stop, and how long a rebuild has.
 const REACTORS_STOP: Duration = Duration::from_secs(2);
 const WORK_STOPS: Duration = Duration::from_secs(2);
@@ -98,7 +93,6 @@ pub struct Server {
     tasks: Mutex<Vec<JoinHandle<()>>>,
     /// Where its files lie.
     dir: PathBuf,
-    own: Weak<Server>,
     restoring: tokio::sync::Mutex<()>,
     restart: CancellationToken,
     /// Held as long as this server uses its directory.
@@ -246,7 +240,7 @@ impl Server {
             reactor_settings(&config),
             sources(&config, own, (&ledger, &keyring), &dir),
         );
-        let server = Arc::new_cyclic(|own| Self {
+        let server = Arc::new(Self {
             config,
             me,
             projections,
@@ -262,7 +256,6 @@ impl Server {
             started,
             tasks: Mutex::default(),
             dir,
-            own: Weak::clone(own),
             restoring: tokio::sync::Mutex::default(),
             restart: CancellationToken::new(),
             _alone: alone,

@@ -18,9 +18,7 @@ use drover_events::model::{Node, NodeReservedResources, NodeResources};
 use crate::client::config::Settings;
 use crate::client::drivers::Registry;
 use crate::client::ids::NodeIds;
-
-/// The Nomad release whose interfaces a node speaks (`attr.nomad.version`).
-pub const NOMAD_VERSION: &str = "2.0.5";
+use crate::version::NOMAD_VERSION;
 
 /// What the probes found.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -168,7 +168,7 @@ pub(super) async fn scale(write: Write) -> Result<Answer, ApiError> {
     let mut answer = JobRegisterResponse {
         job_modify_index: done.index,
         index: done.index,
-        known_leader: write.api.agent.leader().is_some(),
+        known_leader: write.api.server.leader_address().is_some(),
         ..JobRegisterResponse::default()
     };
     if changes {

@@ -163,7 +163,7 @@ impl Answering<'_> {
 
     /// What stands behind the lists.
     fn tail(&self, base: &Base) -> String {
-        let known = self.read.api.agent.leader().is_some();
+        let known = self.read.api.server.leader_address().is_some();
         let rest = json!({
             "Index": self.index, "KnownLeader": known, "LastContact": 0, "NextToken": "",
         });

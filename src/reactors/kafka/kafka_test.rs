@@ -55,7 +55,6 @@ async fn server(dir: &std::path::Path, kafka: KafkaConfig) -> Stopping {
 }
 
 fn status(server: &Server) -> Value {
-    use crate::http::Agent;
     server.reactors()["Reactors"]["event_publisher"]["Status"].clone()
 }
 

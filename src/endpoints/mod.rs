@@ -10,17 +10,17 @@ mod node_allocs;
 mod service;
 
 #[cfg(test)]
-mod handlers_test;
+mod endpoints_test;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::methods::{
+use crate::rpc::methods::{
     AllocGetAllocs, Empty, LeaderResponse, NodeEmitEvents, NodeGetClientAllocs, NodeGetNode,
     NodeRegister, NodeUpdateAlloc, NodeUpdateDrain, NodeUpdateStatus, ServiceDelete, ServiceUpsert,
     StatusLeader, StatusPing,
 };
-use super::service::{Call, Service};
+use crate::rpc::service::{Call, Service};
 use crate::server::Server;
 
 pub use auth::secret_hash;
