@@ -67,9 +67,15 @@
 //! | [`rebuild`] | the tables made again beside the ones in use, and switched | who asks for it |
 //! | [`config`] | what an agent is told, checked as a whole | who acts on it |
 //! | [`cli`] | nouns and verbs, over the API or a data directory | servers |
-//! | [`identity`], [`error`], [`clock`], [`telemetry`], [`version`] | who, why not, when, how much | the rest |
+//! | [`identity`], [`error`], [`clock`], [`version`] | who, why not, when, which | the rest |
+//! | [`telemetry`] | how much | the rest |
 //! | [`log::atomic_file`] | small files, replaced whole or not at all | what is in them |
 //! | [`server`], [`agent`] | the parts put together | what they do |
+//!
+//! No two folders know each other, whatever the way round: `cargo xtask graph` prints who knows
+//! whom, and `tidy` refuses a circle. Below are those that know nobody, above [`server`], which is
+//! made of all of them; what is offered to others ([`endpoints`], [`http`]) works on it, and
+//! [`agent`] puts all together.
 //!
 //! # Invariants
 //!

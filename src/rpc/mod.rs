@@ -12,8 +12,8 @@
 //! ([`server::Limits`]), and where no node has proved itself on a connection, it has few streams.
 //! So a client that makes one for a node begins with a call in its name (`Status.Ping`).
 //!
-//! It must not know: what a method means. That is in [`crate::endpoints`], which read a view or submit a
-//! command, and nothing else.
+//! It must not know: what a method means. That is in [`crate::endpoints`]: a view is read, or a
+//! command submitted, and nothing else.
 
 pub mod caller;
 pub mod client;

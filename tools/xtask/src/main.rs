@@ -6,6 +6,7 @@
 mod behaviours;
 mod changelog;
 mod deny;
+mod graph;
 mod habits;
 mod lexer;
 mod mutants;
@@ -40,8 +41,10 @@ enum Task {
     },
     /// Format, and lower the ratchet to what is true now.
     Fix,
-    /// Check sizes, words, essays and layers.
+    /// Check sizes, words, essays, layers and that no folders know each other.
     Tidy,
+    /// Print which folders of `src` know which others.
+    Graph,
     /// Check that every listed behaviour has its test, and count them.
     Behaviours {
         /// Print the tests that name behaviours instead.
@@ -111,6 +114,10 @@ fn run() -> Result<()> {
         Task::Verify { fast } => run::verify(&root, fast),
         Task::Fix => run::fix(&root),
         Task::Tidy => run::report("tidy", tidy::check(&root)?),
+        Task::Graph => {
+            print!("{}", graph::told(&graph::read(&tree::read(&root)?)));
+            Ok(())
+        }
         Task::Behaviours { tests: true } => behaviours::list(&root),
         Task::Behaviours { tests: false } => run::report("behaviours", behaviours::check(&root)?),
         Task::Changelog => run::report("changelog", changelog::check(&root)?),

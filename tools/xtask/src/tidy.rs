@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use crate::behaviours;
+use crate::graph;
 use crate::habits;
 use crate::lexer;
 use crate::ratchet::{self, Excess};
@@ -105,6 +106,9 @@ pub(crate) fn measure(root: &Path) -> Result<Measured> {
         }
     }
     settings::check(&files, &mut measured.excess, &mut measured.problems);
+    measured
+        .problems
+        .extend(graph::circles(&graph::read(&files)));
     let remaining = behaviours::remaining(&files)?;
     if remaining > 0 {
         let place = (

@@ -1,0 +1,210 @@
+//! Which folders of `src` know which others.
+//!
+//! An arrow is a path in code that is not a test: `crate::net::Budget` in `src/http/front.rs` is
+//! http → net. The compiler holds the crates apart; within the crate `drover` nothing but this
+//! keeps two folders from knowing each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::lexer;
+use crate::tree::File;
+
+/// Who is known by whom, each with a file that shows it.
+pub(crate) type Graph = BTreeMap<String, BTreeMap<String, String>>;
+
+/// The folders and single files right below `src`.
+pub(crate) fn read(files: &[File]) -> Graph {
+    let mut graph = Graph::new();
+    let code = || files.iter().filter(|file| is_code(file));
+    let names: BTreeSet<&str> = code().filter_map(|file| room(&file.path)).collect();
+    let is_crate = |name: &str| {
+        let manifest = format!("src/{name}/Cargo.toml");
+        files.iter().any(|file| file.path == manifest)
+    };
+    for file in code() {
+        let Some(own) = room(&file.path) else {
+            continue;
+        };
+        // Paths of a crate of its own begin there.
+        let prefix = match is_crate(own) {
+            true => "drover_",
+            false => "crate::",
+        };
+        let known = graph.entry(own.to_owned()).or_default();
+        let blanked = lexer::blank(&file.text);
+        let lines: Vec<&str> = blanked.lines().collect();
+        let tests = lexer::test_lines(&lines);
+        let product = lines.iter().zip(&tests).filter(|(_, test)| !**test);
+        let text: String = product.map(|(line, _)| format!("{line}\n")).collect();
+        for other in named(&text, prefix).into_iter().filter(|name| *name != own) {
+            if names.contains(other) {
+                let shown = || file.path.clone();
+                known.entry(other.to_owned()).or_insert_with(shown);
+            }
+        }
+    }
+    graph
+}
+
+/// Circles, each told as the way around it.
+pub(crate) fn circles(graph: &Graph) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut done = BTreeSet::new();
+    for start in graph.keys() {
+        let mut way = Vec::new();
+        follow(graph, start, &mut way, &mut done, &mut problems);
+    }
+    problems
+}
+
+fn follow<'a>(
+    graph: &'a Graph,
+    at: &'a str,
+    way: &mut Vec<&'a str>,
+    done: &mut BTreeSet<&'a str>,
+    problems: &mut Vec<String>,
+) {
+    if let Some(begin) = way.iter().position(|seen| *seen == at) {
+        let circle = &way[begin..];
+        let steps = circle.iter().zip(circle.iter().skip(1).chain([&at]));
+        let steps = steps.map(|(from, to)| format!("{from} → {to} ({})", graph[*from][*to]));
+        let text = steps.collect::<Vec<_>>().join(", ");
+        problems.push(format!("folders that know each other: {text}"));
+        return;
+    }
+    if !done.insert(at) {
+        return;
+    }
+    way.push(at);
+    for next in graph.get(at).into_iter().flat_map(BTreeMap::keys) {
+        follow(graph, next, way, done, problems);
+    }
+    way.pop();
+}
+
+/// The graph as people read it: who knows nobody first, and everybody after all whom they know.
+pub(crate) fn told(graph: &Graph) -> String {
+    let mut text = String::new();
+    let mut placed = BTreeSet::new();
+    while placed.len() < graph.len() {
+        let ready = |known: &BTreeMap<String, String>| known.keys().all(|k| placed.contains(k));
+        let next = graph.iter().filter(|(name, _)| !placed.contains(*name));
+        let level: Vec<_> = next.clone().filter(|(_, known)| ready(known)).collect();
+        let level = match level.is_empty() {
+            // What is left goes round in circles.
+            true => next.collect(),
+            false => level,
+        };
+        for (name, known) in &level {
+            let known: Vec<&str> = known.keys().map(String::as_str).collect();
+            text.push_str(&format!("{name:12} → {}\n", known.join(" ")));
+        }
+        placed.extend(level.into_iter().map(|(name, _)| name.clone()));
+        text.push('\n');
+    }
+    text
+}
+
+fn is_code(file: &File) -> bool {
+    let root = ["src/lib.rs", "src/main.rs"].contains(&file.path.as_str());
+    file.is_rust() && file.path.starts_with("src/") && !root && !file.is_test()
+}
+
+fn room(path: &str) -> Option<&str> {
+    let inner = path.strip_prefix("src/")?;
+    let first = inner.split('/').next()?;
+    Some(first.trim_end_matches(".rs"))
+}
+
+/// The first names behind a prefix, also of `use crate::{a::X, b}`.
+fn named<'a>(text: &'a str, prefix: &str) -> Vec<&'a str> {
+    let mut found = Vec::new();
+    for (_, rest) in text
+        .match_indices(prefix)
+        .map(|(at, it)| (at, &text[at + it.len()..]))
+    {
+        let Some(list) = rest.strip_prefix('{') else {
+            found.extend(word(rest));
+            continue;
+        };
+        let mut depth = 0_u32;
+        let mut begins = true;
+        for (at, c) in list.char_indices() {
+            match c {
+                '{' => depth += 1,
+                '}' if depth == 0 => break,
+                '}' => depth -= 1,
+                ',' if depth == 0 => begins = true,
+                c if begins && c.is_alphabetic() => {
+                    found.extend(word(&list[at..]));
+                    begins = false;
+                }
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+fn word(text: &str) -> Option<&str> {
+    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_');
+    let word = &text[..end.unwrap_or(text.len())];
+    (!word.is_empty()).then_some(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, text: &str) -> File {
+        File {
+            path: path.into(),
+            text: text.into(),
+        }
+    }
+
+    #[test]
+    fn who_knows_whom_is_read_of_code_and_not_of_tests_or_comments() {
+        let files = [
+            file("src/a/mod.rs", "use crate::b::X;\n// crate::c\n"),
+            file(
+                "src/b.rs",
+                "#[cfg(test)]\nmod tests {\n    use crate::a::Y;\n}\n",
+            ),
+            file(
+                "src/c/mod.rs",
+                "use crate::{a::{X, Y}, b};\nuse crate::c::own;\n",
+            ),
+            file("src/c/it_test.rs", "use crate::d;"),
+            file("src/d.rs", "fn f() { crate::c::g() }\n"),
+            file("src/lib.rs", "use crate::a;"),
+            file("src/e/Cargo.toml", ""),
+            file(
+                "src/e/mod.rs",
+                "use crate::a;\nuse drover_c::X;\nuse drover_events::Y;",
+            ),
+        ];
+        let graph = read(&files);
+        let known = |name: &str| graph[name].keys().map(String::as_str).collect::<Vec<_>>();
+        assert_eq!(known("a"), ["b"]);
+        assert_eq!(known("b"), [""; 0]);
+        assert_eq!(known("c"), ["a", "b"]);
+        assert_eq!(known("d"), ["c"]);
+        assert_eq!(known("e"), ["c"], "it is a crate");
+        assert_eq!(circles(&graph), [""; 0]);
+        assert_eq!(told(&graph).split("\n\n").next(), Some("b            → "));
+    }
+
+    #[test]
+    fn a_circle_is_told_with_the_files_that_close_it() {
+        let files = [
+            file("src/a.rs", "use crate::b;"),
+            file("src/b.rs", "use crate::c;"),
+            file("src/c.rs", "use crate::b;"),
+        ];
+        let circle = "folders that know each other: b → c (src/b.rs), c → b (src/c.rs)";
+        let graph = read(&files);
+        assert_eq!(circles(&graph), [circle]);
+        assert!(told(&graph).contains("c            → b"));
+    }
+}
