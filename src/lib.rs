@@ -34,9 +34,13 @@
 //!
 //! The crates form a line; each can be read knowing only those before it:
 //! [`drover_events`] (the language of today) ← [`drover_projections`] (the state today) ←
-//! [`drover_migrations`] (what both used to be) ← this crate (behaviour). A resource has the same
-//! name in all of them: `job.rs`, or the folder `job`, in `events/src`, `projections/src/apply` and
-//! `src/commands`, and `jobs` in `src/http`, are a job's whole life.
+//! [`drover_migrations`] (what both used to be) ← [`commands`] (what may be asked for) ← this crate
+//! (behaviour). Beside that line stand [`error`], [`log`], [`keyring`], [`jobspec`], [`scheduler`]
+//! and the language of filters ([`drover_projections::filter`]): they know no table, and a change
+//! in one is compiled and tested without the rest (`cargo test -p drover-log --lib`).
+//!
+//! A resource has the same name everywhere: `job.rs`, or the folder `job`, in `events/src`,
+//! `projections/src/apply` and `src/commands`, and `jobs` in `src/http`, are a job's whole life.
 //!
 //! | module | what | knows nothing of |
 //! |---|---|---|
@@ -63,7 +67,7 @@
 //! | [`config`] | what an agent is told, checked as a whole | who acts on it |
 //! | [`cli`] | nouns and verbs, over the API or a data directory | servers |
 //! | [`identity`], [`error`], [`clock`], [`telemetry`] | who, why not, when, how much | the rest |
-//! | [`whole`] | small files, replaced whole or not at all | what is in them |
+//! | [`log::atomic_file`] | small files, replaced whole or not at all | what is in them |
 //! | [`server`], [`agent`] | the parts put together | what they do |
 //!
 //! # Invariants
@@ -98,21 +102,24 @@
 //! outside begins at [consuming events](consuming_events); what goes between drover and Nomad is in
 //! `src/docs/backups.md`.
 
+// Crates of their own, so that the compiler holds their walls.
+pub use drover_commands as commands;
+pub use drover_error as error;
+pub use drover_jobspec as jobspec;
+pub use drover_keyring as keyring;
+pub use drover_log as log;
+pub use drover_scheduler as scheduler;
+
 pub mod agent;
 pub mod archive;
 pub mod audit;
 pub mod cli;
 pub mod client;
 pub mod clock;
-pub mod commands;
 pub mod config;
-pub mod error;
 pub mod explain;
 pub mod http;
 pub mod identity;
-pub mod jobspec;
-pub mod keyring;
-pub mod log;
 pub mod net;
 pub mod nodesim;
 pub mod proof;
@@ -123,10 +130,8 @@ pub mod record;
 pub mod replay;
 pub mod requests;
 pub mod rpc;
-pub mod scheduler;
 pub mod server;
 pub mod telemetry;
-pub mod whole;
 
 /// What was measured, and what stays short of its goal.
 #[cfg(doc)]
@@ -155,3 +160,7 @@ pub mod decisions {
     #[doc = include_str!("docs/decisions/0006-bases-are-raft-snapshots.md")]
     pub mod bases {}
 }
+
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: drover_testkit::counting::Counting = drover_testkit::counting::Counting;

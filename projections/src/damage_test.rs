@@ -3,6 +3,7 @@
 use crate::db::Family;
 use crate::engine_test::{Op, Step, TABLES, Thing, Things};
 use crate::layer::absolute;
+use crate::scan::Scan;
 use crate::table::Table;
 use crate::txn::encoded;
 use crate::{Options, Projections, damage_mark};
@@ -31,4 +32,62 @@ fn a_row_that_cannot_be_decoded_stops_the_applier_and_leaves_a_mark() {
     assert_eq!(projections.applied_index(), 0);
     let mark = std::fs::read_to_string(damage_mark(&path)).unwrap();
     assert_eq!(mark, error.to_string());
+}
+
+/// Text that no compression makes shorter, and that occurs once.
+fn long(seed: u64) -> String {
+    let mut state = seed;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        char::from(b'!' + (state % 90) as u8)
+    };
+    (0..40_000).map(|_| next()).collect()
+}
+
+#[test]
+fn a_version_that_cannot_be_read_is_no_row_that_was_not_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("projections");
+    let (projections, mut writer) = Projections::open_with(&path, Options::dev(), &TABLES).unwrap();
+    let id = "00000001-0000-4000-8000-000000000000";
+    // Each version of the row is more than a block of RocksDB's.
+    for index in 1..=4 {
+        let thing = Thing {
+            id: id.to_owned(),
+            space: long(index),
+            size: index,
+            ..Thing::default()
+        };
+        let step = Step {
+            index,
+            ops: vec![Op::Put(thing)],
+            guards: Vec::new(),
+        };
+        writer.apply_batch(&[step]).unwrap();
+    }
+    projections.flush().unwrap();
+    let damaged = long(2).into_bytes();
+    let part = &damaged[20_000..20_040];
+    let mut found = 0;
+    for entry in std::fs::read_dir(&path).unwrap() {
+        let file = entry.unwrap().path();
+        let Ok(mut bytes) = std::fs::read(&file) else {
+            continue;
+        };
+        let is_table = file.extension().is_some_and(|ending| ending == "sst");
+        let at = bytes.windows(part.len()).position(|window| window == part);
+        if let Some(at) = at.filter(|_| is_table) {
+            bytes[at] ^= 1;
+            std::fs::write(&file, bytes).unwrap();
+            found += 1;
+        }
+    }
+    assert!(found > 0, "the version is in a file");
+    let view = projections.view();
+    let then = view.as_of(2, 0).unwrap();
+    let rows: Result<Vec<_>, _> = then.scan::<Things>(Scan::all()).collect();
+    assert!(rows.is_err(), "{rows:?}");
+    assert!(then.get::<Things>(id).is_err());
 }

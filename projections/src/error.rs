@@ -101,6 +101,16 @@ pub enum StorageError {
     Snapshot(String),
 }
 
+/// What whoever asked reads of it.
+impl From<StorageError> for drover_error::ApiError {
+    fn from(error: StorageError) -> Self {
+        Self::internal(format!(
+            "state could not be read: {}",
+            drover_error::chain(&error)
+        ))
+    }
+}
+
 impl StorageError {
     /// Wraps a RocksDB error with what was being done.
     pub(crate) fn database(doing: &'static str) -> impl FnOnce(rocksdb::Error) -> Self {

@@ -36,7 +36,7 @@ pub mod changes;
 mod db;
 pub mod digest;
 pub mod error;
-pub mod filter;
+pub use drover_filter as filter;
 pub mod followed;
 mod generations;
 pub mod history;

@@ -378,6 +378,10 @@ impl<'a> Ended<'a> {
         let mut target = self.key.clone();
         for attempt in 0..2 {
             let Some((entry, value)) = self.cursor.item() else {
+                // What cannot be read is no row that was not there.
+                self.cursor
+                    .status()
+                    .map_err(StorageError::database("walk"))?;
                 return Ok(false);
             };
             if history::key_of_version(entry) != Some(self.key.as_slice()) {

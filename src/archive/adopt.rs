@@ -11,7 +11,7 @@ use drover_projections::hex;
 
 use super::{ArchiveError, sync_dir};
 use crate::log::ReadOnlyLog;
-use crate::whole;
+use crate::log::atomic_file;
 
 /// Where a restore is made; whoever finds it knows that it was broken off.
 pub(super) const DRAFT: &str = "restoring.tmp";
@@ -116,7 +116,7 @@ fn former_name(server: &Path, ready: &Path) -> Result<String, ArchiveError> {
         number += 1;
         name = format!("{base}-{number}");
     }
-    whole::put(&note, name.as_bytes()).map_err(ArchiveError::file("write", &note))?;
+    atomic_file::put(&note, name.as_bytes()).map_err(ArchiveError::file("write", &note))?;
     Ok(name)
 }
 

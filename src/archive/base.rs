@@ -15,9 +15,9 @@ use super::ArchiveError;
 use super::save::{digest_of, head_of};
 use crate::error::chain;
 use crate::log::Epoch;
+use crate::log::atomic_file;
 use crate::proof::{self, Checkpoint, NoteKey};
 use crate::raft::snapshot::{Head, SnapshotDir};
-use crate::whole;
 
 /// The note beside a base's head.
 pub const NOTE: &str = "note";
@@ -103,7 +103,7 @@ pub fn sign(base: &SnapshotDir, key: &SigningKey) -> Result<(), ArchiveError> {
         return Ok(());
     }
     let note = proof::sign(&own.to_text(), &own.origin, key);
-    whole::put(&path, note.as_bytes()).map_err(ArchiveError::file("write", &path))
+    atomic_file::put(&path, note.as_bytes()).map_err(ArchiveError::file("write", &path))
 }
 
 /// Whether a base has a note.

@@ -18,9 +18,9 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 
 use super::{ArchiveError, sync_dir};
+use crate::log::atomic_file;
 use crate::log::{self, Entry, Epoch, Hash, LogEngine, LogError, OnFull, leaf_hash};
 use crate::raft::seed::{self, Seed};
-use crate::whole;
 
 /// Bytes of bodies handed to the log at a time.
 const CHUNK: usize = 1 << 20;
@@ -88,7 +88,8 @@ pub fn import(
     }
     let imported = filling.finish()?;
     if let Some(id) = &imported.server {
-        whole::put(&draft.id, id.as_bytes()).map_err(ArchiveError::file("write", &draft.id))?;
+        atomic_file::put(&draft.id, id.as_bytes())
+            .map_err(ArchiveError::file("write", &draft.id))?;
     }
     let place = server.join("log");
     fs::rename(&draft.log, &place).map_err(ArchiveError::file("rename", &draft.log))?;

@@ -102,5 +102,5 @@ impl ArchiveError {
 
 /// Makes a rename or a new name in a directory durable.
 fn sync_dir(dir: &Path) -> Result<(), ArchiveError> {
-    crate::whole::sync_dir(dir).map_err(ArchiveError::file("sync", dir))
+    crate::log::atomic_file::sync_dir(dir).map_err(ArchiveError::file("sync", dir))
 }

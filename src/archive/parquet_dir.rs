@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::ArchiveError;
-use crate::whole;
+use crate::log::atomic_file;
 
 /// The ending of a file that is not whole.
 pub(super) const UNFINISHED: &str = "parquet.tmp";
@@ -94,7 +94,7 @@ fn whole_file(path: &Path) -> Option<u64> {
 
 pub(super) fn put(dir: &Path, name: &str, content: &Value) -> Result<(), ArchiveError> {
     let path = dir.join(name);
-    whole::put(&path, format!("{content:#}\n").as_bytes())
+    atomic_file::put(&path, format!("{content:#}\n").as_bytes())
         .map_err(ArchiveError::file("write", &path))
 }
 

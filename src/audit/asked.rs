@@ -45,9 +45,18 @@ pub(super) fn resolve(trail: &Trail<'_>, id: &str, namespace: &str) -> Result<As
     let sorts = SORTS
         .iter()
         .filter(|sort| wanted.is_none_or(|wanted| wanted == **sort));
+    // The beginning of an id may be a number, too: of one that names no event here, that is said
+    // only if it names nothing else.
+    let mut no_event = None;
     for sort in sorts {
         let found = match *sort {
-            "event" => event(trail, name, wanted.is_some())?,
+            "event" => match event(trail, name, wanted.is_some()) {
+                Err(error) if wanted.is_none() => {
+                    no_event = Some(error);
+                    None
+                }
+                found => found?,
+            },
             "alloc" => thing::<Allocs>(view, "allocation", name, |_| Ok(Vec::new()))?,
             "eval" => {
                 let along = |id: &str| keys::<AllocsByEval>(view, id);
@@ -67,6 +76,9 @@ pub(super) fn resolve(trail: &Trail<'_>, id: &str, namespace: &str) -> Result<As
         if let Some(found) = found {
             return Ok(found);
         }
+    }
+    if let Some(error) = no_event {
+        return Err(error);
     }
     let text = format!(
         "{id:?} names no event, allocation, evaluation, deployment, no job of namespace \

@@ -5,7 +5,7 @@
 //! long then; before anything was printed it is the length alone.
 
 use super::out::Out;
-use crate::whole;
+use crate::log::atomic_file;
 use anyhow::{Context, Result, anyhow, bail};
 use std::fs::File;
 use std::io::{BufWriter, Seek as _, SeekFrom, Write as _};
@@ -155,7 +155,7 @@ impl Position {
             return Ok(());
         };
         if self.saved.as_ref() != Some(&self.at) {
-            whole::put(path, format!("{text}\n").as_bytes())
+            atomic_file::put(path, format!("{text}\n").as_bytes())
                 .with_context(|| format!("Error writing {}", path.display()))?;
             self.saved = Some(self.at.clone());
         }

@@ -7,9 +7,9 @@ use super::conn::Conn;
 use super::log_tiles::{AHEAD, BLOCK_LEVEL, TILE, blocks, leaves, tiles};
 use super::out::Out;
 use super::progress::Bar;
+use crate::log::atomic_file;
 use crate::log::{CompactRange, Hash};
 use crate::proof::{Checkpoint, NoteKey, open, proves_consistency, text};
-use crate::whole;
 use anyhow::{Context, Result, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -110,7 +110,7 @@ impl Memory {
 
     fn write(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(self)?;
-        whole::put(path, text.as_bytes())
+        atomic_file::put(path, text.as_bytes())
             .with_context(|| format!("Error writing {}", path.display()))
     }
 

@@ -11,9 +11,9 @@ use crate::archive::adopt::adopt;
 use crate::archive::inspect::{Inspection, inspect};
 use crate::archive::restore::{Former, Restore, Restored, Step, prepare};
 use crate::clock::{Moment, unix_nanos};
+use crate::log::atomic_file;
 use crate::proof::NoteKey;
 use crate::rebuild;
-use crate::whole;
 use anyhow::{Context, Result, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -464,6 +464,6 @@ fn own_id(server: &Path) -> Result<String> {
         return Ok(id.trim().to_owned());
     }
     let id = uuid::Uuid::new_v4().to_string();
-    whole::put(&path, id.as_bytes())?;
+    atomic_file::put(&path, id.as_bytes())?;
     Ok(id)
 }

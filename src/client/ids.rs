@@ -6,7 +6,7 @@ use std::path::Path;
 
 use uuid::Uuid;
 
-use crate::whole;
+use crate::log::atomic_file;
 
 /// Who this node is.
 #[derive(Clone, PartialEq, Eq)]
@@ -60,7 +60,7 @@ fn load(path: &Path) -> io::Result<String> {
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             let id = Uuid::new_v4().to_string();
-            whole::put_private(path, id.as_bytes())?;
+            atomic_file::put_private(path, id.as_bytes())?;
             Ok(id)
         }
         Err(e) => Err(e),

@@ -114,7 +114,7 @@ mod tests {
     use drover_events::model::Job;
 
     use super::*;
-    use crate::scheduler::testing::job;
+    use drover_testkit::fixtures::job;
 
     #[test]
     fn who_leaves_gives_each_task_its_time_to_end() {

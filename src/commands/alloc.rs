@@ -17,7 +17,7 @@ use drover_projections::{Reply, View};
 
 use super::support::{eval_of, eval_of_missing};
 use super::{Command, Decision, Stamp};
-use crate::error::ApiError;
+use drover_error::ApiError;
 
 /// A client reports what became of its allocations. Everything else in them is ignored (EV-14).
 #[derive(Clone, Debug)]

@@ -3,10 +3,10 @@ use drover_events::model::{DisconnectStrategy, ReschedulePolicy};
 use drover_projections::tables::allocs::Allocs;
 
 use super::*;
-use crate::commands::job::{DeregisterJob, RegisterJob};
-use crate::commands::node::{MissHeartbeat, RegisterNode, UpdateNodeStatus};
-use crate::commands::testing::{World, alloc, id, job, node, placed};
-use crate::error::Code;
+use crate::job::{DeregisterJob, RegisterJob};
+use crate::node::{MissHeartbeat, RegisterNode, UpdateNodeStatus};
+use crate::testing::{World, alloc, id, job, node, placed};
+use drover_error::Code;
 
 fn world() -> World {
     let mut world = World::new();

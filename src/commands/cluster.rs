@@ -11,7 +11,7 @@ use drover_projections::tables::scheduler_config::SchedulerConfig;
 use drover_projections::{Reply, TableDigest, View};
 
 use super::{Command, Decision, Stamp};
-use crate::error::ApiError;
+use drover_error::ApiError;
 
 /// This server became leader: the first thing it says.
 #[derive(Clone, Debug)]

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::limits::MAX_ROWS;
 use super::support::{eval_of, eval_of_missing, speaks};
 use super::{Command, Decision, Stamp};
-use crate::error::ApiError;
+use drover_error::ApiError;
 
 /// The version of its job that a failed deployment goes back to: known once it is decided, for
 /// the answer.

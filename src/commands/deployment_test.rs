@@ -11,7 +11,7 @@ use drover_projections::tables::evals::Evals;
 use super::super::job::{RegisterJob, SetJobStability};
 use super::super::testing::{World, alloc, id, job, node, placed};
 use super::*;
-use crate::commands::node::RegisterNode;
+use crate::node::RegisterNode;
 
 const MINUTE: i64 = 60_000_000_000;
 

@@ -15,7 +15,7 @@ use drover_projections::{Id, Prefix, Read, Reply, Scan, View};
 
 use super::support::speaks;
 use super::{Command, Decision, Stamp};
-use crate::error::ApiError;
+use drover_error::ApiError;
 
 /// How many evaluations may be named in one request (EVAL-08).
 pub const MAX_IDS: usize = 7_281;

@@ -1,11 +1,13 @@
 use drover_events::Event;
 use drover_events::model::{ReschedulePolicy, SchedulerConfiguration};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 
 use super::*;
-use crate::commands::cluster::SetSchedulerConfig;
-use crate::commands::job::RegisterJob;
-use crate::commands::testing::{World, alloc, eval, id, job, placed};
-use crate::error::Code;
+use crate::cluster::SetSchedulerConfig;
+use crate::job::RegisterJob;
+use crate::testing::{World, alloc, eval, id, job, placed};
+use drover_error::Code;
 
 fn pause(world: &mut World, pause_eval_broker: bool) {
     let config = SchedulerConfiguration {
@@ -157,7 +159,7 @@ fn an_evaluation_that_is_still_needed_is_not_deleted_by_id() {
         eval_ids: vec![id(9)],
     };
     assert_eq!(world.refusal(&unknown).1, "eval not found");
-    let stop = crate::commands::job::DeregisterJob {
+    let stop = crate::job::DeregisterJob {
         namespace: "default".into(),
         job_id: "web".into(),
         eval_id: id(2),
@@ -298,8 +300,8 @@ fn looked_at(all: &[Evaluation], token: &str, next: &str) -> Vec<Evaluation> {
 
 /// Three thousand evaluations, some of them long.
 fn fill(world: &mut World) {
-    let mut chance = crate::client::clock::Jitter(3);
-    let mut draw = |below: i64| usize::try_from(chance.below(below)).unwrap();
+    let mut chance = StdRng::seed_from_u64(3);
+    let mut draw = |below: usize| chance.random_range(0..below);
     let evals: Vec<_> = (1..=3_000)
         .map(|n| {
             let mut eval = eval(n, ["complete", "failed", "pending"][draw(3)]);

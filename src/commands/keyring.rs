@@ -8,7 +8,7 @@ use drover_projections::tables::root_keys::RootKeys;
 use drover_projections::{View, query};
 
 use super::{Command, Decision, Stamp};
-use crate::error::ApiError;
+use drover_error::ApiError;
 
 /// A root key's metadata is written.
 #[derive(Clone, Debug)]

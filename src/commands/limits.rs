@@ -13,7 +13,7 @@ use drover_events::model::Evaluation;
 use drover_events::node::NodesDeregistered;
 use drover_events::{Event, Guard};
 
-use crate::error::{ApiError, Code};
+use drover_error::{ApiError, Code};
 
 /// How many rows an event writes at most.
 pub const MAX_ROWS: usize = 4_096;

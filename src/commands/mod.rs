@@ -32,10 +32,10 @@ mod testing;
 pub mod variable;
 
 use drover_events::{Event, EventId, EventKind, Guard};
-use drover_projections::{Reply, StorageError, View};
+use drover_projections::{Reply, View};
 use sha2::{Digest as _, Sha256};
 
-use crate::error::{ApiError, Code, chain};
+use drover_error::{ApiError, Code};
 
 /// What the leader gives a decision: the id its event will have, and the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,12 +132,6 @@ pub fn refuse_later(kind: EventKind) -> Result<(), ApiError> {
         return Err(ApiError::new(Code::NotImplemented, text));
     }
     Ok(())
-}
-
-impl From<StorageError> for ApiError {
-    fn from(error: StorageError) -> Self {
-        Self::internal(format!("state could not be read: {}", chain(&error)))
-    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::support::is_name;
 use super::{Command, Decision, Stamp};
-use crate::error::ApiError;
+use drover_error::ApiError;
 
 /// Namespaces are created or changed.
 #[derive(Clone, Debug)]

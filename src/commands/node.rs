@@ -16,7 +16,7 @@ use drover_projections::{Prefix, Read, Reply, Scan, View};
 
 use super::support::{check_names, evals_of_node, node_event};
 use super::{Command, Decision, Stamp};
-use crate::error::ApiError;
+use drover_error::ApiError;
 
 /// A client describes its node. The secret is a hash already.
 #[derive(Clone, Debug)]

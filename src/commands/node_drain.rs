@@ -10,7 +10,7 @@ use drover_projections::tables::nodes::Nodes;
 use drover_projections::{Reply, View};
 
 use super::{Command, Decision, Stamp};
-use crate::error::ApiError;
+use drover_error::ApiError;
 
 /// Allocations on draining nodes are to move. Where one of the nodes has changed since, its drain
 /// may have ended: those on it stay for now.

@@ -6,8 +6,8 @@ use drover_events::node::{DrainUpdate, NodeDrainUpdated, NodeStatusUpdated};
 use drover_events::plan::{PlanApplied, StoppedAlloc};
 
 use super::*;
-use crate::commands::job::RegisterJob;
-use crate::commands::testing::{World, alloc, id, job, node, placed};
+use crate::job::RegisterJob;
+use crate::testing::{World, alloc, id, job, node, placed};
 
 fn register() -> RegisterNode {
     RegisterNode {

@@ -3,9 +3,9 @@ use drover_events::model::{DisconnectStrategy, DrainSpec};
 use drover_projections::tables::nodes;
 
 use super::*;
-use crate::commands::alloc::UpdateAllocsFromClient;
-use crate::commands::job::RegisterJob;
-use crate::commands::testing::{World, alloc, id, job, node, placed};
+use crate::alloc::UpdateAllocsFromClient;
+use crate::job::RegisterJob;
+use crate::testing::{World, alloc, id, job, node, placed};
 
 fn register(number: u32) -> RegisterNode {
     RegisterNode {
@@ -414,7 +414,7 @@ fn a_node_with_a_name_that_is_too_long_is_not_taken_in() {
         |node, name| node.node_pool = name,
     ] {
         let error = named(change).unwrap_err();
-        assert_eq!(error.code, crate::error::Code::BadRequest);
+        assert_eq!(error.code, drover_error::Code::BadRequest);
         let limit = "1025 bytes long; at most 1024 are accepted";
         assert!(error.message.contains(limit), "{error}");
     }

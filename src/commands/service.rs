@@ -12,7 +12,7 @@ use drover_projections::{Reply, View};
 use super::limits::PAGE_ROWS;
 use super::support::check_names;
 use super::{Command, Decision, Stamp};
-use crate::error::ApiError;
+use drover_error::ApiError;
 
 /// The longest id of a registration, of the names of a group or task, a service and a port; and of
 /// a job that was dispatched.

@@ -10,7 +10,7 @@ use super::node::RegisterNode;
 use super::node_pool::{DeleteNodePools, UpsertNodePools};
 use super::service::{DeleteService, UpsertServices};
 use super::testing::{World, alloc, id, job, node, placed};
-use crate::error::Code;
+use drover_error::Code;
 
 #[test]
 fn a_pool_is_made_changed_and_removed() {

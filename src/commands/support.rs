@@ -14,7 +14,7 @@ use drover_projections::tables::jobs::{Jobs, JobsByType};
 use drover_projections::{Id, Read, Scan, StorageError, View};
 
 use super::Stamp;
-use crate::error::ApiError;
+use drover_error::ApiError;
 
 /// Refuses names that are too long to keep others by.
 pub(super) fn check_names<'n>(

@@ -19,7 +19,7 @@ use drover_projections::{Change, Operation, Read, Reply, Scan, StorageError, Tab
 
 use super::support::{eval_of, runs_on, system_jobs};
 use super::{Command, Decision, Stamp};
-use crate::error::ApiError;
+use drover_error::ApiError;
 
 /// The system jobs of a node are evaluated that nobody has looked at since it became usable.
 #[derive(Clone, Debug, PartialEq, Eq)]

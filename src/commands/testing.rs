@@ -10,7 +10,7 @@ use drover_projections::{Options, Outcome, Projections, Reply, Table, View, Writ
 
 use super::limits::fit;
 use super::{Command, Decision, Stamp};
-use crate::error::{ApiError, Code};
+use drover_error::{ApiError, Code};
 
 /// The time of the first event; each later one is a second after the one before.
 pub(super) const START: i64 = 1_700_000_000_000_000_000;

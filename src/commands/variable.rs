@@ -10,7 +10,7 @@ use drover_projections::tables::variables::Variables;
 
 use super::support::speaks;
 use super::{Command, Decision, Stamp};
-use crate::error::ApiError;
+use drover_error::ApiError;
 
 /// One operation on one variable. Its reply is `Reply::Variable`.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::harness::{Harness, job};
 use crate::commands::node::RegisterNode;
 use crate::reactors::propose::{Decided, Propose, RaftPropose, propose};
-use crate::scheduler::testing;
+use drover_testkit::fixtures as testing;
 
 /// Registers nodes: good ones, and one each that is refused at each step.
 async fn nodes(h: &Harness) {

@@ -21,9 +21,9 @@ use crate::config::Config;
 use crate::keyring::Keyring;
 use crate::raft::Origin;
 use crate::requests::RequestLog;
-use crate::scheduler::testing;
 use crate::server::Server;
 use crate::server::testing::Stopping;
+use drover_testkit::fixtures as testing;
 
 /// A running server.
 pub(super) struct Harness {

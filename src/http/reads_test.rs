@@ -25,9 +25,9 @@ use super::{evaluations, list};
 use crate::commands::eval::{UPSERT_PAGE, UpsertEvals};
 use crate::commands::node::UpdateNodeStatus;
 use crate::error::ApiError;
-use crate::jobspec::counting_test::taken;
 use crate::keyring::Keyring;
 use crate::reactors::testing::Direct;
+use drover_testkit::counting::taken;
 
 /// How often each read is repeated.
 const READS: usize = 100;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drover_events::Event;
 use drover_events::alloc::{AllocsUpdatedByClient, ClientAllocUpdate};
+use drover_events::eval::EvalsUpserted;
 use drover_events::model::Evaluation;
 use drover_events::model::status::trigger;
 use drover_projections::Scan;
@@ -220,6 +221,35 @@ async fn reports_that_were_gathered_hang_each_under_its_own_cause() {
     h.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_beginning_of_an_id_may_be_a_number() {
+    let h = Harness::start().await;
+    let id = "65374321-0000-4000-8000-000000000000";
+    let eval = Evaluation {
+        id: id.into(),
+        namespace: "default".into(),
+        job_id: "one".into(),
+        status: "complete".into(),
+        ..Evaluation::default()
+    };
+    let event = EvalsUpserted {
+        evals: vec![eval],
+        decision: None,
+    };
+    let index = h.submit(Given(event.into())).await;
+    let told = h.get("/v1/audit/trace?id=65374321").await.json();
+    assert!(tree(&told).contains_key(&index), "{told:#}");
+    for (asked, said) in [
+        ("65374322", "has not happened yet"),
+        ("event:65374321", "has not happened yet"),
+        ("eval:653743210", "names no"),
+    ] {
+        let refused = h.get(&format!("/v1/audit/trace?id={asked}")).await;
+        assert!(refused.text().contains(said), "{asked}: {}", refused.text());
+    }
+    h.stop().await;
+}
+
 fn nodes(node: &Value) -> usize {
     let below = node["Children"].as_array().into_iter().flatten();
     1 + below.map(nodes).sum::<usize>()
@@ -289,7 +319,7 @@ async fn evaluations_that_were_ended_together_hang_each_under_its_own_job() {
     for eval in &mut ended {
         eval.status = "canceled".into();
     }
-    let event = drover_events::eval::EvalsUpserted {
+    let event = EvalsUpserted {
         evals: ended,
         decision: None,
     };

@@ -48,8 +48,10 @@ pub use said::Said;
 pub use validate::{Limits, Validation, unbuilt, validate};
 
 #[cfg(test)]
-pub(crate) mod counting_test;
-#[cfg(test)]
 mod parse_test;
 #[cfg(test)]
 mod property_test;
+
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: drover_testkit::counting::Counting = drover_testkit::counting::Counting;

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_events::model::Job;
-use drover_projections::filter::compile_pattern;
+use drover_filter::compile_pattern;
 use regex::{Regex, RegexBuilder};
 
 /// The longest expression, bytes.

@@ -312,7 +312,7 @@ mod tests {
             assert!(refused.contains("more than 524288 fields"), "{refused}");
         }
         let unknown = format!("{{\"Job\":{{\"x\":[{}0]}}}}", "{\"a\":0},".repeat(500_000));
-        let held = crate::jobspec::counting_test::peak(1 << 20, || {
+        let held = drover_testkit::counting::peak(1 << 20, || {
             assert_eq!(job(&unknown).expect("reads"), json!({"x": true}));
         });
         assert!(held < 64 << 10, "{held} bytes");

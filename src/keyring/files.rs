@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::{ALGORITHM, KeyringError, RootKey, cipher};
-use crate::log::{FileLayer, RealFiles};
-use crate::whole;
+use drover_log::atomic_file;
+use drover_log::{FileLayer, RealFiles};
 
 /// The file with the key-encryption key.
 const WRAP_FILE: &str = "wrap.key";
@@ -55,7 +55,7 @@ impl Keystore {
         made.map_err(|source| io_error(dir, source))?;
         let path = dir.join(WRAP_FILE);
         let mut wrap = Zeroizing::new([0; 32]);
-        match whole::read_on(&*files, &path).map(Zeroizing::new) {
+        match atomic_file::read_on(&*files, &path).map(Zeroizing::new) {
             Ok(bytes) if bytes.len() == wrap.len() => wrap.copy_from_slice(&bytes),
             Ok(_) => {
                 let reason = "expected 32 bytes".to_owned();
@@ -127,7 +127,7 @@ impl Keystore {
     /// cannot be unwrapped.
     pub fn load(&self, id: &str) -> Result<RootKey, KeyringError> {
         let path = self.dir.join(file_name(id));
-        let text = match whole::read_on(&*self.files, &path) {
+        let text = match atomic_file::read_on(&*self.files, &path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(KeyringError::MissingKey(id.to_owned()));
@@ -220,5 +220,5 @@ fn replace(
     content: &[u8],
 ) -> Result<(), KeyringError> {
     let path = dir.join(name);
-    whole::put_private_on(files, &path, content).map_err(|source| io_error(&path, source))
+    atomic_file::put_private_on(files, &path, content).map_err(|source| io_error(&path, source))
 }

@@ -193,7 +193,7 @@ impl FileLayer for RealFiles {
 }
 
 /// The directory that a path lies in.
-pub(crate) fn parent(path: &Path) -> &Path {
+pub fn parent(path: &Path) -> &Path {
     let above = path.parent().unwrap_or(path);
     match above.as_os_str().is_empty() {
         true => Path::new("."),

@@ -28,6 +28,7 @@
 //! Start reading at `engine.rs` (the calls), then `writer.rs` (the rounds), `open.rs` (recovery),
 //! `format.rs` (the bytes), `tree.rs` (the proof).
 
+pub mod atomic_file;
 mod copy;
 mod engine;
 mod error;
@@ -47,7 +48,7 @@ mod set;
 mod state;
 mod times;
 pub mod tools;
-pub(crate) mod tree;
+mod tree;
 mod writer;
 
 #[cfg(test)]
@@ -60,7 +61,7 @@ mod fault_test;
 pub use copy::{Piece, read_back};
 pub use engine::LogEngine;
 pub use error::LogError;
-pub(crate) use file::parent;
+pub use file::parent;
 pub use file::{FileLayer, LogFile, RealFiles};
 pub use format::{Entry, Epoch, JOINED};
 pub use keep::Keep;
@@ -71,4 +72,4 @@ pub use scan::{Readable, Scan};
 pub use segment::SegmentInfo;
 pub use state::{Done, Space};
 pub use times::{last_by, time_of};
-pub use tree::{CompactRange, Hash, leaf_hash};
+pub use tree::{CompactRange, Hash, leaf_hash, node_hash};

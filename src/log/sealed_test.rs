@@ -5,7 +5,7 @@ use std::path::Path;
 use super::super::file::RealFiles;
 use super::super::format::Epoch;
 use super::*;
-use crate::log::ReadOnlyLog;
+use crate::ReadOnlyLog;
 
 const COUNT: u64 = 40;
 

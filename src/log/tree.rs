@@ -19,7 +19,7 @@ pub fn leaf_hash(body: &[u8]) -> Hash {
     h.finalize().into()
 }
 
-pub(crate) fn node_hash(left: &Hash, right: &Hash) -> Hash {
+pub fn node_hash(left: &Hash, right: &Hash) -> Hash {
     let mut buf = [1u8; 65];
     buf[1..33].copy_from_slice(left);
     buf[33..].copy_from_slice(right);

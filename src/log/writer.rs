@@ -416,7 +416,7 @@ impl Writer {
         }
         if !e.is_full() {
             // Whoever hears of the failure finds the log stopped.
-            self.shared.state.lock().stopped = Some(crate::error::chain(e));
+            self.shared.state.lock().stopped = Some(drover_error::chain(e));
         }
         self.buf.clear();
         self.offsets.clear();
@@ -434,10 +434,10 @@ impl Writer {
         let queue = {
             let mut state = self.shared.state.lock();
             if !state.closed {
-                let (dir, error) = (self.shared.dir.display(), crate::error::chain(e));
+                let (dir, error) = (self.shared.dir.display(), drover_error::chain(e));
                 tracing::error!(%dir, error, "the log stops: nothing more is written");
             }
-            state.stopped = Some(crate::error::chain(e));
+            state.stopped = Some(drover_error::chain(e));
             std::mem::take(&mut state.queue)
         };
         for job in queue {

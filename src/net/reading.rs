@@ -167,7 +167,7 @@ mod tests {
     use super::*;
     use crate::commands::node::RegisterNode;
     use crate::reactors::testing::Direct;
-    use crate::scheduler::testing;
+    use drover_testkit::fixtures as testing;
 
     #[tokio::test]
     async fn a_read_runs_elsewhere_and_its_panic_comes_back() {

@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 
 use super::ProofError;
 use super::merkle::Subtrees;
-use crate::log::tree::node_hash;
+use crate::log::atomic_file;
+use crate::log::node_hash;
 use crate::log::{CompactRange, Epoch, Hash, LogEngine, LogError, ReadOnlyLog, Scan, leaf_hash};
-use crate::whole;
 
 /// Leaves under one root, as a power of two.
 pub(super) const BLOCK_LEVEL: u32 = 8;
@@ -157,7 +157,7 @@ impl Blocks {
             file.sync_all().map_err(io)?;
         }
         let bytes = [&from.to_le_bytes()[..], edge.leaves.as_flattened()].concat();
-        whole::put(path, &bytes).map_err(io)?;
+        atomic_file::put(path, &bytes).map_err(io)?;
         self.edge = edge;
         Ok(())
     }

@@ -22,8 +22,8 @@ use drover_projections::{TableDigest, hex, unhex};
 use sha2::{Digest, Sha256};
 
 use super::{NoteKey, ProofError, note};
+use crate::log::atomic_file;
 use crate::log::{Epoch, FileLayer, Hash, LogFile, RealFiles, parent};
-use crate::whole;
 
 /// A statement about the log at an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -266,7 +266,7 @@ impl CheckpointFile {
     }
 
     fn notes_on(files: &dyn FileLayer, path: &Path) -> Result<Notes, ProofError> {
-        match whole::read_on(files, path) {
+        match atomic_file::read_on(files, path) {
             Ok(bytes) => Ok(Notes::of(&bytes)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Notes::default()),
             Err(source) => Err(ProofError::File {

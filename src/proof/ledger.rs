@@ -13,8 +13,8 @@ use serde::Serialize;
 use super::blocks::{BLOCK, BLOCK_LEVEL, Blocks, Tree, leaves};
 use super::checkpoint::{Checkpoint, CheckpointFile, of_note, origin};
 use super::{NoteKey, ProofError, merkle, note};
+use crate::log::atomic_file;
 use crate::log::{Hash, LogEngine, LogError};
-use crate::whole;
 
 /// The name of the file of checkpoints.
 pub(super) const CHECKPOINTS: &str = "checkpoints";
@@ -281,7 +281,7 @@ impl Ledger {
             text.push_str(&line);
             text.push('\n');
             // The keys of older checkpoints must not be lost.
-            whole::put(&path, text.as_bytes()).map_err(io)?;
+            atomic_file::put(&path, text.as_bytes()).map_err(io)?;
         }
         *known = Some(key);
         Ok(())

@@ -3,7 +3,7 @@
 //! A proof is made from roots of perfect subtrees, whoever keeps those ([`Subtrees`]), and checked
 //! from hashes alone.
 
-use crate::log::tree::{Hash, node_hash};
+use crate::log::{Hash, node_hash};
 
 /// Gives the roots of perfect subtrees.
 pub trait Subtrees {
@@ -171,7 +171,7 @@ fn range<S: Subtrees>(source: &S, begin: u64, end: u64) -> Result<Hash, S::Error
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::tree::{CompactRange, leaf_hash};
+    use crate::log::{CompactRange, leaf_hash};
 
     struct Leaves(Vec<Hash>);
 

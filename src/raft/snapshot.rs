@@ -19,8 +19,8 @@ use super::state_machine::Applier;
 use super::types::{
     LogId, StoredMembership, TypeConfig, decode_membership, encode_membership, log_id,
 };
+use crate::log::atomic_file;
 use crate::log::{CompactRange, FileLayer, LogEngine, RealFiles};
-use crate::whole;
 
 /// What a snapshot says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -232,7 +232,7 @@ impl SnapshotDir {
             self.files.open(&state.join(name), false)?.sync()?;
         }
         self.files.sync_dir(&state)?;
-        whole::put_on(&*self.files, &self.path.join(HEAD), &head.encode()?)
+        atomic_file::put_on(&*self.files, &self.path.join(HEAD), &head.encode()?)
     }
 
     /// Reads the head.
@@ -240,7 +240,7 @@ impl SnapshotDir {
     /// # Errors
     /// If it is missing or malformed.
     pub fn head(&self) -> io::Result<Head> {
-        let head = Head::decode(&whole::read_on(&*self.files, &self.path.join(HEAD))?);
+        let head = Head::decode(&atomic_file::read_on(&*self.files, &self.path.join(HEAD))?);
         head.map_err(|e| {
             let path = self.path.display();
             io::Error::new(e.kind(), format!("the head of {path} is damaged: {e}"))

@@ -114,7 +114,7 @@ fn one_of_the_same_place_replaces_the_former_unless_that_is_signed() {
     assert_eq!((all(&disk).len(), current(&disk)), (1, Some((7, 2))));
     let signed = all(&disk).remove(0);
     let note = signed.path().join("note");
-    whole::put_on(&disk, &note, b"signed").unwrap();
+    atomic_file::put_on(&disk, &note, b"signed").unwrap();
     build(&snapshots, &head(7, 3), 7).unwrap();
     assert_eq!((all(&disk).len(), current(&disk)), (2, Some((7, 3))));
     snapshots.keep_only(&all(&disk)[1]).unwrap();

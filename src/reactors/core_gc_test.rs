@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::commands::job::RegisterJob;
 use crate::commands::node::{MissHeartbeat, RegisterNode};
 use crate::reactors::testing::Direct;
-use crate::scheduler::testing::{job as job_of, node as node_of};
+use drover_testkit::fixtures::{job as job_of, node as node_of};
 
 const SECOND: i64 = 1_000_000_000;
 

@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::commands::job::RegisterJob;
 use crate::commands::node::RegisterNode;
 use crate::reactors::testing::Direct;
-use crate::scheduler::testing::{SECOND, job, node};
+use drover_testkit::fixtures::{SECOND, job, node};
 
 const NOW: i64 = 1_800_000_000 * SECOND;
 

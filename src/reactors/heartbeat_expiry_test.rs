@@ -7,7 +7,7 @@ use super::*;
 use crate::clock::Clock;
 use crate::commands::node::RegisterNode;
 use crate::reactors::testing::Direct;
-use crate::scheduler::testing::node;
+use drover_testkit::fixtures::node;
 
 const SECOND: i64 = 1_000_000_000;
 /// When the reactor begins.

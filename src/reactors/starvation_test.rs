@@ -38,7 +38,7 @@ use crate::clock::{Clock, unix_nanos};
 use crate::commands::job::RegisterJob;
 use crate::commands::node::{MissHeartbeat, RegisterNode, UpdateNodeDrain};
 use crate::error::Code;
-use crate::scheduler::testing::{SECOND, job, node};
+use drover_testkit::fixtures::{SECOND, job, node};
 
 /// Long after everything that happens here.
 const LATER: i64 = 4_000_000_000 * SECOND;

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::RebuildError;
 use super::switch::unused;
 use crate::log::Readable;
+use crate::log::atomic_file;
 use crate::server::VERSION;
-use crate::whole;
 
 /// What [`Compared::with`] says of the old database.
 pub(super) const OLD: &str = "the old database";
@@ -90,7 +90,7 @@ impl Mark {
     /// Writes the mark.
     pub(super) fn write(&self, work: &Path) -> Result<(), RebuildError> {
         let text = serde_json::to_vec_pretty(self).unwrap_or_default();
-        whole::put(&path(work), &text).map_err(RebuildError::file(work))
+        atomic_file::put(&path(work), &text).map_err(RebuildError::file(work))
     }
 
     /// Removes the mark, if there is one: nobody builds there any more.

@@ -9,7 +9,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::RebuildError;
 use super::mark::Mark;
-use crate::whole;
+use crate::log::atomic_file;
 
 /// Where a new database is built beside one in use.
 pub fn beside(live: &Path) -> PathBuf {
@@ -55,7 +55,7 @@ impl Pointer {
 
 /// Makes what was renamed in the directory of `path` lasting.
 pub(super) fn sync_dir(path: &Path) -> Result<(), RebuildError> {
-    whole::sync_dir(path.parent().unwrap_or(Path::new("."))).map_err(RebuildError::file(path))
+    atomic_file::sync_dir(path.parent().unwrap_or(Path::new("."))).map_err(RebuildError::file(path))
 }
 
 /// Sets the database aside that was in use before the one that now is, once nobody has it open.

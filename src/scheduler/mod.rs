@@ -122,30 +122,3 @@ fn decide(
         kind => refuse(format!("there is no scheduler for jobs of type '{kind}'")),
     }
 }
-
-#[cfg(test)]
-mod asked_test;
-#[cfg(test)]
-mod calls_test;
-#[cfg(test)]
-mod kept_test;
-#[cfg(test)]
-mod places_test;
-#[cfg(test)]
-mod ports_test;
-#[cfg(test)]
-mod reconnect_test;
-#[cfg(test)]
-mod returning_test;
-#[cfg(test)]
-mod rollout_test;
-#[cfg(test)]
-mod scenario_test;
-#[cfg(test)]
-mod suited_test;
-#[cfg(test)]
-mod system_test;
-#[cfg(test)]
-pub(crate) mod testing;
-#[cfg(test)]
-mod world;

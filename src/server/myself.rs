@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use crate::config::Config;
+use crate::log::atomic_file;
 use crate::raft::{Member, node_number};
-use crate::whole;
 
 use super::StartError;
 
@@ -69,7 +69,7 @@ fn kept_id(dir: &Path, path: &Path) -> std::io::Result<uuid::Uuid> {
                 ));
             }
             let id = uuid::Uuid::new_v4();
-            whole::put(path, id.to_string().as_bytes())?;
+            atomic_file::put(path, id.to_string().as_bytes())?;
             Ok(id)
         }
         Err(error) => Err(error),

@@ -94,7 +94,9 @@ fn a_rollback_is_followed() {
     let session = Session::new("rollback");
     session.file("web.hcl", &service("web", "1", "auto_revert = true"));
     assert_eq!(session.quiet("job run web.hcl").code, 0);
-    let broken = task("web", "2", "auto_revert = true", "command = \"/bin/false\"");
+    // It is not healthy before a machine with much to do has seen that it failed.
+    let update = "auto_revert = true\n      min_healthy_time = \"20s\"";
+    let broken = task("web", "2", update, "command = \"/bin/false\"");
     session.file("web.hcl", &broken);
     let run = session.quiet("job run web.hcl");
     assert_eq!(run.code, 1, "{}", run.all());

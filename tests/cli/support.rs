@@ -339,12 +339,15 @@ pub(crate) fn service(id: &str, version: &str, update: &str) -> String {
 
 /// A service whose task is this.
 pub(crate) fn task(id: &str, version: &str, update: &str, config: &str) -> String {
+    let least = match update.contains("min_healthy_time") {
+        true => "",
+        false => "      min_healthy_time  = \"50ms\"\n",
+    };
     format!(
         r#"job "{id}" {{
   group "app" {{
     update {{
-      min_healthy_time  = "50ms"
-      healthy_deadline  = "30s"
+{least}      healthy_deadline  = "30s"
       progress_deadline = "60s"
       {update}
     }}

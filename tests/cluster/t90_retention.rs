@@ -422,7 +422,7 @@ fn wrong_copies(setup: &Setup, elsewhere: &Path, (archive, data): (&str, &str)) 
 #[test]
 fn a_full_archive_drops_nothing_and_is_gone_on_with() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let Some(disk) = small_disk(dir.path(), 4, "a full archive") else {
+    let Some(disk) = small_disk(dir.path(), 32, "a full archive") else {
         return Ok(());
     };
     let filler = disk.fill()?;

@@ -5,7 +5,6 @@
 //! fails; what ends or finds something again is done all the same.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use drover_events::model::Allocation;
@@ -38,8 +37,8 @@ pub(super) struct Actor {
     pub(super) offered: Offers,
     /// The allocation as the servers last sent it is not known to be durable.
     pub(super) alloc_unwritten: bool,
-    /// When the machine last took an input, unix nanoseconds.
-    pub(super) stepped: AtomicI64,
+    /// The time of the machine's last step, unix nanoseconds.
+    pub(super) stepped_at: i64,
 }
 
 impl Actor {
@@ -98,10 +97,12 @@ impl Actor {
 
     /// The next message; `None` when it is time for a tick.
     async fn next(&self, rx: &mut mpsc::UnboundedReceiver<Msg>) -> Option<Msg> {
+        let at = self
+            .shared
+            .machine
+            .lock()
+            .wakes_at(&self.spec, self.stepped_at);
         let now = self.factory.clock.now();
-        // What came due while the last step was written down is not over: it is due at once.
-        let seen = self.stepped.load(Ordering::Relaxed);
-        let at = self.shared.machine.lock().wakes_at(&self.spec, seen);
         let sleep = at.map_or(MAX_SLEEP, |at| nanos(at - now).min(MAX_SLEEP));
         tokio::select! {
             biased;
@@ -110,15 +111,15 @@ impl Actor {
         }
     }
 
-    fn step(&self, input: Input) -> Vec<Action> {
+    fn step(&mut self, input: Input) -> Vec<Action> {
         let now = self.factory.clock.now();
-        self.stepped.store(now, Ordering::Relaxed);
+        self.stepped_at = now;
         self.shared.machine.lock().step(&self.spec, input, now)
     }
 
     /// What the servers want is in the journal before the machine has followed it; after a crash
     /// between the two it follows now (CL-16).
-    fn catch_up(&self) -> Vec<Action> {
+    fn catch_up(&mut self) -> Vec<Action> {
         let alloc = self.shared.alloc.lock().clone();
         if alloc.server_terminal() {
             let no_delay = alloc.desired_transition.no_shutdown_delay == Some(true);
@@ -128,7 +129,7 @@ impl Actor {
     }
 
     /// The health is told anew to another deployment.
-    fn follow_deployment(&self, alloc: &Allocation) -> Vec<Action> {
+    fn follow_deployment(&mut self, alloc: &Allocation) -> Vec<Action> {
         let id = &alloc.deployment_id;
         if id.is_empty() || self.shared.machine.lock().follows(id) {
             return Vec::new();

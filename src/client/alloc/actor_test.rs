@@ -3,17 +3,21 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
-use drover_events::model::{Allocation, Job};
+use drover_events::model::{Allocation, Job, UpdateStrategy};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::json;
 
-use super::runner::{RunnerFactory, alloc_key};
+use super::runner::{RunnerFactory, alloc_key, state_key};
 use super::runner_test::{alloc, events, factory, run, until};
+use crate::client::clock::Clock;
 use crate::client::journal::{Journal, JournalError};
+use crate::clock::unix_nanos;
 use crate::log::LogError;
 
 /// A shell that notes its process and runs on until it is told to end.
@@ -201,6 +205,58 @@ async fn a_stop_is_carried_out_though_it_cannot_be_remembered() {
         holds(&kept[&alloc_key(&given.id)], "stop")
     })
     .await;
+}
+
+/// Time passes while the journal writes: what comes due then is done when it has written, and not
+/// when something else happens.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_comes_due_while_its_cause_is_written_is_done_at_once() {
+    const SECOND: i64 = 1_000_000_000;
+    let tmp = tempfile::tempdir().unwrap();
+    let mut given = alloc("service", "mock_driver", json!({"run_for": "1h"}));
+    given.deployment_id = "d".into();
+    let mut spec = Job::clone(given.job.as_ref().unwrap());
+    spec.task_groups[0].shutdown_delay = Some(10 * SECOND);
+    spec.task_groups[0].update = Some(UpdateStrategy {
+        min_healthy_time: 10 * SECOND,
+        healthy_deadline: 3600 * SECOND,
+        ..UpdateStrategy::default()
+    });
+    given.job = Some(Arc::new(spec));
+    let clock = Arc::new(Mutex::new(unix_nanos()));
+    let mut factory = factory(tmp.path());
+    factory.clock = Clock::Manual(Arc::clone(&clock));
+    let (slow, key) = (Arc::new(AtomicBool::new(true)), state_key(&given.id));
+    let factory = refusing(factory, {
+        let (slow, clock) = (Arc::clone(&slow), Arc::clone(&clock));
+        move |written, value| {
+            if written == key && holds(value, "running") && slow.swap(false, Ordering::SeqCst) {
+                *clock.lock() += 20 * SECOND;
+            }
+            false
+        }
+    });
+    let told: Arc<Mutex<Option<Allocation>>> = Arc::new(Mutex::new(None));
+    let soon = |what: &str, is: &dyn Fn(&Allocation) -> bool| {
+        let look = || {
+            told.lock()
+                .as_ref()
+                .is_some_and(is)
+                .then_some(())
+                .ok_or("not yet")
+        };
+        let wait = || drover_testkit::wait_for(what, Duration::from_secs(30), look);
+        tokio::task::block_in_place(wait).unwrap();
+    };
+    let runner = run(&factory, &given, &told);
+    soon("its health", &|alloc| {
+        let status = alloc.deployment_status.as_ref();
+        status.is_some_and(|status| status.healthy == Some(true))
+    });
+    slow.store(true, Ordering::SeqCst);
+    runner.update(Arc::new(stopped(&given)));
+    soon("its end", &|alloc| alloc.client_status == "complete");
+    runner.done().wait_for(|done| *done).await.unwrap();
 }
 
 #[test]

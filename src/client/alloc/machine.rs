@@ -206,14 +206,16 @@ impl AllocMachine {
         out
     }
 
-    /// When time alone will change something that it did not see at `now`, unix nanoseconds.
-    pub fn wakes_at(&self, spec: &AllocSpec, now: i64) -> Option<i64> {
+    /// When time alone will change something, as seen from the last step; unix nanoseconds. What
+    /// came due since, while that step's outcome was written, is due still.
+    pub fn wakes_at(&self, spec: &AllocSpec, stepped_at: i64) -> Option<i64> {
         let tasks = self.tasks.values().filter_map(TaskMachine::wakes_at).min();
-        let health = match self.verdict(spec, now) {
+        let health = match self.verdict(spec, stepped_at) {
             Some(Verdict::Pending(at)) => Some(at),
             _ => None,
         };
-        let kill = self.kill.and(self.kill_at).filter(|at| *at > now);
+        let kill = self.kill.and(self.kill_at);
+        let kill = kill.filter(|at| *at > stepped_at);
         [tasks, health, kill].into_iter().flatten().min()
     }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -99,7 +98,7 @@ impl AllocRunnerFactory for RunnerFactory {
             last_report: None,
             offered: Offers::default(),
             alloc_unwritten: false,
-            stepped: AtomicI64::new(0),
+            stepped_at: 0,
         };
         tokio::spawn(actor.run(rx));
         Ok(Arc::new(Runner {

@@ -13,7 +13,7 @@ use drover_projections::{Reply, View, query};
 use super::super::support::{check_names, eval_of};
 use super::super::{Command, Decision, Stamp};
 use super::register::{check_registration, name_policies};
-use crate::error::ApiError;
+use drover_error::ApiError;
 
 /// The longest payload of a dispatch, bytes.
 const PAYLOAD_LIMIT: usize = 16 << 10;

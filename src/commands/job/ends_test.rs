@@ -7,8 +7,8 @@ use drover_projections::tables::evals::Evals;
 use drover_projections::tables::scaling_policies::ScalingPolicies;
 
 use super::*;
-use crate::commands::testing::{World, id, job};
-use crate::error::Code;
+use crate::testing::{World, id, job};
+use drover_error::Code;
 
 fn register(spec: Job, eval: u32) -> RegisterJob {
     RegisterJob {

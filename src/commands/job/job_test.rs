@@ -4,9 +4,9 @@ use drover_projections::tables::evals::Evals;
 use drover_projections::tables::scaling_events::ScalingEvents;
 
 use super::*;
-use crate::commands::cluster::SetSchedulerConfig;
-use crate::commands::testing::{World, id, job};
-use crate::error::Code;
+use crate::cluster::SetSchedulerConfig;
+use crate::testing::{World, id, job};
+use drover_error::Code;
 
 fn register(spec: Job) -> RegisterJob {
     RegisterJob {

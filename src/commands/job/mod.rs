@@ -27,7 +27,7 @@ use drover_projections::{Read, Reply, Scan, View, query};
 use super::limits::{MAX_ROWS, PAGE_ROWS};
 use super::support::{check_names, eval_of, speaks};
 use super::{Command, Decision, Stamp};
-use crate::error::ApiError;
+use drover_error::ApiError;
 
 /// How many versions of a job can have a tag, and how many without one are kept: what a purge
 /// removes is one event.

@@ -13,7 +13,7 @@ use drover_projections::{Prefix, Read, Scan, View};
 use super::super::support::eval_of;
 use super::super::{Command, Decision, Stamp};
 use super::children::child;
-use crate::error::ApiError;
+use drover_error::ApiError;
 
 const SECOND: i64 = 1_000_000_000;
 

@@ -15,7 +15,7 @@ use drover_projections::{Reply, View, query};
 use super::super::support::eval_of;
 use super::super::{Command, Decision, Stamp};
 use super::{MAX_POLICIES, MAX_TRACKED, check_priority};
-use crate::error::{ApiError, Code};
+use drover_error::{ApiError, Code};
 
 /// A job is registered. It is canonical and valid already; its namespace is set.
 #[derive(Clone, Debug, Default)]

@@ -13,7 +13,7 @@ use drover_projections::{View, query};
 use super::super::support::eval_of;
 use super::super::{Command, Decision, Stamp};
 use super::register::{check_registration, enforce_index, with_scaling};
-use crate::error::ApiError;
+use drover_error::ApiError;
 
 /// A group's count is changed, or an event about it recorded.
 #[derive(Clone, Debug, Default)]

@@ -4,7 +4,7 @@ use drover_events::job::JobSummariesReconciled;
 use drover_projections::View;
 
 use super::super::{Command, Decision, Stamp};
-use crate::error::ApiError;
+use drover_error::ApiError;
 
 /// How many jobs one event counts; its apply stays short.
 pub(super) const PAGE: u32 = 128;

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::super::budget::{Budget, forecast};
-use super::super::counting_test::peak;
 use super::super::value::Value;
 use super::{CallError, Functions};
+use drover_testkit::counting::peak;
 
 /// The most that one call may hold at once: its arguments are small here.
 const MOST: isize = 96 << 20;

@@ -1,7 +1,7 @@
 //! Rules of task groups.
 
 use super::{network, placement, policy, service, short, task, volume, when, wrapped};
-use crate::jobspec::pattern::Patterns;
+use crate::pattern::Patterns;
 use drover_events::model::{Job, Service, TaskGroup};
 use std::collections::BTreeMap;
 

@@ -4,8 +4,8 @@ use super::{Limits, group, placement, quoted, short, when, wrapped};
 use drover_events::model::Job;
 use std::collections::BTreeMap;
 
-use crate::jobspec::cron::{self, Schedule};
-use crate::jobspec::pattern::Patterns;
+use crate::cron::{self, Schedule};
+use crate::pattern::Patterns;
 
 pub(super) fn check(job: &Job, limits: &Limits, patterns: &Patterns, errors: &mut Vec<String>) {
     basics(job, limits, errors);

@@ -1,7 +1,7 @@
 //! Rules of update, restart, reschedule, migrate and disconnect.
 
 use super::when;
-use crate::jobspec::duration::format as dur;
+use crate::duration::format as dur;
 use drover_events::model::{
     DisconnectStrategy, MigrateStrategy, ReschedulePolicy, RestartPolicy, UpdateStrategy,
 };

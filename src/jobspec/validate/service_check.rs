@@ -1,7 +1,7 @@
 //! Rules of checks.
 
 use super::when;
-use crate::jobspec::duration::format as dur;
+use crate::duration::format as dur;
 use drover_events::model::{Service, ServiceCheck};
 
 const SECOND: i64 = 1_000_000_000;

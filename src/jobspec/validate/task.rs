@@ -1,8 +1,8 @@
 //! Rules of tasks.
 
 use super::{artifact, escapes, many, placement, secret, service, short, template, when, wrapped};
-use crate::jobspec::duration::format as dur;
-use crate::jobspec::pattern::Patterns;
+use crate::duration::format as dur;
+use crate::pattern::Patterns;
 use drover_events::model::{Job, Resources, Task, TaskGroup};
 use std::collections::BTreeSet;
 

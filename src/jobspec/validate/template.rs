@@ -1,7 +1,7 @@
 //! Rules of templates.
 
 use super::{escapes, when, wrapped};
-use crate::jobspec::duration::format as dur;
+use crate::duration::format as dur;
 use drover_events::model::Template;
 use std::collections::BTreeMap;
 

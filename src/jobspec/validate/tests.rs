@@ -1,5 +1,5 @@
 use super::{Limits, Validation, validate};
-use crate::jobspec::{ApiJob, Input, parse};
+use crate::{ApiJob, Input, parse};
 use serde_json::Value as Json;
 
 fn checked(text: &str) -> Validation {

@@ -22,7 +22,7 @@ use crate::commands::job::RegisterJob;
 use crate::commands::node::RegisterNode;
 use crate::commands::node_drain::DrainAllocs;
 use crate::reactors::testing::Direct;
-use crate::scheduler::testing::{SECOND, job, node};
+use drover_testkit::fixtures::{SECOND, job, node};
 
 const NOW: i64 = 1_800_000_000 * SECOND;
 const HOUR: i64 = 3600 * SECOND;

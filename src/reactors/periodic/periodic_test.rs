@@ -13,7 +13,7 @@ use crate::commands::job::{DispatchJob, ForceLaunch, RegisterJob};
 use crate::reactors::core_gc::{CoreGc, GcSettings};
 use crate::reactors::each::Each;
 use crate::reactors::testing::{Direct, Idle};
-use crate::scheduler::testing::{SECOND, job};
+use drover_testkit::fixtures::{SECOND, job};
 
 const MINUTE: i64 = 60 * SECOND;
 const KEY: (&str, &str) = ("default", "tick");

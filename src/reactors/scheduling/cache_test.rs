@@ -11,7 +11,7 @@ use super::*;
 use crate::commands::job::RegisterJob;
 use crate::commands::node::RegisterNode;
 use crate::reactors::testing::Direct;
-use crate::scheduler::testing::{job, node};
+use drover_testkit::fixtures::{job, node};
 use std::sync::Arc;
 
 const PLACED: EventId = EventId([1; 16]);

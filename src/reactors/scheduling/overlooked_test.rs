@@ -16,7 +16,7 @@ use crate::commands::node::{
 };
 use crate::commands::{Command, Decision, Stamp};
 use crate::reactors::testing::Direct;
-use crate::scheduler::testing::{job, node};
+use drover_testkit::fixtures::{job, node};
 
 /// What keeps the node from being used, and what ends that.
 #[derive(Clone, Copy, Debug)]

@@ -544,7 +544,7 @@ mod tests {
             ),
             ("down", true, [not_ready, not_ready, Ok(()), Ok(())]),
         ] {
-            let mut node = crate::scheduler::testing::node(1);
+            let mut node = drover_testkit::fixtures::node(1);
             node.status = status.into();
             if !eligible {
                 node.scheduling_eligibility = "ineligible".into();

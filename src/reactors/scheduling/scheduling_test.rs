@@ -22,8 +22,8 @@ use crate::commands::node::{MissHeartbeat, RegisterNode};
 use crate::reactors::propose::Decided;
 use crate::reactors::testing::Direct;
 use crate::scheduler::cluster::Demand;
-use crate::scheduler::testing::{job, node};
 use crate::scheduler::{Inputs, Outcome, Placement, Stop};
+use drover_testkit::fixtures::{job, node};
 
 /// How much later a missed wake-up is noticed.
 const MISSED: Duration = Duration::from_millis(50);

@@ -12,9 +12,9 @@ use super::*;
 use crate::commands::job::RegisterJob;
 use crate::commands::limits::fit;
 use crate::commands::node::RegisterNode;
-use crate::jobspec::counting_test::peak;
 use crate::reactors::testing::Direct;
-use crate::scheduler::testing::{job, node};
+use drover_testkit::counting::peak;
+use drover_testkit::fixtures::{job, node};
 
 /// A log that takes whole events, and refuses whatever names one thing.
 struct Log {

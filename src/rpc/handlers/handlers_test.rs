@@ -26,8 +26,8 @@ use crate::rpc::methods::{
 use crate::rpc::server::{Limits, RpcServer, serve};
 use crate::rpc::testing::Marking;
 use crate::rpc::{Rpc, RpcError};
-use crate::scheduler::testing;
 use crate::server::testing::Stopping;
+use drover_testkit::fixtures as testing;
 
 const SECRET: &str = "11111111-2222-4333-8444-555555555555";
 
@@ -225,10 +225,8 @@ async fn a_node_registers_so_many_services_at_once_and_no_longer_ones() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_allocation_is_told_to_its_own_node_and_nobody_else() {
     let world = World::start().await;
-    let (own, secret) = (
-        (&*world.node, SECRET),
-        "77777777-2222-4333-8444-555555555555",
-    );
+    let own = (&*world.node, SECRET);
+    let secret = "77777777-2222-4333-8444-555555555555";
     for _ in 0..2 {
         let beat = NodeUpdateStatusRequest {
             node_id: world.node.clone(),

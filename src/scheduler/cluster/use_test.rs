@@ -4,7 +4,7 @@ use drover_events::model::{AllocatedResources, Allocation, Node};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::scheduler::fit::check;
+use crate::fit::check;
 
 fn info(change: impl FnOnce(&mut Value)) -> NodeInfo {
     let mut row = json!({

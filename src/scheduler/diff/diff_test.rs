@@ -388,7 +388,7 @@ fn a_task_that_comes_or_goes_creates_or_replaces_what_runs() {
         found.desired_tg_updates.insert("redis", updates);
         annotate(&mut diff, &found);
         let group = &diff.task_groups[0];
-        let counts: Vec<_> = group.updates.iter().map(|(name, _)| name.clone()).collect();
+        let counts: Vec<_> = group.updates.keys().cloned().collect();
         assert_eq!(counts, ["create/destroy update"], "what is 0 is not told");
         group.tasks[0].annotations.to_vec()
     };

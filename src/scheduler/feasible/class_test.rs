@@ -7,7 +7,7 @@ use drover_events::model::{
 };
 
 use super::*;
-use crate::scheduler::cluster::Cluster;
+use crate::cluster::Cluster;
 
 fn device(name: &str, healthy: [bool; 2], memory: i64) -> NodeDeviceResource {
     let instance = |(n, healthy): (usize, &bool)| NodeDevice {

@@ -5,7 +5,7 @@ use drover_events::model::{
 };
 
 use super::OperandCache;
-use crate::scheduler::cluster::{Usage, device_key};
+use crate::cluster::{Usage, device_key};
 
 /// A request for devices.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! Whether a node may run a group at all: drivers, constraints, networks, volumes, devices.
 //!
 //! What depends on a node's computed class alone is worked out once for each class. It must not
-//! know: how much is used of a node (that is [`crate::scheduler::rank`]).
+//! know: how much is used of a node (that is [`crate::rank`]).
 //! Invariant: whatever a check in [`Level`] reads of a node is in [`computed_class`], or the check
 //! escapes the class.
 

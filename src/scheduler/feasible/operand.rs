@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use drover_projections::filter::compile_pattern;
+use drover_filter::compile_pattern;
 use regex::bytes::Regex;
 
 use super::version::{Version, VersionConstraints};

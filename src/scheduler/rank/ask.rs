@@ -5,8 +5,8 @@ use drover_events::model::{
     AllocatedTaskResources, NetworkResource, Port, TaskGroup,
 };
 
-use crate::scheduler::cluster::{Demand, NodeInfo, Phase, phase};
-use crate::scheduler::feasible::DeviceAsk;
+use crate::cluster::{Demand, NodeInfo, Phase, phase};
+use crate::feasible::DeviceAsk;
 
 /// What a task asks for.
 #[derive(Clone, Debug)]

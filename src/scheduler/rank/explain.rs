@@ -11,8 +11,8 @@ use super::group::GroupState;
 use super::score::Best;
 use super::stack::Stack;
 use super::tally::Tally;
-use crate::scheduler::cluster::NodeInfo;
-use crate::scheduler::feasible::glob_matches;
+use crate::cluster::NodeInfo;
+use crate::feasible::glob_matches;
 
 /// How many reports of nodes are kept beyond the first and the failed search of each group.
 const REPORTS: usize = 100_000;

@@ -6,9 +6,9 @@ use super::group::GroupState;
 use super::ports;
 use super::stack::{Choice, Stack};
 use super::tally::Tally;
-use crate::scheduler::cluster::{Demand, NodeInfo, PortKey, device_key};
-use crate::scheduler::feasible::device_offer;
-use crate::scheduler::fit;
+use crate::cluster::{Demand, NodeInfo, PortKey, device_key};
+use crate::feasible::device_offer;
+use crate::fit;
 
 impl Stack<'_> {
     pub(super) fn devices(

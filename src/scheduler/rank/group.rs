@@ -5,8 +5,8 @@ use drover_events::model::{Affinity, Constraint, Job, TaskGroup};
 use super::ask::GroupAsk;
 use super::property::Property;
 use super::spread::Spreads;
-use crate::scheduler::cluster::Cluster;
-use crate::scheduler::feasible::{Level, OperandCache, holds};
+use crate::cluster::Cluster;
+use crate::feasible::{Level, OperandCache, holds};
 
 /// A limit on how many allocations may share a value of an attribute.
 #[derive(Clone, Debug)]

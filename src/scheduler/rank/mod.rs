@@ -1,6 +1,6 @@
 //! Which of the nodes that may run a group is the best: scores, and the search over nodes.
 //!
-//! It must not know: why an allocation is wanted (that is [`crate::scheduler::reconcile`]).
+//! It must not know: why an allocation is wanted (that is [`crate::reconcile`]).
 //! The search is Nomad's: nodes in a random order that one evaluation goes round, a limited
 //! number of candidates for each allocation, the highest score wins, the first seen on a tie.
 

@@ -3,9 +3,9 @@
 use drover_events::model::{AllocatedPortMapping, NetworkResource, Port};
 
 use super::ask::host_network;
-use crate::scheduler::cluster::{Address, NodeInfo, PortKey, Usage};
-use crate::scheduler::feasible::resolve;
-use crate::scheduler::rng::Rng;
+use crate::cluster::{Address, NodeInfo, PortKey, Usage};
+use crate::feasible::resolve;
+use crate::rng::Rng;
 
 /// How often a random dynamic port is tried before all are looked through (scheduler.md 5.5).
 const RANDOM_ATTEMPTS: usize = 20;

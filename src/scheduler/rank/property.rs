@@ -3,8 +3,8 @@
 
 use hashbrown::HashMap;
 
-use crate::scheduler::cluster::{Cluster, NodeInfo};
-use crate::scheduler::feasible::resolve;
+use crate::cluster::{Cluster, NodeInfo};
+use crate::feasible::resolve;
 
 const UNSEEN: u32 = 0;
 const MISSING: u32 = 1;

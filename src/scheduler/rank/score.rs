@@ -3,7 +3,7 @@
 use drover_events::model::{AllocMetric, NodeScoreMeta};
 
 use super::explain::Said;
-use crate::scheduler::cluster::{Cluster, NodeInfo, Usage};
+use crate::cluster::{Cluster, NodeInfo, Usage};
 
 /// The names of the parts, in the order of [`Score::parts`].
 const NAMES: [&str; 6] = [

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use drover_events::model::{Spread, TaskGroup};
 
 use super::property::Property;
-use crate::scheduler::cluster::Cluster;
+use crate::cluster::Cluster;
 
 /// All spreads of one group.
 #[derive(Clone, Debug)]

@@ -10,10 +10,10 @@ use super::group::{GroupState, is_distinct_hosts};
 use super::ports;
 use super::score::{Best, Part, Score, fit_score};
 use super::tally::Tally;
-use crate::scheduler::cluster::{Cluster, Demand, NodeInfo, Usage};
-use crate::scheduler::feasible::{Known, Level, OperandCache, Verdict, glob_matches};
-use crate::scheduler::fit;
-use crate::scheduler::rng::Rng;
+use crate::cluster::{Cluster, Demand, NodeInfo, Usage};
+use crate::feasible::{Known, Level, OperandCache, Verdict, glob_matches};
+use crate::fit;
+use crate::rng::Rng;
 
 /// How many candidates with a score of 0 or less are passed over, in hope of a better one.
 const MAX_SKIP: usize = 3;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use drover_events::model::{AllocMetric, Resources, TaskGroup};
 
-use crate::scheduler::cluster::NodeInfo;
+use crate::cluster::NodeInfo;
 
 /// Counts for one search.
 #[derive(Clone, Debug, Default)]

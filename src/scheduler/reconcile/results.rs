@@ -8,7 +8,7 @@ use drover_events::model::{
 };
 
 use super::Alloc;
-use crate::scheduler::outcome::Stop;
+use crate::outcome::Stop;
 
 /// An allocation that is wanted.
 #[derive(Clone, Debug, Default)]

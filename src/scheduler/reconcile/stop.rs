@@ -7,7 +7,7 @@ use drover_events::model::TaskGroup;
 use super::classify::{Classes, client_stops_at, is_server_terminal, is_terminal};
 use super::names::NameIndex;
 use super::{Alloc, Reconciler};
-use crate::scheduler::outcome::Stop;
+use crate::outcome::Stop;
 
 pub(super) const NOT_NEEDED: &str = "alloc not needed due to job update";
 pub(super) const LOST: &str = "alloc is lost since its node is down";

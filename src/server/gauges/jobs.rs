@@ -205,7 +205,7 @@ mod tests {
     use super::*;
     use crate::commands::job::RegisterJob;
     use crate::reactors::testing::Direct;
-    use crate::scheduler::testing::job;
+    use drover_testkit::fixtures::job;
 
     #[test]
     fn children_are_labelled_with_their_parents() {

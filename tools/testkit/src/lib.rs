@@ -9,7 +9,9 @@
 //! does is named and ends the run; ports are chosen by the system.
 
 mod agent;
+pub mod counting;
 mod documented;
+pub mod fixtures;
 mod http;
 pub mod kafka;
 mod leftovers;

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use super::crates;
 use super::generate::Generated;
 
 /// The tests of one crate.
@@ -104,7 +105,9 @@ pub(crate) fn tests(
     packages: &[&str],
     files: &BTreeMap<String, Generated>,
 ) -> Result<Result<BTreeMap<String, Executable>, BTreeSet<String>>> {
-    let words = words(&["test", "--no-run", "--lib"], packages);
+    let mut first = vec!["test", "--no-run", "--lib"];
+    first.extend(crates::SUITES.iter().flat_map(|suite| ["--test", suite]));
+    let words = words(&first, packages);
     let (executables, complaints, success) = cargo(copy, &words)?;
     let names = refused(&complaints, success, files)?;
     Ok(if names.is_empty() {

@@ -7,6 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use super::crates;
+
 const PROBE: &str = include_str!("probe.rs.in");
 
 /// Brings the copy to what the tree holds now, with `changed` in place of some files. Files that
@@ -26,7 +28,7 @@ pub(crate) fn write(
         let to = copy.join(name);
         match changed.get(name) {
             Some(text) => update(&to, text.as_bytes())?,
-            None if is_crate_root(name) => {
+            None if crates::is_root(name) => {
                 let text = format!("{}{}", fs::read_to_string(&from)?, declaration());
                 update(&to, text.as_bytes())?;
             }
@@ -35,7 +37,7 @@ pub(crate) fn write(
         fs::set_permissions(&to, fs::metadata(&from)?.permissions())?;
     }
     let probe = PROBE.replace("FUNCTIONS", &functions.max(1).to_string());
-    for name in names.iter().filter(|name| is_crate_root(name)) {
+    for name in names.iter().filter(|name| crates::is_root(name)) {
         let folder = Path::new(name).parent().unwrap_or(Path::new(""));
         update(
             &copy.join(folder).join("mutants_probe.rs"),
@@ -49,14 +51,6 @@ pub(crate) fn write(
 pub(crate) fn declaration() -> &'static str {
     "\n#[doc(hidden)]\n#[allow(missing_docs, dead_code, unreachable_pub, unsafe_code)]\n\
      #[allow(clippy::all)]\npub mod mutants_probe;\n"
-}
-
-/// Whether a file is the root of a crate whose code is changed.
-pub(crate) fn is_crate_root(name: &str) -> bool {
-    matches!(
-        name,
-        "src/lib.rs" | "events/src/lib.rs" | "projections/src/lib.rs" | "migrations/src/lib.rs"
-    )
 }
 
 fn update(path: &Path, bytes: &[u8]) -> Result<()> {

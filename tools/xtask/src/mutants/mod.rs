@@ -14,6 +14,7 @@
 
 mod build;
 mod copy;
+mod crates;
 mod generate;
 mod jail;
 mod past;
@@ -39,12 +40,6 @@ use self::trial::Test;
 use crate::{behaviours, tree};
 
 const KNOWN: &str = "tools/xtask/survivors.txt";
-const PACKAGES: [&str; 4] = [
-    "drover-events",
-    "drover-projections",
-    "drover-migrations",
-    "drover",
-];
 
 /// What to change.
 pub(crate) struct Wish {
@@ -270,7 +265,7 @@ fn compile(
             let file = generate::generate(path, text, first, &is_refused)?;
             first = (first.0 + file.functions.len(), first.1 + file.mutants.len());
             let mut text = file.text.clone();
-            if copy::is_crate_root(path) {
+            if crates::is_root(path) {
                 text.push_str(copy::declaration());
             }
             changed.insert((*path).to_owned(), text);
@@ -285,11 +280,11 @@ fn compile(
         );
         let mut more = BTreeSet::new();
         if check {
-            more = build::check(copy, &PACKAGES, &generated)?;
+            more = build::check(copy, &crates::packages(), &generated)?;
             check = !more.is_empty();
         }
         if !check {
-            match build::tests(copy, &PACKAGES, &generated)? {
+            match build::tests(copy, &crates::packages(), &generated)? {
                 Ok(executables) => {
                     return Ok(Compiled {
                         generated,
@@ -393,14 +388,9 @@ fn is_dangerous(path: &str) -> bool {
 
 /// How much of a test's place is the file's: tests of its own module are nearest.
 fn nearness(path: &str, test: &Test) -> usize {
-    let (folder, inner) = path.split_once("src/").unwrap_or(("", path));
-    let own = match folder.trim_end_matches('/') {
-        "" => "drover".to_owned(),
-        folder => format!("drover_{folder}"),
-    };
-    if test.executable != own {
+    let Some((_, inner)) = crates::of(path).filter(|(own, _)| *own == test.executable) else {
         return 0;
-    }
+    };
     let inner = inner.trim_end_matches(".rs").trim_end_matches("/mod");
     let module: Vec<&str> = inner.split('/').collect();
     let place: Vec<&str> = test.name.split("::").collect();

@@ -151,7 +151,7 @@ fn is_stale(line: &str, changed: &BTreeSet<&str>) -> bool {
 /// How the names of the tests begin that a file may hold or serve: what serves tests serves those
 /// of its folder.
 fn place_of(path: &str) -> String {
-    let inner = path.split_once("src/").map_or(path, |(_, inner)| inner);
+    let inner = super::crates::of(path).map_or(path, |(_, inner)| inner);
     let stem = inner.trim_end_matches(".rs");
     let folder = || stem.rsplit_once('/').map_or("", |(folder, _)| folder);
     let stem = match stem.rsplit('/').next().unwrap_or(stem) {

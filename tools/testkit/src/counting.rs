@@ -6,11 +6,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 /// The system's allocator, which counts what a thread holds and refuses what is beyond its limit:
-/// a test that asks for a terabyte ends there.
-struct Counting;
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+/// a test that asks for a terabyte ends there. A crate whose tests ask takes it as its allocator.
+pub struct Counting;
 
 thread_local! {
     static HELD: Cell<isize> = const { Cell::new(0) };
@@ -54,7 +51,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 /// Bytes that the work held at once beyond what was there before; more than `most` it cannot get.
-pub(crate) fn peak(most: isize, work: impl FnOnce()) -> isize {
+pub fn peak(most: isize, work: impl FnOnce()) -> isize {
     let before = HELD.get();
     PEAK.set(before);
     LIMIT.set(before + most);
@@ -64,7 +61,7 @@ pub(crate) fn peak(most: isize, work: impl FnOnce()) -> isize {
 }
 
 /// Bytes that the work took in all, given back or not: the same on a machine of any load.
-pub(crate) fn taken(work: impl FnOnce()) -> usize {
+pub fn taken(work: impl FnOnce()) -> usize {
     let before = TAKEN.get();
     work();
     TAKEN.get() - before

@@ -2,7 +2,8 @@
 
 use drover_events::model::{NetworkResource, NodeNetworkAddress, Port};
 
-use super::testing::{World, job, node};
+use super::world::World;
+use drover_testkit::fixtures::{job, node};
 
 #[test]
 fn a_static_port_is_not_taken_to_another_address_of_the_node() {

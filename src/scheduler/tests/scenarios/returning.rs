@@ -3,23 +3,24 @@
 use drover_events::model::{Affinity, DisconnectStrategy};
 use drover_projections::tables::node_states::NodeStates;
 
-use super::Outcome;
-use super::reconcile::needs_reconnect;
-use super::rng::Rng;
-use super::testing::{SECOND, World, job, node};
-use crate::commands::node::MissHeartbeat;
+use super::world::World;
+use drover::commands::node::MissHeartbeat;
+use drover_scheduler::Outcome;
+use drover_scheduler::reconcile::needs_reconnect;
+use drover_scheduler::rng::Rng;
+use drover_testkit::fixtures::{SECOND, job, node};
 
 /// What an entry of an allocation's history is about.
 const CLIENT_STATUS: i64 = 0;
 
 /// A running allocation whose node, one of three, has just gone out of contact.
-pub(super) fn away(replace: bool) -> (World, String, String) {
+pub(crate) fn away(replace: bool) -> (World, String, String) {
     let (world, id, node, _) = leave(3, replace);
     (world, id, node)
 }
 
 /// The same of so many nodes, and what the evaluation of it came to.
-pub(super) fn leave(nodes: usize, replace: bool) -> (World, String, String, Outcome) {
+pub(crate) fn leave(nodes: usize, replace: bool) -> (World, String, String, Outcome) {
     let mut job = job("service", 1);
     job.task_groups[0].disconnect = Some(DisconnectStrategy {
         lost_after: 60 * SECOND,
@@ -40,7 +41,7 @@ pub(super) fn leave(nodes: usize, replace: bool) -> (World, String, String, Outc
     (world, id, node, left)
 }
 
-pub(super) fn status(world: &World, node: &str) -> String {
+pub(crate) fn status(world: &World, node: &str) -> String {
     world.row::<NodeStates>(node).unwrap().status
 }
 
@@ -173,7 +174,7 @@ fn sch_20_what_expired_was_stopped_or_failed_while_away_is_not_brought_back() {
 #[test]
 fn a_deployment_that_waits_for_room_has_no_deadline_until_something_is_placed() {
     let mut spec = job("service", 2);
-    spec.task_groups[0].update = Some(super::testing::update(1, 0));
+    spec.task_groups[0].update = Some(drover_testkit::fixtures::update(1, 0));
     spec.task_groups[0].tasks[0].resources.as_mut().unwrap().cpu = 3_000;
     let mut world = World::new(0, spec);
     world.run("job-register");
@@ -342,7 +343,7 @@ fn devices_are_given_once_and_looked_at_by_their_attributes() {
         let mut with = node(number);
         let devices = vec![group(&format!("g{memory}"), memory)];
         with.node_resources.as_mut().unwrap().devices = devices.into();
-        with.computed_class = super::feasible::computed_class(&with);
+        with.computed_class = drover_scheduler::feasible::computed_class(&with);
         world.add_node(with);
     }
     let outcome = world.run("job-register");

@@ -1,10 +1,11 @@
 //! The calls of a client that comes back, in whatever order they arrive.
 
-use super::returning_test::{away, leave, status};
-use super::rng::Rng;
-use super::testing::{World, job, node};
-use crate::commands::alloc::UpdateAllocsFromClient;
-use crate::commands::node::{RegisterNode, UpdateNodeStatus};
+use super::returning::{away, leave, status};
+use super::world::World;
+use drover::commands::alloc::UpdateAllocsFromClient;
+use drover::commands::node::{RegisterNode, UpdateNodeStatus};
+use drover_scheduler::rng::Rng;
+use drover_testkit::fixtures::{job, node};
 
 /// The calls that a client makes by itself, in no order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

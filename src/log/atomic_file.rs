@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::log::{FileLayer, LogFile, RealFiles, parent};
+use crate::{FileLayer, LogFile, RealFiles, parent};
 
 /// What the name of a file that is being written ends with.
 const DRAFT: &str = ".tmp";
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn whenever_the_power_goes_one_of_the_two_is_there_whole() {
-        use crate::log::fake::FakeDisk;
+        use crate::fake::FakeDisk;
         let path = Path::new("/data/keystore/file");
         let (old, new) = (vec![1; 3000], vec![2; 5000]);
         for (private, seed) in (0..40).flat_map(|seed| [(false, seed), (true, seed)]) {
@@ -168,8 +168,8 @@ mod tests {
         }
     }
 
-    const OPS: [crate::log::fake::Op; 5] = {
-        use crate::log::fake::Op;
+    const OPS: [crate::fake::Op; 5] = {
+        use crate::fake::Op;
         [Op::Create, Op::Write, Op::Sync, Op::Rename, Op::SyncDir]
     };
 }

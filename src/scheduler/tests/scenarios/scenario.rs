@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use drover_events::gojson::Time;
 use drover_events::model::{Constraint, NetworkResource, Port, SchedulerConfiguration, Spread};
 
-use super::testing::{SECOND, World, job, node};
+use super::world::World;
+use drover_testkit::fixtures::{SECOND, job, node};
 
-pub(super) fn names(world: &World) -> Vec<String> {
+pub(crate) fn names(world: &World) -> Vec<String> {
     world
         .live()
         .iter()
@@ -403,7 +404,7 @@ fn binpack_fills_and_spread_empties() {
 
 #[test]
 fn a_score_is_what_nomad_shows_for_the_same_node() {
-    use super::cluster::{NodeInfo, Usage};
+    use drover_scheduler::cluster::{NodeInfo, Usage};
     let mut big = node(1);
     let resources = big.node_resources.as_mut().unwrap();
     resources.cpu.cpu_shares = 5192;
@@ -414,7 +415,7 @@ fn a_score_is_what_nomad_shows_for_the_same_node() {
         memory: 64,
         ..Usage::default()
     };
-    let score = super::rank::fit_score(&info, &used, 100, 64, false);
+    let score = drover_scheduler::rank::fit_score(&info, &used, 100, 64, false);
     assert!((score - 0.053_905_604_634_104_48).abs() < 1e-12, "{score}");
 }
 

@@ -3,7 +3,8 @@
 use drover_events::model::{Spread, SpreadTarget};
 use drover_projections::tables::job_summaries::JobSummaries;
 
-use super::testing::{World, job, node};
+use super::world::World;
+use drover_testkit::fixtures::{job, node};
 
 /// How many of a job's allocations come to lie on each of two racks of so many nodes, where so many
 /// percent are wanted on the first.

@@ -6,11 +6,12 @@ use drover_events::model::{
 };
 use drover_events::node_pool::NodePoolsUpserted;
 
-use super::dry_run;
-use super::testing::{SECOND, World, job, node, update};
-use crate::reactors::scheduling::snapshot::Snapshot;
+use super::world::World;
+use drover::reactors::scheduling::snapshot::Snapshot;
+use drover_scheduler::dry_run;
+use drover_testkit::fixtures::{SECOND, job, node, update};
 
-pub(super) fn asks(job: &mut drover_events::model::Job, cpu: i64, memory_mb: i64) {
+pub(crate) fn asks(job: &mut drover_events::model::Job, cpu: i64, memory_mb: i64) {
     let resources = job.task_groups[0].tasks[0].resources.as_mut().unwrap();
     (resources.cpu, resources.memory_mb) = (cpu, memory_mb);
 }
@@ -211,7 +212,7 @@ fn what_failed_leaves_its_node_although_that_is_filled_first() {
     let failed = world.live()[0].clone();
     world.fail(&failed);
     let outcome = world.run("alloc-failure");
-    let told = |outcome: &super::Outcome| {
+    let told = |outcome: &drover_scheduler::Outcome| {
         let desired = &outcome.desired["g"];
         (desired.reschedule_later, desired.reschedule_now)
     };

@@ -5,7 +5,8 @@ use drover_events::model::{
     AllocState, DisconnectStrategy, Multiregion, MultiregionRegion, MultiregionStrategy, TaskState,
 };
 
-use super::testing::{SECOND, World, job};
+use super::world::World;
+use drover_testkit::fixtures::{SECOND, job};
 
 #[test]
 fn sch_01_a_lost_node_loses_its_allocations_unless_they_may_be_out_of_contact() {
@@ -196,7 +197,7 @@ fn sch_18_a_job_of_many_regions_is_not_taken_for_paused() {
         world.change(|job| job.task_groups[0].tasks[0].user = "other".into());
         world.run("job-register");
         assert_eq!(world.live().len(), count, "{kind}: placed again");
-        world.add_node(super::testing::node(7));
+        world.add_node(drover_testkit::fixtures::node(7));
         let lost = world.alloc(&world.live()[0]).node_id.clone();
         world.node_status(&lost, "down");
         world.run("node-update");
@@ -216,7 +217,7 @@ fn sch_20_what_expired_is_lost() {
 
 #[test]
 fn sch_03_only_the_history_tells_a_reconnect() {
-    use super::reconcile::needs_reconnect;
+    use drover_scheduler::reconcile::needs_reconnect;
     for (history, status, want) in [
         (&[][..], "running", false),
         (&["unknown"], "unknown", false),

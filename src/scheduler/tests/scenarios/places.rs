@@ -2,9 +2,10 @@
 
 use drover_events::model::{DriverInfo, NodeResources};
 
-use super::dry_run;
-use super::testing::{World, job, node, update};
-use crate::reactors::scheduling::snapshot::Snapshot;
+use super::world::World;
+use drover::reactors::scheduling::snapshot::Snapshot;
+use drover_scheduler::dry_run;
+use drover_testkit::fixtures::{job, node, update};
 
 #[test]
 fn what_runs_already_leaves_the_rest_of_a_node_to_others() {

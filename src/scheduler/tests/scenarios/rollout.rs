@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use drover_events::model::{Job, NetworkResource, Port};
 
-use super::scenario_test::names;
-use super::testing::{World, job, update};
-use super::{StateView, dry_run};
-use crate::reactors::scheduling::snapshot::Snapshot;
+use super::scenario::names;
+use super::world::World;
+use drover::reactors::scheduling::snapshot::Snapshot;
+use drover_scheduler::{StateView, dry_run};
+use drover_testkit::fixtures::{job, update};
 
 #[test]
 fn a_new_version_is_rolled_out_step_by_step_by_its_deployment() {
@@ -328,16 +329,16 @@ fn what_a_first_version_never_placed_is_not_placed_once_it_failed() {
     world.run("job-register");
     assert_eq!(versions(&world), [(0, false), (0, false)]);
     world.fail_deployment();
-    world.add_node(super::testing::node(1));
+    world.add_node(drover_testkit::fixtures::node(1));
     world.run("queued-allocs");
     assert_eq!(versions(&world), [(0, false), (0, false)]);
     // What it had placed comes back all the same.
     for number in [0, 1] {
-        let node = super::testing::node(number).id;
+        let node = drover_testkit::fixtures::node(number).id;
         drain(&mut world, &node, 4);
     }
     assert_eq!(versions(&world), []);
-    world.eligible(&super::testing::node(0).id);
+    world.eligible(&drover_testkit::fixtures::node(0).id);
     world.run("queued-allocs");
     assert_eq!(versions(&world), [(0, false), (0, false)]);
 }
@@ -402,10 +403,10 @@ fn what_runs_the_former_version_is_placed_as_that_asks() {
     assert_eq!(asked(&world), wanted);
     // The same for what is brought back after the only node was away.
     for number in 0..2 {
-        drain(&mut world, &super::testing::node(number).id, 4);
+        drain(&mut world, &drover_testkit::fixtures::node(number).id, 4);
     }
     assert_eq!(asked(&world), []);
-    world.eligible(&super::testing::node(0).id);
+    world.eligible(&drover_testkit::fixtures::node(0).id);
     world.run("queued-allocs");
     assert_eq!(asked(&world), wanted);
 }

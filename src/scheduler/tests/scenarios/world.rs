@@ -25,15 +25,15 @@ use drover_projections::tables::jobs::Jobs;
 use drover_projections::{Options, Projections, Scan, View, Writer};
 use drover_projections::{Outcome as Applied, Table};
 
-use super::rng::{Rng, seed_of};
-use super::testing::{SECOND, node};
-use super::{Inputs, Outcome, SCHEDULER_VERSION, StateView, schedule};
-use crate::commands::{Command, Decision, Stamp};
-use crate::error::ApiError;
-use crate::reactors::scheduling::broker::BrokerSettings;
-use crate::reactors::scheduling::core::Core;
-use crate::reactors::scheduling::plan_check::{PlanRequest, prepare};
-use crate::reactors::scheduling::snapshot::Snapshot;
+use drover::commands::{Command, Decision, Stamp};
+use drover::error::ApiError;
+use drover::reactors::scheduling::broker::BrokerSettings;
+use drover::reactors::scheduling::core::Core;
+use drover::reactors::scheduling::plan_check::{PlanRequest, prepare};
+use drover::reactors::scheduling::snapshot::Snapshot;
+use drover_scheduler::rng::{Rng, seed_of};
+use drover_scheduler::{Inputs, Outcome, SCHEDULER_VERSION, StateView, schedule};
+use drover_testkit::fixtures::{SECOND, node};
 
 /// The namespace and the id of the one job there is.
 const JOB: (&str, &str) = ("default", "j");
@@ -44,7 +44,7 @@ pub(crate) struct World {
     writer: Writer,
     index: u64,
     /// The time, Unix nanoseconds: the servers' and the clients'.
-    pub now: i64,
+    pub(crate) now: i64,
     evals: u64,
     /// Goes last: a database whose files are gone tries for a second to write them.
     _directory: tempfile::TempDir,

@@ -5,12 +5,10 @@ use drover_events::model::{
     TaskGroup, UpdateStrategy,
 };
 
-pub(crate) use super::world::World;
-
-pub(crate) const SECOND: i64 = 1_000_000_000;
+pub const SECOND: i64 = 1_000_000_000;
 
 /// A ready node of 4,000 MHz, 8,192 MiB and 100 GiB, as simulated nodes are.
-pub(crate) fn node(number: usize) -> Node {
+pub fn node(number: usize) -> Node {
     let mut node = Node {
         id: format!("{number:08x}-0000-0000-0000-000000000000"),
         name: format!("node-{number}"),
@@ -50,7 +48,7 @@ pub(crate) fn node(number: usize) -> Node {
 }
 
 /// A job with one group `g` of one task `t`.
-pub(crate) fn job(kind: &str, count: i64) -> Job {
+pub fn job(kind: &str, count: i64) -> Job {
     let task = Task {
         name: "t".into(),
         driver: "mock_driver".into(),
@@ -104,7 +102,7 @@ pub(crate) fn job(kind: &str, count: i64) -> Job {
 }
 
 /// An update strategy that replaces so many at a time.
-pub(crate) fn update(max_parallel: i64, canary: i64) -> UpdateStrategy {
+pub fn update(max_parallel: i64, canary: i64) -> UpdateStrategy {
     UpdateStrategy {
         max_parallel,
         canary,

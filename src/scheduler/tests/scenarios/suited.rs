@@ -6,8 +6,9 @@ use drover_events::model::{
     Affinity, Constraint, NetworkResource, Port, RequestedDevice, TaskLifecycleConfig,
 };
 
-use super::kept_test::asks;
-use super::testing::{SECOND, World, job};
+use super::kept::asks;
+use super::world::World;
+use drover_testkit::fixtures::{SECOND, job};
 
 #[test]
 fn a_group_needs_the_networks_it_asks_for() {
@@ -160,7 +161,7 @@ fn a_plan_says_what_it_was_decided_with() {
     let mut world = World::new(7, spec);
     let outcome = world.run("job-register");
     assert!(outcome.plan.all_at_once);
-    let inputs = super::Inputs {
+    let inputs = drover_scheduler::Inputs {
         snapshot_index: 5,
         now: 6,
         seed: 7,

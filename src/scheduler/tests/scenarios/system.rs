@@ -2,7 +2,8 @@
 
 use drover_events::model::Constraint;
 
-use super::testing::{World, job, node};
+use super::world::World;
+use drover_testkit::fixtures::{job, node};
 
 fn nodes_of(world: &World) -> Vec<String> {
     world

@@ -1,0 +1,59 @@
+//! The crates whose code is changed.
+
+/// The file each begins with, and the package's name.
+const CRATES: [(&str, &str); 11] = [
+    ("events/src/lib.rs", "drover-events"),
+    ("migrations/src/lib.rs", "drover-migrations"),
+    ("projections/src/filter/mod.rs", "drover-filter"),
+    ("projections/src/lib.rs", "drover-projections"),
+    ("src/commands/mod.rs", "drover-commands"),
+    ("src/error/mod.rs", "drover-error"),
+    ("src/jobspec/mod.rs", "drover-jobspec"),
+    ("src/keyring/mod.rs", "drover-keyring"),
+    ("src/lib.rs", "drover"),
+    ("src/log/mod.rs", "drover-log"),
+    ("src/scheduler/mod.rs", "drover-scheduler"),
+];
+
+/// Suites of these crates that are not in their libraries.
+pub(crate) const SUITES: [&str; 1] = ["scenarios"];
+
+/// Their packages.
+pub(crate) fn packages() -> Vec<&'static str> {
+    CRATES.iter().map(|(_, package)| *package).collect()
+}
+
+/// Whether a file is the root of one.
+pub(crate) fn is_root(path: &str) -> bool {
+    CRATES.iter().any(|(root, _)| *root == path)
+}
+
+/// The crate that a file is of, as code calls it, and the file's place in it.
+pub(crate) fn of(path: &str) -> Option<(String, &str)> {
+    CRATES
+        .iter()
+        .filter_map(|(root, package)| {
+            let (folder, _) = root.rsplit_once('/')?;
+            let inner = path.strip_prefix(folder)?.strip_prefix('/')?;
+            Some((package.replace('-', "_"), inner))
+        })
+        .min_by_key(|(_, inner)| inner.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_of_the_nearest_crate() {
+        let of = |path: &'static str| of(path).expect("it is of one");
+        let own = |name: &str, inner: &'static str| (name.to_owned(), inner);
+        assert_eq!(of("src/http/mod.rs"), own("drover", "http/mod.rs"));
+        assert_eq!(of("src/log/set.rs"), own("drover_log", "set.rs"));
+        assert_eq!(
+            of("projections/src/filter/eval.rs"),
+            own("drover_filter", "eval.rs")
+        );
+        assert_eq!(super::of("tools/xtask/src/main.rs"), None);
+    }
+}
