@@ -354,6 +354,9 @@ async fn mod_30_of_a_secret_that_a_node_registers_with_its_hash_is_kept_and_noth
         .unwrap();
     let row = world.view().get::<Nodes>(id.as_str()).unwrap().unwrap();
     assert_eq!(row.secret_id, secret_hash(secret));
+    // Its class is what servers make of it.
+    let class = crate::scheduler::feasible::computed_class(&testing::node(2));
+    assert_eq!(row.computed_class, class);
     let entry = world
         .server
         .raft

@@ -142,3 +142,23 @@ pub(super) async fn get_allocs(
     }
     Ok(out)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_no_longer_there_is_gone() {
+        let of = |ids: &[&str]| ids.iter().map(|id| ((*id).to_owned(), 1)).collect();
+        for (before, now, wanted) in [
+            (&[][..], &[][..], false),
+            (&[], &["a"], false),
+            (&["a"], &["a"], false),
+            (&["a"], &["a", "b"], false),
+            (&["a", "b"], &["b"], true),
+            (&["a"], &[], true),
+        ] {
+            assert_eq!(gone(&of(before), &of(now)), wanted, "{before:?} {now:?}");
+        }
+    }
+}

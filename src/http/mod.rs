@@ -89,6 +89,8 @@ mod reports_test;
 #[cfg(test)]
 mod routes_test;
 #[cfg(test)]
+mod shown_test;
+#[cfg(test)]
 mod success_test;
 #[cfg(test)]
 mod whole_test;

@@ -229,6 +229,7 @@ mod tests {
         for (prefix, why) in [
             ("", None),
             ("ab-cd", None),
+            ("ab-cd-ef-01-23", None),
             ("abc", Some("Input (without hyphens) must be even length")),
             (
                 "nope",

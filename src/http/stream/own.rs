@@ -101,6 +101,55 @@ mod tests {
     }
 
     #[test]
+    fn ev_02_an_event_of_its_own_is_found_by_what_it_is_about() {
+        use drover_events::cluster::{ClusterIdSet, PublisherLagged};
+        use drover_events::csi::CsiPluginDeleted;
+        use drover_events::job::{JobStabilityUpdated, JobVersionTagged};
+        let of_job = ("ns", "job");
+        let events: [(Event, (&str, &str)); 5] = [
+            (
+                JobStabilityUpdated {
+                    namespace: "ns".into(),
+                    job_id: "job".into(),
+                    ..JobStabilityUpdated::default()
+                }
+                .into(),
+                of_job,
+            ),
+            (
+                JobVersionTagged {
+                    namespace: "ns".into(),
+                    job_id: "job".into(),
+                    ..JobVersionTagged::default()
+                }
+                .into(),
+                of_job,
+            ),
+            (
+                ClusterIdSet {
+                    cluster_id: "c".into(),
+                    ..ClusterIdSet::default()
+                }
+                .into(),
+                ("", "c"),
+            ),
+            (CsiPluginDeleted { id: "p".into() }.into(), ("", "p")),
+            (
+                PublisherLagged {
+                    publisher: "kafka".into(),
+                    ..PublisherLagged::default()
+                }
+                .into(),
+                ("", "kafka"),
+            ),
+        ];
+        for (event, (namespace, key)) in events {
+            let (found, keys) = place(&event);
+            assert_eq!((found.as_str(), keys), (namespace, vec![key.to_owned()]));
+        }
+    }
+
+    #[test]
     fn no_event_of_our_own_shows_a_secret() {
         for event in crate::record::canary::events() {
             let kind = event.kind;

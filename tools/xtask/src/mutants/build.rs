@@ -106,7 +106,11 @@ pub(crate) fn tests(
     files: &BTreeMap<String, Generated>,
 ) -> Result<Result<BTreeMap<String, Executable>, BTreeSet<String>>> {
     let mut first = vec!["test", "--no-run", "--lib"];
-    first.extend(crates::SUITES.iter().flat_map(|suite| ["--test", suite]));
+    first.extend(
+        crates::SUITES
+            .iter()
+            .flat_map(|(suite, _)| ["--test", suite]),
+    );
     let words = words(&first, packages);
     let (executables, complaints, success) = cargo(copy, &words)?;
     let names = refused(&complaints, success, files)?;

@@ -15,8 +15,14 @@ const CRATES: [(&str, &str); 11] = [
     ("src/scheduler/mod.rs", "drover-scheduler"),
 ];
 
-/// Suites of these crates that are not in their libraries.
-pub(crate) const SUITES: [&str; 1] = ["scenarios"];
+/// Suites of these crates that are not in their libraries, and the crate each is of, as code calls
+/// it.
+pub(crate) const SUITES: [(&str, &str); 1] = [("scenarios", "drover_scheduler")];
+
+/// Whether tests of this executable are those of a crate's suite.
+pub(crate) fn is_suite_of(executable: &str, own: &str) -> bool {
+    SUITES.contains(&(executable, own))
+}
 
 /// Their packages.
 pub(crate) fn packages() -> Vec<&'static str> {

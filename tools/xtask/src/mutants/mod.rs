@@ -386,11 +386,16 @@ fn is_dangerous(path: &str) -> bool {
     path.starts_with("src/client/")
 }
 
-/// How much of a test's place is the file's: tests of its own module are nearest.
+/// How much of a test's place is the file's: tests of its own module are nearest. All of a crate's
+/// suite are near: what they tell of does not go by modules.
 fn nearness(path: &str, test: &Test) -> usize {
-    let Some((_, inner)) = crates::of(path).filter(|(own, _)| *own == test.executable) else {
+    let Some((own, inner)) = crates::of(path) else {
         return 0;
     };
+    let of_suite = crates::is_suite_of(&test.executable, &own);
+    if own != test.executable && !of_suite {
+        return 0;
+    }
     let inner = inner.trim_end_matches(".rs").trim_end_matches("/mod");
     let module: Vec<&str> = inner.split('/').collect();
     let place: Vec<&str> = test.name.split("::").collect();
@@ -405,7 +410,7 @@ fn nearness(path: &str, test: &Test) -> usize {
             .any(|other| other.starts_with(**part))
     };
     let named = module[common..].iter().filter(is_named).count();
-    2 * (common + named)
+    2 * (common + named + usize::from(of_suite))
 }
 
 #[cfg(test)]
@@ -423,6 +428,15 @@ mod tests {
             };
             nearness(path, &test)
         };
+        let of_rank =
+            |executable: &str, name: &str| near("src/scheduler/rank/mod.rs", executable, name);
+        assert_eq!(of_rank("drover_scheduler", "rank::it"), 2);
+        assert_eq!(
+            of_rank("scenarios", "rollout::it"),
+            2,
+            "it is the crate's suite"
+        );
+        assert_eq!(of_rank("drover", "reactors::it"), 0);
         let of_sync = |name: &str| near("src/client/sync.rs", "drover", name);
         assert_eq!(of_sync("client::sync::tests::it"), 4);
         assert_eq!(of_sync("client::agent::tests::it"), 2);
