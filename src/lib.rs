@@ -45,7 +45,8 @@
 //! | module | what | knows nothing of |
 //! |---|---|---|
 //! | [`log`] | segments, group commit, recovery, the tree over all bodies | Raft, events |
-//! | [`raft`] | openraft as one thin part; the proposer, the applier | what an event means |
+//! | [`raft`] | openraft as one thin part, the applier | what an event means |
+//! | [`proposer`] | commands decided, stamped and proposed, in one order | who asks |
 //! | [`commands`] | intentions and their rules | HTTP, RPC |
 //! | [`reactors`] | what follows from what happened | who asked for it |
 //! | [`scheduler`] | where allocations go; pure | async, clocks, I/O |
@@ -131,6 +132,7 @@ pub mod identity;
 pub mod net;
 pub mod nodesim;
 pub mod proof;
+pub mod proposer;
 pub mod raft;
 pub mod reactors;
 pub mod rebuild;

@@ -18,7 +18,7 @@ use crate::commands::job::RegisterJob;
 use crate::commands::node::MissHeartbeat;
 use crate::config::Config;
 use crate::endpoints;
-use crate::raft::Origin;
+use crate::proposer::Origin;
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::Pool;
 use crate::rpc::methods::{

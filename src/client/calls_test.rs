@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use super::agent::tests::{World, group};
 use crate::commands::node::MissHeartbeat;
 use crate::error::ApiError;
-use crate::raft::Origin;
+use crate::proposer::Origin;
 use crate::rpc::Rpc;
 use crate::rpc::methods::{NodeGetClientAllocs, NodeUpdateAlloc, NodeUpdateStatus};
 use crate::rpc::service::{Call, Dispatch};

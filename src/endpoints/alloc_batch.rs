@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::commands::alloc::{Told, UpdateAllocsFromClient, names_nodes};
 use crate::commands::{Command, Decision, Stamp};
 use crate::error::{ApiError, Code};
-use crate::raft::{Committed, Origin};
+use crate::proposer::{Committed, Origin};
 use crate::rpc::updates::{MAX_UPDATE, shrink, size};
 use crate::server::Server;
 

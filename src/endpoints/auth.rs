@@ -13,7 +13,7 @@ use crate::commands::Command;
 use crate::error::ApiError;
 use crate::identity::Identity;
 use crate::net::{admitting, deciding};
-use crate::raft::Origin;
+use crate::proposer::Origin;
 use crate::rpc::service::Call;
 
 /// Keeps hashes of node secrets apart from hashes of anything else.

@@ -15,7 +15,7 @@ use crate::commands::job::RegisterJob;
 use crate::commands::node::RegisterNode;
 use crate::config::Config;
 use crate::error::{ApiError, Code};
-use crate::raft::Origin;
+use crate::proposer::Origin;
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::Pool;
 use crate::rpc::methods::{

@@ -342,7 +342,7 @@ mod tests {
     use super::super::Settings;
     use super::super::harness::Harness;
     use crate::keyring::Keyring;
-    use crate::reactors::propose::{Decided, Propose, RaftPropose, propose};
+    use crate::proposer::decided::{Decided, Propose, RaftPropose, propose};
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn ev_20_a_refused_intent_is_told_as_refused_and_changes_nothing() {

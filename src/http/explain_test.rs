@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::harness::{Harness, job};
 use crate::commands::node::RegisterNode;
-use crate::reactors::propose::{Decided, Propose, RaftPropose, propose};
+use crate::proposer::decided::{Decided, Propose, RaftPropose, propose};
 use drover_testkit::fixtures as testing;
 
 /// Registers nodes: good ones, and one each that is refused at each step.

@@ -21,7 +21,7 @@ use super::{auth, cors, gzip, known, past, pretty, requests};
 use crate::commands::Command;
 use crate::error::{ApiError, panic_text};
 use crate::identity::Identity;
-use crate::raft::{Committed, Origin};
+use crate::proposer::{Committed, Origin};
 
 /// What the router gives us.
 pub(super) type Incoming = axum::extract::Request;

@@ -19,7 +19,7 @@ use crate::commands::Command;
 use crate::commands::node::RegisterNode;
 use crate::config::Config;
 use crate::keyring::Keyring;
-use crate::raft::Origin;
+use crate::proposer::Origin;
 use crate::requests::RequestLog;
 use crate::server::Server;
 use crate::server::testing::Stopping;

@@ -14,7 +14,7 @@ use crate::keyring::Keyring;
 use crate::log::LogEngine;
 use crate::net::{BODIES, Budget};
 use crate::proof::Ledger;
-use crate::raft::Proposer;
+use crate::proposer::Proposer;
 use crate::requests::RequestLog;
 use crate::server::Server;
 

@@ -2,29 +2,26 @@
 //!
 //! What it is: [`RaftNode`] starts openraft on a thread of its own over a [`LogStore`] (the log
 //! engine) and a [`StateMachine`] whose applier thread owns the one [`Fold`] (the projections'
-//! writer). [`Proposer`] turns commands into events; [`network`] carries Raft's messages over
-//! whatever [`Transport`] it is given; [`snapshot`] is what a new server starts from.
+//! writer). [`network`] carries Raft's messages over whatever
+//! [`Transport`] it is given; [`snapshot`] is what a new server starts from.
 //!
 //! What it must not know: HTTP, what an event means, tables. openraft's types leave this module
 //! only as [`Member`], indexes and [`Leadership`].
 //!
 //! Invariants:
-//! 1. One entry is one event; its bytes are made once, by the leader's proposer.
+//! 1. One entry is one event; its bytes are made once, by the leader's [`crate::proposer`].
 //! 2. Only the applier can write projections; it applies in the order of the log.
 //! 3. An event this server cannot read parks the applier. That is no error to openraft: the log
 //!    goes on growing, reads are stale and say so, nothing is skipped.
-//! 4. Events are stamped by one task, so time order is index order.
-//! 5. openraft neither snapshots nor purges of its own accord.
+//! 4. openraft neither snapshots nor purges of its own accord.
 //!
-//! Start reading at `node.rs`, then `proposer.rs` and `state_machine.rs`.
+//! Start reading at `node.rs`, then `state_machine.rs`.
 
 mod fold;
 mod log_store;
 pub mod network;
 mod node;
-mod proposer;
 mod read;
-mod room;
 pub mod seed;
 pub mod snapshot;
 mod state_machine;
@@ -33,21 +30,16 @@ mod types;
 #[cfg(test)]
 mod cluster_test;
 #[cfg(test)]
-mod deletion_test;
-#[cfg(test)]
 mod kill_test;
-#[cfg(test)]
-mod proposer_fault_test;
-#[cfg(test)]
-mod proposer_test;
 #[cfg(test)]
 mod store_test;
 
 pub use fold::{Discard, Fold, FoldError, Observer, Place, Projector, Save, opaque};
 pub use log_store::LogStore;
 pub use network::{Method, Transport, TransportError};
+pub(crate) use node::{Inner, fault};
 pub use node::{Leadership, RaftFailure, RaftNode, Settings, Start};
-pub use proposer::{Committed, FirstEvents, Origin, Proposer};
 pub use read::Consistency;
+pub(crate) use read::no_leader;
 pub use state_machine::{Parked, StateMachine};
 pub use types::{Entry, Member, Payload, Response, TypeConfig, node_number};

@@ -115,12 +115,12 @@ fn failed(e: impl std::fmt::Display) -> RaftFailure {
     RaftFailure::Raft(e.to_string())
 }
 
-pub(super) type Inner = Raft<TypeConfig, StateMachine>;
+pub(crate) type Inner = Raft<TypeConfig, StateMachine>;
 
 /// A running Raft node.
 pub struct RaftNode {
-    pub(super) raft: Inner,
-    pub(super) handle: Handle,
+    pub(crate) raft: Inner,
+    handle: Handle,
     pub(super) log: Arc<LogEngine>,
     applier: Applier,
     pub(super) leadership: watch::Receiver<Leadership>,
@@ -176,6 +176,11 @@ impl RaftNode {
         self.applier.parked()
     }
 
+    /// The runtime that Raft runs on.
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
     /// Why nothing can be written any more, if the log stopped: it takes nothing until it is opened
     /// again, since what a failed write left on the disk is not known.
     pub fn fault(&self) -> Option<String> {
@@ -221,7 +226,7 @@ impl RaftNode {
     }
 
     /// Commits a payload as it is and waits until it is applied. Commands go through the
-    /// [`Proposer`](super::Proposer); this is for what has no envelope.
+    /// [`Proposer`](crate::proposer::Proposer); this is for what has no envelope.
     ///
     /// # Errors
     /// If this server does not lead or stops.
@@ -351,7 +356,7 @@ impl RaftNode {
 }
 
 /// What is said of a log that stopped.
-pub(super) fn fault(log: &LogEngine) -> Option<String> {
+pub(crate) fn fault(log: &LogEngine) -> Option<String> {
     let why = log.stopped()?;
     let why = why.strip_prefix("log: ").unwrap_or(&why);
     Some(format!(

@@ -60,6 +60,6 @@ impl RaftNode {
     }
 }
 
-pub(super) fn no_leader() -> ApiError {
+pub(crate) fn no_leader() -> ApiError {
     ApiError::new(Code::NoLeader, "No cluster leader")
 }

@@ -26,7 +26,7 @@ use serde::Serialize;
 use self::sweep::Sweep;
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
 use super::each::Each;
-use super::propose::{Decided, propose};
+use crate::proposer::decided::{Decided, propose};
 use crate::scheduler::reconcile::{is_active, is_client_terminal, is_terminal};
 
 /// For how long what is over is kept.

@@ -20,10 +20,10 @@ use parking_lot::Mutex;
 
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
 use super::each::Each;
-use super::propose::Following;
 use crate::commands::Command;
 use crate::commands::alloc::UpdateDesiredTransitions;
 use crate::commands::deployment::{DeploymentChange, PromoteDeployment, SetDeploymentStatus};
+use crate::proposer::decided::Following;
 use crate::scheduler::reconcile::is_terminal;
 
 /// The longest sleep between two looks.

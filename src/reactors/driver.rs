@@ -17,11 +17,11 @@ use serde::Serialize;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 
-use super::propose::Propose;
 use crate::clock::Clock;
 use crate::error::chain;
 pub(super) use crate::error::panic_text;
 use crate::net::aside;
+use crate::proposer::decided::Propose;
 
 /// Threads that all reactors share; whoever takes long goes on beside them.
 const THREADS_OF_REACTORS: usize = 2;

@@ -4,7 +4,7 @@
 //! start; it takes no input but a view; what it wants changed it proposes as an event or a command.
 //! Whatever it keeps in memory is a cache and is built again at its next start.
 //!
-//! It must not know: how events are replicated ([`propose::Propose`]), HTTP.
+//! It must not know: how events are replicated ([`crate::proposer::decided::Propose`]), HTTP.
 //! Start reading at `driver.rs` for how they run, `wiring.rs` for which there are, and at
 //! [`scheduling`] for the largest.
 
@@ -19,7 +19,6 @@ mod each;
 pub mod heartbeat_expiry;
 pub mod kafka;
 pub mod periodic;
-pub mod propose;
 pub mod retention;
 pub mod scheduling;
 mod wiring;

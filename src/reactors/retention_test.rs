@@ -15,8 +15,9 @@ use crate::commands::{Command, Decision, Stamp};
 use crate::error::ApiError;
 use crate::log::{LogEngine, ReadOnlyLog};
 use crate::proof::state_digest;
+use crate::proposer::{Origin, Proposer};
 use crate::raft::network::Alone;
-use crate::raft::{Member, Origin, Projector, Proposer, Settings, Start};
+use crate::raft::{Member, Projector, Settings, Start};
 use crate::reactors::testing::Idle;
 use crate::requests::Guarantee;
 

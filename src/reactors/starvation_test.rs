@@ -30,7 +30,6 @@ use super::driver::{Context, Reactor};
 use super::each::Each;
 use super::heartbeat_expiry::{HeartbeatExpiry, HeartbeatSettings, Heartbeats};
 use super::periodic::PeriodicDispatcher;
-use super::propose::Propose;
 use super::scheduling::broker::BrokerSettings;
 use super::scheduling::{Scheduling, SchedulingSettings};
 use super::testing::{Direct, Fault, Faulty};
@@ -38,6 +37,7 @@ use crate::clock::{Clock, unix_nanos};
 use crate::commands::job::RegisterJob;
 use crate::commands::node::{MissHeartbeat, RegisterNode, UpdateNodeDrain};
 use crate::error::Code;
+use crate::proposer::decided::Propose;
 use drover_testkit::fixtures::{SECOND, job, node};
 
 /// Long after everything that happens here.

@@ -12,10 +12,10 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
-use super::propose::{Decided, Propose, Settled, Settling};
 use crate::commands::{Command, Decision, Stamp};
 use crate::error::{ApiError, Code};
-use crate::raft::Committed;
+use crate::proposer::Committed;
+use crate::proposer::decided::{Decided, Propose, Settled, Settling};
 
 /// Refuses everything.
 pub(crate) struct Idle;

@@ -24,13 +24,13 @@ use super::each::Each;
 use super::heartbeat_expiry::{HeartbeatExpiry, HeartbeatSettings, Heartbeats};
 use super::kafka::{KafkaPublisher, KafkaSource};
 use super::periodic::PeriodicDispatcher;
-use super::propose::Propose;
 use super::retention::{Keeping, Retention};
 use super::scheduling::{Scheduling, SchedulingSettings, SchedulingStatus};
 use crate::clock::Clock;
 use crate::error::chain;
 use crate::keyring::Keyring;
 use crate::proof::Ledger;
+use crate::proposer::decided::Propose;
 
 /// What reactors can be told.
 #[derive(Clone, Copy, Debug, Default)]

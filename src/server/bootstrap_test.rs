@@ -4,7 +4,7 @@ use super::*;
 use crate::commands::eval::UpsertEvals;
 use crate::commands::job::RegisterJob;
 use crate::config::Config;
-use crate::raft::Origin;
+use crate::proposer::Origin;
 use crate::server::Server;
 use crate::server::testing::Stopping;
 use drover_events::EventKind;

@@ -39,17 +39,15 @@ use crate::identity::Identity;
 use crate::keyring::{Keyring, KeyringError};
 use crate::log::{self, Epoch, LogEngine, LogError};
 use crate::proof::{Checkpoint, CheckpointFile, Ledger};
+use crate::proposer::decided::RaftPropose;
+use crate::proposer::{Committed, Origin, Proposer};
 use crate::raft::network::Alone;
-use crate::raft::{
-    Committed, Leadership, Member, Origin, Projector, Proposer, RaftFailure, RaftNode, Settings,
-    Start,
-};
+use crate::raft::{Leadership, Member, Projector, RaftFailure, RaftNode, Settings, Start};
 use crate::reactors::checkpoint_signer::CheckpointSettings;
 use crate::reactors::core_gc::GcSettings;
 use crate::reactors::digest_recorder::DigestSettings;
 use crate::reactors::heartbeat_expiry::{HeartbeatSettings, Heartbeats};
 use crate::reactors::kafka::{self, Held, KafkaSource};
-use crate::reactors::propose::RaftPropose;
 use crate::reactors::retention::Keeping;
 use crate::reactors::scheduling::{SchedulingSettings, Types};
 use crate::reactors::{ReactorSettings, Reactors, Sources};

@@ -12,7 +12,7 @@ use crate::client::agent::tests::{World, group, until};
 use crate::client::endpoints;
 use crate::commands::node::UpdateNodeEligibility;
 use crate::commands::service::DeleteServicesOfNode;
-use crate::raft::Origin;
+use crate::proposer::Origin;
 
 const SECOND: i64 = 1_000_000_000;
 

@@ -21,7 +21,7 @@ use crate::http::list::storage;
 use crate::http::new_id;
 use crate::jobspec::{self, Limits, Said, Validation};
 use crate::net::glance;
-use crate::raft::Committed;
+use crate::proposer::Committed;
 
 drover_events::wire! {
     /// What is said of a job to register; the job itself is read by its own table.

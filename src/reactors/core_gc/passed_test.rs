@@ -3,8 +3,8 @@
 use super::*;
 use crate::commands::Command;
 use crate::error::ApiError;
-use crate::raft::Committed;
-use crate::reactors::propose::{Propose, Settling};
+use crate::proposer::Committed;
+use crate::proposer::decided::{Propose, Settling};
 
 /// A server on which a job is registered again just before the first thing is removed.
 struct Registering {

@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::commands::namespace::UpsertNamespaces;
 use crate::config::{Config, KafkaConfig};
-use crate::raft::Origin;
+use crate::proposer::Origin;
 use crate::server::Server;
 use crate::server::testing::Stopping;
 

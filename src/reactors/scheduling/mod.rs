@@ -34,10 +34,10 @@ use tokio::sync::Notify;
 use self::broker::BrokerSettings;
 use self::core::Core;
 use self::plan_queue::PlanQueue;
-use super::propose::Propose;
 use crate::clock::Clock;
 use crate::commands::system_jobs::EvaluateOverlooked;
 use crate::error::chain;
+use crate::proposer::decided::Propose;
 
 /// What scheduling can be told.
 #[derive(Clone, Copy, Debug)]

@@ -13,7 +13,7 @@ use drover_events::{EventId, Guard};
 
 use super::cache::Effect;
 use super::core::{Core, InFlight};
-use crate::reactors::propose::Decided;
+use crate::proposer::decided::Decided;
 use crate::scheduler::cluster::{Cluster, NodeInfo, Usage, takes_room};
 use crate::scheduler::{Inputs, Outcome, Placement, Plan, Stop, fit};
 

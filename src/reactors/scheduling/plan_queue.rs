@@ -24,7 +24,7 @@ use super::plan_check::{PlanRequest, Prepared, prepare};
 use super::worker::{PLANS, took};
 use crate::error::ApiError;
 use crate::error::chain;
-use crate::reactors::propose::{Decided, Propose, Settling};
+use crate::proposer::decided::{Decided, Propose, Settling};
 
 /// How many plans may be in flight.
 pub(super) const DEPTH: u32 = 16;

@@ -19,7 +19,7 @@ use super::plan_check::{PlanRequest, prepare};
 use super::*;
 use crate::commands::job::RegisterJob;
 use crate::commands::node::{MissHeartbeat, RegisterNode};
-use crate::reactors::propose::Decided;
+use crate::proposer::decided::Decided;
 use crate::reactors::testing::Direct;
 use crate::scheduler::cluster::Demand;
 use crate::scheduler::{Inputs, Outcome, Placement, Stop};

@@ -21,7 +21,7 @@ use super::plan_check::PlanRequest;
 use super::plan_queue::PlanAnswer;
 use super::snapshot::Snapshot;
 use crate::error::ApiError;
-use crate::reactors::propose::{Decided, propose};
+use crate::proposer::decided::{Decided, propose};
 use crate::scheduler::rng::seed_of;
 use crate::scheduler::{
     Inputs, Outcome, ReadError, SCHEDULER_VERSION, attempts, give_up, schedule,

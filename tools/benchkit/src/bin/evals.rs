@@ -11,10 +11,10 @@ use anyhow::{Context, Result, bail};
 use drover::commands::cluster::SetSchedulerConfig;
 use drover::commands::eval::{DeleteEvalsPage, UpsertEvals};
 use drover::log::{LogEngine, Options};
+use drover::proposer::{Origin, Proposer};
 use drover::raft::network::Alone;
 use drover::raft::{
-    Entry, Fold, FoldError, Member, Origin, Payload, Place, Projector, Proposer, RaftNode, Save,
-    Settings, Start,
+    Entry, Fold, FoldError, Member, Payload, Place, Projector, RaftNode, Save, Settings, Start,
 };
 use drover_benchkit::{Line, arguments, runtime};
 use drover_events::Actor;

@@ -16,12 +16,13 @@ use drover_projections::tables::namespaces::Namespaces;
 use drover_projections::{Projections, Reply, Scan, View};
 use drover_testkit::LONG;
 
-use super::network::Alone;
 use super::*;
 use crate::commands::eval::UpsertEvals;
 use crate::commands::{Command, Decision, Stamp};
 use crate::error::{ApiError, Code};
 use crate::log::{LogEngine, Options};
+use crate::raft::network::Alone;
+use crate::raft::*;
 
 pub(super) struct Server {
     pub(super) node: Arc<RaftNode>,

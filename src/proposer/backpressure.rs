@@ -8,9 +8,9 @@ use drover_projections::{Projections, Stats};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::read::no_leader;
 use crate::error::{ApiError, Code};
 use crate::log::{LogEngine, Space};
+use crate::raft::no_leader;
 
 /// Events that may be applied and not written out before proposals wait. The projections' own
 /// limit, at which apply waits, lies above: it is never met as long as proposals are held back.
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const STUCK: Duration = Duration::from_secs(10);
 
 /// Looks at the log and the projections, now and then.
-pub(super) struct Room {
+pub(super) struct Backpressure {
     log: Arc<LogEngine>,
     projections: Arc<Projections>,
     began: Instant,
@@ -31,9 +31,9 @@ pub(super) struct Room {
     found: Mutex<Option<ApiError>>,
 }
 
-impl Room {
-    pub(super) fn new(log: Arc<LogEngine>, projections: Arc<Projections>) -> Room {
-        Room {
+impl Backpressure {
+    pub(super) fn new(log: Arc<LogEngine>, projections: Arc<Projections>) -> Backpressure {
+        Backpressure {
             log,
             projections,
             began: Instant::now(),
@@ -44,7 +44,7 @@ impl Room {
 
     /// Why nothing can be written any more, if the log stopped.
     pub(super) fn fault(&self) -> Option<ApiError> {
-        let why = super::node::fault(&self.log)?;
+        let why = crate::raft::fault(&self.log)?;
         Some(ApiError::new(Code::Unavailable, why))
     }
 

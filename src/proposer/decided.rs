@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 
 use crate::commands::{Command, Decision, Stamp};
 use crate::error::ApiError;
-use crate::raft::{Committed, Origin, Proposer};
+use crate::proposer::{Committed, Origin, Proposer};
 
 /// An event that was decided on, under an id its successors may already be guarded by.
 #[derive(Clone, Debug)]

@@ -12,6 +12,7 @@ use super::*;
 use crate::error::Code;
 use crate::log::fake::{FakeDisk, Op};
 use crate::log::{LogEngine, OnFull, Options, Space};
+use crate::raft::*;
 
 #[test]
 fn a_full_disk_refuses_writes_serves_reads_and_resumes() {

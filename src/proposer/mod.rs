@@ -2,7 +2,27 @@
 //!
 //! A command is decided in its caller's task on a fresh view and encoded once. One task stamps the
 //! time, so that time order is index order, and hands what waits to openraft together. If apply
-//! refused the event because the world had moved, the command is decided again.
+//! refused the event because the world had moved, the command is decided again. While the disk is
+//! full or apply is far behind, proposals are held back ([`backpressure`]). Reactors propose what
+//! they have decided on themselves ([`decided`]).
+//!
+//! What it must not know: who asks, what an event means, how Raft replicates.
+//!
+//! Invariants:
+//! 1. Events are stamped by one task, so time order is index order.
+//! 2. The bytes of an event are made once, by the leader.
+//! 3. A caller is answered when its event is applied here, or with the reason why it is not known.
+
+pub mod decided;
+
+mod backpressure;
+
+#[cfg(test)]
+mod deletion_test;
+#[cfg(test)]
+mod fault_test;
+#[cfg(test)]
+mod proposer_test;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,15 +37,13 @@ use smallvec::{SmallVec, smallvec};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::node::{Inner, Leadership, RaftNode};
-use super::read::no_leader;
-use super::room::Room;
-use super::types::{Payload, Response, TypeConfig};
+use self::backpressure::Backpressure;
 use crate::clock::unix_nanos;
 use crate::commands::limits::{Part, check_rows, fit};
 use crate::commands::{Command, Decision, Stamp, refuse_later};
 use crate::error::{ApiError, Code, chain};
 use crate::net::{aside, deciding, deciding_long};
+use crate::raft::{Inner, Leadership, Payload, RaftNode, Response, TypeConfig, no_leader};
 
 /// How often a command is decided again because a guard did not hold.
 const GUARD_TRIES: u32 = 5;
@@ -93,7 +111,7 @@ struct Submission {
 pub struct Proposer {
     tx: mpsc::Sender<Submission>,
     projections: Arc<Projections>,
-    room: Arc<Room>,
+    room: Arc<Backpressure>,
     leadership: watch::Receiver<Leadership>,
     ready: watch::Receiver<Option<u64>>,
 }
@@ -119,8 +137,11 @@ impl Proposer {
             again: None,
             delay: AGAIN.0,
         };
-        node.handle.spawn(task.run(rx));
-        let room = Arc::new(Room::new(Arc::clone(&node.log), Arc::clone(&projections)));
+        node.handle().spawn(task.run(rx));
+        let room = Arc::new(Backpressure::new(
+            Arc::clone(node.log()),
+            Arc::clone(&projections),
+        ));
         Proposer {
             tx,
             projections,
