@@ -37,7 +37,8 @@
 //! [`drover_migrations`] (what both used to be) ← [`commands`] (what may be asked for) ← this crate
 //! (behaviour). Beside that line stand [`error`], [`log`], [`keyring`], [`jobspec`], [`scheduler`]
 //! and the language of filters ([`drover_projections::filter`]): they know no table, and a change
-//! in one is compiled and tested without the rest (`cargo test -p drover-log --lib`).
+//! in one is compiled and tested without the rest (`cargo test -p drover-log`); what the scheduler
+//! decides over real tables is the suite `tests/scheduler`.
 //!
 //! A resource has the same name everywhere: `job.rs`, or the folder `job`, in `events/src`,
 //! `projections/src/apply` and `src/commands`, and `jobs` in `src/http`, are a job's whole life.

@@ -13,6 +13,8 @@ use super::{AuditError, Detail, Trail};
 
 /// Events of one request that begin a chain at most.
 const BEGINS: usize = 16;
+/// Characters of an id that are shown where there is no room for all of it.
+const SHORT: usize = 8;
 /// Pages of events that are searched for a request, newest first.
 const PAGES: usize = 5;
 
@@ -45,13 +47,14 @@ pub(super) fn resolve(trail: &Trail<'_>, id: &str, namespace: &str) -> Result<As
     let sorts = SORTS
         .iter()
         .filter(|sort| wanted.is_none_or(|wanted| wanted == **sort));
-    // The beginning of an id may be a number, too: of one that names no event here, that is said
-    // only if it names nothing else.
+    // The beginning of an id, as it is shown, may be a number too: where no such event happened
+    // yet, that is said only if it names nothing else.
     let mut no_event = None;
+    let may_be_id = wanted.is_none() && name.len() >= SHORT;
     for sort in sorts {
         let found = match *sort {
             "event" => match event(trail, name, wanted.is_some()) {
-                Err(error) if wanted.is_none() => {
+                Err(error @ AuditError::Question(_)) if may_be_id => {
                     no_event = Some(error);
                     None
                 }
@@ -91,7 +94,9 @@ pub(super) fn resolve(trail: &Trail<'_>, id: &str, namespace: &str) -> Result<As
 const SORTS: [&str; 6] = ["event", "alloc", "eval", "deployment", "job", "request"];
 
 fn event(trail: &Trail<'_>, name: &str, sure: bool) -> Result<Option<Asked>, AuditError> {
-    let Ok(index) = name.parse::<u64>() else {
+    let begun = name.strip_prefix('0').is_some_and(|rest| !rest.is_empty());
+    let digits = !begun && name.bytes().all(|byte| byte.is_ascii_digit());
+    let Some(index) = name.parse::<u64>().ok().filter(|_| digits) else {
         return match sure {
             true => Err(AuditError::Question(format!("event {name:?} is no index"))),
             false => Ok(None),

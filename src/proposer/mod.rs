@@ -1,7 +1,7 @@
 //! From command to committed event.
 //!
 //! A command is decided in its caller's task on a fresh view and encoded once. One task stamps the
-//! time, so that time order is index order, and hands what waits to openraft together. If apply
+//! time, so that time order is index order, and hands what waits to Raft together. If apply
 //! refused the event because the world had moved, the command is decided again. While the disk is
 //! full or apply is far behind, proposals are held back ([`backpressure`]). Reactors propose what
 //! they have decided on themselves ([`decided`]).
@@ -32,7 +32,6 @@ use drover_events::codec::{CodecError, Draft};
 use drover_events::{Envelope, Event, EventId, Guard};
 use drover_projections::{Outcome, Projections, Rejection, Reply, StorageError, View};
 use futures_util::StreamExt;
-use openraft::raft::WriteResult;
 use smallvec::{SmallVec, smallvec};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -43,7 +42,7 @@ use crate::commands::limits::{Part, check_rows, fit};
 use crate::commands::{Command, Decision, Stamp, refuse_later};
 use crate::error::{ApiError, Code, chain};
 use crate::net::{aside, deciding, deciding_long};
-use crate::raft::{Inner, Leadership, Payload, RaftNode, Response, TypeConfig, no_leader};
+use crate::raft::{Leadership, LogWriter, Payload, RaftNode, Response, no_leader};
 
 /// How often a command is decided again because a guard did not hold.
 const GUARD_TRIES: u32 = 5;
@@ -53,9 +52,9 @@ const RULE_TRIES: u32 = 1;
 const BEGINNING: Duration = Duration::from_secs(2);
 /// When a leader that could not begin tries again: at first, and at the most.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// Events handed to openraft at a time.
+/// Events handed to Raft at a time.
 const BATCH: usize = 4096;
-/// Bytes handed to openraft at a time, roughly.
+/// Bytes handed to Raft at a time, roughly.
 const BATCH_BYTES: usize = 4 << 20;
 /// Submissions that may wait for the proposer.
 const QUEUE: usize = 8192;
@@ -127,7 +126,7 @@ impl Proposer {
         let (tx, rx) = mpsc::channel(QUEUE);
         let (ready_tx, ready) = watch::channel(None);
         let task = Task {
-            raft: node.raft.clone(),
+            log: node.writer(),
             projections: Arc::clone(&projections),
             leadership: node.leadership(),
             ready: ready_tx,
@@ -365,7 +364,7 @@ fn new_id() -> EventId {
 
 /// The one task that stamps.
 struct Task {
-    raft: Inner,
+    log: LogWriter,
     projections: Arc<Projections>,
     leadership: watch::Receiver<Leadership>,
     ready: watch::Sender<Option<u64>>,
@@ -459,7 +458,7 @@ impl Task {
         wait.await.map_err(|_| no_leader())?.map(|_| ())
     }
 
-    /// Stamps a batch and gives it to openraft; the answers are waited for elsewhere.
+    /// Stamps a batch and gives it to Raft; the answers are waited for elsewhere.
     async fn hand_over(&mut self, batch: &mut Vec<Submission>) {
         let mut rest = batch.drain(..).peekable();
         while rest.peek().is_some() {
@@ -473,13 +472,14 @@ impl Task {
                     payloads.push(Payload::from(draft.stamp(self.last_time)));
                 }
             }
-            match self.raft.client_write_many(payloads).await {
+            match self.log.write(payloads).await {
                 Ok(mut results) => {
                     tokio::spawn(async move {
                         for (count, answer) in answers {
                             let mut all = Ok(Responses::new());
                             for _ in 0..count {
-                                let result = outcome(results.next().await);
+                                let result =
+                                    results.next().await.unwrap_or_else(|| Err(no_leader()));
                                 all = all.and_then(|mut all: Responses| {
                                     all.push(result?);
                                     Ok(all)
@@ -489,10 +489,9 @@ impl Task {
                         }
                     });
                 }
-                Err(e) => {
-                    tracing::warn!(error = %e, "raft has stopped");
+                Err(error) => {
                     for (_, answer) in answers {
-                        let _ = answer.send(Err(no_leader()));
+                        let _ = answer.send(Err(error.clone()));
                     }
                 }
             }
@@ -505,22 +504,5 @@ async fn until(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment).await,
         None => std::future::pending().await,
-    }
-}
-
-type Written = Result<WriteResult<TypeConfig>, openraft::errors::Fatal<TypeConfig>>;
-
-fn outcome(result: Option<Written>) -> Result<Response, ApiError> {
-    match result {
-        Some(Ok(Ok(written))) => Ok(written.response),
-        Some(Ok(Err(e))) => {
-            tracing::debug!(error = %e, "not the leader");
-            Err(no_leader())
-        }
-        Some(Err(e)) => Err(ApiError::new(
-            Code::Internal,
-            format!("raft has stopped: {e}"),
-        )),
-        None => Err(no_leader()),
     }
 }

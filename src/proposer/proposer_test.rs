@@ -436,12 +436,12 @@ fn a_snapshot_carries_the_state_to_another_server() {
                 .unwrap();
         }
         let last = server.projections.applied_index();
-        server.node.raft.trigger().snapshot().await.unwrap();
-        let wait = server.node.raft.wait(Some(LONG));
+        server.node.inner().trigger().snapshot().await.unwrap();
+        let wait = server.node.inner().wait(Some(LONG));
         wait.metrics(|m| m.snapshot.is_some_and(|s| s.index >= last), "built")
             .await
             .unwrap();
-        let found = server.node.raft.get_snapshot().await.unwrap().unwrap();
+        let found = server.node.inner().get_snapshot().await.unwrap().unwrap();
         let (_, writer) = Projections::open(dir.path().join("other"), Default::default()).unwrap();
         let mut other = Projector::new(writer);
         other.load(&found.snapshot.state()).unwrap();

@@ -26,6 +26,7 @@ pub mod seed;
 pub mod snapshot;
 mod state_machine;
 mod types;
+mod write;
 
 #[cfg(test)]
 mod cluster_test;
@@ -37,9 +38,10 @@ mod store_test;
 pub use fold::{Discard, Fold, FoldError, Observer, Place, Projector, Save, opaque};
 pub use log_store::LogStore;
 pub use network::{Method, Transport, TransportError};
-pub(crate) use node::{Inner, fault};
+pub(crate) use node::fault;
 pub use node::{Leadership, RaftFailure, RaftNode, Settings, Start};
 pub use read::Consistency;
 pub(crate) use read::no_leader;
 pub use state_machine::{Parked, StateMachine};
 pub use types::{Entry, Member, Payload, Response, TypeConfig, node_number};
+pub use write::LogWriter;

@@ -21,6 +21,7 @@ use super::network::{Method, Network, Transport, TransportError, decode, encode}
 use super::snapshot::{self, Head, SnapshotDir};
 use super::state_machine::{Applier, Parked, StateMachine};
 use super::types::{Member, Payload, Response, TypeConfig};
+use super::write::LogWriter;
 use crate::log::LogEngine;
 
 /// How long a base may take.
@@ -115,11 +116,11 @@ fn failed(e: impl std::fmt::Display) -> RaftFailure {
     RaftFailure::Raft(e.to_string())
 }
 
-pub(crate) type Inner = Raft<TypeConfig, StateMachine>;
+pub(super) type Inner = Raft<TypeConfig, StateMachine>;
 
 /// A running Raft node.
 pub struct RaftNode {
-    pub(crate) raft: Inner,
+    pub(super) raft: Inner,
     handle: Handle,
     pub(super) log: Arc<LogEngine>,
     applier: Applier,
@@ -174,6 +175,17 @@ impl RaftNode {
     /// The event at which the applier waits for a newer program.
     pub fn parked(&self) -> Option<Parked> {
         self.applier.parked()
+    }
+
+    /// Takes what the leader wants in the log.
+    pub fn writer(&self) -> LogWriter {
+        LogWriter(self.raft.clone())
+    }
+
+    /// openraft itself, for tests.
+    #[cfg(test)]
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.raft
     }
 
     /// The runtime that Raft runs on.

@@ -2,7 +2,8 @@
 //!
 //! It starts the real program ([`Agent`]), speaks to it over a plain HTTP client of its own
 //! ([`Http`]), and waits for conditions with a deadline ([`wait_for`],
-//! [`eventually`]). It must not know the product's types: a suite sees what a user sees.
+//! [`eventually`]). It knows the words of events and nothing else of the product, so that nodes and
+//! jobs for tests ([`fixtures`]) are made once: a suite sees what a user sees.
 //!
 //! Invariants: every process it starts ends with the value that stands for it, and what its agents
 //! started with the test's process at the latest; nothing waits without a deadline, and a test that

@@ -17,7 +17,7 @@ const CRATES: [(&str, &str); 11] = [
 
 /// Suites of these crates that are not in their libraries, and the crate each is of, as code calls
 /// it.
-pub(crate) const SUITES: [(&str, &str); 1] = [("scenarios", "drover_scheduler")];
+pub(crate) const SUITES: [(&str, &str); 1] = [("scheduler", "drover_scheduler")];
 
 /// Whether tests of this executable are those of a crate's suite.
 pub(crate) fn is_suite_of(executable: &str, own: &str) -> bool {

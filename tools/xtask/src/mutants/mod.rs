@@ -432,7 +432,7 @@ mod tests {
             |executable: &str, name: &str| near("src/scheduler/rank/mod.rs", executable, name);
         assert_eq!(of_rank("drover_scheduler", "rank::it"), 2);
         assert_eq!(
-            of_rank("scenarios", "rollout::it"),
+            of_rank("scheduler", "rollout::it"),
             2,
             "it is the crate's suite"
         );

@@ -78,7 +78,11 @@ fn beside(place: &str, code: &BTreeMap<&str, &str>) -> Vec<String> {
     if let Some((path, _)) = code.iter().find(|(path, text)| declares(path, text)) {
         return vec![(*path).to_owned()];
     }
-    // A folder of tests belongs to the one it is in.
+    // A suite belongs to the folder of its name, a folder of tests to the one it is in.
+    let suite = folder
+        .strip_prefix("tests/")
+        .map(|name| format!("src/{name}"));
+    let folder = suite.as_deref().unwrap_or(folder);
     let folder = folder.split("/tests").next().unwrap_or(folder);
     let below = format!("{folder}/");
     let inside = code.keys().filter(|path| path.starts_with(&below));
@@ -114,8 +118,10 @@ mod tests {
     fn a_test_rests_on_what_it_stands_beside() {
         assert_eq!(subjects("src/z.rs"), ["src/z.rs"]);
         assert_eq!(subjects("src/a/c_test.rs"), ["src/a/c.rs"]);
+        assert_eq!(subjects("tests/z/it.rs"), [""; 0]);
         assert_eq!(subjects("src/a/of_b_test.rs"), ["src/a/b.rs"]);
         let all = ["src/a/b.rs", "src/a/c.rs", "src/a/mod.rs"];
+        assert_eq!(subjects("tests/a/it.rs"), all);
         assert_eq!(subjects("src/a/one_test.rs"), all);
         assert_eq!(subjects("src/a/tests/rows.rs"), all);
         assert_eq!(subjects("tests/api/x.rs"), [""; 0]);
