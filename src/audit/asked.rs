@@ -103,13 +103,14 @@ fn event(trail: &Trail<'_>, name: &str, sure: bool) -> Result<Option<Asked>, Aud
         };
     };
     let (first, last) = (trail.first(), trail.last());
+    let hint = if sure { String::new() } else { hint(name) };
     if index > last {
         return Err(AuditError::Question(format!(
-            "id {index} has not happened yet: the last event is {last}"
+            "id {index} has not happened yet: the last event is {last}{hint}"
         )));
     }
     if index < first {
-        let text = format!("the event {index} is no longer kept; the first one is {first}");
+        let text = format!("the event {index} is no longer kept; the first one is {first}{hint}");
         return Err(AuditError::Gone(text));
     }
     Ok(Some(Asked {
@@ -120,6 +121,14 @@ fn event(trail: &Trail<'_>, name: &str, sure: bool) -> Result<Option<Asked>, Aud
         descendants: true,
         ..Asked::default()
     }))
+}
+
+/// What to do where the beginning of an id was meant.
+fn hint(name: &str) -> String {
+    match name.len() >= SHORT {
+        true => format!(" (of an id that begins so, ask as alloc:{name}, eval:{name} …)"),
+        false => String::new(),
+    }
 }
 
 /// A thing by its id or the beginning of it, with the rows that are told along with it.

@@ -49,7 +49,7 @@ pub(super) fn health(read: &Read<'_>) -> Result<Answer, ApiError> {
     let agent = &read.api.server;
     let roles = [
         ("client", agent.client_health()),
-        ("server", agent.server_health()),
+        ("server", Some(agent.server_health())),
     ];
     for (kind, health) in roles {
         if !wanted(kind) || (health.is_none() && kinds.is_empty()) {

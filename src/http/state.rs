@@ -1,5 +1,5 @@
-//! What the handlers work with: the projections to read, the proposer to write through, and what
-//! only the agent itself knows.
+//! What the handlers work with: the projections to read, the proposer to write through, and the
+//! server for what only it knows about itself and its cluster.
 
 use std::sync::Arc;
 

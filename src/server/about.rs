@@ -257,26 +257,26 @@ impl Server {
         self.client.get().map(|client| client.health())
     }
 
-    /// Whether a server runs in this agent and knows a leader; none without a server.
-    pub fn server_health(&self) -> Option<Result<(), String>> {
+    /// Whether this server can read and write, and knows a leader.
+    pub fn server_health(&self) -> Result<(), String> {
         if let Some(parked) = self.raft.parked() {
-            return Some(Err(parked.to_string()));
+            return Err(parked.to_string());
         }
         if let Some(fault) = self.raft.fault() {
-            return Some(Err(fault));
+            return Err(fault);
         }
         if let Some(fault) = self.agreement.fault() {
-            return Some(Err(fault));
+            return Err(fault);
         }
         if let Some(why) = self.requests.broken() {
             let lost = self.requests.lost();
             let text = format!("the request log cannot be written ({lost} records lost): {why}");
-            return Some(Err(text));
+            return Err(text);
         }
-        Some(match self.leader() {
+        match self.leader() {
             Some(_) => Ok(()),
             None => Err("No cluster leader".to_owned()),
-        })
+        }
     }
 
     /// The metrics in Prometheus' text form.

@@ -171,9 +171,9 @@ fn a_bucket_takes_what_is_dropped_and_is_read_by_the_tools() -> Result<()> {
             .env("AWS_SECRET_ACCESS_KEY", &moto.secret)
             .output()?;
         let said = words(&output);
-        let signed = said.contains(", signed to ");
-        let whole = output.status.success() && said.contains("= 0 to ") && signed;
-        ensure!(whole, "{said}");
+        let whole = output.status.success() && said.contains("= 0 to ");
+        assert!(whole, "{said}");
+        ensure!(said.contains(", signed to "), "{said}");
         Ok(said)
     };
     // Where the segments end that are dropped first, nothing may have been signed yet.

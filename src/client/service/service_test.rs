@@ -1,12 +1,15 @@
 //! Services of a real client, as a real server sees them.
 
+use std::time::Duration;
+
 use drover_events::model::{
     Allocation, CheckRestart, RestartPolicy, Service, ServiceCheck, TaskLifecycleConfig,
     UpdateStrategy,
 };
 use drover_projections::Scan;
 use drover_projections::tables::services::Services;
-use tokio::net::TcpListener;
+use drover_testkit::eventually;
+use tokio::net::{TcpListener, TcpSocket};
 
 use crate::client::agent::tests::{World, group, until};
 use crate::client::endpoints;
@@ -191,9 +194,12 @@ async fn cl_08_one_task_is_restarted_alone_and_a_dead_one_is_not() {
 async fn a_deployment_is_healthy_once_its_checks_are_good_and_not_before() {
     let world = World::start().await;
     let client = world.client();
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
-    let address = listener.local_addr().expect("bound");
-    drop(listener);
+    // Bound and not listening: who connects is refused, and nobody else gets the port.
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket
+        .bind("127.0.0.1:0".parse().expect("an address"))
+        .expect("binds");
+    let address = socket.local_addr().expect("bound");
     let mut group = group(1, serde_json::json!({"run_for": "1h"}));
     group.update = Some(UpdateStrategy {
         max_parallel: 1,
@@ -232,7 +238,7 @@ async fn a_deployment_is_healthy_once_its_checks_are_good_and_not_before() {
         status.and_then(|status| status.healthy)
     };
     assert_eq!(healthy(), None, "nobody answers yet");
-    let _listener = TcpListener::bind(address).await.expect("binds");
+    let _listener = socket.listen(16).expect("listens");
     until("it is healthy", || healthy() == Some(true)).await;
     assert!(is("success"));
 }
@@ -285,7 +291,10 @@ async fn cl_22_the_shortest_delay_is_over_at_once() {
     until("it runs", || is("running")).await;
     group.count = 0;
     world.register_group("svc", "service", group).await;
-    until("it is over", || is("complete")).await;
+    // Well before it would look around without a reason.
+    let over = || is("complete").then_some(()).ok_or("not yet");
+    let over = eventually("it is over", Duration::from_secs(30), over).await;
+    over.expect("at once");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

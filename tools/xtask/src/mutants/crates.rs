@@ -24,6 +24,13 @@ pub(crate) fn is_suite_of(executable: &str, own: &str) -> bool {
     SUITES.contains(&(executable, own))
 }
 
+/// The place of a file of a suite in it.
+pub(crate) fn in_suite(path: &str) -> Option<&str> {
+    let inner = path.strip_prefix("tests/")?;
+    let mut suites = SUITES.iter();
+    suites.find_map(|(suite, _)| inner.strip_prefix(suite)?.strip_prefix('/'))
+}
+
 /// Their packages.
 pub(crate) fn packages() -> Vec<&'static str> {
     CRATES.iter().map(|(_, package)| *package).collect()

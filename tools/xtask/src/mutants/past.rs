@@ -151,6 +151,14 @@ fn is_stale(line: &str, changed: &BTreeSet<&str>) -> bool {
 /// How the names of the tests begin that a file may hold or serve: what serves tests serves those
 /// of its folder.
 fn place_of(path: &str) -> String {
+    if let Some(inner) = super::crates::in_suite(path) {
+        let stem = inner.trim_end_matches(".rs");
+        // What serves a suite may serve any test of it, and so all are asked again.
+        return match stem {
+            "main" | "world" => String::new(),
+            stem => stem.replace('/', "::"),
+        };
+    }
     let inner = super::crates::of(path).map_or(path, |(_, inner)| inner);
     let stem = inner.trim_end_matches(".rs");
     let folder = || stem.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -223,6 +231,19 @@ mod tests {
         assert_eq!(of(true, false), three("a b", "", ""));
         assert_eq!(of(false, true), three("", "b c d", "c d"));
         assert_eq!(of(true, true), three("a", "b c d", "c d"));
+    }
+
+    #[test]
+    fn tests_are_named_after_the_files_they_are_in() {
+        for (path, place) in [
+            ("src/http/jobs/plan.rs", "http::jobs::plan"),
+            ("src/http/reads_test.rs", "http::reads"),
+            ("src/scheduler/rank/mod.rs", "rank"),
+            ("tests/scheduler/rollout.rs", "rollout"),
+            ("tests/scheduler/world.rs", ""),
+        ] {
+            assert_eq!(place_of(path), place, "{path}");
+        }
     }
 
     #[test]
