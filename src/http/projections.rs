@@ -1,8 +1,6 @@
 //! The tables of the agent that is asked: what they hold, compared with the log, built again beside
 //! those in use. None of it is Nomad's.
 
-use std::sync::Arc;
-
 use serde::Deserialize;
 use serde_json::json;
 
@@ -75,7 +73,7 @@ fn begun(server: &Server, begun: std::io::Result<bool>) -> Result<Answer, ApiErr
 /// `GET /v1/operator/projections`: rows, bytes, index and digest of every table.
 pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     authorise(read.request)?;
-    let server = Arc::clone(&read.api.server);
+    let server = &read.api.server;
     Answer::json(&aside(|| server.tables()).map_err(failed)?)
 }
 
@@ -88,21 +86,21 @@ pub(super) fn status(read: &Read<'_>) -> Result<Answer, ApiError> {
 /// `PUT /v1/operator/projections/rebuild`: builds the tables again and switches.
 pub(super) async fn rebuild(write: Write) -> Result<Answer, ApiError> {
     authorise(&write.request)?;
-    let (server, settings) = (Arc::clone(&write.api.server), settings(&write).await?);
-    begun(&server, server.begin_rebuild(settings))
+    let (server, settings) = (&write.api.server, settings(&write).await?);
+    begun(server, server.begin_rebuild(settings))
 }
 
 /// `PUT /v1/operator/projections/verify`: compares the tables with the log.
 pub(super) async fn verify(write: Write) -> Result<Answer, ApiError> {
     authorise(&write.request)?;
-    let (server, settings) = (Arc::clone(&write.api.server), settings(&write).await?);
-    begun(&server, server.begin_check(settings))
+    let (server, settings) = (&write.api.server, settings(&write).await?);
+    begun(server, server.begin_check(settings))
 }
 
 /// `DELETE /v1/operator/projections/{rebuild,verify}`: stops what was begun.
 pub(super) async fn cancel(write: Write) -> Result<Answer, ApiError> {
     authorise(&write.request)?;
-    let server = Arc::clone(&write.api.server);
+    let server = &write.api.server;
     server.cancel_work();
     Answer::json(&server.work_status())
 }
@@ -110,7 +108,7 @@ pub(super) async fn cancel(write: Write) -> Result<Answer, ApiError> {
 /// `DELETE /v1/operator/projections/kept`: removes the databases that were set aside.
 pub(super) async fn discard(write: Write) -> Result<Answer, ApiError> {
     authorise(&write.request)?;
-    let server = Arc::clone(&write.api.server);
+    let server = &write.api.server;
     let removed = aside(|| server.discard_tables()).map_err(failed)?;
     Answer::json(&json!({ "Removed": removed }))
 }

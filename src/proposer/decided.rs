@@ -7,9 +7,9 @@ use drover_events::{Event, EventId, Guard};
 use drover_projections::{Outcome, Rejection, View};
 use futures_util::future::BoxFuture;
 
+use super::{Committed, Origin, Proposer};
 use crate::commands::{Command, Decision, Stamp};
 use crate::error::ApiError;
-use crate::proposer::{Committed, Origin, Proposer};
 
 /// An event that was decided on, under an id its successors may already be guarded by.
 #[derive(Clone, Debug)]

@@ -22,7 +22,6 @@ impl File {
     /// Whether all of it is test code.
     pub(crate) fn is_test(&self) -> bool {
         self.path.starts_with("tests/")
-            || self.path.contains("/tests/")
             || self.path.ends_with("_test.rs")
             || self.path.ends_with("/tests.rs")
             || self.path.ends_with("/harness.rs")
