@@ -130,6 +130,7 @@ pub mod clock;
 pub mod config;
 pub mod endpoints;
 pub mod explain;
+pub mod gate;
 pub mod http;
 pub mod identity;
 pub mod net;
@@ -151,6 +152,11 @@ pub mod version;
 #[cfg(doc)]
 #[doc = include_str!("docs/figures.md")]
 pub mod figures {}
+
+/// Every route, and what it asks of its caller.
+#[cfg(doc)]
+#[doc = include_str!("docs/routes.md")]
+pub mod routes {}
 
 /// For whoever reads events: formats, topics, kinds, filters, positions, what is promised on each
 /// way, and clients that run.
