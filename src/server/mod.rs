@@ -491,6 +491,7 @@ fn reactor_settings(config: &Config) -> ReactorSettings {
         scheduling,
         heartbeats,
         gc,
+        expired_tokens: config.server.acl_token_gc_threshold,
         checkpoints: CheckpointSettings {
             events: config.server.checkpoint_events,
             interval: config.server.checkpoint_interval,
