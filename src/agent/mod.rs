@@ -12,6 +12,7 @@ mod data_dir;
 mod logging;
 mod roles;
 mod signals;
+mod tls;
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};

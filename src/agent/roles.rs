@@ -14,8 +14,9 @@ use super::data_dir::DataDir;
 use crate::client::agent::Client;
 use crate::config::Config;
 use crate::endpoints;
-use crate::http::{self, Api, Door, Shape};
-use crate::net::{BODIES, Budget, Visitors, most_connections};
+use crate::http::{self, Api, Shape};
+use crate::net::tls::{Loader, Port};
+use crate::net::{BODIES, Budget, Door, Listener, Patience, Visitors, most_connections};
 use crate::record::redact::PublicFields;
 use crate::rpc::server::RpcServer;
 use crate::rpc::service::Dispatch;
@@ -36,12 +37,13 @@ impl Roles {
     /// Starts what `config` asks for.
     pub(super) async fn start(config: Config) -> Result<Self, Failure> {
         let config = Arc::new(config);
+        let tls = Loader::open(&super::tls::settings(&config))?;
         let data = DataDir::make(&config)?;
         let stop = CancellationToken::new();
         let telemetry = telemetry::install_with(&measured(&config));
         if !config.server.enabled {
             let ticks = tokio::spawn(tick(telemetry, Arc::clone(&config), stop.clone()));
-            return Self::client_alone(&config, data, stop, ticks);
+            return Self::client_alone(&config, data, stop, ticks, &tls);
         }
         let server = Server::start(Arc::clone(&config), data.path(), telemetry.clone()).await?;
         let mut tasks = vec![tokio::spawn(tick(
@@ -59,15 +61,16 @@ impl Roles {
         }
         // What HTTP and RPC take in at once, together.
         let bodies = Budget::new(BODIES);
-        tasks.extend(front(&config, &server, &bodies, &stop).await?);
+        tasks.extend(front(&config, &server, (&bodies, &tls), &stop).await?);
         let beats = Arc::clone(&server);
         let beat = Box::new(move |node: &str| beats.beat(node));
         let service: Arc<dyn Dispatch> = Arc::new(endpoints::service(Arc::clone(&server), beat));
-        let rpc = client::listen(&config, Arc::clone(&service), bodies).await?;
+        let limits = client::limits(&config, bodies, Arc::clone(&tls));
+        let rpc = client::listen(&config, Arc::clone(&service), limits).await?;
         let client = config
             .client
             .enabled
-            .then(|| client::run(&config, data.path(), Some(service)))
+            .then(|| client::run(&config, data.path(), Some(service), &tls))
             .transpose()?;
         if let Some(client) = &client {
             // Set once, here: nobody else starts a client.
@@ -89,8 +92,9 @@ impl Roles {
         data: DataDir,
         stop: CancellationToken,
         ticks: JoinHandle<()>,
+        tls: &Arc<Loader>,
     ) -> Result<Self, Failure> {
-        let client = client::run(config, data.path(), None)?;
+        let client = client::run(config, data.path(), None, tls)?;
         tracing::info!("no HTTP API here: an agent without a server is asked through its servers");
         Ok(Self {
             server: None,
@@ -160,7 +164,7 @@ impl Roles {
 async fn front(
     config: &Arc<Config>,
     server: &Arc<Server>,
-    bodies: &Arc<Budget>,
+    (bodies, tls): (&Arc<Budget>, &Arc<Loader>),
     stop: &CancellationToken,
 ) -> Result<Vec<JoinHandle<()>>, Failure> {
     let settings = http::Settings {
@@ -181,13 +185,11 @@ async fn front(
     }));
     let door = Door {
         visitors: Visitors::new(config.limits.http_max_conns_per_client, most_connections()),
-        handshake: config.limits.https_handshake_timeout,
+        patience: Patience::new(config.limits.https_handshake_timeout),
+        tls: Arc::clone(tls),
+        port: Port::Http,
     };
-    for address in config.http_listen()? {
-        let listener = TcpListener::bind(address)
-            .await
-            .map_err(|error| format!("cannot listen on {address}: {error}"))?;
-        tracing::info!(address = %listener.local_addr()?, "HTTP API");
+    for listener in listeners(config).await? {
         tasks.push(tokio::spawn(http::serve(
             listener,
             http::router(Arc::clone(&api)),
@@ -196,6 +198,26 @@ async fn front(
         )));
     }
     Ok(tasks)
+}
+
+/// Listens wherever the HTTP API is to be reached.
+async fn listeners(config: &Config) -> Result<Vec<Listener>, Failure> {
+    let mut listeners = Vec::new();
+    for address in config.http_listen()? {
+        let listener = TcpListener::bind(address)
+            .await
+            .map_err(|error| format!("cannot listen on {address}: {error}"))?;
+        let encrypted = config.tls.http;
+        tracing::info!(address = %listener.local_addr()?, encrypted, "HTTP API");
+        listeners.push(Listener::Tcp(listener));
+    }
+    for path in config.http_sockets() {
+        let listener = Listener::unix(path.clone())
+            .map_err(|error| format!("cannot listen on unix://{}: {error}", path.display()))?;
+        tracing::info!(socket = %path.display(), "HTTP API");
+        listeners.push(listener);
+    }
+    Ok(listeners)
 }
 
 fn settings(config: &Config) -> Result<http::Settings, Failure> {

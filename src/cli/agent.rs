@@ -273,6 +273,15 @@ fn announce(config: &Config, out: &Out) {
     if config.server.bootstrap_expect == 1 && !config.dev {
         out.line("==> WARNING: Bootstrap mode enabled! Potentially unsafe operation.");
     }
+    let clear = config.clear_text();
+    if !clear.is_empty() {
+        out.line(&format!(
+            "==> WARNING: {} in clear text: whoever is on the way reads tokens and changes \
+             requests; set tls {{ http = true, rpc = true }} (drover tls ca create), or bind to \
+             this machine",
+            clear.join(", ")
+        ));
+    }
     for path in config::without_effect(config) {
         out.line(&format!("==> WARNING: {path} has no effect: {NO_GOSSIP}"));
     }
