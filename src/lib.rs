@@ -35,9 +35,9 @@
 //! The crates form a line; each can be read knowing only those before it:
 //! [`drover_events`] (the language of today) ← [`drover_projections`] (the state today) ←
 //! [`drover_migrations`] (what both used to be) ← [`commands`] (what may be asked for) ← this crate
-//! (behaviour). Beside that line stand [`error`], [`log`], [`keyring`], [`jobspec`], [`scheduler`]
-//! and the language of filters ([`drover_projections::filter`]): they know no table, and a change
-//! in one is compiled and tested without the rest (`cargo test -p drover-log`); what the scheduler
+//! (behaviour). Beside that line stand [`error`], [`log`], [`keyring`], [`jobspec`], [`scheduler`],
+//! [`acl`] with the small language `drover_hcl1` it is written in, and the language of filters
+//! ([`drover_projections::filter`]): they know no table, and a change in one is compiled and tested without the rest (`cargo test -p drover-log`); what the scheduler
 //! decides over real tables is the suite `tests/scheduler`.
 //!
 //! A resource has the same name everywhere: `job.rs`, or the folder `job`, in `events/src`,
@@ -54,6 +54,7 @@
 //! | [`http`] | routes, parameters, status codes | how rows are stored |
 //! | [`jobspec`] | HCL and JSON to jobs | servers |
 //! | [`client`] | tasks on this machine, their journal | projections |
+//! | [`acl`] | policies to what they allow; pure | tables, who asks, clocks |
 //! | [`keyring`] | keys in files, ciphertext, tokens | what is in the log |
 //! | [`proof`] | checkpoints, proofs, verification of the log | what an event means |
 //! | [`archive`] | exports, backups, and how they come back | HTTP, what an event means |
@@ -112,6 +113,7 @@
 //! `src/docs/backups.md`.
 
 // Crates of their own, so that the compiler holds their walls.
+pub use drover_acl as acl;
 pub use drover_commands as commands;
 pub use drover_error as error;
 pub use drover_jobspec as jobspec;

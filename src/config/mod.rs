@@ -14,7 +14,6 @@ mod block;
 mod check;
 mod client;
 mod describe;
-mod hcl1;
 mod hidden;
 mod load;
 mod publisher;
@@ -33,7 +32,7 @@ pub use check::check;
 pub use client::{
     ArtifactConfig, ClientConfig, DrainOnShutdown, HostNetwork, HostVolume, Reserved,
 };
-pub use hcl1::{Place, SyntaxError};
+pub use drover_hcl1::{Place, SyntaxError};
 pub use hidden::Hidden;
 pub use load::{ConfigError, load};
 pub use publisher::{EventPublisherConfig, KafkaConfig, SECURITY_PROTOCOL, VERIFY_HOSTNAME};
@@ -45,6 +44,7 @@ pub use server::{
 pub use shared::Shared;
 pub use unsupported::{UNSUPPORTED, Unsupported, advice, without_effect};
 
+use drover_hcl1 as hcl1;
 use read::Reader;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};

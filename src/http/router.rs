@@ -18,10 +18,9 @@ use super::answer::Answer;
 use super::front::{self, Incoming, Near, Reader, Watched, Write};
 use super::state::Api;
 use super::{
-    absent, agent, allocations, audit, autopilot, client, cors, deployment_writes, deployments,
-    evaluations, explain, fuzzy, jobs, log, lost, measure, namespace_writes, namespaces,
-    node_writes, nodes, operator, projections, requests, scaling, schema, search, services,
-    snapshot, stream, system, variable_writes, variables,
+    absent, agent, allocations, audit, autopilot, client, cors, deployments, evaluations, explain,
+    jobs, log, lost, measure, namespaces, node_pools, nodes, operator, projections, requests,
+    scaling, schema, search, services, snapshot, stream, system, variables,
 };
 use crate::error::ApiError;
 use Watched::{Nothing, Now, Rows, Tables, Within};
@@ -188,23 +187,23 @@ fn rollouts(table: Table) -> Table {
         )
         .route(
             "/v1/deployment/fail/{id}",
-            body(PUT, deployment_writes::fail),
+            body(PUT, deployments::write::fail),
         )
         .route(
             "/v1/deployment/pause/{id}",
-            body(PUT, deployment_writes::pause),
+            body(PUT, deployments::write::pause),
         )
         .route(
             "/v1/deployment/promote/{id}",
-            body(PUT, deployment_writes::promote),
+            body(PUT, deployments::write::promote),
         )
         .route(
             "/v1/deployment/unblock/{id}",
-            body(PUT, deployment_writes::unblock),
+            body(PUT, deployments::write::unblock),
         )
         .route(
             "/v1/deployment/allocation-health/{id}",
-            body(PUT, deployment_writes::health),
+            body(PUT, deployments::write::health),
         )
         .route("/v1/event/stream", body(MethodFilter::GET, stream::serve))
 }
@@ -220,30 +219,27 @@ fn machines(table: Table) -> Table {
             "/v1/node/{id}/allocations",
             get(Within(ALLOCS, nodes::watched_allocs), nodes::allocations),
         )
-        .route("/v1/node/{id}/drain", body(PUT, node_writes::drain))
+        .route("/v1/node/{id}/drain", body(PUT, nodes::write::drain))
         .route(
             "/v1/node/{id}/eligibility",
-            body(PUT, node_writes::eligibility),
+            body(PUT, nodes::write::eligibility),
         )
-        .route("/v1/node/{id}/purge", body(PUT, node_writes::purge))
-        .route("/v1/node/{id}/evaluate", body(PUT, node_writes::evaluate))
+        .route("/v1/node/{id}/purge", body(PUT, nodes::write::purge))
+        .route("/v1/node/{id}/evaluate", body(PUT, nodes::write::evaluate))
         .route(
             "/v1/node/pools",
-            get(pools, namespaces::pools).merge(body(PUT, namespace_writes::upsert_pool)),
+            get(pools, node_pools::list).merge(body(PUT, node_pools::write::upsert)),
         )
         .route(
             "/v1/node/pool/{name}",
-            get(Rows(namespaces::watched_pool), namespaces::pool)
-                .merge(body(PUT, namespace_writes::upsert_pool))
-                .merge(body(DELETE, namespace_writes::delete_pool)),
+            get(Rows(node_pools::watched_row), node_pools::get)
+                .merge(body(PUT, node_pools::write::upsert))
+                .merge(body(DELETE, node_pools::write::delete)),
         )
-        .route(
-            "/v1/node/pool/{name}/nodes",
-            get(nodes, namespaces::pool_nodes),
-        )
+        .route("/v1/node/pool/{name}/nodes", get(nodes, node_pools::nodes))
         .route(
             "/v1/node/pool/{name}/jobs",
-            get(Tables(&[Jobs::ID]), namespaces::pool_jobs),
+            get(Tables(&[Jobs::ID]), node_pools::jobs),
         )
 }
 
@@ -255,19 +251,19 @@ fn settings(table: Table) -> Table {
             "/v1/namespaces",
             get(Tables(&[Namespaces::ID]), namespaces::list),
         )
-        .route("/v1/namespace", body(PUT, namespace_writes::upsert))
+        .route("/v1/namespace", body(PUT, namespaces::write::upsert))
         .route(
             "/v1/namespace/{name}",
             get(Rows(namespaces::watched_row), namespaces::get)
-                .merge(body(PUT, namespace_writes::upsert))
-                .merge(body(DELETE, namespace_writes::delete)),
+                .merge(body(PUT, namespaces::write::upsert))
+                .merge(body(DELETE, namespaces::write::delete)),
         )
         .route("/v1/vars", get(Tables(&[Variables::ID]), variables::list))
         .route(
             "/v1/var/{*path}",
             get(Rows(variables::watched_row), variables::get)
-                .merge(body(PUT, variable_writes::put))
-                .merge(body(DELETE, variable_writes::delete)),
+                .merge(body(PUT, variables::write::put))
+                .merge(body(DELETE, variables::write::delete)),
         )
         .route("/v1/services", get(services, services::list))
         .route(
@@ -275,7 +271,10 @@ fn settings(table: Table) -> Table {
             get(services, services::get).merge(body(DELETE, services::delete)),
         )
         .route("/v1/search", query(PUT, Nothing, search::prefix))
-        .route("/v1/search/fuzzy", query(PUT, Nothing, fuzzy::fuzzy))
+        .route(
+            "/v1/search/fuzzy",
+            query(PUT, Nothing, search::fuzzy::fuzzy),
+        )
         .route(
             "/v1/scaling/policies",
             get(Tables(scaling::TABLES), scaling::list),

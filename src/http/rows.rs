@@ -108,6 +108,20 @@ where
     Ok(count)
 }
 
+/// The names that begin with the prefix, from the page's start on.
+pub(super) fn named(options: &Options) -> Scan {
+    let scan = Scan::prefix(Prefix::new().open(options.prefix()));
+    let scan = match options.next_token() {
+        "" => scan,
+        token => scan.from(Prefix::new().str(token).as_bytes()),
+    };
+    if options.reverse() {
+        scan.reverse()
+    } else {
+        scan
+    }
+}
+
 /// The part of a creation index that a namespace takes, from the page's start on.
 fn by_creation(namespace: &str, options: &Options) -> Scan {
     let group = Prefix::new().str(namespace);

@@ -7,7 +7,7 @@ use drover_events::model::{
 
 drover_events::wire! {
     /// What lists of nodes show.
-    pub(super) struct NodeListStub {
+    pub(in crate::http) struct NodeListStub {
         address: String = "Address",
         id: String = "ID",
         attributes: Map<String> = "Attributes",
@@ -32,7 +32,7 @@ drover_events::wire! {
 
 drover_events::wire! {
     /// What came of a drain or a change of eligibility.
-    pub(super) struct NodeDrainUpdateResponse {
+    pub(in crate::http) struct NodeDrainUpdateResponse {
         node_modify_index: u64 = "NodeModifyIndex",
         eval_ids: List<String> = "EvalIDs",
         eval_create_index: u64 = "EvalCreateIndex",
@@ -42,7 +42,7 @@ drover_events::wire! {
 
 drover_events::wire! {
     /// What came of a change of a node.
-    pub(super) struct NodeUpdateResponse {
+    pub(in crate::http) struct NodeUpdateResponse {
         heartbeat_ttl: i64 = "HeartbeatTTL",
         eval_ids: List<String> = "EvalIDs",
         eval_create_index: u64 = "EvalCreateIndex",
@@ -62,7 +62,7 @@ drover_events::wire! {
 
 drover_events::wire! {
     /// Where a server is reached.
-    pub(super) struct NodeServerInfo {
+    pub(in crate::http) struct NodeServerInfo {
         rpc_advertise_addr: String = "RPCAdvertiseAddr",
         datacenter: String = "Datacenter",
     }

@@ -1,5 +1,8 @@
 //! Nodes and node pools.
 
+mod shapes;
+pub(in crate::http) mod write;
+
 use drover_events::gojson::Map;
 use drover_events::model::Node;
 use drover_projections::page::{PageToken, TokenKind};
@@ -10,21 +13,21 @@ use drover_projections::watch::Interest;
 use drover_projections::{Id, Prefix, Scan, Table};
 use smallvec::SmallVec;
 
-use super::answer::Answer;
-use super::front::{Read, table_index};
-use super::list::{self, storage};
-use super::node_shapes::NodeListStub;
-use super::ready;
-use super::request::Request;
-use super::rows;
 use crate::error::ApiError;
+use crate::http::answer::Answer;
+use crate::http::front::{Read, table_index};
+use crate::http::list::{self, storage};
+use crate::http::nodes::shapes::NodeListStub;
+use crate::http::ready;
+use crate::http::request::Request;
+use crate::http::rows;
 
 /// The tables a list of nodes is made of.
-pub(super) const TABLES: &[u16] = &[Nodes::ID, NodeStates::ID];
+pub(in crate::http) const TABLES: &[u16] = &[Nodes::ID, NodeStates::ID];
 
 /// Which of a node's larger parts a list shows.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Fields {
+pub(in crate::http) struct Fields {
     resources: bool,
     os: bool,
 }
@@ -44,7 +47,7 @@ impl Fields {
 }
 
 /// `GET /v1/nodes`.
-pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     if Fields::read(read.request)? == Fields::default()
         && let Some(answer) = ready::answer::<ready::NodeList>(read)?
     {
@@ -54,7 +57,7 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
 }
 
 /// The same from memory.
-pub(super) fn near_list(read: &Read<'_>) -> Option<Answer> {
+pub(in crate::http) fn near_list(read: &Read<'_>) -> Option<Answer> {
     let plain = Fields::read(read.request).is_ok_and(|fields| fields == Fields::default());
     plain
         .then(|| ready::near::<ready::NodeList>(read))
@@ -62,7 +65,10 @@ pub(super) fn near_list(read: &Read<'_>) -> Option<Answer> {
 }
 
 /// A page of the nodes that a condition leaves.
-pub(super) fn list_of(read: &Read<'_>, keep: impl Fn(&Node) -> bool) -> Result<Answer, ApiError> {
+pub(in crate::http) fn list_of(
+    read: &Read<'_>,
+    keep: impl Fn(&Node) -> bool,
+) -> Result<Answer, ApiError> {
     let fields = Fields::read(read.request)?;
     let options = read.options;
     let rows: rows::Rows<'_, Node> = if options.prefix().is_empty() {
@@ -96,7 +102,7 @@ pub(super) fn list_of(read: &Read<'_>, keep: impl Fn(&Node) -> bool) -> Result<A
 }
 
 /// What a plain list shows of a node.
-pub(super) fn plain_stub(node: Node) -> NodeListStub {
+pub(in crate::http) fn plain_stub(node: Node) -> NodeListStub {
     stub(node, Fields::default())
 }
 
@@ -144,7 +150,9 @@ fn os_attributes(node: &Node) -> Map<String> {
 }
 
 /// The rows of the node in the path.
-pub(super) fn watched_rows(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+pub(in crate::http) fn watched_rows(
+    request: &Request,
+) -> Result<SmallVec<[Interest; 2]>, ApiError> {
     let id = request.segment(2)?;
     let rows = [
         Interest::row::<Nodes>(id.as_str()),
@@ -154,7 +162,7 @@ pub(super) fn watched_rows(request: &Request) -> Result<SmallVec<[Interest; 2]>,
 }
 
 /// `GET /v1/node/:id`.
-pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
     let id = read.request.segment(2)?;
     let node = nodes::get(&read.view, &id).map_err(storage)?;
     let node = node.ok_or_else(|| ApiError::not_found("node not found"))?;
@@ -162,14 +170,16 @@ pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
 }
 
 /// What runs on the node in the path.
-pub(super) fn watched_allocs(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+pub(in crate::http) fn watched_allocs(
+    request: &Request,
+) -> Result<SmallVec<[Interest; 2]>, ApiError> {
     let id = request.segment(2)?;
     let group = Interest::group::<AllocsByNode>(id.as_str());
     Ok([group].into_iter().collect())
 }
 
 /// `GET /v1/node/:id/allocations`: whole allocations, their jobs included.
-pub(super) fn allocations(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn allocations(read: &Read<'_>) -> Result<Answer, ApiError> {
     let id = read.request.segment(2)?;
     let filter = list::filter(read.options)?;
     let rows = list::of_index::<AllocsByNode>(read, Scan::group::<Id>(id.as_str()))?;

@@ -3,15 +3,15 @@
 use drover_events::gojson::List;
 use drover_projections::tables::deployments::Deployments;
 
-use super::answer::Answer;
-use super::front::Write;
-use super::list::storage;
-use super::new_id;
 use crate::commands::Command;
 use crate::commands::deployment::{
     DeploymentChange, PromoteDeployment, Reverted, SetDeploymentAllocHealth, SetDeploymentStatus,
 };
 use crate::error::ApiError;
+use crate::http::answer::Answer;
+use crate::http::front::Write;
+use crate::http::list::storage;
+use crate::http::new_id;
 use crate::net::glance;
 
 drover_events::wire! {
@@ -73,7 +73,7 @@ async fn change(
 }
 
 /// `PUT /v1/deployment/fail/:id`.
-pub(super) async fn fail(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn fail(write: Write) -> Result<Answer, ApiError> {
     let (deployment_id, eval_id) = (write.request.segment(3)?, new_id());
     let reverted = Reverted::default();
     let change_to = DeploymentChange::Fail;
@@ -87,7 +87,7 @@ pub(super) async fn fail(write: Write) -> Result<Answer, ApiError> {
 }
 
 /// `PUT /v1/deployment/pause/:id`.
-pub(super) async fn pause(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn pause(write: Write) -> Result<Answer, ApiError> {
     let body = body(&write).await?;
     let change_to = if body.pause {
         DeploymentChange::Pause
@@ -106,7 +106,7 @@ pub(super) async fn pause(write: Write) -> Result<Answer, ApiError> {
 }
 
 /// `PUT /v1/deployment/promote/:id`.
-pub(super) async fn promote(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn promote(write: Write) -> Result<Answer, ApiError> {
     let body = body(&write).await?;
     let eval_id = new_id();
     let reverted = Reverted::default();
@@ -120,7 +120,7 @@ pub(super) async fn promote(write: Write) -> Result<Answer, ApiError> {
 }
 
 /// `PUT /v1/deployment/allocation-health/:id`.
-pub(super) async fn health(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn health(write: Write) -> Result<Answer, ApiError> {
     let body = body(&write).await?;
     let eval_id = new_id();
     let reverted = Reverted::default();
@@ -136,7 +136,7 @@ pub(super) async fn health(write: Write) -> Result<Answer, ApiError> {
 
 /// `PUT /v1/deployment/unblock/:id`: only a deployment over several regions waits for another one,
 /// and of those there are none.
-pub(super) async fn unblock(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn unblock(write: Write) -> Result<Answer, ApiError> {
     let body = body(&write).await?;
     let view = write.api.projections.view();
     let known = glance(|| view.get::<Deployments>(body.deployment_id.as_str()));

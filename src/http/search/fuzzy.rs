@@ -12,11 +12,11 @@ use drover_projections::tables::nodes::Nodes;
 use drover_projections::tables::variables::Variables;
 use drover_projections::{Prefix, Scan};
 
-use super::answer::Answer;
-use super::front::Read;
-use super::list::storage;
-use super::search::{CONTEXTS, contexts, ids_of};
 use crate::error::ApiError;
+use crate::http::answer::Answer;
+use crate::http::front::Read;
+use crate::http::list::storage;
+use crate::http::search::{CONTEXTS, contexts, ids_of};
 
 /// What is found by the beginning of its id, not by its name.
 const BY_ID: [&str; 5] = [
@@ -125,7 +125,7 @@ impl Found {
 }
 
 /// `PUT /v1/search/fuzzy`.
-pub(super) fn fuzzy(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn fuzzy(read: &Read<'_>) -> Result<Answer, ApiError> {
     let asked: FuzzyRequest = read.request.json()?;
     let bounds = &read.api.settings.search;
     if !bounds.fuzzy_enabled {
@@ -160,8 +160,8 @@ pub(super) fn fuzzy(read: &Read<'_>) -> Result<Answer, ApiError> {
             let mut ids = ids_of(&read.view, context, namespace, &asked.text).map_err(storage)?;
             answer
                 .truncations
-                .insert(context, ids.len() > super::search::MOST);
-            ids.truncate(super::search::MOST);
+                .insert(context, ids.len() > crate::http::search::MOST);
+            ids.truncate(crate::http::search::MOST);
             let ids = ids.into_iter().map(|id| FuzzyMatch {
                 id,
                 ..FuzzyMatch::default()

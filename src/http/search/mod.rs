@@ -1,5 +1,7 @@
 //! Search by the beginning of a name or id.
 
+pub(in crate::http) mod fuzzy;
+
 use drover_events::gojson::{List, Map};
 use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::deployments::Deployments;
@@ -13,17 +15,17 @@ use drover_projections::tables::variables::Variables;
 use drover_projections::view::View;
 use drover_projections::{Id, Prefix, Scan, StorageError, Table};
 
-use super::answer::Answer;
-use super::front::Read;
-use super::list::storage;
-use super::query::Options;
-use super::rows;
 use crate::error::ApiError;
+use crate::http::answer::Answer;
+use crate::http::front::Read;
+use crate::http::list::storage;
+use crate::http::query::Options;
+use crate::http::rows;
 
 /// Matches shown per context at most.
-pub(super) const MOST: usize = 20;
+pub(in crate::http) const MOST: usize = 20;
 /// What can be searched.
-pub(super) const CONTEXTS: [&str; 12] = [
+pub(in crate::http) const CONTEXTS: [&str; 12] = [
     "allocs",
     "deployment",
     "evals",
@@ -40,14 +42,14 @@ pub(super) const CONTEXTS: [&str; 12] = [
 
 drover_events::wire! {
     /// What to search for, and where.
-    pub(super) struct SearchRequest {
+    pub(in crate::http) struct SearchRequest {
         prefix: String = "Prefix",
         context: String = "Context",
         namespace: String = "Namespace",
     }
 
     /// What was found, by context.
-    pub(super) struct SearchResponse {
+    pub(in crate::http) struct SearchResponse {
         matches: Map<List<String>> = "Matches",
         truncations: Map<bool> = "Truncations",
         index: u64 = "Index",
@@ -61,7 +63,7 @@ drover_events::wire! {
 ///
 /// # Errors
 /// 500 with Nomad's text for one that is none.
-pub(super) fn contexts(asked: &str) -> Result<Vec<&'static str>, ApiError> {
+pub(in crate::http) fn contexts(asked: &str) -> Result<Vec<&'static str>, ApiError> {
     if matches!(asked, "" | "all") {
         return Ok(CONTEXTS.to_vec());
     }
@@ -74,7 +76,7 @@ pub(super) fn contexts(asked: &str) -> Result<Vec<&'static str>, ApiError> {
 }
 
 /// `PUT /v1/search`.
-pub(super) fn prefix(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn prefix(read: &Read<'_>) -> Result<Answer, ApiError> {
     let asked: SearchRequest = read.request.json()?;
     let namespace = match asked.namespace.as_str() {
         "" => read.request.namespace(),
@@ -101,7 +103,7 @@ pub(super) fn prefix(read: &Read<'_>) -> Result<Answer, ApiError> {
 }
 
 /// The names or ids of a context that begin with a prefix, a few more than are shown.
-pub(super) fn ids_of(
+pub(in crate::http) fn ids_of(
     view: &View,
     context: &str,
     namespace: &str,

@@ -12,14 +12,14 @@ use drover_projections::tables::namespaces::Namespaces;
 use drover_projections::tables::nodes;
 use drover_projections::{Prefix, Scan, View};
 
-use super::answer::Answer;
-use super::front::Write;
-use super::list::storage;
-use super::new_id;
-use super::node_shapes::{NodeDrainUpdateResponse, NodeUpdateResponse};
 use crate::commands::eval::{UPSERT_PAGE, UpsertEvals};
 use crate::commands::node::{DeregisterNodes, UpdateNodeDrain, UpdateNodeEligibility};
 use crate::error::ApiError;
+use crate::http::answer::Answer;
+use crate::http::front::Write;
+use crate::http::list::storage;
+use crate::http::new_id;
+use crate::http::nodes::shapes::{NodeDrainUpdateResponse, NodeUpdateResponse};
 use crate::net::glance;
 
 drover_events::wire! {
@@ -81,7 +81,7 @@ fn drained(write: &Write, node_id: &str, index: u64) -> Result<Answer, ApiError>
 }
 
 /// `PUT /v1/node/:id/drain`.
-pub(super) async fn drain(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn drain(write: Write) -> Result<Answer, ApiError> {
     let body: DrainBody = write.json().await?;
     let id = node_id(&write, &body.node_id)?;
     let meta: BTreeMap<String, String> = body.meta.into_map();
@@ -98,7 +98,7 @@ pub(super) async fn drain(write: Write) -> Result<Answer, ApiError> {
 }
 
 /// `PUT /v1/node/:id/eligibility`.
-pub(super) async fn eligibility(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn eligibility(write: Write) -> Result<Answer, ApiError> {
     let body: EligibilityBody = write.json().await?;
     let id = node_id(&write, &body.node_id)?;
     let command = UpdateNodeEligibility {
@@ -110,7 +110,7 @@ pub(super) async fn eligibility(write: Write) -> Result<Answer, ApiError> {
 }
 
 /// `PUT /v1/node/:id/purge`.
-pub(super) async fn purge(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn purge(write: Write) -> Result<Answer, ApiError> {
     let id = node_id(&write, "")?;
     let view = write.api.projections.view();
     if glance(|| nodes::get(&view, &id))
@@ -139,7 +139,7 @@ pub(super) async fn purge(write: Write) -> Result<Answer, ApiError> {
 
 /// `PUT /v1/node/:id/evaluate`: every job with allocations on the node is looked at again, and
 /// every system job.
-pub(super) async fn evaluate(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn evaluate(write: Write) -> Result<Answer, ApiError> {
     let id = node_id(&write, "")?;
     let view = write.api.projections.view();
     let node = glance(|| nodes::get(&view, &id)).map_err(storage)?;

@@ -1,5 +1,5 @@
-//! Reads the agent's configuration language: HCL1's blocks and attributes, or JSON, by one small
-//! parser.
+//! Reads HCL1 as agents are configured with it and ACL policies are written in it: blocks and
+//! attributes, or JSON, by one small parser.
 //!
 //! The two differ in little (`=` or `:`, quoted keys, commas), so the format is found by content
 //! and never by a file's name. Labels nest: `host_volume "a" {}` reads as `host_volume = { a = {}
@@ -28,16 +28,16 @@ impl fmt::Display for Place {
 
 /// A value with the place where it begins.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Node {
+pub struct Node {
     /// Where the value begins.
-    pub(crate) place: Place,
+    pub place: Place,
     /// The value.
-    pub(crate) value: Value,
+    pub value: Value,
 }
 
 /// What a configuration file can say.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Value {
+pub enum Value {
     /// JSON's null; an attribute with it counts as absent.
     Null,
     /// `true` or `false`.
@@ -54,7 +54,7 @@ pub(crate) enum Value {
 
 impl Value {
     /// The word used for this kind of value in error texts, with its article.
-    pub(crate) fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> &'static str {
         match self {
             Value::Null => "null",
             Value::Bool(_) => "a bool",
@@ -68,13 +68,13 @@ impl Value {
 
 /// One key of an object.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Entry {
+pub struct Entry {
     /// The key, without quotes.
-    pub(crate) key: String,
+    pub key: String,
     /// Where the key stands.
-    pub(crate) place: Place,
+    pub place: Place,
     /// Its value.
-    pub(crate) node: Node,
+    pub node: Node,
 }
 
 /// Why a file could not be read.
@@ -91,7 +91,7 @@ pub struct SyntaxError {
 ///
 /// # Errors
 /// The first place that is neither HCL nor JSON.
-pub(crate) fn parse(text: &str) -> Result<Node, SyntaxError> {
+pub fn parse(text: &str) -> Result<Node, SyntaxError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut parser = Parser {
         rest: text.chars().peekable(),

@@ -6,13 +6,13 @@ use drover_events::model::{VariableDecrypted, VariableEncrypted};
 use drover_events::variable::VarOp;
 use drover_projections::{Reply, VarOutcome};
 
-use super::absent;
-use super::answer::Answer;
-use super::front::Write;
-use super::requests;
-use super::variables::path;
 use crate::commands::variable::ApplyVariable;
 use crate::error::ApiError;
+use crate::http::absent;
+use crate::http::answer::Answer;
+use crate::http::front::Write;
+use crate::http::requests;
+use crate::http::variables::path;
 use crate::keyring::KeyringError;
 
 /// The largest sum of a variable's keys and values, bytes.
@@ -23,7 +23,7 @@ const FIRST_KEY: Duration = Duration::from_secs(5);
 const LONGEST_PATH: usize = 128;
 
 /// `PUT /v1/var/:path`.
-pub(super) async fn put(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn put(write: Write) -> Result<Answer, ApiError> {
     let lock = ["lock-acquire", "lock-renew", "lock-release"];
     if lock
         .iter()
@@ -72,7 +72,7 @@ pub(super) async fn put(write: Write) -> Result<Answer, ApiError> {
 }
 
 /// `DELETE /v1/var/:path`.
-pub(super) async fn delete(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn delete(write: Write) -> Result<Answer, ApiError> {
     let cas = cas(&write)?;
     let var = VariableEncrypted {
         namespace: write.request.namespace().to_owned(),

@@ -1,5 +1,7 @@
 //! Variables.
 
+pub(in crate::http) mod write;
+
 use drover_events::model::{VariableEncrypted, VariableMetadata};
 use drover_projections::page::{PageToken, TokenKind};
 use drover_projections::tables::variables::Variables;
@@ -7,15 +9,15 @@ use drover_projections::watch::Interest;
 use drover_projections::{Prefix, Scan};
 use smallvec::SmallVec;
 
-use super::answer::Answer;
-use super::front::Read;
-use super::list::{self, storage};
-use super::query::Options;
-use super::request::Request;
 use crate::error::ApiError;
+use crate::http::answer::Answer;
+use crate::http::front::Read;
+use crate::http::list::{self, storage};
+use crate::http::query::Options;
+use crate::http::request::Request;
 
 /// `GET /v1/vars`.
-pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     let options = read.options;
     let rows = read.view.scan::<Variables>(scan(options));
     let rows = rows.filter_map(|row| match row {
@@ -45,7 +47,7 @@ fn scan(options: &Options) -> Scan {
     }
 }
 
-pub(super) fn metadata(row: VariableEncrypted) -> VariableMetadata {
+pub(in crate::http) fn metadata(row: VariableEncrypted) -> VariableMetadata {
     VariableMetadata {
         namespace: row.namespace,
         path: row.path,
@@ -58,7 +60,7 @@ pub(super) fn metadata(row: VariableEncrypted) -> VariableMetadata {
 }
 
 /// The path of the variable in the URL; 400 when there is none.
-pub(super) fn path(request: &Request) -> Result<String, ApiError> {
+pub(in crate::http) fn path(request: &Request) -> Result<String, ApiError> {
     let path = request.behind("/v1/var/")?;
     if path.is_empty() {
         Err(ApiError::bad_request("missing variable path"))
@@ -68,14 +70,14 @@ pub(super) fn path(request: &Request) -> Result<String, ApiError> {
 }
 
 /// The row of the variable in the path.
-pub(super) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+pub(in crate::http) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
     let path = path(request)?;
     let row = Interest::row::<Variables>((request.namespace(), path.as_str()));
     Ok([row].into_iter().collect())
 }
 
 /// `GET /v1/var/:path`.
-pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
     let path = path(read.request)?;
     let key = (read.options.namespace.as_str(), path.as_str());
     let sealed = read.view.get::<Variables>(key).map_err(storage)?;

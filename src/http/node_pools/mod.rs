@@ -1,0 +1,60 @@
+//! Node pools: reads, and their changes in `write.rs`.
+
+pub(in crate::http) mod write;
+
+use drover_events::model::NodePool;
+use drover_projections::page::{PageToken, TokenKind};
+use drover_projections::tables::node_pools::NodePools;
+use drover_projections::watch::Interest;
+use smallvec::SmallVec;
+
+use crate::error::ApiError;
+use crate::http::answer::Answer;
+use crate::http::front::Read;
+use crate::http::list::{self, storage};
+use crate::http::request::Request;
+use crate::http::rows;
+
+/// `GET /v1/node/pools`.
+pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let rows = read.view.scan::<NodePools>(rows::named(read.options));
+    let token = |row: &NodePool| PageToken::Id(row.name.clone());
+    let answer = list::render(read.options, TokenKind::Id, rows, token, Ok)?;
+    Ok(answer.at(read.view.table_index::<NodePools>()))
+}
+
+/// The row of the node pool in the path.
+pub(in crate::http) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+    let name = request.segment(3)?;
+    Ok([Interest::row::<NodePools>(name.as_str())]
+        .into_iter()
+        .collect())
+}
+
+/// `GET /v1/node/pool/:name`.
+pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let name = read.request.segment(3)?;
+    let pool = read.view.get::<NodePools>(name.as_str()).map_err(storage)?;
+    let pool = pool.ok_or_else(|| ApiError::not_found("node pool not found"))?;
+    Ok(Answer::json(&pool)?.at(pool.modify_index))
+}
+
+/// The pool a list under it is about; lists there take no prefix.
+fn listed_pool(read: &Read<'_>) -> Result<String, ApiError> {
+    if !read.options.prefix().is_empty() {
+        return Err(ApiError::bad_request("prefix argument not allowed"));
+    }
+    read.request.segment(3)
+}
+
+/// `GET /v1/node/pool/:name/nodes`.
+pub(in crate::http) fn nodes(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let pool = listed_pool(read)?;
+    crate::http::nodes::list_of(read, |node| node.in_pool(&pool))
+}
+
+/// `GET /v1/node/pool/:name/jobs`.
+pub(in crate::http) fn jobs(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let pool = listed_pool(read)?;
+    crate::http::jobs::list_of(read, |job| job.node_pool == pool)
+}
