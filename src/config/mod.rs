@@ -14,6 +14,7 @@ mod block;
 mod check;
 mod client;
 mod describe;
+mod differences;
 mod hidden;
 mod load;
 mod publisher;

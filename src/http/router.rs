@@ -299,6 +299,7 @@ fn cluster(table: Table) -> Table {
             get(Now, agent::servers).merge(later(PUT, absent::SERVERS)),
         )
         .route("/v1/agent/health", get(Now, agent::health))
+        .route("/v1/agent/reload", body(PUT, agent::reload))
         .route("/v1/metrics", get(Now, agent::metrics))
         .route(
             "/v1/operator/raft/configuration",

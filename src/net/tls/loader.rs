@@ -44,6 +44,34 @@ pub struct Expiry {
     pub until: i64,
 }
 
+/// How long before its end a certificate is warned of.
+const SOON: i64 = 30 * 24 * 3600;
+
+impl Expiry {
+    /// What to tell at `now` (Unix seconds) of a certificate that has ended, or does soon.
+    #[must_use]
+    pub fn warning(&self, now: i64) -> Option<String> {
+        let left = self.until - now;
+        let days = left / (24 * 3600);
+        let (setting, path) = (self.setting, self.path.display());
+        let then = match left {
+            SOON.. => return None,
+            0.. => format!("expires in {days} days, {}", self.moment()),
+            _ => format!("has expired, {}: nobody takes it any more", self.moment()),
+        };
+        Some(format!(
+            "the certificate in tls.{setting} {path} {then}; put a new one in its place and reload \
+             (SIGHUP, or PUT /v1/agent/reload)"
+        ))
+    }
+
+    /// When it ends, to be read.
+    #[must_use]
+    pub fn moment(&self) -> String {
+        super::material::day(self.until)
+    }
+}
+
 /// How servers are called: so, and by this name.
 type Dial = (Arc<ClientConfig>, ServerName<'static>);
 

@@ -198,3 +198,25 @@ async fn env_02_what_is_loaded_anew_reaches_new_handshakes_and_nothing_broken_do
     server.reload(&Settings::default()).expect("off");
     assert!(server.wanted(Port::Rpc).tls.is_none() && server.dial().is_none());
 }
+
+#[test]
+fn an_end_is_told_a_month_before() {
+    let of = |until| Expiry {
+        setting: "cert_file",
+        path: "/c.pem".into(),
+        until,
+    };
+    let (now, day) = (1_800_000_000, 24 * 3600);
+    assert_eq!(of(now + 31 * day).warning(now), None);
+    let soon = of(now + 12 * day).warning(now).expect("soon");
+    assert!(
+        soon.contains("tls.cert_file /c.pem expires in 12 days"),
+        "{soon}"
+    );
+    assert!(
+        of(now - 1)
+            .warning(now)
+            .expect("over")
+            .contains("has expired")
+    );
+}

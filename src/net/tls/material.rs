@@ -166,7 +166,8 @@ fn in_time(file: &Named<'_>, read: &Certificate, now: UnixTime) -> Result<(), Tl
     Ok(())
 }
 
-fn day(at: i64) -> String {
+/// A moment, to be read.
+pub(super) fn day(at: i64) -> String {
     jiff::Timestamp::from_second(at).map_or_else(|_| at.to_string(), |at| at.to_string())
 }
 
