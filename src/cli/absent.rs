@@ -4,7 +4,7 @@
 use clap::error::ErrorKind;
 
 /// A command as it is typed, and what to do.
-const ABSENT: [(&str, &str); 55] = [
+const ABSENT: [(&str, &str); 54] = [
     (
         "acl",
         "access control is not in this version; every request is let through",
@@ -109,10 +109,6 @@ const ABSENT: [(&str, &str); 55] = [
     ("setup", "drover talks to neither Consul nor Vault"),
     ("start", "see job start"),
     ("stop", "use drover job stop"),
-    (
-        "tls",
-        "TLS is not in this version; put a proxy before the agent",
-    ),
     ("ui", "there is no user interface"),
     (
         "var lock",
