@@ -127,6 +127,7 @@ fn settings(config: &Config, data_dir: &Path) -> Result<Settings, Failure> {
         datacenter: config.datacenter.clone(),
         name: config.node_name(),
         http_addr: config.http_advertise()?,
+        http_tls: config.tls.http,
         state_dir: config.client_dir(data_dir),
         alloc_dir: config.alloc_dir(data_dir),
         collection_interval: config.telemetry.collection_interval,

@@ -6,8 +6,8 @@
 mod ca;
 mod cert;
 
-use super::out::Out;
 use super::columns::pairs;
+use super::out::Out;
 use crate::net::tls::Certificate;
 use anyhow::{Context, Result, anyhow, bail};
 use rcgen::{CertificateParams, SerialNumber, date_time_ymd};
