@@ -496,6 +496,12 @@ async fn the_stream_tells_of_no_other_namespace() {
             .unwrap();
         assert_eq!(reply.status().as_u16(), status, "{token} {query}");
     }
+    let api = Arc::clone(&server.api);
+    let publisher = tokio::spawn(async move {
+        let (projections, log) = (Arc::clone(&api.projections), Arc::clone(&api.log));
+        let ends = tokio_util::sync::CancellationToken::new();
+        api.stream.run(projections, log, ends).await;
+    });
     for form in ["", "&format=cloudevents"] {
         let wanted = "topic=Job&topic=Evaluation&topic=Variable&namespace=*&index=1";
         let target = format!("/v1/event/stream?{wanted}{form}");
@@ -509,15 +515,18 @@ async fn the_stream_tells_of_no_other_namespace() {
         assert_eq!(reply.status().as_u16(), 200, "{form}");
         let mut body = reply.into_body();
         let mut told = String::new();
-        while !(told.contains("job-red") && told.contains("secret-red")) {
-            let next = http_body_util::BodyExt::frame(&mut body);
-            let next = tokio::time::timeout(LONG, next).await;
-            let frame = next.unwrap_or_else(|_| panic!("{form}: only {told}"));
-            let frame = frame.unwrap().unwrap();
-            told += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
-        }
+        let all = async {
+            while !(told.contains("job-red") && told.contains("secret-red")) {
+                let frame = http_body_util::BodyExt::frame(&mut body).await;
+                let frame = frame.unwrap().unwrap();
+                told += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
+            }
+        };
+        let in_time = tokio::time::timeout(LONG / 3, all).await;
+        in_time.unwrap_or_else(|_| panic!("{form}: only {told}"));
         assert!(!told.contains("blue"), "{form}: {told}");
     }
+    publisher.abort();
     server.stop().await;
 }
 
