@@ -12,7 +12,7 @@ use std::sync::Arc;
 use drover_events::model::{AclPolicy, AclRole, AclToken};
 use drover_projections::tables::acl_policies::AclPolicies;
 use drover_projections::tables::acl_roles::AclRoles;
-use drover_projections::tables::acl_tokens::{AclTokens, AclTokensBySecret};
+use drover_projections::tables::acl_tokens::{self, AclTokens};
 use drover_projections::{StorageError, Table, View};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -35,7 +35,7 @@ pub(super) struct Secret(String);
 impl Secret {
     /// The stored form of what was given.
     pub(super) fn of(given: &str) -> Self {
-        Self(secret_hash(given))
+        Self(acl_tokens::secret_hash(given))
     }
 }
 
@@ -102,7 +102,7 @@ impl Resolver {
     pub(super) fn find(&self, view: &View, secret: Option<&Secret>) -> Result<Found, StorageError> {
         let found = match secret {
             None => Found::Anonymous(self.compiled(view, [ANONYMOUS.to_owned()].into())?.0),
-            Some(secret) => match by_secret(view, &secret.0)? {
+            Some(secret) => match acl_tokens::by_secret(view, &secret.0)? {
                 None => return Ok(Found::Nobody),
                 Some(token) => Found::Bearer(Arc::new(self.held(view, token)?)),
             },
@@ -157,15 +157,6 @@ impl Resolver {
         self.sets.lock().put(key, Arc::clone(&acl), SETS);
         Ok((acl, held))
     }
-}
-
-fn secret_hash(given: &str) -> String {
-    use sha2::{Digest, Sha256};
-    drover_projections::hex(&Sha256::digest(given))
-}
-
-fn by_secret(view: &View, hash: &str) -> Result<Option<AclToken>, StorageError> {
-    view.by_index::<AclTokensBySecret>(hash).next().transpose()
 }
 
 fn policies_of(role: &AclRole) -> impl Iterator<Item = String> + '_ {
