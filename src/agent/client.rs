@@ -12,6 +12,7 @@ use crate::client::env::inherited;
 use crate::client::start;
 use crate::config::Config;
 use crate::net::Budget;
+use crate::net::tls::Loader;
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::{Dialing, Pool};
 use crate::rpc::server::{Limits, RpcServer, serve};
@@ -24,23 +25,28 @@ const CONNECTIONS: usize = 1;
 pub(super) async fn listen(
     config: &Config,
     service: Arc<dyn Dispatch>,
-    bodies: Arc<Budget>,
+    limits: Limits,
 ) -> Result<RpcServer, Failure> {
     let address = config.rpc_listen()?;
     let listener = TcpListener::bind(address)
         .await
         .map_err(|error| format!("cannot listen on {address}: {error}"))?;
-    let limits = Limits {
+    let server = serve(listener, service, limits)?;
+    tracing::info!(address = %server.addr(), "RPC");
+    Ok(server)
+}
+
+/// What callers of the RPC port may take.
+pub(super) fn limits(config: &Config, bodies: Arc<Budget>, tls: Arc<Loader>) -> Limits {
+    Limits {
         keep_alive: config.rpc.keep_alive_interval,
+        tls,
         ..Limits::new(
             config.limits.rpc_max_conns_per_client,
             config.limits.rpc_handshake_timeout,
             bodies,
         )
-    };
-    let server = serve(listener, service, limits)?;
-    tracing::info!(address = %server.addr(), "RPC");
-    Ok(server)
+    }
 }
 
 /// Starts the client: with `near`, it calls the server of its own process, else those configured.
@@ -48,6 +54,7 @@ pub(super) fn run(
     config: &Config,
     data_dir: &Path,
     near: Option<Arc<dyn Dispatch>>,
+    tls: &Arc<Loader>,
 ) -> Result<Arc<Client>, Failure> {
     let settings = settings(config, data_dir)?;
     let servers = servers(config);
@@ -57,7 +64,7 @@ pub(super) fn run(
     let client = start::open(settings, |secret| match near {
         Some(service) => Caller::process(service, secret),
         None => {
-            let pool = Pool::dialing(CONNECTIONS, dialing(config));
+            let pool = Pool::dialing(CONNECTIONS, dialing(config, tls));
             Caller::network(pool, Servers::new(servers), secret)
         }
     })?;
@@ -66,10 +73,11 @@ pub(super) fn run(
 }
 
 /// How connections to servers are made and kept.
-fn dialing(config: &Config) -> Dialing {
+fn dialing(config: &Config, tls: &Arc<Loader>) -> Dialing {
     Dialing {
         timeout: config.rpc.dial_timeout,
         keep_alive: config.rpc.keep_alive_interval,
+        tls: Arc::clone(tls),
     }
 }
 
@@ -119,6 +127,7 @@ fn settings(config: &Config, data_dir: &Path) -> Result<Settings, Failure> {
         datacenter: config.datacenter.clone(),
         name: config.node_name(),
         http_addr: config.http_advertise()?,
+        http_tls: config.tls.http,
         state_dir: config.client_dir(data_dir),
         alloc_dir: config.alloc_dir(data_dir),
         collection_interval: config.telemetry.collection_interval,
@@ -203,7 +212,9 @@ mod tests {
         );
         let dir = tempfile::tempdir().expect("a temporary directory");
         config.client = crate::config::ClientConfig::default();
-        let refused = run(&config, dir.path(), None).err().expect("no servers");
+        let refused = run(&config, dir.path(), None, &Loader::clear())
+            .err()
+            .expect("no servers");
         assert!(refused.to_string().contains("-servers host:4647"));
     }
 }

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tracing_subscriber::EnvFilter;
@@ -28,11 +28,26 @@ pub(super) enum LoggingError {
     },
 }
 
-/// Installs the process's subscriber. Calling it twice leaves the first in place.
+/// The level of the process's log, to be changed while it is written.
+#[derive(Clone)]
+pub(super) struct Level(Arc<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>);
+
+impl Level {
+    /// Logs at this level from now on.
+    ///
+    /// # Errors
+    /// There is no such level, or the log is gone.
+    pub(super) fn set(&self, level: &str) -> Result<(), String> {
+        (self.0)(filter(level).map_err(|error| error.to_string())?)
+    }
+}
+
+/// Installs the process's subscriber; answers how to change its level. Calling it twice leaves the
+/// first in place.
 ///
 /// # Errors
 /// The level is unknown or the log file cannot be opened.
-pub(super) fn install(settings: &LogSettings) -> Result<(), LoggingError> {
+pub(super) fn install(settings: &LogSettings) -> Result<Level, LoggingError> {
     let filter = filter(&settings.level)?;
     let writer = match &settings.file {
         None => BoxMakeWriter::new(io::stderr),
@@ -48,12 +63,22 @@ pub(super) fn install(settings: &LogSettings) -> Result<(), LoggingError> {
         .with_ansi(false)
         .with_writer(writer);
     // A second agent in one process (tests) goes on with the first one's subscriber.
-    let _ = if settings.json {
-        builder.json().try_init()
+    let level = if settings.json {
+        let builder = builder.json().with_filter_reloading();
+        let handle = builder.reload_handle();
+        let _ = builder.try_init();
+        Level(Arc::new(move |new| {
+            handle.reload(new).map_err(|e| e.to_string())
+        }))
     } else {
-        builder.try_init()
+        let builder = builder.with_filter_reloading();
+        let handle = builder.reload_handle();
+        let _ = builder.try_init();
+        Level(Arc::new(move |new| {
+            handle.reload(new).map_err(|e| e.to_string())
+        }))
     };
-    Ok(())
+    Ok(level)
 }
 
 /// `level` for drover, `warn` for the libraries below it, `DROVER_LOG` over both.

@@ -9,16 +9,25 @@
 
 mod client;
 mod data_dir;
+mod expiry;
 mod logging;
+mod reload;
 mod roles;
 mod signals;
+mod tls;
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use crate::config::Config;
+use crate::server::Around as _;
+pub use reload::Again;
+use reload::Reloader;
 use roles::Roles;
 
 /// How long an orderly stop may take before the process ends without it.
@@ -32,8 +41,10 @@ const RUNTIME_LIMIT: Duration = Duration::from_millis(200);
 ///
 /// The exit code is 0 after a stop by signal and 1 where the agent cannot start; the reason is on
 /// standard error.
-pub fn run(config: Config) -> ExitCode {
-    match try_run(config) {
+///
+/// `again` reads the configuration anew when the agent is told to reload it.
+pub fn run(config: Config, again: Again) -> ExitCode {
+    match try_run(config, again) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprint_chain(&*error);
@@ -44,16 +55,17 @@ pub fn run(config: Config) -> ExitCode {
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-fn try_run(config: Config) -> Result<(), Failure> {
+fn try_run(config: Config, again: Again) -> Result<(), Failure> {
     keep_to_ourselves()?;
-    logging::install(&config.log)?;
+    let level = logging::install(&config.log)?;
+    let reloader = Reloader::open(&config, again, Some(level))?;
     crate::net::raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers())
         .thread_name("api")
         .enable_all()
         .build()?;
-    let stopped = runtime.block_on(serve(config));
+    let stopped = runtime.block_on(serve(config, reloader));
     runtime.shutdown_timeout(RUNTIME_LIMIT);
     match stopped? {
         End::Stop => Ok(()),
@@ -82,13 +94,14 @@ enum End {
     Again(Option<PathBuf>),
 }
 
-async fn serve(config: Config) -> Result<End, Failure> {
+async fn serve(config: Config, reloader: Arc<Reloader>) -> Result<End, Failure> {
     let leaving = Leaving::of(&config);
     let mut signals = signals::Signals::listen(leaving)?;
     let mut roles = tokio::select! {
-        roles = Roles::start(config) => roles?,
+        roles = Roles::start(config, &reloader) => roles?,
         _ = signals.stop() => return Ok(End::Stop),
     };
+    let reloads = tokio::spawn(reload_when_told(signals.hangup(), reloader));
     let end = tokio::select! {
         signal = signals.stop() => {
             tracing::info!(signal, "stopping");
@@ -102,11 +115,21 @@ async fn serve(config: Config) -> Result<End, Failure> {
             End::Again(roles.keep_data())
         }
     };
+    reloads.abort();
     let limit = tokio::time::timeout(STOP_LIMIT - STOP_REST, roles.stop());
     if limit.await.is_err() {
         tracing::warn!("not everything stopped in time");
     }
     Ok(end)
+}
+
+/// Reads the configuration anew whenever SIGHUP says so; what came of it is in the log.
+async fn reload_when_told(hangup: Arc<Notify>, reloader: Arc<Reloader>) {
+    loop {
+        hangup.notified().await;
+        let reloader = Arc::clone(&reloader);
+        let _ = tokio::task::spawn_blocking(move || reloader.reload()).await;
+    }
 }
 
 /// How long an agent may take to leave the cluster before it stops, by the signal that ends it;

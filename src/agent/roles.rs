@@ -9,18 +9,20 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::Failure;
-use super::client;
 use super::data_dir::DataDir;
+use super::reload::Reloader;
+use super::{client, expiry};
 use crate::client::agent::Client;
 use crate::commands::acl::TtlBounds;
 use crate::config::Config;
 use crate::endpoints;
-use crate::http::{self, Api, Door, Shape};
-use crate::net::{BODIES, Budget, Visitors, most_connections};
+use crate::http::{self, Api, Shape};
+use crate::net::tls::{Loader, Port};
+use crate::net::{BODIES, Budget, Door, Listener, Patience, Visitors, most_connections};
 use crate::record::redact::PublicFields;
 use crate::rpc::server::RpcServer;
 use crate::rpc::service::Dispatch;
-use crate::server::Server;
+use crate::server::{Around, Server};
 use crate::telemetry;
 
 /// The running roles.
@@ -35,21 +37,23 @@ pub(super) struct Roles {
 
 impl Roles {
     /// Starts what `config` asks for.
-    pub(super) async fn start(config: Config) -> Result<Self, Failure> {
+    pub(super) async fn start(config: Config, reloader: &Arc<Reloader>) -> Result<Self, Failure> {
         let config = Arc::new(config);
+        let tls = reloader.tls();
         let data = DataDir::make(&config)?;
         let stop = CancellationToken::new();
         let telemetry = telemetry::install_with(&measured(&config));
+        let expiring = tokio::spawn(expiry::watch(Arc::clone(tls), stop.clone()));
         if !config.server.enabled {
             let ticks = tokio::spawn(tick(telemetry, Arc::clone(&config), stop.clone()));
-            return Self::client_alone(&config, data, stop, ticks);
+            return Self::client_alone(&config, data, stop, vec![ticks, expiring], tls);
         }
         let server = Server::start(Arc::clone(&config), data.path(), telemetry.clone()).await?;
-        let mut tasks = vec![tokio::spawn(tick(
-            telemetry,
-            Arc::clone(&config),
-            stop.clone(),
-        ))];
+        let around: Arc<dyn Around> = Arc::<Reloader>::clone(reloader);
+        // Set once, here.
+        let _ = server.around.set(around);
+        let ticks = tokio::spawn(tick(telemetry, Arc::clone(&config), stop.clone()));
+        let mut tasks = vec![ticks, expiring];
         if !sinks(&config).is_empty() {
             let every = config.telemetry.collection_interval;
             tasks.push(tokio::spawn(collect(
@@ -60,15 +64,18 @@ impl Roles {
         }
         // What HTTP and RPC take in at once, together.
         let bodies = Budget::new(BODIES);
-        tasks.extend(front(&config, &server, &bodies, &stop).await?);
+        tasks.extend(front(&config, &server, (&bodies, reloader), &stop).await?);
         let beats = Arc::clone(&server);
         let beat = Box::new(move |node: &str| beats.beat(node));
         let service: Arc<dyn Dispatch> = Arc::new(endpoints::service(Arc::clone(&server), beat));
-        let rpc = client::listen(&config, Arc::clone(&service), bodies).await?;
+        let limits = client::limits(&config, bodies, Arc::clone(tls));
+        let limited = (Arc::clone(&limits.visitors), limits.handshake.clone());
+        reloader.limits(|ports| ports.rpc = Some(limited));
+        let rpc = client::listen(&config, Arc::clone(&service), limits).await?;
         let client = config
             .client
             .enabled
-            .then(|| client::run(&config, data.path(), Some(service)))
+            .then(|| client::run(&config, data.path(), Some(service), tls))
             .transpose()?;
         if let Some(client) = &client {
             // Set once, here: nobody else starts a client.
@@ -89,16 +96,17 @@ impl Roles {
         config: &Config,
         data: DataDir,
         stop: CancellationToken,
-        ticks: JoinHandle<()>,
+        tasks: Vec<JoinHandle<()>>,
+        tls: &Arc<Loader>,
     ) -> Result<Self, Failure> {
-        let client = client::run(config, data.path(), None)?;
+        let client = client::run(config, data.path(), None, tls)?;
         tracing::info!("no HTTP API here: an agent without a server is asked through its servers");
         Ok(Self {
             server: None,
             client: Some(client),
             rpc: None,
             stop,
-            tasks: vec![ticks],
+            tasks,
             data,
         })
     }
@@ -161,7 +169,7 @@ impl Roles {
 async fn front(
     config: &Arc<Config>,
     server: &Arc<Server>,
-    bodies: &Arc<Budget>,
+    (bodies, reloader): (&Arc<Budget>, &Arc<Reloader>),
     stop: &CancellationToken,
 ) -> Result<Vec<JoinHandle<()>>, Failure> {
     let settings = http::Settings {
@@ -182,13 +190,13 @@ async fn front(
     }));
     let door = Door {
         visitors: Visitors::new(config.limits.http_max_conns_per_client, most_connections()),
-        handshake: config.limits.https_handshake_timeout,
+        patience: Patience::new(config.limits.https_handshake_timeout),
+        tls: Arc::clone(reloader.tls()),
+        port: Port::Http,
     };
-    for address in config.http_listen()? {
-        let listener = TcpListener::bind(address)
-            .await
-            .map_err(|error| format!("cannot listen on {address}: {error}"))?;
-        tracing::info!(address = %listener.local_addr()?, "HTTP API");
+    let limited = (Arc::clone(&door.visitors), door.patience.clone());
+    reloader.limits(|ports| ports.http = Some(limited));
+    for listener in listeners(config).await? {
         tasks.push(tokio::spawn(http::serve(
             listener,
             http::router(Arc::clone(&api)),
@@ -197,6 +205,26 @@ async fn front(
         )));
     }
     Ok(tasks)
+}
+
+/// Listens wherever the HTTP API is to be reached.
+async fn listeners(config: &Config) -> Result<Vec<Listener>, Failure> {
+    let mut listeners = Vec::new();
+    for address in config.http_listen()? {
+        let listener = TcpListener::bind(address)
+            .await
+            .map_err(|error| format!("cannot listen on {address}: {error}"))?;
+        let encrypted = config.tls.http;
+        tracing::info!(address = %listener.local_addr()?, encrypted, "HTTP API");
+        listeners.push(Listener::Tcp(listener));
+    }
+    for path in config.http_sockets() {
+        let listener = Listener::unix(path.clone())
+            .map_err(|error| format!("cannot listen on unix://{}: {error}", path.display()))?;
+        tracing::info!(socket = %path.display(), "HTTP API");
+        listeners.push(listener);
+    }
+    Ok(listeners)
 }
 
 fn settings(config: &Config) -> Result<http::Settings, Failure> {
@@ -356,7 +384,10 @@ mod tests {
         let mut config = Config::dev();
         config.server.enabled = false;
         config.client.servers = vec![world.rpc.addr().to_string()];
-        let roles = Roles::start(config).await.expect("starts");
+        let again = config.clone();
+        let again = Box::new(move || Ok(again.clone()));
+        let reloader = Reloader::open(&config, again, None).expect("opens");
+        let roles = Roles::start(config, &reloader).await.expect("starts");
         let id = roles.client.as_ref().expect("a client").node_id();
         let ready = || {
             let view = world.server.projections.view();

@@ -1,13 +1,15 @@
-//! The signals an agent answers: SIGINT and SIGTERM stop it, SIGHUP is noted.
+//! The signals an agent answers: SIGINT and SIGTERM stop it, SIGHUP has it read its configuration
+//! anew.
 //!
 //! They are taken by a thread of their own that waits for nothing else, so that an agent ends in
 //! time even when everything in it is stuck.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::{Leaving, STOP_LIMIT};
 
@@ -31,9 +33,10 @@ fn all() -> SigSet {
 /// What SIGINT is called.
 pub(super) const INTERRUPT: &str = "interrupt";
 
-/// The signals that end the agent.
+/// The signals that end the agent, or have it reload.
 pub(super) struct Signals {
     stop: watch::Receiver<Vec<&'static str>>,
+    hangup: Arc<Notify>,
 }
 
 impl Signals {
@@ -41,10 +44,12 @@ impl Signals {
     /// says how long the agent may take before it stops.
     pub(super) fn listen(leaving: Leaving) -> io::Result<Self> {
         let (tell, stop) = watch::channel(Vec::new());
+        let hangup = Arc::new(Notify::new());
+        let hung = Arc::clone(&hangup);
         std::thread::Builder::new()
             .name("signals".to_owned())
-            .spawn(move || wait(&tell, leaving))?;
-        Ok(Self { stop })
+            .spawn(move || wait(&tell, &hung, leaving))?;
+        Ok(Self { stop, hangup })
     }
 
     /// Waits for the signal that asks the agent to stop, and names it.
@@ -54,6 +59,11 @@ impl Signals {
             // The thread ends only with the process.
             Err(_) => std::future::pending().await,
         }
+    }
+
+    /// Says when SIGHUP came.
+    pub(super) fn hangup(&self) -> Arc<Notify> {
+        Arc::clone(&self.hangup)
     }
 
     /// Waits for a second one.
@@ -66,11 +76,12 @@ impl Signals {
 
 /// Waits for signals that ask for the end; from each of them on that is waited for, but not for
 /// ever.
-fn wait(tell: &watch::Sender<Vec<&'static str>>, leaving: Leaving) {
+fn wait(tell: &watch::Sender<Vec<&'static str>>, hangup: &Notify, leaving: Leaving) {
     loop {
         let name = match all().wait() {
             Ok(Signal::SIGHUP) => {
-                tracing::info!("caught signal: hangup, nothing to reload");
+                tracing::info!("Caught signal: hangup");
+                hangup.notify_one();
                 continue;
             }
             Ok(Signal::SIGINT) => INTERRUPT,

@@ -4,7 +4,7 @@
 use clap::error::ErrorKind;
 
 /// A command as it is typed, and what to do.
-const ABSENT: [(&str, &str); 56] = [
+const ABSENT: [(&str, &str); 55] = [
     (
         "acl auth-method",
         "sign-in by other services is not in this version",
@@ -116,10 +116,6 @@ const ABSENT: [(&str, &str); 56] = [
     ("setup", "drover talks to neither Consul nor Vault"),
     ("start", "see job start"),
     ("stop", "use drover job stop"),
-    (
-        "tls",
-        "TLS is not in this version; put a proxy before the agent",
-    ),
     ("ui", "there is no user interface"),
     (
         "var lock",

@@ -6,7 +6,7 @@ use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Flags, the command they are of (none: any), and what is said.
-const ABSENT: [(&[&str], &str, &str); 8] = [
+const ABSENT: [(&[&str], &str, &str); 7] = [
     (
         &["at"],
         "",
@@ -16,20 +16,6 @@ const ABSENT: [(&[&str], &str, &str); 8] = [
         &["autocomplete-install", "autocomplete-uninstall"],
         "",
         "use drover completions bash, zsh or fish",
-    ),
-    (
-        &[
-            "ca-cert",
-            "ca-path",
-            "client-cert",
-            "client-key",
-            "insecure",
-            "tls-server-name",
-            "tls-skip-verify",
-        ],
-        "",
-        "TLS is not in this version; put a proxy before the agent and use an http:// or unix:// \
-         address",
     ),
     (
         &["consul-namespace", "consul-token"],
@@ -108,11 +94,6 @@ mod tests {
             (
                 "job run --ui web.hcl",
                 "`drover job run` has no -ui: there is no user interface; leave it out",
-            ),
-            (
-                "status --ca-cert=x",
-                "`drover status` has no -ca-cert: TLS is not in this version; put a proxy before \
-                 the agent and use an http:// or unix:// address",
             ),
             (
                 "--autocomplete-install",

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Flags of the agent. They win over files.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   drover agent -dev                                  try it out; nothing is kept
   drover agent -dev -data-dir /var/lib/drover        the same, kept
@@ -150,7 +150,9 @@ pub(super) fn run(args: &Args, out: &Out) -> ExitCode {
     match configure(args) {
         Ok(config) => {
             announce(&config, out);
-            crate::agent::run(config)
+            let args = args.clone();
+            let again = move || configure(&args).map_err(|err| err.to_string());
+            crate::agent::run(config, Box::new(again))
         }
         Err(err) => {
             // Its text names the cause already.
@@ -272,6 +274,15 @@ fn announce(config: &Config, out: &Out) {
     }
     if config.server.bootstrap_expect == 1 && !config.dev {
         out.line("==> WARNING: Bootstrap mode enabled! Potentially unsafe operation.");
+    }
+    let clear = config.clear_text();
+    if !clear.is_empty() {
+        out.line(&format!(
+            "==> WARNING: {} in clear text: whoever is on the way reads tokens and changes \
+             requests; set tls {{ http = true, rpc = true }} (drover tls ca create), or bind to \
+             this machine",
+            clear.join(", ")
+        ));
     }
     for path in config::without_effect(config) {
         out.line(&format!("==> WARNING: {path} has no effect: {NO_GOSSIP}"));

@@ -2,6 +2,7 @@
 
 use super::conn::Conn;
 use super::out::Out;
+use super::secure::{NotSecure, Secure};
 use super::show::{ago, now, time};
 pub(super) use super::stream::Stream;
 use crate::clock::Moment;
@@ -19,6 +20,8 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value as Json;
 use std::sync::{Arc, Mutex};
 
+/// What a port that takes TLS answers to clear text.
+const TLS_ONLY: &str = "Client sent an HTTP request to an HTTPS server.";
 /// Bytes of a file sent at a time.
 const PIECE: usize = 256 << 10;
 
@@ -29,6 +32,7 @@ type Sent = UnsyncBoxBody<Bytes, std::io::Error>;
 #[derive(Clone, Debug)]
 enum Target {
     Tcp(String),
+    Tls(String, Arc<Secure>),
     Unix(String),
 }
 
@@ -107,6 +111,9 @@ impl Refused {
     fn said(&self) -> String {
         let Refused { code, text, asked } = self;
         match (*code, text.as_str()) {
+            (400, TLS_ONLY) => {
+                format!("the agent takes TLS only: use https:// in -address or NOMAD_ADDR ({text})")
+            }
             (405, _) => format!("the agent does not take {asked}; is it of another version?"),
             (_, "") => {
                 let status = StatusCode::from_u16(*code).ok();
@@ -137,24 +144,15 @@ impl Client {
             (Target::Unix(path.to_owned()), "localhost".to_owned())
         } else if let Some(rest) = address.strip_prefix("http://") {
             let host = rest.trim_end_matches('/').to_owned();
-            let has_port = host
-                .rsplit_once(':')
-                .is_some_and(|(_, p)| p.parse::<u16>().is_ok());
-            let dial = if has_port {
-                host.clone()
-            } else {
-                format!("{host}:80")
-            };
-            (Target::Tcp(dial), host)
-        } else if address.starts_with("https://") {
-            bail!(
-                "Error initializing client: https is not supported yet; use an http:// or unix:// \
-                    address"
-            );
+            (Target::Tcp(with_port(&host, 80)), host)
+        } else if let Some(rest) = address.strip_prefix("https://") {
+            let host = rest.trim_end_matches('/').to_owned();
+            let secure = Secure::open(&host, &conn.trust).context("Error initializing client")?;
+            (Target::Tls(with_port(&host, 443), Arc::new(secure)), host)
         } else {
             bail!(
-                "Error initializing client: {address:?} is not an address; use http://host:port, \
-                    -address or NOMAD_ADDR"
+                "Error initializing client: {address:?} is not an address; use https://host:port, \
+                    http://host:port or unix:///path with -address or NOMAD_ADDR"
             );
         };
         Ok(Client {
@@ -263,6 +261,9 @@ impl Client {
     /// Sends a request; any answer will do.
     async fn answer(&self, request: Request<Sent>) -> Result<Response<Incoming>> {
         self.dial(request).await.map_err(|err| {
+            if err.is::<NotSecure>() {
+                return err;
+            }
             anyhow!(
                 "{err:#}\n\nIs an agent running at {}? Start one with `drover agent -dev`, or name \
                  another with -address or NOMAD_ADDR.",
@@ -326,6 +327,16 @@ impl Client {
                     .with_context(|| format!("dial tcp {address}"))?;
                 stream.set_nodelay(true).ok();
                 exchange(TokioIo::new(stream), request).await
+            }
+            Target::Tls(address, secure) => {
+                let stream = tokio::net::TcpStream::connect(address)
+                    .await
+                    .with_context(|| format!("dial tcp {address}"))?;
+                stream.set_nodelay(true).ok();
+                let stream = secure.shake(stream, &self.shown).await?;
+                let answered = exchange(TokioIo::new(stream), request).await;
+                // Whether our own certificate is taken shows with the first answer only.
+                answered.map_err(|error| secure.explained(error, &self.shown))
             }
             Target::Unix(path) => {
                 let stream = tokio::net::UnixStream::connect(path)
@@ -455,6 +466,17 @@ where
         .send_request(request)
         .await
         .context("sending the request")
+}
+
+/// What to dial for a host, with the usual port where it names none.
+fn with_port(host: &str, port: u16) -> String {
+    let has_port = host
+        .rsplit_once(':')
+        .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    match has_port {
+        true => host.to_owned(),
+        false => format!("{host}:{port}"),
+    }
 }
 
 /// Percent-encodes a query value or a path segment.

@@ -4,14 +4,51 @@ use super::client::Client;
 use anyhow::Result;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use std::ops::Deref;
+use std::path::PathBuf;
 
 /// The part of a help that these flags are in; a command's own are in another.
 const CONNECTION: &str = "Connection";
 
+/// Which certificates are taken and shown where an address begins with https://.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct Trust {
+    /// The certificates of the authorities to trust, PEM; default: those of this machine
+    #[arg(long, help_heading = CONNECTION, env = "NOMAD_CACERT", value_name = "FILE")]
+    pub(super) ca_cert: Option<PathBuf>,
+    /// A directory of such files
+    #[arg(long, help_heading = CONNECTION, env = "NOMAD_CAPATH", value_name = "DIR")]
+    pub(super) ca_path: Option<PathBuf>,
+    /// The certificate to show, where the agent asks for one
+    #[arg(long, help_heading = CONNECTION, env = "NOMAD_CLIENT_CERT", value_name = "FILE")]
+    pub(super) client_cert: Option<PathBuf>,
+    /// Its key
+    #[arg(long, help_heading = CONNECTION, env = "NOMAD_CLIENT_KEY", value_name = "FILE")]
+    pub(super) client_key: Option<PathBuf>,
+    /// The name that the agent's certificate must have, where it is not the address's
+    #[arg(
+        long,
+        help_heading = CONNECTION,
+        env = "NOMAD_TLS_SERVER_NAME",
+        default_value = "",
+        hide_default_value = true,
+        value_name = "NAME"
+    )]
+    pub(super) tls_server_name: String,
+    /// Take any certificate: whoever is on the way may read and change everything
+    #[arg(
+        long,
+        alias = "insecure",
+        help_heading = CONNECTION,
+        env = "NOMAD_SKIP_VERIFY",
+        value_parser = clap::builder::FalseyValueParser::new()
+    )]
+    pub(super) tls_skip_verify: bool,
+}
+
 /// Which agent to talk to, and as whom.
 #[derive(Clone, clap::Args)]
 pub(super) struct Conn {
-    /// The agent's address, http://host:port or unix:///path
+    /// The agent's address, https://host:port, http://host:port or unix:///path
     #[arg(
         long,
         help_heading = CONNECTION,
@@ -51,6 +88,8 @@ pub(super) struct Conn {
         hide_env_values = true
     )]
     pub(super) token: String,
+    #[command(flatten)]
+    pub(super) trust: Trust,
     /// No colours
     #[arg(long, help_heading = CONNECTION)]
     pub(super) no_color: bool,

@@ -61,6 +61,7 @@ mod projection_live;
 mod query;
 mod reactors;
 mod scaling;
+mod secure;
 mod server;
 mod service;
 mod show;
@@ -72,6 +73,7 @@ mod status;
 mod stream;
 mod system;
 mod template;
+mod tls;
 mod trace;
 mod trail;
 mod var;
@@ -172,6 +174,9 @@ enum Noun {
     /// Work with the system as a whole
     #[command(subcommand)]
     System(system::Verb),
+    /// Make and show the certificates that agents use
+    #[command(subcommand)]
+    Tls(tls::Verb),
     /// Show what something came from and what followed, as a tree
     Trace(trace::Args),
     /// Work with variables
@@ -324,6 +329,7 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
         Noun::State(verb) => state::run(verb, out).await,
         Noun::Status(args) => status::run(args, out).await,
         Noun::System(verb) => system::run(verb, out).await,
+        Noun::Tls(verb) => tls::run(&verb, out),
         Noun::Trace(args) => trace::run(args, out).await,
         Noun::Var(verb) => var::run(verb, out).await,
         Noun::Version => version(out),

@@ -145,6 +145,20 @@ fn curl(args: &Args, client: &Client, (method, path): (&Method, &str), has_body:
     if let Some(socket) = socket {
         words.extend(["--unix-socket".to_owned(), quoted(&socket)]);
     }
+    let trust = &args.conn.trust;
+    let files = [
+        ("--cacert", &trust.ca_cert),
+        ("--capath", &trust.ca_path),
+        ("--cert", &trust.client_cert),
+        ("--key", &trust.client_key),
+    ];
+    for (flag, file) in files {
+        let file = file.iter().map(|file| quoted(&file.to_string_lossy()));
+        words.extend(file.flat_map(|file| [flag.to_owned(), file]));
+    }
+    if trust.tls_skip_verify {
+        words.push("--insecure".to_owned());
+    }
     if !args.conn.token.is_empty() {
         words.push("-H \"X-Nomad-Token: ${NOMAD_TOKEN}\"".to_owned());
     }

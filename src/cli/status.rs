@@ -69,7 +69,25 @@ async fn cluster(conn: &Conn, client: &Client, format: &Format, out: &Out) -> Re
     if !publisher.is_null() {
         out.line(&format!("\n{}", published(&publisher)));
     }
+    if conn.at.is_empty()
+        && let Some(warning) = ending(client).await?
+    {
+        out.line(&format!("\nWARNING: {warning}"));
+    }
     Ok(0)
+}
+
+/// What the agent says of certificates of its own that end soon.
+async fn ending(client: &Client) -> Result<Option<String>> {
+    match client.get_json("/v1/agent/self", &[]).await {
+        Ok(agent) => {
+            let warning = agent["stats"]["tls"]["warning"].as_str();
+            Ok(warning.map(str::to_owned))
+        }
+        // Who may see jobs need not see agents.
+        Err(err) if is_status(&err, 403) || is_status(&err, 404) => Ok(None),
+        Err(err) => Err(err),
+    }
 }
 
 /// The status of the publisher of events; null where none runs.

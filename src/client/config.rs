@@ -22,6 +22,8 @@ pub struct Settings {
     pub name: String,
     /// What the node says its HTTP address is.
     pub http_addr: String,
+    /// Whether TLS is spoken there.
+    pub http_tls: bool,
     /// Where ids and the journal lie.
     pub state_dir: PathBuf,
     /// Where allocations live.

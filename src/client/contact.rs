@@ -9,6 +9,7 @@ use tokio::time::sleep;
 use super::agent::{Contact, Core};
 use super::clock::{Jitter, SECOND, nanos};
 use crate::error::Code;
+use crate::net::Seldom;
 use crate::rpc::RpcError;
 use crate::rpc::methods::{
     NodeRegister, NodeRegisterRequest, NodeUpdateResponse, NodeUpdateStatus,
@@ -39,6 +40,7 @@ pub(super) async fn keep(core: Arc<Core>) {
 }
 
 async fn register(core: &Core, chance: &mut Jitter) {
+    let mut seldom = Seldom::default();
     loop {
         let request = NodeRegisterRequest {
             node: (**core.node.lock()).clone(),
@@ -61,7 +63,11 @@ async fn register(core: &Core, chance: &mut Jitter) {
                     _ => retry + chance.below(retry),
                 };
                 trouble(core, &e);
-                tracing::debug!("registration: {e}");
+                // Nobody else sees why a node does not come.
+                match matches!(e, RpcError::Unreachable(_)) && seldom.is_due() {
+                    true => tracing::warn!("registration: {e}"),
+                    false => tracing::debug!("registration: {e}"),
+                }
                 sleep(nanos(wait)).await;
             }
         }

@@ -1,7 +1,8 @@
 //! What must hold of a configuration as a whole before an agent starts with it.
 
 use super::retention::archive_problem;
-use super::{Config, ConfigError};
+use super::{Config, ConfigError, TlsConfig};
+use crate::net::tls::{cipher_suites, min_version};
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
@@ -29,6 +30,7 @@ pub fn check(config: &Config) -> Result<(), ConfigError> {
     levels(config, &mut wrong);
     server(config, &mut wrong);
     client(config, &mut wrong);
+    tls(&config.tls, &mut wrong);
     config.event_publisher.check(&mut wrong);
     for (what, found) in [
         ("addresses.http", config.http_listen().map(|_| ())),
@@ -180,6 +182,55 @@ fn client(config: &Config, wrong: &mut Vec<String>) {
     }
 }
 
+fn tls(tls: &TlsConfig, wrong: &mut Vec<String>) {
+    wrong.extend(cipher_suites(&tls.tls_cipher_suites).err());
+    wrong.extend(min_version(&tls.tls_min_version).err());
+    let needs = [
+        ("tls.cert_file", &tls.cert_file, tls.http || tls.rpc),
+        ("tls.key_file", &tls.key_file, tls.http || tls.rpc),
+        (
+            "tls.ca_file",
+            &tls.ca_file,
+            tls.rpc || tls.verify_https_client,
+        ),
+    ];
+    for (setting, _, _) in needs
+        .into_iter()
+        .filter(|(_, file, need)| *need && file.is_none())
+    {
+        wrong.push(format!(
+            "{setting} is not set, and tls {{ http, rpc }} need it: make files with drover tls ca \
+             create and drover tls cert create"
+        ));
+    }
+    // A setting that is meant to close something must not be without effect.
+    let idle = [
+        (
+            "tls.verify_https_client",
+            tls.verify_https_client,
+            "tls.http",
+            tls.http,
+        ),
+        (
+            "tls.verify_server_hostname",
+            tls.verify_server_hostname,
+            "tls.rpc",
+            tls.rpc,
+        ),
+        (
+            "tls.rpc_upgrade_mode",
+            tls.rpc_upgrade_mode,
+            "tls.rpc",
+            tls.rpc,
+        ),
+    ];
+    for (setting, on, of, there) in idle {
+        if on && !there {
+            wrong.push(format!("{setting} has no effect without {of} = true"));
+        }
+    }
+}
+
 /// Reads `22,80,8500-8600`.
 fn ports(text: &str) -> Result<(), String> {
     for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
@@ -227,6 +278,50 @@ mod tests {
         config.server.bootstrap_expect = 3;
         let text = check(&config).expect_err("refused").to_string();
         assert!(text.contains("bootstrap_expect above 1"), "{text}");
+    }
+
+    #[test]
+    fn tls_that_cannot_work_is_refused_in_words() {
+        let mut config = Config::dev();
+        config.tls.rpc = true;
+        config.tls.verify_https_client = true;
+        config.tls.tls_min_version = "tls10".into();
+        config.tls.tls_cipher_suites = "TLS_RSA_WITH_RC4_128_SHA".into();
+        let text = check(&config).expect_err("refused").to_string();
+        for part in [
+            "tls.cert_file is not set",
+            "tls.key_file is not set",
+            "tls.ca_file is not set",
+            "tls.verify_https_client has no effect without tls.http",
+            "tls.tls_min_version: \"tls10\" is not supported, use one of tls12, tls13",
+            "\"TLS_RSA_WITH_RC4_128_SHA\" is not supported, use some of TLS_AES_256_GCM_SHA384",
+        ] {
+            assert!(text.contains(part), "{part} missing in:\n{text}");
+        }
+        config.tls = super::super::TlsConfig {
+            http: true,
+            cert_file: Some("/c".into()),
+            key_file: Some("/k".into()),
+            ..Default::default()
+        };
+        check(&config).expect("valid");
+    }
+
+    #[test]
+    fn clear_text_beyond_this_machine_is_told_and_sockets_are_apart() {
+        let mut config = Config::dev();
+        assert!(config.clear_text().is_empty());
+        config.addresses.http = Some("127.0.0.1 0.0.0.0 unix:///run/drover.sock".into());
+        config.addresses.rpc = Some("10.0.0.1".into());
+        assert_eq!(
+            config.clear_text(),
+            ["HTTP on 0.0.0.0:4646", "RPC on 10.0.0.1:4647"]
+        );
+        assert_eq!(config.http_sockets(), [Path::new("/run/drover.sock")]);
+        config.tls.http = true;
+        assert_eq!(config.clear_text(), ["RPC on 10.0.0.1:4647"]);
+        config.tls.rpc = true;
+        assert!(config.clear_text().is_empty());
     }
 
     #[test]

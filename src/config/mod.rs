@@ -14,6 +14,7 @@ mod block;
 mod check;
 mod client;
 mod describe;
+mod differences;
 mod hidden;
 mod load;
 mod publisher;
@@ -151,6 +152,9 @@ impl Default for Config {
     }
 }
 
+/// What the address of a socket in the file system begins with.
+const UNIX: &str = "unix://";
+
 /// How often a development client looks for what can go.
 const DEV_GC_INTERVAL: std::time::Duration = std::time::Duration::from_secs(600);
 
@@ -239,14 +243,46 @@ impl Config {
         }
     }
 
-    /// The addresses the HTTP API listens on; several may be named, separated by spaces.
+    /// The addresses the HTTP API listens on; several may be named, separated by spaces. Sockets of
+    /// this machine are apart ([`Config::http_sockets`]).
     ///
     /// # Errors
     /// The text that is not an address.
     pub fn http_listen(&self) -> Result<Vec<SocketAddr>, ConfigError> {
         let text = self.addresses.http.as_deref().unwrap_or(&self.bind_addr);
         text.split_whitespace()
+            .filter(|one| !one.starts_with(UNIX))
             .map(|one| socket(one, self.ports.http, "addresses.http"))
+            .collect()
+    }
+
+    /// The sockets in the file system that the HTTP API listens on: `unix:///path` among
+    /// `addresses.http`. Who may open one is who may open the file.
+    pub fn http_sockets(&self) -> Vec<PathBuf> {
+        let text = self.addresses.http.as_deref().unwrap_or_default();
+        let paths = text
+            .split_whitespace()
+            .filter_map(|one| one.strip_prefix(UNIX));
+        paths.map(PathBuf::from).collect()
+    }
+
+    /// Where others on the network can read along: what is spoken in clear text on addresses
+    /// beyond this machine.
+    pub fn clear_text(&self) -> Vec<String> {
+        let beyond = |address: &SocketAddr| !address.ip().to_canonical().is_loopback();
+        let http = match self.tls.http {
+            true => Vec::new(),
+            false => self.http_listen().unwrap_or_default(),
+        };
+        let rpc = self.rpc_listen().ok();
+        let rpc = rpc.filter(|_| self.server.enabled && !self.tls.rpc);
+        let http = http.into_iter().filter(|_| self.server.enabled);
+        let named = http
+            .map(|address| ("HTTP", address))
+            .chain(rpc.map(|a| ("RPC", a)));
+        named
+            .filter(|(_, address)| beyond(address))
+            .map(|(what, address)| format!("{what} on {address}"))
             .collect()
     }
 
@@ -278,7 +314,8 @@ impl Config {
         match self.event_publisher.schemas.as_str() {
             "" => {
                 let own = self.http_advertise().unwrap_or_default();
-                format!("http://{own}")
+                let scheme = if self.tls.http { "https" } else { "http" };
+                format!("{scheme}://{own}")
             }
             named => named.trim_end_matches('/').to_owned(),
         }

@@ -20,7 +20,6 @@ const fn not(path: &'static str, advice: &'static str) -> Unsupported {
 }
 
 const ACL: &str = "access control is not built: bind to an address that only trusted callers reach";
-const TLS: &str = "connections are not encrypted: use a trusted network or a proxy";
 const CSI: &str = "volumes are not built";
 const KEYS: &str = "keys are neither rotated nor collected";
 const ENTERPRISE: &str = "it belongs to an edition that drover is not";
@@ -200,7 +199,10 @@ pub const UNSUPPORTED: &[Unsupported] = &[
     not("telemetry.datadog_tags", SINKS),
     not("telemetry.disable_quota_utilization_metrics", ENTERPRISE),
     not("telemetry.disable_rpc_rate_metrics_labels", METRICS),
-    not("tls", TLS),
+    not(
+        "tls.tls_prefer_server_cipher_suites",
+        "the agent's order of suites always counts",
+    ),
     not("ui", "there is no user interface"),
     not("vault", "secrets of tasks come from variables"),
 ];
@@ -276,7 +278,11 @@ mod tests {
                 ":2:21:",
                 "redundancy_zone",
             ),
-            ("tls { http = true }", ":1:14:", "not encrypted"),
+            (
+                "tls { tls_prefer_server_cipher_suites = true }",
+                ":1:",
+                "the agent's order of suites",
+            ),
             (
                 "client { artifact { http_max_size = \"1GB\" } }",
                 ":1:37:",
@@ -358,7 +364,7 @@ mod tests {
             "ui { enabled = true }",
             "server { raft_protocol = 3\n bootstrap_expect = 1 }",
             "client { no_host_uuid = true\n bridge_network_name = \"nomad\" }",
-            "tls { http = false\n rpc = false }",
+            "tls { http = true\n rpc = true\n tls_prefer_server_cipher_suites = false }",
             "enable_syslog = false",
             "disable_update_check = true",
             "autopilot { cleanup_dead_servers = true\n max_trailing_logs = 250 }",

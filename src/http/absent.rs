@@ -109,7 +109,7 @@ const SCHEDULERS: &str = "how many schedulers there are is in the configuration 
      GET /v1/agent/self shows it";
 
 /// Routes of Nomad's that this version has not, and what to do instead.
-pub(super) const LATER: [(&str, &str); 21] = [
+pub(super) const LATER: [(&str, &str); 20] = [
     ("/v1/volume/csi/{id}/{verb}", NO_VOLUMES),
     ("/v1/volumes/external", NO_VOLUMES),
     ("/v1/volumes/snapshot", NO_VOLUMES),
@@ -130,10 +130,6 @@ pub(super) const LATER: [(&str, &str); 21] = [
     (
         "/v1/agent/keyring/{verb}",
         "there is no gossip between servers, and so no key of it",
-    ),
-    (
-        "/v1/agent/reload",
-        "a configuration is read at the agent's start; tasks outlive its restart",
     ),
     ("/v1/operator/raft/peer", ONE_SERVER),
     ("/v1/operator/raft/transfer-leadership", ONE_SERVER),

@@ -1,10 +1,13 @@
 //! The agent itself and its cluster: status, members, health, metrics.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::answer::{Answer, TEXT};
 use super::aside::aside;
 use super::front::Read;
+use super::gate::Write;
 use crate::error::{ApiError, Code};
 
 /// `GET /v1/status/leader`.
@@ -91,6 +94,20 @@ fn publisher_health(reactors: &Value) -> Option<Value> {
         (false, error) => format!("{} events behind: {error}", status["Lag"]),
     };
     Some(json!({ "message": message, "ok": ok }))
+}
+
+/// `PUT /v1/agent/reload`: as SIGHUP. What of the new configuration needs a restart is in a header.
+pub(super) async fn reload(write: Write) -> Result<Answer, ApiError> {
+    let server = Arc::clone(&write.api.server);
+    // It reads files.
+    let done = tokio::task::spawn_blocking(move || server.reload()).await;
+    let done = done.unwrap_or_else(|error| Err(error.to_string()));
+    let rest = done.map_err(|error| ApiError::new(Code::Internal, error))?;
+    let answer = Answer::nothing();
+    Ok(match rest.is_empty() {
+        true => answer,
+        false => answer.header("x-drover-needs-restart", rest.join(", ")),
+    })
 }
 
 /// `GET /v1/metrics`.

@@ -77,6 +77,7 @@ mod tests {
             addr: "10.0.0.7".into(),
             token: "canary-token-3".into(),
             node: "n".into(),
+            ..Default::default()
         };
         let ids = crate::client::ids::NodeIds {
             id: "n".into(),

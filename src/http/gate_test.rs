@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use drover_events::gojson::Map;
 use drover_events::model::{Namespace, VariableDecrypted};
+use drover_testkit::LONG;
 use http_body_util::Full;
 use serde_json::{Value, json};
 
@@ -509,10 +510,10 @@ async fn the_stream_tells_of_no_other_namespace() {
         let mut body = reply.into_body();
         let mut told = String::new();
         while !(told.contains("job-red") && told.contains("secret-red")) {
-            let frame = http_body_util::BodyExt::frame(&mut body)
-                .await
-                .unwrap()
-                .unwrap();
+            let next = http_body_util::BodyExt::frame(&mut body);
+            let next = tokio::time::timeout(LONG, next).await;
+            let frame = next.unwrap_or_else(|_| panic!("{form}: only {told}"));
+            let frame = frame.unwrap().unwrap();
             told += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
         }
         assert!(!told.contains("blue"), "{form}: {told}");

@@ -102,6 +102,6 @@ fn new_id() -> String {
 pub use rendered::Rendered;
 pub use request::Remote;
 pub use router::router;
-pub use serve::{Door, serve};
+pub use serve::serve;
 pub use state::{Api, BODY_LIMIT, Settings};
 pub use stream::{Publisher, Shape};

@@ -1,161 +1,280 @@
-//! The accept loop: connections in, the router on each of them, an orderly end.
+//! The router on each connection that is let in, over HTTP/1.1 and HTTP/2, and an orderly end.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use hyper::body::Incoming;
-use hyper::server::conn::http1::Builder;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use tokio::io::AsyncReadExt;
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tower::Service;
 
 use super::request::Remote;
-use crate::net::{HTTP_BUFFER, Refusals, Seldom, Visit, Visitors};
+use crate::net::{Arrival, Begun, Door, HTTP_BUFFER, Host, Listener, Peer, Stream, accept};
 
 /// Longest time the headers of a further request may take, and a connection lie idle.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long open requests have once the server is told to stop.
 const GRACE: Duration = Duration::from_secs(1);
-/// Pause after the system refused a connection (out of descriptors).
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How long somebody who is turned away has to take his answer.
-const FAREWELL: Duration = Duration::from_secs(1);
-/// What one of too many connections is told, as Nomad tells it.
-const TOO_MANY: &str = "HTTP/1.1 429 Too Many Requests\r\nContent-Type: text/plain\r\n\
-    Content-Length: 81\r\nConnection: close\r\n\r\n\
-    Your IP is issuing too many concurrent connections, please rate limit your calls\n";
-
-/// Who is let in, and how long he may take to say what he wants.
-#[derive(Clone, Debug)]
-pub struct Door {
-    /// The connections there are.
-    pub visitors: Arc<Visitors>,
-    /// The time from connecting to the end of the first request's headers.
-    pub handshake: Duration,
-}
+/// Requests that one connection of HTTP/2 may have open.
+const STREAMS: u32 = 100;
+/// The longest headers of a request over HTTP/2, bytes.
+const MAX_HEADERS: u32 = 16 << 10;
+/// What HTTP/2 begins with (RFC 9113 section 3.4).
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Serves until told to stop; open requests then have some seconds to end.
-pub async fn serve(listener: TcpListener, router: Router, door: Door, stop: CancellationToken) {
-    let open = TaskTracker::new();
-    let mut builder = Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .max_buf_size(HTTP_BUFFER);
-    let mut refusals = Refusals::default();
-    let mut fault = Seldom::default();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = stop.cancelled() => break,
-        };
-        match accepted {
-            Ok((stream, remote)) => match door.visitors.enter(remote.ip()) {
-                Some(visit) => {
-                    let visitor = Visitor {
-                        stream,
-                        remote,
-                        visit,
-                        handshake: door.handshake,
-                    };
-                    open.spawn(visitor.connect(&builder, &router, stop.clone()));
-                }
-                None => turn_away(stream, &mut refusals),
-            },
-            Err(error) => {
-                if fault.is_due() {
-                    tracing::warn!(%error, "cannot accept connections");
-                }
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-    drop(listener);
-    open.close();
+pub async fn serve(listener: Listener, router: Router, door: Door, stop: CancellationToken) {
+    let open = accept(listener, Arc::new(Front { router }), door, stop).await;
     if tokio::time::timeout(GRACE, open.wait()).await.is_err() {
         tracing::info!("requests were still open at the end");
     }
 }
 
-/// Tells one of too many why; where there are far too many, the connection just ends.
-fn turn_away(mut stream: TcpStream, refusals: &mut Refusals) {
-    if refusals.word() {
-        tokio::spawn(async move {
-            let told = tokio::time::timeout(FAREWELL, async {
-                stream.write_all(TOO_MANY.as_bytes()).await?;
-                stream.shutdown().await
-            });
-            if let Ok(Err(error)) = told.await {
-                tracing::trace!(%error, "nobody heard that he is one too many");
-            }
-        });
+/// The routes behind a door.
+struct Front {
+    router: Router,
+}
+
+impl Host for Front {
+    const NAME: &'static str = "http";
+
+    /// As Nomad tells it.
+    const TOO_MANY: &'static [u8] = b"HTTP/1.1 429 Too Many Requests\r\n\
+        Content-Type: text/plain\r\nContent-Length: 81\r\nConnection: close\r\n\r\n\
+        Your IP is issuing too many concurrent connections, please rate limit your calls\n";
+
+    const TLS_ONLY: &'static [u8] = b"HTTP/1.0 400 Bad Request\r\n\r\n\
+        Client sent an HTTP request to an HTTPS server.\n";
+
+    async fn receive(&self, arrival: Arrival) {
+        match arrival.stream.protocol() {
+            Some(b"h2") => self.second(arrival).await,
+            _ => self.first(arrival).await,
+        }
     }
 }
 
-/// Somebody who was let in.
+/// One connection, as its requests see it.
+#[derive(Clone)]
 struct Visitor {
-    stream: TcpStream,
-    remote: SocketAddr,
-    visit: Visit,
-    handshake: Duration,
+    router: Router,
+    peer: Peer,
+    state: Arc<State>,
+}
+
+/// What is going on on a connection.
+struct State {
+    /// Whether anything was asked.
+    spoke: AtomicBool,
+    /// Requests that are not answered to the end, and since when there is none.
+    open: Mutex<(usize, Instant)>,
 }
 
 impl Visitor {
-    /// Serves him until he goes, or until told to stop: then what he asked last is answered.
-    fn connect(
-        self,
-        builder: &Builder,
-        router: &Router,
-        stop: CancellationToken,
-    ) -> impl Future<Output = ()> + Send + 'static {
-        let (remote, visit, handshake) = (self.remote, self.visit, self.handshake);
-        if let Err(error) = self.stream.set_nodelay(true) {
-            tracing::debug!(%error, "cannot switch off delays");
+    fn answer(
+        &self,
+        mut request: Request<Incoming>,
+    ) -> impl Future<Output = Result<Response<Body>, std::convert::Infallible>> + Send + use<> {
+        self.state.spoke.store(true, Ordering::Relaxed);
+        let extensions = request.extensions_mut();
+        if let Some(address) = self.peer.address {
+            extensions.insert(Remote(address));
         }
-        let spoke = Arc::new(AtomicBool::new(false));
-        let router = router.clone();
-        let service = {
-            let spoke = Arc::clone(&spoke);
-            service_fn(move |mut request: hyper::Request<Incoming>| {
-                spoke.store(true, Ordering::Relaxed);
-                request.extensions_mut().insert(Remote(remote));
-                router.clone().call(request)
-            })
-        };
-        let connection = builder
-            .serve_connection(TokioIo::new(self.stream), service)
-            .with_upgrades();
+        extensions.insert(self.peer.clone());
+        self.router.clone().call(request)
+    }
+
+    /// The same where several requests are open at once: they are counted.
+    fn counted(
+        &self,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Result<Response<Body>, std::convert::Infallible>> + Send + use<> {
+        let open = Open::new(&self.state);
+        let answer = self.answer(request);
         async move {
-            let _visit = visit;
-            let mut connection = std::pin::pin!(connection);
-            let late = tokio::time::sleep(handshake);
-            let mut late = std::pin::pin!(late);
-            let (mut in_time, mut stopping) = (false, false);
-            let ended = loop {
-                tokio::select! {
-                    ended = connection.as_mut() => break ended,
-                    () = &mut late, if !in_time => {
-                        if !spoke.load(Ordering::Relaxed) {
-                            return tracing::trace!(%remote, "asked nothing in time");
-                        }
-                        in_time = true;
-                    }
-                    () = stop.cancelled(), if !stopping => {
-                        connection.as_mut().graceful_shutdown();
-                        stopping = true;
-                    }
-                }
-            };
-            if let Err(error) = ended {
-                tracing::trace!(%error, %remote, "connection ended");
-            }
+            let answer = answer.await?;
+            Ok(answer.map(|body| Body::new(Counted { body, _open: open })))
         }
+    }
+}
+
+/// A request that is not answered to the end.
+struct Open(Arc<State>);
+
+impl Open {
+    fn new(state: &Arc<State>) -> Self {
+        state.open.lock().0 += 1;
+        Self(Arc::clone(state))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let mut open = self.0.open.lock();
+        open.0 -= 1;
+        open.1 = Instant::now();
+    }
+}
+
+/// The body of an answer that counts as open until it is gone.
+struct Counted {
+    body: Body,
+    _open: Open,
+}
+
+impl hyper::body::Body for Counted {
+    type Data = bytes::Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<hyper::body::Frame<Self::Data>, Self::Error>>> {
+        std::pin::Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Front {
+    fn visitor(&self, peer: Peer) -> Visitor {
+        let state = State {
+            spoke: AtomicBool::new(false),
+            open: Mutex::new((0, Instant::now())),
+        };
+        Visitor {
+            router: self.router.clone(),
+            peer,
+            state: Arc::new(state),
+        }
+    }
+
+    /// HTTP/1.1: served until he goes, or until told to stop: then what he asked last is answered.
+    async fn first(&self, arrival: Arrival) {
+        let Arrival {
+            stream,
+            peer,
+            due,
+            stop,
+        } = arrival;
+        let visitor = self.visitor(peer);
+        let (of, state) = (visitor.clone(), Arc::clone(&visitor.state));
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_TIMEOUT)
+            .max_buf_size(HTTP_BUFFER)
+            .serve_connection(
+                TokioIo::new(stream),
+                service_fn(move |request| of.answer(request)),
+            )
+            .with_upgrades();
+        let mut connection = std::pin::pin!(connection);
+        let mut late = std::pin::pin!(sleep_until(due));
+        let (mut in_time, mut stopping) = (false, false);
+        let peer = &visitor.peer;
+        let ended = loop {
+            tokio::select! {
+                ended = connection.as_mut() => break ended,
+                () = &mut late, if !in_time => {
+                    if !state.spoke.load(Ordering::Relaxed) {
+                        return tracing::trace!(%peer, "asked nothing in time");
+                    }
+                    in_time = true;
+                }
+                () = stop.cancelled(), if !stopping => {
+                    connection.as_mut().graceful_shutdown();
+                    stopping = true;
+                }
+            }
+        };
+        if let Err(error) = ended {
+            tracing::trace!(%error, %peer, "connection ended");
+        }
+    }
+
+    /// HTTP/2: the same, many requests at once; a connection without one is ended after a while.
+    async fn second(&self, arrival: Arrival) {
+        let Arrival {
+            mut stream,
+            peer,
+            due,
+            stop,
+        } = arrival;
+        let mut said = [0; PREFACE.len()];
+        let begun = timeout_at(due, stream.read_exact(&mut said)).await;
+        if !matches!(begun, Ok(Ok(_))) || said != *PREFACE {
+            return tracing::trace!(%peer, "no HTTP/2 in time");
+        }
+        let visitor = self.visitor(peer);
+        let (of, state) = (visitor.clone(), Arc::clone(&visitor.state));
+        let connection = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS)
+            .max_header_list_size(MAX_HEADERS)
+            .max_send_buf_size(HTTP_BUFFER)
+            .keep_alive_interval(HEADER_TIMEOUT)
+            .keep_alive_timeout(HEADER_TIMEOUT)
+            .serve_connection(
+                TokioIo::new(Begun::<Stream>::new(PREFACE, stream)),
+                service_fn(move |request| of.counted(request)),
+            );
+        let mut connection = std::pin::pin!(connection);
+        let mut stopping = false;
+        let ended = loop {
+            tokio::select! {
+                ended = connection.as_mut() => break ended,
+                () = idle(&state, due), if !stopping => {
+                    connection.as_mut().graceful_shutdown();
+                    stopping = true;
+                }
+                () = stopped(&stop), if !stopping => {
+                    connection.as_mut().graceful_shutdown();
+                    stopping = true;
+                }
+            }
+        };
+        if let Err(error) = ended {
+            tracing::trace!(%error, peer = %visitor.peer, "connection ended");
+        }
+    }
+}
+
+async fn stopped(stop: &CancellationToken) {
+    stop.cancelled().await;
+}
+
+/// Ready when nothing is open for so long that the connection has to end.
+async fn idle(state: &State, due: Instant) {
+    loop {
+        let (open, since) = *state.open.lock();
+        let ends = match state.spoke.load(Ordering::Relaxed) {
+            true => since + HEADER_TIMEOUT,
+            false => due,
+        };
+        let now = Instant::now();
+        if open == 0 && ends <= now {
+            return;
+        }
+        let again = if open == 0 {
+            ends
+        } else {
+            now + HEADER_TIMEOUT
+        };
+        sleep_until(again).await;
     }
 }

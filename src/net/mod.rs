@@ -1,8 +1,10 @@
 //! What callers may take of this process before it owes them anything: connections, bytes, time.
 //!
-//! HTTP and RPC share it. [`Visitors`] counts connections by address, [`Budget`] the bytes of
-//! bodies that are held at once (or calls), [`body::gather`] takes a body in under a limit, a
-//! deadline and a budget, [`reading`] keeps reads of the tables off the threads that serve.
+//! HTTP and RPC share it: the one loop that lets connections in ([`accept()`]), over TCP, [`tls`] and
+//! sockets of this machine, and what it tells of who is there ([`Peer`]). [`Visitors`] counts
+//! connections by address, [`Budget`] the bytes of bodies that are held at once (or calls),
+//! [`body::gather`] takes a body in under a limit, a deadline and a budget, [`reading`] keeps reads
+//! of the tables off the threads that serve.
 //!
 //! **The bound.** Whatever callers do, bodies hold at most [`BODIES`] (bodies of strangers
 //! [`STRANGERS`]), twice that while they grow; long ones are decoded two at a time, and what a
@@ -12,17 +14,24 @@
 //!
 //! It must not know: routes, methods, what is in a body.
 
+mod accept;
 pub mod body;
 mod budget;
 mod files;
+mod peer;
 mod reading;
+mod stream;
+pub mod tls;
 mod visitors;
 
+pub use accept::{Arrival, Door, Host, Listener, Patience, accept};
 pub use budget::{Budget, Hold};
 pub use files::{
     Seldom, inherited_open_files, most_connections, raise_open_files, restore_open_files,
 };
+pub use peer::Peer;
 pub use reading::{admitting, aside, deciding, deciding_long, glance, glancing, in_turn, reading};
+pub use stream::{Begun, Stream};
 pub use visitors::{PER_CLIENT, Refusals, Visit, Visitors};
 
 /// Bytes of bodies of known callers that are held at once.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -13,8 +14,8 @@ pub const PER_CLIENT: u32 = 100;
 /// Who is connected.
 #[derive(Debug)]
 pub struct Visitors {
-    per_client: usize,
-    of_this_machine: usize,
+    per_client: AtomicUsize,
+    of_this_machine: AtomicUsize,
     most: usize,
     inside: Mutex<Inside>,
 }
@@ -38,16 +39,25 @@ impl Visitors {
     /// all that runs here shares that one.
     #[must_use]
     pub fn new(per_client: Option<u32>, most: usize) -> Arc<Self> {
+        let visitors = Self {
+            per_client: AtomicUsize::new(0),
+            of_this_machine: AtomicUsize::new(0),
+            most,
+            inside: Mutex::default(),
+        };
+        visitors.limit(per_client);
+        Arc::new(visitors)
+    }
+
+    /// The same limits from now on; who is inside stays.
+    pub fn limit(&self, per_client: Option<u32>) {
         let number = |configured| match usize::try_from(configured) {
             Ok(0) | Err(_) => usize::MAX,
             Ok(number) => number,
         };
-        Arc::new(Self {
-            per_client: number(per_client.unwrap_or(PER_CLIENT)),
-            of_this_machine: number(per_client.unwrap_or(0)),
-            most,
-            inside: Mutex::default(),
-        })
+        let (elsewhere, here) = (per_client.unwrap_or(PER_CLIENT), per_client.unwrap_or(0));
+        self.per_client.store(number(elsewhere), Ordering::Relaxed);
+        self.of_this_machine.store(number(here), Ordering::Relaxed);
     }
 
     /// Lets a connection in; none when there are too many already.
@@ -57,9 +67,10 @@ impl Visitors {
         let mut inside = self.inside.lock();
         let here = inside.by_address.get(&address).copied().unwrap_or(0);
         let most_here = match address.is_loopback() {
-            true => self.of_this_machine,
-            false => self.per_client,
+            true => &self.of_this_machine,
+            false => &self.per_client,
         };
+        let most_here = most_here.load(Ordering::Relaxed);
         if here >= most_here || inside.all >= self.most {
             return None;
         }

@@ -105,6 +105,7 @@ impl Caller {
     fn as_call(&self) -> Call {
         Call {
             addr: String::new(),
+            certificate: None,
             token: self.token.to_string(),
             node: self.node.to_string(),
         }

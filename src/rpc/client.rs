@@ -13,22 +13,27 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex as SyncMutex;
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
+use tokio_rustls::TlsConnector;
 
 use super::methods::{Empty, StatusPing};
 use super::service::Call;
 use super::wire::{
-    self, CONNECTION_WINDOW, MAX_BODY, NODE_HEADER, PATH, STREAM_WINDOW, TIMEOUT_HEADER,
+    self, CONNECTION_WINDOW, MAX_BODY, NODE_HEADER, PATH, STREAM_WINDOW, TIMEOUT_HEADER, TLS_ONLY,
     TOKEN_HEADER, VERSION, VERSION_HEADER, refusal,
 };
 use super::{Rpc, RpcError};
+use crate::net::Stream;
+use crate::net::tls::{Fault, Loader, explain};
 
 /// How connections are made and kept (`rpc` of the agent's configuration).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Dialing {
     /// How long a connection may take.
     pub timeout: Duration,
     /// How often a silent server is asked whether it is there.
     pub keep_alive: Duration,
+    /// The certificates.
+    pub tls: Arc<Loader>,
 }
 
 impl Default for Dialing {
@@ -36,6 +41,7 @@ impl Default for Dialing {
         Self {
             timeout: Duration::from_secs(10),
             keep_alive: Duration::from_secs(30),
+            tls: Loader::clear(),
         }
     }
 }
@@ -77,7 +83,7 @@ impl Pool {
         let connections = servers.entry(addr.to_owned()).or_insert_with(|| {
             let slots = (0..self.per_server).map(|_| Mutex::new(None)).collect();
             Arc::new(Connections {
-                dialing: self.dialing,
+                dialing: self.dialing.clone(),
                 slots,
                 turn: AtomicUsize::new(0),
             })
@@ -109,7 +115,7 @@ impl Pool {
         call: &Call,
         request: Request<Full<Bytes>>,
     ) -> Result<Bytes, RpcError> {
-        let lost = |e: hyper::Error| RpcError::Unreachable(format!("{addr}: {e}"));
+        let lost = |e: hyper::Error| RpcError::Unreachable(format!("{addr}: {}", in_words(&e)));
         let mut sender = self.connections(addr).sender(addr, call).await?;
         let response = sender.send_request(request).await.map_err(lost)?;
         let (head, body) = response.into_parts();
@@ -151,7 +157,7 @@ impl Connections {
         if let Some(sender) = slot.as_ref().filter(|s| !s.is_closed()) {
             return Ok(sender.clone());
         }
-        let mut sender = dial(addr, self.dialing).await?;
+        let mut sender = dial(addr, &self.dialing).await?;
         if !call.node.is_empty() {
             introduce(&mut sender, addr, call, self.dialing.timeout).await?;
         }
@@ -173,18 +179,17 @@ async fn introduce(
     let answered = tokio::time::timeout(timeout, sender.send_request(request)).await;
     match answered {
         Ok(Ok(_)) => Ok(()),
-        Ok(Err(e)) => Err(RpcError::Unreachable(format!("{addr}: {e}"))),
+        Ok(Err(e)) => Err(RpcError::Unreachable(format!("{addr}: {}", in_words(&e)))),
         Err(_) => Err(RpcError::TimedOut(StatusPing::NAME)),
     }
 }
 
-async fn dial(addr: &str, how: Dialing) -> Result<Sender, RpcError> {
+async fn dial(addr: &str, how: &Dialing) -> Result<Sender, RpcError> {
     let failed = |e: &dyn std::fmt::Display| RpcError::Unreachable(format!("{addr}: {e}"));
-    let stream = tokio::time::timeout(how.timeout, TcpStream::connect(addr))
+    let stream = tokio::time::timeout(how.timeout, reach(addr, &how.tls))
         .await
         .map_err(|e| failed(&e))?
         .map_err(|e| failed(&e))?;
-    stream.set_nodelay(true).map_err(|e| failed(&e))?;
     let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
@@ -193,11 +198,66 @@ async fn dial(addr: &str, how: Dialing) -> Result<Sender, RpcError> {
         .keep_alive_while_idle(true)
         .handshake(TokioIo::new(stream))
         .await
-        .map_err(|e| failed(&e))?;
+        .map_err(|e| failed(&in_words(&e)))?;
     tokio::spawn(async move {
         if let Err(e) = connection.await {
-            tracing::debug!("rpc: connection ended: {e}");
+            tracing::debug!("rpc: connection ended: {}", in_words(&e));
         }
     });
     Ok(sender)
+}
+
+/// A connection to a server, encrypted where this agent is told so.
+async fn reach(addr: &str, tls: &Loader) -> Result<Stream, String> {
+    let stream = TcpStream::connect(addr).await.map_err(|e| e.to_string())?;
+    stream.set_nodelay(true).map_err(|e| e.to_string())?;
+    let Some((config, name)) = tls.dial() else {
+        return Ok(Stream::Tcp(stream));
+    };
+    let shaken = TlsConnector::from(config).connect(name, stream).await;
+    let stream = shaken.map_err(|error| {
+        let (fault, why) = explain(&error);
+        format!(
+            "TLS: the server is not taken, or does not take us: {why}{}",
+            advice(fault)
+        )
+    })?;
+    Ok(Stream::Tls(Box::new(stream.into())))
+}
+
+/// What to do about a handshake that failed.
+fn advice(fault: Fault) -> &'static str {
+    match fault {
+        Fault::NotTls => "; set tls { rpc = true } on the server too, or leave it out here",
+        Fault::UnknownAuthority => "; tls.ca_file here must be of the authority that signed it",
+        Fault::Name => "; tls.verify_server_hostname here demands server.<region>.nomad",
+        Fault::Refused | Fault::WantsCertificate => {
+            "; tls.cert_file here must be for client.<region>.nomad or server.<region>.nomad and \
+             of the authority in the server's tls.ca_file"
+        }
+        Fault::Time | Fault::Incompatible | Fault::Other => "",
+    }
+}
+
+/// An error with what it came from: only there a connection's end says why.
+fn in_words(error: &hyper::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<std::io::Error>() {
+            let (fault, why) = explain(error);
+            if fault != Fault::NotTls {
+                return format!("TLS: {why}{}", advice(fault));
+            }
+        }
+        let inner = error.to_string();
+        if !text.contains(&inner) {
+            text = format!("{text}: {inner}");
+        }
+        cause = error.source();
+    }
+    match text.contains(TLS_ONLY) {
+        true => format!("{text}; set tls {{ rpc = true }} here"),
+        false => text,
+    }
 }

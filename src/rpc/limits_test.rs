@@ -158,7 +158,7 @@ async fn who_says_nothing_or_something_else_is_sent_away_and_so_is_one_too_many(
 type Asked = hyper::client::conn::http2::SendRequest<http_body_util::Full<Bytes>>;
 
 /// A caller who gives no room for answers.
-async fn mean(server: &RpcServer) -> (Asked, JoinHandle<()>) {
+async fn mean(server: &RpcServer) -> (Asked, tokio::task::JoinHandle<()>) {
     let stream = TcpStream::connect(server.addr()).await.unwrap();
     stream.set_nodelay(true).unwrap();
     let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())

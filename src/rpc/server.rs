@@ -9,9 +9,9 @@ use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::io::{AsyncReadExt, join};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use super::client::Dialing;
 use super::guest::{Answer, Guest, Place, Wire};
@@ -22,7 +22,11 @@ use super::wire::{
 };
 use crate::error::{ApiError, Code};
 use crate::net::body::{BEGIN, Rules, gather};
-use crate::net::{BODIES, Budget, Hold, STRANGERS, Seldom, Visitors, most_connections};
+use crate::net::tls::{Loader, Port};
+use crate::net::{
+    Arrival, BODIES, Begun, Budget, Door, Hold, Host, Listener, Patience, Peer, STRANGERS,
+    Visitors, accept, most_connections,
+};
 
 /// How many calls one connection may have open once a node proved itself on it: every simulated
 /// node waits in one.
@@ -46,14 +50,17 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const MAX_GIVEN_UP: usize = 100_000;
 /// How long a call may take that names no time.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(330);
-/// After a failed accept (too many open files), so that the loop does not spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// What somebody hears who speaks clear text where TLS is spoken: rules of HTTP/2, empty, and the
+/// end (INADEQUATE_SECURITY) with the word of [`super::wire::TLS_ONLY`].
+const REBUFF: &[u8] = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00\
+    \x00\x00\x20\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x0c\
+    this port takes TLS only";
 
 /// A running server; it ends when this is dropped.
 #[derive(Debug)]
 pub struct RpcServer {
     addr: SocketAddr,
-    accept: JoinHandle<()>,
+    stop: CancellationToken,
 }
 
 impl RpcServer {
@@ -65,7 +72,7 @@ impl RpcServer {
 
 impl Drop for RpcServer {
     fn drop(&mut self) {
-        self.accept.abort();
+        self.stop.cancel();
     }
 }
 
@@ -75,7 +82,9 @@ pub struct Limits {
     /// The connections there are.
     pub visitors: Arc<Visitors>,
     /// The time from connecting until the rules of HTTP/2 are agreed on.
-    pub handshake: Duration,
+    pub handshake: Patience,
+    /// The certificates.
+    pub tls: Arc<Loader>,
     /// How often a silent peer is asked whether it is there.
     pub keep_alive: Duration,
     /// What the bodies of known callers share with the API's.
@@ -96,7 +105,8 @@ impl Limits {
     pub fn new(per_client: Option<u32>, handshake: Duration, bodies: Arc<Budget>) -> Self {
         Self {
             visitors: Visitors::new(per_client, most_connections()),
-            handshake,
+            handshake: Patience::new(handshake),
+            tls: Loader::clear(),
             keep_alive: Dialing::default().keep_alive,
             bodies,
             strangers: Budget::new(STRANGERS),
@@ -123,47 +133,47 @@ pub fn serve(
     limits: Limits,
 ) -> std::io::Result<RpcServer> {
     let addr = listener.local_addr()?;
-    let accept = tokio::spawn(async move {
-        let mut connections = tokio::task::JoinSet::new();
-        let mut fault = Seldom::default();
-        loop {
-            tokio::select! {
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, peer)) => match limits.visitors.enter(peer.ip()) {
-                        Some(visit) => {
-                            let (service, limits) = (service.clone(), limits.clone());
-                            connections.spawn(async move {
-                                let _visit = visit;
-                                connection(stream, peer, service, limits).await;
-                            });
-                        }
-                        None => tracing::debug!(%peer, "rpc: too many connections"),
-                    },
-                    Err(e) => {
-                        if fault.is_due() {
-                            tracing::warn!("rpc: cannot accept: {e}");
-                        }
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
-                    }
-                },
-                Some(_) = connections.join_next() => {}
-            }
-        }
-    });
-    Ok(RpcServer { addr, accept })
+    let stop = CancellationToken::new();
+    let door = Door {
+        visitors: Arc::clone(&limits.visitors),
+        patience: limits.handshake.clone(),
+        tls: Arc::clone(&limits.tls),
+        port: Port::Rpc,
+    };
+    let calls = Arc::new(Calls { service, limits });
+    tokio::spawn(accept(Listener::Tcp(listener), calls, door, stop.clone()));
+    Ok(RpcServer { addr, stop })
 }
 
-async fn connection(
-    mut stream: TcpStream,
-    peer: SocketAddr,
+/// The methods behind a door.
+struct Calls {
     service: Arc<dyn Dispatch>,
     limits: Limits,
-) {
-    if let Err(e) = stream.set_nodelay(true) {
-        tracing::debug!("rpc: no TCP_NODELAY: {e}");
+}
+
+impl Host for Calls {
+    const NAME: &'static str = "rpc";
+    const TOO_MANY: &'static [u8] = b"";
+    const TLS_ONLY: &'static [u8] = REBUFF;
+
+    async fn receive(&self, arrival: Arrival) {
+        let stop = arrival.stop.clone();
+        tokio::select! {
+            () = connection(arrival, &self.service, &self.limits) => {}
+            () = stop.cancelled() => {}
+        }
     }
+}
+
+async fn connection(arrival: Arrival, service: &Arc<dyn Dispatch>, limits: &Limits) {
+    let Arrival {
+        mut stream,
+        peer,
+        due,
+        ..
+    } = arrival;
     let mut first = [0; PREFACE.len()];
-    let said = tokio::time::timeout(limits.handshake, stream.read_exact(&mut first)).await;
+    let said = tokio::time::timeout_at(due, stream.read_exact(&mut first)).await;
     if !matches!(said, Ok(Ok(_))) || first != *PREFACE {
         tracing::debug!(%peer, "rpc: no HTTP/2 in time");
         return;
@@ -171,15 +181,17 @@ async fn connection(
     let keep_alive = limits.keep_alive;
     let guest = Guest::new(limits.sending);
     let entered = Arc::clone(&guest);
+    let from = Arc::new(peer.clone());
+    let (service, limits) = (Arc::clone(service), limits.clone());
     let answer = hyper::service::service_fn(move |request| {
         let (service, limits) = (service.clone(), limits.clone());
+        let from = Arc::clone(&from);
         // Counted here, before anything is done for it.
         let place = entered.enter();
-        async move { Ok::<_, Infallible>(answer(request, peer, service, limits, place).await) }
+        async move { Ok::<_, Infallible>(answer(request, &from, service, limits, place).await) }
     });
-    let (read, write) = stream.into_split();
     let wire = Wire {
-        stream: join(PREFACE.chain(read), write),
+        stream: Begun::new(PREFACE, stream),
         guest: Arc::clone(&guest),
     };
     let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
@@ -203,7 +215,7 @@ async fn connection(
 
 async fn answer(
     request: Request<Incoming>,
-    peer: SocketAddr,
+    peer: &Peer,
     service: Arc<dyn Dispatch>,
     limits: Limits,
     mut place: Place,
@@ -224,7 +236,7 @@ async fn answer(
 
 async fn call(
     request: Request<Incoming>,
-    peer: SocketAddr,
+    peer: &Peer,
     service: Arc<dyn Dispatch>,
     limits: &Limits,
     place: &mut Place,
@@ -262,6 +274,7 @@ async fn call(
     });
     let call = Call {
         addr: peer.ip().to_string(),
+        certificate: peer.certificate.clone(),
         token: text(TOKEN_HEADER),
         node: text(NODE_HEADER),
     };
@@ -294,7 +307,7 @@ struct Room<'l> {
 impl<'l> Room<'l> {
     async fn of(
         call: &Call,
-        peer: SocketAddr,
+        peer: &Peer,
         service: &Arc<dyn Dispatch>,
         limits: &'l Limits,
         guest: &Guest,
@@ -323,7 +336,7 @@ impl<'l> Room<'l> {
 /// who are looked up, and a time for it; who finds it taken comes again.
 async fn looked_up(
     call: &Call,
-    peer: SocketAddr,
+    peer: &Peer,
     service: &Arc<dyn Dispatch>,
     limits: &Limits,
 ) -> Result<bool, ApiError> {

@@ -10,12 +10,15 @@ use futures_util::future::BoxFuture;
 
 use super::{Rpc, measure, wire};
 use crate::error::{ApiError, Code};
+use crate::net::tls::PeerCertificate;
 
 /// Who calls, and how.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Call {
     /// The address the call comes from; empty within the process.
     pub addr: String,
+    /// The certificate that the caller showed; none in clear text and within the process.
+    pub certificate: Option<Arc<PeerCertificate>>,
     /// The token given: a node's secret, an ACL token, or nothing.
     pub token: String,
     /// The node that the caller says it is; empty for everybody else.

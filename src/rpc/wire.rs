@@ -35,6 +35,9 @@ pub(super) const STREAM_WINDOW: u32 = 2 << 20;
 /// Window of a connection, bytes.
 pub(super) const CONNECTION_WINDOW: u32 = 8 << 20;
 
+/// What a port says at the end of a connection that speaks clear text where TLS is spoken.
+pub(super) const TLS_ONLY: &str = "this port takes TLS only";
+
 pub(super) fn encode<T: Serialize>(value: &T) -> Result<Bytes, RpcError> {
     rmp_serde::to_vec_named(value)
         .map(Bytes::from)

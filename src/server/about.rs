@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 
 use super::Server;
 use super::member_shapes::{RaftConfigurationResponse, ServerMember, ServerMembersResponse};
+use crate::config::Config;
+use crate::net::tls::Expiry;
 use crate::version::{NOMAD_VERSION, VERSION};
 
 /// Raft's protocol version as Nomad counts it.
@@ -96,6 +98,9 @@ impl Server {
                 "version": VERSION,
             },
         });
+        if let Some(tls) = tls_stats(&self.expiries()) {
+            stats["tls"] = tls;
+        }
         if let Some(client) = self.client.get() {
             stats["client"] = json!({
                 "node_id": client.node_id(),
@@ -232,10 +237,33 @@ impl Server {
     pub fn describe(&self) -> Value {
         let own = self.member(&self.me.member());
         json!({
-            "config": self.config.describe(),
+            "config": self.configured().describe(),
             "member": own,
             "stats": self.stats(),
         })
+    }
+
+    /// The configuration as it is now: some of it may have been reloaded.
+    fn configured(&self) -> Arc<Config> {
+        let around = self.around.get();
+        around.map_or_else(|| Arc::clone(&self.config), |around| around.config())
+    }
+
+    /// Has the agent read its configuration anew; answers what of it needs a restart.
+    ///
+    /// # Errors
+    /// Why all stays as it was.
+    pub fn reload(&self) -> Result<Vec<&'static str>, String> {
+        match self.around.get() {
+            Some(around) => around.reload(),
+            None => Err("this server has no agent that could reload".to_owned()),
+        }
+    }
+
+    /// When the certificates of this agent end; none in clear text.
+    pub(super) fn expiries(&self) -> Vec<Expiry> {
+        let around = self.around.get();
+        around.map(|around| around.expiries()).unwrap_or_default()
     }
 
     /// The state of every reactor.
@@ -290,6 +318,23 @@ impl Server {
         self.observe();
         serde_json::to_value(self.telemetry.summary()).unwrap_or_default()
     }
+}
+
+/// When certificates end, and what to do where that is soon; none without any.
+fn tls_stats(expiries: &[Expiry]) -> Option<Value> {
+    let now = jiff::Timestamp::now().as_second();
+    let ends = |expiry: &Expiry| {
+        (
+            format!("{}.expires", expiry.setting),
+            json!(expiry.moment()),
+        )
+    };
+    let mut stats: serde_json::Map<_, _> = expiries.iter().map(ends).collect();
+    let warnings: Vec<_> = expiries.iter().filter_map(|one| one.warning(now)).collect();
+    if !warnings.is_empty() {
+        stats.insert("warning".to_owned(), json!(warnings.join("; ")));
+    }
+    (!stats.is_empty()).then_some(Value::Object(stats))
 }
 
 /// Host and port of `host:port`.

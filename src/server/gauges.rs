@@ -36,6 +36,11 @@ impl Server {
         let (_, last, applied) = self.raft.progress();
         gauge!("nomad.raft.appliedIndex").set(applied as f64);
         gauge!("nomad.raft.lastIndex").set(last as f64);
+        let now = jiff::Timestamp::now().as_second();
+        for one in self.expiries() {
+            let left = (one.until - now) as f64;
+            gauge!("drover.tls.expires_in_seconds", "setting" => one.setting).set(left);
+        }
         gauge!("nomad.raft.peers").set(self.raft.members().len() as f64);
         gauge!("nomad.nomad.heartbeat.active").set(self.heartbeats.len() as f64);
         gauge!("nomad.state.snapshotIndex").set(self.projections.applied_index() as f64);

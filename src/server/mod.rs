@@ -40,6 +40,7 @@ use crate::gate::Gate;
 use crate::identity::Identity;
 use crate::keyring::{Keyring, KeyringError};
 use crate::log::{self, Epoch, LogEngine, LogError};
+use crate::net::tls::Expiry;
 use crate::proof::{Checkpoint, CheckpointFile, Ledger};
 use crate::proposer::decided::RaftPropose;
 use crate::proposer::{Committed, Origin, Proposer};
@@ -66,6 +67,21 @@ pub use myself::Myself;
 const REACTORS_STOP: Duration = Duration::from_secs(2);
 const WORK_STOPS: Duration = Duration::from_secs(2);
 
+/// What a server asks of the agent that it runs in.
+pub trait Around: Send + Sync {
+    /// Reads the configuration anew; answers what of it needs a restart.
+    ///
+    /// # Errors
+    /// Why all stays as it was.
+    fn reload(&self) -> Result<Vec<&'static str>, String>;
+
+    /// The configuration as it is now.
+    fn config(&self) -> Arc<Config>;
+
+    /// When the certificates end that it uses.
+    fn expiries(&self) -> Vec<Expiry>;
+}
+
 /// A running server.
 pub struct Server {
     /// The agent's configuration.
@@ -88,6 +104,8 @@ pub struct Server {
     pub keyring: Arc<Keyring>,
     /// The client of the same process, where there is one.
     pub client: OnceLock<Arc<Client>>,
+    /// The agent around it; none in tests.
+    pub around: OnceLock<Arc<dyn Around>>,
     heartbeats: Arc<Heartbeats>,
     reactors: Mutex<Option<Reactors>>,
     telemetry: Telemetry,
@@ -257,6 +275,7 @@ impl Server {
             ledger,
             requests,
             client: OnceLock::new(),
+            around: OnceLock::new(),
             heartbeats: Arc::clone(reactors.heartbeats()),
             reactors: Mutex::new(Some(reactors)),
             telemetry,

@@ -18,4 +18,5 @@ mod requests;
 mod stream;
 mod stream_forms;
 mod support;
+mod tls;
 mod variables;

@@ -27,8 +27,8 @@ fn installed() -> Option<(u32, u32)> {
     version(String::from_utf8(output.stdout).ok()?.trim())
 }
 
-#[test]
-fn official_go_client_works_against_an_agent() {
+/// The module's folder; none, and a word on it, where it cannot be run.
+pub(crate) fn go_works() -> Option<&'static str> {
     let module = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/api/go");
     let (wanted, found) = (wanted(), installed());
     if found.is_none_or(|found| found < wanted) {
@@ -36,7 +36,7 @@ fn official_go_client_works_against_an_agent() {
             "official Go client",
             &format!("needs Go {}.{}", wanted.0, wanted.1),
         );
-        return;
+        return None;
     }
     let fetched = Command::new("go")
         .args(["mod", "download"])
@@ -44,8 +44,14 @@ fn official_go_client_works_against_an_agent() {
         .status();
     if !fetched.is_ok_and(|status| status.success()) {
         skip("official Go client", "its modules cannot be fetched");
-        return;
+        return None;
     }
+    Some(module)
+}
+
+#[test]
+fn official_go_client_works_against_an_agent() {
+    let Some(module) = go_works() else { return };
     let running = dev();
     let output = Command::new("go")
         .args(["test", "-count=1", "-mod=readonly", "./..."])

@@ -4,6 +4,7 @@
 //! (`support::Words`). `DROVER_BLESS=1` writes those files anew; read what changed.
 
 mod allocs;
+mod certificates;
 mod cluster;
 mod completion;
 mod deployments;

@@ -160,6 +160,7 @@ pub fn node(
             config.node_pool.clone()
         },
         http_addr: settings.http_addr.clone(),
+        tls_enabled: settings.http_tls,
         attributes: attributes.into(),
         meta,
         links: Map::empty(),

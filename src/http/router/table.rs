@@ -543,6 +543,7 @@ fn agents(table: Table) -> Table {
             ],
         )
         .route("/v1/agent/health", [get(Public, Now, agent::health)])
+        .route("/v1/agent/reload", [body(Put, Agent(Write), agent::reload)])
         .route("/v1/metrics", [get(Public, Now, agent::metrics)])
         .route("/v1/client/stats", [body(Get, Node(Read), client::stats)])
         .route(

@@ -10,6 +10,7 @@
 //! does is named and ends the run; ports are chosen by the system.
 
 mod agent;
+pub mod certs;
 pub mod counting;
 mod documented;
 pub mod fixtures;

@@ -1,0 +1,31 @@
+//! Certificates that end soon, told in time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::net::tls::Loader;
+
+/// How often it is told.
+const DAILY: Duration = Duration::from_secs(24 * 3600);
+
+/// Tells in the log which certificates end soon.
+pub(super) fn tell(tls: &Loader) {
+    let now = jiff::Timestamp::now().as_second();
+    for expiry in tls.expiries() {
+        if let Some(warning) = expiry.warning(now) {
+            tracing::warn!("{warning}");
+        }
+    }
+}
+
+/// Tells it every day.
+pub(super) async fn watch(tls: Arc<Loader>, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(DAILY) => tell(&tls),
+            () = stop.cancelled() => return,
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! TLS to an agent: whom the command trusts, what it shows, and what to do when that fails.
+
+use super::conn::Trust;
+use crate::net::tls::{Fault, certificates, explain, private_key, provider};
+use anyhow::{Context, Result, anyhow, bail};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// How an agent is spoken to over TLS.
+#[derive(Clone, Debug)]
+pub(super) struct Secure {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+/// A connection that TLS does not let be; it says what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct NotSecure(String);
+
+impl Secure {
+    /// What is needed to speak to `host`, which may name a port.
+    ///
+    /// # Errors
+    /// A file that is no good, or a name that is none.
+    pub(super) fn open(host: &str, trust: &Trust) -> Result<Self> {
+        let provider = Arc::new(provider());
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()?;
+        let builder = match trust.tls_skip_verify {
+            true => builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(Anybody(provider))),
+            false => builder.with_root_certificates(roots(trust)?),
+        };
+        let mut config = match (&trust.client_cert, &trust.client_key) {
+            (None, None) => builder.with_no_client_auth(),
+            (Some(cert), Some(key)) => {
+                let chain = named("-client-cert", cert, certificates)?;
+                let key_der = named("-client-key", key, private_key)?;
+                builder
+                    .with_client_auth_cert(chain, key_der)
+                    .with_context(|| {
+                        let (cert, key) = (cert.display(), key.display());
+                        format!("-client-key {key} is not the key of -client-cert {cert}")
+                    })?
+            }
+            _ => bail!("-client-cert and -client-key are given together"),
+        };
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let wanted = match trust.tls_server_name.as_str() {
+            "" => bare(host),
+            name => name,
+        };
+        let name = ServerName::try_from(wanted.to_owned())
+            .map_err(|_| anyhow!("{wanted:?} is not a name that a certificate can have"))?;
+        Ok(Self {
+            config: Arc::new(config),
+            name,
+        })
+    }
+
+    /// Shakes hands with the agent that is shown as `shown`.
+    pub(super) async fn shake(
+        &self,
+        stream: TcpStream,
+        shown: &str,
+    ) -> Result<TlsStream<TcpStream>> {
+        let connector = TlsConnector::from(Arc::clone(&self.config));
+        let shaken = connector.connect(self.name.clone(), stream).await;
+        shaken.map_err(|error| self.failed(&error, shown).into())
+    }
+
+    /// An error of a request, in words where TLS is why.
+    pub(super) fn explained(&self, error: anyhow::Error, shown: &str) -> anyhow::Error {
+        let io = error
+            .chain()
+            .find_map(|cause| cause.downcast_ref::<std::io::Error>());
+        match io.filter(|io| io.get_ref().is_some_and(|inner| inner.is::<Error>())) {
+            Some(io) => self.failed(io, shown).into(),
+            None => error,
+        }
+    }
+
+    fn failed(&self, error: &std::io::Error, shown: &str) -> NotSecure {
+        let (fault, why) = explain(error);
+        let advice = match fault {
+            Fault::UnknownAuthority => {
+                "Name the authority's certificate with -ca-cert or NOMAD_CACERT."
+            }
+            Fault::Name => {
+                "Use an address that its certificate is for, or name one of those names with \
+                 -tls-server-name or NOMAD_TLS_SERVER_NAME."
+            }
+            Fault::WantsCertificate | Fault::Refused => {
+                "Show a certificate of its authority with -client-cert and -client-key \
+                 (NOMAD_CLIENT_CERT, NOMAD_CLIENT_KEY); drover tls cert create -cli makes one."
+            }
+            Fault::NotTls => "If it speaks clear text, use http:// in -address or NOMAD_ADDR.",
+            Fault::Time => "Its operator renews it: drover tls cert create.",
+            Fault::Incompatible | Fault::Other => "",
+        };
+        let text = format!("no TLS with the agent at {shown}: {why}");
+        NotSecure(match advice {
+            "" => text,
+            advice => format!("{text}\n\n{advice}"),
+        })
+    }
+}
+
+/// A host without its port.
+fn bare(host: &str) -> &str {
+    let host = match host.rsplit_once(':') {
+        Some((host, port)) if port.parse::<u16>().is_ok() => host,
+        _ => host,
+    };
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+/// Reads a file that a flag names.
+fn named<T>(flag: &str, path: &Path, read: fn(&[u8]) -> Result<T, String>) -> Result<T> {
+    let bytes = std::fs::read(path).with_context(|| format!("{flag} {}", path.display()))?;
+    read(&bytes).map_err(|why| anyhow!("{flag} {} {why}", path.display()))
+}
+
+/// The authorities that are trusted: those that are named, else those of this machine.
+fn roots(trust: &Trust) -> Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    let mut files: Vec<(&str, PathBuf)> = Vec::new();
+    files.extend(trust.ca_cert.iter().map(|file| ("-ca-cert", file.clone())));
+    if let Some(dir) = &trust.ca_path {
+        let inside = std::fs::read_dir(dir).with_context(|| format!("-ca-path {}", dir.display()));
+        for entry in inside? {
+            let path = entry?.path();
+            if path.is_file() {
+                files.push(("-ca-path", path));
+            }
+        }
+    }
+    for (flag, file) in &files {
+        for der in named(flag, file, certificates)? {
+            let added = roots.add(der);
+            added.with_context(|| format!("{flag} {}", file.display()))?;
+        }
+    }
+    if trust.ca_cert.is_none() && trust.ca_path.is_none() {
+        let native = rustls_native_certs::load_native_certs();
+        roots.add_parsable_certificates(native.certs);
+    }
+    Ok(roots)
+}
+
+/// Takes any certificate, as it was asked to (`-tls-skip-verify`).
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(
+            message,
+            cert,
+            dss,
+            &self.0.signature_verification_algorithms,
+        )
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(
+            message,
+            cert,
+            dss,
+            &self.0.signature_verification_algorithms,
+        )
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_named_without_its_port_or_brackets() {
+        for (host, name) in [
+            ("a.example:4646", "a.example"),
+            ("a.example", "a.example"),
+            ("[::1]:4646", "::1"),
+            ("10.0.0.1:1", "10.0.0.1"),
+        ] {
+            assert_eq!(bare(host), name);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named_with_its_flag() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let words = dir.path().join("words.pem");
+        std::fs::write(&words, "hello").expect("written");
+        let open = |trust: Trust| {
+            let opened = Secure::open("localhost:1", &trust);
+            format!("{:#}", opened.expect_err("refused"))
+        };
+        let text = open(Trust {
+            ca_cert: Some(words.clone()),
+            ..Trust::default()
+        });
+        assert!(
+            text.contains("-ca-cert") && text.contains("no certificate in PEM"),
+            "{text}"
+        );
+        let text = open(Trust {
+            ca_path: Some("/nowhere".into()),
+            ..Trust::default()
+        });
+        assert!(text.contains("-ca-path /nowhere"), "{text}");
+        let text = open(Trust {
+            client_cert: Some(words),
+            ..Trust::default()
+        });
+        assert!(text.contains("given together"), "{text}");
+        let name = "no name".to_owned();
+        let text = open(Trust {
+            tls_server_name: name,
+            ..Trust::default()
+        });
+        assert!(text.contains("\"no name\" is not a name"), "{text}");
+    }
+}

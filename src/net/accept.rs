@@ -1,0 +1,364 @@
+//! The one accept loop: connections in, counted, their handshakes done, and handed on.
+//!
+//! Each connection is a task of its own from the first byte on: one that is slow, fails or panics
+//! changes nothing for the others, and when the system has no descriptors left the loop waits.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::time::{Instant, timeout_at};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::tls::{Loader, PeerCertificate, Port, Wanted, explain};
+use super::{Peer, Refusals, Seldom, Stream, Visit, Visitors};
+
+/// Pause after the system refused a connection (out of descriptors).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long somebody who is turned away has to take his answer.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// The most of what he says meanwhile that is taken in and thrown away.
+const LAST_WORDS: u64 = 64 << 10;
+/// What TLS begins with: a record of a handshake.
+const HANDSHAKE: u8 = 0x16;
+
+/// Where connections come in.
+#[derive(Debug)]
+pub enum Listener {
+    /// A port.
+    Tcp(TcpListener),
+    /// A socket in the file system; the file goes with it.
+    Unix(UnixListener, PathBuf),
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Self::Unix(_, path) = self {
+            // Whoever starts next finds nothing, or takes it away himself.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// A connection before anything was said on it.
+enum Caller {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Listener {
+    /// Listens on a socket in the file system, in place of one that nobody listens on any more.
+    ///
+    /// # Errors
+    /// Somebody listens there, or the system says no.
+    pub fn unix(path: PathBuf) -> io::Result<Self> {
+        if std::os::unix::net::UnixStream::connect(&path).is_ok() {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        match std::fs::symlink_metadata(&path) {
+            Ok(meta) if std::os::unix::fs::FileTypeExt::is_socket(&meta.file_type()) => {
+                std::fs::remove_file(&path)?;
+            }
+            _ => {}
+        }
+        Ok(Self::Unix(UnixListener::bind(&path)?, path))
+    }
+
+    async fn accept(&self) -> io::Result<(Caller, Peer)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                let address = Some(address);
+                let certificate = None;
+                Ok((
+                    Caller::Tcp(stream),
+                    Peer {
+                        address,
+                        certificate,
+                    },
+                ))
+            }
+            Self::Unix(listener, _) => {
+                let (stream, _) = listener.accept().await?;
+                Ok((Caller::Unix(stream), Peer::default()))
+            }
+        }
+    }
+}
+
+/// Who is let in, and how long he may take to say what he wants.
+#[derive(Clone, Debug)]
+pub struct Door {
+    /// The connections there are.
+    pub visitors: Arc<Visitors>,
+    /// The time from connecting to the first request.
+    pub patience: Patience,
+    /// The certificates.
+    pub tls: Arc<Loader>,
+    /// What is behind it.
+    pub port: Port,
+}
+
+/// A time that may be changed while it is used.
+#[derive(Clone, Debug)]
+pub struct Patience(Arc<AtomicU64>);
+
+impl Patience {
+    /// This long.
+    #[must_use]
+    pub fn new(time: Duration) -> Self {
+        let patience = Self(Arc::default());
+        patience.set(time);
+        patience
+    }
+
+    /// This long for those who come from now on.
+    pub fn set(&self, time: Duration) {
+        let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.0.store(millis, Ordering::Relaxed);
+    }
+
+    /// How long.
+    #[must_use]
+    pub fn get(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// Somebody who was let in.
+#[derive(Debug)]
+pub struct Arrival {
+    /// What he says.
+    pub stream: Stream,
+    /// Who he is.
+    pub peer: Peer,
+    /// Until when his first request must be there.
+    pub due: Instant,
+    /// Cancelled when the port is closed.
+    pub stop: CancellationToken,
+}
+
+/// What answers behind a door.
+pub trait Host: Send + Sync + 'static {
+    /// What it is called in the log.
+    const NAME: &'static str;
+    /// What one of too many is told.
+    const TOO_MANY: &'static [u8];
+    /// What is told to who speaks clear text where TLS is spoken.
+    const TLS_ONLY: &'static [u8];
+
+    /// Serves one connection to its end.
+    fn receive(&self, arrival: Arrival) -> impl Future<Output = ()> + Send;
+}
+
+/// Lets connections in until told to stop; answers with those that are still served then.
+pub async fn accept<H: Host>(
+    listener: Listener,
+    host: Arc<H>,
+    door: Door,
+    stop: CancellationToken,
+) -> TaskTracker {
+    let open = TaskTracker::new();
+    let door = Arc::new((door, Told::default()));
+    let mut refusals = Refusals::default();
+    let mut fault = Seldom::default();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stop.cancelled() => break,
+        };
+        match accepted {
+            Ok((caller, peer)) => match door.0.visitors.enter(peer.ip()) {
+                Some(visit) => {
+                    let (host, door, stop) = (Arc::clone(&host), Arc::clone(&door), stop.clone());
+                    open.spawn(visited(caller, peer, visit, host, door, stop));
+                }
+                None => turn_away::<H>(caller, &peer, &door.0, &mut refusals),
+            },
+            Err(error) => {
+                if fault.is_due() {
+                    tracing::warn!(%error, "{}: cannot accept connections", H::NAME);
+                }
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    open.close();
+    open
+}
+
+/// What was told in the log not long ago.
+#[derive(Debug, Default)]
+struct Told {
+    mixed: Mutex<Seldom>,
+    failed: Mutex<Seldom>,
+}
+
+/// Tells one of too many why; where there are far too many, the connection just ends.
+fn turn_away<H: Host>(caller: Caller, peer: &Peer, door: &Door, refusals: &mut Refusals) {
+    tracing::debug!(%peer, "{}: too many connections", H::NAME);
+    // Within TLS nothing can be said without a handshake.
+    let clear = door.tls.wanted(door.port).tls.is_none();
+    if !H::TOO_MANY.is_empty() && clear && refusals.word() {
+        tokio::spawn(async move {
+            match caller {
+                Caller::Tcp(stream) => farewell(stream, H::TOO_MANY).await,
+                Caller::Unix(stream) => farewell(stream, H::TOO_MANY).await,
+            }
+        });
+    }
+}
+
+/// Says one last thing, so that it is heard: what is still said meanwhile is taken in, or the
+/// system would throw away what it has not delivered.
+async fn farewell(mut stream: impl AsyncRead + AsyncWrite + Unpin, text: &'static [u8]) {
+    let told = tokio::time::timeout(FAREWELL, async {
+        stream.write_all(text).await?;
+        stream.shutdown().await?;
+        tokio::io::copy(&mut stream.take(LAST_WORDS), &mut tokio::io::sink()).await
+    });
+    if let Ok(Err(error)) = told.await {
+        tracing::trace!(%error, "nobody heard the last word");
+    }
+}
+
+async fn visited<H: Host>(
+    caller: Caller,
+    mut peer: Peer,
+    visit: Visit,
+    host: Arc<H>,
+    door: Arc<(Door, Told)>,
+    stop: CancellationToken,
+) {
+    let _visit = visit;
+    let due = Instant::now() + door.0.patience.get();
+    let stream = match caller {
+        Caller::Unix(stream) => Stream::Unix(stream),
+        Caller::Tcp(stream) => {
+            let shaken = shake::<H>(stream, &mut peer, due, &door);
+            let shaken = tokio::select! {
+                shaken = shaken => shaken,
+                () = stop.cancelled() => return,
+            };
+            let Some(stream) = shaken else { return };
+            stream
+        }
+    };
+    let arrival = Arrival {
+        stream,
+        peer,
+        due,
+        stop,
+    };
+    host.receive(arrival).await;
+}
+
+/// Finds out whether TLS is spoken, and shakes hands if so; none where the connection is over.
+async fn shake<H: Host>(
+    stream: TcpStream,
+    peer: &mut Peer,
+    due: Instant,
+    door: &(Door, Told),
+) -> Option<Stream> {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "cannot switch off delays");
+    }
+    let (door, told) = door;
+    let mut first = [0; 1];
+    match timeout_at(due, stream.peek(&mut first)).await {
+        Ok(Ok(1)) => {}
+        _ => {
+            tracing::trace!(%peer, "{}: said nothing in time", H::NAME);
+            return None;
+        }
+    }
+    let encrypted = first == [HANDSHAKE];
+    match door.tls.wanted(door.port) {
+        Wanted {
+            tls: Some(config), ..
+        } if encrypted => {
+            let accept = TlsAcceptor::from(config).accept(stream);
+            match timeout_at(due, accept).await {
+                Ok(Ok(stream)) => encrypted_by(stream, peer),
+                Ok(Err(error)) => {
+                    let (_, why) = explain(&error);
+                    if told.failed.lock().is_due() {
+                        tracing::warn!(%peer, "{}: TLS handshake failed: {why}", H::NAME);
+                    }
+                    None
+                }
+                Err(_) => {
+                    tracing::debug!(%peer, "{}: TLS handshake took too long", H::NAME);
+                    None
+                }
+            }
+        }
+        Wanted {
+            tls: Some(_),
+            clear_too: false,
+        } => {
+            if told.mixed.lock().is_due() {
+                let advice = clear_on_tls(door.port);
+                tracing::warn!(%peer, "{}: clear text where TLS is spoken: {advice}", H::NAME);
+            }
+            farewell(stream, H::TLS_ONLY).await;
+            None
+        }
+        Wanted { tls: None, .. } if encrypted => {
+            if told.mixed.lock().is_due() {
+                let advice = tls_on_clear(door.port);
+                tracing::warn!(%peer, "{}: TLS where clear text is spoken: {advice}", H::NAME);
+            }
+            None
+        }
+        _ => Some(Stream::Tcp(stream)),
+    }
+}
+
+fn clear_on_tls(port: Port) -> &'static str {
+    match port {
+        Port::Http => "callers use https://",
+        Port::Rpc => {
+            "set tls { rpc = true } on that agent too, or rpc_upgrade_mode = true here meanwhile"
+        }
+    }
+}
+
+fn tls_on_clear(port: Port) -> &'static str {
+    match port {
+        Port::Http => "set tls { http = true } here, or callers use http://",
+        Port::Rpc => "set tls { rpc = true } here too, or leave it out on that agent",
+    }
+}
+
+/// An encrypted connection, with the certificate that was shown on it.
+fn encrypted_by(
+    stream: tokio_rustls::server::TlsStream<TcpStream>,
+    peer: &mut Peer,
+) -> Option<Stream> {
+    let shown = stream.get_ref().1.peer_certificates();
+    peer.certificate = match shown.and_then(<[_]>::first) {
+        None => None,
+        Some(first) => {
+            // A session that goes on is not verified anew: what has expired since is refused here.
+            let read = PeerCertificate::of(first)?;
+            if read.until < jiff::Timestamp::now().as_second() {
+                tracing::debug!(%peer, "the certificate of a resumed session has expired");
+                return None;
+            }
+            Some(Arc::new(read))
+        }
+    };
+    Some(Stream::Tls(Box::new(stream.into())))
+}
+
+#[cfg(test)]
+#[path = "accept_test.rs"]
+mod tests;

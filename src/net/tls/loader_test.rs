@@ -1,0 +1,222 @@
+use rustls::{HandshakeKind, ProtocolVersion};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use super::super::testing::{CLIENT, SERVER, Trust};
+use super::super::{PeerCertificate, explain};
+use super::*;
+
+/// What one side of a connection saw of the other.
+#[derive(Debug)]
+struct Seen {
+    kind: Option<HandshakeKind>,
+    version: Option<ProtocolVersion>,
+    peer: Option<PeerCertificate>,
+}
+
+/// One connection of an agent to another's RPC port, with a word there and back: what the server
+/// saw, or what each of them says went wrong.
+async fn meet(server: &Loader, client: &Loader) -> Result<(Seen, Seen), (String, String)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let config = server.wanted(Port::Rpc).tls.expect("TLS");
+    let serving = async {
+        let (stream, _) = listener.accept().await?;
+        let mut stream = TlsAcceptor::from(config).accept(stream).await?;
+        let mut word = [0; 4];
+        stream.read_exact(&mut word).await?;
+        stream.write_all(&word).await?;
+        stream.shutdown().await?;
+        let state = stream.get_ref().1;
+        Ok::<_, std::io::Error>(Seen {
+            kind: state.handshake_kind(),
+            version: state.protocol_version(),
+            peer: state
+                .peer_certificates()
+                .and_then(|c| PeerCertificate::of(&c[0])),
+        })
+    };
+    let calling = async {
+        let (config, name) = client.dial().expect("TLS");
+        let stream = TcpStream::connect(address).await?;
+        let mut stream = TlsConnector::from(config).connect(name, stream).await?;
+        stream.write_all(b"word").await?;
+        let mut word = Vec::new();
+        stream.read_to_end(&mut word).await?;
+        let state = stream.get_ref().1;
+        Ok::<_, std::io::Error>(Seen {
+            kind: state.handshake_kind(),
+            version: state.protocol_version(),
+            peer: state
+                .peer_certificates()
+                .and_then(|c| PeerCertificate::of(&c[0])),
+        })
+    };
+    match tokio::join!(serving, calling) {
+        (Ok(server), Ok(client)) => Ok((server, client)),
+        (server, client) => {
+            let text = |of: Result<Seen, std::io::Error>| match of {
+                Ok(_) => String::new(),
+                Err(error) => explain(&error).1,
+            };
+            Err((text(server), text(client)))
+        }
+    }
+}
+
+#[tokio::test]
+async fn agents_know_each_other_by_their_certificates_and_go_on_where_they_left() {
+    let trust = Trust::new();
+    let (server, client) = (trust.server(), trust.client());
+    let (seen, told) = meet(&server, &client).await.expect("they meet");
+    let caller = seen.peer.expect("a certificate");
+    assert_eq!(caller.role, Some(Role::Client));
+    assert_eq!(
+        (caller.region.as_str(), caller.common_name.as_str()),
+        ("global", "client")
+    );
+    assert_eq!(told.peer.expect("a certificate").role, Some(Role::Server));
+    assert_eq!(seen.version, Some(ProtocolVersion::TLSv1_3));
+    assert_eq!(seen.kind, Some(HandshakeKind::Full));
+    let (again, _) = meet(&server, &client).await.expect("they meet again");
+    assert_eq!(again.kind, Some(HandshakeKind::Resumed));
+    let known = again.peer.expect("the certificate of the first time");
+    assert_eq!(known.role, Some(Role::Client));
+}
+
+#[tokio::test]
+async fn who_has_no_certificate_of_the_authority_or_not_its_name_is_not_taken() {
+    let (trust, foreign) = (Trust::new(), Trust::new());
+    let (server, client) = (trust.server(), trust.client());
+    let (_, told) = meet(&server, &foreign.client())
+        .await
+        .expect_err("another authority");
+    assert!(told.contains("unknown authority"), "{told}");
+
+    // A client that is told to trust the server, and is not trusted itself.
+    let pair = foreign.issue("alien", CLIENT);
+    let mut settings = foreign.settings(Role::Client, &pair);
+    let bundle = foreign.dir.path().join("both.pem");
+    let read = |path| std::fs::read_to_string(path).unwrap();
+    let both = read(trust.authority.file()) + &read(foreign.authority.file());
+    std::fs::write(&bundle, both).unwrap();
+    settings.ca_file = Some(bundle);
+    let alien = Loader::open(&settings).unwrap();
+    let (seen, told) = meet(&server, &alien).await.expect_err("not trusted");
+    assert!(seen.contains("unknown authority"), "{seen}");
+    assert!(told.contains("does not take the certificate"), "{told}");
+
+    // A certificate of the authority that is for something else.
+    let pair = trust.issue("cli", &["cli.global.nomad", "localhost"]);
+    let mut settings = trust.settings(Role::Client, &pair);
+    settings.verify_names = false;
+    let cli = Loader::open(&settings).unwrap();
+    let (seen, told) = meet(&server, &cli).await.expect_err("for something else");
+    assert!(
+        seen.contains("for cli.global.nomad, localhost, not for client.global"),
+        "{seen}"
+    );
+    assert!(told.contains("does not take the certificate"), "{told}");
+
+    // A client's certificate where a server should be, names verified or not.
+    let pair = trust.issue("client", CLIENT);
+    let as_client = Settings {
+        verify_names: false,
+        ..trust.settings(Role::Client, &pair)
+    };
+    let impostor = Loader::open(&as_client).unwrap();
+    for (caller, wanted) in [(&client, "server.global.nomad"), (&impostor, "a server")] {
+        let (_, told) = meet(&impostor, caller).await.expect_err("a client");
+        assert!(told.contains(&format!("not for {wanted}")), "{told}");
+    }
+    // A server of another region may call, and is no server of this one.
+    let pair = trust.issue("eu", &["server.eu.nomad"]);
+    let eu = Settings {
+        region: "eu".to_owned(),
+        verify_names: true,
+        ..trust.settings(Role::Server, &pair)
+    };
+    let eu = Loader::open(&eu).unwrap();
+    let (_, told) = meet(&eu, &client).await.expect_err("another region");
+    assert!(
+        told.contains("for server.eu.nomad, not for server.global.nomad"),
+        "{told}"
+    );
+}
+
+#[tokio::test]
+async fn versions_and_suites_are_those_that_are_set() {
+    let trust = Trust::new();
+    let pair = trust.issue("server", SERVER);
+    let with = |version: &str, suites: &str| {
+        Loader::open(&Settings {
+            min_version: version.to_owned(),
+            cipher_suites: suites.to_owned(),
+            ..trust.settings(Role::Server, &pair)
+        })
+        .unwrap()
+    };
+    let newest = with("tls13", "TLS_AES_128_GCM_SHA256");
+    let (seen, _) = meet(&newest, &trust.client()).await.expect("they meet");
+    assert_eq!(seen.version, Some(ProtocolVersion::TLSv1_3));
+    let other = with("tls13", "TLS_CHACHA20_POLY1305_SHA256");
+    let (seen, told) = meet(&newest, &other).await.expect_err("nothing in common");
+    for text in [seen, told] {
+        assert!(
+            text.contains("no version or cipher suite in common"),
+            "{text}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn env_02_what_is_loaded_anew_reaches_new_handshakes_and_nothing_broken_does() {
+    let trust = Trust::new();
+    let pair = trust.issue("server", SERVER);
+    let settings = trust.settings(Role::Server, &pair);
+    let server = Loader::open(&settings).unwrap();
+    let client = trust.client();
+    meet(&server, &client).await.expect("they meet");
+
+    std::fs::write(&pair.cert, "broken").unwrap();
+    let error = server.reload(&settings).expect_err("broken").to_string();
+    assert!(
+        error.contains("cert_file") && error.contains("server.pem"),
+        "{error}"
+    );
+    meet(&server, &client).await.expect("the old one is served");
+
+    // Another authority altogether: sessions of the old one open nothing.
+    let other = Trust::new();
+    let pair = other.issue("server", SERVER);
+    server
+        .reload(&other.settings(Role::Server, &pair))
+        .expect("loads");
+    meet(&server, &client).await.expect_err("the old authority");
+    meet(&server, &other.client()).await.expect("the new one");
+    server.reload(&Settings::default()).expect("off");
+    assert!(server.wanted(Port::Rpc).tls.is_none() && server.dial().is_none());
+}
+
+#[test]
+fn an_end_is_told_a_month_before() {
+    let of = |until| Expiry {
+        setting: "cert_file",
+        path: "/c.pem".into(),
+        until,
+    };
+    let (now, day) = (1_800_000_000, 24 * 3600);
+    assert_eq!(of(now + 31 * day).warning(now), None);
+    let soon = of(now + 12 * day).warning(now).expect("soon");
+    assert!(
+        soon.contains("tls.cert_file /c.pem expires in 12 days"),
+        "{soon}"
+    );
+    assert!(
+        of(now - 1)
+            .warning(now)
+            .expect("over")
+            .contains("has expired")
+    );
+}

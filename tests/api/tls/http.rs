@@ -1,0 +1,327 @@
+//! The HTTP API over TLS.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use drover_testkit::{LONG, wait_for};
+
+use super::{Trust, said};
+use crate::official_client::go_works;
+
+const CLOSED: &str = "http = true\n  rpc = true\n  verify_server_hostname = true\n  \
+    verify_https_client = true";
+
+#[test]
+fn curl_and_openssl_speak_with_an_agent_and_are_asked_for_a_certificate() {
+    let trust = Trust::new();
+    let agent = trust.start(CLOSED, "");
+    for (version, flag) in [("2", "--http2"), ("1.1", "--http1.1")] {
+        let format = "%{http_code} %{http_version}";
+        let output = trust.curl(&agent, "/v1/jobs", &["-w", format, flag]);
+        assert_eq!(said(&output), format!("[]200 {version}"));
+    }
+    // A body of some length both ways over HTTP/2, and headers as they are over HTTP/1.1.
+    let job = trust.dir.path().join("job.json");
+    let text = crate::support::job("web", 1)
+        .to_string()
+        .replace("/bin/true", &"x".repeat(300_000));
+    std::fs::write(&job, text).expect("written");
+    let data = format!("@{}", job.display());
+    let output = trust.curl(
+        &agent,
+        "/v1/jobs",
+        &["-X", "PUT", "--data-binary", &data, "-i"],
+    );
+    assert!(
+        said(&output).contains("x-nomad-index: "),
+        "{}",
+        said(&output)
+    );
+    let job = trust.json(&agent, "/v1/job/web").expect("a job");
+    let command = &job["TaskGroups"][0]["Tasks"][0]["Config"]["command"];
+    assert_eq!(command.as_str().map(str::len), Some(300_000));
+
+    // Nobody without a certificate, and nobody who does not know the authority.
+    let url = format!("https://{}/v1/jobs", agent.addr());
+    let plain = |args: &[&str]| {
+        Command::new("curl")
+            .args(args)
+            .arg(&url)
+            .output()
+            .expect("curl")
+    };
+    let ca = trust.authority.file();
+    let output = plain(&["-sS", "--cacert", ca.to_str().expect("a name")]);
+    assert!(!output.status.success(), "{}", said(&output));
+    assert_eq!(plain(&["-sS"]).status.code(), Some(60), "unknown authority");
+
+    let session = trust.dir.path().join("session");
+    let told = |extra: &[&str]| {
+        let mut openssl = Command::new("openssl");
+        openssl.args(["s_client", "-connect", &agent.addr().to_string(), "-CAfile"]);
+        openssl.arg(&ca).arg("-cert").arg(&trust.people.cert);
+        openssl.arg("-key").arg(&trust.people.key).args(extra);
+        openssl
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = openssl.spawn().expect("openssl runs");
+        let request = b"GET /v1/status/leader HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        child
+            .stdin
+            .take()
+            .expect("a pipe")
+            .write_all(request)
+            .expect("written");
+        let output = child.wait_with_output().expect("it ends");
+        said(&output)
+    };
+    let file = session.to_str().expect("a name");
+    let first = told(&["-ign_eof", "-sess_out", file]);
+    assert!(first.contains("Verify return code: 0 (ok)"), "{first}");
+    assert!(
+        first.contains("New, TLSv1.3") && first.contains("HTTP/1.1 200 OK"),
+        "{first}"
+    );
+    let again = told(&["-ign_eof", "-sess_in", file]);
+    assert!(
+        again.contains("Reused, TLSv1.3") && again.contains("HTTP/1.1 200 OK"),
+        "{again}"
+    );
+    let old = told(&["-ign_eof", "-tls1_1", "-cipher", "ALL:@SECLEVEL=0"]);
+    assert!(!old.contains("200 OK"), "{old}");
+    let older = told(&["-ign_eof", "-tls1_2"]);
+    assert!(
+        older.contains("New, TLSv1.2") && older.contains("200 OK"),
+        "{older}"
+    );
+}
+
+#[test]
+fn what_is_spoken_on_the_wrong_port_is_answered_in_words() {
+    let trust = Trust::new();
+    let agent = trust.start("http = true", "");
+    let mut stream = TcpStream::connect(agent.addr()).expect("a connection");
+    let request = b"GET /v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n";
+    stream.write_all(request).expect("written");
+    let mut answer = String::new();
+    stream
+        .read_to_string(&mut answer)
+        .expect("an answer and the end");
+    let expected = "HTTP/1.0 400 Bad Request\r\n\r\n\
+        Client sent an HTTP request to an HTTPS server.\n";
+    assert_eq!(answer, expected);
+    super::logged(
+        &agent,
+        &["WARN", "http: clear text where TLS is spoken", "https://"],
+    );
+    // Connections that say nothing, or half of it, hinder nobody.
+    let mut halves = Vec::new();
+    for number in 0..60 {
+        let mut half = TcpStream::connect(agent.addr()).expect("a connection");
+        let begun: &[u8] = if number % 2 == 0 {
+            b"\x16\x03\x01\x02\x00\x01"
+        } else {
+            b""
+        };
+        half.write_all(begun).expect("written");
+        halves.push(half);
+    }
+    trust.json(&agent, "/v1/jobs").expect("others are served");
+    for mut half in halves {
+        half.set_read_timeout(Some(LONG)).expect("set");
+        let ended = half.read(&mut [0; 64]);
+        let waits = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+        assert!(
+            !ended.as_ref().is_err_and(waits),
+            "it is sent away: {ended:?}"
+        );
+    }
+
+    let clear = crate::support::server();
+    let mut stream = TcpStream::connect(clear.agent.addr()).expect("a connection");
+    stream
+        .write_all(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+        .expect("written");
+    stream.set_read_timeout(Some(LONG)).expect("set");
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+    assert!(rest.is_empty(), "{rest:?}");
+    super::logged(
+        &clear.agent,
+        &[
+            "WARN",
+            "http: TLS where clear text is spoken",
+            "http = true",
+        ],
+    );
+}
+
+#[test]
+fn commands_take_certificates_and_say_what_is_missing() {
+    let trust = Trust::new();
+    let agent = trust.start(CLOSED, "");
+    let [ca, cert, key] = trust.env();
+    let all = [(ca.0, ca.1.as_path()), (cert.0, &cert.1), (key.0, &key.1)];
+    let (addr, only_ca) = (agent.addr(), [(ca.0, ca.1.as_path())]);
+    let https = format!("https://{addr}");
+    let told = |address: &str, env: &[(&str, &Path)], words: &str| {
+        let output = trust.drover(address, env, words);
+        (output.status.code(), said(&output))
+    };
+    let (code, text) = told(&https, &all, "job status");
+    assert_eq!((code, text.trim()), (Some(0), "No running jobs"));
+    let (code, text) = told(
+        &format!("https://localhost:{}", addr.port()),
+        &all,
+        "server members",
+    );
+    assert_eq!(code, Some(0), "{text}");
+    let (_, text) = told(&https, &all, "operator api -dryrun /v1/jobs");
+    assert!(
+        text.contains("--cacert") && text.contains("--key"),
+        "{text}"
+    );
+    let flags = format!(
+        "job status -address={https} -ca-path={} -client-cert={} -client-key={}",
+        trust.dir.path().join("only").display(),
+        cert.1.display(),
+        key.1.display()
+    );
+    std::fs::create_dir(trust.dir.path().join("only")).expect("made");
+    std::fs::copy(&ca.1, trust.dir.path().join("only/ca.pem")).expect("copied");
+    let (code, text) = told("http://127.0.0.1:1", &[], &flags);
+    assert_eq!(code, Some(0), "{text}");
+
+    for (address, env, words, part) in [
+        (
+            &https,
+            &all[1..],
+            "job status",
+            "unknown authority\n\nName the authority's certificate",
+        ),
+        (
+            &https,
+            &only_ca[..],
+            "job status",
+            "with -client-cert and -client-key",
+        ),
+        (
+            &https,
+            &all[..],
+            "job status -tls-server-name=other.example",
+            "for server.global.nomad",
+        ),
+        (
+            &format!("http://{addr}"),
+            &all[..],
+            "job status",
+            "use https:// in -address",
+        ),
+    ] {
+        let (code, text) = told(address, env, words);
+        assert!(code == Some(1) && text.contains(part), "{words}: {text}");
+        assert!(!text.contains("Is an agent running"), "{text}");
+    }
+    let (code, text) = told(&https, &all[1..], "job status -tls-skip-verify");
+    assert_eq!(code, Some(0), "{text}");
+    let mut skipping = all[1..].to_vec();
+    skipping.push(("NOMAD_SKIP_VERIFY", Path::new("true")));
+    assert_eq!(told(&https, &skipping, "job status").0, Some(0));
+    let name = "job status -tls-server-name=server.global.nomad";
+    assert_eq!(told(&https, &all, name).0, Some(0));
+    let clear = crate::support::server();
+    let (code, text) = told(
+        &format!("https://{}", clear.agent.addr()),
+        &all,
+        "job status",
+    );
+    assert!(
+        code == Some(1) && text.contains("use http:// in -address"),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_end_that_is_near_is_told_everywhere() {
+    let trust = Trust::new();
+    let soon = trust
+        .authority
+        .issue_for("soon", super::SERVER, -1..12)
+        .expect("made");
+    let mut setup = trust.setup(
+        "http = true",
+        "telemetry {\n  prometheus_metrics = true\n}\n",
+    );
+    setup.config = setup
+        .config
+        .replace("server.pem", "soon.pem")
+        .replace("server-key", "soon-key");
+    assert!(setup.config.contains("soon-key.pem"));
+    let agent = setup.spawn().expect("starts");
+    trust.ready(&agent);
+    super::logged(&agent, &["WARN", "tls.cert_file", "soon.pem expires in 1"]);
+    let about = trust.json(&agent, "/v1/agent/self").expect("an answer");
+    let warning = about["stats"]["tls"]["warning"]
+        .as_str()
+        .unwrap_or_default();
+    assert!(warning.contains("soon.pem expires in 1"), "{about}");
+    let output = trust.curl(&agent, "/v1/metrics?format=prometheus", &[]);
+    let metrics = said(&output);
+    let line = |setting: &str| {
+        let begin = format!("drover_tls_expires_in_seconds{{setting=\"{setting}\"}} ");
+        let value = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix(&begin)?.parse::<f64>().ok());
+        value.unwrap_or_else(|| panic!("{begin} is missing in {metrics}"))
+    };
+    let days: f64 = line("cert_file") / 86_400.0;
+    assert!((10.0..12.1).contains(&days), "{days}");
+    assert!(line("ca_file") > 300.0 * 86_400.0);
+    let env = trust.env();
+    let env: Vec<_> = env
+        .iter()
+        .map(|(name, path)| (*name, path.as_path()))
+        .collect();
+    for words in ["status", "agent-info"] {
+        let output = trust.drover(&format!("https://{}", agent.addr()), &env, words);
+        assert!(
+            said(&output).contains(&soon.cert.display().to_string()),
+            "{}",
+            said(&output)
+        );
+    }
+}
+
+#[test]
+fn the_official_go_client_works_over_tls() {
+    let Some(module) = go_works() else { return };
+    let trust = Trust::new();
+    let mut setup = trust.setup(CLOSED, "");
+    setup.dev = true;
+    let agent = setup.spawn().expect("starts");
+    trust.ready(&agent);
+    wait_for("the node", LONG, || -> anyhow::Result<()> {
+        let nodes = trust.json(&agent, "/v1/nodes")?;
+        anyhow::ensure!(nodes[0]["Status"] == "ready", "{nodes}");
+        Ok(())
+    })
+    .expect("its client registers");
+    let tests = "TestServiceJob|TestVariables|TestBlockingQuery|TestEventStream|TestNodes";
+    let output = Command::new("go")
+        .args(["test", "-count=1", "-mod=readonly", "-run", tests, "./..."])
+        .current_dir(module)
+        .env("NOMAD_ADDR", format!("https://{}", agent.addr()))
+        .envs(trust.env())
+        .env_remove("NOMAD_TOKEN")
+        .output()
+        .expect("go runs");
+    assert!(
+        output.status.success(),
+        "{}\n{}",
+        said(&output),
+        agent.log_tail(30)
+    );
+}

@@ -1,0 +1,114 @@
+//! Authorities and certificates for tests, good ones and bad ones.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose, date_time_ymd,
+};
+
+/// An authority that signs whatever it is told to, and the directory with its files.
+#[derive(Debug)]
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    dir: PathBuf,
+}
+
+/// A certificate and its key.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// The certificate's file.
+    pub cert: PathBuf,
+    /// The key's.
+    pub key: PathBuf,
+}
+
+const DAY: i64 = 24 * 3600;
+
+fn moment(days: i64) -> Result<Duration> {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
+    let at = i64::try_from(now.as_secs())? + days * DAY;
+    Ok(Duration::from_secs(u64::try_from(at)?))
+}
+
+impl Authority {
+    /// A new one whose certificate is `dir/ca.pem`.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn make(dir: &Path) -> Result<Self> {
+        let mut params = CertificateParams::default();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "an authority");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params.not_before = date_time_ymd(1970, 1, 1) + moment(-1)?;
+        params.not_after = date_time_ymd(1970, 1, 1) + moment(365)?;
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+        std::fs::create_dir_all(dir)?;
+        std::fs::write(dir.join("ca.pem"), issuer.pem())?;
+        Ok(Self {
+            issuer,
+            dir: dir.to_owned(),
+        })
+    }
+
+    /// Its own certificate.
+    #[must_use]
+    pub fn file(&self) -> PathBuf {
+        self.dir.join("ca.pem")
+    }
+
+    /// Signs a certificate for these machines and addresses, valid for a day more and 90 days;
+    /// its files begin with `name`.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn issue(&self, name: &str, names: &[&str]) -> Result<Pair> {
+        self.issue_for(name, names, -1..90)
+    }
+
+    /// The same, valid for these days from now.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn issue_for(
+        &self,
+        name: &str,
+        names: &[&str],
+        days: std::ops::Range<i64>,
+    ) -> Result<Pair> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names)?;
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
+        params.not_before = date_time_ymd(1970, 1, 1) + moment(days.start)?;
+        params.not_after = date_time_ymd(1970, 1, 1) + moment(days.end)?;
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        let pair = Pair {
+            cert: self.dir.join(format!("{name}.pem")),
+            key: self.dir.join(format!("{name}-key.pem")),
+        };
+        std::fs::write(&pair.cert, certificate.pem()).context("a certificate")?;
+        std::fs::write(&pair.key, key.serialize_pem()).context("a key")?;
+        Ok(pair)
+    }
+
+    /// The files of an agent: `tls { … }` with these settings beside them, as HCL.
+    #[must_use]
+    pub fn block(&self, pair: &Pair, settings: &str) -> String {
+        format!(
+            "tls {{\n  ca_file = {:?}\n  cert_file = {:?}\n  key_file = {:?}\n  {settings}\n}}\n",
+            self.file(),
+            pair.cert,
+            pair.key
+        )
+    }
+}
