@@ -13,6 +13,7 @@ use super::data_dir::DataDir;
 use super::reload::Reloader;
 use super::{client, expiry};
 use crate::client::agent::Client;
+use crate::commands::acl::TtlBounds;
 use crate::config::Config;
 use crate::endpoints;
 use crate::http::{self, Api, Shape};
@@ -251,6 +252,10 @@ fn settings(config: &Config) -> Result<http::Settings, Failure> {
         job_tracked_versions: config.server.job_tracked_versions,
         search: config.server.search.clone(),
         variables_quota: config.server.variables_quota,
+        token_ttl: TtlBounds {
+            min: config.acl.token_min_expiration_ttl,
+            max: config.acl.token_max_expiration_ttl,
+        },
         ..http::Settings::default()
     })
 }

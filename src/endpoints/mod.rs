@@ -2,6 +2,9 @@
 //!
 //! Methods of clients prove who calls with the node's secret, whether ACLs are on or off.
 
+mod acl;
+#[cfg(test)]
+mod acl_test;
 mod alloc_batch;
 mod auth;
 mod blocking;
@@ -16,9 +19,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::rpc::methods::{
-    AllocGetAllocs, Empty, LeaderResponse, NodeEmitEvents, NodeGetClientAllocs, NodeGetNode,
-    NodeRegister, NodeUpdateAlloc, NodeUpdateDrain, NodeUpdateStatus, ServiceDelete, ServiceUpsert,
-    StatusLeader, StatusPing,
+    AclGetPolicies, AclGetRoles, AclResolveToken, AllocGetAllocs, Empty, LeaderResponse,
+    NodeEmitEvents, NodeGetClientAllocs, NodeGetNode, NodeRegister, NodeUpdateAlloc,
+    NodeUpdateDrain, NodeUpdateStatus, ServiceDelete, ServiceUpsert, StatusLeader, StatusPing,
 };
 use crate::rpc::service::{Call, Service};
 use crate::server::Server;
@@ -66,6 +69,9 @@ pub fn service(server: Arc<Server>, beat: Beat) -> Service<Clients> {
         .method::<AllocGetAllocs, _, _>(node_allocs::get_allocs)
         .method::<ServiceUpsert, _, _>(service::upsert)
         .method::<ServiceDelete, _, _>(service::delete)
+        .method::<AclResolveToken, _, _>(acl::resolve_token)
+        .method::<AclGetPolicies, _, _>(acl::get_policies)
+        .method::<AclGetRoles, _, _>(acl::get_roles)
         .method::<StatusPing, _, _>(async |_, _: Call, Empty {}| Ok(Empty {}))
         .method::<StatusLeader, _, _>(async |clients: Arc<Clients>, _: Call, Empty {}| {
             let leader = clients

@@ -1,5 +1,5 @@
 //! What this version has none of: volumes and plugins (nothing can be registered, so lists are
-//! empty), ACLs while they are off, another edition's routes, and operations that come later.
+//! empty), another edition's routes, and operations that come later.
 //! Writes are refused in words, so that nobody takes silence for success.
 
 use drover_projections::Table as _;
@@ -22,7 +22,7 @@ pub(super) const PLUGINS: &[u16] = &[CsiPlugins::ID];
 pub(super) const CLAIMS: &[u16] = &[HostVolumeClaims::ID];
 
 /// The empty list, at the index of its table; a broken filter is refused all the same.
-fn empty(read: &Read<'_>, table: u16) -> Result<Answer, ApiError> {
+pub(super) fn empty(read: &Read<'_>, table: u16) -> Result<Answer, ApiError> {
     list::filter(read.options)?;
     Ok(Answer::of(JSON, "[]".to_owned()).at(read.view.table_index_of(table)))
 }
@@ -57,11 +57,6 @@ pub(super) fn plugins(read: &Read<'_>) -> Result<Answer, ApiError> {
 /// `GET /v1/plugin/csi/:id`.
 pub(super) fn plugin(_read: &Read<'_>) -> Result<Answer, ApiError> {
     Err(ApiError::not_found("plugin not found"))
-}
-
-/// Anything under `/v1/acl/` while ACLs are off.
-pub(super) async fn acl(_write: Write) -> Result<Answer, ApiError> {
-    Err(ApiError::bad_request("ACL support disabled"))
 }
 
 /// A route of another edition.

@@ -8,7 +8,7 @@ use super::answer::TEXT;
 use super::front::Incoming;
 
 /// What is said below a prefix, when nothing follows it and when something does.
-const WORDS: [(&str, Words, Words); 15] = [
+const WORDS: [(&str, Words, Words); 19] = [
     ("/v1/allocation/", missing("alloc not found"), FAR),
     ("/v1/evaluation/", missing("eval not found"), EMPTY),
     ("/v1/deployment/", missing("deployment not found"), EMPTY),
@@ -24,6 +24,18 @@ const WORDS: [(&str, Words, Words); 15] = [
     ("/v1/volumes/", FAR, FAR),
     ("/v1/plugin/", FAR, FAR),
     ("/v1/agent/pprof/", missing("Invalid method"), EMPTY),
+    ("/v1/acl/policy/", bad("Missing Policy Name"), EMPTY),
+    ("/v1/acl/token/", bad("Missing Token Accessor"), EMPTY),
+    (
+        "/v1/acl/role/name/",
+        bad("missing ACL role name"),
+        bad("invalid URI"),
+    ),
+    (
+        "/v1/acl/role/",
+        bad("missing ACL role ID"),
+        bad("invalid URI"),
+    ),
 ];
 
 /// A status and what is said with it.

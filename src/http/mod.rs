@@ -12,6 +12,7 @@
 //! and holds no view while it waits; every error has one status and Nomad's text.
 
 mod absent;
+mod acl;
 mod agent;
 mod allocations;
 mod answer;

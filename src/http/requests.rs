@@ -36,7 +36,9 @@ fn class(method: &Method, path: &str) -> Option<Class> {
         "/v1/log/entries" | "/v1/operator/snapshot" | "/v1/operator/keyring/keys" if reads => {
             Some(Class::Secret)
         }
-        _ if reads && (below("/v1/var/") || below("/v1/acl/token/")) => Some(Class::Secret),
+        _ if reads && below("/v1/var/") => Some(Class::Secret),
+        // A token that is changed is shown with its secret, as one that is read.
+        _ if *method != Method::DELETE && below("/v1/acl/token/") => Some(Class::Secret),
         _ if below("/v1/client/fs/") => Some(Class::Files),
         _ if below("/v1/client/allocation/") && path.ends_with("/exec") => Some(Class::Exec),
         // What a node is told directly is in no event: this is where it is said who did it.

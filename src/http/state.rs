@@ -8,6 +8,7 @@ use hyper::header::{HeaderName, HeaderValue};
 
 use super::gzip::Gzip;
 use super::stream::{Publisher, Shape};
+use crate::commands::acl::TtlBounds;
 use crate::config::SearchConfig;
 use crate::gate::Gate;
 use crate::keyring::Keyring;
@@ -52,6 +53,8 @@ pub struct Settings {
     pub search: SearchConfig,
     /// The most bytes the variables of a namespace may take; 0: any number.
     pub variables_quota: u64,
+    /// How long tokens that expire may live.
+    pub token_ttl: TtlBounds,
 }
 
 impl Default for Settings {
@@ -71,6 +74,10 @@ impl Default for Settings {
             job_tracked_versions: 6,
             search: SearchConfig::default(),
             variables_quota: 0,
+            token_ttl: TtlBounds {
+                min: std::time::Duration::from_secs(60),
+                max: std::time::Duration::from_secs(24 * 3600),
+            },
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use drover_events::model::{
-    Allocation, DrainSpec, Evaluation, Node, NodeEvent, ServiceRegistration,
+    AclPolicy, AclRole, AclToken, Allocation, DrainSpec, Evaluation, Node, NodeEvent,
+    ServiceRegistration,
 };
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,22 @@ macro_rules! methods {
             type Res = $res;
         }
     )*};
+}
+
+/// `ACL.ResolveToken`.
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ResolveAclTokenRequest {
+    /// The secret.
+    #[serde(rename = "SecretID")]
+    pub secret_id: String,
+}
+
+impl std::fmt::Debug for ResolveAclTokenRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ResolveAclTokenRequest")
+            .finish_non_exhaustive()
+    }
 }
 
 macro_rules! messages {
@@ -57,6 +74,12 @@ methods! {
     ServiceUpsert = "ServiceRegistration.Upsert": ServiceUpsertRequest -> WriteResponse;
     /// A client removes one of them.
     ServiceDelete = "ServiceRegistration.DeleteByID": ServiceDeleteRequest -> WriteResponse;
+    /// The token that has a secret.
+    AclResolveToken = "ACL.ResolveToken": ResolveAclTokenRequest -> ResolveAclTokenResponse;
+    /// Policies by name.
+    AclGetPolicies = "ACL.GetPolicies": AclPolicySetRequest -> AclPolicySetResponse;
+    /// Roles by id.
+    AclGetRoles = "ACL.GetRolesByID": AclRolesByIdRequest -> AclRolesByIdResponse;
     /// Whether somebody is there.
     StatusPing = "Status.Ping": Empty -> Empty;
     /// The leader's RPC address.
@@ -66,6 +89,37 @@ methods! {
 messages! {
     /// Nothing.
     Empty {}
+    /// `ACL.GetPolicies`.
+    AclPolicySetRequest {
+        /// Their names.
+        names: Vec<String> = "Names",
+    }
+    /// The policies there are.
+    AclPolicySetResponse {
+        /// By name.
+        policies: BTreeMap<String, AclPolicy> = "Policies",
+        /// The index of the table.
+        index: u64 = "Index",
+    }
+    /// `ACL.GetRolesByID`.
+    AclRolesByIdRequest {
+        /// Their ids.
+        role_ids: Vec<String> = "ACLRoleIDs",
+    }
+    /// The roles there are.
+    AclRolesByIdResponse {
+        /// By id.
+        roles: BTreeMap<String, AclRole> = "ACLRoles",
+        /// The index of the table.
+        index: u64 = "Index",
+    }
+    /// A token, if there is one.
+    ResolveAclTokenResponse {
+        /// Without its secret, its roles with the names they have now.
+        token: Option<AclToken> = "Token",
+        /// The index of the table.
+        index: u64 = "Index",
+    }
     /// The leader's address; empty when there is none.
     LeaderResponse {
         /// `ip:port`.

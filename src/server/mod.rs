@@ -10,6 +10,7 @@
 //! top down; what is acknowledged is in the log before anybody hears of it.
 
 mod about;
+mod acl_reset;
 mod agreement;
 pub mod backup;
 mod bootstrap;

@@ -15,6 +15,9 @@ use crate::tables::acl_tokens::AclTokensBySecret;
 use crate::tables::one_time_tokens::OneTimeTokensBySecret;
 use crate::txn::Read;
 
+/// Why a token is refused whose secret is another's.
+pub const SECRET_TAKEN: &str = "a token with this secret exists already";
+
 /// The token with this hash of a secret; also one that has expired.
 pub fn token_by_hash(from: &impl Read, hash: &str) -> Found<Option<Arc<SealedToken>>> {
     if hash.is_empty() {

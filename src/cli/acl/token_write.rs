@@ -4,6 +4,7 @@ use super::super::client::encode;
 use super::super::conn::Conn;
 use super::super::out::Out;
 use super::super::show::Format;
+use super::super::spec::source;
 use super::token::print;
 use anyhow::{Result, bail};
 use serde_json::{Value as Json, json};
@@ -54,6 +55,12 @@ pub(in crate::cli) struct CreateArgs {
     ttl: Option<String>,
     #[command(flatten)]
     links: Links,
+    /// The accessor it is to have, a UUID; its secret is in the file
+    #[arg(long, value_name = "ID", requires = "secret")]
+    accessor: Option<String>,
+    /// A file with the secret of the token with -accessor, a UUID; - reads standard input
+    #[arg(value_name = "PATH", requires = "accessor")]
+    secret: Option<String>,
 }
 
 /// Flags of `acl token update`.
@@ -87,7 +94,13 @@ pub(super) async fn create(args: CreateArgs, out: &Out) -> Result<()> {
     if let Some(ttl) = &args.ttl {
         token["ExpirationTTL"] = ttl.as_str().into();
     }
-    let made = args.conn.client()?.put("/v1/acl/token", &[], &token).await;
+    let mut path = "/v1/acl/token".to_owned();
+    if let (Some(accessor), Some(file)) = (&args.accessor, &args.secret) {
+        token["AccessorID"] = accessor.as_str().into();
+        token["SecretID"] = source(file)?.trim().into();
+        path = format!("{path}/{}", encode(accessor));
+    }
+    let made = args.conn.client()?.put(&path, &[], &token).await;
     let made = made.map_err(|err| err.context("Error creating token"))?;
     print(&args.format, &made, out)
 }

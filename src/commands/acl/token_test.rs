@@ -330,6 +330,17 @@ fn tokens_are_found_by_the_hash_of_their_secret_and_are_gone_when_deleted() {
     assert_eq!(by(&world, "hash-1"), Some(id(1)));
     assert_eq!((by(&world, ""), by(&world, "hash-3")), (None, None));
     assert_eq!(world.refusal(&client(1, &["a"], &[])).0, Code::Conflict);
+    let mut same = client(4, &["a"], &[]);
+    let event = world.event(&same);
+    same.secret = sealed("1");
+    let (_, text) = world.refusal(&same);
+    assert_eq!(text, "a token with this secret exists already");
+    let drover_events::Event::AclTokensUpserted(mut event) = event else {
+        panic!("{event:?}")
+    };
+    event.tokens[0].secret = sealed("1");
+    let outcome = world.append(event.into(), vec![]);
+    assert!(matches!(outcome, Outcome::Rejected(_)), "{outcome:?}");
     let delete = |ids: &[u32]| DeleteAclTokens {
         accessor_ids: ids.iter().map(|n| id(*n)).collect(),
         expired_by: 0,

@@ -4,9 +4,10 @@
 use axum::routing::any;
 use drover_projections::Table as _;
 use drover_projections::tables::{
-    allocs::Allocs, deployments::Deployments, evals::Evals, job_summaries::JobSummaries,
-    jobs::Jobs, namespaces::Namespaces, node_pools::NodePools, root_keys::RootKeys,
-    services::Services, variables::Variables,
+    acl_policies::AclPolicies, acl_roles::AclRoles, acl_tokens::AclTokens, allocs::Allocs,
+    auth_methods::AuthMethods, binding_rules::BindingRules, deployments::Deployments, evals::Evals,
+    job_summaries::JobSummaries, jobs::Jobs, namespaces::Namespaces, node_pools::NodePools,
+    root_keys::RootKeys, services::Services, variables::Variables,
 };
 
 use super::Methods::{Any, Delete, Get, OnlyPost, OnlyPut, Put, Writes};
@@ -19,15 +20,16 @@ use crate::http::gate::Access::{
 use crate::http::gate::Right::{Read, Write};
 use crate::http::gate::{LIST_JOBS, READ_JOB};
 use crate::http::{
-    absent, agent, allocations, audit, autopilot, client, deployments, evaluations, explain, jobs,
-    log, namespaces, node_pools, nodes, operator, projections, requests, scaling, schema, search,
-    services, snapshot, stream, system, variables,
+    absent, acl, agent, allocations, audit, autopilot, client, deployments, evaluations, explain,
+    jobs, log, namespaces, node_pools, nodes, operator, projections, requests, scaling, schema,
+    search, services, snapshot, stream, system, variables,
 };
 
 /// Every route.
 pub(super) fn all() -> Table {
     [
-        workloads, evaluated, rollouts, machines, settings, cluster, agents, history, elsewhere,
+        workloads, evaluated, rollouts, machines, settings, access, cluster, agents, history,
+        elsewhere,
     ]
     .into_iter()
     .fold(Table::default(), |table, part| part(table))
@@ -99,6 +101,103 @@ fn workloads(table: Table) -> Table {
         .route(
             "/v1/allocation/{id}/checks",
             [late(Get, "read-job", client::checks)],
+        )
+}
+
+/// Policies, tokens and roles.
+fn access(table: Table) -> Table {
+    let policies = Tables(&[AclPolicies::ID]);
+    let own = Object("the policy is the caller's", acl::policies::readable);
+    let table = table
+        .route(
+            "/v1/acl/bootstrap",
+            [body(Put, Public, acl::bootstrap::put)],
+        )
+        .route(
+            "/v1/acl/policies",
+            [get(Anyone, policies, acl::policies::list)],
+        )
+        .route(
+            "/v1/acl/policy/self",
+            [get(Anyone, policies, acl::policies::own)],
+        )
+        .route(
+            "/v1/acl/policy/{name}",
+            [
+                get(own, Rows(acl::policies::watched_row), acl::policies::get),
+                body(Put, Management, acl::policies::upsert),
+                body(Delete, Management, acl::policies::delete),
+            ],
+        );
+    let table = tokens(table);
+    let own = Object("the role is the caller's", acl::roles::readable);
+    let named = Object("the role is the caller's", acl::roles::name_readable);
+    let roles = Tables(&[AclRoles::ID]);
+    let mut table = table
+        .route("/v1/acl/roles", [get(Anyone, roles, acl::roles::list)])
+        .route("/v1/acl/role", [body(Put, Management, acl::roles::upsert)])
+        .route(
+            "/v1/acl/role/{id}",
+            [
+                get(own, Rows(acl::roles::watched_row), acl::roles::get),
+                body(Put, Management, acl::roles::upsert),
+                body(Delete, Management, acl::roles::delete),
+            ],
+        )
+        .route(
+            "/v1/acl/role/name/{name}",
+            [get(named, roles, acl::roles::get_by_name)],
+        )
+        .route(
+            "/v1/acl/auth-methods",
+            [get(Public, Tables(&[AuthMethods::ID]), acl::auth_methods)],
+        )
+        .route(
+            "/v1/acl/binding-rules",
+            [get(
+                Management,
+                Tables(&[BindingRules::ID]),
+                acl::binding_rules,
+            )],
+        );
+    for path in acl::SIGN_IN {
+        table = table.route(path, [body(Any, Anyone, acl::sign_in)]);
+    }
+    table
+}
+
+/// Tokens.
+fn tokens(table: Table) -> Table {
+    let own = Object("the token is the caller's", acl::tokens::readable);
+    let tokens = Tables(&[AclTokens::ID]);
+    table
+        .route(
+            "/v1/acl/tokens",
+            [get(Management, tokens, acl::tokens::list)],
+        )
+        .route(
+            "/v1/acl/token",
+            [body(Put, Management, acl::tokens::upsert)],
+        )
+        .route(
+            "/v1/acl/token/self",
+            [get(Anyone, tokens, acl::tokens::own)],
+        )
+        .route(
+            "/v1/acl/token/{accessor}",
+            [
+                get(own, Rows(acl::tokens::watched_row), acl::tokens::get),
+                body(Put, Management, acl::tokens::upsert),
+                body(Delete, Management, acl::tokens::delete),
+            ],
+        )
+        .route(
+            "/v1/acl/token/onetime",
+            [body(Put, Anyone, acl::one_time::issue)],
+        )
+        .route(
+            "/v1/acl/token/onetime/exchange",
+            [body(Put, Public, acl::one_time::exchange)],
         )
 }
 
@@ -554,7 +653,6 @@ fn elsewhere(table: Table) -> Table {
             "/v1/plugin/csi/{id}",
             [get(Plugins, Tables(absent::PLUGINS), absent::plugin)],
         )
-        .route("/v1/acl/{*rest}", [body(Any, Anyone, absent::acl)])
         .route(
             "/v1/operator/license",
             [

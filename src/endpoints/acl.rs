@@ -1,0 +1,190 @@
+//! Access control for those who serve requests without tables: clients ask what a token is, and
+//! what its roles and policies say.
+//!
+//! A node that has proved who it is may ask for all of it. Everybody else gets what the token holds
+//! that he calls with.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use drover_events::model::AclToken;
+use drover_projections::query::acl::{
+    policy_names_of_token, roles_of_token, shown_role, shown_token, token_by_hash,
+};
+use drover_projections::tables::acl_policies::AclPolicies;
+use drover_projections::tables::acl_roles::AclRoles;
+use drover_projections::tables::acl_tokens::{AclTokens, secret_hash};
+use drover_projections::{StorageError, View};
+
+use super::Clients;
+use crate::clock::unix_nanos;
+use crate::error::{ApiError, Code};
+use crate::net::deciding;
+use crate::rpc::methods::{
+    AclPolicySetRequest, AclPolicySetResponse, AclRolesByIdRequest, AclRolesByIdResponse,
+    ResolveAclTokenRequest, ResolveAclTokenResponse,
+};
+use crate::rpc::service::Call;
+
+/// Names or ids of one call: a token has no more.
+const MOST: usize = 1_000;
+/// Bytes of rules in one answer.
+const MOST_RULES: usize = 8 << 20;
+
+/// What a caller may be told.
+enum Told {
+    /// Whatever he asks for.
+    All,
+    /// What this token holds.
+    Of(Box<AclToken>),
+}
+
+impl Told {
+    /// Whether every one of these is among those that he holds.
+    fn covers(
+        &self,
+        asked: &[String],
+        held: impl FnOnce(&AclToken) -> Result<BTreeSet<String>, StorageError>,
+    ) -> Result<bool, StorageError> {
+        let Told::Of(token) = self else {
+            return Ok(true);
+        };
+        let held = held(token)?;
+        Ok(asked.iter().all(|name| held.contains(name)))
+    }
+}
+
+impl Clients {
+    /// Does the work over a view, for a caller who may be told something.
+    async fn told<T: Send + 'static>(
+        self: &Arc<Self>,
+        call: &Call,
+        work: impl Fn(&View, Told) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        if !self.server.config.acl.enabled {
+            return Err(ApiError::bad_request("ACL support disabled"));
+        }
+        let proven = self.knows(call).await;
+        let (clients, token) = (Arc::clone(self), call.token.clone());
+        let find = move || {
+            let view = clients.server.projections.view();
+            let told = match proven {
+                true => Told::All,
+                false => of_token(&view, &token, unix_nanos())?,
+            };
+            work(&view, told)
+        };
+        deciding(find).await?
+    }
+}
+
+fn of_token(view: &View, secret: &str, now: i64) -> Result<Told, ApiError> {
+    let found = match secret {
+        "" => None,
+        secret => token_by_hash(view, &secret_hash(secret))?,
+    };
+    let token = found.map(|found| found.token.clone());
+    let expired = |token: &AclToken| token.expiration_time.is_some_and(|time| time.0 <= now);
+    match token {
+        None => Err(ApiError::permission_denied()),
+        Some(token) if expired(&token) => {
+            Err(ApiError::new(Code::PermissionDenied, "ACL token expired"))
+        }
+        Some(token) if token.r#type == "management" => Ok(Told::All),
+        Some(token) => Ok(Told::Of(Box::new(token))),
+    }
+}
+
+fn few(field: &str, count: usize) -> Result<(), ApiError> {
+    if count > MOST {
+        let text = format!("{field} has {count} elements; at most {MOST} are accepted at once");
+        return Err(ApiError::bad_request(text));
+    }
+    Ok(())
+}
+
+fn demand(allowed: bool) -> Result<(), ApiError> {
+    match allowed {
+        true => Ok(()),
+        false => Err(ApiError::permission_denied()),
+    }
+}
+
+/// `ACL.ResolveToken`: the token that has a secret; it is not repeated. Who knows the secret may
+/// know the token.
+pub(super) async fn resolve_token(
+    clients: Arc<Clients>,
+    _call: Call,
+    request: ResolveAclTokenRequest,
+) -> Result<ResolveAclTokenResponse, ApiError> {
+    if !clients.server.config.acl.enabled {
+        return Err(ApiError::bad_request("ACL support disabled"));
+    }
+    let find = move || {
+        let view = clients.server.projections.view();
+        let found = token_by_hash(&view, &secret_hash(&request.secret_id))?;
+        let token = found.map(|found| shown_token(&view, &found.token));
+        Ok(ResolveAclTokenResponse {
+            token: token.transpose()?,
+            index: view.table_index::<AclTokens>(),
+        })
+    };
+    deciding(find).await?
+}
+
+/// `ACL.GetPolicies`: policies by name; those that are not there are left out.
+pub(super) async fn get_policies(
+    clients: Arc<Clients>,
+    call: Call,
+    request: AclPolicySetRequest,
+) -> Result<AclPolicySetResponse, ApiError> {
+    few("Names", request.names.len())?;
+    let work = move |view: &View, told: Told| {
+        let held = |token: &AclToken| policy_names_of_token(view, token);
+        demand(told.covers(&request.names, held)?)?;
+        let mut answer = AclPolicySetResponse {
+            index: view.table_index::<AclPolicies>(),
+            ..AclPolicySetResponse::default()
+        };
+        let mut bytes = 0;
+        for name in &request.names {
+            if let Some(policy) = view.get::<AclPolicies>(name.as_str())? {
+                bytes += policy.rules.len();
+                answer.policies.insert(name.clone(), policy);
+            }
+            if bytes > MOST_RULES {
+                let text = format!("the policies have more than {MOST_RULES} bytes of rules");
+                return Err(ApiError::new(Code::PayloadTooLarge, text));
+            }
+        }
+        Ok(answer)
+    };
+    clients.told(&call, work).await
+}
+
+/// `ACL.GetRolesByID`: roles by id; those that are not there are left out.
+pub(super) async fn get_roles(
+    clients: Arc<Clients>,
+    call: Call,
+    request: AclRolesByIdRequest,
+) -> Result<AclRolesByIdResponse, ApiError> {
+    few("ACLRoleIDs", request.role_ids.len())?;
+    let work = move |view: &View, told: Told| {
+        let held = |token: &AclToken| {
+            let roles = roles_of_token(view, token)?;
+            Ok(roles.iter().map(|role| role.id.clone()).collect())
+        };
+        demand(told.covers(&request.role_ids, held)?)?;
+        let mut answer = AclRolesByIdResponse {
+            index: view.table_index::<AclRoles>(),
+            ..AclRolesByIdResponse::default()
+        };
+        for id in &request.role_ids {
+            if let Some(role) = view.get::<AclRoles>(id.as_str())? {
+                answer.roles.insert(id.clone(), shown_role(view, &role)?);
+            }
+        }
+        Ok(answer)
+    };
+    clients.told(&call, work).await
+}

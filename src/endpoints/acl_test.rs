@@ -1,0 +1,234 @@
+//! Who is told what of access control.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_events::acl::SealedSecret;
+use drover_events::model::{AclPolicy, AclRole, AclRolePolicyLink, AclToken, AclTokenRoleLink};
+use drover_projections::tables::acl_tokens::secret_hash as token_hash;
+use drover_testkit::LONG;
+
+use super::*;
+use crate::commands::Command;
+use crate::commands::acl::{CreateAclToken, TtlBounds, UpsertAclPolicies, UpsertAclRoles};
+use crate::commands::node::RegisterNode;
+use crate::config::Config;
+use crate::error::{ApiError, Code};
+use crate::proposer::Origin;
+use crate::rpc::caller::{Caller, Servers};
+use crate::rpc::client::Pool;
+use crate::rpc::methods::{
+    AclPolicySetRequest, AclRolesByIdRequest, ResolveAclTokenRequest, ResolveAclTokenResponse,
+};
+use crate::rpc::server::{Limits, RpcServer, serve};
+use crate::rpc::testing::Marking;
+use crate::rpc::{Rpc, RpcError};
+use crate::server::testing::Stopping;
+use drover_testkit::fixtures as testing;
+
+const NODE: &str = "11111111-2222-4333-8444-555555555555";
+const CI: &str = "22222222-2222-4333-8444-555555555555";
+const ROOT: &str = "33333333-2222-4333-8444-555555555555";
+
+struct World {
+    server: Stopping,
+    rpc: RpcServer,
+    node: String,
+    role: String,
+    _data: tempfile::TempDir,
+}
+
+impl World {
+    /// A server that knows a node, two policies, a role and two tokens.
+    async fn start(enabled: bool) -> World {
+        let data = tempfile::tempdir().unwrap();
+        let telemetry = crate::telemetry::install(Duration::from_secs(10));
+        let mut config = Config::dev();
+        config.acl.enabled = enabled;
+        let server = Server::start(Arc::new(config), data.path(), telemetry);
+        let server = server.await.unwrap();
+        server.wait_ready().await;
+        let mut node = testing::node(1);
+        node.secret_id = secret_hash(NODE);
+        let id = node.id.clone();
+        let create_node_pool = true;
+        submit(
+            &server,
+            RegisterNode {
+                node,
+                create_node_pool,
+            },
+        )
+        .await;
+        for name in ["mine", "other"] {
+            let policy = AclPolicy {
+                name: name.into(),
+                rules: "agent { policy = \"read\" }".into(),
+                ..AclPolicy::default()
+            };
+            let policies = vec![policy];
+            submit(&server, UpsertAclPolicies { policies }).await;
+        }
+        let link = AclRolePolicyLink {
+            name: "mine".into(),
+        };
+        let roles = vec![AclRole {
+            name: "crew".into(),
+            policies: vec![link].into(),
+            ..AclRole::default()
+        }];
+        let allow_missing_policies = false;
+        submit(
+            &server,
+            UpsertAclRoles {
+                roles,
+                allow_missing_policies,
+            },
+        )
+        .await;
+        let view = server.projections.view();
+        let role = drover_projections::query::acl::role_by_name(&view, "crew");
+        let role = role.unwrap().unwrap().id.clone();
+        for (secret, kind) in [(CI, "client"), (ROOT, "management")] {
+            submit(&server, token(secret, kind)).await;
+        }
+        drop(view);
+        let beat = Box::new(|_: &str| Duration::from_secs(60));
+        let service = Arc::new(Marking(Arc::new(service(server.clone(), beat))));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        World {
+            rpc: serve(listener, service, Limits::default()).unwrap(),
+            server: Stopping(server),
+            node: id,
+            role,
+            _data: data,
+        }
+    }
+
+    async fn call<M: Rpc>(
+        &self,
+        (node, secret): (&str, &str),
+        request: M::Req,
+    ) -> Result<M::Res, ApiError> {
+        let servers = Servers::new(vec![self.rpc.addr().to_string()]);
+        let caller = Caller::network(Pool::new(1), servers, secret).of_node(node);
+        match caller.once::<M>(&request, LONG).await {
+            Ok(answer) => Ok(answer),
+            Err(RpcError::Api(error)) => Err(error),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    async fn resolve(&self, secret: &str) -> ResolveAclTokenResponse {
+        let request = ResolveAclTokenRequest {
+            secret_id: secret.into(),
+        };
+        self.call::<AclResolveToken>(("", ""), request)
+            .await
+            .unwrap()
+    }
+
+    /// The policies that a caller is told of these.
+    async fn policies(&self, who: (&str, &str), names: &[&str]) -> Result<Vec<String>, ApiError> {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        let request = AclPolicySetRequest { names };
+        let answer = self.call::<AclGetPolicies>(who, request).await?;
+        Ok(answer.policies.into_keys().collect())
+    }
+
+    async fn roles(&self, who: (&str, &str)) -> Result<usize, ApiError> {
+        let role_ids = vec![self.role.clone()];
+        let request = AclRolesByIdRequest { role_ids };
+        let answer = self.call::<AclGetRoles>(who, request).await?;
+        Ok(answer.roles.len())
+    }
+}
+
+async fn submit(server: &Server, command: impl Command) {
+    server.submit(command, Origin::default()).await.unwrap();
+}
+
+fn token(secret: &str, kind: &str) -> CreateAclToken {
+    let roles = vec![AclTokenRoleLink {
+        name: "crew".into(),
+        ..AclTokenRoleLink::default()
+    }];
+    CreateAclToken {
+        token: AclToken {
+            accessor_id: format!("{}-0000-4000-8000-000000000000", &secret[..8]),
+            r#type: kind.into(),
+            roles: roles
+                .into_iter()
+                .filter(|_| kind == "client")
+                .collect::<Vec<_>>()
+                .into(),
+            ..AclToken::default()
+        },
+        secret: SealedSecret {
+            hash: token_hash(secret),
+            ..SealedSecret::default()
+        },
+        ttl: TtlBounds {
+            min: Duration::ZERO,
+            max: Duration::MAX,
+        },
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_is_told_all_and_others_what_their_token_holds() {
+    let world = World::start(true).await;
+    let own = (world.node.as_str(), NODE);
+    let denied = |told: Result<_, ApiError>| told.map(|_: ()| ()).unwrap_err();
+    for who in [own, ("", ROOT)] {
+        let told = world.policies(who, &["mine", "other", "none"]).await;
+        assert_eq!(told.unwrap(), ["mine", "other"]);
+        assert_eq!(world.roles(who).await, Ok(1));
+    }
+    let ci = ("", CI);
+    assert_eq!(world.policies(ci, &["mine"]).await.unwrap(), ["mine"]);
+    assert_eq!(world.roles(ci).await, Ok(1));
+    let other = world.policies(ci, &["mine", "other"]).await.map(drop);
+    assert_eq!(denied(other), ApiError::permission_denied());
+    for who in [("", ""), ("", "nobody"), (world.node.as_str(), "wrong")] {
+        let told = world.policies(who, &["mine"]).await.map(drop);
+        assert_eq!(denied(told), ApiError::permission_denied(), "{who:?}");
+        assert!(world.roles(who).await.is_err(), "{who:?}");
+    }
+    let many = vec!["x"; 1001];
+    let told = world.policies(own, &many).await.map(drop);
+    assert_eq!(denied(told).code, Code::BadRequest);
+    world.server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_secret_is_resolved_to_its_token_and_not_repeated() {
+    let world = World::start(true).await;
+    let token = world.resolve(CI).await.token.unwrap();
+    assert_eq!(
+        (token.roles[0].name.as_str(), token.secret_id.as_str()),
+        ("crew", "")
+    );
+    assert_eq!(world.resolve("nobody").await.token, None);
+    assert_eq!(world.resolve("").await.token, None);
+    let request = ResolveAclTokenRequest {
+        secret_id: "canary".into(),
+    };
+    assert!(!format!("{request:?}").contains("canary"));
+    world.server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_told_while_acls_are_off() {
+    let world = World::start(false).await;
+    let own = (world.node.as_str(), NODE);
+    let told = world.policies(own, &["mine"]).await.unwrap_err();
+    assert_eq!(told.message, "ACL support disabled");
+    assert_eq!(world.roles(own).await.unwrap_err(), told);
+    let request = ResolveAclTokenRequest {
+        secret_id: CI.into(),
+    };
+    let told = world.call::<AclResolveToken>(own, request).await;
+    assert_eq!(told.unwrap_err().message, "ACL support disabled");
+    world.server.shutdown().await;
+}

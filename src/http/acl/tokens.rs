@@ -1,0 +1,215 @@
+//! Tokens.
+
+use drover_events::acl::SealedToken;
+use drover_events::gojson::{List, Time};
+use drover_events::model::{AclToken, AclTokenListStub};
+use drover_projections::page::{PageToken, TokenKind};
+use drover_projections::query::acl::shown_token;
+use drover_projections::tables::acl_tokens::{AclTokens, AclTokensByCreate, secret_hash};
+use drover_projections::watch::Interest;
+use drover_projections::{Prefix, Scan};
+use smallvec::SmallVec;
+
+use super::{ANONYMOUS, Fresh, enabled, shown};
+use crate::commands::acl::{CreateAclToken, DeleteAclTokens, UpdateAclToken};
+use crate::error::ApiError;
+use crate::http::answer::Answer;
+use crate::http::front::Read;
+use crate::http::gate::{Write, demand};
+use crate::http::list::{self, storage};
+use crate::http::new_id;
+use crate::http::query::Options;
+use crate::http::request::Request;
+use crate::http::rows;
+use crate::net::glance;
+
+fn stub(token: AclToken) -> AclTokenListStub {
+    AclTokenListStub {
+        accessor_id: token.accessor_id,
+        name: token.name,
+        r#type: token.r#type,
+        policies: token.policies,
+        roles: token.roles,
+        global: token.global,
+        create_time: Time(token.create_time.0),
+        expiration_time: token.expiration_time.map(|time| Time(time.0)),
+        create_index: token.create_index,
+        modify_index: token.modify_index,
+    }
+}
+
+/// `GET /v1/acl/tokens`: by creation, or those whose accessor begins with the prefix. Filters see
+/// what is listed, which is no secret.
+pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+    enabled(read.api)?;
+    let options = read.options;
+    let (kind, rows): (_, rows::Rows<'_, SealedToken>) = match options.prefix() {
+        "" => {
+            let rows = read.view.by_index_scan::<AclTokensByCreate>(scan(options));
+            (TokenKind::IndexId, Box::new(rows))
+        }
+        _ => (TokenKind::Id, rows::ids::<AclTokens>(&read.view, options)?),
+    };
+    let global = read.request.query.text("global") == "true";
+    let rows = rows.filter_map(|row| match row {
+        Ok(row) if global && !row.token.global => None,
+        Ok(row) => Some(shown_token(&read.view, &row.token).map(stub)),
+        Err(error) => Some(Err(error)),
+    });
+    let token = |row: &AclTokenListStub| match kind {
+        TokenKind::IndexId => PageToken::IndexId(row.create_index, row.accessor_id.clone()),
+        _ => PageToken::Id(row.accessor_id.clone()),
+    };
+    let answer = list::render(options, kind, rows, token, Ok)?;
+    Ok(answer.at(read.view.table_index::<AclTokens>()))
+}
+
+/// All tokens by their creation, from the page's start on.
+fn scan(options: &Options) -> Scan {
+    let scan = match PageToken::parse(TokenKind::IndexId, options.next_token()) {
+        Ok(PageToken::IndexId(index, id)) => {
+            let place = Prefix::new().u64(index).id(&id);
+            Scan::all().from(place.as_bytes())
+        }
+        _ => Scan::all(),
+    };
+    match options.reverse() {
+        true => scan.reverse(),
+        false => scan,
+    }
+}
+
+/// The row of the token in the path.
+pub(in crate::http) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+    let accessor = request.segment(3)?;
+    Ok([Interest::row::<AclTokens>(accessor.as_str())]
+        .into_iter()
+        .collect())
+}
+
+/// Whether the token in the path is the caller's own.
+pub(in crate::http) fn readable(read: &Read<'_>) -> Result<(), ApiError> {
+    let accessor = read.request.segment(3)?;
+    let own = read.identity.token.as_deref();
+    demand(own.is_some_and(|own| own.accessor_id == accessor))
+}
+
+fn answer(read: &Read<'_>, accessor: &str) -> Result<Answer, ApiError> {
+    let found = read.view.get::<AclTokens>(accessor).map_err(storage)?;
+    let sealed = found.ok_or_else(|| ApiError::not_found("ACL token not found"))?;
+    let token = shown(&read.view, &read.api.keyring, &sealed).map_err(storage)?;
+    Ok(Answer::json(&token)?.at(token.modify_index))
+}
+
+/// `GET /v1/acl/token/:accessor`.
+pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
+    enabled(read.api)?;
+    answer(read, &read.request.segment(3)?)
+}
+
+/// `GET /v1/acl/token/self`: the token in use; of who gives none, that of nobody in particular.
+pub(in crate::http) fn own(read: &Read<'_>) -> Result<Answer, ApiError> {
+    enabled(read.api)?;
+    match read.identity.token.as_deref() {
+        Some(token) => answer(read, &token.accessor_id),
+        None => Ok(Answer::json(&anonymous())?.at(read.view.table_index::<AclTokens>())),
+    }
+}
+
+fn anonymous() -> AclToken {
+    AclToken {
+        accessor_id: ANONYMOUS.to_owned(),
+        name: "Anonymous Token".to_owned(),
+        r#type: "client".to_owned(),
+        policies: List::from(vec![ANONYMOUS.to_owned()]),
+        ..AclToken::default()
+    }
+}
+
+/// `PUT /v1/acl/token` and `PUT /v1/acl/token/:accessor`: one with an accessor is changed.
+pub(in crate::http) async fn upsert(write: Write) -> Result<Answer, ApiError> {
+    enabled(&write.api)?;
+    let token: AclToken = write.json().await?;
+    let accessor = write.request.segment(3)?;
+    if !accessor.is_empty() && accessor != token.accessor_id {
+        return Err(ApiError::bad_request(
+            "ACL token accessor does not match request path",
+        ));
+    }
+    if token.accessor_id.is_empty() {
+        return create(write, token, (new_id(), new_id())).await;
+    }
+    let view = write.api.projections.view();
+    let known = glance(|| view.modified::<AclTokens>(token.accessor_id.as_str()));
+    drop(view);
+    match known.map_err(storage)? {
+        None if !token.secret_id.is_empty() => upload(write, token).await,
+        _ => update(write, token).await,
+    }
+}
+
+/// A token whose accessor and secret somebody has chosen.
+async fn upload(write: Write, token: AclToken) -> Result<Answer, ApiError> {
+    let ids = (token.accessor_id.clone(), token.secret_id.clone());
+    if !rows::is_uuid(&ids.0) || !rows::is_uuid(&ids.1) {
+        return Err(ApiError::bad_request("invalid acl token"));
+    }
+    if token.r#type == "management" {
+        return Err(ApiError::bad_request("cannot upload management tokens"));
+    }
+    create(write, token, ids).await
+}
+
+async fn create(
+    write: Write,
+    token: AclToken,
+    (accessor, secret): (String, String),
+) -> Result<Answer, ApiError> {
+    let fresh = Fresh::with(&write.api, accessor, secret).await?;
+    let command = CreateAclToken {
+        token: AclToken {
+            accessor_id: fresh.accessor.clone(),
+            ..token
+        },
+        secret: fresh.sealed,
+        ttl: write.api.settings.token_ttl,
+    };
+    let done = write.submit(command).await?;
+    let mut token = stored(&write, &fresh.accessor)?;
+    token.secret_id = fresh.secret;
+    Ok(Answer::json(&token)?.written(done.index))
+}
+
+async fn update(write: Write, token: AclToken) -> Result<Answer, ApiError> {
+    let accessor = token.accessor_id.clone();
+    let secret_hash = match token.secret_id.as_str() {
+        "" => String::new(),
+        given => secret_hash(given),
+    };
+    let command = UpdateAclToken { token, secret_hash };
+    let done = write.submit(command).await?;
+    Ok(Answer::json(&stored(&write, &accessor)?)?.written(done.index))
+}
+
+/// A token as it is after a write, its secret with it. Who deleted it since has the last word.
+pub(super) fn stored(write: &Write, accessor: &str) -> Result<AclToken, ApiError> {
+    let view = write.api.projections.view();
+    let token = glance(|| {
+        let found = view.get::<AclTokens>(accessor)?;
+        let shown = |sealed: &SealedToken| shown(&view, &write.api.keyring, sealed);
+        found.as_ref().map(shown).transpose()
+    });
+    let token = token.map_err(storage)?;
+    token.ok_or_else(|| ApiError::not_found("ACL token not found"))
+}
+
+/// `DELETE /v1/acl/token/:accessor`.
+pub(in crate::http) async fn delete(write: Write) -> Result<Answer, ApiError> {
+    enabled(&write.api)?;
+    let command = DeleteAclTokens {
+        accessor_ids: vec![write.request.segment(3)?],
+        expired_by: 0,
+    };
+    let done = write.submit(command).await?;
+    Ok(Answer::nothing().written(done.index))
+}
