@@ -271,11 +271,12 @@ fn an_end_that_is_near_is_told_everywhere() {
     let output = trust.curl(&agent, "/v1/metrics?format=prometheus", &[]);
     let metrics = said(&output);
     let line = |setting: &str| {
-        let begin = format!("drover_tls_expires_in_seconds{{setting=\"{setting}\"}} ");
-        let value = metrics
-            .lines()
-            .find_map(|line| line.strip_prefix(&begin)?.parse().ok());
-        value.unwrap_or_else(|| panic!("{begin} is missing in {metrics}"))
+        let label = format!("setting=\"{setting}\"");
+        let mut lines = metrics.lines().filter(|line| line.contains(&label));
+        let line = lines.find(|line| line.starts_with("drover_tls_expires_in_seconds{"));
+        let line = line.unwrap_or_else(|| panic!("{label} is missing in {metrics}"));
+        let value = line.split_whitespace().last().unwrap_or_default();
+        value.parse::<f64>().expect("a number")
     };
     let days: f64 = line("cert_file") / 86_400.0;
     assert!((10.0..12.1).contains(&days), "{days}");
