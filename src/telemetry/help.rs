@@ -152,7 +152,13 @@ pub(super) fn meaning(name: &str) -> Option<Cow<'static, str>> {
     {
         return Some(format!("Calls of {endpoint} that {kind}.").into());
     }
-    let endpoints = ["alloc_", "client_", "service_registration_", "status_"];
+    let endpoints = [
+        "acl_",
+        "alloc_",
+        "client_",
+        "service_registration_",
+        "status_",
+    ];
     let call = endpoints.iter().any(|endpoint| rest.starts_with(endpoint));
     call.then(|| format!("Milliseconds that the call {rest} took.").into())
 }
