@@ -1,48 +1,121 @@
 //! Who a request comes from: what the one authentication step yields.
 //!
-//! Every request passes authentication before anything else. Its [`Identity`] is used for
-//! authorisation, becomes the actor of the events the request causes, and labels metrics. Nothing
-//! here looks at policies: that is the ACL's work.
+//! Every request passes authentication before anything else; it never refuses. An [`Identity`]
+//! keeps apart what was proved (a token, a node, a certificate) and carries the compiled access
+//! list of the moment, shared. It is used for authorisation, becomes the actor of the events the
+//! request causes, and labels metrics (AUTH-01 to AUTH-03).
+
+use std::sync::Arc;
 
 use drover_events::actor::{Actor, ActorKind};
+use drover_events::model::AclToken;
+
+use crate::acl::Acl;
+use crate::error::{ApiError, Code};
 
 /// The caller of one request.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Identity {
     /// The caller as it is written into events.
     pub actor: Actor,
-    /// Whether the caller may do everything: ACLs are off, or the token is a management token.
-    pub management: bool,
+    /// What the caller may do.
+    pub acl: Arc<Acl>,
+    /// The token that was given, if it is a good one; without its secret.
+    pub token: Option<Arc<AclToken>>,
+    /// Why the token that was given is none. The request is refused where it is served.
+    pub refusal: Option<Refusal>,
+}
+
+/// Why a token is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Nobody has it.
+    Unknown,
+    /// Its time is over.
+    Expired,
+}
+
+impl Refusal {
+    /// What the agent says about it where it answers for itself.
+    #[must_use]
+    pub fn in_words(self) -> ApiError {
+        let text = match self {
+            Self::Unknown => "ACL token not found",
+            Self::Expired => "ACL token expired",
+        };
+        ApiError::new(Code::PermissionDenied, text)
+    }
+}
+
+/// Nobody in particular, who may do nothing.
+impl Default for Identity {
+    fn default() -> Self {
+        Self::anonymous("", Arc::new(Acl::denied()))
+    }
 }
 
 impl Identity {
-    /// A caller without a token while ACLs are off: nobody in particular, allowed everything.
-    pub fn anonymous(addr: impl Into<String>) -> Self {
+    /// A caller without a token, who may do what `acl` says.
+    pub fn anonymous(addr: impl Into<String>, acl: Arc<Acl>) -> Self {
         let actor = Actor {
             kind: ActorKind::Anonymous,
             addr: addr.into(),
             ..Actor::default()
         };
-        Self {
-            actor,
-            management: true,
-        }
+        Self::of(actor, acl)
+    }
+
+    /// A caller without a token while ACLs are off: nobody in particular, allowed everything.
+    pub fn open(addr: impl Into<String>) -> Self {
+        Self::anonymous(addr, Arc::new(Acl::management()))
     }
 
     /// A part of this server that acts by itself, such as a reactor.
     pub fn server(id: impl Into<String>, name: impl Into<String>) -> Self {
-        Self {
-            actor: Actor::server(id, name),
-            management: true,
-        }
+        Self::of(Actor::server(id, name), Arc::new(Acl::management()))
     }
 
     /// A client node, known by its secret.
     pub fn node(id: impl Into<String>, addr: impl Into<String>) -> Self {
+        Self::of(Actor::node(id, addr), Arc::new(Acl::denied()))
+    }
+
+    /// The bearer of a token.
+    pub fn bearer(token: Arc<AclToken>, addr: impl Into<String>, acl: Arc<Acl>) -> Self {
+        let actor = Actor {
+            kind: ActorKind::Token,
+            id: token.accessor_id.clone(),
+            name: token.name.clone(),
+            addr: addr.into(),
+            ..Actor::default()
+        };
         Self {
-            actor: Actor::node(id, addr),
-            management: false,
+            token: Some(token),
+            ..Self::of(actor, acl)
         }
+    }
+
+    /// Somebody who gave a token that is none.
+    pub fn refused(addr: impl Into<String>, refusal: Refusal) -> Self {
+        Self {
+            refusal: Some(refusal),
+            ..Self::anonymous(addr, Arc::new(Acl::denied()))
+        }
+    }
+
+    fn of(actor: Actor, acl: Arc<Acl>) -> Self {
+        Self {
+            actor,
+            acl,
+            token: None,
+            refusal: None,
+        }
+    }
+
+    /// Whether the caller may do everything: ACLs are off, or the token is a management token.
+    #[must_use]
+    pub fn is_management(&self) -> bool {
+        self.acl.is_management()
     }
 }
 
@@ -52,8 +125,9 @@ mod tests {
 
     #[test]
     fn a_node_is_no_manager() {
-        assert!(Identity::anonymous("127.0.0.1").management);
-        assert!(!Identity::node("n", "127.0.0.1").management);
+        assert!(Identity::open("127.0.0.1").is_management());
+        assert!(!Identity::node("n", "127.0.0.1").is_management());
+        assert!(!Identity::default().is_management());
         assert_eq!(Identity::server("s", "core-gc").actor.name, "core-gc");
     }
 }

@@ -36,8 +36,9 @@
 //! [`drover_events`] (the language of today) ← [`drover_projections`] (the state today) ←
 //! [`drover_migrations`] (what both used to be) ← [`commands`] (what may be asked for) ← this crate
 //! (behaviour). Beside that line stand [`error`], [`log`], [`keyring`], [`jobspec`], [`scheduler`],
-//! [`acl`] with the small language `drover_hcl1` it is written in, and the language of filters
-//! ([`drover_projections::filter`]): they know no table, and a change in one is compiled and tested without the rest (`cargo test -p drover-log`); what the scheduler
+//! [`acl`] with the small language `drover_hcl1` that its policies are written in, and the language
+//! of filters ([`drover_projections::filter`]): they know no table, and a change in one is compiled
+//! and tested without the rest (`cargo test -p drover-log`); what the scheduler
 //! decides over real tables is the suite `tests/scheduler`.
 //!
 //! A resource has the same name everywhere: `job.rs`, or the folder `job`, in `events/src`,
@@ -130,6 +131,7 @@ pub mod clock;
 pub mod config;
 pub mod endpoints;
 pub mod explain;
+pub mod gate;
 pub mod http;
 pub mod identity;
 pub mod net;
@@ -151,6 +153,11 @@ pub mod version;
 #[cfg(doc)]
 #[doc = include_str!("docs/figures.md")]
 pub mod figures {}
+
+/// Every route, and what it asks of its caller.
+#[cfg(doc)]
+#[doc = include_str!("docs/routes.md")]
+pub mod routes {}
 
 /// For whoever reads events: formats, topics, kinds, filters, positions, what is promised on each
 /// way, and clients that run.

@@ -3,6 +3,9 @@
 use crate::model::{AclAuthMethod, AclBindingRule, AclPolicy, AclRole, AclToken, OneTimeToken};
 use crate::wire;
 
+/// The feature level from which on policies, tokens and roles are applied.
+pub const ACL_LEVEL: u32 = 7;
+
 wire! {
     /// Policies were created or changed.
     pub struct AclPoliciesUpserted {

@@ -5,6 +5,7 @@
 //! randomness and no rule that may change with the code: times, ids and choices are in the event.
 //! Guards were checked before it runs. Start reading at [`dispatch`], then `job.rs` and `plan.rs`.
 
+mod acl;
 pub mod alloc;
 mod cluster;
 mod deployment;
@@ -30,6 +31,7 @@ use drover_events::Event;
 use crate::outcome::{Refused, Reply};
 use crate::txn::{Ctx, Txn};
 
+pub use acl::EXPIRED_PAGE;
 pub use eval::DELETE_SCAN_LIMIT;
 pub use later::LATER;
 pub use variable::{check_quota, size as variable_size};
@@ -83,20 +85,20 @@ pub fn dispatch(txn: &mut Txn<'_>, ctx: &Ctx, event: &Event) -> Result<Reply, Re
         Event::RootKeyUpserted(ev) => keyring::upserted(txn, ctx, ev),
         Event::RootKeyDeleted(ev) => keyring::deleted(txn, ctx, ev),
         Event::ScalingEventRecorded(ev) => scaling::recorded(txn, ctx, ev),
-        Event::AclPoliciesUpserted(_) => later::refuse(event.kind()),
-        Event::AclPoliciesDeleted(_) => later::refuse(event.kind()),
-        Event::AclTokensUpserted(_) => later::refuse(event.kind()),
-        Event::AclTokensDeleted(_) => later::refuse(event.kind()),
-        Event::AclBootstrapped(_) => later::refuse(event.kind()),
-        Event::AclRolesUpserted(_) => later::refuse(event.kind()),
-        Event::AclRolesDeleted(_) => later::refuse(event.kind()),
+        Event::AclPoliciesUpserted(ev) => acl::policies_upserted(txn, ctx, ev),
+        Event::AclPoliciesDeleted(ev) => acl::policies_deleted(txn, ctx, ev),
+        Event::AclTokensUpserted(ev) => acl::tokens_upserted(txn, ctx, ev),
+        Event::AclTokensDeleted(ev) => acl::tokens_deleted(txn, ctx, ev),
+        Event::AclBootstrapped(ev) => acl::bootstrapped(txn, ctx, ev),
+        Event::AclRolesUpserted(ev) => acl::roles_upserted(txn, ctx, ev),
+        Event::AclRolesDeleted(ev) => acl::roles_deleted(txn, ctx, ev),
         Event::AclAuthMethodsUpserted(_) => later::refuse(event.kind()),
         Event::AclAuthMethodsDeleted(_) => later::refuse(event.kind()),
         Event::AclBindingRulesUpserted(_) => later::refuse(event.kind()),
         Event::AclBindingRulesDeleted(_) => later::refuse(event.kind()),
-        Event::OneTimeTokensUpserted(_) => later::refuse(event.kind()),
-        Event::OneTimeTokensDeleted(_) => later::refuse(event.kind()),
-        Event::OneTimeTokensExpired(_) => later::refuse(event.kind()),
+        Event::OneTimeTokensUpserted(ev) => acl::one_time_upserted(txn, ctx, ev),
+        Event::OneTimeTokensDeleted(ev) => acl::one_time_deleted(txn, ctx, ev),
+        Event::OneTimeTokensExpired(ev) => acl::one_time_expired(txn, ctx, ev),
         Event::CsiVolumesRegistered(_) => later::refuse(event.kind()),
         Event::CsiVolumeDeregistered(_) => later::refuse(event.kind()),
         Event::CsiVolumeClaimed(_) => later::refuse(event.kind()),

@@ -1,12 +1,15 @@
 //! Queries that apply and the leader's decisions both make: one implementation each, over whatever
 //! can be read (EV-08, EV-09).
 
+pub mod acl;
+
 use std::sync::Arc;
 
 use drover_events::model::{Evaluation, Job, ScalingPolicy, ServiceRegistration};
 
 use crate::error::StorageError;
 use crate::scan::{Prefix, Scan};
+use crate::tables::acl_tokens::AclTokensByKey;
 use crate::tables::alloc_job_counts::AllocJobCounts;
 use crate::tables::allocs::{AllocRow, AllocsByJob, AllocsByNode, AllocsBySigningKey};
 use crate::tables::deployments::DeploymentsByJob;
@@ -202,5 +205,7 @@ pub fn services_of_alloc(from: &impl Read, alloc: &str) -> Found<Vec<Arc<Service
 /// Whether something that lives was signed or encrypted with the key (KR-04).
 pub fn root_key_in_use(from: &impl Read, key: &str) -> Found<bool> {
     let scan = Scan::group::<crate::Id>(key);
-    Ok(from.any_by::<AllocsBySigningKey>(scan.clone())? || from.any_by::<VariablesByKey>(scan)?)
+    Ok(from.any_by::<AllocsBySigningKey>(scan.clone())?
+        || from.any_by::<VariablesByKey>(scan.clone())?
+        || from.any_by::<AclTokensByKey>(scan)?)
 }

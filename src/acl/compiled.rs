@@ -120,6 +120,11 @@ impl Acl {
         self.variables.named().any(here) && !self.namespaces.of(ns).denies()
     }
 
+    /// Whether there is a rule that allows something with some variable of some namespace.
+    pub fn variable_anywhere(&self) -> bool {
+        self.management || self.variables.all().any(Set::allows_something)
+    }
+
     /// Whether this may be done with a node pool.
     pub fn node_pool_allows(&self, pool: &str, capability: NodePoolCapability) -> bool {
         self.management || self.node_pools.of(pool).allows(capability)

@@ -4,10 +4,14 @@
 use clap::error::ErrorKind;
 
 /// A command as it is typed, and what to do.
-const ABSENT: [(&str, &str); 54] = [
+const ABSENT: [(&str, &str); 55] = [
     (
-        "acl",
-        "access control is not in this version; every request is let through",
+        "acl auth-method",
+        "sign-in by other services is not in this version",
+    ),
+    (
+        "acl binding-rule",
+        "sign-in by other services is not in this version",
     ),
     (
         "alloc exec",
@@ -45,7 +49,10 @@ const ABSENT: [(&str, &str); 54] = [
         "use drover job run with its file, or drover job revert ID VERSION",
     ),
     ("license", "there is no license"),
-    ("login", "access control is not in this version"),
+    (
+        "login",
+        "sign-in by other services is not in this version; drover acl token create makes tokens",
+    ),
     (
         "monitor",
         "the agent writes its log to its standard error; drover event stream follows events",

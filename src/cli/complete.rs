@@ -35,6 +35,8 @@ enum Offer {
     Words(Vec<String>),
     /// Ids of this context of the search.
     Ids(&'static str),
+    /// What this path lists, by this field.
+    Listed(&'static str, &'static str),
     /// Names of services.
     Services,
     /// Kinds of events.
@@ -43,8 +45,22 @@ enum Offer {
     Topics,
 }
 
+const POLICIES: Offer = Offer::Listed("/v1/acl/policies", "Name");
+const ROLES: Offer = Offer::Listed("/v1/acl/roles", "ID");
+const ROLE_NAMES: Offer = Offer::Listed("/v1/acl/roles", "Name");
+const TOKENS: Offer = Offer::Listed("/v1/acl/tokens", "AccessorID");
+
 /// What the first argument of a command is.
-static ARGUMENTS: [(&str, Offer); 51] = [
+static ARGUMENTS: [(&str, Offer); 60] = [
+    ("acl policy apply", POLICIES),
+    ("acl policy delete", POLICIES),
+    ("acl policy info", POLICIES),
+    ("acl role delete", ROLES),
+    ("acl role info", ROLES),
+    ("acl role update", ROLES),
+    ("acl token delete", TOKENS),
+    ("acl token info", TOKENS),
+    ("acl token update", TOKENS),
     ("alloc checks", Offer::Ids("allocs")),
     ("alloc fs", Offer::Ids("allocs")),
     ("alloc logs", Offer::Ids("allocs")),
@@ -99,10 +115,13 @@ static ARGUMENTS: [(&str, Offer); 51] = [
 ];
 
 /// What the value of a flag is, whichever command it is of.
-static FLAGS: [(&str, Offer); 4] = [
+static FLAGS: [(&str, Offer); 7] = [
     ("job", Offer::Ids("jobs")),
     ("kind", Offer::Kinds),
     ("namespace", Offer::Ids("namespaces")),
+    ("policy", POLICIES),
+    ("role-id", ROLES),
+    ("role-name", ROLE_NAMES),
     ("topic", Offer::Topics),
 ];
 
@@ -183,6 +202,14 @@ impl Offer {
                 let matches = found["Matches"].as_object().into_iter().flatten();
                 let ids = matches.flat_map(|(_, ids)| ids.as_array().into_iter().flatten());
                 Ok(ids.filter_map(Json::as_str).map(str::to_owned).collect())
+            }
+            Offer::Listed(path, field) => {
+                // A prefix is one of the key, which a role's name is not.
+                let prefix = [("prefix", prefix)];
+                let query = if field == "Name" { &[][..] } else { &prefix };
+                let all = client.get_json(path, query).await?;
+                let all = all.as_array().into_iter().flatten();
+                Ok(all.map(|one| text(one, field)).collect())
             }
             Offer::Services => {
                 let spaces = client.get_json("/v1/services", &[]).await?;

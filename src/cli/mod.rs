@@ -11,6 +11,7 @@
 
 mod absent;
 mod absent_flags;
+mod acl;
 mod agent;
 mod agent_info;
 mod alloc;
@@ -107,6 +108,9 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Noun {
+    /// Work with policies, tokens and roles
+    #[command(subcommand)]
+    Acl(acl::Verb),
     /// Run an agent: a server, a client, or both
     Agent(Box<agent::Args>),
     /// Show the state and the figures of an agent
@@ -302,6 +306,7 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
     let done = match noun {
         // Handled before a runtime exists.
         Noun::Agent(_) => Ok(1),
+        Noun::Acl(verb) => acl::run(verb, out).await,
         Noun::AgentInfo(args) => agent_info::run(args, out).await,
         Noun::Alloc(verb) => alloc::run(verb, out).await,
         Noun::Audit(args) => audit::run(*args, out).await,

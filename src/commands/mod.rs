@@ -9,6 +9,7 @@
 //! It must not know: HTTP, RPC, Raft, clocks, randomness. Times and ids come with the command or
 //! the stamp.
 
+pub mod acl;
 pub mod alloc;
 pub mod cluster;
 pub mod deployment;
@@ -137,3 +138,7 @@ pub fn refuse_later(kind: EventKind) -> Result<(), ApiError> {
 #[cfg(test)]
 #[path = "rest_test.rs"]
 mod tests;
+
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: drover_testkit::counting::Counting = drover_testkit::counting::Counting;

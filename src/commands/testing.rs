@@ -54,8 +54,10 @@ impl World {
     }
 
     fn stamp(&self) -> Stamp {
+        let mut id = [7; 16];
+        id[8..].copy_from_slice(&self.index.to_be_bytes());
         Stamp {
-            id: EventId([7; 16]),
+            id: EventId(id),
             now: self.now(),
         }
     }

@@ -9,7 +9,8 @@ use drover_projections::tables::{
 };
 
 use super::answer::{Answer, JSON};
-use super::front::{Read, Write};
+use super::front::Read;
+use super::gate::Write;
 use super::list;
 use crate::error::{ApiError, Code};
 

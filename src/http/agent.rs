@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::answer::{Answer, TEXT};
 use super::aside::aside;
-use super::front::{Read, Write};
+use super::front::Read;
+use super::gate::Write;
 use crate::error::{ApiError, Code};
 
 /// `GET /v1/status/leader`.

@@ -12,15 +12,19 @@ use serde::{Serialize, Serializer};
 use smallvec::SmallVec;
 
 use super::answer::Answer;
-use super::front::{Read, Write};
+use super::front::Read;
+use super::gate::{self, Late, READ_JOB};
 use super::list::{self, Keyed, storage};
 use super::new_id;
 use super::ready;
 use super::request::Request;
 use super::rows::{self, Created};
 use super::services;
+use super::state::Api;
+use crate::acl::NamespaceCapability as Ns;
 use crate::commands::alloc::StopAlloc;
 use crate::error::ApiError;
+use crate::net::glance;
 
 /// A row as lists and filters see it.
 struct Listed {
@@ -49,11 +53,13 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     let task_states = read.request.query.flag_or("task_states", true)?;
     if !resources
         && task_states
+        && read.sees_all(READ_JOB)
         && let Some(answer) = ready::answer::<ready::AllocationList>(read)?
     {
         return Ok(answer);
     }
-    let (kind, rows) = rows::created::<AllocsByNamespace>(&read.view, read.options)?;
+    let sees = |name: &str| read.sees(name, READ_JOB);
+    let (kind, rows) = rows::created::<AllocsByNamespace>(&read.view, read.options, sees)?;
     let rows = rows.map(|row| listed(read, row?, kind));
     let token = |row: &Listed| row.token.clone();
     let answer = list::render(read.options, kind, rows, token, |row| {
@@ -88,9 +94,24 @@ pub(super) fn near_list(read: &Read<'_>) -> Option<Answer> {
     let query = &read.request.query;
     let plain =
         query.flag("resources") == Ok(false) && query.flag_or("task_states", true) == Ok(true);
-    plain
+    (plain && read.sees_all(READ_JOB))
         .then(|| ready::near::<ready::AllocationList>(read))
         .flatten()
+}
+
+/// Whether the allocation in the path may be seen. One that may not is told of as Nomad does.
+pub(super) fn readable(read: &Read<'_>) -> Result<(), ApiError> {
+    let id = read.request.segment(2)?;
+    let hidden = || ApiError::refused(format!("Unknown allocation {id:?}"));
+    let found = read.view.get::<Allocs>(id.as_str()).map_err(storage)?;
+    gate::object(read, found.map(|row| row.alloc.namespace), hidden)
+}
+
+/// The namespace of an allocation.
+pub(super) fn namespace_of(api: &Api, id: &str) -> Result<Option<String>, ApiError> {
+    let view = api.projections.view();
+    let found = glance(|| view.get::<Allocs>(id)).map_err(storage)?;
+    Ok(found.map(|row| row.alloc.namespace))
 }
 
 /// `GET /v1/allocation/:id`.
@@ -171,7 +192,7 @@ pub(super) fn stubs_of(
 ) -> Result<Answer, ApiError> {
     let filter = list::filter(read.options)?;
     let answer = list::render_whole(read.options, rows, |row| {
-        if !keep(&row)? {
+        if !read.sees(&row.namespace, READ_JOB) || !keep(&row)? {
             return Ok(None);
         }
         let row = listed(read, row, TokenKind::Id).map_err(storage)?;
@@ -196,7 +217,10 @@ drover_events::wire! {
 }
 
 /// `PUT /v1/allocation/:id/stop`.
-pub(super) async fn stop(write: Write) -> Result<Answer, ApiError> {
+pub(super) async fn stop(late: Late) -> Result<Answer, ApiError> {
+    let write = late.in_namespace_of(&[Ns::AllocLifecycle], |call| {
+        namespace_of(&call.api, &call.request.segment(2)?)
+    })?;
     let query = &write.request.query;
     let (no_shutdown_delay, reschedule) =
         (query.flag("no_shutdown_delay")?, query.flag("reschedule")?);

@@ -12,12 +12,14 @@ use tokio::sync::mpsc;
 
 use super::answer::Answer;
 use super::body::Body;
-use super::front::{Near, Read, Reader, Watched, table_index};
+use super::front::{self, Near, Read, Reader, Watched, table_index};
+use super::gate::Access;
 use super::past;
 use super::query::Options;
 use super::request::Request;
 use super::state::Api;
 use crate::error::{ApiError, Code};
+use crate::identity::Identity;
 use crate::net::{glancing, reading};
 
 const WAIT_DEFAULT: Duration = Duration::from_secs(300);
@@ -41,6 +43,8 @@ pub(super) struct Asked {
     pub(super) request: Request,
     /// The parameters of every read.
     pub(super) options: Options,
+    /// What the caller must be allowed.
+    pub(super) access: Access,
     /// What a blocking read waits for.
     pub(super) watched: Watched,
     /// The read.
@@ -48,13 +52,20 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    fn read<'a>(&'a self, options: &'a Options, view: View) -> Read<'a> {
+    fn read<'a>(&'a self, who: &Arc<Identity>, options: &'a Options, view: View) -> Read<'a> {
         Read {
             api: &self.api,
             request: &self.request,
+            identity: Arc::clone(who),
             options,
             view,
         }
+    }
+
+    /// Reads what may be read.
+    fn run(&self, read: &Read<'_>) -> Result<Answer, ApiError> {
+        self.access.admit_object(read)?;
+        (self.run)(read)
     }
 
     /// Answers it, once there is something to answer. `near` answers from what is in memory.
@@ -63,6 +74,8 @@ impl Asked {
     /// Those of the read.
     pub(super) async fn answer(self: &Arc<Self>, near: Near) -> Result<Answer, ApiError> {
         let (api, request, options) = (&self.api, &self.request, &self.options);
+        let who = &self.request.identity;
+        self.access.admit(request, who)?;
         let of_past = past::is_asked(&request.query);
         if matches!(self.watched, Watched::Now) {
             past::refuse(request)?;
@@ -76,9 +89,9 @@ impl Asked {
         if !self.watched.blocks() || options.index() == 0 {
             let view = api.projections.view();
             let begin = api.log.epoch().first_index;
-            return match near(&self.read(options, view.clone())) {
+            return match near(&self.read(who, options, view.clone())) {
                 Some(answer) => Ok(answer.not_below(begin)),
-                None => self.found(view).await,
+                None => self.found(who, view).await,
             };
         }
         self.changed().await
@@ -90,13 +103,14 @@ impl Asked {
         let (answer, view, time) = reading(move || {
             let _room = room;
             let (view, time) = past::view(&asked.api, &asked.request.query)?;
-            let answer = (asked.run)(&asked.read(&asked.options, view.clone()))?;
+            let who = &asked.request.identity;
+            let answer = asked.run(&asked.read(who, &asked.options, view.clone()))?;
             Ok::<_, ApiError>((answer, view, time))
         })
         .await??;
         let index = view.index();
         Ok(self
-            .flowing(answer, view)
+            .flowing(Arc::clone(&self.request.identity), answer, view)
             .header(past::HEADER, index.to_string())
             .header(past::TIME_HEADER, time.to_string()))
     }
@@ -110,6 +124,9 @@ impl Asked {
             Watched::Rows(named) | Watched::Within(_, named) => named(&self.request)?,
             Watched::Nothing | Watched::Now => SmallVec::new(),
         };
+        let mut who = Arc::clone(&self.request.identity);
+        // Whoever may not see it does not wait for it either.
+        self.admitted(&who, api.projections.view()).await?;
         loop {
             // Registered before the read, so that no change falls between the two.
             let waiter = api.projections.watch().register(&interests);
@@ -121,31 +138,47 @@ impl Asked {
                 _ => true,
             };
             if changed {
-                let answer = self.found(view).await?;
+                let answer = self.found(&who, view).await?;
                 if answer.index() > options.index() {
                     return Ok(answer);
                 }
             }
             let woken = tokio::time::timeout_at(deadline, waiter).await.is_ok();
+            // What the caller may do may be another thing by now.
+            who = front::identity(api, &self.request).await?;
+            self.access.admit(&self.request, &who)?;
             // A closed watch wakes everybody: the state here is about to be another.
             if !woken || api.projections.watch().is_closed() {
-                return self.found(api.projections.view()).await;
+                return self.found(&who, api.projections.view()).await;
             }
         }
     }
 
+    /// Asks what must be asked of the view.
+    async fn admitted(self: &Arc<Self>, who: &Arc<Identity>, view: View) -> Result<(), ApiError> {
+        if !matches!(self.access, Access::Object(..)) || who.is_management() {
+            return Ok(());
+        }
+        let (asked, who) = (Arc::clone(self), Arc::clone(who));
+        let ask = move || {
+            asked
+                .access
+                .admit_object(&asked.read(&who, &asked.options, view))
+        };
+        reading(ask).await?
+    }
+
     /// Reads; what shows this agent itself is not in tables and is read at once.
-    async fn found(self: &Arc<Self>, view: View) -> Result<Answer, ApiError> {
+    async fn found(self: &Arc<Self>, who: &Arc<Identity>, view: View) -> Result<Answer, ApiError> {
         if matches!(self.watched, Watched::Now) {
-            return found(&self.read(&self.options, view), self.watched, self.run);
+            return found(self, &self.read(who, &self.options, view));
         }
         loop {
-            let (asked, seen) = (Arc::clone(self), view.clone());
+            let (asked, caller, seen) = (Arc::clone(self), Arc::clone(who), view.clone());
             let room = self.request.room_to_decode().await?;
             let read = move || {
                 let _room = &room;
-                let read = asked.read(&asked.options, seen.clone());
-                found(&read, asked.watched, asked.run)
+                found(&asked, &asked.read(&caller, &asked.options, seen.clone()))
             };
             let mut answer = match self.is_quick() {
                 true => glancing(read).await??,
@@ -154,7 +187,7 @@ impl Asked {
             // Waited for without a turn of those that read, so that others can go on.
             match answer.again.take() {
                 Some(made) => made.await,
-                None => return Ok(self.flowing(answer, view)),
+                None => return Ok(self.flowing(Arc::clone(who), answer, view)),
             }
         }
     }
@@ -167,27 +200,32 @@ impl Asked {
     }
 
     /// An answer whose list is only begun goes on while it is sent.
-    fn flowing(self: &Arc<Self>, mut answer: Answer, view: View) -> Answer {
+    fn flowing(self: &Arc<Self>, who: Arc<Identity>, mut answer: Answer, view: View) -> Answer {
         let Some(rest) = answer.rest.take() else {
             return answer;
         };
         let body = std::mem::replace(&mut answer.body, Body::empty());
         let begun = body.into_pieces().unwrap_or_default();
         let (sender, receiver) = mpsc::channel(AHEAD);
-        tokio::spawn(go_on(Arc::clone(self), view, begun, rest, sender));
+        tokio::spawn(go_on((Arc::clone(self), who), view, begun, rest, sender));
         answer.body = Body::whole(receiver);
         answer.flows = true;
         answer
     }
 
     /// The part of the list that begins with a row.
-    async fn part(self: &Arc<Self>, view: View, from: String) -> Result<Answer, ApiError> {
-        let asked = Arc::clone(self);
+    async fn part(
+        self: &Arc<Self>,
+        who: &Arc<Identity>,
+        view: View,
+        from: String,
+    ) -> Result<Answer, ApiError> {
+        let (asked, who) = (Arc::clone(self), Arc::clone(who));
         let room = self.request.room_to_decode().await?;
         reading(move || {
             let _room = room;
             let options = asked.options.going_on(from);
-            (asked.run)(&asked.read(&options, view))
+            asked.run(&asked.read(&who, &options, view))
         })
         .await?
     }
@@ -196,7 +234,7 @@ impl Asked {
 /// Sends a list part by part. It is rendered as it is taken: whoever reads slowly holds a part of
 /// it and, after a while, no view. If it cannot be read to its end, the transfer is cut.
 async fn go_on(
-    asked: Arc<Asked>,
+    (asked, who): (Arc<Asked>, Arc<Identity>),
     view: View,
     mut pieces: Vec<Bytes>,
     mut from: String,
@@ -239,7 +277,7 @@ async fn go_on(
                 None => return tracing::info!(index, "a slow list is no longer kept: it is cut"),
             },
         };
-        match asked.part(view, std::mem::take(&mut from)).await {
+        match asked.part(&who, view, std::mem::take(&mut from)).await {
             Ok(mut part) => {
                 match part.rest.take() {
                     Some(rest) => from = rest,
@@ -257,13 +295,13 @@ async fn go_on(
 ///
 /// No index runs backwards: after a restore a row may have an older one than it had, and the
 /// answer's is that of the epoch's first event then.
-fn found(read: &Read<'_>, watched: Watched, run: Reader) -> Result<Answer, ApiError> {
+fn found(asked: &Asked, read: &Read<'_>) -> Result<Answer, ApiError> {
     let begin = read.api.log.epoch().first_index;
-    let error = match run(read) {
+    let error = match asked.run(read) {
         Err(error) if error.code == Code::NotFound => error,
         other => return other.map(|answer| answer.not_below(begin)),
     };
-    let tables: SmallVec<[u16; 2]> = match watched {
+    let tables: SmallVec<[u16; 2]> = match asked.watched {
         Watched::Nothing | Watched::Now => return Err(error),
         Watched::Tables(tables) | Watched::Within(tables, _) => tables.into(),
         Watched::Rows(named) => {
@@ -371,6 +409,7 @@ mod tests {
             front::read(
                 Arc::clone(&h.api),
                 request,
+                Access::Anyone,
                 Watched::Nothing,
                 read_once_made,
             )

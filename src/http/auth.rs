@@ -1,48 +1,6 @@
-//! The one authentication step, which every request passes before anything else, and who may see
-//! and do what concerns everything.
+//! The token of a request.
 
 use super::request::Request;
-use crate::error::ApiError;
-use crate::identity::Identity;
-
-/// Turns what a request carries into who it is from.
-pub trait Authenticate: Send + Sync {
-    /// The identity behind a token; none given means anonymous.
-    ///
-    /// # Errors
-    /// 403 for a token that is unknown, expired or forged.
-    fn authenticate(&self, token: Option<&str>, addr: &str) -> Result<Identity, ApiError>;
-
-    /// Whether tokens say anything here.
-    fn is_asked(&self) -> bool {
-        true
-    }
-}
-
-/// While ACLs are off: everybody is anonymous and may do everything.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Open;
-
-impl Authenticate for Open {
-    fn authenticate(&self, _token: Option<&str>, addr: &str) -> Result<Identity, ApiError> {
-        Ok(Identity::anonymous(addr))
-    }
-
-    fn is_asked(&self) -> bool {
-        false
-    }
-}
-
-/// What concerns everything is for managers: the audit trail, raw events, backups, the tables.
-///
-/// # Errors
-/// 403 for others.
-pub(super) fn authorise(request: &Request) -> Result<(), ApiError> {
-    match request.identity.management {
-        true => Ok(()),
-        false => Err(ApiError::permission_denied()),
-    }
-}
 
 /// The token of a request: Nomad's header, then the first word of a bearer authorisation.
 #[must_use]
@@ -66,19 +24,12 @@ pub(super) fn token(request: &Request) -> Option<&str> {
 mod tests {
     use super::super::harness::Harness;
     use super::*;
-
-    /// Takes everybody for a node, which is no manager.
-    struct Nodes;
-
-    impl Authenticate for Nodes {
-        fn authenticate(&self, _token: Option<&str>, addr: &str) -> Result<Identity, ApiError> {
-            Ok(Identity::node("n", addr))
-        }
-    }
+    use crate::gate::Gate;
+    use crate::identity::Identity;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_concerns_everything_is_for_managers() {
-        let server = Harness::asking(Box::new(Nodes)).await;
+        let server = Harness::asking(Gate::fixed(|_, addr| Identity::node("n", addr))).await;
         for (method, target) in [
             ("GET", "/v1/audit"),
             ("GET", "/v1/audit/requests"),
@@ -97,7 +48,7 @@ mod tests {
             let reply = server.ask(method, target, "").await;
             assert_eq!(reply.status, 403, "{method} {target}: {}", reply.text());
         }
-        assert_eq!(server.get("/v1/jobs").await.status, 200);
+        assert_eq!(server.get("/v1/regions").await.status, 200);
         server.stop().await;
     }
 

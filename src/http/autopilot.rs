@@ -6,7 +6,8 @@ use drover_projections::Reply;
 use drover_projections::tables::autopilot_config::AutopilotConfig;
 
 use super::answer::Answer;
-use super::front::{Read, Write};
+use super::front::Read;
+use super::gate::Write;
 use super::known;
 use super::list::storage;
 use crate::commands::cluster::SetAutopilotConfig;

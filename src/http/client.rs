@@ -8,10 +8,12 @@ use bytes::Bytes;
 use hyper::Method;
 use tokio::sync::mpsc;
 
+use super::allocations::namespace_of;
 use super::answer::{Answer, JSON, TEXT};
 use super::body::Body;
-use super::front::Write;
+use super::gate::{Late, READ_JOB, Write};
 use super::{list::storage, query};
+use crate::acl::NamespaceCapability as Ns;
 use crate::client::agent::Client;
 use crate::client::endpoints::logs::LogRequest;
 use crate::client::endpoints::{Frame, Origin, alloc, fs, host, logs};
@@ -58,8 +60,16 @@ pub(super) async fn collect_all(write: Write) -> Result<Answer, ApiError> {
 }
 
 /// `/v1/client/allocation/{id}/{verb}`.
-pub(super) async fn allocation(write: Write) -> Result<Answer, ApiError> {
-    let (id, verb) = (write.request.segment(3)?, write.request.segment(4)?);
+pub(super) async fn allocation(late: Late) -> Result<Answer, ApiError> {
+    let (id, verb) = (late.request.segment(3)?, late.request.segment(4)?);
+    let any_of: &[Ns] = match verb.as_str() {
+        "restart" | "signal" => &[Ns::AllocLifecycle],
+        "gc" => &[Ns::SubmitJob, Ns::GcAllocation],
+        "exec" => &[Ns::AllocExec],
+        "pause" => &[Ns::SubmitJob, Ns::PauseAllocation],
+        _ => READ_JOB,
+    };
+    let write = late.in_namespace_of(any_of, |call| namespace_of(&call.api, &id))?;
     match verb.as_str() {
         // Schedules of tasks, which a pause overrides, are another edition's.
         "pause" => return super::absent::enterprise(write).await,
@@ -108,8 +118,10 @@ pub(super) async fn allocation(write: Write) -> Result<Answer, ApiError> {
 }
 
 /// `GET /v1/allocation/:id/checks`.
-pub(super) async fn checks(write: Write) -> Result<Answer, ApiError> {
-    let (client, id) = (client(&write)?, write.request.segment(2)?);
+pub(super) async fn checks(late: Late) -> Result<Answer, ApiError> {
+    let id = late.request.segment(2)?;
+    let write = late.in_namespace_of(READ_JOB, |call| namespace_of(&call.api, &id))?;
+    let client = client(&write)?;
     checked(&client, &id)
 }
 
@@ -139,9 +151,14 @@ fn changed(write: &Write) -> Result<Answer, ApiError> {
 }
 
 /// `/v1/client/fs/{verb}/{alloc}`.
-pub(super) async fn files(write: Write) -> Result<Answer, ApiError> {
-    let verb = write.request.segment(3)?;
-    let id = write.request.segment(4)?;
+pub(super) async fn files(late: Late) -> Result<Answer, ApiError> {
+    let verb = late.request.segment(3)?;
+    let id = late.request.segment(4)?;
+    let any_of: &[Ns] = match verb.as_str() {
+        "logs" => &[Ns::ReadLogs, Ns::ReadFs],
+        _ => &[Ns::ReadFs],
+    };
+    let write = late.in_namespace_of(any_of, |call| namespace_of(&call.api, &id))?;
     if !["ls", "stat", "cat", "readat", "stream", "logs"].contains(&verb.as_str()) {
         return Err(ApiError::not_found("Invalid method"));
     }

@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
-use super::front::Write;
+use super::front::Call;
 use crate::error::ApiError;
 use crate::net::in_turn;
 
@@ -16,7 +16,7 @@ static DECODING: Semaphore = Semaphore::const_new(2);
 /// Jobs that are held to the rules at a time.
 static JUDGING: Semaphore = Semaphore::const_new(16);
 
-impl Write {
+impl Call {
     /// Takes from the body what the handler needs. Where it is long, that is done away from the
     /// threads that serve, and for few at a time: it may take many times the body's length.
     ///
@@ -29,15 +29,15 @@ impl Write {
         if self.request.body.len() <= SHORT {
             return take(self);
         }
-        let write = self.clone();
-        in_turn(&DECODING, move || take(&write)).await?
+        let call = self.clone();
+        in_turn(&DECODING, move || take(&call)).await?
     }
 
     /// The same of what holds a job, which is held to every rule there is: never on the threads
     /// that serve, however short it is.
     ///
     /// # Errors
-    /// As [`Write::decoded`].
+    /// As [`Call::decoded`].
     pub(super) async fn judged<T: Send + 'static>(
         &self,
         take: impl FnOnce(&Self) -> Result<T, ApiError> + Send + 'static,
@@ -45,8 +45,8 @@ impl Write {
         if self.request.body.len() > SHORT {
             return self.decoded(take).await;
         }
-        let write = self.clone();
-        in_turn(&JUDGING, move || take(&write)).await?
+        let call = self.clone();
+        in_turn(&JUDGING, move || take(&call)).await?
     }
 
     /// The body as JSON.
@@ -57,7 +57,7 @@ impl Write {
     where
         T: DeserializeOwned + Send + 'static,
     {
-        self.decoded(|write| write.request.json()).await
+        self.decoded(|call| call.request.json()).await
     }
 
     /// The body as JSON, the default when there is none.
@@ -68,7 +68,7 @@ impl Write {
     where
         T: DeserializeOwned + Default + Send + 'static,
     {
-        self.decoded(|write| write.request.json_or_default()).await
+        self.decoded(|call| call.request.json_or_default()).await
     }
 }
 
@@ -87,7 +87,7 @@ mod tests {
             let put = hyper::Request::put("/v1/jobs").body(()).unwrap();
             let mut request = Request::head(put.into_parts().0).unwrap();
             request.body = vec![b' '; length].into();
-            let write = Write {
+            let write = Call {
                 api: h.api.clone(),
                 request: request.into(),
             };

@@ -7,11 +7,12 @@ use drover_projections::page::TokenKind;
 use drover_projections::tables::allocs::AllocsByEval;
 use drover_projections::tables::evals::{Evals, EvalsByJob, EvalsByNamespace};
 use drover_projections::watch::Interest;
-use drover_projections::{Id, Reply, Scan, View};
+use drover_projections::{Id, Reply, Scan};
 use smallvec::SmallVec;
 
 use super::answer::Answer;
-use super::front::{Read, Write};
+use super::front::Read;
+use super::gate::{self, READ_JOB, Write};
 use super::list::{self, storage};
 use super::query::Options;
 use super::request::Request;
@@ -28,7 +29,8 @@ fn wanted<'v>(read: &'v Read<'_>) -> Result<(TokenKind, Rows<'v, Evaluation>), A
             "Filter expression cannot be used with other filter parameters",
         ));
     }
-    let (kind, rows) = rows::created::<EvalsByNamespace>(&read.view, read.options)?;
+    let sees = |name: &str| read.sees(name, READ_JOB);
+    let (kind, rows) = rows::created::<EvalsByNamespace>(&read.view, read.options, sees)?;
     let rows = rows.filter(move |row| {
         row.as_ref().map_or(true, |eval| {
             (status.is_empty() || eval.status == status) && (job.is_empty() || eval.job_id == job)
@@ -71,11 +73,12 @@ drover_events::wire! {
 pub(super) fn count(read: &Read<'_>) -> Result<Answer, ApiError> {
     // Pages are no matter of a count, nor are the older parameters of the list.
     let options = read.options.of_all();
+    let sees = |name: &str| read.sees(name, READ_JOB);
     let count = match list::filter(&options)? {
         None if options.prefix().is_empty() => {
-            rows::count::<EvalsByNamespace>(&read.view, &options)?
+            rows::count::<EvalsByNamespace>(&read.view, &options, sees)?
         }
-        filter => count_matching(&read.view, &options, filter.as_ref())?,
+        filter => count_matching(read, &options, filter.as_ref())?,
     };
     let index = read.view.table_index::<Evals>();
     let known_leader = read.api.server.leader_address().is_some();
@@ -89,17 +92,26 @@ pub(super) fn count(read: &Read<'_>) -> Result<Answer, ApiError> {
 }
 
 fn count_matching(
-    view: &View,
+    read: &Read<'_>,
     options: &Options,
     filter: Option<&Filter>,
 ) -> Result<u64, ApiError> {
-    let (_, rows) = rows::created::<EvalsByNamespace>(view, options)?;
+    let sees = |name: &str| read.sees(name, READ_JOB);
+    let (_, rows) = rows::created::<EvalsByNamespace>(&read.view, options, sees)?;
     let mut count = 0;
     for row in rows {
         let row = row.map_err(storage)?;
         count += u64::from(list::matches(filter, &row)?);
     }
     Ok(count)
+}
+
+/// Whether the evaluation in the path may be seen. One that may not is as one that is not there.
+pub(super) fn readable(read: &Read<'_>) -> Result<(), ApiError> {
+    let id = read.request.segment(2)?;
+    let found = read.view.get::<Evals>(id.as_str()).map_err(storage)?;
+    let hidden = || ApiError::not_found("eval not found");
+    gate::object(read, found.map(|eval| eval.namespace), hidden)
 }
 
 /// The row of the evaluation in the path.

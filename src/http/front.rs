@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 use super::answer::{Answer, Meta};
 use super::asked::Asked;
 use super::body::Body;
+use super::gate::{Access, Late, Write};
 use super::query::{self, Options, Query};
 use super::request::Request;
 use super::state::Api;
@@ -32,6 +33,8 @@ pub(super) struct Read<'a> {
     pub(super) api: &'a Api,
     /// The request.
     pub(super) request: &'a Request,
+    /// Who asks, by the tables of now.
+    pub(super) identity: Arc<Identity>,
     /// The parameters of every read.
     pub(super) options: &'a Options,
     /// One consistent view.
@@ -84,9 +87,9 @@ impl Watched {
     }
 }
 
-/// A write, as handlers see it. It owns what it needs, so that it may outlive the connection.
+/// A request that is no plain read. It owns what it needs, so that it may outlive the connection.
 #[derive(Clone)]
-pub(super) struct Write {
+pub(super) struct Call {
     /// The server.
     pub(super) api: Arc<Api>,
     /// The request.
@@ -120,23 +123,24 @@ impl Write {
 pub(super) async fn read(
     api: Arc<Api>,
     incoming: Incoming,
+    access: Access,
     watched: Watched,
     run: Reader,
 ) -> Response<axum::body::Body> {
-    read_near(api, incoming, watched, far, run).await
+    read_near(api, incoming, access, (watched, far), run).await
 }
 
 /// Serves a read that may be answered from what is in memory.
 pub(super) async fn read_near(
     api: Arc<Api>,
     incoming: Incoming,
-    watched: Watched,
-    near: Near,
+    access: Access,
+    how: (Watched, Near),
     run: Reader,
 ) -> Response<axum::body::Body> {
     let (parts, _) = incoming.into_parts();
     let incoming = Incoming::from_parts(parts, axum::body::Body::empty());
-    queried(api, incoming, (watched, near), run).await
+    queried(api, incoming, access, how, run).await
 }
 
 /// Nothing is in memory.
@@ -148,15 +152,17 @@ fn far(_read: &Read<'_>) -> Option<Answer> {
 pub(super) async fn query(
     api: Arc<Api>,
     incoming: Incoming,
+    access: Access,
     watched: Watched,
     run: Reader,
 ) -> Response<axum::body::Body> {
-    queried(api, incoming, (watched, far), run).await
+    queried(api, incoming, access, (watched, far), run).await
 }
 
 async fn queried(
     api: Arc<Api>,
     incoming: Incoming,
+    access: Access,
     (watched, near): (Watched, Near),
     run: Reader,
 ) -> Response<axum::body::Body> {
@@ -164,7 +170,7 @@ async fn queried(
     let outline = Outline::of(&mut parts);
     let work = AssertUnwindSafe(async {
         let mut request = Request::head(parts)?;
-        identify(&api, &mut request).await?;
+        admit(&api, &mut request, access).await?;
         check_region(&api, &request)?;
         let settings = &api.settings;
         request
@@ -177,6 +183,7 @@ async fn queried(
             api: Arc::clone(&api),
             request,
             options,
+            access,
             watched,
             run,
         });
@@ -192,17 +199,35 @@ async fn queried(
 pub(super) async fn write<F, Fut>(
     api: Arc<Api>,
     incoming: Incoming,
+    access: Access,
     run: F,
 ) -> Response<axum::body::Body>
 where
     F: FnOnce(Write) -> Fut,
     Fut: Future<Output = Result<Answer, ApiError>>,
 {
+    late(api, incoming, access, async |late| {
+        run(late.admitted()).await
+    })
+    .await
+}
+
+/// The same where the handler asks itself.
+pub(super) async fn late<F, Fut>(
+    api: Arc<Api>,
+    incoming: Incoming,
+    access: Access,
+    run: F,
+) -> Response<axum::body::Body>
+where
+    F: FnOnce(Late) -> Fut,
+    Fut: Future<Output = Result<Answer, ApiError>>,
+{
     let (mut parts, body) = incoming.into_parts();
     let outline = Outline::of(&mut parts);
     let work = AssertUnwindSafe(async {
         let mut request = Request::head(parts)?;
-        identify(&api, &mut request).await?;
+        admit(&api, &mut request, access).await?;
         past::refuse(&request)?;
         check_region(&api, &request)?;
         let settings = &api.settings;
@@ -211,7 +236,7 @@ where
             .await?;
         recorded(api.as_ref(), request, |request| {
             let api = Arc::clone(&api);
-            run(Write { api, request })
+            run(Late::new(Call { api, request }))
         })
         .await
     });
@@ -223,6 +248,7 @@ where
 pub(super) async fn upload<F, Fut>(
     api: Arc<Api>,
     incoming: Incoming,
+    access: Access,
     run: F,
 ) -> Response<axum::body::Body>
 where
@@ -233,12 +259,12 @@ where
     let outline = Outline::of(&mut parts);
     let work = AssertUnwindSafe(async {
         let mut request = Request::head(parts)?;
-        identify(&api, &mut request).await?;
+        admit(&api, &mut request, access).await?;
         past::refuse(&request)?;
         check_region(&api, &request)?;
         recorded(api.as_ref(), request, |request| {
             let api = Arc::clone(&api);
-            run(Write { api, request }, body)
+            run(Late::new(Call { api, request }).admitted(), body)
         })
         .await
     });
@@ -261,28 +287,29 @@ where
     requests::answered(api, ticket, || requests::denied(&request), answer).await
 }
 
-async fn identify(api: &Api, request: &mut Request) -> Result<(), ApiError> {
-    let addr = request
-        .remote
-        .map(|a| a.ip().to_string())
-        .unwrap_or_default();
-    let token = auth::token(request);
-    if token.is_some() && !api.auth.is_asked() {
+/// Finds out who asks, and lets in who may. It comes before anything else of a request is taken in.
+async fn admit(api: &Api, request: &mut Request, access: Access) -> Result<(), ApiError> {
+    if auth::token(request).is_some() && !api.gate.is_guarded() {
         request.query.ignore([known::header("X-Nomad-Token")]);
     }
-    match api.auth.authenticate(token, &addr) {
-        Ok(identity) => {
-            request.identity = identity;
-            Ok(())
-        }
+    request.identity = identity(api, request).await?;
+    match access.admit(request, &request.identity) {
+        Ok(()) => Ok(()),
         Err(refusal) => {
-            request.identity = Identity::anonymous(addr);
             let denied = || requests::denied(request);
-            requests::answered(api, None, denied, Err(refusal))
-                .await
-                .map(drop)
+            let refused = requests::answered(api, None, denied, Err(refusal)).await;
+            refused.map(drop)
         }
     }
+}
+
+/// Who a request is from, by the tables of now.
+pub(super) async fn identity(api: &Api, request: &Request) -> Result<Arc<Identity>, ApiError> {
+    let addr = request.remote.map(|addr| addr.ip().to_string());
+    let identity = api
+        .gate
+        .authenticate(auth::token(request), addr.as_deref().unwrap_or_default());
+    Ok(Arc::new(identity.await?))
 }
 
 /// A request for another region is refused: the servers know of no way there. What an agent says

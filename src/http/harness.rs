@@ -12,12 +12,12 @@ use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use tower::ServiceExt;
 
-use super::auth::{Authenticate, Open};
 use super::gzip::Gzip;
 use super::{Api, Settings, Shape, router};
 use crate::commands::Command;
 use crate::commands::node::RegisterNode;
 use crate::config::Config;
+use crate::gate::Gate;
 use crate::keyring::Keyring;
 use crate::proposer::Origin;
 use crate::requests::RequestLog;
@@ -79,23 +79,23 @@ impl Harness {
     /// The same with another request log.
     pub(super) async fn keeping(requests: RequestLog) -> Self {
         let requests = Some(Arc::new(requests));
-        Self::make((Settings::default(), None), requests, Box::new(Open)).await
+        Self::make((Settings::default(), None), requests, Gate::open()).await
     }
 
     /// The same with another doorman.
-    pub(super) async fn asking(auth: Box<dyn Authenticate>) -> Self {
-        Self::make((Settings::default(), None), None, auth).await
+    pub(super) async fn asking(gate: Gate) -> Self {
+        Self::make((Settings::default(), None), None, gate).await
     }
 
     /// The same under other settings, or with a keyring of the API's own.
     pub(super) async fn with(settings: Settings, keyring: Option<Arc<Keyring>>) -> Self {
-        Self::make((settings, keyring), None, Box::new(Open)).await
+        Self::make((settings, keyring), None, Gate::open()).await
     }
 
     async fn make(
         (settings, keyring): (Settings, Option<Arc<Keyring>>),
         requests: Option<Arc<RequestLog>>,
-        auth: Box<dyn Authenticate>,
+        gate: Gate,
     ) -> Self {
         let data = tempfile::tempdir().unwrap();
         let mut config = Config::dev();
@@ -107,7 +107,7 @@ impl Harness {
         let api = Arc::new(Api {
             keyring: keyring.unwrap_or_else(|| Arc::clone(&server.keyring)),
             requests: requests.unwrap_or_else(|| Arc::clone(&server.requests)),
-            auth,
+            gate: Arc::new(gate),
             ..api_of(&server, settings)
         });
         let router = guarded(&api);

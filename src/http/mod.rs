@@ -1,6 +1,6 @@
 //! The HTTP API: Nomad's, and what drover adds to it.
 //!
-//! The route table is in `router.rs`. What every request goes through is in `front.rs`, once:
+//! The route table is `router/table.rs`; what a route asks of its caller is `gate.rs`. What every request goes through is in `front.rs`, once:
 //! authentication, body limit, blocking queries, errors, compression, the headers of the state's
 //! position. A handler is what is left: parse, authorise, read a view *or* send one command,
 //! respond. Reads are plain functions of a view; a blocking query is the same function run again.
@@ -28,6 +28,7 @@ mod deployments;
 mod evaluations;
 mod explain;
 mod front;
+mod gate;
 pub mod gzip;
 mod jobs;
 mod known;
@@ -67,6 +68,8 @@ mod bounds_test;
 mod contract_test;
 #[cfg(test)]
 mod gaps_test;
+#[cfg(test)]
+mod gate_test;
 #[cfg(test)]
 mod harness;
 #[cfg(test)]

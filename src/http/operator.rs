@@ -7,7 +7,8 @@ use drover_projections::{Reply, Scan};
 use serde_json::json;
 
 use super::answer::Answer;
-use super::front::{Read, Write};
+use super::front::Read;
+use super::gate::Write;
 use super::list::storage;
 use super::pieces::Pieces;
 use crate::commands::cluster::SetSchedulerConfig;

@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::answer::Answer;
 use super::aside::aside;
-use super::auth::authorise;
-use super::front::{Read, Write};
+use super::front::Read;
+use super::gate::Write;
 use crate::error::{ApiError, Code, chain};
 use crate::rebuild::{RebuildError, Settings};
 use crate::server::Server;
@@ -72,34 +72,29 @@ fn begun(server: &Server, begun: std::io::Result<bool>) -> Result<Answer, ApiErr
 
 /// `GET /v1/operator/projections`: rows, bytes, index and digest of every table.
 pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
-    authorise(read.request)?;
     let server = &read.api.server;
     Answer::json(&aside(|| server.tables()).map_err(failed)?)
 }
 
 /// `GET /v1/operator/projections/{rebuild,verify}`: how far what was begun is, or was.
 pub(super) fn status(read: &Read<'_>) -> Result<Answer, ApiError> {
-    authorise(read.request)?;
     Answer::json(&read.api.server.work_status())
 }
 
 /// `PUT /v1/operator/projections/rebuild`: builds the tables again and switches.
 pub(super) async fn rebuild(write: Write) -> Result<Answer, ApiError> {
-    authorise(&write.request)?;
     let (server, settings) = (&write.api.server, settings(&write).await?);
     begun(server, server.begin_rebuild(settings))
 }
 
 /// `PUT /v1/operator/projections/verify`: compares the tables with the log.
 pub(super) async fn verify(write: Write) -> Result<Answer, ApiError> {
-    authorise(&write.request)?;
     let (server, settings) = (&write.api.server, settings(&write).await?);
     begun(server, server.begin_check(settings))
 }
 
 /// `DELETE /v1/operator/projections/{rebuild,verify}`: stops what was begun.
 pub(super) async fn cancel(write: Write) -> Result<Answer, ApiError> {
-    authorise(&write.request)?;
     let server = &write.api.server;
     server.cancel_work();
     Answer::json(&server.work_status())
@@ -107,7 +102,6 @@ pub(super) async fn cancel(write: Write) -> Result<Answer, ApiError> {
 
 /// `DELETE /v1/operator/projections/kept`: removes the databases that were set aside.
 pub(super) async fn discard(write: Write) -> Result<Answer, ApiError> {
-    authorise(&write.request)?;
     let server = &write.api.server;
     let removed = aside(|| server.discard_tables()).map_err(failed)?;
     Answer::json(&json!({ "Removed": removed }))

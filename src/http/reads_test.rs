@@ -25,6 +25,7 @@ use super::{evaluations, list};
 use crate::commands::eval::{UPSERT_PAGE, UpsertEvals};
 use crate::commands::node::UpdateNodeStatus;
 use crate::error::ApiError;
+use crate::identity::Identity;
 use crate::keyring::Keyring;
 use crate::reactors::testing::Direct;
 use drover_testkit::counting::taken;
@@ -172,6 +173,7 @@ async fn eval_12_a_count_costs_a_fraction_of_the_list() {
         let read = Read {
             api: &h.api,
             request: &request,
+            identity: Arc::new(Identity::open("")),
             options: &Options::read(&request.query).unwrap(),
             view: h.server.projections.view(),
         };
@@ -251,7 +253,7 @@ fn pages(
         let (kind, rows) = match origin {
             Origins::Index => {
                 use drover_projections::tables::evals::EvalsByNamespace;
-                rows::created::<EvalsByNamespace>(view, &options).unwrap()
+                rows::created::<EvalsByNamespace>(view, &options, |_: &str| true).unwrap()
             }
             Origins::Memory => {
                 let mut rows = memory.to_vec();

@@ -39,7 +39,7 @@ pub(super) struct Request {
     /// The caller's address, where there is one.
     pub(super) remote: Option<SocketAddr>,
     /// Who it is; filled in by the authentication step.
-    pub(super) identity: Identity,
+    pub(super) identity: Arc<Identity>,
     /// The body, not longer than the route allows.
     pub(super) body: Bytes,
     /// What the body takes of the budget.
@@ -74,7 +74,7 @@ impl Request {
             },
             headers: parts.headers,
             remote: parts.extensions.get::<Remote>().map(|r| r.0),
-            identity: Identity::default(),
+            identity: Arc::default(),
             body: Bytes::new(),
             hold: None,
             id: OnceLock::new(),

@@ -5,7 +5,6 @@ use hyper::Method;
 use super::answer::Answer;
 use super::aside::aside;
 use super::audit::{kept_since, limit, named};
-use super::auth::authorise;
 use super::front::Read;
 use super::past;
 use super::pieces::Pieces;
@@ -131,7 +130,6 @@ pub(super) async fn answered(
 /// # Errors
 /// 400 names the parameter; 404 where nothing is kept.
 pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
-    authorise(read.request)?;
     let requests = &read.api.requests;
     let Some(log) = &requests.records() else {
         let why = requests.broken();
@@ -209,11 +207,12 @@ mod tests {
     use http_body_util::Full;
     use serde_json::json;
 
-    use super::super::auth::Authenticate;
     use super::super::front;
+    use super::super::gate::Access;
     use super::super::harness::Harness;
     use super::*;
-    use crate::identity::Identity;
+    use crate::gate::Gate;
+    use crate::identity::{Identity, Refusal};
     use crate::log::Space;
     use crate::log::fake::FakeDisk;
     use crate::requests::{Guarantee, RequestLog};
@@ -425,21 +424,13 @@ mod tests {
         server.stop().await;
     }
 
-    /// Knows one token.
-    struct Doorman;
-
-    impl Authenticate for Doorman {
-        fn authenticate(&self, token: Option<&str>, addr: &str) -> Result<Identity, ApiError> {
-            match token {
-                Some("canary-token-77") => Ok(Identity::anonymous(addr)),
-                _ => Err(ApiError::permission_denied()),
-            }
-        }
-    }
-
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn denied_requests_of_any_method_are_kept_without_their_tokens() {
-        let server = Harness::asking(Box::new(Doorman)).await;
+        let server = Harness::asking(Gate::fixed(|token, addr| match token {
+            Some("canary-token-77") => Identity::open(addr),
+            _ => Identity::refused(addr, Refusal::Unknown),
+        }))
+        .await;
         for (method, target) in [
             ("GET", "/v1/jobs?token=canary-query-1"),
             ("PUT", "/v1/jobs"),
@@ -489,9 +480,11 @@ mod tests {
         };
         let api = || Arc::clone(&server.api);
         let refused = || async { Err(ApiError::permission_denied()) };
-        let written = front::write(api(), incoming("/v1/jobs"), |_| refused()).await;
+        let written =
+            front::write(api(), incoming("/v1/jobs"), Access::Anyone, |_| refused()).await;
         let target = "/v1/operator/snapshot";
-        let uploaded = front::upload(api(), incoming(target), |_, _| refused()).await;
+        let uploaded =
+            front::upload(api(), incoming(target), Access::Anyone, |_, _| refused()).await;
         assert_eq!(
             [written, uploaded].map(|answer| answer.status().as_u16()),
             [403, 403]

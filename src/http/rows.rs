@@ -59,6 +59,7 @@ type Listing<'v, I> = (TokenKind, Rows<'v, <<I as Index>::Table as Table>::Row>)
 pub(super) fn created<'v, I>(
     view: &'v View,
     options: &'v Options,
+    sees: impl Fn(&str) -> bool + 'v,
 ) -> Result<Listing<'v, I>, ApiError>
 where
     I: Index<Group = String, Order = u64>,
@@ -66,16 +67,17 @@ where
     <I::Table as Table>::Row: Created,
 {
     if !options.prefix().is_empty() {
-        return Ok((TokenKind::Id, by_prefix::<I::Table>(view, options)?));
+        let rows = by_prefix::<I::Table>(view, options)?;
+        let seen = move |row: &Result<<I::Table as Table>::Row, _>| {
+            row.as_ref().map_or(true, |row| sees(row.namespace()))
+        };
+        return Ok((TokenKind::Id, Box::new(rows.filter(seen))));
     }
     if options.namespace != "*" {
         let scan = by_creation(&options.namespace, options);
         return Ok((TokenKind::IndexId, Box::new(view.by_index_scan::<I>(scan))));
     }
-    let mut names = Vec::new();
-    for namespace in view.scan::<Namespaces>(Scan::all()) {
-        names.push(namespace.map_err(storage)?.name);
-    }
+    let names = seen_namespaces(view, options, sees)?;
     let streams = names.iter().map(|name| {
         let rows = view.by_index_scan::<I>(by_creation(name, options));
         (Box::new(rows) as Rows<'v, _>).peekable()
@@ -86,21 +88,38 @@ where
     ))
 }
 
+/// The namespaces that a request asks for and its caller may see.
+fn seen_namespaces(
+    view: &View,
+    options: &Options,
+    sees: impl Fn(&str) -> bool,
+) -> Result<Vec<String>, ApiError> {
+    if options.namespace != "*" {
+        return Ok(vec![options.namespace.clone()]);
+    }
+    let mut names = Vec::new();
+    for namespace in view.scan::<Namespaces>(Scan::all()) {
+        let name = namespace.map_err(storage)?.name;
+        if sees(&name) {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
 /// How many rows a list without prefix and filter has; none of them is read.
-pub(super) fn count<I>(view: &View, options: &Options) -> Result<u64, ApiError>
+pub(super) fn count<I>(
+    view: &View,
+    options: &Options,
+    sees: impl Fn(&str) -> bool,
+) -> Result<u64, ApiError>
 where
     I: Index<Group = String, Order = u64>,
 {
-    let names = if options.namespace == "*" {
-        let all = view.scan::<Namespaces>(Scan::all());
-        let names = all.map(|namespace| Ok(namespace.map_err(storage)?.name));
-        names.collect::<Result<Vec<_>, ApiError>>()?
-    } else {
-        vec![options.namespace.clone()]
-    };
     let mut count = 0;
-    for name in names {
-        let mut cursor = view.index_cursor::<I>(&Scan::prefix(Prefix::new().str(&name)));
+    for name in seen_namespaces(view, options, sees)? {
+        let scan = Scan::prefix(Prefix::new().str(&name));
+        let mut cursor = view.index_cursor::<I>(&scan);
         while cursor.advance().map_err(storage)?.is_some() {
             count += 1;
         }

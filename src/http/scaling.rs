@@ -8,8 +8,10 @@ use smallvec::SmallVec;
 
 use super::answer::Answer;
 use super::front::Read;
+use super::gate::{demand, in_namespace};
 use super::list::{self, storage};
 use super::request::Request;
+use crate::acl::{Acl, NamespaceCapability as Ns};
 use crate::error::ApiError;
 
 /// The table of the list.
@@ -30,7 +32,9 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     let filter = list::filter(read.options)?;
     let rows = list::of_table::<ScalingPolicies>(read, Scan::all())?;
     let answer = list::render_whole(read.options, rows, |policy| {
-        let wanted = wanted(&policy) && list::matches(filter.as_ref(), &policy)?;
+        let wanted = wanted(&policy)
+            && may(&read.identity.acl, target(&policy), Ns::ListScalingPolicies)
+            && list::matches(filter.as_ref(), &policy)?;
         Ok(wanted.then_some(ScalingPolicyListStub {
             id: policy.id,
             enabled: policy.enabled,
@@ -43,6 +47,38 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     // Nomad's floor, so that clients can wait for the first policy.
     let index = read.view.table_index::<ScalingPolicies>().max(1);
     Ok(answer.at(index))
+}
+
+/// Whether policies of a namespace may be seen: by a right of its own, or as what jobs say.
+fn may(acl: &Acl, namespace: &str, own: Ns) -> bool {
+    let as_jobs = || [Ns::ListJobs, Ns::ReadJob].map(|one| in_namespace(acl, namespace, &[one]));
+    in_namespace(acl, namespace, &[own]) || as_jobs() == [true, true]
+}
+
+/// Whether any of the policies that are asked for may be seen.
+pub(super) fn listable(read: &Read<'_>) -> Result<(), ApiError> {
+    let namespace = &read.options.namespace;
+    demand(may(&read.identity.acl, namespace, Ns::ListScalingPolicies))
+}
+
+/// Whether the policy in the path may be seen. One that may not is as one that is not there.
+pub(super) fn readable(read: &Read<'_>) -> Result<(), ApiError> {
+    let acl = &read.identity.acl;
+    demand(may(acl, "*", Ns::ReadScalingPolicy))?;
+    let id = read.request.segment(3)?;
+    let found = read.view.get::<ScalingPolicies>(id.as_str());
+    let found = found.map_err(storage)?;
+    match found {
+        Some(policy) if !may(acl, target(&policy), Ns::ReadScalingPolicy) => {
+            Err(ApiError::not_found("policy not found"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The namespace of a policy's job.
+fn target(policy: &ScalingPolicy) -> &str {
+    policy.target.get("Namespace").map_or("", String::as_str)
 }
 
 /// The row of the policy in the path.

@@ -8,12 +8,17 @@ use drover_projections::tables::services::{Services, ServicesByJob, ServicesByNa
 use drover_projections::{Key, Prefix, Scan, hex};
 
 use super::answer::Answer;
-use super::front::{Read, Write};
+use super::front::Read;
+use super::gate::{READ_JOB, Write};
 use super::jobs;
 use super::list::{self, Keyed, storage};
 use super::pieces::Pieces;
+use crate::acl::NamespaceCapability as Ns;
 use crate::commands::service::DeleteService;
 use crate::error::{ApiError, Code};
+
+/// What lets a registration be deleted.
+pub(super) const DELETE: &[Ns] = &[Ns::SubmitJob, Ns::DeleteServiceRegistration];
 
 /// `GET /v1/services`: of each namespace the names, with all tags that occur under them.
 pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
@@ -33,7 +38,7 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     let mut open: Option<(Vec<u8>, Name, BTreeSet<String>)> = None;
     for row in list::of_index::<ServicesByName>(read, scan)? {
         let (key, row) = row.map_err(storage)?;
-        if !list::matches(filter.as_ref(), &row)? {
+        if !read.sees(&row.namespace, READ_JOB) || !list::matches(filter.as_ref(), &row)? {
             continue;
         }
         let name = (row.namespace, row.service_name);

@@ -14,9 +14,8 @@ use tokio::sync::mpsc;
 use zeroize::Zeroizing;
 
 use super::answer::Answer;
-use super::auth::authorise;
 use super::body::Body;
-use super::front::Write;
+use super::gate::Write;
 use super::past;
 use crate::archive::ArchiveError;
 use crate::archive::restore::Restore;
@@ -52,7 +51,6 @@ fn io(error: std::io::Error) -> ApiError {
 
 /// `GET /v1/operator/snapshot`: a backup of everything that is applied, as a tar.
 pub(super) async fn save(write: Write) -> Result<Answer, ApiError> {
-    authorise(&write.request)?;
     let server = Arc::clone(&write.api.server);
     if write.request.query.text("stale").is_empty() {
         write.api.proposer.lead().await?;
@@ -90,7 +88,6 @@ async fn send(_backup: Backup, mut file: tokio::fs::File, to: mpsc::Sender<Optio
 /// `PUT /v1/operator/snapshot[?at=<index|time>][&key=<verifier key>]`: makes a backup the state, as
 /// a new epoch of the log. The server then starts anew.
 pub(super) async fn restore(write: Write, body: Incoming) -> Result<Answer, ApiError> {
-    authorise(&write.request)?;
     let server = Arc::clone(&write.api.server);
     let how = wanted(&write)?;
     let scratch = server.receive().map_err(failed)?;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use drover_projections::Projections;
 use hyper::header::{HeaderName, HeaderValue};
 
-use super::auth::{Authenticate, Open};
 use super::gzip::Gzip;
 use super::stream::{Publisher, Shape};
 use crate::config::SearchConfig;
+use crate::gate::Gate;
 use crate::keyring::Keyring;
 use crate::log::LogEngine;
 use crate::net::{BODIES, Budget};
@@ -88,7 +88,7 @@ pub struct Api {
     /// The keys that variables are encrypted with.
     pub keyring: Arc<Keyring>,
     /// The authentication step.
-    pub auth: Box<dyn Authenticate>,
+    pub gate: Arc<Gate>,
     /// The server, for what only it knows about itself and its cluster.
     pub server: Arc<Server>,
     /// The live end of the event stream.
@@ -102,7 +102,7 @@ pub struct Api {
 }
 
 impl Api {
-    /// The API of a server, open to everybody. CloudEvents of its stream look like `shape`, hashed
+    /// The API of a server. CloudEvents of its stream look like `shape`, hashed
     /// with the server's keys.
     pub fn of(server: &Arc<Server>, settings: Settings, shape: Shape) -> Self {
         Self {
@@ -111,7 +111,7 @@ impl Api {
             ledger: Arc::clone(&server.ledger),
             proposer: server.proposer.clone(),
             keyring: Arc::clone(&server.keyring),
-            auth: Box::new(Open),
+            gate: Arc::clone(&server.gate),
             server: Arc::clone(server),
             stream: Publisher::new(Shape {
                 keyring: Some(Arc::clone(&server.keyring)),

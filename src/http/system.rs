@@ -5,7 +5,7 @@ use drover_events::model::status::{core_job, eval, job_type, trigger};
 use drover_projections::Reply;
 
 use super::answer::Answer;
-use super::front::Write;
+use super::gate::Write;
 use super::new_id;
 use crate::commands::eval::UpsertEvals;
 use crate::commands::job::ReconcileSummaries;

@@ -85,6 +85,11 @@ impl RootKey {
         derive(&self.bytes, b"export hmac")
     }
 
+    /// The key that secrets of access control are sealed with.
+    pub(super) fn secret_key(&self) -> Zeroizing<[u8; 32]> {
+        derive(&self.bytes, b"acl secrets")
+    }
+
     pub(super) fn bytes(&self) -> &[u8; 32] {
         &self.bytes
     }

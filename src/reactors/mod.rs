@@ -21,6 +21,7 @@ pub mod kafka;
 pub mod periodic;
 pub mod retention;
 pub mod scheduling;
+pub mod token_expiry;
 mod wiring;
 
 pub use wiring::{ReactorSettings, Reactors, ReactorsStatus, Sources};

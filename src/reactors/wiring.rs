@@ -26,6 +26,7 @@ use super::kafka::{KafkaPublisher, KafkaSource};
 use super::periodic::PeriodicDispatcher;
 use super::retention::{Keeping, Retention};
 use super::scheduling::{Scheduling, SchedulingSettings, SchedulingStatus};
+use super::token_expiry::TokenExpiry;
 use crate::clock::Clock;
 use crate::error::chain;
 use crate::keyring::Keyring;
@@ -41,6 +42,8 @@ pub struct ReactorSettings {
     pub heartbeats: HeartbeatSettings,
     /// Garbage collection.
     pub gc: GcSettings,
+    /// How long tokens are kept that have expired.
+    pub expired_tokens: Duration,
     /// Checkpoints of the log.
     pub checkpoints: CheckpointSettings,
     /// Digests in the log.
@@ -73,6 +76,7 @@ struct All {
     digest_recorder: DigestRecorder,
     event_publisher: Option<KafkaPublisher>,
     retention: Retention,
+    token_expiry: TokenExpiry,
 }
 
 impl All {
@@ -97,6 +101,7 @@ impl All {
                 Arc::clone(ledger),
                 Arc::clone(keyring),
             ),
+            token_expiry: TokenExpiry::new(settings.expired_tokens),
         }
     }
 
@@ -112,6 +117,7 @@ impl All {
             digest_recorder,
             event_publisher,
             retention,
+            token_expiry,
         } = self;
         let mut list: Vec<Arc<dyn Reactor>> = vec![
             Arc::new(alive_sets),
@@ -123,6 +129,7 @@ impl All {
             Arc::new(checkpoint_signer),
             Arc::new(digest_recorder),
             Arc::new(retention),
+            Arc::new(token_expiry),
         ];
         list.extend(event_publisher.map(|one| Arc::new(one) as Arc<dyn Reactor>));
         list

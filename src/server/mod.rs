@@ -35,6 +35,7 @@ use crate::client::agent::Client;
 use crate::commands::Command;
 use crate::config::{Config, ConfigError};
 use crate::error::ApiError;
+use crate::gate::Gate;
 use crate::identity::Identity;
 use crate::keyring::{Keyring, KeyringError};
 use crate::log::{self, Epoch, LogEngine, LogError};
@@ -96,6 +97,8 @@ pub struct Server {
     pub ledger: Arc<Ledger>,
     /// What was asked of this server that changes nothing but matters.
     pub requests: Arc<RequestLog>,
+    /// Who asks.
+    pub gate: Arc<Gate>,
     /// The root keys.
     pub keyring: Arc<Keyring>,
     /// The client of the same process, where there is one.
@@ -256,12 +259,17 @@ impl Server {
             reactor_settings(&config),
             sources(&config, own, (&ledger, &keyring), &dir),
         );
+        let gate = Arc::new(match config.acl.enabled {
+            true => Gate::guarded(Arc::clone(&projections)),
+            false => Gate::open(),
+        });
         let server = Arc::new(Self {
             config,
             me,
             projections,
             proposer,
             raft,
+            gate,
             keyring,
             ledger,
             requests,
@@ -502,6 +510,7 @@ fn reactor_settings(config: &Config) -> ReactorSettings {
         scheduling,
         heartbeats,
         gc,
+        expired_tokens: config.server.acl_token_gc_threshold,
         checkpoints: CheckpointSettings {
             events: config.server.checkpoint_events,
             interval: config.server.checkpoint_interval,

@@ -56,6 +56,11 @@ fn every_kind_has_a_frozen_body_that_decodes() {
 
 /// Kinds whose frozen bodies speak of rows that are not there: each with what it is refused for.
 const MISSING: &[(&str, &str)] = &[
+    ("AclRolesDeleted", "ACL role not found"),
+    (
+        "AclTokensDeleted",
+        "Cannot delete nonexistent tokens: 5b0cd2c5-0000-4000-8000-000000000061",
+    ),
     (
         "DeploymentAllocHealthUpdated",
         "Deployment ID \"5b0cd2c5-0000-4000-8000-000000000030\" couldn't be updated as it does \
@@ -99,6 +104,7 @@ const MISSING: &[(&str, &str)] = &[
         "node 5b0cd2c5-0000-4000-8000-000000000010 not found",
     ),
     ("NodePoolsDeleted", "node pool gpu not found"),
+    ("OneTimeTokensDeleted", "one-time token not found"),
     (
         "PlanApplied",
         "node 5b0cd2c5-0000-4000-8000-000000000011 not found",

@@ -35,6 +35,12 @@ pub const EVENT_CHANGE_LOG: &[(u32, &str)] = &[
          DeploymentAllocHealthUpdated.Submission: the source of the version a job goes back to; \
          EvalsDeleted.RowLimit: how many rows a page looks at",
     ),
+    (
+        7,
+        "AclPoliciesUpserted, AclPoliciesDeleted, AclTokensUpserted, AclTokensDeleted, \
+         AclBootstrapped, AclRolesUpserted, AclRolesDeleted, OneTimeTokensUpserted, \
+         OneTimeTokensDeleted, OneTimeTokensExpired: are applied",
+    ),
 ];
 
 /// The level of this binary: the last line of the change log.
@@ -58,6 +64,8 @@ mod tests {
     fn levels_that_commands_ask_for_are_those_of_their_lines() {
         let line = EVENT_CHANGE_LOG[drover_events::alloc::REPORT_LEVEL as usize - 1].1;
         assert!(line.starts_with("AllocsUpdatedByClient: "), "{line}");
+        let line = EVENT_CHANGE_LOG[drover_events::acl::ACL_LEVEL as usize - 1].1;
+        assert!(line.starts_with("AclPoliciesUpserted, "), "{line}");
     }
 
     #[test]

@@ -8,20 +8,10 @@ use crate::outcome::Refused;
 
 /// The kinds that are registered and not applied yet.
 pub const LATER: &[EventKind] = &[
-    EventKind::AclPoliciesUpserted,
-    EventKind::AclPoliciesDeleted,
-    EventKind::AclTokensUpserted,
-    EventKind::AclTokensDeleted,
-    EventKind::AclBootstrapped,
-    EventKind::AclRolesUpserted,
-    EventKind::AclRolesDeleted,
     EventKind::AclAuthMethodsUpserted,
     EventKind::AclAuthMethodsDeleted,
     EventKind::AclBindingRulesUpserted,
     EventKind::AclBindingRulesDeleted,
-    EventKind::OneTimeTokensUpserted,
-    EventKind::OneTimeTokensDeleted,
-    EventKind::OneTimeTokensExpired,
     EventKind::CsiVolumesRegistered,
     EventKind::CsiVolumeDeregistered,
     EventKind::CsiVolumeClaimed,

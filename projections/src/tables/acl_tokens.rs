@@ -1,8 +1,12 @@
 //! `acl_tokens`: ACL tokens; their secrets as a hash, and as ciphertext for the API.
 
 use drover_events::Topic;
+use drover_events::acl::SealedToken;
 use drover_events::model::AclToken;
+use sha2::{Digest as _, Sha256};
 
+use crate::View;
+use crate::error::{StorageError, hex};
 use crate::key::Id;
 use crate::table::{Entries, Index, IndexDef, StreamKey, Table};
 
@@ -13,21 +17,51 @@ impl Table for AclTokens {
     const ID: u16 = 21;
     const NAME: &'static str = "acl_tokens";
     type Key = Id;
-    type Row = AclToken;
+    type Row = SealedToken;
     const INDEXES: &'static [IndexDef<Self>] = &[
         IndexDef::of::<AclTokensByCreate>(),
         IndexDef::of::<AclTokensBySecret>(),
         IndexDef::of::<AclTokensByGlobal>(),
         IndexDef::of::<AclTokensByExpiration>(),
+        IndexDef::of::<AclTokensByKey>(),
     ];
 
-    fn key(row: &AclToken) -> Id {
-        Id::new(row.accessor_id.as_str())
+    fn key(row: &SealedToken) -> Id {
+        Id::new(row.token.accessor_id.as_str())
     }
 
-    fn stream(row: &AclToken) -> Option<StreamKey<'_>> {
-        Some(StreamKey::new(Topic::AclToken, "", &row.accessor_id, &[]))
+    fn stream(row: &SealedToken) -> Option<StreamKey<'_>> {
+        Some(StreamKey::new(
+            Topic::AclToken,
+            "",
+            &row.token.accessor_id,
+            &[],
+        ))
     }
+}
+
+/// What a token is found by: the SHA-256 of a domain and its secret, in hexadecimal. Secrets are
+/// random UUIDs, so nobody finds one by trying.
+pub fn secret_hash(secret: &str) -> String {
+    hash_of("drover acl token secret", secret)
+}
+
+/// The same secret is another one in another domain.
+pub(super) fn hash_of(domain: &str, secret: &str) -> String {
+    let mut hash = Sha256::new();
+    hash.update(domain);
+    hash.update([0]);
+    hash.update(secret);
+    hex(&hash.finalize())
+}
+
+/// The token with this hash of a secret, also one that has expired; its own secret is empty.
+///
+/// # Errors
+/// Those of the database.
+pub fn by_secret(view: &View, hash: &str) -> Result<Option<AclToken>, StorageError> {
+    let found = crate::query::acl::token_by_hash(view, hash)?;
+    Ok(found.map(|found| found.token.clone()))
 }
 
 /// All tokens, by their creation.
@@ -40,12 +74,12 @@ impl Index for AclTokensByCreate {
     type Group = ();
     type Order = u64;
 
-    fn entries(row: &AclToken, out: &mut Entries) {
-        out.add::<Self>((), row.create_index);
+    fn entries(row: &SealedToken, out: &mut Entries) {
+        out.add::<Self>((), row.token.create_index);
     }
 }
 
-/// The token with this secret, as it is stored.
+/// The token with this hash of a secret.
 pub struct AclTokensBySecret;
 
 impl Index for AclTokensBySecret {
@@ -55,8 +89,8 @@ impl Index for AclTokensBySecret {
     type Group = Id;
     type Order = ();
 
-    fn entries(row: &AclToken, out: &mut Entries) {
-        out.add::<Self>(&row.secret_id, ());
+    fn entries(row: &SealedToken, out: &mut Entries) {
+        out.add::<Self>(&row.secret.hash, ());
     }
 }
 
@@ -70,8 +104,8 @@ impl Index for AclTokensByGlobal {
     type Group = bool;
     type Order = ();
 
-    fn entries(row: &AclToken, out: &mut Entries) {
-        out.add::<Self>(row.global, ());
+    fn entries(row: &SealedToken, out: &mut Entries) {
+        out.add::<Self>(row.token.global, ());
     }
 }
 
@@ -85,9 +119,24 @@ impl Index for AclTokensByExpiration {
     type Group = bool;
     type Order = i64;
 
-    fn entries(row: &AclToken, out: &mut Entries) {
-        if let Some(expires) = &row.expiration_time {
-            out.add::<Self>(row.global, expires.0);
+    fn entries(row: &SealedToken, out: &mut Entries) {
+        if let Some(expires) = &row.token.expiration_time {
+            out.add::<Self>(row.token.global, expires.0);
         }
+    }
+}
+
+/// The tokens whose secret is encrypted with a root key.
+pub struct AclTokensByKey;
+
+impl Index for AclTokensByKey {
+    type Table = AclTokens;
+    const NO: u8 = 5;
+    const NAME: &'static str = "key_id";
+    type Group = Id;
+    type Order = ();
+
+    fn entries(row: &SealedToken, out: &mut Entries) {
+        out.add::<Self>(&row.secret.key_id, ());
     }
 }

@@ -7,7 +7,8 @@ pub struct ClusterMetas;
 
 drover_events::wire! {
     /// The cluster's identity, its feature level, who led last, and, while the publisher of
-    /// events is behind, at which index that was said and what it had published then.
+    /// events is behind, at which index that was said and what it had published then. At which
+    /// index ACLs were bootstrapped last; 0: never.
     pub struct ClusterMeta {
         cluster_id: String = "ClusterID",
         create_time: i64 = "CreateTime",
@@ -19,6 +20,7 @@ drover_events::wire! {
         epoch: String = "Epoch",
         publisher_lagging_since: u64 = "PublisherLaggingSince",
         publisher_published: u64 = "PublisherPublished",
+        acl_bootstrap_index: u64 = "ACLBootstrapIndex",
     }
 }
 

@@ -301,8 +301,8 @@ csi_volumes: 1 plugin_id
 host_volumes: 1 name 2 node_id 3 node_pool
 host_volume_claims: 1 claim_id
 acl_policies: 1 job
-acl_tokens: 1 create 2 secret 3 global 4 expires
-one_time_tokens: 1 secret
+acl_tokens: 1 create 2 secret 3 global 4 expires 5 key_id
+one_time_tokens: 1 secret 2 expires
 acl_roles: 1 name
 binding_rules: 1 auth_method
 namespaces: 1 quota

@@ -1,4 +1,5 @@
-//! `one_time_tokens`: tokens that are exchanged once, one per accessor. They live ten minutes.
+//! `one_time_tokens`: tokens that are exchanged once, one per accessor. They live ten minutes. A row
+//! has the hash of its secret where the secret would be.
 
 use drover_events::model::OneTimeToken;
 
@@ -13,7 +14,10 @@ impl Table for OneTimeTokens {
     const NAME: &'static str = "one_time_tokens";
     type Key = Id;
     type Row = OneTimeToken;
-    const INDEXES: &'static [IndexDef<Self>] = &[IndexDef::of::<OneTimeTokensBySecret>()];
+    const INDEXES: &'static [IndexDef<Self>] = &[
+        IndexDef::of::<OneTimeTokensBySecret>(),
+        IndexDef::of::<OneTimeTokensByExpiration>(),
+    ];
     const HISTORY: History = History::None;
 
     fn key(row: &OneTimeToken) -> Id {
@@ -21,7 +25,12 @@ impl Table for OneTimeTokens {
     }
 }
 
-/// The one-time token with this secret, as it is stored.
+/// What a one-time token is found by, as a token is.
+pub fn secret_hash(secret: &str) -> String {
+    super::acl_tokens::hash_of("drover one-time token secret", secret)
+}
+
+/// The one-time token with this hash of a secret.
 pub struct OneTimeTokensBySecret;
 
 impl Index for OneTimeTokensBySecret {
@@ -33,5 +42,20 @@ impl Index for OneTimeTokensBySecret {
 
     fn entries(row: &OneTimeToken, out: &mut Entries) {
         out.add::<Self>(&row.one_time_secret_id, ());
+    }
+}
+
+/// All one-time tokens, those that run out first (Unix nanoseconds).
+pub struct OneTimeTokensByExpiration;
+
+impl Index for OneTimeTokensByExpiration {
+    type Table = OneTimeTokens;
+    const NO: u8 = 2;
+    const NAME: &'static str = "expires";
+    type Group = ();
+    type Order = i64;
+
+    fn entries(row: &OneTimeToken, out: &mut Entries) {
+        out.add::<Self>((), row.expires_at.0);
     }
 }

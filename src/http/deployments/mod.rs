@@ -11,13 +11,15 @@ use smallvec::SmallVec;
 use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
+use crate::http::gate::{self, READ_JOB};
 use crate::http::list::{self, storage};
 use crate::http::request::Request;
 use crate::http::rows::{self, Created};
 
 /// `GET /v1/deployments`.
 pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
-    let (kind, rows) = rows::created::<DeploymentsByNamespace>(&read.view, read.options)?;
+    let sees = |name: &str| read.sees(name, READ_JOB);
+    let (kind, rows) = rows::created::<DeploymentsByNamespace>(&read.view, read.options, sees)?;
     let answer = list::render(read.options, kind, rows, |row| row.token(kind), Ok)?;
     Ok(answer.at(read.view.table_index::<Deployments>()))
 }
@@ -28,6 +30,22 @@ pub(in crate::http) fn watched_row(request: &Request) -> Result<SmallVec<[Intere
     Ok([Interest::row::<Deployments>(id.as_str())]
         .into_iter()
         .collect())
+}
+
+/// Whether the deployment in the path may be seen. One that may not is as one that is not there.
+pub(in crate::http) fn readable(read: &Read<'_>) -> Result<(), ApiError> {
+    named_readable(read, &read.request.segment(2)?)
+}
+
+/// The same where the path goes on before its id.
+pub(in crate::http) fn allocations_readable(read: &Read<'_>) -> Result<(), ApiError> {
+    named_readable(read, &read.request.segment(3)?)
+}
+
+fn named_readable(read: &Read<'_>, id: &str) -> Result<(), ApiError> {
+    let found = read.view.get::<Deployments>(id).map_err(storage)?;
+    let hidden = || ApiError::not_found("deployment not found");
+    gate::object(read, found.map(|row| row.namespace), hidden)
 }
 
 /// `GET /v1/deployment/:id`.

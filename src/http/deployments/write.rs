@@ -3,13 +3,14 @@
 use drover_events::gojson::List;
 use drover_projections::tables::deployments::Deployments;
 
+use crate::acl::NamespaceCapability as Ns;
 use crate::commands::Command;
 use crate::commands::deployment::{
     DeploymentChange, PromoteDeployment, Reverted, SetDeploymentAllocHealth, SetDeploymentStatus,
 };
 use crate::error::ApiError;
 use crate::http::answer::Answer;
-use crate::http::front::Write;
+use crate::http::gate::{Late, Write};
 use crate::http::list::storage;
 use crate::http::new_id;
 use crate::net::glance;
@@ -48,6 +49,16 @@ async fn body(write: &Write) -> Result<DeploymentBody, ApiError> {
     Ok(body)
 }
 
+/// Lets in who may change the deployment in the path.
+fn admitted(late: Late, own: Ns) -> Result<Write, ApiError> {
+    late.in_namespace_of(&[Ns::SubmitJob, own], |call| {
+        let id = call.request.segment(3)?;
+        let view = call.api.projections.view();
+        let found = glance(|| view.get::<Deployments>(id.as_str()));
+        Ok(found.map_err(storage)?.map(|row| row.namespace))
+    })
+}
+
 async fn change(
     write: &Write,
     eval_id: String,
@@ -73,7 +84,8 @@ async fn change(
 }
 
 /// `PUT /v1/deployment/fail/:id`.
-pub(in crate::http) async fn fail(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn fail(late: Late) -> Result<Answer, ApiError> {
+    let write = admitted(late, Ns::FailDeployment)?;
     let (deployment_id, eval_id) = (write.request.segment(3)?, new_id());
     let reverted = Reverted::default();
     let change_to = DeploymentChange::Fail;
@@ -87,7 +99,8 @@ pub(in crate::http) async fn fail(write: Write) -> Result<Answer, ApiError> {
 }
 
 /// `PUT /v1/deployment/pause/:id`.
-pub(in crate::http) async fn pause(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn pause(late: Late) -> Result<Answer, ApiError> {
+    let write = admitted(late, Ns::PauseDeployment)?;
     let body = body(&write).await?;
     let change_to = if body.pause {
         DeploymentChange::Pause
@@ -106,7 +119,8 @@ pub(in crate::http) async fn pause(write: Write) -> Result<Answer, ApiError> {
 }
 
 /// `PUT /v1/deployment/promote/:id`.
-pub(in crate::http) async fn promote(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn promote(late: Late) -> Result<Answer, ApiError> {
+    let write = admitted(late, Ns::PromoteDeployment)?;
     let body = body(&write).await?;
     let eval_id = new_id();
     let reverted = Reverted::default();
@@ -120,7 +134,8 @@ pub(in crate::http) async fn promote(write: Write) -> Result<Answer, ApiError> {
 }
 
 /// `PUT /v1/deployment/allocation-health/:id`.
-pub(in crate::http) async fn health(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn health(late: Late) -> Result<Answer, ApiError> {
+    let write = admitted(late, Ns::SetAllocHealthDeployment)?;
     let body = body(&write).await?;
     let eval_id = new_id();
     let reverted = Reverted::default();
@@ -136,7 +151,8 @@ pub(in crate::http) async fn health(write: Write) -> Result<Answer, ApiError> {
 
 /// `PUT /v1/deployment/unblock/:id`: only a deployment over several regions waits for another one,
 /// and of those there are none.
-pub(in crate::http) async fn unblock(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn unblock(late: Late) -> Result<Answer, ApiError> {
+    let write = admitted(late, Ns::UnblockDeployment)?;
     let body = body(&write).await?;
     let view = write.api.projections.view();
     let known = glance(|| view.get::<Deployments>(body.deployment_id.as_str()));

@@ -7,7 +7,7 @@ use drover_projections::tables::jobs::Jobs;
 use crate::commands::job::{DispatchJob, ForceLaunch, dispatched};
 use crate::error::ApiError;
 use crate::http::answer::Answer;
-use crate::http::front::Write;
+use crate::http::gate::Write;
 use crate::http::list::storage;
 use crate::http::new_id;
 use crate::net::glance;

@@ -11,6 +11,7 @@ use super::JobListStub;
 use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::front::{Read, table_index};
+use crate::http::gate::LIST_JOBS;
 use crate::http::list;
 use crate::http::query::Options;
 use crate::http::ready;
@@ -18,6 +19,7 @@ use crate::http::ready;
 /// `GET /v1/jobs`.
 pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     if !read.request.query.flag("meta")?
+        && read.sees_all(LIST_JOBS)
         && let Some(answer) = ready::answer::<ready::JobList>(read)?
     {
         return Ok(answer);
@@ -27,7 +29,7 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
 
 /// The same from memory.
 pub(in crate::http) fn near_list(read: &Read<'_>) -> Option<Answer> {
-    let plain = read.request.query.flag("meta") == Ok(false);
+    let plain = read.request.query.flag("meta") == Ok(false) && read.sees_all(LIST_JOBS);
     plain.then(|| ready::near::<ready::JobList>(read)).flatten()
 }
 
@@ -41,7 +43,9 @@ pub(in crate::http) fn list_of(
     let rows = read.view.scan::<Jobs>(scan(options));
     let rows = rows.filter(|row| {
         row.as_ref().map_or(true, |job| {
-            job.id.starts_with(options.prefix()) && keep(job)
+            job.id.starts_with(options.prefix())
+                && read.sees(&job.namespace, LIST_JOBS)
+                && keep(job)
         })
     });
     let answer = list::render(options, TokenKind::NamespaceId, rows, token, |job| {

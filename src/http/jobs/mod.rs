@@ -18,9 +18,9 @@ mod versions;
 mod write;
 
 pub(super) use list::{list, list_of, near_list, stub};
-pub(super) use parse::{parse, validate};
+pub(super) use parse::{PARSE, parse, validate};
 #[cfg(test)]
 pub(super) use path::watched;
-pub(super) use path::{job_id, route};
+pub(super) use path::{job_id, listed, route};
 pub(super) use shapes::*;
 pub(super) use write::register;

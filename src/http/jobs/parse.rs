@@ -5,11 +5,15 @@ use tokio::sync::Semaphore;
 
 use super::JobValidateResponse;
 use super::write::{JobBody, missing, validation};
+use crate::acl::NamespaceCapability as Ns;
 use crate::error::ApiError;
 use crate::http::answer::Answer;
-use crate::http::front::Write;
+use crate::http::gate::{Late, READ_JOB, Write, demand, in_namespace};
 use crate::jobspec;
 use crate::net::in_turn;
+
+/// What lets a specification be parsed.
+pub(in crate::http) const PARSE: &[Ns] = &[Ns::ParseJob, Ns::SubmitJob];
 
 /// Specifications parsed at a time.
 static PARSING: Semaphore = Semaphore::const_new(4);
@@ -48,12 +52,18 @@ pub(in crate::http) async fn parse(write: Write) -> Result<Answer, ApiError> {
 }
 
 /// `PUT /v1/validate/job`.
-pub(in crate::http) async fn validate(write: Write) -> Result<Answer, ApiError> {
-    let found = write.judged(|write| {
-        let body: JobBody = write.request.json()?;
-        let job = body.complete(write)?;
-        let mut found = validation(write, &job)?;
-        found.errors.extend(missing(write, &job)?);
+pub(in crate::http) async fn validate(late: Late) -> Result<Answer, ApiError> {
+    let found = late.judged(|call| {
+        let body: JobBody = call.request.json()?;
+        let job = body.complete(call)?;
+        // Before it is said whether the namespace is there.
+        demand(in_namespace(
+            &call.request.identity.acl,
+            &job.namespace,
+            READ_JOB,
+        ))?;
+        let mut found = validation(call, &job)?;
+        found.errors.extend(missing(call, &job)?);
         // The specification is as it should be; that nobody runs it here is told all the same.
         let unbuilt = jobspec::unbuilt(&job).into_iter();
         found

@@ -15,12 +15,15 @@ use hyper::Method;
 use smallvec::SmallVec;
 
 use super::{children, plan, read, scale, tags, versions, write};
+use crate::acl::NamespaceCapability as Ns;
 use crate::error::{ApiError, Code};
 use crate::http::absent;
 use crate::http::answer::Answer;
-use crate::http::front::{self, Incoming, Reader, Watched, Write};
+use crate::http::front::{self, Incoming, Reader, Watched};
+use crate::http::gate::{Access, READ_JOB, Write};
 use crate::http::query;
 use crate::http::request::Request;
+use crate::http::router::Methods;
 use crate::http::state::Api;
 
 /// Endings of paths, in the order they are tried.
@@ -112,9 +115,9 @@ where
 }
 
 /// The read behind an ending.
-fn reader(ending: &str) -> Option<(Watched, Reader)> {
-    Some(match ending {
-        "" => (Watched::Rows(job_row), read::get as Reader),
+fn reader(ending: &str) -> Option<(Access, Watched, Reader)> {
+    let (watched, run): (Watched, Reader) = match ending {
+        "" => (Watched::Rows(job_row), read::get),
         "summary" => (Watched::Rows(summary_row), read::summary),
         "allocations" => (
             Watched::Within(&[allocs::Allocs::ID], group_of_job::<allocs::AllocsByJob>),
@@ -147,14 +150,55 @@ fn reader(ending: &str) -> Option<(Watched, Reader)> {
         ),
         "actions" => (Watched::Rows(job_row), tags::actions),
         _ => return None,
+    };
+    let access = match ending {
+        "scale" => Access::Namespace(&[Ns::ReadJob, Ns::ReadJobScaling]),
+        _ => Access::Namespace(READ_JOB),
+    };
+    Some((access, watched, run))
+}
+
+/// What a write by an ending asks of its caller; none where there is no such write.
+fn write_access(ending: &str, deletes: bool) -> Option<Access> {
+    Some(match (ending, deletes) {
+        ("", false) => Access::Late("submit-job or register-job"),
+        ("", true) => Access::Late("submit-job, deregister-job or, to purge, purge-job"),
+        ("plan", false) => Access::Late("submit-job or plan-job"),
+        ("evaluate", false) => Access::Namespace(&[Ns::SubmitJob, Ns::EvaluateJob]),
+        ("stable", false) => Access::Namespace(&[Ns::SubmitJob, Ns::StableJob]),
+        ("revert", false) => Access::Namespace(&[Ns::SubmitJob, Ns::RevertJob]),
+        ("scale", false) => Access::Namespace(&[Ns::ScaleJob, Ns::SubmitJob]),
+        ("dispatch" | "dispatch/payload", false) => Access::Namespace(&[Ns::DispatchJob]),
+        ("periodic/force", false) => {
+            Access::Namespace(&[Ns::DispatchJob, Ns::SubmitJob, Ns::ForcePeriodicJob])
+        }
+        ("tag", _) => Access::Namespace(&[Ns::SubmitJob, Ns::TagJobVersion]),
+        _ => return None,
     })
+}
+
+/// All that is answered under `/v1/job/`: the ending, the methods, what is asked of the caller.
+pub(in crate::http) fn listed() -> impl Iterator<Item = (&'static str, Methods, Access)> {
+    let endings = || [""].into_iter().chain(ENDINGS);
+    let reads = endings().filter_map(|ending| {
+        let (access, ..) = reader(ending)?;
+        Some((ending, Methods::Get, access))
+    });
+    let writes = |(methods, deletes)| {
+        endings().filter_map(move |ending| {
+            let access = write_access(ending, deletes)?;
+            Some((ending, methods, access))
+        })
+    };
+    let writes = [(Methods::Put, false), (Methods::Delete, true)].map(writes);
+    reads.chain(writes.into_iter().flatten())
 }
 
 /// What a blocking read under `/v1/job/` waits for.
 #[cfg(test)]
 pub(in crate::http) fn watched(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
     match reader(JobPath::of(request)?.ending) {
-        Some((Watched::Within(_, named) | Watched::Rows(named), _)) => named(request),
+        Some((_, Watched::Within(_, named) | Watched::Rows(named), _)) => named(request),
         _ => Ok(SmallVec::new()),
     }
 }
@@ -172,22 +216,24 @@ pub(in crate::http) async fn route(State(api): State<Arc<Api>>, incoming: Incomi
     // Nomad does not look at the method that a summary is asked for with.
     let reads = matches!(*incoming.method(), Method::GET | Method::HEAD)
         || ending == "summary" && (puts || deletes);
-    if reads && let Some((watched, run)) = reader(ending) {
-        return front::read(api, incoming, watched, run).await;
+    if reads && let Some((access, watched, run)) = reader(ending) {
+        return front::read(api, incoming, access, watched, run).await;
     }
+    let Some(access) = write_access(ending, deletes).filter(|_| puts || deletes) else {
+        return front::write(api, incoming, Access::Anyone, refuse).await;
+    };
     match ending {
-        "" if puts => front::write(api, incoming, write::update).await,
-        "" if deletes => front::write(api, incoming, write::deregister).await,
-        "plan" if puts => front::write(api, incoming, plan::plan).await,
-        "evaluate" if puts => front::write(api, incoming, write::evaluate).await,
-        "stable" if puts => front::write(api, incoming, write::stable).await,
-        "revert" if puts => front::write(api, incoming, write::revert).await,
-        "scale" if puts => front::write(api, incoming, scale::scale).await,
-        "dispatch" if puts => front::write(api, incoming, children::dispatch).await,
-        "dispatch/payload" if puts => front::write(api, incoming, children::dispatch_payload).await,
-        "periodic/force" if puts => front::write(api, incoming, children::force).await,
-        "tag" if puts || deletes => front::write(api, incoming, tags::tag).await,
-        _ => front::write(api, incoming, refuse).await,
+        "" if deletes => front::late(api, incoming, access, write::deregister).await,
+        "" => front::late(api, incoming, access, write::update).await,
+        "plan" => front::late(api, incoming, access, plan::plan).await,
+        "evaluate" => front::write(api, incoming, access, write::evaluate).await,
+        "stable" => front::write(api, incoming, access, write::stable).await,
+        "revert" => front::write(api, incoming, access, write::revert).await,
+        "scale" => front::write(api, incoming, access, scale::scale).await,
+        "dispatch" => front::write(api, incoming, access, children::dispatch).await,
+        "dispatch/payload" => front::write(api, incoming, access, children::dispatch_payload).await,
+        "periodic/force" => front::write(api, incoming, access, children::force).await,
+        _ => front::write(api, incoming, access, tags::tag).await,
     }
 }
 

@@ -7,9 +7,10 @@ use tokio::sync::Semaphore;
 
 use super::JobPlanResponse;
 use super::write::{JobBody, warnings};
+use crate::acl::NamespaceCapability as Ns;
 use crate::error::ApiError;
 use crate::http::answer::Answer;
-use crate::http::front::Write;
+use crate::http::gate::Late;
 use crate::http::list::storage;
 use crate::jobspec::{Said, cron};
 use crate::net::in_turn;
@@ -30,23 +31,24 @@ drover_events::wire! {
 static PLANNING: Semaphore = Semaphore::const_new(8);
 
 /// `PUT /v1/job/:id/plan`.
-pub(super) async fn plan(write: Write) -> Result<Answer, ApiError> {
-    let given = write.judged(|write| {
-        let body: PlanBody = write.request.json()?;
+pub(super) async fn plan(late: Late) -> Result<Answer, ApiError> {
+    let given = late.judged(|call| {
+        let body: PlanBody = call.request.json()?;
         let job = JobBody {
             job: body.job,
             region: body.region,
             namespace: body.namespace,
         };
-        let job = job.canonical(write)?;
-        if job.id != super::job_id(&write.request)? {
+        let job = job.canonical(call)?;
+        if job.id != super::job_id(&call.request)? {
             return Err(ApiError::bad_request("Job ID does not match"));
         }
-        let warnings = warnings(write, &job)?;
+        let warnings = warnings(call, &job)?;
         Ok((body.diff, job, warnings))
     });
     let (with_diff, job, warnings) = given.await?;
-    let api = write.api;
+    let write = late.in_namespace(&job.namespace, &[Ns::SubmitJob, Ns::PlanJob])?;
+    let api = write.into_call().api;
     // The scheduler may look at every node: not a task for the threads that serve. Nothing ends
     // it before its time, so who is not given a turn soon is sent away.
     let planned = in_turn(&PLANNING, move || {

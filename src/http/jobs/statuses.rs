@@ -15,6 +15,7 @@ use crate::error::ApiError;
 use crate::http::allocations::belongs_to;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
+use crate::http::gate::READ_JOB;
 use crate::http::list::{self, storage};
 
 /// The tables it is made of.
@@ -138,6 +139,7 @@ fn page(read: &Read<'_>, wish: &Wish) -> Result<Answer, ApiError> {
     for job in rows(read, start.as_ref()) {
         let job = job.map_err(storage)?;
         if !wish.takes(&job)
+            || !read.sees(&job.namespace, READ_JOB)
             || start
                 .as_ref()
                 .is_some_and(|s| s.skips(&job, options.reverse()))

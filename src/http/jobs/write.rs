@@ -11,17 +11,22 @@ use drover_projections::tables::node_pools::NodePools;
 use drover_projections::tables::scheduler_config::SchedulerConfig;
 
 use super::{JobDeregisterResponse, JobEvaluateRequest, JobRegisterResponse, JobStabilityRequest};
+use crate::acl::NamespaceCapability as Ns;
 use crate::commands::job::{DeregisterJob, EvaluateJob, RegisterJob, SetJobStability};
 use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::decoded::SHORT;
-use crate::http::front::Write;
+use crate::http::front::Call;
+use crate::http::gate::{Late, Write};
 use crate::http::known;
 use crate::http::list::storage;
 use crate::http::new_id;
 use crate::jobspec::{self, Limits, Said, Validation};
 use crate::net::glance;
 use crate::proposer::Committed;
+
+/// What lets a job be registered.
+const REGISTER: &[Ns] = &[Ns::SubmitJob, Ns::RegisterJob];
 
 drover_events::wire! {
     /// What is said of a job to register; the job itself is read by its own table.
@@ -71,7 +76,7 @@ impl RegisterBody {
     }
 
     /// The canonical job, refused with every rule it breaks, and what is to be warned of.
-    fn checked(&mut self, write: &Write) -> Result<(Job, String), ApiError> {
+    fn checked(&mut self, write: &Call) -> Result<(Job, String), ApiError> {
         let job = self.take_job().canonical(write)?;
         let warnings = warnings(write, &job)?;
         Ok((job, warnings))
@@ -80,7 +85,7 @@ impl RegisterBody {
 
 impl JobBody {
     /// The job of the body: in canonical form, in the namespace the request names.
-    pub(super) fn canonical(self, write: &Write) -> Result<Job, ApiError> {
+    pub(super) fn canonical(self, write: &Call) -> Result<Job, ApiError> {
         let job = self.complete(write)?;
         if job.id.is_empty() {
             return Err(ApiError::bad_request("Job ID hasn't been provided"));
@@ -89,7 +94,7 @@ impl JobBody {
     }
 
     /// The same of a job that may have no id yet.
-    pub(super) fn complete(self, write: &Write) -> Result<Job, ApiError> {
+    pub(super) fn complete(self, write: &Call) -> Result<Job, ApiError> {
         let missing = || ApiError::bad_request("Job must be specified");
         let api = self.job.job();
         let api = api.map_err(|e| ApiError::bad_request(e.to_string()))?;
@@ -125,7 +130,7 @@ impl JobBody {
 }
 
 /// The region of a job: the body's, the request's, its own; the agent's where none is named.
-fn place_region(body: &str, job: &mut Job, write: &Write) -> Result<(), ApiError> {
+fn place_region(body: &str, job: &mut Job, write: &Call) -> Result<(), ApiError> {
     let own = &write.api.settings.region;
     if job.multiregion.is_some() {
         return Ok(());
@@ -140,7 +145,7 @@ fn place_region(body: &str, job: &mut Job, write: &Write) -> Result<(), ApiError
 }
 
 /// The warnings about a job that breaks no rule and asks for nothing that is not built.
-pub(super) fn warnings(write: &Write, job: &Job) -> Result<String, ApiError> {
+pub(super) fn warnings(write: &Call, job: &Job) -> Result<String, ApiError> {
     let mut found = validation(write, job)?;
     found.errors.extend(jobspec::unbuilt(job));
     match found.error() {
@@ -150,7 +155,7 @@ pub(super) fn warnings(write: &Write, job: &Job) -> Result<String, ApiError> {
 }
 
 /// Holds a canonical job to every rule, under the settings in force.
-pub(super) fn validation(write: &Write, job: &Job) -> Result<Validation, ApiError> {
+pub(super) fn validation(write: &Call, job: &Job) -> Result<Validation, ApiError> {
     let view = write.api.projections.view();
     let config = glance(|| view.get::<SchedulerConfig>(())).map_err(storage)?;
     let limits = Limits {
@@ -181,7 +186,7 @@ fn without_vault(job: &Job) -> impl Iterator<Item = String> {
 }
 
 /// What of the cluster a job names and does not find.
-pub(super) fn missing(write: &Write, job: &Job) -> Result<Vec<String>, ApiError> {
+pub(super) fn missing(write: &Call, job: &Job) -> Result<Vec<String>, ApiError> {
     let view = write.api.projections.view();
     let mut texts = Vec::new();
     let namespace = glance(|| view.get::<Namespaces>(job.namespace.as_str()));
@@ -202,28 +207,30 @@ pub(super) fn missing(write: &Write, job: &Job) -> Result<Vec<String>, ApiError>
 }
 
 /// `PUT /v1/jobs`.
-pub(in crate::http) async fn register(write: Write) -> Result<Answer, ApiError> {
-    let given = write.judged(|write| {
-        let mut body: RegisterBody = write.request.json()?;
-        let (job, warnings) = body.checked(write)?;
+pub(in crate::http) async fn register(late: Late) -> Result<Answer, ApiError> {
+    let given = late.judged(|call| {
+        let mut body: RegisterBody = call.request.json()?;
+        let (job, warnings) = body.checked(call)?;
         Ok((body, job, warnings))
     });
     let (body, job, warnings) = given.await?;
+    let write = late.in_namespace(&job.namespace, REGISTER)?;
     register_job(&write, job, &body, warnings, false).await
 }
 
 /// `PUT /v1/job/:id`.
-pub(super) async fn update(write: Write) -> Result<Answer, ApiError> {
-    let given = write.judged(|write| {
-        let mut body: RegisterBody = write.request.json()?;
-        let job = body.take_job().canonical(write)?;
-        if job.id != super::job_id(&write.request)? {
+pub(super) async fn update(late: Late) -> Result<Answer, ApiError> {
+    let given = late.judged(|call| {
+        let mut body: RegisterBody = call.request.json()?;
+        let job = body.take_job().canonical(call)?;
+        if job.id != super::job_id(&call.request)? {
             return Err(ApiError::bad_request("Job ID does not match name"));
         }
-        let warnings = warnings(write, &job)?;
+        let warnings = warnings(call, &job)?;
         Ok((body, job, warnings))
     });
     let (body, job, warnings) = given.await?;
+    let write = late.in_namespace(&job.namespace, REGISTER)?;
     register_job(&write, job, &body, warnings, false).await
 }
 
@@ -273,7 +280,7 @@ async fn register_job(
         eval_priority: body.eval_priority,
         max_priority: write.api.settings.job_max_priority,
         names_deployment,
-        override_rejection: write.request.identity.management && body.policy_override,
+        override_rejection: write.request.identity.is_management() && body.policy_override,
         tracked_versions: settings.job_tracked_versions,
         is_long: write.request.body.len() > SHORT,
     };
@@ -290,7 +297,7 @@ async fn register_job(
 }
 
 /// The index of a job's specification after a write: the write's own, unless it changed nothing.
-fn job_index(write: &Write, namespace: &str, id: &str, index: u64) -> Result<u64, ApiError> {
+fn job_index(write: &Call, namespace: &str, id: &str, index: u64) -> Result<u64, ApiError> {
     let view = write.api.projections.view();
     let modified = glance(|| view.modified::<Jobs>((namespace, id)));
     match modified.map_err(storage)? {
@@ -306,17 +313,26 @@ fn job_index(write: &Write, namespace: &str, id: &str, index: u64) -> Result<u64
 }
 
 /// `DELETE /v1/job/:id`.
-pub(super) async fn deregister(write: Write) -> Result<Answer, ApiError> {
-    let query = &write.request.query;
+pub(super) async fn deregister(late: Late) -> Result<Answer, ApiError> {
     let flag = |name| {
-        query
-            .flag(name)
-            .map_err(|e| ApiError::bad_request(e.message))
+        let flag = late.request.query.flag(name);
+        flag.map_err(|e| ApiError::bad_request(e.message))
     };
     let (purge, no_shutdown_delay) = (flag("purge")?, flag("no_shutdown_delay")?);
+    let namespace = late.request.namespace().to_owned();
+    let any_of = [
+        Ns::SubmitJob,
+        if purge {
+            Ns::PurgeJob
+        } else {
+            Ns::DeregisterJob
+        },
+    ];
+    let write = late.in_namespace(&namespace, &any_of)?;
+    let query = &write.request.query;
     let eval_id = new_id();
     let command = DeregisterJob {
-        namespace: write.request.namespace().to_owned(),
+        namespace,
         job_id: super::job_id(&write.request)?,
         purge,
         no_shutdown_delay,

@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
+use crate::http::gate::demand;
 use crate::http::list::{self, storage};
 use crate::http::request::Request;
 use crate::http::rows;
@@ -30,6 +31,11 @@ fn hashed(mut namespace: Namespace) -> Namespace {
 /// `GET /v1/namespaces`.
 pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     let rows = read.view.scan::<Namespaces>(rows::named(read.options));
+    let acl = &read.identity.acl;
+    let rows = rows.filter(|row| {
+        row.as_ref()
+            .map_or(true, |namespace| acl.namespace_visible(&namespace.name))
+    });
     let token = |row: &Namespace| PageToken::Id(row.name.clone());
     let answer = list::render(read.options, TokenKind::Id, rows, token, |row| {
         Ok(hashed(row))
@@ -43,6 +49,12 @@ pub(in crate::http) fn watched_row(request: &Request) -> Result<SmallVec<[Intere
     Ok([Interest::row::<Namespaces>(name.as_str())]
         .into_iter()
         .collect())
+}
+
+/// Whether the namespace in the path may be seen.
+pub(in crate::http) fn readable(read: &Read<'_>) -> Result<(), ApiError> {
+    let name = read.request.segment(2)?;
+    demand(name.is_empty() || read.identity.acl.namespace_visible(&name))
 }
 
 /// `GET /v1/namespace/:name`.

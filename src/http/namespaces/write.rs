@@ -5,7 +5,7 @@ use drover_events::model::Namespace;
 use crate::commands::namespace::{DeleteNamespaces, UpsertNamespaces};
 use crate::error::ApiError;
 use crate::http::answer::Answer;
-use crate::http::front::Write;
+use crate::http::gate::Write;
 
 /// `PUT /v1/namespace` and `PUT /v1/namespace/:name`.
 pub(in crate::http) async fn upsert(write: Write) -> Result<Answer, ApiError> {

@@ -8,9 +8,11 @@ use drover_projections::tables::node_pools::NodePools;
 use drover_projections::watch::Interest;
 use smallvec::SmallVec;
 
+use crate::acl::NodePoolCapability as Cap;
 use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
+use crate::http::gate::{LIST_JOBS, demand, in_namespace};
 use crate::http::list::{self, storage};
 use crate::http::request::Request;
 use crate::http::rows;
@@ -18,6 +20,11 @@ use crate::http::rows;
 /// `GET /v1/node/pools`.
 pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     let rows = read.view.scan::<NodePools>(rows::named(read.options));
+    let acl = &read.identity.acl;
+    let rows = rows.filter(|row| {
+        row.as_ref()
+            .map_or(true, |pool| acl.node_pool_allows(&pool.name, Cap::Read))
+    });
     let token = |row: &NodePool| PageToken::Id(row.name.clone());
     let answer = list::render(read.options, TokenKind::Id, rows, token, Ok)?;
     Ok(answer.at(read.view.table_index::<NodePools>()))
@@ -29,6 +36,25 @@ pub(in crate::http) fn watched_row(request: &Request) -> Result<SmallVec<[Intere
     Ok([Interest::row::<NodePools>(name.as_str())]
         .into_iter()
         .collect())
+}
+
+/// Whether the pool in the path may be seen.
+pub(in crate::http) fn readable(read: &Read<'_>) -> Result<(), ApiError> {
+    let name = read.request.segment(3)?;
+    demand(read.identity.acl.node_pool_allows(&name, Cap::Read))
+}
+
+/// Whether its nodes may be.
+pub(in crate::http) fn nodes_readable(read: &Read<'_>) -> Result<(), ApiError> {
+    readable(read)?;
+    demand(read.identity.acl.node_read())
+}
+
+/// Whether its jobs may be.
+pub(in crate::http) fn jobs_readable(read: &Read<'_>) -> Result<(), ApiError> {
+    readable(read)?;
+    let namespace = &read.options.namespace;
+    demand(in_namespace(&read.identity.acl, namespace, LIST_JOBS))
 }
 
 /// `GET /v1/node/pool/:name`.

@@ -2,15 +2,16 @@
 
 use drover_events::model::NodePool;
 
+use crate::acl::NodePoolCapability as Cap;
 use crate::commands::node_pool::{DeleteNodePools, UpsertNodePools};
 use crate::error::ApiError;
 use crate::http::answer::Answer;
-use crate::http::front::Write;
+use crate::http::gate::Late;
 
 /// `PUT /v1/node/pools` and `PUT /v1/node/pool/:name`.
-pub(in crate::http) async fn upsert(write: Write) -> Result<Answer, ApiError> {
-    let mut pool: NodePool = write.json().await?;
-    let named = write.request.segment(3)?;
+pub(in crate::http) async fn upsert(late: Late) -> Result<Answer, ApiError> {
+    let mut pool: NodePool = late.json().await?;
+    let named = late.request.segment(3)?;
     if pool.name.is_empty() {
         pool.name.clone_from(&named);
     }
@@ -19,6 +20,8 @@ pub(in crate::http) async fn upsert(write: Write) -> Result<Answer, ApiError> {
             "Node pool name does not match request path",
         ));
     }
+    let allowed = late.acl().node_pool_allows(&pool.name, Cap::Write);
+    let write = late.when(allowed)?;
     let done = write
         .submit(UpsertNodePools {
             node_pools: vec![pool],
@@ -28,8 +31,11 @@ pub(in crate::http) async fn upsert(write: Write) -> Result<Answer, ApiError> {
 }
 
 /// `DELETE /v1/node/pool/:name`.
-pub(in crate::http) async fn delete(write: Write) -> Result<Answer, ApiError> {
-    let names = vec![write.request.segment(3)?];
+pub(in crate::http) async fn delete(late: Late) -> Result<Answer, ApiError> {
+    let names = vec![late.request.segment(3)?];
+    let may = |name: &String| late.acl().node_pool_allows(name, Cap::Delete);
+    let allowed = names.iter().all(may);
+    let write = late.when(allowed)?;
     let done = write.submit(DeleteNodePools { names }).await?;
     Ok(Answer::nothing().written(done.index))
 }

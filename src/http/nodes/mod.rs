@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::front::{Read, table_index};
+use crate::http::gate::READ_JOB;
 use crate::http::list::{self, storage};
 use crate::http::nodes::shapes::NodeListStub;
 use crate::http::ready;
@@ -184,6 +185,9 @@ pub(in crate::http) fn allocations(read: &Read<'_>) -> Result<Answer, ApiError> 
     let filter = list::filter(read.options)?;
     let rows = list::of_index::<AllocsByNode>(read, Scan::group::<Id>(id.as_str()))?;
     let answer = list::render_whole(read.options, rows, |row| {
+        if !read.sees(&row.namespace, READ_JOB) {
+            return Ok(None);
+        }
         let alloc = row.with_job(&read.view).map_err(storage)?;
         let wanted = list::matches(filter.as_ref(), &alloc)?;
         Ok(wanted.then(|| alloc.with_summed_resources()))

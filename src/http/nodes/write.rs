@@ -16,7 +16,7 @@ use crate::commands::eval::{UPSERT_PAGE, UpsertEvals};
 use crate::commands::node::{DeregisterNodes, UpdateNodeDrain, UpdateNodeEligibility};
 use crate::error::ApiError;
 use crate::http::answer::Answer;
-use crate::http::front::Write;
+use crate::http::gate::Write;
 use crate::http::list::storage;
 use crate::http::new_id;
 use crate::http::nodes::shapes::{NodeDrainUpdateResponse, NodeUpdateResponse};

@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 
 use drover_events::gojson::{List, Map};
-use drover_events::model::{Job, Service};
-use drover_projections::tables::allocs::Allocs;
+use drover_events::model::{Job, Namespace, Node, NodePool, Service, VariableEncrypted};
+use drover_projections::tables::allocs::{AllocRow, Allocs};
 use drover_projections::tables::jobs::Jobs;
 use drover_projections::tables::namespaces::Namespaces;
 use drover_projections::tables::node_pools::NodePools;
 use drover_projections::tables::nodes::Nodes;
 use drover_projections::tables::variables::Variables;
-use drover_projections::{Prefix, Scan};
+use drover_projections::{Scan, Table, View};
 
 use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
 use crate::http::list::storage;
-use crate::http::search::{CONTEXTS, contexts, ids_of};
+use crate::http::search::{CONTEXTS, Scope, contexts, ids_of};
 
 /// What is found by the beginning of its id, not by its name.
 const BY_ID: [&str; 5] = [
@@ -142,6 +142,7 @@ pub(in crate::http) fn fuzzy(read: &Read<'_>) -> Result<Answer, ApiError> {
         name => name,
     };
     let contexts = contexts(&asked.context)?;
+    let scope = Scope::new(read, namespace);
     let mut answer = FuzzyResponse {
         known_leader: read.api.server.leader_address().is_some(),
         index: read.view.index(),
@@ -157,7 +158,7 @@ pub(in crate::http) fn fuzzy(read: &Read<'_>) -> Result<Answer, ApiError> {
     let mut by_id = BTreeMap::new();
     for context in contexts {
         if BY_ID.contains(&context) {
-            let mut ids = ids_of(&read.view, context, namespace, &asked.text).map_err(storage)?;
+            let mut ids = ids_of(&scope, context, &asked.text).map_err(storage)?;
             answer
                 .truncations
                 .insert(context, ids.len() > crate::http::search::MOST);
@@ -168,7 +169,7 @@ pub(in crate::http) fn fuzzy(read: &Read<'_>) -> Result<Answer, ApiError> {
             });
             by_id.insert(context.to_owned(), ids.collect::<Vec<_>>().into());
         } else {
-            names(read, context, namespace, &mut found)?;
+            names(read, &scope, context, &mut found)?;
         }
     }
     let mut matches = found.finish(bounds.limit_results, &mut answer.truncations);
@@ -178,11 +179,11 @@ pub(in crate::http) fn fuzzy(read: &Read<'_>) -> Result<Answer, ApiError> {
     Ok(Answer::json(&answer)?.at(index))
 }
 
-/// Offers every name of a context.
+/// Offers every name of a context that the caller may see.
 fn names(
     read: &Read<'_>,
+    scope: &Scope<'_>,
     context: &str,
-    namespace: &str,
     found: &mut Found,
 ) -> Result<(), ApiError> {
     let view = &read.view;
@@ -190,47 +191,67 @@ fn names(
         0 => usize::MAX,
         most => most,
     };
-    let spaced = || match namespace {
-        "*" => Scan::all(),
-        name => Scan::prefix(Prefix::new().str(name)),
-    };
     match context {
         "jobs" => {
-            for job in view.scan::<Jobs>(spaced()).take(most) {
-                found.job(&job.map_err(storage)?);
-            }
+            let seen = |job: &Job| scope.shows(&job.namespace);
+            each::<Jobs>(view, scope.spaced(""), seen, most, |job| found.job(&job))
         }
         "allocs" => {
-            for row in view.scan::<Allocs>(Scan::all()).take(most) {
-                let row = row.map_err(storage)?;
-                if namespace == "*" || row.namespace == namespace {
-                    found.offer("allocs", &row.name, &[&row.namespace, &row.id]);
-                }
-            }
+            let seen = |row: &AllocRow| scope.shows(&row.namespace);
+            each::<Allocs>(view, Scan::all(), seen, most, |row| {
+                found.offer("allocs", &row.name, &[&row.namespace, &row.id]);
+            })
         }
         "nodes" => {
-            for node in view.scan::<Nodes>(Scan::all()).take(most) {
-                let node = node.map_err(storage)?;
+            let seen = |_: &Node| scope.shows_nodes();
+            each::<Nodes>(view, Scan::all(), seen, most, |node| {
                 found.offer("nodes", &node.name, &[&node.id]);
-            }
+            })
         }
         "node_pools" => {
-            for pool in view.scan::<NodePools>(Scan::all()).take(most) {
-                found.offer("node_pools", &pool.map_err(storage)?.name, &[]);
-            }
+            let seen = |pool: &NodePool| scope.shows_pool(&pool.name);
+            each::<NodePools>(view, Scan::all(), seen, most, |pool| {
+                found.offer("node_pools", &pool.name, &[]);
+            })
         }
         "namespaces" => {
-            for namespace in view.scan::<Namespaces>(Scan::all()).take(most) {
-                found.offer("namespaces", &namespace.map_err(storage)?.name, &[]);
-            }
+            let seen = |row: &Namespace| scope.shows_namespace(&row.name);
+            each::<Namespaces>(view, Scan::all(), seen, most, |row| {
+                found.offer("namespaces", &row.name, &[]);
+            })
         }
         "vars" => {
-            for var in view.scan::<Variables>(spaced()).take(most) {
-                let var = var.map_err(storage)?;
+            let seen = |var: &VariableEncrypted| scope.shows_variable(&var.namespace, &var.path);
+            each::<Variables>(view, scope.spaced(""), seen, most, |var| {
                 found.offer("vars", &var.path, &[&var.namespace, &var.path]);
-            }
+            })
         }
-        other => debug_assert!(CONTEXTS.contains(&other)),
+        other => {
+            debug_assert!(CONTEXTS.contains(&other));
+            Ok(())
+        }
+    }
+}
+
+/// As many rows of a range as may be looked at, of those that may be seen.
+fn each<T: Table>(
+    view: &View,
+    scan: Scan,
+    seen: impl Fn(&T::Row) -> bool,
+    most: usize,
+    mut offer: impl FnMut(T::Row),
+) -> Result<(), ApiError> {
+    let mut left = most;
+    for row in view.scan::<T>(scan) {
+        let row = row.map_err(storage)?;
+        if !seen(&row) {
+            continue;
+        }
+        if left == 0 {
+            break;
+        }
+        left -= 1;
+        offer(row);
     }
     Ok(())
 }

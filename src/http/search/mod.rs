@@ -3,6 +3,7 @@
 pub(in crate::http) mod fuzzy;
 
 use drover_events::gojson::{List, Map};
+use drover_events::model::ScalingPolicy;
 use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::deployments::Deployments;
 use drover_projections::tables::evals::Evals;
@@ -15,9 +16,11 @@ use drover_projections::tables::variables::Variables;
 use drover_projections::view::View;
 use drover_projections::{Id, Prefix, Scan, StorageError, Table};
 
+use crate::acl::{Acl, NamespaceCapability as Ns, NodePoolCapability, VariableCapability};
 use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
+use crate::http::gate::READ_JOB;
 use crate::http::list::storage;
 use crate::http::query::Options;
 use crate::http::rows;
@@ -86,8 +89,9 @@ pub(in crate::http) fn prefix(read: &Read<'_>) -> Result<Answer, ApiError> {
         known_leader: read.api.server.leader_address().is_some(),
         ..SearchResponse::default()
     };
+    let scope = Scope::new(read, namespace);
     for context in contexts(&asked.context)? {
-        let mut found = ids_of(&read.view, context, namespace, &asked.prefix).map_err(storage)?;
+        let mut found = ids_of(&scope, context, &asked.prefix).map_err(storage)?;
         answer.truncations.insert(context, found.len() > MOST);
         found.truncate(MOST);
         let found = if found.is_empty() {
@@ -102,35 +106,102 @@ pub(in crate::http) fn prefix(read: &Read<'_>) -> Result<Answer, ApiError> {
     Ok(Answer::json(&answer)?.at(index))
 }
 
+/// What of a search its caller may see, in the namespace that is searched or in all of them.
+pub(in crate::http) struct Scope<'a> {
+    read: &'a Read<'a>,
+    namespace: &'a str,
+}
+
+impl<'a> Scope<'a> {
+    /// A search in a namespace, `*` for all.
+    pub(super) fn new(read: &'a Read<'_>, namespace: &'a str) -> Self {
+        Self { read, namespace }
+    }
+
+    fn acl(&self) -> &Acl {
+        &self.read.identity.acl
+    }
+
+    /// Whether what belongs to a namespace is shown, to whoever sees jobs there.
+    pub(super) fn shows(&self, namespace: &str) -> bool {
+        (self.namespace == "*" || self.namespace == namespace)
+            && self.read.sees(namespace, READ_JOB)
+    }
+
+    /// Whether a variable is shown.
+    pub(super) fn shows_variable(&self, namespace: &str, path: &str) -> bool {
+        (self.namespace == "*" || self.namespace == namespace)
+            && self
+                .acl()
+                .variable_allows(namespace, path, VariableCapability::List)
+    }
+
+    /// Whether a namespace itself is shown.
+    pub(super) fn shows_namespace(&self, name: &str) -> bool {
+        self.acl().namespace_visible(name)
+    }
+
+    /// Whether nodes are shown.
+    pub(super) fn shows_nodes(&self) -> bool {
+        self.acl().node_read()
+    }
+
+    /// Whether a node pool is shown.
+    pub(super) fn shows_pool(&self, name: &str) -> bool {
+        self.acl().node_pool_allows(name, NodePoolCapability::Read)
+    }
+
+    /// Whether a scaling policy is shown.
+    fn shows_policy(&self, policy: &ScalingPolicy) -> bool {
+        let namespace = policy.target.get("Namespace").map_or("", String::as_str);
+        let any_of = [Ns::ListScalingPolicies, Ns::ReadJob];
+        (self.namespace == "*" || self.namespace == namespace) && self.read.sees(namespace, &any_of)
+    }
+
+    /// The keys of the namespace that is searched, or of all, that begin with a prefix.
+    pub(super) fn spaced(&self, prefix: &str) -> Scan {
+        match self.namespace {
+            "*" => Scan::all(),
+            name => Scan::prefix(Prefix::new().str(name).open(prefix)),
+        }
+    }
+}
+
 /// The names or ids of a context that begin with a prefix, a few more than are shown.
-pub(in crate::http) fn ids_of(
-    view: &View,
+pub(super) fn ids_of(
+    scope: &Scope<'_>,
     context: &str,
-    namespace: &str,
     prefix: &str,
 ) -> Result<Vec<String>, StorageError> {
-    let own = |name: &str| namespace == "*" || name == namespace;
-    let spaced = || match namespace {
-        "*" => Scan::all(),
-        name => Scan::prefix(Prefix::new().str(name).open(prefix)),
-    };
+    let view = &scope.read.view;
     let named = Scan::prefix(Prefix::new().open(prefix));
     match context {
         "allocs" => ids::<Allocs>(view, prefix, |row| {
-            own(&row.namespace).then_some(row.alloc.id)
+            scope.shows(&row.namespace).then_some(row.alloc.id)
         }),
-        "deployment" => {
-            ids::<Deployments>(view, prefix, |row| own(&row.namespace).then_some(row.id))
-        }
-        "evals" => ids::<Evals>(view, prefix, |row| own(&row.namespace).then_some(row.id)),
+        "deployment" => ids::<Deployments>(view, prefix, |row| {
+            scope.shows(&row.namespace).then_some(row.id)
+        }),
+        "evals" => ids::<Evals>(view, prefix, |row| {
+            scope.shows(&row.namespace).then_some(row.id)
+        }),
+        "nodes" if !scope.shows_nodes() => Ok(Vec::new()),
         "nodes" => ids::<Nodes>(view, prefix, |row| Some(row.id)),
-        "jobs" => texts::<Jobs>(view, spaced(), prefix, |row| row.id),
-        "vars" => texts::<Variables>(view, spaced(), prefix, |row| row.path),
-        "namespaces" => texts::<Namespaces>(view, named, prefix, |row| row.name),
-        "node_pools" => texts::<NodePools>(view, named, prefix, |row| row.name),
+        "jobs" => texts::<Jobs>(view, scope.spaced(prefix), prefix, |row| {
+            scope.shows(&row.namespace).then_some(row.id)
+        }),
+        "vars" => texts::<Variables>(view, scope.spaced(prefix), prefix, |row| {
+            let shown = scope.shows_variable(&row.namespace, &row.path);
+            shown.then_some(row.path)
+        }),
+        "namespaces" => texts::<Namespaces>(view, named, prefix, |row| {
+            scope.shows_namespace(&row.name).then_some(row.name)
+        }),
+        "node_pools" => texts::<NodePools>(view, named, prefix, |row| {
+            scope.shows_pool(&row.name).then_some(row.name)
+        }),
         "scaling_policy" => ids::<ScalingPolicies>(view, prefix, |row| {
-            let target = row.target.get("Namespace").map_or("", String::as_str);
-            own(target).then_some(row.id)
+            scope.shows_policy(&row).then_some(row.id)
         }),
         _ => Ok(Vec::new()),
     }
@@ -166,11 +237,11 @@ fn texts<T: Table>(
     view: &View,
     scan: Scan,
     prefix: &str,
-    text: impl Fn(T::Row) -> String,
+    text: impl Fn(T::Row) -> Option<String>,
 ) -> Result<Vec<String>, StorageError> {
     let mut found = Vec::new();
     for row in view.scan::<T>(scan) {
-        found.extend(Some(text(row?)).filter(|text| text.starts_with(prefix)));
+        found.extend(text(row?).filter(|text| text.starts_with(prefix)));
         if found.len() > MOST {
             break;
         }

@@ -23,6 +23,7 @@ mod payload;
 mod permit;
 mod publisher;
 mod reader;
+mod right;
 mod ring;
 mod sample;
 pub(super) mod schema;
@@ -43,7 +44,7 @@ pub use publisher::{Publisher, Shape};
 
 use super::answer::Answer;
 use super::body::Body;
-use super::front::Write;
+use super::gate::Late;
 use super::query::Query;
 use crate::error::ApiError;
 use form::Form;
@@ -99,16 +100,17 @@ fn known(query: &Query) -> Result<(), ApiError> {
 ///
 /// # Errors
 /// 400 that names the parameter; 410 for a position that is not told here.
-pub(super) async fn serve(write: Write) -> Result<Answer, ApiError> {
-    let (api, request) = (&write.api, &write.request);
+pub(super) async fn serve(late: Late) -> Result<Answer, ApiError> {
+    let (api, request) = (&late.api, &late.request);
     known(&request.query)?;
     let form = Form::read(request)?;
     let wish = Wish {
         selection: Selection::read(&request.query, form.cloud)?,
         form,
-        permit: Permit::of(&request.identity),
+        permit: Permit::of(Arc::clone(&request.identity.acl)),
         clouds: api.stream.clouds(api.log.epoch().id),
     };
+    wish.permit.admit(&wish.selection)?;
     let (content_type, epoch) = (wish.form.content_type(), hex(&wish.clouds.epoch));
     let listener = api.stream.ring().listen(wish.needs()).await;
     let position = start::position(api, request).await?;
@@ -123,7 +125,8 @@ pub(super) async fn serve(write: Write) -> Result<Answer, ApiError> {
         sender,
         begun: false,
     };
-    tokio::spawn(reader.run());
+    let right = right::changed(Arc::clone(api), Arc::clone(request));
+    tokio::spawn(reader.run(right));
     Ok(Answer::of(content_type, Body::stream(receiver))
         .header("cache-control", "no-cache")
         .header(start::EPOCH, epoch))

@@ -155,7 +155,7 @@ impl At<'_> {
     fn rest(&self) -> Result<Option<Payload>, ApiError> {
         match self.change.table {
             acl_tokens::AclTokens::ID => self.row::<acl_tokens::AclTokens>(|row| {
-                let row = WithoutSecrets(row);
+                let row = WithoutSecrets(row.token);
                 boxed(OfToken { row })
             }),
             acl_policies::AclPolicies::ID => {

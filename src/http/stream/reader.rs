@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::form::Checkpoint;
+use super::right;
 use super::ring::{Found, Listener};
 use super::tell::{PIECE, Past, Wish};
 use super::walk::{Source, told};
@@ -56,8 +57,16 @@ pub(super) struct Said {
 }
 
 impl Reader {
-    /// Serves the subscriber until he leaves or cannot be served.
-    pub(super) async fn run(mut self) {
+    /// Serves the subscriber until he leaves, cannot be served, or `right` ends.
+    pub(super) async fn run(mut self, right: impl Future<Output = ()>) {
+        tokio::select! {
+            () = self.serve() => return,
+            () = right => {}
+        }
+        self.leave(&right::ended()).await;
+    }
+
+    async fn serve(&mut self) {
         let greeting = Bytes::from_static(self.wish.form.greeting());
         if !self.send(greeting).await {
             return;
@@ -150,7 +159,9 @@ impl Reader {
 
     async fn leave(&mut self, error: &ApiError) {
         match error.code {
-            Code::Gone => tracing::info!(%error, "a subscriber has to start again"),
+            Code::Gone | Code::PermissionDenied => {
+                tracing::info!(%error, "a subscriber has to start again");
+            }
             Code::BadRequest => tracing::info!(%error, "a subscriber's filter cannot be decided"),
             _ => tracing::error!(%error, "the event stream cannot go on"),
         }

@@ -91,6 +91,11 @@ impl Selection {
         Ok(selection)
     }
 
+    /// The namespace that is asked for; none: every one.
+    pub(super) fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
     /// Every topic of which something is wanted.
     pub(super) fn topics(&self) -> u64 {
         self.wanted.iter().fold(0, |all, one| all | one.topics)

@@ -16,9 +16,9 @@ use super::reader::{HEARTBEAT, Said};
 use super::ring::Found;
 use super::tell::PIECE;
 use super::*;
+use crate::acl::Acl;
 use crate::http::harness::Harness;
 use crate::http::query::Query;
-use crate::identity::Identity;
 use crate::log::LogEngine;
 use crate::reactors::testing::Direct;
 
@@ -84,7 +84,7 @@ async fn subscribe(
     position: u64,
 ) -> mpsc::Receiver<Bytes> {
     let (reader, receiver) = reader(server, publisher, query, position).await;
-    tokio::spawn(reader.run());
+    tokio::spawn(reader.run(std::future::pending()));
     receiver
 }
 
@@ -100,7 +100,7 @@ async fn reader(
     let wish = Wish {
         selection,
         form,
-        permit: Permit::of(&Identity::default()),
+        permit: Permit::of(Arc::new(Acl::management())),
         clouds: publisher.clouds(log.epoch().id),
     };
     let reader = Reader {
@@ -433,7 +433,7 @@ async fn a_document_is_taken_out_of_its_text_once_for_all_who_filter() {
         Wish {
             selection: Selection::read(&Query::parse(Some(&filter)).unwrap(), true).unwrap(),
             form,
-            permit: Permit::of(&Identity::default()),
+            permit: Permit::of(Arc::new(Acl::management())),
             clouds: h.api.stream.clouds(h.api.log.epoch().id),
         }
     };

@@ -76,6 +76,11 @@ impl Wish {
             if let Some(cloud) = &batch.cloud
                 && form.cloud
             {
+                // It holds the whole event: every object in it must be one that may be seen.
+                let mut all = batch.events.iter();
+                if !all.all(|event| self.permit.sees(&event.headline(kind))) {
+                    return Ok(());
+                }
                 if !selection.passes_cloud(cloud, batch.document.as_ref())? {
                     return Ok(());
                 }
@@ -342,7 +347,8 @@ impl Telling<'_> {
         self.changes(walk, item)
     }
 
-    /// Whether any event of the index is wanted, before the document is looked at.
+    /// Whether any event of the index is wanted and all may be seen, before the document is looked
+    /// at.
     fn any(&self, walk: &Walk<'_>, item: &Item) -> Result<bool, ApiError> {
         let Wish {
             selection, permit, ..
@@ -359,15 +365,18 @@ impl Telling<'_> {
             };
             return Ok(selection.takes(&headline) && permit.sees(&headline));
         }
+        let mut wanted = false;
         for change in walk.changes(item)? {
             let Some((headline, _)) = page::headline(&change) else {
                 continue;
             };
-            if selection.takes(&headline) && permit.sees(&headline) {
-                return Ok(true);
+            // The document holds the whole event: every object in it must be one to be seen.
+            if !permit.sees(&headline) {
+                return Ok(false);
             }
+            wanted |= selection.takes(&headline);
         }
-        Ok(false)
+        Ok(wanted)
     }
 
     fn own(&mut self, item: &Item) -> Result<(), ApiError> {

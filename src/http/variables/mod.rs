@@ -9,19 +9,22 @@ use drover_projections::watch::Interest;
 use drover_projections::{Prefix, Scan};
 use smallvec::SmallVec;
 
+use crate::acl::VariableCapability as Cap;
 use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
+use crate::http::gate::demand;
 use crate::http::list::{self, storage};
 use crate::http::query::Options;
 use crate::http::request::Request;
 
 /// `GET /v1/vars`.
 pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
-    let options = read.options;
+    let (options, acl) = (read.options, &read.identity.acl);
     let rows = read.view.scan::<Variables>(scan(options));
     let rows = rows.filter_map(|row| match row {
         Ok(row) if !row.path.starts_with(options.prefix()) => None,
+        Ok(row) if !acl.variable_allows(&row.namespace, &row.path, Cap::List) => None,
         Ok(row) => Some(Ok(metadata(row))),
         Err(error) => Some(Err(error)),
     });
@@ -74,6 +77,13 @@ pub(in crate::http) fn watched_row(request: &Request) -> Result<SmallVec<[Intere
     let path = path(request)?;
     let row = Interest::row::<Variables>((request.namespace(), path.as_str()));
     Ok([row].into_iter().collect())
+}
+
+/// Whether the variable in the path may be read.
+pub(in crate::http) fn readable(read: &Read<'_>) -> Result<(), ApiError> {
+    let (namespace, path) = (read.options.namespace.as_str(), path(read.request)?);
+    let acl = &read.identity.acl;
+    demand(acl.variable_allows(namespace, &path, Cap::Read))
 }
 
 /// `GET /v1/var/:path`.

@@ -6,11 +6,12 @@ use drover_events::model::{VariableDecrypted, VariableEncrypted};
 use drover_events::variable::VarOp;
 use drover_projections::{Reply, VarOutcome};
 
+use crate::acl::VariableCapability as Cap;
 use crate::commands::variable::ApplyVariable;
 use crate::error::ApiError;
 use crate::http::absent;
 use crate::http::answer::Answer;
-use crate::http::front::Write;
+use crate::http::gate::{Late, Write};
 use crate::http::requests;
 use crate::http::variables::path;
 use crate::keyring::KeyringError;
@@ -23,20 +24,24 @@ const FIRST_KEY: Duration = Duration::from_secs(5);
 const LONGEST_PATH: usize = 128;
 
 /// `PUT /v1/var/:path`.
-pub(in crate::http) async fn put(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn put(late: Late) -> Result<Answer, ApiError> {
     let lock = ["lock-acquire", "lock-renew", "lock-release"];
     if lock
         .iter()
-        .any(|name| write.request.query.get(name).is_some())
+        .any(|name| late.request.query.get(name).is_some())
     {
         let advice = "cas=INDEX refuses what somebody else changed";
         return Err(absent::unsupported("locks of variables are", advice));
     }
-    let mut var: VariableDecrypted = write.json().await?;
-    var.path = path(&write.request)?;
+    let mut var: VariableDecrypted = late.json().await?;
+    var.path = path(&late.request)?;
     if var.namespace.is_empty() {
-        write.request.namespace().clone_into(&mut var.namespace);
+        late.request.namespace().clone_into(&mut var.namespace);
     }
+    let may = late
+        .acl()
+        .variable_allows(&var.namespace, &var.path, Cap::Write);
+    let write = late.when(may)?;
     check(&var)?;
     let cas = cas(&write)?;
     var.modify_index = cas.unwrap_or_default();
@@ -72,11 +77,15 @@ pub(in crate::http) async fn put(write: Write) -> Result<Answer, ApiError> {
 }
 
 /// `DELETE /v1/var/:path`.
-pub(in crate::http) async fn delete(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn delete(late: Late) -> Result<Answer, ApiError> {
+    let path = path(&late.request)?;
+    let namespace = late.request.namespace();
+    let may = late.acl().variable_allows(namespace, &path, Cap::Destroy);
+    let write = late.when(may)?;
     let cas = cas(&write)?;
     let var = VariableEncrypted {
         namespace: write.request.namespace().to_owned(),
-        path: path(&write.request)?,
+        path,
         modify_index: cas.unwrap_or_default(),
         ..VariableEncrypted::default()
     };
@@ -102,6 +111,21 @@ async fn conflict(write: &Write, there: &VariableEncrypted) -> Result<Answer, Ap
             ..VariableDecrypted::default()
         };
         return Ok(Answer::json(&absent)?.status(409).written(0));
+    }
+    let acl = &write.request.identity.acl;
+    if !acl.variable_allows(&there.namespace, &there.path, Cap::Read) {
+        // That it is another one is all that its loser may learn.
+        let hidden = VariableDecrypted {
+            namespace: there.namespace.clone(),
+            path: there.path.clone(),
+            create_index: there.create_index,
+            create_time: there.create_time,
+            modify_index: there.modify_index,
+            modify_time: there.modify_time,
+            ..VariableDecrypted::default()
+        };
+        let answer = Answer::json(&hidden)?;
+        return Ok(answer.status(409).written(there.modify_index));
     }
     let ticket = requests::shown(&write.api, &write.request).await?;
     let clear = write.api.keyring.decrypt(there).map_err(keyring);

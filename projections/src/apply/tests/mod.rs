@@ -1,6 +1,7 @@
 //! Apply as stories over a real database: given these events, when this one is applied, then the
 //! rows are so.
 
+mod acl;
 mod allocs;
 mod deployments;
 mod evals;

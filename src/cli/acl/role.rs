@@ -1,0 +1,220 @@
+//! `acl role`
+
+use super::super::client::{Query, encode};
+use super::super::columns::{Table, pairs};
+use super::super::conn::{Conn, Past};
+use super::super::out::Out;
+use super::super::show::{Format, list, text};
+use anyhow::{Result, bail};
+use clap::Subcommand;
+use serde_json::{Value as Json, json};
+
+/// What can be done with roles.
+#[derive(Debug, Subcommand)]
+#[command(arg_required_else_help = true)]
+pub(in crate::cli) enum Verb {
+    /// Create a role
+    Create(CreateArgs),
+    /// Delete a role
+    Delete(DeleteArgs),
+    /// Show a role
+    Info(InfoArgs),
+    /// List roles
+    List(ListArgs),
+    /// Change a role
+    Update(UpdateArgs),
+}
+
+/// Flags of `acl role create`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover acl role create -name deployers -policy deploy -policy read")]
+pub(in crate::cli) struct CreateArgs {
+    #[command(flatten)]
+    conn: Conn,
+    #[command(flatten)]
+    format: Format,
+    /// Its name
+    #[arg(long)]
+    name: String,
+    /// What it is for
+    #[arg(long, default_value = "")]
+    description: String,
+    /// A policy it holds; may be given several times
+    #[arg(long = "policy", value_name = "NAME", required = true)]
+    policies: Vec<String>,
+}
+
+/// Flags of `acl role delete`.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct DeleteArgs {
+    #[command(flatten)]
+    conn: Conn,
+    /// Its id
+    id: String,
+}
+
+/// Flags of `acl role info`.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct InfoArgs {
+    #[command(flatten)]
+    conn: Past,
+    #[command(flatten)]
+    format: Format,
+    /// Look it up by its name
+    #[arg(long)]
+    by_name: bool,
+    /// Its id, or with -by-name its name
+    id: String,
+}
+
+/// Flags of `acl role list`.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct ListArgs {
+    #[command(flatten)]
+    conn: Past,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// Flags of `acl role update`.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct UpdateArgs {
+    #[command(flatten)]
+    conn: Conn,
+    #[command(flatten)]
+    format: Format,
+    /// Its new name
+    #[arg(long)]
+    name: Option<String>,
+    /// What it is for
+    #[arg(long)]
+    description: Option<String>,
+    /// A policy it holds as well; may be given several times
+    #[arg(long = "policy", value_name = "NAME")]
+    policies: Vec<String>,
+    /// Replace all of it by what is given
+    #[arg(long)]
+    no_merge: bool,
+    /// Its id
+    id: String,
+}
+
+/// Runs a verb.
+pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
+    match verb {
+        Verb::Create(args) => {
+            let role = json!({
+                "Name": args.name,
+                "Description": args.description,
+                "Policies": links(&args.policies),
+            });
+            let made = args.conn.client()?.put("/v1/acl/role", &[], &role).await;
+            let made = made.map_err(|err| err.context("Error creating ACL role"))?;
+            print(&args.format, &made, out)?;
+        }
+        Verb::Delete(args) => {
+            let path = format!("/v1/acl/role/{}", encode(&args.id));
+            let done = args.conn.client()?.delete(&path, &[], None).await;
+            done.map_err(|err| err.context("Error deleting ACL role"))?;
+            out.line(&format!("ACL role {} successfully deleted", args.id));
+        }
+        Verb::Info(args) => {
+            let by = if args.by_name { "name/" } else { "" };
+            let path = format!("/v1/acl/role/{by}{}", encode(&args.id));
+            let client = args.conn.client()?;
+            let asked: (&str, Query<'_>) = (&path, &[]);
+            let failed = "Error reading ACL role";
+            if let Some(role) = args.format.ask(&client, asked, failed, out).await? {
+                out.line(&shown(&role));
+            }
+        }
+        Verb::List(args) => all(args, out).await?,
+        Verb::Update(args) => update(args, out).await?,
+    }
+    Ok(0)
+}
+
+fn links(policies: &[String]) -> Json {
+    policies
+        .iter()
+        .map(|name| json!({ "Name": name }))
+        .collect()
+}
+
+fn policy_names(role: &Json) -> String {
+    let names = list(role, "Policies").iter().map(|link| text(link, "Name"));
+    names.collect::<Vec<_>>().join(",")
+}
+
+fn print(format: &Format, role: &Json, out: &Out) -> Result<()> {
+    if !format.print(role, out)? {
+        out.line(&shown(role));
+    }
+    Ok(())
+}
+
+fn shown(role: &Json) -> String {
+    pairs(&[
+        ("ID", text(role, "ID")),
+        ("Name", text(role, "Name")),
+        ("Description", text(role, "Description")),
+        ("Policies", policy_names(role)),
+        ("Create Index", text(role, "CreateIndex")),
+        ("Modify Index", text(role, "ModifyIndex")),
+    ])
+}
+
+async fn all(args: ListArgs, out: &Out) -> Result<()> {
+    let client = args.conn.client()?;
+    let asked: (&str, Query<'_>) = ("/v1/acl/roles", &[]);
+    let failed = "Error listing ACL roles";
+    let Some(all) = args.format.ask(&client, asked, failed, out).await? else {
+        return Ok(());
+    };
+    let mut table = Table::new(["ID", "Name", "Description", "Policies"]);
+    for role in all.as_array().into_iter().flatten() {
+        let named = ["ID", "Name", "Description"].map(|key| text(role, key));
+        table.row(named.into_iter().chain([policy_names(role)]));
+    }
+    out.line(&match table.is_empty() {
+        true => "No ACL roles found".to_owned(),
+        false => table.to_string(),
+    });
+    Ok(())
+}
+
+async fn update(args: UpdateArgs, out: &Out) -> Result<()> {
+    let client = args.conn.client()?;
+    let path = format!("/v1/acl/role/{}", encode(&args.id));
+    let said = args.name.is_some() || args.description.is_some() || !args.policies.is_empty();
+    if !said {
+        bail!("Please provide at least one flag to update the ACL role");
+    }
+    let mut role = match args.no_merge {
+        true => json!({ "ID": args.id, "Policies": [] }),
+        false => {
+            let found = client.get_json(&path, &[]).await;
+            found.map_err(|err| err.context("Error reading ACL role"))?
+        }
+    };
+    if args.no_merge && (args.name.is_none() || args.policies.is_empty()) {
+        bail!("ACL role name and at least one policy must be given with -no-merge");
+    }
+    if let Some(name) = &args.name {
+        role["Name"] = name.as_str().into();
+    }
+    if let Some(description) = &args.description {
+        role["Description"] = description.as_str().into();
+    }
+    let mut policies = list(&role, "Policies").to_vec();
+    for link in links(&args.policies).as_array().into_iter().flatten() {
+        if !policies.contains(link) {
+            policies.push(link.clone());
+        }
+    }
+    role["Policies"] = policies.into();
+    let done = client.put(&path, &[], &role).await;
+    let done = done.map_err(|err| err.context("Error updating ACL role"))?;
+    print(&args.format, &done, out)
+}

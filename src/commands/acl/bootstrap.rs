@@ -1,0 +1,59 @@
+//! The command that makes the first management token.
+
+use drover_error::ApiError;
+use drover_events::acl::*;
+use drover_events::gojson::{GoTime, List};
+use drover_events::model::AclToken;
+use drover_projections::View;
+use drover_projections::tables::cluster_meta::ClusterMetas;
+
+use super::every_server_applies;
+use super::token::{MANAGEMENT, seal};
+use crate::{Command, Decision, Stamp};
+
+/// The first management token is made: once, and again for who can write the index of the last time
+/// into a file on the server.
+#[derive(Clone, Debug)]
+pub struct BootstrapAcl {
+    /// The accessor made for it.
+    pub accessor_id: String,
+    /// Its secret.
+    pub secret: SealedSecret,
+    /// The index in the file; 0 for none.
+    pub reset_index: u64,
+}
+
+impl Command for BootstrapAcl {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        every_server_applies(view)?;
+        let meta = view.get::<ClusterMetas>(())?.unwrap_or_default();
+        let last = meta.acl_bootstrap_index;
+        if last != 0 && self.reset_index == 0 {
+            let text = format!("ACL bootstrap already done (reset index: {last})");
+            return Err(ApiError::bad_request(text));
+        }
+        if last != 0 && self.reset_index != last {
+            return Err(ApiError::bad_request(format!(
+                "Invalid bootstrap reset index (specified {}, reset index: {last})",
+                self.reset_index
+            )));
+        }
+        let mut token = AclToken {
+            accessor_id: self.accessor_id.clone(),
+            name: "Bootstrap Token".to_owned(),
+            r#type: MANAGEMENT.to_owned(),
+            global: true,
+            create_time: GoTime(stamp.now),
+            policies: List::nil(),
+            ..AclToken::default()
+        };
+        seal(&mut token);
+        Ok(Decision::free(AclBootstrapped {
+            token: SealedToken {
+                token,
+                secret: self.secret.clone(),
+            },
+            reset_index: last,
+        }))
+    }
+}

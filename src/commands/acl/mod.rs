@@ -1,0 +1,58 @@
+//! Commands about policies, tokens and roles. Whoever may give them was settled before; the secrets
+//! they carry are sealed already.
+
+mod bootstrap;
+mod one_time;
+mod policy;
+mod role;
+#[cfg(test)]
+mod role_test;
+mod token;
+#[cfg(test)]
+mod token_test;
+
+pub use bootstrap::BootstrapAcl;
+pub use one_time::{DeleteExpiredOneTimeTokens, ExchangeOneTimeToken, IssueOneTimeToken};
+pub use policy::{DeleteAclPolicies, UpsertAclPolicies};
+pub use role::{DeleteAclRoles, UpsertAclRoles};
+pub use token::{CreateAclToken, DeleteAclTokens, TtlBounds, UpdateAclToken};
+
+use drover_error::{ApiError, Code};
+use drover_events::acl::ACL_LEVEL;
+use drover_events::gojson::Base64;
+use drover_projections::View;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::support::speaks;
+
+/// The longest description of a policy or role, and the longest name of a token.
+const MAX_TEXT: usize = 256;
+
+/// Refuses while a server may not apply these events: the servers' states would differ.
+fn every_server_applies(view: &View) -> Result<(), ApiError> {
+    match speaks(view, ACL_LEVEL)? {
+        true => Ok(()),
+        false => Err(ApiError::new(
+            Code::Unavailable,
+            "ACLs cannot be changed until every server runs a version that knows them; try again",
+        )),
+    }
+}
+
+/// The hash of what an object says, whoever wrote it when.
+fn content_hash(content: &Value) -> Base64 {
+    Base64::from(Sha256::digest(content.to_string()).to_vec())
+}
+
+/// The text of several things that are wrong with the one object of a request.
+fn invalid(what: &str, wrong: &[String]) -> Result<(), ApiError> {
+    let (count, s) = match wrong.len() {
+        0 => return Ok(()),
+        1 => (1, ""),
+        count => (count, "s"),
+    };
+    let list: String = wrong.iter().map(|one| format!("\t* {one}\n")).collect();
+    let text = format!("{what} invalid: {count} error{s} occurred:\n{list}\n");
+    Err(ApiError::bad_request(text))
+}

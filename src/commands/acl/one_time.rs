@@ -1,0 +1,86 @@
+//! Commands about one-time tokens: a short secret that is given away in the place of a token's own.
+
+use drover_error::ApiError;
+use drover_events::acl::*;
+use drover_events::gojson::Time;
+use drover_events::model::OneTimeToken;
+use drover_projections::query::acl::one_time_token_by_hash;
+use drover_projections::tables::acl_tokens::AclTokens;
+use drover_projections::tables::one_time_tokens::{OneTimeTokens, OneTimeTokensByExpiration};
+use drover_projections::{Reply, View};
+
+use super::every_server_applies;
+use crate::{Command, Decision, Stamp};
+
+/// How long a one-time token lives, nanoseconds: ten minutes.
+const LIFE: i64 = 600 * 1_000_000_000;
+
+/// A one-time token is issued, in the place of one the same token had.
+#[derive(Clone, Debug)]
+pub struct IssueOneTimeToken {
+    /// The token it stands for.
+    pub accessor_id: String,
+    /// The hash of its secret.
+    pub secret_hash: String,
+}
+
+impl Command for IssueOneTimeToken {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        every_server_applies(view)?;
+        let known = view.get::<AclTokens>(self.accessor_id.as_str())?;
+        let expires = known.as_ref().and_then(|known| known.token.expiration_time);
+        if known.is_none() || expires.is_some_and(|time| time.0 <= stamp.now) {
+            return Err(ApiError::permission_denied());
+        }
+        Ok(Decision::free(OneTimeTokensUpserted {
+            token: OneTimeToken {
+                accessor_id: self.accessor_id.clone(),
+                expires_at: Time(stamp.now.saturating_add(LIFE)),
+                ..OneTimeToken::default()
+            },
+            secret: SealedSecret {
+                hash: self.secret_hash.clone(),
+                ..SealedSecret::default()
+            },
+        }))
+    }
+}
+
+/// A one-time token is used up. Only one of those that try gets an answer.
+#[derive(Clone, Debug)]
+pub struct ExchangeOneTimeToken {
+    /// The hash of its secret.
+    pub secret_hash: String,
+}
+
+impl Command for ExchangeOneTimeToken {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        every_server_applies(view)?;
+        let known = one_time_token_by_hash(view, &self.secret_hash)?;
+        let valid = known.filter(|known| known.expires_at.0 > stamp.now);
+        let known = valid.ok_or_else(ApiError::permission_denied)?;
+        let guard = view.guard::<OneTimeTokens>(known.accessor_id.as_str())?;
+        let accessor_ids = vec![known.accessor_id.clone()];
+        Ok(Decision::guarded(
+            OneTimeTokensDeleted { accessor_ids },
+            vec![guard],
+        ))
+    }
+}
+
+/// One-time tokens that have run out are removed, a bounded number. The reply counts them.
+#[derive(Clone, Debug)]
+pub struct DeleteExpiredOneTimeTokens;
+
+impl Command for DeleteExpiredOneTimeTokens {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        let oldest = view.by_index::<OneTimeTokensByExpiration>(()).next();
+        let oldest = oldest.transpose()?;
+        if oldest.is_none_or(|oldest| oldest.expires_at.0 > stamp.now) {
+            return Ok(Decision::Nothing(Reply::Count(0)));
+        }
+        every_server_applies(view)?;
+        let timestamp = stamp.now;
+        Ok(Decision::free(OneTimeTokensExpired { timestamp }))
+    }
+}

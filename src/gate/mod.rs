@@ -1,0 +1,132 @@
+//! The gate: who asks, from what a request carries and the tables of now.
+//!
+//! One step, which every HTTP request and RPC passes first. It refuses nothing: a token that is
+//! none yields an [`Identity`] that says so, and the request is refused where it is served, after
+//! it was counted (AUTH-01, AUTH-06, AUTH-08). What a token may do is compiled once and shared by
+//! all that hold the same policies ([`resolver`]).
+//!
+//! What it must not know: routes, methods, what is asked for.
+//!
+//! Invariants:
+//! 1. What an identity may do is what the tables of now say: a change of a token, a role or a
+//!    policy counts for the next request.
+//! 2. Nothing is remembered of a connection (AUTH-05).
+
+mod resolver;
+
+use std::sync::Arc;
+
+use drover_projections::{Projections, StorageError};
+
+use crate::acl::Acl;
+use crate::clock::unix_nanos;
+use crate::error::ApiError;
+use crate::identity::{Identity, Refusal};
+use crate::net::reading;
+use resolver::{Found, Resolver};
+
+/// Finds out who asks.
+pub struct Gate(Kind);
+
+enum Kind {
+    /// ACLs are off: everybody may do everything.
+    Open(Arc<Acl>),
+    /// ACLs are on.
+    Guarded {
+        projections: Arc<Projections>,
+        resolver: Arc<Resolver>,
+    },
+    /// Whoever a test says.
+    #[cfg(test)]
+    Fixed(Box<dyn Fn(Option<&str>, &str) -> Identity + Send + Sync>),
+}
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Gate").field(&self.is_guarded()).finish()
+    }
+}
+
+impl Gate {
+    /// A gate that stands open: ACLs are off (AUTH-13).
+    #[must_use]
+    pub fn open() -> Self {
+        Self(Kind::Open(Arc::new(Acl::management())))
+    }
+
+    /// A gate that asks the tables.
+    #[must_use]
+    pub fn guarded(projections: Arc<Projections>) -> Self {
+        let resolver = Arc::new(Resolver::default());
+        Self(Kind::Guarded {
+            projections,
+            resolver,
+        })
+    }
+
+    /// A gate that answers as a test says.
+    #[cfg(test)]
+    pub(crate) fn fixed(
+        who: impl Fn(Option<&str>, &str) -> Identity + Send + Sync + 'static,
+    ) -> Self {
+        Self(Kind::Fixed(Box::new(who)))
+    }
+
+    /// Whether tokens say anything here.
+    #[must_use]
+    pub fn is_guarded(&self) -> bool {
+        !matches!(self.0, Kind::Open(_))
+    }
+
+    /// Who gives this token, or none, from this address.
+    ///
+    /// # Errors
+    /// 500 where the tables cannot be read.
+    pub async fn authenticate(
+        &self,
+        token: Option<&str>,
+        addr: &str,
+    ) -> Result<Identity, ApiError> {
+        let (projections, resolver) = match &self.0 {
+            Kind::Open(all) => return Ok(Identity::anonymous(addr, Arc::clone(all))),
+            Kind::Guarded {
+                projections,
+                resolver,
+            } => (projections, resolver),
+            #[cfg(test)]
+            Kind::Fixed(who) => return Ok(who(token, addr)),
+        };
+        let view = projections.view();
+        let asked = token.map(resolver::Secret::of);
+        let found = match resolver.known(&view, asked.as_ref()) {
+            Some(found) => found,
+            None => {
+                let resolver = Arc::clone(resolver);
+                let find = move || resolver.find(&view, asked.as_ref());
+                reading(find).await?.map_err(unread)?
+            }
+        };
+        Ok(identity(found, addr, unix_nanos()))
+    }
+}
+
+fn identity(found: Found, addr: &str, now: i64) -> Identity {
+    match found {
+        Found::Nobody => Identity::refused(addr, Refusal::Unknown),
+        Found::Anonymous(acl) => Identity::anonymous(addr, acl),
+        Found::Bearer(held) if held.is_over(now) => Identity::refused(addr, Refusal::Expired),
+        Found::Bearer(held) => {
+            let acl = Arc::clone(&held.acl);
+            let mut identity = Identity::bearer(Arc::clone(&held.token), addr, acl);
+            identity.actor.roles.clone_from(&held.roles);
+            identity.actor.policies.clone_from(&held.policies);
+            identity
+        }
+    }
+}
+
+fn unread(error: StorageError) -> ApiError {
+    let error = crate::error::chain(&error);
+    tracing::error!(error, "the tables of access control cannot be read");
+    ApiError::internal(format!("state store error: {error}"))
+}

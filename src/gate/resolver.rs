@@ -1,0 +1,225 @@
+//! What a token may do: its policies and those of its roles, compiled.
+//!
+//! Two caches, both bounded: what a secret was found to be, and what a set of policies compiles to,
+//! which all tokens with these policies share. What was found is good as long as none of the three
+//! tables has changed; after a change it is found again, and compiled only if it is a policy of its
+//! own that changed.
+
+use std::collections::BTreeSet;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use drover_events::model::{AclPolicy, AclRole, AclToken};
+use drover_projections::tables::acl_policies::AclPolicies;
+use drover_projections::tables::acl_roles::AclRoles;
+use drover_projections::tables::acl_tokens::{self, AclTokens};
+use drover_projections::{StorageError, Table, View};
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+use crate::acl::{self, Acl, Policy, Strictness};
+
+/// Secrets that are remembered in each generation.
+const SECRETS: usize = 8_192;
+/// Sets of policies that are remembered in each generation.
+const SETS: usize = 512;
+/// The policy of those who give no token.
+const ANONYMOUS: &str = "anonymous";
+/// The type of tokens that may do everything.
+const MANAGEMENT: &str = "management";
+
+/// A token's secret in the form it is stored in.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Secret(String);
+
+impl Secret {
+    /// The stored form of what was given.
+    pub(super) fn of(given: &str) -> Self {
+        Self(acl_tokens::secret_hash(given))
+    }
+}
+
+/// What a secret was found to be.
+#[derive(Clone)]
+pub(super) enum Found {
+    /// No token's.
+    Nobody,
+    /// None was given.
+    Anonymous(Arc<Acl>),
+    /// A token's, which may have expired.
+    Bearer(Arc<Held>),
+}
+
+/// A token, and what it may do.
+pub(super) struct Held {
+    /// The token, without its secret.
+    pub(super) token: Arc<AclToken>,
+    /// What it may do.
+    pub(super) acl: Arc<Acl>,
+    /// The names of its roles.
+    pub(super) roles: Vec<String>,
+    /// The names of its policies, its own and those of its roles.
+    pub(super) policies: Vec<String>,
+}
+
+impl Held {
+    /// Whether its time is over at a moment, Unix nanoseconds.
+    pub(super) fn is_over(&self, now: i64) -> bool {
+        let expires = self.token.expiration_time.as_ref();
+        expires.is_some_and(|time| time.0 <= now)
+    }
+}
+
+/// The indexes of the three tables that say what a token may do.
+type Stamp = [u64; 3];
+
+fn stamp(view: &View) -> Stamp {
+    [AclTokens::ID, AclRoles::ID, AclPolicies::ID].map(|table| view.table_index_of(table))
+}
+
+/// The names of policies and the indexes they were last changed at.
+type SetKey = Vec<(String, u64)>;
+
+/// Finds and remembers.
+#[derive(Default)]
+pub(super) struct Resolver {
+    secrets: Mutex<Generations<Option<Secret>, (Stamp, Found)>>,
+    sets: Mutex<Generations<SetKey, Arc<Acl>>>,
+}
+
+impl Resolver {
+    /// What a secret was found to be, if nothing has changed since.
+    pub(super) fn known(&self, view: &View, secret: Option<&Secret>) -> Option<Found> {
+        let mut secrets = self.secrets.lock();
+        let (then, found) = secrets.get(&secret.cloned())?;
+        (*then == stamp(view)).then(|| found.clone())
+    }
+
+    /// Finds out what a secret is. It reads tables.
+    ///
+    /// # Errors
+    /// Those of the tables.
+    pub(super) fn find(&self, view: &View, secret: Option<&Secret>) -> Result<Found, StorageError> {
+        let found = match secret {
+            None => Found::Anonymous(self.compiled(view, [ANONYMOUS.to_owned()].into())?.0),
+            Some(secret) => match acl_tokens::by_secret(view, &secret.0)? {
+                None => return Ok(Found::Nobody),
+                Some(token) => Found::Bearer(Arc::new(self.held(view, token)?)),
+            },
+        };
+        let kept = (stamp(view), found.clone());
+        self.secrets.lock().put(secret.cloned(), kept, SECRETS);
+        Ok(found)
+    }
+
+    fn held(&self, view: &View, token: AclToken) -> Result<Held, StorageError> {
+        let mut names: BTreeSet<String> = token.policies.iter().cloned().collect();
+        let mut roles = Vec::new();
+        for link in token.roles.iter() {
+            // A role that is gone gives nothing, and takes nothing away (ACL-06).
+            if let Some(role) = view.get::<AclRoles>(link.id.as_str())? {
+                names.extend(policies_of(&role));
+                roles.push(role.name);
+            }
+        }
+        roles.sort();
+        let (acl, policies) = match token.r#type == MANAGEMENT {
+            true => (Arc::new(Acl::management()), Vec::new()),
+            false => self.compiled(view, names)?,
+        };
+        Ok(Held {
+            token: Arc::new(token),
+            acl,
+            roles,
+            policies,
+        })
+    }
+
+    /// What policies allow together, and the names of those that are there.
+    fn compiled(
+        &self,
+        view: &View,
+        names: BTreeSet<String>,
+    ) -> Result<(Arc<Acl>, Vec<String>), StorageError> {
+        let mut rows: Vec<AclPolicy> = Vec::new();
+        for name in names {
+            rows.extend(view.get::<AclPolicies>(name.as_str())?);
+        }
+        let held: Vec<String> = rows.iter().map(|row| row.name.clone()).collect();
+        let key: SetKey = rows
+            .iter()
+            .map(|row| (row.name.clone(), row.modify_index))
+            .collect();
+        if let Some(acl) = self.sets.lock().get(&key) {
+            return Ok((Arc::clone(acl), held));
+        }
+        let acl = Arc::new(compile(&rows));
+        self.sets.lock().put(key, Arc::clone(&acl), SETS);
+        Ok((acl, held))
+    }
+}
+
+fn policies_of(role: &AclRole) -> impl Iterator<Item = String> + '_ {
+    role.policies.iter().map(|link| link.name.clone())
+}
+
+/// What policies allow together. One that cannot be read allows nothing, and says so.
+fn compile(rows: &[AclPolicy]) -> Acl {
+    let mut policies: Vec<Policy> = Vec::new();
+    for row in rows {
+        match acl::parse(&row.rules, Strictness::Lenient) {
+            Ok(policy) => policies.push(policy),
+            Err(error) => {
+                tracing::error!(policy = row.name, %error, "a stored policy cannot be read");
+                return Acl::denied();
+            }
+        }
+    }
+    Acl::compile(&policies.iter().collect::<Vec<_>>())
+}
+
+/// A map that forgets what was not used lately: two generations of a bounded number of entries.
+struct Generations<K, V> {
+    young: HashMap<K, V>,
+    old: HashMap<K, V>,
+}
+
+impl<K, V> Default for Generations<K, V> {
+    fn default() -> Self {
+        Self {
+            young: HashMap::new(),
+            old: HashMap::new(),
+        }
+    }
+}
+
+impl<K: Hash + Eq, V> Generations<K, V> {
+    /// What is remembered of a key. It is not made young again by it: what is used much is found
+    /// again once in a generation, and reading needs no more than this.
+    fn get(&mut self, key: &K) -> Option<&V> {
+        self.young.get(key).or_else(|| self.old.get(key))
+    }
+
+    fn put(&mut self, key: K, value: V, most: usize) {
+        if self.young.len() >= most {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_remembered_is_bounded_and_what_was_put_last_is_there() {
+        let mut map = Generations::default();
+        for n in 0..100 {
+            map.put(n, n, 10);
+            assert_eq!(map.get(&n), Some(&n));
+            assert!(map.young.len() + map.old.len() <= 20);
+        }
+        assert_eq!(map.get(&0), None);
+    }
+}

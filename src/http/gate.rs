@@ -1,0 +1,265 @@
+//! What a caller must be allowed for each route, and the proof that he was.
+//!
+//! Every route names its [`Access`] where it is registered. What can be said of a request alone is
+//! asked before anything of it runs or waits; what depends on an object that must be read first is
+//! asked of the view ([`Access::Object`]) each time it is read. A write that learns only from its
+//! body what it is about gets a [`Late`], from which only the asking makes a [`Write`]: there is no
+//! other way to submit a command.
+//!
+//! Invariants:
+//! 1. A caller who is denied waits for nothing, and is told nothing but that.
+//! 2. Rows of lists are asked about one by one, unless all of them were asked for at once.
+
+use std::ops::Deref;
+
+use super::front::{Call, Read};
+use super::request::Request;
+use crate::acl::{Acl, Capability as _, NamespaceCapability as Ns, OperatorCapability};
+use crate::error::ApiError;
+use crate::identity::Identity;
+
+/// Seeing jobs in lists.
+pub(super) const LIST_JOBS: &[Ns] = &[Ns::ListJobs];
+/// Seeing jobs, and what becomes of them.
+pub(super) const READ_JOB: &[Ns] = &[Ns::ReadJob];
+
+/// Reading or changing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Right {
+    /// Look at it.
+    Read,
+    /// Change it.
+    Write,
+}
+
+/// Asks whether the object of a read may be seen.
+pub(super) type ObjectRule = fn(&Read<'_>) -> Result<(), ApiError>;
+
+/// What a route asks of its caller.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Access {
+    /// Nothing; a token is not looked at.
+    Public,
+    /// A good token or none: what is shown is decided row by row.
+    Anyone,
+    /// One of these in the namespace that the request names.
+    Namespace(&'static [Ns]),
+    /// Rights on the agent.
+    Agent(Right),
+    /// Rights on nodes.
+    Node(Right),
+    /// Rights on the cluster's operation.
+    Operator(Right),
+    /// One right on the cluster's operation.
+    Operation(OperatorCapability),
+    /// Rights on plugins of volumes.
+    Plugins,
+    /// Everything.
+    Management,
+    /// What the object says that is read: a rule over the view, with its name in lists of routes.
+    Object(&'static str, ObjectRule),
+    /// The handler asks once it has read what the request is about; the name says what.
+    Late(&'static str),
+}
+
+/// The refusal; it tells nothing else.
+pub(super) fn denied() -> ApiError {
+    ApiError::permission_denied()
+}
+
+/// Turns an answer into a refusal.
+pub(super) fn demand(allowed: bool) -> Result<(), ApiError> {
+    if allowed { Ok(()) } else { Err(denied()) }
+}
+
+/// Asks whether an object of a namespace may be seen, for its read-job; none: there is no such
+/// object, which its handler says. Who may see jobs nowhere is denied before he learns of either.
+///
+/// # Errors
+/// 403; `hidden` for an object that may not be seen.
+pub(super) fn object(
+    read: &Read<'_>,
+    namespace: Option<String>,
+    hidden: impl FnOnce() -> ApiError,
+) -> Result<(), ApiError> {
+    demand(in_namespace(&read.identity.acl, "*", READ_JOB))?;
+    match namespace {
+        Some(name) if !read.sees(&name, READ_JOB) => Err(hidden()),
+        _ => Ok(()),
+    }
+}
+
+/// Whether one of these is allowed in a namespace, or in any where it is `*`.
+pub(super) fn in_namespace(acl: &Acl, namespace: &str, any_of: &[Ns]) -> bool {
+    match namespace {
+        "*" => any_of.iter().any(|one| acl.any_namespace_allows(*one)),
+        name => acl.namespace_allows_any(name, any_of),
+    }
+}
+
+impl Access {
+    /// Asks what can be asked of the request alone.
+    ///
+    /// # Errors
+    /// 403.
+    pub(super) fn admit(self, request: &Request, identity: &Identity) -> Result<(), ApiError> {
+        if let (false, Some(refusal)) = (matches!(self, Self::Public), identity.refusal) {
+            // The agent says about itself why; of everything else it is told that it may not.
+            return Err(match self {
+                Self::Agent(_) => refusal.in_words(),
+                _ => denied(),
+            });
+        }
+        let acl = &identity.acl;
+        demand(match self {
+            Self::Public | Self::Anyone | Self::Object(..) | Self::Late(_) => true,
+            Self::Namespace(any_of) => in_namespace(acl, request.namespace(), any_of),
+            Self::Agent(Right::Read) => acl.agent_read(),
+            Self::Agent(Right::Write) => acl.agent_write(),
+            Self::Node(Right::Read) => acl.node_read(),
+            Self::Node(Right::Write) => acl.node_write(),
+            Self::Operator(Right::Read) => acl.operator_read(),
+            Self::Operator(Right::Write) => acl.operator_write(),
+            Self::Operation(one) => acl.operator_allows(one),
+            Self::Plugins => acl.plugin_list(),
+            Self::Management => acl.is_management(),
+        })
+    }
+
+    /// Asks what must be asked of the view.
+    ///
+    /// # Errors
+    /// 403, or that of the tables.
+    pub(super) fn admit_object(self, read: &Read<'_>) -> Result<(), ApiError> {
+        match self {
+            Self::Object(_, rule) if !read.identity.is_management() => rule(read),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How lists of routes show it.
+impl std::fmt::Display for Access {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let right = |right: &Right| match right {
+            Right::Read => "read",
+            Right::Write => "write",
+        };
+        match self {
+            Self::Public => f.write_str("public"),
+            Self::Anyone => f.write_str("anyone; rows by their own right"),
+            Self::Namespace(any_of) => {
+                let names: Vec<&str> = any_of.iter().map(|one| one.as_str()).collect();
+                f.write_str(&names.join(" or "))
+            }
+            Self::Agent(level) => write!(f, "agent:{}", right(level)),
+            Self::Node(level) => write!(f, "node:{}", right(level)),
+            Self::Operator(level) => write!(f, "operator:{}", right(level)),
+            Self::Operation(one) => write!(f, "operator {}", one.as_str()),
+            Self::Plugins => f.write_str("plugin:list"),
+            Self::Management => f.write_str("management"),
+            Self::Object(what, _) | Self::Late(what) => f.write_str(what),
+        }
+    }
+}
+
+impl Read<'_> {
+    /// Whether a row of this namespace may be seen, by one of these rights.
+    pub(super) fn sees(&self, namespace: &str, any_of: &[Ns]) -> bool {
+        let acl = &self.identity.acl;
+        acl.is_management() || acl.namespace_allows_any(namespace, any_of)
+    }
+
+    /// Whether every row that is asked for may be seen, by one of these rights.
+    pub(super) fn sees_all(&self, any_of: &[Ns]) -> bool {
+        let acl = &self.identity.acl;
+        let namespace = self.options.namespace.as_str();
+        acl.is_management() || (namespace != "*" && acl.namespace_allows_any(namespace, any_of))
+    }
+}
+
+/// A request that changes something or asks a client, before it is known whether it may.
+pub(super) struct Late(Call);
+
+impl Deref for Late {
+    type Target = Call;
+
+    fn deref(&self) -> &Call {
+        &self.0
+    }
+}
+
+impl Late {
+    /// Somebody who asks.
+    pub(super) const fn new(call: Call) -> Self {
+        Self(call)
+    }
+
+    /// Lets in what the route's access has let in already.
+    pub(super) fn admitted(self) -> Write {
+        Write(self.0)
+    }
+
+    /// What the caller may do.
+    pub(super) fn acl(&self) -> &Acl {
+        &self.request.identity.acl
+    }
+
+    /// Lets it in on a condition over what the caller may do.
+    ///
+    /// # Errors
+    /// 403.
+    pub(super) fn when(self, allowed: bool) -> Result<Write, ApiError> {
+        demand(allowed)?;
+        Ok(Write(self.0))
+    }
+
+    /// Lets in who has one of these rights in a namespace.
+    ///
+    /// # Errors
+    /// 403.
+    pub(super) fn in_namespace(self, namespace: &str, any_of: &[Ns]) -> Result<Write, ApiError> {
+        let allowed = in_namespace(self.acl(), namespace, any_of);
+        self.when(allowed)
+    }
+
+    /// Lets in who has one of these rights in the namespace of an object. Who has them nowhere is
+    /// denied before it is looked for, and learns nothing of it. What is not there at all goes on
+    /// to whoever says so.
+    ///
+    /// # Errors
+    /// 403; that of the tables.
+    pub(super) fn in_namespace_of(
+        self,
+        any_of: &[Ns],
+        find: impl FnOnce(&Call) -> Result<Option<String>, ApiError>,
+    ) -> Result<Write, ApiError> {
+        demand(in_namespace(self.acl(), "*", any_of))?;
+        if self.acl().is_management() {
+            return Ok(Write(self.0));
+        }
+        match find(&self)? {
+            Some(namespace) => self.in_namespace(&namespace, any_of),
+            None => Ok(Write(self.0)),
+        }
+    }
+}
+
+/// A request that may do what it asks for: the gate alone makes one.
+#[derive(Clone)]
+pub(super) struct Write(Call);
+
+impl Deref for Write {
+    type Target = Call;
+
+    fn deref(&self) -> &Call {
+        &self.0
+    }
+}
+
+impl Write {
+    /// The request, for what outlives it.
+    pub(super) fn into_call(self) -> Call {
+        self.0
+    }
+}

@@ -1,0 +1,275 @@
+//! How routes are registered, each with what it asks of its caller, and what all of them share.
+//!
+//! The table itself is `table.rs`. A route cannot be registered without an [`Access`]; what is
+//! registered is listed too ([`listed`]), so that a page of all routes is never out of date.
+
+mod table;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, MethodRouter, on};
+
+use super::answer::Answer;
+use super::front::{self, Incoming, Near, Reader, Watched};
+use super::gate::Write;
+use super::gate::{Access, Late};
+use super::state::Api;
+use super::{absent, cors, lost, measure};
+use crate::error::ApiError;
+
+type Routes = MethodRouter<Arc<Api>>;
+
+/// Methods of a route.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Methods {
+    /// GET, and HEAD with it.
+    Get,
+    /// PUT and POST, which Nomad takes as the same.
+    Put,
+    /// PUT alone.
+    OnlyPut,
+    /// POST alone.
+    OnlyPost,
+    /// DELETE.
+    Delete,
+    /// PUT, POST and DELETE.
+    Writes,
+    /// Whatever Nomad takes anywhere.
+    Any,
+}
+
+impl Methods {
+    fn filter(self) -> MethodFilter {
+        let put = MethodFilter::PUT.or(MethodFilter::POST);
+        match self {
+            Self::Get => MethodFilter::GET,
+            Self::Put => put,
+            Self::OnlyPut => MethodFilter::PUT,
+            Self::OnlyPost => MethodFilter::POST,
+            Self::Delete => MethodFilter::DELETE,
+            Self::Writes => put.or(MethodFilter::DELETE),
+            Self::Any => put.or(MethodFilter::GET).or(MethodFilter::DELETE),
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Put => "PUT, POST",
+            Self::OnlyPut => "PUT",
+            Self::OnlyPost => "POST",
+            Self::Delete => "DELETE",
+            Self::Writes => "PUT, POST, DELETE",
+            Self::Any => "any",
+        }
+    }
+}
+
+/// One line of the list of routes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(not(test), allow(dead_code))] // the page is written and checked by a test
+pub(super) struct Line {
+    /// The path, parameters in braces.
+    pub(super) path: String,
+    /// The methods.
+    pub(super) methods: &'static str,
+    /// What the caller must be allowed.
+    pub(super) access: String,
+}
+
+/// Some methods of a path: what they ask, and what answers them.
+struct Entry {
+    lines: Vec<(&'static str, Methods, Access)>,
+    routes: Routes,
+}
+
+impl Entry {
+    fn of(methods: Methods, access: Access, routes: Routes) -> Self {
+        Self {
+            lines: vec![("", methods, access)],
+            routes,
+        }
+    }
+}
+
+/// GET (and HEAD) by a read handler.
+fn get(access: Access, watched: Watched, run: Reader) -> Entry {
+    query(Methods::Get, access, watched, run)
+}
+
+/// GET (and HEAD) by a read handler, or from what is in memory.
+fn get_near(access: Access, watched: Watched, near: Near, run: Reader) -> Entry {
+    let serve = move |State(api): State<Arc<Api>>, incoming: Incoming| {
+        front::read_near(api, incoming, access, (watched, near), run)
+    };
+    Entry::of(Methods::Get, access, on(MethodFilter::GET, serve))
+}
+
+/// Some methods by a read handler whose wishes may stand in the body.
+fn query(methods: Methods, access: Access, watched: Watched, run: Reader) -> Entry {
+    let serve = move |State(api): State<Arc<Api>>, incoming: Incoming| async move {
+        match methods {
+            Methods::Get => front::read(api, incoming, access, watched, run).await,
+            _ => front::query(api, incoming, access, watched, run).await,
+        }
+    };
+    Entry::of(methods, access, on(methods.filter(), serve))
+}
+
+/// Some methods by a handler that reads the body.
+fn body<F, Fut>(methods: Methods, access: Access, run: F) -> Entry
+where
+    F: Fn(Write) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Result<Answer, ApiError>> + Send + 'static,
+{
+    let serve = move |State(api): State<Arc<Api>>, incoming: Incoming| {
+        front::write(api, incoming, access, run)
+    };
+    Entry::of(methods, access, on(methods.filter(), serve))
+}
+
+/// Some methods by a handler that learns from the body what it is about, and asks then.
+fn late<F, Fut>(methods: Methods, what: &'static str, run: F) -> Entry
+where
+    F: Fn(Late) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Result<Answer, ApiError>> + Send + 'static,
+{
+    let access = Access::Late(what);
+    let serve = move |State(api): State<Arc<Api>>, incoming: Incoming| {
+        front::late(api, incoming, access, run)
+    };
+    Entry::of(methods, access, on(methods.filter(), serve))
+}
+
+/// Some methods by a handler that takes the body as it comes.
+fn upload<F, Fut>(methods: Methods, access: Access, run: F) -> Entry
+where
+    F: Fn(Write, axum::body::Body) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Result<Answer, ApiError>> + Send + 'static,
+{
+    let serve = move |State(api): State<Arc<Api>>, incoming: Incoming| {
+        front::upload(api, incoming, access, run)
+    };
+    Entry::of(methods, access, on(methods.filter(), serve))
+}
+
+/// Some methods that this version has not, and what to do instead.
+fn later(methods: Methods, advice: &'static str) -> Entry {
+    body(methods, Access::Anyone, move |write| {
+        absent::later(write, advice)
+    })
+}
+
+/// The routes, and the list of them.
+#[derive(Default)]
+struct Table {
+    router: Router<Arc<Api>>,
+    lines: Vec<Line>,
+}
+
+impl Table {
+    /// Adds a path with all its methods.
+    fn route<const N: usize>(mut self, path: &str, entries: [Entry; N]) -> Self {
+        let mut routes = Routes::new();
+        for entry in entries {
+            routes = routes.merge(entry.routes);
+            self.lines.extend(
+                entry
+                    .lines
+                    .into_iter()
+                    .map(|(below, methods, access)| Line {
+                        path: format!("{path}{below}"),
+                        methods: methods.name(),
+                        access: access.to_string(),
+                    }),
+            );
+        }
+        self.router = self.router.route(path, routes);
+        self
+    }
+
+    /// Adds a path below which a handler of its own finds its way; `listed`: what it answers, by
+    /// what stands behind the path.
+    fn below(
+        mut self,
+        path: &str,
+        shown: &str,
+        listed: impl Iterator<Item = (&'static str, Methods, Access)>,
+        routes: Routes,
+    ) -> Self {
+        self.lines
+            .extend(listed.map(|(ending, methods, access)| Line {
+                path: match ending {
+                    "" => shown.to_owned(),
+                    ending => format!("{shown}/{ending}"),
+                },
+                methods: methods.name(),
+                access: access.to_string(),
+            }));
+        self.router = self.router.route(path, routes);
+        self
+    }
+}
+
+/// Every route of the API.
+pub fn router(api: Arc<Api>) -> Router {
+    let page = |page| on(MethodFilter::GET, page);
+    table::all()
+        .router
+        .route("/", on(MethodFilter::GET, root))
+        .route("/ui/", page(ui))
+        .method_not_allowed_fallback(wrong_method)
+        .fallback(lost::nothing_here)
+        .layer(axum::middleware::from_fn(measure::count))
+        .with_state(api)
+}
+
+/// All routes.
+#[cfg(test)]
+pub(super) fn lines() -> Vec<Line> {
+    let mut lines = table::all().lines;
+    lines.sort();
+    lines.dedup();
+    lines
+}
+
+/// The list of all routes, sorted: path, methods, what the caller must be allowed; rows of the page
+/// `src/docs/routes.md`.
+#[cfg(test)]
+pub(super) fn listed() -> String {
+    let mut page = String::new();
+    for line in lines() {
+        page += &format!("| `{}` | {} | {} |\n", line.path, line.methods, line.access);
+    }
+    page
+}
+
+async fn wrong_method(incoming: Incoming) -> Response {
+    if let Some(answer) = cors::preflight(&incoming) {
+        return answer;
+    }
+    let text = [(header::CONTENT_TYPE, super::answer::TEXT)];
+    (StatusCode::METHOD_NOT_ALLOWED, text, "Invalid method").into_response()
+}
+
+/// Browsers are sent to the user interface.
+async fn root(incoming: Incoming) -> Response {
+    let query = incoming
+        .uri()
+        .query()
+        .map(|q| format!("?{q}"))
+        .unwrap_or_default();
+    let place = [(header::LOCATION, format!("/ui/{query}"))];
+    (StatusCode::TEMPORARY_REDIRECT, place).into_response()
+}
+
+async fn ui() -> Response {
+    let html = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
+    let page =
+        "<!DOCTYPE html><html><body>The user interface is not part of this server.</body></html>";
+    (html, page).into_response()
+}

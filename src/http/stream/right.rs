@@ -1,0 +1,34 @@
+//! A subscriber's right to go on: it ends within a second of what gave it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{ApiError, Code};
+use crate::http::front;
+use crate::http::request::Request;
+use crate::http::state::Api;
+
+/// How often it is looked after.
+const OFTEN: Duration = Duration::from_millis(500);
+
+/// What a subscriber is told whose rights changed; he may ask again with those of now.
+pub(super) fn ended() -> ApiError {
+    let text = "subscription closed by server, client should resubscribe";
+    ApiError::new(Code::PermissionDenied, text)
+}
+
+/// Waits until what the caller of a request may do is no longer what it was.
+pub(super) async fn changed(api: Arc<Api>, request: Arc<Request>) {
+    if !api.gate.is_guarded() {
+        return std::future::pending().await;
+    }
+    loop {
+        tokio::time::sleep(OFTEN).await;
+        match front::identity(&api, &request).await {
+            Ok(now) if now.refusal.is_none() && Arc::ptr_eq(&now.acl, &request.identity.acl) => {}
+            // What cannot be read now is looked after again: nothing more can be told meanwhile.
+            Err(_) => {}
+            Ok(_) => return,
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Tokens that have expired are removed, a while after they stopped being good for anything; and
+//! one-time tokens at once. A token that has expired grants nothing, whether it was removed or not.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_projections::apply::EXPIRED_PAGE;
+use drover_projections::tables::acl_tokens::{AclTokens, AclTokensByExpiration};
+use drover_projections::tables::one_time_tokens::{OneTimeTokens, OneTimeTokensByExpiration};
+use drover_projections::{Interest, Reply, StorageError, View};
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use serde_json::json;
+
+use super::driver::{Activation, Context, Failure, Reactor, Scope};
+use super::each::Each;
+use crate::commands::acl::{DeleteAclTokens, DeleteExpiredOneTimeTokens};
+
+/// How many tokens one activation removes at most.
+const BATCH: usize = 1_000;
+/// How often it is looked where nothing is due before.
+const INTERVAL: Duration = Duration::from_secs(300);
+/// The shortest pause between two looks: several that expire together go together.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The reactor.
+pub struct TokenExpiry {
+    /// How long a token that has expired is kept.
+    keep: Duration,
+    /// What could not be removed the last time: it has its turn again after the others.
+    aside: Mutex<BTreeSet<String>>,
+}
+
+/// What one look found.
+struct Due {
+    accessors: Vec<String>,
+    /// When the next one is due, Unix nanoseconds.
+    next: i64,
+}
+
+impl TokenExpiry {
+    /// Keeps tokens that have expired for so long.
+    pub fn new(keep: Duration) -> Self {
+        Self {
+            keep,
+            aside: Mutex::default(),
+        }
+    }
+
+    /// Local or global tokens that expired before the cutoff, the oldest first.
+    fn due(&self, view: &View, cutoff: i64, aside: &BTreeSet<String>) -> Result<Due, StorageError> {
+        let mut due = Due {
+            accessors: Vec::new(),
+            next: i64::MAX,
+        };
+        for global in [false, true] {
+            for row in view.by_index::<AclTokensByExpiration>(global) {
+                let token = row?.token;
+                let expires = token.expiration_time.map_or(i64::MAX, |time| time.0);
+                if expires > cutoff || due.accessors.len() == BATCH {
+                    due.next = due.next.min(expires);
+                    break;
+                }
+                if !aside.contains(&token.accessor_id) {
+                    due.accessors.push(token.accessor_id);
+                }
+            }
+        }
+        Ok(due)
+    }
+
+    /// Removes tokens with one event, and where that is refused, fewer and fewer, until what is
+    /// wrong is found and the others are gone. How many went.
+    async fn remove(
+        &self,
+        context: &Context,
+        each: &mut Each,
+        accessors: Vec<String>,
+        cutoff: i64,
+    ) -> Result<usize, Failure> {
+        let mut removed = 0;
+        let mut todo = vec![accessors];
+        while let Some(mut accessors) = todo.pop() {
+            if accessors.is_empty() {
+                continue;
+            }
+            let command = DeleteAclTokens {
+                accessor_ids: accessors.clone(),
+                expired_by: cutoff,
+            };
+            match context
+                .proposer
+                .submit(Arc::new(command), self.name())
+                .await
+            {
+                Ok(_) => removed += accessors.len(),
+                Err(error) if error.concerns_all() => return Err(error.into()),
+                Err(_) if accessors.len() > 1 => {
+                    let rest = accessors.split_off(accessors.len() / 2);
+                    todo.extend([rest, accessors]);
+                }
+                Err(error) => {
+                    each.fail(&format!("token {}", accessors[0]), &error);
+                    self.aside.lock().extend(accessors);
+                }
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Removes one-time tokens that ran out; how many, and when the next one does.
+    async fn one_time(&self, context: &Context, each: &mut Each) -> Result<(u64, i64), Failure> {
+        let first = |view: &View| {
+            let mut rows = view.by_index::<OneTimeTokensByExpiration>(());
+            let first = rows.next().transpose()?;
+            Ok::<_, StorageError>(first.map_or(i64::MAX, |token| token.expires_at.0))
+        };
+        let mut next = first(&context.projections.view())?;
+        let mut removed = 0;
+        while next <= context.clock.now() {
+            let command = Arc::new(DeleteExpiredOneTimeTokens);
+            let done = context.proposer.submit(command, self.name()).await;
+            let count = match each.take("one-time tokens", done).map(|done| done.reply) {
+                Some(Reply::Count(count)) => count,
+                _ => 0,
+            };
+            removed += count;
+            next = first(&context.projections.view())?;
+            if count < EXPIRED_PAGE as u64 {
+                break;
+            }
+        }
+        Ok((removed, next))
+    }
+}
+
+impl Reactor for TokenExpiry {
+    fn name(&self) -> &'static str {
+        "token_expiry"
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::Leader
+    }
+
+    fn interests(&self) -> &'static [Interest] {
+        const INTERESTS: &[Interest] = &[
+            Interest::table::<AclTokens>(),
+            Interest::table::<OneTimeTokens>(),
+        ];
+        INTERESTS
+    }
+
+    fn activate<'a>(&'a self, context: &'a Context) -> BoxFuture<'a, Result<Activation, Failure>> {
+        Box::pin(async move {
+            let mut each = Each::default();
+            let now = context.clock.now();
+            let keep = i64::try_from(self.keep.as_nanos()).unwrap_or(i64::MAX);
+            let cutoff = now.saturating_sub(keep);
+            let aside = std::mem::take(&mut *self.aside.lock());
+            let due = self.due(&context.projections.view(), cutoff, &aside)?;
+            let removed = self
+                .remove(context, &mut each, due.accessors, cutoff)
+                .await?;
+            let (one_time, next) = self.one_time(context, &mut each).await?;
+            let mut status = json!({ "Removed": removed, "OneTimeRemoved": one_time });
+            each.tell(&mut status);
+            let next = next.min(due.next.saturating_add(keep)).saturating_sub(now);
+            let sleep = Duration::from_nanos(u64::try_from(next).unwrap_or(0));
+            Ok(Activation {
+                sleep: sleep.clamp(PAUSE, INTERVAL),
+                status,
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use drover_events::acl::{AclTokensUpserted, OneTimeTokensUpserted, SealedSecret, SealedToken};
+    use drover_events::cluster::VersionBarrierRaised;
+    use drover_events::gojson::{GoTime, Time};
+    use drover_events::model::{AclToken, OneTimeToken};
+    use drover_projections::Scan;
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::error::Code;
+    use crate::reactors::testing::{Direct, Fault, Faulty};
+
+    const HOUR: i64 = 3600 * 1_000_000_000;
+
+    fn accessor(number: usize) -> String {
+        format!("00000000-0000-4000-8000-{number:012}")
+    }
+
+    fn token(number: usize, global: bool, expires: Option<i64>) -> SealedToken {
+        SealedToken {
+            token: AclToken {
+                accessor_id: accessor(number),
+                r#type: "management".into(),
+                global,
+                expiration_time: expires.map(GoTime),
+                ..AclToken::default()
+            },
+            secret: SealedSecret {
+                hash: format!("hash-{number}"),
+                ..SealedSecret::default()
+            },
+        }
+    }
+
+    fn world(now: i64) -> Arc<Direct> {
+        let direct = Direct::new();
+        direct.apply(VersionBarrierRaised {
+            level: drover_migrations::FEATURE_LEVEL,
+            ..VersionBarrierRaised::default()
+        });
+        let mut tokens: Vec<_> = (0..20)
+            .map(|n| token(n, n % 2 == 0, Some(now - HOUR - 1)))
+            .collect();
+        tokens.push(token(20, false, Some(now - HOUR + 60_000_000_000)));
+        tokens.push(token(21, false, None));
+        direct.apply(AclTokensUpserted { tokens });
+        for (number, expires) in [(20, now - 1), (21, now + 100 * HOUR)] {
+            direct.apply(OneTimeTokensUpserted {
+                token: OneTimeToken {
+                    accessor_id: accessor(number),
+                    expires_at: Time(expires),
+                    ..OneTimeToken::default()
+                },
+                secret: SealedSecret::default(),
+            });
+        }
+        direct
+    }
+
+    fn left(direct: &Direct) -> Vec<String> {
+        let view = direct.projections.view();
+        let rows = view.scan::<AclTokens>(Scan::all());
+        rows.map(|row| row.unwrap().token.accessor_id).collect()
+    }
+
+    fn context(
+        direct: &Arc<Direct>,
+        proposer: Arc<dyn crate::proposer::decided::Propose>,
+    ) -> Context {
+        Context {
+            projections: Arc::clone(&direct.projections),
+            proposer,
+            clock: Clock::stopped(crate::clock::unix_nanos()),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_expired_long_enough_ago_goes_and_what_is_next_is_waited_for() {
+        let now = crate::clock::unix_nanos();
+        let direct = world(now);
+        let mut context = context(&direct, direct.clone());
+        context.clock = Clock::stopped(now);
+        let reactor = TokenExpiry::new(Duration::from_secs(3600));
+        let done = reactor.activate(&context).await.unwrap();
+        assert_eq!(done.status["Removed"], 20);
+        assert_eq!(done.status["OneTimeRemoved"], 1);
+        assert_eq!(left(&direct), [accessor(20), accessor(21)]);
+        assert_eq!(done.sleep, Duration::from_secs(60));
+    }
+
+    #[tokio::test]
+    async fn one_that_cannot_be_removed_keeps_nobody_from_its_turn() {
+        let now = crate::clock::unix_nanos();
+        let direct = world(now);
+        let faulty = Faulty::new(&direct, &accessor(7), Fault::Error(Code::Internal));
+        let mut context = context(&direct, faulty.clone());
+        context.clock = Clock::stopped(now);
+        let reactor = TokenExpiry::new(Duration::from_secs(3600));
+        let done = reactor.activate(&context).await.unwrap();
+        assert_eq!(
+            (&done.status["Removed"], &done.status["Failed"]),
+            (&json!(19), &json!(1))
+        );
+        assert_eq!(left(&direct), [accessor(7), accessor(20), accessor(21)]);
+        faulty.heal();
+        for _ in 0..2 {
+            reactor.activate(&context).await.unwrap();
+        }
+        assert_eq!(left(&direct), [accessor(20), accessor(21)]);
+    }
+}
