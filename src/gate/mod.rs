@@ -38,8 +38,12 @@ enum Kind {
     },
     /// Whoever a test says.
     #[cfg(test)]
-    Fixed(Box<dyn Fn(Option<&str>, &str) -> Identity + Send + Sync>),
+    Fixed(Box<Who>),
 }
+
+/// What a test says of a token and an address.
+#[cfg(test)]
+type Who = dyn Fn(Option<&str>, &str) -> Identity + Send + Sync;
 
 impl std::fmt::Debug for Gate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

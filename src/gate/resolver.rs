@@ -79,15 +79,18 @@ fn stamp(view: &View) -> Stamp {
     [AclTokens::ID, AclRoles::ID, AclPolicies::ID].map(|table| view.table_index_of(table))
 }
 
-/// The names of policies and the indexes they were last changed at.
-type SetKey = Vec<(String, u64)>;
+/// The name of a policy and the index it was last changed at.
+type Written = (String, u64);
+
+/// A set of policies.
+type SetKey = Vec<Written>;
 
 /// Finds and remembers.
 #[derive(Default)]
 pub(super) struct Resolver {
     secrets: Mutex<Generations<Option<Secret>, (Stamp, Found)>>,
     sets: Mutex<Generations<SetKey, Arc<Acl>>>,
-    policies: Mutex<Generations<(String, u64), Option<Arc<Policy>>>>,
+    policies: Mutex<Generations<Written, Option<Arc<Policy>>>>,
 }
 
 impl Resolver {
@@ -167,11 +170,7 @@ impl Resolver {
     }
 
     /// A policy as it was last written; none where its rules cannot be read.
-    fn policy(
-        &self,
-        view: &View,
-        one: &(String, u64),
-    ) -> Result<Option<Arc<Policy>>, StorageError> {
+    fn policy(&self, view: &View, one: &Written) -> Result<Option<Arc<Policy>>, StorageError> {
         if let Some(policy) = self.policies.lock().get(one) {
             return Ok(policy.clone());
         }
