@@ -12,6 +12,7 @@ use drover_events::model::AclToken;
 
 use crate::acl::Acl;
 use crate::error::{ApiError, Code};
+use crate::net::tls::PeerCertificate;
 
 /// The caller of one request.
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub struct Identity {
     pub token: Option<Arc<AclToken>>,
     /// Why the token that was given is none. The request is refused where it is served.
     pub refusal: Option<Refusal>,
+    /// The certificate that the other end of the connection showed.
+    pub certificate: Option<Arc<PeerCertificate>>,
 }
 
 /// Why a token is none.
@@ -109,6 +112,21 @@ impl Identity {
             acl,
             token: None,
             refusal: None,
+            certificate: None,
+        }
+    }
+
+    /// What the caller is called where requests are counted: never a secret (AUTH-07, AUTH-11).
+    #[must_use]
+    pub fn label(&self) -> String {
+        let (id, addr) = (&self.actor.id, &self.actor.addr);
+        match (self.actor.kind, &self.certificate) {
+            (ActorKind::Token, _) => format!("token:{id}"),
+            (ActorKind::Workload, _) => format!("alloc:{id}"),
+            (ActorKind::Node, _) => format!("client:{id}"),
+            (_, Some(certificate)) => format!("{}:{addr}", certificate.common_name),
+            (ActorKind::Server, None) => format!("server:{id}"),
+            (ActorKind::Anonymous, None) => "unauthenticated".to_owned(),
         }
     }
 

@@ -125,6 +125,9 @@ impl Config {
             "EnableHTTP": self.tls.http,
             "EnableRPC": self.tls.rpc,
             "KeyFile": self.tls.key_file,
+            "RPCUpgradeMode": self.tls.rpc_upgrade_mode,
+            "TLSCipherSuites": self.tls.tls_cipher_suites,
+            "TLSMinVersion": self.tls.tls_min_version,
             "VerifyHTTPSClient": self.tls.verify_https_client,
             "VerifyServerHostname": self.tls.verify_server_hostname,
         });

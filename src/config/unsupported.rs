@@ -28,7 +28,6 @@ const LOG: &str = "the log is drover's own: see server.retention";
 const ONE_SERVER: &str = "there is one server";
 const TRIED: &str = "a client asks its servers again until one answers";
 const REQUESTS: &str = "the request log has one place and all that matters: drover audit requests";
-const METRICS: &str = "metrics are as they are: drop or rename them where they are scraped";
 const SINKS: &str = "metrics are pushed to statsd and statsite only: set statsd_address, or let \
     Prometheus read /v1/metrics?format=prometheus";
 
@@ -199,7 +198,6 @@ pub const UNSUPPORTED: &[Unsupported] = &[
     not("telemetry.datadog_address", SINKS),
     not("telemetry.datadog_tags", SINKS),
     not("telemetry.disable_quota_utilization_metrics", ENTERPRISE),
-    not("telemetry.disable_rpc_rate_metrics_labels", METRICS),
     not(
         "tls.tls_prefer_server_cipher_suites",
         "the agent's order of suites always counts",

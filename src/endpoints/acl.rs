@@ -22,7 +22,8 @@ use crate::error::{ApiError, Code};
 use crate::net::deciding;
 use crate::rpc::methods::{
     AclPolicySetRequest, AclPolicySetResponse, AclRolesByIdRequest, AclRolesByIdResponse,
-    ResolveAclTokenRequest, ResolveAclTokenResponse,
+    AclWhoAmIResponse, AuthenticatedIdentity, Empty, ResolveAclTokenRequest,
+    ResolveAclTokenResponse,
 };
 use crate::rpc::service::Call;
 
@@ -130,6 +131,33 @@ pub(super) async fn resolve_token(
         })
     };
     deciding(find).await?
+}
+
+/// `ACL.WhoAmI`: who calls, as every method sees him (ACL-18). It needs no right and is for finding
+/// faults; no route of the HTTP API answers it (ACL-19).
+pub(super) async fn who_am_i(
+    clients: Arc<Clients>,
+    call: Call,
+    Empty {}: Empty,
+) -> Result<AclWhoAmIResponse, ApiError> {
+    let certificate = call.certificate.as_ref();
+    let mut identity = AuthenticatedIdentity {
+        tls_name: certificate.map_or_else(String::new, |shown| shown.common_name.clone()),
+        remote_ip: call.addr.clone(),
+        ..AuthenticatedIdentity::default()
+    };
+    if clients.knows(&call).await {
+        identity.client_id.clone_from(&call.node);
+    } else if !call.token.is_empty() {
+        let gate = &clients.server.gate;
+        let found = gate.authenticate(Some(&call.token), &call.addr).await?;
+        if found.refusal.is_some() {
+            return Err(ApiError::permission_denied());
+        }
+        identity.acl_token = found.token.as_deref().cloned();
+    }
+    let index = clients.server.projections.applied_index();
+    Ok(AclWhoAmIResponse { identity, index })
 }
 
 /// `ACL.GetPolicies`: policies by name; those that are not there are left out.

@@ -21,6 +21,7 @@ use crate::rpc::methods::{
     AclPolicySetRequest, AclRolesByIdRequest, ResolveAclTokenRequest, ResolveAclTokenResponse,
 };
 use crate::rpc::server::{Limits, RpcServer, serve};
+use crate::rpc::service::Dispatch as _;
 use crate::rpc::testing::Marking;
 use crate::rpc::{Rpc, RpcError};
 use crate::server::testing::Stopping;
@@ -231,4 +232,97 @@ async fn nothing_is_told_while_acls_are_off() {
     let told = world.call::<AclResolveToken>(own, request).await;
     assert_eq!(told.unwrap_err().message, "ACL support disabled");
     world.server.shutdown().await;
+}
+
+/// Every method but those that are open to all, asked about a node by nobody, by a token that may
+/// do everything, by another node and by a forged secret.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auth_12_no_method_of_a_node_answers_who_is_not_it() {
+    let world = World::start(true).await;
+    let beat = Box::new(|_: &str| Duration::from_secs(60));
+    let served = service(Arc::clone(&world.server.0), beat);
+    let id = world.node.as_str();
+    let about = serde_json::json!({
+        "NodeID": id, "Alloc": [{"ID": id, "NodeID": id}], "NodeEvents": {(id): []},
+        "DrainSpec": {}, "Services": [{"ID": "s", "NodeID": id}], "AllocIDs": [id],
+        "ID": "s", "Namespace": "default", "Names": ["mine"], "ACLRoleIDs": [world.role],
+    });
+    let body = crate::rpc::testing::encoded(&about);
+    listed(&served);
+    let (mut open, mut tried) = (0, 0);
+    for (name, access) in served.methods() {
+        if matches!(access, Public | NewNode) {
+            open += 1;
+            continue;
+        }
+        for (node, token) in [
+            ("", ""),
+            ("", NODE),
+            (id, ""),
+            (id, ROOT),
+            (id, "44444444-2222-4333-8444-555555555555"),
+            ("44444444-2222-4333-8444-555555555555", NODE),
+        ] {
+            // A token is proof where it is asked for.
+            if access == NodeOrToken && token == ROOT {
+                continue;
+            }
+            let call = Call {
+                node: node.into(),
+                token: token.into(),
+                ..Call::default()
+            };
+            let answer = served.dispatch(name, call, body.clone()).await;
+            // The node's own secret speaks for the node that a request is about.
+            let own = token == NODE && access == Node;
+            let denied = matches!(&answer, Err(error) if error.code == Code::PermissionDenied);
+            assert!(denied || own, "{name} by {node:?} {token:?}: {answer:?}");
+            tried += 1;
+        }
+    }
+    assert_eq!((open, tried > 50), (5, true), "{tried}");
+    world.server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acl_18_whoever_asks_is_told_who_he_is() {
+    let world = World::start(true).await;
+    let who = async |node: &str, secret: &str| {
+        let answer = world.call::<AclWhoAmI>((node, secret), Empty {}).await?;
+        let identity = answer.identity;
+        assert_eq!(identity.remote_ip, "127.0.0.1");
+        let token = identity.acl_token.map(|token| {
+            assert!(token.secret_id.is_empty());
+            token.r#type
+        });
+        Ok::<_, ApiError>((token.unwrap_or_default(), identity.client_id))
+    };
+    let none = String::new;
+    assert_eq!(who("", "").await.unwrap(), (none(), none()));
+    assert_eq!(who("", CI).await.unwrap(), ("client".into(), none()));
+    assert_eq!(who("", ROOT).await.unwrap(), ("management".into(), none()));
+    let node = world.node.clone();
+    assert_eq!(who(&node, NODE).await.unwrap(), (none(), node.clone()));
+    // A secret that is nobody's says nothing of whose it is not.
+    let forged = who(&node, "44444444-2222-4333-8444-555555555555").await;
+    assert_eq!(forged.unwrap_err().code, Code::PermissionDenied);
+    world.server.shutdown().await;
+}
+
+/// The page of methods is what is registered; `DROVER_BLESS=1` writes it anew.
+fn listed(served: &crate::rpc::service::Service<Clients>) {
+    const HEAD: &str = "| Method | Access |\n|---|---|\n";
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/src/docs/routes.md");
+    let text = std::fs::read_to_string(page).unwrap();
+    let (before, rest) = text.split_once(HEAD).unwrap();
+    let (rows, after) = rest.split_once("\n## ").unwrap();
+    let now: String = served
+        .methods()
+        .map(|(name, access)| format!("| `{name}` | {access} |\n"))
+        .collect();
+    if std::env::var_os("DROVER_BLESS").is_some() {
+        std::fs::write(page, format!("{before}{HEAD}{now}\n## {after}")).unwrap();
+        return;
+    }
+    assert_eq!(rows, now, "DROVER_BLESS=1 writes src/docs/routes.md anew");
 }

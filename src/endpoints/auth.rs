@@ -134,6 +134,23 @@ impl Clients {
         proved.is_ok_and(|proved| matches!(proved, Ok(Proof::Proved)))
     }
 
+    /// What a caller is called where calls are counted: a node only once it has proved that it is
+    /// (AUTH-07). None where callers are not told apart.
+    pub(super) fn label(&self, call: &Call) -> Option<String> {
+        let config = &self.server.config;
+        if !config.acl.enabled || config.telemetry.disable_rpc_rate_metrics_labels {
+            return None;
+        }
+        let proof: [u8; 32] = digest(&call.token).into();
+        let known = |(_, proved): &(u64, [u8; 32])| *proved == proof;
+        let mut identity = match self.proven.lock().get(&call.node).is_some_and(known) {
+            true => Identity::node(&call.node, &call.addr),
+            false => Identity::anonymous(&call.addr, Arc::default()),
+        };
+        identity.certificate.clone_from(&call.certificate);
+        Some(identity.label())
+    }
+
     /// Where a command of a node comes from.
     pub(super) fn origin(&self, call: &Call, node_id: &str) -> Origin {
         Origin {

@@ -19,10 +19,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::rpc::methods::{
-    AclGetPolicies, AclGetRoles, AclResolveToken, AllocGetAllocs, Empty, LeaderResponse,
+    AclGetPolicies, AclGetRoles, AclResolveToken, AclWhoAmI, AllocGetAllocs, Empty, LeaderResponse,
     NodeEmitEvents, NodeGetClientAllocs, NodeGetNode, NodeRegister, NodeUpdateAlloc,
     NodeUpdateDrain, NodeUpdateStatus, ServiceDelete, ServiceUpsert, StatusLeader, StatusPing,
 };
+use crate::rpc::service::Access::{NewNode, Node, NodeOrToken, Public};
 use crate::rpc::service::{Call, Service};
 use crate::server::Server;
 
@@ -58,22 +59,24 @@ pub fn service(server: Arc<Server>, beat: Beat) -> Service<Clients> {
         pace: blocking::Pace::default(),
     });
     Service::new(clients)
+        .labelled_by(Clients::label)
         .known_by(async |clients: Arc<Clients>, call: Call| clients.knows(&call).await)
-        .method::<NodeRegister, _, _>(node::register)
-        .method::<NodeUpdateStatus, _, _>(node::update_status)
-        .method::<NodeUpdateAlloc, _, _>(node::update_alloc)
-        .method::<NodeEmitEvents, _, _>(node::emit_events)
-        .method::<NodeUpdateDrain, _, _>(node::update_drain)
-        .method::<NodeGetNode, _, _>(node::get)
-        .method::<NodeGetClientAllocs, _, _>(node_allocs::client_allocs)
-        .method::<AllocGetAllocs, _, _>(node_allocs::get_allocs)
-        .method::<ServiceUpsert, _, _>(service::upsert)
-        .method::<ServiceDelete, _, _>(service::delete)
-        .method::<AclResolveToken, _, _>(acl::resolve_token)
-        .method::<AclGetPolicies, _, _>(acl::get_policies)
-        .method::<AclGetRoles, _, _>(acl::get_roles)
-        .method::<StatusPing, _, _>(async |_, _: Call, Empty {}| Ok(Empty {}))
-        .method::<StatusLeader, _, _>(async |clients: Arc<Clients>, _: Call, Empty {}| {
+        .method::<NodeRegister, _, _>(NewNode, node::register)
+        .method::<NodeUpdateStatus, _, _>(Node, node::update_status)
+        .method::<NodeUpdateAlloc, _, _>(Node, node::update_alloc)
+        .method::<NodeEmitEvents, _, _>(Node, node::emit_events)
+        .method::<NodeUpdateDrain, _, _>(Node, node::update_drain)
+        .method::<NodeGetNode, _, _>(Node, node::get)
+        .method::<NodeGetClientAllocs, _, _>(Node, node_allocs::client_allocs)
+        .method::<AllocGetAllocs, _, _>(Node, node_allocs::get_allocs)
+        .method::<ServiceUpsert, _, _>(Node, service::upsert)
+        .method::<ServiceDelete, _, _>(Node, service::delete)
+        .method::<AclResolveToken, _, _>(Public, acl::resolve_token)
+        .method::<AclGetPolicies, _, _>(NodeOrToken, acl::get_policies)
+        .method::<AclGetRoles, _, _>(NodeOrToken, acl::get_roles)
+        .method::<AclWhoAmI, _, _>(Public, acl::who_am_i)
+        .method::<StatusPing, _, _>(Public, async |_, _: Call, Empty {}| Ok(Empty {}))
+        .method::<StatusLeader, _, _>(Public, async |clients: Arc<Clients>, _: Call, Empty {}| {
             let leader = clients
                 .server
                 .leader()

@@ -22,7 +22,7 @@ use crate::acl::Acl;
 use crate::clock::unix_nanos;
 use crate::error::ApiError;
 use crate::identity::{Identity, Refusal};
-use crate::net::reading;
+use crate::net::glancing;
 use resolver::{Found, Resolver};
 
 /// Finds out who asks.
@@ -103,7 +103,7 @@ impl Gate {
             None => {
                 let resolver = Arc::clone(resolver);
                 let find = move || resolver.find(&view, asked.as_ref());
-                reading(find).await?.map_err(unread)?
+                glancing(find).await?.map_err(unread)?
             }
         };
         Ok(identity(found, addr, unix_nanos()))

@@ -1,7 +1,7 @@
 //! What a token may do: its policies and those of its roles, compiled.
 //!
-//! Two caches, both bounded: what a secret was found to be, and what a set of policies compiles to,
-//! which all tokens with these policies share. What was found is good as long as none of the three
+//! Three caches, all bounded: what a secret was found to be, what a set of policies compiles to,
+//! which all tokens with these policies share, and the policies themselves. What was found is good as long as none of the three
 //! tables has changed; after a change it is found again, and compiled only if it is a policy of its
 //! own that changed.
 
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use drover_events::model::{AclPolicy, AclRole, AclToken};
+use drover_events::model::{AclRole, AclToken};
 use drover_projections::tables::acl_policies::AclPolicies;
 use drover_projections::tables::acl_roles::AclRoles;
 use drover_projections::tables::acl_tokens::{self, AclTokens};
@@ -23,6 +23,8 @@ use crate::acl::{self, Acl, Policy, Strictness};
 const SECRETS: usize = 8_192;
 /// Sets of policies that are remembered in each generation.
 const SETS: usize = 512;
+/// Policies that are remembered in each generation.
+const POLICIES: usize = 16_384;
 /// The policy of those who give no token.
 const ANONYMOUS: &str = "anonymous";
 /// The type of tokens that may do everything.
@@ -85,6 +87,7 @@ type SetKey = Vec<(String, u64)>;
 pub(super) struct Resolver {
     secrets: Mutex<Generations<Option<Secret>, (Stamp, Found)>>,
     sets: Mutex<Generations<SetKey, Arc<Acl>>>,
+    policies: Mutex<Generations<(String, u64), Option<Arc<Policy>>>>,
 }
 
 impl Resolver {
@@ -141,41 +144,53 @@ impl Resolver {
         view: &View,
         names: BTreeSet<String>,
     ) -> Result<(Arc<Acl>, Vec<String>), StorageError> {
-        let mut rows: Vec<AclPolicy> = Vec::new();
+        let mut key: SetKey = Vec::with_capacity(names.len());
         for name in names {
-            rows.extend(view.get::<AclPolicies>(name.as_str())?);
+            // Rows that are known to be the same need not be read.
+            if let Some(modified) = view.modified::<AclPolicies>(name.as_str())? {
+                key.push((name, modified));
+            }
         }
-        let held: Vec<String> = rows.iter().map(|row| row.name.clone()).collect();
-        let key: SetKey = rows
-            .iter()
-            .map(|row| (row.name.clone(), row.modify_index))
-            .collect();
+        let held = key.iter().map(|(name, _)| name.clone()).collect();
         if let Some(acl) = self.sets.lock().get(&key) {
             return Ok((Arc::clone(acl), held));
         }
-        let acl = Arc::new(compile(&rows));
+        let mut policies = Vec::with_capacity(key.len());
+        for one in &key {
+            policies.push(self.policy(view, one)?);
+        }
+        // One that cannot be read might deny something: then everything is denied.
+        let readable: Option<Vec<&Policy>> = policies.iter().map(Option::as_deref).collect();
+        let acl = Arc::new(readable.map_or_else(Acl::denied, |all| Acl::compile(&all)));
         self.sets.lock().put(key, Arc::clone(&acl), SETS);
         Ok((acl, held))
+    }
+
+    /// A policy as it was last written; none where its rules cannot be read.
+    fn policy(
+        &self,
+        view: &View,
+        one: &(String, u64),
+    ) -> Result<Option<Arc<Policy>>, StorageError> {
+        if let Some(policy) = self.policies.lock().get(one) {
+            return Ok(policy.clone());
+        }
+        let row = view.get::<AclPolicies>(one.0.as_str())?.unwrap_or_default();
+        let policy = match acl::parse(&row.rules, Strictness::Lenient) {
+            Ok(policy) => Some(Arc::new(policy)),
+            Err(error) => {
+                tracing::error!(policy = one.0, %error, "a stored policy cannot be read");
+                None
+            }
+        };
+        let mut policies = self.policies.lock();
+        policies.put(one.clone(), policy.clone(), POLICIES);
+        Ok(policy)
     }
 }
 
 fn policies_of(role: &AclRole) -> impl Iterator<Item = String> + '_ {
     role.policies.iter().map(|link| link.name.clone())
-}
-
-/// What policies allow together. One that cannot be read allows nothing, and says so.
-fn compile(rows: &[AclPolicy]) -> Acl {
-    let mut policies: Vec<Policy> = Vec::new();
-    for row in rows {
-        match acl::parse(&row.rules, Strictness::Lenient) {
-            Ok(policy) => policies.push(policy),
-            Err(error) => {
-                tracing::error!(policy = row.name, %error, "a stored policy cannot be read");
-                return Acl::denied();
-            }
-        }
-    }
-    Acl::compile(&policies.iter().collect::<Vec<_>>())
 }
 
 /// A map that forgets what was not used lately: two generations of a bounded number of entries.

@@ -18,7 +18,7 @@ use super::gate::{Access, Late, Write};
 use super::query::{self, Options, Query};
 use super::request::Request;
 use super::state::Api;
-use super::{auth, cors, gzip, known, past, pretty, requests};
+use super::{auth, cors, gzip, known, measure, past, pretty, requests};
 use crate::commands::Command;
 use crate::error::{ApiError, panic_text};
 use crate::identity::Identity;
@@ -293,6 +293,9 @@ async fn admit(api: &Api, request: &mut Request, access: Access) -> Result<(), A
         request.query.ignore([known::header("X-Nomad-Token")]);
     }
     request.identity = identity(api, request).await?;
+    let labelled = api.gate.is_guarded() && api.settings.label_identities;
+    let label = labelled.then(|| request.identity.label());
+    measure::served(&request.method, &request.path, label);
     match access.admit(request, &request.identity) {
         Ok(()) => Ok(()),
         Err(refusal) => {
@@ -309,7 +312,9 @@ pub(super) async fn identity(api: &Api, request: &Request) -> Result<Arc<Identit
     let identity = api
         .gate
         .authenticate(auth::token(request), addr.as_deref().unwrap_or_default());
-    Ok(Arc::new(identity.await?))
+    let mut identity = identity.await?;
+    identity.certificate.clone_from(&request.certificate);
+    Ok(Arc::new(identity))
 }
 
 /// A request for another region is refused: the servers know of no way there. What an agent says

@@ -496,6 +496,12 @@ async fn the_stream_tells_of_no_other_namespace() {
             .unwrap();
         assert_eq!(reply.status().as_u16(), status, "{token} {query}");
     }
+    let api = Arc::clone(&server.api);
+    let publisher = tokio::spawn(async move {
+        let (projections, log) = (Arc::clone(&api.projections), Arc::clone(&api.log));
+        let ends = tokio_util::sync::CancellationToken::new();
+        api.stream.run(projections, log, ends).await;
+    });
     for form in ["", "&format=cloudevents"] {
         let wanted = "topic=Job&topic=Evaluation&topic=Variable&namespace=*&index=1";
         let target = format!("/v1/event/stream?{wanted}{form}");
@@ -509,15 +515,18 @@ async fn the_stream_tells_of_no_other_namespace() {
         assert_eq!(reply.status().as_u16(), 200, "{form}");
         let mut body = reply.into_body();
         let mut told = String::new();
-        while !(told.contains("job-red") && told.contains("secret-red")) {
-            let next = http_body_util::BodyExt::frame(&mut body);
-            let next = tokio::time::timeout(LONG, next).await;
-            let frame = next.unwrap_or_else(|_| panic!("{form}: only {told}"));
-            let frame = frame.unwrap().unwrap();
-            told += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
-        }
+        let all = async {
+            while !(told.contains("job-red") && told.contains("secret-red")) {
+                let frame = http_body_util::BodyExt::frame(&mut body).await;
+                let frame = frame.unwrap().unwrap();
+                told += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
+            }
+        };
+        let in_time = tokio::time::timeout(LONG / 3, all).await;
+        in_time.unwrap_or_else(|_| panic!("{form}: only {told}"));
         assert!(!told.contains("blue"), "{form}: {told}");
     }
+    publisher.abort();
     server.stop().await;
 }
 
@@ -543,4 +552,74 @@ fn every_namespace_capability_is_asked_somewhere_or_is_of_what_is_not_built() {
     ] {
         assert!(asked.contains(one), "{one}: {asked:?}");
     }
+}
+
+/// What a counter says, by label.
+async fn counted(server: &Harness, name: &str) -> Vec<(String, u64)> {
+    let text = server.get("/v1/metrics?format=prometheus").await.text();
+    let lines = text.lines().filter_map(|line| {
+        let (series, value) = line.strip_prefix(name)?.rsplit_once(' ')?;
+        Some((series.to_owned(), value.parse().ok()?))
+    });
+    lines.collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auth_07_requests_are_counted_by_who_asks_before_they_are_refused_without_secrets() {
+    let named = |token: Option<&str>, addr: &str| match token {
+        Some("canary-secret-1") => {
+            let token = drover_events::model::AclToken {
+                accessor_id: "auth-07-accessor".into(),
+                ..Default::default()
+            };
+            Identity::bearer(Arc::new(token), addr, Arc::new(Acl::denied()))
+        }
+        Some("node") => Identity::node("auth-07-node", addr),
+        _ => Identity::refused(addr, Refusal::Unknown),
+    };
+    let server = Harness::asking(Gate::fixed(named)).await;
+    for (token, target) in [
+        ("canary-secret-1", "/v1/scaling/policies"),
+        ("canary-secret-1", "/v1/scaling/policies"),
+        ("node", "/v1/scaling/policies"),
+        ("canary-secret-2", "/v1/scaling/policies"),
+    ] {
+        assert_eq!(server.seen(token, target).await.status, 403);
+    }
+    let name = "nomad_nomad_rpc_scaling_list";
+    let told = counted(&server, name).await;
+    let of = |label: &str| {
+        let found = told.iter().find(|(series, _)| series.contains(label));
+        found.map_or(0, |(_, count)| *count)
+    };
+    assert_eq!(of("identity=\"token:auth-07-accessor\""), 2, "{told:?}");
+    assert_eq!(of("identity=\"client:auth-07-node\""), 1, "{told:?}");
+    assert!(of("identity=\"unauthenticated\"") >= 1, "{told:?}");
+    let all = server.get("/v1/metrics?format=prometheus").await.text();
+    assert!(!all.contains("canary-secret"), "AUTH-11");
+    // AUTH-10: the labels go, the numbers stay.
+    let settings = super::Settings {
+        label_identities: false,
+        ..super::Settings::default()
+    };
+    let api = super::Api {
+        gate: Arc::clone(&server.api.gate),
+        ..super::Api::of(&server.server, settings, super::Shape::default())
+    };
+    let without = router::router(Arc::new(api));
+    let count = |told: &[(String, u64)]| {
+        let plain = told
+            .iter()
+            .filter(|(series, _)| !series.contains("identity="));
+        plain.map(|(_, count)| count).sum::<u64>()
+    };
+    let before = count(&counted(&server, name).await);
+    let request = hyper::Request::builder()
+        .uri("/v1/scaling/policies")
+        .header("x-nomad-token", "canary-secret-1")
+        .body(axum::body::Body::empty());
+    let reply = tower::ServiceExt::oneshot(without, request.unwrap()).await;
+    assert_eq!(reply.unwrap().status().as_u16(), 403);
+    assert!(count(&counted(&server, name).await) > before);
+    server.stop().await;
 }

@@ -6,6 +6,8 @@ use axum::middleware::Next;
 use axum::response::Response;
 use hyper::Method;
 
+use crate::telemetry::labels;
+
 /// The endpoints of the API, by the first parts of their paths; the longest that fits counts.
 const ENDPOINTS: &[(&str, &str)] = &[
     ("acl", "acl"),
@@ -62,16 +64,22 @@ const LISTS: &[&str] = &[
 /// Paths that are asked with a body and change nothing.
 const ASKED: &[&str] = &["jobs/parse", "jobs/statuses", "search", "validate"];
 
-/// Counts a request, and whether it failed here.
-pub(super) async fn count(request: Request, next: Next) -> Response {
-    let found = endpoint(request.method(), request.uri().path());
-    if let Some((endpoint, kind)) = found {
-        metrics::counter!("nomad.nomad.rpc.request").increment(1);
-        metrics::counter!(format!("nomad.nomad.rpc.{endpoint}.{kind}")).increment(1);
-        if kind != "write" {
-            metrics::counter!("nomad.nomad.rpc.query").increment(1);
-        }
+/// Counts a request where it is served, once it is known who asks and before it is refused. The
+/// label says who; without it requests of all callers are one number.
+pub(super) fn served(method: &Method, path: &str, label: Option<String>) {
+    let Some((endpoint, kind)) = endpoint(method, path) else {
+        return;
+    };
+    metrics::counter!("nomad.nomad.rpc.request").increment(1);
+    labels::count(format!("nomad.nomad.rpc.{endpoint}.{kind}"), label);
+    if kind != "write" {
+        metrics::counter!("nomad.nomad.rpc.query").increment(1);
     }
+}
+
+/// Counts whether a request failed here.
+pub(super) async fn failed(request: Request, next: Next) -> Response {
+    let found = endpoint(request.method(), request.uri().path());
     let response = next.run(request).await;
     if found.is_some() && response.status().is_server_error() {
         metrics::counter!("nomad.nomad.rpc.request_error").increment(1);

@@ -16,7 +16,8 @@ use super::query::{self, Query};
 use crate::error::ApiError;
 use crate::identity::Identity;
 use crate::net::body::{BEGIN, Rules, gather};
-use crate::net::{Budget, Hold};
+use crate::net::tls::PeerCertificate;
+use crate::net::{Budget, Hold, Peer};
 
 /// Who is at the other end of a connection; put beside every request by the serve loop.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +39,8 @@ pub(super) struct Request {
     pub(super) headers: HeaderMap,
     /// The caller's address, where there is one.
     pub(super) remote: Option<SocketAddr>,
+    /// The certificate that the connection showed.
+    pub(super) certificate: Option<Arc<PeerCertificate>>,
     /// Who it is; filled in by the authentication step.
     pub(super) identity: Arc<Identity>,
     /// The body, not longer than the route allows.
@@ -65,6 +68,8 @@ impl Request {
     /// # Errors
     /// 400 for a malformed target.
     pub(super) fn head(parts: Parts) -> Result<Self, ApiError> {
+        let peer = parts.extensions.get::<Peer>();
+        let certificate = peer.and_then(|peer| peer.certificate.clone());
         Ok(Self {
             method: parts.method,
             path: parts.uri.path().to_owned(),
@@ -74,6 +79,7 @@ impl Request {
             },
             headers: parts.headers,
             remote: parts.extensions.get::<Remote>().map(|r| r.0),
+            certificate,
             identity: Arc::default(),
             body: Bytes::new(),
             hold: None,

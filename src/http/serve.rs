@@ -238,7 +238,7 @@ impl Front {
         let ended = loop {
             tokio::select! {
                 ended = connection.as_mut() => break ended,
-                () = idle(&state, due), if !stopping => {
+                () = idle(&state, due, HEADER_TIMEOUT), if !stopping => {
                     connection.as_mut().graceful_shutdown();
                     stopping = true;
                 }
@@ -259,11 +259,11 @@ async fn stopped(stop: &CancellationToken) {
 }
 
 /// Ready when nothing is open for so long that the connection has to end.
-async fn idle(state: &State, due: Instant) {
+async fn idle(state: &State, due: Instant, quiet: Duration) {
     loop {
         let (open, since) = *state.open.lock();
         let ends = match state.spoke.load(Ordering::Relaxed) {
-            true => since + HEADER_TIMEOUT,
+            true => since + quiet,
             false => due,
         };
         let now = Instant::now();
@@ -276,5 +276,37 @@ async fn idle(state: &State, due: Instant) {
             now + HEADER_TIMEOUT
         };
         sleep_until(again).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state() -> Arc<State> {
+        Arc::new(State {
+            spoke: AtomicBool::new(false),
+            open: Mutex::new((0, Instant::now())),
+        })
+    }
+
+    #[tokio::test]
+    async fn a_connection_of_many_requests_ends_when_none_is_open_for_long() {
+        let (quiet, soon) = (Duration::from_millis(20), Duration::from_secs(30));
+        let silent = state();
+        let due = Instant::now() + quiet;
+        idle(&silent, due, soon).await;
+        assert!(Instant::now() >= due, "nothing was asked in time");
+
+        let busy = state();
+        busy.spoke.store(true, Ordering::Relaxed);
+        let open = Open::new(&busy);
+        let mut ends = std::pin::pin!(idle(&busy, due, quiet));
+        let waited = tokio::time::timeout(quiet * 10, ends.as_mut()).await;
+        assert!(waited.is_err(), "a request is open");
+        drop(open);
+        let over = Instant::now();
+        tokio::time::timeout(soon, ends).await.expect("it ends");
+        assert!(over.elapsed() >= quiet / 2, "it was idle for a moment");
     }
 }

@@ -55,6 +55,8 @@ pub struct Settings {
     pub variables_quota: u64,
     /// How long tokens that expire may live.
     pub token_ttl: TtlBounds,
+    /// Whether requests are counted by who asks.
+    pub label_identities: bool,
 }
 
 impl Default for Settings {
@@ -74,6 +76,7 @@ impl Default for Settings {
             job_tracked_versions: 6,
             search: SearchConfig::default(),
             variables_quota: 0,
+            label_identities: true,
             token_ttl: TtlBounds {
                 min: std::time::Duration::from_secs(60),
                 max: std::time::Duration::from_secs(24 * 3600),

@@ -284,14 +284,16 @@ async fn shake<H: Host>(
         Wanted {
             tls: Some(config), ..
         } if encrypted => {
-            let accept = TlsAcceptor::from(config).accept(stream);
+            let accept = TlsAcceptor::from(config).accept(stream).into_fallible();
             match timeout_at(due, accept).await {
                 Ok(Ok(stream)) => encrypted_by(stream, peer),
-                Ok(Err(error)) => {
+                Ok(Err((error, stream))) => {
                     let (_, why) = explain(&error);
                     if told.failed.lock().is_due() {
                         tracing::warn!(%peer, "{}: TLS handshake failed: {why}", H::NAME);
                     }
+                    // The alert is on its way; who goes on talking must be able to read it.
+                    farewell(stream, b"").await;
                     None
                 }
                 Err(_) => {

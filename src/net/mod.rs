@@ -1,7 +1,7 @@
 //! What callers may take of this process before it owes them anything: connections, bytes, time.
 //!
-//! HTTP and RPC share it: the one loop that lets connections in ([`accept()`]), over TCP, [`tls`] and
-//! sockets of this machine, and what it tells of who is there ([`Peer`]). [`Visitors`] counts
+//! HTTP and RPC share it: the one loop that lets connections in ([`accept()`]), over TCP, [`tls`]
+//! and sockets of this machine, and what it tells of who is there ([`Peer`]). [`Visitors`] counts
 //! connections by address, [`Budget`] the bytes of bodies that are held at once (or calls),
 //! [`body::gather`] takes a body in under a limit, a deadline and a budget, [`reading`] keeps reads
 //! of the tables off the threads that serve.

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::error::{ApiError, Code};
 use crate::rpc::server::{Limits, RpcServer, serve};
-use crate::rpc::service::Service;
+use crate::rpc::service::{Access, Service};
 
 struct Echo;
 
@@ -41,24 +41,27 @@ struct State {
 
 fn service(state: Arc<State>) -> Service<State> {
     Service::new(state)
-        .method::<Echo, _, _>(async |state: Arc<State>, call: Call, req: Text| {
-            state.calls.fetch_add(1, Ordering::Relaxed);
-            match req.text.as_str() {
-                "refuse" => Err(ApiError::new(Code::PermissionDenied, "Permission denied")),
-                "busy" if state.calls.load(Ordering::Relaxed) < 3 => {
-                    Err(ApiError::new(Code::NoLeader, "No cluster leader"))
+        .method::<Echo, _, _>(
+            Access::Public,
+            async |state: Arc<State>, call: Call, req: Text| {
+                state.calls.fetch_add(1, Ordering::Relaxed);
+                match req.text.as_str() {
+                    "refuse" => Err(ApiError::new(Code::PermissionDenied, "Permission denied")),
+                    "busy" if state.calls.load(Ordering::Relaxed) < 3 => {
+                        Err(ApiError::new(Code::NoLeader, "No cluster leader"))
+                    }
+                    "who" => Ok(Text {
+                        text: call.token,
+                        bytes: 0,
+                    }),
+                    _ => Ok(Text {
+                        text: "x".repeat(req.bytes) + &req.text,
+                        bytes: req.bytes,
+                    }),
                 }
-                "who" => Ok(Text {
-                    text: call.token,
-                    bytes: 0,
-                }),
-                _ => Ok(Text {
-                    text: "x".repeat(req.bytes) + &req.text,
-                    bytes: req.bytes,
-                }),
-            }
-        })
-        .method::<Slow, _, _>(async |state: Arc<State>, _, req: Text| {
+            },
+        )
+        .method::<Slow, _, _>(Access::Public, async |state: Arc<State>, _, req: Text| {
             state.gate.notified().await;
             Ok(req)
         })

@@ -12,7 +12,7 @@ use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex as SyncMutex;
 use tokio::net::TcpStream;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio_rustls::TlsConnector;
 
 use super::methods::{Empty, StatusPing};
@@ -48,6 +48,32 @@ impl Default for Dialing {
 
 type Sender = SendRequest<Full<Bytes>>;
 
+/// A connection, and why it ended once it has.
+#[derive(Clone, Debug)]
+struct Line {
+    sender: Sender,
+    ended: watch::Receiver<Option<String>>,
+}
+
+/// How long a connection that breaks may take to say why.
+const WHY: Duration = Duration::from_millis(200);
+
+impl Line {
+    /// An error of a request in words: often the connection knows better why than the request.
+    async fn lost(&mut self, addr: &str, error: &hyper::Error) -> RpcError {
+        let mut text = in_words(error);
+        if error.is_canceled() || error.is_closed() {
+            let why = tokio::time::timeout(WHY, self.ended.wait_for(Option::is_some)).await;
+            if let Ok(Ok(why)) = why
+                && let Some(why) = why.as_deref()
+            {
+                why.clone_into(&mut text);
+            }
+        }
+        RpcError::Unreachable(format!("{addr}: {text}"))
+    }
+}
+
 /// Connections by address; each carries any number of calls at once.
 #[derive(Clone, Debug)]
 pub struct Pool {
@@ -59,7 +85,7 @@ pub struct Pool {
 #[derive(Debug)]
 struct Connections {
     dialing: Dialing,
-    slots: Vec<Mutex<Option<Sender>>>,
+    slots: Vec<Mutex<Option<Line>>>,
     turn: AtomicUsize,
 }
 
@@ -115,9 +141,11 @@ impl Pool {
         call: &Call,
         request: Request<Full<Bytes>>,
     ) -> Result<Bytes, RpcError> {
-        let lost = |e: hyper::Error| RpcError::Unreachable(format!("{addr}: {}", in_words(&e)));
-        let mut sender = self.connections(addr).sender(addr, call).await?;
-        let response = sender.send_request(request).await.map_err(lost)?;
+        let mut line = self.connections(addr).line(addr, call).await?;
+        let response = match line.sender.send_request(request).await {
+            Ok(response) => response,
+            Err(error) => return Err(line.lost(addr, &error).await),
+        };
         let (head, body) = response.into_parts();
         let body = Limited::new(body, MAX_BODY)
             .collect()
@@ -151,40 +179,40 @@ fn request(
 }
 
 impl Connections {
-    async fn sender(&self, addr: &str, call: &Call) -> Result<Sender, RpcError> {
+    async fn line(&self, addr: &str, call: &Call) -> Result<Line, RpcError> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.slots.len();
         let mut slot = self.slots[turn].lock().await;
-        if let Some(sender) = slot.as_ref().filter(|s| !s.is_closed()) {
-            return Ok(sender.clone());
+        if let Some(line) = slot.as_ref().filter(|line| !line.sender.is_closed()) {
+            return Ok(line.clone());
         }
-        let mut sender = dial(addr, &self.dialing).await?;
+        let mut line = dial(addr, &self.dialing).await?;
         if !call.node.is_empty() {
-            introduce(&mut sender, addr, call, self.dialing.timeout).await?;
+            introduce(&mut line, addr, call, self.dialing.timeout).await?;
         }
-        *slot = Some(sender.clone());
-        Ok(sender)
+        *slot = Some(line.clone());
+        Ok(line)
     }
 }
 
 /// Says who calls before anything else is sent: until a node proved itself, a connection has few
 /// streams, and calls that wait would take them all. What is answered does not matter.
 async fn introduce(
-    sender: &mut Sender,
+    line: &mut Line,
     addr: &str,
     call: &Call,
     timeout: Duration,
 ) -> Result<(), RpcError> {
     let nothing = wire::encode(&Empty::default())?;
     let request = request(addr, StatusPing::NAME, call, nothing, timeout)?;
-    let answered = tokio::time::timeout(timeout, sender.send_request(request)).await;
+    let answered = tokio::time::timeout(timeout, line.sender.send_request(request)).await;
     match answered {
         Ok(Ok(_)) => Ok(()),
-        Ok(Err(e)) => Err(RpcError::Unreachable(format!("{addr}: {}", in_words(&e)))),
+        Ok(Err(e)) => Err(line.lost(addr, &e).await),
         Err(_) => Err(RpcError::TimedOut(StatusPing::NAME)),
     }
 }
 
-async fn dial(addr: &str, how: &Dialing) -> Result<Sender, RpcError> {
+async fn dial(addr: &str, how: &Dialing) -> Result<Line, RpcError> {
     let failed = |e: &dyn std::fmt::Display| RpcError::Unreachable(format!("{addr}: {e}"));
     let stream = tokio::time::timeout(how.timeout, reach(addr, &how.tls))
         .await
@@ -199,12 +227,15 @@ async fn dial(addr: &str, how: &Dialing) -> Result<Sender, RpcError> {
         .handshake(TokioIo::new(stream))
         .await
         .map_err(|e| failed(&in_words(&e)))?;
+    let (tell, ended) = watch::channel(None);
     tokio::spawn(async move {
         if let Err(e) = connection.await {
-            tracing::debug!("rpc: connection ended: {}", in_words(&e));
+            let why = in_words(&e);
+            tracing::debug!("rpc: connection ended: {why}");
+            tell.send_replace(Some(why));
         }
     });
-    Ok(sender)
+    Ok(Line { sender, ended })
 }
 
 /// A connection to a server, encrypted where this agent is told so.
@@ -246,7 +277,7 @@ fn in_words(error: &hyper::Error) -> String {
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref::<std::io::Error>() {
             let (fault, why) = explain(error);
-            if fault != Fault::NotTls {
+            if matches!(fault, Fault::Refused | Fault::WantsCertificate) {
                 return format!("TLS: {why}{}", advice(fault));
             }
         }

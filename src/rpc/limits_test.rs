@@ -12,7 +12,7 @@ use super::super::guest::FEW_STREAMS;
 use super::*;
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::Pool;
-use crate::rpc::service::Service;
+use crate::rpc::service::{Access, Service};
 use crate::rpc::{Rpc, RpcError};
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -40,8 +40,10 @@ const SOON: Duration = Duration::from_secs(30);
 async fn start(limits: Limits) -> RpcServer {
     let service = Service::new(Arc::new(()))
         .known_by(async |_, call: Call| call.node == "known" && call.token == "s")
-        .method::<Length, _, _>(async |_, _, text: Text| Ok(text.0.len() as u64))
-        .method::<Never, _, _>(async |_, _, _| std::future::pending().await);
+        .method::<Length, _, _>(Access::Public, async |_, _, text: Text| {
+            Ok(text.0.len() as u64)
+        })
+        .method::<Never, _, _>(Access::Public, async |_, _, _| std::future::pending().await);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     serve(listener, Arc::new(service), limits).unwrap()
 }
@@ -256,7 +258,9 @@ async fn who_names_a_node_is_looked_up_within_a_number_and_a_node_does_not_wait_
                 }
             }
         })
-        .method::<Length, _, _>(async |_, _, text: Text| Ok(text.0.len() as u64));
+        .method::<Length, _, _>(Access::Public, async |_, _, text: Text| {
+            Ok(text.0.len() as u64)
+        });
     let limits = Limits {
         lookups: Budget::new(40),
         ..Limits::default()

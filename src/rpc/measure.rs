@@ -3,19 +3,24 @@
 use std::future::Future;
 use std::time::Instant;
 
-use crate::telemetry::milliseconds;
+use crate::telemetry::{labels, milliseconds};
 
 /// Counts a call that is answered here, by its method's name, and measures how long it takes.
-pub(super) async fn timed<T>(name: &'static str, call: impl Future<Output = T>) -> T {
+/// The label says who calls; it is asked once the call was answered, for that proves it.
+pub(super) async fn timed<T>(
+    name: &'static str,
+    call: impl Future<Output = T>,
+    label: impl FnOnce() -> Option<String>,
+) -> T {
     let Some((endpoint, method)) = name.split_once('.') else {
         return call.await;
     };
     let (endpoint, method) = (snake(endpoint), snake(method));
     let kind = kind(&method);
     metrics::counter!("nomad.nomad.rpc.request").increment(1);
-    metrics::counter!(format!("nomad.nomad.rpc.{endpoint}.{kind}")).increment(1);
     let began = Instant::now();
     let answer = call.await;
+    labels::count(format!("nomad.nomad.rpc.{endpoint}.{kind}"), label());
     // Nomad's name for the endpoint of nodes in timings.
     let resource = if endpoint == "node" {
         "client"

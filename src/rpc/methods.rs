@@ -80,6 +80,8 @@ methods! {
     AclGetPolicies = "ACL.GetPolicies": AclPolicySetRequest -> AclPolicySetResponse;
     /// Roles by id.
     AclGetRoles = "ACL.GetRolesByID": AclRolesByIdRequest -> AclRolesByIdResponse;
+    /// Who calls, as every method sees him.
+    AclWhoAmI = "ACL.WhoAmI": Empty -> AclWhoAmIResponse;
     /// Whether somebody is there.
     StatusPing = "Status.Ping": Empty -> Empty;
     /// The leader's RPC address.
@@ -119,6 +121,24 @@ messages! {
         token: Option<AclToken> = "Token",
         /// The index of the table.
         index: u64 = "Index",
+    }
+    /// Who calls.
+    AclWhoAmIResponse {
+        /// What was proved of him.
+        identity: AuthenticatedIdentity = "Identity",
+        /// The index of the state it was found in.
+        index: u64 = "Index",
+    }
+    /// What was proved of a caller, each by itself; empty where it was not.
+    AuthenticatedIdentity {
+        /// The token he gave, without its secret.
+        acl_token: Option<AclToken> = "ACLToken",
+        /// The node he is.
+        client_id: String = "ClientID",
+        /// The name in the certificate of his connection.
+        tls_name: String = "TLSName",
+        /// His address.
+        remote_ip: String = "RemoteIP",
     }
     /// The leader's address; empty when there is none.
     LeaderResponse {

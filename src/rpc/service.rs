@@ -1,6 +1,6 @@
 //! Handlers by name.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::sync::Arc;
 
@@ -54,11 +54,40 @@ type Doorman<S> = Box<dyn Fn(Arc<S>, Call) -> BoxFuture<'static, bool> + Send + 
 type Handler<S> =
     Box<dyn Fn(Arc<S>, Call, Bytes) -> BoxFuture<'static, Result<Bytes, ApiError>> + Send + Sync>;
 
+/// Says who calls, for the numbers; none where callers are not told apart.
+type Labeller<S> = Arc<dyn Fn(&S, &Call) -> Option<String> + Send + Sync>;
+
+/// What a method asks of its caller; it is said where the method is registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing.
+    Public,
+    /// The secret of a new node, which nobody knows yet.
+    NewNode,
+    /// The secret of the node that it is about.
+    Node,
+    /// The secret of a node, or a token that holds what is asked for.
+    NodeOrToken,
+}
+
+impl std::fmt::Display for Access {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Public => "public",
+            Self::NewNode => "a new node's own secret",
+            Self::Node => "the node's secret",
+            Self::NodeOrToken => "a node's secret, or a token that holds it",
+        })
+    }
+}
+
 /// Handlers over a state `S` that all of them get.
 pub struct Service<S> {
     state: Arc<S>,
     handlers: HashMap<&'static str, Handler<S>>,
     doorman: Option<Doorman<S>>,
+    labeller: Option<Labeller<S>>,
+    accesses: BTreeMap<&'static str, Access>,
 }
 
 impl<S: Send + Sync + 'static> Service<S> {
@@ -68,6 +97,8 @@ impl<S: Send + Sync + 'static> Service<S> {
             state,
             handlers: HashMap::new(),
             doorman: None,
+            labeller: None,
+            accesses: BTreeMap::new(),
         }
     }
 
@@ -82,9 +113,24 @@ impl<S: Send + Sync + 'static> Service<S> {
         self
     }
 
-    /// Adds a method.
+    /// Says how callers are called where calls are counted; without it they are not told apart.
     #[must_use]
-    pub fn method<R: Rpc, F, Fut>(mut self, handler: F) -> Self
+    pub fn labelled_by(
+        mut self,
+        labeller: impl Fn(&S, &Call) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.labeller = Some(Arc::new(labeller));
+        self
+    }
+
+    /// The methods, and what each asks of its caller.
+    pub fn methods(&self) -> impl Iterator<Item = (&'static str, Access)> + '_ {
+        self.accesses.iter().map(|(name, access)| (*name, *access))
+    }
+
+    /// Adds a method, which asks of its caller what is said here.
+    #[must_use]
+    pub fn method<R: Rpc, F, Fut>(mut self, access: Access, handler: F) -> Self
     where
         F: Fn(Arc<S>, Call, R::Req) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<R::Res, ApiError>> + Send + 'static,
@@ -99,6 +145,7 @@ impl<S: Send + Sync + 'static> Service<S> {
                     Err(e) => std::future::ready(Err(e.into())).boxed(),
                 },
             );
+        self.accesses.insert(R::NAME, access);
         let old = self.handlers.insert(R::NAME, handler);
         debug_assert!(old.is_none(), "{} is there twice", R::NAME);
         self
@@ -114,7 +161,11 @@ impl<S: Send + Sync + 'static> Dispatch for Service<S> {
     ) -> BoxFuture<'static, Result<Bytes, ApiError>> {
         match self.handlers.get_key_value(name) {
             Some((name, handler)) => {
-                measure::timed(name, handler(self.state.clone(), call, body)).boxed()
+                let answer = handler(self.state.clone(), call.clone(), body);
+                let state = Arc::clone(&self.state);
+                let labeller = self.labeller.clone();
+                let label = move || labeller.as_ref().and_then(|label| label(&state, &call));
+                measure::timed(name, answer, label).boxed()
             }
             None => {
                 let text = format!("Unknown rpc method: {name:?}");

@@ -27,3 +27,8 @@ impl Dispatch for Marking {
         marked(self.0.knows(call)).boxed()
     }
 }
+
+/// A body as it is sent.
+pub(crate) fn encoded(value: &impl serde::Serialize) -> bytes::Bytes {
+    super::wire::encode(value).expect("it is one that can be sent")
+}

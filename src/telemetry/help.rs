@@ -25,6 +25,7 @@ drover_reactor_running 1 where a reactor runs on this server.
 drover_requests_lost_total Requests that could not be written into the request log.
 drover_state_digests_at_index The index whose digests the servers agreed on last.
 drover_state_digests_differ Tables that differ from what the servers agreed on.
+drover_tls_expires_in_seconds Seconds until a certificate of this agent ends.
 nomad_client_alloc_hook_prerun_elapsed Milliseconds that a hook before an allocation's tasks took.
 nomad_client_alloc_hook_prerun_failed Hooks before an allocation's tasks that failed.
 nomad_client_alloc_hook_prerun_success Hooks before an allocation's tasks that ended well.
@@ -151,7 +152,13 @@ pub(super) fn meaning(name: &str) -> Option<Cow<'static, str>> {
     {
         return Some(format!("Calls of {endpoint} that {kind}.").into());
     }
-    let endpoints = ["alloc_", "client_", "service_registration_", "status_"];
+    let endpoints = [
+        "acl_",
+        "alloc_",
+        "client_",
+        "service_registration_",
+        "status_",
+    ];
     let call = endpoints.iter().any(|endpoint| rest.starts_with(endpoint));
     call.then(|| format!("Milliseconds that the call {rest} took.").into())
 }

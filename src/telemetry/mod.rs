@@ -13,6 +13,7 @@
 
 mod filter;
 mod help;
+pub mod labels;
 #[cfg(test)]
 pub(crate) mod lint;
 mod process;

@@ -103,8 +103,8 @@ fn names_days_and_places_are_as_they_are_asked_for() {
     let dir = dir.path();
     good(
         dir,
-        "tls ca create -days=10 -common-name=ours -domain=dc.nomad -organization=Org -name-constraint \
-         -additional-domain=example.org",
+        "tls ca create -days=10 -common-name=ours -domain=dc.nomad -organization=Org \
+         -name-constraint -additional-domain=example.org",
     );
     let shown = good(dir, "tls ca info dc.nomad-agent-ca.pem");
     assert!(

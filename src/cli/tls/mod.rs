@@ -38,6 +38,10 @@ pub(super) fn run(verb: &Verb, out: &Out) -> Result<u8> {
 /// The most days that a certificate may hold: a thousand years.
 const MOST_DAYS: u32 = 365_000;
 
+/// How far clocks of other machines may be behind.
+const BEHIND: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Sets from when and until when a certificate holds, and its number.
 fn dated(params: &mut CertificateParams, days: u32) -> Result<()> {
     if days == 0 || days > MOST_DAYS {
@@ -45,10 +49,9 @@ fn dated(params: &mut CertificateParams, days: u32) -> Result<()> {
     }
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let now = Duration::from_secs(now.context("the clock stands before 1970")?.as_secs());
-    let day = Duration::from_secs(24 * 3600);
-    // Clocks of other machines may be a little behind.
-    params.not_before = date_time_ymd(1970, 1, 1) + now.saturating_sub(Duration::from_secs(60));
-    params.not_after = date_time_ymd(1970, 1, 1) + now + day * days;
+    let begin = date_time_ymd(1970, 1, 1);
+    params.not_before = begin + now.saturating_sub(BEHIND);
+    params.not_after = begin + now + DAY * days;
     let number = uuid::Uuid::new_v4().into_bytes();
     params.serial_number = Some(SerialNumber::from_slice(&number));
     Ok(())

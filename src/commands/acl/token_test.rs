@@ -339,7 +339,7 @@ fn tokens_are_found_by_the_hash_of_their_secret_and_are_gone_when_deleted() {
         panic!("{event:?}")
     };
     event.tokens[0].secret = sealed("1");
-    let outcome = world.append(event.into(), vec![]);
+    let outcome = world.append((*event).into(), vec![]);
     assert!(matches!(outcome, Outcome::Rejected(_)), "{outcome:?}");
     let delete = |ids: &[u32]| DeleteAclTokens {
         accessor_ids: ids.iter().map(|n| id(*n)).collect(),

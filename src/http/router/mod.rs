@@ -224,7 +224,7 @@ pub fn router(api: Arc<Api>) -> Router {
         .route("/ui/", page(ui))
         .method_not_allowed_fallback(wrong_method)
         .fallback(lost::nothing_here)
-        .layer(axum::middleware::from_fn(measure::count))
+        .layer(axum::middleware::from_fn(measure::failed))
         .with_state(api)
 }
 

@@ -42,7 +42,32 @@ pub fn explain(error: &io::Error) -> (Fault, String) {
             let text = "it ended the connection during the handshake: it may not speak TLS";
             (Fault::NotTls, text.to_owned())
         }
-        _ => (Fault::Other, error.to_string()),
+        _ => of_text(&error.to_string()),
+    }
+}
+
+/// HTTP/2 passes on what was read from a connection as text alone.
+fn of_text(text: &str) -> (Fault, String) {
+    use AlertDescription as A;
+    let named = text.split("received fatal alert: ").nth(1);
+    let known = [
+        A::CertificateRequired,
+        A::UnknownCA,
+        A::BadCertificate,
+        A::UnsupportedCertificate,
+        A::CertificateExpired,
+        A::CertificateRevoked,
+        A::CertificateUnknown,
+        A::DecryptError,
+        A::AccessDenied,
+    ];
+    let found = named.and_then(|named| {
+        let of = |alert: &&A| named.starts_with(&format!("{alert:?}"));
+        known.iter().find(of)
+    });
+    match found {
+        Some(alert) => of_alert(*alert),
+        None => (Fault::Other, text.to_owned()),
     }
 }
 

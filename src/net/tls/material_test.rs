@@ -1,119 +1,107 @@
 use super::super::Loader;
 use super::super::testing::{CLIENT, SERVER, Trust};
 use super::*;
+use drover_testkit::certs::Pair;
 
 fn refused(settings: &Settings) -> String {
     Loader::open(settings).expect_err("refused").to_string()
 }
 
+/// Files that are no good, beside a good pair.
+struct Files {
+    trust: Trust,
+    good: Pair,
+    settings: Settings,
+}
+
+impl Files {
+    fn new() -> Self {
+        let trust = Trust::new();
+        let good = trust.issue("good", SERVER);
+        let settings = trust.settings(Role::Server, &good);
+        Loader::open(&settings).expect("what is good is taken");
+        let files = Self {
+            trust,
+            good,
+            settings,
+        };
+        let sealed = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n\
+            -----END ENCRYPTED PRIVATE KEY-----\n";
+        let torn = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        for (name, text) in [
+            ("empty.pem", ""),
+            ("words.pem", "hello"),
+            ("torn.pem", torn),
+            ("closed.pem", sealed),
+        ] {
+            std::fs::write(files.at(name), text).expect("written");
+        }
+        files
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.trust.dir.path().join(name)
+    }
+
+    /// The good settings with another file in one place are refused, and say which and why.
+    fn refuses(&self, setting: &str, path: PathBuf, why: &str) {
+        let mut settings = self.settings.clone();
+        let file = path
+            .file_name()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned();
+        match setting {
+            "cert_file" => settings.cert_file = Some(path),
+            "key_file" => settings.key_file = Some(path),
+            _ => settings.ca_file = Some(path),
+        }
+        told(&refused(&settings), setting, &file, why);
+    }
+}
+
+fn told(text: &str, setting: &str, file: &str, why: &str) {
+    let begins = format!("tls.{setting} ");
+    assert!(text.starts_with(&begins) && text.contains(file), "{text}");
+    assert!(text.contains(why), "{why} missing in: {text}");
+}
+
 #[test]
 fn a_file_that_is_no_good_is_named_with_its_setting_and_why() {
-    let trust = Trust::new();
-    let good = trust.issue("good", SERVER);
-    let other = trust.issue("other", SERVER);
-    let at = |name: &str| trust.dir.path().join(name);
-    std::fs::write(at("empty.pem"), "").expect("written");
-    std::fs::write(at("words.pem"), "hello").expect("written");
-    let text = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-    std::fs::write(at("torn.pem"), text).expect("written");
-    let text = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
-    std::fs::write(at("closed.pem"), text).expect("written");
-    let days = |name: &str, days| trust.authority.issue_for(name, SERVER, days).expect("made");
-    let (old, young) = (days("old", -20..-3), days("young", 3..20));
-    let settings = trust.settings(Role::Server, &good);
-    Loader::open(&settings).expect("what is good is taken");
-    let cert = |path| Settings {
-        cert_file: Some(path),
-        ..settings.clone()
-    };
-    let key = |path| Settings {
-        key_file: Some(path),
-        ..settings.clone()
-    };
-    let ca = |path| Settings {
-        ca_file: Some(path),
-        ..settings.clone()
-    };
-    let both = |pair: &drover_testkit::certs::Pair| trust.settings(Role::Server, pair);
-    for (settings, setting, file, why) in [
-        (
-            cert(at("none.pem")),
-            "cert_file",
-            "none.pem",
-            "No such file",
-        ),
-        (
-            cert(at("empty.pem")),
-            "cert_file",
-            "empty.pem",
-            "no certificate in PEM",
-        ),
-        (
-            cert(at("words.pem")),
-            "cert_file",
-            "words.pem",
-            "no certificate in PEM",
-        ),
-        (
-            cert(at("torn.pem")),
-            "cert_file",
-            "torn.pem",
-            "cannot be read",
-        ),
-        (
-            cert(good.key.clone()),
-            "cert_file",
-            "good-key.pem",
-            "no certificate in PEM",
-        ),
-        (
-            key(at("words.pem")),
-            "key_file",
-            "words.pem",
-            "no private key in PEM",
-        ),
-        (
-            key(good.cert.clone()),
-            "key_file",
-            "good.pem",
-            "no private key in PEM",
-        ),
-        (
-            key(at("closed.pem")),
-            "key_file",
-            "closed.pem",
-            "passphrase",
-        ),
-        (
-            key(other.key.clone()),
-            "key_file",
-            "other-key.pem",
-            "not the key of the certificate",
-        ),
-        (
-            ca(at("empty.pem")),
-            "ca_file",
-            "empty.pem",
-            "no certificate in PEM",
-        ),
-        (
-            ca(other.cert.clone()),
-            "ca_file",
-            "other.pem",
-            "no authority's",
-        ),
-        (
-            both(&old),
-            "cert_file",
-            "old.pem",
-            "has expired: it was valid until 20",
-        ),
-        (both(&young), "cert_file", "young.pem", "is not valid yet"),
+    let files = Files::new();
+    let other = files.trust.issue("other", SERVER);
+    for (name, why) in [
+        ("none.pem", "No such file"),
+        ("empty.pem", "no certificate in PEM"),
+        ("words.pem", "no certificate in PEM"),
+        ("torn.pem", "cannot be read"),
+        ("good-key.pem", "no certificate in PEM"),
     ] {
-        let text = refused(&settings);
-        let begins = format!("tls.{setting} ");
-        assert!(text.starts_with(&begins) && text.contains(file), "{text}");
-        assert!(text.contains(why), "{why} missing in: {text}");
+        files.refuses("cert_file", files.at(name), why);
+    }
+    for (name, why) in [
+        ("words.pem", "no private key in PEM"),
+        ("good.pem", "no private key in PEM"),
+        ("closed.pem", "passphrase"),
+        ("other-key.pem", "not the key of the certificate"),
+    ] {
+        files.refuses("key_file", files.at(name), why);
+    }
+    files.refuses("ca_file", files.at("empty.pem"), "no certificate in PEM");
+    files.refuses("ca_file", other.cert, "no authority's");
+    files.refuses("key_file", files.good.cert.clone(), "no private key");
+}
+
+#[test]
+fn a_certificate_is_used_in_its_time_only() {
+    let trust = Trust::new();
+    for (name, days, why) in [
+        ("old", -20..-3, "has expired: it was valid until 20"),
+        ("young", 3..20, "is not valid yet"),
+    ] {
+        let pair = trust.authority.issue_for(name, SERVER, days).expect("made");
+        let text = refused(&trust.settings(Role::Server, &pair));
+        told(&text, "cert_file", &format!("{name}.pem"), why);
     }
 }
 

@@ -14,8 +14,8 @@ fn client(trust: &Trust, name: &str, server: &Agent, tls: &str) -> Setup {
     let data = trust.dir.path().join(name);
     Setup {
         config: format!(
-            "name = \"{name}\"\nclient {{\n  enabled = true\n  servers = [\"{}\"]\n  options {{\n    \
-             \"driver.raw_exec.enable\" = \"true\"\n  }}\n}}\n{tls}",
+            "name = \"{name}\"\nclient {{\n  enabled = true\n  servers = [\"{}\"]\n  \
+             options {{\n    \"driver.raw_exec.enable\" = \"true\"\n  }}\n}}\n{tls}",
             server.rpc_addr()
         ),
         dev: false,

@@ -2,7 +2,6 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use drover_testkit::{LONG, wait_for};
@@ -42,8 +41,12 @@ fn curl_and_openssl_speak_with_an_agent_and_are_asked_for_a_certificate() {
     let job = trust.json(&agent, "/v1/job/web").expect("a job");
     let command = &job["TaskGroups"][0]["Tasks"][0]["Config"]["command"];
     assert_eq!(command.as_str().map(str::len), Some(300_000));
+}
 
-    // Nobody without a certificate, and nobody who does not know the authority.
+#[test]
+fn nobody_without_a_certificate_is_served_and_sessions_go_on() {
+    let trust = Trust::new();
+    let agent = trust.start(CLOSED, "");
     let url = format!("https://{}/v1/jobs", agent.addr());
     let plain = |args: &[&str]| {
         Command::new("curl")
@@ -159,89 +162,106 @@ fn what_is_spoken_on_the_wrong_port_is_answered_in_words() {
     );
 }
 
+/// Commands against an agent that asks for certificates.
+struct Commands {
+    trust: Trust,
+    agent: drover_testkit::Agent,
+}
+
+impl Commands {
+    fn start() -> Self {
+        let trust = Trust::new();
+        let agent = trust.start(CLOSED, "");
+        Self { trust, agent }
+    }
+
+    fn https(&self) -> String {
+        format!("https://{}", self.agent.addr())
+    }
+
+    /// Exit code and outputs of a command with the first or the last of the variables.
+    fn told(&self, address: &str, which: std::ops::Range<usize>, words: &str) -> (i32, String) {
+        let env = self.trust.env();
+        let env: Vec<_> = env
+            .iter()
+            .map(|(name, path)| (*name, path.as_path()))
+            .collect();
+        let output = self.trust.drover(address, &env[which], words);
+        (output.status.code().unwrap_or(-1), said(&output))
+    }
+}
+
 #[test]
-fn commands_take_certificates_and_say_what_is_missing() {
-    let trust = Trust::new();
-    let agent = trust.start(CLOSED, "");
-    let [ca, cert, key] = trust.env();
-    let all = [(ca.0, ca.1.as_path()), (cert.0, &cert.1), (key.0, &key.1)];
-    let (addr, only_ca) = (agent.addr(), [(ca.0, ca.1.as_path())]);
-    let https = format!("https://{addr}");
-    let told = |address: &str, env: &[(&str, &Path)], words: &str| {
-        let output = trust.drover(address, env, words);
-        (output.status.code(), said(&output))
-    };
-    let (code, text) = told(&https, &all, "job status");
-    assert_eq!((code, text.trim()), (Some(0), "No running jobs"));
-    let (code, text) = told(
-        &format!("https://localhost:{}", addr.port()),
-        &all,
-        "server members",
-    );
-    assert_eq!(code, Some(0), "{text}");
-    let (_, text) = told(&https, &all, "operator api -dryrun /v1/jobs");
+fn commands_take_certificates_from_the_environment_and_from_flags() {
+    let commands = Commands::start();
+    let (https, port) = (commands.https(), commands.agent.addr().port());
+    let (code, text) = commands.told(&https, 0..3, "job status");
+    assert_eq!((code, text.trim()), (0, "No running jobs"));
+    let (code, text) = commands.told(&format!("https://localhost:{port}"), 0..3, "server members");
+    assert_eq!(code, 0, "{text}");
+    let (_, text) = commands.told(&https, 0..3, "operator api -dryrun /v1/jobs");
     assert!(
         text.contains("--cacert") && text.contains("--key"),
         "{text}"
     );
+    let [ca, cert, key] = commands.trust.env().map(|(_, path)| path);
+    let only = commands.trust.dir.path().join("only");
+    std::fs::create_dir(&only).expect("made");
+    std::fs::copy(&ca, only.join("ca.pem")).expect("copied");
     let flags = format!(
         "job status -address={https} -ca-path={} -client-cert={} -client-key={}",
-        trust.dir.path().join("only").display(),
-        cert.1.display(),
-        key.1.display()
+        only.display(),
+        cert.display(),
+        key.display()
     );
-    std::fs::create_dir(trust.dir.path().join("only")).expect("made");
-    std::fs::copy(&ca.1, trust.dir.path().join("only/ca.pem")).expect("copied");
-    let (code, text) = told("http://127.0.0.1:1", &[], &flags);
-    assert_eq!(code, Some(0), "{text}");
+    let (code, text) = commands.told("http://127.0.0.1:1", 0..0, &flags);
+    assert_eq!(code, 0, "{text}");
+    for words in [
+        "job status -tls-skip-verify",
+        "job status -insecure",
+        "job status -tls-skip-verify -tls-server-name=any.example",
+    ] {
+        assert_eq!(commands.told(&https, 1..3, words).0, 0, "{words}");
+    }
+    let name = "job status -tls-server-name=server.global.nomad";
+    assert_eq!(commands.told(&https, 0..3, name).0, 0);
+}
 
+#[test]
+fn commands_say_what_is_missing() {
+    let commands = Commands::start();
+    let (https, http) = (
+        commands.https(),
+        format!("http://{}", commands.agent.addr()),
+    );
+    let clear = crate::support::server();
+    let wrong = format!("https://{}", clear.agent.addr());
     for (address, env, words, part) in [
         (
             &https,
-            &all[1..],
+            1..3,
             "job status",
             "unknown authority\n\nName the authority's certificate",
         ),
         (
             &https,
-            &only_ca[..],
+            0..1,
             "job status",
             "with -client-cert and -client-key",
         ),
         (
             &https,
-            &all[..],
+            0..3,
             "job status -tls-server-name=other.example",
             "for server.global.nomad",
         ),
-        (
-            &format!("http://{addr}"),
-            &all[..],
-            "job status",
-            "use https:// in -address",
-        ),
+        (&http, 0..3, "job status", "use https:// in -address"),
+        (&wrong, 0..3, "job status", "use http:// in -address"),
     ] {
-        let (code, text) = told(address, env, words);
-        assert!(code == Some(1) && text.contains(part), "{words}: {text}");
+        let (code, text) = commands.told(address, env, words);
+        assert!(code == 1 && text.contains(part), "{words}: {text}");
         assert!(!text.contains("Is an agent running"), "{text}");
     }
-    let (code, text) = told(&https, &all[1..], "job status -tls-skip-verify");
-    assert_eq!(code, Some(0), "{text}");
-    let mut skipping = all[1..].to_vec();
-    skipping.push(("NOMAD_SKIP_VERIFY", Path::new("true")));
-    assert_eq!(told(&https, &skipping, "job status").0, Some(0));
-    let name = "job status -tls-server-name=server.global.nomad";
-    assert_eq!(told(&https, &all, name).0, Some(0));
-    let clear = crate::support::server();
-    let (code, text) = told(
-        &format!("https://{}", clear.agent.addr()),
-        &all,
-        "job status",
-    );
-    assert!(
-        code == Some(1) && text.contains("use http:// in -address"),
-        "{text}"
-    );
 }
 
 #[test]
@@ -271,11 +291,12 @@ fn an_end_that_is_near_is_told_everywhere() {
     let output = trust.curl(&agent, "/v1/metrics?format=prometheus", &[]);
     let metrics = said(&output);
     let line = |setting: &str| {
-        let begin = format!("drover_tls_expires_in_seconds{{setting=\"{setting}\"}} ");
-        let value = metrics
-            .lines()
-            .find_map(|line| line.strip_prefix(&begin)?.parse::<f64>().ok());
-        value.unwrap_or_else(|| panic!("{begin} is missing in {metrics}"))
+        let label = format!("setting=\"{setting}\"");
+        let mut lines = metrics.lines().filter(|line| line.contains(&label));
+        let line = lines.find(|line| line.starts_with("drover_tls_expires_in_seconds{"));
+        let line = line.unwrap_or_else(|| panic!("{label} is missing in {metrics}"));
+        let value = line.split_whitespace().last().unwrap_or_default();
+        value.parse::<f64>().expect("a number")
     };
     let days: f64 = line("cert_file") / 86_400.0;
     assert!((10.0..12.1).contains(&days), "{days}");

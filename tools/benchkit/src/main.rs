@@ -85,6 +85,8 @@ const GOALS: &[Goal] = &[
     goal("fold of variables, 300 B", "times_batches", 4.0),
     goal("fold of evaluations, 300 B", "per_second", 300_000.0),
     goal("fold of evaluations, 300 B", "times_batches", 4.0),
+    goal("right checked, warm", "p50_us", 5.0),
+    goal("right checked, cold", "p50_us", 50.0),
     goal("register, c=32", "per_second", 12_000.0),
     goal("register, c=32", "p99_us", 10_000.0),
     goal("place", "per_second", 20_000.0),
