@@ -131,7 +131,7 @@ fn policies_roles_and_tokens_are_made_shown_changed_and_deleted() {
     assert!(mine.contains("of-web  web     g           t"), "{mine}");
     let denied = guarded.run(&own, &["acl", "token", "list"]);
     assert!(
-        denied.code == 1 && denied.stderr.contains("403"),
+        denied.code == 1 && denied.stderr.contains("Permission denied"),
         "{}",
         denied.all()
     );
