@@ -19,7 +19,6 @@ const fn not(path: &'static str, advice: &'static str) -> Unsupported {
     Unsupported { path, advice }
 }
 
-const ACL: &str = "access control is not built: bind to an address that only trusted callers reach";
 const CSI: &str = "volumes are not built";
 const KEYS: &str = "keys are neither rotated nor collected";
 const ENTERPRISE: &str = "it belongs to an edition that drover is not";
@@ -34,7 +33,10 @@ const SINKS: &str = "metrics are pushed to statsd and statsite only: set statsd_
 
 /// All of them.
 pub const UNSUPPORTED: &[Unsupported] = &[
-    not("acl", ACL),
+    not(
+        "acl.replication_token",
+        "there is one region: tokens are made where they are used",
+    ),
     not("audit.filter", REQUESTS),
     not("audit.sink.format", REQUESTS),
     not("audit.sink.mode", REQUESTS),
@@ -136,7 +138,6 @@ pub const UNSUPPORTED: &[Unsupported] = &[
         "requests have deadlines of their own",
     ),
     not("sentinel", ENTERPRISE),
-    not("server.acl_token_gc_threshold", ACL),
     not("server.authoritative_region", "there is one region"),
     not(
         "server.client_introduction",

@@ -1,5 +1,6 @@
 //! The HTTP API as its users see it: a real agent, plain requests, and the official Go client.
 
+mod acl;
 mod audit;
 mod bad_input;
 mod client;

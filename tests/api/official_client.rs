@@ -4,7 +4,7 @@ use std::process::Command;
 
 use drover_testkit::skip;
 
-use crate::support::dev;
+use crate::support::{Running, dev};
 
 /// The version of Go that the module asks for, as (major, minor).
 fn wanted() -> (u32, u32) {
@@ -49,12 +49,11 @@ pub(crate) fn go_works() -> Option<&'static str> {
     Some(module)
 }
 
-#[test]
-fn official_go_client_works_against_an_agent() {
+/// Runs the tests of a package of the module against an agent, where they can be run.
+pub(crate) fn go_test(package: &str, running: &Running) {
     let Some(module) = go_works() else { return };
-    let running = dev();
     let output = Command::new("go")
-        .args(["test", "-count=1", "-mod=readonly", "./..."])
+        .args(["test", "-count=1", "-mod=readonly", package])
         .current_dir(module)
         .env("NOMAD_ADDR", format!("http://{}", running.agent.addr()))
         .env_remove("NOMAD_TOKEN")
@@ -66,4 +65,9 @@ fn official_go_client_works_against_an_agent() {
         "{text}\n{}",
         running.agent.log_tail(30)
     );
+}
+
+#[test]
+fn official_go_client_works_against_an_agent() {
+    go_test(".", &dev());
 }

@@ -8,12 +8,17 @@ use tempfile::TempDir;
 /// An agent and the directory it works in; both vanish with it.
 pub(crate) struct Running {
     pub(crate) agent: Agent,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Running {
     pub(crate) fn http(&self) -> Http {
         self.agent.http()
+    }
+
+    /// Where its files lie.
+    pub(crate) fn data(&self) -> std::path::PathBuf {
+        self.dir.path().join("data")
     }
 }
 
@@ -29,7 +34,7 @@ pub(crate) fn server_with(config: &str) -> Running {
     let mut setup = setup.expect("free ports");
     setup.config.push_str(config);
     let agent = setup.start().expect("the agent starts");
-    Running { agent, _dir: dir }
+    Running { agent, dir }
 }
 
 /// Server and client in one.
@@ -44,7 +49,7 @@ pub(crate) fn dev_with(config: &str) -> Running {
     let mut setup = setup.expect("free ports");
     setup.config.push_str(config);
     let agent = setup.start().expect("the agent starts");
-    Running { agent, _dir: dir }
+    Running { agent, dir }
 }
 
 /// A batch job of `count` tasks that do nothing.

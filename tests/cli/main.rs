@@ -3,6 +3,7 @@
 //! What commands print stands in `golden/`: ids, times, ages, indexes and addresses are replaced
 //! (`support::Words`). `DROVER_BLESS=1` writes those files anew; read what changed.
 
+mod acl;
 mod allocs;
 mod certificates;
 mod cluster;
