@@ -318,6 +318,8 @@ async fn shake<H: Host>(
                 let advice = tls_on_clear(door.port);
                 tracing::warn!(%peer, "{}: TLS where clear text is spoken: {advice}", H::NAME);
             }
+            // What is left unread would turn the end into a fault.
+            farewell(stream, b"").await;
             None
         }
         _ => Some(Stream::Tcp(stream)),
