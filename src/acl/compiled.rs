@@ -14,7 +14,7 @@ const BETWEEN: char = '\0';
 
 /// What a caller may do: the union of policies, denials before everything else. It never changes;
 /// share it.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Acl {
     management: bool,
     namespaces: Rules<NamespaceCapability>,
@@ -206,7 +206,7 @@ fn joined(ns: &str, path: &str) -> String {
 }
 
 /// Rules of one kind by name: exact names in a map, patterns in the order in which they count.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct Rules<C: Capability> {
     exact: HashMap<String, Set<C>>,
     globs: Vec<(Glob, Set<C>)>,

@@ -252,6 +252,7 @@ fn settings(config: &Config) -> Result<http::Settings, Failure> {
         job_tracked_versions: config.server.job_tracked_versions,
         search: config.server.search.clone(),
         variables_quota: config.server.variables_quota,
+        metrics_require_acl: config.telemetry.metrics_require_acl,
         label_identities: !config.telemetry.disable_rpc_rate_metrics_labels,
         token_ttl: TtlBounds {
             min: config.acl.token_min_expiration_ttl,

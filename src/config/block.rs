@@ -237,6 +237,8 @@ pub struct TelemetryConfig {
     pub disable_dispatched_job_summary_metrics: bool,
     /// Leave labels off the rate metrics.
     pub disable_rpc_rate_metrics_labels: bool,
+    /// Show metrics to those only who may read the agent. Not Nomad's.
+    pub metrics_require_acl: bool,
     /// Leave out the metrics of allocation hooks.
     pub disable_allocation_hook_metrics: bool,
     /// Addresses of push sinks by their attribute's name.
@@ -260,6 +262,7 @@ impl Default for TelemetryConfig {
             filter_default: true,
             disable_dispatched_job_summary_metrics: false,
             disable_rpc_rate_metrics_labels: false,
+            metrics_require_acl: false,
             disable_allocation_hook_metrics: false,
             sinks: BTreeMap::new(),
         }
@@ -303,6 +306,7 @@ impl TelemetryConfig {
             "disable_rpc_rate_metrics_labels",
             &mut self.disable_rpc_rate_metrics_labels,
         );
+        r.switch("metrics_require_acl", &mut self.metrics_require_acl);
         r.switch(
             "disable_allocation_hook_metrics",
             &mut self.disable_allocation_hook_metrics,

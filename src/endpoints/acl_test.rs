@@ -18,7 +18,8 @@ use crate::proposer::Origin;
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::Pool;
 use crate::rpc::methods::{
-    AclPolicySetRequest, AclRolesByIdRequest, ResolveAclTokenRequest, ResolveAclTokenResponse,
+    AclPolicySetRequest, AclRolesByIdRequest, NodeSpecificRequest, ResolveAclTokenRequest,
+    ResolveAclTokenResponse,
 };
 use crate::rpc::server::{Limits, RpcServer, serve};
 use crate::rpc::service::Dispatch as _;
@@ -325,4 +326,113 @@ fn listed(served: &crate::rpc::service::Service<Clients>) {
         return;
     }
     assert_eq!(rows, now, "DROVER_BLESS=1 writes src/docs/routes.md anew");
+}
+
+/// Many callers share one connection: what one of them proved says nothing of the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auth_05_nobody_is_taken_for_the_node_whose_connection_he_comes_over() {
+    let world = World::start(true).await;
+    let pool = Pool::new(1);
+    let servers = || Servers::new(vec![world.rpc.addr().to_string()]);
+    let request = NodeSpecificRequest {
+        node_id: world.node.clone(),
+        ..NodeSpecificRequest::default()
+    };
+    let node = Caller::network(pool.clone(), servers(), NODE).of_node(&world.node);
+    let shown = node.once::<NodeGetNode>(&request, LONG).await.unwrap();
+    assert!(shown.node.is_some(), "the node itself is answered");
+    for (name, secret) in [
+        (String::new(), ""),
+        (world.node.clone(), ""),
+        (world.node.clone(), CI),
+    ] {
+        let other = Caller::network(pool.clone(), servers(), secret).of_node(&name);
+        let answer = other.once::<NodeGetNode>(&request, LONG).await;
+        let Err(RpcError::Api(error)) = answer else {
+            panic!("{name:?} {secret:?}: {answer:?}")
+        };
+        assert_eq!(error.code, Code::PermissionDenied, "{name:?} {secret:?}");
+    }
+    let shown = node.once::<NodeGetNode>(&request, LONG).await.unwrap();
+    assert!(shown.node.is_some(), "and goes on");
+    world.server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auth_13_without_acls_a_node_still_proves_that_it_is_one() {
+    let world = World::start(false).await;
+    let request = || NodeSpecificRequest {
+        node_id: world.node.clone(),
+        ..NodeSpecificRequest::default()
+    };
+    let by =
+        async |node: &str, secret: &str| world.call::<NodeGetNode>((node, secret), request()).await;
+    assert_eq!(by("", "").await.unwrap_err().code, Code::PermissionDenied);
+    assert_eq!(by("", ROOT).await.unwrap_err().code, Code::PermissionDenied);
+    assert!(by(&world.node, NODE).await.unwrap().node.is_some());
+    // Everything else is everybody's.
+    let who = world.server.gate.authenticate(Some("whatever"), "").await;
+    assert!(who.unwrap().is_management());
+    let who = world.server.gate.authenticate(None, "").await;
+    assert!(who.unwrap().is_management());
+    world.server.shutdown().await;
+}
+
+/// Another token, role or policy changes nothing for who does not hold it: streams compare.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_token_may_do_stays_the_same_until_it_changes() {
+    let world = World::start(true).await;
+    let may = async |secret: &str| {
+        let found = world.server.gate.authenticate(Some(secret), "").await;
+        let found = found.unwrap();
+        assert_eq!(found.refusal, None);
+        found.acl
+    };
+    let (root, ci) = (may(ROOT).await, may(CI).await);
+    assert!(root.is_management() && ci.agent_read() && !ci.agent_write());
+    let other = "55555555-2222-4333-8444-555555555555";
+    submit(&world.server, token(other, "client")).await;
+    assert!(Arc::ptr_eq(&root, &may(ROOT).await), "a manager stays one");
+    assert!(Arc::ptr_eq(&ci, &may(CI).await));
+    let policy = |name: &str, rules: &str| AclPolicy {
+        name: name.into(),
+        rules: rules.into(),
+        ..AclPolicy::default()
+    };
+    let policies = vec![policy("other", "agent { policy = \"write\" }")];
+    submit(&world.server, UpsertAclPolicies { policies }).await;
+    assert!(
+        Arc::ptr_eq(&ci, &may(CI).await),
+        "it does not hold that policy"
+    );
+    let policies = vec![policy("mine", "agent { policy = \"write\" }")];
+    submit(&world.server, UpsertAclPolicies { policies }).await;
+    let now = may(CI).await;
+    assert!(
+        now.agent_write() && *now != *ci,
+        "the next request counts it"
+    );
+    // A role that is gone gives nothing; one that is made under its name neither.
+    let ids = vec![world.role.clone()];
+    submit(&world.server, crate::commands::acl::DeleteAclRoles { ids }).await;
+    assert!(!may(CI).await.agent_read());
+    let link = AclRolePolicyLink {
+        name: "mine".into(),
+    };
+    let roles = vec![AclRole {
+        name: "crew".into(),
+        policies: vec![link].into(),
+        ..AclRole::default()
+    }];
+    let allow_missing_policies = false;
+    submit(
+        &world.server,
+        UpsertAclRoles {
+            roles,
+            allow_missing_policies,
+        },
+    )
+    .await;
+    assert!(!may(CI).await.agent_read(), "a name is not who it was");
+    world.server.shutdown().await;
 }

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use drover_events::model::ServiceRegistration;
+use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::services::Services;
+use drover_projections::{StorageError, View};
 
 use super::Clients;
 use crate::commands::service::{DeleteService, KeepServices, UpsertServices};
@@ -22,6 +25,25 @@ fn few(field: &str, count: usize) -> Result<(), ApiError> {
     Ok(())
 }
 
+/// Whether these are of allocations on the node that each names, in their namespaces and of their
+/// jobs, and none of them is another node's: a node speaks for what runs on it and nothing else.
+fn all_own(view: &View, services: &[ServiceRegistration]) -> Result<bool, StorageError> {
+    for service in services {
+        let alloc = view.get::<Allocs>(service.alloc_id.as_str())?;
+        let own = alloc.is_none_or(|alloc| {
+            alloc.node_id == service.node_id
+                && alloc.job_id == service.job_id
+                && alloc.namespace == service.namespace
+        });
+        let key = (service.namespace.as_str(), service.id.as_str());
+        let known = view.get::<Services>(key)?;
+        if !own || known.is_some_and(|known| known.node_id != service.node_id) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// `ServiceRegistration.Upsert`.
 pub(super) async fn upsert(
     clients: Arc<Clients>,
@@ -39,6 +61,10 @@ pub(super) async fn upsert(
         return Err(ApiError::permission_denied());
     }
     few("Services", request.services.len())?;
+    let (view, services) = (clients.server.projections.view(), request.services.clone());
+    if !deciding(move || all_own(&view, &services)).await?? {
+        return Err(ApiError::permission_denied());
+    }
     few("Allocs", request.allocs.len())?;
     let keep = KeepServices {
         node_id: node.clone(),

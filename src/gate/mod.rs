@@ -22,7 +22,7 @@ use crate::acl::Acl;
 use crate::clock::unix_nanos;
 use crate::error::ApiError;
 use crate::identity::{Identity, Refusal};
-use crate::net::glancing;
+use crate::net::admitting;
 use resolver::{Found, Resolver};
 
 /// Finds out who asks.
@@ -38,8 +38,12 @@ enum Kind {
     },
     /// Whoever a test says.
     #[cfg(test)]
-    Fixed(Box<dyn Fn(Option<&str>, &str) -> Identity + Send + Sync>),
+    Fixed(Box<Who>),
 }
+
+/// What a test says of a token and an address.
+#[cfg(test)]
+type Who = dyn Fn(Option<&str>, &str) -> Identity + Send + Sync;
 
 impl std::fmt::Debug for Gate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -103,7 +107,7 @@ impl Gate {
             None => {
                 let resolver = Arc::clone(resolver);
                 let find = move || resolver.find(&view, asked.as_ref());
-                glancing(find).await?.map_err(unread)?
+                admitting(find).await?.map_err(unread)?
             }
         };
         Ok(identity(found, addr, unix_nanos()))

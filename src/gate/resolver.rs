@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::hash::Hash;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use drover_events::model::{AclRole, AclToken};
 use drover_projections::tables::acl_policies::AclPolicies;
@@ -27,6 +27,8 @@ const SETS: usize = 512;
 const POLICIES: usize = 16_384;
 /// The policy of those who give no token.
 const ANONYMOUS: &str = "anonymous";
+/// What managers may: one and the same for all.
+static MANAGER: LazyLock<Arc<Acl>> = LazyLock::new(|| Arc::new(Acl::management()));
 /// The type of tokens that may do everything.
 const MANAGEMENT: &str = "management";
 
@@ -79,15 +81,18 @@ fn stamp(view: &View) -> Stamp {
     [AclTokens::ID, AclRoles::ID, AclPolicies::ID].map(|table| view.table_index_of(table))
 }
 
-/// The names of policies and the indexes they were last changed at.
-type SetKey = Vec<(String, u64)>;
+/// The name of a policy and the index it was last changed at.
+type Written = (String, u64);
+
+/// A set of policies.
+type SetKey = Vec<Written>;
 
 /// Finds and remembers.
 #[derive(Default)]
 pub(super) struct Resolver {
     secrets: Mutex<Generations<Option<Secret>, (Stamp, Found)>>,
     sets: Mutex<Generations<SetKey, Arc<Acl>>>,
-    policies: Mutex<Generations<(String, u64), Option<Arc<Policy>>>>,
+    policies: Mutex<Generations<Written, Option<Arc<Policy>>>>,
 }
 
 impl Resolver {
@@ -127,7 +132,7 @@ impl Resolver {
         }
         roles.sort();
         let (acl, policies) = match token.r#type == MANAGEMENT {
-            true => (Arc::new(Acl::management()), Vec::new()),
+            true => (Arc::clone(&MANAGER), Vec::new()),
             false => self.compiled(view, names)?,
         };
         Ok(Held {
@@ -167,11 +172,7 @@ impl Resolver {
     }
 
     /// A policy as it was last written; none where its rules cannot be read.
-    fn policy(
-        &self,
-        view: &View,
-        one: &(String, u64),
-    ) -> Result<Option<Arc<Policy>>, StorageError> {
+    fn policy(&self, view: &View, one: &Written) -> Result<Option<Arc<Policy>>, StorageError> {
         if let Some(policy) = self.policies.lock().get(one) {
             return Ok(policy.clone());
         }
@@ -209,14 +210,16 @@ impl<K, V> Default for Generations<K, V> {
 }
 
 impl<K: Hash + Eq, V> Generations<K, V> {
-    /// What is remembered of a key. It is not made young again by it: what is used much is found
-    /// again once in a generation, and reading needs no more than this.
+    /// What is remembered of a key, which is young again by it.
     fn get(&mut self, key: &K) -> Option<&V> {
-        self.young.get(key).or_else(|| self.old.get(key))
+        if let Some((key, value)) = self.old.remove_entry(key) {
+            self.young.insert(key, value);
+        }
+        self.young.get(key)
     }
 
     fn put(&mut self, key: K, value: V, most: usize) {
-        if self.young.len() >= most {
+        if self.young.len() >= most && !self.young.contains_key(&key) {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(key, value);

@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer};
 use smallvec::SmallVec;
 
 use super::answer::Answer;
-use super::front::Read;
+use super::front::{Call, Read};
 use super::gate::{self, Late, READ_JOB};
 use super::list::{self, Keyed, storage};
 use super::new_id;
@@ -218,9 +218,9 @@ drover_events::wire! {
 
 /// `PUT /v1/allocation/:id/stop`.
 pub(super) async fn stop(late: Late) -> Result<Answer, ApiError> {
-    let write = late.in_namespace_of(&[Ns::AllocLifecycle], |call| {
-        namespace_of(&call.api, &call.request.segment(2)?)
-    })?;
+    let find = |call: &Call| namespace_of(&call.api, &call.request.segment(2)?);
+    let missing = || ApiError::not_found("allocation not found");
+    let write = late.in_namespace_of(&[Ns::AllocLifecycle], find, missing)?;
     let query = &write.request.query;
     let (no_shutdown_delay, reschedule) =
         (query.flag("no_shutdown_delay")?, query.flag("reschedule")?);

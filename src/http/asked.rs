@@ -110,7 +110,7 @@ impl Asked {
         .await??;
         let index = view.index();
         Ok(self
-            .flowing(Arc::clone(&self.request.identity), answer, view)
+            .flowing(answer, view)
             .header(past::HEADER, index.to_string())
             .header(past::TIME_HEADER, time.to_string()))
     }
@@ -187,7 +187,7 @@ impl Asked {
             // Waited for without a turn of those that read, so that others can go on.
             match answer.again.take() {
                 Some(made) => made.await,
-                None => return Ok(self.flowing(Arc::clone(who), answer, view)),
+                None => return Ok(self.flowing(answer, view)),
             }
         }
     }
@@ -200,14 +200,14 @@ impl Asked {
     }
 
     /// An answer whose list is only begun goes on while it is sent.
-    fn flowing(self: &Arc<Self>, who: Arc<Identity>, mut answer: Answer, view: View) -> Answer {
+    fn flowing(self: &Arc<Self>, mut answer: Answer, view: View) -> Answer {
         let Some(rest) = answer.rest.take() else {
             return answer;
         };
         let body = std::mem::replace(&mut answer.body, Body::empty());
         let begun = body.into_pieces().unwrap_or_default();
         let (sender, receiver) = mpsc::channel(AHEAD);
-        tokio::spawn(go_on((Arc::clone(self), who), view, begun, rest, sender));
+        tokio::spawn(go_on(Arc::clone(self), view, begun, rest, sender));
         answer.body = Body::whole(receiver);
         answer.flows = true;
         answer
@@ -234,7 +234,7 @@ impl Asked {
 /// Sends a list part by part. It is rendered as it is taken: whoever reads slowly holds a part of
 /// it and, after a while, no view. If it cannot be read to its end, the transfer is cut.
 async fn go_on(
-    (asked, who): (Arc<Asked>, Arc<Identity>),
+    asked: Arc<Asked>,
     view: View,
     mut pieces: Vec<Bytes>,
     mut from: String,
@@ -276,6 +276,13 @@ async fn go_on(
                 }
                 None => return tracing::info!(index, "a slow list is no longer kept: it is cut"),
             },
+        };
+        // What the caller may do may be another thing by now.
+        let now = front::identity(&asked.api, &asked.request).await;
+        let now = now.and_then(|now| asked.access.admit(&asked.request, &now).map(|()| now));
+        let who = match now {
+            Ok(now) => now,
+            Err(error) => return tracing::info!(%error, "a list is cut with the right to it"),
         };
         match asked.part(&who, view, std::mem::take(&mut from)).await {
             Ok(mut part) => {

@@ -12,6 +12,7 @@ use super::allocations::namespace_of;
 use super::answer::{Answer, JSON, TEXT};
 use super::body::Body;
 use super::gate::{Late, READ_JOB, Write};
+use super::stream::right;
 use super::{list::storage, query};
 use crate::acl::NamespaceCapability as Ns;
 use crate::client::agent::Client;
@@ -47,6 +48,17 @@ fn client(write: &Write) -> Result<Arc<Client>, ApiError> {
     Err(ApiError::not_found(format!("No path to node {node:?}")))
 }
 
+/// An allocation that is none.
+fn unknown(id: &str) -> ApiError {
+    ApiError::not_found(format!("Unknown allocation {id:?}"))
+}
+
+/// Whether only the head of an answer is asked for: that changes nothing, whatever else takes any
+/// method.
+fn is_head(write: &Write) -> bool {
+    write.request.method == Method::HEAD
+}
+
 /// `GET /v1/client/stats`.
 pub(super) async fn stats(write: Write) -> Result<Answer, ApiError> {
     let client = client(&write)?;
@@ -55,6 +67,9 @@ pub(super) async fn stats(write: Write) -> Result<Answer, ApiError> {
 
 /// Any of `/v1/client/gc`.
 pub(super) async fn collect_all(write: Write) -> Result<Answer, ApiError> {
+    if is_head(&write) {
+        return Err(ApiError::new(Code::MethodNotAllowed, "Invalid method"));
+    }
     client(&write)?.collect_all().await;
     Ok(Answer::nothing())
 }
@@ -69,7 +84,8 @@ pub(super) async fn allocation(late: Late) -> Result<Answer, ApiError> {
         "pause" => &[Ns::SubmitJob, Ns::PauseAllocation],
         _ => READ_JOB,
     };
-    let write = late.in_namespace_of(any_of, |call| namespace_of(&call.api, &id))?;
+    let write =
+        late.in_namespace_of(any_of, |call| namespace_of(&call.api, &id), || unknown(&id))?;
     match verb.as_str() {
         // Schedules of tasks, which a pause overrides, are another edition's.
         "pause" => return super::absent::enterprise(write).await,
@@ -91,7 +107,7 @@ pub(super) async fn allocation(late: Late) -> Result<Answer, ApiError> {
         _ => {}
     }
     let client = client(&write)?;
-    let writes = write.request.method != Method::GET;
+    let writes = !matches!(write.request.method, Method::GET | Method::HEAD);
     match verb.as_str() {
         "stats" => {
             let task = write.request.query.text("task");
@@ -109,6 +125,7 @@ pub(super) async fn allocation(late: Late) -> Result<Answer, ApiError> {
             changed(&write)
         }
         "restart" | "signal" => Err(ApiError::new(Code::MethodNotAllowed, "Invalid method")),
+        "gc" if is_head(&write) => Err(ApiError::new(Code::MethodNotAllowed, "Invalid method")),
         "gc" => {
             alloc::collect(&client, &id).await?;
             Ok(Answer::nothing())
@@ -120,7 +137,11 @@ pub(super) async fn allocation(late: Late) -> Result<Answer, ApiError> {
 /// `GET /v1/allocation/:id/checks`.
 pub(super) async fn checks(late: Late) -> Result<Answer, ApiError> {
     let id = late.request.segment(2)?;
-    let write = late.in_namespace_of(READ_JOB, |call| namespace_of(&call.api, &id))?;
+    let write = late.in_namespace_of(
+        READ_JOB,
+        |call| namespace_of(&call.api, &id),
+        || unknown(&id),
+    )?;
     let client = client(&write)?;
     checked(&client, &id)
 }
@@ -158,7 +179,8 @@ pub(super) async fn files(late: Late) -> Result<Answer, ApiError> {
         "logs" => &[Ns::ReadLogs, Ns::ReadFs],
         _ => &[Ns::ReadFs],
     };
-    let write = late.in_namespace_of(any_of, |call| namespace_of(&call.api, &id))?;
+    let write =
+        late.in_namespace_of(any_of, |call| namespace_of(&call.api, &id), || unknown(&id))?;
     if !["ls", "stat", "cat", "readat", "stream", "logs"].contains(&verb.as_str()) {
         return Err(ApiError::not_found("Invalid method"));
     }
@@ -246,7 +268,7 @@ async fn file_stream(
     let offset = offset(write)?.unwrap_or(0);
     let follow = flag(write, "follow", true)?;
     let frames = fs::stream(client, id, path, (origin, offset), follow).await?;
-    Ok(streamed(frames, flag(write, "plain", false)?))
+    Ok(streamed(write, frames, flag(write, "plain", false)?))
 }
 
 async fn task_logs(write: &Write, client: &Client, id: &str) -> Result<Answer, ApiError> {
@@ -259,13 +281,16 @@ async fn task_logs(write: &Write, client: &Client, id: &str) -> Result<Answer, A
         follow: flag(write, "follow", false)?,
     };
     let plain = flag(write, "plain", false)?;
-    Ok(streamed(logs::stream(client, id, &request).await?, plain))
+    let frames = logs::stream(client, id, &request).await?;
+    Ok(streamed(write, frames, plain))
 }
 
-/// Frames as JSON objects one after the other, or their bytes alone.
-fn streamed(mut frames: mpsc::Receiver<Frame>, plain: bool) -> Answer {
+/// Frames as JSON objects one after the other, or their bytes alone. They end with the right to
+/// read them.
+fn streamed(write: &Write, mut frames: mpsc::Receiver<Frame>, plain: bool) -> Answer {
     let (tx, rx) = mpsc::channel::<Bytes>(WINDOW);
-    tokio::spawn(async move {
+    let right = right::changed(Arc::clone(&write.api), Arc::clone(&write.request));
+    let sent = async move {
         while let Some(frame) = frames.recv().await {
             let piece = if plain {
                 frame.data
@@ -276,6 +301,12 @@ fn streamed(mut frames: mpsc::Receiver<Frame>, plain: bool) -> Answer {
             if !piece.is_empty() && tx.send(piece.into()).await.is_err() {
                 return;
             }
+        }
+    };
+    tokio::spawn(async move {
+        tokio::select! {
+            () = sent => {}
+            () = right => {}
         }
     });
     Answer::of(if plain { TEXT } else { JSON }, Body::stream(rx))

@@ -1,8 +1,12 @@
 //! Why an evaluation came out as it did. Not Nomad's.
 
+use drover_projections::tables::evals::Evals;
+
 use super::answer::Answer;
 use super::aside::aside;
+use super::evaluations;
 use super::front::Read;
+use super::list::storage;
 use crate::error::{ApiError, Code};
 use crate::explain::{ExplainError, explain};
 
@@ -14,6 +18,17 @@ pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
     let snapshot = read.request.query.number("snapshot")?;
     let explained = aside(|| explain(&read.view, &read.api.log, &id, snapshot));
     Answer::json(&explained.map_err(refusal)?)
+}
+
+/// Whether the decision may be seen. Of what is no longer there only managers are told, and only
+/// they may name it by its beginning: a deleted evaluation is in no namespace any more.
+pub(super) fn readable(read: &Read<'_>) -> Result<(), ApiError> {
+    evaluations::readable(read)?;
+    let id = read.request.segment(2)?;
+    match read.view.modified::<Evals>(id.as_str()).map_err(storage)? {
+        Some(_) => Ok(()),
+        None => Err(ApiError::not_found("eval not found")),
+    }
 }
 
 fn refusal(error: ExplainError) -> ApiError {

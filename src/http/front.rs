@@ -166,6 +166,7 @@ async fn queried(
     (watched, near): (Watched, Near),
     run: Reader,
 ) -> Response<axum::body::Body> {
+    let access = access.under(&api.settings);
     let (mut parts, body) = incoming.into_parts();
     let outline = Outline::of(&mut parts);
     let work = AssertUnwindSafe(async {
@@ -176,6 +177,7 @@ async fn queried(
         request
             .read_body(body, settings.body_limit, &settings.bodies)
             .await?;
+        still(&api, &mut request, access).await?;
         let mut options = Options::read(&request.query)?;
         options.part = api.settings.list_part;
         let ticket = requests::received(&api, &request).await?;
@@ -234,6 +236,7 @@ where
         request
             .read_body(body, settings.body_limit, &settings.bodies)
             .await?;
+        still(&api, &mut request, access).await?;
         recorded(api.as_ref(), request, |request| {
             let api = Arc::clone(&api);
             run(Late::new(Call { api, request }))
@@ -304,6 +307,16 @@ async fn admit(api: &Api, request: &mut Request, access: Access) -> Result<(), A
             refused.map(drop)
         }
     }
+}
+
+/// The same again once the body has come, which may take its time: what counts are the rights of
+/// now.
+async fn still(api: &Api, request: &mut Request, access: Access) -> Result<(), ApiError> {
+    if api.gate.is_guarded() && !request.body.is_empty() {
+        request.identity = identity(api, request).await?;
+        access.admit(request, &request.identity)?;
+    }
+    Ok(())
 }
 
 /// Who a request is from, by the tables of now.

@@ -14,6 +14,7 @@ use std::ops::Deref;
 
 use super::front::{Call, Read};
 use super::request::Request;
+use super::state::Settings;
 use crate::acl::{Acl, Capability as _, NamespaceCapability as Ns, OperatorCapability};
 use crate::error::ApiError;
 use crate::identity::Identity;
@@ -54,12 +55,26 @@ pub(super) enum Access {
     Operation(OperatorCapability),
     /// Rights on plugins of volumes.
     Plugins,
+    /// Nothing, or rights on the agent where the telemetry asks for them.
+    Metrics,
     /// Everything.
     Management,
     /// What the object says that is read: a rule over the view, with its name in lists of routes.
     Object(&'static str, ObjectRule),
-    /// The handler asks once it has read what the request is about; the name says what.
-    Late(&'static str),
+    /// The handler asks once it has read what the request is about; the name says what. Before
+    /// that the caller must be one who may do such a thing somewhere.
+    Late(&'static str, Somewhere),
+}
+
+/// What a caller must be allowed somewhere, before anything of a request is looked at.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Somewhere {
+    /// Nothing that can be said before.
+    Anything,
+    /// One of these in some namespace.
+    Namespace(&'static [Ns]),
+    /// Something with some variable.
+    Variable,
 }
 
 /// The refusal; it tells nothing else.
@@ -98,6 +113,14 @@ pub(super) fn in_namespace(acl: &Acl, namespace: &str, any_of: &[Ns]) -> bool {
 }
 
 impl Access {
+    /// What it comes to under these settings.
+    pub(super) fn under(self, settings: &Settings) -> Self {
+        match self {
+            Self::Metrics if !settings.metrics_require_acl => Self::Public,
+            other => other,
+        }
+    }
+
     /// Asks what can be asked of the request alone.
     ///
     /// # Errors
@@ -112,7 +135,10 @@ impl Access {
         }
         let acl = &identity.acl;
         demand(match self {
-            Self::Public | Self::Anyone | Self::Object(..) | Self::Late(_) => true,
+            Self::Public | Self::Anyone | Self::Object(..) => true,
+            Self::Late(_, Somewhere::Anything) => true,
+            Self::Late(_, Somewhere::Namespace(any_of)) => in_namespace(acl, "*", any_of),
+            Self::Late(_, Somewhere::Variable) => acl.variable_anywhere(),
             Self::Namespace(any_of) => in_namespace(acl, request.namespace(), any_of),
             Self::Agent(Right::Read) => acl.agent_read(),
             Self::Agent(Right::Write) => acl.agent_write(),
@@ -123,6 +149,7 @@ impl Access {
             Self::Operation(one) => acl.operator_allows(one),
             Self::Plugins => acl.plugin_list(),
             Self::Management => acl.is_management(),
+            Self::Metrics => acl.agent_read(),
         })
     }
 
@@ -158,7 +185,8 @@ impl std::fmt::Display for Access {
             Self::Operation(one) => write!(f, "operator {}", one.as_str()),
             Self::Plugins => f.write_str("plugin:list"),
             Self::Management => f.write_str("management"),
-            Self::Object(what, _) | Self::Late(what) => f.write_str(what),
+            Self::Metrics => f.write_str("public, or agent:read where telemetry asks for it"),
+            Self::Object(what, _) | Self::Late(what, _) => f.write_str(what),
         }
     }
 }
@@ -224,15 +252,16 @@ impl Late {
     }
 
     /// Lets in who has one of these rights in the namespace of an object. Who has them nowhere is
-    /// denied before it is looked for, and learns nothing of it. What is not there at all goes on
-    /// to whoever says so.
+    /// denied before it is looked for, and learns nothing of it. Of what is not there at all only a
+    /// manager goes on to whoever says so.
     ///
     /// # Errors
-    /// 403; that of the tables.
+    /// 403; `missing` for what is not there; that of the tables.
     pub(super) fn in_namespace_of(
         self,
         any_of: &[Ns],
         find: impl FnOnce(&Call) -> Result<Option<String>, ApiError>,
+        missing: impl FnOnce() -> ApiError,
     ) -> Result<Write, ApiError> {
         demand(in_namespace(self.acl(), "*", any_of))?;
         if self.acl().is_management() {
@@ -240,7 +269,7 @@ impl Late {
         }
         match find(&self)? {
             Some(namespace) => self.in_namespace(&namespace, any_of),
-            None => Ok(Write(self.0)),
+            None => Err(missing()),
         }
     }
 }

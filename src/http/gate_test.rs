@@ -18,7 +18,11 @@ use crate::gate::Gate;
 use crate::identity::{Identity, Refusal};
 
 /// What the tokens of these tests may do.
-const TOKENS: [(&str, &str); 5] = [
+const TOKENS: [(&str, &str); 6] = [
+    (
+        "writing",
+        r#"namespace "red" { variables { path "*" { capabilities = ["write"] } } }"#,
+    ),
     (
         "red",
         r#"namespace "red" { policy = "write" variables { path "*" { capabilities = ["list", "read", "write", "destroy"] } } }"#,
@@ -128,7 +132,8 @@ async fn auth_12_no_route_lets_in_who_may_do_nothing() {
     let server = Harness::asking(Gate::fixed(who)).await;
     let mut tried = 0;
     for line in router::lines() {
-        let open = line.access == "public" || line.access.starts_with("anyone");
+        let public = line.access.starts_with("public");
+        let open = public || line.access.starts_with("anyone");
         for method in ["GET", "PUT", "POST", "DELETE"] {
             let any = line.methods == "any";
             if !any && !line.methods.split(", ").any(|one| one == method) {
@@ -139,7 +144,7 @@ async fn auth_12_no_route_lets_in_who_may_do_nothing() {
             let nobody = server.by("", method, &target, "{}").await;
             let forged = server.by("forged", method, &target, "{}").await;
             let what = format!("{method} {target} ({}): {}", line.access, nobody.text());
-            if line.access != "public" {
+            if !public {
                 assert_eq!(forged.status, 403, "{what}");
             }
             // What a job is about stands in its body: one that is none is refused as that.
@@ -275,14 +280,6 @@ async fn no_list_search_or_page_shows_another_namespace() {
             "it would be there: {path} {body}"
         );
     }
-    let count = async |token: &str, target: &str| -> Value {
-        server.seen(token, target).await.json()["Count"].clone()
-    };
-    let target = "/v1/evaluations/count?namespace=*";
-    assert_eq!(count("root", target).await, 2);
-    assert_eq!(count("red", target).await, 1);
-    let with_filter = format!("{target}&filter=JobID!=%22none%22");
-    assert_eq!(count("red", &with_filter).await, 1);
     server.stop().await;
 }
 
@@ -621,5 +618,196 @@ async fn auth_07_requests_are_counted_by_who_asks_before_they_are_refused_withou
     let reply = tower::ServiceExt::oneshot(without, request.unwrap()).await;
     assert_eq!(reply.unwrap().status().as_u16(), 403);
     assert!(count(&counted(&server, name).await) > before);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn eval_10_a_wildcard_counts_what_the_caller_may_read_and_nothing_else() {
+    let server = two_namespaces().await;
+    let count = async |token: &str, target: &str| -> Value {
+        server.seen(token, target).await.json()["Count"].clone()
+    };
+    let target = "/v1/evaluations/count?namespace=*";
+    assert_eq!(count("root", target).await, 2);
+    assert_eq!(count("red", target).await, 1);
+    let with_filter = format!("{target}&filter=JobID!=%22none%22");
+    assert_eq!(count("red", &with_filter).await, 1);
+    let list = server
+        .seen("red", "/v1/evaluations?namespace=*")
+        .await
+        .json();
+    assert_eq!(list.as_array().map(Vec::len), Some(1));
+    assert_eq!(server.seen("listing", target).await.status, 403);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn eval_09_only_a_manager_deletes_whatever_the_broker_does() {
+    let server = two_namespaces().await;
+    let pause = json!({"PauseEvalBroker": true, "SchedulerAlgorithm": "binpack"});
+    let target = "/v1/operator/scheduler/configuration";
+    assert_eq!(server.by("root", "PUT", target, pause).await.status, 200);
+    let evals = server
+        .seen("root", "/v1/evaluations?namespace=red")
+        .await
+        .json();
+    let ids = json!({"EvalIDs": [evals[0]["ID"]]});
+    for token in ["red", "operator", "nodes", ""] {
+        for body in [&ids, &json!({"Filter": "Namespace == \"red\""})] {
+            let reply = server.by(token, "DELETE", "/v1/evaluations", body).await;
+            assert_eq!(
+                (reply.status, &*reply.text()),
+                (403, "Permission denied"),
+                "{token}"
+            );
+        }
+    }
+    // A manager is told why not, if not.
+    let reply = server.by("root", "DELETE", "/v1/evaluations", ids).await;
+    assert_ne!(reply.status, 403, "{}", reply.text());
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn var_03_who_may_not_read_a_variable_loses_to_it_without_seeing_it() {
+    let server = two_namespaces().await;
+    let target = "/v1/var/secret-red?namespace=red&cas=1";
+    let body = json!({"Items": {"a": "b"}});
+    let reader = server.by("red", "PUT", target, &body).await;
+    assert_eq!(reader.status, 409, "{}", reader.text());
+    assert_eq!(reader.json()["Items"]["key"], "value-red");
+    let writer = server.by("writing", "PUT", target, &body).await;
+    assert_eq!(writer.status, 409, "{}", writer.text());
+    let shown = writer.json();
+    assert_eq!(shown["Items"], Value::Null, "{shown}");
+    assert_eq!(shown["Path"], "secret-red");
+    assert_eq!(shown["ModifyIndex"], reader.json()["ModifyIndex"]);
+    assert!(!writer.text().contains("value-red"));
+    assert_eq!(
+        server
+            .seen("writing", "/v1/var/secret-red?namespace=red")
+            .await
+            .status,
+        403
+    );
+    server.stop().await;
+}
+
+#[test]
+fn acl_19_no_route_answers_who_asks() {
+    let lines = router::lines();
+    let named = |word: &str| {
+        lines
+            .iter()
+            .any(|line| line.path.to_lowercase().contains(word))
+    };
+    assert!(!named("whoami") && !named("who-am-i"));
+    assert!(named("acl/token/self"), "what there is instead");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_the_head_of_an_answer_changes_nothing() {
+    let server = two_namespaces().await;
+    let id = "00000000-0000-0000-0000-000000000000";
+    for target in [
+        "/v1/client/gc".to_owned(),
+        format!("/v1/client/allocation/{id}/restart"),
+        format!("/v1/client/allocation/{id}/signal"),
+        format!("/v1/client/allocation/{id}/gc"),
+    ] {
+        // Without a client there is nobody to ask, which is said before.
+        let reply = server.by("root", "HEAD", &target, "").await;
+        assert!(
+            matches!(reply.status, 400 | 405),
+            "{target}: {}",
+            reply.status
+        );
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_but_a_manager_is_told_of_what_was_deleted() {
+    let server = two_namespaces().await;
+    let evals = server
+        .seen("root", "/v1/evaluations?namespace=blue")
+        .await
+        .json();
+    let eval = evals[0]["ID"].as_str().unwrap();
+    for id in [
+        eval,
+        &eval[..8],
+        &eval[..2],
+        "00000000-0000-0000-0000-000000000000",
+    ] {
+        let reply = server
+            .seen("red", &format!("/v1/evaluation/{id}/explain"))
+            .await;
+        assert_eq!(
+            (reply.status, &*reply.text()),
+            (404, "eval not found"),
+            "{id}"
+        );
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_answer_shows_the_hash_of_a_nodes_secret() {
+    let server = two_namespaces().await;
+    let nodes = server.seen("root", "/v1/nodes").await.json();
+    let id = nodes[0]["ID"].as_str().unwrap();
+    for target in [
+        format!("/v1/node/{id}"),
+        format!("/v1/node/{id}?as_of=-1ms"),
+    ] {
+        let node = server.seen("nodes", &target).await;
+        assert_eq!(node.json()["SecretID"], "", "{target}");
+        assert!(!node.text().contains("hash"), "{target}");
+    }
+    let told = server
+        .seen("nodes", "/v1/nodes?filter=SecretID==%22hash%22")
+        .await;
+    assert!(
+        told.status == 400 || told.json() == json!([]),
+        "{}",
+        told.text()
+    );
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policies_are_overridden_by_who_may_and_metrics_closed_by_a_setting() {
+    let server = two_namespaces().await;
+    let mut body = job("new");
+    body["PolicyOverride"] = json!(true);
+    let reply = server
+        .by("red", "PUT", "/v1/jobs?namespace=red", &body)
+        .await;
+    assert_eq!(reply.status, 403, "{}", reply.text());
+    let reply = server
+        .by("root", "PUT", "/v1/jobs?namespace=red", &body)
+        .await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    assert_eq!(server.seen("", "/v1/metrics").await.status, 200);
+    let settings = super::Settings {
+        metrics_require_acl: true,
+        ..super::Settings::default()
+    };
+    let api = super::Api {
+        gate: Arc::clone(&server.api.gate),
+        ..super::Api::of(&server.server, settings, super::Shape::default())
+    };
+    let closed = router::router(Arc::new(api));
+    for (token, status) in [("", 403), ("red", 403), ("nodes", 200), ("root", 200)] {
+        let request = hyper::Request::builder().uri("/v1/metrics");
+        let request = match token {
+            "" => request,
+            token => request.header("x-nomad-token", token),
+        };
+        let request = request.body(axum::body::Body::empty()).unwrap();
+        let reply = tower::ServiceExt::oneshot(closed.clone(), request).await;
+        assert_eq!(reply.unwrap().status().as_u16(), status, "{token}");
+    }
     server.stop().await;
 }

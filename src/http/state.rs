@@ -55,6 +55,8 @@ pub struct Settings {
     pub variables_quota: u64,
     /// How long tokens that expire may live.
     pub token_ttl: TtlBounds,
+    /// Whether metrics are shown to those only who may read the agent.
+    pub metrics_require_acl: bool,
     /// Whether requests are counted by who asks.
     pub label_identities: bool,
 }
@@ -76,6 +78,7 @@ impl Default for Settings {
             job_tracked_versions: 6,
             search: SearchConfig::default(),
             variables_quota: 0,
+            metrics_require_acl: false,
             label_identities: true,
             token_ttl: TtlBounds {
                 min: std::time::Duration::from_secs(60),

@@ -12,7 +12,7 @@ use rcgen::{
 #[derive(Debug, clap::Subcommand)]
 pub(in crate::cli) enum Verb {
     /// Make an authority: its certificate and its key
-    Create(Create),
+    Create(Box<Create>),
     /// Show an authority's certificate
     Info(Info),
 }

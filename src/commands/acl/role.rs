@@ -77,10 +77,16 @@ impl Command for UpsertAclRoles {
         }
         let roles = self.decided(view, stamp)?;
         let allow_missing_policies = self.allow_missing_policies;
-        Ok(Decision::free(AclRolesUpserted {
+        // A role that is deleted meanwhile is not to come back, with all who were linked to it.
+        let guards = roles
+            .iter()
+            .map(|role| view.guard::<AclRoles>(role.id.as_str()));
+        let guards = guards.collect::<Result<_, _>>()?;
+        let event = AclRolesUpserted {
             roles,
             allow_missing_policies,
-        }))
+        };
+        Ok(Decision::guarded(event, guards))
     }
 }
 

@@ -230,7 +230,8 @@ fn wrong_change(known: &SealedToken, update: &UpdateAclToken) -> Vec<String> {
         ),
     ]
     .into_iter()
-    .filter_map(|(wrong, text)| wrong.then(|| text.to_owned()))
+    .filter(|(wrong, _)| *wrong)
+    .map(|(_, text)| text.to_owned())
     .collect()
 }
 

@@ -78,7 +78,8 @@ pub(in crate::http) fn binding_rules(read: &Read<'_>) -> Result<Answer, ApiError
 /// The names of the policies that the caller holds.
 fn held_policies(read: &Read<'_>) -> Result<BTreeSet<String>, ApiError> {
     match read.identity.token.as_deref() {
-        Some(token) => policy_names_of_token(&read.view, token).map_err(storage),
+        // Those of now, whenever the rows are of.
+        Some(token) => policy_names_of_token(&read.api.projections.view(), token).map_err(storage),
         None => Ok([ANONYMOUS.to_owned()].into()),
     }
 }
@@ -88,7 +89,7 @@ fn held_roles(read: &Read<'_>) -> Result<BTreeSet<String>, ApiError> {
     let Some(token) = read.identity.token.as_deref() else {
         return Ok(BTreeSet::new());
     };
-    let roles = roles_of_token(&read.view, token).map_err(storage)?;
+    let roles = roles_of_token(&read.api.projections.view(), token).map_err(storage)?;
     Ok(roles.iter().map(|role| role.id.clone()).collect())
 }
 

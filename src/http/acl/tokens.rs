@@ -169,6 +169,7 @@ async fn create(
     let command = CreateAclToken {
         token: AclToken {
             accessor_id: fresh.accessor.clone(),
+            secret_id: String::new(),
             ..token
         },
         secret: fresh.sealed,
@@ -180,12 +181,13 @@ async fn create(
     Ok(Answer::json(&token)?.written(done.index))
 }
 
-async fn update(write: Write, token: AclToken) -> Result<Answer, ApiError> {
+async fn update(write: Write, mut token: AclToken) -> Result<Answer, ApiError> {
     let accessor = token.accessor_id.clone();
     let secret_hash = match token.secret_id.as_str() {
         "" => String::new(),
         given => secret_hash(given),
     };
+    token.secret_id.clear();
     let command = UpdateAclToken { token, secret_hash };
     let done = write.submit(command).await?;
     Ok(Answer::json(&stored(&write, &accessor)?)?.written(done.index))

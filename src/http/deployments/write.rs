@@ -10,6 +10,7 @@ use crate::commands::deployment::{
 };
 use crate::error::ApiError;
 use crate::http::answer::Answer;
+use crate::http::front::Call;
 use crate::http::gate::{Late, Write};
 use crate::http::list::storage;
 use crate::http::new_id;
@@ -51,12 +52,14 @@ async fn body(write: &Write) -> Result<DeploymentBody, ApiError> {
 
 /// Lets in who may change the deployment in the path.
 fn admitted(late: Late, own: Ns) -> Result<Write, ApiError> {
-    late.in_namespace_of(&[Ns::SubmitJob, own], |call| {
+    let find = |call: &Call| {
         let id = call.request.segment(3)?;
         let view = call.api.projections.view();
         let found = glance(|| view.get::<Deployments>(id.as_str()));
         Ok(found.map_err(storage)?.map(|row| row.namespace))
-    })
+    };
+    let missing = || ApiError::refused("deployment not found");
+    late.in_namespace_of(&[Ns::SubmitJob, own], find, missing)
 }
 
 async fn change(

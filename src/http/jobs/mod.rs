@@ -23,4 +23,4 @@ pub(super) use parse::{PARSE, parse, validate};
 pub(super) use path::watched;
 pub(super) use path::{job_id, listed, route};
 pub(super) use shapes::*;
-pub(super) use write::register;
+pub(super) use write::{REGISTER, register};

@@ -20,7 +20,7 @@ use crate::error::{ApiError, Code};
 use crate::http::absent;
 use crate::http::answer::Answer;
 use crate::http::front::{self, Incoming, Reader, Watched};
-use crate::http::gate::{Access, READ_JOB, Write};
+use crate::http::gate::{Access, READ_JOB, Somewhere, Write};
 use crate::http::query;
 use crate::http::request::Request;
 use crate::http::router::Methods;
@@ -161,9 +161,18 @@ fn reader(ending: &str) -> Option<(Access, Watched, Reader)> {
 /// What a write by an ending asks of its caller; none where there is no such write.
 fn write_access(ending: &str, deletes: bool) -> Option<Access> {
     Some(match (ending, deletes) {
-        ("", false) => Access::Late("submit-job or register-job"),
-        ("", true) => Access::Late("submit-job, deregister-job or, to purge, purge-job"),
-        ("plan", false) => Access::Late("submit-job or plan-job"),
+        ("", false) => Access::Late(
+            "submit-job or register-job",
+            Somewhere::Namespace(write::REGISTER),
+        ),
+        ("", true) => Access::Late(
+            "submit-job, deregister-job or, to purge, purge-job",
+            Somewhere::Namespace(&[Ns::SubmitJob, Ns::DeregisterJob, Ns::PurgeJob]),
+        ),
+        ("plan", false) => Access::Late(
+            "submit-job or plan-job",
+            Somewhere::Namespace(&[Ns::SubmitJob, Ns::PlanJob]),
+        ),
         ("evaluate", false) => Access::Namespace(&[Ns::SubmitJob, Ns::EvaluateJob]),
         ("stable", false) => Access::Namespace(&[Ns::SubmitJob, Ns::StableJob]),
         ("revert", false) => Access::Namespace(&[Ns::SubmitJob, Ns::RevertJob]),

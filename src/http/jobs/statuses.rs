@@ -15,7 +15,7 @@ use crate::error::ApiError;
 use crate::http::allocations::belongs_to;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
-use crate::http::gate::READ_JOB;
+use crate::http::gate::{READ_JOB, demand, in_namespace};
 use crate::http::list::{self, storage};
 
 /// The tables it is made of.
@@ -71,6 +71,7 @@ pub(in crate::http) fn named(read: &Read<'_>) -> Result<Answer, ApiError> {
     if body.jobs.is_empty() {
         return Err(ApiError::bad_request("no jobs in request"));
     }
+    demand(in_namespace(&read.identity.acl, "*", READ_JOB))?;
     let jobs = body.jobs.into_vec().into_iter();
     let namespace = match read.options.namespace.as_str() {
         "default" => "*",

@@ -17,7 +17,7 @@ use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::decoded::SHORT;
 use crate::http::front::Call;
-use crate::http::gate::{Late, Write};
+use crate::http::gate::{Late, Write, demand, in_namespace};
 use crate::http::known;
 use crate::http::list::storage;
 use crate::http::new_id;
@@ -26,7 +26,7 @@ use crate::net::glance;
 use crate::proposer::Committed;
 
 /// What lets a job be registered.
-const REGISTER: &[Ns] = &[Ns::SubmitJob, Ns::RegisterJob];
+pub(in crate::http) const REGISTER: &[Ns] = &[Ns::SubmitJob, Ns::RegisterJob];
 
 drover_events::wire! {
     /// What is said of a job to register; the job itself is read by its own table.
@@ -214,8 +214,15 @@ pub(in crate::http) async fn register(late: Late) -> Result<Answer, ApiError> {
         Ok((body, job, warnings))
     });
     let (body, job, warnings) = given.await?;
-    let write = late.in_namespace(&job.namespace, REGISTER)?;
+    let write = admitted(late, &job, &body)?;
     register_job(&write, job, &body, warnings, false).await
+}
+
+/// Lets in who may register a job, and override policies where that is asked for.
+fn admitted(late: Late, job: &Job, body: &RegisterBody) -> Result<Write, ApiError> {
+    let overrides = in_namespace(late.acl(), &job.namespace, &[Ns::SentinelOverride]);
+    demand(!body.policy_override || overrides)?;
+    late.in_namespace(&job.namespace, REGISTER)
 }
 
 /// `PUT /v1/job/:id`.
@@ -230,7 +237,7 @@ pub(super) async fn update(late: Late) -> Result<Answer, ApiError> {
         Ok((body, job, warnings))
     });
     let (body, job, warnings) = given.await?;
-    let write = late.in_namespace(&job.namespace, REGISTER)?;
+    let write = admitted(late, &job, &body)?;
     register_job(&write, job, &body, warnings, false).await
 }
 

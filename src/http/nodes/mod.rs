@@ -95,7 +95,9 @@ pub(in crate::http) fn list_of(
                 .view
                 .get::<NodeStates>(node.id.as_str())?
                 .unwrap_or_default();
-            Ok(nodes::join(node, state))
+            let mut node = nodes::join(node, state);
+            node.secret_id.clear();
+            Ok(node)
         });
     let token = |node: &Node| PageToken::Id(node.id.clone());
     let answer = list::render(options, TokenKind::Id, rows, token, |n| Ok(stub(n, fields)))?;
@@ -166,7 +168,8 @@ pub(in crate::http) fn watched_rows(
 pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
     let id = read.request.segment(2)?;
     let node = nodes::get(&read.view, &id).map_err(storage)?;
-    let node = node.ok_or_else(|| ApiError::not_found("node not found"))?;
+    let mut node = node.ok_or_else(|| ApiError::not_found("node not found"))?;
+    node.secret_id.clear();
     Ok(Answer::json(&node)?.at(node.modify_index))
 }
 

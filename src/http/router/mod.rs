@@ -16,7 +16,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use super::answer::Answer;
 use super::front::{self, Incoming, Near, Reader, Watched};
 use super::gate::Write;
-use super::gate::{Access, Late};
+use super::gate::{Access, Late, Somewhere};
 use super::state::Api;
 use super::{absent, cors, lost, measure};
 use crate::error::ApiError;
@@ -133,12 +133,12 @@ where
 }
 
 /// Some methods by a handler that learns from the body what it is about, and asks then.
-fn late<F, Fut>(methods: Methods, what: &'static str, run: F) -> Entry
+fn late<F, Fut>(methods: Methods, what: (&'static str, Somewhere), run: F) -> Entry
 where
     F: Fn(Late) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<Answer, ApiError>> + Send + 'static,
 {
-    let access = Access::Late(what);
+    let access = Access::Late(what.0, what.1);
     let serve = move |State(api): State<Arc<Api>>, incoming: Incoming| {
         front::late(api, incoming, access, run)
     };

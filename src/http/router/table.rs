@@ -15,10 +15,11 @@ use super::{Table, body, get, get_near, late, later, query, upload};
 use crate::acl::OperatorCapability::{KeyringRead, SnapshotSave};
 use crate::http::front::Watched::{Nothing, Now, Rows, Tables, Within};
 use crate::http::gate::Access::{
-    Agent, Anyone, Management, Namespace, Node, Object, Operation, Operator, Plugins, Public,
+    Agent, Anyone, Management, Metrics, Namespace, Node, Object, Operation, Operator, Plugins,
+    Public,
 };
 use crate::http::gate::Right::{Read, Write};
-use crate::http::gate::{LIST_JOBS, READ_JOB};
+use crate::http::gate::{LIST_JOBS, READ_JOB, Somewhere};
 use crate::http::{
     absent, acl, agent, allocations, audit, autopilot, client, deployments, evaluations, explain,
     jobs, log, namespaces, node_pools, nodes, operator, projections, requests, scaling, schema,
@@ -48,7 +49,14 @@ fn workloads(table: Table) -> Table {
             "/v1/jobs",
             [
                 get_near(Namespace(LIST_JOBS), jobs, jobs::near_list, jobs::list),
-                late(Put, "submit-job or register-job", jobs::register),
+                late(
+                    Put,
+                    (
+                        "submit-job or register-job",
+                        Somewhere::Namespace(jobs::REGISTER),
+                    ),
+                    jobs::register,
+                ),
             ],
         )
         .route(
@@ -62,7 +70,14 @@ fn workloads(table: Table) -> Table {
             "/v1/jobs/parse",
             [body(Put, Namespace(jobs::PARSE), jobs::parse)],
         )
-        .route("/v1/validate/job", [late(Put, "read-job", jobs::validate)])
+        .route(
+            "/v1/validate/job",
+            [late(
+                Put,
+                ("read-job", Somewhere::Namespace(READ_JOB)),
+                jobs::validate,
+            )],
+        )
         .below(
             "/v1/job/{*rest}",
             "/v1/job/{id}",
@@ -88,7 +103,11 @@ fn workloads(table: Table) -> Table {
         )
         .route(
             "/v1/allocation/{id}/stop",
-            [late(Put, "alloc-lifecycle", allocations::stop)],
+            [late(
+                Put,
+                ("alloc-lifecycle", Somewhere::Anything),
+                allocations::stop,
+            )],
         )
         .route(
             "/v1/allocation/{id}/services",
@@ -100,7 +119,11 @@ fn workloads(table: Table) -> Table {
         )
         .route(
             "/v1/allocation/{id}/checks",
-            [late(Get, "read-job", client::checks)],
+            [late(
+                Get,
+                ("read-job", Somewhere::Namespace(READ_JOB)),
+                client::checks,
+            )],
         )
 }
 
@@ -227,7 +250,11 @@ fn evaluated(table: Table) -> Table {
         )
         .route(
             "/v1/evaluation/{id}/explain",
-            [get(readable, Nothing, explain::get)],
+            [get(
+                Object("read-job", explain::readable),
+                Nothing,
+                explain::get,
+            )],
         )
         .route(
             "/v1/evaluation/{id}/allocations",
@@ -267,7 +294,7 @@ fn rollouts(table: Table) -> Table {
             "/v1/deployment/fail/{id}",
             [late(
                 Put,
-                "submit-job or fail-deployment",
+                ("submit-job or fail-deployment", Somewhere::Anything),
                 deployments::write::fail,
             )],
         )
@@ -275,7 +302,7 @@ fn rollouts(table: Table) -> Table {
             "/v1/deployment/pause/{id}",
             [late(
                 Put,
-                "submit-job or pause-deployment",
+                ("submit-job or pause-deployment", Somewhere::Anything),
                 deployments::write::pause,
             )],
         )
@@ -283,7 +310,7 @@ fn rollouts(table: Table) -> Table {
             "/v1/deployment/promote/{id}",
             [late(
                 Put,
-                "submit-job or promote-deployment",
+                ("submit-job or promote-deployment", Somewhere::Anything),
                 deployments::write::promote,
             )],
         )
@@ -291,7 +318,7 @@ fn rollouts(table: Table) -> Table {
             "/v1/deployment/unblock/{id}",
             [late(
                 Put,
-                "submit-job or unblock-deployment",
+                ("submit-job or unblock-deployment", Somewhere::Anything),
                 deployments::write::unblock,
             )],
         )
@@ -299,13 +326,20 @@ fn rollouts(table: Table) -> Table {
             "/v1/deployment/allocation-health/{id}",
             [late(
                 Put,
-                "submit-job or set-alloc-health-deployment",
+                (
+                    "submit-job or set-alloc-health-deployment",
+                    Somewhere::Anything,
+                ),
                 deployments::write::health,
             )],
         )
         .route(
             "/v1/event/stream",
-            [late(Get, "by topic, event by event", stream::serve)],
+            [late(
+                Get,
+                ("by topic, event by event", Somewhere::Anything),
+                stream::serve,
+            )],
         )
 }
 
@@ -351,7 +385,11 @@ fn machines(table: Table) -> Table {
             "/v1/node/pools",
             [
                 get(Anyone, pools, node_pools::list),
-                late(Put, "node_pool write", node_pools::write::upsert),
+                late(
+                    Put,
+                    ("node_pool write", Somewhere::Anything),
+                    node_pools::write::upsert,
+                ),
             ],
         )
         .route(
@@ -362,8 +400,16 @@ fn machines(table: Table) -> Table {
                     Rows(node_pools::watched_row),
                     node_pools::get,
                 ),
-                late(Put, "node_pool write", node_pools::write::upsert),
-                late(Delete, "node_pool delete", node_pools::write::delete),
+                late(
+                    Put,
+                    ("node_pool write", Somewhere::Anything),
+                    node_pools::write::upsert,
+                ),
+                late(
+                    Delete,
+                    ("node_pool delete", Somewhere::Anything),
+                    node_pools::write::delete,
+                ),
             ],
         )
         .route(
@@ -420,8 +466,16 @@ fn settings(table: Table) -> Table {
                     Rows(variables::watched_row),
                     variables::get,
                 ),
-                late(Put, "variables write", variables::write::put),
-                late(Delete, "variables destroy", variables::write::delete),
+                late(
+                    Put,
+                    ("variables write", Somewhere::Variable),
+                    variables::write::put,
+                ),
+                late(
+                    Delete,
+                    ("variables destroy", Somewhere::Variable),
+                    variables::write::delete,
+                ),
             ],
         )
         .route(
@@ -544,7 +598,7 @@ fn agents(table: Table) -> Table {
         )
         .route("/v1/agent/health", [get(Public, Now, agent::health)])
         .route("/v1/agent/reload", [body(Put, Agent(Write), agent::reload)])
-        .route("/v1/metrics", [get(Public, Now, agent::metrics)])
+        .route("/v1/metrics", [get(Metrics, Now, agent::metrics)])
         .route("/v1/client/stats", [body(Get, Node(Read), client::stats)])
         .route(
             "/v1/client/gc",
@@ -561,7 +615,10 @@ fn agents(table: Table) -> Table {
             "/v1/client/allocation/{id}/{verb}",
             [late(
                 Any,
-                "by verb: read-job, alloc-lifecycle, submit-job",
+                (
+                    "by verb: read-job, alloc-lifecycle, submit-job",
+                    Somewhere::Anything,
+                ),
                 client::allocation,
             )],
         )
@@ -569,7 +626,10 @@ fn agents(table: Table) -> Table {
             "/v1/client/fs/{*rest}",
             [late(
                 Get,
-                "read-fs; for logs read-logs or read-fs",
+                (
+                    "read-fs; for logs read-logs or read-fs",
+                    Somewhere::Anything,
+                ),
                 client::files,
             )],
         )

@@ -16,7 +16,7 @@ use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
 use crate::http::list::storage;
-use crate::http::search::{CONTEXTS, Scope, contexts, ids_of};
+use crate::http::search::{CONTEXTS, LOOKED, Scope, contexts, ids_of};
 
 /// What is found by the beginning of its id, not by its name.
 const BY_ID: [&str; 5] = [
@@ -186,6 +186,9 @@ fn names(
     context: &str,
     found: &mut Found,
 ) -> Result<(), ApiError> {
+    if !scope.may_show(context) {
+        return Ok(());
+    }
     let view = &read.view;
     let most = match read.api.settings.search.limit_query {
         0 => usize::MAX,
@@ -242,7 +245,7 @@ fn each<T: Table>(
     mut offer: impl FnMut(T::Row),
 ) -> Result<(), ApiError> {
     let mut left = most;
-    for row in view.scan::<T>(scan) {
+    for row in view.scan::<T>(scan).take(LOOKED) {
         let row = row.map_err(storage)?;
         if !seen(&row) {
             continue;

@@ -20,13 +20,15 @@ use crate::acl::{Acl, NamespaceCapability as Ns, NodePoolCapability, VariableCap
 use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
-use crate::http::gate::READ_JOB;
+use crate::http::gate::{READ_JOB, in_namespace};
 use crate::http::list::storage;
 use crate::http::query::Options;
 use crate::http::rows;
 
 /// Matches shown per context at most.
 pub(in crate::http) const MOST: usize = 20;
+/// Rows of a context that are looked at at most: who may see few of many has to name more of them.
+pub(super) const LOOKED: usize = 200_000;
 /// What can be searched.
 pub(in crate::http) const CONTEXTS: [&str; 12] = [
     "allocs",
@@ -118,6 +120,22 @@ impl<'a> Scope<'a> {
         Self { read, namespace }
     }
 
+    /// Whether anything of a context may be shown at all; what may not is not looked for.
+    pub(super) fn may_show(&self, context: &str) -> bool {
+        let acl = self.acl();
+        match context {
+            "nodes" => acl.node_read(),
+            "vars" if self.namespace == "*" => acl.variable_anywhere(),
+            "vars" => acl.variable_any(self.namespace),
+            "namespaces" | "node_pools" => true,
+            "scaling_policy" => {
+                let any_of = [Ns::ListScalingPolicies, Ns::ReadJob];
+                in_namespace(acl, self.namespace, &any_of)
+            }
+            _ => in_namespace(acl, self.namespace, READ_JOB),
+        }
+    }
+
     fn acl(&self) -> &Acl {
         &self.read.identity.acl
     }
@@ -173,6 +191,9 @@ pub(super) fn ids_of(
     context: &str,
     prefix: &str,
 ) -> Result<Vec<String>, StorageError> {
+    if !scope.may_show(context) {
+        return Ok(Vec::new());
+    }
     let view = &scope.read.view;
     let named = Scan::prefix(Prefix::new().open(prefix));
     match context {
@@ -185,7 +206,6 @@ pub(super) fn ids_of(
         "evals" => ids::<Evals>(view, prefix, |row| {
             scope.shows(&row.namespace).then_some(row.id)
         }),
-        "nodes" if !scope.shows_nodes() => Ok(Vec::new()),
         "nodes" => ids::<Nodes>(view, prefix, |row| Some(row.id)),
         "jobs" => texts::<Jobs>(view, scope.spaced(prefix), prefix, |row| {
             scope.shows(&row.namespace).then_some(row.id)
@@ -224,7 +244,7 @@ fn ids<T: Table<Key = Id>>(
         return Ok(Vec::new());
     };
     let mut found = Vec::new();
-    for row in rows {
+    for row in rows.take(LOOKED) {
         found.extend(id(row?).filter(|id| id.starts_with(prefix)));
         if found.len() > MOST {
             break;
@@ -240,7 +260,7 @@ fn texts<T: Table>(
     text: impl Fn(T::Row) -> Option<String>,
 ) -> Result<Vec<String>, StorageError> {
     let mut found = Vec::new();
-    for row in view.scan::<T>(scan) {
+    for row in view.scan::<T>(scan).take(LOOKED) {
         found.extend(text(row?).filter(|text| text.starts_with(prefix)));
         if found.len() > MOST {
             break;

@@ -23,7 +23,7 @@ mod payload;
 mod permit;
 mod publisher;
 mod reader;
-mod right;
+pub(super) mod right;
 mod ring;
 mod sample;
 pub(super) mod schema;

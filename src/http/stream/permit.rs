@@ -41,14 +41,14 @@ impl Permit {
 
     /// Whether the caller may see this event.
     pub(super) fn sees(&self, event: &Headline<'_>) -> bool {
-        let key = event.keys.first().map_or("", String::as_str);
-        self.sees_all() || self.may_see(event.topic, event.namespace, Some(key))
+        self.sees_all() || self.may_see(event.topic, event.namespace, Some(event.keys))
     }
 
-    /// Whether an object of a topic may be seen; without a key, whether any may.
-    fn may_see(&self, topic: Topic, namespace: &str, key: Option<&str>) -> bool {
+    /// Whether what has these keys of a topic may be seen; without keys, whether anything may.
+    fn may_see(&self, topic: Topic, namespace: &str, keys: Option<&[String]>) -> bool {
         let acl = &self.0;
-        let within = |any_of: &[Ns]| in_namespace(acl, namespace, any_of);
+        // What is in no namespace, though others of its topic are, concerns all of them.
+        let within = |any_of: &[Ns]| !namespace.is_empty() && in_namespace(acl, namespace, any_of);
         match topic {
             Topic::Job
             | Topic::Evaluation
@@ -63,12 +63,16 @@ impl Permit {
             Topic::CsiVolume => within(&[Ns::CsiReadVolume]),
             Topic::Node => acl.node_read(),
             Topic::Operator | Topic::Cluster | Topic::Configuration => acl.operator_read(),
-            Topic::Variable => match key {
-                Some(path) => acl.variable_allows(namespace, path, VariableCapability::List),
+            Topic::Variable => match keys {
+                Some(keys) => keys.first().is_some_and(|path| {
+                    acl.variable_allows(namespace, path, VariableCapability::List)
+                }),
                 None if namespace == "*" => acl.variable_anywhere(),
                 None => acl.variable_any(namespace),
             },
-            Topic::Namespace => key.is_none_or(|name| acl.namespace_visible(name)),
+            Topic::Namespace => keys.is_none_or(|keys| {
+                !keys.is_empty() && keys.iter().all(|name| acl.namespace_visible(name))
+            }),
             Topic::NodePool
             | Topic::AclToken
             | Topic::AclPolicy

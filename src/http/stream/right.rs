@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::acl::Acl;
 use crate::error::{ApiError, Code};
 use crate::http::front;
 use crate::http::request::Request;
@@ -17,15 +18,20 @@ pub(super) fn ended() -> ApiError {
     ApiError::new(Code::PermissionDenied, text)
 }
 
+/// Whether two callers may do the same; they mostly share what says so.
+fn same(one: &Arc<Acl>, other: &Arc<Acl>) -> bool {
+    Arc::ptr_eq(one, other) || one == other
+}
+
 /// Waits until what the caller of a request may do is no longer what it was.
-pub(super) async fn changed(api: Arc<Api>, request: Arc<Request>) {
+pub(in crate::http) async fn changed(api: Arc<Api>, request: Arc<Request>) {
     if !api.gate.is_guarded() {
         return std::future::pending().await;
     }
     loop {
         tokio::time::sleep(OFTEN).await;
         match front::identity(&api, &request).await {
-            Ok(now) if now.refusal.is_none() && Arc::ptr_eq(&now.acl, &request.identity.acl) => {}
+            Ok(now) if now.refusal.is_none() && same(&now.acl, &request.identity.acl) => {}
             // What cannot be read now is looked after again: nothing more can be told meanwhile.
             Err(_) => {}
             Ok(_) => return,
