@@ -19,6 +19,7 @@ const fn not(path: &'static str, advice: &'static str) -> Unsupported {
     Unsupported { path, advice }
 }
 
+const ACL_CACHES: &str = "rights are those of now: nothing of a token is kept beyond a change";
 const CSI: &str = "volumes are not built";
 const KEYS: &str = "keys are neither rotated nor collected";
 const ENTERPRISE: &str = "it belongs to an edition that drover is not";
@@ -33,10 +34,13 @@ const SINKS: &str = "metrics are pushed to statsd and statsite only: set statsd_
 
 /// All of them.
 pub const UNSUPPORTED: &[Unsupported] = &[
+    not("acl.policy_ttl", ACL_CACHES),
     not(
         "acl.replication_token",
         "there is one region: tokens are made where they are used",
     ),
+    not("acl.role_ttl", ACL_CACHES),
+    not("acl.token_ttl", ACL_CACHES),
     not("audit.filter", REQUESTS),
     not("audit.sink.format", REQUESTS),
     not("audit.sink.mode", REQUESTS),

@@ -2,8 +2,9 @@
 //!
 //! A **root key** is 32 random bytes with an id. Nothing uses those bytes directly: HKDF derives
 //! one key for each purpose from them (variables, workload identities, checkpoints, HMACs of
-//! exports, secrets of tokens), so that no key serves two. The log carries a root key's id, state, times and public
-//! halves only; a log that never forgets would otherwise make deleting a key impossible. The bytes
+//! exports, secrets of tokens), so that no key serves two. The log carries a root key's id, state,
+//! times and public halves only; a log that never forgets would otherwise make deleting a key
+//! impossible. The bytes
 //! lie in `<data_dir>/server/keystore/<id>.json`, wrapped by a key-encryption key in a file beside
 //! them that only the server's user may read.
 //!

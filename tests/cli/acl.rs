@@ -55,9 +55,8 @@ fn field(text: &str, key: &str) -> String {
     line.unwrap_or_else(|| panic!("no {key} in\n{text}"))
 }
 
-#[test]
-fn policies_roles_and_tokens_are_made_shown_changed_and_deleted() {
-    let guarded = Guarded::start();
+/// Bootstraps with a secret of one's own; the secret.
+fn bootstrap(guarded: &Guarded) -> &'static str {
     let secret = "2b778dd9-f5f1-6f29-b4b4-9a5fa948757a";
     fs::write(guarded.dir.path().join("secret"), format!("{secret}\n")).expect("written");
     let made = guarded.done("", &["acl", "bootstrap", "secret"]);
@@ -72,8 +71,12 @@ fn policies_roles_and_tokens_are_made_shown_changed_and_deleted() {
         "{}",
         again.all()
     );
-    let root = |words: &[&str]| guarded.done(secret, words);
+    secret
+}
 
+/// Two policies, one of a task.
+fn policies(guarded: &Guarded, secret: &str) {
+    let root = |words: &[&str]| guarded.done(secret, words);
     let rules = "namespace \"default\" {\n  policy = \"read\"\n}\n";
     fs::write(guarded.dir.path().join("read.hcl"), rules).expect("written");
     let apply = [
@@ -98,7 +101,11 @@ fn policies_roles_and_tokens_are_made_shown_changed_and_deleted() {
     assert!(info.contains("Rules\n\nnamespace \"default\" {"), "{info}");
     let list = root(&["acl", "policy", "list"]);
     assert_eq!(list, "Name    Description\nof-web  <none>\nreader  reads\n");
+}
 
+/// A role with both of them; its id.
+fn role(guarded: &Guarded, secret: &str) -> String {
+    let root = |words: &[&str]| guarded.done(secret, words);
     let role = [
         "acl", "role", "create", "-name", "crew", "-policy", "reader",
     ];
@@ -110,7 +117,12 @@ fn policies_roles_and_tokens_are_made_shown_changed_and_deleted() {
     let info = root(&["acl", "role", "info", "-by-name", "ops"]);
     assert_eq!(field(&info, "ID"), role);
     assert!(root(&["acl", "role", "list"]).contains("reader,of-web"));
+    role
+}
 
+/// A token with the role; its accessor.
+fn token(guarded: &Guarded, secret: &str) -> String {
+    let root = |words: &[&str]| guarded.done(secret, words);
     let create = [
         "acl",
         "token",
@@ -158,7 +170,17 @@ fn policies_roles_and_tokens_are_made_shown_changed_and_deleted() {
         "{}",
         bare.all()
     );
+    accessor
+}
 
+#[test]
+fn policies_roles_and_tokens_are_made_shown_changed_and_deleted() {
+    let guarded = Guarded::start();
+    let secret = bootstrap(&guarded);
+    let root = |words: &[&str]| guarded.done(secret, words);
+    policies(&guarded, secret);
+    let role = role(&guarded, secret);
+    let accessor = token(&guarded, secret);
     let gone = root(&["acl", "token", "delete", &accessor]);
     assert_eq!(gone, format!("Token {accessor} successfully deleted\n"));
     let gone = root(&["acl", "role", "delete", &role]);

@@ -51,7 +51,8 @@ pub fn roles_of_token(from: &impl Read, token: &AclToken) -> Found<Vec<Arc<AclRo
     Ok(roles)
 }
 
-/// The names of the policies a token holds, by itself and by its roles (ACL-01); some may not exist.
+/// The names of the policies a token holds, by itself and by its roles (ACL-01); some may not be
+/// there.
 pub fn policy_names_of_token(from: &impl Read, token: &AclToken) -> Found<BTreeSet<String>> {
     let mut names: BTreeSet<String> = token.policies.iter().cloned().collect();
     for role in roles_of_token(from, token)? {

@@ -1,5 +1,5 @@
-//! `one_time_tokens`: tokens that are exchanged once, one per accessor. They live ten minutes. A row
-//! has the hash of its secret where the secret would be.
+//! `one_time_tokens`: tokens that are exchanged once, one per accessor. They live ten minutes. A
+//! row has the hash of its secret where the secret would be.
 
 use drover_events::model::OneTimeToken;
 

@@ -213,6 +213,15 @@ fn a_token_is_changed_but_never_its_secret_its_life_or_its_region() {
         (third.r#type.as_str(), third.expiration_time),
         ("management", Some(expires))
     );
+}
+
+#[test]
+fn what_stays_as_it_is_is_named_where_a_token_is_changed() {
+    let mut world = world(&["a"]);
+    let mut create = client(1, &["a"], &[]);
+    create.token.expiration_ttl = DurationTextOrEmpty(HOUR);
+    world.done(&create);
+    let token = shown(&world, 1);
     let with = |change: fn(&mut AclToken)| {
         let mut token = token.clone();
         change(&mut token);
