@@ -222,6 +222,37 @@ async fn a_node_registers_so_many_services_at_once_and_no_longer_ones() {
     world.server.shutdown().await;
 }
 
+/// A node registers services of what runs on it, and of nothing else.
+async fn services_of_its_own(world: &World, id: &str, other: (&str, &str)) {
+    let own = (&*world.node, SECRET);
+    let job = world.view().get::<Allocs>(id).unwrap().unwrap();
+    let service = |node: &str, namespace: &str, job: &str| ServiceRegistration {
+        id: "_nomad-task-1".into(),
+        service_name: "db".into(),
+        namespace: namespace.into(),
+        node_id: node.into(),
+        job_id: job.into(),
+        alloc_id: id.to_owned(),
+        ..ServiceRegistration::default()
+    };
+    let (space, name) = (job.alloc.namespace.as_str(), job.alloc.job_id.as_str());
+    for (who, service, may) in [
+        (own, service(&world.node, "elsewhere", name), false),
+        (own, service(&world.node, space, "another"), false),
+        (other, service(other.0, space, name), false),
+        (own, service(&world.node, space, name), true),
+        (other, service(other.0, space, name), false),
+    ] {
+        let told = format!("{service:?}");
+        let request = ServiceUpsertRequest {
+            services: vec![service],
+            ..ServiceUpsertRequest::default()
+        };
+        let answer = world.call::<ServiceUpsert>(who, request).await;
+        assert_eq!(answer.is_ok(), may, "{told}: {answer:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_allocation_is_told_to_its_own_node_and_nobody_else() {
     let world = World::start().await;
@@ -265,33 +296,7 @@ async fn an_allocation_is_told_to_its_own_node_and_nobody_else() {
         .submit(command, Origin::default())
         .await
         .unwrap();
-    // A node registers services of what runs on it, and of nothing else.
-    let job = world.view().get::<Allocs>(id.as_str()).unwrap().unwrap();
-    let service = |node: &str, namespace: &str, job: &str| ServiceRegistration {
-        id: "_nomad-task-1".into(),
-        service_name: "db".into(),
-        namespace: namespace.into(),
-        node_id: node.into(),
-        job_id: job.into(),
-        alloc_id: id.clone(),
-        ..ServiceRegistration::default()
-    };
-    let (space, name) = (job.alloc.namespace.as_str(), job.alloc.job_id.as_str());
-    for (who, service, may) in [
-        (own, service(&world.node, "elsewhere", name), false),
-        (own, service(&world.node, space, "another"), false),
-        ((&*other_id, secret), service(&other_id, space, name), false),
-        (own, service(&world.node, space, name), true),
-        ((&*other_id, secret), service(&other_id, space, name), false),
-    ] {
-        let told = format!("{service:?}");
-        let request = ServiceUpsertRequest {
-            services: vec![service],
-            ..ServiceUpsertRequest::default()
-        };
-        let answer = world.call::<ServiceUpsert>(who, request).await;
-        assert_eq!(answer.is_ok(), may, "{told}: {answer:?}");
-    }
+    services_of_its_own(&world, &id, (&other_id, secret)).await;
     let asks = |id: &str| AllocsGetRequest {
         alloc_ids: vec![id.to_owned()],
         ..AllocsGetRequest::default()

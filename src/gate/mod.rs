@@ -58,6 +58,15 @@ impl Gate {
         Self(Kind::Open(Arc::new(Acl::management())))
     }
 
+    /// The gate of a server.
+    #[must_use]
+    pub fn of(guarded: bool, projections: &Arc<Projections>) -> Self {
+        match guarded {
+            true => Self::guarded(Arc::clone(projections)),
+            false => Self::open(),
+        }
+    }
+
     /// A gate that asks the tables.
     #[must_use]
     pub fn guarded(projections: Arc<Projections>) -> Self {

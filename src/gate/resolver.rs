@@ -1,8 +1,9 @@
 //! What a token may do: its policies and those of its roles, compiled.
 //!
 //! Three caches, all bounded: what a secret was found to be, what a set of policies compiles to,
-//! which all tokens with these policies share, and the policies themselves. What was found is good as long as none of the three
-//! tables has changed; after a change it is found again, and compiled only if it is a policy of its
+//! which all tokens with these policies share, and the policies themselves. What was found is good
+//! as long as none of the three tables has changed; after a change it is found again, and compiled
+//! only if it is a policy of its
 //! own that changed.
 
 use std::collections::BTreeSet;

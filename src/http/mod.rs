@@ -1,6 +1,7 @@
 //! The HTTP API: Nomad's, and what drover adds to it.
 //!
-//! The route table is `router/table.rs`; what a route asks of its caller is `gate.rs`. What every request goes through is in `front.rs`, once:
+//! The route table is `router/table.rs`; what a route asks of its caller is `gate.rs`. What every
+//! request goes through is in `front.rs`, once:
 //! authentication, body limit, blocking queries, errors, compression, the headers of the state's
 //! position. A handler is what is left: parse, authorise, read a view *or* send one command,
 //! respond. Reads are plain functions of a view; a blocking query is the same function run again.
@@ -69,6 +70,8 @@ mod bounds_test;
 mod contract_test;
 #[cfg(test)]
 mod gaps_test;
+#[cfg(test)]
+mod gate_more_test;
 #[cfg(test)]
 mod gate_test;
 #[cfg(test)]

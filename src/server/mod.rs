@@ -260,17 +260,13 @@ impl Server {
             reactor_settings(&config),
             sources(&config, own, (&ledger, &keyring), &dir),
         );
-        let gate = Arc::new(match config.acl.enabled {
-            true => Gate::guarded(Arc::clone(&projections)),
-            false => Gate::open(),
-        });
         let server = Arc::new(Self {
+            gate: Arc::new(Gate::of(config.acl.enabled, &projections)),
             config,
             me,
             projections,
             proposer,
             raft,
-            gate,
             keyring,
             ledger,
             requests,
@@ -289,8 +285,7 @@ impl Server {
             agreement,
             job_gauges: Mutex::default(),
         });
-        let keys = tokio::spawn(keys::keep_a_key(Arc::clone(&server)));
-        server.tasks.lock().extend([keys]);
+        (server.tasks.lock()).push(tokio::spawn(keys::keep_a_key(Arc::clone(&server))));
         tracing::info!(id = %server.me.id, took = ?started.elapsed(), "server started");
         Ok(server)
     }

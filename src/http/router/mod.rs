@@ -1,9 +1,12 @@
 //! How routes are registered, each with what it asks of its caller, and what all of them share.
 //!
-//! The table itself is `table.rs`. A route cannot be registered without an [`Access`]; what is
+//! The table itself is `table.rs`, `work.rs` and `objects.rs`. A route cannot be registered
+//! without an [`Access`]; what is
 //! registered is listed too ([`listed`]), so that a page of all routes is never out of date.
 
+mod objects;
 mod table;
+mod work;
 
 use std::sync::Arc;
 

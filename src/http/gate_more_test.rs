@@ -1,0 +1,357 @@
+//! Who is let in where: the stream, what is counted, and what an attacker tried.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use drover_testkit::LONG;
+use serde_json::{Value, json};
+
+use super::harness::{Harness, job};
+use super::router;
+use crate::acl::Acl;
+use crate::gate::Gate;
+use crate::identity::{Identity, Refusal};
+
+use super::gate_test::two_namespaces;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_stream_tells_of_no_other_namespace() {
+    let server = two_namespaces().await;
+    for (token, query, status) in [
+        ("red", "", 403),
+        ("red", "topic=*", 403),
+        ("red", "topic=Node", 403),
+        ("red", "topic=ACLToken", 403),
+        ("red", "topic=Job&namespace=blue", 403),
+        ("nothing", "topic=Job&namespace=red", 403),
+        ("operator", "topic=Operator", 200),
+        ("nodes", "topic=Node", 200),
+    ] {
+        let target = format!("/v1/event/stream?{query}");
+        let request = hyper::Request::builder()
+            .uri(target)
+            .header("x-nomad-token", token);
+        let request = request.body(axum::body::Body::empty()).unwrap();
+        let reply = tower::ServiceExt::oneshot(server.router(), request)
+            .await
+            .unwrap();
+        assert_eq!(reply.status().as_u16(), status, "{token} {query}");
+    }
+    let api = Arc::clone(&server.api);
+    let publisher = tokio::spawn(async move {
+        let (projections, log) = (Arc::clone(&api.projections), Arc::clone(&api.log));
+        let ends = tokio_util::sync::CancellationToken::new();
+        api.stream.run(projections, log, ends).await;
+    });
+    for form in ["", "&format=cloudevents"] {
+        let wanted = "topic=Job&topic=Evaluation&topic=Variable&namespace=*&index=1";
+        let target = format!("/v1/event/stream?{wanted}{form}");
+        let request = hyper::Request::builder()
+            .uri(target)
+            .header("x-nomad-token", "red");
+        let request = request.body(axum::body::Body::empty()).unwrap();
+        let reply = tower::ServiceExt::oneshot(server.router(), request)
+            .await
+            .unwrap();
+        assert_eq!(reply.status().as_u16(), 200, "{form}");
+        let mut body = reply.into_body();
+        let mut told = String::new();
+        let all = async {
+            while !(told.contains("job-red") && told.contains("secret-red")) {
+                let frame = http_body_util::BodyExt::frame(&mut body).await;
+                let frame = frame.unwrap().unwrap();
+                told += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
+            }
+        };
+        let in_time = tokio::time::timeout(LONG / 3, all).await;
+        in_time.unwrap_or_else(|_| panic!("{form}: only {told}"));
+        assert!(!told.contains("blue"), "{form}: {told}");
+    }
+    publisher.abort();
+    server.stop().await;
+}
+
+#[test]
+fn every_namespace_capability_is_asked_somewhere_or_is_of_what_is_not_built() {
+    let asked: BTreeSet<String> = router::lines()
+        .iter()
+        .flat_map(|line| {
+            line.access
+                .split([' ', ',', ';', ':'])
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    for one in [
+        "list-jobs",
+        "read-job",
+        "parse-job",
+        "dispatch-job",
+        "scale-job",
+        "alloc-lifecycle",
+        "read-fs",
+    ] {
+        assert!(asked.contains(one), "{one}: {asked:?}");
+    }
+}
+
+/// What a counter says, by label.
+async fn counted(server: &Harness, name: &str) -> Vec<(String, u64)> {
+    let text = server.get("/v1/metrics?format=prometheus").await.text();
+    let lines = text.lines().filter_map(|line| {
+        let (series, value) = line.strip_prefix(name)?.rsplit_once(' ')?;
+        Some((series.to_owned(), value.parse().ok()?))
+    });
+    lines.collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auth_07_auth_10_auth_11_requests_are_counted_by_who_asks_without_secrets() {
+    let named = |token: Option<&str>, addr: &str| match token {
+        Some("canary-secret-1") => {
+            let token = drover_events::model::AclToken {
+                accessor_id: "auth-07-accessor".into(),
+                ..Default::default()
+            };
+            Identity::bearer(Arc::new(token), addr, Arc::new(Acl::denied()))
+        }
+        Some("node") => Identity::node("auth-07-node", addr),
+        _ => Identity::refused(addr, Refusal::Unknown),
+    };
+    let server = Harness::asking(Gate::fixed(named)).await;
+    for (token, target) in [
+        ("canary-secret-1", "/v1/scaling/policies"),
+        ("canary-secret-1", "/v1/scaling/policies"),
+        ("node", "/v1/scaling/policies"),
+        ("canary-secret-2", "/v1/scaling/policies"),
+    ] {
+        assert_eq!(server.seen(token, target).await.status, 403);
+    }
+    let name = "nomad_nomad_rpc_scaling_list";
+    let told = counted(&server, name).await;
+    let of = |label: &str| {
+        let found = told.iter().find(|(series, _)| series.contains(label));
+        found.map_or(0, |(_, count)| *count)
+    };
+    assert_eq!(of("identity=\"token:auth-07-accessor\""), 2, "{told:?}");
+    assert_eq!(of("identity=\"client:auth-07-node\""), 1, "{told:?}");
+    assert!(of("identity=\"unauthenticated\"") >= 1, "{told:?}");
+    let all = server.get("/v1/metrics?format=prometheus").await.text();
+    assert!(!all.contains("canary-secret"), "AUTH-11");
+    // AUTH-10: the labels go, the numbers stay.
+    let settings = super::Settings {
+        label_identities: false,
+        ..super::Settings::default()
+    };
+    let api = super::Api {
+        gate: Arc::clone(&server.api.gate),
+        ..super::Api::of(&server.server, settings, super::Shape::default())
+    };
+    let without = router::router(Arc::new(api));
+    let count = |told: &[(String, u64)]| {
+        let plain = told
+            .iter()
+            .filter(|(series, _)| !series.contains("identity="));
+        plain.map(|(_, count)| count).sum::<u64>()
+    };
+    let before = count(&counted(&server, name).await);
+    let request = hyper::Request::builder()
+        .uri("/v1/scaling/policies")
+        .header("x-nomad-token", "canary-secret-1")
+        .body(axum::body::Body::empty());
+    let reply = tower::ServiceExt::oneshot(without, request.unwrap()).await;
+    assert_eq!(reply.unwrap().status().as_u16(), 403);
+    assert!(count(&counted(&server, name).await) > before);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn eval_10_a_wildcard_counts_what_the_caller_may_read_and_nothing_else() {
+    let server = two_namespaces().await;
+    let count = async |token: &str, target: &str| -> Value {
+        server.seen(token, target).await.json()["Count"].clone()
+    };
+    let target = "/v1/evaluations/count?namespace=*";
+    assert_eq!(count("root", target).await, 2);
+    assert_eq!(count("red", target).await, 1);
+    let with_filter = format!("{target}&filter=JobID!=%22none%22");
+    assert_eq!(count("red", &with_filter).await, 1);
+    let list = server
+        .seen("red", "/v1/evaluations?namespace=*")
+        .await
+        .json();
+    assert_eq!(list.as_array().map(Vec::len), Some(1));
+    assert_eq!(server.seen("listing", target).await.status, 403);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn eval_09_only_a_manager_deletes_whatever_the_broker_does() {
+    let server = two_namespaces().await;
+    let pause = json!({"PauseEvalBroker": true, "SchedulerAlgorithm": "binpack"});
+    let target = "/v1/operator/scheduler/configuration";
+    assert_eq!(server.by("root", "PUT", target, pause).await.status, 200);
+    let evals = server
+        .seen("root", "/v1/evaluations?namespace=red")
+        .await
+        .json();
+    let ids = json!({"EvalIDs": [evals[0]["ID"]]});
+    for token in ["red", "operator", "nodes", ""] {
+        for body in [&ids, &json!({"Filter": "Namespace == \"red\""})] {
+            let reply = server.by(token, "DELETE", "/v1/evaluations", body).await;
+            assert_eq!(
+                (reply.status, &*reply.text()),
+                (403, "Permission denied"),
+                "{token}"
+            );
+        }
+    }
+    // A manager is told why not, if not.
+    let reply = server.by("root", "DELETE", "/v1/evaluations", ids).await;
+    assert_ne!(reply.status, 403, "{}", reply.text());
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn var_03_who_may_not_read_a_variable_loses_to_it_without_seeing_it() {
+    let server = two_namespaces().await;
+    let target = "/v1/var/secret-red?namespace=red&cas=1";
+    let body = json!({"Items": {"a": "b"}});
+    let reader = server.by("red", "PUT", target, &body).await;
+    assert_eq!(reader.status, 409, "{}", reader.text());
+    assert_eq!(reader.json()["Items"]["key"], "value-red");
+    let writer = server.by("writing", "PUT", target, &body).await;
+    assert_eq!(writer.status, 409, "{}", writer.text());
+    let shown = writer.json();
+    assert_eq!(shown["Items"], Value::Null, "{shown}");
+    assert_eq!(shown["Path"], "secret-red");
+    assert_eq!(shown["ModifyIndex"], reader.json()["ModifyIndex"]);
+    assert!(!writer.text().contains("value-red"));
+    assert_eq!(
+        server
+            .seen("writing", "/v1/var/secret-red?namespace=red")
+            .await
+            .status,
+        403
+    );
+    server.stop().await;
+}
+
+#[test]
+fn acl_19_no_route_answers_who_asks() {
+    let lines = router::lines();
+    let named = |word: &str| {
+        lines
+            .iter()
+            .any(|line| line.path.to_lowercase().contains(word))
+    };
+    assert!(!named("whoami") && !named("who-am-i"));
+    assert!(named("acl/token/self"), "what there is instead");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_the_head_of_an_answer_changes_nothing() {
+    let server = two_namespaces().await;
+    let id = "00000000-0000-0000-0000-000000000000";
+    for target in [
+        "/v1/client/gc".to_owned(),
+        format!("/v1/client/allocation/{id}/restart"),
+        format!("/v1/client/allocation/{id}/signal"),
+        format!("/v1/client/allocation/{id}/gc"),
+    ] {
+        // Without a client there is nobody to ask, which is said before.
+        let reply = server.by("root", "HEAD", &target, "").await;
+        assert!(
+            matches!(reply.status, 400 | 405),
+            "{target}: {}",
+            reply.status
+        );
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_but_a_manager_is_told_of_what_was_deleted() {
+    let server = two_namespaces().await;
+    let evals = server
+        .seen("root", "/v1/evaluations?namespace=blue")
+        .await
+        .json();
+    let eval = evals[0]["ID"].as_str().unwrap();
+    for id in [
+        eval,
+        &eval[..8],
+        &eval[..2],
+        "00000000-0000-0000-0000-000000000000",
+    ] {
+        let reply = server
+            .seen("red", &format!("/v1/evaluation/{id}/explain"))
+            .await;
+        assert_eq!(
+            (reply.status, &*reply.text()),
+            (404, "eval not found"),
+            "{id}"
+        );
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_answer_shows_the_hash_of_a_nodes_secret() {
+    let server = two_namespaces().await;
+    let nodes = server.seen("root", "/v1/nodes").await.json();
+    let id = nodes[0]["ID"].as_str().unwrap();
+    for target in [
+        format!("/v1/node/{id}"),
+        format!("/v1/node/{id}?as_of=-1ms"),
+    ] {
+        let node = server.seen("nodes", &target).await;
+        assert_eq!(node.json()["SecretID"], "", "{target}");
+        assert!(!node.text().contains("hash"), "{target}");
+    }
+    let told = server
+        .seen("nodes", "/v1/nodes?filter=SecretID==%22hash%22")
+        .await;
+    assert!(
+        told.status == 400 || told.json() == json!([]),
+        "{}",
+        told.text()
+    );
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policies_are_overridden_by_who_may_and_metrics_closed_by_a_setting() {
+    let server = two_namespaces().await;
+    let mut body = job("new");
+    body["PolicyOverride"] = json!(true);
+    let reply = server
+        .by("red", "PUT", "/v1/jobs?namespace=red", &body)
+        .await;
+    assert_eq!(reply.status, 403, "{}", reply.text());
+    let reply = server
+        .by("root", "PUT", "/v1/jobs?namespace=red", &body)
+        .await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    assert_eq!(server.seen("", "/v1/metrics").await.status, 200);
+    let settings = super::Settings {
+        metrics_require_acl: true,
+        ..super::Settings::default()
+    };
+    let api = super::Api {
+        gate: Arc::clone(&server.api.gate),
+        ..super::Api::of(&server.server, settings, super::Shape::default())
+    };
+    let closed = router::router(Arc::new(api));
+    for (token, status) in [("", 403), ("red", 403), ("nodes", 200), ("root", 200)] {
+        let request = hyper::Request::builder().uri("/v1/metrics");
+        let request = match token {
+            "" => request,
+            token => request.header("x-nomad-token", token),
+        };
+        let request = request.body(axum::body::Body::empty()).unwrap();
+        let reply = tower::ServiceExt::oneshot(closed.clone(), request).await;
+        assert_eq!(reply.unwrap().status().as_u16(), status, "{token}");
+    }
+    server.stop().await;
+}
