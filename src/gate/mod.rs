@@ -3,7 +3,7 @@
 //! One step, which every HTTP request and RPC passes first. It refuses nothing: a token that is
 //! none yields an [`Identity`] that says so, and the request is refused where it is served, after
 //! it was counted (AUTH-01, AUTH-06, AUTH-08). What a token may do is compiled once and shared by
-//! all that hold the same policies ([`resolver`]).
+//! all that hold the same policies (`resolver.rs`).
 //!
 //! What it must not know: routes, methods, what is asked for.
 //!
