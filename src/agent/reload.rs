@@ -9,7 +9,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::{Failure, expiry, logging, tls};
-use crate::config::{Config, Shared};
+use crate::config::{Config, Shared, TlsConfig};
 use crate::net::tls::{Expiry, Loader};
 use crate::net::{Patience, Visitors};
 use crate::server::Around;
@@ -69,8 +69,14 @@ impl Reloader {
 
     fn try_reload(&self) -> Result<Vec<&'static str>, String> {
         let wanted = (self.again)()?;
+        let now = self.config.get();
+        weaker(&now.tls, &wanted.tls)?;
+        let serves_otherwise = now.tls.http != wanted.tls.http;
+        // Who this agent is, its region and its roles, stays as it is until a restart.
+        let mut running = (*now).clone();
+        running.tls.clone_from(&wanted.tls);
         self.tls
-            .reload(&tls::settings(&wanted))
+            .reload(&tls::settings(&running))
             .map_err(|error| error.to_string())?;
         // Nothing below fails: the level was checked with the configuration.
         if let Some(level) = &self.level {
@@ -93,7 +99,37 @@ impl Reloader {
             config.limits.clone_from(&wanted.limits);
         });
         expiry::tell(&self.tls);
-        Ok(now.differences(&wanted))
+        let mut rest = now.differences(&wanted);
+        if serves_otherwise {
+            // The node and the event stream go on telling of the address of before.
+            rest.push("tls.http");
+        }
+        Ok(rest)
+    }
+}
+
+/// Refuses a reload that would open what was closed: a file that was missing for a moment is no
+/// wish for clear text.
+fn weaker(now: &TlsConfig, wanted: &TlsConfig) -> Result<(), String> {
+    let closed = [
+        ("tls.http", now.http, wanted.http),
+        ("tls.rpc", now.rpc, wanted.rpc),
+        (
+            "tls.verify_https_client",
+            now.verify_https_client,
+            wanted.verify_https_client,
+        ),
+        (
+            "tls.verify_server_hostname",
+            now.verify_server_hostname,
+            wanted.verify_server_hostname,
+        ),
+    ];
+    match closed.iter().find(|(_, was, is)| *was && !is) {
+        Some((name, ..)) => Err(format!(
+            "{name} is true and would not be any more: restart the agent to switch it off"
+        )),
+        None => Ok(()),
     }
 }
 

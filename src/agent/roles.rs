@@ -100,7 +100,9 @@ impl Roles {
         tls: &Arc<Loader>,
     ) -> Result<Self, Failure> {
         let client = client::run(config, data.path(), None, tls)?;
-        tracing::info!("no HTTP API here: an agent without a server is asked through its servers");
+        tracing::info!(
+            "no HTTP API here: files and logs of this agent's tasks are read on this machine"
+        );
         Ok(Self {
             server: None,
             client: Some(client),

@@ -137,10 +137,10 @@ pub(super) struct Args {
     /// Log the source's place too
     #[arg(long)]
     log_include_location: bool,
-    /// Not supported: access control is not built
+    /// Ask for tokens, as acl { enabled = true } in a file does
     #[arg(long)]
     acl_enabled: bool,
-    /// Not supported: access control is not built
+    /// Not supported: there is one region
     #[arg(long, value_name = "TOKEN")]
     acl_replication_token: Option<String>,
 }
@@ -184,10 +184,9 @@ fn set<T: Clone>(to: &mut T, from: Option<&T>) {
 /// Refuses flags for settings that a file may not change either, in the same words.
 fn refuse(args: &Args) -> Result<()> {
     let asked = [
-        ("-acl-enabled", "acl", args.acl_enabled),
         (
             "-acl-replication-token",
-            "acl",
+            "acl.replication_token",
             args.acl_replication_token.is_some(),
         ),
         ("-encrypt", "server.encrypt", args.encrypt.is_some()),
@@ -218,6 +217,7 @@ fn flags(config: &mut Config, args: &Args) -> Result<()> {
     refuse(args)?;
     config.server.enabled |= args.server;
     config.client.enabled |= args.client;
+    config.acl.enabled |= args.acl_enabled;
     set(
         &mut config.server.bootstrap_expect,
         args.bootstrap_expect.as_ref(),
@@ -344,11 +344,7 @@ mod tests {
     #[test]
     fn no_agent_starts_open_that_was_told_to_be_closed_nor_ignores_a_flag() {
         for (flags, advice) in [
-            (vec!["--acl-enabled"], "access control is not built"),
-            (
-                vec!["--acl-replication-token", "x"],
-                "access control is not built",
-            ),
+            (vec!["--acl-replication-token", "x"], "region"),
             (vec!["--encrypt", "x"], "no gossip"),
             (vec!["--join", "a"], "one server"),
             (vec!["--plugin-dir", "/p"], "plugins"),
@@ -367,6 +363,8 @@ mod tests {
             );
         }
         let line = Line::try_parse_from(["agent", "--dev"]).expect("parsed");
-        assert!(configure(&line.args).is_ok());
+        assert!(!configure(&line.args).expect("taken").acl.enabled);
+        let line = Line::try_parse_from(["agent", "--dev", "--acl-enabled"]).expect("parsed");
+        assert!(configure(&line.args).expect("taken").acl.enabled);
     }
 }

@@ -19,6 +19,9 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::Value as Json;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 /// What a port that takes TLS answers to clear text.
 const TLS_ONLY: &str = "Client sent an HTTP request to an HTTPS server.";
@@ -322,18 +325,13 @@ impl Client {
     async fn dial(&self, request: Request<Sent>) -> Result<Response<Incoming>> {
         match &self.target {
             Target::Tcp(address) => {
-                let stream = tokio::net::TcpStream::connect(address)
-                    .await
-                    .with_context(|| format!("dial tcp {address}"))?;
-                stream.set_nodelay(true).ok();
+                let stream = connected(address).await?;
                 exchange(TokioIo::new(stream), request).await
             }
             Target::Tls(address, secure) => {
-                let stream = tokio::net::TcpStream::connect(address)
-                    .await
-                    .with_context(|| format!("dial tcp {address}"))?;
-                stream.set_nodelay(true).ok();
-                let stream = secure.shake(stream, &self.shown).await?;
+                let stream = connected(address).await?;
+                let shaken = timeout(PATIENCE, secure.shake(stream, &self.shown)).await;
+                let stream = shaken.with_context(|| format!("TLS handshake with {address}"))??;
                 let answered = exchange(TokioIo::new(stream), request).await;
                 // Whether our own certificate is taken shows with the first answer only.
                 answered.map_err(|error| secure.explained(error, &self.shown))
@@ -491,4 +489,17 @@ pub(super) fn encode(text: &str) -> String {
         }
     }
     out
+}
+
+/// How long an agent may take to let a command in.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+async fn connected(address: &str) -> Result<TcpStream> {
+    let dialled = timeout(PATIENCE, TcpStream::connect(address)).await;
+    let stream = dialled
+        .map_err(std::io::Error::from)
+        .flatten()
+        .with_context(|| format!("dial tcp {address}"))?;
+    stream.set_nodelay(true).ok();
+    Ok(stream)
 }

@@ -13,16 +13,40 @@ const CONNECTION: &str = "Connection";
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct Trust {
     /// The certificates of the authorities to trust, PEM; default: those of this machine
-    #[arg(long, help_heading = CONNECTION, env = "NOMAD_CACERT", value_name = "FILE")]
+    #[arg(
+        long,
+        help_heading = CONNECTION,
+        env = "NOMAD_CACERT",
+        value_name = "FILE",
+        value_parser = path
+    )]
     pub(super) ca_cert: Option<PathBuf>,
     /// A directory of such files
-    #[arg(long, help_heading = CONNECTION, env = "NOMAD_CAPATH", value_name = "DIR")]
+    #[arg(
+        long,
+        help_heading = CONNECTION,
+        env = "NOMAD_CAPATH",
+        value_name = "DIR",
+        value_parser = path
+    )]
     pub(super) ca_path: Option<PathBuf>,
     /// The certificate to show, where the agent asks for one
-    #[arg(long, help_heading = CONNECTION, env = "NOMAD_CLIENT_CERT", value_name = "FILE")]
+    #[arg(
+        long,
+        help_heading = CONNECTION,
+        env = "NOMAD_CLIENT_CERT",
+        value_name = "FILE",
+        value_parser = path
+    )]
     pub(super) client_cert: Option<PathBuf>,
     /// Its key
-    #[arg(long, help_heading = CONNECTION, env = "NOMAD_CLIENT_KEY", value_name = "FILE")]
+    #[arg(
+        long,
+        help_heading = CONNECTION,
+        env = "NOMAD_CLIENT_KEY",
+        value_name = "FILE",
+        value_parser = path
+    )]
     pub(super) client_key: Option<PathBuf>,
     /// The name that the agent's certificate must have, where it is not the address's
     #[arg(
@@ -40,9 +64,38 @@ pub(super) struct Trust {
         alias = "insecure",
         help_heading = CONNECTION,
         env = "NOMAD_SKIP_VERIFY",
-        value_parser = clap::builder::FalseyValueParser::new()
+        value_parser = switch
     )]
     pub(super) tls_skip_verify: bool,
+}
+
+impl Trust {
+    /// What is named; an empty name is none, as in an empty variable.
+    #[must_use]
+    pub(super) fn named(&self) -> Self {
+        let some = |path: &Option<PathBuf>| path.clone().filter(|p| !p.as_os_str().is_empty());
+        Self {
+            ca_cert: some(&self.ca_cert),
+            ca_path: some(&self.ca_path),
+            client_cert: some(&self.client_cert),
+            client_key: some(&self.client_key),
+            ..self.clone()
+        }
+    }
+}
+
+/// A path, which may be empty.
+fn path(text: &str) -> Result<PathBuf, std::convert::Infallible> {
+    Ok(PathBuf::from(text))
+}
+
+/// A switch in the words that Nomad takes; a word that is none switches nothing.
+fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "True" | "TRUE" => Ok(true),
+        "" | "0" | "f" | "F" | "false" | "False" | "FALSE" => Ok(false),
+        _ => Err("it is true or false".to_owned()),
+    }
 }
 
 /// Which agent to talk to, and as whom.

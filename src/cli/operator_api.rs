@@ -145,7 +145,7 @@ fn curl(args: &Args, client: &Client, (method, path): (&Method, &str), has_body:
     if let Some(socket) = socket {
         words.extend(["--unix-socket".to_owned(), quoted(&socket)]);
     }
-    let trust = &args.conn.trust;
+    let trust = &args.conn.trust.named();
     let files = [
         ("--cacert", &trust.ca_cert),
         ("--capath", &trust.ca_path),

@@ -31,6 +31,7 @@ impl Secure {
     /// # Errors
     /// A file that is no good, or a name that is none.
     pub(super) fn open(host: &str, trust: &Trust) -> Result<Self> {
+        let trust = &trust.named();
         let provider = Arc::new(provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()?;

@@ -397,6 +397,21 @@ async fn denied(caller: &Caller, node: &str, alloc: &str) -> Vec<(&'static str, 
     ]
 }
 
+/// A request for a service of an allocation.
+fn service_of(node: &str, alloc: &Allocation) -> ServiceUpsertRequest {
+    ServiceUpsertRequest {
+        services: vec![ServiceRegistration {
+            id: "own".into(),
+            namespace: alloc.namespace.clone(),
+            node_id: node.to_owned(),
+            alloc_id: alloc.id.clone(),
+            job_id: alloc.job_id.clone(),
+            ..ServiceRegistration::default()
+        }],
+        ..ServiceUpsertRequest::default()
+    }
+}
+
 /// What methods of services answer to one.
 async fn denied_services(caller: &Caller, node: &str, alloc: &str) -> Vec<(&'static str, String)> {
     vec![
@@ -462,16 +477,7 @@ async fn a_wrong_or_empty_secret_of_a_node_is_refused_by_every_method() {
     .await;
     let (node, alloc) = (client.node_id(), row().unwrap());
     // A service of its own that nobody else may remove, and a quiet cluster.
-    let own = ServiceUpsertRequest {
-        services: vec![ServiceRegistration {
-            id: "own".into(),
-            namespace: "default".into(),
-            node_id: node.clone(),
-            alloc_id: alloc.id.clone(),
-            ..ServiceRegistration::default()
-        }],
-        ..ServiceUpsertRequest::default()
-    };
+    let own = service_of(&node, &alloc);
     let caller = &client.core.caller;
     caller
         .once::<ServiceUpsert>(&own, drover_testkit::LONG)

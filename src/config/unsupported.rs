@@ -233,10 +233,24 @@ pub fn advice(path: &str) -> Option<&'static str> {
 /// What is taken since files name it everywhere, and does nothing here.
 pub fn without_effect(config: &super::Config) -> Vec<&'static str> {
     let usual = super::Config::default();
+    let alone = config.client.enabled && !config.server.enabled && !config.dev;
     [
         (config.ports.serf != usual.ports.serf, "ports.serf"),
         (config.addresses.serf.is_some(), "addresses.serf"),
         (config.advertise.serf.is_some(), "advertise.serf"),
+        // An agent without a server has no HTTP API.
+        (alone && config.acl.enabled, "acl"),
+        (alone && config.tls.http, "tls.http"),
+        (alone && config.addresses.http.is_some(), "addresses.http"),
+        (alone && config.ports.http != usual.ports.http, "ports.http"),
+        (
+            alone && !config.http_api_response_headers.is_empty(),
+            "http_api_response_headers",
+        ),
+        (
+            alone && config.telemetry.metrics_require_acl,
+            "telemetry.metrics_require_acl",
+        ),
     ]
     .into_iter()
     .filter_map(|(set, path)| set.then_some(path))

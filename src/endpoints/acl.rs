@@ -88,9 +88,7 @@ fn of_token(view: &View, secret: &str, now: i64) -> Result<Told, ApiError> {
     let expired = |token: &AclToken| token.expiration_time.is_some_and(|time| time.0 <= now);
     match token {
         None => Err(ApiError::permission_denied()),
-        Some(token) if expired(&token) => {
-            Err(ApiError::new(Code::PermissionDenied, "ACL token expired"))
-        }
+        Some(token) if expired(&token) => Err(ApiError::permission_denied()),
         Some(token) if token.r#type == "management" => Ok(Told::All),
         Some(token) => Ok(Told::Of(Box::new(token))),
     }

@@ -436,3 +436,68 @@ async fn what_a_token_may_do_stays_the_same_until_it_changes() {
     assert!(!may(CI).await.agent_read(), "a name is not who it was");
     world.server.shutdown().await;
 }
+
+/// What requests are judged by: a token's own policies and those of its roles, together.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acl_01_acl_06_the_gate_counts_own_policies_and_those_of_roles_that_are_there() {
+    let world = World::start(true).await;
+    let policies = vec![AclPolicy {
+        name: "own".into(),
+        rules: "node { policy = \"read\" }".into(),
+        ..AclPolicy::default()
+    }];
+    submit(&world.server, UpsertAclPolicies { policies }).await;
+    let secret = "66666666-2222-4333-8444-555555555555";
+    let mut both = token(secret, "client");
+    both.token.policies = vec!["own".to_owned()].into();
+    submit(&world.server, both).await;
+    let who = async || {
+        let found = world.server.gate.authenticate(Some(secret), "").await;
+        found.unwrap()
+    };
+    let found = who().await;
+    assert!(found.acl.node_read() && found.acl.agent_read());
+    assert_eq!(found.actor.roles, ["crew"]);
+    assert_eq!(found.actor.policies, ["mine", "own"]);
+    let ids = vec![world.role.clone()];
+    submit(&world.server, crate::commands::acl::DeleteAclRoles { ids }).await;
+    let found = who().await;
+    assert!(found.acl.node_read() && !found.acl.agent_read());
+    assert_eq!(found.refusal, None, "a stale link refuses nobody");
+    world.server.shutdown().await;
+}
+
+/// Calls are counted by who calls, and in which class.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auth_07_calls_are_counted_by_node_token_and_nobody() {
+    let world = World::start(true).await;
+    let node = world.node.clone();
+    let request = || NodeSpecificRequest {
+        node_id: node.clone(),
+        ..NodeSpecificRequest::default()
+    };
+    world
+        .call::<NodeGetNode>((&node, NODE), request())
+        .await
+        .unwrap();
+    world
+        .call::<NodeGetNode>((&node, ""), request())
+        .await
+        .unwrap_err();
+    for _ in 0..2 {
+        world.call::<AclWhoAmI>(("", CI), Empty {}).await.unwrap();
+    }
+    let text = world.server.prometheus();
+    let accessor = format!("{}-0000-4000-8000-000000000000", &CI[..8]);
+    for wanted in [
+        format!("nomad_nomad_rpc_node_read{{identity=\"client:{node}\"}}"),
+        "nomad_nomad_rpc_node_read{identity=\"unauthenticated\"}".to_owned(),
+        format!("nomad_nomad_rpc_acl_read{{identity=\"token:{accessor}\"}}"),
+    ] {
+        assert!(text.contains(&wanted), "{wanted} in {text}");
+    }
+    for secret in [NODE, CI] {
+        assert!(!text.contains(secret));
+    }
+    world.server.shutdown().await;
+}

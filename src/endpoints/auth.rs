@@ -145,7 +145,10 @@ impl Clients {
         let known = |(_, proved): &(u64, [u8; 32])| *proved == proof;
         let mut identity = match self.proven.lock().get(&call.node).is_some_and(known) {
             true => Identity::node(&call.node, &call.addr),
-            false => Identity::anonymous(&call.addr, Arc::default()),
+            false => {
+                let known = self.server.gate.known(&call.token, &call.addr);
+                known.unwrap_or_else(|| Identity::anonymous(&call.addr, Arc::default()))
+            }
         };
         identity.certificate.clone_from(&call.certificate);
         Some(identity.label())

@@ -1,6 +1,7 @@
 //! The gate: who asks, from what a request carries and the tables of now.
 //!
-//! One step, which every HTTP request and RPC passes first. It refuses nothing: a token that is
+//! One step, which every HTTP request passes first, and every RPC that takes tokens. It refuses
+//! nothing: a token that is
 //! none yields an [`Identity`] that says so, and the request is refused where it is served, after
 //! it was counted (AUTH-01, AUTH-06, AUTH-08). What a token may do is compiled once and shared by
 //! all that hold the same policies (`resolver.rs`).
@@ -120,6 +121,23 @@ impl Gate {
             }
         };
         Ok(identity(found, addr, unix_nanos()))
+    }
+}
+
+impl Gate {
+    /// Who gives this token, if that was found out lately; it reads nothing.
+    #[must_use]
+    pub fn known(&self, token: &str, addr: &str) -> Option<Identity> {
+        let Kind::Guarded {
+            projections,
+            resolver,
+        } = &self.0
+        else {
+            return None;
+        };
+        let secret = resolver::Secret::of(token);
+        let found = resolver.known(&projections.view(), Some(&secret))?;
+        Some(identity(found, addr, unix_nanos()))
     }
 }
 

@@ -299,6 +299,11 @@ async fn admit(api: &Api, request: &mut Request, access: Access) -> Result<(), A
     let labelled = api.gate.is_guarded() && api.settings.label_identities;
     let label = labelled.then(|| request.identity.label());
     measure::served(&request.method, &request.path, label);
+    admitted(api, request, access).await
+}
+
+/// Lets in who may; the request log has who may not.
+async fn admitted(api: &Api, request: &Request, access: Access) -> Result<(), ApiError> {
     match access.admit(request, &request.identity) {
         Ok(()) => Ok(()),
         Err(refusal) => {
@@ -314,7 +319,7 @@ async fn admit(api: &Api, request: &mut Request, access: Access) -> Result<(), A
 async fn still(api: &Api, request: &mut Request, access: Access) -> Result<(), ApiError> {
     if api.gate.is_guarded() && !request.body.is_empty() {
         request.identity = identity(api, request).await?;
-        access.admit(request, &request.identity)?;
+        admitted(api, request, access).await?;
     }
     Ok(())
 }

@@ -7,7 +7,8 @@
 //! other way to submit a command.
 //!
 //! Invariants:
-//! 1. A caller who is denied waits for nothing, and is told nothing but that.
+//! 1. A caller who is denied waits for nothing, and is told nothing but that; of the agent itself
+//!    also why his token is none.
 //! 2. Rows of lists are asked about one by one, unless all of them were asked for at once.
 
 use std::ops::Deref;
@@ -43,6 +44,8 @@ pub(super) enum Access {
     Public,
     /// A good token or none: what is shown is decided row by row.
     Anyone,
+    /// A good token or none: it is refused as what is not there.
+    Absent,
     /// One of these in the namespace that the request names.
     Namespace(&'static [Ns]),
     /// Rights on the agent.
@@ -135,7 +138,7 @@ impl Access {
         }
         let acl = &identity.acl;
         demand(match self {
-            Self::Public | Self::Anyone | Self::Object(..) => true,
+            Self::Public | Self::Anyone | Self::Absent | Self::Object(..) => true,
             Self::Late(_, Somewhere::Anything) => true,
             Self::Late(_, Somewhere::Namespace(any_of)) => in_namespace(acl, "*", any_of),
             Self::Late(_, Somewhere::Variable) => acl.variable_anywhere(),
@@ -147,7 +150,7 @@ impl Access {
             Self::Operator(Right::Read) => acl.operator_read(),
             Self::Operator(Right::Write) => acl.operator_write(),
             Self::Operation(one) => acl.operator_allows(one),
-            Self::Plugins => acl.plugin_list(),
+            Self::Plugins => acl.plugin_read(),
             Self::Management => acl.is_management(),
             Self::Metrics => acl.agent_read(),
         })
@@ -175,6 +178,7 @@ impl std::fmt::Display for Access {
         match self {
             Self::Public => f.write_str("public"),
             Self::Anyone => f.write_str("anyone; rows by their own right"),
+            Self::Absent => f.write_str("anyone; refused: not in this version"),
             Self::Namespace(any_of) => {
                 let names: Vec<&str> = any_of.iter().map(|one| one.as_str()).collect();
                 f.write_str(&names.join(" or "))
@@ -183,7 +187,7 @@ impl std::fmt::Display for Access {
             Self::Node(level) => write!(f, "node:{}", right(level)),
             Self::Operator(level) => write!(f, "operator:{}", right(level)),
             Self::Operation(one) => write!(f, "operator {}", one.as_str()),
-            Self::Plugins => f.write_str("plugin:list"),
+            Self::Plugins => f.write_str("plugin:read"),
             Self::Management => f.write_str("management"),
             Self::Metrics => f.write_str("public, or agent:read where telemetry asks for it"),
             Self::Object(what, _) | Self::Late(what, _) => f.write_str(what),

@@ -1,6 +1,5 @@
 //! Who is let in where: the stream, what is counted, and what an attacker tried.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use drover_testkit::LONG;
@@ -8,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::harness::{Harness, job};
 use super::router;
-use crate::acl::Acl;
+use crate::acl::{Acl, Capability as _, NamespaceCapability as Ns};
 use crate::gate::Gate;
 use crate::identity::{Identity, Refusal};
 
@@ -71,28 +70,161 @@ async fn the_stream_tells_of_no_other_namespace() {
     server.stop().await;
 }
 
-#[test]
-fn every_namespace_capability_is_asked_somewhere_or_is_of_what_is_not_built() {
-    let asked: BTreeSet<String> = router::lines()
-        .iter()
-        .flat_map(|line| {
-            line.access
-                .split([' ', ',', ';', ':'])
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
-        })
-        .collect();
-    for one in [
-        "list-jobs",
-        "read-job",
-        "parse-job",
-        "dispatch-job",
-        "scale-job",
-        "alloc-lifecycle",
-        "read-fs",
-    ] {
-        assert!(asked.contains(one), "{one}: {asked:?}");
+/// Routes, and the capabilities of which one lets in.
+const ASKED: &[(&str, &str, &[Ns])] = &[
+    ("GET", "/v1/jobs?namespace=red", &[Ns::ListJobs]),
+    ("GET", "/v1/job/job-red?namespace=red", &[Ns::ReadJob]),
+    (
+        "GET",
+        "/v1/job/job-red/scale?namespace=red",
+        &[Ns::ReadJob, Ns::ReadJobScaling],
+    ),
+    ("GET", "/v1/allocations?namespace=red", &[Ns::ReadJob]),
+    ("GET", "/v1/evaluations?namespace=red", &[Ns::ReadJob]),
+    (
+        "PUT",
+        "/v1/jobs/parse?namespace=red",
+        &[Ns::ParseJob, Ns::SubmitJob],
+    ),
+    (
+        "PUT",
+        "/v1/job/x/plan?namespace=red",
+        &[Ns::SubmitJob, Ns::PlanJob],
+    ),
+    (
+        "PUT",
+        "/v1/jobs?namespace=red",
+        &[Ns::SubmitJob, Ns::RegisterJob],
+    ),
+    (
+        "DELETE",
+        "/v1/job/x?namespace=red",
+        &[Ns::SubmitJob, Ns::DeregisterJob],
+    ),
+    (
+        "DELETE",
+        "/v1/job/x?namespace=red&purge=true",
+        &[Ns::SubmitJob, Ns::PurgeJob],
+    ),
+    (
+        "PUT",
+        "/v1/job/x/evaluate?namespace=red",
+        &[Ns::SubmitJob, Ns::EvaluateJob],
+    ),
+    (
+        "PUT",
+        "/v1/job/x/stable?namespace=red",
+        &[Ns::SubmitJob, Ns::StableJob],
+    ),
+    (
+        "PUT",
+        "/v1/job/x/revert?namespace=red",
+        &[Ns::SubmitJob, Ns::RevertJob],
+    ),
+    (
+        "PUT",
+        "/v1/job/x/scale?namespace=red",
+        &[Ns::ScaleJob, Ns::SubmitJob],
+    ),
+    (
+        "PUT",
+        "/v1/job/x/dispatch?namespace=red",
+        &[Ns::DispatchJob],
+    ),
+    (
+        "PUT",
+        "/v1/job/x/periodic/force?namespace=red",
+        &[Ns::DispatchJob, Ns::SubmitJob, Ns::ForcePeriodicJob],
+    ),
+    (
+        "PUT",
+        "/v1/job/x/versions/y/tag?namespace=red",
+        &[Ns::SubmitJob, Ns::TagJobVersion],
+    ),
+    (
+        "PUT",
+        "/v1/deployment/fail/ID",
+        &[Ns::SubmitJob, Ns::FailDeployment],
+    ),
+    (
+        "PUT",
+        "/v1/deployment/pause/ID",
+        &[Ns::SubmitJob, Ns::PauseDeployment],
+    ),
+    (
+        "PUT",
+        "/v1/deployment/promote/ID",
+        &[Ns::SubmitJob, Ns::PromoteDeployment],
+    ),
+    (
+        "PUT",
+        "/v1/deployment/unblock/ID",
+        &[Ns::SubmitJob, Ns::UnblockDeployment],
+    ),
+    (
+        "PUT",
+        "/v1/deployment/allocation-health/ID",
+        &[Ns::SubmitJob, Ns::SetAllocHealthDeployment],
+    ),
+    ("PUT", "/v1/allocation/ID/stop", &[Ns::AllocLifecycle]),
+    (
+        "PUT",
+        "/v1/client/allocation/ID/restart",
+        &[Ns::AllocLifecycle],
+    ),
+    (
+        "PUT",
+        "/v1/client/allocation/ID/signal",
+        &[Ns::AllocLifecycle],
+    ),
+    (
+        "PUT",
+        "/v1/client/allocation/ID/gc",
+        &[Ns::SubmitJob, Ns::GcAllocation],
+    ),
+    ("GET", "/v1/client/allocation/ID/stats", &[Ns::ReadJob]),
+    ("GET", "/v1/client/allocation/ID/exec", &[Ns::AllocExec]),
+    ("GET", "/v1/client/fs/ls/ID", &[Ns::ReadFs]),
+    ("GET", "/v1/client/fs/cat/ID", &[Ns::ReadFs]),
+    ("GET", "/v1/client/fs/logs/ID", &[Ns::ReadLogs, Ns::ReadFs]),
+    (
+        "DELETE",
+        "/v1/service/x/y?namespace=red",
+        &[Ns::SubmitJob, Ns::DeleteServiceRegistration],
+    ),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_route_lets_in_its_own_capabilities_and_no_neighbour() {
+    let server = two_namespaces().await;
+    let none = "00000000-0000-0000-0000-000000000000";
+    for (method, target, any_of) in ASKED {
+        let target = target.replace("ID", none);
+        for one in Ns::ALL {
+            let token = format!("only:{}", one.as_str());
+            let body = match target.starts_with("/v1/job") {
+                true => job("x").to_string(),
+                false => json!({"DeploymentID": none}).to_string(),
+            };
+            let reply = server.by(&token, method, &target, body).await;
+            let let_in = reply.status != 403;
+            let what = format!("{method} {target} by {token}: {}", reply.text());
+            assert_eq!(let_in, any_of.contains(one), "{what}");
+        }
+        if target.contains("namespace=red") {
+            let elsewhere = target.replace("namespace=red", "namespace=blue");
+            let token = format!("only:{}", any_of[0].as_str());
+            let body = job("x").to_string();
+            let reply = server.by(&token, method, &elsewhere, body).await;
+            assert_eq!(
+                reply.status,
+                403,
+                "{elsewhere} by {token}: {}",
+                reply.text()
+            );
+        }
     }
+    server.stop().await;
 }
 
 /// What a counter says, by label.

@@ -52,6 +52,13 @@ pub(super) fn who(token: Option<&str>, addr: &str) -> Identity {
     match token {
         None => Identity::anonymous(addr, Arc::new(Acl::denied())),
         Some("root") => Identity::open(addr),
+        // One capability in one namespace.
+        Some(token) if token.starts_with("only:") => {
+            let one = token.trim_start_matches("only:");
+            let rules = format!("namespace \"red\" {{ capabilities = [\"{one}\"] }}");
+            let policy = acl::parse(&rules, Strictness::Strict).unwrap();
+            Identity::anonymous(addr, Arc::new(Acl::compile(&[&policy])))
+        }
         Some(token) => match COMPILED.iter().find(|(name, _)| *name == token) {
             None => Identity::refused(addr, Refusal::Unknown),
             Some((_, acl)) => Identity::anonymous(addr, Arc::clone(acl)),

@@ -48,6 +48,9 @@ const ENDPOINTS: &[(&str, &str)] = &[
 
 /// Paths that are lists of something.
 const LISTS: &[&str] = &[
+    "acl/policies",
+    "acl/roles",
+    "acl/tokens",
     "allocations",
     "deployments",
     "evaluations",

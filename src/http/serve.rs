@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -18,14 +20,21 @@ use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 use super::request::Remote;
-use crate::net::{Arrival, Begun, Door, HTTP_BUFFER, Host, Listener, Peer, Stream, accept};
+use crate::net::{
+    Arrival, Begun, Door, HTTP_BUFFER, Host, Listener, Peer, Stream, Visit, Visitors, accept,
+};
 
 /// Longest time the headers of a further request may take, and a connection lie idle.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long open requests have once the server is told to stop.
 const GRACE: Duration = Duration::from_secs(1);
 /// Requests that one connection of HTTP/2 may have open.
-const STREAMS: u32 = 100;
+const STREAMS: u32 = 32;
+/// What is told to who has too many requests open.
+const TOO_MANY_REQUESTS: &str =
+    "Your IP is issuing too many concurrent requests, please rate limit your calls\n";
+/// What may come in over HTTP/2 before it is read, bytes: of a request, and of a connection.
+const WINDOW: u32 = 64 << 10;
 /// The longest headers of a request over HTTP/2, bytes.
 const MAX_HEADERS: u32 = 16 << 10;
 /// What HTTP/2 begins with (RFC 9113 section 3.4).
@@ -33,7 +42,9 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Serves until told to stop; open requests then have some seconds to end.
 pub async fn serve(listener: Listener, router: Router, door: Door, stop: CancellationToken) {
-    let open = accept(listener, Arc::new(Front { router }), door, stop).await;
+    let visitors = Arc::clone(&door.visitors);
+    let front = Arc::new(Front { router, visitors });
+    let open = accept(listener, front, door, stop).await;
     if tokio::time::timeout(GRACE, open.wait()).await.is_err() {
         tracing::info!("requests were still open at the end");
     }
@@ -42,6 +53,7 @@ pub async fn serve(listener: Listener, router: Router, door: Door, stop: Cancell
 /// The routes behind a door.
 struct Front {
     router: Router,
+    visitors: Arc<Visitors>,
 }
 
 impl Host for Front {
@@ -67,6 +79,7 @@ impl Host for Front {
 #[derive(Clone)]
 struct Visitor {
     router: Router,
+    visitors: Arc<Visitors>,
     peer: Peer,
     state: Arc<State>,
 }
@@ -93,16 +106,30 @@ impl Visitor {
         self.router.clone().call(request)
     }
 
-    /// The same where several requests are open at once: they are counted.
+    /// The same where several requests are open at once: they are counted, and all but one count
+    /// as connections of their own, for an answer that is not taken in costs as much.
     fn counted(
         &self,
         request: Request<Incoming>,
     ) -> impl Future<Output = Result<Response<Body>, std::convert::Infallible>> + Send + use<> {
         let open = Open::new(&self.state);
-        let answer = self.answer(request);
+        let visit = match self.state.open.lock().0 {
+            1 => Ok(None),
+            _ => self.visitors.enter(self.peer.ip()).map(Some).ok_or(()),
+        };
+        let answer = visit.map(|visit| (visit, self.answer(request)));
         async move {
+            let Ok((visit, answer)) = answer else {
+                let refused = (StatusCode::TOO_MANY_REQUESTS, TOO_MANY_REQUESTS);
+                return Ok(refused.into_response());
+            };
             let answer = answer.await?;
-            Ok(answer.map(|body| Body::new(Counted { body, _open: open })))
+            let counted = |body| Counted {
+                body,
+                _open: open,
+                _visit: visit,
+            };
+            Ok(answer.map(|body| Body::new(counted(body))))
         }
     }
 }
@@ -129,6 +156,7 @@ impl Drop for Open {
 struct Counted {
     body: Body,
     _open: Open,
+    _visit: Option<Visit>,
 }
 
 impl hyper::body::Body for Counted {
@@ -159,6 +187,7 @@ impl Front {
         };
         Visitor {
             router: self.router.clone(),
+            visitors: Arc::clone(&self.visitors),
             peer,
             state: Arc::new(state),
         }
@@ -226,7 +255,9 @@ impl Front {
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS)
             .max_header_list_size(MAX_HEADERS)
-            .max_send_buf_size(HTTP_BUFFER)
+            .max_send_buf_size(HTTP_BUFFER / 4)
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW)
             .keep_alive_interval(HEADER_TIMEOUT)
             .keep_alive_timeout(HEADER_TIMEOUT)
             .serve_connection(

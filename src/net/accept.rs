@@ -26,6 +26,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const FAREWELL: Duration = Duration::from_secs(1);
 /// The most of what he says meanwhile that is taken in and thrown away.
 const LAST_WORDS: u64 = 64 << 10;
+/// As good as no limit.
+const FOREVER: Duration = Duration::from_secs(365 * 86_400);
 /// What TLS begins with: a record of a handshake.
 const HANDSHAKE: u8 = 0x16;
 
@@ -119,8 +121,12 @@ impl Patience {
         patience
     }
 
-    /// This long for those who come from now on.
+    /// This long for those who come from now on; nothing: as long as they like.
     pub fn set(&self, time: Duration) {
+        let time = match time.is_zero() {
+            true => FOREVER,
+            false => time,
+        };
         let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         self.0.store(millis, Ordering::Relaxed);
     }

@@ -35,8 +35,8 @@ pub(super) async fn timed<T>(
 /// What a method does: `read`, `list` or `write`.
 fn kind(method: &str) -> &'static str {
     match method {
-        "get_client_allocs" | "get_allocs" => "list",
-        "ping" | "leader" => "read",
+        "get_client_allocs" | "get_allocs" | "get_policies" | "get_roles_by_id" => "list",
+        "ping" | "leader" | "get_node" | "resolve_token" | "who_am_i" => "read",
         _ => "write",
     }
 }

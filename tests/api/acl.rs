@@ -2,25 +2,31 @@
 
 use std::fs;
 
-use drover_testkit::Http;
+use anyhow::ensure;
+use drover_testkit::{Http, LONG, wait_for};
 use serde_json::{Value, json};
 
 use crate::official_client::go_test;
-use crate::support::{Running, server, server_with};
+use crate::support::{Running, dev_with, register, server, server_with};
 
 const ON: &str = "acl { enabled = true }\n";
 
 /// An agent with ACLs on, and the secret of its first token.
 fn bootstrapped() -> (Running, String) {
     let running = server_with(ON);
+    let secret = first_token(&running);
+    (running, secret)
+}
+
+/// The secret of an agent's first token.
+fn first_token(running: &Running) -> String {
     let made = running
         .http()
         .put("/v1/acl/bootstrap", &json!({}))
         .expect("an answer");
     assert_eq!(made.status, 200, "{}", made.text());
     let made = made.json().expect("JSON");
-    let secret = made["SecretID"].as_str().expect("a secret").to_owned();
-    (running, secret)
+    made["SecretID"].as_str().expect("a secret").to_owned()
 }
 
 /// Asks with a token; the status and the body.
@@ -160,6 +166,172 @@ fn no_secret_of_a_token_is_shown_anywhere_else() {
         assert!(
             !lies_below(&files, hidden.as_bytes()),
             "a secret lies in a file"
+        );
+    }
+}
+
+#[test]
+fn events_say_which_token_did_it_with_its_roles_and_policies() {
+    let (running, root) = bootstrapped();
+    let rules = json!({"Rules": "namespace \"default\" { policy = \"write\" }"});
+    for name in ["mine", "of-role"] {
+        let mut policy = rules.clone();
+        policy["Name"] = json!(name);
+        made(&running, &root, &format!("/v1/acl/policy/{name}"), &policy);
+    }
+    let role = json!({"Name": "crew", "Policies": [{"Name": "of-role"}]});
+    made(&running, &root, "/v1/acl/role", &role);
+    let token = json!({
+        "Name": "ci", "Type": "client", "Policies": ["mine"], "Roles": [{"Name": "crew"}],
+    });
+    let token = made(&running, &root, "/v1/acl/token", &token);
+    let secret = token["SecretID"].as_str().expect("a secret");
+    let mut http = running.http().header("X-Nomad-Token", secret);
+    register(&mut http, &crate::support::job("web", 1));
+    let path = "/v1/audit?kind=JobRegistered";
+    let (status, text) = ask(&running, &root, "GET", path, &Value::Null);
+    assert_eq!(status, 200, "{text}");
+    let told: Value = serde_json::from_str(&text).expect("JSON");
+    let actor = &told[0]["Actor"];
+    assert_eq!(
+        (&actor["kind"], &actor["id"], &actor["name"]),
+        (&json!("token"), &token["AccessorID"], &json!("ci"))
+    );
+    assert_eq!(actor["roles"], json!(["crew"]), "{actor}");
+    assert_eq!(actor["policies"], json!(["mine", "of-role"]), "{actor}");
+}
+
+#[test]
+fn auth_10_settings_close_metrics_and_take_the_labels_away() {
+    let settings = "telemetry {\n  prometheus_metrics = true\n  metrics_require_acl = true\n  \
+                    disable_rpc_rate_metrics_labels = true\n}\n";
+    let running = server_with(&format!("{ON}{settings}"));
+    let root = first_token(&running);
+    let path = "/v1/metrics?format=prometheus";
+    for token in ["", "00000000-0000-0000-0000-000000000000"] {
+        assert_eq!(ask(&running, token, "GET", path, &Value::Null).0, 403);
+    }
+    assert_eq!(ask(&running, &root, "GET", "/v1/jobs", &Value::Null).0, 200);
+    let (status, text) = ask(&running, &root, "GET", path, &Value::Null);
+    assert_eq!(status, 200, "{text}");
+    assert!(
+        text.contains("nomad_nomad_rpc_job_list ") && !text.contains("identity="),
+        "{text}"
+    );
+}
+
+/// For some minutes.
+const TICKS: &str = "n=0; while [ $n -lt 3000 ]; do echo tick; sleep 0.1; n=$((n+1)); done";
+
+/// A service that says something all the time; its allocation.
+fn ticking(running: &Running, root: &str) -> String {
+    let job = json!({"Job": {
+        "ID": "ticks", "Name": "ticks", "Type": "service", "Datacenters": ["*"],
+        "TaskGroups": [{"Name": "g", "Count": 1, "Tasks": [{
+            "Name": "t", "Driver": "raw_exec", "Config": {
+                "command": "/bin/sh", "args": ["-c", TICKS],
+            },
+        }]}],
+    }});
+    register(&mut running.http().header("X-Nomad-Token", root), &job);
+    let listed = "/v1/job/ticks/allocations";
+    let alloc = wait_for("the task to run", LONG, || {
+        let (_, list) = ask(running, root, "GET", listed, &Value::Null);
+        let list: Value = serde_json::from_str(&list)?;
+        ensure!(list[0]["ClientStatus"] == "running", "{list}");
+        Ok(list[0]["ID"].as_str().unwrap_or_default().to_owned())
+    });
+    alloc.expect("it runs")
+}
+
+fn heads_change_nothing(running: &Running, root: &str, alloc: &str) {
+    for verb in ["restart", "signal", "gc"] {
+        let path = format!("/v1/client/allocation/{alloc}/{verb}");
+        let (status, _) = ask(running, root, "HEAD", &path, &Value::Null);
+        assert_eq!(
+            status, 405,
+            "only the head of an answer changes nothing: {verb}"
+        );
+    }
+    let shown = ask(
+        running,
+        root,
+        "GET",
+        &format!("/v1/allocation/{alloc}"),
+        &Value::Null,
+    );
+    let shown: Value = serde_json::from_str(&shown.1).expect("JSON");
+    assert_eq!(shown["TaskStates"]["t"]["Restarts"], json!(0), "{shown}");
+}
+
+#[test]
+fn what_is_followed_ends_with_the_right_to_it_and_with_nothing_else() {
+    let running = dev_with(ON);
+    let root = first_token(&running);
+    let policy = json!({"Name": "reader", "Rules": "namespace \"default\" { policy = \"write\" }"});
+    made(&running, &root, "/v1/acl/policy/reader", &policy);
+    let token = |name: &str| {
+        let token = json!({"Name": name, "Type": "client", "Policies": ["reader"]});
+        made(&running, &root, "/v1/acl/token", &token)
+    };
+    let (narrow, other) = (token("narrow"), token("other"));
+    let secret = |token: &Value| token["SecretID"].as_str().expect("a secret").to_owned();
+    let alloc = ticking(&running, &root);
+    let path = format!("/v1/client/fs/logs/{alloc}?task=t&type=stdout&plain=true&follow=true");
+    let follow = |secret: &str, path: &str| {
+        let http = running.http().header("X-Nomad-Token", secret);
+        http.lines(path).expect("a stream")
+    };
+    let mut lines = [&narrow, &other].map(|token| follow(&secret(token), &path));
+    let mut manager = follow(&root, "/v1/event/stream?topic=ACLToken");
+    for lines in &mut lines {
+        assert_eq!(
+            lines.next_line().expect("it goes on").as_deref(),
+            Some(&b"tick"[..])
+        );
+    }
+    heads_change_nothing(&running, &root, &alloc);
+    // Other tokens come; a manager goes on being one.
+    for n in 0..3 {
+        let name = format!("more-{n}");
+        token(&name);
+        loop {
+            let line = manager
+                .next_line()
+                .expect("it goes on")
+                .expect("it is not over");
+            if String::from_utf8_lossy(&line).contains(&name) {
+                break;
+            }
+        }
+        // Nothing changes meanwhile, for longer than rights are looked after.
+        let (_, list) = ask(&running, &root, "GET", "/v1/acl/tokens", &Value::Null);
+        let list: Value = serde_json::from_str(&list).expect("JSON");
+        let last = list.as_array().into_iter().flatten();
+        let last = last.filter_map(|token| token["ModifyIndex"].as_u64()).max();
+        let waits = format!(
+            "/v1/acl/tokens?wait=700ms&index={}",
+            last.unwrap_or_default()
+        );
+        assert_eq!(ask(&running, &root, "GET", &waits, &Value::Null).0, 200);
+    }
+    let mut told = follow(&secret(&narrow), "/v1/event/stream?topic=Job");
+    let accessor = narrow["AccessorID"].as_str().expect("an accessor");
+    let gone = format!("/v1/acl/token/{accessor}");
+    assert_eq!(ask(&running, &root, "DELETE", &gone, &Value::Null).0, 200);
+    // Nothing happens to jobs any more: only its right ends the stream.
+    while let Ok(Some(line)) = told.next_line() {
+        let line = String::from_utf8_lossy(&line).into_owned();
+        assert!(line == "{}" || line.contains("\"Topic\":\"Job\""), "{line}");
+    }
+    // It ticks for minutes: only its right ends it.
+    while let Ok(Some(line)) = lines[0].next_line() {
+        assert_eq!(line, b"tick");
+    }
+    for _ in 0..20 {
+        assert!(
+            lines[1].next_line().expect("it goes on").is_some(),
+            "the other follows on"
         );
     }
 }

@@ -103,7 +103,7 @@ fn commands_that_are_not_there_say_what_to_use() {
         "alloc exec abcd /bin/sh",
         "operator debug",
         "volume status",
-        "acl bootstrap",
+        "acl auth-method list",
         "job statsu",
     ] {
         let ran = session.run(line);

@@ -143,7 +143,13 @@ fn issuer(ca_file: &str, ca_key: &str) -> Result<Issuer<'static, KeyPair>> {
 
 fn params(args: &Create, kind: &str) -> Result<CertificateParams> {
     let name = format!("{kind}.{}.{}", args.cluster_region, args.domain);
+    // What the agents of a region go by, whatever the domain.
+    let role = format!("{kind}.{}.nomad", args.cluster_region);
     let mut names = vec![name.clone(), "localhost".to_owned()];
+    // Below nomad the domain says it already, and the authority may be bound to that.
+    if !args.domain.ends_with("nomad") {
+        names.push(role);
+    }
     if kind != "cli" {
         names.push("127.0.0.1".to_owned());
     }

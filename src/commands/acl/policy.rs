@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn acl_16_a_policy_is_attached_by_its_job_alone_never_by_its_name() {
+    fn a_policy_is_attached_by_its_job_alone_never_by_its_name() {
         let mut world = world();
         let attached = |namespace: &str, job: &str, group: &str| AclPolicy {
             job_acl: Some(JobAcl {
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn acl_17_policies_of_a_job_are_found_without_looking_at_the_others() {
+    fn policies_of_a_job_are_found_without_looking_at_the_others() {
         let mut world = world();
         for page in 0..5 {
             let policies = (0..1000).map(|n| AclPolicy {

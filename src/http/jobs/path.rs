@@ -162,7 +162,7 @@ fn reader(ending: &str) -> Option<(Access, Watched, Reader)> {
 fn write_access(ending: &str, deletes: bool) -> Option<Access> {
     Some(match (ending, deletes) {
         ("", false) => Access::Late(
-            "submit-job or register-job",
+            "submit-job or register-job; PolicyOverride: sentinel-override too",
             Somewhere::Namespace(write::REGISTER),
         ),
         ("", true) => Access::Late(

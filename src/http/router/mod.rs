@@ -162,7 +162,7 @@ where
 
 /// Some methods that this version has not, and what to do instead.
 fn later(methods: Methods, advice: &'static str) -> Entry {
-    body(methods, Access::Anyone, move |write| {
+    body(methods, Access::Absent, move |write| {
         absent::later(write, advice)
     })
 }

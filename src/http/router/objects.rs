@@ -11,7 +11,7 @@ use super::Methods::{Any, Delete, Put};
 use super::work::ALLOCS;
 use super::{Table, body, get, get_near, late, query};
 use crate::http::front::Watched::{Nothing, Rows, Tables, Within};
-use crate::http::gate::Access::{Anyone, Management, Namespace, Node, Object, Public};
+use crate::http::gate::Access::{Absent, Anyone, Management, Namespace, Node, Object, Public};
 use crate::http::gate::Right::{Read, Write};
 use crate::http::gate::{READ_JOB, Somewhere};
 use crate::http::{acl, namespaces, node_pools, nodes, scaling, search, services, variables};
@@ -259,7 +259,7 @@ pub(super) fn access(table: Table) -> Table {
             )],
         );
     for path in acl::SIGN_IN {
-        table = table.route(path, [body(Any, Anyone, acl::sign_in)]);
+        table = table.route(path, [body(Any, Absent, acl::sign_in)]);
     }
     table
 }

@@ -9,7 +9,7 @@ use super::{Table, body, get, late, later, objects, query, upload, work};
 use crate::acl::OperatorCapability::{KeyringRead, SnapshotSave};
 use crate::http::front::Watched::{Nothing, Now, Tables};
 use crate::http::gate::Access::{
-    Agent, Anyone, Management, Metrics, Node, Operation, Operator, Plugins, Public,
+    Absent, Agent, Anyone, Management, Metrics, Node, Operation, Operator, Plugins, Public,
 };
 use crate::http::gate::Right::{Read, Write};
 use crate::http::gate::Somewhere;
@@ -138,7 +138,7 @@ fn agents(table: Table) -> Table {
             [late(
                 Any,
                 (
-                    "by verb: read-job, alloc-lifecycle, submit-job",
+                    "by verb: alloc-lifecycle, alloc-exec, gc-allocation, read-job",
                     Somewhere::Anything,
                 ),
                 client::allocation,
@@ -239,7 +239,7 @@ fn elsewhere(table: Table) -> Table {
             "/v1/operator/license",
             [
                 get(Public, Now, absent::license),
-                body(Put, Anyone, absent::enterprise),
+                body(Put, Absent, absent::enterprise),
             ],
         );
     for path in ["/v1/volume/csi/{id}", "/v1/volume/host/{id}"] {
@@ -247,7 +247,7 @@ fn elsewhere(table: Table) -> Table {
         table = table.route(path, [read, later(Writes, absent::NO_VOLUMES)]);
     }
     for path in ENTERPRISE {
-        table = table.route(path, [body(Any, Anyone, absent::enterprise)]);
+        table = table.route(path, [body(Any, Absent, absent::enterprise)]);
     }
     for (path, advice) in absent::LATER {
         table = table.route(path, [later(Any, advice)]);

@@ -134,6 +134,14 @@ impl PeerCertificate {
         Certificate::read(der).map(Self::from)
     }
 
+    /// Whether an agent that looks at no names may take it for a server's: it is not said to be a
+    /// client's or a person's.
+    #[must_use]
+    pub fn may_be_server(&self) -> bool {
+        let person = |name: &String| name.starts_with("cli.") && name.ends_with(".nomad");
+        self.role != Some(Role::Client) && !self.names.iter().any(person)
+    }
+
     /// Whether it is for this role in this region.
     #[must_use]
     pub fn is(&self, role: Role, region: &str) -> bool {

@@ -72,7 +72,7 @@ impl Servers {
             Some(region) if !peer.is(Role::Server, region) => {
                 Err(not_for(&peer, &Role::Server.in_region(region)))
             }
-            None if peer.role == Some(Role::Client) => Err(not_for(&peer, "a server")),
+            None if !peer.may_be_server() => Err(not_for(&peer, "a server")),
             _ => Ok(()),
         }
     }

@@ -45,6 +45,8 @@ enum Task {
     Tidy,
     /// Print which folders of `src` know which others.
     Graph,
+    /// Print every route and method between agents, and what each asks of its caller.
+    Routes,
     /// Check that every listed behaviour has its test, and count them.
     Behaviours {
         /// Print the tests that name behaviours instead.
@@ -116,6 +118,13 @@ fn run() -> Result<()> {
         Task::Tidy => run::report("tidy", tidy::check(&root)?),
         Task::Graph => {
             print!("{}", graph::told(&graph::read(&tree::read(&root)?)));
+            Ok(())
+        }
+        Task::Routes => {
+            print!(
+                "{}",
+                std::fs::read_to_string(root.join("src/docs/routes.md"))?
+            );
             Ok(())
         }
         Task::Behaviours { tests: true } => behaviours::list(&root),
