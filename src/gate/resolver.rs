@@ -11,6 +11,7 @@ use std::hash::Hash;
 use std::sync::{Arc, LazyLock};
 
 use drover_events::model::{AclRole, AclToken};
+use drover_projections::query::acl::roles_of_token;
 use drover_projections::tables::acl_policies::AclPolicies;
 use drover_projections::tables::acl_roles::AclRoles;
 use drover_projections::tables::acl_tokens::{self, AclTokens};
@@ -123,14 +124,10 @@ impl Resolver {
 
     fn held(&self, view: &View, token: AclToken) -> Result<Held, StorageError> {
         let mut names: BTreeSet<String> = token.policies.iter().cloned().collect();
-        let mut roles = Vec::new();
-        for link in token.roles.iter() {
-            // A role that is gone gives nothing, and takes nothing away (ACL-06).
-            if let Some(role) = view.get::<AclRoles>(link.id.as_str())? {
-                names.extend(policies_of(&role));
-                roles.push(role.name);
-            }
-        }
+        // A role that is gone gives nothing, and takes nothing away (ACL-06).
+        let found = roles_of_token(view, &token)?;
+        names.extend(found.iter().flat_map(|role| policies_of(role)));
+        let mut roles: Vec<String> = found.iter().map(|role| role.name.clone()).collect();
         roles.sort();
         let (acl, policies) = match token.r#type == MANAGEMENT {
             true => (Arc::clone(&MANAGER), Vec::new()),
