@@ -66,6 +66,7 @@ mod server;
 mod service;
 mod show;
 mod snapshot;
+mod socket;
 mod spec;
 mod state;
 mod state_at;
@@ -73,6 +74,7 @@ mod status;
 mod stream;
 mod system;
 mod template;
+mod terminal;
 mod tls;
 mod trace;
 mod trail;
@@ -193,6 +195,9 @@ enum Noun {
     /// Inspect a job (short for `job inspect`)
     #[command(hide = true)]
     Inspect(job::inspect::Args),
+    /// Run a command beside a task (short for `alloc exec`)
+    #[command(hide = true)]
+    Exec(alloc::exec::Args),
     /// Show logs (short for `alloc logs`)
     #[command(hide = true)]
     Logs(alloc::logs::Args),
@@ -336,6 +341,7 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
         Noun::Plan(args) => job::plan::run(args, out).await,
         Noun::Validate(args) => job::validate::run(args, out).await,
         Noun::Inspect(args) => job::inspect::run(args, out).await,
+        Noun::Exec(args) => alloc::exec::run(args).await,
         Noun::Logs(args) => alloc::logs::run(args, out).await,
     };
     match done {

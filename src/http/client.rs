@@ -38,7 +38,7 @@ drover_events::wire! {
     }
 }
 
-fn client(write: &Write) -> Result<Arc<Client>, ApiError> {
+pub(super) fn client(write: &Write) -> Result<Arc<Client>, ApiError> {
     let none = || ApiError::bad_request("No local Node and node_id not provided");
     let client = write.api.server.client().ok_or_else(none)?;
     let node = write.request.query.text("node_id");
@@ -49,7 +49,7 @@ fn client(write: &Write) -> Result<Arc<Client>, ApiError> {
 }
 
 /// An allocation that is none.
-fn unknown(id: &str) -> ApiError {
+pub(super) fn unknown(id: &str) -> ApiError {
     ApiError::not_found(format!("Unknown allocation {id:?}"))
 }
 
@@ -80,7 +80,6 @@ pub(super) async fn allocation(late: Late) -> Result<Answer, ApiError> {
     let any_of: &[Ns] = match verb.as_str() {
         "restart" | "signal" => &[Ns::AllocLifecycle],
         "gc" => &[Ns::SubmitJob, Ns::GcAllocation],
-        "exec" => &[Ns::AllocExec],
         "pause" => &[Ns::SubmitJob, Ns::PauseAllocation],
         _ => READ_JOB,
     };
@@ -89,13 +88,6 @@ pub(super) async fn allocation(late: Late) -> Result<Answer, ApiError> {
     match verb.as_str() {
         // Schedules of tasks, which a pause overrides, are another edition's.
         "pause" => return super::absent::enterprise(write).await,
-        "exec" => {
-            let advice = "a shell on the node does it; GET /v1/allocation/:id names the node";
-            return Err(super::absent::unsupported(
-                "exec of an allocation is",
-                advice,
-            ));
-        }
         "snapshot" => {
             let advice = "an allocation's disk does not move to another node; \
                           GET /v1/client/fs/cat/:id reads its files";
