@@ -287,7 +287,7 @@ impl Asked {
             tracing::error!(%error, "the end of a command could not be written down");
         }
         match end {
-            End::Exited(_) => socket::close(&mut socket.stream, socket::done()).await,
+            End::Exited(_) => socket.done().await,
             End::Refused(error) => socket.refuse(&error).await,
             End::Left => {}
         }
@@ -298,9 +298,12 @@ impl Asked {
 fn command(request: &Request) -> Result<ExecRequest, ApiError> {
     let command = match request.query.text("command") {
         "" => Vec::new(),
-        raw => serde_json::from_str(raw).map_err(|error| {
-            ApiError::bad_request(format!("command is not a JSON array of texts: {error}"))
-        })?,
+        raw => {
+            let read: Result<Option<Vec<String>>, _> = serde_json::from_str(raw);
+            let bad = |error| format!("command is not a JSON array of texts: {error}");
+            let words = read.map_err(|error| ApiError::bad_request(bad(error)))?;
+            words.unwrap_or_default()
+        }
     };
     Ok(ExecRequest {
         task: request.query.text("task").to_owned(),

@@ -9,6 +9,7 @@ mod contract;
 mod drain;
 mod edges;
 mod evaluations;
+mod exec;
 mod jobs;
 mod limits;
 mod node_calls;

@@ -11,6 +11,7 @@ mod completion;
 mod deployments;
 mod evals;
 mod events;
+mod exec;
 mod flags;
 mod jobs;
 mod messages;
