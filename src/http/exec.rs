@@ -1,8 +1,8 @@
 //! `GET /v1/client/allocation/:id/exec`: a command beside a task, over a WebSocket (HTTP API 4.2).
 //!
 //! Who may not is refused before the upgrade; where the token comes in the first frame, by the code
-//! of the close frame. Nothing runs before. The command ends when its caller leaves, falls silent or
-//! loses the right, and when the server stops.
+//! of the close frame. Nothing runs before. The command ends when its caller leaves, falls silent
+//! or loses the right, and when the server stops.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -249,10 +249,18 @@ impl Asked {
         requests::answered(&self.write.api, Some(self.ticket), denied, answer).await
     }
 
+    /// Starts the command: what goes to it comes from `input`, what comes from it is answered.
+    async fn start(
+        &self,
+        input: mpsc::Receiver<ExecIn>,
+    ) -> Result<mpsc::Receiver<ExecOut>, ApiError> {
+        exec::exec(&self.client, &self.id, &self.exec, input).await
+    }
+
     /// Runs the command.
     async fn run(self, mut socket: Socket) {
         let (to, input) = mpsc::channel(WINDOW);
-        let output = match exec::exec(&self.client, &self.id, &self.exec, input).await {
+        let output = match self.start(input).await {
             Ok(output) => output,
             Err(error) => {
                 let ended = self.end(Err(error)).await;

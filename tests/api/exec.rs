@@ -162,38 +162,10 @@ async fn mod_23_who_may_not_runs_nothing() {
         path(&alloc, &touch, ""),
         path(&alloc, &touch, "&ws_handshake=1"),
     );
-    let hello = |version: i64, token: &str| json!({"version": version, "auth_token": token});
 
-    for token in &denied {
-        let headers = [("X-Nomad-Token", token.as_str())];
-        let refused = open(&running, &plain, &headers[..usize::from(!token.is_empty())]).await;
-        assert_eq!(refused.err(), Some(403), "{token}");
-        let mut socket = open(&running, &framed, &[])
-            .await
-            .expect("let in to say who");
-        assert!(say(&mut socket, &hello(1, token)).await);
-        let said = read(&mut socket, None).await;
-        let wanted = Some((1008, "Permission denied".to_owned()));
-        assert_eq!((said.closed, said.code), (wanted, None), "{token}");
-    }
-    for (frame, header, text) in [
-        (hello(2, good), None, "unexpected handshake value: 2"),
-        (
-            hello(1, good),
-            Some(denied[0].as_str()),
-            "handshake auth token mismatched auth header token",
-        ),
-        (json!("what"), None, "failed to read handshake: "),
-    ] {
-        let headers: Vec<_> = header
-            .map(|token| ("X-Nomad-Token", token))
-            .into_iter()
-            .collect();
-        let mut socket = open(&running, &framed, &headers).await.expect("let in");
-        assert!(say(&mut socket, &frame).await);
-        let (code, reason) = read(&mut socket, None).await.closed.expect("closed");
-        assert!(code == 1008 && reason.starts_with(text), "{code} {reason}");
-    }
+    let asked = (plain.as_str(), framed.as_str());
+    refused(&running, asked, &denied).await;
+    misspoken(&running, &framed, (good, &denied[0])).await;
     let odd = path(&alloc, &touch, "&ws_handshake=maybe");
     assert_eq!(open(&running, &odd, &[]).await.err(), Some(400));
     let unknown = path("nope", &touch, "");
@@ -228,6 +200,46 @@ async fn mod_23_who_may_not_runs_nothing() {
     assert_eq!(said.closed, Some((1008, "Permission denied".to_owned())));
     gone(pid.split(' ').next().unwrap());
     told(&mut http, &touch);
+}
+
+fn hello(version: i64, token: &str) -> Value {
+    json!({"version": version, "auth_token": token})
+}
+
+/// Each of these tokens is refused: before the upgrade, and in the first frame.
+async fn refused(running: &Running, (plain, framed): (&str, &str), tokens: &[String]) {
+    for token in tokens {
+        let headers = [("X-Nomad-Token", token.as_str())];
+        let refused = open(running, plain, &headers[..usize::from(!token.is_empty())]).await;
+        assert_eq!(refused.err(), Some(403), "{token}");
+        let mut socket = open(running, framed, &[]).await.expect("let in to say who");
+        assert!(say(&mut socket, &hello(1, token)).await);
+        let said = read(&mut socket, None).await;
+        let wanted = Some((1008, "Permission denied".to_owned()));
+        assert_eq!((said.closed, said.code), (wanted, None), "{token}");
+    }
+}
+
+/// First frames that are none.
+async fn misspoken(running: &Running, framed: &str, (good, other): (&str, &str)) {
+    for (frame, header, text) in [
+        (hello(2, good), None, "unexpected handshake value: 2"),
+        (
+            hello(1, good),
+            Some(other),
+            "handshake auth token mismatched auth header token",
+        ),
+        (json!("what"), None, "failed to read handshake: "),
+    ] {
+        let headers: Vec<_> = header
+            .map(|token| ("X-Nomad-Token", token))
+            .into_iter()
+            .collect();
+        let mut socket = open(running, framed, &headers).await.expect("let in");
+        assert!(say(&mut socket, &frame).await);
+        let (code, reason) = read(&mut socket, None).await.closed.expect("closed");
+        assert!(code == 1008 && reason.starts_with(text), "{code} {reason}");
+    }
 }
 
 /// The request log has each of them, with what came of it.
@@ -310,14 +322,17 @@ async fn mod_23_a_session_ends_in_words_or_with_its_caller() {
         assert_eq!(answer.status, status, "{path}");
         assert!(answer.text().contains(text), "{}", answer.text());
     }
+    misbehaved(&running, &alloc).await;
+}
 
-    // What is no frame, and one that is too long.
+/// A session ends with what is no frame, with one that is too long, and with its caller.
+async fn misbehaved(running: &Running, alloc: &str) {
     for (frame, text) in [
         ("what".to_owned(), "failed to decode frame: "),
         ("x".repeat(1 << 20), "Message too long: "),
     ] {
-        let forever = path(&alloc, "echo $$ runs; exec sleep 1000", "");
-        let mut socket = open(&running, &forever, &[]).await.expect("let in");
+        let forever = path(alloc, "echo $$ runs; exec sleep 1000", "");
+        let mut socket = open(running, &forever, &[]).await.expect("let in");
         let pid = read(&mut socket, Some("runs")).await.out;
         socket.send(Message::text(frame)).await.expect("sent");
         let (code, reason) = read(&mut socket, None).await.closed.expect("closed");
@@ -327,8 +342,8 @@ async fn mod_23_a_session_ends_in_words_or_with_its_caller() {
 
     // The caller vanishes, with a terminal and without, in words and without.
     for (tty, polite) in [("", true), ("&tty=true", false), ("", false)] {
-        let forever = path(&alloc, "echo $$ runs; exec sleep 1000", tty);
-        let mut socket = open(&running, &forever, &[]).await.expect("let in");
+        let forever = path(alloc, "echo $$ runs; exec sleep 1000", tty);
+        let mut socket = open(running, &forever, &[]).await.expect("let in");
         let pid = read(&mut socket, Some("runs")).await.out;
         if polite {
             socket.close(None).await.expect("said");
@@ -390,7 +405,14 @@ async fn mod_23_much_goes_through_and_little_is_held() {
     let endless = path(&alloc, "echo $$ runs; exec yes", "");
     let mut socket = open(&running, &endless, &[]).await.expect("let in");
     let pid = read(&mut socket, Some("runs")).await.out;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let stat = format!("/proc/{}/stat", pid.split(' ').next().unwrap());
+    let full = || {
+        let stat = std::fs::read_to_string(&stat)?;
+        ensure!(stat.contains(") S "), "{stat}");
+        Ok::<_, anyhow::Error>(())
+    };
+    let waits = drover_testkit::eventually("the task to wait", LONG, full).await;
+    waits.unwrap();
     let after = memory();
     assert!(after < before + 150, "{before} MiB, then {after} MiB");
     drop(socket);
@@ -459,8 +481,18 @@ fn mod_23_a_session_works_over_tls_and_over_a_socket_of_the_machine() {
             String::from_utf8_lossy(&told).into_owned(),
         )
     };
-    let job = "job \"tls\" {\n group \"g\" {\n task \"main\" {\n driver = \"raw_exec\"\n config {\n \
-               command = \"/bin/sleep\"\n args = [\"1000\"]\n }\n }\n }\n}\n";
+    let job = r#"job "tls" {
+  group "g" {
+    task "main" {
+      driver = "raw_exec"
+      config {
+        command = "/bin/sleep"
+        args    = ["1000"]
+      }
+    }
+  }
+}
+"#;
     std::fs::write(trust.dir.path().join("tls.hcl"), job).expect("written");
     let (https, unix) = (
         format!("https://{}", agent.addr()),
