@@ -19,6 +19,7 @@ use super::endpoints::host::Meter;
 use super::journal::Journal;
 use super::service::book::{self, Book};
 use super::sync::UpdateBuffer;
+use super::control::{self, Answers};
 use super::{contact, gc, measure, pull, send};
 use crate::rpc::caller::Caller;
 
@@ -145,9 +146,18 @@ impl Client {
         })
     }
 
+    /// Lets servers reach this client: what they ask is answered by `answers`. Where the server
+    /// is in this process it needs no way here.
+    pub fn answer_servers(&self, answers: Arc<dyn Answers>) {
+        if self.core.caller.servers().is_some() {
+            let kept = tokio::spawn(control::keep(Arc::clone(&self.core), answers));
+            self.tasks.lock().push(kept);
+        }
+    }
+
     /// This node's id.
     pub fn node_id(&self) -> String {
-        self.core.node.lock().id.clone()
+        self.core.id()
     }
 
     /// How things stand with the servers.
@@ -228,6 +238,11 @@ impl Drop for Client {
 }
 
 impl Core {
+    /// This node's id.
+    pub(super) fn id(&self) -> String {
+        self.node.lock().id.clone()
+    }
+
     fn restore(&self) {
         let kept = self.journal.load();
         for (key, bytes) in kept.range("alloc/".to_owned()..) {

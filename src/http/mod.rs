@@ -102,6 +102,7 @@ fn new_id() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
+pub use client::far::Near;
 pub use rendered::Rendered;
 pub use request::Remote;
 pub use router::router;

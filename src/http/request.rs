@@ -33,6 +33,8 @@ pub(super) struct Request {
     pub(super) method: Method,
     /// The path as it came, escapes and all.
     pub(super) path: String,
+    /// The parameters as they came.
+    raw_query: String,
     /// The decoded parameters.
     pub(super) query: Query,
     /// The headers.
@@ -73,6 +75,7 @@ impl Request {
         Ok(Self {
             method: parts.method,
             path: parts.uri.path().to_owned(),
+            raw_query: parts.uri.query().unwrap_or_default().to_owned(),
             query: match parts.extensions.get::<Query>() {
                 Some(query) => query.clone(),
                 None => Query::parse(parts.uri.query())?,
@@ -128,6 +131,15 @@ impl Request {
         let mut more = hold.another();
         more.take(self.body.len() * DECODED).await?;
         Ok(Some(more))
+    }
+
+    /// Path and query as they came.
+    #[must_use]
+    pub(super) fn target(&self) -> String {
+        match self.raw_query.as_str() {
+            "" => self.path.clone(),
+            query => format!("{}?{query}", self.path),
+        }
     }
 
     /// The decoded path segment of a number (`/v1/job/x`: 0 is `v1`), empty when absent.

@@ -121,10 +121,10 @@ fn agents(table: Table) -> Table {
         .route("/v1/agent/health", [get(Public, Now, agent::health)])
         .route("/v1/agent/reload", [body(Put, Agent(Write), agent::reload)])
         .route("/v1/metrics", [get(Metrics, Now, agent::metrics)])
-        .route("/v1/client/stats", [body(Get, Node(Read), client::stats)])
+        .route("/v1/client/stats", [body(Get, Node(Read), client::of_node)])
         .route(
             "/v1/client/gc",
-            [body(Any, Node(Write), client::collect_all)],
+            [body(Any, Node(Write), client::of_node)],
         )
         .route(
             "/v1/client/metadata",
