@@ -12,14 +12,13 @@ use super::allocations::namespace_of;
 use super::answer::{Answer, JSON, TEXT};
 use super::body::Body;
 use super::gate::{Late, READ_JOB, Write};
+use super::query;
 use super::stream::right;
-use super::{list::storage, query};
 use crate::acl::NamespaceCapability as Ns;
 use crate::client::agent::Client;
 use crate::client::endpoints::logs::LogRequest;
 use crate::client::endpoints::{Frame, Origin, alloc, fs, host, logs};
 use crate::error::{ApiError, Code};
-use crate::net::glance;
 
 /// Pieces of a stream that may wait for a slow reader.
 const WINDOW: usize = 8;
@@ -150,19 +149,6 @@ pub(super) async fn checks(late: Late) -> Result<Answer, ApiError> {
 fn checked(client: &Client, id: &str) -> Result<Answer, ApiError> {
     let checks = alloc::checks(client, id)?;
     Answer::json(&Some(checks).filter(|checks| !checks.is_empty()))
-}
-
-/// `GET /v1/client/metadata`: all of it comes from the configuration, none was set by request.
-pub(super) async fn metadata(write: Write) -> Result<Answer, ApiError> {
-    let id = client(&write)?.node_id();
-    let view = write.api.projections.view();
-    let node = glance(|| drover_projections::tables::nodes::get(&view, &id)).map_err(storage)?;
-    let node = node.ok_or_else(|| ApiError::not_found(format!("Unknown node {id:?}")))?;
-    Answer::json(&serde_json::json!({
-        "Meta": &node.meta,
-        "Dynamic": {},
-        "Static": &node.meta,
-    }))
 }
 
 /// A change on the client is none of the replicated state: the index is that of the state now.

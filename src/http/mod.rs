@@ -38,6 +38,7 @@ mod list;
 mod log;
 mod lost;
 mod measure;
+mod metadata;
 mod namespaces;
 mod node_pools;
 mod nodes;
@@ -62,6 +63,7 @@ mod snapshot;
 mod state;
 mod stream;
 mod system;
+mod target;
 mod variables;
 
 #[cfg(test)]

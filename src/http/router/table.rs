@@ -4,7 +4,7 @@
 use drover_projections::Table as _;
 use drover_projections::tables::root_keys::RootKeys;
 
-use super::Methods::{Any, Delete, Get, OnlyPut, Put, Writes};
+use super::Methods::{Any, Delete, Get, OnlyPost, OnlyPut, Put, Writes};
 use super::{Table, body, get, late, later, objects, query, upload, work};
 use crate::acl::OperatorCapability::{KeyringRead, SnapshotSave};
 use crate::http::front::Watched::{Nothing, Now, Tables};
@@ -14,8 +14,8 @@ use crate::http::gate::Access::{
 use crate::http::gate::Right::{Read, Write};
 use crate::http::gate::Somewhere;
 use crate::http::{
-    absent, agent, audit, autopilot, client, log, operator, projections, requests, schema,
-    snapshot, system,
+    absent, agent, audit, autopilot, client, log, metadata, operator, projections, requests,
+    schema, snapshot, system,
 };
 
 /// Every route.
@@ -129,8 +129,8 @@ fn agents(table: Table) -> Table {
         .route(
             "/v1/client/metadata",
             [
-                body(Get, Node(Read), client::metadata),
-                later(Put, absent::METADATA),
+                body(Get, Node(Read), metadata::read),
+                body(OnlyPost, Node(Write), metadata::apply),
             ],
         )
         .route(
