@@ -15,11 +15,12 @@ use super::alloc::factory::{AllocRunner, AllocRunnerFactory, Report};
 use super::alloc::runner::{alloc_key, state_key};
 use super::clock::Clock;
 use super::config::Shared;
+use super::control::{self, Answers};
 use super::endpoints::host::Meter;
 use super::journal::Journal;
+use super::metadata::Said;
 use super::service::book::{self, Book};
 use super::sync::UpdateBuffer;
-use super::control::{self, Answers};
 use super::{contact, gc, measure, pull, send};
 use crate::rpc::caller::Caller;
 
@@ -67,6 +68,10 @@ pub(super) struct Core {
     pub(super) contact: watch::Sender<Contact>,
     /// A heartbeat is wanted before its time.
     pub(super) hurry: Notify,
+    /// The node is described otherwise than the servers were told.
+    pub(super) described: Notify,
+    /// Its metadata.
+    pub(super) said: Said,
     /// What the machine does.
     pub(super) meter: Meter,
 }
@@ -116,6 +121,7 @@ impl Client {
             services,
             clock,
         } = start;
+        let said = Said::restore(&node, &*journal);
         let core = Arc::new(Core {
             settings,
             node,
@@ -128,6 +134,8 @@ impl Client {
             updates: Arc::default(),
             contact: watch::Sender::new(Contact::default()),
             hurry: Notify::new(),
+            described: Notify::new(),
+            said,
             meter: Meter::default(),
         });
         core.restore();

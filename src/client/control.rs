@@ -32,9 +32,7 @@ pub(super) async fn keep(core: Arc<Core>, answers: Arc<dyn Answers>) {
     let _ = contact.wait_for(|c| c.registered).await;
     let turns = Arc::new(Semaphore::new(SESSIONS));
     loop {
-        let asked = ControlRequest {
-            node_id: core.id(),
-        };
+        let asked = ControlRequest { node_id: core.id() };
         match core.caller.open::<NodeControl>(&asked, OPENING).await {
             Ok(stream) => dialled(&core, stream, &answers, &turns).await,
             Err(error) => tracing::debug!("control stream: {error}"),

@@ -37,6 +37,7 @@ pub mod ids;
 pub mod journal;
 mod leave;
 mod measure;
+pub mod metadata;
 pub mod proc;
 pub mod pull;
 mod send;

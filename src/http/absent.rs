@@ -93,9 +93,6 @@ pub(super) const NO_VOLUMES: &str =
 /// Where servers of a client are named.
 pub(super) const SERVERS: &str =
     "the servers of a client are in its configuration (client.servers), which is read at its start";
-/// Where metadata of a node is.
-pub(super) const METADATA: &str =
-    "metadata of a node is in its configuration (client.meta), which is read at its start";
 
 const ONE_SERVER: &str = "there is one server";
 const NO_IDENTITY: &str = "a node proves who it is with its secret, which has no term";

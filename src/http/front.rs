@@ -409,7 +409,10 @@ impl Outline {
 
 /// Indents and compresses a body, whole or as it flows.
 fn form(api: &Api, outline: &Outline, answer: &mut Answer) {
-    if outline.pretty && answer.content_type.as_deref() == Some(super::answer::JSON) && !answer.gzipped {
+    if outline.pretty
+        && answer.content_type.as_deref() == Some(super::answer::JSON)
+        && !answer.gzipped
+    {
         answer.body = match std::mem::replace(&mut answer.body, Body::empty()).into_pieces() {
             Ok(pieces) => pretty::indent(&pieces.concat()).into(),
             Err(stream) if answer.flows => stream.through(pretty::Indenter::default()),

@@ -62,6 +62,7 @@ mod snapshot;
 mod state;
 mod stream;
 mod system;
+mod target;
 mod variables;
 
 #[cfg(test)]

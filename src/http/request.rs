@@ -7,6 +7,7 @@ use bytes::Bytes;
 use drover_events::gojson;
 use hyper::body::Body as HttpBody;
 use hyper::http::request::Parts;
+use hyper::http::uri::PathAndQuery;
 use hyper::{HeaderMap, Method};
 use serde::de::DeserializeOwned;
 
@@ -33,8 +34,8 @@ pub(super) struct Request {
     pub(super) method: Method,
     /// The path as it came, escapes and all.
     pub(super) path: String,
-    /// The parameters as they came.
-    raw_query: String,
+    /// Path and parameters as they came.
+    target: Option<PathAndQuery>,
     /// The decoded parameters.
     pub(super) query: Query,
     /// The headers.
@@ -75,7 +76,7 @@ impl Request {
         Ok(Self {
             method: parts.method,
             path: parts.uri.path().to_owned(),
-            raw_query: parts.uri.query().unwrap_or_default().to_owned(),
+            target: parts.uri.path_and_query().cloned(),
             query: match parts.extensions.get::<Query>() {
                 Some(query) => query.clone(),
                 None => Query::parse(parts.uri.query())?,
@@ -136,10 +137,8 @@ impl Request {
     /// Path and query as they came.
     #[must_use]
     pub(super) fn target(&self) -> String {
-        match self.raw_query.as_str() {
-            "" => self.path.clone(),
-            query => format!("{}?{query}", self.path),
-        }
+        let target = self.target.as_ref().map(PathAndQuery::as_str);
+        target.unwrap_or(&self.path).to_owned()
     }
 
     /// The decoded path segment of a number (`/v1/job/x`: 0 is `v1`), empty when absent.

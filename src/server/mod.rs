@@ -55,8 +55,8 @@ use crate::reactors::retention::Keeping;
 use crate::reactors::scheduling::{SchedulingSettings, Types};
 use crate::reactors::{ReactorSettings, Reactors, Sources};
 use crate::rebuild::Work;
-use crate::rpc::sessions::Sessions;
 use crate::requests::RequestLog;
+use crate::rpc::sessions::Sessions;
 use crate::telemetry::Telemetry;
 
 pub use agreement::Agreed;

@@ -244,12 +244,18 @@ mod tests {
         let given = Answer::of("text/x", "a body".to_owned())
             .header("x-some", "thing")
             .status(206);
-        let Duplex { inflow, mut outflow } = near;
+        let Duplex {
+            inflow,
+            mut outflow,
+        } = near;
         outflow.message(&Told::of(&given)).unwrap();
         tokio::spawn(send(outflow, given.body));
         let told: Told = far.inflow.message().await.unwrap();
         let came = told.answer(flowing(far.inflow));
-        assert_eq!((came.status, came.content_type.as_deref()), (206, Some("text/x")));
+        assert_eq!(
+            (came.status, came.content_type.as_deref()),
+            (206, Some("text/x"))
+        );
         assert_eq!(came.headers, [("x-some".into(), "thing".to_owned())]);
         let body = axum::body::Body::new(came.body).collect().await.unwrap();
         assert_eq!(body.to_bytes(), "a body");

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use crate::client::agent::Client;
 use crate::client::endpoints::logs::LogRequest;
 use crate::client::endpoints::{Frame, Origin, alloc, fs, host, logs};
+use crate::client::metadata::MetadataRequest;
 use crate::error::{ApiError, Code};
 use crate::http::answer::{Answer, JSON, TEXT};
 use crate::http::body::Body;
@@ -33,7 +34,7 @@ drover_events::wire! {
     }
 }
 
-/// Answers a request below `/v1/client/`.
+/// Answers a request below `/v1/client/`, or about the checks of an allocation.
 ///
 /// # Errors
 /// What is wrong with it, or with what it asks for.
@@ -41,10 +42,13 @@ pub(in crate::http) async fn answer(
     client: &Arc<Client>,
     request: &Request,
 ) -> Result<Answer, ApiError> {
+    if request.path.starts_with("/v1/allocation/") {
+        return checks(client, &request.segment(2)?);
+    }
     match request.segment(2)?.as_str() {
         "stats" => Answer::json(&host::stats(client)),
         "gc" => collect_all(client, request).await,
-        "metadata" => metadata(client),
+        "metadata" => metadata(client, request).await,
         "allocation" => allocation(client, request).await,
         "fs" => files(client, request).await,
         _ => Err(ApiError::not_found("resource not found")),
@@ -69,6 +73,21 @@ async fn collect_all(client: &Client, request: &Request) -> Result<Answer, ApiEr
     Ok(Answer::nothing())
 }
 
+/// What a node says of itself, and what is set of that.
+async fn metadata(client: &Client, request: &Request) -> Result<Answer, ApiError> {
+    if matches!(request.method, Method::GET | Method::HEAD) {
+        return Answer::json(&client.metadata());
+    }
+    let body: MetadataRequest = request.json()?;
+    Answer::json(&client.apply_metadata(body.meta).await?)
+}
+
+/// The checks of an allocation; `null` where it has none.
+fn checks(client: &Client, id: &str) -> Result<Answer, ApiError> {
+    let checks = alloc::checks(client, id)?;
+    Answer::json(&Some(checks).filter(|checks| !checks.is_empty()))
+}
+
 /// `/v1/client/allocation/{id}/{verb}`.
 async fn allocation(client: &Arc<Client>, request: &Request) -> Result<Answer, ApiError> {
     let (id, verb) = (request.segment(3)?, request.segment(4)?);
@@ -78,11 +97,7 @@ async fn allocation(client: &Arc<Client>, request: &Request) -> Result<Answer, A
             let task = request.query.text("task");
             Answer::json(&alloc::stats(client, &id, task).await?)
         }
-        // `null` where it has none.
-        "checks" => {
-            let checks = alloc::checks(client, &id)?;
-            Answer::json(&Some(checks).filter(|checks| !checks.is_empty()))
-        }
+        "checks" => checks(client, &id),
         "restart" if writes => {
             let body: RestartRequest = request.json_or_default()?;
             alloc::restart(client, &id, &body.task_name, body.all_tasks).await?;
@@ -214,7 +229,7 @@ fn streamed(mut frames: mpsc::Receiver<Frame>, plain: bool) -> Answer {
                 serde_json::to_vec(&frame).unwrap_or_default()
             };
             // An empty plain piece says nothing: the reader's end shows when there is more.
-            if !piece.is_empty() && tx.send(piece.into()).await.is_err() {
+            if tx.is_closed() || (!piece.is_empty() && tx.send(piece.into()).await.is_err()) {
                 return;
             }
         }

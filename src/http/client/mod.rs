@@ -17,6 +17,7 @@ use super::list::storage;
 use super::stream::right;
 use super::target::{Target, target};
 use crate::acl::NamespaceCapability as Ns;
+use crate::client::metadata::MetadataRequest;
 use crate::error::ApiError;
 use crate::net::glance;
 
@@ -48,9 +49,20 @@ async fn asked(write: &Write, whom: Target) -> Result<Answer, ApiError> {
     Ok(answer)
 }
 
-/// `/v1/client/stats`, `/v1/client/gc`.
+/// `/v1/client/stats`, `/v1/client/gc`, `GET /v1/client/metadata`.
 pub(super) async fn of_node(write: Write) -> Result<Answer, ApiError> {
     let node = write.request.query.text("node_id");
+    let whom = target(&write.api, node, "")?;
+    asked(&write, whom).await
+}
+
+/// `POST /v1/client/metadata`: the node is named in the query or in the body.
+pub(super) async fn describe(write: Write) -> Result<Answer, ApiError> {
+    let body: MetadataRequest = write.json().await?;
+    let node = match write.request.query.text("node_id") {
+        "" => body.node_id.as_str(),
+        node => node,
+    };
     let whom = target(&write.api, node, "")?;
     asked(&write, whom).await
 }

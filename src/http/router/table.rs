@@ -4,7 +4,7 @@
 use drover_projections::Table as _;
 use drover_projections::tables::root_keys::RootKeys;
 
-use super::Methods::{Any, Delete, Get, OnlyPut, Put, Writes};
+use super::Methods::{Any, Delete, Get, OnlyPost, OnlyPut, Put, Writes};
 use super::{Table, body, get, late, later, objects, query, upload, work};
 use crate::acl::OperatorCapability::{KeyringRead, SnapshotSave};
 use crate::http::front::Watched::{Nothing, Now, Tables};
@@ -122,15 +122,12 @@ fn agents(table: Table) -> Table {
         .route("/v1/agent/reload", [body(Put, Agent(Write), agent::reload)])
         .route("/v1/metrics", [get(Metrics, Now, agent::metrics)])
         .route("/v1/client/stats", [body(Get, Node(Read), client::of_node)])
-        .route(
-            "/v1/client/gc",
-            [body(Any, Node(Write), client::of_node)],
-        )
+        .route("/v1/client/gc", [body(Any, Node(Write), client::of_node)])
         .route(
             "/v1/client/metadata",
             [
-                body(Get, Node(Read), client::metadata),
-                later(Put, absent::METADATA),
+                body(Get, Node(Read), client::of_node),
+                body(OnlyPost, Node(Write), client::describe),
             ],
         )
         .route(
