@@ -10,7 +10,9 @@
 //!    share one connection with heartbeats.
 //! 2. An end is said. A stream that stops without it is broken, and so is one that is silent for
 //!    longer than its [`Pace`]: the other end says something in every beat.
-//! 3. Dropping an end breaks the stream: the other end hears of it at once.
+//! 3. Dropping an [`Inflow`] before its end, or an [`Outflow`] before it was ended, breaks the
+//!    stream: the other end hears of it at once. What was sent before the end arrives all the same:
+//!    the connection is let go of only when both ends are done.
 
 mod body;
 mod reader;
@@ -26,7 +28,7 @@ use hyper::body::Body;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Semaphore, mpsc};
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::sync::CancellationToken;
 
 use super::wire;
 pub use body::OutBody;
@@ -38,6 +40,8 @@ pub const WINDOW: usize = 1 << 20;
 const LONGEST: usize = 64 << 10;
 /// The longest message, bytes.
 const MAX_MESSAGE: usize = 1 << 20;
+/// How long what was said last may take to arrive.
+const LINGER: Duration = Duration::from_secs(10);
 /// Credit is given back in portions of this size.
 const PORTION: usize = WINDOW / 4;
 /// Bytes before what a frame carries.
@@ -140,21 +144,29 @@ impl Half {
     {
         let credit = Arc::new(Semaphore::new(WINDOW));
         let (items, came) = mpsc::unbounded_channel();
+        let ends = Arc::new(Ends::default());
+        let (cut, left) = (ends.cut.clone(), ends.left.clone());
         let read = reader::read(body, items, Arc::clone(&credit), self.pace.silence);
-        let reader = Arc::new(AbortOnDropHandle::new(tokio::spawn(read)));
+        tokio::spawn(async move {
+            tokio::select! {
+                () = read => {}
+                () = cut.cancelled() => {}
+                () = lingered(&left) => {}
+            }
+        });
         Duplex {
             inflow: Inflow {
                 came,
                 ended: false,
                 line: self.line.clone(),
                 taken: 0,
-                _reader: Arc::clone(&reader),
+                ends: Arc::clone(&ends),
             },
             outflow: Outflow {
                 line: self.line,
                 credit,
                 ended: false,
-                _reader: reader,
+                _ends: ends,
             },
         }
     }
@@ -169,7 +181,36 @@ impl Duplex {
     }
 }
 
-/// The incoming side. Whoever drops it takes in nothing more.
+/// What becomes of a stream once it is let go of.
+#[derive(Debug, Default)]
+struct Ends {
+    /// It is broken off.
+    cut: CancellationToken,
+    /// Nobody here has to do with it any more.
+    left: CancellationToken,
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.left.cancel();
+    }
+}
+
+/// Ready a while after a stream was left: by then what was said last has arrived.
+async fn lingered(left: &CancellationToken) {
+    left.cancelled().await;
+    tokio::time::sleep(LINGER).await;
+}
+
+impl Drop for Inflow {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.ends.cut.cancel();
+        }
+    }
+}
+
+/// The incoming side.
 #[derive(Debug)]
 pub struct Inflow {
     came: mpsc::UnboundedReceiver<Result<Option<Item>, Broken>>,
@@ -177,7 +218,7 @@ pub struct Inflow {
     line: mpsc::UnboundedSender<Frame>,
     /// What was taken and not yet given back as credit.
     taken: usize,
-    _reader: Arc<AbortOnDropHandle<()>>,
+    ends: Arc<Ends>,
 }
 
 impl Inflow {
@@ -189,10 +230,7 @@ impl Inflow {
         if self.ended {
             return Ok(None);
         }
-        let item = match self.came.recv().await {
-            Some(item) => item?,
-            None => return Err(Broken::off()),
-        };
+        let item = self.came.recv().await.unwrap_or(Err(Broken::off()))?;
         self.ended = item.is_none();
         if let Some(Item::Data(data)) = &item {
             self.taken += data.len();
@@ -237,7 +275,7 @@ pub struct Outflow {
     line: mpsc::UnboundedSender<Frame>,
     credit: Arc<Semaphore>,
     ended: bool,
-    _reader: Arc<AbortOnDropHandle<()>>,
+    _ends: Arc<Ends>,
 }
 
 impl Outflow {
