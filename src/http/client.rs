@@ -272,10 +272,11 @@ async fn task_logs(write: &Write, client: &Client, id: &str) -> Result<Answer, A
 }
 
 /// Frames as JSON objects one after the other, or their bytes alone. They end with the right to
-/// read them.
-fn streamed(write: &Write, mut frames: mpsc::Receiver<Frame>, plain: bool) -> Answer {
+/// read them, and with whoever reads them.
+pub(super) fn streamed(write: &Write, mut frames: mpsc::Receiver<Frame>, plain: bool) -> Answer {
     let (tx, rx) = mpsc::channel::<Bytes>(WINDOW);
     let right = right::changed(Arc::clone(&write.api), Arc::clone(&write.request));
+    let reader = tx.clone();
     let sent = async move {
         while let Some(frame) = frames.recv().await {
             let piece = if plain {
@@ -293,6 +294,8 @@ fn streamed(write: &Write, mut frames: mpsc::Receiver<Frame>, plain: bool) -> An
         tokio::select! {
             () = sent => {}
             () = right => {}
+            // Plain pieces come only when there is something: nothing else would show it.
+            () = reader.closed() => {}
         }
     });
     Answer::of(if plain { TEXT } else { JSON }, Body::stream(rx))

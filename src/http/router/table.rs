@@ -14,8 +14,8 @@ use crate::http::gate::Access::{
 use crate::http::gate::Right::{Read, Write};
 use crate::http::gate::Somewhere;
 use crate::http::{
-    absent, agent, audit, autopilot, client, log, metadata, operator, projections, requests,
-    schema, snapshot, system,
+    absent, agent, audit, autopilot, client, diagnostics, log, metadata, operator, projections,
+    requests, schema, snapshot, system,
 };
 
 /// Every route.
@@ -120,6 +120,26 @@ fn agents(table: Table) -> Table {
         )
         .route("/v1/agent/health", [get(Public, Now, agent::health)])
         .route("/v1/agent/reload", [body(Put, Agent(Write), agent::reload)])
+        .route(
+            "/v1/agent/monitor",
+            [body(Get, Agent(Read), diagnostics::monitor)],
+        )
+        .route(
+            "/v1/agent/monitor/export",
+            [body(Get, Agent(Read), diagnostics::export)],
+        )
+        .route(
+            "/v1/agent/host",
+            [body(Get, Agent(Read), diagnostics::host)],
+        )
+        .route(
+            "/v1/agent/pprof/",
+            [body(Get, Agent(Write), diagnostics::pprof)],
+        )
+        .route(
+            "/v1/agent/pprof/{profile}",
+            [body(Get, Agent(Write), diagnostics::pprof)],
+        )
         .route("/v1/metrics", [get(Metrics, Now, agent::metrics)])
         .route("/v1/client/stats", [body(Get, Node(Read), client::stats)])
         .route(

@@ -1,0 +1,146 @@
+//! What an operator asks of one agent about itself: its log, its machine, its profiles.
+//!
+//! Parameters become one request, which is answered here or where it belongs; what answers it is
+//! in [`crate::diagnostics`], which knows nothing of HTTP.
+
+use drover_events::gojson;
+
+use super::answer::{Answer, JSON, TEXT};
+use super::client::streamed;
+use super::gate::Write;
+use super::query;
+use super::target::target;
+use crate::diagnostics::export::{self, ExportRequest};
+use crate::diagnostics::host::{self, HostRequest, HostResponse};
+use crate::diagnostics::monitor::{self, MonitorRequest};
+use crate::diagnostics::profile::{self, ProfileRequest, ProfileResponse};
+use crate::error::{ApiError, Code};
+
+/// Where profiles are.
+const PROFILES: &str = "/v1/agent/pprof/";
+
+fn owned(write: &Write, name: &str) -> String {
+    write.request.query.text(name).to_owned()
+}
+
+fn flag(write: &Write, name: &str) -> Result<bool, ApiError> {
+    match write.request.query.text(name) {
+        "" => Ok(false),
+        raw => query::parse_bool(raw).ok_or_else(|| {
+            ApiError::bad_request(format!(
+                "Unknown option for {name}: strconv.ParseBool: parsing \"{raw}\": invalid syntax"
+            ))
+        }),
+    }
+}
+
+/// `GET /v1/agent/monitor`.
+pub(super) async fn monitor(write: Write) -> Result<Answer, ApiError> {
+    let request = MonitorRequest {
+        log_level: owned(&write, "log_level"),
+        log_json: flag(&write, "log_json")?,
+        log_include_location: flag(&write, "log_include_location")?,
+        plain: flag(&write, "plain")?,
+        node_id: owned(&write, "node_id"),
+        server_id: owned(&write, "server_id"),
+    };
+    request.level()?;
+    target(&write.api, &request.node_id, &request.server_id)?.here()?;
+    let frames = monitor::listen(&request)?;
+    Ok(streamed(&write, frames, request.plain))
+}
+
+/// `GET /v1/agent/monitor/export`.
+pub(super) async fn export(write: Write) -> Result<Answer, ApiError> {
+    let request = ExportRequest {
+        logs_since: owned(&write, "logs_since"),
+        service_name: owned(&write, "service_name"),
+        on_disk: flag(&write, "on_disk")?,
+        follow: flag(&write, "follow")?,
+        plain: flag(&write, "plain")?,
+        node_id: owned(&write, "node_id"),
+        server_id: owned(&write, "server_id"),
+    };
+    request.check()?;
+    target(&write.api, &request.node_id, &request.server_id)?.here()?;
+    let file = write.api.server.config.log.file.as_deref();
+    let frames = export::export(&request, file).await?;
+    Ok(streamed(&write, frames, request.plain))
+}
+
+/// Who has no token to be judged by is told of the process only where the configuration says so.
+fn may_debug(write: &Write) -> Result<(), ApiError> {
+    if write.api.gate.is_guarded() || write.api.settings.enable_debug {
+        return Ok(());
+    }
+    let text = "enable_debug is not set in the configuration of this agent: Permission denied";
+    Err(ApiError::new(Code::PermissionDenied, text))
+}
+
+/// `GET /v1/agent/host`.
+pub(super) async fn host(write: Write) -> Result<Answer, ApiError> {
+    may_debug(&write)?;
+    let request = HostRequest {
+        node_id: owned(&write, "node_id"),
+        server_id: owned(&write, "server_id"),
+    };
+    if !request.node_id.is_empty() && !request.server_id.is_empty() {
+        let text = "Can only forward to either client node or server";
+        return Err(ApiError::bad_request(text));
+    }
+    target(&write.api, &request.node_id, &request.server_id)?.here()?;
+    let host_data = tokio::task::spawn_blocking(host::look)
+        .await
+        .map_err(|error| ApiError::internal(error.to_string()))?;
+    let agent_id = match request.node_id {
+        none if none.is_empty() => write.api.server.me.id.clone(),
+        node => node,
+    };
+    let answer = HostResponse {
+        agent_id,
+        host_data,
+    };
+    let bytes = gojson::to_vec(&answer).map_err(|error| ApiError::internal(error.to_string()))?;
+    Ok(Answer::of(JSON, bytes))
+}
+
+/// `GET /v1/agent/pprof/{profile}`.
+pub(super) async fn pprof(write: Write) -> Result<Answer, ApiError> {
+    may_debug(&write)?;
+    let query = &write.request.query;
+    // What Go does with it, collecting garbage before it looks, has no counterpart.
+    let _ = query.text("gc");
+    let request = ProfileRequest {
+        profile: write.request.behind(PROFILES)?,
+        seconds: query.number("seconds")?.unwrap_or(profile::USUAL),
+        debug: query.number("debug")?.unwrap_or(0),
+        node_id: owned(&write, "node_id"),
+        server_id: owned(&write, "server_id"),
+    };
+    target(&write.api, &request.node_id, &request.server_id)?.here()?;
+    Ok(profiled(profile::profile(&request).await?))
+}
+
+/// A profile with the headers that Go's own server sends.
+fn profiled(profile: ProfileResponse) -> Answer {
+    let is_text = |kind: &String| kind == TEXT;
+    let kind = match profile.headers.get("Content-Type").is_some_and(is_text) {
+        true => TEXT,
+        false => "application/octet-stream",
+    };
+    let known = [
+        ("Content-Disposition", "content-disposition"),
+        ("X-Content-Type-Options", "x-content-type-options"),
+    ];
+    let answer = Answer::of(kind, profile.payload);
+    known.iter().fold(answer, |answer, (theirs, ours)| {
+        match profile.headers.get(*theirs) {
+            Some(value) => answer.header(ours, value),
+            None => answer,
+        }
+    })
+}
+
+#[cfg(test)]
+#[path = "diagnostics_test.rs"]
+mod tests;
