@@ -4,7 +4,7 @@
 use clap::error::ErrorKind;
 
 /// A command as it is typed, and what to do.
-const ABSENT: [(&str, &str); 55] = [
+const ABSENT: [(&str, &str); 53] = [
     (
         "acl auth-method",
         "sign-in by other services is not in this version",
@@ -54,19 +54,11 @@ const ABSENT: [(&str, &str); 55] = [
         "sign-in by other services is not in this version; drover acl token create makes tokens",
     ),
     (
-        "monitor",
-        "the agent writes its log to its standard error; drover event stream follows events",
-    ),
-    (
         "node config",
         "the servers of a client are in its configuration (client.servers)",
     ),
     ("node identity", "nodes have a secret, no identity"),
     ("node intro", "nodes join without an introduction"),
-    (
-        "node meta",
-        "metadata of a node is in its configuration (client.meta)",
-    ),
     ("node-drain", "use drover node drain"),
     ("node-status", "use drover node status"),
     (

@@ -14,6 +14,7 @@ mod absent_flags;
 mod acl;
 mod agent;
 mod agent_info;
+mod agent_log;
 mod alloc;
 mod argv;
 mod audit;
@@ -46,6 +47,7 @@ mod namespace;
 mod node;
 mod node_drain;
 mod node_eligibility;
+mod node_meta;
 mod node_pool;
 mod node_stats;
 mod nodesim;
@@ -143,6 +145,8 @@ enum Noun {
     /// Inspect, verify and replay a server's log
     #[command(subcommand)]
     Log(log::Verb),
+    /// Follow the log of an agent
+    Monitor(Box<agent_log::Args>),
     /// Work with namespaces
     #[command(subcommand)]
     Namespace(namespace::Verb),
@@ -318,6 +322,7 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
         Noun::Event(verb) => event::run(verb, out).await,
         Noun::Job(verb) => job::run(verb, out).await,
         Noun::Log(verb) => log::run(verb, out).await,
+        Noun::Monitor(args) => agent_log::run(*args, out).await,
         Noun::Namespace(verb) => namespace::run(verb, out).await,
         Noun::Node(verb) => node::run(verb, out).await,
         Noun::Nodesim(args) => nodesim::run(args, out).await,
