@@ -26,6 +26,7 @@ mod complete;
 mod completion;
 mod config;
 mod conn;
+mod debug;
 mod deployment;
 mod eval;
 mod event;
@@ -197,6 +198,9 @@ enum Noun {
     /// Inspect a job (short for `job inspect`)
     #[command(hide = true)]
     Inspect(job::inspect::Args),
+    /// Capture what there is to see of a cluster (short for `operator debug`)
+    #[command(hide = true)]
+    Debug(Box<debug::Args>),
     /// Show logs (short for `alloc logs`)
     #[command(hide = true)]
     Logs(alloc::logs::Args),
@@ -341,6 +345,7 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
         Noun::Plan(args) => job::plan::run(args, out).await,
         Noun::Validate(args) => job::validate::run(args, out).await,
         Noun::Inspect(args) => job::inspect::run(args, out).await,
+        Noun::Debug(args) => debug::run(*args, out).await,
         Noun::Logs(args) => alloc::logs::run(args, out).await,
     };
     match done {

@@ -81,6 +81,51 @@ fn without_password(text: &str) -> String {
     out
 }
 
+/// A text without passwords of addresses.
+pub fn text(text: &str) -> String {
+    without_password(text)
+}
+
+/// Fields of the API's objects that hold what their owner wrote, secrets among it.
+const WHOLE: [&str; 10] = [
+    "Env",
+    "Config",
+    "EmbeddedTmpl",
+    "Payload",
+    "Source",
+    "Items",
+    "Variables",
+    "VariableFlags",
+    "Headers",
+    "Params",
+];
+
+/// Takes from a document of the API what may be a secret.
+pub fn json(value: &mut serde_json::Value) {
+    use serde_json::Value as Json;
+    match value {
+        Json::Object(fields) => {
+            for (name, field) in fields {
+                let some = !matches!(field, Json::Null | Json::Bool(_) | Json::Number(_));
+                let hidden = WHOLE.contains(&name.as_str()) || (name != "Key" && is_secret(name));
+                match field {
+                    // Events carry their objects in a payload.
+                    Json::Object(_) if name == "Payload" => json(field),
+                    Json::Object(_) | Json::Array(_) if !WHOLE.contains(&name.as_str()) => {
+                        json(field);
+                    }
+                    Json::String(text) if !hidden => *text = without_password(text),
+                    _ if hidden && some => *field = Json::String(REDACTED.to_owned()),
+                    _ => {}
+                }
+            }
+        }
+        Json::Array(all) => all.iter_mut().for_each(json),
+        Json::String(text) => *text = without_password(text),
+        _ => {}
+    }
+}
+
 /// The words of a command line as they may be told.
 pub fn words(words: impl Iterator<Item = String>) -> Vec<String> {
     let mut of_secret = false;
@@ -131,6 +176,27 @@ mod tests {
         let url = "postgres://app:hunter2@db:5432/x and https://bot:t@h";
         let told = format!("postgres://app:{REDACTED}@db:5432/x and https://bot:{REDACTED}@h");
         assert_eq!(value("DATABASE_URL", url), told);
+    }
+
+    #[test]
+    fn mod_23_a_document_tells_nothing_that_its_owner_wrote_in_secret() {
+        let mut event = serde_json::json!({"Events": [{"Key": "web", "Payload": {"Job": {
+            "ID": "web", "Payload": "canary", "Stop": false, "Meta": {"db_password": "canary"},
+            "Tasks": [{"Env": {"A": "canary"}, "Config": {"args": ["canary"]}, "Name": "t",
+                "Templates": [{"EmbeddedTmpl": "canary", "DestPath": "x"}],
+                "Artifacts": [{"GetterSource": "https://me:canary@host/x"}]}],
+        }}}], "SecretID": "canary", "Index": 7});
+        json(&mut event);
+        let text = event.to_string();
+        assert!(!text.contains("canary"), "{text}");
+        let job = &event["Events"][0]["Payload"]["Job"];
+        assert_eq!(job["ID"], "web");
+        assert_eq!(job["Stop"], false);
+        assert_eq!(job["Tasks"][0]["Name"], "t");
+        assert_eq!(
+            (&event["Events"][0]["Key"], &event["Index"]),
+            (&"web".into(), &7.into())
+        );
     }
 
     #[test]
