@@ -100,7 +100,7 @@ impl Roles {
         tls: &Arc<Loader>,
     ) -> Result<Self, Failure> {
         let client = client::run(config, data.path(), None, tls)?;
-        client.answer_servers(http::Near::of(&client));
+        client.answer_servers(http::Near::of(config, &client));
         Ok(Self {
             server: None,
             client: Some(client),
@@ -253,6 +253,7 @@ fn settings(config: &Config) -> Result<http::Settings, Failure> {
         search: config.server.search.clone(),
         variables_quota: config.server.variables_quota,
         metrics_require_acl: config.telemetry.metrics_require_acl,
+        enable_debug: config.enable_debug,
         label_identities: !config.telemetry.disable_rpc_rate_metrics_labels,
         token_ttl: TtlBounds {
             min: config.acl.token_min_expiration_ttl,

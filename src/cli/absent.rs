@@ -4,7 +4,7 @@
 use clap::error::ErrorKind;
 
 /// A command as it is typed, and what to do.
-const ABSENT: [(&str, &str); 55] = [
+const ABSENT: [(&str, &str); 51] = [
     (
         "acl auth-method",
         "sign-in by other services is not in this version",
@@ -30,7 +30,6 @@ const ABSENT: [(&str, &str); 55] = [
         "client-config",
         "the servers of a client are in its configuration (client.servers)",
     ),
-    ("debug", "see operator debug"),
     ("eval-status", "use drover eval status"),
     ("exec", "see alloc exec"),
     ("fmt", "terraform fmt or hclfmt format the same language"),
@@ -54,28 +53,16 @@ const ABSENT: [(&str, &str); 55] = [
         "sign-in by other services is not in this version; drover acl token create makes tokens",
     ),
     (
-        "monitor",
-        "the agent writes its log to its standard error; drover event stream follows events",
-    ),
-    (
         "node config",
         "the servers of a client are in its configuration (client.servers)",
     ),
     ("node identity", "nodes have a secret, no identity"),
     ("node intro", "nodes join without an introduction"),
-    (
-        "node meta",
-        "metadata of a node is in its configuration (client.meta)",
-    ),
     ("node-drain", "use drover node drain"),
     ("node-status", "use drover node status"),
     (
         "operator client-state",
         "the client's state is in its journal; drover alloc status shows it",
-    ),
-    (
-        "operator debug",
-        "drover operator snapshot save, drover operator metrics and drover agent-info",
     ),
     ("operator gossip", "there is no gossip between servers"),
     ("operator raft info", "use drover log inspect -data-dir DIR"),

@@ -261,6 +261,27 @@ mod tests {
         assert!(said.dynamic.is_empty());
     }
 
+    /// A job that only a node of rack r7 can run; whether an evaluation of it is blocked.
+    async fn waits_for_a_rack(world: &World) -> impl FnMut() -> bool {
+        let mut wanting = group(1, serde_json::json!({"run_for": "1h"}));
+        wanting.constraints = vec![drover_events::model::Constraint {
+            l_target: "${meta.rack}".into(),
+            r_target: "r7".into(),
+            operand: "=".into(),
+        }]
+        .into();
+        world.register_group("waits", "service", wanting).await;
+        let projections = Arc::clone(&world.server.projections);
+        move || {
+            let view = projections.view();
+            let all = drover_projections::Scan::all();
+            let mut evals = drover_projections::Read::rows::<
+                drover_projections::tables::evals::Evals,
+            >(&view, all);
+            evals.any(|eval| eval.unwrap().status == "blocked")
+        }
+    }
+
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn mod_23_metadata_reaches_the_servers_at_once_wakes_what_waited_and_stays() {
         let world = World::start().await;
@@ -272,22 +293,7 @@ mod tests {
         })
         .await;
         let class = row().unwrap().computed_class;
-        let mut wanting = group(1, serde_json::json!({"run_for": "1h"}));
-        wanting.constraints = vec![drover_events::model::Constraint {
-            l_target: "${meta.rack}".into(),
-            r_target: "r7".into(),
-            operand: "=".into(),
-        }]
-        .into();
-        world.register_group("waits", "service", wanting).await;
-        let blocked = || {
-            let view = world.server.projections.view();
-            let all = drover_projections::Scan::all();
-            let mut evals = drover_projections::Read::rows::<
-                drover_projections::tables::evals::Evals,
-            >(&view, all);
-            evals.any(|eval| eval.unwrap().status == "blocked")
-        };
+        let blocked = waits_for_a_rack(&world).await;
         until("its evaluation is blocked", blocked).await;
         assert!(world.allocs("waits").is_empty());
 

@@ -115,7 +115,6 @@ pub const UNSUPPORTED: &[Unsupported] = &[
     not("client.template", "templates are not rendered"),
     not("client.users", "there are no dynamic users"),
     not("consul", "use services with provider = \"nomad\""),
-    not("enable_debug", "there are no profiling routes"),
     not(
         "enable_syslog",
         "use log_file, or let the service manager keep standard error",

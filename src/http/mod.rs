@@ -27,6 +27,7 @@ mod client;
 mod cors;
 mod decoded;
 mod deployments;
+mod diagnostics;
 mod evaluations;
 mod explain;
 mod front;

@@ -15,9 +15,10 @@ use hyper::Method;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::local;
+use super::local::{self, Here};
 use crate::client::agent::Client;
 use crate::client::control::Answers;
+use crate::config::Config;
 use crate::error::{ApiError, Code};
 use crate::http::answer::Answer;
 use crate::http::body::Body;
@@ -161,22 +162,39 @@ pub(in crate::http) async fn send(mut outflow: Outflow, body: Body) -> Result<()
     }
 }
 
-/// Answers what servers ask in sessions.
-pub struct Near(Weak<Client>);
+/// Answers what servers ask in sessions. The client owns what answers for it, so that is not kept
+/// alive from here.
+#[derive(Clone)]
+pub struct Near {
+    here: Here,
+    client: Weak<Client>,
+}
 
 impl Near {
     /// For a client.
     #[must_use]
-    pub fn of(client: &Arc<Client>) -> Arc<Self> {
-        Arc::new(Self(Arc::downgrade(client)))
+    pub fn of(config: &Config, client: &Arc<Client>) -> Arc<Self> {
+        Arc::new(Self {
+            here: Here::new(config, client.node_id(), None),
+            client: Arc::downgrade(client),
+        })
+    }
+
+    /// The agent, while its client is there.
+    fn here(&self) -> Result<Here, ApiError> {
+        let gone = || ApiError::new(Code::Unavailable, "the client ends");
+        Ok(Here {
+            client: Some(self.client.upgrade().ok_or_else(gone)?),
+            ..self.here.clone()
+        })
     }
 }
 
 impl Answers for Near {
     fn answer(&self, stream: Duplex) -> BoxFuture<'static, ()> {
-        let client = self.0.clone();
+        let near = self.clone();
         let answered = async move {
-            if let Err(broken) = respond(&client, stream).await {
+            if let Err(broken) = respond(&near, stream).await {
                 tracing::debug!("a session of a server: {broken}");
             }
         };
@@ -184,7 +202,7 @@ impl Answers for Near {
     }
 }
 
-async fn respond(client: &Weak<Client>, stream: Duplex) -> Result<(), Broken> {
+async fn respond(near: &Near, stream: Duplex) -> Result<(), Broken> {
     let Duplex {
         mut inflow,
         mut outflow,
@@ -194,10 +212,8 @@ async fn respond(client: &Weak<Client>, stream: Duplex) -> Result<(), Broken> {
     let body = taken.map_err(|_| Broken("the request took too long".to_owned()))??;
     drop(inflow);
     let answered = AssertUnwindSafe(async {
-        let gone = || ApiError::new(Code::Unavailable, "the client ends");
-        let client = client.upgrade().ok_or_else(gone)?;
         let request = Request::asked(&head.method, &head.target, body)?;
-        local::answer(&client, &request).await
+        local::answer(&near.here()?, &request).await
     });
     let answer = tokio::select! {
         answered = answered.catch_unwind() => settle(answered),

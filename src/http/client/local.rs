@@ -1,6 +1,7 @@
 //! What a client answers for itself, whoever asked it where: its figures, and the files, logs and
 //! tasks of its allocations. Nothing here knows a server; who may ask is settled before.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,9 +12,11 @@ use crate::client::agent::Client;
 use crate::client::endpoints::logs::LogRequest;
 use crate::client::endpoints::{Frame, Origin, alloc, fs, host, logs};
 use crate::client::metadata::MetadataRequest;
+use crate::config::Config;
 use crate::error::{ApiError, Code};
 use crate::http::answer::{Answer, JSON, TEXT};
 use crate::http::body::Body;
+use crate::http::diagnostics;
 use crate::http::query;
 use crate::http::request::Request;
 
@@ -34,14 +37,50 @@ drover_events::wire! {
     }
 }
 
-/// Answers a request below `/v1/client/`, or about the checks of an allocation.
+/// The agent that answers for itself.
+#[derive(Clone)]
+pub(in crate::http) struct Here {
+    /// Its client, if it has one.
+    pub(in crate::http) client: Option<Arc<Client>>,
+    /// What it is called: its server's id, or its node's.
+    pub(in crate::http) agent_id: String,
+    /// Where its log is written, if to a file.
+    pub(in crate::http) log_file: Option<PathBuf>,
+    /// Whether who is let in may look into the process.
+    pub(in crate::http) may_debug: bool,
+}
+
+impl Here {
+    /// An agent with this configuration.
+    pub(in crate::http) fn new(
+        config: &Config,
+        agent_id: String,
+        client: Option<Arc<Client>>,
+    ) -> Self {
+        Self {
+            client,
+            agent_id,
+            log_file: config.log.file.clone(),
+            may_debug: config.acl.enabled || config.enable_debug,
+        }
+    }
+}
+
+/// Answers a request below `/v1/client/`, about the checks of an allocation, or about the agent.
 ///
 /// # Errors
 /// What is wrong with it, or with what it asks for.
-pub(in crate::http) async fn answer(
-    client: &Arc<Client>,
-    request: &Request,
-) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn answer(here: &Here, request: &Request) -> Result<Answer, ApiError> {
+    if let Some(about) = request.path.strip_prefix("/v1/agent/") {
+        return match about {
+            "monitor" => diagnostics::monitor(request).await,
+            "monitor/export" => diagnostics::export(here, request).await,
+            "host" => diagnostics::host(here, request).await,
+            _ => diagnostics::pprof(here, request).await,
+        };
+    }
+    let none = || ApiError::bad_request("No local Node and node_id not provided");
+    let client = here.client.as_ref().ok_or_else(none)?;
     if request.path.starts_with("/v1/allocation/") {
         return checks(client, &request.segment(2)?);
     }
@@ -219,7 +258,7 @@ async fn task_logs(request: &Request, client: &Client, id: &str) -> Result<Answe
 }
 
 /// Frames as JSON objects one after the other, or their bytes alone.
-fn streamed(mut frames: mpsc::Receiver<Frame>, plain: bool) -> Answer {
+pub(in crate::http) fn streamed(mut frames: mpsc::Receiver<Frame>, plain: bool) -> Answer {
     let (tx, rx) = mpsc::channel::<Bytes>(WINDOW);
     tokio::spawn(async move {
         while let Some(frame) = frames.recv().await {

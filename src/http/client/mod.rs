@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use drover_projections::tables::allocs::Allocs;
 
+use self::local::Here;
 use super::allocations::namespace_of;
 use super::answer::Answer;
 use super::gate::{Late, READ_JOB, Write};
@@ -31,9 +32,12 @@ async fn asked(write: &Write, whom: Target) -> Result<Answer, ApiError> {
     let request = &write.request;
     let mut answer = match whom {
         Target::Here => {
-            let none = || ApiError::bad_request("No local Node and node_id not provided");
-            let client = write.api.server.client().ok_or_else(none)?;
-            local::answer(&client, request).await?
+            let server = &write.api.server;
+            let here = Here {
+                may_debug: write.api.gate.is_guarded() || write.api.settings.enable_debug,
+                ..Here::new(&server.config, server.me.id.clone(), server.client())
+            };
+            local::answer(&here, request).await?
         }
         Target::Node(node) => far::ask(&write.api.server.sessions, &node, request).await?,
         Target::Server(name) => {
@@ -53,6 +57,18 @@ async fn asked(write: &Write, whom: Target) -> Result<Answer, ApiError> {
 pub(super) async fn of_node(write: Write) -> Result<Answer, ApiError> {
     let node = write.request.query.text("node_id");
     let whom = target(&write.api, node, "")?;
+    asked(&write, whom).await
+}
+
+/// What one agent is asked about itself, below `/v1/agent/`.
+pub(super) async fn of_agent(write: Write) -> Result<Answer, ApiError> {
+    let query = &write.request.query;
+    let (node, server) = (query.text("node_id"), query.text("server_id"));
+    if !node.is_empty() && !server.is_empty() && write.request.path == "/v1/agent/host" {
+        let text = "Can only forward to either client node or server";
+        return Err(ApiError::bad_request(text));
+    }
+    let whom = target(&write.api, node, server)?;
     asked(&write, whom).await
 }
 

@@ -120,6 +120,23 @@ fn agents(table: Table) -> Table {
         )
         .route("/v1/agent/health", [get(Public, Now, agent::health)])
         .route("/v1/agent/reload", [body(Put, Agent(Write), agent::reload)])
+        .route(
+            "/v1/agent/monitor",
+            [body(Get, Agent(Read), client::of_agent)],
+        )
+        .route(
+            "/v1/agent/monitor/export",
+            [body(Get, Agent(Read), client::of_agent)],
+        )
+        .route("/v1/agent/host", [body(Get, Agent(Read), client::of_agent)])
+        .route(
+            "/v1/agent/pprof/",
+            [body(Get, Agent(Write), client::of_agent)],
+        )
+        .route(
+            "/v1/agent/pprof/{profile}",
+            [body(Get, Agent(Write), client::of_agent)],
+        )
         .route("/v1/metrics", [get(Metrics, Now, agent::metrics)])
         .route("/v1/client/stats", [body(Get, Node(Read), client::of_node)])
         .route("/v1/client/gc", [body(Any, Node(Write), client::of_node)])
