@@ -28,8 +28,10 @@ mod cors;
 mod decoded;
 mod deployments;
 mod diagnostics;
+mod edge;
 mod evaluations;
 mod explain;
+mod forward;
 mod front;
 mod gate;
 pub mod gzip;
@@ -105,9 +107,10 @@ fn new_id() -> String {
 }
 
 pub use client::far::Near;
+pub use edge::{Edge, edge};
 pub use rendered::Rendered;
 pub use request::Remote;
 pub use router::router;
-pub use serve::serve;
+pub use serve::{Forwarded, serve};
 pub use state::{Api, BODY_LIMIT, Settings};
 pub use stream::{Publisher, Shape};

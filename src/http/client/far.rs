@@ -181,7 +181,10 @@ impl Near {
     }
 
     /// The agent, while its client is there.
-    fn here(&self) -> Result<Here, ApiError> {
+    ///
+    /// # Errors
+    /// 503 once it is gone.
+    pub(in crate::http) fn here(&self) -> Result<Here, ApiError> {
         let gone = || ApiError::new(Code::Unavailable, "the client ends");
         Ok(Here {
             client: Some(self.client.upgrade().ok_or_else(gone)?),

@@ -15,6 +15,7 @@
 //!    the connection is let go of only when both ends are done.
 
 mod body;
+mod io;
 mod reader;
 
 #[cfg(test)]
@@ -32,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::wire;
 pub use body::OutBody;
+pub use io::bytes_of;
 pub(super) use body::Outgoing;
 
 /// Bytes of data that may be on the way, one way, before some of them were taken.
