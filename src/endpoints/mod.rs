@@ -19,12 +19,12 @@ mod endpoints_test;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::rpc::forward::ServerForward;
 use crate::rpc::methods::{
     AclGetPolicies, AclGetRoles, AclResolveToken, AclWhoAmI, AllocGetAllocs, Empty, LeaderResponse,
     NodeEmitEvents, NodeGetClientAllocs, NodeGetNode, NodeRegister, NodeUpdateAlloc,
     NodeUpdateDrain, NodeUpdateStatus, ServiceDelete, ServiceUpsert, StatusLeader, StatusPing,
 };
-use crate::rpc::forward::ServerForward;
 use crate::rpc::service::Access::{Agent, NewNode, Node, NodeOrToken, Public};
 use crate::rpc::service::{Call, Service};
 use crate::rpc::sessions::{NodeControl, NodeSession};

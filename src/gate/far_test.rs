@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use drover_events::model::{AclPolicyLink, AclRoleLink};
+use drover_events::model::{AclRolePolicyLink, AclTokenRoleLink};
 
 use super::*;
 use crate::acl::NamespaceCapability as Ns;
@@ -103,9 +103,9 @@ fn servers() -> Arc<Servers> {
         accessor_id: "a".to_owned(),
         name: "only a role".to_owned(),
         r#type: "client".to_owned(),
-        roles: vec![AclRoleLink {
+        roles: vec![AclTokenRoleLink {
             id: "r1".to_owned(),
-            ..AclRoleLink::default()
+            ..AclTokenRoleLink::default()
         }]
         .into(),
         ..AclToken::default()
@@ -114,7 +114,7 @@ fn servers() -> Arc<Servers> {
     let role = AclRole {
         id: "r1".to_owned(),
         name: "readers".to_owned(),
-        policies: vec![AclPolicyLink {
+        policies: vec![AclRolePolicyLink {
             name: "read".to_owned(),
         }]
         .into(),
@@ -195,7 +195,7 @@ async fn acl_10_mod_22_what_changes_counts_when_its_time_is_over_and_what_was_kn
 async fn acl_10_a_token_that_expired_or_cannot_be_read_gives_nothing() {
     let servers = servers();
     let mut token = servers.tokens.lock()["role"].clone();
-    token.expiration_time = Some(drover_events::time::Timestamp(1));
+    token.expiration_time = Some(drover_events::gojson::GoTime(1));
     servers.tokens.lock().insert("old".to_owned(), token);
     let gate = gate(&servers, KEPT);
     assert_eq!(asks(&gate, "old").await.refusal, Some(Refusal::Expired));

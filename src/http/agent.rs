@@ -126,7 +126,10 @@ fn told(done: Result<Reloaded, tokio::task::JoinError>) -> Result<Answer, ApiErr
 /// `GET /v1/metrics`.
 pub(super) fn metrics(read: &Read<'_>) -> Result<Answer, ApiError> {
     let form = read.request.query.text("format");
-    let (text, summary) = (|| read.api.server.prometheus(), || read.api.server.metrics());
+    let (text, summary) = (
+        || read.api.server.prometheus(),
+        || read.api.server.metrics(),
+    );
     measured(form, read.api.settings.prometheus, text, summary)
 }
 

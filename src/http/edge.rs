@@ -162,7 +162,9 @@ impl Edge {
     async fn identity(&self, request: &Request) -> Result<Identity, ApiError> {
         let addr = request.remote.map(|addr| addr.ip().to_string());
         let token = auth::token(request);
-        let found = self.gate.authenticate(token, addr.as_deref().unwrap_or_default());
+        let found = self
+            .gate
+            .authenticate(token, addr.as_deref().unwrap_or_default());
         let mut identity = found.await?;
         identity.certificate.clone_from(&request.certificate);
         Ok(identity)
@@ -246,7 +248,10 @@ impl Edge {
             if kinds.contains(&kind) || (kinds.is_empty() && kind == "client") {
                 healthy &= health.is_ok();
                 let message = health.as_ref().err().map_or("ok", String::as_str);
-                parts.insert(kind.to_owned(), json!({ "message": message, "ok": health.is_ok() }));
+                parts.insert(
+                    kind.to_owned(),
+                    json!({ "message": message, "ok": health.is_ok() }),
+                );
             }
         }
         let body = serde_json::Value::Object(parts);

@@ -292,7 +292,11 @@ where
 }
 
 /// Finds out who asks, and lets in who may. It comes before anything else of a request is taken in.
-async fn admit(api: &Api, request: &mut Request, access: Access) -> Result<(), ApiError> {
+pub(super) async fn admit(
+    api: &Api,
+    request: &mut Request,
+    access: Access,
+) -> Result<(), ApiError> {
     if auth::token(request).is_some() && !api.gate.is_guarded() {
         request.query.ignore([known::header("X-Nomad-Token")]);
     }
@@ -338,7 +342,7 @@ pub(super) async fn identity(api: &Api, request: &Request) -> Result<Arc<Identit
 
 /// A request for another region is refused: the servers know of no way there. What an agent says
 /// about itself is asked of no region.
-fn check_region(api: &Api, request: &Request) -> Result<(), ApiError> {
+pub(super) fn check_region(api: &Api, request: &Request) -> Result<(), ApiError> {
     let region = request.query.text("region");
     let local = request.path.starts_with("/v1/agent/") || request.path == "/v1/metrics";
     if region.is_empty() || region == api.settings.region || local {

@@ -23,12 +23,12 @@ use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 use super::request::Remote;
+use super::socket::Line;
 use crate::net::{
     Arrival, Begun, Door, HTTP_BUFFER, Host, Listener, Peer, Stream, Visit, Visitors, accept,
 };
 use crate::rpc::duplex::{Duplex, bytes_of};
 use crate::rpc::forward::Web;
-
 
 /// Longest time the headers of a further request may take, and a connection lie idle.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -119,6 +119,7 @@ struct Visitor {
     visitors: Arc<Visitors>,
     peer: Peer,
     state: Arc<State>,
+    line: Line,
 }
 
 /// What is going on on a connection.
@@ -140,6 +141,7 @@ impl Visitor {
             extensions.insert(Remote(address));
         }
         extensions.insert(self.peer.clone());
+        extensions.insert(self.line.clone());
         self.router.clone().call(request)
     }
 
@@ -217,7 +219,7 @@ impl hyper::body::Body for Counted {
 }
 
 impl Front {
-    fn visitor(&self, peer: Peer) -> Visitor {
+    fn visitor(&self, peer: Peer, stop: &CancellationToken) -> Visitor {
         let state = State {
             spoke: AtomicBool::new(false),
             open: Mutex::new((0, Instant::now())),
@@ -227,18 +229,23 @@ impl Front {
             visitors: Arc::clone(&self.visitors),
             peer,
             state: Arc::new(state),
+            line: Line::new(stop.clone()),
         }
     }
 
     /// HTTP/1.1: served until he goes, or until told to stop: then what he asked last is answered.
+    /// A connection that becomes another is one until that ends.
     async fn first(&self, arrival: Arrival) {
+        let visitor = self.visitor(arrival.peer.clone(), &arrival.stop);
+        let line = visitor.line.clone();
+        self.asked(arrival, visitor).await;
+        line.ended().await;
+    }
+
+    async fn asked(&self, arrival: Arrival, visitor: Visitor) {
         let Arrival {
-            stream,
-            peer,
-            due,
-            stop,
+            stream, due, stop, ..
         } = arrival;
-        let visitor = self.visitor(peer);
         let (of, state) = (visitor.clone(), Arc::clone(&visitor.state));
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -286,7 +293,7 @@ impl Front {
         if !matches!(begun, Ok(Ok(_))) || said != *PREFACE {
             return tracing::trace!(%peer, "no HTTP/2 in time");
         }
-        let visitor = self.visitor(peer);
+        let visitor = self.visitor(peer, &stop);
         let (of, state) = (visitor.clone(), Arc::clone(&visitor.state));
         let connection = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())

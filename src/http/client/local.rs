@@ -8,12 +8,12 @@ use bytes::Bytes;
 use hyper::Method;
 use tokio::sync::mpsc;
 
+use super::{is_head, wrong_method};
 use crate::client::agent::Client;
 use crate::client::endpoints::logs::LogRequest;
 use crate::client::endpoints::{Frame, Origin, alloc, fs, host, logs};
 use crate::client::metadata::MetadataRequest;
 use crate::config::Config;
-use super::{is_head, wrong_method};
 use crate::error::ApiError;
 use crate::http::answer::{Answer, JSON, TEXT};
 use crate::http::body::Body;

@@ -5,6 +5,7 @@
 
 pub(super) mod far;
 pub(super) mod local;
+pub(super) mod ran;
 
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use super::answer::Answer;
 use super::gate::{Late, READ_JOB, Write};
 use super::list::storage;
 use super::request::Request;
+use super::state::Api;
 use super::stream::right;
 use super::target::{Target, target};
 use crate::acl::NamespaceCapability as Ns;
@@ -25,7 +27,7 @@ use crate::error::{ApiError, Code};
 use crate::net::glance;
 
 /// An allocation that is none.
-fn unknown(id: &str) -> ApiError {
+pub(super) fn unknown(id: &str) -> ApiError {
     ApiError::not_found(format!("Unknown allocation {id:?}"))
 }
 
@@ -87,15 +89,23 @@ pub(super) async fn describe(write: Write) -> Result<Answer, ApiError> {
 
 /// Asks the client that has an allocation.
 async fn of_allocation(write: &Write, id: &str) -> Result<Answer, ApiError> {
-    let here = write.api.server.client();
+    let whom = whereabouts(&write.api, id)?;
+    asked(write, whom).await
+}
+
+/// Whose client has an allocation.
+///
+/// # Errors
+/// 404 where there is none.
+pub(super) fn whereabouts(api: &Api, id: &str) -> Result<Target, ApiError> {
+    let here = api.server.client();
     if here.is_some_and(|client| client.runner(id).is_some()) {
-        return asked(write, Target::Here).await;
+        return Ok(Target::Here);
     }
-    let view = write.api.projections.view();
+    let view = api.projections.view();
     let row = glance(|| view.get::<Allocs>(id)).map_err(storage)?;
     let node = row.ok_or_else(|| unknown(id))?.alloc.node_id.clone();
-    let whom = target(&write.api, &node, "")?;
-    asked(write, whom).await
+    target(api, &node, "")
 }
 
 /// What gives the right to do something with an allocation where it is; none for what a client does
@@ -122,7 +132,6 @@ pub(super) fn rights_in_files(verb: &str) -> Option<&'static [Ns]> {
 pub(super) async fn allocation(late: Late) -> Result<Answer, ApiError> {
     let (id, verb) = (late.request.segment(3)?, late.request.segment(4)?);
     let any_of: &[Ns] = match verb.as_str() {
-        "exec" => &[Ns::AllocExec],
         "pause" => &[Ns::SubmitJob, Ns::PauseAllocation],
         verb => rights_of_allocation(verb).unwrap_or(READ_JOB),
     };
@@ -131,13 +140,6 @@ pub(super) async fn allocation(late: Late) -> Result<Answer, ApiError> {
     match verb.as_str() {
         // Schedules of tasks, which a pause overrides, are another edition's.
         "pause" => super::absent::enterprise(write).await,
-        "exec" => {
-            let advice = "a shell on the node does it; GET /v1/allocation/:id names the node";
-            Err(super::absent::unsupported(
-                "exec of an allocation is",
-                advice,
-            ))
-        }
         "snapshot" => {
             let advice = "an allocation's disk does not move to another node; \
                           GET /v1/client/fs/cat/:id reads its files";

@@ -33,8 +33,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::wire;
 pub use body::OutBody;
-pub use io::bytes_of;
 pub(super) use body::Outgoing;
+pub use io::bytes_of;
 
 /// Bytes of data that may be on the way, one way, before some of them were taken.
 pub const WINDOW: usize = 1 << 20;
