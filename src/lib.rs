@@ -62,6 +62,7 @@
 //! | [`audit`] | who changed what, when, why; cause chains; states compared | HTTP |
 //! | [`explain`] | a decision made again, and compared with what was committed | HTTP |
 //! | [`record`] | what an event looks like outside: one document for every export | who reads it |
+//! | [`diagnostics`] | an agent's log as it is written, machine, profiles | who asks |
 //! | [`requests`] | what was asked that changes nothing but matters, on each server | HTTP |
 //! | [`rpc`] | the typed calls between servers and clients | what they cause |
 //! | [`gate`] | who asks, and what he may, by the tables of now | what is asked for |
@@ -130,6 +131,7 @@ pub mod cli;
 pub mod client;
 pub mod clock;
 pub mod config;
+pub mod diagnostics;
 pub mod endpoints;
 pub mod explain;
 pub mod gate;

@@ -6,10 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tracing_subscriber::EnvFilter;
+use tracing::level_filters::LevelFilter;
 use tracing_subscriber::fmt::writer::{BoxMakeWriter, MakeWriterExt};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _, fmt, reload};
 
 use crate::config::LogSettings;
+use crate::diagnostics::monitor;
 
 /// A log level the configuration names and nobody knows, or a file that cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -56,42 +60,32 @@ pub(super) fn install(settings: &LogSettings) -> Result<Level, LoggingError> {
             BoxMakeWriter::new(io::stderr.and(Mutex::new(file)))
         }
     };
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let (filter, handle) = reload::Layer::new(filter);
+    let layer = fmt::layer()
         .with_file(settings.include_location)
         .with_line_number(settings.include_location)
         .with_ansi(false)
         .with_writer(writer);
-    // A second agent in one process (tests) goes on with the first one's subscriber.
-    let level = if settings.json {
-        let builder = builder.json().with_filter_reloading();
-        let handle = builder.reload_handle();
-        let _ = builder.try_init();
-        Level(Arc::new(move |new| {
-            handle.reload(new).map_err(|e| e.to_string())
-        }))
-    } else {
-        let builder = builder.with_filter_reloading();
-        let handle = builder.reload_handle();
-        let _ = builder.try_init();
-        Level(Arc::new(move |new| {
-            handle.reload(new).map_err(|e| e.to_string())
-        }))
+    let layer = match settings.json {
+        true => layer.json().with_filter(filter).boxed(),
+        false => layer.with_filter(filter).boxed(),
     };
-    Ok(level)
+    // A second agent in one process (tests) goes on with the first one's subscriber.
+    let _ = tracing_subscriber::registry()
+        .with(layer)
+        .with(monitor::layer())
+        .try_init();
+    Ok(Level(Arc::new(move |new| {
+        handle.reload(new).map_err(|e| e.to_string())
+    })))
 }
 
 /// `level` for drover, `warn` for the libraries below it, `DROVER_LOG` over both.
 fn filter(level: &str) -> Result<EnvFilter, LoggingError> {
-    let own = match level.to_ascii_uppercase().as_str() {
-        "TRACE" => "trace",
-        "DEBUG" => "debug",
-        "INFO" => "info",
-        "WARN" | "WARNING" => "warn",
-        "ERROR" | "ERR" => "error",
-        "OFF" => return Ok(EnvFilter::new("off")),
-        _ => return Err(LoggingError::Level(level.to_owned())),
-    };
+    let own = monitor::level(level).ok_or_else(|| LoggingError::Level(level.to_owned()))?;
+    if own == LevelFilter::OFF {
+        return Ok(EnvFilter::new("off"));
+    }
     let fixed = format!("warn,drover={own},drover_projections={own},openraft=error");
     Ok(EnvFilter::try_from_env("DROVER_LOG").unwrap_or_else(|_| EnvFilter::new(fixed)))
 }

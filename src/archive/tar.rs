@@ -11,6 +11,9 @@ const BLOCK: usize = 512;
 const COPY: usize = 256 << 10;
 /// Bytes of the name's field.
 const NAME: usize = 100;
+/// Where the field of long names' directories is, and its bytes.
+const DIR: usize = 345;
+const LONGEST_DIR: usize = 155;
 
 /// A file in an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,11 +114,12 @@ impl<'a> TarWriter<'a> {
 
 fn header(name: &str, size: u64) -> io::Result<[u8; BLOCK]> {
     let mut block = [0; BLOCK];
-    if name.len() >= NAME || size >= 1 << 33 {
+    let Some((dir, name)) = in_two(name).filter(|_| size < 1 << 33) else {
         let text = format!("{name} ({size} bytes) does not fit in a tar");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-    }
+    };
     block[..name.len()].copy_from_slice(name.as_bytes());
+    block[DIR..DIR + dir.len()].copy_from_slice(dir.as_bytes());
     for (at, text) in [
         (100, "0000600\0".to_owned()),
         (108, "0000000\0".to_owned()),
@@ -130,6 +134,17 @@ fn header(name: &str, size: u64) -> io::Result<[u8; BLOCK]> {
     let sum = format!("{:06o}\0 ", checksum(&block));
     block[148..156].copy_from_slice(sum.as_bytes());
     Ok(block)
+}
+
+/// A name as its fields take it: one that is too long for its own has its directories in another.
+fn in_two(name: &str) -> Option<(&str, &str)> {
+    if name.len() < NAME {
+        return Some(("", name));
+    }
+    let fits = |(dir, name): &(&str, &str)| dir.len() <= LONGEST_DIR && name.len() < NAME;
+    let cuts = name.match_indices('/');
+    cuts.map(|(at, _)| (&name[..at], &name[at + 1..]))
+        .find(fits)
 }
 
 /// The sum of a header's bytes, its own field taken as blanks.

@@ -4,7 +4,7 @@
 use clap::error::ErrorKind;
 
 /// A command as it is typed, and what to do.
-const ABSENT: [(&str, &str); 53] = [
+const ABSENT: [(&str, &str); 49] = [
     (
         "acl auth-method",
         "sign-in by other services is not in this version",
@@ -26,7 +26,6 @@ const ABSENT: [(&str, &str); 53] = [
         "client-config",
         "the servers of a client are in its configuration (client.servers)",
     ),
-    ("debug", "see operator debug"),
     ("eval-status", "use drover eval status"),
     ("fmt", "terraform fmt or hclfmt format the same language"),
     ("fs", "use drover alloc fs"),
@@ -49,28 +48,16 @@ const ABSENT: [(&str, &str); 53] = [
         "sign-in by other services is not in this version; drover acl token create makes tokens",
     ),
     (
-        "monitor",
-        "the agent writes its log to its standard error; drover event stream follows events",
-    ),
-    (
         "node config",
         "the servers of a client are in its configuration (client.servers)",
     ),
     ("node identity", "nodes have a secret, no identity"),
     ("node intro", "nodes join without an introduction"),
-    (
-        "node meta",
-        "metadata of a node is in its configuration (client.meta)",
-    ),
     ("node-drain", "use drover node drain"),
     ("node-status", "use drover node status"),
     (
         "operator client-state",
         "the client's state is in its journal; drover alloc status shows it",
-    ),
-    (
-        "operator debug",
-        "drover operator snapshot save, drover operator metrics and drover agent-info",
     ),
     ("operator gossip", "there is no gossip between servers"),
     ("operator raft info", "use drover log inspect -data-dir DIR"),

@@ -6,7 +6,7 @@ use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Flags, the command they are of (none: any), and what is said.
-const ABSENT: [(&[&str], &str, &str); 7] = [
+const ABSENT: [(&[&str], &str, &str); 8] = [
     (
         &["at"],
         "",
@@ -30,6 +30,24 @@ const ABSENT: [(&[&str], &str, &str); 7] = [
         ],
         "operator autopilot set-config",
         "it is a setting of Nomad Enterprise; leave it out",
+    ),
+    (
+        &[
+            "consul-http-addr",
+            "consul-auth",
+            "consul-token-file",
+            "consul-client-cert",
+            "consul-client-key",
+            "consul-ca-cert",
+            "consul-ca-path",
+            "vault-address",
+            "vault-ca-cert",
+            "vault-ca-path",
+            "vault-client-cert",
+            "vault-client-key",
+        ],
+        "",
+        "drover talks to neither Consul nor Vault, and captures nothing of them; leave it out",
     ),
     (
         &["redact"],

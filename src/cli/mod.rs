@@ -14,6 +14,7 @@ mod absent_flags;
 mod acl;
 mod agent;
 mod agent_info;
+mod agent_log;
 mod alloc;
 mod argv;
 mod audit;
@@ -25,6 +26,7 @@ mod complete;
 mod completion;
 mod config;
 mod conn;
+mod debug;
 mod deployment;
 mod eval;
 mod event;
@@ -46,6 +48,7 @@ mod namespace;
 mod node;
 mod node_drain;
 mod node_eligibility;
+mod node_meta;
 mod node_pool;
 mod node_stats;
 mod nodesim;
@@ -145,6 +148,8 @@ enum Noun {
     /// Inspect, verify and replay a server's log
     #[command(subcommand)]
     Log(log::Verb),
+    /// Follow the log of an agent
+    Monitor(Box<agent_log::Args>),
     /// Work with namespaces
     #[command(subcommand)]
     Namespace(namespace::Verb),
@@ -195,6 +200,9 @@ enum Noun {
     /// Inspect a job (short for `job inspect`)
     #[command(hide = true)]
     Inspect(job::inspect::Args),
+    /// Capture what there is to see of a cluster (short for `operator debug`)
+    #[command(hide = true)]
+    Debug(Box<debug::Args>),
     /// Run a command beside a task (short for `alloc exec`)
     #[command(hide = true)]
     Exec(alloc::exec::Args),
@@ -323,6 +331,7 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
         Noun::Event(verb) => event::run(verb, out).await,
         Noun::Job(verb) => job::run(verb, out).await,
         Noun::Log(verb) => log::run(verb, out).await,
+        Noun::Monitor(args) => agent_log::run(*args, out).await,
         Noun::Namespace(verb) => namespace::run(verb, out).await,
         Noun::Node(verb) => node::run(verb, out).await,
         Noun::Nodesim(args) => nodesim::run(args, out).await,
@@ -341,6 +350,7 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
         Noun::Plan(args) => job::plan::run(args, out).await,
         Noun::Validate(args) => job::validate::run(args, out).await,
         Noun::Inspect(args) => job::inspect::run(args, out).await,
+        Noun::Debug(args) => debug::run(*args, out).await,
         Noun::Exec(args) => alloc::exec::run(args).await,
         Noun::Logs(args) => alloc::logs::run(args, out).await,
     };

@@ -21,6 +21,9 @@ pub(super) enum Verb {
     /// Work with node pools
     #[command(subcommand)]
     Pool(node_pool::Verb),
+    /// Show and change what is said of a node while it runs
+    #[command(subcommand)]
+    Meta(super::node_meta::Verb),
     /// Move everything off a node
     Drain(Box<super::node_drain::Args>),
     /// Let a node take new allocations, or not
@@ -90,6 +93,7 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     match verb {
         Verb::Status(args) => status(args, out).await,
         Verb::Pool(verb) => node_pool::run(verb, out).await,
+        Verb::Meta(verb) => super::node_meta::run(verb, out).await,
         Verb::Drain(args) => super::node_drain::run(*args, out).await,
         Verb::Eligibility(args) => super::node_eligibility::run(args, out).await,
     }

@@ -25,6 +25,8 @@ pub(super) enum Verb {
     Snapshot(snapshot::Verb),
     /// What follows from events, and how far the event publisher is
     Reactors(reactors::Args),
+    /// Capture logs, profiles and state of a cluster in one archive
+    Debug(Box<super::debug::Args>),
     /// Make any request of the API
     Api(operator_api::Args),
     /// Print the metrics of an agent
@@ -123,6 +125,7 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
         Verb::Raft(Raft::ListPeers(args)) => peers(args, out).await,
         Verb::Snapshot(verb) => snapshot::run(verb, out).await,
         Verb::Reactors(args) => reactors::run(args, out).await,
+        Verb::Debug(args) => super::debug::run(*args, out).await,
         Verb::Api(args) => operator_api::run(args, out).await,
         Verb::Metrics(args) => operator_api::metrics(args, out).await,
         Verb::Autopilot(verb) => operator_autopilot::run(verb, out).await,

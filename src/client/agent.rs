@@ -15,8 +15,10 @@ use super::alloc::factory::{AllocRunner, AllocRunnerFactory, Report};
 use super::alloc::runner::{alloc_key, state_key};
 use super::clock::Clock;
 use super::config::Shared;
+use super::control::{self, Answers};
 use super::endpoints::host::Meter;
 use super::journal::Journal;
+use super::metadata::Said;
 use super::service::book::{self, Book};
 use super::sync::UpdateBuffer;
 use super::{contact, gc, measure, pull, send};
@@ -66,6 +68,10 @@ pub(super) struct Core {
     pub(super) contact: watch::Sender<Contact>,
     /// A heartbeat is wanted before its time.
     pub(super) hurry: Notify,
+    /// The node is described otherwise than the servers were told.
+    pub(super) described: Notify,
+    /// Its metadata.
+    pub(super) said: Said,
     /// What the machine does.
     pub(super) meter: Meter,
 }
@@ -115,6 +121,7 @@ impl Client {
             services,
             clock,
         } = start;
+        let said = Said::restore(&node, &*journal);
         let core = Arc::new(Core {
             settings,
             node,
@@ -127,6 +134,8 @@ impl Client {
             updates: Arc::default(),
             contact: watch::Sender::new(Contact::default()),
             hurry: Notify::new(),
+            described: Notify::new(),
+            said,
             meter: Meter::default(),
         });
         core.restore();
@@ -145,9 +154,23 @@ impl Client {
         })
     }
 
+    /// Lets servers reach this client: what they ask is answered by `answers`. Where the server
+    /// is in this process it needs no way here.
+    pub fn answer_servers(&self, answers: Arc<dyn Answers>) {
+        if self.core.caller.servers().is_some() {
+            let kept = tokio::spawn(control::keep(Arc::clone(&self.core), answers));
+            self.tasks.lock().push(kept);
+        }
+    }
+
+    /// The way to the servers.
+    pub fn caller(&self) -> Caller {
+        self.core.caller.clone()
+    }
+
     /// This node's id.
     pub fn node_id(&self) -> String {
-        self.core.node.lock().id.clone()
+        self.core.id()
     }
 
     /// How things stand with the servers.
@@ -228,6 +251,11 @@ impl Drop for Client {
 }
 
 impl Core {
+    /// This node's id.
+    pub(super) fn id(&self) -> String {
+        self.node.lock().id.clone()
+    }
+
     fn restore(&self) {
         let kept = self.journal.load();
         for (key, bytes) in kept.range("alloc/".to_owned()..) {

@@ -33,7 +33,11 @@ pub(super) async fn keep(core: Arc<Core>) {
     loop {
         register(&core, &mut chance).await;
         if !core.settings.get().dev {
-            sleep(nanos(chance.below(FIRST_HEARTBEAT))).await;
+            tokio::select! {
+                () = sleep(nanos(chance.below(FIRST_HEARTBEAT))) => {}
+                // It is told after the heartbeat, which then comes before its time.
+                () = core.described.notified() => core.described.notify_one(),
+            }
         }
         heartbeats(&core, &mut chance).await;
     }
@@ -82,7 +86,11 @@ fn is_soon(error: &RpcError) -> bool {
 
 /// Returns when the servers do not know the node (any more).
 async fn heartbeats(core: &Core, chance: &mut Jitter) {
+    let mut untold = false;
     loop {
+        if untold {
+            untold = !describe(core).await;
+        }
         let request = NodeUpdateStatusRequest {
             node_id: core.node.lock().id.clone(),
             status: status::READY.to_owned(),
@@ -111,10 +119,35 @@ async fn heartbeats(core: &Core, chance: &mut Jitter) {
                 retry_wait(core, chance)
             }
         };
+        // A description that did not arrive is told again with the next heartbeat, soon.
+        let wait = if untold { wait.min(RETRY) } else { wait };
         tokio::select! {
             () = sleep(nanos(wait)) => {}
+            () = core.described.notified() => untold = true,
             // The servers took this node for lost, and an update was refused for it (HB-09).
             () = core.hurry.notified() => {}
+        }
+    }
+}
+
+/// Tells the servers how the node is now; whether they know.
+async fn describe(core: &Core) -> bool {
+    let request = NodeRegisterRequest {
+        node: (**core.node.lock()).clone(),
+    };
+    let told = core
+        .caller
+        .once::<NodeRegister>(&request, CALL_TIMEOUT)
+        .await;
+    match told {
+        Ok(answer) => {
+            heard(core, &answer, None);
+            true
+        }
+        Err(error) => {
+            trouble(core, &error);
+            tracing::warn!("the servers do not know yet how this node changed: {error}");
+            false
         }
     }
 }

@@ -93,23 +93,16 @@ pub(super) const NO_VOLUMES: &str =
 /// Where servers of a client are named.
 pub(super) const SERVERS: &str =
     "the servers of a client are in its configuration (client.servers), which is read at its start";
-/// Where metadata of a node is.
-pub(super) const METADATA: &str =
-    "metadata of a node is in its configuration (client.meta), which is read at its start";
 
 const ONE_SERVER: &str = "there is one server";
 const NO_IDENTITY: &str = "a node proves who it is with its secret, which has no term";
-const NO_PROFILES: &str = "there are no profiles; GET /v1/metrics measures the agent";
 const KEYS: &str = "keys are neither rotated nor deleted; GET /v1/operator/keyring/keys lists them";
-const LOG: &str = "the agent writes its log to its standard error or its log_file; GET \
-     /v1/event/stream tells \
-     what happens";
 const SCHEDULERS: &str = "how many schedulers there are is in the configuration of a server \
      (server.num_schedulers); \
      GET /v1/agent/self shows it";
 
 /// Routes of Nomad's that this version has not, and what to do instead.
-pub(super) const LATER: [(&str, &str); 20] = [
+pub(super) const LATER: [(&str, &str); 16] = [
     ("/v1/volume/csi/{id}/{verb}", NO_VOLUMES),
     ("/v1/volumes/external", NO_VOLUMES),
     ("/v1/volumes/snapshot", NO_VOLUMES),
@@ -118,13 +111,6 @@ pub(super) const LATER: [(&str, &str); 20] = [
     ("/v1/client/identity/renew", NO_IDENTITY),
     ("/v1/agent/join", ONE_SERVER),
     ("/v1/agent/force-leave", ONE_SERVER),
-    (
-        "/v1/agent/host",
-        "GET /v1/client/stats measures the host, GET /v1/node/:id describes it",
-    ),
-    ("/v1/agent/monitor", LOG),
-    ("/v1/agent/monitor/export", LOG),
-    ("/v1/agent/pprof/{profile}", NO_PROFILES),
     ("/v1/agent/schedulers", SCHEDULERS),
     ("/v1/agent/schedulers/config", SCHEDULERS),
     (

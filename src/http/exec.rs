@@ -20,7 +20,8 @@ use tokio_tungstenite::tungstenite::protocol::Message;
 use tokio_tungstenite::tungstenite::{Bytes, Error};
 
 use super::answer::Answer;
-use super::client::{client, unknown};
+use super::client::ran::{self, Ready};
+use super::client::{unknown, whereabouts};
 use super::front::{self, Call, Incoming, Outline};
 use super::gate::{self, Access, Late, Write};
 use super::list::storage;
@@ -28,6 +29,7 @@ use super::request::Request;
 use super::socket::{self, Socket, Upgrade};
 use super::state::Api;
 use super::stream::right;
+use super::target::Target;
 use super::{auth, past, query, requests};
 use crate::acl::NamespaceCapability as Ns;
 use crate::client::agent::Client;
@@ -188,10 +190,51 @@ fn admitted(late: Late, id: &str, task: &str) -> Result<Write, ApiError> {
 /// What is asked for, by somebody who may.
 struct Asked {
     write: Write,
-    client: Arc<Client>,
+    place: Place,
     id: String,
     exec: ExecRequest,
     ticket: Ticket,
+}
+
+/// Where a command runs.
+enum Place {
+    /// In this agent's client.
+    Near(Arc<Client>),
+    /// On another machine, whose client could run it.
+    Far(Box<Ready>),
+}
+
+impl Place {
+    /// Finds it, and asks whether it could run there.
+    async fn find(call: &Call, id: &str, exec: &ExecRequest) -> Result<Self, ApiError> {
+        match whereabouts(&call.api, id)? {
+            Target::Here => {
+                let none = || ApiError::bad_request("No local Node and node_id not provided");
+                let client = call.api.server.client().ok_or_else(none)?;
+                exec::check(&client, id, exec)?;
+                Ok(Self::Near(client))
+            }
+            Target::Node(node) => {
+                let sessions = &call.api.server.sessions;
+                let ready = ran::ready(sessions, &node, &call.request).await?;
+                Ok(Self::Far(Box::new(ready)))
+            }
+            Target::Server(_) => Err(unknown(id)),
+        }
+    }
+
+    /// Runs it.
+    async fn run(
+        self,
+        id: &str,
+        exec: &ExecRequest,
+        input: mpsc::Receiver<ExecIn>,
+    ) -> Result<mpsc::Receiver<ExecOut>, ApiError> {
+        match self {
+            Self::Near(client) => exec::exec(&client, id, exec, input).await,
+            Self::Far(ready) => ready.run(input).await,
+        }
+    }
 }
 
 impl Asked {
@@ -223,14 +266,13 @@ impl Asked {
             let task = call.request.query.text("task").to_owned();
             let write = admitted(Late::new(call), &id, &task)?;
             let exec = exec?;
-            let client = client(&write)?;
-            exec::check(&client, &id, &exec)?;
-            Ok((write, client, exec))
+            let place = Place::find(&write, &id, &exec).await?;
+            Ok((write, place, exec))
         };
         match checked.await {
-            Ok((write, client, exec)) => Ok(Self {
+            Ok((write, place, exec)) => Ok(Self {
                 write,
-                client,
+                place,
                 id,
                 exec,
                 ticket,
@@ -245,32 +287,29 @@ impl Asked {
 
     /// Ends it without a command.
     async fn end(self, answer: Result<Answer, ApiError>) -> Result<Answer, ApiError> {
-        let denied = || requests::denied(&self.write.request);
-        requests::answered(&self.write.api, Some(self.ticket), denied, answer).await
-    }
-
-    /// Starts the command: what goes to it comes from `input`, what comes from it is answered.
-    async fn start(
-        &self,
-        input: mpsc::Receiver<ExecIn>,
-    ) -> Result<mpsc::Receiver<ExecOut>, ApiError> {
-        exec::exec(&self.client, &self.id, &self.exec, input).await
+        ended(&self.write, self.ticket, answer).await
     }
 
     /// Runs the command.
     async fn run(self, mut socket: Socket) {
         let (to, input) = mpsc::channel(WINDOW);
-        let output = match self.start(input).await {
+        let Self {
+            write,
+            place,
+            id,
+            exec,
+            ticket,
+        } = self;
+        let output = match place.run(&id, &exec, input).await {
             Ok(output) => output,
             Err(error) => {
-                let ended = self.end(Err(error)).await;
+                let ended = ended(&write, ticket, Err(error)).await;
                 return match ended {
                     Ok(_) => {}
                     Err(error) => socket.refuse(&error).await,
                 };
             }
         };
-        let Self { write, ticket, .. } = self;
         let carried = Carried::default();
         let end = {
             let right = right::changed(Arc::clone(&write.api), Arc::clone(&write.request));
@@ -302,8 +341,21 @@ impl Asked {
     }
 }
 
+/// Writes down that nothing was run.
+async fn ended(
+    write: &Write,
+    ticket: Ticket,
+    answer: Result<Answer, ApiError>,
+) -> Result<Answer, ApiError> {
+    let denied = || requests::denied(&write.request);
+    requests::answered(&write.api, Some(ticket), denied, answer).await
+}
+
 /// What is to be run, from the query.
-fn command(request: &Request) -> Result<ExecRequest, ApiError> {
+///
+/// # Errors
+/// 400 where it says nothing that could.
+pub(super) fn command(request: &Request) -> Result<ExecRequest, ApiError> {
     let command = match request.query.text("command") {
         "" => Vec::new(),
         raw => {

@@ -1,6 +1,7 @@
 //! What every request goes through, once: decoding, authentication, body limit, blocking, errors,
 //! caught panics, indentation, compression and the headers of the state's position.
 
+use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use super::body::Body;
 use super::gate::{Access, Late, Write};
 use super::query::{self, Options, Query};
 use super::request::Request;
-use super::state::Api;
+use super::state::{Api, Settings};
 use super::{auth, cors, gzip, known, measure, past, pretty, requests};
 use crate::commands::Command;
 use crate::error::{ApiError, panic_text};
@@ -362,14 +363,15 @@ pub(super) fn table_index(view: &View, tables: &[u16]) -> u64 {
 
 /// The answer to a finished request; a panic is a fault of ours and is said so in the log.
 pub(super) fn settle(outcome: std::thread::Result<Result<Answer, ApiError>>) -> Answer {
-    match outcome {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(error)) => error.into(),
-        Err(panic) => {
-            tracing::error!(panic = panic_text(&*panic), "a handler panicked");
-            ApiError::internal("internal error").into()
-        }
-    }
+    settled(outcome).unwrap_or_else(Answer::from)
+}
+
+/// The same where an error is still to become an answer.
+pub(super) fn settled<T>(outcome: std::thread::Result<Result<T, ApiError>>) -> Result<T, ApiError> {
+    outcome.unwrap_or_else(|panic| {
+        tracing::error!(panic = panic_text(&*panic), "a handler panicked");
+        Err(ApiError::internal("internal error"))
+    })
 }
 
 /// What of a request decides the form of its response.
@@ -377,7 +379,8 @@ pub(super) struct Outline {
     pretty: bool,
     cors: bool,
     loopback: bool,
-    query: Query,
+    /// Its parameters.
+    pub(super) query: Query,
     accept_encoding: Option<HeaderValue>,
 }
 
@@ -411,8 +414,11 @@ impl Outline {
 }
 
 /// Indents and compresses a body, whole or as it flows.
-fn form(api: &Api, outline: &Outline, answer: &mut Answer) {
-    if outline.pretty && answer.content_type == Some(super::answer::JSON) && !answer.gzipped {
+fn form(settings: &Settings, outline: &Outline, answer: &mut Answer) {
+    if outline.pretty
+        && answer.content_type.as_deref() == Some(super::answer::JSON)
+        && !answer.gzipped
+    {
         answer.body = match std::mem::replace(&mut answer.body, Body::empty()).into_pieces() {
             Ok(pieces) => pretty::indent(&pieces.concat()).into(),
             Err(stream) if answer.flows => stream.through(pretty::Indenter::default()),
@@ -425,7 +431,7 @@ fn form(api: &Api, outline: &Outline, answer: &mut Answer) {
         .body
         .len()
         .map_or(answer.flows, |len| len >= gzip::MINIMUM);
-    if !answer.gzipped && long && api.settings.gzip.wanted(outline.loopback, encoding) {
+    if !answer.gzipped && long && settings.gzip.wanted(outline.loopback, encoding) {
         answer.body = match std::mem::replace(&mut answer.body, Body::empty()).into_pieces() {
             Ok(pieces) => gzip::compress(&pieces).into(),
             Err(stream) => stream.through(gzip::Flowing::default()),
@@ -435,22 +441,37 @@ fn form(api: &Api, outline: &Outline, answer: &mut Answer) {
 }
 
 /// Puts an answer into its final form.
-pub(super) fn respond(
-    api: &Api,
+pub(super) fn respond(api: &Api, outline: Outline, answer: Answer) -> Response<axum::body::Body> {
+    let contact = matches!(answer.meta, Meta::Read(_)).then(|| Contact {
+        last: api.server.last_contact(),
+        leader: api.server.leader_address().is_some(),
+    });
+    finish(&api.settings, contact, outline, answer)
+}
+
+/// What a server knows of its leader.
+pub(super) struct Contact {
+    last: u64,
+    leader: bool,
+}
+
+/// Puts an answer into its final form; of a read with what is known of the leader.
+pub(super) fn finish(
+    settings: &Settings,
+    contact: Option<Contact>,
     outline: Outline,
     mut answer: Answer,
 ) -> Response<axum::body::Body> {
-    form(api, &outline, &mut answer);
+    form(settings, &outline, &mut answer);
     // Of an answer to HEAD the router sends the headers only, the length of the body among them.
     let mut response = Response::new(axum::body::Body::new(answer.body));
     *response.status_mut() = hyper::StatusCode::from_u16(answer.status)
         .unwrap_or(hyper::StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
-    if let Some(content_type) = answer.content_type {
-        headers.insert(
-            hyper::header::CONTENT_TYPE,
-            HeaderValue::from_static(content_type),
-        );
+    if let Some(content_type) = answer.content_type
+        && let Ok(content_type) = HeaderValue::from_str(&content_type)
+    {
+        headers.insert(hyper::header::CONTENT_TYPE, content_type);
     }
     if answer.gzipped {
         headers.insert(
@@ -468,16 +489,11 @@ pub(super) fn respond(
     let position = match answer.meta {
         Meta::None => None,
         Meta::Read(index) => {
-            headers.insert(
-                "x-nomad-lastcontact",
-                HeaderValue::from(api.server.last_contact()),
-            );
-            let known = if api.server.leader_address().is_some() {
-                "true"
-            } else {
-                "false"
-            };
-            headers.insert("x-nomad-knownleader", HeaderValue::from_static(known));
+            if let Some(contact) = contact {
+                headers.insert("x-nomad-lastcontact", HeaderValue::from(contact.last));
+                let known = if contact.leader { "true" } else { "false" };
+                headers.insert("x-nomad-knownleader", HeaderValue::from_static(known));
+            }
             Some(index)
         }
         Meta::Write(index) => Some(index),
@@ -486,13 +502,15 @@ pub(super) fn respond(
         headers.insert("x-nomad-index", HeaderValue::from(index));
     }
     let more = answer.next_token.map(|token| ("x-nomad-nexttoken", token));
-    let ignored = outline.ignored(answer.status);
-    for (name, value) in more.into_iter().chain(ignored).chain(answer.headers) {
-        if let Ok(value) = HeaderValue::from_str(&value) {
-            headers.insert(HeaderName::from_static(name), value);
+    let ours = more.into_iter().chain(outline.ignored(answer.status));
+    let ours = ours.map(|(name, value)| (Cow::Borrowed(name), value));
+    for (name, value) in ours.chain(answer.headers) {
+        let name = HeaderName::from_bytes(name.as_bytes());
+        if let (Ok(name), Ok(value)) = (name, HeaderValue::from_str(&value)) {
+            headers.insert(name, value);
         }
     }
-    for (name, value) in &api.settings.headers {
+    for (name, value) in &settings.headers {
         headers.insert(name.clone(), value.clone());
     }
     response

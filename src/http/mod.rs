@@ -27,9 +27,12 @@ mod client;
 mod cors;
 mod decoded;
 mod deployments;
+mod diagnostics;
+mod edge;
 mod evaluations;
 mod exec;
 mod explain;
+mod forward;
 mod front;
 mod gate;
 pub mod gzip;
@@ -64,6 +67,7 @@ mod socket;
 mod state;
 mod stream;
 mod system;
+mod target;
 mod variables;
 
 #[cfg(test)]
@@ -104,9 +108,11 @@ fn new_id() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
+pub use client::far::Near;
+pub use edge::{Edge, edge};
 pub use rendered::Rendered;
 pub use request::Remote;
 pub use router::router;
-pub use serve::serve;
+pub use serve::{Forwarded, serve};
 pub use state::{Api, BODY_LIMIT, Settings};
 pub use stream::{Publisher, Shape};

@@ -1,5 +1,6 @@
 //! The router on each connection that is let in, over HTTP/1.1 and HTTP/2, and an orderly end.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,6 +9,8 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -24,6 +27,8 @@ use super::socket::Line;
 use crate::net::{
     Arrival, Begun, Door, HTTP_BUFFER, Host, Listener, Peer, Stream, Visit, Visitors, accept,
 };
+use crate::rpc::duplex::{Duplex, bytes_of};
+use crate::rpc::forward::Web;
 
 /// Longest time the headers of a further request may take, and a connection lie idle.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -48,6 +53,37 @@ pub async fn serve(listener: Listener, router: Router, door: Door, stop: Cancell
     let open = accept(listener, front, door, stop).await;
     if tokio::time::timeout(GRACE, open.wait()).await.is_err() {
         tracing::info!("requests were still open at the end");
+    }
+}
+
+/// The API for requests that were forwarded from other agents.
+pub struct Forwarded {
+    front: Arc<Front>,
+    stop: CancellationToken,
+}
+
+impl Forwarded {
+    /// The same routes as behind the doors of `visitors`.
+    #[must_use]
+    pub fn new(router: Router, visitors: Arc<Visitors>, stop: CancellationToken) -> Self {
+        let front = Arc::new(Front { router, visitors });
+        Self { front, stop }
+    }
+}
+
+impl Web for Forwarded {
+    fn answer(&self, address: SocketAddr, stream: Duplex) -> BoxFuture<'static, ()> {
+        let front = Arc::clone(&self.front);
+        let arrival = Arrival {
+            stream: Stream::Carried(bytes_of(stream)),
+            peer: Peer {
+                address: Some(address),
+                certificate: None,
+            },
+            due: Instant::now() + HEADER_TIMEOUT,
+            stop: self.stop.clone(),
+        };
+        async move { front.first(arrival).await }.boxed()
     }
 }
 

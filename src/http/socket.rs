@@ -21,6 +21,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::answer::Answer;
 use crate::error::ApiError;
@@ -50,6 +51,11 @@ impl Line {
             became: TaskTracker::new(),
             stop,
         }
+    }
+
+    /// Counts as one connection for as long as what is answered lives.
+    pub(super) fn hold(&self) -> TaskTrackerToken {
+        self.became.token()
     }
 
     /// Waits for the end of what it became, if it became anything.
@@ -119,7 +125,7 @@ impl Upgrade {
         Fut: Future<Output = ()> + Send,
     {
         let Self { on, key, line } = self;
-        let held = line.became.token();
+        let held = line.hold();
         tokio::spawn(async move {
             let _held = held;
             let upgraded = match on.await {

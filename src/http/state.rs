@@ -59,6 +59,8 @@ pub struct Settings {
     pub metrics_require_acl: bool,
     /// Whether requests are counted by who asks.
     pub label_identities: bool,
+    /// Whether everybody is told of the process and its machine, where nobody is asked for a token.
+    pub enable_debug: bool,
 }
 
 impl Default for Settings {
@@ -80,6 +82,7 @@ impl Default for Settings {
             variables_quota: 0,
             metrics_require_acl: false,
             label_identities: true,
+            enable_debug: false,
             token_ttl: TtlBounds {
                 min: std::time::Duration::from_secs(60),
                 max: std::time::Duration::from_secs(24 * 3600),

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::client::Pool;
+use super::duplex::Duplex;
 use super::service::{Call, Dispatch};
-use super::{Rpc, RpcError, wire};
+use super::{Rpc, RpcError, Streaming, wire};
 
 /// The wait before another attempt; grows to the second.
 const RETRY: Duration = Duration::from_millis(50);
@@ -151,6 +152,54 @@ impl Caller {
         wire::decode(&answer)
     }
 
+    /// Opens a stream at one server, which takes it within `timeout`.
+    ///
+    /// # Errors
+    /// The refusal, or why there was no answer.
+    pub async fn open<R: Streaming>(
+        &self,
+        request: &R::Req,
+        timeout: Duration,
+    ) -> Result<Duplex, RpcError> {
+        match &self.way {
+            Way::Network(pool, servers) => {
+                let first = wire::encode(request)?;
+                let addr = servers
+                    .first()
+                    .ok_or_else(|| RpcError::Unreachable("no servers are known".into()))?;
+                let kind = (R::NAME, R::PACE);
+                let opened = pool.open(&addr, kind, self.as_call(), first, timeout).await;
+                if opened.as_ref().is_err_and(RpcError::is_transient) {
+                    servers.failed(&addr);
+                }
+                opened
+            }
+            Way::Process(service) => {
+                let (mut near, far) = Duplex::pair(R::PACE);
+                let said = near.outflow.message(request);
+                said.map_err(|broken| RpcError::Malformed(broken.0))?;
+                tokio::time::timeout(timeout, service.open(R::NAME, self.as_call(), far))
+                    .await
+                    .map_err(|_| RpcError::TimedOut(R::NAME))??;
+                Ok(near)
+            }
+        }
+    }
+
+    /// The same, and tries again, at the servers in turn, while that may help and until `deadline`
+    /// is over.
+    ///
+    /// # Errors
+    /// The refusal, or the last reason why there was no answer.
+    pub async fn reach<R: Streaming>(
+        &self,
+        request: &R::Req,
+        deadline: Duration,
+    ) -> Result<Duplex, RpcError> {
+        let attempt = |left| self.open::<R>(request, left);
+        persist(deadline, attempt).await
+    }
+
     /// Tries again, at the servers in turn, while that may help and until `deadline` is over: also
     /// while no server is known (HB-13).
     ///
@@ -161,17 +210,29 @@ impl Caller {
         request: &R::Req,
         deadline: Duration,
     ) -> Result<R::Res, RpcError> {
-        let end = Instant::now() + deadline;
-        let mut wait = RETRY;
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            match self.once::<R>(request, left.max(RETRY)).await {
-                Err(e) if e.is_transient() && Instant::now() + wait < end => {
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(RETRY_MAX);
-                }
-                answer => return answer,
+        let attempt = |left| self.once::<R>(request, left);
+        persist(deadline, attempt).await
+    }
+}
+
+/// Tries again while that may help and there is time.
+async fn persist<T, Fut>(
+    deadline: Duration,
+    attempt: impl Fn(Duration) -> Fut,
+) -> Result<T, RpcError>
+where
+    Fut: Future<Output = Result<T, RpcError>>,
+{
+    let end = Instant::now() + deadline;
+    let mut wait = RETRY;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        match attempt(left.max(RETRY)).await {
+            Err(e) if e.is_transient() && Instant::now() + wait < end => {
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(RETRY_MAX);
             }
+            answer => return answer,
         }
     }
 }

@@ -56,6 +56,8 @@ use crate::reactors::scheduling::{SchedulingSettings, Types};
 use crate::reactors::{ReactorSettings, Reactors, Sources};
 use crate::rebuild::Work;
 use crate::requests::RequestLog;
+use crate::rpc::forward::Web;
+use crate::rpc::sessions::Sessions;
 use crate::telemetry::Telemetry;
 
 pub use agreement::Agreed;
@@ -100,10 +102,14 @@ pub struct Server {
     pub requests: Arc<RequestLog>,
     /// Who asks.
     pub gate: Arc<Gate>,
+    /// The clients of other machines that are reached from here.
+    pub sessions: Arc<Sessions>,
     /// The root keys.
     pub keyring: Arc<Keyring>,
     /// The client of the same process, where there is one.
     pub client: OnceLock<Arc<Client>>,
+    /// The HTTP API of this server, once it is open.
+    pub web: OnceLock<Arc<dyn Web>>,
     /// The agent around it; none in tests.
     pub around: OnceLock<Arc<dyn Around>>,
     heartbeats: Arc<Heartbeats>,
@@ -261,6 +267,7 @@ impl Server {
             sources(&config, own, (&ledger, &keyring), &dir),
         );
         let server = Arc::new(Self {
+            sessions: Arc::default(),
             gate: Arc::new(Gate::of(config.acl.enabled, &projections)),
             config,
             me,
@@ -271,6 +278,7 @@ impl Server {
             ledger,
             requests,
             client: OnceLock::new(),
+            web: OnceLock::new(),
             around: OnceLock::new(),
             heartbeats: Arc::clone(reactors.heartbeats()),
             reactors: Mutex::new(Some(reactors)),

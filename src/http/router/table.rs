@@ -4,7 +4,7 @@
 use drover_projections::Table as _;
 use drover_projections::tables::root_keys::RootKeys;
 
-use super::Methods::{Any, Delete, Get, OnlyPut, Put, Writes};
+use super::Methods::{Any, Delete, Get, OnlyPost, OnlyPut, Put, Writes};
 use super::{Table, body, get, late, later, objects, query, upgraded, upload, work};
 use crate::acl::OperatorCapability::{KeyringRead, SnapshotSave};
 use crate::http::front::Watched::{Nothing, Now, Tables};
@@ -120,17 +120,31 @@ fn agents(table: Table) -> Table {
         )
         .route("/v1/agent/health", [get(Public, Now, agent::health)])
         .route("/v1/agent/reload", [body(Put, Agent(Write), agent::reload)])
-        .route("/v1/metrics", [get(Metrics, Now, agent::metrics)])
-        .route("/v1/client/stats", [body(Get, Node(Read), client::stats)])
         .route(
-            "/v1/client/gc",
-            [body(Any, Node(Write), client::collect_all)],
+            "/v1/agent/monitor",
+            [body(Get, Agent(Read), client::of_agent)],
         )
+        .route(
+            "/v1/agent/monitor/export",
+            [body(Get, Agent(Read), client::of_agent)],
+        )
+        .route("/v1/agent/host", [body(Get, Agent(Read), client::of_agent)])
+        .route(
+            "/v1/agent/pprof/",
+            [body(Get, Agent(Write), client::of_agent)],
+        )
+        .route(
+            "/v1/agent/pprof/{profile}",
+            [body(Get, Agent(Write), client::of_agent)],
+        )
+        .route("/v1/metrics", [get(Metrics, Now, agent::metrics)])
+        .route("/v1/client/stats", [body(Get, Node(Read), client::of_node)])
+        .route("/v1/client/gc", [body(Any, Node(Write), client::of_node)])
         .route(
             "/v1/client/metadata",
             [
-                body(Get, Node(Read), client::metadata),
-                later(Put, absent::METADATA),
+                body(Get, Node(Read), client::of_node),
+                body(OnlyPost, Node(Write), client::describe),
             ],
         )
         .route(

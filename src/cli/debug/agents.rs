@@ -1,0 +1,143 @@
+//! Which agents are looked at.
+
+use super::super::client::Client;
+use super::super::query::{Thing, find};
+use super::super::show::{list, text};
+use super::Args;
+use anyhow::Result;
+
+/// An agent: where its files go, and how it is named to the one that is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Agent {
+    /// `server` or `client`.
+    pub(super) role: &'static str,
+    /// Its name or id.
+    pub(super) name: String,
+}
+
+impl Agent {
+    /// The parameter that names it.
+    pub(super) fn parameter(&self) -> (&'static str, &str) {
+        let key = match self.role {
+            "server" => "server_id",
+            _ => "node_id",
+        };
+        (key, &self.name)
+    }
+
+    /// Where its files go.
+    pub(super) fn folder(&self) -> String {
+        // A name is a path nowhere.
+        let name = self.name.replace(['/', '\\'], "_");
+        format!("{}/{}", self.role, name.trim_start_matches('.'))
+    }
+}
+
+/// All of them, and those that were asked for and are left out.
+#[derive(Debug, Default)]
+pub(super) struct Agents {
+    pub(super) all: Vec<Agent>,
+    /// Who, and why.
+    pub(super) left_out: Vec<(String, String)>,
+}
+
+impl Agents {
+    /// Finds those that were asked for.
+    pub(super) async fn find(client: &Client, args: &Args) -> Result<Self> {
+        let mut found = Self::default();
+        found.find_servers(client, &args.server_id).await?;
+        found.find_clients(client, args).await?;
+        Ok(found)
+    }
+
+    fn named(&self, role: &str) -> Vec<String> {
+        let of_role = self.all.iter().filter(|agent| agent.role == role);
+        of_role.map(|agent| agent.name.clone()).collect()
+    }
+
+    /// Names of the servers.
+    pub(super) fn servers(&self) -> Vec<String> {
+        self.named("server")
+    }
+
+    /// Ids of the clients.
+    pub(super) fn clients(&self) -> Vec<String> {
+        self.named("client")
+    }
+
+    async fn find_servers(&mut self, client: &Client, wanted: &[String]) -> Result<()> {
+        let server = |name: &str| Agent {
+            role: "server",
+            name: name.to_owned(),
+        };
+        match wanted {
+            [one] if one == "none" => {}
+            [one] if one == "all" => {
+                let members = client.get_json("/v1/agent/members", &[]).await;
+                let members = members.map_err(|err| err.context("Error querying servers"))?;
+                let names = list(&members, "Members").iter();
+                self.all
+                    .extend(names.map(|member| server(&text(member, "Name"))));
+            }
+            names => self.all.extend(names.iter().map(|name| server(name))),
+        }
+        Ok(())
+    }
+
+    async fn find_clients(&mut self, client: &Client, args: &Args) -> Result<()> {
+        let failed = "Error querying clients";
+        let nodes = match args.node_id.as_slice() {
+            [one] if one == "none" => return Ok(()),
+            [one] if one == "all" => {
+                let nodes = client.get_json("/v1/nodes", &[]).await;
+                let nodes = nodes.map_err(|err| err.context(failed))?;
+                nodes.as_array().cloned().unwrap_or_default()
+            }
+            ids => {
+                let mut nodes = Vec::new();
+                for id in ids {
+                    nodes.push(find(client, Thing::Node, id).await?);
+                }
+                nodes
+            }
+        };
+        for node in nodes {
+            let (id, status) = (text(&node, "ID"), text(&node, "Status"));
+            let clients = self.all.iter().filter(|agent| agent.role == "client");
+            let full = args.max_nodes > 0 && clients.count() >= args.max_nodes;
+            let why = match (text(&node, "NodeClass"), full) {
+                (class, _) if !args.node_class.is_empty() && class != args.node_class => continue,
+                _ if status != "ready" => format!("it is {status}"),
+                (_, true) => format!("-max-nodes is {}", args.max_nodes),
+                _ => {
+                    self.all.push(Agent {
+                        role: "client",
+                        name: id,
+                    });
+                    continue;
+                }
+            };
+            self.left_out.push((format!("client/{id}"), why));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_leads_nowhere_but_into_its_folder() {
+        let folder = |name: &str| {
+            let agent = Agent {
+                role: "server",
+                name: name.to_owned(),
+            };
+            agent.folder()
+        };
+        assert_eq!(folder("a.global"), "server/a.global");
+        assert_eq!(folder("../../etc"), "server/_.._etc");
+        assert_eq!(folder("a/b"), "server/a_b");
+    }
+}

@@ -1,0 +1,150 @@
+use tracing_subscriber::layer::SubscriberExt as _;
+
+use super::*;
+use crate::client::agent::tests::until;
+
+/// One test at a time counts who listens to this process.
+pub(crate) static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+fn asked(level: &str) -> MonitorRequest {
+    MonitorRequest {
+        log_level: level.into(),
+        ..MonitorRequest::default()
+    }
+}
+
+/// What comes until a line holds `end`.
+async fn text(rx: &mut mpsc::Receiver<Frame>, end: &str) -> String {
+    let mut all = String::new();
+    while !all.contains(end) {
+        let frame = rx.recv().await.expect("it goes on");
+        all += &String::from_utf8(frame.data).expect("text");
+    }
+    all
+}
+
+fn logged<T>(work: impl FnOnce() -> T) -> T {
+    // What the log itself shows has nothing to do with what listeners are shown.
+    let silent = fmt::layer()
+        .with_writer(io::sink)
+        .with_filter(LevelFilter::OFF);
+    let subscriber = tracing_subscriber::registry().with(silent).with(layer());
+    tracing::subscriber::with_default(subscriber, work)
+}
+
+#[tokio::test]
+async fn mod_23_each_listener_is_shown_its_level_in_its_form_whatever_the_log_shows() {
+    let _turn = TURN.lock().await;
+    let mut debug = listen(&asked("debug")).unwrap();
+    let mut warn = listen(&asked("WARN")).unwrap();
+    let mut off = listen(&asked("off")).unwrap();
+    let json = MonitorRequest {
+        log_json: true,
+        log_include_location: true,
+        ..asked("")
+    };
+    let mut json = listen(&json).unwrap();
+    logged(|| {
+        tracing::trace!("shown to nobody");
+        tracing::debug!(key = 7, "only for details");
+        tracing::info!(target: "hyper", "of a library");
+        tracing::warn!(target: "hyper", "warned by a library");
+        tracing::warn!(target: "openraft::core", "warned by raft");
+        tracing::error!("the end");
+    });
+    let told = text(&mut debug, "the end").await;
+    assert!(told.contains("only for details key=7\n"), "{told}");
+    assert!(told.contains("warned by a library"), "{told}");
+    assert!(!told.contains("shown to nobody") && !told.contains("of a library"));
+    assert!(!told.contains("by raft"), "{told}");
+    let told = text(&mut warn, "the end").await;
+    assert_eq!(told.lines().count(), 2, "{told}");
+    let told = text(&mut json, "the end").await;
+    let lines: Vec<serde_json::Value> = told
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let end = lines.last().expect("a line");
+    assert_eq!(
+        (&end["level"], &end["fields"]["message"]),
+        (&"ERROR".into(), &"the end".into())
+    );
+    assert!(
+        end["filename"]
+            .as_str()
+            .unwrap()
+            .ends_with("monitor_test.rs"),
+        "{end}"
+    );
+    assert!(end["line_number"].as_u64().unwrap() > 0);
+    let alive = off.recv().await.unwrap();
+    assert_eq!(alive, Frame::default(), "nothing but that it is alive");
+    let error = listen(&asked("loud")).unwrap_err();
+    assert_eq!(error, ApiError::bad_request("Unknown log level: loud"));
+}
+
+#[tokio::test]
+async fn mod_23_who_is_slow_is_told_how_much_is_missing_and_where() {
+    let _turn = TURN.lock().await;
+    let mut rx = listen(&asked("info")).unwrap();
+    let many = LINES + 77;
+    logged(|| {
+        for n in 0..many {
+            tracing::info!("line {n} of many");
+        }
+    });
+    let told = text(&mut rx, "are missing here").await;
+    let lines: Vec<&str> = told.lines().collect();
+    let last = lines.last().unwrap();
+    assert!(
+        last.contains("WARN") && last.contains(" 77 lines are missing here"),
+        "{last}"
+    );
+    assert_eq!(lines.len(), LINES + 1);
+    assert!(lines[LINES - 1].ends_with(&format!("line {} of many", LINES - 1)));
+    logged(|| tracing::info!("and on it goes"));
+    let told = text(&mut rx, "on it goes").await;
+    assert_eq!(told.lines().count(), 1, "said once: {told}");
+}
+
+#[tokio::test]
+async fn mod_23_a_long_line_comes_in_pieces_and_bytes_are_bounded_too() {
+    let _turn = TURN.lock().await;
+    let mut rx = listen(&asked("info")).unwrap();
+    let long = "x".repeat(PIECE + 10);
+    logged(|| {
+        tracing::info!("{long}");
+        for _ in 0..(BYTES / PIECE) {
+            tracing::info!("{long}");
+        }
+        tracing::info!("a short one");
+    });
+    let first = rx.recv().await.unwrap();
+    assert_eq!(first.data.len(), PIECE);
+    let told = text(&mut rx, "a short one").await;
+    assert!(told.contains(" lines are missing here"), "{}", told.len());
+    assert!(told.len() < BYTES, "{}", told.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mod_23_so_many_may_listen_and_who_left_is_gone() {
+    let _turn = TURN.lock().await;
+    let all: Vec<_> = (0..MOST)
+        .map(|_| listen(&asked("error")).unwrap())
+        .collect();
+    let error = listen(&asked("error")).unwrap_err();
+    assert_eq!(error.code, Code::TooManyRequests, "{error}");
+    let text = Form {
+        json: false,
+        location: false,
+    };
+    assert_eq!(HUB.wanted(text), LevelFilter::ERROR);
+    drop(all);
+    until("all left", || listeners() == 0).await;
+    assert_eq!(
+        HUB.wanted(text),
+        LevelFilter::OFF,
+        "nothing is made for nobody"
+    );
+    listen(&asked("error")).unwrap();
+}

@@ -1,0 +1,214 @@
+//! What of an environment or a command line is not told.
+//!
+//! Names decide, and the looks of a value where its name says nothing: better one value too many is
+//! hidden than one too few shown.
+
+/// What stands where a secret was.
+pub const REDACTED: &str = "<redacted>";
+
+/// Parts of names whose values are kept to oneself.
+const NAMES: [&str; 16] = [
+    "TOKEN",
+    "SECRET",
+    "PASSWORD",
+    "PASSWD",
+    "PASSPHRASE",
+    "PWD_",
+    "CREDENTIAL",
+    "PRIVATE",
+    "KEY",
+    "AUTH",
+    "SESSION",
+    "COOKIE",
+    "LICENSE",
+    "ENCRYPT",
+    "SIGNATURE",
+    "DSN",
+];
+
+/// Names that hold such a part and tell nothing.
+const HARMLESS: [&str; 5] = [
+    "SSH_AUTH_SOCK",
+    "XDG_SESSION_ID",
+    "XDG_SESSION_TYPE",
+    "DESKTOP_SESSION",
+    "NOMAD_CLIENT_KEY",
+];
+
+/// Whether the value of this name is kept to oneself.
+fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_uppercase().replace('-', "_");
+    !HARMLESS.contains(&name.as_str())
+        && (NAMES.iter().any(|part| name.contains(part)) || name.ends_with("PASS"))
+}
+
+/// Whether a value gives itself away: a key, a signed token, an id that opens something.
+fn gives_itself_away(value: &str) -> bool {
+    value.contains("-----BEGIN")
+        || value.starts_with("eyJ")
+        || uuid::Uuid::try_parse(value.trim()).is_ok()
+}
+
+/// The value of a name as it may be told.
+pub fn value(name: &str, value: &str) -> String {
+    match !value.is_empty() && (is_secret(name) || gives_itself_away(value)) {
+        true => REDACTED.to_owned(),
+        false => without_password(value),
+    }
+}
+
+/// A text whose addresses tell no password (`scheme://user:password@host`).
+fn without_password(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        out.push_str(before);
+        let end = after
+            .find(['/', '?', '#', ' ', '"', ','])
+            .unwrap_or(after.len());
+        let (authority, tail) = after.split_at(end);
+        match authority.rsplit_once('@') {
+            Some((user, host)) => {
+                let user = user.split(':').next().unwrap_or_default();
+                out.push_str(&format!("{user}:{REDACTED}@{host}"));
+            }
+            None => out.push_str(authority),
+        }
+        rest = tail;
+    }
+    out.push_str(rest);
+    out
+}
+
+/// A text without passwords of addresses.
+pub fn text(text: &str) -> String {
+    without_password(text)
+}
+
+/// Fields of the API's objects that hold what their owner wrote, secrets among it.
+const WHOLE: [&str; 10] = [
+    "Env",
+    "Config",
+    "EmbeddedTmpl",
+    "Payload",
+    "Source",
+    "Items",
+    "Variables",
+    "VariableFlags",
+    "Headers",
+    "Params",
+];
+
+/// Takes from a document of the API what may be a secret.
+pub fn json(value: &mut serde_json::Value) {
+    use serde_json::Value as Json;
+    match value {
+        Json::Object(fields) => {
+            for (name, field) in fields {
+                let some = !matches!(field, Json::Null | Json::Bool(_) | Json::Number(_));
+                let hidden = WHOLE.contains(&name.as_str()) || (name != "Key" && is_secret(name));
+                match field {
+                    // Events carry their objects in a payload.
+                    Json::Object(_) if name == "Payload" => json(field),
+                    Json::Object(_) | Json::Array(_) if !WHOLE.contains(&name.as_str()) => {
+                        json(field);
+                    }
+                    Json::String(text) if !hidden => *text = without_password(text),
+                    _ if hidden && some => *field = Json::String(REDACTED.to_owned()),
+                    _ => {}
+                }
+            }
+        }
+        Json::Array(all) => all.iter_mut().for_each(json),
+        Json::String(text) => *text = without_password(text),
+        _ => {}
+    }
+}
+
+/// The words of a command line as they may be told.
+pub fn words(words: impl Iterator<Item = String>) -> Vec<String> {
+    let mut of_secret = false;
+    let told = words.map(|word| {
+        let flag = word.starts_with('-');
+        if std::mem::take(&mut of_secret) && !flag {
+            return REDACTED.to_owned();
+        }
+        match word.split_once('=') {
+            Some((name, text)) => format!("{name}={}", value(name, text)),
+            None => {
+                of_secret = flag && is_secret(&word) && !word.ends_with("-file");
+                value("", &word)
+            }
+        }
+    });
+    told.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mod_23_what_may_be_a_secret_is_not_told() {
+        for (name, secret) in [
+            ("NOMAD_TOKEN", "x"),
+            ("AWS_SECRET_ACCESS_KEY", "x"),
+            ("db_password", "x"),
+            ("MYSQL_PASS", "x"),
+            ("Http-Auth", "x"),
+            ("PLAIN", "4c7f2a44-4f3d-4f0f-9a0e-0f6f3b2f1a11"),
+            ("PLAIN", "eyJhbGciOiJSUzI1NiJ9.e30.sig"),
+            ("PLAIN", "-----BEGIN EC PRIVATE KEY-----\nabc"),
+        ] {
+            assert_eq!(value(name, secret), REDACTED, "{name}");
+        }
+        for (name, plain) in [
+            ("PATH", "/usr/bin:/bin"),
+            ("NOMAD_CLIENT_KEY", "/etc/nomad/client-key.pem"),
+            ("NOMAD_TOKEN", ""),
+            ("COMPASS", "north"),
+            ("PROXY", "http://proxy:3128/a:b@c"),
+        ] {
+            let shown = if name == "COMPASS" { REDACTED } else { plain };
+            assert_eq!(value(name, plain), shown, "{name}");
+        }
+        let url = "postgres://app:hunter2@db:5432/x and https://bot:t@h";
+        let told = format!("postgres://app:{REDACTED}@db:5432/x and https://bot:{REDACTED}@h");
+        assert_eq!(value("DATABASE_URL", url), told);
+    }
+
+    #[test]
+    fn mod_23_a_document_tells_nothing_that_its_owner_wrote_in_secret() {
+        let mut event = serde_json::json!({"Events": [{"Key": "web", "Payload": {"Job": {
+            "ID": "web", "Payload": "canary", "Stop": false, "Meta": {"db_password": "canary"},
+            "Tasks": [{"Env": {"A": "canary"}, "Config": {"args": ["canary"]}, "Name": "t",
+                "Templates": [{"EmbeddedTmpl": "canary", "DestPath": "x"}],
+                "Artifacts": [{"GetterSource": "https://me:canary@host/x"}]}],
+        }}}], "SecretID": "canary", "Index": 7});
+        json(&mut event);
+        let text = event.to_string();
+        assert!(!text.contains("canary"), "{text}");
+        let job = &event["Events"][0]["Payload"]["Job"];
+        assert_eq!(job["ID"], "web");
+        assert_eq!(job["Stop"], false);
+        assert_eq!(job["Tasks"][0]["Name"], "t");
+        assert_eq!(
+            (&event["Events"][0]["Key"], &event["Index"]),
+            (&"web".into(), &7.into())
+        );
+    }
+
+    #[test]
+    fn mod_23_a_command_line_tells_no_secret_in_any_form() {
+        let line = "drover agent -dev -encrypt abc= -encrypt=def -token-file f --secret ghi -x y";
+        let told = words(line.split(' ').map(str::to_owned)).join(" ");
+        assert_eq!(
+            told,
+            format!(
+                "drover agent -dev -encrypt {REDACTED} -encrypt={REDACTED} -token-file f \
+                 --secret {REDACTED} -x y"
+            )
+        );
+    }
+}

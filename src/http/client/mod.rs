@@ -1,0 +1,206 @@
+//! What clients are asked through a server: files, logs, figures, restarts, signals, removal.
+//!
+//! The server says who may ask, and finds the node; the client of that node answers ([`local`]),
+//! in this process or over a session to its machine ([`far`]).
+
+pub(super) mod far;
+pub(super) mod local;
+pub(super) mod ran;
+
+use std::sync::Arc;
+
+use drover_projections::tables::allocs::Allocs;
+use hyper::Method;
+
+use self::local::Here;
+use super::allocations::namespace_of;
+use super::answer::Answer;
+use super::gate::{Late, READ_JOB, Write};
+use super::list::storage;
+use super::request::Request;
+use super::state::Api;
+use super::stream::right;
+use super::target::{Target, target};
+use crate::acl::NamespaceCapability as Ns;
+use crate::client::metadata::MetadataRequest;
+use crate::error::{ApiError, Code};
+use crate::net::glance;
+
+/// An allocation that is none.
+pub(super) fn unknown(id: &str) -> ApiError {
+    ApiError::not_found(format!("Unknown allocation {id:?}"))
+}
+
+/// Asks who is to answer. What flows ends with the right to it.
+async fn asked(write: &Write, whom: Target) -> Result<Answer, ApiError> {
+    let request = &write.request;
+    let mut answer = match whom {
+        Target::Here => {
+            let server = &write.api.server;
+            let here = Here {
+                may_debug: write.api.gate.is_guarded() || write.api.settings.enable_debug,
+                ..Here::new(&server.config, server.me.id.clone(), server.client())
+            };
+            local::answer(&here, request).await?
+        }
+        Target::Node(node) => far::ask(&write.api.server.sessions, &node, request).await?,
+        Target::Server(name) => {
+            return Err(ApiError::bad_request(format!(
+                "unknown Nomad server {name}"
+            )));
+        }
+    };
+    if answer.body.len().is_none() {
+        let right = right::changed(Arc::clone(&write.api), Arc::clone(&write.request));
+        answer.body = answer.body.until(right);
+    }
+    Ok(answer)
+}
+
+/// `/v1/client/stats`, `/v1/client/gc`, `GET /v1/client/metadata`.
+pub(super) async fn of_node(write: Write) -> Result<Answer, ApiError> {
+    let node = write.request.query.text("node_id");
+    let whom = target(&write.api, node, "")?;
+    asked(&write, whom).await
+}
+
+/// What one agent is asked about itself, below `/v1/agent/`.
+pub(super) async fn of_agent(write: Write) -> Result<Answer, ApiError> {
+    let query = &write.request.query;
+    let (node, server) = (query.text("node_id"), query.text("server_id"));
+    if !node.is_empty() && !server.is_empty() && write.request.path == "/v1/agent/host" {
+        let text = "Can only forward to either client node or server";
+        return Err(ApiError::bad_request(text));
+    }
+    let whom = target(&write.api, node, server)?;
+    asked(&write, whom).await
+}
+
+/// `POST /v1/client/metadata`: the node is named in the query or in the body.
+pub(super) async fn describe(write: Write) -> Result<Answer, ApiError> {
+    let body: MetadataRequest = write.json().await?;
+    let node = match write.request.query.text("node_id") {
+        "" => body.node_id.as_str(),
+        node => node,
+    };
+    let whom = target(&write.api, node, "")?;
+    asked(&write, whom).await
+}
+
+/// Asks the client that has an allocation.
+async fn of_allocation(write: &Write, id: &str) -> Result<Answer, ApiError> {
+    let whom = whereabouts(&write.api, id)?;
+    asked(write, whom).await
+}
+
+/// Whose client has an allocation.
+///
+/// # Errors
+/// 404 where there is none.
+pub(super) fn whereabouts(api: &Api, id: &str) -> Result<Target, ApiError> {
+    let here = api.server.client();
+    if here.is_some_and(|client| client.runner(id).is_some()) {
+        return Ok(Target::Here);
+    }
+    let view = api.projections.view();
+    let row = glance(|| view.get::<Allocs>(id)).map_err(storage)?;
+    let node = row.ok_or_else(|| unknown(id))?.alloc.node_id.clone();
+    target(api, &node, "")
+}
+
+/// What gives the right to do something with an allocation where it is; none for what a client does
+/// not answer by itself.
+pub(super) fn rights_of_allocation(verb: &str) -> Option<&'static [Ns]> {
+    match verb {
+        "restart" | "signal" => Some(&[Ns::AllocLifecycle]),
+        "gc" => Some(&[Ns::SubmitJob, Ns::GcAllocation]),
+        "stats" | "checks" => Some(READ_JOB),
+        _ => None,
+    }
+}
+
+/// What gives the right to read files of an allocation; none for what there is not.
+pub(super) fn rights_in_files(verb: &str) -> Option<&'static [Ns]> {
+    match verb {
+        "logs" => Some(&[Ns::ReadLogs, Ns::ReadFs]),
+        "ls" | "stat" | "cat" | "readat" | "stream" => Some(&[Ns::ReadFs]),
+        _ => None,
+    }
+}
+
+/// `/v1/client/allocation/{id}/{verb}`.
+pub(super) async fn allocation(late: Late) -> Result<Answer, ApiError> {
+    let (id, verb) = (late.request.segment(3)?, late.request.segment(4)?);
+    let any_of: &[Ns] = match verb.as_str() {
+        "pause" => &[Ns::SubmitJob, Ns::PauseAllocation],
+        verb => rights_of_allocation(verb).unwrap_or(READ_JOB),
+    };
+    let write =
+        late.in_namespace_of(any_of, |call| namespace_of(&call.api, &id), || unknown(&id))?;
+    match verb.as_str() {
+        // Schedules of tasks, which a pause overrides, are another edition's.
+        "pause" => super::absent::enterprise(write).await,
+        "snapshot" => {
+            let advice = "an allocation's disk does not move to another node; \
+                          GET /v1/client/fs/cat/:id reads its files";
+            Err(super::absent::unsupported(
+                "snapshot of an allocation is",
+                advice,
+            ))
+        }
+        "restart" | "signal" | "gc" if is_head(&write.request) => Err(wrong_method()),
+        "restart" | "signal" if write.request.method == Method::GET => Err(wrong_method()),
+        "stats" | "checks" | "gc" => of_allocation(&write, &id).await,
+        "restart" | "signal" => changed(&write, of_allocation(&write, &id).await?),
+        _ => Err(ApiError::not_found("resource not found")),
+    }
+}
+
+/// `GET /v1/allocation/:id/checks`.
+pub(super) async fn checks(late: Late) -> Result<Answer, ApiError> {
+    let id = late.request.segment(2)?;
+    let write = late.in_namespace_of(
+        READ_JOB,
+        |call| namespace_of(&call.api, &id),
+        || unknown(&id),
+    )?;
+    of_allocation(&write, &id).await
+}
+
+/// Whether only the head of an answer is asked for: that changes nothing, whatever else takes any
+/// method.
+fn is_head(request: &Request) -> bool {
+    request.method == Method::HEAD
+}
+
+fn wrong_method() -> ApiError {
+    ApiError::new(Code::MethodNotAllowed, "Invalid method")
+}
+
+/// A change on the client is none of the replicated state: the index is that of the state now.
+fn changed(write: &Write, answer: Answer) -> Result<Answer, ApiError> {
+    if answer.status != 200 {
+        return Ok(answer);
+    }
+    let index = write.api.projections.applied_index();
+    Answer::json(&serde_json::json!({ "Index": index }))
+}
+
+/// `/v1/client/fs/{verb}/{alloc}`.
+pub(super) async fn files(late: Late) -> Result<Answer, ApiError> {
+    let verb = late.request.segment(3)?;
+    let id = late.request.segment(4)?;
+    let any_of = rights_in_files(&verb);
+    let write = late.in_namespace_of(
+        any_of.unwrap_or(&[Ns::ReadFs]),
+        |call| namespace_of(&call.api, &id),
+        || unknown(&id),
+    )?;
+    if any_of.is_none() {
+        return Err(ApiError::not_found("Invalid method"));
+    }
+    if id.is_empty() {
+        return Err(ApiError::bad_request("must provide a valid alloc id"));
+    }
+    of_allocation(&write, &id).await
+}
