@@ -80,6 +80,8 @@ async fn begin(
             if !api.gate.is_guarded() {
                 socket::same_origin(&request.headers)?;
             }
+            // They are looked at once it is known who asks: nothing of it is ignored.
+            let _ = command(&request);
             let api = Arc::clone(api);
             Ok(upgrade.accept(move |socket| introduced(api, request, access, socket)))
         }

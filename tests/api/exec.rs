@@ -353,6 +353,19 @@ async fn misbehaved(running: &Running, alloc: &str) {
     }
 }
 
+/// It neither says anything nor answers, as one whose machine has lost its power.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mod_23_a_caller_who_falls_silent_takes_his_command_along() {
+    let running = dev();
+    let _left = Leftovers(running.data());
+    let alloc = sleeper(&running, "", "default");
+    let forever = path(&alloc, "echo $$ runs; exec sleep 1000", "&tty=1");
+    let mut socket = open(&running, &forever, &[]).await.expect("let in");
+    let pid = read(&mut socket, Some("runs")).await.out;
+    gone(pid.split(' ').next().unwrap());
+    drop(socket);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mod_23_much_goes_through_and_little_is_held() {
     const PIECES: usize = 1_600;

@@ -11,8 +11,9 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::client::drivers::raw_exec::RawExec;
-use crate::client::drivers::{Driver, RunningTask, TaskConfig, TaskError};
+use crate::client::drivers::{Driver, Recovered, RunningTask, TaskConfig, TaskError};
 use crate::client::env::TaskPaths;
+use crate::client::executor::cgroup;
 use crate::client::executor::executor_test::launcher;
 use crate::client::proc;
 
@@ -99,8 +100,13 @@ struct Beside {
 
 impl Task {
     async fn start() -> Self {
+        Self::with("", None).await
+    }
+
+    /// As this user, in a control group below this one.
+    async fn with(user: &str, group: Option<std::path::PathBuf>) -> Self {
         let root = tempfile::tempdir().unwrap();
-        let driver = RawExec::new(true, launcher(), root.path().join("runs"));
+        let driver = RawExec::new(true, launcher(), root.path().join("runs")).in_cgroups(group);
         let config = json!({"command": "/bin/sh", "args": ["-c", "exec sleep 1000"]});
         let Value::Object(config) = config else {
             unreachable!()
@@ -109,6 +115,7 @@ impl Task {
         let task = TaskConfig {
             alloc_id: "a".into(),
             task: "web".into(),
+            user: user.to_owned(),
             config: config.into_iter().collect(),
             env: env
                 .map(|(k, v)| (k.to_owned(), v.to_owned()))
@@ -123,8 +130,12 @@ impl Task {
             log_max_bytes: 1 << 20,
             ..TaskConfig::default()
         };
-        let running = driver.start(task).await.unwrap();
-        Self { running, root }
+        driver.start(task.clone()).await.unwrap();
+        // As an agent that began again does.
+        match driver.recover(task, None).await.unwrap() {
+            Recovered::Live(running) => Self { running, root },
+            _ => panic!("it lives"),
+        }
     }
 
     async fn run(&self, script: &str, tty: bool) -> Beside {
@@ -206,6 +217,25 @@ async fn mod_23_a_command_runs_as_the_task_does() {
     drop(to);
     let (to, _) = mpsc::channel(1);
     assert_eq!(Beside { to, from }.end().await.2, 4);
+}
+
+#[tokio::test]
+async fn mod_23_a_command_has_the_rights_of_the_task_and_is_held_as_it_is() {
+    if !nix::unistd::geteuid().is_root() {
+        return drover_testkit::skip("a task of another user", "needs root");
+    }
+    let task = Task::with("nobody", cgroup::parent("drover-exec-test")).await;
+    for tty in [false, true] {
+        let script = "id -un; grep CapEff /proc/self/status; cat /proc/self/cgroup; \
+                      test ! -t 0 || { test -w $(tty) && echo owns; }";
+        let (out, _, code) = task.run(script, tty).await.end().await;
+        assert!(out.starts_with("nobody"), "{code} {out}");
+        assert!(out.contains("0000000000000000"), "{out}");
+        assert_eq!(out.contains("owns"), tty, "{out}");
+        if cgroup::parent("drover-exec-test").is_some() {
+            assert!(out.contains("/drover-exec-test/a."), "{out}");
+        }
+    }
 }
 
 #[tokio::test]
