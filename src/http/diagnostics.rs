@@ -112,7 +112,7 @@ pub(super) async fn pprof(write: Write) -> Result<Answer, ApiError> {
     let _ = query.text("gc");
     let request = ProfileRequest {
         profile: write.request.behind(PROFILES)?,
-        seconds: query.number("seconds")?.unwrap_or(profile::USUAL),
+        seconds: query.number("seconds")?.unwrap_or(0),
         debug: query.number("debug")?.unwrap_or(0),
         node_id: owned(&write, "node_id"),
         server_id: owned(&write, "server_id"),
