@@ -100,9 +100,7 @@ impl Roles {
         tls: &Arc<Loader>,
     ) -> Result<Self, Failure> {
         let client = client::run(config, data.path(), None, tls)?;
-        tracing::info!(
-            "no HTTP API here: files and logs of this agent's tasks are read on this machine"
-        );
+        client.answer_servers(http::Near::of(config, &client));
         Ok(Self {
             server: None,
             client: Some(client),

@@ -15,6 +15,7 @@ use super::alloc::factory::{AllocRunner, AllocRunnerFactory, Report};
 use super::alloc::runner::{alloc_key, state_key};
 use super::clock::Clock;
 use super::config::Shared;
+use super::control::{self, Answers};
 use super::endpoints::host::Meter;
 use super::journal::Journal;
 use super::metadata::Said;
@@ -153,9 +154,18 @@ impl Client {
         })
     }
 
+    /// Lets servers reach this client: what they ask is answered by `answers`. Where the server
+    /// is in this process it needs no way here.
+    pub fn answer_servers(&self, answers: Arc<dyn Answers>) {
+        if self.core.caller.servers().is_some() {
+            let kept = tokio::spawn(control::keep(Arc::clone(&self.core), answers));
+            self.tasks.lock().push(kept);
+        }
+    }
+
     /// This node's id.
     pub fn node_id(&self) -> String {
-        self.core.node.lock().id.clone()
+        self.core.id()
     }
 
     /// How things stand with the servers.
@@ -236,6 +246,11 @@ impl Drop for Client {
 }
 
 impl Core {
+    /// This node's id.
+    pub(super) fn id(&self) -> String {
+        self.node.lock().id.clone()
+    }
+
     fn restore(&self) {
         let kept = self.journal.load();
         for (key, bytes) in kept.range("alloc/".to_owned()..) {

@@ -17,6 +17,7 @@ use crate::commands::node::MissHeartbeat;
 use crate::error::ApiError;
 use crate::proposer::Origin;
 use crate::rpc::Rpc;
+use crate::rpc::duplex::{Duplex, Pace};
 use crate::rpc::methods::{NodeGetClientAllocs, NodeUpdateAlloc, NodeUpdateStatus};
 use crate::rpc::service::{Call, Dispatch};
 
@@ -93,6 +94,19 @@ impl Dispatch for Gated {
             answer.await
         }
         .boxed()
+    }
+
+    fn streams(&self, name: &str) -> Option<Pace> {
+        self.1.streams(name)
+    }
+
+    fn open(
+        &self,
+        name: &str,
+        call: Call,
+        stream: Duplex,
+    ) -> BoxFuture<'static, Result<(), ApiError>> {
+        self.1.open(name, call, stream)
     }
 
     fn knows(&self, call: &Call) -> BoxFuture<'static, bool> {

@@ -25,6 +25,7 @@ mod calls_test;
 pub mod clock;
 pub mod config;
 mod contact;
+pub mod control;
 pub mod drivers;
 pub mod endpoints;
 pub mod env;

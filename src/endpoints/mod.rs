@@ -8,6 +8,7 @@ mod acl_test;
 mod alloc_batch;
 mod auth;
 mod blocking;
+mod control;
 mod node;
 mod node_allocs;
 mod service;
@@ -25,6 +26,7 @@ use crate::rpc::methods::{
 };
 use crate::rpc::service::Access::{NewNode, Node, NodeOrToken, Public};
 use crate::rpc::service::{Call, Service};
+use crate::rpc::sessions::{NodeControl, NodeSession};
 use crate::server::Server;
 
 pub use auth::secret_hash;
@@ -75,6 +77,8 @@ pub fn service(server: Arc<Server>, beat: Beat) -> Service<Clients> {
         .method::<AclGetPolicies, _, _>(NodeOrToken, acl::get_policies)
         .method::<AclGetRoles, _, _>(NodeOrToken, acl::get_roles)
         .method::<AclWhoAmI, _, _>(Public, acl::who_am_i)
+        .stream::<NodeControl, _, _>(Node, control::control)
+        .stream::<NodeSession, _, _>(Node, control::session)
         .method::<StatusPing, _, _>(Public, async |_, _: Call, Empty {}| Ok(Empty {}))
         .method::<StatusLeader, _, _>(Public, async |clients: Arc<Clients>, _: Call, Empty {}| {
             let leader = clients

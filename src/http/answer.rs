@@ -1,5 +1,7 @@
 //! What a handler answers, before it becomes a response.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use drover_events::gojson;
 use drover_projections::watch::Waiter;
@@ -32,7 +34,7 @@ pub(super) struct Answer {
     /// The status, 200 by default.
     pub(super) status: u16,
     /// The content type; none for an empty answer.
-    pub(super) content_type: Option<&'static str>,
+    pub(super) content_type: Option<Cow<'static, str>>,
     /// The body.
     pub(super) body: Body,
     /// The headers of the state's position.
@@ -48,7 +50,7 @@ pub(super) struct Answer {
     /// A JSON document that comes as a stream, and may be changed on its way.
     pub(super) flows: bool,
     /// Further headers.
-    pub(super) headers: Vec<(&'static str, String)>,
+    pub(super) headers: Vec<(Cow<'static, str>, String)>,
     /// Already compressed with gzip.
     pub(super) gzipped: bool,
 }
@@ -84,7 +86,7 @@ impl Answer {
     #[must_use]
     pub(super) fn of(content_type: &'static str, body: impl Into<Body>) -> Self {
         Self {
-            content_type: Some(content_type),
+            content_type: Some(Cow::Borrowed(content_type)),
             body: body.into(),
             ..Self::nothing()
         }
@@ -103,7 +105,7 @@ impl Answer {
     #[must_use]
     pub(super) fn pieces(pieces: Vec<Bytes>) -> Self {
         Self {
-            content_type: Some(JSON),
+            content_type: Some(Cow::Borrowed(JSON)),
             body: Body::pieces(pieces),
             ..Self::nothing()
         }
@@ -151,7 +153,7 @@ impl Answer {
     /// The same answer with a header.
     #[must_use]
     pub(super) fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
-        self.headers.push((name, value.into()));
+        self.headers.push((Cow::Borrowed(name), value.into()));
         self
     }
 

@@ -24,6 +24,16 @@ enum Inner {
     Stream(mpsc::Receiver<Bytes>),
     Whole(mpsc::Receiver<Option<Bytes>>),
     Changed(Box<Body>, Option<Box<dyn Change>>),
+    Until(Box<Body>, Ending),
+}
+
+/// Ready when a body is to end.
+struct Ending(Pin<Box<dyn Future<Output = ()> + Send>>);
+
+impl std::fmt::Debug for Ending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Ending")
+    }
 }
 
 /// What a body goes through on its way out, piece by piece.
@@ -67,13 +77,19 @@ impl Body {
         Self(Inner::Changed(Box::new(self), Some(Box::new(change))))
     }
 
+    /// The same body, which ends when `over` does.
+    #[must_use]
+    pub(super) fn until(self, over: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(Inner::Until(Box::new(self), Ending(Box::pin(over))))
+    }
+
     /// The bytes that are left; `None` for a stream.
     #[must_use]
     pub(super) fn len(&self) -> Option<u64> {
         match &self.0 {
             Inner::One(bytes) => Some(bytes.as_ref().map_or(0, |b| b.len() as u64)),
             Inner::Pieces(_, size) => Some(*size),
-            Inner::Stream(_) | Inner::Whole(_) | Inner::Changed(..) => None,
+            Inner::Stream(_) | Inner::Whole(_) | Inner::Changed(..) | Inner::Until(..) => None,
         }
     }
 
@@ -88,7 +104,7 @@ impl Body {
         match self.0 {
             Inner::One(bytes) => Ok(bytes.into_iter().collect()),
             Inner::Pieces(pieces, _) => Ok(pieces.into()),
-            Inner::Stream(_) | Inner::Whole(_) | Inner::Changed(..) => Err(self),
+            Inner::Stream(_) | Inner::Whole(_) | Inner::Changed(..) | Inner::Until(..) => Err(self),
         }
     }
 }
@@ -130,6 +146,12 @@ impl HttpBody for Body {
                 Poll::Ready(next) => next,
                 Poll::Pending => return Poll::Pending,
             },
+            Inner::Until(body, over) => {
+                if over.0.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(None);
+                }
+                return Pin::new(body.as_mut()).poll_frame(context);
+            }
             Inner::Changed(body, change) => loop {
                 let Some(changing) = change else { break None };
                 let piece = match Pin::new(body.as_mut()).poll_frame(context) {

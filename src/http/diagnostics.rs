@@ -1,15 +1,14 @@
 //! What an operator asks of one agent about itself: its log, its machine, its profiles.
 //!
-//! Parameters become one request, which is answered here or where it belongs; what answers it is
-//! in [`crate::diagnostics`], which knows nothing of HTTP.
+//! Parameters become one request; what answers it is in [`crate::diagnostics`], which knows nothing
+//! of HTTP. Whose business it is, and who may ask, is settled before.
 
 use drover_events::gojson;
 
 use super::answer::{Answer, JSON, TEXT};
-use super::client::streamed;
-use super::gate::Write;
+use super::client::local::{Here, streamed};
 use super::query;
-use super::target::target;
+use super::request::Request;
 use crate::diagnostics::export::{self, ExportRequest};
 use crate::diagnostics::host::{self, HostRequest, HostResponse};
 use crate::diagnostics::monitor::{self, MonitorRequest};
@@ -19,12 +18,12 @@ use crate::error::{ApiError, Code};
 /// Where profiles are.
 const PROFILES: &str = "/v1/agent/pprof/";
 
-fn owned(write: &Write, name: &str) -> String {
-    write.request.query.text(name).to_owned()
+fn owned(request: &Request, name: &str) -> String {
+    request.query.text(name).to_owned()
 }
 
-fn flag(write: &Write, name: &str) -> Result<bool, ApiError> {
-    match write.request.query.text(name) {
+fn flag(request: &Request, name: &str) -> Result<bool, ApiError> {
+    match request.query.text(name) {
         "" => Ok(false),
         raw => query::parse_bool(raw).ok_or_else(|| {
             ApiError::bad_request(format!(
@@ -35,42 +34,40 @@ fn flag(write: &Write, name: &str) -> Result<bool, ApiError> {
 }
 
 /// `GET /v1/agent/monitor`.
-pub(super) async fn monitor(write: Write) -> Result<Answer, ApiError> {
+pub(super) async fn monitor(asked: &Request) -> Result<Answer, ApiError> {
     let request = MonitorRequest {
-        log_level: owned(&write, "log_level"),
-        log_json: flag(&write, "log_json")?,
-        log_include_location: flag(&write, "log_include_location")?,
-        plain: flag(&write, "plain")?,
-        node_id: owned(&write, "node_id"),
-        server_id: owned(&write, "server_id"),
+        log_level: owned(asked, "log_level"),
+        log_json: flag(asked, "log_json")?,
+        log_include_location: flag(asked, "log_include_location")?,
+        plain: flag(asked, "plain")?,
+        node_id: owned(asked, "node_id"),
+        server_id: owned(asked, "server_id"),
     };
     request.level()?;
-    target(&write.api, &request.node_id, &request.server_id)?.here()?;
     let frames = monitor::listen(&request)?;
-    Ok(streamed(&write, frames, request.plain))
+    Ok(streamed(frames, request.plain))
 }
 
 /// `GET /v1/agent/monitor/export`.
-pub(super) async fn export(write: Write) -> Result<Answer, ApiError> {
+pub(super) async fn export(here: &Here, asked: &Request) -> Result<Answer, ApiError> {
     let request = ExportRequest {
-        logs_since: owned(&write, "logs_since"),
-        service_name: owned(&write, "service_name"),
-        on_disk: flag(&write, "on_disk")?,
-        follow: flag(&write, "follow")?,
-        plain: flag(&write, "plain")?,
-        node_id: owned(&write, "node_id"),
-        server_id: owned(&write, "server_id"),
+        logs_since: owned(asked, "logs_since"),
+        service_name: owned(asked, "service_name"),
+        on_disk: flag(asked, "on_disk")?,
+        follow: flag(asked, "follow")?,
+        plain: flag(asked, "plain")?,
+        node_id: owned(asked, "node_id"),
+        server_id: owned(asked, "server_id"),
     };
     request.check()?;
-    target(&write.api, &request.node_id, &request.server_id)?.here()?;
-    let file = write.api.server.config.log.file.as_deref();
+    let file = here.log_file.as_deref();
     let frames = export::export(&request, file).await?;
-    Ok(streamed(&write, frames, request.plain))
+    Ok(streamed(frames, request.plain))
 }
 
 /// Who has no token to be judged by is told of the process only where the configuration says so.
-fn may_debug(write: &Write) -> Result<(), ApiError> {
-    if write.api.gate.is_guarded() || write.api.settings.enable_debug {
+fn may_debug(here: &Here) -> Result<(), ApiError> {
+    if here.may_debug {
         return Ok(());
     }
     let text = "enable_debug is not set in the configuration of this agent: Permission denied";
@@ -78,22 +75,17 @@ fn may_debug(write: &Write) -> Result<(), ApiError> {
 }
 
 /// `GET /v1/agent/host`.
-pub(super) async fn host(write: Write) -> Result<Answer, ApiError> {
-    may_debug(&write)?;
+pub(super) async fn host(here: &Here, asked: &Request) -> Result<Answer, ApiError> {
+    may_debug(here)?;
     let request = HostRequest {
-        node_id: owned(&write, "node_id"),
-        server_id: owned(&write, "server_id"),
+        node_id: owned(asked, "node_id"),
+        server_id: owned(asked, "server_id"),
     };
-    if !request.node_id.is_empty() && !request.server_id.is_empty() {
-        let text = "Can only forward to either client node or server";
-        return Err(ApiError::bad_request(text));
-    }
-    target(&write.api, &request.node_id, &request.server_id)?.here()?;
     let host_data = tokio::task::spawn_blocking(host::look)
         .await
         .map_err(|error| ApiError::internal(error.to_string()))?;
     let agent_id = match request.node_id {
-        none if none.is_empty() => write.api.server.me.id.clone(),
+        none if none.is_empty() => here.agent_id.clone(),
         node => node,
     };
     let answer = HostResponse {
@@ -105,19 +97,18 @@ pub(super) async fn host(write: Write) -> Result<Answer, ApiError> {
 }
 
 /// `GET /v1/agent/pprof/{profile}`.
-pub(super) async fn pprof(write: Write) -> Result<Answer, ApiError> {
-    may_debug(&write)?;
-    let query = &write.request.query;
+pub(super) async fn pprof(here: &Here, asked: &Request) -> Result<Answer, ApiError> {
+    may_debug(here)?;
+    let query = &asked.query;
     // What Go does with it, collecting garbage before it looks, has no counterpart.
     let _ = query.text("gc");
     let request = ProfileRequest {
-        profile: write.request.behind(PROFILES)?,
+        profile: asked.behind(PROFILES)?,
         seconds: query.number("seconds")?.unwrap_or(0),
         debug: query.number("debug")?.unwrap_or(0),
-        node_id: owned(&write, "node_id"),
-        server_id: owned(&write, "server_id"),
+        node_id: owned(asked, "node_id"),
+        server_id: owned(asked, "server_id"),
     };
-    target(&write.api, &request.node_id, &request.server_id)?.here()?;
     Ok(profiled(profile::profile(&request).await?))
 }
 

@@ -1,6 +1,7 @@
 //! What every request goes through, once: decoding, authentication, body limit, blocking, errors,
 //! caught panics, indentation, compression and the headers of the state's position.
 
+use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -408,7 +409,10 @@ impl Outline {
 
 /// Indents and compresses a body, whole or as it flows.
 fn form(api: &Api, outline: &Outline, answer: &mut Answer) {
-    if outline.pretty && answer.content_type == Some(super::answer::JSON) && !answer.gzipped {
+    if outline.pretty
+        && answer.content_type.as_deref() == Some(super::answer::JSON)
+        && !answer.gzipped
+    {
         answer.body = match std::mem::replace(&mut answer.body, Body::empty()).into_pieces() {
             Ok(pieces) => pretty::indent(&pieces.concat()).into(),
             Err(stream) if answer.flows => stream.through(pretty::Indenter::default()),
@@ -442,11 +446,10 @@ pub(super) fn respond(
     *response.status_mut() = hyper::StatusCode::from_u16(answer.status)
         .unwrap_or(hyper::StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
-    if let Some(content_type) = answer.content_type {
-        headers.insert(
-            hyper::header::CONTENT_TYPE,
-            HeaderValue::from_static(content_type),
-        );
+    if let Some(content_type) = answer.content_type
+        && let Ok(content_type) = HeaderValue::from_str(&content_type)
+    {
+        headers.insert(hyper::header::CONTENT_TYPE, content_type);
     }
     if answer.gzipped {
         headers.insert(
@@ -482,10 +485,12 @@ pub(super) fn respond(
         headers.insert("x-nomad-index", HeaderValue::from(index));
     }
     let more = answer.next_token.map(|token| ("x-nomad-nexttoken", token));
-    let ignored = outline.ignored(answer.status);
-    for (name, value) in more.into_iter().chain(ignored).chain(answer.headers) {
-        if let Ok(value) = HeaderValue::from_str(&value) {
-            headers.insert(HeaderName::from_static(name), value);
+    let ours = more.into_iter().chain(outline.ignored(answer.status));
+    let ours = ours.map(|(name, value)| (Cow::Borrowed(name), value));
+    for (name, value) in ours.chain(answer.headers) {
+        let name = HeaderName::from_bytes(name.as_bytes());
+        if let (Ok(name), Ok(value)) = (name, HeaderValue::from_str(&value)) {
+            headers.insert(name, value);
         }
     }
     for (name, value) in &api.settings.headers {

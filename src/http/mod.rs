@@ -39,7 +39,6 @@ mod list;
 mod log;
 mod lost;
 mod measure;
-mod metadata;
 mod namespaces;
 mod node_pools;
 mod nodes;
@@ -105,6 +104,7 @@ fn new_id() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
+pub use client::far::Near;
 pub use rendered::Rendered;
 pub use request::Remote;
 pub use router::router;

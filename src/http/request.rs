@@ -7,6 +7,7 @@ use bytes::Bytes;
 use drover_events::gojson;
 use hyper::body::Body as HttpBody;
 use hyper::http::request::Parts;
+use hyper::http::uri::PathAndQuery;
 use hyper::{HeaderMap, Method};
 use serde::de::DeserializeOwned;
 
@@ -33,6 +34,8 @@ pub(super) struct Request {
     pub(super) method: Method,
     /// The path as it came, escapes and all.
     pub(super) path: String,
+    /// Path and parameters as they came.
+    target: Option<PathAndQuery>,
     /// The decoded parameters.
     pub(super) query: Query,
     /// The headers.
@@ -73,6 +76,7 @@ impl Request {
         Ok(Self {
             method: parts.method,
             path: parts.uri.path().to_owned(),
+            target: parts.uri.path_and_query().cloned(),
             query: match parts.extensions.get::<Query>() {
                 Some(query) => query.clone(),
                 None => Query::parse(parts.uri.query())?,
@@ -128,6 +132,13 @@ impl Request {
         let mut more = hold.another();
         more.take(self.body.len() * DECODED).await?;
         Ok(Some(more))
+    }
+
+    /// Path and query as they came.
+    #[must_use]
+    pub(super) fn target(&self) -> String {
+        let target = self.target.as_ref().map(PathAndQuery::as_str);
+        target.unwrap_or(&self.path).to_owned()
     }
 
     /// The decoded path segment of a number (`/v1/job/x`: 0 is `v1`), empty when absent.

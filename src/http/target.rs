@@ -4,7 +4,7 @@ use drover_projections::tables::nodes;
 
 use super::list::storage;
 use super::state::Api;
-use crate::error::{ApiError, Code};
+use crate::error::ApiError;
 use crate::net::glance;
 
 /// Who answers.
@@ -50,21 +50,4 @@ fn is_this_server(api: &Api, wanted: &str) -> bool {
     wanted == me.id
         || wanted == me.name
         || (wanted == "leader" && leader().as_deref() == Some(&me.rpc_addr))
-}
-
-impl Target {
-    /// Lets pass what this agent answers; nothing is sent on to others yet.
-    ///
-    /// # Errors
-    /// 404 for another client, 400 for another server.
-    pub(super) fn here(self) -> Result<(), ApiError> {
-        match self {
-            Self::Here => Ok(()),
-            Self::Node(id) => Err(ApiError::not_found(format!("No path to node {id:?}"))),
-            Self::Server(name) => {
-                let text = format!("unknown Nomad server {name}");
-                Err(ApiError::new(Code::BadRequest, text))
-            }
-        }
-    }
 }

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::client::Pool;
+use super::duplex::Duplex;
 use super::service::{Call, Dispatch};
-use super::{Rpc, RpcError, wire};
+use super::{Rpc, RpcError, Streaming, wire};
 
 /// The wait before another attempt; grows to the second.
 const RETRY: Duration = Duration::from_millis(50);
@@ -149,6 +150,40 @@ impl Caller {
             }
         };
         wire::decode(&answer)
+    }
+
+    /// Opens a stream at one server, which takes it within `timeout`.
+    ///
+    /// # Errors
+    /// The refusal, or why there was no answer.
+    pub async fn open<R: Streaming>(
+        &self,
+        request: &R::Req,
+        timeout: Duration,
+    ) -> Result<Duplex, RpcError> {
+        match &self.way {
+            Way::Network(pool, servers) => {
+                let first = wire::encode(request)?;
+                let addr = servers
+                    .first()
+                    .ok_or_else(|| RpcError::Unreachable("no servers are known".into()))?;
+                let kind = (R::NAME, R::PACE);
+                let opened = pool.open(&addr, kind, self.as_call(), first, timeout).await;
+                if opened.as_ref().is_err_and(RpcError::is_transient) {
+                    servers.failed(&addr);
+                }
+                opened
+            }
+            Way::Process(service) => {
+                let (mut near, far) = Duplex::pair(R::PACE);
+                let said = near.outflow.message(request);
+                said.map_err(|broken| RpcError::Malformed(broken.0))?;
+                tokio::time::timeout(timeout, service.open(R::NAME, self.as_call(), far))
+                    .await
+                    .map_err(|_| RpcError::TimedOut(R::NAME))??;
+                Ok(near)
+            }
+        }
     }
 
     /// Tries again, at the servers in turn, while that may help and until `deadline` is over: also

@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex as SyncMutex;
 use tokio::net::TcpStream;
 use tokio::sync::{Mutex, watch};
 use tokio_rustls::TlsConnector;
 
+use super::duplex::{Duplex, Half, Outgoing, Pace};
 use super::methods::{Empty, StatusPing};
 use super::service::Call;
 use super::wire::{
@@ -46,7 +48,7 @@ impl Default for Dialing {
     }
 }
 
-type Sender = SendRequest<Full<Bytes>>;
+type Sender = SendRequest<Outgoing>;
 
 /// A connection, and why it ended once it has.
 #[derive(Clone, Debug)]
@@ -129,8 +131,39 @@ impl Pool {
         body: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, RpcError> {
+        let body = Outgoing::Whole(Full::new(body));
         let request = request(addr, name, &call, body, timeout)?;
-        tokio::time::timeout(timeout, self.send(addr, &call, request))
+        let answered = async { taken(addr, self.send(addr, &call, request).await?).await };
+        tokio::time::timeout(timeout, answered)
+            .await
+            .unwrap_or(Err(RpcError::TimedOut(name)))
+    }
+
+    /// Opens a stream by name, which begins with a message; it is accepted within `timeout`.
+    ///
+    /// # Errors
+    /// The refusal, or why there was no answer.
+    pub async fn open(
+        &self,
+        addr: &str,
+        (name, pace): (&'static str, Pace),
+        call: Call,
+        first: Bytes,
+        timeout: Duration,
+    ) -> Result<Duplex, RpcError> {
+        let (half, body) = Half::new(pace);
+        half.first(first);
+        let request = request(addr, name, &call, Outgoing::Flow(body), timeout)?;
+        let opened = async {
+            let response = self.send(addr, &call, request).await?;
+            match response.status() {
+                StatusCode::OK => Ok(half.join(response.into_body())),
+                _ => Err(taken(addr, response).await.err().unwrap_or_else(|| {
+                    RpcError::Malformed(format!("{addr} opens no stream {name}"))
+                })),
+            }
+        };
+        tokio::time::timeout(timeout, opened)
             .await
             .unwrap_or(Err(RpcError::TimedOut(name)))
     }
@@ -139,24 +172,28 @@ impl Pool {
         &self,
         addr: &str,
         call: &Call,
-        request: Request<Full<Bytes>>,
-    ) -> Result<Bytes, RpcError> {
+        request: Request<Outgoing>,
+    ) -> Result<Response<Incoming>, RpcError> {
         let mut line = self.connections(addr).line(addr, call).await?;
-        let response = match line.sender.send_request(request).await {
-            Ok(response) => response,
-            Err(error) => return Err(line.lost(addr, &error).await),
-        };
-        let (head, body) = response.into_parts();
-        let body = Limited::new(body, MAX_BODY)
-            .collect()
-            .await
-            .map_err(|e| RpcError::Unreachable(format!("{addr}: {e}")))?
-            .to_bytes();
-        if head.status == StatusCode::OK {
-            Ok(body)
-        } else {
-            Err(RpcError::Api(refusal(head.status, &head.headers, &body)))
+        match line.sender.send_request(request).await {
+            Ok(response) => Ok(response),
+            Err(error) => Err(line.lost(addr, &error).await),
         }
+    }
+}
+
+/// Takes a whole answer in.
+async fn taken(addr: &str, response: Response<Incoming>) -> Result<Bytes, RpcError> {
+    let (head, body) = response.into_parts();
+    let body = Limited::new(body, MAX_BODY)
+        .collect()
+        .await
+        .map_err(|e| RpcError::Unreachable(format!("{addr}: {e}")))?
+        .to_bytes();
+    if head.status == StatusCode::OK {
+        Ok(body)
+    } else {
+        Err(RpcError::Api(refusal(head.status, &head.headers, &body)))
     }
 }
 
@@ -164,9 +201,9 @@ fn request(
     addr: &str,
     name: &str,
     call: &Call,
-    body: Bytes,
+    body: Outgoing,
     timeout: Duration,
-) -> Result<Request<Full<Bytes>>, RpcError> {
+) -> Result<Request<Outgoing>, RpcError> {
     Request::builder()
         .method(Method::POST)
         .uri(format!("http://{addr}{PATH}{name}"))
@@ -174,7 +211,7 @@ fn request(
         .header(TIMEOUT_HEADER, timeout.as_millis().to_string())
         .header(TOKEN_HEADER, &call.token)
         .header(NODE_HEADER, &call.node)
-        .body(Full::new(body))
+        .body(body)
         .map_err(|e| RpcError::Malformed(format!("cannot call {name} at {addr:?}: {e}")))
 }
 
@@ -202,7 +239,7 @@ async fn introduce(
     call: &Call,
     timeout: Duration,
 ) -> Result<(), RpcError> {
-    let nothing = wire::encode(&Empty::default())?;
+    let nothing = Outgoing::Whole(Full::new(wire::encode(&Empty::default())?));
     let request = request(addr, StatusPing::NAME, call, nothing, timeout)?;
     let answered = tokio::time::timeout(timeout, line.sender.send_request(request)).await;
     match answered {

@@ -6,7 +6,6 @@
 //! leave unread what is written to him: nothing more is read from him until he takes it.
 
 use std::collections::BTreeSet;
-use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::duplex::{Broken, OutBody};
 use crate::net::Hold;
 
 /// Streams of a connection on which nobody proved himself.
@@ -167,7 +167,15 @@ impl Place {
         drop(unsent);
         self.due = Some(due);
         Answer {
-            rest: body,
+            rest: Rest::Whole(body),
+            _place: self,
+        }
+    }
+
+    /// A stream as the answer: its pace is its own.
+    pub(super) fn stream(self, body: OutBody) -> Answer {
+        Answer {
+            rest: Rest::Flow(body),
             _place: self,
         }
     }
@@ -182,36 +190,49 @@ impl Drop for Place {
     }
 }
 
-/// The body of an answer. Its last byte comes by itself: it is asked for when the caller has made
-/// room for all before it, so that this lives until the answer may really be sent.
+/// The body of an answer. The last byte of a whole one comes by itself: it is asked for when the
+/// caller has made room for all before it, so that this lives until the answer may really be sent.
 #[derive(Debug)]
 pub(super) struct Answer {
-    rest: Bytes,
+    rest: Rest,
     _place: Place,
+}
+
+#[derive(Debug)]
+enum Rest {
+    Whole(Bytes),
+    Flow(OutBody),
 }
 
 impl Body for Answer {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = Broken;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let take = match self.rest.len() {
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        let rest = match &mut self.rest {
+            Rest::Whole(rest) => rest,
+            Rest::Flow(body) => return Pin::new(body).poll_frame(cx),
+        };
+        let take = match rest.len() {
             0 => return Poll::Ready(None),
             1 => 1,
             more => more - 1,
         };
-        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(take)))))
+        Poll::Ready(Some(Ok(Frame::data(rest.split_to(take)))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty()
+        matches!(&self.rest, Rest::Whole(rest) if rest.is_empty())
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.rest.len() as u64)
+        match &self.rest {
+            Rest::Whole(rest) => SizeHint::with_exact(rest.len() as u64),
+            Rest::Flow(_) => SizeHint::default(),
+        }
     }
 }
 

@@ -17,11 +17,13 @@
 
 pub mod caller;
 pub mod client;
+pub mod duplex;
 mod guest;
 mod measure;
 pub mod methods;
 pub mod server;
 pub mod service;
+pub mod sessions;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod updates;
@@ -40,6 +42,16 @@ pub trait Rpc: 'static {
     type Req: Serialize + DeserializeOwned + Send + Sync + 'static;
     /// What is answered.
     type Res: Serialize + DeserializeOwned + Send + Sync + 'static;
+}
+
+/// One method whose two bodies stream: what is asked comes first, as a message.
+pub trait Streaming: 'static {
+    /// Its name, as in `Node.Control`.
+    const NAME: &'static str;
+    /// How often each end says something.
+    const PACE: duplex::Pace;
+    /// What is asked.
+    type Req: Serialize + DeserializeOwned + Send + Sync + 'static;
 }
 
 /// Why a call brought no answer.

@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::client::Dialing;
+use super::duplex::{Half, OutBody};
 use super::guest::{Answer, Guest, Place, Wire};
 use super::service::{Call, Dispatch};
 use super::wire::{
@@ -221,7 +222,8 @@ async fn answer(
     mut place: Place,
 ) -> Response<Answer> {
     match call(request, peer, service, &limits, &mut place).await {
-        Ok(body) => Response::new(place.answer(body)),
+        Ok(Told::Whole(body)) => Response::new(place.answer(body)),
+        Ok(Told::Flow(body)) => Response::new(place.stream(body)),
         Err(e) => {
             let mut response = Response::new(place.answer(Bytes::from(e.message)));
             *response.status_mut() =
@@ -234,13 +236,19 @@ async fn answer(
     }
 }
 
+/// What is answered to a call.
+enum Told {
+    Whole(Bytes),
+    Flow(OutBody),
+}
+
 async fn call(
     request: Request<Incoming>,
     peer: &Peer,
     service: Arc<dyn Dispatch>,
     limits: &Limits,
     place: &mut Place,
-) -> Result<Bytes, ApiError> {
+) -> Result<Told, ApiError> {
     if place.guest().is_ended() {
         return Err(ApiError::new(Code::Unavailable, "the connection ends"));
     }
@@ -281,6 +289,17 @@ async fn call(
     let mut room = Room::of(&call, peer, &service, limits, place.guest()).await?;
     place.keep(room.turn.take());
     let timeout = timeout.min(room.timeout);
+    if let Some(pace) = service.streams(&name) {
+        if room.strange {
+            return Err(ApiError::permission_denied());
+        }
+        let (half, body) = Half::new(pace);
+        let stream = half.join(request.into_body());
+        return tokio::time::timeout(timeout, service.open(&name, call, stream))
+            .await
+            .unwrap_or_else(|_| Err(late(&name)))
+            .map(|()| Told::Flow(body));
+    }
     let mut hold = room.bodies.hold(peer.ip());
     let taken = gather(request.into_body(), room.rules, &mut hold);
     let body = tokio::time::timeout(timeout, taken)
@@ -289,6 +308,7 @@ async fn call(
     tokio::time::timeout(timeout, service.dispatch(&name, call, body))
         .await
         .unwrap_or_else(|_| Err(late(&name)))
+        .map(Told::Whole)
 }
 
 fn late(name: &str) -> ApiError {
@@ -300,6 +320,8 @@ struct Room<'l> {
     bodies: &'l Arc<Budget>,
     rules: Rules,
     timeout: Duration,
+    /// Whether nobody proved himself.
+    strange: bool,
     /// One of the turns of those who are not known.
     turn: Option<Hold>,
 }
@@ -318,6 +340,7 @@ impl<'l> Room<'l> {
                 bodies: &limits.bodies,
                 rules: rules(MAX_BODY, true),
                 timeout: DEFAULT_TIMEOUT,
+                strange: false,
                 turn: None,
             });
         }
@@ -327,6 +350,7 @@ impl<'l> Room<'l> {
             bodies: &limits.strangers,
             rules: rules(STRANGER_BODY, false),
             timeout: STRANGE_TIMEOUT,
+            strange: true,
             turn: Some(turn),
         })
     }

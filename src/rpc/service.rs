@@ -8,7 +8,8 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use super::{Rpc, measure, wire};
+use super::duplex::{Duplex, Pace};
+use super::{Rpc, Streaming, measure, wire};
 use crate::error::{ApiError, Code};
 use crate::net::tls::PeerCertificate;
 
@@ -44,6 +45,17 @@ pub trait Dispatch: Send + Sync {
         body: Bytes,
     ) -> BoxFuture<'static, Result<Bytes, ApiError>>;
 
+    /// How a stream of this name is kept alive; none: it is no stream.
+    fn streams(&self, name: &str) -> Option<Pace>;
+
+    /// Opens a stream that a known caller asks for; once it is accepted, it goes on by itself.
+    fn open(
+        &self,
+        name: &str,
+        call: Call,
+        stream: Duplex,
+    ) -> BoxFuture<'static, Result<(), ApiError>>;
+
     /// Whether the caller has proved who it is. It is asked before anything of a call is waited
     /// for; who has proved nothing gets little room and little time.
     fn knows(&self, call: &Call) -> BoxFuture<'static, bool>;
@@ -53,6 +65,9 @@ type Doorman<S> = Box<dyn Fn(Arc<S>, Call) -> BoxFuture<'static, bool> + Send + 
 
 type Handler<S> =
     Box<dyn Fn(Arc<S>, Call, Bytes) -> BoxFuture<'static, Result<Bytes, ApiError>> + Send + Sync>;
+
+type Opener<S> =
+    Box<dyn Fn(Arc<S>, Call, Duplex) -> BoxFuture<'static, Result<(), ApiError>> + Send + Sync>;
 
 /// Says who calls, for the numbers; none where callers are not told apart.
 type Labeller<S> = Arc<dyn Fn(&S, &Call) -> Option<String> + Send + Sync>;
@@ -85,6 +100,7 @@ impl std::fmt::Display for Access {
 pub struct Service<S> {
     state: Arc<S>,
     handlers: HashMap<&'static str, Handler<S>>,
+    openers: HashMap<&'static str, (Pace, Opener<S>)>,
     doorman: Option<Doorman<S>>,
     labeller: Option<Labeller<S>>,
     accesses: BTreeMap<&'static str, Access>,
@@ -96,6 +112,7 @@ impl<S: Send + Sync + 'static> Service<S> {
         Self {
             state,
             handlers: HashMap::new(),
+            openers: HashMap::new(),
             doorman: None,
             labeller: None,
             accesses: BTreeMap::new(),
@@ -150,6 +167,35 @@ impl<S: Send + Sync + 'static> Service<S> {
         debug_assert!(old.is_none(), "{} is there twice", R::NAME);
         self
     }
+
+    /// Adds a stream, which asks of its caller what is said here. The handler says whether it takes
+    /// it, and goes on with it elsewhere.
+    #[must_use]
+    pub fn stream<R: Streaming, F, Fut>(mut self, access: Access, handler: F) -> Self
+    where
+        F: Fn(Arc<S>, Call, R::Req, Duplex) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), ApiError>> + Send + 'static,
+    {
+        let opener: Opener<S> = Box::new(move |state, call, mut stream| {
+            let handler = handler.clone();
+            let opened = async move {
+                let asked = stream.inflow.message().await;
+                let asked = asked.map_err(|broken| ApiError::bad_request(broken.0))?;
+                handler(state, call, asked, stream).await
+            };
+            opened.boxed()
+        });
+        self.accesses.insert(R::NAME, access);
+        let old = self.openers.insert(R::NAME, (R::PACE, opener));
+        debug_assert!(old.is_none(), "{} is there twice", R::NAME);
+        self
+    }
+
+    fn labelled(&self, call: &Call) -> impl FnOnce() -> Option<String> + Send + use<S> {
+        let (state, call) = (Arc::clone(&self.state), call.clone());
+        let labeller = self.labeller.clone();
+        move || labeller.as_ref().and_then(|label| label(&state, &call))
+    }
 }
 
 impl<S: Send + Sync + 'static> Dispatch for Service<S> {
@@ -161,16 +207,31 @@ impl<S: Send + Sync + 'static> Dispatch for Service<S> {
     ) -> BoxFuture<'static, Result<Bytes, ApiError>> {
         match self.handlers.get_key_value(name) {
             Some((name, handler)) => {
-                let answer = handler(self.state.clone(), call.clone(), body);
-                let state = Arc::clone(&self.state);
-                let labeller = self.labeller.clone();
-                let label = move || labeller.as_ref().and_then(|label| label(&state, &call));
+                let label = self.labelled(&call);
+                let answer = handler(self.state.clone(), call, body);
                 measure::timed(name, answer, label).boxed()
             }
-            None => {
-                let text = format!("Unknown rpc method: {name:?}");
-                std::future::ready(Err(ApiError::new(Code::NotFound, text))).boxed()
+            None => std::future::ready(Err(unknown(name))).boxed(),
+        }
+    }
+
+    fn streams(&self, name: &str) -> Option<Pace> {
+        self.openers.get(name).map(|(pace, _)| *pace)
+    }
+
+    fn open(
+        &self,
+        name: &str,
+        call: Call,
+        stream: Duplex,
+    ) -> BoxFuture<'static, Result<(), ApiError>> {
+        match self.openers.get_key_value(name) {
+            Some((name, (_, opener))) => {
+                let label = self.labelled(&call);
+                let opened = opener(self.state.clone(), call, stream);
+                measure::timed(name, opened, label).boxed()
             }
+            None => std::future::ready(Err(unknown(name))).boxed(),
         }
     }
 
@@ -180,4 +241,8 @@ impl<S: Send + Sync + 'static> Dispatch for Service<S> {
             None => std::future::ready(true).boxed(),
         }
     }
+}
+
+fn unknown(name: &str) -> ApiError {
+    ApiError::new(Code::NotFound, format!("Unknown rpc method: {name:?}"))
 }

@@ -7,6 +7,7 @@ use drover_projections::serving::marked;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
+use super::duplex::{Duplex, Pace};
 use super::service::{Call, Dispatch};
 use crate::error::ApiError;
 
@@ -21,6 +22,19 @@ impl Dispatch for Marking {
         body: Bytes,
     ) -> BoxFuture<'static, Result<Bytes, ApiError>> {
         marked(self.0.dispatch(name, call, body)).boxed()
+    }
+
+    fn streams(&self, name: &str) -> Option<Pace> {
+        self.0.streams(name)
+    }
+
+    fn open(
+        &self,
+        name: &str,
+        call: Call,
+        stream: Duplex,
+    ) -> BoxFuture<'static, Result<(), ApiError>> {
+        marked(self.0.open(name, call, stream)).boxed()
     }
 
     fn knows(&self, call: &Call) -> BoxFuture<'static, bool> {

@@ -56,6 +56,7 @@ use crate::reactors::scheduling::{SchedulingSettings, Types};
 use crate::reactors::{ReactorSettings, Reactors, Sources};
 use crate::rebuild::Work;
 use crate::requests::RequestLog;
+use crate::rpc::sessions::Sessions;
 use crate::telemetry::Telemetry;
 
 pub use agreement::Agreed;
@@ -100,6 +101,8 @@ pub struct Server {
     pub requests: Arc<RequestLog>,
     /// Who asks.
     pub gate: Arc<Gate>,
+    /// The clients of other machines that are reached from here.
+    pub sessions: Arc<Sessions>,
     /// The root keys.
     pub keyring: Arc<Keyring>,
     /// The client of the same process, where there is one.
@@ -261,6 +264,7 @@ impl Server {
             sources(&config, own, (&ledger, &keyring), &dir),
         );
         let server = Arc::new(Self {
+            sessions: Arc::default(),
             gate: Arc::new(Gate::of(config.acl.enabled, &projections)),
             config,
             me,

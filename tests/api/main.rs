@@ -16,6 +16,7 @@ mod node_calls;
 mod official_client;
 mod periodic;
 mod redaction;
+mod remote;
 mod requests;
 mod stream;
 mod stream_forms;

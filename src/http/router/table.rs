@@ -14,8 +14,8 @@ use crate::http::gate::Access::{
 use crate::http::gate::Right::{Read, Write};
 use crate::http::gate::Somewhere;
 use crate::http::{
-    absent, agent, audit, autopilot, client, diagnostics, log, metadata, operator, projections,
-    requests, schema, snapshot, system,
+    absent, agent, audit, autopilot, client, log, operator, projections, requests, schema,
+    snapshot, system,
 };
 
 /// Every route.
@@ -122,35 +122,29 @@ fn agents(table: Table) -> Table {
         .route("/v1/agent/reload", [body(Put, Agent(Write), agent::reload)])
         .route(
             "/v1/agent/monitor",
-            [body(Get, Agent(Read), diagnostics::monitor)],
+            [body(Get, Agent(Read), client::of_agent)],
         )
         .route(
             "/v1/agent/monitor/export",
-            [body(Get, Agent(Read), diagnostics::export)],
+            [body(Get, Agent(Read), client::of_agent)],
         )
-        .route(
-            "/v1/agent/host",
-            [body(Get, Agent(Read), diagnostics::host)],
-        )
+        .route("/v1/agent/host", [body(Get, Agent(Read), client::of_agent)])
         .route(
             "/v1/agent/pprof/",
-            [body(Get, Agent(Write), diagnostics::pprof)],
+            [body(Get, Agent(Write), client::of_agent)],
         )
         .route(
             "/v1/agent/pprof/{profile}",
-            [body(Get, Agent(Write), diagnostics::pprof)],
+            [body(Get, Agent(Write), client::of_agent)],
         )
         .route("/v1/metrics", [get(Metrics, Now, agent::metrics)])
-        .route("/v1/client/stats", [body(Get, Node(Read), client::stats)])
-        .route(
-            "/v1/client/gc",
-            [body(Any, Node(Write), client::collect_all)],
-        )
+        .route("/v1/client/stats", [body(Get, Node(Read), client::of_node)])
+        .route("/v1/client/gc", [body(Any, Node(Write), client::of_node)])
         .route(
             "/v1/client/metadata",
             [
-                body(Get, Node(Read), metadata::read),
-                body(OnlyPost, Node(Write), metadata::apply),
+                body(Get, Node(Read), client::of_node),
+                body(OnlyPost, Node(Write), client::describe),
             ],
         )
         .route(

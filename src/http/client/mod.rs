@@ -1,0 +1,172 @@
+//! What clients are asked through a server: files, logs, figures, restarts, signals, removal.
+//!
+//! The server says who may ask, and finds the node; the client of that node answers ([`local`]),
+//! in this process or over a session to its machine ([`far`]).
+
+pub(super) mod far;
+pub(super) mod local;
+
+use std::sync::Arc;
+
+use drover_projections::tables::allocs::Allocs;
+
+use self::local::Here;
+use super::allocations::namespace_of;
+use super::answer::Answer;
+use super::gate::{Late, READ_JOB, Write};
+use super::list::storage;
+use super::stream::right;
+use super::target::{Target, target};
+use crate::acl::NamespaceCapability as Ns;
+use crate::client::metadata::MetadataRequest;
+use crate::error::ApiError;
+use crate::net::glance;
+
+/// An allocation that is none.
+fn unknown(id: &str) -> ApiError {
+    ApiError::not_found(format!("Unknown allocation {id:?}"))
+}
+
+/// Asks who is to answer. What flows ends with the right to it.
+async fn asked(write: &Write, whom: Target) -> Result<Answer, ApiError> {
+    let request = &write.request;
+    let mut answer = match whom {
+        Target::Here => {
+            let server = &write.api.server;
+            let here = Here {
+                may_debug: write.api.gate.is_guarded() || write.api.settings.enable_debug,
+                ..Here::new(&server.config, server.me.id.clone(), server.client())
+            };
+            local::answer(&here, request).await?
+        }
+        Target::Node(node) => far::ask(&write.api.server.sessions, &node, request).await?,
+        Target::Server(name) => {
+            return Err(ApiError::bad_request(format!(
+                "unknown Nomad server {name}"
+            )));
+        }
+    };
+    if answer.body.len().is_none() {
+        let right = right::changed(Arc::clone(&write.api), Arc::clone(&write.request));
+        answer.body = answer.body.until(right);
+    }
+    Ok(answer)
+}
+
+/// `/v1/client/stats`, `/v1/client/gc`, `GET /v1/client/metadata`.
+pub(super) async fn of_node(write: Write) -> Result<Answer, ApiError> {
+    let node = write.request.query.text("node_id");
+    let whom = target(&write.api, node, "")?;
+    asked(&write, whom).await
+}
+
+/// What one agent is asked about itself, below `/v1/agent/`.
+pub(super) async fn of_agent(write: Write) -> Result<Answer, ApiError> {
+    let query = &write.request.query;
+    let (node, server) = (query.text("node_id"), query.text("server_id"));
+    if !node.is_empty() && !server.is_empty() && write.request.path == "/v1/agent/host" {
+        let text = "Can only forward to either client node or server";
+        return Err(ApiError::bad_request(text));
+    }
+    let whom = target(&write.api, node, server)?;
+    asked(&write, whom).await
+}
+
+/// `POST /v1/client/metadata`: the node is named in the query or in the body.
+pub(super) async fn describe(write: Write) -> Result<Answer, ApiError> {
+    let body: MetadataRequest = write.json().await?;
+    let node = match write.request.query.text("node_id") {
+        "" => body.node_id.as_str(),
+        node => node,
+    };
+    let whom = target(&write.api, node, "")?;
+    asked(&write, whom).await
+}
+
+/// Asks the client that has an allocation.
+async fn of_allocation(write: &Write, id: &str) -> Result<Answer, ApiError> {
+    let here = write.api.server.client();
+    if here.is_some_and(|client| client.runner(id).is_some()) {
+        return asked(write, Target::Here).await;
+    }
+    let view = write.api.projections.view();
+    let row = glance(|| view.get::<Allocs>(id)).map_err(storage)?;
+    let node = row.ok_or_else(|| unknown(id))?.alloc.node_id.clone();
+    let whom = target(&write.api, &node, "")?;
+    asked(write, whom).await
+}
+
+/// `/v1/client/allocation/{id}/{verb}`.
+pub(super) async fn allocation(late: Late) -> Result<Answer, ApiError> {
+    let (id, verb) = (late.request.segment(3)?, late.request.segment(4)?);
+    let any_of: &[Ns] = match verb.as_str() {
+        "restart" | "signal" => &[Ns::AllocLifecycle],
+        "gc" => &[Ns::SubmitJob, Ns::GcAllocation],
+        "exec" => &[Ns::AllocExec],
+        "pause" => &[Ns::SubmitJob, Ns::PauseAllocation],
+        _ => READ_JOB,
+    };
+    let write =
+        late.in_namespace_of(any_of, |call| namespace_of(&call.api, &id), || unknown(&id))?;
+    match verb.as_str() {
+        // Schedules of tasks, which a pause overrides, are another edition's.
+        "pause" => super::absent::enterprise(write).await,
+        "exec" => {
+            let advice = "a shell on the node does it; GET /v1/allocation/:id names the node";
+            Err(super::absent::unsupported(
+                "exec of an allocation is",
+                advice,
+            ))
+        }
+        "snapshot" => {
+            let advice = "an allocation's disk does not move to another node; \
+                          GET /v1/client/fs/cat/:id reads its files";
+            Err(super::absent::unsupported(
+                "snapshot of an allocation is",
+                advice,
+            ))
+        }
+        "stats" | "checks" | "gc" => of_allocation(&write, &id).await,
+        "restart" | "signal" => changed(&write, of_allocation(&write, &id).await?),
+        _ => Err(ApiError::not_found("resource not found")),
+    }
+}
+
+/// `GET /v1/allocation/:id/checks`.
+pub(super) async fn checks(late: Late) -> Result<Answer, ApiError> {
+    let id = late.request.segment(2)?;
+    let write = late.in_namespace_of(
+        READ_JOB,
+        |call| namespace_of(&call.api, &id),
+        || unknown(&id),
+    )?;
+    of_allocation(&write, &id).await
+}
+
+/// A change on the client is none of the replicated state: the index is that of the state now.
+fn changed(write: &Write, answer: Answer) -> Result<Answer, ApiError> {
+    if answer.status != 200 {
+        return Ok(answer);
+    }
+    let index = write.api.projections.applied_index();
+    Answer::json(&serde_json::json!({ "Index": index }))
+}
+
+/// `/v1/client/fs/{verb}/{alloc}`.
+pub(super) async fn files(late: Late) -> Result<Answer, ApiError> {
+    let verb = late.request.segment(3)?;
+    let id = late.request.segment(4)?;
+    let any_of: &[Ns] = match verb.as_str() {
+        "logs" => &[Ns::ReadLogs, Ns::ReadFs],
+        _ => &[Ns::ReadFs],
+    };
+    let write =
+        late.in_namespace_of(any_of, |call| namespace_of(&call.api, &id), || unknown(&id))?;
+    if !["ls", "stat", "cat", "readat", "stream", "logs"].contains(&verb.as_str()) {
+        return Err(ApiError::not_found("Invalid method"));
+    }
+    if id.is_empty() {
+        return Err(ApiError::bad_request("must provide a valid alloc id"));
+    }
+    of_allocation(&write, &id).await
+}

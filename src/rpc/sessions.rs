@@ -1,0 +1,366 @@
+//! Sessions to nodes: a node holds one stream open, and answers over it when it is dialled.
+//!
+//! A server cannot reach a client: it has no address that counts, and may be behind anything. So
+//! the client keeps a `Node.Control` open; each session that is wanted is named on it, and the
+//! client opens a `Node.Session` that carries the name. Both go over connections that the client
+//! made. Whichever server holds the stream of a node is the one that reaches it.
+//!
+//! Invariants: a session goes to the node that was dialled, which proved itself again when it
+//! opened it; a name is good once; who gives up waiting leaves nothing behind.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, oneshot};
+
+use super::Streaming;
+use super::duplex::{Duplex, Pace};
+use crate::error::{ApiError, Code};
+
+/// How long a node that is dialled has to answer.
+const DIALLING: Duration = Duration::from_secs(8);
+/// Sessions of one node that are asked for and not answered.
+const WAITING: usize = 256;
+
+/// A node keeps itself reachable.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ControlRequest {
+    /// The node.
+    #[serde(rename = "NodeID")]
+    pub node_id: String,
+}
+
+/// `Node.Control`.
+pub struct NodeControl;
+
+impl Streaming for NodeControl {
+    const NAME: &'static str = "Node.Control";
+    const PACE: Pace = Pace::STANDING;
+    type Req = ControlRequest;
+}
+
+/// A node takes up a session that it was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SessionRequest {
+    /// The node.
+    #[serde(rename = "NodeID")]
+    pub node_id: String,
+    /// The name that it was asked by.
+    #[serde(rename = "Session")]
+    pub session: String,
+}
+
+/// `Node.Session`.
+pub struct NodeSession;
+
+impl Streaming for NodeSession {
+    const NAME: &'static str = "Node.Session";
+    const PACE: Pace = Pace::SESSION;
+    type Req = SessionRequest;
+}
+
+/// What a node is told over its control stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Dial {
+    /// The name of the session that is wanted.
+    #[serde(rename = "Session")]
+    pub session: String,
+}
+
+/// The nodes that this server reaches.
+#[derive(Debug)]
+pub struct Sessions {
+    /// How long a node that is dialled has to answer.
+    patience: Duration,
+    nodes: Mutex<HashMap<String, Held>>,
+    wanted: Mutex<HashMap<String, Wanted>>,
+    turn: AtomicU64,
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self {
+            patience: DIALLING,
+            nodes: Mutex::default(),
+            wanted: Mutex::default(),
+            turn: AtomicU64::default(),
+        }
+    }
+}
+
+/// The control stream of a node.
+#[derive(Debug)]
+struct Held {
+    turn: u64,
+    dials: mpsc::Sender<Dial>,
+}
+
+/// A session that was asked for.
+#[derive(Debug)]
+struct Wanted {
+    node: String,
+    answered: oneshot::Sender<Duplex>,
+}
+
+impl Sessions {
+    /// Whether a node holds a stream here.
+    #[must_use]
+    pub fn reaches(&self, node: &str) -> bool {
+        self.nodes.lock().contains_key(node)
+    }
+
+    /// How many nodes do.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.nodes.lock().len()
+    }
+
+    /// Whether none does.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Keeps a node reachable by its control stream until that ends. A newer stream of the same
+    /// node takes the place of an older one.
+    pub fn hold(self: &Arc<Self>, node: &str, stream: Duplex) {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let (dials, wanted) = mpsc::channel(WAITING);
+        let held = Held { turn, dials };
+        self.nodes.lock().insert(node.to_owned(), held);
+        metrics::gauge!("drover.rpc.nodes_reachable").set(self.len() as f64);
+        let (sessions, node) = (Arc::clone(self), node.to_owned());
+        tokio::spawn(async move {
+            if let Err(broken) = control(stream, wanted).await {
+                tracing::debug!(node, "control stream ended: {broken}");
+            }
+            let mut nodes = sessions.nodes.lock();
+            if nodes.get(&node).is_some_and(|held| held.turn == turn) {
+                nodes.remove(&node);
+            }
+            metrics::gauge!("drover.rpc.nodes_reachable").set(nodes.len() as f64);
+        });
+    }
+
+    /// Takes up a session that was asked for.
+    ///
+    /// # Errors
+    /// 404: nobody asked this node for it, or nobody waits any more.
+    pub fn join(&self, asked: &SessionRequest, stream: Duplex) -> Result<(), ApiError> {
+        let mut wanted = self.wanted.lock();
+        let of_node = |wanted: &Wanted| wanted.node == asked.node_id;
+        if !wanted.get(&asked.session).is_some_and(of_node) {
+            return Err(ApiError::not_found("no such session is wanted"));
+        }
+        let answered = wanted.remove(&asked.session).map(|wanted| wanted.answered);
+        drop(wanted);
+        if let Some(answered) = answered {
+            // Who gave up in this moment breaks the stream by dropping it.
+            let _ = answered.send(stream);
+        }
+        Ok(())
+    }
+
+    /// Opens a session to a node.
+    ///
+    /// # Errors
+    /// 404 `No path to node`; 503 where it does not answer.
+    pub async fn dial(self: &Arc<Self>, node: &str) -> Result<Duplex, ApiError> {
+        let dials = self.nodes.lock().get(node).map(|held| held.dials.clone());
+        let dials = dials.ok_or_else(no_path)?;
+        let session = uuid::Uuid::new_v4().to_string();
+        let (answered, answer) = oneshot::channel();
+        let wanted = Wanted {
+            node: node.to_owned(),
+            answered,
+        };
+        self.wanted.lock().insert(session.clone(), wanted);
+        let _forgotten = Forget {
+            sessions: self,
+            session: &session,
+        };
+        let dial = Dial {
+            session: session.clone(),
+        };
+        if let Err(error) = dials.try_send(dial) {
+            return Err(match error {
+                mpsc::error::TrySendError::Full(_) => silent(node),
+                mpsc::error::TrySendError::Closed(_) => no_path(),
+            });
+        }
+        tokio::select! {
+            answered = tokio::time::timeout(self.patience, answer) => match answered {
+                Ok(Ok(stream)) => Ok(stream),
+                Ok(Err(_)) | Err(_) => Err(silent(node)),
+            },
+            () = dials.closed() => Err(no_path()),
+        }
+    }
+}
+
+/// Names on the control stream what is wanted, until it ends.
+async fn control(
+    mut stream: Duplex,
+    mut wanted: mpsc::Receiver<Dial>,
+) -> Result<(), super::duplex::Broken> {
+    loop {
+        tokio::select! {
+            dial = wanted.recv() => match dial {
+                Some(dial) => stream.outflow.message(&dial)?,
+                // A newer stream has taken its place.
+                None => {
+                    stream.outflow.end();
+                    return Ok(());
+                }
+            },
+            said = stream.inflow.next() => if said?.is_none() {
+                return Ok(());
+            },
+        }
+    }
+}
+
+/// Forgets a session that nobody waits for any more.
+struct Forget<'s> {
+    sessions: &'s Sessions,
+    session: &'s str,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.sessions.wanted.lock().remove(self.session);
+    }
+}
+
+/// What is said of a node that is not reached, as Nomad says it.
+#[must_use]
+pub fn no_path() -> ApiError {
+    ApiError::not_found("No path to node")
+}
+
+fn silent(node: &str) -> ApiError {
+    let text = format!(
+        "node {node:?} does not answer; its last heartbeat is in GET /v1/node/{node}, \
+         what its agent says of it in the agent's log"
+    );
+    ApiError::new(Code::Unavailable, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    /// A node that takes up what it is asked for, and says back what it hears.
+    fn echo(sessions: &Arc<Sessions>, node: &'static str) -> Duplex {
+        let (near, far) = Duplex::pair(Pace::STANDING);
+        sessions.hold(node, far);
+        near
+    }
+
+    async fn dialled(control: &mut Duplex) -> Dial {
+        let dial = timeout(SOON, control.inflow.message()).await;
+        dial.expect("in time").expect("a dial")
+    }
+
+    #[tokio::test]
+    async fn mod_30_a_session_goes_to_the_node_that_was_dialled() {
+        let sessions = Arc::new(Sessions::default());
+        let refused = sessions.dial("n1").await.unwrap_err();
+        assert_eq!(
+            (refused.code, &*refused.message),
+            (Code::NotFound, "No path to node")
+        );
+        let mut control = echo(&sessions, "n1");
+        assert!(sessions.reaches("n1"));
+        let dialling = tokio::spawn({
+            let sessions = Arc::clone(&sessions);
+            async move { sessions.dial("n1").await }
+        });
+        let session = dialled(&mut control).await.session;
+        for (node, name) in [("n2", session.as_str()), ("n1", "another")] {
+            let asked = SessionRequest {
+                node_id: node.to_owned(),
+                session: name.to_owned(),
+            };
+            let (_, far) = Duplex::pair(Pace::SESSION);
+            let refused = sessions.join(&asked, far).unwrap_err();
+            assert_eq!(refused.code, Code::NotFound);
+        }
+        let asked = SessionRequest {
+            node_id: "n1".to_owned(),
+            session,
+        };
+        let (mut near, far) = Duplex::pair(Pace::SESSION);
+        sessions.join(&asked, far).unwrap();
+        let mut stream = dialling.await.unwrap().unwrap();
+        stream.outflow.send(Bytes::from_static(b"x")).await.unwrap();
+        assert_eq!(near.inflow.data().await.unwrap().unwrap(), "x");
+        // Its name is good once.
+        let (_, far) = Duplex::pair(Pace::SESSION);
+        assert!(sessions.join(&asked, far).is_err());
+        assert!(sessions.wanted.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_node_whose_stream_ends_is_not_reached_and_who_waits_for_it_is_told() {
+        let sessions = Arc::new(Sessions::default());
+        let mut control = echo(&sessions, "n1");
+        let dialling = tokio::spawn({
+            let sessions = Arc::clone(&sessions);
+            async move { sessions.dial("n1").await }
+        });
+        dialled(&mut control).await;
+        drop(control);
+        let refused = timeout(SOON, dialling).await.expect("at once").unwrap();
+        assert_eq!(refused.unwrap_err().message, "No path to node");
+        assert!(!sessions.reaches("n1") && sessions.wanted.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_newer_stream_of_a_node_takes_the_place_of_the_older() {
+        let sessions = Arc::new(Sessions::default());
+        let mut older = echo(&sessions, "n1");
+        let mut newer = echo(&sessions, "n1");
+        let over = timeout(SOON, older.inflow.next())
+            .await
+            .expect("it is told");
+        assert_eq!(over, Ok(None));
+        drop(older);
+        let dialling = tokio::spawn({
+            let sessions = Arc::clone(&sessions);
+            async move { sessions.dial("n1").await.map(drop) }
+        });
+        dialled(&mut newer).await;
+        assert!(sessions.reaches("n1"));
+        dialling.abort();
+        // Who gives up leaves nothing behind.
+        let _ = dialling.await;
+        assert!(sessions.wanted.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_node_that_stands_still_is_waited_for_only_so_long() {
+        let sessions = Arc::new(Sessions {
+            patience: Duration::from_millis(20),
+            ..Sessions::default()
+        });
+        let _still = echo(&sessions, "n1");
+        let refused = sessions.dial("n1").await.unwrap_err();
+        assert_eq!(refused.code, Code::Unavailable);
+        assert!(refused.message.contains("does not answer"));
+    }
+}

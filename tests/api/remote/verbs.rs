@@ -1,0 +1,189 @@
+//! Each thing that a client is asked.
+
+use anyhow::{Result, ensure};
+use drover_testkit::{LONG, wait_for};
+use serde_json::json;
+
+use super::{World, node, running, text};
+use crate::support::json_of;
+
+#[test]
+fn mod_23_files_and_logs_of_a_remote_client_are_read_through_the_server() {
+    let world = World::start();
+    let script = "echo one; echo two >&2; printf 'some text' > local/file; sleep 600";
+    let alloc = world.run("files", script);
+    let mut http = world.http();
+    let fs = |verb: &str, rest: &str| format!("/v1/client/fs/{verb}/{alloc}{rest}");
+    let logs = |kind: &str| fs("logs", &format!("?task=t&type={kind}&plain=true"));
+    wait_for("the output", LONG, || -> Result<()> {
+        let out = http.get(&logs("stdout"))?.text();
+        ensure!(out == "one", "{out:?}");
+        let out = http.get(&logs("stderr"))?.text();
+        ensure!(out == "two", "{out:?}");
+        let out = http.get(&fs("cat", "?path=t/local/file"))?.text();
+        ensure!(out == "some text", "{out:?}");
+        Ok(())
+    })
+    .expect("it is read");
+    let end = fs("logs", "?task=t&type=stdout&plain=true&origin=end&offset=2");
+    assert_eq!(text(&mut http, &end), "e");
+    let listed = json_of(&mut http, &fs("ls", "?path=t/local"));
+    assert_eq!(listed[0]["Name"], "file", "{listed}");
+    let stat = json_of(&mut http, &fs("stat", "?path=t/local/file"));
+    assert_eq!(stat["Size"], 9, "{stat}");
+    let part = fs("readat", "?path=t/local/file&offset=5&limit=3");
+    assert_eq!(text(&mut http, &part), "tex");
+    // What is wrong is said in the words of who knows.
+    for (path, status, said) in [
+        (fs("cat", "?path=t/local/none"), 404, "none"),
+        (fs("cat", ""), 400, "must provide a file name"),
+        (fs("logs", "?type=stdout"), 400, "must provide task name"),
+        (fs("logs", "?task=x&type=stdout"), 404, "\"x\""),
+        (fs("cat", "?path=../../../../etc/passwd"), 400, "escapes"),
+    ] {
+        let answer = http.get(&path).expect("an answer");
+        assert_eq!(answer.status, status, "{path}: {}", answer.text());
+        assert!(answer.text().contains(said), "{path}: {}", answer.text());
+    }
+}
+
+#[test]
+fn mod_23_logs_of_a_remote_client_are_followed_as_they_are_written() {
+    let world = World::start();
+    let script = "echo begun; while [ ! -e local/go ]; do sleep 0.05; done; echo on; sleep 600";
+    let alloc = world.run("followed", script);
+    let path = format!("/v1/client/fs/logs/{alloc}?task=t&type=stdout&plain=true&follow=true");
+    let mut lines = world.http().timeout(LONG).lines(&path).expect("it begins");
+    let mut next = || lines.next_line().expect("a line").expect("it goes on");
+    assert_eq!(next(), b"begun");
+    let go = world
+        .setup
+        .data_dir
+        .join("alloc")
+        .join(&alloc)
+        .join("t/local/go");
+    std::fs::write(&go, "").unwrap_or_else(|error| panic!("{}: {error}", go.display()));
+    assert_eq!(next(), b"on");
+}
+
+#[test]
+fn mod_23_a_large_file_of_a_remote_client_comes_whole() {
+    let world = World::start();
+    let script = "dd if=/dev/urandom of=local/big bs=1M count=64 2>/dev/null; \
+                  sha256sum local/big | cut -d' ' -f1 > local/sum; sleep 600";
+    let alloc = world.run("large", script);
+    let mut http = world.http().timeout(LONG);
+    let cat = |name: &str| format!("/v1/client/fs/cat/{alloc}?path=t/local/{name}");
+    let sum = wait_for("the sum", LONG, || -> Result<String> {
+        let answer = http.get(&cat("sum"))?;
+        ensure!(answer.status == 200 && !answer.text().is_empty(), "not yet");
+        Ok(answer.text().trim().to_owned())
+    })
+    .expect("it is there");
+    let big = http.get(&cat("big")).expect("an answer").body;
+    assert_eq!(big.len(), 64 << 20);
+    let hash = sha256(&big);
+    assert_eq!(hash, sum);
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    use sha2::Digest;
+    let hash = sha2::Sha256::digest(bytes);
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn mod_23_tasks_of_a_remote_client_are_signalled_restarted_measured_and_removed() {
+    let world = World::start();
+    let script = "trap 'echo heard' HUP; while :; do sleep 0.05; done";
+    let alloc = world.run("signalled", script);
+    let mut http = world.http();
+    let verb = |verb: &str| format!("/v1/client/allocation/{alloc}/{verb}");
+    let signal = json!({"Task": "t", "Signal": "SIGHUP"});
+    let answer = http.put(&verb("signal"), &signal).expect("an answer");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert!(answer.json().expect("JSON")["Index"].as_u64() > Some(0));
+    let logs = format!("/v1/client/fs/logs/{alloc}?task=t&type=stdout&plain=true");
+    wait_for("the signal", LONG, || -> Result<()> {
+        let said = http.get(&logs)?.text();
+        ensure!(said.contains("heard"), "{said:?}");
+        Ok(())
+    })
+    .expect("it is heard");
+    wait_for("figures", LONG, || -> Result<()> {
+        let stats = http.json(&verb("stats"))?;
+        ensure!(!stats["Tasks"]["t"].is_null(), "{stats}");
+        Ok(())
+    })
+    .expect("it is measured");
+    for checks in [verb("checks"), format!("/v1/allocation/{alloc}/checks")] {
+        assert!(json_of(&mut http, &checks).is_null(), "it has none");
+    }
+    let both = json!({"TaskName": "t", "AllTasks": true});
+    let answer = http.put(&verb("restart"), &both).expect("an answer");
+    assert_eq!(answer.status, 400, "{}", answer.text());
+    let answer = http.put(&verb("restart"), &json!({})).expect("an answer");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    wait_for("the restart", LONG, || -> Result<()> {
+        let alloc = http.json(&format!("/v1/allocation/{alloc}"))?;
+        let restarts = alloc["TaskStates"]["t"]["Restarts"].as_u64();
+        ensure!(restarts == Some(1), "{}", alloc["TaskStates"]);
+        Ok(())
+    })
+    .expect("it is told");
+    assert_eq!(running(&mut http, "signalled"), alloc);
+    let answer = http.put(&verb("gc"), &json!({})).expect("an answer");
+    assert_ne!(answer.status, 200, "it runs");
+    let stopped = http.send("DELETE", "/v1/job/signalled", b"").expect("sent");
+    assert_eq!(stopped.status, 200);
+    wait_for("the removal", LONG, || -> Result<()> {
+        let answer = http.put(&verb("gc"), &json!({}))?;
+        ensure!(answer.status == 200, "{}", answer.text());
+        Ok(())
+    })
+    .expect("it is removed");
+    let gone = http.get(&logs).expect("an answer");
+    assert_eq!(gone.status, 404, "{}", gone.text());
+}
+
+#[test]
+fn mod_23_a_remote_node_is_measured_described_and_cleaned() {
+    let world = World::start();
+    world.run("some", "sleep 600");
+    let mut http = world.http();
+    let node = node(&mut http);
+    let stats = json_of(&mut http, &format!("/v1/client/stats?node_id={node}"));
+    assert!(stats["Memory"]["Total"].as_u64() > Some(0), "{stats}");
+    let path = format!("/v1/client/metadata?node_id={node}");
+    let set = json!({"Meta": {"rack": "r1"}});
+    let answer = http.send("POST", &path, &serde_json::to_vec(&set).expect("JSON"));
+    let answer = answer.expect("an answer");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(json_of(&mut http, &path)["Dynamic"]["rack"], "r1");
+    wait_for("the servers to know", LONG, || -> Result<()> {
+        let node = http.json(&format!("/v1/node/{node}"))?;
+        ensure!(node["Meta"]["rack"] == "r1", "{}", node["Meta"]);
+        Ok(())
+    })
+    .expect("they are told");
+    let answer = http.put(&format!("/v1/client/gc?node_id={node}"), &json!({}));
+    assert_eq!(answer.expect("an answer").status, 200);
+    let other = "00000000-0000-0000-0000-000000000000";
+    for (path, status, said) in [
+        ("/v1/client/stats".to_owned(), 400, "node_id not provided"),
+        (
+            format!("/v1/client/stats?node_id={other}"),
+            404,
+            "Unknown node",
+        ),
+        (
+            format!("/v1/client/fs/ls/{other}"),
+            404,
+            "Unknown allocation",
+        ),
+    ] {
+        let answer = http.get(&path).expect("an answer");
+        assert_eq!(answer.status, status, "{path}: {}", answer.text());
+        assert!(answer.text().contains(said), "{path}: {}", answer.text());
+    }
+}
