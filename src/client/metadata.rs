@@ -190,6 +190,7 @@ mod tests {
     use super::*;
     use crate::client::agent::tests::{World, group, until};
     use crate::client::journal::{JournalError, NoJournal};
+    use crate::rpc::duplex::{Duplex, Pace};
     use crate::rpc::service::{Call, Dispatch};
 
     type Answered = Result<Bytes, ApiError>;
@@ -353,6 +354,19 @@ mod tests {
                 return std::future::ready(Err(error)).boxed();
             }
             self.1.dispatch(name, call, body)
+        }
+
+        fn streams(&self, name: &str) -> Option<Pace> {
+            self.1.streams(name)
+        }
+
+        fn open(
+            &self,
+            name: &str,
+            call: Call,
+            stream: Duplex,
+        ) -> BoxFuture<'static, Result<(), ApiError>> {
+            self.1.open(name, call, stream)
         }
 
         fn knows(&self, call: &Call) -> BoxFuture<'static, bool> {

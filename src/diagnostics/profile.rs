@@ -171,6 +171,7 @@ async fn cpu(request: &ProfileRequest) -> Result<ProfileResponse, ApiError> {
 
 /// Samples for a while, or until nobody waits.
 fn sampled(time: Duration, gone: &mpsc::Receiver<()>) -> Result<Measured, pprof::Error> {
+    let _forgotten = Forgotten;
     let guard = pprof::ProfilerGuardBuilder::default()
         .frequency(FREQUENCY)
         .blocklist(&LEFT_OUT)
@@ -199,6 +200,16 @@ fn sampled(time: Duration, gone: &mpsc::Receiver<()>) -> Result<Measured, pprof:
         });
     }
     Ok(measured)
+}
+
+/// What was read of the program's names is let go of at its end: it takes far more memory than a
+/// profile.
+struct Forgotten;
+
+impl Drop for Forgotten {
+    fn drop(&mut self) {
+        backtrace::clear_symbol_cache();
+    }
 }
 
 fn place(symbols: &[pprof::Symbol]) -> Place {
