@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
-use drover_testkit::{LONG, wait_for};
+use drover_testkit::{LONG, Setup, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -222,4 +222,53 @@ fn what_a_capture_cannot_have_is_noted_and_never_fatal() {
     );
     let ran = session.quiet("operator debug -address http://127.0.0.1:1");
     assert_eq!(ran.code, 1, "{}", ran.all());
+}
+
+#[test]
+fn a_client_of_another_machine_is_described_and_captured_too() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut setup = Setup::server(DROVER, &dir.path().join("server")).expect("free ports");
+    setup.config.push_str("enable_debug = true\n");
+    let server = setup.start().expect("the server starts");
+    let client = Setup {
+        config: format!(
+            "enable_debug = true\nclient {{\n  enabled = true\n  servers = [\"{}\"]\n}}\n",
+            server.rpc_addr()
+        ),
+        dev: false,
+        ..Setup::dev(DROVER, &dir.path().join("client")).expect("free ports")
+    };
+    let _client = client.spawn().expect("the client starts");
+    let session = Session::at("elsewhere", &server).within("default");
+    let node = session.wait("/v1/nodes", |nodes| nodes[0]["Status"] == "ready");
+    let node = node[0]["ID"].as_str().expect("an id").to_owned();
+    let metadata = format!("/v1/client/metadata?node_id={node}");
+    session.wait(&metadata, |said| said["Static"].is_object());
+
+    session.done(&format!("node meta apply -node-id {node} far=away"));
+    let shown = session.done(&format!(
+        "node meta read -node-id {node} -t '{{{{.Meta.far}}}}'"
+    ));
+    assert_eq!(shown.trim(), "away");
+    session.wait("/v1/node/ID".replace("ID", &node).as_str(), |one| {
+        one["Meta"]["far"] == "away"
+    });
+
+    let shown = session.done("operator debug -duration 2s -interval 2s -output .");
+    let place = shown.lines().last().expect("a line");
+    let place = place
+        .strip_prefix("Created debug directory: ")
+        .expect("a directory");
+    let read = |file: &str| std::fs::read_to_string(session.path(place).join(file));
+    let index: Value = serde_json::from_str(&read("index.json").expect("an index")).expect("JSON");
+    assert_eq!(index["Missing"], serde_json::json!([]), "{index:#}");
+    let said: Value =
+        serde_json::from_str(&read(&format!("client/{node}/metadata.json")).expect("metadata"))
+            .expect("JSON");
+    assert_eq!(said["Dynamic"]["far"], "away");
+    let threads = read(&format!("client/{node}/goroutine-debug1_0000.txt")).expect("threads");
+    assert!(
+        threads.starts_with("goroutine profile: total "),
+        "{threads}"
+    );
 }
