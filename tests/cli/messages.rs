@@ -101,7 +101,6 @@ fn commands_that_are_not_there_say_what_to_use() {
         "run web.hcl",
         "stop web",
         "alloc exec abcd /bin/sh",
-        "operator debug",
         "volume status",
         "acl auth-method list",
         "job statsu",
