@@ -1,8 +1,8 @@
 //! `GET /v1/client/allocation/:id/exec`: a command beside a task, over a WebSocket (HTTP API 4.2).
 //!
 //! Who may not is refused before the upgrade; where the token comes in the first frame, by the code
-//! of the close frame. Nothing runs before. The command ends when its caller leaves, falls silent or
-//! loses the right, and when the server stops.
+//! of the close frame. Nothing runs before. The command ends when its caller leaves, falls silent
+//! or loses the right, and when the server stops.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -334,7 +334,7 @@ impl Asked {
             tracing::error!(%error, "the end of a command could not be written down");
         }
         match end {
-            End::Exited(_) => socket::close(&mut socket.stream, socket::done()).await,
+            End::Exited(_) => socket.done().await,
             End::Refused(error) => socket.refuse(&error).await,
             End::Left => {}
         }
@@ -358,9 +358,12 @@ async fn ended(
 pub(super) fn command(request: &Request) -> Result<ExecRequest, ApiError> {
     let command = match request.query.text("command") {
         "" => Vec::new(),
-        raw => serde_json::from_str(raw).map_err(|error| {
-            ApiError::bad_request(format!("command is not a JSON array of texts: {error}"))
-        })?,
+        raw => {
+            let read: Result<Option<Vec<String>>, _> = serde_json::from_str(raw);
+            let bad = |error| format!("command is not a JSON array of texts: {error}");
+            let words = read.map_err(|error| ApiError::bad_request(bad(error)))?;
+            words.unwrap_or_default()
+        }
     };
     Ok(ExecRequest {
         task: request.query.text("task").to_owned(),

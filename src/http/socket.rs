@@ -153,29 +153,31 @@ impl Upgrade {
 
 impl Socket {
     /// Ends it in words.
-    pub(super) async fn refuse(mut self, error: &ApiError) {
-        close(&mut self.stream, refusal(error)).await;
+    pub(super) async fn refuse(self, error: &ApiError) {
+        self.close(refusal(error)).await;
     }
-}
 
-/// Ends a WebSocket, and takes in what still comes, so that what was said last is heard.
-pub(super) async fn close<S>(stream: &mut S, frame: CloseFrame)
-where
-    S: futures_util::Sink<Message> + futures_util::Stream + Unpin,
-{
-    let farewell = async {
-        if stream.send(Message::Close(Some(frame))).await.is_ok() {
-            while stream.next().await.is_some() {}
-        }
-    };
-    let _ = timeout(FAREWELL, farewell).await;
-}
+    /// Ends it after everything was said.
+    pub(super) async fn done(self) {
+        let (code, reason) = (CloseCode::Normal, "".into());
+        self.close(CloseFrame { code, reason }).await;
+    }
 
-/// The end after everything was said.
-pub(super) fn done() -> CloseFrame {
-    CloseFrame {
-        code: CloseCode::Normal,
-        reason: "".into(),
+    /// Says the last word, and takes in what still comes, so that it is heard.
+    async fn close(mut self, frame: CloseFrame) {
+        let farewell = async {
+            if self.stream.send(Message::Close(Some(frame))).await.is_err() {
+                return;
+            }
+            while let Some(Ok(message)) = self.stream.next().await {
+                if message.is_close() {
+                    return;
+                }
+            }
+            // Behind what was no message nothing is one.
+            let _ = tokio::io::copy(self.stream.get_mut(), &mut tokio::io::sink()).await;
+        };
+        let _ = timeout(FAREWELL, farewell).await;
     }
 }
 

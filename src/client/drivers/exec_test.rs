@@ -226,8 +226,9 @@ async fn mod_23_a_command_that_is_not_there_is_told() {
 #[tokio::test]
 async fn mod_23_a_command_on_a_terminal_leads_a_session_and_sees_its_size() {
     let task = Task::start().await;
-    let script = "trap 'echo now $(stty size)' WINCH; test -t 0 && test -t 2 && echo on $(stty size) \
-                  $TERM; test $(ps -o sid= -p $$) = $$ && echo leads; \
+    let script = "trap 'echo now $(stty size)' WINCH; \
+                  test -t 0 && test -t 2 && echo on $(stty size) $TERM; \
+                  test $(ps -o sid= -p $$) = $$ && echo leads; \
                   while read -r line; do echo got $line; test $line = end && exit 5; done; exit 6";
     let (height, width) = (33, 77);
     let mut beside = task.run(script, true).await;

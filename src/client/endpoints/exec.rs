@@ -26,9 +26,9 @@ pub struct ExecRequest {
 /// Runs a command beside a task, with the task's user, environment, directory and limits. Must be
 /// called in a runtime.
 ///
-/// It takes its input as it needs it, and writes as fast as its output is taken. The last that comes
-/// is [`ExecOut::Exited`]. It is killed with the task, and when the answered receiver is dropped; a
-/// sender of the input that is dropped is the end of its input.
+/// It takes its input as it needs it, and writes as fast as its output is taken. The last that
+/// comes is [`ExecOut::Exited`]. It is killed with the task, and when the answered receiver is
+/// dropped; a sender of the input that is dropped is the end of its input.
 ///
 /// # Errors
 /// 400 for no task or command or an unknown task; 404 for an unknown allocation, a task that does

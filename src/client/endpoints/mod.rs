@@ -1,5 +1,5 @@
-//! What users ask of a client directly: files, logs, figures, commands, restarts and signals of
-//! its allocations (MOD-23). Functions only; routes, query parameters and permissions are the front's.
+//! What users ask of a client directly: files, logs, figures, commands, restarts and signals of its
+//! allocations (MOD-23). Functions only; routes, query parameters and permissions are the front's.
 
 pub mod alloc;
 pub mod exec;
