@@ -74,10 +74,7 @@ fn a_client_agent_answers_for_itself_and_forwards_the_rest() {
     let servers = json_of(&mut here, "/v1/agent/servers");
     assert_eq!(servers, json!([world.server.rpc_addr().to_string()]));
     assert!(json_of(&mut here, "/v1/client/stats")["Memory"].is_object());
-    assert_eq!(
-        text(&mut here, "/v1/metrics?format=prometheus").is_empty(),
-        false
-    );
+    assert!(!text(&mut here, "/v1/metrics?format=prometheus").is_empty());
     let host = json_of(&mut here, "/v1/client/metadata");
     assert!(host["Static"].is_object(), "{host}");
     let logs = format!("/v1/client/fs/logs/{alloc}?task=t&type=stdout&plain=true");
