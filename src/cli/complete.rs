@@ -117,10 +117,12 @@ static ARGUMENTS: [(&str, Offer); 62] = [
 ];
 
 /// What the value of a flag is, whichever command it is of.
-static FLAGS: [(&str, Offer); 7] = [
+static FLAGS: [(&str, Offer); 9] = [
+    ("event-topic", Offer::Topics),
     ("job", Offer::Ids("jobs")),
     ("kind", Offer::Kinds),
     ("namespace", Offer::Ids("namespaces")),
+    ("node-id", Offer::Ids("nodes")),
     ("policy", POLICIES),
     ("role-id", ROLES),
     ("role-name", ROLE_NAMES),

@@ -350,7 +350,7 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
         Noun::Plan(args) => job::plan::run(args, out).await,
         Noun::Validate(args) => job::validate::run(args, out).await,
         Noun::Inspect(args) => job::inspect::run(args, out).await,
-        Noun::Debug(args) => debug::run(*args, out).await,
+        Noun::Debug(args) => Box::pin(debug::run(*args, out)).await,
         Noun::Exec(args) => alloc::exec::run(args).await,
         Noun::Logs(args) => alloc::logs::run(args, out).await,
     };

@@ -125,7 +125,7 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
         Verb::Raft(Raft::ListPeers(args)) => peers(args, out).await,
         Verb::Snapshot(verb) => snapshot::run(verb, out).await,
         Verb::Reactors(args) => reactors::run(args, out).await,
-        Verb::Debug(args) => super::debug::run(*args, out).await,
+        Verb::Debug(args) => Box::pin(super::debug::run(*args, out)).await,
         Verb::Api(args) => operator_api::run(args, out).await,
         Verb::Metrics(args) => operator_api::metrics(args, out).await,
         Verb::Autopilot(verb) => operator_autopilot::run(verb, out).await,

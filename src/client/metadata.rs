@@ -184,10 +184,16 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use drover_projections::tables::nodes;
+    use futures_util::FutureExt as _;
+    use futures_util::future::BoxFuture;
 
     use super::*;
     use crate::client::agent::tests::{World, group, until};
-    use crate::client::journal::NoJournal;
+    use crate::client::journal::{JournalError, NoJournal};
+    use crate::rpc::duplex::{Duplex, Pace};
+    use crate::rpc::service::{Call, Dispatch};
+
+    type Answered = Result<Bytes, ApiError>;
 
     fn changes(pairs: &[(&str, Option<&str>)]) -> Map<Option<String>> {
         let owned =
@@ -222,19 +228,10 @@ mod tests {
                 &self,
                 key: &str,
                 value: Vec<u8>,
-            ) -> futures_util::future::BoxFuture<
-                'static,
-                Result<(), super::super::journal::JournalError>,
-            > {
+            ) -> BoxFuture<'static, Result<(), JournalError>> {
                 NoJournal.put(key, value)
             }
-            fn delete(
-                &self,
-                key: &str,
-            ) -> futures_util::future::BoxFuture<
-                'static,
-                Result<(), super::super::journal::JournalError>,
-            > {
+            fn delete(&self, key: &str) -> BoxFuture<'static, Result<(), JournalError>> {
                 NoJournal.delete(key)
             }
             fn load(&self) -> BTreeMap<String, Bytes> {
@@ -344,5 +341,53 @@ mod tests {
         let refused = again.apply_metadata(changes(&[("long", Some(&long))]));
         assert!(refused.await.unwrap_err().message.contains("262144 bytes"));
         assert_eq!(again.metadata().meta, said.meta);
+    }
+
+    /// Refuses the second registration.
+    struct Deaf(std::sync::atomic::AtomicUsize, Arc<dyn Dispatch>);
+
+    impl Dispatch for Deaf {
+        fn dispatch(&self, name: &str, call: Call, body: Bytes) -> BoxFuture<'static, Answered> {
+            let registers = name == "Node.Register";
+            if registers && self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 1 {
+                let error = ApiError::internal("not now");
+                return std::future::ready(Err(error)).boxed();
+            }
+            self.1.dispatch(name, call, body)
+        }
+
+        fn streams(&self, name: &str) -> Option<Pace> {
+            self.1.streams(name)
+        }
+
+        fn open(
+            &self,
+            name: &str,
+            call: Call,
+            stream: Duplex,
+        ) -> BoxFuture<'static, Result<(), ApiError>> {
+            self.1.open(name, call, stream)
+        }
+
+        fn knows(&self, call: &Call) -> BoxFuture<'static, bool> {
+            self.1.knows(call)
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn mod_23_metadata_that_the_servers_did_not_take_is_told_again() {
+        let deaf = |service| -> Arc<dyn Dispatch> { Arc::new(Deaf(Default::default(), service)) };
+        let world = World::start_behind(deaf).await;
+        let client = world.client();
+        let id = client.node_id();
+        let row = || nodes::get(&world.server.projections.view(), &id).unwrap();
+        until("the node is there", || row().is_some()).await;
+        let said = client.apply_metadata(changes(&[("rack", Some("r7"))]));
+        let said = said.await.unwrap();
+        until("the servers know", || {
+            row().is_some_and(|node| node.meta == said.meta)
+        })
+        .await;
+        until("all is well", || client.health().is_ok()).await;
     }
 }

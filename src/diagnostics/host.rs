@@ -154,7 +154,7 @@ fn disks(mounts: &str) -> BTreeMap<String, DiskUsage> {
         let Ok(stat) = rustix::fs::statvfs(Path::new(point)) else {
             continue;
         };
-        let mb = |blocks: u64| i64::try_from(blocks * stat.f_frsize >> 20).unwrap_or(i64::MAX);
+        let mb = |blocks: u64| i64::try_from((blocks * stat.f_frsize) >> 20).unwrap_or(i64::MAX);
         let usage = DiskUsage {
             disk_mb: mb(stat.f_blocks),
             used_mb: mb(stat.f_blocks.saturating_sub(stat.f_bfree)),

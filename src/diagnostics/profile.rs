@@ -18,7 +18,7 @@ use super::{redact, threads};
 use crate::error::{ApiError, Code};
 
 /// The time of a profile that names none, seconds.
-pub const USUAL: u64 = 1;
+const USUAL: u64 = 1;
 /// The longest profile, seconds.
 pub const LONGEST: u64 = 300;
 /// Samples in a second: no round number, so that nothing regular is in step with them.
@@ -39,7 +39,7 @@ static TURN: Semaphore = Semaphore::const_new(1);
 pub struct ProfileRequest {
     /// `cmdline`, `profile`, `trace`, or the name of one of Go's.
     pub profile: String,
-    /// How long to look.
+    /// How long to look, seconds; 0 for the usual time.
     pub seconds: u64,
     /// Text rather than the tool's format.
     pub debug: i64,
@@ -136,7 +136,12 @@ async fn looked_up(name: &str, debug: i64) -> Result<ProfileResponse, ApiError> 
 }
 
 async fn cpu(request: &ProfileRequest) -> Result<ProfileResponse, ApiError> {
-    if !(1..=LONGEST).contains(&request.seconds) {
+    // Nomad's clients send 0 where they were told nothing.
+    let seconds = match request.seconds {
+        0 => USUAL,
+        seconds => seconds,
+    };
+    if seconds > LONGEST {
         let text = format!("seconds must be 1 to {LONGEST}");
         return Err(ApiError::bad_request(text));
     }
@@ -144,7 +149,7 @@ async fn cpu(request: &ProfileRequest) -> Result<ProfileResponse, ApiError> {
         let text = "a profile of this agent is being made already: there is one at a time";
         return Err(ApiError::new(Code::TooManyRequests, text));
     };
-    let (seconds, debug) = (Duration::from_secs(request.seconds), request.debug);
+    let (seconds, debug) = (Duration::from_secs(seconds), request.debug);
     // Gone with whoever waits for the profile.
     let (waiting, gone) = mpsc::channel::<()>();
     let work = tokio::task::spawn_blocking(move || {
@@ -166,6 +171,7 @@ async fn cpu(request: &ProfileRequest) -> Result<ProfileResponse, ApiError> {
 
 /// Samples for a while, or until nobody waits.
 fn sampled(time: Duration, gone: &mpsc::Receiver<()>) -> Result<Measured, pprof::Error> {
+    let _forgotten = Forgotten;
     let guard = pprof::ProfilerGuardBuilder::default()
         .frequency(FREQUENCY)
         .blocklist(&LEFT_OUT)
@@ -194,6 +200,16 @@ fn sampled(time: Duration, gone: &mpsc::Receiver<()>) -> Result<Measured, pprof:
         });
     }
     Ok(measured)
+}
+
+/// What was read of the program's names is let go of at its end: it takes far more memory than a
+/// profile.
+struct Forgotten;
+
+impl Drop for Forgotten {
+    fn drop(&mut self) {
+        backtrace::clear_symbol_cache();
+    }
 }
 
 fn place(symbols: &[pprof::Symbol]) -> Place {

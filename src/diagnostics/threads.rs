@@ -120,7 +120,7 @@ mod tests {
             found.cloned().ok_or("not yet")
         });
         let seen = seen.expect("it is there");
-        assert_eq!(state(seen.state) == "unknown", false, "{seen:?}");
+        assert_ne!(state(seen.state), "unknown", "{seen:?}");
         let table = table("goroutine");
         assert!(table.starts_with("goroutine profile: total "), "{table}");
         assert!(table.contains("told-by-name"), "{table}");

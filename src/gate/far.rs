@@ -41,14 +41,20 @@ pub struct Ttls {
     pub role: Duration,
 }
 
+/// A policy, and what its rules say; nothing where they cannot be read.
+type Written = (AclPolicy, Option<Arc<Policy>>);
+
+/// What sets of policies compile to, by their names and the indexes they were last changed at.
+type Sets = HashMap<Vec<(String, u64)>, Arc<Acl>>;
+
 /// Asks servers.
 pub(super) struct Far {
     caller: Caller,
     ttls: Ttls,
     tokens: Kept<Secret, Arc<AclToken>>,
     roles: Kept<String, Option<AclRole>>,
-    policies: Kept<String, Option<(AclPolicy, Option<Arc<Policy>>)>>,
-    sets: Mutex<HashMap<Vec<(String, u64)>, Arc<Acl>>>,
+    policies: Kept<String, Option<Written>>,
+    sets: Mutex<Sets>,
 }
 
 impl Far {
@@ -181,7 +187,7 @@ impl Far {
         found.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
         let held = found.iter().map(|(policy, _)| policy.name.clone());
         let held: Vec<String> = held.collect();
-        let written = |(policy, _): &(AclPolicy, _)| (policy.name.clone(), policy.modify_index);
+        let written = |(policy, _): &Written| (policy.name.clone(), policy.modify_index);
         let key: Vec<(String, u64)> = found.iter().map(written).collect();
         if let Some(acl) = self.sets.lock().get(&key) {
             return Ok((Arc::clone(acl), held));
@@ -203,7 +209,7 @@ impl Far {
     }
 }
 
-fn read(policy: AclPolicy) -> (AclPolicy, Option<Arc<Policy>>) {
+fn read(policy: AclPolicy) -> Written {
     let parsed = acl::parse(&policy.rules, Strictness::Lenient);
     if let Err(error) = &parsed {
         tracing::error!(policy = policy.name, %error, "a policy of the servers cannot be read");

@@ -104,7 +104,7 @@ pub(super) async fn pprof(here: &Here, asked: &Request) -> Result<Answer, ApiErr
     let _ = query.text("gc");
     let request = ProfileRequest {
         profile: asked.behind(PROFILES)?,
-        seconds: query.number("seconds")?.unwrap_or(profile::USUAL),
+        seconds: query.number("seconds")?.unwrap_or(0),
         debug: query.number("debug")?.unwrap_or(0),
         node_id: owned(asked, "node_id"),
         server_id: owned(asked, "server_id"),

@@ -63,27 +63,32 @@ struct Typed {
 
 impl Typed {
     fn start(session: &Session, words: &[&str]) -> Self {
-        let master = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC).unwrap();
-        grantpt(&master).unwrap();
-        unlockpt(&master).unwrap();
-        let slave = ptsname_r(&master).unwrap();
-        let slave = File::options().read(true).write(true).open(slave).unwrap();
-        let end = || Stdio::from(slave.try_clone().unwrap());
+        let master =
+            posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC).expect("it works");
+        grantpt(&master).expect("it works");
+        unlockpt(&master).expect("it works");
+        let slave = ptsname_r(&master).expect("it works");
+        let slave = File::options()
+            .read(true)
+            .write(true)
+            .open(slave)
+            .expect("it works");
+        let end = || Stdio::from(slave.try_clone().expect("it works"));
         let child = session
             .command(words)
             .stdin(end())
             .stdout(end())
             .stderr(end())
             .spawn()
-            .unwrap();
-        let terminal = File::from(master.as_fd().try_clone_to_owned().unwrap());
+            .expect("it works");
+        let terminal = File::from(master.as_fd().try_clone_to_owned().expect("it works"));
         let seen = Arc::new(Mutex::new(String::new()));
-        let (mut from, into) = (terminal.try_clone().unwrap(), Arc::clone(&seen));
+        let (mut from, into) = (terminal.try_clone().expect("it works"), Arc::clone(&seen));
         std::thread::spawn(move || {
             let _held = master;
             let mut buf = [0; 4096];
             while let Ok(n @ 1..) = from.read(&mut buf) {
-                *into.lock().unwrap() += &String::from_utf8_lossy(&buf[..n]);
+                *into.lock().expect("it works") += &String::from_utf8_lossy(&buf[..n]);
             }
         });
         Self {
@@ -95,28 +100,28 @@ impl Typed {
     }
 
     fn types(&mut self, text: &str) {
-        self.terminal.write_all(text.as_bytes()).unwrap();
+        self.terminal.write_all(text.as_bytes()).expect("it works");
     }
 
     fn sees(&self, text: &str) {
         let seen = wait_for(text, LONG, || {
-            let seen = self.seen.lock().unwrap().clone();
+            let seen = self.seen.lock().expect("it works").clone();
             ensure!(seen.contains(text), "{seen:?}");
             Ok::<_, anyhow::Error>(())
         });
-        seen.unwrap();
+        seen.expect("it works");
     }
 
     fn resize(&self, rows: u16, columns: u16) {
         let rows = format!("rows {rows} cols {columns}");
         let stty = Command::new("stty")
             .args(rows.split(' '))
-            .stdin(Stdio::from(self.slave.try_clone().unwrap()))
+            .stdin(Stdio::from(self.slave.try_clone().expect("it works")))
             .status();
-        assert!(stty.unwrap().success());
+        assert!(stty.expect("it works").success());
         // It is not the terminal's session that is told, so this is.
         let pid = Pid::from_raw(self.child.id().cast_signed());
-        kill(pid, Signal::SIGWINCH).unwrap();
+        kill(pid, Signal::SIGWINCH).expect("it works");
     }
 
     fn ends(mut self) -> Option<i32> {
@@ -125,11 +130,11 @@ impl Typed {
             ensure!(
                 ended.is_some(),
                 "it goes on: {:?}",
-                self.seen.lock().unwrap()
+                self.seen.lock().expect("it works")
             );
             Ok::<_, anyhow::Error>(ended)
         });
-        ended.unwrap().and_then(|status| status.code())
+        ended.expect("it works").and_then(|status| status.code())
     }
 }
 
@@ -141,10 +146,10 @@ fn mod_23_a_terminal_is_lent_and_given_back() {
     // By the command's own end, by the escape, by a signal.
     for (last, code) in [("exit 5\r", 5), ("\r~.", 1), ("", 143)] {
         let mut typed = Typed::start(&session, &shell);
-        let before = tcgetattr(&typed.slave).unwrap();
+        let before = tcgetattr(&typed.slave).expect("it works");
         typed.types("test -t 0 && echo on a $((1 + 1))nd terminal\r");
         typed.sees("on a 2nd terminal");
-        let raw = tcgetattr(&typed.slave).unwrap();
+        let raw = tcgetattr(&typed.slave).expect("it works");
         assert_ne!(raw.local_flags, before.local_flags);
         typed.resize(33, 77);
         typed.types("while test \"$(stty size)\" != '33 77'; do :; done; echo size $((6 * 7))\r");
@@ -158,12 +163,12 @@ fn mod_23_a_terminal_is_lent_and_given_back() {
         typed.sees("caught 22");
         if last.is_empty() {
             let pid = Pid::from_raw(typed.child.id().cast_signed());
-            kill(pid, Signal::SIGTERM).unwrap();
+            kill(pid, Signal::SIGTERM).expect("it works");
         }
         typed.types(last);
-        let slave = typed.slave.try_clone().unwrap();
+        let slave = typed.slave.try_clone().expect("it works");
         assert_eq!(typed.ends(), Some(code), "{last:?}");
-        let after = tcgetattr(&slave).unwrap();
+        let after = tcgetattr(&slave).expect("it works");
         assert_eq!(after.local_flags, before.local_flags, "{last:?}");
         assert_eq!(after.input_flags, before.input_flags);
         assert_eq!(after.output_flags, before.output_flags);
@@ -188,23 +193,26 @@ fn mod_23_who_is_killed_takes_his_command_along() {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .unwrap();
+        .expect("it works");
     let mut line = Vec::new();
-    let mut out = child.stdout.take().unwrap();
+    let mut out = child.stdout.take().expect("it works");
     while !line.ends_with(b"\n") {
         let mut byte = [0];
-        out.read_exact(&mut byte).unwrap();
+        out.read_exact(&mut byte).expect("it works");
         line.push(byte[0]);
     }
-    let place = format!("/proc/{}/stat", String::from_utf8(line).unwrap().trim());
-    assert!(std::fs::exists(&place).unwrap());
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let place = format!(
+        "/proc/{}/stat",
+        String::from_utf8(line).expect("it works").trim()
+    );
+    assert!(std::fs::exists(&place).expect("it works"));
+    child.kill().expect("it works");
+    child.wait().expect("it works");
     let gone = wait_for("the command's end", LONG, || {
         let stat = std::fs::read_to_string(&place).unwrap_or_default();
         ensure!(stat.is_empty() || stat.contains(") Z "), "{stat}");
         Ok::<_, anyhow::Error>(())
     });
-    gone.unwrap();
+    gone.expect("it works");
     session.done("job stop -purge -detach killed-web");
 }

@@ -5,7 +5,7 @@ use std::thread;
 use crate::support::{Session, service};
 
 /// The commands that drover has of Nomad's, and the flags of each there but for the connection's.
-const FLAGS: [(&str, &str); 74] = [
+const FLAGS: [(&str, &str); 79] = [
     ("alloc signal", "s task verbose"),
     ("alloc stop", "detach no-shutdown-delay verbose"),
     ("alloc fs", "c f group H job n stat tail verbose"),
@@ -66,6 +66,11 @@ const FLAGS: [(&str, &str); 74] = [
         "job validate",
         "hcl2-strict json var var-file vault-namespace",
     ),
+    (
+        "monitor",
+        "json log-include-location log-level node-id server-id",
+    ),
+    ("monitor export", "follow node-id server-id"),
     ("namespace apply", "description json quota"),
     ("namespace inspect", "t"),
     ("namespace list", "json t"),
@@ -80,6 +85,8 @@ const FLAGS: [(&str, &str); 74] = [
         "node status",
         "allocs filter json os page-token per-page quiet self short stats t ui verbose",
     ),
+    ("node meta apply", "node-id unset"),
+    ("node meta read", "json node-id t"),
     ("node pool apply", "json"),
     ("node pool info", "json t"),
     ("node pool init", "out quiet"),
@@ -98,6 +105,14 @@ const FLAGS: [(&str, &str); 74] = [
          server-stabilization-time",
     ),
     ("operator autopilot health", "json"),
+    (
+        "operator debug",
+        "consul-auth consul-ca-cert consul-ca-path consul-client-cert consul-client-key \
+         consul-http-addr consul-token consul-token-file duration event-index event-topic interval \
+         log-file-export log-include-location log-level log-lookback max-nodes node-class node-id \
+         output pprof-duration pprof-interval server-id stale vault-address vault-ca-cert \
+         vault-ca-path vault-client-cert vault-client-key vault-token verbose",
+    ),
     ("operator metrics", "format json pretty t"),
     ("operator raft list-peers", "stale"),
     ("operator scheduler get-config", "json t"),
@@ -136,14 +151,28 @@ const FLAGS: [(&str, &str); 74] = [
 ];
 
 /// The flags that drover refuses, whichever command they are of.
-const REFUSED: [&str; 7] = [
+const REFUSED: [&str; 21] = [
+    "consul-auth",
+    "consul-ca-cert",
+    "consul-ca-path",
+    "consul-client-cert",
+    "consul-client-key",
+    "consul-http-addr",
     "consul-namespace",
+    "consul-token",
+    "consul-token-file",
     "disable-upgrade-migration",
     "enable-custom-upgrades",
     "enable-redundancy-zones",
     "redact",
     "ui",
+    "vault-address",
+    "vault-ca-cert",
+    "vault-ca-path",
+    "vault-client-cert",
+    "vault-client-key",
     "vault-namespace",
+    "vault-token",
 ];
 
 /// Commands that ask no agent.

@@ -9,6 +9,7 @@ mod certificates;
 mod cluster;
 mod completion;
 mod deployments;
+mod diagnostics;
 mod evals;
 mod events;
 mod exec;

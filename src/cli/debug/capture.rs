@@ -15,14 +15,19 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 /// What a cluster is, by file.
-const CLUSTER: [(&str, &str); 7] = [
+const CLUSTER: [(&str, &str); 6] = [
     ("agent-self", "/v1/agent/self"),
     ("members", "/v1/agent/members"),
     ("regions", "/v1/regions"),
     ("leader", "/v1/status/leader"),
     ("peers", "/v1/status/peers"),
     ("health", "/v1/agent/health"),
-    ("log-checkpoint-keys", "/v1/log/keys"),
+];
+
+/// What of it is text: where the log is, signed, and by which keys.
+const SIGNED: [(&str, &str); 2] = [
+    ("log-checkpoint", "/v1/log/checkpoint"),
+    ("log-keys", "/v1/log/keys"),
 ];
 
 /// What changes, by file.
@@ -88,6 +93,10 @@ impl Capture<'_> {
     async fn cluster(&self) -> Result<()> {
         for (name, path) in CLUSTER {
             self.json(&format!("cluster/{name}.json"), path, &[])
+                .await?;
+        }
+        for (name, path) in SIGNED {
+            self.bytes(&format!("cluster/{name}.txt"), path, &[])
                 .await?;
         }
         for agent in &self.agents.all {

@@ -113,14 +113,9 @@ impl Channel {
 impl Life {
     /// Waits for its end; its exit code, or 128 and the number of the signal that ended it.
     pub async fn ended(&mut self) -> i32 {
-        loop {
-            match self.lines.next_line().await {
-                Ok(Some(line)) => {
-                    if let Ok(Told::Ended(code)) = serde_json::from_str(&line) {
-                        return code;
-                    }
-                }
-                _ => break,
+        while let Ok(Some(line)) = self.lines.next_line().await {
+            if let Ok(Told::Ended(code)) = serde_json::from_str(&line) {
+                return code;
             }
         }
         // The executor is gone without a word: what it would have killed is killed here.

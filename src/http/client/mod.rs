@@ -149,7 +149,6 @@ pub(super) async fn allocation(late: Late) -> Result<Answer, ApiError> {
             ))
         }
         "restart" | "signal" | "gc" if is_head(&write.request) => Err(wrong_method()),
-        "restart" | "signal" if write.request.method == Method::GET => Err(wrong_method()),
         "stats" | "checks" | "gc" => of_allocation(&write, &id).await,
         "restart" | "signal" => changed(&write, of_allocation(&write, &id).await?),
         _ => Err(ApiError::not_found("resource not found")),

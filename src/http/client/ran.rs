@@ -5,12 +5,14 @@
 //! command.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use drover_events::gojson;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use super::far::{Head, Near, lost};
 use crate::client::endpoints::exec::{self, ExecIn, ExecOut, ExecRequest};
@@ -22,6 +24,8 @@ use crate::rpc::sessions::Sessions;
 
 /// Frames that may wait for a slow reader.
 const WINDOW: usize = 8;
+/// How long a server may take to hear that a command has ended.
+const FAREWELL: Duration = Duration::from_secs(10);
 /// The longest line, bytes: more than any frame.
 const LONGEST: usize = 1 << 20;
 
@@ -147,9 +151,14 @@ pub(super) async fn run(near: &Near, head: &Head, stream: Duplex) -> Result<(), 
         return Ok(());
     };
     let mut writes = std::pin::pin!(written(output, outflow));
+    let mut reads = std::pin::pin!(read(inflow, to));
     tokio::select! {
-        () = &mut writes => return Ok(()),
-        came = read(inflow, to) => came?,
+        () = &mut writes => {
+            // What was said last arrives only while the stream is not let go of.
+            let _ = timeout(FAREWELL, reads).await;
+            return Ok(());
+        }
+        came = &mut reads => came?,
     }
     // No more input comes; the output does until the command has ended.
     writes.await;

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -396,4 +397,85 @@ func TestRefusals(t *testing.T) {
 	if _, _, err := c.Jobs().Register(empty, nil); err == nil {
 		t.Fatal("a job without groups was registered")
 	}
+}
+
+func TestAgentLogMachineAndProfiles(t *testing.T) {
+	c := client(t)
+	stop := make(chan struct{})
+	defer close(stop)
+	query := &api.QueryOptions{Params: map[string]string{"log_level": "debug"}}
+	frames, errs := c.Agent().Monitor(stop, query)
+	told := make(chan struct{})
+	go func() {
+		for frame := range frames {
+			if strings.Contains(string(frame.Data), "Reloading configuration") {
+				close(told)
+				return
+			}
+		}
+	}()
+	request, _ := http.NewRequest("PUT", os.Getenv("NOMAD_ADDR")+"/v1/agent/reload", nil)
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil || answer.StatusCode != 200 {
+		t.Fatalf("reload %+v, %v", answer, err)
+	}
+	select {
+	case <-told:
+	case err := <-errs:
+		t.Fatalf("monitor: %v", err)
+	case <-time.After(limit):
+		t.Fatal("the log says nothing of it")
+	}
+	query.Params["log_level"] = "loud"
+	_, errs = c.Agent().Monitor(stop, query)
+	if err := <-errs; err == nil || !strings.Contains(err.Error(), "Unknown log level: loud") {
+		t.Fatalf("monitor: %v", err)
+	}
+	host, err := c.Agent().Host("", "", nil)
+	if err != nil || host.AgentID == "" || host.HostData.Environment["PATH"] == "" {
+		t.Fatalf("host %+v, %v", host, err)
+	}
+	profile, err := c.Agent().CPUProfile(api.PprofOptions{}, nil)
+	if err != nil || len(profile) < 2 || profile[0] != 0x1f || profile[1] != 0x8b {
+		t.Fatalf("profile of %d bytes, %v", len(profile), err)
+	}
+	threads, err := c.Agent().Lookup("goroutine", api.PprofOptions{Debug: 1}, nil)
+	if err != nil || !strings.HasPrefix(string(threads), "goroutine profile: total ") {
+		t.Fatalf("threads %q, %v", threads, err)
+	}
+	if _, err := c.Agent().Lookup("nope", api.PprofOptions{}, nil); err == nil {
+		t.Fatal("there is no such profile")
+	}
+}
+
+func TestNodeMetadata(t *testing.T) {
+	c := client(t)
+	value := "r7"
+	said, err := c.Nodes().Meta().Apply(&api.NodeMetaApplyRequest{
+		Meta: map[string]*string{"go.rack": &value, "connect.log_level": nil},
+	}, nil)
+	if err != nil || said.Meta["go.rack"] != value || said.Static["connect.log_level"] != "info" {
+		t.Fatalf("applied %+v, %v", said, err)
+	}
+	nodes, _, err := c.Nodes().List(nil)
+	if err != nil || len(nodes) != 1 {
+		t.Fatalf("nodes %v, %v", nodes, err)
+	}
+	read, err := c.Nodes().Meta().Read(nodes[0].ID, nil)
+	if err != nil || *read.Dynamic["go.rack"] != value {
+		t.Fatalf("read %+v, %v", read, err)
+	}
+	if hidden, there := read.Dynamic["connect.log_level"]; !there || hidden != nil {
+		t.Fatalf("what is hidden is told: %+v", read.Dynamic)
+	}
+	wait(t, "the servers to know", func() error {
+		node, _, err := c.Nodes().Info(nodes[0].ID, nil)
+		if err == nil && node.Meta["go.rack"] != value {
+			err = fmt.Errorf("metadata %v", node.Meta)
+		}
+		return err
+	})
+	job := job(t, "go-meta", "batch", "true")
+	job.Constrain(api.NewConstraint("${meta.go.rack}", "=", value))
+	run(t, c, job, "complete")
 }
