@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use hyper::header::{HeaderName, HeaderValue};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -16,14 +17,15 @@ use crate::client::agent::Client;
 use crate::commands::acl::TtlBounds;
 use crate::config::Config;
 use crate::endpoints;
+use crate::gate::{self, Gate};
 use crate::http::{self, Api, Shape};
-use crate::net::tls::{Loader, Port};
+use crate::net::tls::Port;
 use crate::net::{BODIES, Budget, Door, Listener, Patience, Visitors, most_connections};
 use crate::record::redact::PublicFields;
 use crate::rpc::server::RpcServer;
 use crate::rpc::service::Dispatch;
 use crate::server::{Around, Server};
-use crate::telemetry;
+use crate::telemetry::{self, Telemetry};
 
 /// The running roles.
 pub(super) struct Roles {
@@ -45,8 +47,9 @@ impl Roles {
         let telemetry = telemetry::install_with(&measured(&config));
         let expiring = tokio::spawn(expiry::watch(Arc::clone(tls), stop.clone()));
         if !config.server.enabled {
-            let ticks = tokio::spawn(tick(telemetry, Arc::clone(&config), stop.clone()));
-            return Self::client_alone(&config, data, stop, vec![ticks, expiring], tls);
+            let ticks = tokio::spawn(tick(telemetry.clone(), Arc::clone(&config), stop.clone()));
+            let around = (telemetry, reloader);
+            return Self::client_alone(&config, data, stop, vec![ticks, expiring], around).await;
         }
         let server = Server::start(Arc::clone(&config), data.path(), telemetry.clone()).await?;
         let around: Arc<dyn Around> = Arc::<Reloader>::clone(reloader);
@@ -91,16 +94,41 @@ impl Roles {
         })
     }
 
-    /// A client whose servers are elsewhere: it reaches them by RPC, and has no HTTP API.
-    fn client_alone(
-        config: &Config,
+    /// A client whose servers are elsewhere: it reaches them by RPC, and its HTTP API answers for
+    /// itself and forwards the rest.
+    async fn client_alone(
+        config: &Arc<Config>,
         data: DataDir,
         stop: CancellationToken,
-        tasks: Vec<JoinHandle<()>>,
-        tls: &Arc<Loader>,
+        mut tasks: Vec<JoinHandle<()>>,
+        (telemetry, reloader): (Telemetry, &Arc<Reloader>),
     ) -> Result<Self, Failure> {
-        let client = client::run(config, data.path(), None, tls)?;
-        client.answer_servers(http::Near::of(config, &client));
+        let client = client::run(config, data.path(), None, reloader.tls())?;
+        let near = http::Near::of(config, &client);
+        client.answer_servers(Arc::clone(&near) as _);
+        let caller = client.caller();
+        let acl = &config.acl;
+        let ttls = gate::Ttls {
+            token: acl.token_ttl,
+            policy: acl.policy_ttl,
+            role: acl.role_ttl,
+        };
+        let gate = match acl.enabled {
+            true => Gate::far(caller.clone(), ttls),
+            false => Gate::open(),
+        };
+        let around: Arc<dyn Around> = Arc::<Reloader>::clone(reloader);
+        let edge = http::Edge {
+            client: Arc::clone(&client),
+            near,
+            caller,
+            gate,
+            telemetry,
+            around,
+            settings: settings(config)?,
+        };
+        let router = http::edge(Arc::new(edge));
+        tasks.extend(open(config, &router, &door(config, reloader), &stop).await?);
         Ok(Self {
             server: None,
             client: Some(client),
@@ -188,6 +216,18 @@ async fn front(
     tasks.push(tokio::spawn(async move {
         publisher.stream.run(projections, log, ends).await
     }));
+    let door = door(config, reloader);
+    let router = http::router(Arc::clone(&api));
+    let visitors = Arc::clone(&door.visitors);
+    let forwarded = http::Forwarded::new(router.clone(), visitors, stop.clone());
+    // Set once, here.
+    let _ = server.web.set(Arc::new(forwarded));
+    tasks.extend(open(config, &router, &door, stop).await?);
+    Ok(tasks)
+}
+
+/// Who is let in to the HTTP API.
+fn door(config: &Config, reloader: &Reloader) -> Door {
     let door = Door {
         visitors: Visitors::new(config.limits.http_max_conns_per_client, most_connections()),
         patience: Patience::new(config.limits.https_handshake_timeout),
@@ -196,15 +236,21 @@ async fn front(
     };
     let limited = (Arc::clone(&door.visitors), door.patience.clone());
     reloader.limits(|ports| ports.http = Some(limited));
-    for listener in listeners(config).await? {
-        tasks.push(tokio::spawn(http::serve(
-            listener,
-            http::router(Arc::clone(&api)),
-            door.clone(),
-            stop.clone(),
-        )));
-    }
-    Ok(tasks)
+    door
+}
+
+/// Serves these routes wherever they are to be reached.
+async fn open(
+    config: &Config,
+    router: &Router,
+    door: &Door,
+    stop: &CancellationToken,
+) -> Result<Vec<JoinHandle<()>>, Failure> {
+    let listeners = listeners(config).await?.into_iter();
+    let served = listeners
+        .map(|listener| http::serve(listener, router.clone(), door.clone(), stop.clone()))
+        .map(tokio::spawn);
+    Ok(served.collect())
 }
 
 /// Listens wherever the HTTP API is to be reached.

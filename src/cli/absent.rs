@@ -4,7 +4,7 @@
 use clap::error::ErrorKind;
 
 /// A command as it is typed, and what to do.
-const ABSENT: [(&str, &str); 51] = [
+const ABSENT: [(&str, &str); 49] = [
     (
         "acl auth-method",
         "sign-in by other services is not in this version",
@@ -12,10 +12,6 @@ const ABSENT: [(&str, &str); 51] = [
     (
         "acl binding-rule",
         "sign-in by other services is not in this version",
-    ),
-    (
-        "alloc exec",
-        "a shell on the node does it: drover alloc status ID names the node",
     ),
     (
         "alloc pause",
@@ -31,7 +27,6 @@ const ABSENT: [(&str, &str); 51] = [
         "the servers of a client are in its configuration (client.servers)",
     ),
     ("eval-status", "use drover eval status"),
-    ("exec", "see alloc exec"),
     ("fmt", "terraform fmt or hclfmt format the same language"),
     ("fs", "use drover alloc fs"),
     ("init", "see job init"),
@@ -150,11 +145,6 @@ mod tests {
     #[test]
     fn what_is_absent_says_what_to_use() {
         for (line, part) in [
-            (
-                "alloc exec abcd /bin/sh",
-                "drover has no `alloc exec`: a shell",
-            ),
-            ("exec abcd /bin/sh", "drover has no `exec`: a shell"),
             ("run web.hcl", "drover has no `run`: use drover job run"),
             ("stop web", "drover has no `stop`: use drover job stop"),
             (

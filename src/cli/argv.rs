@@ -5,7 +5,7 @@
 //! dash gets two, a switch with a value is kept or dropped, and what follows a flag that takes a
 //! value is left alone.
 
-use clap::{ArgAction, Command};
+use clap::{Arg, ArgAction, Command};
 use std::ffi::OsString;
 
 /// Rewrites a whole command line, program name included.
@@ -28,8 +28,10 @@ pub(super) fn prepare(args: impl IntoIterator<Item = OsString>, root: &Command) 
             continue;
         }
         if !text.starts_with('-') || text == "-" || is_number(&text) {
-            if let Some(inner) = command.find_subcommand(&text) {
-                command = inner;
+            match command.find_subcommand(&text) {
+                Some(inner) => command = inner,
+                // What is behind it belongs to another command.
+                None => verbatim = command.get_arguments().any(Arg::is_trailing_var_arg_set),
             }
             out.push(arg);
             continue;
@@ -82,7 +84,7 @@ fn flag(text: &str, command: &Command, is_value: &mut bool) -> Option<String> {
             Some(_) => Some(format!("{dashes}{bare}")),
         };
     }
-    *is_value = value.is_none();
+    *is_value = value.is_none() && !known.is_require_equals_set();
     Some(format!("{dashes}{bare}"))
 }
 
@@ -119,6 +121,10 @@ mod tests {
             ),
             ("job stop -- -odd-name", "job stop -- -odd-name"),
             ("job run -verbose=maybe x", "job run --verbose=maybe x"),
+            (
+                "alloc exec -t -task=a -i=false abc ls -la -task x -- -h",
+                "alloc exec -t --task=a -i=false abc ls -la -task x -- -h",
+            ),
         ] {
             let given = std::iter::once("drover")
                 .chain(given.split(' '))

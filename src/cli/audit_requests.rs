@@ -192,8 +192,28 @@ fn line(entry: &Json) -> String {
         }
         _ => "no end yet".to_owned(),
     };
+    let ran = match entry["Ran"]["Command"].as_array() {
+        Some(words) => {
+            let words: Vec<_> = words.iter().filter_map(Json::as_str).collect();
+            let task = text(&entry["Ran"], "Task");
+            let session = match &entry["Session"] {
+                Json::Null => String::new(),
+                session => {
+                    let code = match session["ExitCode"].as_i64() {
+                        Some(code) => format!("exit {code}"),
+                        None => "killed".to_owned(),
+                    };
+                    let (bytes_in, bytes_out) =
+                        (number(session, "BytesIn"), number(session, "BytesOut"));
+                    format!(", {code}, {bytes_in} bytes in, {bytes_out} out")
+                }
+            };
+            format!("{session}: {words:?} beside {task}")
+        }
+        None => String::new(),
+    };
     format!(
-        "{:>8}  {}  {:<6}  {} {}  by {}  {end}",
+        "{:>8}  {}  {:<6}  {} {}  by {}  {end}{ran}",
         number(entry, "Index"),
         time(number(entry, "Time")),
         text(entry, "Class"),
@@ -216,6 +236,13 @@ mod tests {
             "Complete": true, "Status": 200, "Took": 3_400_000,
         });
         assert!(line(&entry).ends_with("GET /v1/var/a  by token deploy  200 in 3ms"));
+        entry["Ran"] = json!({"Task": "web", "Command": ["ls", "-l a"], "Tty": true});
+        entry["Session"] = json!({"BytesIn": 3, "BytesOut": 5, "ExitCode": 7});
+        let wanted = "200 in 3ms, exit 7, 3 bytes in, 5 out: [\"ls\", \"-l a\"] beside web";
+        assert!(line(&entry).ends_with(wanted), "{}", line(&entry));
+        entry["Session"]["ExitCode"] = Json::Null;
+        assert!(line(&entry).contains(", killed, 3 bytes in"));
+        entry["Ran"] = Json::Null;
         entry["Status"] = json!(0);
         assert!(line(&entry).ends_with("given up"));
         entry["Complete"] = json!(false);

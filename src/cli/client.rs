@@ -29,7 +29,7 @@ const TLS_ONLY: &str = "Client sent an HTTP request to an HTTPS server.";
 const PIECE: usize = 256 << 10;
 
 /// The body of a request.
-type Sent = UnsyncBoxBody<Bytes, std::io::Error>;
+pub(super) type Sent = UnsyncBoxBody<Bytes, std::io::Error>;
 
 /// Where the agent listens.
 #[derive(Clone, Debug)]
@@ -226,7 +226,7 @@ impl Client {
     }
 
     /// A request with the headers that all have.
-    fn request(&self, method: Method, path: &str, query: Query<'_>) -> Builder {
+    pub(super) fn request(&self, method: Method, path: &str, query: Query<'_>) -> Builder {
         let mut request = Request::builder()
             .method(method)
             .uri(self.uri(path, query))
@@ -250,19 +250,11 @@ impl Client {
         if response.status().is_success() {
             return Ok(response);
         }
-        let code = response.status().as_u16();
-        let body = response
-            .into_body()
-            .collect()
-            .await
-            .map(|b| b.to_bytes())
-            .unwrap_or_default();
-        let text = String::from_utf8_lossy(&body).trim().to_owned();
-        Err(Refused { code, text, asked }.into())
+        Err(refused(response, asked).await)
     }
 
     /// Sends a request; any answer will do.
-    async fn answer(&self, request: Request<Sent>) -> Result<Response<Incoming>> {
+    pub(super) async fn answer(&self, request: Request<Sent>) -> Result<Response<Incoming>> {
         self.dial(request).await.map_err(|err| {
             if err.is::<NotSecure>() {
                 return err;
@@ -449,6 +441,15 @@ impl Client {
     }
 }
 
+/// The error that an answer is which is no success.
+pub(super) async fn refused(response: Response<Incoming>, asked: String) -> anyhow::Error {
+    let code = response.status().as_u16();
+    let body = response.into_body().collect().await;
+    let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+    let text = String::from_utf8_lossy(&body).trim().to_owned();
+    Refused { code, text, asked }.into()
+}
+
 async fn exchange<I>(io: I, request: Request<Sent>) -> Result<Response<Incoming>>
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
@@ -458,7 +459,7 @@ where
         .context("speaking HTTP")?;
     tokio::spawn(async move {
         // An error here reaches the request as well.
-        let _ = connection.await;
+        let _ = connection.with_upgrades().await;
     });
     sender
         .send_request(request)

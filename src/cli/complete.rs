@@ -51,7 +51,7 @@ const ROLE_NAMES: Offer = Offer::Listed("/v1/acl/roles", "Name");
 const TOKENS: Offer = Offer::Listed("/v1/acl/tokens", "AccessorID");
 
 /// What the first argument of a command is.
-static ARGUMENTS: [(&str, Offer); 60] = [
+static ARGUMENTS: [(&str, Offer); 62] = [
     ("acl policy apply", POLICIES),
     ("acl policy delete", POLICIES),
     ("acl policy info", POLICIES),
@@ -62,6 +62,7 @@ static ARGUMENTS: [(&str, Offer); 60] = [
     ("acl token info", TOKENS),
     ("acl token update", TOKENS),
     ("alloc checks", Offer::Ids("allocs")),
+    ("alloc exec", Offer::Ids("allocs")),
     ("alloc fs", Offer::Ids("allocs")),
     ("alloc logs", Offer::Ids("allocs")),
     ("alloc restart", Offer::Ids("allocs")),
@@ -77,6 +78,7 @@ static ARGUMENTS: [(&str, Offer); 60] = [
     ("eval delete", Offer::Ids("evals")),
     ("eval explain", Offer::Ids("evals")),
     ("eval status", Offer::Ids("evals")),
+    ("exec", Offer::Ids("allocs")),
     ("inspect", Offer::Ids("jobs")),
     ("job allocs", Offer::Ids("jobs")),
     ("job deployments", Offer::Ids("jobs")),

@@ -69,6 +69,7 @@ mod server;
 mod service;
 mod show;
 mod snapshot;
+mod socket;
 mod spec;
 mod state;
 mod state_at;
@@ -76,6 +77,7 @@ mod status;
 mod stream;
 mod system;
 mod template;
+mod terminal;
 mod tls;
 mod trace;
 mod trail;
@@ -201,6 +203,9 @@ enum Noun {
     /// Capture what there is to see of a cluster (short for `operator debug`)
     #[command(hide = true)]
     Debug(Box<debug::Args>),
+    /// Run a command beside a task (short for `alloc exec`)
+    #[command(hide = true)]
+    Exec(alloc::exec::Args),
     /// Show logs (short for `alloc logs`)
     #[command(hide = true)]
     Logs(alloc::logs::Args),
@@ -346,6 +351,7 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
         Noun::Validate(args) => job::validate::run(args, out).await,
         Noun::Inspect(args) => job::inspect::run(args, out).await,
         Noun::Debug(args) => debug::run(*args, out).await,
+        Noun::Exec(args) => alloc::exec::run(args).await,
         Noun::Logs(args) => alloc::logs::run(args, out).await,
     };
     match done {

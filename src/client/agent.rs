@@ -163,6 +163,11 @@ impl Client {
         }
     }
 
+    /// The way to the servers.
+    pub fn caller(&self) -> Caller {
+        self.core.caller.clone()
+    }
+
     /// This node's id.
     pub fn node_id(&self) -> String {
         self.core.id()

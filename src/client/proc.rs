@@ -16,6 +16,8 @@ pub struct ProcStat {
     pub state: char,
     /// Parent process id.
     pub ppid: i32,
+    /// The session it is in: the id of the process that began it.
+    pub session: i32,
     /// CPU time in user mode, clock ticks.
     pub utime: u64,
     /// CPU time in the kernel, clock ticks.
@@ -61,6 +63,7 @@ pub fn parse_stat(line: &str) -> Option<ProcStat> {
         pid,
         state,
         ppid: at(4)?.parse().ok()?,
+        session: at(6)?.parse().ok()?,
         utime: at(14)?.parse().ok()?,
         stime: at(15)?.parse().ok()?,
         start: at(22)?.parse().ok()?,
@@ -216,9 +219,10 @@ mod tests {
 
     #[test]
     fn stat_lines_with_odd_commands_are_read() {
-        let line = "42 (a b) c) S 7 42 42 0 -1 4194304 1 2 3 4 11 12 0 0 20 0 1 0 9876 100 55 1";
+        let line = "42 (a b) c) S 7 42 41 0 -1 4194304 1 2 3 4 11 12 0 0 20 0 1 0 9876 100 55 1";
         let stat = parse_stat(line).unwrap();
         assert_eq!((stat.pid, stat.ppid, stat.state), (42, 7, 'S'));
+        assert_eq!(stat.session, 41);
         assert_eq!(
             (stat.utime, stat.stime, stat.start, stat.rss_pages),
             (11, 12, 9876, 55)

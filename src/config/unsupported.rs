@@ -19,7 +19,6 @@ const fn not(path: &'static str, advice: &'static str) -> Unsupported {
     Unsupported { path, advice }
 }
 
-const ACL_CACHES: &str = "rights are those of now: nothing of a token is kept beyond a change";
 const CSI: &str = "volumes are not built";
 const KEYS: &str = "keys are neither rotated nor collected";
 const ENTERPRISE: &str = "it belongs to an edition that drover is not";
@@ -34,13 +33,10 @@ const SINKS: &str = "metrics are pushed to statsd and statsite only: set statsd_
 
 /// All of them.
 pub const UNSUPPORTED: &[Unsupported] = &[
-    not("acl.policy_ttl", ACL_CACHES),
     not(
         "acl.replication_token",
         "there is one region: tokens are made where they are used",
     ),
-    not("acl.role_ttl", ACL_CACHES),
-    not("acl.token_ttl", ACL_CACHES),
     not("audit.filter", REQUESTS),
     not("audit.sink.format", REQUESTS),
     not("audit.sink.mode", REQUESTS),
@@ -232,24 +228,10 @@ pub fn advice(path: &str) -> Option<&'static str> {
 /// What is taken since files name it everywhere, and does nothing here.
 pub fn without_effect(config: &super::Config) -> Vec<&'static str> {
     let usual = super::Config::default();
-    let alone = config.client.enabled && !config.server.enabled && !config.dev;
     [
         (config.ports.serf != usual.ports.serf, "ports.serf"),
         (config.addresses.serf.is_some(), "addresses.serf"),
         (config.advertise.serf.is_some(), "advertise.serf"),
-        // An agent without a server has no HTTP API.
-        (alone && config.acl.enabled, "acl"),
-        (alone && config.tls.http, "tls.http"),
-        (alone && config.addresses.http.is_some(), "addresses.http"),
-        (alone && config.ports.http != usual.ports.http, "ports.http"),
-        (
-            alone && !config.http_api_response_headers.is_empty(),
-            "http_api_response_headers",
-        ),
-        (
-            alone && config.telemetry.metrics_require_acl,
-            "telemetry.metrics_require_acl",
-        ),
     ]
     .into_iter()
     .filter_map(|(set, path)| set.then_some(path))

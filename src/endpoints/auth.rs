@@ -123,6 +123,11 @@ impl Clients {
         Ok(Proof::Proved)
     }
 
+    /// Whether somebody of the cluster calls: a server, or the node that it names.
+    pub(super) async fn admits(self: &Arc<Self>, call: &Call) -> bool {
+        self.is_server(call) || self.knows(call).await
+    }
+
     /// Whether a call is from the node that it names. Everybody may ask that, so it is looked up
     /// beside the line of those who proved it.
     pub(super) async fn knows(self: &Arc<Self>, call: &Call) -> bool {

@@ -19,12 +19,13 @@ mod endpoints_test;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::rpc::forward::ServerForward;
 use crate::rpc::methods::{
     AclGetPolicies, AclGetRoles, AclResolveToken, AclWhoAmI, AllocGetAllocs, Empty, LeaderResponse,
     NodeEmitEvents, NodeGetClientAllocs, NodeGetNode, NodeRegister, NodeUpdateAlloc,
     NodeUpdateDrain, NodeUpdateStatus, ServiceDelete, ServiceUpsert, StatusLeader, StatusPing,
 };
-use crate::rpc::service::Access::{NewNode, Node, NodeOrToken, Public};
+use crate::rpc::service::Access::{Agent, NewNode, Node, NodeOrToken, Public};
 use crate::rpc::service::{Call, Service};
 use crate::rpc::sessions::{NodeControl, NodeSession};
 use crate::server::Server;
@@ -62,7 +63,7 @@ pub fn service(server: Arc<Server>, beat: Beat) -> Service<Clients> {
     });
     Service::new(clients)
         .labelled_by(Clients::label)
-        .known_by(async |clients: Arc<Clients>, call: Call| clients.knows(&call).await)
+        .known_by(async |clients: Arc<Clients>, call: Call| clients.admits(&call).await)
         .method::<NodeRegister, _, _>(NewNode, node::register)
         .method::<NodeUpdateStatus, _, _>(Node, node::update_status)
         .method::<NodeUpdateAlloc, _, _>(Node, node::update_alloc)
@@ -79,6 +80,7 @@ pub fn service(server: Arc<Server>, beat: Beat) -> Service<Clients> {
         .method::<AclWhoAmI, _, _>(Public, acl::who_am_i)
         .stream::<NodeControl, _, _>(Node, control::control)
         .stream::<NodeSession, _, _>(Node, control::session)
+        .stream::<ServerForward, _, _>(Agent, control::forward)
         .method::<StatusPing, _, _>(Public, async |_, _: Call, Empty {}| Ok(Empty {}))
         .method::<StatusLeader, _, _>(Public, async |clients: Arc<Clients>, _: Call, Empty {}| {
             let leader = clients

@@ -13,6 +13,7 @@
 //!    policy counts for the next request.
 //! 2. Nothing is remembered of a connection (AUTH-05).
 
+mod far;
 mod resolver;
 
 use std::sync::Arc;
@@ -24,7 +25,11 @@ use crate::clock::unix_nanos;
 use crate::error::ApiError;
 use crate::identity::{Identity, Refusal};
 use crate::net::admitting;
+use crate::rpc::caller::Caller;
+use far::Far;
 use resolver::{Found, Resolver};
+
+pub use far::Ttls;
 
 /// Finds out who asks.
 pub struct Gate(Kind);
@@ -37,6 +42,8 @@ enum Kind {
         projections: Arc<Projections>,
         resolver: Arc<Resolver>,
     },
+    /// ACLs are on, and the tables are elsewhere.
+    Far(Box<Far>),
     /// Whoever a test says.
     #[cfg(test)]
     Fixed(Box<Who>),
@@ -78,6 +85,12 @@ impl Gate {
         })
     }
 
+    /// The gate of an agent without tables, which asks servers.
+    #[must_use]
+    pub fn far(caller: Caller, ttls: Ttls) -> Self {
+        Self(Kind::Far(Box::new(Far::new(caller, ttls))))
+    }
+
     /// A gate that answers as a test says.
     #[cfg(test)]
     pub(crate) fn fixed(
@@ -95,7 +108,7 @@ impl Gate {
     /// Who gives this token, or none, from this address.
     ///
     /// # Errors
-    /// 500 where the tables cannot be read.
+    /// 500 where the tables cannot be read, 503 where no server answers who is asked for them.
     pub async fn authenticate(
         &self,
         token: Option<&str>,
@@ -107,6 +120,7 @@ impl Gate {
                 projections,
                 resolver,
             } => (projections, resolver),
+            Kind::Far(far) => return Ok(identity(far.find(token).await?, addr, unix_nanos())),
             #[cfg(test)]
             Kind::Fixed(who) => return Ok(who(token, addr)),
         };

@@ -28,11 +28,16 @@ const SETS: usize = 512;
 /// Policies that are remembered in each generation.
 const POLICIES: usize = 16_384;
 /// The policy of those who give no token.
-const ANONYMOUS: &str = "anonymous";
+pub(super) const ANONYMOUS: &str = "anonymous";
 /// What managers may: one and the same for all.
 static MANAGER: LazyLock<Arc<Acl>> = LazyLock::new(|| Arc::new(Acl::management()));
+/// What managers may.
+pub(super) fn manager() -> Arc<Acl> {
+    Arc::clone(&MANAGER)
+}
+
 /// The type of tokens that may do everything.
-const MANAGEMENT: &str = "management";
+pub(super) const MANAGEMENT: &str = "management";
 
 /// A token's secret in the form it is stored in.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -130,7 +135,7 @@ impl Resolver {
         let mut roles: Vec<String> = found.iter().map(|role| role.name.clone()).collect();
         roles.sort();
         let (acl, policies) = match token.r#type == MANAGEMENT {
-            true => (Arc::clone(&MANAGER), Vec::new()),
+            true => (manager(), Vec::new()),
             false => self.compiled(view, names)?,
         };
         Ok(Held {
@@ -188,7 +193,7 @@ impl Resolver {
     }
 }
 
-fn policies_of(role: &AclRole) -> impl Iterator<Item = String> + '_ {
+pub(super) fn policies_of(role: &AclRole) -> impl Iterator<Item = String> + '_ {
     role.policies.iter().map(|link| link.name.clone())
 }
 

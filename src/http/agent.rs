@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::answer::{Answer, TEXT};
@@ -9,6 +10,10 @@ use super::aside::aside;
 use super::front::Read;
 use super::gate::Write;
 use crate::error::{ApiError, Code};
+use crate::server::Around;
+
+/// What of a configuration that was read anew needs a restart.
+type Reloaded = Result<Vec<&'static str>, String>;
 
 /// `GET /v1/status/leader`.
 pub(super) fn leader(read: &Read<'_>) -> Result<Answer, ApiError> {
@@ -100,7 +105,15 @@ fn publisher_health(reactors: &Value) -> Option<Value> {
 pub(super) async fn reload(write: Write) -> Result<Answer, ApiError> {
     let server = Arc::clone(&write.api.server);
     // It reads files.
-    let done = tokio::task::spawn_blocking(move || server.reload()).await;
+    told(tokio::task::spawn_blocking(move || server.reload()).await)
+}
+
+/// The same of an agent without a server.
+pub(super) async fn reloaded(around: Arc<dyn Around>) -> Result<Answer, ApiError> {
+    told(tokio::task::spawn_blocking(move || around.reload()).await)
+}
+
+fn told(done: Result<Reloaded, tokio::task::JoinError>) -> Result<Answer, ApiError> {
     let done = done.unwrap_or_else(|error| Err(error.to_string()));
     let rest = done.map_err(|error| ApiError::new(Code::Internal, error))?;
     let answer = Answer::nothing();
@@ -112,16 +125,34 @@ pub(super) async fn reload(write: Write) -> Result<Answer, ApiError> {
 
 /// `GET /v1/metrics`.
 pub(super) fn metrics(read: &Read<'_>) -> Result<Answer, ApiError> {
-    match read.request.query.text("format") {
-        "prometheus" if !read.api.settings.prometheus => Err(ApiError::new(
+    let form = read.request.query.text("format");
+    let (text, summary) = (
+        || read.api.server.prometheus(),
+        || read.api.server.metrics(),
+    );
+    measured(form, read.api.settings.prometheus, text, summary)
+}
+
+/// The metrics in a form, as text or as a summary.
+///
+/// # Errors
+/// 415 where Prometheus' form is not offered, 400 for another.
+pub(super) fn measured<S: Serialize>(
+    form: &str,
+    prometheus: bool,
+    text: impl FnOnce() -> String,
+    summary: impl FnOnce() -> S,
+) -> Result<Answer, ApiError> {
+    match form {
+        "prometheus" if !prometheus => Err(ApiError::new(
             Code::UnsupportedMediaType,
             "Prometheus is not enabled",
         )),
         "prometheus" => Ok(Answer::of(
             "text/plain; version=0.0.4; charset=utf-8",
-            aside(|| read.api.server.prometheus()),
+            aside(text),
         )),
-        "" => Answer::json(&aside(|| read.api.server.metrics())),
+        "" => Answer::json(&aside(summary)),
         other => {
             let text = format!("unknown metrics format {other:?}");
             Err(ApiError::new(Code::BadRequest, text))

@@ -18,7 +18,7 @@ use super::body::Body;
 use super::gate::{Access, Late, Write};
 use super::query::{self, Options, Query};
 use super::request::Request;
-use super::state::Api;
+use super::state::{Api, Settings};
 use super::{auth, cors, gzip, known, measure, past, pretty, requests};
 use crate::commands::Command;
 use crate::error::{ApiError, panic_text};
@@ -292,7 +292,11 @@ where
 }
 
 /// Finds out who asks, and lets in who may. It comes before anything else of a request is taken in.
-async fn admit(api: &Api, request: &mut Request, access: Access) -> Result<(), ApiError> {
+pub(super) async fn admit(
+    api: &Api,
+    request: &mut Request,
+    access: Access,
+) -> Result<(), ApiError> {
     if auth::token(request).is_some() && !api.gate.is_guarded() {
         request.query.ignore([known::header("X-Nomad-Token")]);
     }
@@ -338,7 +342,7 @@ pub(super) async fn identity(api: &Api, request: &Request) -> Result<Arc<Identit
 
 /// A request for another region is refused: the servers know of no way there. What an agent says
 /// about itself is asked of no region.
-fn check_region(api: &Api, request: &Request) -> Result<(), ApiError> {
+pub(super) fn check_region(api: &Api, request: &Request) -> Result<(), ApiError> {
     let region = request.query.text("region");
     let local = request.path.starts_with("/v1/agent/") || request.path == "/v1/metrics";
     if region.is_empty() || region == api.settings.region || local {
@@ -359,14 +363,15 @@ pub(super) fn table_index(view: &View, tables: &[u16]) -> u64 {
 
 /// The answer to a finished request; a panic is a fault of ours and is said so in the log.
 pub(super) fn settle(outcome: std::thread::Result<Result<Answer, ApiError>>) -> Answer {
-    match outcome {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(error)) => error.into(),
-        Err(panic) => {
-            tracing::error!(panic = panic_text(&*panic), "a handler panicked");
-            ApiError::internal("internal error").into()
-        }
-    }
+    settled(outcome).unwrap_or_else(Answer::from)
+}
+
+/// The same where an error is still to become an answer.
+pub(super) fn settled<T>(outcome: std::thread::Result<Result<T, ApiError>>) -> Result<T, ApiError> {
+    outcome.unwrap_or_else(|panic| {
+        tracing::error!(panic = panic_text(&*panic), "a handler panicked");
+        Err(ApiError::internal("internal error"))
+    })
 }
 
 /// What of a request decides the form of its response.
@@ -374,7 +379,8 @@ pub(super) struct Outline {
     pretty: bool,
     cors: bool,
     loopback: bool,
-    query: Query,
+    /// Its parameters.
+    pub(super) query: Query,
     accept_encoding: Option<HeaderValue>,
 }
 
@@ -408,7 +414,7 @@ impl Outline {
 }
 
 /// Indents and compresses a body, whole or as it flows.
-fn form(api: &Api, outline: &Outline, answer: &mut Answer) {
+fn form(settings: &Settings, outline: &Outline, answer: &mut Answer) {
     if outline.pretty
         && answer.content_type.as_deref() == Some(super::answer::JSON)
         && !answer.gzipped
@@ -425,7 +431,7 @@ fn form(api: &Api, outline: &Outline, answer: &mut Answer) {
         .body
         .len()
         .map_or(answer.flows, |len| len >= gzip::MINIMUM);
-    if !answer.gzipped && long && api.settings.gzip.wanted(outline.loopback, encoding) {
+    if !answer.gzipped && long && settings.gzip.wanted(outline.loopback, encoding) {
         answer.body = match std::mem::replace(&mut answer.body, Body::empty()).into_pieces() {
             Ok(pieces) => gzip::compress(&pieces).into(),
             Err(stream) => stream.through(gzip::Flowing::default()),
@@ -435,12 +441,28 @@ fn form(api: &Api, outline: &Outline, answer: &mut Answer) {
 }
 
 /// Puts an answer into its final form.
-pub(super) fn respond(
-    api: &Api,
+pub(super) fn respond(api: &Api, outline: Outline, answer: Answer) -> Response<axum::body::Body> {
+    let contact = matches!(answer.meta, Meta::Read(_)).then(|| Contact {
+        last: api.server.last_contact(),
+        leader: api.server.leader_address().is_some(),
+    });
+    finish(&api.settings, contact, outline, answer)
+}
+
+/// What a server knows of its leader.
+pub(super) struct Contact {
+    last: u64,
+    leader: bool,
+}
+
+/// Puts an answer into its final form; of a read with what is known of the leader.
+pub(super) fn finish(
+    settings: &Settings,
+    contact: Option<Contact>,
     outline: Outline,
     mut answer: Answer,
 ) -> Response<axum::body::Body> {
-    form(api, &outline, &mut answer);
+    form(settings, &outline, &mut answer);
     // Of an answer to HEAD the router sends the headers only, the length of the body among them.
     let mut response = Response::new(axum::body::Body::new(answer.body));
     *response.status_mut() = hyper::StatusCode::from_u16(answer.status)
@@ -467,16 +489,11 @@ pub(super) fn respond(
     let position = match answer.meta {
         Meta::None => None,
         Meta::Read(index) => {
-            headers.insert(
-                "x-nomad-lastcontact",
-                HeaderValue::from(api.server.last_contact()),
-            );
-            let known = if api.server.leader_address().is_some() {
-                "true"
-            } else {
-                "false"
-            };
-            headers.insert("x-nomad-knownleader", HeaderValue::from_static(known));
+            if let Some(contact) = contact {
+                headers.insert("x-nomad-lastcontact", HeaderValue::from(contact.last));
+                let known = if contact.leader { "true" } else { "false" };
+                headers.insert("x-nomad-knownleader", HeaderValue::from_static(known));
+            }
             Some(index)
         }
         Meta::Write(index) => Some(index),
@@ -493,7 +510,7 @@ pub(super) fn respond(
             headers.insert(name, value);
         }
     }
-    for (name, value) in &api.settings.headers {
+    for (name, value) in &settings.headers {
         headers.insert(name.clone(), value.clone());
     }
     response

@@ -183,7 +183,11 @@ const ASKED: &[(&str, &str, &[Ns])] = &[
         &[Ns::SubmitJob, Ns::GcAllocation],
     ),
     ("GET", "/v1/client/allocation/ID/stats", &[Ns::ReadJob]),
-    ("GET", "/v1/client/allocation/ID/exec", &[Ns::AllocExec]),
+    (
+        "GET",
+        "/v1/client/allocation/ID/exec?task=t&command=%5B%22ls%22%5D",
+        &[Ns::AllocExec],
+    ),
     ("GET", "/v1/client/fs/ls/ID", &[Ns::ReadFs]),
     ("GET", "/v1/client/fs/cat/ID", &[Ns::ReadFs]),
     ("GET", "/v1/client/fs/logs/ID", &[Ns::ReadLogs, Ns::ReadFs]),

@@ -28,8 +28,11 @@ mod cors;
 mod decoded;
 mod deployments;
 mod diagnostics;
+mod edge;
 mod evaluations;
+mod exec;
 mod explain;
+mod forward;
 mod front;
 mod gate;
 pub mod gzip;
@@ -60,6 +63,7 @@ mod search;
 mod serve;
 mod services;
 mod snapshot;
+mod socket;
 mod state;
 mod stream;
 mod system;
@@ -105,9 +109,10 @@ fn new_id() -> String {
 }
 
 pub use client::far::Near;
+pub use edge::{Edge, edge};
 pub use rendered::Rendered;
 pub use request::Remote;
 pub use router::router;
-pub use serve::serve;
+pub use serve::{Forwarded, serve};
 pub use state::{Api, BODY_LIMIT, Settings};
 pub use stream::{Publisher, Shape};

@@ -13,7 +13,7 @@ use super::state::Api;
 use crate::clock::Moment;
 use crate::error::{ApiError, Code, chain};
 use crate::log::{LogEngine, LogError};
-use crate::requests::{Asked, Class, Received, Ticket};
+use crate::requests::{Asked, Class, Ran, Received, Ticket};
 
 /// Why a request matters that changes nothing; none where it does not.
 fn class(method: &Method, path: &str) -> Option<Class> {
@@ -59,6 +59,7 @@ pub(super) fn denied(request: &Request) -> Received {
         namespace: request.namespace().to_owned(),
         actor: request.identity.actor.clone(),
         trace: request.header("traceparent").unwrap_or_default().to_owned(),
+        ran: None,
     }
 }
 
@@ -86,6 +87,23 @@ pub(super) async fn received(api: &Api, request: &Request) -> Result<Option<Tick
     };
     let ticket = api.requests.receive(&record).await;
     ticket.map(Some).map_err(unwritten)
+}
+
+/// Writes that somebody asks for a command to be run beside a task.
+///
+/// # Errors
+/// 503 where it must be written and cannot be.
+pub(super) async fn asked_to_run(
+    api: &Api,
+    request: &Request,
+    ran: Ran,
+) -> Result<Ticket, ApiError> {
+    let record = Received {
+        class: Class::Exec,
+        ran: Some(ran),
+        ..denied(request)
+    };
+    api.requests.receive(&record).await.map_err(unwritten)
 }
 
 /// Writes that a request is about to be shown a secret it did not ask for by its method and path.
@@ -366,6 +384,7 @@ mod tests {
             namespace: String::new(),
             actor: Actor::default(),
             trace: String::new(),
+            ran: None,
         };
         while log.records().unwrap().space() != Space::Full {
             drop(log.receive(&long).await);

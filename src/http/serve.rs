@@ -1,5 +1,6 @@
 //! The router on each connection that is let in, over HTTP/1.1 and HTTP/2, and an orderly end.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,6 +9,8 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -20,9 +23,12 @@ use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 use super::request::Remote;
+use super::socket::Line;
 use crate::net::{
     Arrival, Begun, Door, HTTP_BUFFER, Host, Listener, Peer, Stream, Visit, Visitors, accept,
 };
+use crate::rpc::duplex::{Duplex, bytes_of};
+use crate::rpc::forward::Web;
 
 /// Longest time the headers of a further request may take, and a connection lie idle.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -47,6 +53,37 @@ pub async fn serve(listener: Listener, router: Router, door: Door, stop: Cancell
     let open = accept(listener, front, door, stop).await;
     if tokio::time::timeout(GRACE, open.wait()).await.is_err() {
         tracing::info!("requests were still open at the end");
+    }
+}
+
+/// The API for requests that were forwarded from other agents.
+pub struct Forwarded {
+    front: Arc<Front>,
+    stop: CancellationToken,
+}
+
+impl Forwarded {
+    /// The same routes as behind the doors of `visitors`.
+    #[must_use]
+    pub fn new(router: Router, visitors: Arc<Visitors>, stop: CancellationToken) -> Self {
+        let front = Arc::new(Front { router, visitors });
+        Self { front, stop }
+    }
+}
+
+impl Web for Forwarded {
+    fn answer(&self, address: SocketAddr, stream: Duplex) -> BoxFuture<'static, ()> {
+        let front = Arc::clone(&self.front);
+        let arrival = Arrival {
+            stream: Stream::Carried(bytes_of(stream)),
+            peer: Peer {
+                address: Some(address),
+                certificate: None,
+            },
+            due: Instant::now() + HEADER_TIMEOUT,
+            stop: self.stop.clone(),
+        };
+        async move { front.first(arrival).await }.boxed()
     }
 }
 
@@ -82,6 +119,7 @@ struct Visitor {
     visitors: Arc<Visitors>,
     peer: Peer,
     state: Arc<State>,
+    line: Line,
 }
 
 /// What is going on on a connection.
@@ -103,6 +141,7 @@ impl Visitor {
             extensions.insert(Remote(address));
         }
         extensions.insert(self.peer.clone());
+        extensions.insert(self.line.clone());
         self.router.clone().call(request)
     }
 
@@ -180,7 +219,7 @@ impl hyper::body::Body for Counted {
 }
 
 impl Front {
-    fn visitor(&self, peer: Peer) -> Visitor {
+    fn visitor(&self, peer: Peer, stop: &CancellationToken) -> Visitor {
         let state = State {
             spoke: AtomicBool::new(false),
             open: Mutex::new((0, Instant::now())),
@@ -190,18 +229,23 @@ impl Front {
             visitors: Arc::clone(&self.visitors),
             peer,
             state: Arc::new(state),
+            line: Line::new(stop.clone()),
         }
     }
 
     /// HTTP/1.1: served until he goes, or until told to stop: then what he asked last is answered.
+    /// A connection that becomes another is one until that ends.
     async fn first(&self, arrival: Arrival) {
+        let visitor = self.visitor(arrival.peer.clone(), &arrival.stop);
+        let line = visitor.line.clone();
+        self.asked(arrival, visitor).await;
+        line.ended().await;
+    }
+
+    async fn asked(&self, arrival: Arrival, visitor: Visitor) {
         let Arrival {
-            stream,
-            peer,
-            due,
-            stop,
+            stream, due, stop, ..
         } = arrival;
-        let visitor = self.visitor(peer);
         let (of, state) = (visitor.clone(), Arc::clone(&visitor.state));
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -249,7 +293,7 @@ impl Front {
         if !matches!(begun, Ok(Ok(_))) || said != *PREFACE {
             return tracing::trace!(%peer, "no HTTP/2 in time");
         }
-        let visitor = self.visitor(peer);
+        let visitor = self.visitor(peer, &stop);
         let (of, state) = (visitor.clone(), Arc::clone(&visitor.state));
         let connection = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())

@@ -4,7 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsStream;
 
@@ -17,6 +17,8 @@ pub enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
     /// Within this machine.
     Unix(UnixStream),
+    /// Carried over another connection.
+    Carried(DuplexStream),
 }
 
 impl Stream {
@@ -25,7 +27,7 @@ impl Stream {
     pub fn protocol(&self) -> Option<&[u8]> {
         match self {
             Self::Tls(stream) => stream.get_ref().1.alpn_protocol(),
-            Self::Tcp(_) | Self::Unix(_) => None,
+            Self::Tcp(_) | Self::Unix(_) | Self::Carried(_) => None,
         }
     }
 }
@@ -37,6 +39,7 @@ macro_rules! inner {
             Stream::Tcp($stream) => $what,
             Stream::Tls($stream) => $what,
             Stream::Unix($stream) => $what,
+            Stream::Carried($stream) => $what,
         }
     };
 }
@@ -73,6 +76,7 @@ impl AsyncWrite for Stream {
             Self::Tcp(stream) => stream.is_write_vectored(),
             Self::Tls(stream) => stream.is_write_vectored(),
             Self::Unix(stream) => stream.is_write_vectored(),
+            Self::Carried(stream) => stream.is_write_vectored(),
         }
     }
 

@@ -12,7 +12,8 @@
 //!   what could not be written is counted.
 //! - After a failed write it is opened again, with growing pauses; until then it cannot be written.
 //! - What retention drops goes by whole segments, the oldest first, and its end is told.
-//! - Queries, bodies and tokens are never in it.
+//! - Queries, bodies and tokens are never in it; of a command that is run beside a task its words
+//!   are, and how much went in and out.
 
 mod mend;
 mod read;
@@ -34,7 +35,7 @@ use crate::log::{Done, FileLayer, Keep, LogEngine, LogError, RealFiles};
 use mend::Slot;
 pub use read::{Asked, Entry, Listing, Records, beginning, list};
 use record::{COMPLETED, RECEIVED, body};
-pub use record::{Class, Completed, Received};
+pub use record::{Class, Completed, Ran, Received, Session};
 
 /// What happens where a request cannot be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -297,11 +298,23 @@ impl Ticket {
     ///
     /// # Errors
     /// With [`Guarantee::Enforced`], that it could not be written: the answer must not go out.
-    pub async fn complete(mut self, status: u16) -> Result<(), LogError> {
+    pub async fn complete(self, status: u16) -> Result<(), LogError> {
+        self.complete_with(status, None).await
+    }
+
+    /// The same, of a request that ran a command.
+    ///
+    /// # Errors
+    /// As [`complete`](Self::complete).
+    pub async fn complete_with(
+        mut self,
+        status: u16,
+        session: Option<Session>,
+    ) -> Result<(), LogError> {
         let requests = Arc::clone(&self.requests);
         match std::mem::replace(&mut self.state, State::Done) {
             State::Open(index, time) => {
-                let make = |at, now| end(at, (index, time), now, status);
+                let make = |at, now| end(at, (index, time), now, (status, session));
                 requests.write(COMPLETED, make).await.map(drop)
             }
             State::Lost => {
@@ -317,19 +330,25 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if let State::Open(index, time) = self.state {
-            let make = |at, now| end(at, (index, time), now, 0);
+            let make = |at, now| end(at, (index, time), now, (0, None));
             self.requests.write_at_best(COMPLETED, make);
         }
     }
 }
 
 /// The record of a request's end, at a place and time.
-fn end(at: u64, (received, received_time): (u64, i64), now: i64, status: u16) -> Bytes {
+fn end(
+    at: u64,
+    (received, received_time): (u64, i64),
+    now: i64,
+    (status, session): (u16, Option<Session>),
+) -> Bytes {
     let completed = Completed {
         received,
         received_time,
         status,
         took: now.saturating_sub(received_time).max(0),
+        session,
     };
     body(at, COMPLETED, &completed)
 }

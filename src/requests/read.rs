@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::record::{COMPLETED, RECEIVED, parse};
-use super::{Class, Completed, Received};
+use super::{Class, Completed, Received, Session};
 use crate::log::{Entry as Record, LogEngine, LogError, ReadOnlyLog};
 
 /// Records that are looked at for one page at most.
@@ -90,6 +90,9 @@ pub struct Entry {
     pub status: u16,
     /// Nanoseconds it took; 0 where it has no end.
     pub took: i64,
+    /// What came of the command that it ran, where it ran one to its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<Session>,
 }
 
 /// A page of requests.
@@ -214,6 +217,7 @@ fn entry(record: &Record, asked: &Asked) -> Option<Entry> {
         complete: false,
         status: 0,
         took: 0,
+        session: None,
     })
 }
 
@@ -239,6 +243,7 @@ fn find_ends(records: &dyn Records, entries: &mut [Entry], next: u64) -> Result<
             if let Some(place) = open.remove(&(end.received, end.received_time)) {
                 let entry = &mut entries[place];
                 (entry.complete, entry.status, entry.took) = (true, end.status, end.took);
+                entry.session = end.session;
             }
         }
     }

@@ -90,6 +90,42 @@ pub struct Received {
     pub actor: Actor,
     /// W3C trace parent, if it has one.
     pub trace: String,
+    /// The command that it runs beside a task, if that is what it asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ran: Option<Ran>,
+}
+
+/// A command that is run beside a task.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Ran {
+    /// The task.
+    pub task: String,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Whether it runs on a terminal.
+    pub tty: bool,
+}
+
+impl Ran {
+    /// The same, cut to what is kept of a path: of the words so many as fit.
+    fn cut(&self, cut: impl Fn(&str, usize) -> String) -> Self {
+        let mut left = LONGEST_PATH;
+        let mut command = Vec::new();
+        for word in &self.command {
+            if left == 0 {
+                command.push("…".to_owned());
+                break;
+            }
+            command.push(cut(word, left));
+            left = left.saturating_sub(word.len().max(1));
+        }
+        Self {
+            task: cut(&self.task, LONGEST_TEXT),
+            command,
+            tty: self.tty,
+        }
+    }
 }
 
 impl Received {
@@ -107,6 +143,7 @@ impl Received {
             namespace: cut(&self.namespace, LONGEST_TEXT),
             actor: self.actor.clone(),
             trace: cut(&self.trace, LONGEST_TEXT),
+            ran: self.ran.as_ref().map(|ran| ran.cut(cut)),
         }
     }
 }
@@ -123,6 +160,22 @@ pub struct Completed {
     pub status: u16,
     /// Nanoseconds it took.
     pub took: i64,
+    /// What came of a command that ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<Session>,
+}
+
+/// What came of a command that ran beside a task.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Session {
+    /// Bytes that it was given.
+    pub bytes_in: u64,
+    /// Bytes that it wrote and that were sent.
+    pub bytes_out: u64,
+    /// Its exit code; none where it was killed because its caller left or lost the right.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
 }
 
 /// The body at this place of the log.

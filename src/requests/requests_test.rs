@@ -23,6 +23,7 @@ fn request(class: Class, path: &str, addr: &str) -> Received {
             ..Actor::default()
         },
         trace: String::new(),
+        ran: None,
     }
 }
 
@@ -422,4 +423,43 @@ fn guarantees_have_names() {
     for class in Class::ALL {
         assert_eq!(Class::from_name(class.name()), Some(class));
     }
+}
+
+#[tokio::test]
+async fn mod_23_of_a_command_its_words_and_what_came_of_it_are_kept() {
+    let log = on(&FakeDisk::default(), Guarantee::Enforced);
+    let ran = |command: &[&str]| Received {
+        ran: Some(Ran {
+            task: "web".to_owned(),
+            command: command.iter().map(|&word| word.to_owned()).collect(),
+            tty: true,
+        }),
+        ..request(Class::Exec, "/v1/client/allocation/a/exec", "10.0.0.1")
+    };
+    let session = Session {
+        bytes_in: 3,
+        bytes_out: 5,
+        exit_code: Some(0),
+    };
+    let ticket = log.receive(&ran(&["ls", "-l"])).await.unwrap();
+    ticket.complete_with(101, Some(session)).await.unwrap();
+    let long = "x".repeat(1 << 20);
+    answer(&log, &ran(&[&long, "y", "z"]), 403).await;
+    let told = listed(&log, &all()).entries;
+    assert_eq!(told[0].received, ran(&["ls", "-l"]));
+    assert_eq!((told[0].status, told[0].session), (101, Some(session)));
+    let json = serde_json::to_value(&told[0]).unwrap();
+    assert_eq!(json["Ran"]["Command"], serde_json::json!(["ls", "-l"]));
+    assert_eq!(json["Session"]["ExitCode"], 0);
+    let kept = told[1].received.ran.clone().unwrap().command;
+    assert!(
+        kept[0].len() < 5_000 && kept[1..] == ["…"],
+        "{}",
+        kept[0].len()
+    );
+    assert_eq!(told[1].session, None);
+    // Of others there is nothing of it.
+    answer(&log, &request(Class::Files, "/v1/client/fs/ls/a", "a"), 200).await;
+    let json = serde_json::to_value(&listed(&log, &all()).entries[2]).unwrap();
+    assert!(json.get("Ran").is_none() && json.get("Session").is_none());
 }

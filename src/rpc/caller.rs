@@ -186,6 +186,20 @@ impl Caller {
         }
     }
 
+    /// The same, and tries again, at the servers in turn, while that may help and until `deadline`
+    /// is over.
+    ///
+    /// # Errors
+    /// The refusal, or the last reason why there was no answer.
+    pub async fn reach<R: Streaming>(
+        &self,
+        request: &R::Req,
+        deadline: Duration,
+    ) -> Result<Duplex, RpcError> {
+        let attempt = |left| self.open::<R>(request, left);
+        persist(deadline, attempt).await
+    }
+
     /// Tries again, at the servers in turn, while that may help and until `deadline` is over: also
     /// while no server is known (HB-13).
     ///
@@ -196,17 +210,29 @@ impl Caller {
         request: &R::Req,
         deadline: Duration,
     ) -> Result<R::Res, RpcError> {
-        let end = Instant::now() + deadline;
-        let mut wait = RETRY;
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            match self.once::<R>(request, left.max(RETRY)).await {
-                Err(e) if e.is_transient() && Instant::now() + wait < end => {
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(RETRY_MAX);
-                }
-                answer => return answer,
+        let attempt = |left| self.once::<R>(request, left);
+        persist(deadline, attempt).await
+    }
+}
+
+/// Tries again while that may help and there is time.
+async fn persist<T, Fut>(
+    deadline: Duration,
+    attempt: impl Fn(Duration) -> Fut,
+) -> Result<T, RpcError>
+where
+    Fut: Future<Output = Result<T, RpcError>>,
+{
+    let end = Instant::now() + deadline;
+    let mut wait = RETRY;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        match attempt(left.max(RETRY)).await {
+            Err(e) if e.is_transient() && Instant::now() + wait < end => {
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(RETRY_MAX);
             }
+            answer => return answer,
         }
     }
 }

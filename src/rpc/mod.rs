@@ -18,6 +18,7 @@
 pub mod caller;
 pub mod client;
 pub mod duplex;
+pub mod forward;
 mod guest;
 mod measure;
 pub mod methods;

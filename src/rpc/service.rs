@@ -83,6 +83,8 @@ pub enum Access {
     Node,
     /// The secret of a node, or a token that holds what is asked for.
     NodeOrToken,
+    /// The secret of a node, or a server's certificate.
+    Agent,
 }
 
 impl std::fmt::Display for Access {
@@ -92,6 +94,7 @@ impl std::fmt::Display for Access {
             Self::NewNode => "a new node's own secret",
             Self::Node => "the node's secret",
             Self::NodeOrToken => "a node's secret, or a token that holds it",
+            Self::Agent => "a node's secret, or a server's certificate",
         })
     }
 }

@@ -56,6 +56,7 @@ use crate::reactors::scheduling::{SchedulingSettings, Types};
 use crate::reactors::{ReactorSettings, Reactors, Sources};
 use crate::rebuild::Work;
 use crate::requests::RequestLog;
+use crate::rpc::forward::Web;
 use crate::rpc::sessions::Sessions;
 use crate::telemetry::Telemetry;
 
@@ -107,6 +108,8 @@ pub struct Server {
     pub keyring: Arc<Keyring>,
     /// The client of the same process, where there is one.
     pub client: OnceLock<Arc<Client>>,
+    /// The HTTP API of this server, once it is open.
+    pub web: OnceLock<Arc<dyn Web>>,
     /// The agent around it; none in tests.
     pub around: OnceLock<Arc<dyn Around>>,
     heartbeats: Arc<Heartbeats>,
@@ -275,6 +278,7 @@ impl Server {
             ledger,
             requests,
             client: OnceLock::new(),
+            web: OnceLock::new(),
             around: OnceLock::new(),
             heartbeats: Arc::clone(reactors.heartbeats()),
             reactors: Mutex::new(Some(reactors)),

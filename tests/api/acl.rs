@@ -19,7 +19,7 @@ fn bootstrapped() -> (Running, String) {
 }
 
 /// The secret of an agent's first token.
-fn first_token(running: &Running) -> String {
+pub(crate) fn first_token(running: &Running) -> String {
     let made = running
         .http()
         .put("/v1/acl/bootstrap", &json!({}))
@@ -41,7 +41,7 @@ fn ask(running: &Running, token: &str, method: &str, path: &str, body: &Value) -
     (answer.status, answer.text())
 }
 
-fn made(running: &Running, token: &str, path: &str, body: &Value) -> Value {
+pub(crate) fn made(running: &Running, token: &str, path: &str, body: &Value) -> Value {
     let (status, text) = ask(running, token, "PUT", path, body);
     assert_eq!(status, 200, "{path}: {text}");
     serde_json::from_str(&text).unwrap_or(Value::Null)

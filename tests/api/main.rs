@@ -10,6 +10,7 @@ mod diagnostics;
 mod drain;
 mod edges;
 mod evaluations;
+mod exec;
 mod jobs;
 mod limits;
 mod node_calls;

@@ -12,6 +12,7 @@ mod deployments;
 mod diagnostics;
 mod evals;
 mod events;
+mod exec;
 mod flags;
 mod jobs;
 mod messages;

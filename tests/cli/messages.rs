@@ -100,7 +100,6 @@ fn commands_that_are_not_there_say_what_to_use() {
     for line in [
         "run web.hcl",
         "stop web",
-        "alloc exec abcd /bin/sh",
         "volume status",
         "acl auth-method list",
         "job statsu",

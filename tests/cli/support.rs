@@ -130,7 +130,8 @@ impl Session {
         std::fs::write(self.path(name), text).expect("written");
     }
 
-    fn command(&self, words: &[&str]) -> Command {
+    /// The program with these words, to be run.
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(DROVER);
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("NOMAD_")) {
             command.env_remove(name);

@@ -2,6 +2,7 @@
 
 mod change;
 mod checks;
+pub(super) mod exec;
 mod fs;
 pub(super) mod logs;
 mod pick;
@@ -25,6 +26,8 @@ pub(super) enum Verb {
     Logs(logs::Args),
     /// List an allocation's files, or print one
     Fs(fs::Args),
+    /// Run a command beside a task
+    Exec(exec::Args),
     /// Show the checks of an allocation's services
     Checks(checks::Args),
     /// Restart tasks of an allocation
@@ -41,6 +44,7 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
         Verb::Status(args) => status::run(args, out).await,
         Verb::Logs(args) => logs::run(args, out).await,
         Verb::Fs(args) => fs::run(args, out).await,
+        Verb::Exec(args) => exec::run(args).await,
         Verb::Checks(args) => checks::run(args, out).await,
         Verb::Restart(args) => change::restart(args, out).await,
         Verb::Signal(args) => change::signal(args, out).await,

@@ -10,6 +10,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
 use super::dir::AllocDir;
+use crate::client::drivers::exec::{ExecCommand, Wires};
 use crate::client::proc::Processes;
 
 /// Takes what the servers are to be told of an allocation: id, node, states of tasks, client
@@ -87,6 +88,17 @@ pub trait AllocControl: Send + Sync {
     /// # Errors
     /// An unknown task or signal, or that none runs.
     fn signal(&self, task: Option<&str>, signal: &str) -> Result<(), ControlError>;
+
+    /// Starts a command beside a task that runs.
+    ///
+    /// # Errors
+    /// An unknown task, one that does not run, or what the driver says.
+    fn exec(
+        &self,
+        task: &str,
+        command: ExecCommand,
+        wires: Wires,
+    ) -> BoxFuture<'static, Result<(), ControlError>>;
 
     /// Measures what its tasks use, for [`AllocControl::stats`] to tell.
     fn measure(&self, all: &Processes);

@@ -21,6 +21,7 @@ use super::machine::{AllocMachine, AllocSpec, Input};
 use super::offers::Offers;
 use crate::client::clock::{Clock, Jitter};
 use crate::client::config::Shared;
+use crate::client::drivers::exec::{ExecCommand, Wires};
 use crate::client::drivers::{Registry, RunningTask, TaskError};
 use crate::client::journal::Journal;
 use crate::client::proc::Processes;
@@ -294,6 +295,28 @@ impl AllocControl for Runner {
             ends.push((name, told));
         }
         told_each(ends)
+    }
+
+    fn exec(
+        &self,
+        task: &str,
+        command: ExecCommand,
+        wires: Wires,
+    ) -> BoxFuture<'static, Result<(), ControlError>> {
+        if !self.shared.machine.lock().tasks.contains_key(task) {
+            let unknown = ControlError::UnknownTask(task.to_owned());
+            return std::future::ready(Err(unknown)).boxed();
+        }
+        let running = self.shared.tasks.lock().get(task).cloned();
+        async move {
+            let running = running.ok_or(ControlError::NotRunning)?;
+            let started = running.exec(command, wires).await;
+            started.map_err(|error| match error {
+                TaskError::NotRunning => ControlError::NotRunning,
+                other => ControlError::Refused(other.to_string()),
+            })
+        }
+        .boxed()
     }
 
     fn measure(&self, all: &Processes) {

@@ -14,6 +14,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::config::Reader;
+use super::exec::{ExecCommand, ExecOut, Wires};
 use super::{
     Driver, ExitResult, Handle, Recovered, RunningTask, StartError, TaskConfig, TaskError, signals,
 };
@@ -24,6 +25,8 @@ use crate::clock::unix_nanos;
 
 /// The driver's name.
 pub const NAME: &str = "mock_driver";
+/// How a command ends that is killed.
+const KILLED: i32 = 137;
 
 /// Pretends to run tasks.
 #[derive(Debug, Default)]
@@ -43,6 +46,16 @@ struct Config {
     signal_error: String,
     stdout: Text,
     stderr: Text,
+    exec: Pretended,
+}
+
+/// What a command beside the task pretends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Pretended {
+    run_for: i64,
+    exit_code: i32,
+    stdout: String,
+    stderr: String,
 }
 
 /// What is written to a log.
@@ -76,17 +89,59 @@ impl Config {
                 repeat: r.number("stderr_repeat").unwrap_or(0),
                 every: r.duration("stderr_repeat_duration").unwrap_or(0),
             },
+            exec: Pretended::default(),
         };
+        let exec = r.block("exec_command").unwrap_or_default();
+        let exec = Pretended::read(&exec).unwrap_or_else(|problems| {
+            r.problem(format!("exec_command: {problems}"));
+            Pretended::default()
+        });
         for known in [
             "plugin_exit_after",
             "driver_ip",
             "driver_advertise",
             "driver_port_map",
-            "exec_command",
         ] {
             r.ignore(known);
         }
+        r.finish(Self { exec, ..out })
+    }
+}
+
+impl Pretended {
+    fn read(config: &BTreeMap<String, Value>) -> Result<Self, String> {
+        let mut r = Reader::new(config);
+        let out = Self {
+            run_for: r.duration("run_for").unwrap_or(0),
+            exit_code: int(r.number("exit_code")),
+            stdout: r.text("stdout_string").unwrap_or_default(),
+            stderr: r.text("stderr_string").unwrap_or_default(),
+        };
         r.finish(out)
+    }
+
+    /// What it does until its time is over or the task's.
+    async fn run(self, mut task: watch::Receiver<Option<ExitResult>>, wires: Wires) {
+        let Wires { input, output } = wires;
+        let code = tokio::select! {
+            () = tokio::time::sleep(nanos(self.run_for)) => self.exit_code,
+            _ = task.wait_for(Option::is_some) => KILLED,
+            () = output.closed() => return,
+        };
+        drop(input);
+        let said = [
+            ExecOut::Stdout(self.stdout.into_bytes()),
+            ExecOut::StdoutClosed,
+            ExecOut::Stderr(self.stderr.into_bytes()),
+            ExecOut::StderrClosed,
+            ExecOut::Exited { code },
+        ];
+        for one in said {
+            let says = !matches!(&one, ExecOut::Stdout(d) | ExecOut::Stderr(d) if d.is_empty());
+            if says && output.send(one).await.is_err() {
+                return;
+            }
+        }
     }
 }
 
@@ -267,6 +322,15 @@ impl RunningTask for Pretence {
         signals::number(signal)
             .map(|_| ())
             .ok_or_else(|| TaskError::UnknownSignal(signal.to_owned()))
+    }
+
+    fn exec(
+        &self,
+        _command: ExecCommand,
+        wires: Wires,
+    ) -> BoxFuture<'static, Result<(), TaskError>> {
+        tokio::spawn(self.config.exec.clone().run(self.end.subscribe(), wires));
+        std::future::ready(Ok(())).boxed()
     }
 
     fn stats(&self, now: i64) -> TaskResourceUsage {

@@ -10,6 +10,7 @@
 //! between (DRV-08).
 
 pub mod config;
+pub mod exec;
 pub mod mock;
 pub mod raw_exec;
 pub mod registry;
@@ -28,6 +29,7 @@ use serde_json::Value;
 use crate::client::env::TaskPaths;
 use crate::client::proc::Processes;
 
+use exec::{ExecCommand, Wires};
 pub use registry::Registry;
 
 /// How a task ended.
@@ -136,6 +138,13 @@ pub enum Recovered {
     NeverStarted,
 }
 
+/// Whether tasks of a driver, and what runs beside them, see files of their own in place of the
+/// node's.
+#[must_use]
+pub fn isolates_files(driver: &str) -> bool {
+    matches!(driver, "docker" | "exec" | "exec2" | "java" | "podman")
+}
+
 /// Starts tasks.
 pub trait Driver: Send + Sync {
     /// `Task.Driver`.
@@ -186,6 +195,14 @@ pub trait RunningTask: Send + Sync {
     /// # Errors
     /// An unknown signal, or that the task is gone.
     fn signal(&self, signal: &str) -> Result<(), TaskError>;
+
+    /// Starts a command beside the task, as the task was started: with its user, environment,
+    /// directory and limits. It ends with the task, and when nobody takes its output any more.
+    ///
+    /// # Errors
+    /// It could not be started, or the task is gone.
+    fn exec(&self, command: ExecCommand, wires: Wires)
+    -> BoxFuture<'static, Result<(), TaskError>>;
 
     /// Measures what it uses: since the last time, and for [`RunningTask::stats`] to tell.
     fn measure(&self, _all: &Processes, _now: i64) {}

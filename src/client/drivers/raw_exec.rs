@@ -12,11 +12,13 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::config::Reader;
+use super::exec::{ExecCommand, Wires, attend};
 use super::{
     Driver, ExitResult, Handle, Recovered, RunningTask, StartError, TaskConfig, TaskError, signals,
 };
 use crate::client::clock::SECOND;
 use crate::client::env::matches;
+use crate::client::executor::exec::ExecError;
 use crate::client::executor::files::{ExecSpec, ExitRecord, RunDir};
 use crate::client::executor::launch::{Executor, Found, LaunchError, Launcher};
 use crate::client::proc::{Processes, TreeUsage};
@@ -340,6 +342,24 @@ impl RunningTask for Process {
             std::io::ErrorKind::NotFound => TaskError::NotRunning,
             _ => TaskError::Driver(e.to_string()),
         })
+    }
+
+    fn exec(
+        &self,
+        command: ExecCommand,
+        wires: Wires,
+    ) -> BoxFuture<'static, Result<(), TaskError>> {
+        let executor = self.executor.clone();
+        async move {
+            let guest = executor.exec(command.command, command.tty).await;
+            let guest = guest.map_err(|e| match e {
+                ExecError::Gone => TaskError::NotRunning,
+                other => TaskError::Driver(other.to_string()),
+            })?;
+            tokio::spawn(attend(guest, wires));
+            Ok(())
+        }
+        .boxed()
     }
 
     fn measure(&self, all: &Processes, now: i64) {

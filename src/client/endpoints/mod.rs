@@ -1,7 +1,8 @@
-//! What users ask of a client directly: files, logs, figures, restarts and signals of its
+//! What users ask of a client directly: files, logs, figures, commands, restarts and signals of its
 //! allocations (MOD-23). Functions only; routes, query parameters and permissions are the front's.
 
 pub mod alloc;
+pub mod exec;
 pub mod fs;
 pub mod host;
 pub mod logs;

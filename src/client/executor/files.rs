@@ -87,6 +87,30 @@ pub struct StopRequest {
     pub grace_ms: u64,
 }
 
+/// A command to run beside the task; one line of JSON on the socket, with the descriptors it gets:
+/// a terminal, or input, output and errors.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Call {
+    /// Program and arguments.
+    pub command: Vec<String>,
+}
+
+/// What the executor says of it, a line each. The command is killed when the socket is closed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Told {
+    /// It runs, as this process.
+    Started {
+        /// Process id; also its session.
+        pid: i32,
+        /// Its start time, ticks since boot.
+        start: u64,
+    },
+    /// It does not.
+    Failed(String),
+    /// It ended with this code; [`SIGNALLED`] and the signal's number where one ended it.
+    Ended(i32),
+}
+
 /// Names inside a run directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunDir(pub PathBuf);
@@ -112,6 +136,8 @@ impl RunDir {
     pub fn lock(&self) -> PathBuf {
         self.0.join("lock")
     }
+    /// The socket by which commands are run beside the task, below the directory.
+    pub const SOCKET: &'static str = "exec.sock";
     /// An executor that finds this file starts nothing.
     pub fn cancelled(&self) -> PathBuf {
         self.0.join("cancelled")

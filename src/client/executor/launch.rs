@@ -13,7 +13,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, BufReader, Interest};
 
 use super::files::{
     ExecSpec, ExecState, ExitRecord, RunDir, SIGNALLED, StopRequest, read_json, write_json,
@@ -192,7 +192,7 @@ impl Executor {
         let pidfd = Pid::from_raw(state.executor_pid)
             .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
             .filter(|_| proc::is_alive(state.executor_pid, state.executor_start))
-            .map(watch)
+            .map(|pidfd| watch(pidfd, Interest::READABLE))
             .transpose()?;
         Ok(Self {
             inner: Arc::new(Inner {
@@ -320,9 +320,9 @@ impl Executor {
     unsafe_code,
     reason = "tokio has no safe way to watch a descriptor of our own"
 )]
-fn watch(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(super) fn watch(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: the descriptor is owned by the value handed over, and an OwnedFd's never changes.
-    let watched = unsafe { AsyncFd::register_with_interest(pidfd, tokio::io::Interest::READABLE) };
+    let watched = unsafe { AsyncFd::register_with_interest(fd, interest) };
     Ok(watched?)
 }
 

@@ -7,7 +7,9 @@
 //! outlive any death of the agent, and what happened meanwhile is found in the run directory.
 //!
 //! It must not know: allocations, drivers, servers. Agent and executor share nothing but the files
-//! of a run directory ([`files`]) and two signals.
+//! of a run directory ([`files`]), two signals, and a socket by which commands are run beside the
+//! task: the agent hands over the descriptors they talk by and reads and writes the other ends
+//! itself ([`exec`]), so that no byte goes through the executor.
 //!
 //! Invariants:
 //! - The executor holds the lock of its run directory for its whole life; who finds the lock free
@@ -19,9 +21,11 @@
 //!   every process that the task left behind becomes its child.
 
 pub mod cgroup;
+pub mod exec;
 #[cfg(test)]
 pub(crate) mod executor_test;
 pub mod files;
+mod guests;
 #[cfg(test)]
 mod hostile_test;
 pub mod launch;

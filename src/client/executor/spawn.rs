@@ -20,6 +20,8 @@ use super::files::ExecSpec;
 const OPEN_FILES: &str = "DROVER_OPEN_FILES";
 /// What a task's files are made with; ours is stricter.
 const TASK_UMASK: Mode = Mode::from_raw_mode(0o022);
+/// What a terminal is to programs, unless the task says.
+const TERM: &str = "xterm";
 
 /// What an executor has to know of the limits that this process raised for itself.
 pub(super) fn own_limits() -> Option<(&'static str, String)> {
@@ -42,7 +44,60 @@ pub(super) fn spawn(
         .stdout(out)
         .stderr(err)
         .process_group(0);
+    begin(&mut command, spec, group, None)
+}
+
+/// Starts a command beside the task, as the task was started, at the head of a session of its own.
+/// One descriptor is a terminal, which becomes the session's; three are input, output and errors.
+pub(super) fn spawn_beside(
+    spec: &ExecSpec,
+    call: &[String],
+    ends: Vec<OwnedFd>,
+    group: Option<&File>,
+) -> io::Result<Pid> {
+    let none = || {
+        io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "no command, or nothing to talk by",
+        )
+    };
+    let (program, args) = call.split_first().ok_or_else(none)?;
+    let mut command = Command::new(program);
+    command
+        .args(args)
+        .env_clear()
+        .envs(spec.env.iter().map(|(k, v)| (k, v)));
+    let ends: Result<[OwnedFd; 3], Vec<OwnedFd>> = ends.try_into();
+    let (input, output, errors, terminal) = match ends {
+        Ok([input, output, errors]) => (input, output, errors, None),
+        Err(one) => {
+            let terminal = one.into_iter().next().ok_or_else(none)?;
+            if let Some(account) = user(&spec.user)? {
+                let owner = rustix::process::Uid::from_raw(account.uid.as_raw());
+                rustix::fs::fchown(&terminal, Some(owner), None)?;
+            }
+            if !spec.env.iter().any(|(name, _)| name == "TERM") {
+                command.env("TERM", TERM);
+            }
+            let of = || terminal.try_clone();
+            (of()?, of()?, of()?, Some(terminal))
+        }
+    };
+    command.stdin(input).stdout(output).stderr(errors);
+    begin(&mut command, spec, group, Some(terminal))
+}
+
+/// Starts a command with what the task's specification says; `session`: leading one, with the
+/// terminal it has.
+fn begin(
+    command: &mut Command,
+    spec: &ExecSpec,
+    group: Option<&File>,
+    session: Option<Option<OwnedFd>>,
+) -> io::Result<Pid> {
+    let program = command.get_program().to_owned();
     let rights = Rights {
+        session,
         user: user(&spec.user)?,
         cwd: CString::new(spec.cwd.as_os_str().as_bytes())?,
         cores: cores(&spec.cores)?,
@@ -54,10 +109,10 @@ pub(super) fn spawn(
             .ok()
             .and_then(|files| files.parse().ok()),
     };
-    rights.apply_to(&mut command);
-    let child = command.spawn().map_err(|e| {
-        io::Error::new(e.kind(), format!("failed to start {:?}: {e}", spec.command))
-    })?;
+    rights.apply_to(command);
+    let child = command
+        .spawn()
+        .map_err(|e| io::Error::new(e.kind(), format!("failed to start {program:?}: {e}")))?;
     Ok(Pid::from_raw(
         i32::try_from(child.id()).map_err(io::Error::other)?,
     ))
@@ -101,6 +156,8 @@ fn user(name: &str) -> io::Result<Option<Account>> {
 
 /// What the new process does about itself before it becomes the task.
 struct Rights {
+    /// It leads a session, with this terminal if there is one.
+    session: Option<Option<OwnedFd>>,
     user: Option<Account>,
     cwd: CString,
     cores: Option<CpuSet>,
@@ -118,6 +175,12 @@ impl Rights {
     }
 
     fn take(&self) -> io::Result<()> {
+        if let Some(terminal) = &self.session {
+            rustix::process::setsid()?;
+            if let Some(terminal) = terminal {
+                rustix::process::ioctl_tiocsctty(terminal)?;
+            }
+        }
         if let Some(group) = &self.group {
             rustix::io::write(group, b"0")?;
         }

@@ -1,5 +1,6 @@
 //! The executor's own loop: start, follow, stop, record.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use rustix::process::{WaitOptions, wait};
 use super::files::{
     ExecSpec, ExecState, ExitRecord, RunDir, SIGNALLED, StopRequest, read_json, write_json,
 };
+use super::guests::Guests;
 use super::output::Output;
 use super::rotate::Rotator;
 use super::tree::{SWEEP, kill_below};
@@ -81,7 +83,7 @@ fn execute(dir: &RunDir) -> io::Result<()> {
         .ok_or_else(|| io::Error::other("the run directory has no specification"))?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let signals = catch_signals()?;
-    let mut following = Following::start(&spec)?;
+    let mut following = Following::start(dir, spec)?;
     let exit = announce(dir, following.task).and_then(|()| following.follow(dir, &signals));
     // Whatever went wrong, nobody else would end what is left.
     following.end_all();
@@ -148,15 +150,18 @@ fn catch_signals() -> io::Result<SignalFd> {
 
 /// The loop's state while the task runs.
 struct Following {
+    spec: ExecSpec,
     task: Pid,
     outputs: [Output; 2],
-    group: Option<PathBuf>,
+    guests: Guests,
+    /// The control group, and the file by which one enters it.
+    group: Option<(PathBuf, File)>,
     ended: Option<ExitRecord>,
     kill_at: Option<Instant>,
 }
 
 impl Following {
-    fn start(spec: &ExecSpec) -> io::Result<Self> {
+    fn start(dir: &RunDir, spec: ExecSpec) -> io::Result<Self> {
         let (out_read, out_write) = io::pipe()?;
         let (err_read, err_write) = io::pipe()?;
         let log = |stream: &str| {
@@ -183,14 +188,21 @@ impl Following {
                 }
             });
         let file = group.as_ref().map(|(_, file)| file);
-        let task = spawn::spawn(spec, (out_write.into(), err_write.into()), file);
+        let task = spawn::spawn(&spec, (out_write.into(), err_write.into()), file);
         if let (Err(_), Some((path, _))) = (&task, &group) {
             cgroup::leave(path);
         }
+        let task = task?;
+        let guests = Guests::open(dir).unwrap_or_else(|e| {
+            let _ = writeln!(io::stderr(), "executor: no commands beside the task: {e}");
+            Guests::default()
+        });
         Ok(Self {
-            task: task?,
+            spec,
+            task,
             outputs,
-            group: group.map(|(path, _)| path),
+            guests,
+            group,
             ended: None,
             kill_at: None,
         })
@@ -209,6 +221,8 @@ impl Following {
                     self.stop(dir);
                 }
             }
+            let file = self.group.as_ref().map(|(_, file)| file);
+            self.guests.serve(&self.spec, file, self.ended.is_none());
             let left = self.reap();
             if self.kill_at.is_some_and(|at| at <= Instant::now()) {
                 self.kill_tree();
@@ -234,7 +248,7 @@ impl Following {
             self.kill_tree();
             std::thread::sleep(SWEEP);
         }
-        if let Some(group) = &self.group {
+        if let Some((group, _)) = &self.group {
             cgroup::leave(group);
         }
     }
@@ -242,6 +256,7 @@ impl Following {
     fn wait_for_something(&self, signals: &SignalFd, until: Option<Instant>) -> io::Result<()> {
         let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
         let open = self.outputs.iter().filter_map(Output::fd);
+        let open = open.chain(self.guests.fds());
         fds.extend(open.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         let now = Instant::now();
         let wait = if until.is_some() {
@@ -279,12 +294,14 @@ impl Following {
                 Err(Errno::INTR) => continue,
                 Err(_) => break,
             };
-            if pid.as_raw_nonzero().get() != self.task.as_raw() {
-                continue;
-            }
             // Any number may be a signal's, also one that has no name.
             let signal = status.terminating_signal().unwrap_or(0);
             let code = status.exit_status().unwrap_or(SIGNALLED + signal);
+            let pid = Pid::from_raw(pid.as_raw_nonzero().get());
+            if pid != self.task {
+                self.guests.ended(pid, code);
+                continue;
+            }
             self.ended = Some(ExitRecord {
                 exit_code: code,
                 signal,
@@ -303,7 +320,7 @@ impl Following {
 
     /// Kills everything below us.
     fn kill_tree(&self) {
-        if let Some(group) = &self.group {
+        if let Some((group, _)) = &self.group {
             cgroup::kill(group);
         }
         kill_below(rustix::process::getpid().as_raw_nonzero().get());

@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::local::{self, Here};
+use super::ran;
 use crate::client::agent::Client;
 use crate::client::control::Answers;
 use crate::config::Config;
@@ -68,20 +69,47 @@ pub(in crate::http) async fn ask(
         mut outflow,
     } = sessions.dial(node).await?;
     let lost = |broken: Broken| lost(node, &broken);
-    let head = Head {
-        method: request.method.to_string(),
-        target: request.target(),
-    };
-    outflow.message(&head).map_err(lost)?;
+    outflow.message(&Head::of(request)).map_err(lost)?;
     outflow.send(request.body.clone()).await.map_err(lost)?;
     outflow.end();
     let told: Told = inflow.message().await.map_err(lost)?;
     Ok(told.answer(flowing(inflow)))
 }
 
-fn lost(node: &str, broken: &Broken) -> ApiError {
+pub(super) fn lost(node: &str, broken: &Broken) -> ApiError {
     let text = format!("node {node:?} was lost: {broken}");
     ApiError::new(Code::Unavailable, text)
+}
+
+impl Head {
+    pub(super) fn of(request: &Request) -> Self {
+        Self {
+            method: request.method.to_string(),
+            target: request.target(),
+        }
+    }
+
+    /// The request that it is the head of.
+    ///
+    /// # Errors
+    /// 400 where it is none.
+    pub(super) fn request(&self, body: Bytes) -> Result<Request, ApiError> {
+        let bad = |error: &dyn std::fmt::Display| {
+            ApiError::bad_request(format!("a request of another agent: {error}"))
+        };
+        let method: Method = self.method.parse().map_err(|e| bad(&e))?;
+        let head = hyper::Request::builder().method(method).uri(&self.target);
+        let (parts, ()) = head.body(()).map_err(|e| bad(&e))?.into_parts();
+        let mut request = Request::head(parts)?;
+        request.body = body;
+        Ok(request)
+    }
+
+    /// Whether a command is to be run.
+    fn is_exec(&self) -> bool {
+        let path = self.target.split('?').next().unwrap_or_default();
+        path.starts_with("/v1/client/allocation/") && path.ends_with("/exec")
+    }
 }
 
 impl Told {
@@ -181,7 +209,10 @@ impl Near {
     }
 
     /// The agent, while its client is there.
-    fn here(&self) -> Result<Here, ApiError> {
+    ///
+    /// # Errors
+    /// 503 once it is gone.
+    pub(in crate::http) fn here(&self) -> Result<Here, ApiError> {
         let gone = || ApiError::new(Code::Unavailable, "the client ends");
         Ok(Here {
             client: Some(self.client.upgrade().ok_or_else(gone)?),
@@ -208,11 +239,14 @@ async fn respond(near: &Near, stream: Duplex) -> Result<(), Broken> {
         mut outflow,
     } = stream;
     let head: Head = inflow.message().await?;
+    if head.is_exec() {
+        return ran::run(near, &head, Duplex { inflow, outflow }).await;
+    }
     let taken = timeout(TAKING, gathered(&mut inflow)).await;
     let body = taken.map_err(|_| Broken("the request took too long".to_owned()))??;
     drop(inflow);
     let answered = AssertUnwindSafe(async {
-        let request = Request::asked(&head.method, &head.target, body)?;
+        let request = head.request(body)?;
         local::answer(&near.here()?, &request).await
     });
     let answer = tokio::select! {
@@ -233,21 +267,6 @@ async fn gathered(inflow: &mut Inflow) -> Result<Bytes, Broken> {
         body.extend_from_slice(&piece);
     }
     Ok(body.freeze())
-}
-
-impl Request {
-    /// A request that another agent took in.
-    fn asked(method: &str, target: &str, body: Bytes) -> Result<Self, ApiError> {
-        let bad = |error: &dyn std::fmt::Display| {
-            ApiError::bad_request(format!("a request of another agent: {error}"))
-        };
-        let method: Method = method.parse().map_err(|e| bad(&e))?;
-        let head = hyper::Request::builder().method(method).uri(target);
-        let (parts, ()) = head.body(()).map_err(|e| bad(&e))?.into_parts();
-        let mut request = Self::head(parts)?;
-        request.body = body;
-        Ok(request)
-    }
 }
 
 #[cfg(test)]

@@ -8,12 +8,13 @@ use bytes::Bytes;
 use hyper::Method;
 use tokio::sync::mpsc;
 
+use super::{is_head, wrong_method};
 use crate::client::agent::Client;
 use crate::client::endpoints::logs::LogRequest;
 use crate::client::endpoints::{Frame, Origin, alloc, fs, host, logs};
 use crate::client::metadata::MetadataRequest;
 use crate::config::Config;
-use crate::error::{ApiError, Code};
+use crate::error::ApiError;
 use crate::http::answer::{Answer, JSON, TEXT};
 use crate::http::body::Body;
 use crate::http::diagnostics;
@@ -92,16 +93,6 @@ pub(in crate::http) async fn answer(here: &Here, request: &Request) -> Result<An
         "fs" => files(client, request).await,
         _ => Err(ApiError::not_found("resource not found")),
     }
-}
-
-/// Whether only the head of an answer is asked for: that changes nothing, whatever else takes any
-/// method.
-fn is_head(request: &Request) -> bool {
-    request.method == Method::HEAD
-}
-
-fn wrong_method() -> ApiError {
-    ApiError::new(Code::MethodNotAllowed, "Invalid method")
 }
 
 async fn collect_all(client: &Client, request: &Request) -> Result<Answer, ApiError> {

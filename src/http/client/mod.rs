@@ -5,25 +5,29 @@
 
 pub(super) mod far;
 pub(super) mod local;
+pub(super) mod ran;
 
 use std::sync::Arc;
 
 use drover_projections::tables::allocs::Allocs;
+use hyper::Method;
 
 use self::local::Here;
 use super::allocations::namespace_of;
 use super::answer::Answer;
 use super::gate::{Late, READ_JOB, Write};
 use super::list::storage;
+use super::request::Request;
+use super::state::Api;
 use super::stream::right;
 use super::target::{Target, target};
 use crate::acl::NamespaceCapability as Ns;
 use crate::client::metadata::MetadataRequest;
-use crate::error::ApiError;
+use crate::error::{ApiError, Code};
 use crate::net::glance;
 
 /// An allocation that is none.
-fn unknown(id: &str) -> ApiError {
+pub(super) fn unknown(id: &str) -> ApiError {
     ApiError::not_found(format!("Unknown allocation {id:?}"))
 }
 
@@ -85,39 +89,57 @@ pub(super) async fn describe(write: Write) -> Result<Answer, ApiError> {
 
 /// Asks the client that has an allocation.
 async fn of_allocation(write: &Write, id: &str) -> Result<Answer, ApiError> {
-    let here = write.api.server.client();
+    let whom = whereabouts(&write.api, id)?;
+    asked(write, whom).await
+}
+
+/// Whose client has an allocation.
+///
+/// # Errors
+/// 404 where there is none.
+pub(super) fn whereabouts(api: &Api, id: &str) -> Result<Target, ApiError> {
+    let here = api.server.client();
     if here.is_some_and(|client| client.runner(id).is_some()) {
-        return asked(write, Target::Here).await;
+        return Ok(Target::Here);
     }
-    let view = write.api.projections.view();
+    let view = api.projections.view();
     let row = glance(|| view.get::<Allocs>(id)).map_err(storage)?;
     let node = row.ok_or_else(|| unknown(id))?.alloc.node_id.clone();
-    let whom = target(&write.api, &node, "")?;
-    asked(write, whom).await
+    target(api, &node, "")
+}
+
+/// What gives the right to do something with an allocation where it is; none for what a client does
+/// not answer by itself.
+pub(super) fn rights_of_allocation(verb: &str) -> Option<&'static [Ns]> {
+    match verb {
+        "restart" | "signal" => Some(&[Ns::AllocLifecycle]),
+        "gc" => Some(&[Ns::SubmitJob, Ns::GcAllocation]),
+        "stats" | "checks" => Some(READ_JOB),
+        _ => None,
+    }
+}
+
+/// What gives the right to read files of an allocation; none for what there is not.
+pub(super) fn rights_in_files(verb: &str) -> Option<&'static [Ns]> {
+    match verb {
+        "logs" => Some(&[Ns::ReadLogs, Ns::ReadFs]),
+        "ls" | "stat" | "cat" | "readat" | "stream" => Some(&[Ns::ReadFs]),
+        _ => None,
+    }
 }
 
 /// `/v1/client/allocation/{id}/{verb}`.
 pub(super) async fn allocation(late: Late) -> Result<Answer, ApiError> {
     let (id, verb) = (late.request.segment(3)?, late.request.segment(4)?);
     let any_of: &[Ns] = match verb.as_str() {
-        "restart" | "signal" => &[Ns::AllocLifecycle],
-        "gc" => &[Ns::SubmitJob, Ns::GcAllocation],
-        "exec" => &[Ns::AllocExec],
         "pause" => &[Ns::SubmitJob, Ns::PauseAllocation],
-        _ => READ_JOB,
+        verb => rights_of_allocation(verb).unwrap_or(READ_JOB),
     };
     let write =
         late.in_namespace_of(any_of, |call| namespace_of(&call.api, &id), || unknown(&id))?;
     match verb.as_str() {
         // Schedules of tasks, which a pause overrides, are another edition's.
         "pause" => super::absent::enterprise(write).await,
-        "exec" => {
-            let advice = "a shell on the node does it; GET /v1/allocation/:id names the node";
-            Err(super::absent::unsupported(
-                "exec of an allocation is",
-                advice,
-            ))
-        }
         "snapshot" => {
             let advice = "an allocation's disk does not move to another node; \
                           GET /v1/client/fs/cat/:id reads its files";
@@ -126,6 +148,7 @@ pub(super) async fn allocation(late: Late) -> Result<Answer, ApiError> {
                 advice,
             ))
         }
+        "restart" | "signal" | "gc" if is_head(&write.request) => Err(wrong_method()),
         "stats" | "checks" | "gc" => of_allocation(&write, &id).await,
         "restart" | "signal" => changed(&write, of_allocation(&write, &id).await?),
         _ => Err(ApiError::not_found("resource not found")),
@@ -143,6 +166,16 @@ pub(super) async fn checks(late: Late) -> Result<Answer, ApiError> {
     of_allocation(&write, &id).await
 }
 
+/// Whether only the head of an answer is asked for: that changes nothing, whatever else takes any
+/// method.
+fn is_head(request: &Request) -> bool {
+    request.method == Method::HEAD
+}
+
+fn wrong_method() -> ApiError {
+    ApiError::new(Code::MethodNotAllowed, "Invalid method")
+}
+
 /// A change on the client is none of the replicated state: the index is that of the state now.
 fn changed(write: &Write, answer: Answer) -> Result<Answer, ApiError> {
     if answer.status != 200 {
@@ -156,13 +189,13 @@ fn changed(write: &Write, answer: Answer) -> Result<Answer, ApiError> {
 pub(super) async fn files(late: Late) -> Result<Answer, ApiError> {
     let verb = late.request.segment(3)?;
     let id = late.request.segment(4)?;
-    let any_of: &[Ns] = match verb.as_str() {
-        "logs" => &[Ns::ReadLogs, Ns::ReadFs],
-        _ => &[Ns::ReadFs],
-    };
-    let write =
-        late.in_namespace_of(any_of, |call| namespace_of(&call.api, &id), || unknown(&id))?;
-    if !["ls", "stat", "cat", "readat", "stream", "logs"].contains(&verb.as_str()) {
+    let any_of = rights_in_files(&verb);
+    let write = late.in_namespace_of(
+        any_of.unwrap_or(&[Ns::ReadFs]),
+        |call| namespace_of(&call.api, &id),
+        || unknown(&id),
+    )?;
+    if any_of.is_none() {
         return Err(ApiError::not_found("Invalid method"));
     }
     if id.is_empty() {

@@ -160,6 +160,17 @@ where
     Entry::of(methods, access, on(methods.filter(), serve))
 }
 
+/// GET by a handler that may make another connection of the one it came over.
+fn upgraded<F, Fut>(what: (&'static str, Somewhere), run: F) -> Entry
+where
+    F: Fn(Arc<Api>, Incoming, Access) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Response> + Send + 'static,
+{
+    let access = Access::Late(what.0, what.1);
+    let serve = move |State(api): State<Arc<Api>>, incoming: Incoming| run(api, incoming, access);
+    Entry::of(Methods::Get, access, on(MethodFilter::GET, serve))
+}
+
 /// Some methods that this version has not, and what to do instead.
 fn later(methods: Methods, advice: &'static str) -> Entry {
     body(methods, Access::Absent, move |write| {

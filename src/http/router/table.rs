@@ -5,7 +5,7 @@ use drover_projections::Table as _;
 use drover_projections::tables::root_keys::RootKeys;
 
 use super::Methods::{Any, Delete, Get, OnlyPost, OnlyPut, Put, Writes};
-use super::{Table, body, get, late, later, objects, query, upload, work};
+use super::{Table, body, get, late, later, objects, query, upgraded, upload, work};
 use crate::acl::OperatorCapability::{KeyringRead, SnapshotSave};
 use crate::http::front::Watched::{Nothing, Now, Tables};
 use crate::http::gate::Access::{
@@ -14,7 +14,7 @@ use crate::http::gate::Access::{
 use crate::http::gate::Right::{Read, Write};
 use crate::http::gate::Somewhere;
 use crate::http::{
-    absent, agent, audit, autopilot, client, log, operator, projections, requests, schema,
+    absent, agent, audit, autopilot, client, exec, log, operator, projections, requests, schema,
     snapshot, system,
 };
 
@@ -152,10 +152,20 @@ fn agents(table: Table) -> Table {
             [late(
                 Any,
                 (
-                    "by verb: alloc-lifecycle, alloc-exec, gc-allocation, read-job",
+                    "by verb: alloc-lifecycle, gc-allocation, read-job",
                     Somewhere::Anything,
                 ),
                 client::allocation,
+            )],
+        )
+        .route(
+            "/v1/client/allocation/{id}/exec",
+            [upgraded(
+                (
+                    "alloc-exec; alloc-node-exec too where tasks see the node's files",
+                    Somewhere::Anything,
+                ),
+                exec::serve,
             )],
         )
         .route(

@@ -1,5 +1,6 @@
 //! A subscriber's right to go on: it ends within a second of what gave it.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use crate::error::{ApiError, Code};
 use crate::http::front;
 use crate::http::request::Request;
 use crate::http::state::Api;
+use crate::identity::Identity;
 
 /// How often it is looked after.
 const OFTEN: Duration = Duration::from_millis(500);
@@ -28,10 +30,24 @@ pub(in crate::http) async fn changed(api: Arc<Api>, request: Arc<Request>) {
     if !api.gate.is_guarded() {
         return std::future::pending().await;
     }
+    let first = Arc::clone(&request.identity.acl);
+    let again = || {
+        let (api, request) = (Arc::clone(&api), Arc::clone(&request));
+        async move { front::identity(&api, &request).await }
+    };
+    lost(first, again).await;
+}
+
+/// Waits until who asks again may no longer do what he could first.
+pub(in crate::http) async fn lost<I, Fut>(first: Arc<Acl>, again: impl Fn() -> Fut)
+where
+    I: Deref<Target = Identity>,
+    Fut: Future<Output = Result<I, ApiError>>,
+{
     loop {
         tokio::time::sleep(OFTEN).await;
-        match front::identity(&api, &request).await {
-            Ok(now) if now.refusal.is_none() && same(&now.acl, &request.identity.acl) => {}
+        match again().await {
+            Ok(now) if now.refusal.is_none() && same(&now.acl, &first) => {}
             // What cannot be read now is looked after again: nothing more can be told meanwhile.
             Err(_) => {}
             Ok(_) => return,

@@ -15,6 +15,7 @@
 //!    the connection is let go of only when both ends are done.
 
 mod body;
+mod io;
 mod reader;
 
 #[cfg(test)]
@@ -33,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 use super::wire;
 pub use body::OutBody;
 pub(super) use body::Outgoing;
+pub use io::bytes_of;
 
 /// Bytes of data that may be on the way, one way, before some of them were taken.
 pub const WINDOW: usize = 1 << 20;

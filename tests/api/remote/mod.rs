@@ -1,6 +1,7 @@
 //! A client on another machine (here: another process), asked through the server: its files, logs,
 //! figures and tasks.
 
+mod edge;
 mod lost;
 mod verbs;
 

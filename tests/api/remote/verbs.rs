@@ -38,7 +38,7 @@ fn mod_23_files_and_logs_of_a_remote_client_are_read_through_the_server() {
         (fs("cat", "?path=t/local/none"), 404, "none"),
         (fs("cat", ""), 400, "must provide a file name"),
         (fs("logs", "?type=stdout"), 400, "must provide task name"),
-        (fs("logs", "?task=x&type=stdout"), 404, "\"x\""),
+        (fs("logs", "?task=x&type=stdout"), 400, "\"x\""),
         (fs("cat", "?path=../../../../etc/passwd"), 400, "escapes"),
     ] {
         let answer = http.get(&path).expect("an answer");

@@ -1,0 +1,206 @@
+//! Commands that run beside the task: started by the executor, so that they are in the task's tree,
+//! and end with it.
+//!
+//! Whoever asks connects to a socket of the run directory, and holds the connection for as long as
+//! the command is to run: when it is closed, the command's session is killed.
+
+use std::fs::File;
+use std::io::{self, IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+
+use nix::unistd::Pid;
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+use super::files::{Call, ExecSpec, RunDir, Told};
+use super::spawn::spawn_beside;
+use super::tree;
+use crate::client::proc;
+
+/// How many may run at once.
+const MOST: usize = 64;
+/// The longest request, bytes: a command line.
+pub(super) const LONGEST: usize = 256 << 10;
+/// How much of a request is read at once, bytes.
+const PIECE: usize = 16 << 10;
+
+/// The commands beside a task.
+#[derive(Default)]
+pub(super) struct Guests {
+    /// None where it could not be made: then there is no way to run commands.
+    door: Option<UnixListener>,
+    all: Vec<Guest>,
+}
+
+/// Somebody who asks for a command, or whose command runs.
+struct Guest {
+    stream: UnixStream,
+    said: Vec<u8>,
+    ends: Vec<OwnedFd>,
+    process: Option<Pid>,
+}
+
+/// What a look at somebody's connection shows.
+enum Seen {
+    /// Nothing to be done.
+    Nothing,
+    /// He asks for this.
+    Asks(Call, Vec<OwnedFd>),
+    /// He is gone, or talks nonsense.
+    Gone,
+}
+
+impl Guests {
+    /// Opens the door.
+    ///
+    /// # Errors
+    /// The system said no.
+    pub(super) fn open(dir: &RunDir) -> io::Result<Self> {
+        let (_held, path) = reach(dir)?;
+        let door = UnixListener::bind(path)?;
+        door.set_nonblocking(true)?;
+        Ok(Self {
+            door: Some(door),
+            all: Vec::new(),
+        })
+    }
+
+    /// What is to be waited for.
+    pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let guests = self.all.iter().map(|guest| guest.stream.as_fd());
+        self.door.iter().map(AsFd::as_fd).chain(guests)
+    }
+
+    /// Lets in who waits, starts what is asked for, and kills what nobody waits for any more.
+    pub(super) fn serve(&mut self, spec: &ExecSpec, group: Option<&File>, runs: bool) {
+        while let Some(Ok((stream, _))) = self.door.as_ref().map(UnixListener::accept) {
+            if self.all.len() < MOST && stream.set_nonblocking(true).is_ok() {
+                self.all.push(Guest {
+                    stream,
+                    said: Vec::new(),
+                    ends: Vec::new(),
+                    process: None,
+                });
+            } else {
+                let text = format!("{MOST} commands run beside this task: no more are started");
+                tell(&stream, &Told::Failed(text));
+            }
+        }
+        let mut stay = Vec::with_capacity(self.all.len());
+        for mut guest in self.all.drain(..) {
+            let stays = match guest.look() {
+                Seen::Nothing => true,
+                Seen::Asks(call, ends) => guest.start(&call, ends, (spec, group), runs),
+                Seen::Gone => {
+                    guest.kill();
+                    false
+                }
+            };
+            if stays {
+                stay.push(guest);
+            }
+        }
+        self.all = stay;
+    }
+
+    /// A child ended: whoever waits for it is told.
+    pub(super) fn ended(&mut self, pid: Pid, code: i32) {
+        let place = self.all.iter().position(|guest| guest.process == Some(pid));
+        if let Some(place) = place {
+            let guest = self.all.swap_remove(place);
+            tell(&guest.stream, &Told::Ended(code));
+        }
+    }
+}
+
+/// A path of the socket that is short enough for the system, for as long as the descriptor is held.
+pub(super) fn reach(dir: &RunDir) -> io::Result<(OwnedFd, String)> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let held = rustix::fs::open(&dir.0, flags, Mode::empty())?;
+    let path = format!("/proc/self/fd/{}/{}", held.as_raw_fd(), RunDir::SOCKET);
+    Ok((held, path))
+}
+
+/// One line, to somebody who may be gone; it always fits.
+fn tell(mut stream: &UnixStream, told: &Told) {
+    if let Ok(mut line) = serde_json::to_vec(told) {
+        line.push(b'\n');
+        let _ = stream.write_all(&line);
+    }
+}
+
+impl Guest {
+    fn look(&mut self) -> Seen {
+        let mut buf = vec![0; PIECE];
+        loop {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+            let mut rights = RecvAncillaryBuffer::new(&mut space);
+            let mut into = [IoSliceMut::new(&mut buf)];
+            let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+            let n = match recvmsg(&self.stream, &mut into, &mut rights, flags) {
+                Ok(read) => read.bytes,
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(rustix::io::Errno::AGAIN) => return Seen::Nothing,
+                Err(_) => return Seen::Gone,
+            };
+            for message in rights.drain() {
+                if let RecvAncillaryMessage::ScmRights(ends) = message {
+                    self.ends.extend(ends);
+                }
+            }
+            if n == 0 {
+                return Seen::Gone;
+            }
+            if self.process.is_some() {
+                continue;
+            }
+            self.said.extend_from_slice(&buf[..n]);
+            if self.said.ends_with(b"\n") {
+                let said = std::mem::take(&mut self.said);
+                return match serde_json::from_slice(&said) {
+                    Ok(call) => Seen::Asks(call, std::mem::take(&mut self.ends)),
+                    Err(_) => Seen::Gone,
+                };
+            }
+            if self.said.len() > LONGEST {
+                return Seen::Gone;
+            }
+        }
+    }
+
+    /// Starts what is asked for; whether there is anything to wait for.
+    fn start(
+        &mut self,
+        call: &Call,
+        ends: Vec<OwnedFd>,
+        (spec, group): (&ExecSpec, Option<&File>),
+        runs: bool,
+    ) -> bool {
+        if !runs {
+            tell(&self.stream, &Told::Failed("the task has ended".to_owned()));
+            return false;
+        }
+        match spawn_beside(spec, &call.command, ends, group) {
+            Ok(process) => {
+                self.process = Some(process);
+                let pid = process.as_raw();
+                let start = proc::stat(pid).map_or(0, |s| s.start);
+                tell(&self.stream, &Told::Started { pid, start });
+                true
+            }
+            Err(e) => {
+                tell(&self.stream, &Told::Failed(e.to_string()));
+                false
+            }
+        }
+    }
+
+    fn kill(&self) {
+        if let Some(process) = self.process {
+            let own = rustix::process::getpid().as_raw_nonzero().get();
+            tree::kill_session(own, process.as_raw());
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Who asks, where there are no tables: the servers are asked, and what they say is kept (ACL-10,
+//! MOD-22).
+//!
+//! Tokens, roles and policies are kept apart, each as long as it is configured: so a role or a
+//! policy that changes counts for all its tokens at once. Where no server answers, what was known
+//! last goes on counting, as with Nomad: a client that is cut off still shows its logs.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use drover_events::model::{AclPolicy, AclRole, AclToken};
+use parking_lot::Mutex;
+
+use super::resolver::{ANONYMOUS, Found, Held, MANAGEMENT, Secret, manager, policies_of};
+use crate::acl::{self, Acl, Policy, Strictness};
+use crate::error::{ApiError, Code};
+use crate::rpc::caller::Caller;
+use crate::rpc::methods::{
+    AclGetPolicies, AclGetRoles, AclPolicySetRequest, AclResolveToken, AclRolesByIdRequest,
+    ResolveAclTokenRequest,
+};
+use crate::rpc::{Rpc, RpcError};
+
+/// How long servers are asked.
+const ASKING: Duration = Duration::from_secs(5);
+/// What is kept of each kind; beyond it all is asked anew.
+const MOST: usize = 8_192;
+/// Names or ids that servers take in one call.
+const AT_ONCE: usize = 1_000;
+
+/// How long what servers say is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Ttls {
+    /// Of a token.
+    pub token: Duration,
+    /// Of a policy.
+    pub policy: Duration,
+    /// Of a role.
+    pub role: Duration,
+}
+
+/// Asks servers.
+pub(super) struct Far {
+    caller: Caller,
+    ttls: Ttls,
+    tokens: Kept<Secret, Arc<AclToken>>,
+    roles: Kept<String, Option<AclRole>>,
+    policies: Kept<String, Option<(AclPolicy, Option<Arc<Policy>>)>>,
+    sets: Mutex<HashMap<Vec<(String, u64)>, Arc<Acl>>>,
+}
+
+impl Far {
+    pub(super) fn new(caller: Caller, ttls: Ttls) -> Self {
+        Self {
+            caller,
+            ttls,
+            tokens: Kept::default(),
+            roles: Kept::default(),
+            policies: Kept::default(),
+            sets: Mutex::default(),
+        }
+    }
+
+    /// Finds out what a secret is.
+    ///
+    /// # Errors
+    /// 503 where no server answers and nothing is known.
+    pub(super) async fn find(&self, secret: Option<&str>) -> Result<Found, ApiError> {
+        let Some(secret) = secret else {
+            let names = BTreeSet::from([ANONYMOUS.to_owned()]);
+            return Ok(Found::Anonymous(self.compiled(names).await?.0));
+        };
+        let Some(token) = self.token(secret).await? else {
+            return Ok(Found::Nobody);
+        };
+        let ids = token.roles.iter().map(|link| link.id.clone()).collect();
+        let found = self.roles_of(ids).await?;
+        let mut names: BTreeSet<String> = token.policies.iter().cloned().collect();
+        names.extend(found.iter().flat_map(policies_of));
+        let mut roles: Vec<String> = found.into_iter().map(|role| role.name).collect();
+        roles.sort();
+        let (acl, policies) = match token.r#type == MANAGEMENT {
+            true => (manager(), Vec::new()),
+            false => self.compiled(names).await?,
+        };
+        Ok(Found::Bearer(Arc::new(Held {
+            token,
+            acl,
+            roles,
+            policies,
+        })))
+    }
+
+    /// The token of a secret. One that is none is not kept: it may be made in the next moment.
+    async fn token(&self, secret: &str) -> Result<Option<Arc<AclToken>>, ApiError> {
+        let key = Secret::of(secret);
+        let (known, fresh) = self.tokens.get(&key, self.ttls.token);
+        if fresh {
+            return Ok(known);
+        }
+        let asked = ResolveAclTokenRequest {
+            secret_id: secret.to_owned(),
+        };
+        match self.ask::<AclResolveToken>(&asked).await {
+            Ok(answer) => {
+                let token = answer.token.map(Arc::new);
+                match &token {
+                    Some(token) => self.tokens.put(key, Arc::clone(token)),
+                    None => self.tokens.forget(&key),
+                }
+                Ok(token)
+            }
+            Err(error) => known.map(Some).ok_or_else(|| unasked(error)),
+        }
+    }
+
+    async fn roles_of(&self, ids: BTreeSet<String>) -> Result<Vec<AclRole>, ApiError> {
+        let mut found = Vec::new();
+        let mut wanted = Vec::new();
+        for id in ids {
+            match self.roles.get(&id, self.ttls.role) {
+                (Some(role), true) => found.extend(role),
+                (known, _) => wanted.push((id, known)),
+            }
+        }
+        for some in wanted.chunks(AT_ONCE) {
+            let asked = AclRolesByIdRequest {
+                role_ids: some.iter().map(|(id, _)| id.clone()).collect(),
+            };
+            match self.ask::<AclGetRoles>(&asked).await {
+                Ok(mut answer) => {
+                    for (id, _) in some {
+                        let role = answer.roles.remove(id);
+                        self.roles.put(id.clone(), role.clone());
+                        found.extend(role);
+                    }
+                }
+                Err(error) => {
+                    for (_, known) in some {
+                        let known = known.clone().ok_or_else(|| unasked(error.clone()))?;
+                        found.extend(known);
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// What policies allow together, and the names of those that are there.
+    async fn compiled(&self, names: BTreeSet<String>) -> Result<(Arc<Acl>, Vec<String>), ApiError> {
+        let mut found = Vec::new();
+        let mut wanted = Vec::new();
+        for name in names {
+            match self.policies.get(&name, self.ttls.policy) {
+                (Some(policy), true) => found.extend(policy),
+                (known, _) => wanted.push((name, known)),
+            }
+        }
+        for some in wanted.chunks(AT_ONCE) {
+            let asked = AclPolicySetRequest {
+                names: some.iter().map(|(name, _)| name.clone()).collect(),
+            };
+            match self.ask::<AclGetPolicies>(&asked).await {
+                Ok(mut answer) => {
+                    for (name, _) in some {
+                        let policy = answer.policies.remove(name).map(read);
+                        self.policies.put(name.clone(), policy.clone());
+                        found.extend(policy);
+                    }
+                }
+                Err(error) => {
+                    for (_, known) in some {
+                        let known = known.clone().ok_or_else(|| unasked(error.clone()))?;
+                        found.extend(known);
+                    }
+                }
+            }
+        }
+        found.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
+        let held = found.iter().map(|(policy, _)| policy.name.clone());
+        let held: Vec<String> = held.collect();
+        let written = |(policy, _): &(AclPolicy, _)| (policy.name.clone(), policy.modify_index);
+        let key: Vec<(String, u64)> = found.iter().map(written).collect();
+        if let Some(acl) = self.sets.lock().get(&key) {
+            return Ok((Arc::clone(acl), held));
+        }
+        // One that cannot be read might deny something: then everything is denied.
+        let readable: Option<Vec<&Policy>> =
+            found.iter().map(|(_, policy)| policy.as_deref()).collect();
+        let acl = Arc::new(readable.map_or_else(Acl::denied, |all| Acl::compile(&all)));
+        let mut sets = self.sets.lock();
+        if sets.len() >= MOST {
+            sets.clear();
+        }
+        sets.insert(key, Arc::clone(&acl));
+        Ok((acl, held))
+    }
+
+    async fn ask<R: Rpc>(&self, asked: &R::Req) -> Result<R::Res, RpcError> {
+        self.caller.call::<R>(asked, ASKING).await
+    }
+}
+
+fn read(policy: AclPolicy) -> (AclPolicy, Option<Arc<Policy>>) {
+    let parsed = acl::parse(&policy.rules, Strictness::Lenient);
+    if let Err(error) = &parsed {
+        tracing::error!(policy = policy.name, %error, "a policy of the servers cannot be read");
+    }
+    (policy, parsed.ok().map(Arc::new))
+}
+
+fn unasked(error: RpcError) -> ApiError {
+    let text = format!("no server says what the token may do: {error}");
+    ApiError::new(Code::Unavailable, text)
+}
+
+/// What servers said, and when.
+struct Kept<K, V>(Mutex<HashMap<K, (Instant, V)>>);
+
+impl<K, V> Default for Kept<K, V> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Hash + Eq, V: Clone> Kept<K, V> {
+    /// What was said, and whether that still counts by itself.
+    fn get(&self, key: &K, ttl: Duration) -> (Option<V>, bool) {
+        match self.0.lock().get(key) {
+            Some((when, value)) => (Some(value.clone()), when.elapsed() < ttl),
+            None => (None, false),
+        }
+    }
+
+    fn put(&self, key: K, value: V) {
+        let mut kept = self.0.lock();
+        if kept.len() >= MOST && !kept.contains_key(&key) {
+            kept.clear();
+        }
+        kept.insert(key, (Instant::now(), value));
+    }
+
+    fn forget(&self, key: &K) {
+        self.0.lock().remove(key);
+    }
+}
+
+#[cfg(test)]
+#[path = "far_test.rs"]
+mod tests;

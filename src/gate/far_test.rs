@@ -1,0 +1,206 @@
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use drover_events::model::{AclRolePolicyLink, AclTokenRoleLink};
+
+use super::*;
+use crate::acl::NamespaceCapability as Ns;
+use crate::gate::Gate;
+use crate::identity::{Identity, Refusal};
+use crate::rpc::methods::{AclPolicySetResponse, AclRolesByIdResponse, ResolveAclTokenResponse};
+use crate::rpc::service::{Access, Call, Service};
+
+/// Servers that know some tokens, and may be away.
+#[derive(Default)]
+struct Servers {
+    away: AtomicBool,
+    asked: Mutex<BTreeMap<&'static str, usize>>,
+    tokens: Mutex<BTreeMap<String, AclToken>>,
+    roles: Mutex<BTreeMap<String, AclRole>>,
+    policies: Mutex<BTreeMap<String, AclPolicy>>,
+}
+
+impl Servers {
+    fn answer<T>(&self, name: &'static str, answer: impl FnOnce() -> T) -> Result<T, ApiError> {
+        if self.away.load(Ordering::Relaxed) {
+            // Told so that it is not tried again.
+            return Err(ApiError::new(Code::Internal, "away"));
+        }
+        *self.asked.lock().entry(name).or_default() += 1;
+        Ok(answer())
+    }
+
+    fn asked(&self, name: &'static str) -> usize {
+        self.asked.lock().get(name).copied().unwrap_or_default()
+    }
+
+    fn policy(&self, name: &str, rules: &str, index: u64) {
+        let policy = AclPolicy {
+            name: name.to_owned(),
+            rules: rules.to_owned(),
+            modify_index: index,
+            ..AclPolicy::default()
+        };
+        self.policies.lock().insert(name.to_owned(), policy);
+    }
+}
+
+async fn resolve(
+    servers: Arc<Servers>,
+    _: Call,
+    asked: ResolveAclTokenRequest,
+) -> Result<ResolveAclTokenResponse, ApiError> {
+    servers.answer("token", || ResolveAclTokenResponse {
+        token: servers.tokens.lock().get(&asked.secret_id).cloned(),
+        index: 1,
+    })
+}
+
+async fn roles(
+    servers: Arc<Servers>,
+    _: Call,
+    asked: AclRolesByIdRequest,
+) -> Result<AclRolesByIdResponse, ApiError> {
+    servers.answer("roles", || {
+        let mut roles = servers.roles.lock().clone();
+        roles.retain(|id, _| asked.role_ids.contains(id));
+        AclRolesByIdResponse { roles, index: 1 }
+    })
+}
+
+async fn policies(
+    servers: Arc<Servers>,
+    _: Call,
+    asked: AclPolicySetRequest,
+) -> Result<AclPolicySetResponse, ApiError> {
+    servers.answer("policies", || {
+        let mut policies = servers.policies.lock().clone();
+        policies.retain(|name, _| asked.names.contains(name));
+        AclPolicySetResponse { policies, index: 1 }
+    })
+}
+
+const KEPT: Duration = Duration::from_secs(3_600);
+
+/// A client's gate; what it learns is kept for an hour, or not at all.
+fn gate(servers: &Arc<Servers>, ttl: Duration) -> Gate {
+    let service = Service::new(Arc::clone(servers))
+        .method::<AclResolveToken, _, _>(Access::Public, resolve)
+        .method::<AclGetRoles, _, _>(Access::Public, roles)
+        .method::<AclGetPolicies, _, _>(Access::Public, policies);
+    let ttls = Ttls {
+        token: ttl,
+        policy: ttl,
+        role: ttl,
+    };
+    Gate::far(Caller::process(Arc::new(service), "node"), ttls)
+}
+
+/// Servers with a token that has nothing but a role.
+fn servers() -> Arc<Servers> {
+    let servers = Arc::new(Servers::default());
+    let token = AclToken {
+        accessor_id: "a".to_owned(),
+        name: "only a role".to_owned(),
+        r#type: "client".to_owned(),
+        roles: vec![AclTokenRoleLink {
+            id: "r1".to_owned(),
+            ..AclTokenRoleLink::default()
+        }]
+        .into(),
+        ..AclToken::default()
+    };
+    servers.tokens.lock().insert("role".to_owned(), token);
+    let role = AclRole {
+        id: "r1".to_owned(),
+        name: "readers".to_owned(),
+        policies: vec![AclRolePolicyLink {
+            name: "read".to_owned(),
+        }]
+        .into(),
+        ..AclRole::default()
+    };
+    servers.roles.lock().insert("r1".to_owned(), role);
+    let rules = "namespace \"web\" { capabilities = [\"read-logs\"] }";
+    servers.policy("read", rules, 1);
+    servers
+}
+
+async fn asks(gate: &Gate, token: &str) -> Identity {
+    let token = Some(token).filter(|token| !token.is_empty());
+    gate.authenticate(token, "10.0.0.1").await.unwrap()
+}
+
+fn reads_logs(identity: &Identity) -> bool {
+    identity.acl.namespace_allows_any("web", &[Ns::ReadLogs])
+}
+
+#[tokio::test]
+async fn acl_10_mod_22_a_token_of_nothing_but_a_role_is_what_the_servers_say_and_that_is_kept() {
+    let servers = servers();
+    let gate = gate(&servers, KEPT);
+    for _ in 0..3 {
+        let who = asks(&gate, "role").await;
+        assert!(reads_logs(&who) && !who.is_management());
+        assert_eq!(who.actor.name, "only a role");
+        assert_eq!(
+            (who.actor.roles, who.actor.policies),
+            (vec!["readers".into()], vec!["read".into()])
+        );
+    }
+    for kind in ["token", "roles", "policies"] {
+        assert_eq!(servers.asked(kind), 1, "{kind}");
+    }
+    // Who gives no token is who the servers' policy says.
+    assert!(!reads_logs(&asks(&gate, "").await));
+    servers.policy("anonymous", "namespace \"web\" { policy = \"read\" }", 2);
+    assert!(!reads_logs(&asks(&gate, "").await), "it is kept");
+    // A token that is none is asked for each time: it may be made in the next moment.
+    assert_eq!(asks(&gate, "none").await.refusal, Some(Refusal::Unknown));
+    let made = servers.tokens.lock()["role"].clone();
+    servers.tokens.lock().insert("none".to_owned(), made);
+    assert!(reads_logs(&asks(&gate, "none").await));
+}
+
+#[tokio::test]
+async fn acl_10_mod_22_what_changes_counts_when_its_time_is_over_and_what_was_known_while_servers_are_away()
+ {
+    let servers = servers();
+    let gate = gate(&servers, Duration::ZERO);
+    assert!(reads_logs(&asks(&gate, "role").await));
+    servers.policy("read", "namespace \"web\" { policy = \"deny\" }", 2);
+    assert!(
+        !reads_logs(&asks(&gate, "role").await),
+        "the policy changed"
+    );
+    let rules = "namespace \"web\" { capabilities = [\"read-logs\"] }";
+    servers.policy("read", rules, 3);
+    assert!(reads_logs(&asks(&gate, "role").await));
+
+    servers.away.store(true, Ordering::Relaxed);
+    assert!(reads_logs(&asks(&gate, "role").await), "what was known");
+    let unknown = gate.authenticate(Some("other"), "").await.unwrap_err();
+    assert_eq!(unknown.code, Code::Unavailable);
+    servers.away.store(false, Ordering::Relaxed);
+
+    servers.roles.lock().clear();
+    assert!(!reads_logs(&asks(&gate, "role").await), "the role is gone");
+    servers.tokens.lock().clear();
+    assert_eq!(asks(&gate, "role").await.refusal, Some(Refusal::Unknown));
+    // Nothing that is known to be gone comes back.
+    servers.away.store(true, Ordering::Relaxed);
+    assert!(gate.authenticate(Some("role"), "").await.is_err());
+}
+
+#[tokio::test]
+async fn acl_10_a_token_that_expired_or_cannot_be_read_gives_nothing() {
+    let servers = servers();
+    let mut token = servers.tokens.lock()["role"].clone();
+    token.expiration_time = Some(drover_events::gojson::GoTime(1));
+    servers.tokens.lock().insert("old".to_owned(), token);
+    let gate = gate(&servers, Duration::ZERO);
+    assert_eq!(asks(&gate, "old").await.refusal, Some(Refusal::Expired));
+    assert!(reads_logs(&asks(&gate, "role").await));
+    servers.policy("read", "no policy {", 9);
+    assert!(!reads_logs(&asks(&gate, "role").await));
+}

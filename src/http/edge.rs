@@ -1,0 +1,308 @@
+//! The HTTP API of an agent without a server: it answers for itself, and forwards the rest.
+//!
+//! What is its own: the agent, its node, the allocations that are here. Who asks is found out from
+//! what servers say ([`crate::gate`]), and may do what they say; so it answers while they are away
+//! too. Everything else goes to a server as it came, token and all, and so does `exec`, which a
+//! server writes down.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::Response;
+use futures_util::FutureExt;
+use hyper::Method;
+use serde_json::json;
+
+use super::answer::{Answer, TEXT};
+use super::client::far::Near;
+use super::client::{local, rights_in_files, rights_of_allocation};
+use super::front::{self, Incoming, Outline};
+use super::gate::{self, Access, READ_JOB, Right};
+use super::request::Request;
+use super::state::Settings;
+use super::stream::right;
+use super::{agent, auth, forward, known, measure};
+use crate::acl::NamespaceCapability as Ns;
+use crate::client::agent::Client;
+use crate::client::metadata::MetadataRequest;
+use crate::error::{ApiError, Code};
+use crate::gate::Gate;
+use crate::identity::Identity;
+use crate::rpc::caller::Caller;
+use crate::server::Around;
+use crate::telemetry::Telemetry;
+
+/// How long a server is looked for.
+const LOOKING: Duration = Duration::from_secs(5);
+
+/// An agent without a server.
+pub struct Edge {
+    /// The client.
+    pub client: Arc<Client>,
+    /// What answers for it.
+    pub near: Arc<Near>,
+    /// The way to the servers.
+    pub caller: Caller,
+    /// Who asks.
+    pub gate: Gate,
+    /// The figures of the process.
+    pub telemetry: Telemetry,
+    /// The agent around it.
+    pub around: Arc<dyn Around>,
+    /// The settings.
+    pub settings: Settings,
+}
+
+/// The routes of an agent without a server.
+pub fn edge(edge: Arc<Edge>) -> Router {
+    Router::new()
+        .fallback(serve)
+        .layer(axum::middleware::from_fn(measure::failed))
+        .with_state(edge)
+}
+
+/// What of a request is this agent's own, and what it asks of its caller.
+#[derive(Clone, Debug)]
+enum Own {
+    /// Something about the agent or its node.
+    Agent(Access),
+    /// Something about an allocation that is here.
+    Allocation {
+        namespace: String,
+        any_of: &'static [Ns],
+    },
+}
+
+async fn serve(State(edge): State<Arc<Edge>>, incoming: Incoming) -> Response {
+    let (mut parts, body) = incoming.into_parts();
+    let outline = Outline::of(&mut parts);
+    let own = match edge.own(&parts.method, parts.uri.path(), &outline) {
+        Some(own) => own,
+        None => {
+            let incoming = Incoming::from_parts(parts, body);
+            return match forward::send(&edge.caller, incoming, LOOKING).await {
+                Ok(response) => response,
+                Err(error) => edge.respond(outline, error.into()),
+            };
+        }
+    };
+    let work = AssertUnwindSafe(async {
+        let mut request = Request::head(parts)?;
+        edge.admit(&mut request, &own).await?;
+        let settings = &edge.settings;
+        request
+            .read_body(body, settings.body_limit, &settings.bodies)
+            .await?;
+        edge.answer(request).await
+    });
+    match front::settled(work.catch_unwind().await) {
+        Ok(Told::Here(answer)) => edge.respond(outline, answer),
+        Ok(Told::There(response)) => response,
+        Err(error) => edge.respond(outline, error.into()),
+    }
+}
+
+/// An answer, or a response of a server.
+enum Told {
+    Here(Answer),
+    There(Response),
+}
+
+impl Edge {
+    fn respond(&self, outline: Outline, answer: Answer) -> Response {
+        front::finish(&self.settings, None, outline, answer)
+    }
+
+    /// Whether a request is about what is here, and what it asks of its caller then.
+    fn own(&self, method: &Method, path: &str, outline: &Outline) -> Option<Own> {
+        let reads = matches!(*method, Method::GET | Method::HEAD);
+        let level = if reads { Right::Read } else { Right::Write };
+        let me = self.client.node_id();
+        let node = outline.query.text("node_id");
+        let here = (node.is_empty() || node == me) && outline.query.text("server_id").is_empty();
+        let words: Vec<&str> = path.split('/').skip(1).collect();
+        let access = match *words.as_slice() {
+            ["v1", "agent", "health"] if reads => Access::Public,
+            ["v1", "agent", "self"] if reads => Access::Agent(Right::Read),
+            ["v1", "agent", "servers"] => Access::Agent(level),
+            ["v1", "agent", "reload"] if !reads => Access::Agent(Right::Write),
+            ["v1", "agent", "monitor" | "host"] | ["v1", "agent", "monitor", "export"]
+                if reads && here =>
+            {
+                Access::Agent(Right::Read)
+            }
+            ["v1", "agent", "pprof", _] if reads && here => Access::Agent(Right::Write),
+            ["v1", "metrics"] if reads => Access::Metrics,
+            ["v1", "client", "stats"] if reads && here => Access::Node(Right::Read),
+            ["v1", "client", "gc"] if here => Access::Node(Right::Write),
+            ["v1", "client", "metadata"] if here => Access::Node(level),
+            ["v1", "client", "allocation", id, verb] => {
+                return self.of_allocation(id, rights_of_allocation(verb)?);
+            }
+            ["v1", "client", "fs", verb, id] => {
+                return self.of_allocation(id, rights_in_files(verb)?);
+            }
+            ["v1", "allocation", id, "checks"] if reads => {
+                return self.of_allocation(id, READ_JOB);
+            }
+            _ => return None,
+        };
+        Some(Own::Agent(access.under(&self.settings)))
+    }
+
+    fn of_allocation(&self, id: &str, any_of: &'static [Ns]) -> Option<Own> {
+        let runner = self.client.runner(id)?;
+        let namespace = runner.alloc().namespace.clone();
+        Some(Own::Allocation { namespace, any_of })
+    }
+
+    async fn identity(&self, request: &Request) -> Result<Identity, ApiError> {
+        let addr = request.remote.map(|addr| addr.ip().to_string());
+        let token = auth::token(request);
+        let found = self
+            .gate
+            .authenticate(token, addr.as_deref().unwrap_or_default());
+        let mut identity = found.await?;
+        identity.certificate.clone_from(&request.certificate);
+        Ok(identity)
+    }
+
+    /// Finds out who asks, and lets in who may.
+    async fn admit(&self, request: &mut Request, own: &Own) -> Result<(), ApiError> {
+        if auth::token(request).is_some() && !self.gate.is_guarded() {
+            request.query.ignore([known::header("X-Nomad-Token")]);
+        }
+        if matches!(own, Own::Agent(Access::Public)) {
+            // Whether servers answer is what may be asked for.
+            return Ok(());
+        }
+        request.identity = Arc::new(self.identity(request).await?);
+        let labelled = self.gate.is_guarded() && self.settings.label_identities;
+        let label = labelled.then(|| request.identity.label());
+        measure::served(&request.method, &request.path, label);
+        match own {
+            Own::Agent(access) => access.admit(request, &request.identity),
+            Own::Allocation { namespace, any_of } => {
+                let who = &request.identity;
+                let allowed = who.refusal.is_none();
+                gate::demand(allowed && gate::in_namespace(&who.acl, namespace, any_of))
+            }
+        }
+    }
+
+    /// Answers somebody who may ask.
+    async fn answer(self: &Arc<Self>, request: Request) -> Result<Told, ApiError> {
+        let answer = match request.path.as_str() {
+            "/v1/agent/health" => self.health(&request)?,
+            "/v1/agent/self" => Answer::json(&json!({
+                "config": self.around.config().describe(),
+                "member": null,
+                "stats": { "client": self.stats() },
+            }))?,
+            "/v1/agent/servers" => self.servers(&request)?,
+            "/v1/agent/reload" => agent::reloaded(Arc::clone(&self.around)).await?,
+            "/v1/metrics" => self.metrics(&request)?,
+            "/v1/client/metadata" if request.method == Method::POST => {
+                let body: MetadataRequest = request.json()?;
+                if body.node_id.is_empty() || body.node_id == self.client.node_id() {
+                    local::answer(&self.near.here()?, &request).await?
+                } else {
+                    let sent = forward::whole(&self.caller, &request, LOOKING).await?;
+                    return Ok(Told::There(sent));
+                }
+            }
+            _ => self.flowing(request).await?,
+        };
+        Ok(Told::Here(answer))
+    }
+
+    /// Answers what may flow: it ends with the right to it.
+    async fn flowing(self: &Arc<Self>, request: Request) -> Result<Answer, ApiError> {
+        let mut answer = local::answer(&self.near.here()?, &request).await?;
+        if changes(&request) && answer.status == 200 {
+            // A change on the client is none of the replicated state.
+            answer = Answer::json(&json!({ "Index": 0 }))?;
+        }
+        if answer.body.len().is_none() && self.gate.is_guarded() {
+            let (edge, first) = (Arc::clone(self), Arc::clone(&request.identity.acl));
+            let request = Arc::new(request);
+            let again = move || {
+                let (edge, request) = (Arc::clone(&edge), Arc::clone(&request));
+                async move { edge.identity(&request).await.map(Arc::new) }
+            };
+            answer.body = answer.body.until(right::lost(first, again));
+        }
+        Ok(answer)
+    }
+
+    fn health(&self, request: &Request) -> Result<Answer, ApiError> {
+        let kinds: Vec<&str> = request.query.all("type").collect();
+        let health = self.client.health();
+        let none = Err("server not enabled".to_owned());
+        let mut parts = serde_json::Map::new();
+        let mut healthy = true;
+        for (kind, health) in [("client", &health), ("server", &none)] {
+            if kinds.contains(&kind) || (kinds.is_empty() && kind == "client") {
+                healthy &= health.is_ok();
+                let message = health.as_ref().err().map_or("ok", String::as_str);
+                parts.insert(
+                    kind.to_owned(),
+                    json!({ "message": message, "ok": health.is_ok() }),
+                );
+            }
+        }
+        let body = serde_json::Value::Object(parts);
+        match healthy {
+            true => Answer::json(&body),
+            false => Ok(Answer::of(TEXT, body.to_string()).status(500)),
+        }
+    }
+
+    fn servers(&self, request: &Request) -> Result<Answer, ApiError> {
+        let servers = self.caller.servers();
+        match request.method {
+            Method::GET | Method::HEAD => {
+                Answer::json(&servers.map(|servers| servers.all()).unwrap_or_default())
+            }
+            Method::PUT | Method::POST => {
+                let named: Vec<String> = request.query.all("address").map(str::to_owned).collect();
+                if named.is_empty() {
+                    return Err(ApiError::bad_request("missing server address"));
+                }
+                if let Some(servers) = servers {
+                    servers.refresh(&named);
+                }
+                Ok(Answer::nothing())
+            }
+            _ => Err(ApiError::new(Code::MethodNotAllowed, "Invalid method")),
+        }
+    }
+
+    fn stats(&self) -> serde_json::Value {
+        let contact = self.client.contact().borrow().clone();
+        let servers = self.caller.servers().map(|servers| servers.all());
+        json!({
+            "node_id": self.client.node_id(),
+            "known_servers": servers.unwrap_or_default().join(","),
+            "num_allocations": self.client.alloc_ids().len().to_string(),
+            "last_heartbeat": contact.last_heartbeat.to_string(),
+            "heartbeat_ttl": contact.ttl.to_string(),
+        })
+    }
+
+    fn metrics(&self, request: &Request) -> Result<Answer, ApiError> {
+        let form = request.query.text("format");
+        let (text, summary) = (|| self.telemetry.prometheus(), || self.telemetry.summary());
+        agent::measured(form, self.settings.prometheus, text, summary)
+    }
+}
+
+/// Whether a request changes what becomes of an allocation's tasks.
+fn changes(request: &Request) -> bool {
+    let verb = request.segment(4).unwrap_or_default();
+    request.path.starts_with("/v1/client/allocation/")
+        && ["restart", "signal"].contains(&verb.as_str())
+}

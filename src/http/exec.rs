@@ -1,0 +1,469 @@
+//! `GET /v1/client/allocation/:id/exec`: a command beside a task, over a WebSocket (HTTP API 4.2).
+//!
+//! Who may not is refused before the upgrade; where the token comes in the first frame, by the code
+//! of the close frame. Nothing runs before. The command ends when its caller leaves, falls silent
+//! or loses the right, and when the server stops.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::response::Response;
+use drover_projections::tables::allocs;
+use futures_util::{FutureExt, SinkExt, Stream, StreamExt};
+use hyper::header::HeaderValue;
+use hyper::http::request::Parts;
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio_tungstenite::tungstenite::protocol::Message;
+use tokio_tungstenite::tungstenite::{Bytes, Error};
+
+use super::answer::Answer;
+use super::client::ran::{self, Ready};
+use super::client::{unknown, whereabouts};
+use super::front::{self, Call, Incoming, Outline};
+use super::gate::{self, Access, Late, Write};
+use super::list::storage;
+use super::request::Request;
+use super::socket::{self, Socket, Upgrade};
+use super::state::Api;
+use super::stream::right;
+use super::target::Target;
+use super::{auth, past, query, requests};
+use crate::acl::NamespaceCapability as Ns;
+use crate::client::agent::Client;
+use crate::client::drivers;
+use crate::client::endpoints::exec::{self, ExecIn, ExecOut, ExecRequest};
+use crate::error::{ApiError, Code};
+use crate::net::glance;
+use crate::requests::{Ran, Session, Ticket};
+
+/// Pieces of input that may wait for a command that is slow to read.
+const WINDOW: usize = 8;
+/// How long somebody has to say who he is.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often the caller is told that the command runs; one that is gone shows by it.
+const BEAT: Duration = Duration::from_secs(3);
+/// After how long a caller who says nothing is taken for gone: clients send something every ten
+/// seconds, and answer what they are asked.
+const SILENCE: Duration = Duration::from_secs(25);
+
+drover_events::wire! {
+    /// The first frame, where it is to say who asks.
+    struct Handshake {
+        version: i64 = "version",
+        auth_token: String = "auth_token",
+    }
+}
+
+/// Serves a request.
+pub(super) async fn serve(api: Arc<Api>, incoming: Incoming, access: Access) -> Response {
+    let (mut parts, _) = incoming.into_parts();
+    let outline = Outline::of(&mut parts);
+    let upgrade = Upgrade::of(&mut parts);
+    let work = AssertUnwindSafe(begin(&api, parts, access, upgrade));
+    let answer = front::settle(work.catch_unwind().await);
+    front::respond(&api, outline, answer)
+}
+
+async fn begin(
+    api: &Arc<Api>,
+    parts: Parts,
+    access: Access,
+    upgrade: Result<Upgrade, ApiError>,
+) -> Result<Answer, ApiError> {
+    let request = Request::head(parts)?;
+    let introduces = flag(&request, "ws_handshake")?;
+    match upgrade {
+        Ok(upgrade) if introduces => {
+            if !api.gate.is_guarded() {
+                socket::same_origin(&request.headers)?;
+            }
+            let api = Arc::clone(api);
+            Ok(upgrade.accept(move |socket| introduced(api, request, access, socket)))
+        }
+        upgrade => {
+            let asked = Asked::admit(api, request, access).await?;
+            match upgrade {
+                Ok(upgrade) => Ok(upgrade.accept(move |socket| asked.run(socket))),
+                Err(error) => asked.end(Err(error)).await,
+            }
+        }
+    }
+}
+
+/// A switch in the query.
+fn flag(request: &Request, name: &str) -> Result<bool, ApiError> {
+    match request.query.text(name) {
+        "" => Ok(false),
+        raw => query::parse_bool(raw).ok_or_else(|| {
+            ApiError::bad_request(format!(
+                "{name} value is not a boolean: strconv.ParseBool: parsing {raw:?}: invalid syntax"
+            ))
+        }),
+    }
+}
+
+/// Learns from the first frame who asks.
+async fn introduced(api: Arc<Api>, mut request: Request, access: Access, mut socket: Socket) {
+    let stop = socket.stop.clone();
+    let asked = async {
+        let first = timeout(PATIENCE, first_frame(&mut socket)).await;
+        let silent = || ApiError::bad_request("no handshake came in time");
+        let hello = first.map_err(|_| silent())??;
+        introduce(&mut request, &hello)?;
+        Asked::admit(&api, request, access).await
+    };
+    let asked = tokio::select! {
+        asked = asked => asked,
+        () = stop.cancelled() => Err(stopping()),
+    };
+    match asked {
+        Ok(asked) => asked.run(socket).await,
+        Err(error) => socket.refuse(&error).await,
+    }
+}
+
+async fn first_frame(socket: &mut Socket) -> Result<Handshake, ApiError> {
+    let none = |why: String| ApiError::bad_request(format!("failed to read handshake: {why}"));
+    loop {
+        return match socket.stream.next().await {
+            Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
+            Some(Ok(message @ (Message::Text(_) | Message::Binary(_)))) => {
+                let read = drover_events::gojson::from_slice(&message.into_data());
+                read.map_err(|error| none(error.to_string()))
+            }
+            Some(Ok(_)) | None => Err(none("the connection ended".to_owned())),
+            Some(Err(error)) => Err(none(error.to_string())),
+        };
+    }
+}
+
+/// Takes a token as if it had come with the request.
+fn introduce(request: &mut Request, hello: &Handshake) -> Result<(), ApiError> {
+    if hello.version != 1 {
+        let text = format!("unexpected handshake value: {}", hello.version);
+        return Err(ApiError::bad_request(text));
+    }
+    let token = hello.auth_token.trim();
+    match auth::token(request) {
+        _ if token.is_empty() => Ok(()),
+        Some(known) if known == token => Ok(()),
+        Some(_) => Err(ApiError::bad_request(
+            "handshake auth token mismatched auth header token",
+        )),
+        None => {
+            // What no header can hold is no token either.
+            let value = HeaderValue::from_str(token).map_err(|_| gate::denied())?;
+            request.headers.insert("x-nomad-token", value);
+            Ok(())
+        }
+    }
+}
+
+fn stopping() -> ApiError {
+    ApiError::new(Code::Unavailable, "the agent is stopping")
+}
+
+/// Lets in who may run a command beside a task: `alloc-exec` in the namespace of its allocation,
+/// and `alloc-node-exec` too where the task sees the node's own files, for then the command does.
+/// Who has the first nowhere is denied before the allocation is looked for.
+fn admitted(late: Late, id: &str, task: &str) -> Result<Write, ApiError> {
+    let acl = late.acl();
+    gate::demand(gate::in_namespace(acl, "*", &[Ns::AllocExec]))?;
+    if acl.is_management() {
+        return Ok(late.admitted());
+    }
+    let view = late.api.projections.view();
+    let alloc = glance(|| allocs::get(&view, id)).map_err(storage)?;
+    let alloc = alloc.ok_or_else(|| unknown(id))?;
+    let tasks = alloc.group().map(|group| &group.tasks);
+    let found = tasks.and_then(|tasks| tasks.iter().find(|one| one.name == task));
+    let sees_node = found.is_some_and(|task| !drivers::isolates_files(&task.driver));
+    let namespace = alloc.namespace.as_str();
+    let allows = |one| gate::in_namespace(acl, namespace, &[one]);
+    let allowed = allows(Ns::AllocExec) && (!sees_node || allows(Ns::AllocNodeExec));
+    late.when(allowed)
+}
+
+/// What is asked for, by somebody who may.
+struct Asked {
+    write: Write,
+    place: Place,
+    id: String,
+    exec: ExecRequest,
+    ticket: Ticket,
+}
+
+/// Where a command runs.
+enum Place {
+    /// In this agent's client.
+    Near(Arc<Client>),
+    /// On another machine, whose client could run it.
+    Far(Box<Ready>),
+}
+
+impl Place {
+    /// Finds it, and asks whether it could run there.
+    async fn find(call: &Call, id: &str, exec: &ExecRequest) -> Result<Self, ApiError> {
+        match whereabouts(&call.api, id)? {
+            Target::Here => {
+                let none = || ApiError::bad_request("No local Node and node_id not provided");
+                let client = call.api.server.client().ok_or_else(none)?;
+                exec::check(&client, id, exec)?;
+                Ok(Self::Near(client))
+            }
+            Target::Node(node) => {
+                let sessions = &call.api.server.sessions;
+                let ready = ran::ready(sessions, &node, &call.request).await?;
+                Ok(Self::Far(Box::new(ready)))
+            }
+            Target::Server(_) => Err(unknown(id)),
+        }
+    }
+
+    /// Runs it.
+    async fn run(
+        self,
+        id: &str,
+        exec: &ExecRequest,
+        input: mpsc::Receiver<ExecIn>,
+    ) -> Result<mpsc::Receiver<ExecOut>, ApiError> {
+        match self {
+            Self::Near(client) => exec::exec(&client, id, exec, input).await,
+            Self::Far(ready) => ready.run(input).await,
+        }
+    }
+}
+
+impl Asked {
+    /// Finds out who asks and for what, and lets in who may.
+    async fn admit(api: &Arc<Api>, mut request: Request, access: Access) -> Result<Self, ApiError> {
+        front::admit(api, &mut request, access).await?;
+        let by_token = api.gate.is_guarded() && auth::token(&request).is_some();
+        let origin = match by_token {
+            true => Ok(()),
+            false => socket::same_origin(&request.headers),
+        };
+        past::refuse(&request)?;
+        front::check_region(api, &request)?;
+        let id = request.segment(3)?;
+        let exec = command(&request);
+        let ran = exec.as_ref().map(|exec| Ran {
+            task: exec.task.clone(),
+            command: exec.command.clone(),
+            tty: exec.tty,
+        });
+        let ticket = requests::asked_to_run(api, &request, ran.unwrap_or_default()).await?;
+        let request = Arc::new(request);
+        let call = Call {
+            api: Arc::clone(api),
+            request: Arc::clone(&request),
+        };
+        let checked = async {
+            origin?;
+            let task = call.request.query.text("task").to_owned();
+            let write = admitted(Late::new(call), &id, &task)?;
+            let exec = exec?;
+            let place = Place::find(&write, &id, &exec).await?;
+            Ok((write, place, exec))
+        };
+        match checked.await {
+            Ok((write, place, exec)) => Ok(Self {
+                write,
+                place,
+                id,
+                exec,
+                ticket,
+            }),
+            Err(error) => {
+                let denied = || requests::denied(&request);
+                let refused = requests::answered(api, Some(ticket), denied, Err(error)).await;
+                Err(refused.err().unwrap_or_else(gate::denied))
+            }
+        }
+    }
+
+    /// Ends it without a command.
+    async fn end(self, answer: Result<Answer, ApiError>) -> Result<Answer, ApiError> {
+        ended(&self.write, self.ticket, answer).await
+    }
+
+    /// Runs the command.
+    async fn run(self, mut socket: Socket) {
+        let (to, input) = mpsc::channel(WINDOW);
+        let Self {
+            write,
+            place,
+            id,
+            exec,
+            ticket,
+        } = self;
+        let output = match place.run(&id, &exec, input).await {
+            Ok(output) => output,
+            Err(error) => {
+                let ended = ended(&write, ticket, Err(error)).await;
+                return match ended {
+                    Ok(_) => {}
+                    Err(error) => socket.refuse(&error).await,
+                };
+            }
+        };
+        let carried = Carried::default();
+        let end = {
+            let right = right::changed(Arc::clone(&write.api), Arc::clone(&write.request));
+            let stop = socket.stop.clone();
+            tokio::select! {
+                end = carried.carry(&mut socket, to, output) => end,
+                () = right => End::Refused(gate::denied()),
+                () = stop.cancelled_owned() => End::Refused(stopping()),
+            }
+        };
+        let (status, exit_code) = match &end {
+            End::Exited(code) => (101, Some(*code)),
+            End::Left => (101, None),
+            End::Refused(error) => (error.code.status(), None),
+        };
+        let session = Session {
+            bytes_in: carried.bytes_in.into_inner(),
+            bytes_out: carried.bytes_out.into_inner(),
+            exit_code,
+        };
+        if let Err(error) = ticket.complete_with(status, Some(session)).await {
+            tracing::error!(%error, "the end of a command could not be written down");
+        }
+        match end {
+            End::Exited(_) => socket.done().await,
+            End::Refused(error) => socket.refuse(&error).await,
+            End::Left => {}
+        }
+    }
+}
+
+/// Writes down that nothing was run.
+async fn ended(
+    write: &Write,
+    ticket: Ticket,
+    answer: Result<Answer, ApiError>,
+) -> Result<Answer, ApiError> {
+    let denied = || requests::denied(&write.request);
+    requests::answered(&write.api, Some(ticket), denied, answer).await
+}
+
+/// What is to be run, from the query.
+///
+/// # Errors
+/// 400 where it says nothing that could.
+pub(super) fn command(request: &Request) -> Result<ExecRequest, ApiError> {
+    let command = match request.query.text("command") {
+        "" => Vec::new(),
+        raw => {
+            let read: Result<Option<Vec<String>>, _> = serde_json::from_str(raw);
+            let bad = |error| format!("command is not a JSON array of texts: {error}");
+            let words = read.map_err(|error| ApiError::bad_request(bad(error)))?;
+            words.unwrap_or_default()
+        }
+    };
+    Ok(ExecRequest {
+        task: request.query.text("task").to_owned(),
+        command,
+        tty: flag(request, "tty")?,
+    })
+}
+
+/// How a session ended.
+enum End {
+    /// The command ended with this code.
+    Exited(i32),
+    /// The caller is gone.
+    Left,
+    /// It is ended here.
+    Refused(ApiError),
+}
+
+/// Bytes of a session.
+#[derive(Default)]
+struct Carried {
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+}
+
+impl Carried {
+    /// Carries frames both ways until either side is done.
+    async fn carry(
+        &self,
+        socket: &mut Socket,
+        to: mpsc::Sender<ExecIn>,
+        output: mpsc::Receiver<ExecOut>,
+    ) -> End {
+        let (sink, stream) = (&mut socket.stream).split();
+        tokio::select! {
+            end = self.send(sink, output) => end,
+            end = self.take(stream, to) => end,
+        }
+    }
+
+    /// Sends what the command writes.
+    async fn send<S>(&self, mut sink: S, mut output: mpsc::Receiver<ExecOut>) -> End
+    where
+        S: futures_util::Sink<Message, Error = Error> + Unpin,
+    {
+        let mut beat = interval(BEAT);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let frame = tokio::select! {
+                frame = output.recv() => frame,
+                _ = beat.tick() => {
+                    if sink.send(Message::Ping(Bytes::new())).await.is_err() {
+                        return End::Left;
+                    }
+                    Some(ExecOut::Heartbeat)
+                }
+            };
+            let Some(frame) = frame else {
+                return End::Refused(ApiError::internal("the command was lost"));
+            };
+            if let ExecOut::Stdout(data) | ExecOut::Stderr(data) = &frame {
+                self.bytes_out
+                    .fetch_add(data.len() as u64, Ordering::Relaxed);
+            }
+            let text = serde_json::to_string(&frame).unwrap_or_default();
+            if sink.send(Message::text(text)).await.is_err() {
+                return End::Left;
+            }
+            if let ExecOut::Exited { code } = frame {
+                return End::Exited(code);
+            }
+        }
+    }
+
+    /// Takes what comes for the command, as fast as it takes it.
+    async fn take<S>(&self, mut stream: S, to: mpsc::Sender<ExecIn>) -> End
+    where
+        S: Stream<Item = Result<Message, Error>> + Unpin,
+    {
+        let bad = |why: String| End::Refused(ApiError::bad_request(why));
+        loop {
+            let data = match timeout(SILENCE, stream.next()).await {
+                Err(_) | Ok(None) => return End::Left,
+                Ok(Some(Err(Error::Capacity(error)))) => return bad(error.to_string()),
+                Ok(Some(Err(_) | Ok(Message::Close(_)))) => return End::Left,
+                Ok(Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)))) => continue,
+                Ok(Some(Ok(message))) => message.into_data(),
+            };
+            let all = match ExecIn::of(&data) {
+                Ok(all) => all,
+                Err(error) => return bad(format!("failed to decode frame: {error}")),
+            };
+            for one in all {
+                if let ExecIn::Stdin(data) = &one {
+                    self.bytes_in
+                        .fetch_add(data.len() as u64, Ordering::Relaxed);
+                }
+                // A command that takes no more has ended, which the other side says.
+                let _ = to.send(one).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Requests on their way to a server that answers them.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use http_body_util::Full;
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::http::uri::PathAndQuery;
+use hyper::upgrade::OnUpgrade;
+use hyper::{StatusCode, Uri, Version};
+use hyper_util::rt::TokioIo;
+use tokio::io::copy_bidirectional;
+
+use super::front::Incoming;
+use super::request::{Remote, Request};
+use super::socket::Line;
+use crate::error::{ApiError, Code};
+use crate::rpc::RpcError;
+use crate::rpc::caller::Caller;
+use crate::rpc::duplex::bytes_of;
+use crate::rpc::forward::{ForwardRequest, ServerForward};
+
+/// Headers of the connection they come over (RFC 9110 section 7.6.1).
+const OF_THE_CONNECTION: [HeaderName; 6] = [
+    header::CONNECTION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::PROXY_AUTHORIZATION,
+];
+
+/// Sends a request to a server, and answers with its response as it comes.
+///
+/// # Errors
+/// 503 where no server takes it.
+pub(super) async fn send(
+    caller: &Caller,
+    mut incoming: Incoming,
+    looking: Duration,
+) -> Result<Response, ApiError> {
+    let address = incoming.extensions().get::<Remote>();
+    let asked = ForwardRequest {
+        address: address.map_or_else(String::new, |remote| remote.0.to_string()),
+    };
+    let stream = caller
+        .reach::<ServerForward>(&asked, looking)
+        .await
+        .map_err(unreached)?;
+    let broken = |error: hyper::Error| {
+        ApiError::new(Code::Unavailable, format!("the server was lost: {error}"))
+    };
+    let io = TokioIo::new(bytes_of(stream));
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(io)
+        .await
+        .map_err(broken)?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.with_upgrades().await {
+            tracing::debug!(%error, "a forwarded request ended");
+        }
+    });
+    let upgrade = incoming.extensions_mut().remove::<OnUpgrade>();
+    let line = incoming.extensions_mut().remove::<Line>();
+    rewrite(&mut incoming)?;
+    let mut response = sender.send_request(incoming).await.map_err(broken)?;
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let there = hyper::upgrade::on(&mut response);
+        let held = line.map(|line| line.hold());
+        tokio::spawn(async move {
+            let _held = held;
+            let Some(here) = upgrade else { return };
+            let (Ok(here), Ok(there)) = tokio::join!(here, there) else {
+                return;
+            };
+            let (mut here, mut there) = (TokioIo::new(here), TokioIo::new(there));
+            let _ = copy_bidirectional(&mut here, &mut there).await;
+        });
+    } else {
+        for name in OF_THE_CONNECTION {
+            response.headers_mut().remove(name);
+        }
+    }
+    Ok(response.map(Body::new))
+}
+
+/// The same for a request whose body was taken in already.
+///
+/// # Errors
+/// 503 where no server takes it.
+pub(super) async fn whole(
+    caller: &Caller,
+    request: &Request,
+    looking: Duration,
+) -> Result<Response, ApiError> {
+    let mut incoming = Incoming::new(Body::new(Full::new(request.body.clone())));
+    *incoming.method_mut() = request.method.clone();
+    incoming.headers_mut().clone_from(&request.headers);
+    incoming.headers_mut().remove(header::CONTENT_LENGTH);
+    let unreadable = |_| ApiError::bad_request("the target cannot be forwarded");
+    *incoming.uri_mut() = request.target().parse().map_err(unreadable)?;
+    if let Some(address) = request.remote {
+        incoming.extensions_mut().insert(Remote(address));
+    }
+    send(caller, incoming, looking).await
+}
+
+fn unreached(error: RpcError) -> ApiError {
+    match error {
+        RpcError::Api(error) => error,
+        other => {
+            let text = format!("no server answers: {other}; drover agent-info names them");
+            ApiError::new(Code::Unavailable, text)
+        }
+    }
+}
+
+/// Makes of a request of one connection one of another.
+fn rewrite(incoming: &mut Incoming) -> Result<(), ApiError> {
+    let unreadable = |_| ApiError::bad_request("the target cannot be forwarded");
+    let host = incoming.uri().authority().map(|host| host.to_string());
+    let target = incoming.uri().path_and_query();
+    let target = target.cloned().unwrap_or(PathAndQuery::from_static("/"));
+    *incoming.uri_mut() = Uri::try_from(target.as_str()).map_err(unreadable)?;
+    *incoming.version_mut() = Version::HTTP_11;
+    let headers: &mut HeaderMap = incoming.headers_mut();
+    let upgrade = headers.get(header::UPGRADE).cloned();
+    for name in OF_THE_CONNECTION {
+        headers.remove(name);
+    }
+    if let Some(upgrade) = upgrade {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(header::UPGRADE, upgrade);
+    }
+    // What came over HTTP/2 names its host otherwise.
+    if !headers.contains_key(header::HOST) {
+        let host = host.unwrap_or_else(|| "localhost".to_owned());
+        if let Ok(host) = HeaderValue::from_str(&host) {
+            headers.insert(header::HOST, host);
+        }
+    }
+    Ok(())
+}

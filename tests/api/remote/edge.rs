@@ -1,0 +1,229 @@
+//! The HTTP API of the client's own agent: it answers for itself, and forwards the rest.
+
+use std::process::{Command, Output};
+
+use anyhow::{Result, ensure};
+use drover_testkit::{Http, LONG, wait_for};
+use serde_json::{Value, json};
+
+use super::{World, reached, running, shell, text};
+use crate::support::{json_of, register};
+
+const ACLS: &str = "acl {\n  enabled = true\n}\n";
+
+fn drover(http: &str, token: &str, words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_drover"));
+    command.args(words).env("NOMAD_ADDR", http);
+    if !token.is_empty() {
+        command.env("NOMAD_TOKEN", token);
+    }
+    command.output().expect("it runs")
+}
+
+#[test]
+fn a_client_agent_answers_for_itself_and_forwards_the_rest() {
+    let world = World::start();
+    let mut here = world.client.http();
+    // Jobs are the servers' business: registered, read, waited for and deleted through it.
+    wait_for("the agent", LONG, || -> Result<()> {
+        let health = here.get("/v1/agent/health")?;
+        ensure!(health.status == 200, "{}", health.text());
+        Ok(())
+    })
+    .expect("it is healthy");
+    register(&mut here, &shell("web", "echo begun; exec sleep 600"));
+    let alloc = running(&mut here, "web");
+    let answer = here.get("/v1/jobs").expect("an answer");
+    let index: u64 = answer
+        .header("x-nomad-index")
+        .expect("it says")
+        .parse()
+        .expect("a number");
+    assert_eq!(answer.json().expect("JSON")[0]["ID"], "web");
+    let mut waits = world.client.http().timeout(LONG);
+    let waiting =
+        std::thread::spawn(move || waits.get(&format!("/v1/jobs?index={index}&wait=50s")));
+    register(&mut world.http(), &shell("other", "exec sleep 600"));
+    let waited = waiting.join().expect("it ran").expect("an answer");
+    assert_eq!(
+        waited.json().expect("JSON").as_array().map(Vec::len),
+        Some(2)
+    );
+    let missing = here.get("/v1/job/none").expect("an answer");
+    assert_eq!(
+        (missing.status, missing.text().as_str()),
+        (404, "job not found")
+    );
+    let mut events = world
+        .client
+        .http()
+        .timeout(LONG)
+        .lines("/v1/event/stream?topic=Job&index=1");
+    let events = events.as_mut().expect("it begins");
+    loop {
+        let line = events.next_line().expect("a line").expect("it goes on");
+        if String::from_utf8_lossy(&line).contains("JobRegistered") {
+            break;
+        }
+    }
+
+    // Its own it answers itself.
+    let node = json_of(&mut here, "/v1/nodes")[0]["ID"].clone();
+    let own = json_of(&mut here, "/v1/agent/self");
+    assert_eq!(own["stats"]["client"]["node_id"], node, "{own}");
+    let servers = json_of(&mut here, "/v1/agent/servers");
+    assert_eq!(servers, json!([world.server.rpc_addr().to_string()]));
+    assert!(json_of(&mut here, "/v1/client/stats")["Memory"].is_object());
+    assert_eq!(
+        text(&mut here, "/v1/metrics?format=prometheus").is_empty(),
+        false
+    );
+    let host = json_of(&mut here, "/v1/client/metadata");
+    assert!(host["Static"].is_object(), "{host}");
+    let logs = format!("/v1/client/fs/logs/{alloc}?task=t&type=stdout&plain=true");
+    assert_eq!(text(&mut here, &logs), "begun");
+    // A server does not name itself by what a client's agent forwards.
+    assert_eq!(
+        json_of(&mut here, "/v1/status/leader"),
+        json_of(&mut world.http(), "/v1/status/leader")
+    );
+
+    // While the servers are away it goes on with that, and says of the rest that they are.
+    let World { server, client, .. } = world;
+    server.kill().expect("it ran");
+    let mut here = client.http().timeout(LONG);
+    assert_eq!(text(&mut here, &logs), "begun");
+    let away = here.get("/v1/jobs").expect("an answer");
+    assert_eq!(away.status, 503, "{}", away.text());
+    assert!(away.text().contains("no server answers"), "{}", away.text());
+}
+
+/// Policies and a token that has nothing but a role with one of them.
+fn narrow(http: &mut Http, rules: &str) -> Value {
+    let put = |http: &mut Http, path: &str, body: Value| {
+        let answer = http.put(path, &body).expect("an answer");
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        answer
+    };
+    put(
+        http,
+        "/v1/acl/policy/narrow",
+        json!({"Name": "narrow", "Rules": rules}),
+    );
+    let role = json!({"Name": "readers", "Policies": [{"Name": "narrow"}]});
+    let role = put(http, "/v1/acl/role", role).json().expect("JSON");
+    let token = json!({"Name": "role only", "Type": "client", "Roles": [{"ID": role["ID"]}]});
+    put(http, "/v1/acl/token", token).json().expect("JSON")
+}
+
+#[test]
+fn acl_10_auth_05_mod_22_a_client_agent_asks_servers_who_asks_it() {
+    let world = World::with(
+        ACLS,
+        &format!(
+            "acl {{\n  enabled = true\n  token_ttl = \"1s\"\n  policy_ttl = \"1s\"\n  role_ttl = \"1s\"\n}}\n"
+        ),
+    );
+    let made = world
+        .http()
+        .send("POST", "/v1/acl/bootstrap", b"")
+        .expect("an answer");
+    let root = made.json().expect("JSON")["SecretID"]
+        .as_str()
+        .expect("a secret")
+        .to_owned();
+    let with = |http: Http, token: &str| http.header("X-Nomad-Token", token).timeout(LONG);
+    let mut root_there = with(world.http(), &root);
+    let mut root_here = with(world.client.http(), &root);
+    register(&mut root_there, &shell("web", "echo begun; exec sleep 600"));
+    let alloc = running(&mut root_there, "web");
+    reached(&mut root_there, &alloc);
+    let token = narrow(
+        &mut root_there,
+        "namespace \"default\" { capabilities = [\"read-logs\"] }",
+    );
+    let token = token["SecretID"].as_str().expect("a secret");
+    let mut narrow_here = with(world.client.http(), token);
+    let mut nobody_here = world.client.http();
+
+    let logs = format!("/v1/client/fs/logs/{alloc}?task=t&type=stdout&plain=true");
+    let ls = format!("/v1/client/fs/ls/{alloc}");
+    assert_eq!(text(&mut narrow_here, &logs), "begun");
+    assert_eq!(text(&mut root_here, &logs), "begun");
+    // What is not its right, and who gives no token or a wrong one, is refused, here and there. The
+    // connection that a node proved itself on gives nobody anything.
+    let mut wrong_here = with(world.client.http(), "11111111-1111-1111-1111-111111111111");
+    for path in [
+        ls.as_str(),
+        "/v1/client/stats",
+        "/v1/agent/self",
+        "/v1/jobs",
+        "/v1/nodes",
+    ] {
+        for (who, http) in [
+            ("narrow", &mut narrow_here),
+            ("nobody", &mut nobody_here),
+            ("wrong", &mut wrong_here),
+        ] {
+            let answer = http.get(path).expect("an answer");
+            let status = answer.status;
+            assert_eq!(status, 403, "{who} {path}: {}", answer.text());
+        }
+        let answer = root_here.get(path).expect("an answer");
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+    }
+    for http in [&mut nobody_here, &mut wrong_here] {
+        assert_eq!(http.get(&logs).expect("an answer").status, 403);
+    }
+    // A follower of a log is cut off when the right to it goes.
+    let follow = format!("{logs}&follow=true");
+    let mut lines = with(world.client.http(), token)
+        .lines(&follow)
+        .expect("it begins");
+    assert_eq!(lines.next_line().expect("a line").expect("some"), b"begun");
+    let gone = root_there
+        .send("DELETE", "/v1/acl/policy/narrow", b"")
+        .expect("an answer");
+    assert_eq!(gone.status, 200, "{}", gone.text());
+    assert!(lines.next_line().expect("it ends in order").is_none());
+    assert_eq!(narrow_here.get(&logs).expect("an answer").status, 403);
+
+    // What was known while the servers are away goes on counting.
+    let World { server, client, .. } = world;
+    assert_eq!(text(&mut root_here, &logs), "begun");
+    server.kill().expect("it ran");
+    assert_eq!(text(&mut with(client.http(), &root), &logs), "begun");
+    let never = with(client.http(), "22222222-2222-2222-2222-222222222222").get(&logs);
+    assert_eq!(never.expect("an answer").status, 503);
+}
+
+/// A command beside a task of another machine, asked of the server and of the client's own agent:
+/// both go through the server, which writes it down.
+#[test]
+fn mod_23_a_command_runs_beside_a_task_of_a_remote_client() {
+    let world = World::start();
+    let alloc = world.run("web", "exec sleep 600");
+    let address = |agent: &drover_testkit::Agent| format!("http://{}", agent.addr());
+    for agent in [&world.server, &world.client] {
+        let run = |words: &[&str]| {
+            let mut all = vec!["alloc", "exec", "-t=false", "-task", "t", alloc.as_str()];
+            all.extend(words);
+            drover(&address(agent), "", &all)
+        };
+        let ran = run(&[
+            "/bin/sh",
+            "-c",
+            "echo out; echo $NOMAD_TASK_NAME >&2; exit 7",
+        ]);
+        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert_eq!(ran.status.code(), Some(7), "{said}");
+        assert_eq!(String::from_utf8_lossy(&ran.stdout), "out\n");
+        assert_eq!(said, "t\n");
+        let none = run(&["/no/such/program"]);
+        assert_eq!(none.status.code(), Some(1));
+        assert!(!none.stderr.is_empty());
+    }
+    let mut http = world.http();
+    let written = json_of(&mut http, "/v1/audit/requests");
+    assert!(written.to_string().contains("/bin/sh"), "{written}");
+}
