@@ -251,11 +251,10 @@ impl Server {
             bootstrap: Some([(me.number, me.member())].into()),
         })
         .await?;
-        let first = {
-            let (me, configured) = (me.clone(), config.server.scheduler_configuration());
-            let begin = raft.log().epoch().first_index;
-            Arc::new(move |view: &_| bootstrap::first_events(view, &me, &configured, true, begin))
-        };
+        let (who, configured) = (me.clone(), config.server.scheduler_configuration());
+        let begin = raft.log().epoch().first_index;
+        let first = move |view: &_| bootstrap::first_events(view, &who, &configured, true, begin);
+        let first = Arc::new(first);
         let actor = Identity::server(&me.id, "leader").actor;
         let proposer = Proposer::start(Arc::clone(&raft), Arc::clone(&projections), actor, first);
         let own = (&raft, &requests, me.id.as_str());
