@@ -81,7 +81,11 @@ fn own(world: &World, alloc: &str) {
     let servers = json_of(&mut here, "/v1/agent/servers");
     assert_eq!(servers, json!([world.server.rpc_addr().to_string()]));
     assert!(json_of(&mut here, "/v1/client/stats")["Memory"].is_object());
-    assert!(!text(&mut here, "/v1/metrics?format=prometheus").is_empty());
+    assert!(json_of(&mut here, "/v1/metrics")["Gauges"].is_array());
+    let text_form = here
+        .get("/v1/metrics?format=prometheus")
+        .expect("an answer");
+    assert_eq!(text_form.status, 415, "{}", text_form.text());
     let host = json_of(&mut here, "/v1/client/metadata");
     assert!(host["Static"].is_object(), "{host}");
     let logs = format!("/v1/client/fs/logs/{alloc}?task=t&type=stdout&plain=true");
