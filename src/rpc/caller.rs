@@ -63,9 +63,16 @@ impl Servers {
     }
 }
 
+/// Connections for calls, and others for what much comes over.
+#[derive(Clone)]
+struct Ways {
+    calls: Pool,
+    streams: Pool,
+}
+
 #[derive(Clone)]
 enum Way {
-    Network(Pool, Servers),
+    Network(Ways, Servers),
     Process(Arc<dyn Dispatch>),
 }
 
@@ -81,7 +88,13 @@ impl Caller {
     /// Over connections of `pool`; `token` says who calls.
     pub fn network(pool: Pool, servers: Servers, token: &str) -> Self {
         Self {
-            way: Way::Network(pool, servers),
+            way: Way::Network(
+                Ways {
+                    streams: pool.apart(),
+                    calls: pool,
+                },
+                servers,
+            ),
             token: token.into(),
             node: "".into(),
         }
@@ -131,11 +144,12 @@ impl Caller {
     ) -> Result<R::Res, RpcError> {
         let body = wire::encode(request)?;
         let answer = match &self.way {
-            Way::Network(pool, servers) => {
+            Way::Network(ways, servers) => {
                 let addr = servers
                     .first()
                     .ok_or_else(|| RpcError::Unreachable("no servers are known".into()))?;
-                let result = pool
+                let result = ways
+                    .calls
                     .call(&addr, R::NAME, self.as_call(), body, timeout)
                     .await;
                 if result.as_ref().is_err_and(RpcError::is_transient) {
@@ -162,7 +176,8 @@ impl Caller {
         timeout: Duration,
     ) -> Result<Duplex, RpcError> {
         match &self.way {
-            Way::Network(pool, servers) => {
+            Way::Network(ways, servers) => {
+                let pool = if R::APART { &ways.streams } else { &ways.calls };
                 let first = wire::encode(request)?;
                 let addr = servers
                     .first()

@@ -106,6 +106,12 @@ impl Pool {
         }
     }
 
+    /// Another pool of as many connections, made and kept the same way.
+    #[must_use]
+    pub fn apart(&self) -> Self {
+        Self::dialing(self.per_server, self.dialing.clone())
+    }
+
     fn connections(&self, addr: &str) -> Arc<Connections> {
         let mut servers = self.servers.lock();
         let connections = servers.entry(addr.to_owned()).or_insert_with(|| {

@@ -26,6 +26,7 @@ pub struct ServerForward;
 impl Streaming for ServerForward {
     const NAME: &'static str = "Server.Forward";
     const PACE: Pace = Pace::SESSION;
+    const APART: bool = true;
     type Req = ForwardRequest;
 }
 

@@ -51,6 +51,9 @@ pub trait Streaming: 'static {
     const NAME: &'static str;
     /// How often each end says something.
     const PACE: duplex::Pace;
+    /// Whether it goes over a connection apart from calls: much may come over it, and heartbeats
+    /// wait for nobody.
+    const APART: bool = false;
     /// What is asked.
     type Req: Serialize + DeserializeOwned + Send + Sync + 'static;
 }

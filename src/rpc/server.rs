@@ -189,7 +189,10 @@ async fn connection(arrival: Arrival, service: &Arc<dyn Dispatch>, limits: &Limi
         let from = Arc::clone(&from);
         // Counted here, before anything is done for it.
         let place = entered.enter();
-        async move { Ok::<_, Infallible>(answer(request, &from, service, limits, place).await) }
+        // On the heap: a stream that is answered for hours does not keep room for how it began.
+        Box::pin(async move {
+            Ok::<_, Infallible>(answer(request, &from, service, limits, place).await)
+        })
     });
     let wire = Wire {
         stream: Begun::new(PREFACE, stream),

@@ -15,14 +15,15 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::Streaming;
-use super::duplex::{Duplex, Pace};
+use super::duplex::{Duplex, Outflow, Pace};
 use crate::error::{ApiError, Code};
 
 /// How long a node that is dialled has to answer.
 const DIALLING: Duration = Duration::from_secs(8);
+
 /// Sessions of one node that are asked for and not answered.
 const WAITING: usize = 256;
 
@@ -62,6 +63,7 @@ pub struct NodeSession;
 impl Streaming for NodeSession {
     const NAME: &'static str = "Node.Session";
     const PACE: Pace = Pace::SESSION;
+    const APART: bool = true;
     type Req = SessionRequest;
 }
 
@@ -99,7 +101,7 @@ impl Default for Sessions {
 #[derive(Debug)]
 struct Held {
     turn: u64,
-    dials: mpsc::Sender<Dial>,
+    outflow: Outflow,
 }
 
 /// A session that was asked for.
@@ -132,15 +134,28 @@ impl Sessions {
     /// node takes the place of an older one.
     pub fn hold(self: &Arc<Self>, node: &str, stream: Duplex) {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let (dials, wanted) = mpsc::channel(WAITING);
-        let held = Held { turn, dials };
-        self.nodes.lock().insert(node.to_owned(), held);
+        let Duplex {
+            mut inflow,
+            outflow,
+        } = stream;
+        let older = self
+            .nodes
+            .lock()
+            .insert(node.to_owned(), Held { turn, outflow });
+        if let Some(older) = older {
+            older.outflow.end();
+        }
         metrics::gauge!("drover.rpc.nodes_reachable").set(self.len() as f64);
         let (sessions, node) = (Arc::clone(self), node.to_owned());
         tokio::spawn(async move {
-            if let Err(broken) = control(stream, wanted).await {
-                tracing::debug!(node, "control stream ended: {broken}");
-            }
+            let ended = loop {
+                match inflow.next().await {
+                    Ok(Some(_)) => {}
+                    Ok(None) => break None,
+                    Err(broken) => break Some(broken),
+                }
+            };
+            tracing::debug!(node, ?ended, "control stream ended");
             let mut nodes = sessions.nodes.lock();
             if nodes.get(&node).is_some_and(|held| held.turn == turn) {
                 nodes.remove(&node);
@@ -173,15 +188,21 @@ impl Sessions {
     /// # Errors
     /// 404 `No path to node`; 503 where it does not answer.
     pub async fn dial(self: &Arc<Self>, node: &str) -> Result<Duplex, ApiError> {
-        let dials = self.nodes.lock().get(node).map(|held| held.dials.clone());
-        let dials = dials.ok_or_else(no_path)?;
         let session = uuid::Uuid::new_v4().to_string();
         let (answered, answer) = oneshot::channel();
         let wanted = Wanted {
             node: node.to_owned(),
             answered,
         };
-        self.wanted.lock().insert(session.clone(), wanted);
+        {
+            let mut all = self.wanted.lock();
+            if all.len() >= WAITING
+                && all.values().filter(|one| one.node == node).count() >= WAITING
+            {
+                return Err(silent(node));
+            }
+            all.insert(session.clone(), wanted);
+        }
         let _forgotten = Forget {
             sessions: self,
             session: &session,
@@ -189,40 +210,18 @@ impl Sessions {
         let dial = Dial {
             session: session.clone(),
         };
-        if let Err(error) = dials.try_send(dial) {
-            return Err(match error {
-                mpsc::error::TrySendError::Full(_) => silent(node),
-                mpsc::error::TrySendError::Closed(_) => no_path(),
-            });
-        }
+        let lost = {
+            let mut nodes = self.nodes.lock();
+            let held = nodes.get_mut(node).ok_or_else(no_path)?;
+            held.outflow.message(&dial).map_err(|_| no_path())?;
+            held.outflow.gone()
+        };
         tokio::select! {
             answered = tokio::time::timeout(self.patience, answer) => match answered {
                 Ok(Ok(stream)) => Ok(stream),
                 Ok(Err(_)) | Err(_) => Err(silent(node)),
             },
-            () = dials.closed() => Err(no_path()),
-        }
-    }
-}
-
-/// Names on the control stream what is wanted, until it ends.
-async fn control(
-    mut stream: Duplex,
-    mut wanted: mpsc::Receiver<Dial>,
-) -> Result<(), super::duplex::Broken> {
-    loop {
-        tokio::select! {
-            dial = wanted.recv() => match dial {
-                Some(dial) => stream.outflow.message(&dial)?,
-                // A newer stream has taken its place.
-                None => {
-                    stream.outflow.end();
-                    return Ok(());
-                }
-            },
-            said = stream.inflow.next() => if said?.is_none() {
-                return Ok(());
-            },
+            () = lost => Err(no_path()),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Frames as the body of a request or an answer.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ use hyper::body::{Body, Frame as Piece, SizeHint};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::{BEAT, BROKEN, Broken, CREDIT, DATA, END, Frame, HEADER, MESSAGE};
+use super::{Account, BEAT, BROKEN, Broken, COST, CREDIT, DATA, END, Frame, HEADER, MESSAGE};
 
 /// The body that one end sends: its frames as they come, and a sign of life where none comes.
 #[derive(Debug)]
@@ -18,16 +20,22 @@ pub struct OutBody {
     frames: mpsc::UnboundedReceiver<Frame>,
     /// What a frame carries whose header is sent already.
     carried: Option<Bytes>,
+    account: Arc<Account>,
     beat: Duration,
     next: Pin<Box<Sleep>>,
     ended: bool,
 }
 
 impl OutBody {
-    pub(super) fn new(frames: mpsc::UnboundedReceiver<Frame>, beat: Duration) -> Self {
+    pub(super) fn new(
+        frames: mpsc::UnboundedReceiver<Frame>,
+        beat: Duration,
+        account: Arc<Account>,
+    ) -> Self {
         Self {
             frames,
             carried: None,
+            account,
             beat,
             next: Box::pin(sleep(beat)),
             ended: false,
@@ -43,6 +51,10 @@ impl OutBody {
             Frame::End => (END, Bytes::new()),
             Frame::Broken(why) => (BROKEN, why.into()),
         };
+        if kind == DATA {
+            let cost = carried.len() + COST;
+            self.account.owed.fetch_add(cost, Ordering::Relaxed);
+        }
         self.ended |= matches!(kind, END | BROKEN);
         let header = header(kind, carried.len());
         self.carried = Some(carried).filter(|carried| !carried.is_empty());

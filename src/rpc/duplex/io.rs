@@ -3,42 +3,45 @@
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
 
-use super::{Duplex, Inflow, LONGEST, Outflow};
+use super::{Broken, Duplex, Inflow, LONGEST, Outflow};
 
-/// The bytes that come over a stream, and those that go; they end and break with it.
+/// The bytes that come over a stream, and those that go. When either way breaks off, nothing is
+/// left of the connection: whoever serves it hears of it, whether he reads or not.
 #[must_use]
 pub fn bytes_of(stream: Duplex) -> DuplexStream {
     let (near, far) = duplex(LONGEST);
-    let (from, to) = split(far);
-    let Duplex { inflow, outflow } = stream;
-    tokio::spawn(incoming(inflow, to));
-    tokio::spawn(outgoing(from, outflow));
+    tokio::spawn(async move {
+        let (from, to) = split(far);
+        let Duplex { inflow, outflow } = stream;
+        let gone = outflow.gone();
+        let both = async { tokio::try_join!(incoming(inflow, to), outgoing(from, outflow)) };
+        tokio::select! {
+            _ = both => {}
+            () = gone => {}
+        }
+    });
     near
 }
 
-async fn incoming(mut inflow: Inflow, mut to: impl AsyncWriteExt + Unpin) {
-    while let Ok(Some(piece)) = inflow.data().await {
-        if to.write_all(&piece).await.is_err() {
-            return;
-        }
+async fn incoming(mut inflow: Inflow, mut to: impl AsyncWriteExt + Unpin) -> Result<(), Broken> {
+    while let Some(piece) = inflow.data().await? {
+        to.write_all(&piece).await.map_err(|_| Broken::off())?;
     }
-    // Whoever reads sees whether what he reads is whole: what broke off ends too.
     let _ = to.shutdown().await;
+    Ok(())
 }
 
-async fn outgoing(mut from: impl AsyncReadExt + Unpin, mut outflow: Outflow) {
+async fn outgoing(mut from: impl AsyncReadExt + Unpin, mut outflow: Outflow) -> Result<(), Broken> {
     let mut piece = BytesMut::with_capacity(LONGEST);
     loop {
-        let read = tokio::select! {
-            read = from.read_buf(&mut piece) => read,
-            () = outflow.closed() => return,
-        };
-        match read {
-            Ok(0) => return outflow.end(),
-            Ok(_) if outflow.send(piece.split().freeze()).await.is_ok() => {
-                piece.reserve(LONGEST);
+        match from.read_buf(&mut piece).await {
+            Ok(0) => {
+                outflow.end();
+                return Ok(());
             }
-            Ok(_) | Err(_) => return,
+            Ok(_) => outflow.send(piece.split().freeze()).await?,
+            Err(_) => return Err(Broken::off()),
         }
+        piece.reserve(LONGEST);
     }
 }

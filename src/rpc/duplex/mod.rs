@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! 1. Whoever sends has credit for what he sends: of data nobody has taken there is never more than
-//!    [`WINDOW`] on the way. So a stream that nobody reads holds up nothing but itself, and all can
+//!    [`WINDOW`] on the way, and who sends more, or gives credit for what he was not sent, breaks
+//!    the stream. So a stream that nobody reads holds up nothing but itself, and all can
 //!    share one connection with heartbeats.
 //! 2. An end is said. A stream that stops without it is broken, and so is one that is silent for
 //!    longer than its [`Pace`]: the other end says something in every beat.
@@ -22,6 +23,7 @@ mod reader;
 mod tests;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -44,6 +46,10 @@ const LONGEST: usize = 64 << 10;
 const MAX_MESSAGE: usize = 1 << 20;
 /// How long what was said last may take to arrive.
 const LINGER: Duration = Duration::from_secs(10);
+/// What a frame costs beside its bytes: it is kept in a list until somebody takes it.
+const COST: usize = 64;
+/// Messages that may wait to be taken.
+const MESSAGES: usize = 64;
 /// Credit is given back in portions of this size.
 const PORTION: usize = WINDOW / 4;
 /// Bytes before what a frame carries.
@@ -117,11 +123,23 @@ pub struct Duplex {
     pub outflow: Outflow,
 }
 
+/// What the two sides of one end know of each other.
+#[derive(Debug, Default)]
+struct Account {
+    /// Came, and was not given back as credit.
+    held: AtomicUsize,
+    /// Messages that came, and nobody has taken.
+    messages: AtomicUsize,
+    /// Went out, and no credit came for it.
+    owed: AtomicUsize,
+}
+
 /// What one end has before the other's body is there.
 #[derive(Debug)]
 pub struct Half {
     line: mpsc::UnboundedSender<Frame>,
     pace: Pace,
+    account: Arc<Account>,
 }
 
 impl Half {
@@ -129,7 +147,16 @@ impl Half {
     #[must_use]
     pub fn new(pace: Pace) -> (Self, OutBody) {
         let (line, frames) = mpsc::unbounded_channel();
-        (Self { line, pace }, OutBody::new(frames, pace.beat))
+        let account = Arc::<Account>::default();
+        let body = OutBody::new(frames, pace.beat, Arc::clone(&account));
+        (
+            Self {
+                line,
+                pace,
+                account,
+            },
+            body,
+        )
     }
 
     /// Says something before the other end was heard.
@@ -148,7 +175,8 @@ impl Half {
         let (items, came) = mpsc::unbounded_channel();
         let ends = Arc::new(Ends::default());
         let (cut, left) = (ends.cut.clone(), ends.left.clone());
-        let read = reader::read(body, items, Arc::clone(&credit), self.pace.silence);
+        let books = (Arc::clone(&credit), Arc::clone(&self.account));
+        let read = reader::read(body, items, books, self.pace.silence);
         tokio::spawn(async move {
             tokio::select! {
                 () = read => {}
@@ -162,6 +190,7 @@ impl Half {
                 ended: false,
                 line: self.line.clone(),
                 taken: 0,
+                account: self.account,
                 ends: Arc::clone(&ends),
             },
             outflow: Outflow {
@@ -220,6 +249,7 @@ pub struct Inflow {
     line: mpsc::UnboundedSender<Frame>,
     /// What was taken and not yet given back as credit.
     taken: usize,
+    account: Arc<Account>,
     ends: Arc<Ends>,
 }
 
@@ -234,12 +264,20 @@ impl Inflow {
         }
         let item = self.came.recv().await.unwrap_or(Err(Broken::off()))?;
         self.ended = item.is_none();
-        if let Some(Item::Data(data)) = &item {
-            self.taken += data.len();
-            if self.taken >= PORTION {
-                let credit = u32::try_from(std::mem::take(&mut self.taken)).unwrap_or(u32::MAX);
-                let _ = self.line.send(Frame::Credit(credit));
+        match &item {
+            Some(Item::Data(data)) => {
+                self.taken += data.len() + COST;
+                if self.taken >= PORTION {
+                    let taken = std::mem::take(&mut self.taken);
+                    self.account.held.fetch_sub(taken, Ordering::Relaxed);
+                    let credit = u32::try_from(taken).unwrap_or(u32::MAX);
+                    let _ = self.line.send(Frame::Credit(credit));
+                }
             }
+            Some(Item::Message(_)) => {
+                self.account.messages.fetch_sub(1, Ordering::Relaxed);
+            }
+            None => {}
         }
         Ok(item)
     }
@@ -288,7 +326,7 @@ impl Outflow {
     pub async fn send(&mut self, mut data: Bytes) -> Result<(), Broken> {
         while !data.is_empty() {
             let piece = data.split_to(data.len().min(LONGEST));
-            let size = u32::try_from(piece.len()).unwrap_or(u32::MAX);
+            let size = u32::try_from(piece.len() + COST).unwrap_or(u32::MAX);
             let credit = self.credit.acquire_many(size).await;
             credit.map_err(|_| Broken::off())?.forget();
             self.line
@@ -323,6 +361,12 @@ impl Outflow {
     /// Ready when nobody is there any more.
     pub async fn closed(&self) {
         self.line.closed().await;
+    }
+
+    /// The same for somebody else.
+    pub fn gone(&self) -> impl Future<Output = ()> + Send + use<> {
+        let line = self.line.clone();
+        async move { line.closed().await }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Takes frames out of a body as it comes, whether somebody waits for them or not.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -10,7 +11,8 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
 use super::{
-    BEAT, BROKEN, Broken, CREDIT, DATA, END, HEADER, Item, LONGEST, MAX_MESSAGE, MESSAGE, WINDOW,
+    Account, BEAT, BROKEN, Broken, COST, CREDIT, DATA, END, HEADER, Item, LONGEST, MAX_MESSAGE,
+    MESSAGE, MESSAGES, WINDOW,
 };
 
 type Items = mpsc::UnboundedSender<Result<Option<Item>, Broken>>;
@@ -19,12 +21,16 @@ type Items = mpsc::UnboundedSender<Result<Option<Item>, Broken>>;
 const MAX_REASON: usize = 4 << 10;
 
 /// Reads until the body ends; credit goes to whoever sends.
-pub(super) async fn read<B>(body: B, items: Items, credit: Arc<Semaphore>, silence: Duration)
-where
+pub(super) async fn read<B>(
+    body: B,
+    items: Items,
+    (credit, account): (Arc<Semaphore>, Arc<Account>),
+    silence: Duration,
+) where
     B: Body<Data = Bytes> + Send,
     B::Error: std::fmt::Display,
 {
-    let outcome = follow(body, &items, &credit, silence).await;
+    let outcome = follow(body, &items, (&credit, &account), silence).await;
     // Whoever waits to send something waits for nobody.
     credit.close();
     if let Err(broken) = outcome {
@@ -35,7 +41,7 @@ where
 async fn follow<B>(
     body: B,
     items: &Items,
-    credit: &Semaphore,
+    (credit, account): (&Semaphore, &Account),
     silence: Duration,
 ) -> Result<(), Broken>
 where
@@ -63,19 +69,43 @@ where
                     return Err(Broken("something came after the end".to_owned()));
                 }
                 Came::Item(item) => {
+                    account.enter(&item)?;
                     let _ = items.send(Ok(Some(item)));
                 }
                 Came::End => {
                     ended = true;
                     let _ = items.send(Ok(None));
                 }
-                Came::Credit(bytes) => {
-                    // No more than there can be outstanding.
-                    let room = WINDOW.saturating_sub(credit.available_permits());
-                    credit.add_permits((bytes as usize).min(room));
-                }
+                Came::Credit(bytes) => credit.add_permits(account.repaid(bytes as usize)?),
                 Came::Broken(why) => return Err(Broken(why)),
             }
+        }
+    }
+}
+
+impl Account {
+    /// Something came: there must have been room for it.
+    fn enter(&self, item: &Item) -> Result<(), Broken> {
+        let (counter, cost, most) = match item {
+            Item::Data(data) if data.is_empty() => {
+                return Err(Broken("a frame of data has none".to_owned()));
+            }
+            Item::Data(data) => (&self.held, data.len() + COST, WINDOW),
+            Item::Message(_) => (&self.messages, 1, MESSAGES),
+        };
+        match counter.fetch_add(cost, Ordering::Relaxed) + cost > most {
+            true => Err(Broken("more came than there was credit for".to_owned())),
+            false => Ok(()),
+        }
+    }
+
+    /// Credit came: for something that went out.
+    fn repaid(&self, bytes: usize) -> Result<usize, Broken> {
+        let less = |owed: usize| owed.checked_sub(bytes);
+        let owed = &self.owed;
+        match owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less) {
+            Ok(_) => Ok(bytes),
+            Err(_) => Err(Broken("credit came for what was not sent".to_owned())),
         }
     }
 }
@@ -115,6 +145,10 @@ impl Frames {
     /// The next whole frame.
     fn next(&mut self) -> Result<Option<Came>, Broken> {
         let Some((kind, length)) = self.header() else {
+            if self.came.is_empty() {
+                // It would hold on to a whole buffer of the connection.
+                self.came = BytesMut::new();
+            }
             return Ok(None);
         };
         let longest = match kind {
@@ -122,7 +156,9 @@ impl Frames {
             MESSAGE => MAX_MESSAGE,
             CREDIT => size_of::<u32>(),
             BROKEN => MAX_REASON,
-            _ => 0,
+            BEAT | END => 0,
+            // What a later release may say is passed over.
+            _ => LONGEST,
         };
         if length > longest {
             return Err(Broken(format!("a frame of {length} bytes is too long")));
@@ -139,7 +175,6 @@ impl Frames {
             BEAT => Came::Nothing,
             END => Came::End,
             BROKEN => Came::Broken(String::from_utf8_lossy(&carried).into_owned()),
-            // What this release does not know says nothing to it.
             _ => Came::Nothing,
         }))
     }

@@ -61,14 +61,15 @@ async fn much_passes_a_small_window_whole_after_its_own_way_has_ended() {
 async fn mod_30_nobody_sends_more_than_the_window_to_one_who_does_not_read() {
     let (mut one, mut other) = Duplex::pair(QUICK);
     let piece = Bytes::from(vec![0; LONGEST]);
-    for _ in 0..WINDOW / LONGEST {
+    let full = WINDOW / (LONGEST + COST);
+    for _ in 0..full {
         one.outflow.send(piece.clone()).await.unwrap();
     }
     let more = timeout(QUICK.silence * 3, one.outflow.send(piece)).await;
     assert!(more.is_err(), "it waits, and nothing breaks meanwhile");
     // What was taken may be sent again, and the silence of a slow reader broke nothing.
     let mut taken = 0;
-    while taken < WINDOW {
+    while taken < full * LONGEST {
         taken += other.inflow.data().await.unwrap().unwrap().len();
     }
     let again = one.outflow.send(Bytes::from_static(b"more"));
@@ -146,7 +147,7 @@ async fn frames_may_be_cut_anywhere_and_lies_about_their_length_break_the_stream
         [CREDIT, 0, 0, 0, 5],
         [BROKEN, 0, 1, 0, 0],
         [END, 0, 0, 0, 1],
-        [99, 0, 0, 0, 1],
+        [99, 0, 1, 0, 1],
     ] {
         let (half, _out) = Half::new(QUICK);
         let body = http_body_util::Full::new(Bytes::copy_from_slice(&lie));
@@ -154,4 +155,83 @@ async fn frames_may_be_cut_anywhere_and_lies_about_their_length_break_the_stream
         let broken = timeout(SOON, stream.inflow.next()).await.unwrap();
         assert!(broken.unwrap_err().0.contains("too long"), "{lie:?}");
     }
+}
+
+/// A body of these bytes that then says nothing.
+fn saying(frames: Vec<u8>) -> impl Body<Data = Bytes, Error = std::convert::Infallible> + Send {
+    use futures_util::StreamExt;
+    let said = futures_util::stream::iter([Ok(hyper::body::Frame::data(Bytes::from(frames)))]);
+    http_body_util::StreamBody::new(said.chain(futures_util::stream::pending()))
+}
+
+fn frame(kind: u8, carried: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(carried.len()).unwrap().to_be_bytes();
+    [&[kind], &length[..], carried].concat()
+}
+
+#[tokio::test]
+async fn mod_30_who_sends_without_credit_or_gives_it_for_nothing_breaks_the_stream() {
+    let piece = vec![0; LONGEST];
+    let data: Vec<u8> = (0..=WINDOW / LONGEST)
+        .flat_map(|_| frame(DATA, &piece))
+        .collect();
+    let tiny: Vec<u8> = (0..=WINDOW / COST)
+        .flat_map(|_| frame(DATA, b"x"))
+        .collect();
+    let messages: Vec<u8> = (0..=MESSAGES)
+        .flat_map(|_| frame(MESSAGE, b"\xc0"))
+        .collect();
+    let credit = frame(CREDIT, &1_u32.to_be_bytes());
+    for (said, why) in [
+        (data, "more came"),
+        (tiny, "more came"),
+        (messages, "more came"),
+        (frame(DATA, b""), "has none"),
+        (credit, "not sent"),
+    ] {
+        let (half, _out) = Half::new(QUICK);
+        let mut stream = half.join(saying(said));
+        // Nobody takes anything before it is over.
+        timeout(SOON, stream.outflow.credit.acquire_many(WINDOW as u32 + 1))
+            .await
+            .unwrap()
+            .unwrap_err();
+        let broken = loop {
+            match stream.inflow.came.recv().await.unwrap() {
+                Ok(_) => {}
+                Err(broken) => break broken,
+            }
+        };
+        assert!(broken.0.contains(why), "{broken}");
+    }
+    // What a later release says besides is passed over.
+    let (half, _out) = Half::new(QUICK);
+    let said = [frame(99, b"news"), frame(MESSAGE, b"\xc0"), frame(END, b"")].concat();
+    let mut stream = half.join(saying(said));
+    stream.inflow.message::<Option<u8>>().await.unwrap();
+    assert_eq!(stream.inflow.next().await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn bytes_end_at_once_when_the_other_end_is_gone_whoever_reads_them_or_not() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let (mut one, other) = Duplex::pair(QUICK);
+    let mut bytes = bytes_of(other);
+    bytes.write_all(b"heard").await.unwrap();
+    assert_eq!(one.inflow.data().await.unwrap().unwrap(), "heard");
+    // More comes than its reader takes.
+    for _ in 0..4 {
+        one.outflow
+            .send(Bytes::from(vec![7; LONGEST]))
+            .await
+            .unwrap();
+    }
+    drop(one);
+    let ended = async { while bytes.write_all(b"x").await.is_ok() {} };
+    timeout(SOON, ended).await.expect("nobody is there");
+    let mut rest = Vec::new();
+    timeout(SOON, bytes.read_to_end(&mut rest))
+        .await
+        .unwrap()
+        .unwrap();
 }
