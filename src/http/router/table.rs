@@ -33,6 +33,7 @@ pub(super) fn all() -> Table {
         objects::access,
         cluster,
         agents,
+        clients,
         history,
         elsewhere,
     ]
@@ -106,24 +107,9 @@ fn cluster(table: Table) -> Table {
         )
 }
 
-/// What one agent is asked about itself, whichever it is.
-fn about_one(table: Table) -> Table {
-    [
-        ("/v1/agent/monitor", Agent(Read)),
-        ("/v1/agent/monitor/export", Agent(Read)),
-        ("/v1/agent/host", Agent(Read)),
-        ("/v1/agent/pprof/", Agent(Write)),
-        ("/v1/agent/pprof/{profile}", Agent(Write)),
-    ]
-    .into_iter()
-    .fold(table, |table, (path, access)| {
-        table.route(path, [body(Get, access, client::of_agent)])
-    })
-}
-
-/// The agent, and the client in it.
+/// The agent itself.
 fn agents(table: Table) -> Table {
-    about_one(table)
+    table
         .route("/v1/agent/self", [get(Agent(Read), Now, agent::describe)])
         .route("/v1/agent/members", [get(Node(Read), Now, agent::members)])
         .route(
@@ -135,7 +121,29 @@ fn agents(table: Table) -> Table {
         )
         .route("/v1/agent/health", [get(Public, Now, agent::health)])
         .route("/v1/agent/reload", [body(Put, Agent(Write), agent::reload)])
+        .route(
+            "/v1/agent/monitor",
+            [body(Get, Agent(Read), client::of_agent)],
+        )
+        .route(
+            "/v1/agent/monitor/export",
+            [body(Get, Agent(Read), client::of_agent)],
+        )
+        .route("/v1/agent/host", [body(Get, Agent(Read), client::of_agent)])
+        .route(
+            "/v1/agent/pprof/",
+            [body(Get, Agent(Write), client::of_agent)],
+        )
+        .route(
+            "/v1/agent/pprof/{profile}",
+            [body(Get, Agent(Write), client::of_agent)],
+        )
         .route("/v1/metrics", [get(Metrics, Now, agent::metrics)])
+}
+
+/// Clients, on whichever machine they run.
+fn clients(table: Table) -> Table {
+    table
         .route("/v1/client/stats", [body(Get, Node(Read), client::of_node)])
         .route("/v1/client/gc", [body(Any, Node(Write), client::of_node)])
         .route(
