@@ -33,6 +33,7 @@ pub(super) fn all() -> Table {
         objects::access,
         cluster,
         agents,
+        clients,
         history,
         elsewhere,
     ]
@@ -106,7 +107,7 @@ fn cluster(table: Table) -> Table {
         )
 }
 
-/// The agent, and the client in it.
+/// The agent itself.
 fn agents(table: Table) -> Table {
     table
         .route("/v1/agent/self", [get(Agent(Read), Now, agent::describe)])
@@ -138,6 +139,11 @@ fn agents(table: Table) -> Table {
             [body(Get, Agent(Write), client::of_agent)],
         )
         .route("/v1/metrics", [get(Metrics, Now, agent::metrics)])
+}
+
+/// The client of an agent, and of every other machine.
+fn clients(table: Table) -> Table {
+    table
         .route("/v1/client/stats", [body(Get, Node(Read), client::of_node)])
         .route("/v1/client/gc", [body(Any, Node(Write), client::of_node)])
         .route(
