@@ -152,21 +152,27 @@ async fn cpu(request: &ProfileRequest) -> Result<ProfileResponse, ApiError> {
     let (seconds, debug) = (Duration::from_secs(seconds), request.debug);
     // Gone with whoever waits for the profile.
     let (waiting, gone) = mpsc::channel::<()>();
+    // The runtime waits for it at its end: a signal that is still on would kill what is run next in
+    // the same process. What the thread took goes back with it, which is much.
     let work = tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        sampled(seconds, &gone)
+        let thread = std::thread::Builder::new().name("profile".to_owned());
+        let thread = thread.spawn(move || {
+            sampled(seconds, &gone).map(|measured| match debug {
+                0 => ProfileResponse::file("profile", measured.encode()),
+                _ => ProfileResponse::text(measured.folded()),
+            })
+        });
+        match thread.map(std::thread::JoinHandle::join) {
+            Ok(Ok(made)) => made.map_err(|error| error.to_string()),
+            Ok(Err(_)) => Err("it panicked".to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
     });
-    let measured = work
-        .await
-        .map_err(|error| ApiError::internal(error.to_string()))?;
+    let made = work.await;
     drop(waiting);
-    let measured = measured.map_err(|error| {
-        ApiError::internal(format!("processor time cannot be sampled: {error}"))
-    })?;
-    Ok(match debug {
-        0 => ProfileResponse::file("profile", measured.encode()),
-        _ => ProfileResponse::text(measured.folded()),
-    })
+    let made = made.unwrap_or_else(|error| Err(error.to_string()));
+    made.map_err(|error| ApiError::internal(format!("processor time cannot be sampled: {error}")))
 }
 
 /// Samples for a while, or until nobody waits.
@@ -176,7 +182,10 @@ fn sampled(time: Duration, gone: &mpsc::Receiver<()>) -> Result<Measured, pprof:
         .frequency(FREQUENCY)
         .blocklist(&LEFT_OUT)
         .build()?;
-    let left = gone.recv_timeout(time) != Err(RecvTimeoutError::Timeout);
+    if gone.recv_timeout(time) != Err(RecvTimeoutError::Timeout) {
+        drop(guard);
+        return Ok(Measured::default());
+    }
     let report = guard.report().build_unresolved()?;
     drop(guard);
     let began = report.timing.start_time.duration_since(UNIX_EPOCH);
@@ -187,9 +196,6 @@ fn sampled(time: Duration, gone: &mpsc::Receiver<()>) -> Result<Measured, pprof:
         took: report.timing.duration,
         samples: Vec::new(),
     };
-    if left {
-        return Ok(measured);
-    }
     for (frames, count) in report.data {
         let frames = pprof::Frames::from(frames);
         let count = i64::try_from(count).unwrap_or(i64::MAX);

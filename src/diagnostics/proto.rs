@@ -35,7 +35,7 @@ pub(super) struct Sample {
 }
 
 /// What was measured.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Measured {
     /// What the values are, and their units.
     pub(super) kinds: Vec<(&'static str, &'static str)>,

@@ -163,8 +163,7 @@ async fn acl_10_mod_22_a_token_of_nothing_but_a_role_is_what_the_servers_say_and
 }
 
 #[tokio::test]
-async fn acl_10_mod_22_what_changes_counts_when_its_time_is_over_and_what_was_known_while_servers_are_away()
- {
+async fn acl_10_mod_22_what_changes_counts_in_time_and_what_was_known_while_servers_are_away() {
     let servers = servers();
     let gate = gate(&servers, Duration::ZERO);
     assert!(reads_logs(&asks(&gate, "role").await));

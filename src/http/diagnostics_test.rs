@@ -1,11 +1,15 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use http_body_util::BodyExt as _;
 use tower::ServiceExt as _;
 
+use crate::client::agent::tests::until;
 use crate::diagnostics::monitor;
 use crate::gate::Gate;
 use crate::http::Settings;
 use crate::http::gate_test::who;
 use crate::http::harness::{Harness, Reply};
+use crate::identity::Identity;
 
 async fn debugged() -> Harness {
     let settings = Settings {
@@ -192,20 +196,33 @@ async fn mod_23_whoever_may_not_is_refused_and_no_listener_stays_behind() {
     let mut reply = h.router().oneshot(request).await.unwrap();
     assert_eq!(reply.status(), 200);
     assert_eq!(reply.headers()["content-type"], "text/plain; charset=utf-8");
-    let listening = |some: bool| {
-        let look = || {
-            ((monitor::listeners() > 0) == some)
-                .then_some(())
-                .ok_or("not yet")
-        };
-        tokio::task::block_in_place(|| {
-            drover_testkit::wait_for("the listener", drover_testkit::LONG, look).unwrap();
-        });
-    };
-    listening(true);
+    until("it listens", || monitor::listeners() > 0).await;
     let first = tokio::time::timeout(std::time::Duration::from_millis(10), reply.frame()).await;
     assert!(first.is_err(), "nothing is logged at this level");
     drop(reply);
-    listening(false);
+    until("it is gone", || monitor::listeners() == 0).await;
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mod_23_a_log_ends_with_the_right_to_it() {
+    static LOST: AtomicBool = AtomicBool::new(false);
+    let h = Harness::asking(Gate::fixed(|_, addr| match LOST.load(Ordering::Relaxed) {
+        false => Identity::open(addr),
+        true => who(None, addr),
+    }))
+    .await;
+    let _turn = monitor::tests::TURN.lock().await;
+    let request = hyper::Request::get("/v1/agent/monitor?log_level=off");
+    let request = request.body(axum::body::Body::empty()).unwrap();
+    let mut reply = h.router().oneshot(request).await.unwrap();
+    assert_eq!(reply.status(), 200);
+    let alive = reply.frame().await.expect("it lives").unwrap();
+    assert_eq!(alive.into_data().unwrap(), "{}");
+    LOST.store(true, Ordering::Relaxed);
+    let rest = tokio::time::timeout(drover_testkit::LONG, reply.into_body().collect());
+    // How it ends is the stream's; that it does is what counts.
+    let _ = rest.await.expect("it ends");
+    until("nobody listens", || monitor::listeners() == 0).await;
     h.stop().await;
 }

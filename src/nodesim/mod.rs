@@ -14,15 +14,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::client::agent::{Client, Start};
 use crate::client::clock::Clock;
 use crate::client::config::{Settings, Shared};
+use crate::client::control::Answers;
 use crate::client::journal::NoJournal;
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::Pool;
+use crate::rpc::duplex::Duplex;
 use runner::{Counters, SimFactory};
 
 /// Connections to each server, shared by all nodes.
@@ -86,6 +90,18 @@ pub struct NodeSim {
     all_ready: AtomicBool,
 }
 
+/// What answers who asks a simulated node for something.
+struct Simulated;
+
+impl Answers for Simulated {
+    fn answer(&self, stream: Duplex) -> BoxFuture<'static, ()> {
+        stream
+            .outflow
+            .fail("this node is simulated: it has neither files nor tasks");
+        std::future::ready(()).boxed()
+    }
+}
+
 impl NodeSim {
     /// Starts the nodes. Must be called in a runtime.
     pub async fn start(options: &Options) -> Self {
@@ -110,7 +126,7 @@ impl NodeSim {
                 &node.secret_id,
             )
             .of_node(&node.id);
-            clients.push(Client::start(Start {
+            let client = Client::start(Start {
                 settings: settings.clone(),
                 node: Arc::new(Mutex::new(Arc::new(node))),
                 caller,
@@ -118,7 +134,10 @@ impl NodeSim {
                 journal: Arc::new(NoJournal),
                 services: Arc::default(),
                 clock: Clock::System,
-            }));
+            });
+            // Reached as a real one is, which costs the servers what it costs.
+            client.answer_servers(Arc::new(Simulated));
+            clients.push(client);
             if clients.len() % START_BATCH == 0 {
                 registered(&clients[clients.len() - START_BATCH..]).await;
             }

@@ -43,7 +43,7 @@ use crate::log::{self, Epoch, LogEngine, LogError};
 use crate::net::tls::Expiry;
 use crate::proof::{Checkpoint, CheckpointFile, Ledger};
 use crate::proposer::decided::RaftPropose;
-use crate::proposer::{Committed, Origin, Proposer};
+use crate::proposer::{Committed, FirstEvents, Origin, Proposer};
 use crate::raft::network::Alone;
 use crate::raft::{Leadership, Member, Projector, RaftFailure, RaftNode, Settings, Start};
 use crate::reactors::checkpoint_signer::CheckpointSettings;
@@ -211,6 +211,13 @@ fn open_log(config: &Config, dir: &Path, applied: u64) -> Result<Arc<LogEngine>,
     Ok(Arc::new(log))
 }
 
+/// What a leader of an empty state begins with.
+fn first_events(config: &Config, me: &Myself, raft: &RaftNode) -> FirstEvents {
+    let (me, configured) = (me.clone(), config.server.scheduler_configuration());
+    let begin = raft.log().epoch().first_index;
+    Arc::new(move |view: &_| bootstrap::first_events(view, &me, &configured, true, begin))
+}
+
 /// The request log of a server whose files lie in `dir`.
 fn requests(config: &Config, dir: &Path) -> Result<Arc<RequestLog>, StartError> {
     if !config.audit.enabled {
@@ -251,11 +258,7 @@ impl Server {
             bootstrap: Some([(me.number, me.member())].into()),
         })
         .await?;
-        let first = {
-            let (me, configured) = (me.clone(), config.server.scheduler_configuration());
-            let begin = raft.log().epoch().first_index;
-            Arc::new(move |view: &_| bootstrap::first_events(view, &me, &configured, true, begin))
-        };
+        let first = first_events(&config, &me, &raft);
         let actor = Identity::server(&me.id, "leader").actor;
         let proposer = Proposer::start(Arc::clone(&raft), Arc::clone(&projections), actor, first);
         let own = (&raft, &requests, me.id.as_str());

@@ -23,6 +23,7 @@ drover_reactor_activations_total How often a reactor looked at the state.
 drover_reactor_failures_total How often an activation of a reactor failed or panicked.
 drover_reactor_running 1 where a reactor runs on this server.
 drover_requests_lost_total Requests that could not be written into the request log.
+drover_rpc_nodes_reachable Nodes of other machines that this server can ask for something.
 drover_state_digests_at_index The index whose digests the servers agreed on last.
 drover_state_digests_differ Tables that differ from what the servers agreed on.
 drover_tls_expires_in_seconds Seconds until a certificate of this agent ends.

@@ -198,8 +198,8 @@ fn mod_23_metadata_that_cannot_be_is_refused() {
     assert_eq!((status, said.as_str()), (404, "Unknown node \"nobody\""));
     let put = http.put("/v1/client/metadata", &json!({"Meta": {"a": "b"}}));
     assert_eq!(put.expect("an answer").status, 405);
-    let mut alone = server().http();
-    let answer = alone.get("/v1/client/metadata").expect("an answer");
+    let alone = server();
+    let answer = alone.http().get("/v1/client/metadata").expect("an answer");
     assert_eq!(
         (answer.status, answer.text().as_str()),
         (400, "No local Node and node_id not provided")

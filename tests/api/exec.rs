@@ -193,25 +193,28 @@ async fn mod_23_who_may_not_runs_nothing() {
         (Some(3), Some((1000, String::new())))
     );
 
-    // The right is lost while it runs.
-    let forever = path(&alloc, "echo $$ runs; exec sleep 1000", "");
-    let mut socket = open(&running, &forever, &by).await.expect("let in");
-    let pid = read(&mut socket, Some("runs")).await.out;
-    let accessor = format!(
-        "/v1/acl/token/{}",
-        both["AccessorID"].as_str().expect("a text")
-    );
     let mut http = running.http().header("X-Nomad-Token", &root);
-    assert_eq!(
-        http.send("DELETE", &accessor, b"")
-            .expect("it works")
-            .status,
-        200
-    );
+    let accessor = both["AccessorID"].as_str().expect("a text");
+    lost(&running, &alloc, &by, (&mut http, accessor)).await;
+    told(&mut http, &touch);
+}
+
+/// The right is lost while a command runs.
+async fn lost(
+    running: &Running,
+    alloc: &str,
+    by: &[(&str, &str)],
+    (http, accessor): (&mut drover_testkit::Http, &str),
+) {
+    let forever = path(alloc, "echo $$ runs; exec sleep 1000", "");
+    let mut socket = open(running, &forever, by).await.expect("let in");
+    let pid = read(&mut socket, Some("runs")).await.out;
+    let token = format!("/v1/acl/token/{accessor}");
+    let deleted = http.send("DELETE", &token, b"").expect("an answer");
+    assert_eq!(deleted.status, 200);
     let said = read(&mut socket, None).await;
     assert_eq!(said.closed, Some((1008, "Permission denied".to_owned())));
     gone(pid.split(' ').next().expect("a process"));
-    told(&mut http, &touch);
 }
 
 fn hello(version: i64, token: &str) -> Value {
@@ -472,6 +475,19 @@ async fn mod_23_a_session_counts_as_a_connection_of_its_caller() {
     assert_eq!(read(&mut socket, None).await.code, Some(6));
 }
 
+const JOB: &str = r#"job "tls" {
+  group "g" {
+    task "main" {
+      driver = "raw_exec"
+      config {
+        command = "/bin/sleep"
+        args    = ["1000"]
+      }
+    }
+  }
+}
+"#;
+
 #[test]
 fn mod_23_a_session_works_over_tls_and_over_a_socket_of_the_machine() {
     let trust = crate::tls::Trust::new();
@@ -511,19 +527,7 @@ fn mod_23_a_session_works_over_tls_and_over_a_socket_of_the_machine() {
             String::from_utf8_lossy(&told).into_owned(),
         )
     };
-    let job = r#"job "tls" {
-  group "g" {
-    task "main" {
-      driver = "raw_exec"
-      config {
-        command = "/bin/sleep"
-        args    = ["1000"]
-      }
-    }
-  }
-}
-"#;
-    std::fs::write(trust.dir.path().join("tls.hcl"), job).expect("written");
+    std::fs::write(trust.dir.path().join("tls.hcl"), JOB).expect("written");
     let (https, unix) = (
         format!("https://{}", agent.addr()),
         format!("unix://{}", socket.display()),

@@ -141,7 +141,7 @@ fn agents(table: Table) -> Table {
         .route("/v1/metrics", [get(Metrics, Now, agent::metrics)])
 }
 
-/// The client of an agent, and of every other machine.
+/// Clients, on whichever machine they run.
 fn clients(table: Table) -> Table {
     table
         .route("/v1/client/stats", [body(Get, Node(Read), client::of_node)])

@@ -58,7 +58,7 @@ async fn much_passes_a_small_window_whole_after_its_own_way_has_ended() {
 }
 
 #[tokio::test]
-async fn nobody_sends_more_than_the_window_to_one_who_does_not_read() {
+async fn mod_30_nobody_sends_more_than_the_window_to_one_who_does_not_read() {
     let (mut one, mut other) = Duplex::pair(QUICK);
     let piece = Bytes::from(vec![0; LONGEST]);
     for _ in 0..WINDOW / LONGEST {
@@ -100,7 +100,7 @@ async fn whoever_goes_without_a_word_breaks_the_stream() {
 }
 
 #[tokio::test]
-async fn silence_is_borne_only_so_long_and_a_sign_of_life_ends_it() {
+async fn mod_30_silence_is_borne_only_so_long_and_a_sign_of_life_ends_it() {
     let (half, body) = Half::new(QUICK);
     // A body that says nothing, as of a machine that stands still.
     let nothing = http_body_util::StreamBody::new(futures_util::stream::pending::<

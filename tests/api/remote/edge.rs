@@ -10,6 +10,8 @@ use super::{World, reached, running, shell, text};
 use crate::support::{json_of, register};
 
 const ACLS: &str = "acl {\n  enabled = true\n}\n";
+const KEPT_SHORTLY: &str = "acl {\n  enabled = true\n  token_ttl = \"1s\"\n  \
+                            policy_ttl = \"1s\"\n  role_ttl = \"1s\"\n}\n";
 
 fn drover(http: &str, token: &str, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_drover"));
@@ -67,14 +69,23 @@ fn a_client_agent_answers_for_itself_and_forwards_the_rest() {
         }
     }
 
-    // Its own it answers itself.
+    own(&world, &alloc);
+}
+
+/// What is its own it answers itself, also while the servers are away.
+fn own(world: &World, alloc: &str) {
+    let mut here = world.client.http();
     let node = json_of(&mut here, "/v1/nodes")[0]["ID"].clone();
     let own = json_of(&mut here, "/v1/agent/self");
     assert_eq!(own["stats"]["client"]["node_id"], node, "{own}");
     let servers = json_of(&mut here, "/v1/agent/servers");
     assert_eq!(servers, json!([world.server.rpc_addr().to_string()]));
     assert!(json_of(&mut here, "/v1/client/stats")["Memory"].is_object());
-    assert!(!text(&mut here, "/v1/metrics?format=prometheus").is_empty());
+    assert!(json_of(&mut here, "/v1/metrics")["Gauges"].is_array());
+    let text_form = here
+        .get("/v1/metrics?format=prometheus")
+        .expect("an answer");
+    assert_eq!(text_form.status, 415, "{}", text_form.text());
     let host = json_of(&mut here, "/v1/client/metadata");
     assert!(host["Static"].is_object(), "{host}");
     let logs = format!("/v1/client/fs/logs/{alloc}?task=t&type=stdout&plain=true");
@@ -84,9 +95,14 @@ fn a_client_agent_answers_for_itself_and_forwards_the_rest() {
         json_of(&mut here, "/v1/status/leader"),
         json_of(&mut world.http(), "/v1/status/leader")
     );
+}
 
-    // While the servers are away it goes on with that, and says of the rest that they are.
+#[test]
+fn a_client_agent_goes_on_with_its_own_while_servers_are_away() {
+    let world = World::start();
+    let alloc = world.run("web", "echo begun; exec sleep 600");
     let World { server, client, .. } = world;
+    let logs = format!("/v1/client/fs/logs/{alloc}?task=t&type=stdout&plain=true");
     server.kill().expect("it ran");
     let mut here = client.http().timeout(LONG);
     assert_eq!(text(&mut here, &logs), "begun");
@@ -115,12 +131,7 @@ fn narrow(http: &mut Http, rules: &str) -> Value {
 
 #[test]
 fn acl_10_auth_05_mod_22_a_client_agent_asks_servers_who_asks_it() {
-    let world = World::with(
-        ACLS,
-        &format!(
-            "acl {{\n  enabled = true\n  token_ttl = \"1s\"\n  policy_ttl = \"1s\"\n  role_ttl = \"1s\"\n}}\n"
-        ),
-    );
+    let world = World::with(ACLS, KEPT_SHORTLY);
     let made = world
         .http()
         .send("POST", "/v1/acl/bootstrap", b"")
@@ -172,18 +183,7 @@ fn acl_10_auth_05_mod_22_a_client_agent_asks_servers_who_asks_it() {
     for http in [&mut nobody_here, &mut wrong_here] {
         assert_eq!(http.get(&logs).expect("an answer").status, 403);
     }
-    // A follower of a log is cut off when the right to it goes.
-    let follow = format!("{logs}&follow=true");
-    let mut lines = with(world.client.http(), token)
-        .lines(&follow)
-        .expect("it begins");
-    assert_eq!(lines.next_line().expect("a line").expect("some"), b"begun");
-    let gone = root_there
-        .send("DELETE", "/v1/acl/policy/narrow", b"")
-        .expect("an answer");
-    assert_eq!(gone.status, 200, "{}", gone.text());
-    assert!(lines.next_line().expect("it ends in order").is_none());
-    assert_eq!(narrow_here.get(&logs).expect("an answer").status, 403);
+    follow_until_lost(&world, &mut root_there, (token, &logs));
 
     // What was known while the servers are away goes on counting.
     let World { server, client, .. } = world;
@@ -192,6 +192,23 @@ fn acl_10_auth_05_mod_22_a_client_agent_asks_servers_who_asks_it() {
     assert_eq!(text(&mut with(client.http(), &root), &logs), "begun");
     let never = with(client.http(), "22222222-2222-2222-2222-222222222222").get(&logs);
     assert_eq!(never.expect("an answer").status, 503);
+}
+
+/// A follower of a log is cut off when the right to it goes.
+fn follow_until_lost(world: &World, root_there: &mut Http, (token, logs): (&str, &str)) {
+    let with = || {
+        let http = world.client.http().header("X-Nomad-Token", token);
+        http.timeout(LONG)
+    };
+    let follow = format!("{logs}&follow=true");
+    let mut lines = with().lines(&follow).expect("it begins");
+    assert_eq!(lines.next_line().expect("a line").expect("some"), b"begun");
+    let gone = root_there
+        .send("DELETE", "/v1/acl/policy/narrow", b"")
+        .expect("an answer");
+    assert_eq!(gone.status, 200, "{}", gone.text());
+    assert!(lines.next_line().expect("it ends in order").is_none());
+    assert_eq!(with().get(logs).expect("an answer").status, 403);
 }
 
 /// A command beside a task of another machine, asked of the server and of the client's own agent:

@@ -20,7 +20,7 @@ fn signal(pid: u32, name: &str) {
 /// A followed log of a client that is killed, or stands still, ends within seconds; and it is
 /// no good end.
 #[test]
-fn a_followed_log_of_a_client_that_is_lost_breaks_off() {
+fn mod_23_a_log_of_a_lost_client_breaks_off() {
     for how in ["-KILL", "-STOP"] {
         let world = World::start();
         let alloc = world.run("followed", "echo begun; exec sleep 600");

@@ -4,7 +4,9 @@ use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use nix::sys::signal::{Signal, kill};
@@ -223,11 +225,35 @@ impl Drop for Agent {
     }
 }
 
-/// A port that was free a moment ago.
+/// Ports below those that the system gives to connections of its own choice: a connection that
+/// happened to get the same one would keep the agent from listening.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// A port that was free a moment ago, and that nobody else in this process was given.
 ///
 /// # Errors
 /// When there is none.
 pub fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    Ok(listener.local_addr()?.port())
+    static NEXT: OnceLock<AtomicU16> = OnceLock::new();
+    // Processes that run at the same time begin elsewhere.
+    let begin = || {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let scattered = std::process::id().wrapping_mul(7_919) ^ now.subsec_nanos();
+        AtomicU16::new(u16::try_from(scattered % u32::from(u16::MAX)).unwrap_or_default())
+    };
+    let next = NEXT.get_or_init(begin);
+    let many = PORTS.end - PORTS.start;
+    for _ in 0..many {
+        let port = PORTS.start + next.fetch_add(1, Ordering::Relaxed) % many;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    Err(anyhow!(
+        "no port between {} and {} is free",
+        PORTS.start,
+        PORTS.end
+    ))
 }
