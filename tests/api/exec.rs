@@ -51,12 +51,16 @@ fn path(alloc: &str, script: &str, more: &str) -> String {
 /// Asks for a session; the status where it is refused.
 async fn open(running: &Running, path: &str, headers: &[(&str, &str)]) -> Result<Socket, u16> {
     let addr = running.agent.addr();
-    let mut request = format!("ws://{addr}{path}").into_client_request().unwrap();
+    let mut request = format!("ws://{addr}{path}")
+        .into_client_request()
+        .expect("a request");
     for (name, value) in headers {
-        let name: tokio_tungstenite::tungstenite::http::HeaderName = name.parse().unwrap();
-        request.headers_mut().insert(name, value.parse().unwrap());
+        let name: tokio_tungstenite::tungstenite::http::HeaderName = name.parse().expect("a name");
+        request
+            .headers_mut()
+            .insert(name, value.parse().expect("a value"));
     }
-    let stream = TcpStream::connect(addr).await.unwrap();
+    let stream = TcpStream::connect(addr).await.expect("it listens");
     match client_async(request, stream).await {
         Ok((socket, _)) => Ok(socket),
         Err(Error::Http(response)) => Err(response.status().as_u16()),
@@ -89,9 +93,9 @@ async fn read(socket: &mut Socket, until: Option<&str>) -> Said {
                 }
                 _ => continue,
             };
-            let frame: Value = serde_json::from_str(&text).unwrap();
+            let frame: Value = serde_json::from_str(&text).expect("a frame");
             if let Some(data) = frame["stdout"]["data"].as_str() {
-                let data = drover_events::gojson::Base64::decode(data).unwrap();
+                let data = drover_events::gojson::Base64::decode(data).expect("base64");
                 said.out += &String::from_utf8_lossy(&data);
                 if until.is_some_and(|text| said.out.contains(text)) {
                     return;
@@ -142,7 +146,7 @@ async fn mod_23_who_may_not_runs_nothing() {
     let alloc = sleeper(&running, &root, "default");
     let secret = |name: &str, rules: &str| {
         let made = token(&running, &root, name, rules);
-        made["SecretID"].as_str().unwrap().to_owned()
+        made["SecretID"].as_str().expect("a text").to_owned()
     };
     let only = |one: &str| format!(r#"namespace "default" {{ capabilities = ["{one}"] }}"#);
     let elsewhere = BOTH.replace("default", "other");
@@ -155,7 +159,7 @@ async fn mod_23_who_may_not_runs_nothing() {
         String::new(),
     ];
     let both = token(&running, &root, "both", BOTH);
-    let good = both["SecretID"].as_str().unwrap();
+    let good = both["SecretID"].as_str().expect("a text");
     let mark = running.data().with_extension("mark");
     let touch = format!("touch {}; exit 3", mark.display());
     let (plain, framed) = (
@@ -189,17 +193,28 @@ async fn mod_23_who_may_not_runs_nothing() {
         (Some(3), Some((1000, String::new())))
     );
 
-    // The right is lost while it runs.
-    let forever = path(&alloc, "echo $$ runs; exec sleep 1000", "");
-    let mut socket = open(&running, &forever, &by).await.expect("let in");
-    let pid = read(&mut socket, Some("runs")).await.out;
-    let accessor = format!("/v1/acl/token/{}", both["AccessorID"].as_str().unwrap());
     let mut http = running.http().header("X-Nomad-Token", &root);
-    assert_eq!(http.send("DELETE", &accessor, b"").unwrap().status, 200);
+    let accessor = both["AccessorID"].as_str().expect("a text");
+    lost(&running, &alloc, &by, (&mut http, accessor)).await;
+    told(&mut http, &touch);
+}
+
+/// The right is lost while a command runs.
+async fn lost(
+    running: &Running,
+    alloc: &str,
+    by: &[(&str, &str)],
+    (http, accessor): (&mut drover_testkit::Http, &str),
+) {
+    let forever = path(alloc, "echo $$ runs; exec sleep 1000", "");
+    let mut socket = open(running, &forever, by).await.expect("let in");
+    let pid = read(&mut socket, Some("runs")).await.out;
+    let token = format!("/v1/acl/token/{accessor}");
+    let deleted = http.send("DELETE", &token, b"").expect("an answer");
+    assert_eq!(deleted.status, 200);
     let said = read(&mut socket, None).await;
     assert_eq!(said.closed, Some((1008, "Permission denied".to_owned())));
-    gone(pid.split(' ').next().unwrap());
-    told(&mut http, &touch);
+    gone(pid.split(' ').next().expect("a process"));
 }
 
 fn hello(version: i64, token: &str) -> Value {
@@ -245,7 +260,7 @@ async fn misspoken(running: &Running, framed: &str, (good, other): (&str, &str))
 /// The request log has each of them, with what came of it.
 fn told(http: &mut drover_testkit::Http, touch: &str) {
     let list = json_of(http, "/v1/audit/requests?class=exec&per_page=100");
-    let list = list.as_array().unwrap();
+    let list = list.as_array().expect("a list");
     let of = |status: i64| -> Vec<&Value> {
         list.iter().filter(|one| one["Status"] == status).collect()
     };
@@ -289,7 +304,7 @@ async fn mod_23_a_session_ends_in_words_or_with_its_caller() {
             assert_eq!(opened.err(), refused, "{origin} {more}");
         }
     }
-    let answer = running.http().get(&plain).unwrap();
+    let answer = running.http().get(&plain).expect("it works");
     assert_eq!(answer.status, 400);
     assert!(
         answer.text().contains("ask for an upgrade"),
@@ -318,7 +333,7 @@ async fn mod_23_a_session_ends_in_words_or_with_its_caller() {
             "unknown task name \"x\"",
         ),
     ] {
-        let answer = running.http().get(&path).unwrap();
+        let answer = running.http().get(&path).expect("it works");
         assert_eq!(answer.status, status, "{path}");
         assert!(answer.text().contains(text), "{}", answer.text());
     }
@@ -337,7 +352,7 @@ async fn misbehaved(running: &Running, alloc: &str) {
         socket.send(Message::text(frame)).await.expect("sent");
         let (code, reason) = read(&mut socket, None).await.closed.expect("closed");
         assert!(code == 1008 && reason.starts_with(text), "{code} {reason}");
-        gone(pid.split(' ').next().unwrap());
+        gone(pid.split(' ').next().expect("a process"));
     }
 
     // The caller vanishes, with a terminal and without, in words and without.
@@ -349,7 +364,7 @@ async fn misbehaved(running: &Running, alloc: &str) {
             socket.close(None).await.expect("said");
         }
         drop(socket);
-        gone(pid.split(' ').next().unwrap());
+        gone(pid.split(' ').next().expect("a process"));
     }
 }
 
@@ -362,7 +377,7 @@ async fn mod_23_a_caller_who_falls_silent_takes_his_command_along() {
     let forever = path(&alloc, "echo $$ runs; exec sleep 1000", "&tty=1");
     let mut socket = open(&running, &forever, &[]).await.expect("let in");
     let pid = read(&mut socket, Some("runs")).await.out;
-    gone(pid.split(' ').next().unwrap());
+    gone(pid.split(' ').next().expect("a process"));
     drop(socket);
 }
 
@@ -376,10 +391,12 @@ async fn mod_23_much_goes_through_and_little_is_held() {
     let frame = json!({"stdin": {"data": piece}});
     let memory = || {
         let status = format!("/proc/{}/status", running.agent.pid());
-        let status = std::fs::read_to_string(status).unwrap();
+        let status = std::fs::read_to_string(status).expect("it works");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
-        kib.and_then(|kib| kib.trim().parse::<u64>().ok()).unwrap() >> 10
+        kib.and_then(|kib| kib.trim().parse::<u64>().ok())
+            .expect("it works")
+            >> 10
     };
     let before = memory();
     let counts = path(&alloc, "wc -c", "");
@@ -412,24 +429,24 @@ async fn mod_23_much_goes_through_and_little_is_held() {
     assert!(taken < PIECES / 2, "{taken} pieces were taken");
     // It shows that the caller is gone, although nothing of him is read.
     drop(socket);
-    gone(pid.split(' ').next().unwrap());
+    gone(pid.split(' ').next().expect("a process"));
 
     // Output that nobody takes waits in the task.
     let endless = path(&alloc, "echo $$ runs; exec yes", "");
     let mut socket = open(&running, &endless, &[]).await.expect("let in");
     let pid = read(&mut socket, Some("runs")).await.out;
-    let stat = format!("/proc/{}/stat", pid.split(' ').next().unwrap());
+    let stat = format!("/proc/{}/stat", pid.split(' ').next().expect("a process"));
     let full = || {
         let stat = std::fs::read_to_string(&stat)?;
         ensure!(stat.contains(") S "), "{stat}");
         Ok::<_, anyhow::Error>(())
     };
     let waits = drover_testkit::eventually("the task to wait", LONG, full).await;
-    waits.unwrap();
+    waits.expect("it works");
     let after = memory();
     assert!(after < before + 150, "{before} MiB, then {after} MiB");
     drop(socket);
-    gone(pid.split(' ').next().unwrap());
+    gone(pid.split(' ').next().expect("a process"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -452,16 +469,32 @@ async fn mod_23_a_session_counts_as_a_connection_of_its_caller() {
         Ok(socket) => Ok(socket),
         Err(status) => Err(status.to_string()),
     };
-    let mut socket = drover_testkit::asked("room", LONG, room).await.unwrap();
+    let mut socket = drover_testkit::asked("room", LONG, room)
+        .await
+        .expect("it works");
     assert_eq!(read(&mut socket, None).await.code, Some(6));
 }
+
+const JOB: &str = r#"job "tls" {
+  group "g" {
+    task "main" {
+      driver = "raw_exec"
+      config {
+        command = "/bin/sleep"
+        args    = ["1000"]
+      }
+    }
+  }
+}
+"#;
 
 #[test]
 fn mod_23_a_session_works_over_tls_and_over_a_socket_of_the_machine() {
     let trust = crate::tls::Trust::new();
     let socket = trust.dir.path().join("api.sock");
     let data = trust.dir.path().join("data");
-    let mut setup = drover_testkit::Setup::dev(env!("CARGO_BIN_EXE_drover"), &data).unwrap();
+    let mut setup =
+        drover_testkit::Setup::dev(env!("CARGO_BIN_EXE_drover"), &data).expect("it works");
     let tls = trust.authority.block(&trust.server, "http = true");
     let sockets = format!(
         "addresses {{ http = \"127.0.0.1 unix://{}\" }}\n",
@@ -494,19 +527,7 @@ fn mod_23_a_session_works_over_tls_and_over_a_socket_of_the_machine() {
             String::from_utf8_lossy(&told).into_owned(),
         )
     };
-    let job = r#"job "tls" {
-  group "g" {
-    task "main" {
-      driver = "raw_exec"
-      config {
-        command = "/bin/sleep"
-        args    = ["1000"]
-      }
-    }
-  }
-}
-"#;
-    std::fs::write(trust.dir.path().join("tls.hcl"), job).expect("written");
+    std::fs::write(trust.dir.path().join("tls.hcl"), JOB).expect("written");
     let (https, unix) = (
         format!("https://{}", agent.addr()),
         format!("unix://{}", socket.display()),

@@ -224,7 +224,8 @@ async fn mod_23_a_command_has_the_rights_of_the_task_and_is_held_as_it_is() {
     if !nix::unistd::geteuid().is_root() {
         return drover_testkit::skip("a task of another user", "needs root");
     }
-    let task = Task::with("nobody", cgroup::parent("drover-exec-test")).await;
+    let group = cgroup::parent(&format!("drover-exec-{}.slice", std::process::id()));
+    let task = Task::with("nobody", group.clone()).await;
     for tty in [false, true] {
         let script = "id -un; grep CapEff /proc/self/status; cat /proc/self/cgroup; \
                       test ! -t 0 || { test -w $(tty) && echo owns; }";
@@ -232,10 +233,19 @@ async fn mod_23_a_command_has_the_rights_of_the_task_and_is_held_as_it_is() {
         assert!(out.starts_with("nobody"), "{code} {out}");
         assert!(out.contains("0000000000000000"), "{out}");
         assert_eq!(out.contains("owns"), tty, "{out}");
-        if cgroup::parent("drover-exec-test").is_some() {
-            assert!(out.contains("/drover-exec-test/a."), "{out}");
-        }
+        let within = format!("/drover-exec-{}.slice/a.", std::process::id());
+        assert!(group.is_none() || out.contains(&within), "{out}");
     }
+    task.running.stop("SIGKILL", Duration::ZERO).unwrap();
+    task.running.wait().await;
+    let removed = || match &group {
+        Some(group) => {
+            cgroup::remove(group);
+            so(!group.exists())
+        }
+        None => Ok(()),
+    };
+    eventually("the group to go", LONG, removed).await.unwrap();
 }
 
 #[tokio::test]

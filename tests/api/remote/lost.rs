@@ -1,6 +1,7 @@
 //! A client that goes, stands still or comes back while it is asked.
 
-use std::process::Command;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -66,4 +67,44 @@ fn whoever_comes_back_is_reached_again() {
     let world = world.restart_server();
     again(&world).expect("it is reached");
     assert_eq!(text(&mut world.http(), &path), "begun");
+}
+
+/// A command beside a task of a client that is killed, or stands still, ends for its caller in
+/// words, and by itself.
+#[test]
+fn mod_23_a_command_of_a_client_that_is_lost_ends_in_words() {
+    for how in ["-KILL", "-STOP"] {
+        let world = World::start();
+        let alloc = world.run("lost", "exec sleep 600");
+        let script = "echo $$; exec sleep 600";
+        let mut child = Command::new(env!("CARGO_BIN_EXE_drover"))
+            .args(["alloc", "exec", &alloc, "/bin/sh", "-c", script])
+            .env("NOMAD_ADDR", format!("http://{}", world.server.addr()))
+            .env_remove("NOMAD_TOKEN")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let out = child.stdout.take().expect("a pipe");
+        let pid = BufReader::new(out).lines().next().expect("a line");
+        let place = format!("/proc/{}/stat", pid.expect("a number"));
+        assert!(std::fs::exists(&place).expect("it is known"));
+        signal(world.client.pid(), how);
+        let ended = child.wait_with_output().expect("it ends");
+        signal(world.client.pid(), "-CONT");
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(1), "{how}: {said}");
+        let own = "the agent says nothing any more";
+        assert!(
+            said.contains("failed to exec into task") && !said.contains(own),
+            "{how}: {said}"
+        );
+        let gone = wait_for("the command to end", LONG, || {
+            let stat = std::fs::read_to_string(&place).unwrap_or_default();
+            ensure!(stat.is_empty() || stat.contains(") Z "), "{stat}");
+            Ok::<_, anyhow::Error>(())
+        });
+        gone.expect("it ends with those who asked for it");
+    }
 }
