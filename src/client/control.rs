@@ -31,10 +31,21 @@ pub(super) async fn keep(core: Arc<Core>, answers: Arc<dyn Answers>) {
     // An error means that the client is gone, and this task with it.
     let _ = contact.wait_for(|c| c.registered).await;
     let turns = Arc::new(Semaphore::new(SESSIONS));
+    let mut refused = false;
     loop {
         let asked = ControlRequest { node_id: core.id() };
         match core.caller.open::<NodeControl>(&asked, OPENING).await {
-            Ok(stream) => dialled(&core, stream, &answers, &turns).await,
+            Ok(stream) => {
+                refused = false;
+                dialled(&core, stream, &answers, &turns).await;
+            }
+            Err(error @ RpcError::Api(_)) if !error.is_transient() => {
+                if !refused {
+                    tracing::warn!("servers cannot reach this node: {error}");
+                }
+                refused = true;
+                sleep(nanos(10 * SECOND)).await;
+            }
             Err(error) => tracing::debug!("control stream: {error}"),
         }
         sleep(nanos(SECOND / 4 + chance.below(SECOND))).await;

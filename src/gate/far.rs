@@ -24,7 +24,9 @@ use crate::rpc::methods::{
 use crate::rpc::{Rpc, RpcError};
 
 /// How long servers are asked.
-const ASKING: Duration = Duration::from_secs(5);
+const ASKING: Duration = Duration::from_secs(3);
+/// How long they are not asked again after that none answered.
+const AGAIN: Duration = Duration::from_secs(5);
 /// What is kept of each kind; beyond it all is asked anew.
 const MOST: usize = 8_192;
 /// Names or ids that servers take in one call.
@@ -55,6 +57,8 @@ pub(super) struct Far {
     roles: Kept<String, Option<AclRole>>,
     policies: Kept<String, Option<Written>>,
     sets: Mutex<Sets>,
+    /// When and why no server answered last.
+    failed: Mutex<Option<(Instant, RpcError)>>,
 }
 
 impl Far {
@@ -66,6 +70,7 @@ impl Far {
             roles: Kept::default(),
             policies: Kept::default(),
             sets: Mutex::default(),
+            failed: Mutex::default(),
         }
     }
 
@@ -204,8 +209,17 @@ impl Far {
         Ok((acl, held))
     }
 
+    /// Asks servers; where none answered a moment ago, that is the answer.
     async fn ask<R: Rpc>(&self, asked: &R::Req) -> Result<R::Res, RpcError> {
-        self.caller.call::<R>(asked, ASKING).await
+        if let Some((when, error)) = &*self.failed.lock()
+            && when.elapsed() < AGAIN
+        {
+            return Err(error.clone());
+        }
+        let answer = self.caller.call::<R>(asked, ASKING).await;
+        let failed = answer.as_ref().err().filter(|error| error.is_transient());
+        *self.failed.lock() = failed.map(|error| (Instant::now(), error.clone()));
+        answer
     }
 }
 

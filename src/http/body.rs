@@ -77,10 +77,20 @@ impl Body {
         Self(Inner::Changed(Box::new(self), Some(Box::new(change))))
     }
 
-    /// The same body, which ends when `over` does.
+    /// The same body, which ends when `over` does. What was to come whole is cut then, so that
+    /// nobody takes a part for it.
     #[must_use]
     pub(super) fn until(self, over: impl Future<Output = ()> + Send + 'static) -> Self {
         Self(Inner::Until(Box::new(self), Ending(Box::pin(over))))
+    }
+
+    /// Whether its end says that all came.
+    fn promises_all(&self) -> bool {
+        match &self.0 {
+            Inner::One(_) | Inner::Pieces(..) | Inner::Whole(_) => true,
+            Inner::Stream(_) => false,
+            Inner::Changed(body, _) | Inner::Until(body, _) => body.promises_all(),
+        }
     }
 
     /// The bytes that are left; `None` for a stream.
@@ -148,7 +158,8 @@ impl HttpBody for Body {
             },
             Inner::Until(body, over) => {
                 if over.0.as_mut().poll(context).is_ready() {
-                    return Poll::Ready(None);
+                    let cut = body.promises_all().then_some(Err(BrokenOff));
+                    return Poll::Ready(cut);
                 }
                 return Pin::new(body.as_mut()).poll_frame(context);
             }
@@ -208,5 +219,19 @@ mod tests {
             let sent = body.collect().await.ok().map(|sent| sent.to_bytes());
             assert_eq!(sent.as_deref(), wanted.map(str::as_bytes));
         }
+    }
+
+    #[tokio::test]
+    async fn what_ends_with_a_right_is_cut_only_where_it_promised_to_be_whole() {
+        let over = || std::future::ready(());
+        let (_sender, receiver) = mpsc::channel(1);
+        let followed = axum::body::Body::new(Body::stream(receiver).until(over()));
+        assert!(
+            followed.collect().await.is_ok(),
+            "there is always more of it"
+        );
+        let (_sender, receiver) = mpsc::channel(1);
+        let whole = axum::body::Body::new(Body::whole(receiver).until(over()));
+        assert!(whole.collect().await.is_err(), "a part is not the whole");
     }
 }

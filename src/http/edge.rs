@@ -76,6 +76,22 @@ enum Own {
     },
 }
 
+impl Own {
+    fn admit(&self, request: &Request, who: &Identity) -> Result<(), ApiError> {
+        match self {
+            Self::Agent(access) => access.admit(request, who),
+            Self::Allocation { namespace, any_of } => {
+                let allowed = who.refusal.is_none();
+                gate::demand(allowed && gate::in_namespace(&who.acl, namespace, any_of))
+            }
+        }
+    }
+
+    fn holds(&self, request: &Request, who: &Identity) -> bool {
+        self.admit(request, who).is_ok()
+    }
+}
+
 async fn serve(State(edge): State<Arc<Edge>>, incoming: Incoming) -> Response {
     let (mut parts, body) = incoming.into_parts();
     let outline = Outline::of(&mut parts);
@@ -96,7 +112,11 @@ async fn serve(State(edge): State<Arc<Edge>>, incoming: Incoming) -> Response {
         request
             .read_body(body, settings.body_limit, &settings.bodies)
             .await?;
-        edge.answer(request).await
+        if !request.body.is_empty() {
+            // It may have taken its time: what counts are the rights of now.
+            edge.admit(&mut request, &own).await?;
+        }
+        edge.answer(request, own).await
     });
     match front::settled(work.catch_unwind().await) {
         Ok(Told::Here(answer)) => edge.respond(outline, answer),
@@ -123,6 +143,10 @@ impl Edge {
         let me = self.client.node_id();
         let node = outline.query.text("node_id");
         let here = (node.is_empty() || node == me) && outline.query.text("server_id").is_empty();
+        let region = outline.query.text("region");
+        if !region.is_empty() && region != self.settings.region && !path.starts_with("/v1/agent/") {
+            return None;
+        }
         let words: Vec<&str> = path.split('/').skip(1).collect();
         let access = match *words.as_slice() {
             ["v1", "agent", "health"] if reads => Access::Public,
@@ -183,18 +207,17 @@ impl Edge {
         let labelled = self.gate.is_guarded() && self.settings.label_identities;
         let label = labelled.then(|| request.identity.label());
         measure::served(&request.method, &request.path, label);
-        match own {
-            Own::Agent(access) => access.admit(request, &request.identity),
-            Own::Allocation { namespace, any_of } => {
-                let who = &request.identity;
-                let allowed = who.refusal.is_none();
-                gate::demand(allowed && gate::in_namespace(&who.acl, namespace, any_of))
-            }
+        let admitted = own.admit(request, &request.identity);
+        if admitted.is_err() {
+            // There is no request log here: a server's has what goes through a server.
+            let (who, path) = (request.identity.label(), &request.path);
+            tracing::info!(who, method = %request.method, path, "denied");
         }
+        admitted
     }
 
     /// Answers somebody who may ask.
-    async fn answer(self: &Arc<Self>, request: Request) -> Result<Told, ApiError> {
+    async fn answer(self: &Arc<Self>, request: Request, own: Own) -> Result<Told, ApiError> {
         let answer = match request.path.as_str() {
             "/v1/agent/health" => self.health(&request)?,
             "/v1/agent/self" => Answer::json(&json!({
@@ -214,26 +237,29 @@ impl Edge {
                     return Ok(Told::There(sent));
                 }
             }
-            _ => self.flowing(request).await?,
+            _ => self.flowing(request, own).await?,
         };
         Ok(Told::Here(answer))
     }
 
     /// Answers what may flow: it ends with the right to it.
-    async fn flowing(self: &Arc<Self>, request: Request) -> Result<Answer, ApiError> {
+    async fn flowing(self: &Arc<Self>, request: Request, own: Own) -> Result<Answer, ApiError> {
         let mut answer = local::answer(&self.near.here()?, &request).await?;
         if changes(&request) && answer.status == 200 {
             // A change on the client is none of the replicated state.
             answer = Answer::json(&json!({ "Index": 0 }))?;
         }
         if answer.body.len().is_none() && self.gate.is_guarded() {
-            let (edge, first) = (Arc::clone(self), Arc::clone(&request.identity.acl));
+            let edge = Arc::clone(self);
             let request = Arc::new(request);
+            let asked = Arc::clone(&request);
             let again = move || {
                 let (edge, request) = (Arc::clone(&edge), Arc::clone(&request));
                 async move { edge.identity(&request).await.map(Arc::new) }
             };
-            answer.body = answer.body.until(right::lost(first, again));
+            answer.body = answer
+                .body
+                .until(right::lost(again, move |who| own.holds(&asked, who)));
         }
         Ok(answer)
     }

@@ -31,11 +31,12 @@ use super::state::Api;
 use super::stream::right;
 use super::target::Target;
 use super::{auth, past, query, requests};
-use crate::acl::NamespaceCapability as Ns;
+use crate::acl::{Acl, NamespaceCapability as Ns};
 use crate::client::agent::Client;
 use crate::client::drivers;
 use crate::client::endpoints::exec::{self, ExecIn, ExecOut, ExecRequest};
 use crate::error::{ApiError, Code};
+use crate::identity::Identity;
 use crate::net::glance;
 use crate::requests::{Ran, Session, Ticket};
 
@@ -177,16 +178,37 @@ fn admitted(late: Late, id: &str, task: &str) -> Result<Write, ApiError> {
     if acl.is_management() {
         return Ok(late.admitted());
     }
-    let view = late.api.projections.view();
-    let alloc = glance(|| allocs::get(&view, id)).map_err(storage)?;
-    let alloc = alloc.ok_or_else(|| unknown(id))?;
-    let tasks = alloc.group().map(|group| &group.tasks);
-    let found = tasks.and_then(|tasks| tasks.iter().find(|one| one.name == task));
-    let sees_node = found.is_some_and(|task| !drivers::isolates_files(&task.driver));
-    let namespace = alloc.namespace.as_str();
-    let allows = |one| gate::in_namespace(acl, namespace, &[one]);
-    let allowed = allows(Ns::AllocExec) && (!sees_node || allows(Ns::AllocNodeExec));
+    let allowed = Needs::of(&late.api, id, task)?.are_met(acl);
     late.when(allowed)
+}
+
+/// What a caller needs all of, in the namespace of an allocation.
+struct Needs {
+    namespace: String,
+    all_of: &'static [Ns],
+}
+
+impl Needs {
+    fn of(api: &Api, id: &str, task: &str) -> Result<Self, ApiError> {
+        let view = api.projections.view();
+        let alloc = glance(|| allocs::get(&view, id)).map_err(storage)?;
+        let alloc = alloc.ok_or_else(|| unknown(id))?;
+        let tasks = alloc.group().map(|group| &group.tasks);
+        let found = tasks.and_then(|tasks| tasks.iter().find(|one| one.name == task));
+        let sees_node = found.is_some_and(|task| !drivers::isolates_files(&task.driver));
+        Ok(Self {
+            namespace: alloc.namespace.clone(),
+            all_of: match sees_node {
+                true => &[Ns::AllocExec, Ns::AllocNodeExec],
+                false => &[Ns::AllocExec],
+            },
+        })
+    }
+
+    fn are_met(&self, acl: &Acl) -> bool {
+        let allows = |one: &Ns| gate::in_namespace(acl, &self.namespace, &[*one]);
+        acl.is_management() || self.all_of.iter().all(allows)
+    }
 }
 
 /// What is asked for, by somebody who may.
@@ -314,7 +336,13 @@ impl Asked {
         };
         let carried = Carried::default();
         let end = {
-            let right = right::changed(Arc::clone(&write.api), Arc::clone(&write.request));
+            // Of an allocation that is gone only managers saw more than its end.
+            let needs = Needs::of(&write.api, &id, &exec.task).ok();
+            let holds = move |now: &Identity| match &needs {
+                Some(needs) => needs.are_met(&now.acl),
+                None => now.is_management(),
+            };
+            let right = right::changed(Arc::clone(&write.api), Arc::clone(&write.request), holds);
             let stop = socket.stop.clone();
             tokio::select! {
                 end = carried.carry(&mut socket, to, output) => end,

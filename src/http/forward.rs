@@ -62,7 +62,7 @@ pub(super) async fn send(
     });
     let upgrade = incoming.extensions_mut().remove::<OnUpgrade>();
     let line = incoming.extensions_mut().remove::<Line>();
-    rewrite(&mut incoming)?;
+    rewrite(&mut incoming, upgrade.is_some())?;
     let mut response = sender.send_request(incoming).await.map_err(broken)?;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let there = hyper::upgrade::on(&mut response);
@@ -116,7 +116,7 @@ fn unreached(error: RpcError) -> ApiError {
 }
 
 /// Makes of a request of one connection one of another.
-fn rewrite(incoming: &mut Incoming) -> Result<(), ApiError> {
+fn rewrite(incoming: &mut Incoming, becomes: bool) -> Result<(), ApiError> {
     let unreadable = |_| ApiError::bad_request("the target cannot be forwarded");
     let host = incoming.uri().authority().map(|host| host.to_string());
     let target = incoming.uri().path_and_query();
@@ -124,7 +124,7 @@ fn rewrite(incoming: &mut Incoming) -> Result<(), ApiError> {
     *incoming.uri_mut() = Uri::try_from(target.as_str()).map_err(unreadable)?;
     *incoming.version_mut() = Version::HTTP_11;
     let headers: &mut HeaderMap = incoming.headers_mut();
-    let upgrade = headers.get(header::UPGRADE).cloned();
+    let upgrade = headers.get(header::UPGRADE).cloned().filter(|_| becomes);
     for name in OF_THE_CONNECTION {
         headers.remove(name);
     }

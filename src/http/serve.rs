@@ -17,7 +17,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
@@ -74,6 +74,17 @@ impl Forwarded {
 impl Web for Forwarded {
     fn answer(&self, address: SocketAddr, stream: Duplex) -> BoxFuture<'static, ()> {
         let front = Arc::clone(&self.front);
+        // Counted as if it had come here itself.
+        let Some(visit) = front.visitors.enter(address.ip()) else {
+            let mut stream = bytes_of(stream);
+            return async move {
+                let _ = stream.write_all(Front::TOO_MANY).await;
+                let _ = stream.shutdown().await;
+                // Until it was taken.
+                let _ = tokio::time::timeout(GRACE, stream.read_to_end(&mut Vec::new())).await;
+            }
+            .boxed();
+        };
         let arrival = Arrival {
             stream: Stream::Carried(bytes_of(stream)),
             peer: Peer {
@@ -83,7 +94,11 @@ impl Web for Forwarded {
             due: Instant::now() + HEADER_TIMEOUT,
             stop: self.stop.clone(),
         };
-        async move { front.first(arrival).await }.boxed()
+        async move {
+            let _visit = visit;
+            front.first(arrival).await;
+        }
+        .boxed()
     }
 }
 
@@ -363,6 +378,39 @@ mod tests {
             spoke: AtomicBool::new(false),
             open: Mutex::new((0, Instant::now())),
         })
+    }
+
+    #[tokio::test]
+    async fn what_is_forwarded_counts_as_a_connection_of_who_forwards_it() {
+        let router = Router::new().fallback(|| async {
+            std::future::pending::<()>().await;
+        });
+        let visitors = Visitors::new(Some(1), 10);
+        let forwarded = Forwarded::new(router, visitors, CancellationToken::new());
+        let address: SocketAddr = "10.0.0.1:1".parse().unwrap();
+        let ask = || {
+            let (near, far) = Duplex::pair(crate::rpc::duplex::Pace::SESSION);
+            (bytes_of(near), tokio::spawn(forwarded.answer(address, far)))
+        };
+        let (mut first, served) = ask();
+        first
+            .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            .await
+            .unwrap();
+        let (mut second, refused) = ask();
+        let mut said = String::new();
+        second.read_to_string(&mut said).await.unwrap();
+        assert!(said.starts_with("HTTP/1.1 429"), "{said}");
+        drop(second);
+        refused.await.unwrap();
+        // Who goes makes room.
+        drop(first);
+        served.await.unwrap();
+        let (mut third, _) = ask();
+        third.write_all(b"nonsense\r\n\r\n").await.unwrap();
+        let mut said = String::new();
+        third.read_to_string(&mut said).await.unwrap();
+        assert!(said.starts_with("HTTP/1.1 400"), "{said}");
     }
 
     #[tokio::test]

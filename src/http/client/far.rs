@@ -12,6 +12,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http_body_util::BodyExt;
 use hyper::Method;
+use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -21,7 +22,7 @@ use crate::client::agent::Client;
 use crate::client::control::Answers;
 use crate::config::Config;
 use crate::error::{ApiError, Code};
-use crate::http::answer::Answer;
+use crate::http::answer::{Answer, TEXT};
 use crate::http::body::Body;
 use crate::http::front::settle;
 use crate::http::request::Request;
@@ -31,8 +32,16 @@ use crate::rpc::sessions::Sessions;
 
 /// Pieces that may wait for a slow reader.
 const WINDOW: usize = 8;
-/// How long the body of a request may take, which the server has whole.
+/// How long a body may take that the other side has whole.
 const TAKING: Duration = Duration::from_secs(30);
+/// How long a client may take to answer who only reads; it gives up on files that hang before.
+pub(super) const READING: Duration = Duration::from_secs(40);
+/// How long it may take to do something: tasks end in their own time.
+const CHANGING: Duration = Duration::from_secs(330);
+/// The longest body that is taken in before it is sent on, bytes.
+const SHORT: usize = 256 << 10;
+/// Headers that a client may set; the rest is the server's own.
+const HEADERS: [&str; 1] = ["content-disposition"];
 
 drover_events::wire! {
     /// What is asked.
@@ -45,6 +54,8 @@ drover_events::wire! {
     pub(super) struct Told {
         status: u32 = "Status",
         content_type: String = "ContentType",
+        /// Of the body, where it is known and short; 0 where it flows.
+        length: u64 = "Length",
         headers: Vec<Header> = "Headers",
     }
 
@@ -72,8 +83,37 @@ pub(in crate::http) async fn ask(
     outflow.message(&Head::of(request)).map_err(lost)?;
     outflow.send(request.body.clone()).await.map_err(lost)?;
     outflow.end();
-    let told: Told = inflow.message().await.map_err(lost)?;
-    Ok(told.answer(flowing(inflow)))
+    let patience = match request.method {
+        Method::GET | Method::HEAD => READING,
+        _ => CHANGING,
+    };
+    let told: Told = first_word(node, &mut inflow, patience).await?;
+    let short = usize::try_from(told.length).unwrap_or(usize::MAX);
+    if !(1..=SHORT).contains(&short) {
+        return Ok(told.answer(flowing(inflow)));
+    }
+    let body = timeout(TAKING, gathered(&mut inflow, SHORT)).await;
+    let body = body.map_err(|_| silent(node))?.map_err(lost)?;
+    Ok(told.answer(body.into()))
+}
+
+/// The first that a client says to a question; it may be alive and hang.
+///
+/// # Errors
+/// 503 where it is lost, 504 where it says nothing in time.
+pub(super) async fn first_word<T: DeserializeOwned>(
+    node: &str,
+    inflow: &mut Inflow,
+    patience: Duration,
+) -> Result<T, ApiError> {
+    let word = timeout(patience, inflow.message()).await;
+    let word = word.map_err(|_| silent(node))?;
+    word.map_err(|broken| lost(node, &broken))
+}
+
+fn silent(node: &str) -> ApiError {
+    let text = format!("node {node:?} is there and does not answer in time");
+    ApiError::new(Code::Timeout, text)
 }
 
 pub(super) fn lost(node: &str, broken: &Broken) -> ApiError {
@@ -121,22 +161,39 @@ impl Told {
         Self {
             status: u32::from(answer.status),
             content_type: answer.content_type.clone().unwrap_or_default().into_owned(),
+            length: answer.body.len().unwrap_or_default(),
             headers: answer.headers.iter().map(header).collect(),
         }
     }
 
+    /// The answer. A node may lie: it says nothing in the server's name, and nothing that a browser
+    /// would run.
     fn answer(self, body: Body) -> Answer {
         let kind = Some(self.content_type).filter(|kind| !kind.is_empty());
-        let headers = self.headers.into_iter();
+        let runs = |kind: &String| {
+            ["html", "xml", "svg", "script"]
+                .iter()
+                .any(|w| kind.contains(w))
+        };
+        let kind = kind.map(|kind| match runs(&kind.to_ascii_lowercase()) {
+            true => Cow::Borrowed(TEXT),
+            false => Cow::Owned(kind),
+        });
+        let theirs = self.headers.into_iter();
+        let theirs = theirs.filter(|header| HEADERS.contains(&header.name.as_str()));
         Answer {
-            content_type: kind.map(Cow::Owned),
+            content_type: kind,
             body,
-            headers: headers
+            headers: theirs
                 .map(|header| (Cow::Owned(header.name), header.value))
                 .collect(),
             ..Answer::nothing()
         }
-        .status(u16::try_from(self.status).unwrap_or(500))
+        .header("x-content-type-options", "nosniff")
+        .status(match self.status {
+            status @ 200..600 => u16::try_from(status).unwrap_or(502),
+            _ => 502,
+        })
     }
 }
 
@@ -242,7 +299,7 @@ async fn respond(near: &Near, stream: Duplex) -> Result<(), Broken> {
     if head.is_exec() {
         return ran::run(near, &head, Duplex { inflow, outflow }).await;
     }
-    let taken = timeout(TAKING, gathered(&mut inflow)).await;
+    let taken = timeout(TAKING, gathered(&mut inflow, BODY_LIMIT)).await;
     let body = taken.map_err(|_| Broken("the request took too long".to_owned()))??;
     drop(inflow);
     let answered = AssertUnwindSafe(async {
@@ -257,12 +314,12 @@ async fn respond(near: &Near, stream: Duplex) -> Result<(), Broken> {
     send(outflow, answer.body).await
 }
 
-/// The body of a request, whole.
-async fn gathered(inflow: &mut Inflow) -> Result<Bytes, Broken> {
+/// A body, whole.
+async fn gathered(inflow: &mut Inflow, most: usize) -> Result<Bytes, Broken> {
     let mut body = BytesMut::new();
     while let Some(piece) = inflow.data().await? {
-        if body.len() + piece.len() > BODY_LIMIT {
-            return Err(Broken("the request is too long".to_owned()));
+        if body.len() + piece.len() > most {
+            return Err(Broken("the body is too long".to_owned()));
         }
         body.extend_from_slice(&piece);
     }
@@ -277,7 +334,9 @@ mod tests {
     async fn mod_18_an_answer_comes_as_it_was_given() {
         let (near, mut far) = Duplex::pair(crate::rpc::duplex::Pace::SESSION);
         let given = Answer::of("text/x", "a body".to_owned())
-            .header("x-some", "thing")
+            .header("content-disposition", "attachment")
+            .header("access-control-allow-origin", "*")
+            .header("set-cookie", "a=b")
             .status(206);
         let Duplex {
             inflow,
@@ -291,10 +350,43 @@ mod tests {
             (came.status, came.content_type.as_deref()),
             (206, Some("text/x"))
         );
-        assert_eq!(came.headers, [("x-some".into(), "thing".to_owned())]);
+        let kept = [
+            ("content-disposition".into(), "attachment".to_owned()),
+            ("x-content-type-options".into(), "nosniff".to_owned()),
+        ];
+        assert_eq!(came.headers, kept, "the rest is the server's own");
         let body = axum::body::Body::new(came.body).collect().await.unwrap();
         assert_eq!(body.to_bytes(), "a body");
         drop(inflow);
+    }
+
+    #[test]
+    fn a_node_that_lies_gives_browsers_nothing_to_run() {
+        for (status, kind, wanted) in [
+            (200, "text/html", (200, TEXT)),
+            (200, "image/SVG+xml", (200, TEXT)),
+            (99, "application/json", (502, "application/json")),
+            (70_000, "text/plain", (502, "text/plain")),
+        ] {
+            let told = Told {
+                status,
+                content_type: kind.to_owned(),
+                ..Told::default()
+            };
+            let answer = told.answer(Body::empty());
+            assert_eq!(
+                (answer.status, answer.content_type.as_deref()),
+                (wanted.0, Some(wanted.1))
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_lives_and_says_nothing_is_waited_for_only_so_long() {
+        let (_near, mut far) = Duplex::pair(crate::rpc::duplex::Pace::SESSION);
+        let soon = Duration::from_millis(20);
+        let word = first_word::<Told>("n", &mut far.inflow, soon).await;
+        assert_eq!(word.unwrap_err().code, Code::Timeout);
     }
 
     #[tokio::test]

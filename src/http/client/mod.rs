@@ -15,7 +15,7 @@ use hyper::Method;
 use self::local::Here;
 use super::allocations::namespace_of;
 use super::answer::Answer;
-use super::gate::{Late, READ_JOB, Write};
+use super::gate::{self, Late, READ_JOB, Write};
 use super::list::storage;
 use super::request::Request;
 use super::state::Api;
@@ -24,6 +24,7 @@ use super::target::{Target, target};
 use crate::acl::NamespaceCapability as Ns;
 use crate::client::metadata::MetadataRequest;
 use crate::error::{ApiError, Code};
+use crate::identity::Identity;
 use crate::net::glance;
 
 /// An allocation that is none.
@@ -31,8 +32,16 @@ pub(super) fn unknown(id: &str) -> ApiError {
     ApiError::not_found(format!("Unknown allocation {id:?}"))
 }
 
+/// What let a caller in, asked of him again.
+type Holds = Box<dyn Fn(&Identity) -> bool + Send>;
+
+/// One of these rights in a namespace.
+fn within(namespace: String, any_of: &'static [Ns]) -> Holds {
+    Box::new(move |who| gate::in_namespace(&who.acl, &namespace, any_of))
+}
+
 /// Asks who is to answer. What flows ends with the right to it.
-async fn asked(write: &Write, whom: Target) -> Result<Answer, ApiError> {
+async fn asked(write: &Write, whom: Target, holds: Holds) -> Result<Answer, ApiError> {
     let request = &write.request;
     let mut answer = match whom {
         Target::Here => {
@@ -51,8 +60,8 @@ async fn asked(write: &Write, whom: Target) -> Result<Answer, ApiError> {
         }
     };
     if answer.body.len().is_none() {
-        let right = right::changed(Arc::clone(&write.api), Arc::clone(&write.request));
-        answer.body = answer.body.until(right);
+        let (api, request) = (Arc::clone(&write.api), Arc::clone(&write.request));
+        answer.body = answer.body.until(right::changed(api, request, holds));
     }
     Ok(answer)
 }
@@ -61,7 +70,7 @@ async fn asked(write: &Write, whom: Target) -> Result<Answer, ApiError> {
 pub(super) async fn of_node(write: Write) -> Result<Answer, ApiError> {
     let node = write.request.query.text("node_id");
     let whom = target(&write.api, node, "")?;
-    asked(&write, whom).await
+    asked(&write, whom, Box::new(|who| who.acl.node_read())).await
 }
 
 /// What one agent is asked about itself, below `/v1/agent/`.
@@ -73,7 +82,7 @@ pub(super) async fn of_agent(write: Write) -> Result<Answer, ApiError> {
         return Err(ApiError::bad_request(text));
     }
     let whom = target(&write.api, node, server)?;
-    asked(&write, whom).await
+    asked(&write, whom, Box::new(|who| who.acl.agent_read())).await
 }
 
 /// `POST /v1/client/metadata`: the node is named in the query or in the body.
@@ -84,13 +93,14 @@ pub(super) async fn describe(write: Write) -> Result<Answer, ApiError> {
         node => node,
     };
     let whom = target(&write.api, node, "")?;
-    asked(&write, whom).await
+    asked(&write, whom, Box::new(|who| who.acl.node_write())).await
 }
 
 /// Asks the client that has an allocation.
-async fn of_allocation(write: &Write, id: &str) -> Result<Answer, ApiError> {
+async fn of_allocation(write: &Write, id: &str, any_of: &'static [Ns]) -> Result<Answer, ApiError> {
     let whom = whereabouts(&write.api, id)?;
-    asked(write, whom).await
+    let namespace = namespace_of(&write.api, id)?.unwrap_or_default();
+    asked(write, whom, within(namespace, any_of)).await
 }
 
 /// Whose client has an allocation.
@@ -131,7 +141,7 @@ pub(super) fn rights_in_files(verb: &str) -> Option<&'static [Ns]> {
 /// `/v1/client/allocation/{id}/{verb}`.
 pub(super) async fn allocation(late: Late) -> Result<Answer, ApiError> {
     let (id, verb) = (late.request.segment(3)?, late.request.segment(4)?);
-    let any_of: &[Ns] = match verb.as_str() {
+    let any_of: &'static [Ns] = match verb.as_str() {
         "pause" => &[Ns::SubmitJob, Ns::PauseAllocation],
         verb => rights_of_allocation(verb).unwrap_or(READ_JOB),
     };
@@ -149,8 +159,8 @@ pub(super) async fn allocation(late: Late) -> Result<Answer, ApiError> {
             ))
         }
         "restart" | "signal" | "gc" if is_head(&write.request) => Err(wrong_method()),
-        "stats" | "checks" | "gc" => of_allocation(&write, &id).await,
-        "restart" | "signal" => changed(&write, of_allocation(&write, &id).await?),
+        "stats" | "checks" | "gc" => of_allocation(&write, &id, any_of).await,
+        "restart" | "signal" => changed(&write, of_allocation(&write, &id, any_of).await?),
         _ => Err(ApiError::not_found("resource not found")),
     }
 }
@@ -163,7 +173,7 @@ pub(super) async fn checks(late: Late) -> Result<Answer, ApiError> {
         |call| namespace_of(&call.api, &id),
         || unknown(&id),
     )?;
-    of_allocation(&write, &id).await
+    of_allocation(&write, &id, READ_JOB).await
 }
 
 /// Whether only the head of an answer is asked for: that changes nothing, whatever else takes any
@@ -195,11 +205,9 @@ pub(super) async fn files(late: Late) -> Result<Answer, ApiError> {
         |call| namespace_of(&call.api, &id),
         || unknown(&id),
     )?;
-    if any_of.is_none() {
-        return Err(ApiError::not_found("Invalid method"));
-    }
+    let any_of = any_of.ok_or_else(|| ApiError::not_found("Invalid method"))?;
     if id.is_empty() {
         return Err(ApiError::bad_request("must provide a valid alloc id"));
     }
-    of_allocation(&write, &id).await
+    of_allocation(&write, &id, any_of).await
 }

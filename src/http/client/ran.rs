@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::far::{Head, Near, lost};
+use super::far::{Head, Near, READING, first_word, lost};
 use crate::client::endpoints::exec::{self, ExecIn, ExecOut, ExecRequest};
 use crate::error::{ApiError, Code};
 use crate::http::exec::command;
@@ -85,7 +85,7 @@ pub(in crate::http) async fn ready(
     let mut stream = sessions.dial(node).await?;
     let lost = |broken: Broken| lost(node, &broken);
     stream.outflow.message(&Head::of(request)).map_err(lost)?;
-    let word: Word = stream.inflow.message().await.map_err(lost)?;
+    let word: Word = first_word(node, &mut stream.inflow, READING).await?;
     word.outcome()?;
     let node = node.to_owned();
     Ok(Ready { node, stream })
@@ -103,7 +103,7 @@ impl Ready {
         let Self { node, mut stream } = self;
         let lost = |broken: Broken| lost(&node, &broken);
         stream.outflow.message(&Go::default()).map_err(lost)?;
-        let word: Word = stream.inflow.message().await.map_err(lost)?;
+        let word: Word = first_word(&node, &mut stream.inflow, READING).await?;
         word.outcome()?;
         let (to, output) = mpsc::channel(WINDOW);
         let Duplex { inflow, outflow } = stream;
@@ -198,14 +198,18 @@ async fn written<T: Serialize>(mut frames: mpsc::Receiver<T>, mut outflow: Outfl
 /// Takes frames, one of each line, to the end.
 async fn read<T: DeserializeOwned>(mut inflow: Inflow, to: mpsc::Sender<T>) -> Result<(), Broken> {
     let mut came = BytesMut::new();
+    // How much of it is known to have no end of a line.
+    let mut looked = 0;
     while let Some(piece) = inflow.data().await? {
         came.extend_from_slice(&piece);
-        while let Some(end) = came.iter().position(|byte| *byte == b'\n') {
-            let line = came.split_to(end + 1);
+        while let Some(end) = came[looked..].iter().position(|byte| *byte == b'\n') {
+            let line = came.split_to(looked + end + 1);
+            looked = 0;
             let frame = gojson::from_slice(&line).map_err(|error| Broken(error.to_string()))?;
             // A command that takes no more has ended, which the other side says.
             let _ = to.send(frame).await;
         }
+        looked = came.len();
         if came.len() > LONGEST {
             return Err(Broken("a frame is too long".to_owned()));
         }

@@ -35,6 +35,7 @@ mod walk;
 #[cfg(test)]
 mod stream_test;
 
+use crate::identity::Identity;
 use std::sync::Arc;
 
 use drover_projections::hex;
@@ -125,7 +126,10 @@ pub(super) async fn serve(late: Late) -> Result<Answer, ApiError> {
         sender,
         begun: false,
     };
-    let right = right::changed(Arc::clone(api), Arc::clone(request));
+    // Each event has a right of its own: who may see more or less begins anew.
+    let first = Arc::clone(&request.identity.acl);
+    let same = move |now: &Identity| Arc::ptr_eq(&now.acl, &first) || now.acl == first;
+    let right = right::changed(Arc::clone(api), Arc::clone(request), same);
     tokio::spawn(reader.run(right));
     Ok(Answer::of(content_type, Body::stream(receiver))
         .header("cache-control", "no-cache")
