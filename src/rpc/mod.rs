@@ -12,8 +12,8 @@
 //! ([`server::Limits`]), and where no node has proved itself on a connection, it has few streams.
 //! So a client that makes one for a node begins with a call in its name (`Status.Ping`).
 //!
-//! A [`Streaming`] method has the same head and two bodies that go on ([`duplex`]): a node's standing
-//! `Node.Control`, over which a server dials it; `Node.Session`, which the node opens then
+//! A [`Streaming`] method has the same head and two bodies that go on ([`duplex`]): a node's
+//! standing `Node.Control`, over which a server dials it; `Node.Session`, which the node opens then
 //! ([`sessions`]); `Server.Forward`, a whole request of the HTTP API ([`forward`]). Only who proved
 //! himself opens one. What much comes over goes by connections apart from calls, so that no
 //! heartbeat waits for it.
