@@ -78,6 +78,7 @@ fn dialing(config: &Config, tls: &Arc<Loader>) -> Dialing {
         timeout: config.rpc.dial_timeout,
         keep_alive: config.rpc.keep_alive_interval,
         tls: Arc::clone(tls),
+        ..Dialing::default()
     }
 }
 

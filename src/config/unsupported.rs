@@ -228,7 +228,16 @@ pub fn advice(path: &str) -> Option<&'static str> {
 /// What is taken since files name it everywhere, and does nothing here.
 pub fn without_effect(config: &super::Config) -> Vec<&'static str> {
     let usual = super::Config::default();
+    // Only an agent without a server asks others who asks it.
+    let asks = config.acl.enabled && !config.server.enabled && !config.dev;
+    let (acl, usually) = (&config.acl, &usual.acl);
     [
+        (
+            !asks && acl.policy_ttl != usually.policy_ttl,
+            "acl.policy_ttl",
+        ),
+        (!asks && acl.role_ttl != usually.role_ttl, "acl.role_ttl"),
+        (!asks && acl.token_ttl != usually.token_ttl, "acl.token_ttl"),
         (config.ports.serf != usual.ports.serf, "ports.serf"),
         (config.addresses.serf.is_some(), "addresses.serf"),
         (config.advertise.serf.is_some(), "advertise.serf"),
@@ -379,6 +388,13 @@ mod tests {
         config.ports.serf = 5648;
         config.advertise.serf = Some("10.0.0.1".to_owned());
         assert_eq!(without_effect(&config), ["ports.serf", "advertise.serf"]);
+        let mut config = Config::default();
+        config.acl.role_ttl = std::time::Duration::from_secs(1);
+        config.server.enabled = true;
+        config.acl.enabled = true;
+        assert_eq!(without_effect(&config), ["acl.role_ttl"]);
+        config.server.enabled = false;
+        assert!(without_effect(&config).is_empty());
     }
 
     #[test]

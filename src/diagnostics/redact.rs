@@ -87,7 +87,10 @@ pub fn text(text: &str) -> String {
 }
 
 /// Fields of the API's objects that hold what their owner wrote, secrets among it.
-const WHOLE: [&str; 10] = [
+const WHOLE: [&str; 13] = [
+    "Args",
+    "Body",
+    "Header",
     "Env",
     "Config",
     "EmbeddedTmpl",
@@ -111,19 +114,21 @@ pub fn json(value: &mut serde_json::Value) {
                 match field {
                     // Events carry their objects in a payload.
                     Json::Object(_) if name == "Payload" => json(field),
-                    Json::Object(_) | Json::Array(_) if !WHOLE.contains(&name.as_str()) => {
-                        json(field);
-                    }
-                    Json::String(text) if !hidden => *text = without_password(text),
                     _ if hidden && some => *field = Json::String(REDACTED.to_owned()),
-                    _ => {}
+                    _ => json(field),
                 }
             }
         }
         Json::Array(all) => all.iter_mut().for_each(json),
+        Json::String(text) if is_key(text) => *text = REDACTED.to_owned(),
         Json::String(text) => *text = without_password(text),
         _ => {}
     }
+}
+
+/// Whether a text is a key or a signed token, whatever it is called.
+fn is_key(text: &str) -> bool {
+    text.contains("PRIVATE KEY-----") || (text.starts_with("eyJ") && text.contains('.'))
 }
 
 /// The words of a command line as they may be told.
@@ -184,6 +189,10 @@ mod tests {
             "ID": "web", "Payload": "canary", "Stop": false, "Meta": {"db_password": "canary"},
             "Tasks": [{"Env": {"A": "canary"}, "Config": {"args": ["canary"]}, "Name": "t",
                 "Templates": [{"EmbeddedTmpl": "canary", "DestPath": "x"}],
+                "Services": [{"Checks": [{"Header": {"X-Key": ["canary"]}, "Body": "canary",
+                    "Args": ["-p", "canary"], "Name": "c"}]}],
+                "Certificate": "-----BEGIN EC PRIVATE KEY-----canary", "Jwt": "eyJh.canary",
+                "Passwords": ["canary"], "Auth": {"a": "canary"},
                 "Artifacts": [{"GetterSource": "https://me:canary@host/x"}]}],
         }}}], "SecretID": "canary", "Index": 7});
         json(&mut event);

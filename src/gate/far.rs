@@ -57,6 +57,9 @@ pub(super) struct Far {
     roles: Kept<String, Option<AclRole>>,
     policies: Kept<String, Option<Written>>,
     sets: Mutex<Sets>,
+    /// How long servers are asked, and how long not again after that none answered.
+    asking: Duration,
+    again: Duration,
     /// When and why no server answered last.
     failed: Mutex<Option<(Instant, RpcError)>>,
 }
@@ -66,6 +69,8 @@ impl Far {
         Self {
             caller,
             ttls,
+            asking: ASKING,
+            again: AGAIN,
             tokens: Kept::default(),
             roles: Kept::default(),
             policies: Kept::default(),
@@ -123,7 +128,10 @@ impl Far {
                 }
                 Ok(token)
             }
-            Err(error) => known.map(Some).ok_or_else(|| unasked(error)),
+            Err(error) => match known.filter(|_| error.is_transient()) {
+                Some(known) => Ok(Some(known)),
+                None => Err(unasked(error)),
+            },
         }
     }
 
@@ -150,7 +158,8 @@ impl Far {
                 }
                 Err(error) => {
                     for (_, known) in some {
-                        let known = known.clone().ok_or_else(|| unasked(error.clone()))?;
+                        let known = known.clone().filter(|_| error.is_transient());
+                        let known = known.ok_or_else(|| unasked(error.clone()))?;
                         found.extend(known);
                     }
                 }
@@ -183,7 +192,8 @@ impl Far {
                 }
                 Err(error) => {
                     for (_, known) in some {
-                        let known = known.clone().ok_or_else(|| unasked(error.clone()))?;
+                        let known = known.clone().filter(|_| error.is_transient());
+                        let known = known.ok_or_else(|| unasked(error.clone()))?;
                         found.extend(known);
                     }
                 }
@@ -212,11 +222,11 @@ impl Far {
     /// Asks servers; where none answered a moment ago, that is the answer.
     async fn ask<R: Rpc>(&self, asked: &R::Req) -> Result<R::Res, RpcError> {
         if let Some((when, error)) = &*self.failed.lock()
-            && when.elapsed() < AGAIN
+            && when.elapsed() < self.again
         {
             return Err(error.clone());
         }
-        let answer = self.caller.call::<R>(asked, ASKING).await;
+        let answer = self.caller.call::<R>(asked, self.asking).await;
         let failed = answer.as_ref().err().filter(|error| error.is_transient());
         *self.failed.lock() = failed.map(|error| (Instant::now(), error.clone()));
         answer

@@ -5,7 +5,7 @@ use drover_events::model::{AclRolePolicyLink, AclTokenRoleLink};
 
 use super::*;
 use crate::acl::NamespaceCapability as Ns;
-use crate::gate::Gate;
+use crate::gate::{Gate, Kind};
 use crate::identity::{Identity, Refusal};
 use crate::rpc::methods::{AclPolicySetResponse, AclRolesByIdResponse, ResolveAclTokenResponse};
 use crate::rpc::service::{Access, Call, Service};
@@ -23,8 +23,7 @@ struct Servers {
 impl Servers {
     fn answer<T>(&self, name: &'static str, answer: impl FnOnce() -> T) -> Result<T, ApiError> {
         if self.away.load(Ordering::Relaxed) {
-            // Told so that it is not tried again.
-            return Err(ApiError::new(Code::Internal, "away"));
+            return Err(ApiError::new(Code::Unavailable, "away"));
         }
         *self.asked.lock().entry(name).or_default() += 1;
         Ok(answer())
@@ -93,7 +92,11 @@ fn gate(servers: &Arc<Servers>, ttl: Duration) -> Gate {
         policy: ttl,
         role: ttl,
     };
-    Gate::far(Caller::process(Arc::new(service), "node"), ttls)
+    Gate(Kind::Far(Box::new(Far {
+        asking: Duration::from_millis(100),
+        again: Duration::ZERO,
+        ..Far::new(Caller::process(Arc::new(service), "node"), ttls)
+    })))
 }
 
 /// Servers with a token that has nothing but a role.

@@ -28,7 +28,7 @@ use super::{agent, auth, forward, known, measure};
 use crate::acl::NamespaceCapability as Ns;
 use crate::client::agent::Client;
 use crate::client::metadata::MetadataRequest;
-use crate::error::{ApiError, Code};
+use crate::error::ApiError;
 use crate::gate::Gate;
 use crate::identity::Identity;
 use crate::rpc::caller::Caller;
@@ -139,6 +139,7 @@ impl Edge {
     /// Whether a request is about what is here, and what it asks of its caller then.
     fn own(&self, method: &Method, path: &str, outline: &Outline) -> Option<Own> {
         let reads = matches!(*method, Method::GET | Method::HEAD);
+        let is_put = matches!(*method, Method::PUT | Method::POST);
         let level = if reads { Right::Read } else { Right::Write };
         let me = self.client.node_id();
         let node = outline.query.text("node_id");
@@ -151,8 +152,8 @@ impl Edge {
         let access = match *words.as_slice() {
             ["v1", "agent", "health"] if reads => Access::Public,
             ["v1", "agent", "self"] if reads => Access::Agent(Right::Read),
-            ["v1", "agent", "servers"] => Access::Agent(level),
-            ["v1", "agent", "reload"] if !reads => Access::Agent(Right::Write),
+            ["v1", "agent", "servers"] if reads || is_put => Access::Agent(level),
+            ["v1", "agent", "reload"] if is_put => Access::Agent(Right::Write),
             ["v1", "agent", "monitor" | "host"] | ["v1", "agent", "monitor", "export"]
                 if reads && here =>
             {
@@ -162,11 +163,15 @@ impl Edge {
             ["v1", "metrics"] if reads => Access::Metrics,
             ["v1", "client", "stats"] if reads && here => Access::Node(Right::Read),
             ["v1", "client", "gc"] if here => Access::Node(Right::Write),
-            ["v1", "client", "metadata"] if here => Access::Node(level),
-            ["v1", "client", "allocation", id, verb] => {
+            ["v1", "client", "metadata"] if here && (reads || *method == Method::POST) => {
+                Access::Node(level)
+            }
+            ["v1", "client", "allocation", id, verb]
+                if reads || !["stats", "checks"].contains(&verb) =>
+            {
                 return self.of_allocation(id, rights_of_allocation(verb)?);
             }
-            ["v1", "client", "fs", verb, id] => {
+            ["v1", "client", "fs", verb, id] if reads => {
                 return self.of_allocation(id, rights_in_files(verb)?);
             }
             ["v1", "allocation", id, "checks"] if reads => {
@@ -293,7 +298,7 @@ impl Edge {
             Method::GET | Method::HEAD => {
                 Answer::json(&servers.map(|servers| servers.all()).unwrap_or_default())
             }
-            Method::PUT | Method::POST => {
+            _ => {
                 let named: Vec<String> = request.query.all("address").map(str::to_owned).collect();
                 if named.is_empty() {
                     return Err(ApiError::bad_request("missing server address"));
@@ -303,7 +308,6 @@ impl Edge {
                 }
                 Ok(Answer::nothing())
             }
-            _ => Err(ApiError::new(Code::MethodNotAllowed, "Invalid method")),
         }
     }
 

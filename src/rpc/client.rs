@@ -1,6 +1,8 @@
 //! Connections to servers, shared by all calls.
 
 use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,7 +14,7 @@ use hyper::client::conn::http2::SendRequest;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex as SyncMutex;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::sync::{Mutex, watch};
 use tokio_rustls::TlsConnector;
 
@@ -36,6 +38,9 @@ pub struct Dialing {
     pub keep_alive: Duration,
     /// The certificates.
     pub tls: Arc<Loader>,
+    /// The most that waits in the system to be sent, bytes; none: as it likes. What waits there
+    /// holds up whatever comes after it.
+    pub unsent: Option<u32>,
 }
 
 impl Default for Dialing {
@@ -44,9 +49,13 @@ impl Default for Dialing {
             timeout: Duration::from_secs(10),
             keep_alive: Duration::from_secs(30),
             tls: Loader::clear(),
+            unsent: None,
         }
     }
 }
+
+/// Of connections for streams: on a slow one a sign of life comes through beside much else.
+const UNSENT: u32 = 256 << 10;
 
 type Sender = SendRequest<Outgoing>;
 
@@ -106,10 +115,14 @@ impl Pool {
         }
     }
 
-    /// Another pool of as many connections, made and kept the same way.
+    /// Another pool of as many connections for streams, made and kept the same way.
     #[must_use]
     pub fn apart(&self) -> Self {
-        Self::dialing(self.per_server, self.dialing.clone())
+        let dialing = Dialing {
+            unsent: Some(UNSENT),
+            ..self.dialing.clone()
+        };
+        Self::dialing(self.per_server, dialing)
     }
 
     fn connections(&self, addr: &str) -> Arc<Connections> {
@@ -257,7 +270,7 @@ async fn introduce(
 
 async fn dial(addr: &str, how: &Dialing) -> Result<Line, RpcError> {
     let failed = |e: &dyn std::fmt::Display| RpcError::Unreachable(format!("{addr}: {e}"));
-    let stream = tokio::time::timeout(how.timeout, reach(addr, &how.tls))
+    let stream = tokio::time::timeout(how.timeout, reach(addr, how))
         .await
         .map_err(|e| failed(&e))?
         .map_err(|e| failed(&e))?;
@@ -281,11 +294,31 @@ async fn dial(addr: &str, how: &Dialing) -> Result<Line, RpcError> {
     Ok(Line { sender, ended })
 }
 
+async fn connect(addr: &str, unsent: Option<u32>) -> io::Result<TcpStream> {
+    let Some(unsent) = unsent else {
+        return TcpStream::connect(addr).await;
+    };
+    let mut failed = io::ErrorKind::NotFound.into();
+    for addr in lookup_host(addr).await? {
+        let socket = match addr {
+            SocketAddr::V4(_) => TcpSocket::new_v4()?,
+            SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        };
+        socket.set_send_buffer_size(unsent)?;
+        match socket.connect(addr).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
 /// A connection to a server, encrypted where this agent is told so.
-async fn reach(addr: &str, tls: &Loader) -> Result<Stream, String> {
-    let stream = TcpStream::connect(addr).await.map_err(|e| e.to_string())?;
+async fn reach(addr: &str, how: &Dialing) -> Result<Stream, String> {
+    let stream = connect(addr, how.unsent).await;
+    let stream = stream.map_err(|e| e.to_string())?;
     stream.set_nodelay(true).map_err(|e| e.to_string())?;
-    let Some((config, name)) = tls.dial() else {
+    let Some((config, name)) = how.tls.dial() else {
         return Ok(Stream::Tcp(stream));
     };
     let shaken = TlsConnector::from(config).connect(name, stream).await;

@@ -245,10 +245,8 @@ pub fn no_path() -> ApiError {
 }
 
 fn silent(node: &str) -> ApiError {
-    let text = format!(
-        "node {node:?} does not answer; its last heartbeat is in GET /v1/node/{node}, \
-         what its agent says of it in the agent's log"
-    );
+    let text =
+        format!("node {node:?} does not answer; what its agent says of it is in the agent's log");
     ApiError::new(Code::Unavailable, text)
 }
 
@@ -349,6 +347,35 @@ mod tests {
         // Who gives up leaves nothing behind.
         let _ = dialling.await;
         assert!(sessions.wanted.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn many_dials_at_once_wait_for_a_node_that_is_slow_to_hear_them() {
+        let sessions = Arc::new(Sessions::default());
+        let mut control = echo(&sessions, "n1");
+        let dial = |_| {
+            let sessions = Arc::clone(&sessions);
+            tokio::spawn(async move { sessions.dial("n1").await.map(drop) })
+        };
+        let dialling: Vec<_> = (0..WAITING).map(dial).collect();
+        while sessions.wanted.lock().len() < WAITING {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(
+            sessions.dial("n1").await.unwrap_err().code,
+            Code::Unavailable
+        );
+        for _ in 0..WAITING {
+            let asked = SessionRequest {
+                node_id: "n1".to_owned(),
+                session: dialled(&mut control).await.session,
+            };
+            let (_near, far) = Duplex::pair(Pace::SESSION);
+            sessions.join(&asked, far).unwrap();
+        }
+        for one in dialling {
+            timeout(SOON, one).await.unwrap().unwrap().unwrap();
+        }
     }
 
     #[tokio::test]

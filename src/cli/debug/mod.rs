@@ -29,7 +29,8 @@ state of the cluster again and again. What may be a secret is left out: tokens, 
 configurations of tasks, templates, payloads. What cannot be had is named in index.json with the
 reason. Ctrl-C ends it early; what is there by then is kept.
 
-Rights that it needs: agent:write, node:read, operator:read and list-jobs, or a management token.")]
+Rights that it needs: agent:write, node:read, operator:read and read-job; the list of Raft peers
+needs a management token.")]
 pub(super) struct Args {
     #[command(flatten)]
     conn: Conn,

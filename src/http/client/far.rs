@@ -38,6 +38,8 @@ const TAKING: Duration = Duration::from_secs(30);
 pub(super) const READING: Duration = Duration::from_secs(40);
 /// How long it may take to do something: tasks end in their own time.
 const CHANGING: Duration = Duration::from_secs(330);
+/// How long a profile looks at most, seconds.
+const LONGEST_LOOK: u64 = 300;
 /// The longest body that is taken in before it is sent on, bytes.
 const SHORT: usize = 256 << 10;
 /// Headers that a client may set; the rest is the server's own.
@@ -83,11 +85,7 @@ pub(in crate::http) async fn ask(
     outflow.message(&Head::of(request)).map_err(lost)?;
     outflow.send(request.body.clone()).await.map_err(lost)?;
     outflow.end();
-    let patience = match request.method {
-        Method::GET | Method::HEAD => READING,
-        _ => CHANGING,
-    };
-    let told: Told = first_word(node, &mut inflow, patience).await?;
+    let told: Told = first_word(node, &mut inflow, patience(request)?).await?;
     let short = usize::try_from(told.length).unwrap_or(usize::MAX);
     if !(1..=SHORT).contains(&short) {
         return Ok(told.answer(flowing(inflow)));
@@ -95,6 +93,19 @@ pub(in crate::http) async fn ask(
     let body = timeout(TAKING, gathered(&mut inflow, SHORT)).await;
     let body = body.map_err(|_| silent(node))?.map_err(lost)?;
     Ok(told.answer(body.into()))
+}
+
+/// How long the answer to a request may take to begin. Clients of Nomad's ask for a removal by GET.
+fn patience(request: &Request) -> Result<Duration, ApiError> {
+    let reads = matches!(request.method, Method::GET | Method::HEAD);
+    if request.path.starts_with("/v1/agent/pprof/") {
+        let looks: u64 = request.query.number("seconds")?.unwrap_or_default();
+        return Ok(READING + Duration::from_secs(looks.min(LONGEST_LOOK)));
+    }
+    Ok(match reads && !request.path.ends_with("/gc") {
+        true => READING,
+        false => CHANGING,
+    })
 }
 
 /// The first that a client says to a question; it may be alive and hang.
@@ -379,6 +390,22 @@ mod tests {
                 (wanted.0, Some(wanted.1))
             );
         }
+    }
+
+    #[test]
+    fn a_question_is_waited_for_as_long_as_its_answer_may_take() {
+        let of = |method: &str, target: &str| {
+            let head = Head {
+                method: method.to_owned(),
+                target: target.to_owned(),
+            };
+            patience(&head.request(Bytes::new()).unwrap()).unwrap()
+        };
+        assert_eq!(of("GET", "/v1/client/stats"), READING);
+        assert_eq!(of("GET", "/v1/client/gc?node_id=a"), CHANGING);
+        assert_eq!(of("PUT", "/v1/client/allocation/a/restart"), CHANGING);
+        let profile = of("GET", "/v1/agent/pprof/profile?seconds=60");
+        assert_eq!(profile, READING + Duration::from_secs(60));
     }
 
     #[tokio::test]

@@ -7,8 +7,8 @@
 //! Invariants:
 //! 1. Whoever sends has credit for what he sends: of data nobody has taken there is never more than
 //!    [`WINDOW`] on the way, and who sends more, or gives credit for what he was not sent, breaks
-//!    the stream. So a stream that nobody reads holds up nothing but itself, and all can
-//!    share one connection with heartbeats.
+//!    the stream. Messages need no credit; of them too only so much may wait. So a stream that
+//!    nobody reads holds up nothing but itself.
 //! 2. An end is said. A stream that stops without it is broken, and so is one that is silent for
 //!    longer than its [`Pace`]: the other end says something in every beat.
 //! 3. Dropping an [`Inflow`] before its end, or an [`Outflow`] before it was ended, breaks the
@@ -48,8 +48,8 @@ const MAX_MESSAGE: usize = 1 << 20;
 const LINGER: Duration = Duration::from_secs(10);
 /// What a frame costs beside its bytes: it is kept in a list until somebody takes it.
 const COST: usize = 64;
-/// Messages that may wait to be taken.
-const MESSAGES: usize = 64;
+/// What messages that wait to be taken may cost, bytes: one of the longest, or very many short ones.
+const MESSAGES: usize = MAX_MESSAGE + WINDOW;
 /// Credit is given back in portions of this size.
 const PORTION: usize = WINDOW / 4;
 /// Bytes before what a frame carries.
@@ -128,7 +128,7 @@ pub struct Duplex {
 struct Account {
     /// Came, and was not given back as credit.
     held: AtomicUsize,
-    /// Messages that came, and nobody has taken.
+    /// What messages cost that came, and nobody has taken.
     messages: AtomicUsize,
     /// Went out, and no credit came for it.
     owed: AtomicUsize,
@@ -274,8 +274,9 @@ impl Inflow {
                     let _ = self.line.send(Frame::Credit(credit));
                 }
             }
-            Some(Item::Message(_)) => {
-                self.account.messages.fetch_sub(1, Ordering::Relaxed);
+            Some(Item::Message(message)) => {
+                let cost = message.len() + COST;
+                self.account.messages.fetch_sub(cost, Ordering::Relaxed);
             }
             None => {}
         }

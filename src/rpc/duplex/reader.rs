@@ -91,7 +91,7 @@ impl Account {
                 return Err(Broken("a frame of data has none".to_owned()));
             }
             Item::Data(data) => (&self.held, data.len() + COST, WINDOW),
-            Item::Message(_) => (&self.messages, 1, MESSAGES),
+            Item::Message(message) => (&self.messages, message.len() + COST, MESSAGES),
         };
         match counter.fetch_add(cost, Ordering::Relaxed) + cost > most {
             true => Err(Broken("more came than there was credit for".to_owned())),

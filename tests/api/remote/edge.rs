@@ -72,7 +72,7 @@ fn a_client_agent_answers_for_itself_and_forwards_the_rest() {
     own(&world, &alloc);
 }
 
-/// What is its own it answers itself, also while the servers are away.
+/// What is its own it answers itself.
 fn own(world: &World, alloc: &str) {
     let mut here = world.client.http();
     let node = json_of(&mut here, "/v1/nodes")[0]["ID"].clone();
@@ -239,5 +239,12 @@ fn mod_23_a_command_runs_beside_a_task_of_a_remote_client() {
     }
     let mut http = world.http();
     let written = json_of(&mut http, "/v1/audit/requests");
-    assert!(written.to_string().contains("/bin/sh"), "{written}");
+    // Both ways, each of both commands.
+    for program in ["/bin/sh", "/no/such/program"] {
+        let times = written
+            .to_string()
+            .matches(&format!("\"{program}\""))
+            .count();
+        assert_eq!(times, 2, "{program}: {written}");
+    }
 }
