@@ -1,6 +1,5 @@
 //! What was logged before: the agent's own file, or the journal of a service of the machine.
 
-use std::io::Read;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use drover_events::gojson::parse_duration;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::{Child, Command};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 
 use crate::client::endpoints::Frame;
 use crate::error::{ApiError, Code};
@@ -106,6 +105,10 @@ impl ExportRequest {
     }
 }
 
+/// How many may have something exported at a time.
+const MOST: usize = 64;
+static TURNS: Semaphore = Semaphore::const_new(MOST);
+
 /// The agent's file as it is now.
 async fn on_disk(path: &Path) -> Result<mpsc::Receiver<Frame>, ApiError> {
     let shown = path.display().to_string();
@@ -116,13 +119,16 @@ async fn on_disk(path: &Path) -> Result<mpsc::Receiver<Frame>, ApiError> {
     let length = file.metadata().await.map_err(failed)?.len();
     let name = path.file_name().unwrap_or_default();
     let name = name.to_string_lossy().into_owned();
-    let mut file = file.into_std().await.take(length);
+    let mut file = file.take(length);
+    let turn = turn()?;
     let (tx, rx) = mpsc::channel(WINDOW);
-    tokio::task::spawn_blocking(move || {
+    // Nobody who reads slowly holds a thread: only while a piece is read.
+    tokio::spawn(async move {
+        let _turn = turn;
         let mut offset = 0;
         loop {
             let mut data = vec![0; PIECE];
-            let read = match file.read(&mut data) {
+            let read = match file.read(&mut data).await {
                 Ok(0) | Err(_) => return,
                 Ok(read) => read,
             };
@@ -134,12 +140,20 @@ async fn on_disk(path: &Path) -> Result<mpsc::Receiver<Frame>, ApiError> {
                 file: name.clone(),
                 ..Frame::default()
             };
-            if tx.blocking_send(frame).is_err() {
+            if tx.send(frame).await.is_err() {
                 return;
             }
         }
     });
     Ok(rx)
+}
+
+/// One of the turns of those who have something exported.
+fn turn() -> Result<SemaphorePermit<'static>, ApiError> {
+    TURNS.try_acquire().map_err(|_| {
+        let text = format!("{MOST} have logs exported already, which is the most");
+        ApiError::new(Code::TooManyRequests, text)
+    })
 }
 
 /// A name is one of a unit of ours, and nothing that a command could take for anything else.
@@ -202,6 +216,7 @@ async fn journal(
         );
         ApiError::new(Code::NotImplemented, text)
     };
+    let turn = turn()?;
     let mut child = command.spawn().map_err(absent)?;
     let (Some(mut out), Some(mut err)) = (child.stdout.take(), child.stderr.take()) else {
         return Err(ApiError::internal("a command without its output"));
@@ -212,12 +227,12 @@ async fn journal(
     let read = read.unwrap_or(Ok(usize::MAX));
     if let Ok(0) = read {
         let mut said = String::new();
-        let _ = (&mut err)
-            .take(PIECE as u64)
-            .read_to_string(&mut said)
-            .await;
-        let status = child.wait().await;
-        if !status.as_ref().is_ok_and(std::process::ExitStatus::success) {
+        let mut heard = (&mut err).take(PIECE as u64);
+        let ended = async {
+            let _ = heard.read_to_string(&mut said).await;
+            child.wait().await.is_ok_and(|status| status.success())
+        };
+        if !tokio::time::timeout(PATIENCE, ended).await.unwrap_or(false) {
             let text = format!("the journal of {name} cannot be read: {}", said.trim());
             return Err(ApiError::not_found(text));
         }
@@ -227,7 +242,10 @@ async fn journal(
         Ok(read) => first.truncate(read),
     }
     let (tx, rx) = mpsc::channel(WINDOW);
-    tokio::spawn(send(child, first, out, tx));
+    tokio::spawn(async move {
+        let _turn = turn;
+        send(child, first, out, tx).await;
+    });
     Ok(rx)
 }
 
@@ -307,6 +325,35 @@ mod tests {
         let error = export(&ExportRequest::default(), None).await;
         let text = "Either -service-name or -on-disk must be set";
         assert_eq!(error.expect_err("refused").message, text);
+    }
+
+    #[test]
+    fn mod_23_who_reads_an_export_slowly_holds_no_thread() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("agent.log");
+        std::fs::write(&path, vec![b'x'; PIECE * (WINDOW + 4)]).expect("written");
+        let few = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(2)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        few.block_on(async {
+            let mut slow = Vec::new();
+            for _ in 0..8 {
+                slow.push(on_disk(&path).await.expect("a turn"));
+            }
+            for one in &slow {
+                until("it is full", || one.len() == WINDOW).await;
+            }
+            // Whatever runs where it may wait runs all the same.
+            let looked = tokio::task::spawn_blocking(|| 7);
+            let looked = tokio::time::timeout(drover_testkit::LONG, looked).await;
+            assert_eq!(looked.expect("in time").expect("it ran"), 7);
+            for one in slow {
+                assert_eq!(all(one).await.len(), PIECE * (WINDOW + 4));
+            }
+        });
     }
 
     #[test]

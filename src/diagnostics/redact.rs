@@ -87,7 +87,9 @@ pub fn text(text: &str) -> String {
 }
 
 /// Fields of the API's objects that hold what their owner wrote, secrets among it.
-const WHOLE: [&str; 13] = [
+const WHOLE: [&str; 15] = [
+    "GetterHeaders",
+    "GetterOptions",
     "Args",
     "Body",
     "Header",
@@ -115,6 +117,11 @@ pub fn json(value: &mut serde_json::Value) {
                     // Events carry their objects in a payload.
                     Json::Object(_) if name == "Payload" => json(field),
                     _ if hidden && some => *field = Json::String(REDACTED.to_owned()),
+                    // What follows the question mark may be a key.
+                    Json::String(text) if name == "GetterSource" => {
+                        let place = text.split('?').next().unwrap_or_default();
+                        *text = without_password(place);
+                    }
                     _ => json(field),
                 }
             }
@@ -193,7 +200,7 @@ mod tests {
                     "Args": ["-p", "canary"], "Name": "c"}]}],
                 "Certificate": "-----BEGIN EC PRIVATE KEY-----canary", "Jwt": "eyJh.canary",
                 "Passwords": ["canary"], "Auth": {"a": "canary"},
-                "Artifacts": [{"GetterSource": "https://me:canary@host/x"}]}],
+                "Artifacts": [{"GetterSource": "https://me:canary@host/x?sshkey=canary"}]}],
         }}}], "SecretID": "canary", "Index": 7});
         json(&mut event);
         let text = event.to_string();

@@ -258,6 +258,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+    use crate::client::agent::tests::until;
 
     const SOON: Duration = Duration::from_secs(20);
 
@@ -349,7 +350,7 @@ mod tests {
         assert!(sessions.wanted.lock().is_empty());
     }
 
-    #[tokio::test]
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn many_dials_at_once_wait_for_a_node_that_is_slow_to_hear_them() {
         let sessions = Arc::new(Sessions::default());
         let mut control = echo(&sessions, "n1");
@@ -358,9 +359,7 @@ mod tests {
             tokio::spawn(async move { sessions.dial("n1").await.map(drop) })
         };
         let dialling: Vec<_> = (0..WAITING).map(dial).collect();
-        while sessions.wanted.lock().len() < WAITING {
-            tokio::task::yield_now().await;
-        }
+        until("all wait", || sessions.wanted.lock().len() == WAITING).await;
         assert_eq!(
             sessions.dial("n1").await.unwrap_err().code,
             Code::Unavailable

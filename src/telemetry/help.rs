@@ -157,6 +157,7 @@ pub(super) fn meaning(name: &str) -> Option<Cow<'static, str>> {
         "acl_",
         "alloc_",
         "client_",
+        "server_forward",
         "service_registration_",
         "status_",
     ];

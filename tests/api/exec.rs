@@ -532,8 +532,12 @@ fn mod_23_a_session_works_over_tls_and_over_a_socket_of_the_machine() {
         format!("https://{}", agent.addr()),
         format!("unix://{}", socket.display()),
     );
-    let (code, text) = drover(&https, &["job", "run", "tls.hcl"], "");
-    assert_eq!(code, Some(0), "{text}");
+    // It is placed once the node is there.
+    wait_for("the job", LONG, || {
+        let (code, text) = drover(&https, &["job", "run", "tls.hcl"], "");
+        if code == Some(0) { Ok(()) } else { Err(text) }
+    })
+    .expect("it runs");
     for address in [&https, &unix] {
         let words = [
             "alloc",

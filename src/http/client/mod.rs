@@ -82,7 +82,12 @@ pub(super) async fn of_agent(write: Write) -> Result<Answer, ApiError> {
         return Err(ApiError::bad_request(text));
     }
     let whom = target(&write.api, node, server)?;
-    asked(&write, whom, Box::new(|who| who.acl.agent_read())).await
+    let looks_inside = write.request.path.starts_with("/v1/agent/pprof/");
+    let holds = move |who: &Identity| match looks_inside {
+        true => who.acl.agent_write(),
+        false => who.acl.agent_read(),
+    };
+    asked(&write, whom, Box::new(holds)).await
 }
 
 /// `POST /v1/client/metadata`: the node is named in the query or in the body.

@@ -48,7 +48,7 @@ const MAX_MESSAGE: usize = 1 << 20;
 const LINGER: Duration = Duration::from_secs(10);
 /// What a frame costs beside its bytes: it is kept in a list until somebody takes it.
 const COST: usize = 64;
-/// What messages that wait to be taken may cost, bytes: one of the longest, or very many short ones.
+/// What messages that wait to be taken may cost, bytes: one of the longest, or many short ones.
 const MESSAGES: usize = MAX_MESSAGE + WINDOW;
 /// Credit is given back in portions of this size.
 const PORTION: usize = WINDOW / 4;
