@@ -346,8 +346,9 @@ impl Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        HUB.change(|all| all.retain(|one| !Arc::ptr_eq(one, &self.0)));
+        // First the room, so that where nobody is seen to listen there is room for all.
         HUB.taken.fetch_sub(1, Ordering::Relaxed);
+        HUB.change(|all| all.retain(|one| !Arc::ptr_eq(one, &self.0)));
     }
 }
 

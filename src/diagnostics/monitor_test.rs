@@ -3,8 +3,15 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use super::*;
 use crate::client::agent::tests::until;
 
-/// One test at a time counts who listens to this process.
-pub(crate) static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+/// One test at a time counts who listens to this process, and begins when nobody does: the
+/// listeners of a test that ended go with its runtime, which is after its turn.
+pub(crate) async fn turn() -> impl Drop {
+    let turn = TURN.lock().await;
+    until("nobody listens", || listeners() == 0).await;
+    turn
+}
 
 fn asked(level: &str) -> MonitorRequest {
     MonitorRequest {
@@ -32,9 +39,9 @@ fn logged<T>(work: impl FnOnce() -> T) -> T {
     tracing::subscriber::with_default(subscriber, work)
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mod_23_each_listener_is_shown_its_level_in_its_form_whatever_the_log_shows() {
-    let _turn = TURN.lock().await;
+    let _turn = turn().await;
     let mut debug = listen(&asked("debug")).unwrap();
     let mut warn = listen(&asked("WARN")).unwrap();
     let mut off = listen(&asked("off")).unwrap();
@@ -83,9 +90,9 @@ async fn mod_23_each_listener_is_shown_its_level_in_its_form_whatever_the_log_sh
     assert_eq!(error, ApiError::bad_request("Unknown log level: loud"));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mod_23_who_is_slow_is_told_how_much_is_missing_and_where() {
-    let _turn = TURN.lock().await;
+    let _turn = turn().await;
     let mut rx = listen(&asked("info")).unwrap();
     let many = LINES + 77;
     logged(|| {
@@ -107,9 +114,9 @@ async fn mod_23_who_is_slow_is_told_how_much_is_missing_and_where() {
     assert_eq!(told.lines().count(), 1, "said once: {told}");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mod_23_a_long_line_comes_in_pieces_and_bytes_are_bounded_too() {
-    let _turn = TURN.lock().await;
+    let _turn = turn().await;
     let mut rx = listen(&asked("info")).unwrap();
     let long = "x".repeat(PIECE + 10);
     logged(|| {
@@ -128,7 +135,7 @@ async fn mod_23_a_long_line_comes_in_pieces_and_bytes_are_bounded_too() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mod_23_so_many_may_listen_and_who_left_is_gone() {
-    let _turn = TURN.lock().await;
+    let _turn = turn().await;
     let all: Vec<_> = (0..MOST)
         .map(|_| listen(&asked("error")).unwrap())
         .collect();

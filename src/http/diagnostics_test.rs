@@ -189,7 +189,7 @@ async fn mod_23_whoever_may_not_is_refused_and_no_listener_stays_behind() {
     }
     h.stop().await;
     let h = debugged().await;
-    let _turn = monitor::tests::TURN.lock().await;
+    let _turn = monitor::tests::turn().await;
     // A plain stream in which nothing comes ends with its reader all the same.
     let request = hyper::Request::get("/v1/agent/monitor?plain=true&log_level=off");
     let request = request.body(axum::body::Body::empty()).unwrap();
@@ -212,7 +212,7 @@ async fn mod_23_a_log_ends_with_the_right_to_it() {
         true => who(None, addr),
     }))
     .await;
-    let _turn = monitor::tests::TURN.lock().await;
+    let _turn = monitor::tests::turn().await;
     let request = hyper::Request::get("/v1/agent/monitor?log_level=off");
     let request = request.body(axum::body::Body::empty()).unwrap();
     let mut reply = h.router().oneshot(request).await.unwrap();
