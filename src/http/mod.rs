@@ -91,6 +91,8 @@ mod one_view_test;
 #[cfg(test)]
 mod projections_test;
 #[cfg(test)]
+mod rates_test;
+#[cfg(test)]
 mod reads_test;
 #[cfg(test)]
 mod reports_test;
@@ -114,5 +116,5 @@ pub use rendered::Rendered;
 pub use request::Remote;
 pub use router::router;
 pub use serve::{Forwarded, serve};
-pub use state::{Api, BODY_LIMIT, Settings};
+pub use state::{Api, BODY_LIMIT, Live, Settings};
 pub use stream::{Publisher, Shape};
