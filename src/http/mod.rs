@@ -89,6 +89,8 @@ mod job_shapes_test;
 #[cfg(test)]
 mod one_view_test;
 #[cfg(test)]
+mod past_rights_test;
+#[cfg(test)]
 mod projections_test;
 #[cfg(test)]
 mod rates_test;
