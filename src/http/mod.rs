@@ -75,6 +75,8 @@ mod bounds_test;
 #[cfg(test)]
 mod contract_test;
 #[cfg(test)]
+mod forward_test;
+#[cfg(test)]
 mod gaps_test;
 #[cfg(test)]
 mod gate_more_test;
