@@ -71,6 +71,8 @@ mod target;
 mod variables;
 
 #[cfg(test)]
+mod attacks_test;
+#[cfg(test)]
 mod bounds_test;
 #[cfg(test)]
 mod contract_test;
