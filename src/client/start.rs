@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use super::agent::{Client, Start};
 use super::alloc::dir::make_path;
+use super::alloc::hooks::list::AllocHookList;
 use super::alloc::runner::RunnerFactory;
 use super::clock::Clock;
 use super::config::{Settings, Shared};
@@ -18,6 +19,7 @@ use super::fingerprint;
 use super::ids::NodeIds;
 use super::journal::{JournalError, LogJournal};
 use super::service::book::Book;
+use super::task::hooks::list::TaskHookList;
 use crate::rpc::caller::Caller;
 
 /// Why a client does not start.
@@ -59,6 +61,8 @@ pub fn open(
         services: services.clone(),
         clock: clock.clone(),
         node: node.clone(),
+        alloc_hooks: AllocHookList::default(),
+        task_hooks: TaskHookList::default(),
     };
     Ok(Client::start(Start {
         settings,

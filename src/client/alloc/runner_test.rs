@@ -11,12 +11,14 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::factory::{AllocRunner, AllocRunnerFactory, Report};
+use super::hooks::list::AllocHookList;
 use super::runner::{RunnerFactory, alloc_key, state_key};
 use crate::client::clock::{Clock, Jitter};
 use crate::client::config::{Settings, Shared};
 use crate::client::drivers::{Driver, Registry, mock::Mock, raw_exec::RawExec};
 use crate::client::executor::executor_test::{AGENT, launcher};
 use crate::client::journal::LogJournal;
+use crate::client::task::hooks::list::TaskHookList;
 
 pub(super) fn factory(dir: &Path) -> RunnerFactory {
     let settings = Settings {
@@ -33,6 +35,8 @@ pub(super) fn factory(dir: &Path) -> RunnerFactory {
         services: Arc::default(),
         clock: Clock::System,
         node: Arc::new(Mutex::new(Arc::new(Node::default()))),
+        alloc_hooks: AllocHookList::default(),
+        task_hooks: TaskHookList::default(),
     }
 }
 

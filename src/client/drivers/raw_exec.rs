@@ -14,7 +14,8 @@ use serde_json::Value;
 use super::config::Reader;
 use super::exec::{ExecCommand, Wires, attend};
 use super::{
-    Driver, ExitResult, Handle, Recovered, RunningTask, StartError, TaskConfig, TaskError, signals,
+    Driver, ExitResult, Handle, Limits, Namespaces, Recovered, RunningTask, StartError, TaskConfig,
+    TaskError, signals,
 };
 use crate::client::clock::SECOND;
 use crate::client::env::matches;
@@ -125,6 +126,11 @@ fn spec(task: &TaskConfig) -> Result<ExecSpec, StartError> {
         user: task.user.clone(),
         oom_score_adj: config.oom_score_adj,
         cores: task.cores.clone(),
+        // What is mounted for a task without isolation it is told of by its environment.
+        mounts: Vec::new(),
+        devices: Vec::new(),
+        limits: Limits::default(),
+        namespaces: Namespaces::default(),
         log_dir: task.log_dir.clone(),
         log_name: task.task.clone(),
         log_max_files: task.log_max_files,

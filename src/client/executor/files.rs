@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::client::drivers::{Device, Limits, Mount, Namespaces};
+
 /// What is added to a signal's number to tell it as an exit code, as shells do.
 pub const SIGNALLED: i32 = 128;
 
@@ -29,6 +31,18 @@ pub struct ExecSpec {
     /// The cores that it runs on; none: all that the agent may use.
     #[serde(default)]
     pub cores: Vec<u16>,
+    /// What is mounted for it.
+    #[serde(default)]
+    pub mounts: Vec<Mount>,
+    /// Devices that it may use.
+    #[serde(default)]
+    pub devices: Vec<Device>,
+    /// What it may use of the machine.
+    #[serde(default)]
+    pub limits: Limits,
+    /// What it has for itself.
+    #[serde(default)]
+    pub namespaces: Namespaces,
     /// Directory of the log files.
     pub log_dir: PathBuf,
     /// Log files are named `<log_name>.stdout.N` and `<log_name>.stderr.N`.

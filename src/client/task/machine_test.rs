@@ -64,7 +64,8 @@ impl Case {
         let out = self.step(TaskInput::Prepared(Ok(Prepared::default())));
         assert_eq!(out, [TaskAction::Start { run }]);
         let handle = self.handle();
-        assert_eq!(self.step(TaskInput::Started(Ok(handle))), []);
+        let poststart = TaskAction::Poststart { recovered: false };
+        assert_eq!(self.step(TaskInput::Started(Ok(handle))), [poststart]);
         assert!(self.task.is_running());
     }
 
@@ -88,7 +89,10 @@ impl Case {
 #[test]
 fn cl_29_a_crash_is_restarted_and_then_fails() {
     let mut case = Case::new(spec(1)).run();
-    assert_eq!(case.exit(1), [TaskAction::Destroy { run: 1 }]);
+    let [TaskAction::Exited { exit }, TaskAction::Destroy { run: 1 }] = &case.exit(1)[..] else {
+        panic!("its hooks first, then what the driver keeps");
+    };
+    assert_eq!(exit.exit_code, 1);
     assert_eq!(
         (case.task.state.state.as_str(), case.task.state.restarts),
         ("pending", 1)
@@ -268,7 +272,7 @@ fn cl_16_a_stop_under_way_is_asked_for_again_after_a_restart() {
     let handle = case.handle();
     assert_eq!(
         case.step(TaskInput::Recovered(Found::Live(handle))),
-        [TaskAction::Stop]
+        [TaskAction::Poststart { recovered: true }, TaskAction::Stop]
     );
     case.exit(0);
     assert!(case.task.has_ended());

@@ -33,6 +33,15 @@ pub struct StackOptions {
     pub seed: u64,
 }
 
+/// The allocation that a node is looked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// Its group.
+    pub group: &'a str,
+    /// Its name, with the index that its own volumes are known by.
+    pub name: &'a str,
+}
+
 /// A node that was found.
 #[derive(Debug)]
 pub struct Choice {
@@ -263,32 +272,39 @@ impl<'a> Stack<'a> {
     /// `preferred` is tried alone first.
     pub fn select(
         &mut self,
-        group: &str,
+        wanted: Wanted<'_>,
         penalty: &BTreeSet<u32>,
         preferred: Option<u32>,
     ) -> Selection {
         if let Some(slot) = preferred {
-            let selection = self.search(group, penalty, Some(slot));
+            let selection = self.search(wanted, penalty, Some(slot));
             if selection.choice.is_some() {
                 return selection;
             }
         }
-        self.search(group, penalty, None)
+        self.search(wanted, penalty, None)
     }
 
     /// Looks whether one allocation of a group fits on this node.
-    pub fn select_only(&mut self, group: &str, slot: u32) -> Selection {
-        self.search(group, &BTreeSet::new(), Some(slot))
+    pub fn select_only(&mut self, wanted: Wanted<'_>, slot: u32) -> Selection {
+        self.search(wanted, &BTreeSet::new(), Some(slot))
     }
 
-    fn search(&mut self, name: &str, penalty: &BTreeSet<u32>, only: Option<u32>) -> Selection {
+    fn search(
+        &mut self,
+        wanted: Wanted<'_>,
+        penalty: &BTreeSet<u32>,
+        only: Option<u32>,
+    ) -> Selection {
         self.prepare();
+        let name = wanted.group;
         let Some(mut group) = self.groups.remove(name) else {
             return Selection {
                 choice: None,
                 metric: AllocMetric::default(),
             };
         };
+        group.volumes.seek(wanted.name);
         let mut tally = Tally::default();
         let mut best = Best::default();
         let from = self.offset;
@@ -403,6 +419,20 @@ impl<'a> Stack<'a> {
         true
     }
 
+    /// Whether a node has the volumes that are asked for.
+    pub(super) fn mounts(
+        &mut self,
+        group: &GroupState,
+        info: &NodeInfo,
+        tally: &mut Tally,
+    ) -> bool {
+        let Some(reason) = group.volumes.reason(&info.node) else {
+            return true;
+        };
+        tally.filter(info, &reason);
+        false
+    }
+
     pub(super) fn candidate(
         &mut self,
         group: &mut GroupState,
@@ -420,6 +450,9 @@ impl<'a> Stack<'a> {
                 return None;
             }
             group.suits[at] = true;
+        }
+        if !group.volumes.is_empty() && !self.mounts(group, info()?, tally) {
+            return None;
         }
         if (self.distinct_hosts && self.of_job[at] > 0)
             || (group.distinct_hosts && group.here[at] > 0)
