@@ -16,11 +16,15 @@ use crate::error::{ApiError, Code};
 
 /// A client that answers every session by these handlers.
 fn client(sessions: &Arc<Sessions>, handlers: Option<Arc<dyn Dispatch>>) {
-    let (mut near, far) = Duplex::pair(Pace::STANDING);
+    let (near, far) = Duplex::pair(Pace::STANDING);
     sessions.hold("n1", far);
     let sessions = Arc::clone(sessions);
     tokio::spawn(async move {
-        while let Ok(dial) = near.inflow.message::<Dial>().await {
+        let Duplex {
+            mut inflow,
+            outflow: _open,
+        } = near;
+        while let Ok(dial) = inflow.message::<Dial>().await {
             let (mut here, there) = Duplex::pair(Pace::SESSION);
             let asked = SessionRequest {
                 node_id: "n1".to_owned(),
