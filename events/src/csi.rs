@@ -1,5 +1,6 @@
 //! Events about CSI volumes and plugins. Whatever is about a volume names its namespace (NS-02).
 
+use crate::gojson::Map;
 use crate::model::CsiVolume;
 use crate::wire;
 
@@ -106,6 +107,9 @@ wire! {
         state: u8 = "State",
         /// Unix nanoseconds.
         timestamp: i64 = "Timestamp",
+        /// The controller has attached the volume to the node, and this is what it said.
+        published: bool = "Published" omit,
+        publish_context: Map<String> = "PublishContext" omit,
     }
 
     /// Several claims in one event; not written (VW-07).

@@ -96,11 +96,16 @@ impl CsiVolumeRow {
         };
         if let Some(known) = claims.get_mut(alloc) {
             let node = &claim.external_node_id;
-            let news = !node.is_empty() && known.external_node_id != *node;
-            if news {
+            let named = !node.is_empty() && known.external_node_id != *node;
+            if named {
                 known.external_node_id.clone_from(node);
             }
-            return news;
+            let published = claim.published && !known.published;
+            if published {
+                known.published = true;
+                known.publish_context = claim.publish_context.clone();
+            }
+            return named || published;
         }
         claims.insert(alloc, claim.clone());
         if writes {

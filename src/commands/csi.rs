@@ -253,7 +253,8 @@ fn stored(
     key: (&str, &str),
 ) -> Result<drover_projections::tables::csi_volumes::CsiVolumeRow, ApiError> {
     use drover_projections::tables::csi_volumes::CsiVolumes;
-    Ok(view.get::<CsiVolumes>(key)?.unwrap_or_default())
+    let row = view.get::<CsiVolumes>(key)?;
+    Ok(row.map(|row| csi::repaired(&row)).unwrap_or_default())
 }
 
 fn taken(view: &View, known: &Volume, claim: &mut CsiVolumeClaimed) -> Result<bool, ApiError> {

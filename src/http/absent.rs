@@ -102,10 +102,7 @@ const SCHEDULERS: &str = "how many schedulers there are is in the configuration 
      GET /v1/agent/self shows it";
 
 /// Routes of Nomad's that this version has not, and what to do instead.
-pub(super) const LATER: [(&str, &str); 16] = [
-    ("/v1/volume/csi/{id}/{verb}", NO_VOLUMES),
-    ("/v1/volumes/external", NO_VOLUMES),
-    ("/v1/volumes/snapshot", NO_VOLUMES),
+pub(super) const LATER: [(&str, &str); 13] = [
     ("/v1/volumes/claim/{id}", NO_VOLUMES),
     ("/v1/client/identity", NO_IDENTITY),
     ("/v1/client/identity/renew", NO_IDENTITY),

@@ -50,6 +50,7 @@ mod past;
 mod pieces;
 mod pretty;
 mod projections;
+mod provision;
 mod query;
 mod ready;
 mod rendered;

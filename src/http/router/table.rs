@@ -14,8 +14,8 @@ use crate::http::gate::Access::{
 use crate::http::gate::Right::{Read, Write};
 use crate::http::gate::Somewhere;
 use crate::http::{
-    absent, agent, audit, autopilot, client, exec, log, operator, projections, requests, schema,
-    snapshot, system,
+    absent, agent, audit, autopilot, client, exec, log, operator, projections, provision, requests,
+    schema, snapshot, system,
 };
 
 /// Every route.
@@ -35,6 +35,7 @@ pub(super) fn all() -> Table {
         agents,
         clients,
         history,
+        at_plugins,
         elsewhere,
     ]
     .into_iter()
@@ -245,6 +246,47 @@ fn history(table: Table) -> Table {
         .route("/v1/audit/requests", [get(Management, Now, requests::list)])
         .route("/v1/audit/trace", [get(seen, Nothing, audit::trace)])
         .route("/v1/state/diff", [get(seen, Nothing, audit::between)])
+}
+
+/// What has to be done at the plugins of volumes.
+fn at_plugins(table: Table) -> Table {
+    let write = (
+        "csi-write-volume and plugin:read",
+        Somewhere::Namespace(provision::WRITE),
+    );
+    let mount = (
+        "csi-mount-volume and plugin:read",
+        Somewhere::Namespace(provision::MOUNT),
+    );
+    let list = (
+        "csi-list-volume and plugin:read",
+        Somewhere::Namespace(provision::LIST),
+    );
+    table
+        .route(
+            "/v1/volume/csi/{id}/create",
+            [late(OnlyPut, write, provision::create)],
+        )
+        .route(
+            "/v1/volume/csi/{id}/delete",
+            [late(Delete, write, provision::delete)],
+        )
+        .route(
+            "/v1/volume/csi/{id}/detach",
+            [late(Delete, mount, provision::detach)],
+        )
+        .route(
+            "/v1/volumes/external",
+            [late(Get, list, provision::external)],
+        )
+        .route(
+            "/v1/volumes/snapshot",
+            [
+                late(Get, list, provision::snapshots),
+                late(Put, write, provision::create_snapshots),
+                late(Delete, write, provision::delete_snapshot),
+            ],
+        )
 }
 
 /// What this version has none of, or not yet: said in words.
