@@ -8,6 +8,8 @@
 mod acl;
 pub mod alloc;
 mod cluster;
+mod csi_plugin;
+mod csi_volume;
 mod deployment;
 mod effects;
 pub mod eval;
@@ -99,11 +101,11 @@ pub fn dispatch(txn: &mut Txn<'_>, ctx: &Ctx, event: &Event) -> Result<Reply, Re
         Event::OneTimeTokensUpserted(ev) => acl::one_time_upserted(txn, ctx, ev),
         Event::OneTimeTokensDeleted(ev) => acl::one_time_deleted(txn, ctx, ev),
         Event::OneTimeTokensExpired(ev) => acl::one_time_expired(txn, ctx, ev),
-        Event::CsiVolumesRegistered(_) => later::refuse(event.kind()),
-        Event::CsiVolumeDeregistered(_) => later::refuse(event.kind()),
-        Event::CsiVolumeClaimed(_) => later::refuse(event.kind()),
-        Event::CsiVolumeClaimsApplied(_) => later::refuse(event.kind()),
-        Event::CsiPluginDeleted(_) => later::refuse(event.kind()),
+        Event::CsiVolumesRegistered(ev) => csi_volume::registered(txn, ctx, ev),
+        Event::CsiVolumeDeregistered(ev) => csi_volume::deregistered(txn, ctx, ev),
+        Event::CsiVolumeClaimed(ev) => csi_volume::claimed(txn, ctx, ev),
+        Event::CsiVolumeClaimsApplied(ev) => csi_volume::claims_applied(txn, ctx, ev),
+        Event::CsiPluginDeleted(ev) => csi_plugin::deleted(txn, ctx, ev),
         Event::HostVolumeRegistered(_) => later::refuse(event.kind()),
         Event::HostVolumeDeleted(_) => later::refuse(event.kind()),
         Event::HostVolumeClaimReleased(_) => later::refuse(event.kind()),

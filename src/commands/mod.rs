@@ -12,6 +12,9 @@
 pub mod acl;
 pub mod alloc;
 pub mod cluster;
+pub mod csi;
+#[cfg(test)]
+mod csi_test;
 pub mod deployment;
 pub mod eval;
 pub mod job;

@@ -1,7 +1,7 @@
 //! What must hold of a configuration as a whole before an agent starts with it.
 
 use super::retention::archive_problem;
-use super::{Config, ConfigError, TlsConfig};
+use super::{ClientConfig, Config, ConfigError, TlsConfig};
 use crate::net::tls::{cipher_suites, min_version};
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -10,6 +10,9 @@ use std::time::Duration;
 /// How long checkpoints may be apart.
 const CHECKPOINT_INTERVALS: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(3600);
+
+/// Of how long a time requests may come at once.
+const BURSTS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 
 /// Checks a complete configuration.
 ///
@@ -31,6 +34,7 @@ pub fn check(config: &Config) -> Result<(), ConfigError> {
     server(config, &mut wrong);
     client(config, &mut wrong);
     tls(&config.tls, &mut wrong);
+    limits(config, &mut wrong);
     config.event_publisher.check(&mut wrong);
     for (what, found) in [
         ("addresses.http", config.http_listen().map(|_| ())),
@@ -150,11 +154,7 @@ fn client(config: &Config, wrong: &mut Vec<String>) {
             wrong.push(format!("Invalid Client.Meta key: {key:?}"));
         }
     }
-    for (name, volume) in &client.host_volumes {
-        if volume.path.is_empty() {
-            wrong.push(format!("Missing path in host_volume config: {name:?}"));
-        }
-    }
+    host_volumes(client, wrong);
     if !["", "ipv4", "ipv6"].contains(&client.preferred_address_family.as_str()) {
         let got = &client.preferred_address_family;
         wrong.push(format!(
@@ -177,6 +177,26 @@ fn client(config: &Config, wrong: &mut Vec<String>) {
             let got = &network.reserved_ports;
             wrong.push(format!(
                 "host_network[{name:?}].reserved_ports {got:?} invalid: {text}"
+            ));
+        }
+    }
+}
+
+/// A volume that is offered must be there: jobs would be placed here for it and fail.
+fn host_volumes(client: &ClientConfig, wrong: &mut Vec<String>) {
+    for (name, volume) in &client.host_volumes {
+        let path = Path::new(&volume.path);
+        if volume.path.is_empty() {
+            wrong.push(format!("Missing path in host_volume config: {name:?}"));
+        } else if !path.is_absolute() {
+            let got = &volume.path;
+            wrong.push(format!(
+                "host_volume {name:?} path must be given as an absolute path: got {got}"
+            ));
+        } else if let (true, Err(error)) = (client.enabled, path.metadata()) {
+            let path = &volume.path;
+            wrong.push(format!(
+                "failed to validate volume {name}, err: stat {path}: {error}"
             ));
         }
     }
@@ -231,6 +251,15 @@ fn tls(tls: &TlsConfig, wrong: &mut Vec<String>) {
     }
 }
 
+fn limits(config: &Config, wrong: &mut Vec<String>) {
+    let burst = config.limits.request_burst;
+    if !BURSTS.contains(&burst) {
+        wrong.push(format!(
+            "limits.request_burst cannot be {burst:?}. Must be between 1s and 1h"
+        ));
+    }
+}
+
 /// Reads `22,80,8500-8600`.
 fn ports(text: &str) -> Result<(), String> {
     for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
@@ -268,6 +297,37 @@ mod tests {
             "raft_multiplier cannot be 11",
             "reserved.reserved_ports \"22,90-80\" invalid",
         ] {
+            assert!(text.contains(part), "{part} missing in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_host_volume_is_a_path_that_is_there() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let there = dir.path().to_str().expect("a path").to_owned();
+        let gone = format!("{there}/gone");
+        let text_of = |path: &str, client: bool| {
+            let mut config = Config::dev();
+            config.client.enabled = client;
+            let volume = crate::config::HostVolume {
+                path: path.to_owned(),
+                read_only: false,
+            };
+            config.client.host_volumes.insert("data".into(), volume);
+            check(&config).err().map(|error| error.to_string())
+        };
+        assert_eq!(text_of(&there, true), None);
+        assert_eq!(text_of(&gone, false), None, "no client looks at it");
+        let stat = format!("failed to validate volume data, err: stat {gone}: ");
+        for (path, part) in [
+            ("", "Missing path in host_volume config: \"data\""),
+            (
+                "srv/data",
+                "host_volume \"data\" path must be given as an absolute path: got srv/data",
+            ),
+            (&gone, &stat),
+        ] {
+            let text = text_of(path, true).expect("refused");
             assert!(text.contains(part), "{part} missing in:\n{text}");
         }
     }

@@ -87,7 +87,6 @@ pub const UNSUPPORTED: &[Unsupported] = &[
         "client.host_network",
         "ports are not bound to networks by name",
     ),
-    not("client.host_volume", CSI),
     not("client.host_volume_plugin_dir", CSI),
     not("client.host_volumes_dir", CSI),
     not(
@@ -337,7 +336,7 @@ mod tests {
     fn what_was_only_shown_or_never_read_is_refused() {
         for (text, place, part) in [
             (
-                "client { host_volume \"x\" { path = \"/x\" } }",
+                "client { host_volumes_dir = \"/x\" }",
                 ":1:",
                 "volumes are not built",
             ),

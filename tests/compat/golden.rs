@@ -61,6 +61,13 @@ const MISSING: &[(&str, &str)] = &[
         "AclTokensDeleted",
         "Cannot delete nonexistent tokens: 5b0cd2c5-0000-4000-8000-000000000061",
     ),
+    ("CsiPluginDeleted", "plugin \"ebs\" not found"),
+    ("CsiVolumeClaimed", "volume not found: data"),
+    ("CsiVolumeClaimed", "volume not found: data"),
+    ("CsiVolumeClaimsApplied", "volume not found: data"),
+    ("CsiVolumeClaimsApplied", "volume not found: data"),
+    ("CsiVolumeDeregistered", "volume not found: data"),
+    ("CsiVolumeDeregistered", "volume not found: data"),
     (
         "DeploymentAllocHealthUpdated",
         "Deployment ID \"5b0cd2c5-0000-4000-8000-000000000030\" couldn't be updated as it does \

@@ -3,6 +3,8 @@
 
 mod acl;
 mod allocs;
+mod csi;
+mod csi_histories;
 mod deployments;
 mod evals;
 mod job_rows;
