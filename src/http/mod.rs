@@ -70,6 +70,9 @@ mod stream;
 mod system;
 mod target;
 mod variables;
+mod volumes;
+#[cfg(test)]
+mod volumes_test;
 
 #[cfg(test)]
 mod bounds_test;
