@@ -75,6 +75,8 @@ mod bounds_test;
 #[cfg(test)]
 mod contract_test;
 #[cfg(test)]
+mod forward_test;
+#[cfg(test)]
 mod gaps_test;
 #[cfg(test)]
 mod gate_more_test;
@@ -89,7 +91,11 @@ mod job_shapes_test;
 #[cfg(test)]
 mod one_view_test;
 #[cfg(test)]
+mod past_rights_test;
+#[cfg(test)]
 mod projections_test;
+#[cfg(test)]
+mod rates_test;
 #[cfg(test)]
 mod reads_test;
 #[cfg(test)]
@@ -114,5 +120,5 @@ pub use rendered::Rendered;
 pub use request::Remote;
 pub use router::router;
 pub use serve::{Forwarded, serve};
-pub use state::{Api, BODY_LIMIT, Settings};
+pub use state::{Api, BODY_LIMIT, Live, Settings};
 pub use stream::{Publisher, Shape};

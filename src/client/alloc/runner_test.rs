@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::factory::{AllocRunner, AllocRunnerFactory, Report};
 use super::hooks::list::AllocHookList;
+use super::hooks::testing::Script;
 use super::runner::{RunnerFactory, alloc_key, state_key};
 use crate::client::clock::{Clock, Jitter};
 use crate::client::config::{Settings, Shared};
@@ -110,7 +111,10 @@ pub(crate) fn agent(dir: &Path) -> ! {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let factory = factory(dir);
+        let mut factory = factory(dir);
+        if dir.join("hooks").exists() {
+            Script::install(dir, &mut factory);
+        }
         let kept = factory.journal.load();
         let given: Allocation = match kept.get(&alloc_key("11111111-2222-3333-4444-555555555555")) {
             Some(bytes) => rmp_serde::from_slice(bytes).unwrap(),
@@ -130,10 +134,11 @@ pub(crate) fn agent(dir: &Path) -> ! {
     std::process::exit(0);
 }
 
-struct Agent(Child);
+/// A process that is an agent; it is killed with this.
+pub(super) struct Agent(Child);
 
 impl Agent {
-    fn spawn(dir: &Path) -> Self {
+    pub(super) fn spawn(dir: &Path) -> Self {
         let child = Command::new(std::env::current_exe().unwrap())
             .env(AGENT, dir)
             .stdin(Stdio::null())
@@ -141,6 +146,11 @@ impl Agent {
             .spawn()
             .unwrap();
         Self(child)
+    }
+
+    /// Waits for its own end.
+    pub(super) fn wait(mut self) {
+        self.0.wait().unwrap();
     }
 }
 

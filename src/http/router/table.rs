@@ -9,7 +9,7 @@ use super::{Table, body, get, late, later, objects, query, upgraded, upload, wor
 use crate::acl::OperatorCapability::{KeyringRead, SnapshotSave};
 use crate::http::front::Watched::{Nothing, Now, Tables};
 use crate::http::gate::Access::{
-    Absent, Agent, Anyone, Management, Metrics, Node, Operation, Operator, Plugins, Public,
+    Absent, Agent, Anyone, Management, Metrics, Node, Object, Operation, Operator, Plugins, Public,
 };
 use crate::http::gate::Right::{Read, Write};
 use crate::http::gate::Somewhere;
@@ -190,6 +190,10 @@ fn clients(table: Table) -> Table {
 /// The log itself, the tables that follow from it, and who did what, when and why.
 fn history(table: Table) -> Table {
     let proofs = Operator(Read);
+    let seen = Object(
+        "some topic of the event stream; what by its own right",
+        audit::readable,
+    );
     table
         .route("/v1/log/checkpoint", [get(proofs, Now, log::checkpoint)])
         .route("/v1/log/keys", [get(proofs, Now, log::keys)])
@@ -234,13 +238,13 @@ fn history(table: Table) -> Table {
         .route(
             "/v1/audit",
             [
-                get(Management, Nothing, audit::list),
-                query(Put, Management, Nothing, audit::list),
+                get(seen, Nothing, audit::list),
+                query(Put, seen, Nothing, audit::list),
             ],
         )
         .route("/v1/audit/requests", [get(Management, Now, requests::list)])
-        .route("/v1/audit/trace", [get(Management, Nothing, audit::trace)])
-        .route("/v1/state/diff", [get(Management, Nothing, audit::between)])
+        .route("/v1/audit/trace", [get(seen, Nothing, audit::trace)])
+        .route("/v1/state/diff", [get(seen, Nothing, audit::between)])
 }
 
 /// What this version has none of, or not yet: said in words.

@@ -23,6 +23,7 @@
 pub mod chain;
 pub mod list;
 mod prepare;
+mod volumes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -107,7 +107,6 @@ fn unsupported(task: &Task) -> Vec<&'static str> {
         (task.vault.is_some(), "vault"),
         (!task.secrets.is_empty(), "secret"),
         (task.csi_plugin_config.is_some(), "csi_plugin"),
-        (!task.volume_mounts.is_empty(), "volume_mount"),
     ]
     .into_iter()
     .filter_map(|(used, name)| used.then_some(name))
