@@ -27,6 +27,8 @@ pub(crate) struct Says {
     pub(crate) name: Mutex<String>,
     /// The ids it gives.
     pub(crate) id: Mutex<String>,
+    /// It says that it did what it did not.
+    pub(crate) lies: Mutex<bool>,
     /// What came, as `Debug` shows it, with the deadline that came along.
     pub(crate) seen: Mutex<Vec<(String, Option<String>)>>,
 }
@@ -216,10 +218,43 @@ impl Node for Says {
         self.of(asked, answer).await
     }
 
+    async fn node_stage_volume(
+        &self,
+        asked: Request<proto::NodeStageVolumeRequest>,
+    ) -> Result<Response<proto::NodeStageVolumeResponse>, Status> {
+        self.of(asked, proto::NodeStageVolumeResponse {}).await
+    }
+
+    async fn node_publish_volume(
+        &self,
+        asked: Request<proto::NodePublishVolumeRequest>,
+    ) -> Result<Response<proto::NodePublishVolumeResponse>, Status> {
+        let target = asked.get_ref().target_path.clone();
+        let answer = self.of(asked, proto::NodePublishVolumeResponse {}).await?;
+        if !*self.lies.lock().unwrap() {
+            std::fs::create_dir(target).ok();
+        }
+        Ok(answer)
+    }
+
     async fn node_unpublish_volume(
         &self,
         asked: Request<proto::NodeUnpublishVolumeRequest>,
     ) -> Result<Response<proto::NodeUnpublishVolumeResponse>, Status> {
-        self.of(asked, proto::NodeUnpublishVolumeResponse {}).await
+        let target = asked.get_ref().target_path.clone();
+        let answer = self
+            .of(asked, proto::NodeUnpublishVolumeResponse {})
+            .await?;
+        if !*self.lies.lock().unwrap() && !target.is_empty() {
+            std::fs::remove_dir(target).ok();
+        }
+        Ok(answer)
+    }
+
+    async fn node_unstage_volume(
+        &self,
+        asked: Request<proto::NodeUnstageVolumeRequest>,
+    ) -> Result<Response<proto::NodeUnstageVolumeResponse>, Status> {
+        self.of(asked, proto::NodeUnstageVolumeResponse {}).await
     }
 }

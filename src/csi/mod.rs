@@ -2,7 +2,8 @@
 //! calls that end in time, and errors that say whether to try again.
 //!
 //! [`Plugin`] makes the calls; [`CallError`] says what came of one that failed; [`capability`] and
-//! [`features`] translate what plugins say into the words that jobs and nodes use. The messages are
+//! [`features`] translate what plugins say into the words that jobs and nodes use; [`mounts`] brings
+//! volumes to a node and takes them back. The messages are
 //! those of the specification ([`proto`]), with this difference: no `Debug` shows a secret.
 
 mod call;
@@ -11,6 +12,9 @@ mod error;
 pub mod features;
 #[cfg(test)]
 mod harness;
+pub mod mounts;
+#[cfg(test)]
+mod mounts_test;
 mod plugin;
 #[cfg(test)]
 mod plugin_test;

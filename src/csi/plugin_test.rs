@@ -9,7 +9,7 @@ use crate::harness::Fake;
 use crate::proto::volume_capability::access_mode::Mode;
 use crate::proto::{
     ControllerPublishVolumeRequest, CreateSnapshotRequest, CreateVolumeRequest,
-    NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest, ValidateVolumeCapabilitiesRequest,
+    NodeUnpublishVolumeRequest, ValidateVolumeCapabilitiesRequest,
 };
 use crate::{Cause, Code, Limits, Plugin, Standing};
 
@@ -53,8 +53,6 @@ async fn what_a_plugin_is_and_can() {
     assert_eq!(error.cause(), Cause::Answered(Code::Unimplemented));
     assert_eq!(error.call(), "NodeGetCapabilities");
     assert_eq!(error.standing(), Standing::Refused);
-    let gone = plugin.node_unstage_volume(NodeUnstageVolumeRequest::default());
-    assert_eq!(gone.await.unwrap_err().standing(), Standing::Refused);
 }
 
 #[tokio::test]

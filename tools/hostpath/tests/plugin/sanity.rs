@@ -25,7 +25,7 @@ fn proven(kind: &str, words: &[&str], more: &[&str]) {
     };
     let suite = match possible.and_then(|()| suite()) {
         Ok(suite) => suite,
-        Err(why) => return skip::skip(&what, why),
+        Err(why) => return skip(&what, why),
     };
     let plugin = Running::start(words);
     let at = |below: &str| plugin.path(below).to_string_lossy().into_owned();

@@ -113,9 +113,9 @@ async fn a_volume_for_one_node_goes_to_no_second_one() {
     let mut calls = Caller::new(running.patient());
     let single = calls.create("single").await.unwrap();
     calls.attach(&single, "one").await.unwrap();
-    drover_testkit::wait::asked(
+    drover_testkit::asked(
         "the second node",
-        drover_testkit::wait::LONG,
+        drover_testkit::LONG,
         async || match calls.attach(&single, "two").await.unwrap_err().cause() {
             Cause::Answered(Code::FailedPrecondition) => Ok(()),
             cause => Err(format!("{cause:?}")),
@@ -145,6 +145,7 @@ async fn what_is_known_outlives_the_plugin() {
     calls.stage(&id, &staging, &shown).await.unwrap();
     running.kill();
     running.again();
+    let calls = Caller::new(running.patient());
     assert_eq!(calls.create("one").await.unwrap(), id);
     assert_eq!(
         code(calls.detach(&id, "one").await),

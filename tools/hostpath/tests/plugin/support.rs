@@ -12,7 +12,7 @@ use drover_csi::proto::{
     NodeUnstageVolumeRequest, VolumeCapability,
 };
 use drover_csi::{CallError, Limits, Plugin};
-use drover_testkit::wait::{LONG, wait_for};
+use drover_testkit::{LONG, wait_for};
 use serde_json::Value;
 use tempfile::TempDir;
 
