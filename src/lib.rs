@@ -151,6 +151,7 @@ pub mod rpc;
 pub mod server;
 pub mod telemetry;
 pub mod version;
+pub mod volumes;
 
 /// What was measured, and what stays short of its goal.
 #[cfg(doc)]

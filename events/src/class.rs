@@ -52,6 +52,7 @@ pub const CLASSES: &[Field] = &[
     ("CsiVolume", "Context", Sensitive),
     ("CsiVolume", "Parameters", Sensitive),
     ("CsiVolume", "Secrets", Secret),
+    ("CsiVolumeClaimed", "PublishContext", Sensitive),
     ("CsiVolumeExternalStub", "VolumeContext", Sensitive),
     ("DrainMetadata", "Meta", Sensitive),
     ("EvalsDeleted", "PageToken", Public),

@@ -33,6 +33,7 @@ mod at_hand;
 pub mod canonical;
 pub mod change_cursor;
 pub mod changes;
+pub mod claims;
 mod db;
 pub mod digest;
 pub mod error;

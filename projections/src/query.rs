@@ -2,6 +2,8 @@
 //! can be read (EV-08, EV-09).
 
 pub mod acl;
+pub mod csi;
+pub mod host;
 
 use std::sync::Arc;
 
@@ -12,6 +14,7 @@ use crate::scan::{Prefix, Scan};
 use crate::tables::acl_tokens::AclTokensByKey;
 use crate::tables::alloc_job_counts::AllocJobCounts;
 use crate::tables::allocs::{AllocRow, AllocsByJob, AllocsByNode, AllocsBySigningKey};
+use crate::tables::csi_volumes::CsiVolumesByKey;
 use crate::tables::deployments::DeploymentsByJob;
 use crate::tables::evals::{EvalsByJob, EvalsOpenByJob};
 use crate::tables::jobs::{Jobs, JobsByPool};
@@ -207,5 +210,6 @@ pub fn root_key_in_use(from: &impl Read, key: &str) -> Found<bool> {
     let scan = Scan::group::<crate::Id>(key);
     Ok(from.any_by::<AllocsBySigningKey>(scan.clone())?
         || from.any_by::<VariablesByKey>(scan.clone())?
+        || from.any_by::<CsiVolumesByKey>(scan.clone())?
         || from.any_by::<AclTokensByKey>(scan)?)
 }

@@ -1,7 +1,7 @@
 //! The client agent: starts what was there before, then keeps in touch with the servers (MOD-24).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,6 +25,7 @@ use super::sync::UpdateBuffer;
 use super::{contact, gc, measure, pull, send};
 use crate::config::ClientConfig;
 use crate::rpc::caller::Caller;
+use crate::rpc::service::Dispatch;
 
 /// How long the end of all allocations is waited for.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
@@ -53,6 +54,8 @@ pub struct Start {
 /// A running client.
 pub struct Client {
     pub(super) core: Arc<Core>,
+    /// What answers calls of servers.
+    handlers: OnceLock<Arc<dyn Dispatch>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -152,8 +155,19 @@ impl Client {
         ];
         Arc::new(Self {
             core,
+            handlers: OnceLock::new(),
             tasks: Mutex::new(tasks),
         })
+    }
+
+    /// Answers calls of servers by these handlers from now on; the first ones stay.
+    pub fn handle_calls(&self, handlers: Arc<dyn Dispatch>) {
+        let _ = self.handlers.set(handlers);
+    }
+
+    /// What answers calls of servers; none where no plugin can run.
+    pub fn handlers(&self) -> Option<Arc<dyn Dispatch>> {
+        self.handlers.get().cloned()
     }
 
     /// Lets servers reach this client: what they ask is answered by `answers`. Where the server

@@ -40,6 +40,7 @@ mod measure;
 pub mod metadata;
 pub mod proc;
 pub mod pull;
+pub mod resources;
 mod send;
 pub mod service;
 pub mod start;

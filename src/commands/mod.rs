@@ -12,8 +12,12 @@
 pub mod acl;
 pub mod alloc;
 pub mod cluster;
+pub mod csi;
+#[cfg(test)]
+mod csi_test;
 pub mod deployment;
 pub mod eval;
+pub mod host_volume;
 pub mod job;
 pub mod keyring;
 pub mod limits;

@@ -557,20 +557,26 @@ impl UiConfig {
 pub struct PluginConfig {
     /// Whether the driver may be used; absent: as the driver's default is.
     pub enabled: Option<bool>,
+    /// Whether tasks that do not say have process ids of their own: `private` or `host`.
+    pub default_pid_mode: Option<String>,
+    /// The same for shared memory and queues.
+    pub default_ipc_mode: Option<String>,
+    /// The capabilities that tasks may have; absent: the driver's own list.
+    pub allow_caps: Option<Vec<String>>,
 }
-
-/// The drivers that have settings.
-const DRIVERS: [&str; 1] = ["raw_exec"];
 
 impl PluginConfig {
     pub(super) fn read(&mut self, name: &str, r: &mut Reader<'_>) {
         r.set("args", &mut Vec::<String>::new());
-        r.block("config", |r| {
-            if DRIVERS.contains(&name) {
-                r.set("enabled", &mut self.enabled);
-            } else {
-                r.nobody(&format!("there is no driver {name:?} with settings here"));
+        r.block("config", |r| match name {
+            "raw_exec" => r.set("enabled", &mut self.enabled),
+            "exec" => {
+                r.set("default_pid_mode", &mut self.default_pid_mode);
+                r.set("default_ipc_mode", &mut self.default_ipc_mode);
+                r.set("allow_caps", &mut self.allow_caps);
+                r.set("no_pivot_root", &mut bool::default());
             }
+            _ => r.nobody(&format!("there is no driver {name:?} with settings here")),
         });
     }
 }

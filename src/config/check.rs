@@ -1,7 +1,7 @@
 //! What must hold of a configuration as a whole before an agent starts with it.
 
 use super::retention::archive_problem;
-use super::{Config, ConfigError, TlsConfig};
+use super::{ClientConfig, Config, ConfigError, TlsConfig};
 use crate::net::tls::{cipher_suites, min_version};
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -154,11 +154,7 @@ fn client(config: &Config, wrong: &mut Vec<String>) {
             wrong.push(format!("Invalid Client.Meta key: {key:?}"));
         }
     }
-    for (name, volume) in &client.host_volumes {
-        if volume.path.is_empty() {
-            wrong.push(format!("Missing path in host_volume config: {name:?}"));
-        }
-    }
+    host_volumes(client, wrong);
     if !["", "ipv4", "ipv6"].contains(&client.preferred_address_family.as_str()) {
         let got = &client.preferred_address_family;
         wrong.push(format!(
@@ -181,6 +177,26 @@ fn client(config: &Config, wrong: &mut Vec<String>) {
             let got = &network.reserved_ports;
             wrong.push(format!(
                 "host_network[{name:?}].reserved_ports {got:?} invalid: {text}"
+            ));
+        }
+    }
+}
+
+/// A volume that is offered must be there: jobs would be placed here for it and fail.
+fn host_volumes(client: &ClientConfig, wrong: &mut Vec<String>) {
+    for (name, volume) in &client.host_volumes {
+        let path = Path::new(&volume.path);
+        if volume.path.is_empty() {
+            wrong.push(format!("Missing path in host_volume config: {name:?}"));
+        } else if !path.is_absolute() {
+            let got = &volume.path;
+            wrong.push(format!(
+                "host_volume {name:?} path must be given as an absolute path: got {got}"
+            ));
+        } else if let (true, Err(error)) = (client.enabled, path.metadata()) {
+            let path = &volume.path;
+            wrong.push(format!(
+                "failed to validate volume {name}, err: stat {path}: {error}"
             ));
         }
     }
@@ -281,6 +297,37 @@ mod tests {
             "raft_multiplier cannot be 11",
             "reserved.reserved_ports \"22,90-80\" invalid",
         ] {
+            assert!(text.contains(part), "{part} missing in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_host_volume_is_a_path_that_is_there() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let there = dir.path().to_str().expect("a path").to_owned();
+        let gone = format!("{there}/gone");
+        let text_of = |path: &str, client: bool| {
+            let mut config = Config::dev();
+            config.client.enabled = client;
+            let volume = crate::config::HostVolume {
+                path: path.to_owned(),
+                read_only: false,
+            };
+            config.client.host_volumes.insert("data".into(), volume);
+            check(&config).err().map(|error| error.to_string())
+        };
+        assert_eq!(text_of(&there, true), None);
+        assert_eq!(text_of(&gone, false), None, "no client looks at it");
+        let stat = format!("failed to validate volume data, err: stat {gone}: ");
+        for (path, part) in [
+            ("", "Missing path in host_volume config: \"data\""),
+            (
+                "srv/data",
+                "host_volume \"data\" path must be given as an absolute path: got srv/data",
+            ),
+            (&gone, &stat),
+        ] {
+            let text = text_of(path, true).expect("refused");
             assert!(text.contains(part), "{part} missing in:\n{text}");
         }
     }

@@ -63,10 +63,6 @@ pub const UNSUPPORTED: &[Unsupported] = &[
     not("client.bridge_network_subnet", BRIDGE),
     not("client.bridge_network_subnet_ipv6", BRIDGE),
     not(
-        "client.chroot_env",
-        "there is no driver that changes a task's root",
-    ),
-    not(
         "client.client_max_port",
         "plugins are not processes of their own",
     ),
@@ -91,7 +87,6 @@ pub const UNSUPPORTED: &[Unsupported] = &[
         "client.host_network",
         "ports are not bound to networks by name",
     ),
-    not("client.host_volume", CSI),
     not("client.host_volume_plugin_dir", CSI),
     not("client.host_volumes_dir", CSI),
     not(
@@ -119,6 +114,10 @@ pub const UNSUPPORTED: &[Unsupported] = &[
     not(
         "keyring",
         "key material is wrapped by a file of the server; there is no external one",
+    ),
+    not(
+        "plugin.config.no_pivot_root",
+        "a task's root is always its own",
     ),
     not("plugin.args", "plugins are not processes of their own"),
     not("plugin_dir", "plugins are not processes of their own"),
@@ -337,7 +336,7 @@ mod tests {
     fn what_was_only_shown_or_never_read_is_refused() {
         for (text, place, part) in [
             (
-                "client { host_volume \"x\" { path = \"/x\" } }",
+                "client { host_volumes_dir = \"/x\" }",
                 ":1:",
                 "volumes are not built",
             ),

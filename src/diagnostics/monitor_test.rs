@@ -9,7 +9,8 @@ static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 /// listeners of a test that ended go with its runtime, which is after its turn.
 pub(crate) async fn turn() -> impl Drop {
     let turn = TURN.lock().await;
-    until("nobody listens", || listeners() == 0).await;
+    let nobody = || (listeners() == 0).then_some(()).ok_or("somebody listens");
+    drover_testkit::wait_for("nobody listens", drover_testkit::LONG, nobody).unwrap();
     turn
 }
 
@@ -39,7 +40,7 @@ fn logged<T>(work: impl FnOnce() -> T) -> T {
     tracing::subscriber::with_default(subscriber, work)
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn mod_23_each_listener_is_shown_its_level_in_its_form_whatever_the_log_shows() {
     let _turn = turn().await;
     let mut debug = listen(&asked("debug")).unwrap();
@@ -90,7 +91,7 @@ async fn mod_23_each_listener_is_shown_its_level_in_its_form_whatever_the_log_sh
     assert_eq!(error, ApiError::bad_request("Unknown log level: loud"));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn mod_23_who_is_slow_is_told_how_much_is_missing_and_where() {
     let _turn = turn().await;
     let mut rx = listen(&asked("info")).unwrap();
@@ -114,7 +115,7 @@ async fn mod_23_who_is_slow_is_told_how_much_is_missing_and_where() {
     assert_eq!(told.lines().count(), 1, "said once: {told}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn mod_23_a_long_line_comes_in_pieces_and_bytes_are_bounded_too() {
     let _turn = turn().await;
     let mut rx = listen(&asked("info")).unwrap();

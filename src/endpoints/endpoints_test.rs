@@ -18,6 +18,7 @@ use crate::error::{ApiError, Code};
 use crate::proposer::Origin;
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::Pool;
+use crate::rpc::csi::{CsiVolumeClaimRequest, CsiVolumeUnpublishRequest};
 use crate::rpc::methods::{
     AllocUpdateRequest, AllocsGetRequest, EmitNodeEventsRequest, NodeRegisterRequest,
     NodeSpecificRequest, NodeUpdateDrainRequest, NodeUpdateStatusRequest, ServiceDeleteRequest,
@@ -29,18 +30,18 @@ use crate::rpc::{Rpc, RpcError};
 use crate::server::testing::Stopping;
 use drover_testkit::fixtures as testing;
 
-const SECRET: &str = "11111111-2222-4333-8444-555555555555";
+pub(super) const SECRET: &str = "11111111-2222-4333-8444-555555555555";
 
-struct World {
-    server: Stopping,
+pub(super) struct World {
+    pub(super) server: Stopping,
     rpc: RpcServer,
-    node: String,
+    pub(super) node: String,
     _data: tempfile::TempDir,
 }
 
 impl World {
     /// A server that knows one node.
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let data = tempfile::tempdir().unwrap();
         let telemetry = crate::telemetry::install(Duration::from_secs(10));
         let config = Arc::new(Config::dev());
@@ -65,12 +66,12 @@ impl World {
         }
     }
 
-    fn view(&self) -> View {
+    pub(super) fn view(&self) -> View {
         self.server.projections.view()
     }
 
     /// What a method answers to a caller who names a node and has a secret.
-    async fn call<M: Rpc>(
+    pub(super) async fn call<M: Rpc>(
         &self,
         (node, secret): (&str, &str),
         request: M::Req,
@@ -110,6 +111,23 @@ impl World {
             node_id: id(),
             ..Default::default()
         };
+        let claim = CsiVolumeClaimRequest {
+            node_id: id(),
+            ..Default::default()
+        };
+        refused!(CsiVolumeClaim, claim.clone());
+        refused!(CsiVolumeClaim, CsiVolumeClaimRequest { state: 3, ..claim });
+        let claim = crate::rpc::csi::NamedClaim {
+            node_id: id(),
+            ..Default::default()
+        };
+        refused!(
+            CsiVolumeUnpublish,
+            CsiVolumeUnpublishRequest {
+                claim: Some(claim),
+                ..Default::default()
+            }
+        );
         refused!(NodeGetNode, specific());
         refused!(NodeGetClientAllocs, specific());
         refused!(

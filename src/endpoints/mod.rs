@@ -9,6 +9,9 @@ mod alloc_batch;
 mod auth;
 mod blocking;
 mod control;
+mod csi;
+#[cfg(test)]
+mod csi_test;
 mod node;
 mod node_allocs;
 mod service;
@@ -20,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::net::Rates;
+use crate::rpc::csi::{CsiVolumeClaim, CsiVolumeUnpublish};
 use crate::rpc::forward::ServerForward;
 use crate::rpc::methods::{
     AclGetPolicies, AclGetRoles, AclResolveToken, AclWhoAmI, AllocGetAllocs, Empty, LeaderResponse,
@@ -85,6 +89,8 @@ pub fn service_within(server: Arc<Server>, beat: Beat, rates: Arc<Rates>) -> Ser
         .method::<AclGetPolicies, _, _>(NodeOrToken, acl::get_policies)
         .method::<AclGetRoles, _, _>(NodeOrToken, acl::get_roles)
         .method::<AclWhoAmI, _, _>(Public, acl::who_am_i)
+        .method::<CsiVolumeClaim, _, _>(Node, csi::claim)
+        .method::<CsiVolumeUnpublish, _, _>(Node, csi::unpublish)
         .stream::<NodeControl, _, _>(Node, control::control)
         .stream::<NodeSession, _, _>(Node, control::session)
         .stream::<ServerForward, _, _>(Agent, control::forward)

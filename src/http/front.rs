@@ -99,15 +99,9 @@ pub(super) struct Call {
 }
 
 impl Write {
-    /// Decides, replicates and applies a command in the name of the caller.
-    ///
-    /// # Errors
-    /// The command's refusal, or why it could not be committed.
-    pub(super) async fn submit(
-        &self,
-        command: impl Command + 'static,
-    ) -> Result<Committed, ApiError> {
-        let origin = Origin {
+    /// Where its commands come from.
+    pub(super) fn origin(&self) -> Origin {
+        Origin {
             actor: self.request.identity.actor.clone(),
             request_id: self.request.id(),
             cause: None,
@@ -116,7 +110,18 @@ impl Write {
                 .header("traceparent")
                 .unwrap_or_default()
                 .to_owned(),
-        };
+        }
+    }
+
+    /// Decides, replicates and applies a command in the name of the caller.
+    ///
+    /// # Errors
+    /// The command's refusal, or why it could not be committed.
+    pub(super) async fn submit(
+        &self,
+        command: impl Command + 'static,
+    ) -> Result<Committed, ApiError> {
+        let origin = self.origin();
         self.api.proposer.submit(Arc::new(command), origin).await
     }
 }

@@ -50,6 +50,7 @@ mod past;
 mod pieces;
 mod pretty;
 mod projections;
+mod provision;
 mod query;
 mod ready;
 mod rendered;
@@ -69,6 +70,9 @@ mod stream;
 mod system;
 mod target;
 mod variables;
+mod volumes;
+#[cfg(test)]
+mod volumes_test;
 
 #[cfg(test)]
 mod attacks_test;

@@ -1,11 +1,13 @@
 //! Garbage collection of what is over: evaluations with their allocations, jobs, deployments, nodes
-//! (scheduler.md 11).
+//! (scheduler.md 11), plugins that are left over; and a sign for volumes with claims that nobody
+//! gives back, which wakes the volume watcher (VW-12).
 //!
 //! Everything is judged by the times in the rows against the leader's clock; what goes is named in
 //! the event, a bounded number at a time.
 
 mod over;
 mod sweep;
+mod volumes;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -44,6 +46,12 @@ pub struct GcSettings {
     pub deployments: Duration,
     /// Nodes.
     pub nodes: Duration,
+    /// Claims on volumes that nobody gave back.
+    pub claims: Duration,
+    /// How often it is looked for those.
+    pub claims_interval: Duration,
+    /// CSI plugins of which nothing is left.
+    pub plugins: Duration,
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -57,6 +65,9 @@ impl Default for GcSettings {
             jobs: HOUR * 4,
             deployments: HOUR,
             nodes: HOUR * 24,
+            claims: Duration::from_secs(300),
+            claims_interval: Duration::from_secs(300),
+            plugins: HOUR,
         }
     }
 }
@@ -74,6 +85,8 @@ impl GcSettings {
             jobs: now,
             deployments: now,
             nodes: now,
+            claims: now,
+            plugins: now,
             ..self
         }
     }
@@ -105,6 +118,8 @@ pub struct CoreGc {
     settings: GcSettings,
     /// When everything was looked through last.
     last: Mutex<Option<i64>>,
+    /// When claims on volumes were.
+    last_claims: Mutex<Option<i64>>,
     /// What could not be removed the last time: it has its turn again after the others.
     aside: Mutex<BTreeSet<String>>,
     /// The same of what operators ask for, over the passes that it takes.
@@ -145,6 +160,8 @@ pub struct Cutoffs {
     jobs: i64,
     deployments: i64,
     nodes: i64,
+    claims: i64,
+    plugins: i64,
 }
 
 impl Cutoffs {
@@ -159,6 +176,8 @@ impl Cutoffs {
             jobs: before(settings.jobs),
             deployments: before(settings.deployments),
             nodes: before(settings.nodes),
+            claims: before(settings.claims),
+            plugins: before(settings.plugins),
         }
     }
 }
@@ -328,6 +347,7 @@ impl CoreGc {
         Self {
             settings,
             last: Mutex::new(None),
+            last_claims: Mutex::new(None),
             aside: Mutex::default(),
             asked_aside: Mutex::default(),
             status: Mutex::default(),
@@ -353,6 +373,7 @@ impl CoreGc {
         let before = std::mem::take(&mut *self.asked_aside.lock());
         forced.aside.lock().clone_from(&before);
         let mut pass = forced.pass(context, each).await?;
+        forced.volumes(context, each).await?;
         let mut resisted = std::mem::take(&mut *forced.aside.lock());
         // What resists keeps nobody behind it from its turn.
         pass.set_aside = resisted.iter().any(|what| !before.contains(what));
@@ -374,7 +395,25 @@ impl CoreGc {
     /// # Errors
     /// Nothing can be read or proposed at all. What concerns one thing alone is in `each`.
     pub async fn collect(&self, context: &Context, each: &mut Each) -> Result<Collected, Failure> {
-        Ok(self.pass(context, each).await?.collected)
+        let collected = self.pass(context, each).await?.collected;
+        self.volumes(context, each).await?;
+        Ok(collected)
+    }
+
+    /// Plugins that are left over, and claims that nobody gives back.
+    async fn volumes(&self, context: &Context, each: &mut Each) -> Result<(), Failure> {
+        let now = context.clock.now();
+        let cutoffs = Cutoffs::new(&self.settings, now);
+        volumes::collect(context, &cutoffs, each).await?;
+        *self.last_claims.lock() = Some(now);
+        Ok(())
+    }
+
+    /// When it is looked for those again, Unix nanoseconds.
+    fn claims_due(&self, now: i64) -> i64 {
+        let interval = i64::try_from(self.settings.claims_interval.as_nanos()).unwrap_or(i64::MAX);
+        let last = *self.last_claims.lock();
+        last.map_or(now, |last| last.saturating_add(interval))
     }
 
     async fn pass(&self, context: &Context, each: &mut Each) -> Result<Pass, Failure> {
@@ -449,6 +488,9 @@ impl Reactor for CoreGc {
                 *self.last.lock() = Some(now).filter(|_| !pass.goes_on());
                 passes.push(Some(pass));
             }
+            if self.claims_due(now) <= now {
+                self.volumes(context, &mut each).await?;
+            }
             let passes: Vec<Pass> = passes.into_iter().flatten().collect();
             let sleep = if passes.iter().any(|pass| pass.goes_on()) {
                 Duration::ZERO
@@ -457,6 +499,7 @@ impl Reactor for CoreGc {
             } else {
                 nanos(due.saturating_sub(now))
             };
+            let sleep = sleep.min(nanos(self.claims_due(now).saturating_sub(now)));
             let mut known = self.status.lock();
             for pass in passes {
                 known.note(now, pass.collected);

@@ -22,6 +22,7 @@ pub mod periodic;
 pub mod retention;
 pub mod scheduling;
 pub mod token_expiry;
+pub mod volume_watcher;
 mod wiring;
 
 pub use wiring::{ReactorSettings, Reactors, ReactorsStatus, Sources};

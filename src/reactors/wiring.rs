@@ -27,11 +27,13 @@ use super::periodic::PeriodicDispatcher;
 use super::retention::{Keeping, Retention};
 use super::scheduling::{Scheduling, SchedulingSettings, SchedulingStatus};
 use super::token_expiry::TokenExpiry;
+use super::volume_watcher::VolumeWatcher;
 use crate::clock::Clock;
 use crate::error::chain;
 use crate::keyring::Keyring;
 use crate::proof::Ledger;
 use crate::proposer::decided::Propose;
+use crate::volumes::Volumes;
 
 /// What reactors can be told.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,6 +57,8 @@ pub struct ReactorSettings {
 pub struct Sources {
     /// This server's id.
     pub server: String,
+    /// CSI volumes; none where there are no plugins to call.
+    pub volumes: Option<Arc<Volumes>>,
     /// What checkpoints are kept in and signed with.
     pub signing: (Arc<Ledger>, Arc<Keyring>),
     /// Kafka, where events are to be published to it.
@@ -77,6 +81,7 @@ struct All {
     event_publisher: Option<KafkaPublisher>,
     retention: Retention,
     token_expiry: TokenExpiry,
+    volume_watcher: Option<VolumeWatcher>,
 }
 
 impl All {
@@ -102,6 +107,8 @@ impl All {
                 Arc::clone(keyring),
             ),
             token_expiry: TokenExpiry::new(settings.expired_tokens),
+            volume_watcher: (sources.volumes.as_ref())
+                .map(|volumes| VolumeWatcher::new(Arc::clone(volumes), &sources.server)),
         }
     }
 
@@ -118,6 +125,7 @@ impl All {
             event_publisher,
             retention,
             token_expiry,
+            volume_watcher,
         } = self;
         let mut list: Vec<Arc<dyn Reactor>> = vec![
             Arc::new(alive_sets),
@@ -131,6 +139,7 @@ impl All {
             Arc::new(retention),
             Arc::new(token_expiry),
         ];
+        list.extend(volume_watcher.map(|one| Arc::new(one) as Arc<dyn Reactor>));
         list.extend(event_publisher.map(|one| Arc::new(one) as Arc<dyn Reactor>));
         list
     }

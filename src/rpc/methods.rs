@@ -53,6 +53,8 @@ macro_rules! messages {
     )*};
 }
 
+pub(super) use {messages, methods};
+
 methods! {
     /// A node describes itself.
     NodeRegister = "Node.Register": NodeRegisterRequest -> NodeUpdateResponse;

@@ -18,11 +18,18 @@
 //! himself opens one. What much comes over goes by connections apart from calls, so that no
 //! heartbeat waits for it.
 //!
+//! A server asks a client the same way round ([`asked`]): it dials a session, names a method in it,
+//! and the client's own handlers answer. [`csi`] has the methods of volumes, both ways.
+//!
 //! It must not know: what a method means. That is in [`crate::endpoints`]: a view is read, or a
 //! command submitted, and nothing else.
 
+pub mod asked;
+#[cfg(test)]
+mod asked_test;
 pub mod caller;
 pub mod client;
+pub mod csi;
 pub mod duplex;
 pub mod forward;
 mod guest;

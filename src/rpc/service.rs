@@ -88,6 +88,8 @@ pub enum Access {
     NodeOrToken,
     /// The secret of a node, or a server's certificate.
     Agent,
+    /// A session that a server opened to this client.
+    Server,
 }
 
 impl std::fmt::Display for Access {
@@ -98,6 +100,7 @@ impl std::fmt::Display for Access {
             Self::Node => "the node's secret",
             Self::NodeOrToken => "a node's secret, or a token that holds it",
             Self::Agent => "a node's secret, or a server's certificate",
+            Self::Server => "a session that a server opened",
         })
     }
 }

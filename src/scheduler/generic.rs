@@ -12,7 +12,7 @@ use drover_events::model::{
 use super::cluster::{Cluster, Demand, demand_of, takes_room};
 use super::evals::{self, Progress};
 use super::outcome::{Inputs, Outcome, Placement, Plan};
-use super::rank::{Selection, Stack, StackOptions, add_exhausted};
+use super::rank::{Selection, Stack, StackOptions, Wanted, add_exhausted};
 use super::reconcile::{
     self, Alloc, InPlace, Input, NodeState, Place, Reconciled, next_tracker, penalty_nodes,
 };
@@ -204,8 +204,11 @@ impl InPlace for Updater<'_, '_> {
         if !in_datacenter || !in_pool {
             return None;
         }
-        self.stack
-            .fits_in_place(&group.name, slot, &demand_of(alloc))?;
+        let wanted = Wanted {
+            group: &group.name,
+            name: &alloc.name,
+        };
+        self.stack.fits_in_place(wanted, slot, &demand_of(alloc))?;
         let mut given = self.stack.given(&group.name)?.clone();
         if let Some(before) = &alloc.allocated_resources {
             for (name, task) in given.tasks.iter_mut() {
@@ -225,6 +228,14 @@ impl InPlace for Updater<'_, '_> {
         updated.allocated_resources = Some(given);
         updated.job = None;
         Some(updated)
+    }
+}
+
+/// What an allocation takes that stays where it is: its volumes stay with it.
+pub(super) fn kept_volumes(demand: Demand, before: &Demand) -> Demand {
+    Demand {
+        volumes: before.volumes.clone(),
+        ..demand
     }
 }
 
@@ -331,8 +342,8 @@ impl Attempt<'_> {
 
     fn change(&mut self, in_place: Vec<(Alloc, Allocation)>, attributes: Vec<(Alloc, Allocation)>) {
         for (before, mut after) in in_place {
-            let demand = demand_of(&after);
             let old = demand_of(&before);
+            let demand = kept_volumes(demand_of(&after), &old);
             self.searches
                 .stop(&before.node_id, &before.task_group, &old);
             self.searches
@@ -351,12 +362,12 @@ impl Attempt<'_> {
         for (before, mut after) in attributes {
             let job_modify_index = before.job.as_ref().map_or(0, |job| job.job_modify_index);
             after.job = None;
-            let replaces = takes_room(&before).then(|| demand_of(&before));
-            let demand = if takes_room(&after) {
-                demand_of(&after)
-            } else {
-                Demand::default()
+            let old = demand_of(&before);
+            let demand = match takes_room(&after) {
+                true => kept_volumes(demand_of(&after), &old),
+                false => Demand::default(),
             };
+            let replaces = takes_room(&before).then_some(old);
             self.plan.placements.push(Placement {
                 alloc: after,
                 job_modify_index,
@@ -405,9 +416,11 @@ impl Attempt<'_> {
             return false;
         }
         let (penalty, preferred) = self.preferences(&wanted, group);
-        let selection = self
-            .searches
-            .select(&job, &wanted.group, &penalty, preferred);
+        let sought = Wanted {
+            group: &wanted.group,
+            name: &wanted.name,
+        };
+        let selection = self.searches.select(&job, sought, &penalty, preferred);
         let Selection { choice, metric } = selection;
         let Some(choice) = choice else {
             self.fail(version, group, metric);
@@ -489,7 +502,11 @@ impl Attempt<'_> {
                 add_exhausted(known.get_mut(), group);
             }
         }
-        self.without.insert(version);
+        // Where each allocation has volumes of its own, one without a place says nothing of the
+        // next.
+        if !group.volumes.values().any(|volume| volume.per_alloc) {
+            self.without.insert(version);
+        }
     }
 
     /// The deployment of a new allocation. What runs a former version is no part of this one's.

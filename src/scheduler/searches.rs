@@ -8,7 +8,7 @@ use std::sync::Arc;
 use drover_events::model::Job;
 
 use super::cluster::{Cluster, Demand};
-use super::rank::{Search, Selection, Stack, StackOptions};
+use super::rank::{Search, Selection, Stack, StackOptions, Wanted};
 
 /// A version before the job's own, and how it is searched for.
 pub(super) type Former = (Arc<Job>, StackOptions);
@@ -99,13 +99,13 @@ impl<'c> Searches<'c> {
     pub(super) fn select(
         &mut self,
         job: &Arc<Job>,
-        group: &str,
+        wanted: Wanted<'_>,
         penalty: &BTreeSet<u32>,
         preferred: Option<u32>,
     ) -> Selection {
         let options = self.options.get(&job.version);
         let Some(options) = options.filter(|_| job.version != self.version) else {
-            return self.own.select(group, penalty, preferred);
+            return self.own.select(wanted, penalty, preferred);
         };
         let stack = self.former.entry(job.version).or_insert_with(|| {
             let cluster = self.own.cluster();
@@ -116,7 +116,7 @@ impl<'c> Searches<'c> {
             }
             stack
         });
-        stack.select(group, penalty, preferred)
+        stack.select(wanted, penalty, preferred)
     }
 
     /// Which classes of nodes may run the job in one of its versions, as far as was looked at.

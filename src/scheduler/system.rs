@@ -12,9 +12,9 @@ use drover_events::model::{
 
 use super::cluster::{demand_of, takes_room};
 use super::evals::{self, Progress};
-use super::generic::{Updater, node_states, options};
+use super::generic::{Updater, kept_volumes, node_states, options};
 use super::outcome::{Inputs, Outcome, Placement, Plan, Stop};
-use super::rank::{Stack, add_exhausted};
+use super::rank::{Stack, Wanted, add_exhausted};
 use super::reconcile::names::alloc_name;
 use super::reconcile::{Alloc, InPlace, NodeState, is_server_terminal, is_terminal, tasks_updated};
 use super::rng::Rng;
@@ -266,7 +266,8 @@ impl Run<'_> {
             return;
         };
         self.desired(&group.name).in_place_update += 1;
-        let (before, after) = (demand_of(&alloc), demand_of(&updated));
+        let before = demand_of(&alloc);
+        let after = kept_volumes(demand_of(&updated), &before);
         self.stack.stop(&alloc.node_id, &alloc.task_group, &before);
         self.stack.add(&alloc.node_id, &alloc.task_group, &after);
         self.plan.placements.push(Placement {
@@ -301,7 +302,11 @@ impl Run<'_> {
     }
 
     fn place(&mut self, group: &TaskGroup, slot: u32, name: String, previous: Option<Alloc>) {
-        let selection = self.stack.select_only(&group.name, slot);
+        let wanted = Wanted {
+            group: &group.name,
+            name: &name,
+        };
+        let selection = self.stack.select_only(wanted, slot);
         let mut metric = selection.metric;
         let Some(choice) = selection.choice else {
             if metric.nodes_filtered > 0 {

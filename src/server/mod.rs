@@ -59,6 +59,7 @@ use crate::requests::RequestLog;
 use crate::rpc::forward::Web;
 use crate::rpc::sessions::Sessions;
 use crate::telemetry::Telemetry;
+use crate::volumes::Volumes;
 
 pub use agreement::Agreed;
 use agreement::Agreement;
@@ -104,6 +105,8 @@ pub struct Server {
     pub gate: Arc<Gate>,
     /// The clients of other machines that are reached from here.
     pub sessions: Arc<Sessions>,
+    /// CSI volumes: what is done at their plugins.
+    pub volumes: Arc<Volumes>,
     /// The root keys.
     pub keyring: Arc<Keyring>,
     /// The client of the same process, where there is one.
@@ -261,16 +264,27 @@ impl Server {
         let first = first_events(&config, &me, &raft);
         let actor = Identity::server(&me.id, "leader").actor;
         let proposer = Proposer::start(Arc::clone(&raft), Arc::clone(&projections), actor, first);
+        let sessions: Arc<Sessions> = Arc::default();
+        let volumes = Volumes::new(
+            Arc::clone(&projections),
+            Arc::new(proposer.clone()),
+            Arc::new(Arc::clone(&sessions)),
+            Arc::clone(&keyring),
+        );
         let own = (&raft, &requests, me.id.as_str());
         let reactors = Reactors::start(
             Arc::clone(&projections),
             Arc::new(RaftPropose::new(proposer.clone(), &me.id)),
             proposer.ready(),
             reactor_settings(&config),
-            sources(&config, own, (&ledger, &keyring), &dir),
+            Sources {
+                volumes: Some(Arc::clone(&volumes)),
+                ..sources(&config, own, (&ledger, &keyring), &dir)
+            },
         );
         let server = Arc::new(Self {
-            sessions: Arc::default(),
+            sessions,
+            volumes,
             gate: Arc::new(Gate::of(config.acl.enabled, &projections)),
             config,
             me,
@@ -472,6 +486,7 @@ fn sources(
     let publishes = kafka.is_some();
     Sources {
         server: server.to_owned(),
+        volumes: None,
         signing: (Arc::clone(ledger), Arc::clone(keyring)),
         kafka: kafka.map(|kafka| KafkaSource {
             config: Arc::new(kafka),
@@ -512,6 +527,9 @@ fn reactor_settings(config: &Config) -> ReactorSettings {
         jobs: config.server.job_gc_threshold,
         deployments: config.server.deployment_gc_threshold,
         nodes: config.server.node_gc_threshold,
+        claims: config.server.csi_volume_claim_gc_threshold,
+        claims_interval: config.server.csi_volume_claim_gc_interval,
+        plugins: config.server.csi_plugin_gc_threshold,
     };
     ReactorSettings {
         scheduling,

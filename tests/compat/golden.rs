@@ -61,6 +61,13 @@ const MISSING: &[(&str, &str)] = &[
         "AclTokensDeleted",
         "Cannot delete nonexistent tokens: 5b0cd2c5-0000-4000-8000-000000000061",
     ),
+    ("CsiPluginDeleted", "plugin \"ebs\" not found"),
+    ("CsiVolumeClaimed", "volume not found: data"),
+    ("CsiVolumeClaimed", "volume not found: data"),
+    ("CsiVolumeClaimsApplied", "volume not found: data"),
+    ("CsiVolumeClaimsApplied", "volume not found: data"),
+    ("CsiVolumeDeregistered", "volume not found: data"),
+    ("CsiVolumeDeregistered", "volume not found: data"),
     (
         "DeploymentAllocHealthUpdated",
         "Deployment ID \"5b0cd2c5-0000-4000-8000-000000000030\" couldn't be updated as it does \
@@ -83,6 +90,15 @@ const MISSING: &[(&str, &str)] = &[
     (
         "EvalsDeleted",
         "eval broker is enabled; eval broker must be paused to delete evals",
+    ),
+    ("HostVolumeClaimReleased", "claim not found"),
+    (
+        "HostVolumeDeleted",
+        "no such volume: 5b0cd2c5-0000-4000-8000-000000000070",
+    ),
+    (
+        "HostVolumeRegistered",
+        "volume \"5b0cd2c5-0000-4000-8000-000000000070\" is in nonexistent namespace \"\"",
     ),
     ("JobDeregistered", "job \"web\" not found"),
     (

@@ -24,4 +24,6 @@ mod suited;
 #[cfg(test)]
 mod system;
 #[cfg(test)]
+mod volumes;
+#[cfg(test)]
 mod world;

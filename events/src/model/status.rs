@@ -45,6 +45,20 @@ words! {
         MAX_DISCONNECT_TIMEOUT = "max-disconnect-timeout", RECONNECT = "reconnect",
         ALLOC_RESCHEDULE = "alloc-reschedule",
     }
+    /// Ways in which a volume may be used by several at once.
+    access_mode {
+        SINGLE_NODE_READER = "single-node-reader-only",
+        SINGLE_NODE_WRITER = "single-node-writer",
+        MULTI_NODE_READER = "multi-node-reader-only",
+        MULTI_NODE_SINGLE_WRITER = "multi-node-single-writer",
+        MULTI_NODE_MULTI_WRITER = "multi-node-multi-writer",
+    }
+    /// Ways in which a volume appears to a task.
+    attachment_mode { FILE_SYSTEM = "file-system", BLOCK_DEVICE = "block-device" }
+    /// `VolumeRequest.Type`.
+    volume_type { HOST = "host", CSI = "csi" }
+    /// `HostVolume.State`.
+    host_volume { PENDING = "pending", READY = "ready", UNAVAILABLE = "unavailable" }
     /// Job ids of the servers' own work (`<id>:<index>`).
     core_job {
         EVAL_GC = "eval-gc", NODE_GC = "node-gc", JOB_GC = "job-gc",

@@ -41,6 +41,13 @@ pub const EVENT_CHANGE_LOG: &[(u32, &str)] = &[
          AclBootstrapped, AclRolesUpserted, AclRolesDeleted, OneTimeTokensUpserted, \
          OneTimeTokensDeleted, OneTimeTokensExpired: are applied",
     ),
+    (
+        8,
+        "CsiVolumesRegistered, CsiVolumeDeregistered, CsiVolumeClaimed, CsiPluginDeleted, \
+         HostVolumeRegistered, HostVolumeDeleted, HostVolumeClaimReleased: are applied; plugins \
+         follow from NodeRegistered, NodesDeregistered, JobRegistered, JobDeregistered, \
+         JobsDeregistered, PlanApplied, AllocsUpdatedByClient and EvalsDeleted",
+    ),
 ];
 
 /// The level of this binary: the last line of the change log.
@@ -66,6 +73,8 @@ mod tests {
         assert!(line.starts_with("AllocsUpdatedByClient: "), "{line}");
         let line = EVENT_CHANGE_LOG[drover_events::acl::ACL_LEVEL as usize - 1].1;
         assert!(line.starts_with("AclPoliciesUpserted, "), "{line}");
+        let line = EVENT_CHANGE_LOG[drover_events::csi::CSI_LEVEL as usize - 1].1;
+        assert!(line.starts_with("CsiVolumesRegistered, "), "{line}");
     }
 
     #[test]

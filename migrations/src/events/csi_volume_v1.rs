@@ -199,6 +199,7 @@ impl ClaimV1 {
             attachment_mode: or(self.attachment_mode, "file-system"),
             state: self.state,
             timestamp: self.timestamp,
+            ..CsiVolumeClaimed::default()
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The cluster itself: its identity, what every server reads, and its configuration.
 
 use drover_events::cluster::*;
+use drover_events::csi::CSI_LEVEL;
 use drover_events::model::{AutopilotConfiguration, SchedulerConfiguration};
 
-use super::{Answer, namespace, node_pool};
+use super::{Answer, csi_plugin, namespace, node_pool};
 use crate::outcome::{Refused, Reply};
 use crate::tables::autopilot_config::AutopilotConfig;
 use crate::tables::cluster_meta::{ClusterMeta, ClusterMetas};
@@ -22,11 +23,15 @@ pub(super) fn leader_elected(txn: &mut Txn<'_>, ctx: &Ctx, ev: &LeaderElected) -
 }
 
 /// What every server reads is raised, never lowered.
-pub(super) fn barrier_raised(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &VersionBarrierRaised) -> Answer {
+pub(super) fn barrier_raised(txn: &mut Txn<'_>, ctx: &Ctx, ev: &VersionBarrierRaised) -> Answer {
     let mut row = meta(txn)?;
-    if ev.level > row.feature_level {
+    let before = row.feature_level;
+    if ev.level > before {
         row.feature_level = ev.level;
         txn.put::<ClusterMetas>(row)?;
+    }
+    if before < CSI_LEVEL && ev.level >= CSI_LEVEL {
+        csi_plugin::count_nodes(txn, ctx)?;
     }
     Ok(Reply::None)
 }

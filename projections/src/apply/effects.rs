@@ -8,6 +8,7 @@ use drover_events::gojson::Time;
 use drover_events::model::status::client;
 use drover_events::model::{Allocation, Deployment, TaskGroupSummary};
 
+use super::csi_plugin;
 use super::job::{spec, status, summary};
 use super::usage::{self, UseDelta};
 use crate::outcome::Refused;
@@ -22,6 +23,7 @@ pub(super) struct Effects {
     nodes: BTreeMap<String, UseDelta>,
     deployments: BTreeMap<String, BTreeMap<String, GroupEffect>>,
     specs: BTreeMap<spec::Name, SpecEffect>,
+    plugins: csi_plugin::Moves,
 }
 
 #[derive(Default)]
@@ -34,6 +36,7 @@ struct JobEffect {
 #[derive(Default)]
 struct SpecEffect {
     create_index: u64,
+    runs_plugins: bool,
     count: i64,
     live: i64,
 }
@@ -79,6 +82,9 @@ impl Effects {
         let effect = self.spec(txn, spec::Name::of(before), &alloc.id)?;
         effect.count -= 1;
         effect.live -= i64::from(!alloc.terminal_status());
+        if effect.runs_plugins {
+            self.plugins.note(txn, Some(before), None)?;
+        }
         self.jobs
             .entry((alloc.namespace.clone(), alloc.job_id.clone()))
             .or_default();
@@ -129,6 +135,7 @@ impl Effects {
             )?;
             status::settle(txn, ctx, (namespace, id), effect.live, evals_deleted)?;
         }
+        self.plugins.settle(txn, ctx)?;
         Ok(())
     }
 
@@ -149,7 +156,11 @@ impl Effects {
         let effect = self.spec(txn, spec::Name::of(after), &after.alloc.id)?;
         effect.count += 1;
         effect.live += live;
-        Ok(effect.create_index)
+        let create_index = effect.create_index;
+        if effect.runs_plugins {
+            self.plugins.note(txn, before, Some(after))?;
+        }
+        Ok(create_index)
     }
 
     fn spec(
@@ -162,9 +173,10 @@ impl Effects {
         Ok(match self.specs.entry(name) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
-                let create_index = spec::resolve(txn, entry.key(), alloc)?.create_index;
+                let job = spec::resolve(txn, entry.key(), alloc)?;
                 entry.insert(SpecEffect {
-                    create_index,
+                    create_index: job.create_index,
+                    runs_plugins: csi_plugin::runs_plugins(&job),
                     ..SpecEffect::default()
                 })
             }

@@ -13,7 +13,7 @@ use drover_events::model::status::job as job_status;
 use drover_events::model::{DesiredTransition, Evaluation, Job, ScalingPolicy};
 
 use super::alloc::transition;
-use super::{Answer, deployment, eval, namespace, node_pool, scaling};
+use super::{Answer, csi_plugin, deployment, eval, namespace, node_pool, scaling};
 use crate::outcome::{Refused, Reply};
 use crate::query;
 use crate::tables::job_summaries::JobSummaries;
@@ -136,6 +136,7 @@ fn put_with(
     };
     put_policies(txn, ctx, &row, policies)?;
     versions::add(txn, &row, tracked)?;
+    csi_plugin::job_changed(txn, ctx, known.as_deref(), Some(&row))?;
     txn.put::<Jobs>(row.clone())?;
     Ok(row)
 }
@@ -309,6 +310,7 @@ fn end(
             Some(job_status::DEAD),
         )?;
     }
+    csi_plugin::job_changed(txn, ctx, Some(&known), None)?;
     txn.delete::<Jobs>(key)?;
     txn.delete::<JobSummaries>(key)?;
     txn.delete::<PeriodicLaunches>(key)?;

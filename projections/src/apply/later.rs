@@ -12,14 +12,6 @@ pub const LATER: &[EventKind] = &[
     EventKind::AclAuthMethodsDeleted,
     EventKind::AclBindingRulesUpserted,
     EventKind::AclBindingRulesDeleted,
-    EventKind::CsiVolumesRegistered,
-    EventKind::CsiVolumeDeregistered,
-    EventKind::CsiVolumeClaimed,
-    EventKind::CsiVolumeClaimsApplied,
-    EventKind::CsiPluginDeleted,
-    EventKind::HostVolumeRegistered,
-    EventKind::HostVolumeDeleted,
-    EventKind::HostVolumeClaimReleased,
 ];
 
 /// Refuses an event of such a kind.

@@ -1,10 +1,13 @@
 //! `csi_volumes`: CSI volumes and the claims on them.
 
+use std::collections::BTreeSet;
+
 use drover_events::Topic;
-use drover_events::csi::CsiVolumeClaimed;
+use drover_events::csi::{CsiVolumeClaimed, as_sealed};
 use drover_events::gojson::Map;
 use drover_events::model::CsiVolume;
 
+use crate::key::Id;
 use crate::table::{Entries, Index, IndexDef, StreamKey, Table};
 
 /// The table; its key is (namespace, id) (EV-17).
@@ -25,7 +28,10 @@ impl Table for CsiVolumes {
     const NAME: &'static str = "csi_volumes";
     type Key = (String, String);
     type Row = CsiVolumeRow;
-    const INDEXES: &'static [IndexDef<Self>] = &[IndexDef::of::<CsiVolumesByPlugin>()];
+    const INDEXES: &'static [IndexDef<Self>] = &[
+        IndexDef::of::<CsiVolumesByPlugin>(),
+        IndexDef::of::<CsiVolumesByKey>(),
+    ];
     const POSTED: &'static [usize] = &[1];
 
     fn key(row: &CsiVolumeRow) -> (String, String) {
@@ -54,6 +60,27 @@ impl Index for CsiVolumesByPlugin {
 
     fn entries(row: &CsiVolumeRow, out: &mut Entries) {
         out.add::<Self>(&row.volume.plugin_id, ());
+    }
+}
+
+/// The volumes with a secret that this key sealed (KR-04).
+pub struct CsiVolumesByKey;
+
+impl Index for CsiVolumesByKey {
+    type Table = CsiVolumes;
+    const NO: u8 = 2;
+    const NAME: &'static str = "key_id";
+    type Group = Id;
+    type Order = ();
+
+    fn entries(row: &CsiVolumeRow, out: &mut Entries) {
+        let keys = row.volume.secrets.values();
+        let keys: BTreeSet<_> = keys
+            .filter_map(|secret| Some(as_sealed(secret)?.0))
+            .collect();
+        for key in keys {
+            out.add::<Self>(key, ());
+        }
     }
 }
 

@@ -292,12 +292,12 @@ mod tests {
             text.push('\n');
         }
         let known = "\
-nodes: 1 secret_id 2 node_pool 3 signing_key
+nodes: 1 secret_id 2 node_pool 3 signing_key 4 csi_plugin
 jobs: 1 type 2 gc 3 periodic 4 pool 5 modify_index
 deployments: 1 namespace_create 2 job
 evals: 1 namespace_create 2 job 3 job_open
 allocs: 1 namespace_create 2 node 3 job 4 eval 5 deployment 6 signing_key
-csi_volumes: 1 plugin_id
+csi_volumes: 1 plugin_id 2 key_id
 host_volumes: 1 name 2 node_id 3 node_pool
 host_volume_claims: 1 claim_id
 acl_policies: 1 job

@@ -24,6 +24,7 @@ impl Table for Nodes {
         IndexDef::of::<NodesBySecret>(),
         IndexDef::of::<NodesByPool>(),
         IndexDef::of::<NodesBySigningKey>(),
+        IndexDef::of::<NodesByPlugin>(),
     ];
 
     fn key(row: &Node) -> Id {
@@ -80,6 +81,27 @@ impl Index for NodesBySigningKey {
     fn entries(row: &Node, out: &mut Entries) {
         if !row.identity_signing_key_id.is_empty() {
             out.add::<Self>(&row.identity_signing_key_id, ());
+        }
+    }
+}
+
+/// The nodes that report a CSI plugin, as a controller or as a node.
+pub struct NodesByPlugin;
+
+impl Index for NodesByPlugin {
+    type Table = Nodes;
+    const NO: u8 = 4;
+    const NAME: &'static str = "csi_plugin";
+    type Group = String;
+    type Order = ();
+
+    fn entries(row: &Node, out: &mut Entries) {
+        let (controllers, nodes) = (&row.csi_controller_plugins, &row.csi_node_plugins);
+        for id in controllers.keys() {
+            out.add::<Self>(id, ());
+        }
+        for id in nodes.keys().filter(|id| !controllers.contains_key(*id)) {
+            out.add::<Self>(id, ());
         }
     }
 }

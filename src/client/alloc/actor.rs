@@ -4,18 +4,22 @@
 //! always in the journal before. Where the journal cannot be written, what would begin something
 //! fails; what ends or finds something again is done all the same.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use drover_events::model::Allocation;
 use drover_events::model::status::client;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OnceCell, mpsc, oneshot};
 
 use super::factory::{AllocRunner, Report};
+use super::hooks::list::AllocHooks;
+use super::jobs::Jobs;
 use super::machine::{Action, AllocSpec, Input, Phase};
 use super::offers::Offers;
 use super::runner::{Msg, RunnerFactory, RunnerShared, alloc_key, spec_of, state_key};
 use crate::client::clock::{SECOND, nanos};
+use crate::client::task::hooks::list::TaskHooks;
 
 /// How many inputs that wait together are taken in one step of the journal.
 const BATCH: usize = 64;
@@ -25,6 +29,9 @@ const MAX_SLEEP: Duration = Duration::from_secs(60);
 /// The longest grace of tasks whose agent keeps nothing, nanoseconds.
 const EPHEMERAL_GRACE: i64 = SECOND;
 
+/// Waits for the journal to have what it told.
+type Ack = oneshot::Sender<Result<(), String>>;
+
 /// The actor of one allocation.
 pub(super) struct Actor {
     pub(super) factory: RunnerFactory,
@@ -33,6 +40,12 @@ pub(super) struct Actor {
     pub(super) tx: mpsc::UnboundedSender<Msg>,
     pub(super) report: Report,
     pub(super) previous: Vec<Arc<dyn AllocRunner>>,
+    pub(super) hooks: AllocHooks,
+    pub(super) task_hooks: BTreeMap<String, TaskHooks>,
+    /// What hooks of the allocation leave for others is there.
+    pub(super) ready: Arc<OnceCell<()>>,
+    /// What hooks do now.
+    pub(super) jobs: Jobs,
     pub(super) last_report: Option<Allocation>,
     pub(super) offered: Offers,
     /// The allocation as the servers last sent it is not known to be durable.
@@ -48,7 +61,11 @@ impl Actor {
         // What was restored looks around once: nothing else might happen to it.
         first.extend(self.step(Input::Tick));
         first.extend(self.catch_up());
-        self.after(first).await;
+        if self.shared.machine.lock().phase != Phase::Prerun {
+            // What is to end is not begun first (CL-26).
+            first.retain(|action| *action != Action::Prerun);
+        }
+        self.after(first, Vec::new()).await;
         let mut destroying: Option<oneshot::Sender<()>> = None;
         // What came behind a batch of inputs: it is next, before all that came later.
         let mut held: Option<Msg> = None;
@@ -58,24 +75,14 @@ impl Actor {
                 let _ = reply.send(());
                 return;
             }
-            let mut actions = Vec::new();
+            let (mut actions, mut acks) = (Vec::new(), Vec::new());
             let next = match held.take() {
                 Some(msg) => Some(msg),
                 None => self.next(&mut rx).await,
             };
             match next {
-                Some(Msg::Input(input)) => {
-                    actions.extend(self.step(input));
-                    for _ in 0..BATCH {
-                        match rx.try_recv() {
-                            Ok(Msg::Input(input)) => actions.extend(self.step(input)),
-                            Ok(other) => {
-                                held = Some(other);
-                                break;
-                            }
-                            Err(_) => break,
-                        }
-                    }
+                Some(msg @ (Msg::Input(_) | Msg::Noted(..))) => {
+                    held = self.take_inputs(msg, &mut rx, (&mut actions, &mut acks));
                 }
                 Some(Msg::Update(alloc)) => actions.extend(self.take_update(alloc).await),
                 Some(Msg::Destroy(reply)) => {
@@ -84,6 +91,7 @@ impl Actor {
                     actions.extend(self.step(Input::Stop { no_delay: true }));
                 }
                 Some(Msg::Detach(reply)) => {
+                    self.end_hooks().await;
                     // The journal is let go before anybody is told.
                     drop(self);
                     let _ = reply.send(());
@@ -91,8 +99,30 @@ impl Actor {
                 }
                 None => actions.extend(self.step(Input::Tick)),
             }
-            self.after(actions).await;
+            self.after(actions, acks).await;
         }
+    }
+
+    /// Takes an input, and those that wait behind it; gives back what follows and is none.
+    fn take_inputs(
+        &mut self,
+        first: Msg,
+        rx: &mut mpsc::UnboundedReceiver<Msg>,
+        (actions, acks): (&mut Vec<Action>, &mut Vec<Ack>),
+    ) -> Option<Msg> {
+        let mut next = Some(first);
+        for _ in 0..=BATCH {
+            match next {
+                Some(Msg::Input(input)) => actions.extend(self.step(input)),
+                Some(Msg::Noted(input, ack)) => {
+                    actions.extend(self.step(input));
+                    acks.push(ack);
+                }
+                other => return other,
+            }
+            next = rx.try_recv().ok();
+        }
+        next
     }
 
     /// The next message; `None` when it is time for a tick.
@@ -141,7 +171,8 @@ impl Actor {
     }
 
     /// Journal first, then tell, then act.
-    async fn after(&mut self, actions: Vec<Action>) {
+    async fn after(&mut self, actions: Vec<Action>, acks: Vec<Ack>) {
+        self.jobs.reap();
         if self.alloc_unwritten {
             self.remember_alloc().await;
         }
@@ -152,10 +183,17 @@ impl Actor {
         self.tell();
         self.offer();
         match written {
-            Ok(()) => actions.into_iter().for_each(|one| self.carry_out(one)),
+            Ok(()) => {
+                acks.into_iter().for_each(|ack| drop(ack.send(Ok(()))));
+                actions.into_iter().for_each(|one| self.carry_out(one));
+            }
             Err(e) => {
                 tracing::error!(alloc = %id, "state is not durable: {e}");
                 let why = format!("the client's state cannot be written: {e}");
+                for ack in acks {
+                    // Who was dropped meanwhile needs no answer.
+                    let _ = ack.send(Err(why.clone()));
+                }
                 for action in actions {
                     self.refuse(action, &why);
                 }
@@ -221,6 +259,7 @@ impl Actor {
         if is_reconnected(&before, &alloc) {
             actions.extend(self.step(Input::Reconnected));
         }
+        actions.extend(self.step(Input::Updated));
         actions
     }
 
@@ -233,9 +272,9 @@ impl Actor {
         }
     }
 
-    async fn remove(&self) {
+    async fn remove(&mut self) {
+        self.destroy_hooks().await;
         let id = self.shared.alloc.lock().id.clone();
-        self.factory.services.forget(&id);
         if let Err(e) = self.factory.journal.delete(&format!("alloc/{id}/")).await {
             tracing::error!(alloc = %id, "cannot be forgotten: {e}");
         }

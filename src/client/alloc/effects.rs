@@ -1,22 +1,19 @@
 //! Carries out what the machine decided: hooks, starts, stops, and the way back of their answers.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use drover_events::model::{Allocation, Job, Task};
+use drover_events::model::{AllocatedTaskResources, Allocation, Job, Task};
 use tokio::sync::mpsc;
 
 use super::actor::Actor;
-use super::hooks::{self, HookInput};
 use super::machine::{Action, Input};
 use super::runner::{Msg, RunnerShared};
 use crate::client::clock::nanos;
 use crate::client::drivers::{
-    Driver, ExitResult, Handle, Recovered, RunningTask, StartError, TaskConfig, TaskError,
+    Driver, ExitResult, Handle, Limits, Namespaces, Recovered, RunningTask, StartError, TaskConfig,
+    TaskError, paths_seen,
 };
 use crate::client::env::{TaskEnv, TaskEnvInput};
-use crate::client::task::events;
-use crate::client::task::hooks as task_hooks;
 use crate::client::task::machine::{Found, HookError, TaskAction, TaskInput};
 
 /// What a task's event names where its state could not be written.
@@ -29,14 +26,28 @@ impl Actor {
     pub(super) fn carry_out(&mut self, action: Action) {
         match action {
             Action::Prerun => self.prerun(),
-            Action::Postrun => {}
-            Action::Task(name, TaskAction::Prepare { done }) => self.prepare(name, done),
-            Action::Task(name, TaskAction::Start { run }) => self.start(name, run),
-            Action::Task(name, TaskAction::Recover { run, handle }) => {
-                self.recover(name, run, handle);
-            }
-            Action::Task(name, TaskAction::Stop) => self.stop(&name),
-            Action::Task(name, TaskAction::Destroy { run }) => self.destroy(&name, run),
+            Action::Interrupt => self.jobs.interrupt(None),
+            Action::Restore => self.restore(),
+            Action::Update => self.update_hooks(),
+            Action::TaskRestarted(name) => self.task_restarted(name),
+            Action::PreKill => self.pre_kill(),
+            Action::Postrun => self.postrun(),
+            Action::Task(name, action) => self.carry_out_for(name, action),
+        }
+    }
+
+    fn carry_out_for(&mut self, name: String, action: TaskAction) {
+        match action {
+            TaskAction::Prepare { done } => self.prepare(&name, done),
+            TaskAction::Start { run } => self.start(name, run),
+            TaskAction::Recover { run, handle } => self.recover(name, run, handle),
+            TaskAction::Poststart { recovered } => self.poststart(&name, recovered),
+            TaskAction::Update => self.update_task_hooks(&name),
+            TaskAction::Interrupt => self.jobs.interrupt(Some(&name)),
+            TaskAction::Exited { exit } => self.exited_hooks(&name, exit),
+            TaskAction::StopHooks => self.stop_hooks(&name),
+            TaskAction::Stop => self.stop(&name),
+            TaskAction::Destroy { run } => self.destroy(&name, run),
         }
     }
 
@@ -69,61 +80,11 @@ impl Actor {
         self.send(&name, input);
     }
 
-    fn send(&self, name: &str, input: TaskInput) {
+    pub(super) fn send(&self, name: &str, input: TaskInput) {
         // The actor itself holds a sender, so the channel is open while it runs.
         let _ = self
             .tx
             .send(Msg::Input(Input::Task(name.to_owned(), input)));
-    }
-
-    fn prerun(&mut self) {
-        let input = HookInput {
-            alloc: self.shared.alloc.lock().clone(),
-            dir: self.shared.dir.clone(),
-            previous: std::mem::take(&mut self.previous),
-            measured: self.factory.settings.get().hook_metrics,
-        };
-        let tx = self.tx.clone();
-        tokio::spawn(async move {
-            let result = hooks::prerun(input).await;
-            let _ = tx.send(Msg::Input(Input::PrerunDone(result)));
-        });
-    }
-
-    fn prepare(&self, name: String, done: BTreeSet<String>) {
-        let alloc = self.shared.alloc.lock().clone();
-        let dir = self.shared.dir.clone();
-        let drivers = self.factory.drivers.clone();
-        let settings = self.factory.settings.get();
-        let tx = self.tx.clone();
-        if !done.contains(task_hooks::TASK_DIR) {
-            self.send(
-                &name,
-                TaskInput::Event(events::setup(self.factory.clock.now())),
-            );
-        }
-        tokio::task::spawn_blocking(move || {
-            let result = match with_task(&alloc, &name) {
-                Some((job, task)) => {
-                    let input = task_hooks::HookInput {
-                        alloc: &alloc,
-                        job,
-                        task,
-                        dir: &dir,
-                        drivers: &drivers,
-                        options: &settings.client.options,
-                        measured: settings.hook_metrics,
-                    };
-                    task_hooks::prestart(&input, &done)
-                }
-                None => Err(HookError {
-                    hook: task_hooks::VALIDATE.to_owned(),
-                    message: "the job has no such task".to_owned(),
-                    recoverable: false,
-                }),
-            };
-            let _ = tx.send(Msg::Input(Input::Task(name, TaskInput::Prepared(result))));
-        });
     }
 
     fn start(&self, name: String, run: u64) {
@@ -212,7 +173,11 @@ impl Actor {
         let driver = self.factory.drivers.get(&task.driver)?.clone();
         let settings = self.factory.settings.get();
         let node = self.factory.node.lock().clone();
-        let hooks = self.shared.machine.lock().tasks.get(name)?.hook_env.clone();
+        let (hooks, mounts, devices) = {
+            let machine = self.shared.machine.lock();
+            let task = machine.tasks.get(name)?;
+            (task.hook_env(), task.mounts(), task.devices())
+        };
         let paths = self.shared.dir.paths(name);
         let env = TaskEnv::build(&TaskEnvInput {
             node: &node,
@@ -221,7 +186,7 @@ impl Actor {
             job,
             group: alloc.group()?,
             task,
-            paths: &paths,
+            paths: &paths_seen(&task.driver, &paths),
             host: &settings.host_env,
             hooks: &hooks,
         });
@@ -243,6 +208,10 @@ impl Actor {
             env: env.vars().clone(),
             user: task.user.clone(),
             cores,
+            mounts,
+            devices,
+            limits: given.map(limits).unwrap_or_default(),
+            namespaces: Namespaces::default(),
             paths,
             log_dir: self.shared.dir.logs(),
             log_max_files: positive(log.max_files, LOG_FILES),
@@ -277,6 +246,19 @@ impl Follower {
         let _ = self
             .tx
             .send(Msg::Input(Input::Task(self.name.clone(), input)));
+    }
+}
+
+/// What a task was given of the machine.
+fn limits(given: &AllocatedTaskResources) -> Limits {
+    let bytes = |mb: i64| u64::try_from(mb).unwrap_or(0) << 20;
+    Limits {
+        cpu_shares: u64::try_from(given.cpu.cpu_shares).unwrap_or(0),
+        memory: bytes(given.memory.memory_mb),
+        memory_max: match given.memory.memory_max_mb {
+            ..0 => u64::MAX,
+            mb => bytes(mb),
+        },
     }
 }
 

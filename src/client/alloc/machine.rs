@@ -1,5 +1,6 @@
 //! The allocation runner: `(state, input) -> (state, actions)` over the machines of its tasks.
 
+mod hooked;
 mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::coordinator::{Kind, Progress, Stage};
 use super::health::{HealthSpec, Verdict};
+use super::hooks::AllocNote;
 use crate::client::clock::Jitter;
 use crate::client::task::events;
 use crate::client::task::machine::{TaskAction, TaskInput, TaskMachine, TaskSpec};
@@ -68,7 +70,9 @@ pub enum Phase {
     Prerun,
     /// Its tasks have their time.
     Live,
-    /// Nothing will run any more.
+    /// Nothing of its tasks will run any more; the hooks after them run.
+    Postrun,
+    /// All of it is over.
     Done,
 }
 
@@ -90,8 +94,18 @@ enum Kill {
 )]
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// Its hooks are through.
+    /// Its hooks before the tasks are through.
     PrerunDone(Result<(), String>),
+    /// Some of those answered, and the next waits for its turn.
+    HooksAnswered(Vec<AllocNote>),
+    /// The servers sent a new version of it.
+    Updated,
+    /// Its hooks before the end of its tasks are through.
+    PreKillDone,
+    /// A hook after the tasks did its work.
+    HookEnded(String),
+    /// All of those had their turn.
+    PostrunDone,
     /// Something happens to a task.
     Task(String, TaskInput),
     /// It is to end; without waiting first, if so said.
@@ -140,6 +154,16 @@ pub enum Input {
 pub enum Action {
     /// Run the hooks before the tasks.
     Prerun,
+    /// Drop hooks that begin something.
+    Interrupt,
+    /// After a restart of the agent: let hooks put back what others need of them.
+    Restore,
+    /// Let hooks know of a new version.
+    Update,
+    /// Let hooks know that a task runs again.
+    TaskRestarted(String),
+    /// Run the hooks before the end of the tasks.
+    PreKill,
     /// Something for a task.
     Task(String, TaskAction),
     /// Run the hooks after the tasks.
@@ -164,6 +188,21 @@ pub struct AllocMachine {
     /// When its tasks may be asked to end; set with the wish for it (CL-22).
     #[serde(default)]
     kill_at: Option<i64>,
+    /// What the hooks before the tasks answered, in their order.
+    #[serde(default)]
+    hooks: Vec<AllocNote>,
+    /// The hooks before the end of the tasks are through.
+    #[serde(default)]
+    pre_killed: bool,
+    /// Hooks after the tasks that did their work.
+    #[serde(default)]
+    ended_hooks: BTreeSet<String>,
+    /// Those before the end were told to run, by this agent.
+    #[serde(skip)]
+    pre_killing: bool,
+    /// So were those after the tasks.
+    #[serde(skip)]
+    postrunning: bool,
     /// The deployment that its health was last told to; not known of what older agents wrote.
     #[serde(default)]
     deployment: Option<String>,
@@ -196,6 +235,9 @@ impl AllocMachine {
             return vec![Action::Prerun];
         }
         let mut out = Vec::new();
+        if self.phase == Phase::Live {
+            out.push(Action::Restore);
+        }
         for (name, task) in &mut self.tasks {
             out.extend(
                 task.restore()
@@ -223,8 +265,14 @@ impl AllocMachine {
     pub fn step(&mut self, spec: &AllocSpec, input: Input, now: i64) -> Vec<Action> {
         let mut out = Vec::new();
         match input {
+            // One that comes after a stop changes nothing any more.
+            Input::PrerunDone(_) if self.phase != Phase::Prerun => {}
             Input::PrerunDone(Ok(())) => self.phase = Phase::Live,
             Input::PrerunDone(Err(error)) => self.setup_failed(&error, now),
+            Input::HooksAnswered(notes) => self.answered(notes),
+            Input::Updated => self.updated(&mut out),
+            Input::PreKillDone => self.pre_killed = true,
+            Input::HookEnded(_) | Input::PostrunDone => self.ended(input),
             Input::Task(name, input) => self.task(spec, &name, input, now, &mut out),
             Input::Stop { no_delay } => {
                 self.stopped = true;
@@ -291,6 +339,10 @@ impl AllocMachine {
     ) {
         if let (Some(task), Some(spec)) = (self.tasks.get_mut(name), spec.tasks.get(name)) {
             let actions = task.step(spec, input, now);
+            let runs = TaskAction::Poststart { recovered: false };
+            if actions.contains(&runs) && task.state.restarts > 0 {
+                out.push(Action::TaskRestarted(name.to_owned()));
+            }
             out.extend(
                 actions
                     .into_iter()
@@ -316,12 +368,10 @@ impl AllocMachine {
     /// Follows up until nothing changes any more.
     fn settle(&mut self, spec: &AllocSpec, now: i64, out: &mut Vec<Action>) {
         if self.phase == Phase::Prerun {
-            if self.kill.is_some() {
-                self.for_all(spec, now, out, |_| Some(TaskInput::Kill { no_delay: true }));
-                self.phase = Phase::Done;
-                out.push(Action::Postrun);
+            if self.kill.is_none() {
+                return;
             }
-            return;
+            self.give_up(spec, now, out);
         }
         loop {
             let before = out.len();
@@ -335,11 +385,7 @@ impl AllocMachine {
             }
         }
         self.tell_health(spec, now);
-        if self.phase == Phase::Live && self.tasks.values().all(TaskMachine::is_dead) {
-            self.phase = Phase::Done;
-            self.for_all(spec, now, out, |_| Some(TaskInput::Kill { no_delay: true }));
-            out.push(Action::Postrun);
-        }
+        self.close(spec, now, out);
     }
 
     /// What the end of one task means for the others.
@@ -380,7 +426,7 @@ impl AllocMachine {
 
     /// Ends the tasks in their order; those for the end are left alone.
     fn kill_on(&mut self, spec: &AllocSpec, now: i64, out: &mut Vec<Action>) {
-        if self.kill.is_none() {
+        if self.kill.is_none() || self.phase != Phase::Live || self.waits_for_pre_kill(out) {
             return;
         }
         let delay = spec.shutdown_delay;
@@ -448,7 +494,7 @@ impl AllocMachine {
         now: i64,
         out: &mut Vec<Action>,
     ) {
-        if self.kill.is_some() || self.phase == Phase::Done {
+        if self.kill.is_some() || self.phase != Phase::Live {
             return;
         }
         if all {
@@ -509,7 +555,9 @@ impl AllocMachine {
                 Some(task) if task.is_running() => Ok(()),
                 Some(_) => Err("Task not running".to_owned()),
             },
-            None if self.phase == Phase::Done => Err("Task not running".to_owned()),
+            None if matches!(self.phase, Phase::Postrun | Phase::Done) => {
+                Err("Task not running".to_owned())
+            }
             None => Ok(()),
         }
     }

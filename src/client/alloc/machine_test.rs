@@ -87,7 +87,21 @@ impl Case {
                     );
                 }
                 Action::Task(name, TaskAction::Stop) => self.stops.push(name),
-                Action::Postrun => self.postrun += 1,
+                Action::Task(name, TaskAction::StopHooks) => {
+                    let input = Input::Task(name, TaskInput::HooksStopped);
+                    todo.extend(self.alloc.step(&self.spec, input, self.now));
+                }
+                Action::Task(name, TaskAction::Exited { .. }) => {
+                    let input = Input::Task(name, TaskInput::ExitedDone);
+                    todo.extend(self.alloc.step(&self.spec, input, self.now));
+                }
+                Action::PreKill => {
+                    todo.extend(self.alloc.step(&self.spec, Input::PreKillDone, self.now));
+                }
+                Action::Postrun => {
+                    self.postrun += 1;
+                    todo.extend(self.alloc.step(&self.spec, Input::PostrunDone, self.now));
+                }
                 _ => {}
             }
         }
@@ -295,9 +309,9 @@ fn cl_13_a_restored_allocation_goes_on_from_its_own_state() {
     let bytes = rmp_serde::to_vec_named(&case.alloc).unwrap();
     let mut restored: AllocMachine = rmp_serde::from_slice(&bytes).unwrap();
     assert_eq!(restored, case.alloc);
-    let recovered: BTreeSet<String> = restored
-        .begin()
-        .into_iter()
+    let mut first = restored.begin().into_iter();
+    assert_eq!(first.next(), Some(Action::Restore));
+    let recovered: BTreeSet<String> = first
         .map(|a| match a {
             Action::Task(
                 name,

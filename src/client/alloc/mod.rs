@@ -17,7 +17,11 @@ pub mod dir;
 mod effects;
 pub mod factory;
 pub mod health;
+mod hooked;
 pub mod hooks;
+#[cfg(test)]
+mod hooks_test;
+mod jobs;
 pub mod machine;
 mod offers;
 pub mod runner;

@@ -17,6 +17,8 @@ use super::actor::Actor;
 use super::asked::Asked;
 use super::dir::AllocDir;
 use super::factory::{AllocControl, AllocRunner, AllocRunnerFactory, ControlError, Report};
+use super::hooks::list::AllocHookList;
+use super::jobs::Jobs;
 use super::machine::{AllocMachine, AllocSpec, Input};
 use super::offers::Offers;
 use crate::client::clock::{Clock, Jitter};
@@ -25,9 +27,11 @@ use crate::client::drivers::exec::{ExecCommand, Wires};
 use crate::client::drivers::{Registry, RunningTask, TaskError};
 use crate::client::journal::Journal;
 use crate::client::proc::Processes;
+use crate::client::resources::Resources;
 use crate::client::service::book::Book;
 use crate::client::stats::alloc_usage;
 use crate::client::task::events;
+use crate::client::task::hooks::list::TaskHookList;
 use crate::client::task::machine::TaskInput;
 
 /// Makes runners that run tasks with drivers.
@@ -45,6 +49,10 @@ pub struct RunnerFactory {
     pub clock: Clock,
     /// The node, as last registered.
     pub node: Arc<Mutex<Arc<Node>>>,
+    /// The hooks of allocations.
+    pub alloc_hooks: AllocHookList,
+    /// The hooks of tasks.
+    pub task_hooks: TaskHookList,
 }
 
 /// Key of an allocation's machine in the journal.
@@ -78,6 +86,13 @@ impl AllocRunnerFactory for RunnerFactory {
                 machine
             }
         };
+        let hooks = self.alloc_hooks.of(self, &alloc);
+        let tasks = alloc.group().map(|group| group.tasks.iter());
+        let task_hooks = tasks.into_iter().flatten().map(|task| {
+            let hooks = self.task_hooks.of(self, &alloc, task);
+            (task.name.clone(), hooks)
+        });
+        let task_hooks = task_hooks.collect();
         let shared = Arc::new(RunnerShared {
             dir: AllocDir::new(&settings.alloc_dir, &alloc.id),
             alloc: Mutex::new(alloc),
@@ -85,6 +100,7 @@ impl AllocRunnerFactory for RunnerFactory {
             tasks: Mutex::default(),
             checks: Mutex::default(),
             refused: Mutex::default(),
+            resources: Arc::default(),
             steps: watch::Sender::default(),
             done: watch::Sender::new(false),
         });
@@ -96,6 +112,10 @@ impl AllocRunnerFactory for RunnerFactory {
             tx: tx.clone(),
             report,
             previous,
+            hooks,
+            task_hooks,
+            ready: Arc::default(),
+            jobs: Jobs::default(),
             last_report: None,
             offered: Offers::default(),
             alloc_unwritten: false,
@@ -125,6 +145,8 @@ pub(super) struct RunnerShared {
     pub(super) checks: Mutex<BTreeMap<String, CheckQueryResult>>,
     /// Why tasks could not be told to end, since they were last asked to start again.
     pub(super) refused: Mutex<BTreeMap<String, String>>,
+    /// What hooks leave for each other.
+    pub(super) resources: Arc<Resources>,
     /// How often something happened and was acted on.
     pub(super) steps: watch::Sender<u64>,
     pub(super) done: watch::Sender<bool>,
@@ -155,6 +177,8 @@ impl RunnerShared {
 )]
 pub(super) enum Msg {
     Input(Input),
+    /// As an input; the answer comes when the journal has what it changed, or cannot have it.
+    Noted(Input, oneshot::Sender<Result<(), String>>),
     Update(Arc<Allocation>),
     Destroy(oneshot::Sender<()>),
     Detach(oneshot::Sender<()>),

@@ -9,8 +9,10 @@
 //! Invariant: for one `(allocation, task, run)` a driver starts at most one task, whatever dies in
 //! between (DRV-08).
 
+pub mod capabilities;
 pub mod config;
 pub mod exec;
+pub mod isolated;
 pub mod mock;
 pub mod raw_exec;
 pub mod registry;
@@ -65,6 +67,91 @@ pub struct Handle {
     pub state: Value,
 }
 
+/// What becomes visible in one mount when something is mounted below the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Propagation {
+    /// Nothing.
+    #[default]
+    Private,
+    /// What the host mounts is seen by the task.
+    HostToTask,
+    /// Both see what either mounts.
+    Bidirectional,
+}
+
+impl Propagation {
+    /// The mode that a job names; empty is private.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "" | "private" => Some(Self::Private),
+            "host-to-task" => Some(Self::HostToTask),
+            "bidirectional" => Some(Self::Bidirectional),
+            _ => None,
+        }
+    }
+}
+
+/// Something of the host that a task sees at a place of its own: a directory, or a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mount {
+    /// Where it is on the host.
+    pub host_path: PathBuf,
+    /// Where the task sees it; a relative path is below the task's own directory.
+    pub task_path: PathBuf,
+    /// The task may not write.
+    #[serde(default)]
+    pub read_only: bool,
+    /// What of later mounts is seen.
+    #[serde(default)]
+    pub propagation: Propagation,
+    /// The label that SELinux knows it by; empty for none.
+    #[serde(default)]
+    pub selinux_label: String,
+}
+
+/// A device of the host that a task may use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// The device node on the host.
+    pub host_path: PathBuf,
+    /// Where the task finds it.
+    pub task_path: PathBuf,
+    /// What it may do with it: of `r`, `w` and `m`.
+    #[serde(default)]
+    pub permissions: String,
+}
+
+/// How much a task may use; 0 is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Its part of the processors, MHz.
+    #[serde(default)]
+    pub cpu_shares: u64,
+    /// Memory that is kept for it, bytes.
+    #[serde(default)]
+    pub memory: u64,
+    /// Memory that it may use at most, bytes; 0: no more than what is kept; [`u64::MAX`]: all.
+    #[serde(default)]
+    pub memory_max: u64,
+}
+
+/// What a task has for itself instead of sharing the host's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Namespaces {
+    /// Its own mounts.
+    #[serde(default)]
+    pub mount: bool,
+    /// Its own process ids.
+    #[serde(default)]
+    pub pid: bool,
+    /// Its own shared memory and message queues.
+    #[serde(default)]
+    pub ipc: bool,
+    /// The network of this namespace file; none: the host's.
+    #[serde(default)]
+    pub network: Option<PathBuf>,
+}
+
 /// A task ready to be started.
 #[derive(Clone, Debug, Default)]
 pub struct TaskConfig {
@@ -82,6 +169,14 @@ pub struct TaskConfig {
     pub user: String,
     /// The cores that are reserved for it; none: it shares what is left.
     pub cores: Vec<u16>,
+    /// What its hooks want mounted for it, in their order.
+    pub mounts: Vec<Mount>,
+    /// Devices that it may use.
+    pub devices: Vec<Device>,
+    /// What it may use of the machine; a driver that limits nothing takes no notice.
+    pub limits: Limits,
+    /// What it has for itself, where the driver can.
+    pub namespaces: Namespaces,
     /// Directories.
     pub paths: TaskPaths,
     /// Where log files go.
@@ -143,6 +238,24 @@ pub enum Recovered {
 #[must_use]
 pub fn isolates_files(driver: &str) -> bool {
     matches!(driver, "docker" | "exec" | "exec2" | "java" | "podman")
+}
+
+/// Where a task of a driver finds its directories, by where they are on the node.
+#[must_use]
+pub fn paths_seen(driver: &str, on_node: &TaskPaths) -> TaskPaths {
+    match isolates_files(driver) {
+        true => TaskPaths::isolated(),
+        false => on_node.clone(),
+    }
+}
+
+/// Who a task of a driver runs as, by the name that its job gives; empty for the agent's user.
+#[must_use]
+pub fn runs_as<'a>(driver: &str, named: &'a str) -> &'a str {
+    match driver {
+        isolated::NAME => isolated::user(named),
+        _ => named,
+    }
 }
 
 /// Starts tasks.

@@ -1,5 +1,6 @@
 //! The files of a run directory: how agent and executor talk across restarts of either.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -7,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+use crate::client::drivers::{Device, Limits, Mount, Namespaces};
 
 /// What is added to a signal's number to tell it as an exit code, as shells do.
 pub const SIGNALLED: i32 = 128;
@@ -29,6 +32,18 @@ pub struct ExecSpec {
     /// The cores that it runs on; none: all that the agent may use.
     #[serde(default)]
     pub cores: Vec<u16>,
+    /// What is mounted for it.
+    #[serde(default)]
+    pub mounts: Vec<Mount>,
+    /// Devices that it may use.
+    #[serde(default)]
+    pub devices: Vec<Device>,
+    /// What it may use of the machine.
+    #[serde(default)]
+    pub limits: Limits,
+    /// What it has for itself.
+    #[serde(default)]
+    pub namespaces: Namespaces,
     /// Directory of the log files.
     pub log_dir: PathBuf,
     /// Log files are named `<log_name>.stdout.N` and `<log_name>.stderr.N`.
@@ -39,9 +54,31 @@ pub struct ExecSpec {
     pub log_max_bytes: u64,
     /// Throw output away.
     pub log_disabled: bool,
-    /// A control group for the run, to be made.
+    /// The directory in which its mounts are made.
+    #[serde(default)]
+    pub root: PathBuf,
+    /// The root is all that it sees of files, and these in it, as far as the host has them; none:
+    /// it sees the host's.
+    #[serde(default)]
+    pub chroot: Option<Vec<Mount>>,
+    /// The rights that it has at most, and can never exceed; none: those of its user.
+    #[serde(default)]
+    pub capabilities: Option<Capabilities>,
+    /// A control group (version 2) for the run, to be made.
     #[serde(default)]
     pub cgroup: Option<PathBuf>,
+    /// The same of version 1, by controller.
+    #[serde(default)]
+    pub cgroups_v1: BTreeMap<String, PathBuf>,
+}
+
+/// Rights as the kernel's bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capabilities {
+    /// What it can have at most; root has all of these.
+    pub bounding: u64,
+    /// What a user who is not root has, too.
+    pub ambient: u64,
 }
 
 /// Who runs; written by the executor once the task is started.

@@ -13,12 +13,12 @@ use std::fs;
 
 use drover_events::gojson::Map;
 use drover_events::model::status::{DEFAULT_NODE_POOL, eligibility, node as status};
-use drover_events::model::{Node, NodeReservedResources, NodeResources};
+use drover_events::model::{ClientHostVolumeConfig, Node, NodeReservedResources, NodeResources};
 
 use crate::client::config::Settings;
 use crate::client::drivers::Registry;
 use crate::client::ids::NodeIds;
-use crate::config::ClientConfig;
+use crate::config::{ClientConfig, HostVolume};
 use crate::version::NOMAD_VERSION;
 
 /// What the probes found.
@@ -173,7 +173,7 @@ pub fn node(
         drivers,
         csi_controller_plugins: Map::empty(),
         csi_node_plugins: Map::empty(),
-        host_volumes: Map::empty(),
+        host_volumes: host_volumes(settings),
         node_resources: Some(facts.resources),
         reserved_resources: Some(reserved(settings)),
         node_max_allocs: i64::from(config.node_max_allocs),
@@ -183,6 +183,20 @@ pub fn node(
         status: status::INIT.to_owned(),
         ..Node::default()
     }
+}
+
+/// The volumes that the configuration offers. They have no id: nobody made them.
+fn host_volumes(settings: &Settings) -> Map<ClientHostVolumeConfig> {
+    let offered = |(name, volume): (&String, &HostVolume)| {
+        let told = ClientHostVolumeConfig {
+            name: name.clone(),
+            path: volume.path.clone(),
+            read_only: volume.read_only,
+            ..ClientHostVolumeConfig::default()
+        };
+        (name.clone(), told)
+    };
+    settings.client.host_volumes.iter().map(offered).collect()
 }
 
 fn reserved(settings: &Settings) -> NodeReservedResources {
@@ -247,6 +261,28 @@ mod tests {
             (node.status.as_str(), node.node_pool.as_str()),
             ("initializing", "default")
         );
+    }
+
+    #[test]
+    fn the_volumes_of_the_configuration_are_told() {
+        let mut settings = Settings::default();
+        for (name, path, read_only) in [("certs", "/etc/ssl", true), ("data[0]", "/srv", false)] {
+            let volume = HostVolume {
+                path: path.to_owned(),
+                read_only,
+            };
+            settings.client.host_volumes.insert(name.to_owned(), volume);
+        }
+        let told = host_volumes(&settings);
+        let told: Vec<_> = told
+            .iter()
+            .map(|(key, v)| (key.as_str(), &*v.name, &*v.path, v.read_only, &*v.id))
+            .collect();
+        let expected = [
+            ("certs", "certs", "/etc/ssl", true, ""),
+            ("data[0]", "data[0]", "/srv", false, ""),
+        ];
+        assert_eq!(told, expected);
     }
 
     #[test]

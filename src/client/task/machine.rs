@@ -1,8 +1,9 @@
 //! The task runner: `(state, input) -> (state, actions)`.
 
+mod hooked;
 mod stop;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use drover_events::gojson::Time;
 use drover_events::model::status::task as status;
@@ -10,6 +11,7 @@ use drover_events::model::{RestartPolicy, TaskEvent, TaskState};
 use serde::{Deserialize, Serialize};
 
 use super::events;
+use super::hooks::TaskNote;
 use super::restart::{Cause, Decision, RestartTracker};
 use crate::client::alloc::coordinator::Kind;
 use crate::client::drivers::{ExitResult, Handle, StartError};
@@ -82,8 +84,14 @@ pub enum Why {
 pub enum TaskInput {
     /// The coordinator lets it run, or no longer.
     Allow(bool),
+    /// Some of its prestart hooks answered, and the next waits for its turn.
+    HooksAnswered(Vec<TaskNote>),
     /// Its prestart hooks are through.
     Prepared(Result<Prepared, HookError>),
+    /// Its hooks after an end are through.
+    ExitedDone,
+    /// Its hooks at the end are through.
+    HooksStopped,
     /// The driver answered.
     Started(Result<Handle, StartError>),
     /// The driver found it, after a restart of the agent.
@@ -114,13 +122,11 @@ pub enum TaskInput {
     Tick,
 }
 
-/// What the prestart hooks left.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What the prestart hooks left that nobody was told yet.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prepared {
-    /// Hooks that need not run again.
-    pub done: BTreeSet<String>,
-    /// Variables for the task (CL-28).
-    pub env: BTreeMap<String, String>,
+    /// Their answers, in their order.
+    pub notes: Vec<TaskNote>,
 }
 
 /// A hook failed.
@@ -167,6 +173,22 @@ pub enum TaskAction {
         /// What it is found with.
         handle: Option<Handle>,
     },
+    /// Run the hooks after the start.
+    Poststart {
+        /// It ran before this agent did.
+        recovered: bool,
+    },
+    /// Let hooks know of a new version of the allocation.
+    Update,
+    /// Drop prestart hooks that run.
+    Interrupt,
+    /// Run the hooks after an end, before anything else is done for the task.
+    Exited {
+        /// The end.
+        exit: ExitResult,
+    },
+    /// Run the hooks for a task that will never run again.
+    StopHooks,
     /// Ask for its end.
     Stop,
     /// Remove what the driver keeps of an attempt that is over.
@@ -185,9 +207,19 @@ pub struct TaskMachine {
     pub phase: Phase,
     /// The last attempt's number.
     pub run: u64,
-    /// Variables from hooks.
-    pub hook_env: BTreeMap<String, String>,
     hooks_done: BTreeSet<String>,
+    /// What hooks answered, in their order.
+    #[serde(default)]
+    notes: Vec<TaskNote>,
+    /// An end whose hooks are not through yet.
+    #[serde(default)]
+    exit: Option<ExitResult>,
+    /// The hooks at its end are through.
+    #[serde(default)]
+    hooks_stopped: bool,
+    /// Those were told to run, by this agent.
+    #[serde(skip)]
+    hooks_stopping: bool,
     tracker: RestartTracker,
     killed: bool,
     allowed: bool,
@@ -207,8 +239,11 @@ impl TaskMachine {
             },
             phase: Phase::Waiting,
             run: 0,
-            hook_env: BTreeMap::new(),
             hooks_done: BTreeSet::new(),
+            notes: Vec::new(),
+            exit: None,
+            hooks_stopped: false,
+            hooks_stopping: false,
             tracker: RestartTracker::new(seed),
             killed: false,
             allowed: false,
@@ -224,18 +259,20 @@ impl TaskMachine {
     pub fn restore(&mut self) -> Vec<TaskAction> {
         self.allowed = false;
         let run = self.run;
-        let recover = |handle| vec![TaskAction::Recover { run, handle }];
-        match &self.phase {
+        let recover = |handle| Some(TaskAction::Recover { run, handle });
+        let first = match &self.phase {
             Phase::Preparing => {
                 self.phase = Phase::Waiting;
-                Vec::new()
+                None
             }
             Phase::Starting => recover(None),
             Phase::Running(h) | Phase::Delaying(h, _) | Phase::Stopping(h, _) => {
                 recover(Some(h.clone()))
             }
-            Phase::Waiting | Phase::Backoff(_) | Phase::Dead | Phase::Ended => Vec::new(),
-        }
+            Phase::Waiting | Phase::Backoff(_) | Phase::Dead | Phase::Ended => None,
+        };
+        // An end that the last agent saw, and was through with for all but its hooks.
+        self.exited_hooks().into_iter().chain(first).collect()
     }
 
     /// When time alone will change something, unix nanoseconds.
@@ -284,6 +321,9 @@ impl TaskMachine {
                 self.held = false;
                 self.go(&mut out);
             }
+            TaskInput::HooksAnswered(notes) => self.answered(notes),
+            TaskInput::ExitedDone => self.exit = None,
+            TaskInput::HooksStopped => self.hooks_stopped = true,
             TaskInput::Prepared(result) => self.prepared(spec, result, now, &mut out),
             TaskInput::Started(result) => self.started(spec, result, now, &mut out),
             TaskInput::Recovered(found) => self.recovered(spec, found, now, &mut out),
@@ -316,44 +356,6 @@ impl TaskMachine {
         }
     }
 
-    fn prepared(
-        &mut self,
-        spec: &TaskSpec,
-        result: Result<Prepared, HookError>,
-        now: i64,
-        out: &mut Vec<TaskAction>,
-    ) {
-        if self.phase != Phase::Preparing {
-            return;
-        }
-        if self.killed {
-            return self.end(now);
-        }
-        match result {
-            Ok(prepared) => {
-                self.hooks_done.extend(prepared.done);
-                self.hook_env.extend(prepared.env);
-                self.run += 1;
-                self.phase = Phase::Starting;
-                out.push(TaskAction::Start { run: self.run });
-            }
-            Err(e) => {
-                self.emit(match e.hook.as_str() {
-                    super::hooks::VALIDATE => events::failed_validation(now, &e.message),
-                    _ => events::hook_failed(now, &e.hook, &e.message),
-                });
-                self.decide(
-                    spec,
-                    Cause::StartError {
-                        recoverable: e.recoverable,
-                    },
-                    now,
-                    now,
-                );
-            }
-        }
-    }
-
     fn started(
         &mut self,
         spec: &TaskSpec,
@@ -370,6 +372,8 @@ impl TaskMachine {
                 self.phase = Phase::Running(handle);
                 if self.killed {
                     self.stop(Why::Kill, out);
+                } else {
+                    out.push(TaskAction::Poststart { recovered: false });
                 }
             }
             Err(e) => {
@@ -418,6 +422,7 @@ impl TaskMachine {
             Found::Nothing if starting => self.phase = Phase::Waiting,
             // What was under way goes on: a stop is asked for again, a delay has its timer.
             Found::Live(_) => {
+                out.push(TaskAction::Poststart { recovered: true });
                 if matches!(self.phase, Phase::Stopping(..)) {
                     out.push(TaskAction::Stop);
                 }
@@ -447,6 +452,8 @@ impl TaskMachine {
         self.stop_tries = 0;
         self.stop_retry_at = None;
         self.emit(events::terminated(now, exit));
+        self.exit = Some(exit.clone());
+        out.extend(self.exited_hooks());
         out.push(TaskAction::Destroy { run: self.run });
         let at = if exit.finished_at > 0 {
             exit.finished_at
@@ -514,10 +521,15 @@ impl TaskMachine {
                 self.emit(events::killing(now, spec.kill_timeout));
                 self.end(now);
             }
-            Phase::Preparing | Phase::Starting if first => {
+            Phase::Preparing => {
+                self.emit(events::killing(now, spec.kill_timeout));
+                out.push(TaskAction::Interrupt);
+                self.end(now);
+            }
+            Phase::Starting if first => {
                 self.emit(events::killing(now, spec.kill_timeout));
             }
-            Phase::Preparing | Phase::Starting => {}
+            Phase::Starting => {}
             Phase::Running(handle) => {
                 let handle = handle.clone();
                 self.emit(events::killing(now, spec.kill_timeout));

@@ -27,6 +27,7 @@ use crate::http::body::Body;
 use crate::http::front::settle;
 use crate::http::request::Request;
 use crate::http::state::BODY_LIMIT;
+use crate::rpc::asked;
 use crate::rpc::duplex::{Broken, Duplex, Inflow, Outflow};
 use crate::rpc::sessions::Sessions;
 
@@ -307,6 +308,10 @@ async fn respond(near: &Near, stream: Duplex) -> Result<(), Broken> {
         mut outflow,
     } = stream;
     let head: Head = inflow.message().await?;
+    if head.method == asked::METHOD {
+        let handlers = near.here().ok().and_then(|here| here.client?.handlers());
+        return asked::answer(handlers, &head.target, (inflow, outflow)).await;
+    }
     if head.is_exec() {
         return ran::run(near, &head, Duplex { inflow, outflow }).await;
     }

@@ -15,6 +15,7 @@ pub(super) mod statuses;
 mod statuses_shapes;
 mod tags;
 mod versions;
+mod volumes;
 mod write;
 
 pub(super) use list::{list, list_of, near_list, stub};

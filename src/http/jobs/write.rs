@@ -10,7 +10,9 @@ use drover_projections::tables::namespaces::Namespaces;
 use drover_projections::tables::node_pools::NodePools;
 use drover_projections::tables::scheduler_config::SchedulerConfig;
 
-use super::{JobDeregisterResponse, JobEvaluateRequest, JobRegisterResponse, JobStabilityRequest};
+use super::{
+    JobDeregisterResponse, JobEvaluateRequest, JobRegisterResponse, JobStabilityRequest, volumes,
+};
 use crate::acl::NamespaceCapability as Ns;
 use crate::commands::job::{DeregisterJob, EvaluateJob, RegisterJob, SetJobStability};
 use crate::error::ApiError;
@@ -269,6 +271,7 @@ async fn register_job(
     mut warnings: String,
     names_deployment: bool,
 ) -> Result<Answer, ApiError> {
+    demand(volumes::allowed(&write.request.identity.acl, &job))?;
     let settings = &write.api.settings;
     let submission = source(
         body.submission.as_ref(),

@@ -7,15 +7,16 @@ use drover_projections::tables::root_keys::RootKeys;
 use super::Methods::{Any, Delete, Get, OnlyPost, OnlyPut, Put, Writes};
 use super::{Table, body, get, late, later, objects, query, upgraded, upload, work};
 use crate::acl::OperatorCapability::{KeyringRead, SnapshotSave};
-use crate::http::front::Watched::{Nothing, Now, Tables};
+use crate::http::front::Watched::{Nothing, Now, Rows, Tables};
 use crate::http::gate::Access::{
-    Absent, Agent, Anyone, Management, Metrics, Node, Object, Operation, Operator, Plugins, Public,
+    Absent, Agent, Anyone, Management, Metrics, Namespace, Node, Object, Operation, Operator,
+    Plugins, Public,
 };
 use crate::http::gate::Right::{Read, Write};
 use crate::http::gate::Somewhere;
 use crate::http::{
-    absent, agent, audit, autopilot, client, exec, log, operator, projections, requests, schema,
-    snapshot, system,
+    absent, agent, audit, autopilot, client, exec, log, operator, projections, provision, requests,
+    schema, snapshot, system, volumes,
 };
 
 /// Every route.
@@ -35,6 +36,8 @@ pub(super) fn all() -> Table {
         agents,
         clients,
         history,
+        at_plugins,
+        volumes,
         elsewhere,
     ]
     .into_iter()
@@ -247,39 +250,128 @@ fn history(table: Table) -> Table {
         .route("/v1/state/diff", [get(seen, Nothing, audit::between)])
 }
 
-/// What this version has none of, or not yet: said in words.
-fn elsewhere(table: Table) -> Table {
-    let mut table = table
+/// What has to be done at the plugins of volumes.
+fn at_plugins(table: Table) -> Table {
+    let write = (
+        "csi-write-volume and plugin:read",
+        Somewhere::Namespace(provision::WRITE),
+    );
+    let mount = (
+        "csi-mount-volume and plugin:read",
+        Somewhere::Namespace(provision::MOUNT),
+    );
+    let list = (
+        "csi-list-volume and plugin:read",
+        Somewhere::Namespace(provision::LIST),
+    );
+    table
+        .route(
+            "/v1/volume/csi/{id}/create",
+            [late(OnlyPut, write, provision::create)],
+        )
+        .route(
+            "/v1/volume/csi/{id}/delete",
+            [late(Delete, write, provision::delete)],
+        )
+        .route(
+            "/v1/volume/csi/{id}/detach",
+            [late(Delete, mount, provision::detach)],
+        )
+        .route(
+            "/v1/volumes/external",
+            [late(Get, list, provision::external)],
+        )
+        .route(
+            "/v1/volumes/snapshot",
+            [
+                late(Get, list, provision::snapshots),
+                late(Put, write, provision::create_snapshots),
+                late(Delete, write, provision::delete_snapshot),
+            ],
+        )
+}
+
+/// Volumes and plugins.
+fn volumes(table: Table) -> Table {
+    let within = Somewhere::Namespace(volumes::csi::WRITE);
+    let register = ("csi-write-volume and plugin:read", within);
+    let release = (
+        "host-volume-delete",
+        Somewhere::Namespace(volumes::host::DELETE),
+    );
+    table
         .route(
             "/v1/volumes",
             [
-                get(Anyone, Tables(absent::VOLUMES), absent::volumes),
-                later(Put, absent::NO_VOLUMES),
+                get(Anyone, Tables(volumes::VOLUMES), volumes::list),
+                late(Put, register, volumes::csi::register),
+            ],
+        )
+        .route(
+            "/v1/volume/csi/{id}",
+            [
+                get(
+                    Object(
+                        "csi-read-volume or csi-mount-volume or read-job, and plugin:read",
+                        volumes::csi::readable,
+                    ),
+                    Rows(volumes::csi::watched_row),
+                    volumes::csi::get,
+                ),
+                late(OnlyPut, register, volumes::csi::register),
+                body(
+                    Delete,
+                    Namespace(volumes::csi::WRITE),
+                    volumes::csi::deregister,
+                ),
+            ],
+        )
+        .route(
+            "/v1/volume/host/{id}",
+            [
+                get(
+                    Namespace(volumes::host::READ),
+                    Rows(volumes::host::watched_row),
+                    volumes::host::get,
+                ),
+                later(Writes, absent::NO_VOLUMES),
             ],
         )
         .route(
             "/v1/volumes/claims",
-            [get(Anyone, Tables(absent::CLAIMS), absent::claims)],
+            [get(Anyone, Tables(volumes::CLAIMS), volumes::host::claims)],
+        )
+        .route(
+            "/v1/volumes/claim/{id}",
+            [late(Delete, release, volumes::host::release)],
         )
         .route(
             "/v1/plugins",
-            [get(Anyone, Tables(absent::PLUGINS), absent::plugins)],
+            [get(
+                Anyone,
+                Tables(volumes::PLUGINS),
+                volumes::plugins::list,
+            )],
         )
         .route(
             "/v1/plugin/csi/{id}",
-            [get(Plugins, Tables(absent::PLUGINS), absent::plugin)],
+            [get(
+                Plugins,
+                Tables(volumes::PLUGINS),
+                volumes::plugins::get,
+            )],
         )
-        .route(
-            "/v1/operator/license",
-            [
-                get(Public, Now, absent::license),
-                body(Put, Absent, absent::enterprise),
-            ],
-        );
-    for path in ["/v1/volume/csi/{id}", "/v1/volume/host/{id}"] {
-        let read = get(Anyone, Tables(absent::VOLUMES), absent::volume);
-        table = table.route(path, [read, later(Writes, absent::NO_VOLUMES)]);
-    }
+}
+
+/// What this version has none of, or not yet: said in words.
+fn elsewhere(table: Table) -> Table {
+    let mut table = table.route(
+        "/v1/operator/license",
+        [
+            get(Public, Now, absent::license),
+            body(Put, Absent, absent::enterprise),
+        ],
+    );
     for path in ENTERPRISE {
         table = table.route(path, [body(Any, Absent, absent::enterprise)]);
     }

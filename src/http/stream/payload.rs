@@ -177,7 +177,7 @@ impl At<'_> {
                 boxed(OfVolume { row })
             }),
             csi_plugins::CsiPlugins::ID => {
-                self.row::<csi_plugins::CsiPlugins>(|row| boxed(OfPlugin { row }))
+                self.row::<csi_plugins::CsiPlugins>(|row| boxed(OfPlugin { row: row.plugin }))
             }
             _ => Ok(None),
         }
@@ -203,7 +203,7 @@ pub(super) fn sample(topic: Topic) -> Option<Payload> {
         Topic::AclBindingRule => boxed(OfRule::<Row<binding_rules::BindingRules>>::default()),
         Topic::HostVolume => boxed(OfVolume::<Row<host_volumes::HostVolumes>>::default()),
         Topic::CsiVolume => boxed(OfVolume::<drover_events::model::CsiVolume>::default()),
-        Topic::CsiPlugin => boxed(OfPlugin::<Row<csi_plugins::CsiPlugins>>::default()),
+        Topic::CsiPlugin => boxed(OfPlugin::<drover_events::model::CsiPlugin>::default()),
         // Of those that are our own the event itself is shown; under Operator nothing is published.
         _ => return None,
     })

@@ -31,7 +31,14 @@ fn there<const N: usize>(list: [(&'static str, bool); N]) -> impl Iterator<Item 
 
 fn of_group(group: &TaskGroup) -> impl Iterator<Item = &'static str> {
     there([
-        ("volume blocks", !group.volumes.is_empty()),
+        (
+            "volume blocks of type csi",
+            group.volumes.values().any(|v| v.r#type == "csi"),
+        ),
+        (
+            "sticky volume blocks",
+            group.volumes.values().any(|v| v.sticky),
+        ),
         ("consul blocks", group.consul.is_some()),
         (
             "services with a connect block",
@@ -53,7 +60,6 @@ fn of_task(task: &Task) -> impl Iterator<Item = &'static str> {
         ("consul blocks", task.consul.is_some()),
         ("secret blocks", !task.secrets.is_empty()),
         ("csi_plugin blocks", task.csi_plugin_config.is_some()),
-        ("volume_mount blocks", !task.volume_mounts.is_empty()),
         ("schedule blocks", task.schedule.is_some()),
         (
             "identities in the environment or a file",
@@ -99,12 +105,17 @@ mod tests {
         let unsupported = "not supported by this version of drover";
         assert!(unbuilt(&job(none.clone(), none.clone())).is_empty());
         let plain = json!({"Resources": {"NUMA": {"Affinity": "none"}}, "Env": {"A": "b"},
-            "Services": [{"Name": "web", "Provider": "nomad"}]});
-        assert!(unbuilt(&job(none.clone(), plain)).is_empty());
+            "Services": [{"Name": "web", "Provider": "nomad"}], "VolumeMounts": [{"Volume": "x"}]});
+        let host = json!({"Volumes": {"x": {"Type": "host", "Source": "x"}}});
+        assert!(unbuilt(&job(host, plain)).is_empty());
         for (group, text) in [
             (
-                json!({"Volumes": {"data": {"Type": "host"}}}),
-                "volume blocks",
+                json!({"Volumes": {"data": {"Type": "csi"}}}),
+                "volume blocks of type csi",
+            ),
+            (
+                json!({"Volumes": {"data": {"Type": "host", "Sticky": true}}}),
+                "sticky volume blocks",
             ),
             (json!({"Consul": {}}), "consul blocks"),
             (
@@ -128,10 +139,6 @@ mod tests {
             (json!({"Consul": {}}), "consul blocks"),
             (json!({"Secrets": [{"Name": "x"}]}), "secret blocks"),
             (json!({"CSIPluginConfig": {"ID": "x"}}), "csi_plugin blocks"),
-            (
-                json!({"VolumeMounts": [{"Volume": "x"}]}),
-                "volume_mount blocks",
-            ),
             (json!({"Schedule": {}}), "schedule blocks"),
             (
                 json!({"Identity": {"Env": true}}),

@@ -4,7 +4,7 @@ use drover_events::model::{AllocatedDeviceResource, AllocatedResources};
 
 use super::group::GroupState;
 use super::ports;
-use super::stack::{Choice, Stack};
+use super::stack::{Choice, Stack, Wanted};
 use super::tally::Tally;
 use crate::cluster::{Demand, NodeInfo, PortKey, device_key};
 use crate::feasible::device_offer;
@@ -47,6 +47,7 @@ impl Stack<'_> {
         let info = cluster.slot(slot).info.as_deref().ok_or("node is gone")?;
         let mut resources = group.ask.given.clone();
         let mut demand = group.ask.demand(info);
+        demand.volumes = group.volumes.uses(&info.node.id);
         if group.ask.network.is_some() || group.ask.wants_ports() {
             self.give_ports(group, slot, info, &mut resources, &mut demand)?;
         }
@@ -121,11 +122,17 @@ impl Stack<'_> {
 
     /// Whether a group may stay on a node with the given room freed: the check of an update in
     /// place, which keeps ports, cores and devices.
-    pub fn fits_in_place(&mut self, name: &str, slot: u32, freed: &Demand) -> Option<Demand> {
+    pub fn fits_in_place(
+        &mut self,
+        wanted: Wanted<'_>,
+        slot: u32,
+        freed: &Demand,
+    ) -> Option<Demand> {
         self.prepare();
-        let mut group = self.groups.remove(name)?;
+        let mut group = self.groups.remove(wanted.group)?;
+        group.volumes.seek(wanted.name, self.cluster.volumes());
         let answer = self.check_in_place(&mut group, slot, freed);
-        self.groups.insert(name.to_owned(), group);
+        self.groups.insert(wanted.group.to_owned(), group);
         answer
     }
 
@@ -137,7 +144,8 @@ impl Stack<'_> {
     ) -> Option<Demand> {
         let cluster = self.cluster;
         let info = cluster.slot(slot).info.as_deref()?;
-        if !self.feasible(group, info, &mut Tally::default()) {
+        let mut tally = Tally::default();
+        if !self.feasible(group, info, &mut tally) || !self.mounts(group, info, &mut tally) {
             return None;
         }
         let mut used = self.used(slot).clone();

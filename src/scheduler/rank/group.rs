@@ -6,7 +6,7 @@ use super::ask::GroupAsk;
 use super::property::Property;
 use super::spread::Spreads;
 use crate::cluster::Cluster;
-use crate::feasible::{Level, OperandCache, holds};
+use crate::feasible::{Level, OperandCache, VolumeAsks, holds};
 
 /// A limit on how many allocations may share a value of an attribute.
 #[derive(Clone, Debug)]
@@ -23,6 +23,7 @@ pub(super) struct GroupState {
     pub group: TaskGroup,
     pub ask: GroupAsk,
     pub level: Level,
+    pub volumes: VolumeAsks,
     /// Live allocations of the group by slot.
     pub here: Vec<u16>,
     pub distinct_hosts: bool,
@@ -31,7 +32,8 @@ pub(super) struct GroupState {
     pub affinities: Affinities,
     /// Fit scores by slot, NaN until worked out; one is dropped when its node's use changes.
     pub fit: Vec<f64>,
-    /// Nodes that were found to suit, by slot: nothing of it changes during an evaluation.
+    /// Nodes that were found to suit but for volumes, by slot: nothing of it changes during an
+    /// evaluation.
     pub suits: Vec<bool>,
 }
 
@@ -57,6 +59,7 @@ impl GroupState {
             group: group.clone(),
             ask: GroupAsk::new(group, oversubscription),
             level: Level::of_group(group),
+            volumes: VolumeAsks::new((job.namespace.clone(), job.id.clone()), group),
             here: vec![0; slots],
             distinct_hosts: of_group.clone().any(is_distinct_hosts),
             distinct,

@@ -18,5 +18,5 @@ mod tally;
 pub use ask::GroupAsk;
 pub use explain::{NodeReport, Said, Search, Step};
 pub use score::fit_score;
-pub use stack::{Choice, Selection, Stack, StackOptions};
+pub use stack::{Choice, Selection, Stack, StackOptions, Wanted};
 pub use tally::add_exhausted;

@@ -11,7 +11,7 @@ use super::ports;
 use super::score::{Best, Part, Score, fit_score};
 use super::tally::Tally;
 use crate::cluster::{Cluster, Demand, NodeInfo, Usage};
-use crate::feasible::{Known, Level, OperandCache, Verdict, glob_matches};
+use crate::feasible::{Known, Level, OperandCache, PlanVolumes, Verdict, glob_matches};
 use crate::fit;
 use crate::rng::Rng;
 
@@ -31,6 +31,15 @@ pub struct StackOptions {
     pub batch: bool,
     /// Where chance begins.
     pub seed: u64,
+}
+
+/// The allocation that a node is looked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// Its group.
+    pub group: &'a str,
+    /// Its name, with the index that its own volumes are known by.
+    pub name: &'a str,
 }
 
 /// A node that was found.
@@ -79,6 +88,8 @@ pub struct Stack<'a> {
     pub(super) changed: BTreeMap<u32, Usage>,
     pub(super) is_changed: Vec<bool>,
     pub(super) of_job: Vec<u16>,
+    /// What the plan changes of what volumes are used.
+    pub(super) volumes: PlanVolumes,
     pub(super) distinct_hosts: bool,
     pub(super) job_level: Level,
     pub(super) groups: BTreeMap<String, GroupState>,
@@ -102,6 +113,7 @@ impl<'a> Stack<'a> {
             changed: BTreeMap::new(),
             is_changed: Vec::new(),
             of_job: Vec::new(),
+            volumes: PlanVolumes::default(),
             distinct_hosts: job.constraints.iter().any(is_distinct_hosts),
             job_level: Level::of_job(&job),
             groups: BTreeMap::new(),
@@ -246,6 +258,7 @@ impl<'a> Stack<'a> {
         self.prepare();
         if let Some(slot) = self.cluster.find(node_id) {
             self.change(slot).sub(demand);
+            self.volumes.change(node_id, &demand.volumes, false);
             self.count(node_id, group, -1);
         }
     }
@@ -255,6 +268,7 @@ impl<'a> Stack<'a> {
         self.prepare();
         if let Some(slot) = self.cluster.find(node_id) {
             self.change(slot).add(demand);
+            self.volumes.change(node_id, &demand.volumes, true);
             self.count(node_id, group, 1);
         }
     }
@@ -263,32 +277,39 @@ impl<'a> Stack<'a> {
     /// `preferred` is tried alone first.
     pub fn select(
         &mut self,
-        group: &str,
+        wanted: Wanted<'_>,
         penalty: &BTreeSet<u32>,
         preferred: Option<u32>,
     ) -> Selection {
         if let Some(slot) = preferred {
-            let selection = self.search(group, penalty, Some(slot));
+            let selection = self.search(wanted, penalty, Some(slot));
             if selection.choice.is_some() {
                 return selection;
             }
         }
-        self.search(group, penalty, None)
+        self.search(wanted, penalty, None)
     }
 
     /// Looks whether one allocation of a group fits on this node.
-    pub fn select_only(&mut self, group: &str, slot: u32) -> Selection {
-        self.search(group, &BTreeSet::new(), Some(slot))
+    pub fn select_only(&mut self, wanted: Wanted<'_>, slot: u32) -> Selection {
+        self.search(wanted, &BTreeSet::new(), Some(slot))
     }
 
-    fn search(&mut self, name: &str, penalty: &BTreeSet<u32>, only: Option<u32>) -> Selection {
+    fn search(
+        &mut self,
+        wanted: Wanted<'_>,
+        penalty: &BTreeSet<u32>,
+        only: Option<u32>,
+    ) -> Selection {
         self.prepare();
+        let name = wanted.group;
         let Some(mut group) = self.groups.remove(name) else {
             return Selection {
                 choice: None,
                 metric: AllocMetric::default(),
             };
         };
+        group.volumes.seek(wanted.name, self.cluster.volumes());
         let mut tally = Tally::default();
         let mut best = Best::default();
         let from = self.offset;
@@ -403,6 +424,16 @@ impl<'a> Stack<'a> {
         true
     }
 
+    /// Whether a node has the volumes that are asked for.
+    pub(super) fn mounts(&self, group: &GroupState, info: &NodeInfo, tally: &mut Tally) -> bool {
+        let volumes = self.cluster.volumes();
+        match group.volumes.missing(&info.node, volumes, &self.volumes) {
+            Some(missing) => tally.filter_for(info, &missing),
+            None => return true,
+        }
+        false
+    }
+
     pub(super) fn candidate(
         &mut self,
         group: &mut GroupState,
@@ -420,6 +451,9 @@ impl<'a> Stack<'a> {
                 return None;
             }
             group.suits[at] = true;
+        }
+        if !group.volumes.is_empty() && !self.mounts(group, info()?, tally) {
+            return None;
         }
         if (self.distinct_hosts && self.of_job[at] > 0)
             || (group.distinct_hosts && group.here[at] > 0)

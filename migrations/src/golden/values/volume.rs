@@ -21,6 +21,7 @@ pub(super) fn event(kind: EventKind) -> Option<Event> {
         attachment_mode: "file-system".into(),
         state: 0,
         timestamp: TIME,
+        ..CsiVolumeClaimed::default()
     };
     Some(match kind {
         EventKind::CsiVolumesRegistered => {

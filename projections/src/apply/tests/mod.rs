@@ -3,8 +3,11 @@
 
 mod acl;
 mod allocs;
+mod csi;
+mod csi_histories;
 mod deployments;
 mod evals;
+mod host;
 mod job_rows;
 mod jobs;
 mod keys;

@@ -183,10 +183,10 @@ fn a_mark_names_the_last_event_that_changed_what_fits() {
 #[test]
 fn ev_02_a_kind_whose_apply_comes_later_is_refused_whole() {
     let mut world = World::new();
-    let event = drover_events::csi::CsiPluginDeleted { id: "p".into() };
+    let event = drover_events::acl::AclBindingRulesDeleted::default();
     assert_eq!(
         world.refused(event),
-        "CsiPluginDeleted is not applied by this version"
+        "AclBindingRulesDeleted is not applied by this version"
     );
     for kind in super::super::LATER {
         assert!(EventKind::ALL.contains(kind));

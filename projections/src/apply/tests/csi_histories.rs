@@ -1,0 +1,187 @@
+//! Random histories of claims and of plugins: no volume is ever held by nobody, no single writer
+//! is ever two, and what is counted is what there is.
+
+use std::collections::BTreeSet;
+
+use drover_events::csi::*;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use super::csi::*;
+use super::*;
+use crate::query::csi as read;
+use crate::tables::csi_plugins::CsiPlugins;
+
+/// What happens to the volume: (verb, allocation 40 to 43, argument).
+type Deed = (u8, u32, u8);
+
+fn happens(world: &mut World, (verb, alloc, argument): Deed) {
+    let access = [
+        "single-node-writer",
+        "multi-node-multi-writer",
+        "multi-node-single-writer",
+    ];
+    let access = access[usize::from(argument) % access.len()];
+    let step = CsiVolumeClaimed {
+        state: argument % 6,
+        ..claim(alloc, argument % 3, access)
+    };
+    let event: drover_events::Event = match verb {
+        0 | 1 => claim(alloc, verb, access).into(),
+        2..=4 => step.into(),
+        5 => reported(
+            &[alloc],
+            ["running", "complete", "lost"][usize::from(argument % 3)],
+        )
+        .into(),
+        6 => drover_events::eval::EvalsDeleted {
+            alloc_ids: vec![id(alloc)],
+            ..Default::default()
+        }
+        .into(),
+        7 => CsiVolumeDeregistered {
+            namespace: "default".into(),
+            volume_ids: vec!["data".into()],
+            force: argument.is_multiple_of(2),
+        }
+        .into(),
+        _ => registers(vec![volume("data")]).into(),
+    };
+    world.when(event);
+}
+
+/// What must hold of a volume, whatever happened.
+fn is_possible(world: &World, ever: &BTreeSet<String>) {
+    let Some(volume) = read::volume(&world.view(), DATA).unwrap() else {
+        return;
+    };
+    let row = &volume.row;
+    for claims in [&row.read_claims, &row.write_claims, &row.past_claims] {
+        for (alloc, claim) in claims.iter() {
+            assert!(
+                !alloc.is_empty() && ever.contains(alloc),
+                "held by nobody: {claim:?}"
+            );
+            assert_eq!(claim.allocation_id, *alloc);
+            assert!(claim.claim < mode::GC, "nobody holds a signal");
+            assert!(!claim.node_id.is_empty() && !claim.access_mode.is_empty());
+            assert_ne!(claim.state, state::READY_TO_FREE);
+        }
+    }
+    for alloc in row.past_claims.keys() {
+        let listed = row.read_claims.contains_key(alloc) || row.write_claims.contains_key(alloc);
+        assert!(listed, "CSI-37: what is not free is listed");
+    }
+    let holders = row.holders().count();
+    assert_eq!(row.volume.access_mode.is_empty(), holders == 0, "CSI-07");
+    let all = row.read_claims.values().chain(row.write_claims.values());
+    let alone = all
+        .filter(|claim| claim.access_mode == "single-node-writer")
+        .count();
+    assert!(
+        alone == 0 || holders == 1,
+        "who asked to be alone is alone: {row:?}"
+    );
+    let single = |claim: &&CsiVolumeClaimed| claim.access_mode == "multi-node-single-writer";
+    let writers = row.write_claims.values().filter(single).count();
+    assert!(writers == 0 || row.write_claims.len() == 1, "{row:?}");
+}
+
+#[test]
+fn csi_28_no_history_leaves_a_volume_in_an_impossible_state() {
+    let deeds = prop::collection::vec((0..9u8, 40..44u32, 0..12u8), 60);
+    let mut runner = TestRunner::new(Config::with_cases(24));
+    let run = runner.run(&deeds, |deeds| {
+        let mut world = with_volume();
+        let ever: BTreeSet<String> = (40..44).map(id).collect();
+        for deed in deeds {
+            happens(&mut world, deed);
+            is_possible(&world, &ever);
+        }
+        // Whatever is held is free in the end, once every step is told.
+        for alloc in 40..44 {
+            world.when(CsiVolumeClaimed {
+                state: state::READY_TO_FREE,
+                ..claim(alloc, mode::WRITE, "")
+            });
+        }
+        let left = read::volume(&world.view(), DATA).unwrap();
+        prop_assert!(left.is_none_or(|left| !left.row.in_use()));
+        Ok(())
+    });
+    run.unwrap();
+}
+
+/// What a plugin's counts are, counted from nodes, jobs and allocations.
+fn recounted(world: &World) -> Option<[i64; 4]> {
+    let view = world.view();
+    let mut counts = [0; 4];
+    let nodes = view.scan::<crate::tables::nodes::Nodes>(crate::Scan::all());
+    for node in nodes {
+        let node = node.unwrap();
+        let parts = [&node.csi_controller_plugins, &node.csi_node_plugins];
+        for (at, part) in parts.into_iter().enumerate() {
+            if let Some(info) = part.get("hostpath")
+                && read::counts(&view, "hostpath", info).unwrap()
+            {
+                counts[at] += 1;
+                counts[at + 2] += i64::from(info.healthy);
+            }
+        }
+    }
+    Some(counts).filter(|counts| counts[0] + counts[1] > 0)
+}
+
+#[test]
+fn plg_02_ev_08_counts_are_those_of_a_recount_after_any_history() {
+    let deeds = prop::collection::vec((0..6u8, 0..4u32, 0..3u8), 50);
+    let mut runner = TestRunner::new(Config::with_cases(16));
+    let run = runner.run(&deeds, |deeds| {
+        let mut world = world();
+        world.given(submitted(plugin_job("plug", "monolith", "system")));
+        let plug = world.index;
+        for (verb, number, argument) in deeds {
+            let (on, by) = (10 + number, 60 + number);
+            let status = ["running", "complete", "lost"][usize::from(argument)];
+            match verb {
+                0 => drop(world.when(registered(node(on)))),
+                1 => drop(world.when(registered(plugin_node(on, by, argument > 0)))),
+                2 => drop(world.when(placed(vec![alloc(by, "plug", on)], plug))),
+                3 => drop(world.when(reported(&[60, 61, by], status))),
+                4 => drop(world.when(drover_events::node::NodesDeregistered {
+                    node_ids: vec![id(on)],
+                    ..Default::default()
+                })),
+                _ => drop(world.when(drover_events::eval::EvalsDeleted {
+                    alloc_ids: vec![id(by)],
+                    ..Default::default()
+                })),
+            }
+            let row = world.view().get::<CsiPlugins>("hostpath").unwrap();
+            let known = row.map(|row| {
+                let plugin = &row.plugin;
+                let healthy = (plugin.controllers_healthy, plugin.nodes_healthy);
+                [row.controllers, row.nodes, healthy.0, healthy.1]
+            });
+            let known = known.filter(|counts| counts[0] + counts[1] > 0);
+            prop_assert_eq!(known, recounted(&world));
+        }
+        // The job stops, its allocations end: nothing is left of the plugin.
+        world.given(drover_events::job::JobDeregistered {
+            namespace: "default".into(),
+            job_id: "plug".into(),
+            purge: true,
+            ..Default::default()
+        });
+        world.given(reported(&[60, 61, 62, 63], "complete"));
+        prop_assert!(
+            world
+                .view()
+                .get::<CsiPlugins>("hostpath")
+                .unwrap()
+                .is_none()
+        );
+        Ok(())
+    });
+    run.unwrap();
+}

@@ -1,0 +1,366 @@
+//! Commands about CSI volumes and plugins. Their secrets are sealed already, and what their plugin
+//! says of them was asked before: here is only what the state says. Apply checks all of it again.
+
+use drover_events::csi::*;
+use drover_events::model::status::{DEFAULT_NAMESPACE, access_mode, attachment_mode};
+use drover_events::model::{CsiTopology, CsiVolume, VolumeRequest};
+use drover_projections::query::csi::{self, Volume};
+use drover_projections::tables::allocs::Allocs;
+use drover_projections::tables::csi_plugins::CsiPlugins;
+use drover_projections::{Reply, View, claims};
+
+use super::support::{check_names, speaks};
+use super::{Command, Decision, Stamp};
+use drover_error::{ApiError, Code};
+
+/// Refuses while a server may not apply these events: the servers' states would differ.
+fn every_server_applies(view: &View) -> Result<(), ApiError> {
+    match speaks(view, CSI_LEVEL)? {
+        true => Ok(()),
+        false => Err(ApiError::new(
+            Code::Unavailable,
+            "volumes cannot be changed until every server runs a version that knows them; \
+             try again",
+        )),
+    }
+}
+
+/// Volumes are registered, created or described again. All are in one namespace each, none empty.
+#[derive(Clone, Debug)]
+pub struct RegisterVolumes {
+    /// The volumes, secrets sealed.
+    pub volumes: Vec<CsiVolume>,
+}
+
+impl Command for RegisterVolumes {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        if self.volumes.is_empty() {
+            return Err(ApiError::bad_request("missing volume definition"));
+        }
+        every_server_applies(view)?;
+        let mut news = false;
+        for volume in &self.volumes {
+            validate(volume)?;
+            let sealed = |secret: &String| as_sealed(secret).is_some();
+            if !volume.secrets.values().all(sealed) {
+                let text = "secrets of a volume must be encrypted before they are written";
+                return Err(ApiError::internal(text));
+            }
+            has_plugin(view, volume)?;
+            let known = csi::volume(view, (&volume.namespace, &volume.id))?;
+            news |= match known {
+                Some(known) => {
+                    let was = &known.row.volume;
+                    let is = claims::merge(was, volume).map_err(ApiError::refused)?;
+                    is != *was
+                }
+                None => true,
+            };
+        }
+        match news {
+            true => Ok(Decision::free(CsiVolumesRegistered {
+                volumes: self.volumes.clone(),
+                timestamp: stamp.now,
+            })),
+            false => Ok(Decision::Nothing(Reply::None)),
+        }
+    }
+}
+
+/// Refuses a volume that lacks what every volume has.
+///
+/// # Errors
+/// All that is wrong, in one text.
+pub fn validate(volume: &CsiVolume) -> Result<(), ApiError> {
+    check_names([
+        ("volume id", volume.id.as_str()),
+        ("plugin id", &volume.plugin_id),
+    ])?;
+    let mut wrong = Vec::new();
+    for (missing, text) in [
+        (volume.id.is_empty(), "missing volume id"),
+        (volume.plugin_id.is_empty(), "missing plugin id"),
+        (volume.namespace.is_empty(), "missing namespace"),
+        (
+            !volume.snapshot_id.is_empty() && !volume.clone_id.is_empty(),
+            "only one of snapshot_id and clone_id is allowed",
+        ),
+        (
+            volume.requested_capabilities.is_empty(),
+            "must include at least one capability block",
+        ),
+    ] {
+        if missing {
+            wrong.push(text.to_owned());
+        }
+    }
+    for capability in volume.requested_capabilities.iter() {
+        if !access_mode::ALL.contains(&capability.access_mode.as_str()) {
+            wrong.push(format!(
+                "unknown access mode \"{}\"",
+                capability.access_mode
+            ));
+        }
+        if !attachment_mode::ALL.contains(&capability.attachment_mode.as_str()) {
+            let mode = &capability.attachment_mode;
+            wrong.push(format!("unknown attachment mode \"{mode}\""));
+        }
+    }
+    if let Some(topologies) = &volume.requested_topologies {
+        let empty = |one: &CsiTopology| one.segments.is_empty();
+        if topologies.required.iter().any(empty) {
+            wrong.push("required topology is missing segments field".to_owned());
+        }
+        if topologies.preferred.iter().any(empty) {
+            wrong.push("preferred topology is missing segments field".to_owned());
+        }
+    }
+    let (min, max) = (volume.requested_capacity_min, volume.requested_capacity_max);
+    if min < 0 || max < 0 || (max != 0 && min > max) {
+        wrong.push(format!("capacity from {min} to {max} bytes is no range"));
+    }
+    match wrong.is_empty() {
+        true => Ok(()),
+        false => Err(ApiError::bad_request(format!(
+            "validation: {}",
+            wrong.join(", ")
+        ))),
+    }
+}
+
+/// A volume's plugin must run, so that a wrong name is found early (CSI-02).
+fn has_plugin(view: &View, volume: &CsiVolume) -> Result<(), ApiError> {
+    let id = &volume.plugin_id;
+    let Some(row) = view.get::<CsiPlugins>(id.as_str())? else {
+        return Err(ApiError::refused(format!(
+            "no CSI plugin named: {id} could be found"
+        )));
+    };
+    let plugin = &row.plugin;
+    let runs = match plugin.controller_required {
+        true => plugin.controllers_healthy > 0,
+        false => plugin.controllers_healthy + plugin.nodes_healthy > 0,
+    };
+    match runs {
+        true => Ok(()),
+        false => Err(ApiError::refused(format!(
+            "CSI plugin \"{id}\" of volume \"{}\" has no healthy instance",
+            volume.id
+        ))),
+    }
+}
+
+/// Volumes of a namespace are removed.
+#[derive(Clone, Debug)]
+pub struct DeregisterVolumes {
+    /// Their namespace.
+    pub namespace: String,
+    /// Their ids.
+    pub ids: Vec<String>,
+    /// Also with claims, as long as no live allocation holds one (CSI-42).
+    pub force: bool,
+}
+
+impl Command for DeregisterVolumes {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+        if self.ids.is_empty() || self.ids.iter().any(String::is_empty) {
+            return Err(ApiError::bad_request("missing volume IDs"));
+        }
+        every_server_applies(view)?;
+        for id in &self.ids {
+            removable(view, (&self.namespace, id), self.force)?;
+        }
+        Ok(Decision::free(CsiVolumeDeregistered {
+            namespace: self.namespace.clone(),
+            volume_ids: self.ids.clone(),
+            force: self.force,
+        }))
+    }
+}
+
+/// The volume, if it may be removed now. Whoever removes it at its plugin asks this first.
+///
+/// # Errors
+/// It is not there, or it is used.
+pub fn removable(view: &View, key: (&str, &str), force: bool) -> Result<Volume, ApiError> {
+    let id = key.1;
+    let Some(known) = csi::volume(view, key)? else {
+        return Err(ApiError::refused(format!("volume not found: {id}")));
+    };
+    let used = match force {
+        true => csi::live_holder(view, &known.row)?.is_some(),
+        false => known.row.in_use(),
+    };
+    match used {
+        true => Err(ApiError::refused(format!("volume in use: {id}"))),
+        false => Ok(known),
+    }
+}
+
+/// A claim is taken, is taken back by a step, or its volume is only signalled. A step that is done
+/// already, and a claim that is held already, is no event.
+#[derive(Clone, Debug, Default)]
+pub struct ClaimVolume {
+    /// The claim; its time is the server's. With [`mode::GC`] and [`state::TAKEN`] it is a signal
+    /// that moves the volume's index and nothing else (VW-12).
+    pub claim: CsiVolumeClaimed,
+}
+
+impl Command for ClaimVolume {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        let mut claim = self.claim.clone();
+        if claim.volume_id.is_empty() {
+            return Err(ApiError::bad_request("missing volume ID"));
+        }
+        if claim.claim > mode::GC || state::rank(claim.state).is_none() {
+            let text = format!(
+                "unknown claim mode {} or state {}",
+                claim.claim, claim.state
+            );
+            return Err(ApiError::bad_request(text));
+        }
+        if claim.namespace.is_empty() {
+            claim.namespace = DEFAULT_NAMESPACE.to_owned();
+        }
+        every_server_applies(view)?;
+        claim.timestamp = stamp.now;
+        let key = (claim.namespace.as_str(), claim.volume_id.as_str());
+        let Some(known) = csi::volume(view, key)? else {
+            return Err(ApiError::refused(format!("volume not found: {}", key.1)));
+        };
+        if claim.claim == mode::GC && claim.state == state::TAKEN {
+            claim.allocation_id.clear();
+            claim.node_id.clear();
+            return Ok(Decision::free(claim));
+        }
+        if claim.allocation_id.is_empty() {
+            return Err(ApiError::bad_request("missing allocation ID"));
+        }
+        let changes = match claim.state {
+            state::TAKEN => taken(view, &known, &mut claim)?,
+            _ => stored(view, key)?.release(&claim),
+        };
+        match changes {
+            true => Ok(Decision::free(claim)),
+            false => Ok(Decision::Nothing(Reply::None)),
+        }
+    }
+}
+
+/// The row as it is stored: past claims that follow from ended allocations are not in it yet.
+fn stored(
+    view: &View,
+    key: (&str, &str),
+) -> Result<drover_projections::tables::csi_volumes::CsiVolumeRow, ApiError> {
+    use drover_projections::tables::csi_volumes::CsiVolumes;
+    let row = view.get::<CsiVolumes>(key)?;
+    Ok(row.map(|row| csi::repaired(&row)).unwrap_or_default())
+}
+
+fn taken(view: &View, known: &Volume, claim: &mut CsiVolumeClaimed) -> Result<bool, ApiError> {
+    if let Some(why) = csi::unserved(view, claim)? {
+        return Err(ApiError::refused(why));
+    }
+    let alloc = view.get::<Allocs>(claim.allocation_id.as_str())?;
+    let Some(alloc) = alloc else {
+        let text = format!("alloc \"{}\" not found", claim.allocation_id);
+        return Err(ApiError::refused(text));
+    };
+    claim.node_id.clone_from(&alloc.alloc.node_id);
+    let requests = csi::requests_of_alloc(view, &alloc)?;
+    let asked = asked(&requests, claim)?;
+    complete(claim, asked);
+    let volume = &known.row.volume;
+    let offered = volume.requested_capabilities.iter().any(|offered| {
+        offered.access_mode == claim.access_mode && offered.attachment_mode == claim.attachment_mode
+    });
+    if !offered && !volume.requested_capabilities.is_empty() {
+        return Err(ApiError::refused(format!(
+            "volume \"{}\" in namespace \"{}\" is not offered as {} with {}",
+            volume.id, volume.namespace, claim.attachment_mode, claim.access_mode
+        )));
+    }
+    let held = known.row.claim_of(&claim.allocation_id).is_some();
+    if !held && !known.schedulable() {
+        return Err(ApiError::refused(format!(
+            "volume \"{}\" in namespace \"{}\": volume is currently unschedulable",
+            volume.id, volume.namespace
+        )));
+    }
+    let mut row = stored(view, (&claim.namespace, &claim.volume_id))?;
+    row.take(claim).map_err(ApiError::refused)
+}
+
+/// The allocation's own request for the volume: a claim without one is forged (CSI-20). Where it
+/// asks twice, the one that writes counts for a claim that writes.
+fn asked<'r>(
+    requests: &'r [(String, VolumeRequest)],
+    claim: &CsiVolumeClaimed,
+) -> Result<&'r VolumeRequest, ApiError> {
+    let own = requests
+        .iter()
+        .filter(|(source, _)| *source == claim.volume_id);
+    let mut own = own.map(|(_, request)| request);
+    let found = match claim.claim {
+        mode::WRITE => own.find(|request| !request.read_only),
+        _ => own.next(),
+    };
+    found.ok_or_else(|| {
+        let how = if claim.claim == mode::WRITE {
+            " to write to"
+        } else {
+            ""
+        };
+        ApiError::refused(format!(
+            "allocation \"{}\" does not ask for volume \"{}\"{how}",
+            claim.allocation_id, claim.volume_id
+        ))
+    })
+}
+
+/// A claim always has its modes (EV-11): those of the request where it says none.
+fn complete(claim: &mut CsiVolumeClaimed, asked: &VolumeRequest) {
+    if claim.access_mode.is_empty() {
+        claim.access_mode.clone_from(&asked.access_mode);
+    }
+    if claim.access_mode.is_empty() {
+        claim.access_mode = match claim.claim {
+            mode::WRITE => access_mode::SINGLE_NODE_WRITER,
+            _ => access_mode::MULTI_NODE_READER,
+        }
+        .to_owned();
+    }
+    if claim.attachment_mode.is_empty() {
+        claim.attachment_mode.clone_from(&asked.attachment_mode);
+    }
+    if claim.attachment_mode.is_empty() {
+        claim.attachment_mode = attachment_mode::FILE_SYSTEM.to_owned();
+    }
+}
+
+/// A plugin left over is removed.
+#[derive(Clone, Debug)]
+pub struct DeleteCsiPlugin {
+    /// Its id.
+    pub id: String,
+}
+
+impl Command for DeleteCsiPlugin {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+        if self.id.is_empty() {
+            return Err(ApiError::bad_request("missing plugin ID"));
+        }
+        every_server_applies(view)?;
+        let Some(row) = view.get::<CsiPlugins>(self.id.as_str())? else {
+            return Err(ApiError::refused(format!(
+                "plugin \"{}\" not found",
+                self.id
+            )));
+        };
+        if row.in_use() {
+            return Err(ApiError::refused("plugin in use"));
+        }
+        let id = self.id.clone();
+        Ok(Decision::free(CsiPluginDeleted { id }))
+    }
+}

@@ -1,0 +1,275 @@
+//! What commands about volumes and plugins come to, and what they refuse.
+
+use drover_error::Code;
+use drover_events::csi::*;
+use drover_events::gojson::Map;
+use drover_events::model::*;
+use drover_events::node::NodeRegistered;
+use drover_projections::tables::csi_volumes::CsiVolumes;
+
+use super::csi::*;
+use super::testing::*;
+use super::{Command, Decision};
+
+fn volume(id: &str) -> CsiVolume {
+    CsiVolume {
+        id: id.into(),
+        name: id.into(),
+        namespace: "default".into(),
+        plugin_id: "hostpath".into(),
+        requested_capabilities: vec![CsiVolumeCapability {
+            access_mode: "single-node-writer".into(),
+            attachment_mode: "file-system".into(),
+        }]
+        .into(),
+        ..CsiVolume::default()
+    }
+}
+
+fn registers(volumes: Vec<CsiVolume>) -> RegisterVolumes {
+    RegisterVolumes { volumes }
+}
+
+fn claims(alloc: u32, mode: u8, state: u8) -> ClaimVolume {
+    ClaimVolume {
+        claim: CsiVolumeClaimed {
+            volume_id: "data".into(),
+            allocation_id: id(alloc),
+            claim: mode,
+            state,
+            ..CsiVolumeClaimed::default()
+        },
+    }
+}
+
+fn plugin_on(number: u32, healthy: bool) -> NodeRegistered {
+    let info = CsiInfo {
+        plugin_id: "hostpath".into(),
+        healthy,
+        ..CsiInfo::default()
+    };
+    NodeRegistered {
+        node: Box::new(Node {
+            csi_node_plugins: Map::from([("hostpath", info)]),
+            ..node(number)
+        }),
+        ..NodeRegistered::default()
+    }
+}
+
+/// Node 10 with the plugin, and allocation 40 of a job whose group asks for the volume `data`.
+fn world() -> World {
+    let mut world = World::new();
+    world.raise();
+    world.given(plugin_on(10, true));
+    let mut job = job("web");
+    let request = VolumeRequest {
+        name: "v".into(),
+        r#type: "csi".into(),
+        source: "data".into(),
+        access_mode: "single-node-writer".into(),
+        attachment_mode: "file-system".into(),
+        ..VolumeRequest::default()
+    };
+    job.task_groups.to_mut()[0].volumes = Map::from([("v", request)]);
+    world.given(drover_events::job::JobRegistered {
+        job: std::sync::Arc::new(job),
+        ..Default::default()
+    });
+    let web = world.index;
+    world.given(placed(alloc(40, "web", 10), web));
+    world.given(placed(alloc(41, "web", 10), web));
+    world
+}
+
+#[test]
+fn csi_01_what_lacks_something_is_refused_by_name() {
+    let world = world();
+    let refused = |command: &dyn Fn() -> RegisterVolumes| world.refusal(&command());
+    let (code, text) = refused(&|| registers(Vec::new()));
+    assert_eq!(
+        (code, text.as_str()),
+        (Code::BadRequest, "missing volume definition")
+    );
+    let (code, text) = refused(&|| registers(vec![CsiVolume::default()]));
+    assert_eq!(code, Code::BadRequest);
+    assert_eq!(
+        text,
+        "validation: missing volume id, missing plugin id, missing namespace, must include at \
+         least one capability block"
+    );
+    let odd = || {
+        let mut odd = volume("data");
+        odd.snapshot_id = "s".into();
+        odd.clone_id = "c".into();
+        odd.requested_capabilities.to_mut()[0].access_mode = "any".into();
+        registers(vec![odd])
+    };
+    assert_eq!(
+        refused(&odd).1,
+        "validation: only one of snapshot_id and clone_id is allowed, unknown access mode \"any\""
+    );
+    let deregister = |ids: Vec<String>| DeregisterVolumes {
+        namespace: "default".into(),
+        ids,
+        force: false,
+    };
+    assert_eq!(
+        world.refusal(&deregister(Vec::new())).1,
+        "missing volume IDs"
+    );
+    assert_eq!(
+        world.refusal(&deregister(vec![String::new()])).1,
+        "missing volume IDs"
+    );
+    let text = world.refusal(&deregister(vec!["data".into()])).1;
+    assert_eq!(text, "volume not found: data");
+    assert_eq!(
+        world.refusal(&ClaimVolume::default()).1,
+        "missing volume ID"
+    );
+    let (_, text) = world.refusal(&DeleteCsiPlugin { id: String::new() });
+    assert_eq!(text, "missing plugin ID");
+}
+
+#[test]
+fn csi_02_a_volume_is_registered_when_its_plugin_runs_and_csi_05_once() {
+    let mut world = world();
+    let mut lost = volume("data");
+    lost.plugin_id = "typo".into();
+    let text = "no CSI plugin named: typo could be found";
+    assert_eq!(world.refusal(&registers(vec![lost])).1, text);
+    world.given(plugin_on(10, false));
+    assert!(
+        world
+            .refusal(&registers(vec![volume("data")]))
+            .1
+            .contains("no healthy instance")
+    );
+    world.given(plugin_on(10, true));
+    world.done(&registers(vec![volume("data")]));
+    let row = world.row::<CsiVolumes>(("default", "data")).unwrap();
+    assert_eq!(row.volume.create_index, world.index);
+    assert!(row.volume.create_time > 0);
+    let again = world.decide(&registers(vec![volume("data")])).unwrap();
+    assert!(matches!(again, Decision::Nothing(_)), "{again:?}");
+    let mut clear = volume("other");
+    clear.secrets = Map::from([("k", "clear text".to_owned())]);
+    assert_eq!(world.refusal(&registers(vec![clear])).0, Code::Internal);
+    assert_eq!(
+        world
+            .refusal(&DeleteCsiPlugin {
+                id: "hostpath".into()
+            })
+            .1,
+        "plugin in use"
+    );
+}
+
+#[test]
+fn csi_20_csi_21_a_claim_is_what_its_allocation_asks_for() {
+    let mut world = world();
+    assert_eq!(
+        world.refusal(&claims(40, mode::WRITE, state::TAKEN)).1,
+        "volume not found: data"
+    );
+    world.done(&registers(vec![volume("data"), volume("other")]));
+    let mut other = claims(40, mode::WRITE, state::TAKEN);
+    other.claim.volume_id = "other".into();
+    assert!(
+        world
+            .refusal(&other)
+            .1
+            .contains("does not ask for volume \"other\"")
+    );
+    let mut wide = claims(40, mode::WRITE, state::TAKEN);
+    wide.claim.access_mode = "multi-node-multi-writer".into();
+    assert!(
+        world
+            .refusal(&wide)
+            .1
+            .contains("is not offered as file-system")
+    );
+    world.given(plugin_on(10, false));
+    assert!(
+        world
+            .refusal(&claims(40, mode::WRITE, state::TAKEN))
+            .1
+            .contains("currently unschedulable")
+    );
+    world.given(plugin_on(10, true));
+    world.done(&claims(40, mode::WRITE, state::TAKEN));
+    let row = world.row::<CsiVolumes>(("default", "data")).unwrap();
+    let held = &row.write_claims[&id(40)];
+    assert_eq!(
+        (held.node_id.as_str(), held.access_mode.as_str()),
+        (&*id(10), "single-node-writer")
+    );
+    assert!(held.timestamp > 0);
+    assert!(
+        world
+            .refusal(&claims(41, mode::WRITE, state::TAKEN))
+            .1
+            .contains("max claims reached")
+    );
+    let removal = DeregisterVolumes {
+        namespace: "default".into(),
+        ids: vec!["data".into()],
+        force: true,
+    };
+    assert_eq!(world.refusal(&removal).1, "volume in use: data");
+}
+
+#[test]
+fn csi_34_what_is_done_already_is_no_event() {
+    let mut world = world();
+    world.done(&registers(vec![volume("data")]));
+    let nothing = |world: &World, command: &ClaimVolume| {
+        let decided = command.decide(
+            &world.view(),
+            &super::Stamp {
+                id: drover_events::EventId::ZERO,
+                now: 1,
+            },
+        );
+        matches!(decided.unwrap(), Decision::Nothing(_))
+    };
+    assert!(nothing(
+        &world,
+        &claims(40, mode::WRITE, state::NODE_DETACHED)
+    ));
+    world.done(&claims(40, mode::WRITE, state::TAKEN));
+    assert!(nothing(&world, &claims(40, mode::WRITE, state::TAKEN)));
+    for step in [
+        state::UNPUBLISHING,
+        state::NODE_DETACHED,
+        state::CONTROLLER_DETACHED,
+        state::READY_TO_FREE,
+    ] {
+        let command = claims(40, mode::GC, step);
+        assert!(!nothing(&world, &command), "{}", state::name(step));
+        world.done(&command);
+        assert!(nothing(&world, &command), "{}", state::name(step));
+    }
+    let row = world.row::<CsiVolumes>(("default", "data")).unwrap();
+    assert!(!row.in_use());
+    // A signal is always an event: it is what wakes who waits (VW-12).
+    let signal = claims(40, mode::GC, state::TAKEN);
+    assert!(!nothing(&world, &signal));
+    world.done(&signal);
+    let after = world.row::<CsiVolumes>(("default", "data")).unwrap();
+    assert_eq!(after.volume.modify_index, world.index);
+    assert!(!after.in_use());
+}
+
+#[test]
+fn nothing_is_written_that_some_server_would_not_apply() {
+    let world = World::new();
+    let (code, text) = world.refusal(&registers(vec![volume("data")]));
+    assert_eq!(code, Code::Unavailable);
+    assert!(text.contains("every server"));
+    assert_eq!(
+        world.refusal(&claims(40, mode::READ, state::TAKEN)).0,
+        Code::Unavailable
+    );
+}

@@ -1,0 +1,157 @@
+//! Volumes of allocations: taken and given back by the client that runs them. A node does so for
+//! its own allocations only (CSI-20); what they are, servers know by themselves (CSI-21).
+
+use std::sync::Arc;
+
+use drover_events::csi::{CsiVolumeClaimed, mode, state};
+use drover_events::model::status::DEFAULT_NAMESPACE;
+use drover_projections::query::csi;
+use drover_projections::tables::allocs::Allocs;
+
+use super::Clients;
+use crate::error::ApiError;
+use crate::net::deciding;
+use crate::proposer::Origin;
+use crate::rpc::csi::{
+    CsiVolumeClaimRequest, CsiVolumeClaimResponse, CsiVolumeUnpublishRequest, NamedClaim,
+};
+use crate::rpc::methods::WriteResponse;
+use crate::rpc::service::Call;
+
+/// `CSIVolume.Claim`.
+pub(super) async fn claim(
+    clients: Arc<Clients>,
+    call: Call,
+    asked: CsiVolumeClaimRequest,
+) -> Result<CsiVolumeClaimResponse, ApiError> {
+    if asked.state != state::TAKEN {
+        // Claiming and releasing share one method; a release is one, whoever names it so (CSI-23).
+        let index = unpublish(clients, call, released(asked)).await?.index;
+        return Ok(CsiVolumeClaimResponse {
+            index,
+            ..CsiVolumeClaimResponse::default()
+        });
+    }
+    let origin = clients.asker(&call, &asked.node_id).await?;
+    if asked.claim >= mode::GC {
+        return Err(ApiError::permission_denied());
+    }
+    let claim = CsiVolumeClaimed {
+        namespace: namespace(asked.namespace),
+        volume_id: asked.volume_id,
+        allocation_id: asked.allocation_id,
+        node_id: asked.node_id,
+        claim: asked.claim,
+        access_mode: asked.access_mode,
+        attachment_mode: asked.attachment_mode,
+        ..CsiVolumeClaimed::default()
+    };
+    let own = (
+        clients.clone(),
+        claim.allocation_id.clone(),
+        claim.node_id.clone(),
+    );
+    deciding(move || own.0.runs_on(&own.1, &own.2)).await??;
+    let volumes = Arc::clone(&clients.server.volumes);
+    // It goes on where the caller is gone: he asks again, and finds it done.
+    let taking = tokio::spawn(async move { volumes.claim(claim, origin).await });
+    let taken = taking.await.map_err(ended)??;
+    Ok(CsiVolumeClaimResponse {
+        publish_context: taken.publish_context,
+        volume: Some(taken.volume),
+        index: taken.index,
+    })
+}
+
+/// `CSIVolume.Unpublish`.
+pub(super) async fn unpublish(
+    clients: Arc<Clients>,
+    call: Call,
+    asked: CsiVolumeUnpublishRequest,
+) -> Result<WriteResponse, ApiError> {
+    let missing = |what: &str| ApiError::bad_request(format!("missing {what}"));
+    // Who has not said whose claim it is, has not said who he is.
+    let claim = asked.claim.unwrap_or_default();
+    let origin = clients.asker(&call, &claim.node_id).await?;
+    if asked.volume_id.is_empty() {
+        return Err(missing("volume ID"));
+    }
+    if claim.allocation_id.is_empty() {
+        return Err(missing("allocation ID"));
+    }
+    let (namespace, id) = (namespace(asked.namespace), asked.volume_id);
+    if !clients.is_server(&call) {
+        let own = (
+            clients.clone(),
+            namespace.clone(),
+            id.clone(),
+            claim.clone(),
+        );
+        deciding(move || own.0.holds((&own.1, &own.2), &own.3)).await??;
+    }
+    let volumes = Arc::clone(&clients.server.volumes);
+    let giving = tokio::spawn(async move {
+        let alloc = claim.allocation_id.as_str();
+        volumes.unpublish((&namespace, &id), alloc, &origin).await
+    });
+    let index = giving.await.map_err(ended)??;
+    Ok(WriteResponse { index })
+}
+
+fn released(asked: CsiVolumeClaimRequest) -> CsiVolumeUnpublishRequest {
+    CsiVolumeUnpublishRequest {
+        namespace: asked.namespace,
+        volume_id: asked.volume_id,
+        claim: Some(NamedClaim {
+            allocation_id: asked.allocation_id,
+            node_id: asked.node_id,
+            mode: asked.claim,
+            ..NamedClaim::default()
+        }),
+    }
+}
+
+fn namespace(named: String) -> String {
+    match named.is_empty() {
+        true => DEFAULT_NAMESPACE.to_owned(),
+        false => named,
+    }
+}
+
+fn ended(error: tokio::task::JoinError) -> ApiError {
+    ApiError::internal(format!("the work on the volume ended: {error}"))
+}
+
+impl Clients {
+    /// Who asks: a server, or the node that the request names.
+    async fn asker(self: &Arc<Self>, call: &Call, node: &str) -> Result<Origin, ApiError> {
+        match self.is_server(call) {
+            true => Ok(self.server.origin("volumes")),
+            false => Ok(self.caller(call, node).await?.origin()),
+        }
+    }
+
+    /// Refuses a claim for an allocation of another node. One that is not there is refused with
+    /// its own text, where all of that is decided.
+    fn runs_on(&self, alloc: &str, node: &str) -> Result<(), ApiError> {
+        let view = self.server.projections.view();
+        let row = view.get::<Allocs>(alloc)?;
+        match row.is_some_and(|row| row.alloc.node_id != node) {
+            true => Err(ApiError::permission_denied()),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses to give back what another node holds.
+    fn holds(&self, volume: (&str, &str), claim: &NamedClaim) -> Result<(), ApiError> {
+        let view = self.server.projections.view();
+        let known = csi::volume(&view, volume)?;
+        let held = known
+            .as_ref()
+            .and_then(|known| known.row.claim_of(&claim.allocation_id));
+        match held.is_some_and(|held| held.node_id != claim.node_id) {
+            true => Err(ApiError::permission_denied()),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! What has to be done at the plugin of a volume: making and deleting it, snapshots, lists of its
+//! provider, and giving back what ended allocations left on a node.
+//!
+//! Refusals of plugins are 500 with the step's name and the plugin's own text, as Nomad's are.
+
+use drover_events::gojson::{List, Map};
+use drover_events::model::{CsiSnapshot, CsiVolume, CsiVolumeExternalStub};
+
+use super::answer::Answer;
+use super::gate::{Late, Write, in_namespace};
+use super::request::Request;
+use crate::acl::{Acl, NamespaceCapability as Ns};
+use crate::error::ApiError;
+use crate::rpc::csi::Secrets;
+use crate::volumes::{Page, StepError};
+
+/// Changing volumes.
+pub(super) const WRITE: &[Ns] = &[Ns::CsiWriteVolume];
+/// Using them.
+pub(super) const MOUNT: &[Ns] = &[Ns::CsiMountVolume];
+/// Seeing them in lists.
+pub(super) const LIST: &[Ns] = &[
+    Ns::CsiListVolume,
+    Ns::CsiReadVolume,
+    Ns::CsiMountVolume,
+    Ns::ListJobs,
+];
+
+/// Where secrets of a request stand: `name=value`, separated by commas.
+const SECRETS: &str = "X-Nomad-CSI-Secrets";
+
+drover_events::wire! {
+    struct CreateRequest {
+        volumes: List<CsiVolume> = "Volumes",
+    }
+
+    struct CreateResponse {
+        volumes: List<CsiVolume> = "Volumes",
+        warnings: String = "Warnings",
+    }
+
+    struct ExternalResponse {
+        volumes: List<CsiVolumeExternalStub> = "Volumes",
+        next_token: String = "NextToken",
+    }
+
+    struct SnapshotsRequest {
+        snapshots: List<CsiSnapshot> = "Snapshots",
+    }
+
+    struct SnapshotsCreated {
+        snapshots: List<CsiSnapshot> = "Snapshots",
+    }
+
+    struct SnapshotsResponse {
+        snapshots: List<CsiSnapshot> = "Snapshots",
+        next_token: String = "NextToken",
+    }
+}
+
+/// A refusal, as clients know it: what went wrong at the plugin is a failure of the request.
+pub(super) fn refused(error: StepError) -> ApiError {
+    match error.step {
+        "" => error.into(),
+        _ => ApiError::refused(error.to_string()),
+    }
+}
+
+/// Whether somebody may do this in the namespace of the request, and see plugins (CSI-17).
+fn may(acl: &Acl, namespace: &str, any_of: &[Ns]) -> bool {
+    in_namespace(acl, namespace, any_of) && acl.plugin_read()
+}
+
+fn admitted(late: Late, any_of: &[Ns]) -> Result<Write, ApiError> {
+    let allowed = may(late.acl(), late.request.namespace(), any_of);
+    late.when(allowed)
+}
+
+/// The secrets in the head of a request.
+fn secrets(request: &Request) -> Result<Secrets, ApiError> {
+    let text = request.header(SECRETS).unwrap_or_default();
+    let mut secrets = Secrets::default();
+    for part in text.split(',').filter(|part| !part.trim().is_empty()) {
+        let (name, value) = part.split_once('=').ok_or_else(|| {
+            ApiError::bad_request(format!("{SECRETS} must be name=value, separated by commas"))
+        })?;
+        secrets.0.insert(name.trim().to_owned(), value.to_owned());
+    }
+    Ok(secrets)
+}
+
+fn page(request: &Request) -> Result<Page, ApiError> {
+    Ok(Page {
+        most: request.query.number("per_page")?.unwrap_or_default(),
+        token: request.query.text("next_token").to_owned(),
+    })
+}
+
+fn plugin(request: &Request) -> Result<String, ApiError> {
+    match request.query.text("plugin_id") {
+        "" => Err(ApiError::bad_request("missing plugin ID")),
+        id => Ok(id.to_owned()),
+    }
+}
+
+/// `PUT /v1/volume/csi/:id/create`.
+pub(super) async fn create(late: Late) -> Result<Answer, ApiError> {
+    let asked: CreateRequest = late.json().await?;
+    let mut volumes = asked.volumes.into_vec();
+    for volume in volumes
+        .iter_mut()
+        .filter(|volume| volume.namespace.is_empty())
+    {
+        late.request.namespace().clone_into(&mut volume.namespace);
+    }
+    let acl = late.acl();
+    let allowed = volumes
+        .iter()
+        .all(|volume| may(acl, &volume.namespace, WRITE));
+    let allowed = allowed && may(acl, late.request.namespace(), WRITE);
+    let write = late.when(allowed)?;
+    let named = write.request.segment(3)?;
+    if volumes.iter().any(|volume| volume.id != named) {
+        return Err(ApiError::bad_request(
+            "Volume ID does not match request path",
+        ));
+    }
+    let made = write
+        .api
+        .server
+        .volumes
+        .create(volumes, &write.origin())
+        .await;
+    let (volumes, index) = made.map_err(refused)?;
+    let answer = CreateResponse {
+        volumes: volumes.into(),
+        warnings: String::new(),
+    };
+    Ok(Answer::json(&answer)?.written(index))
+}
+
+/// `DELETE /v1/volume/csi/:id/delete`.
+pub(super) async fn delete(late: Late) -> Result<Answer, ApiError> {
+    let write = admitted(late, WRITE)?;
+    let key = (
+        write.request.namespace().to_owned(),
+        write.request.segment(3)?,
+    );
+    let secrets = secrets(&write.request)?;
+    let deleted = write
+        .api
+        .server
+        .volumes
+        .delete(&key, secrets, &write.origin())
+        .await;
+    Ok(Answer::nothing().written(deleted.map_err(refused)?))
+}
+
+/// `DELETE /v1/volume/csi/:id/detach`.
+pub(super) async fn detach(late: Late) -> Result<Answer, ApiError> {
+    let write = admitted(late, MOUNT)?;
+    let node = write.request.query.text("node").to_owned();
+    if node.is_empty() {
+        return Err(ApiError::bad_request("detach requires node ID"));
+    }
+    let key = (
+        write.request.namespace().to_owned(),
+        write.request.segment(3)?,
+    );
+    let detached = write
+        .api
+        .server
+        .volumes
+        .detach(&key, &node, &write.origin())
+        .await;
+    Ok(Answer::nothing().written(detached.map_err(refused)?))
+}
+
+/// `GET /v1/volumes/external`.
+pub(super) async fn external(late: Late) -> Result<Answer, ApiError> {
+    let write = admitted(late, LIST)?;
+    let (plugin, page) = (plugin(&write.request)?, page(&write.request)?);
+    let listed = write.api.server.volumes.external(&plugin, page).await;
+    let (volumes, next_token) = listed.map_err(refused)?;
+    Answer::json(&ExternalResponse {
+        volumes,
+        next_token,
+    })
+}
+
+/// `GET /v1/volumes/snapshot`.
+pub(super) async fn snapshots(late: Late) -> Result<Answer, ApiError> {
+    let write = admitted(late, LIST)?;
+    let (plugin, page) = (plugin(&write.request)?, page(&write.request)?);
+    let secrets = secrets(&write.request)?;
+    let listed = write
+        .api
+        .server
+        .volumes
+        .snapshots(&plugin, page, secrets)
+        .await;
+    let (snapshots, next_token) = listed.map_err(refused)?;
+    let without = |mut snapshot: CsiSnapshot| {
+        snapshot.secrets = Map::nil();
+        snapshot
+    };
+    let snapshots: Vec<_> = snapshots.into_vec().into_iter().map(without).collect();
+    Answer::json(&SnapshotsResponse {
+        snapshots: snapshots.into(),
+        next_token,
+    })
+}
+
+/// `PUT /v1/volumes/snapshot`.
+pub(super) async fn create_snapshots(late: Late) -> Result<Answer, ApiError> {
+    let asked: SnapshotsRequest = late.json().await?;
+    let write = admitted(late, WRITE)?;
+    let namespace = write.request.namespace();
+    let asked = asked.snapshots.into_vec();
+    let made = write
+        .api
+        .server
+        .volumes
+        .create_snapshots(namespace, asked)
+        .await;
+    let snapshots = made.map_err(refused)?.into();
+    Answer::json(&SnapshotsCreated { snapshots })
+}
+
+/// `DELETE /v1/volumes/snapshot`.
+pub(super) async fn delete_snapshot(late: Late) -> Result<Answer, ApiError> {
+    let write = admitted(late, WRITE)?;
+    let plugin = plugin(&write.request)?;
+    let id = write.request.query.text("snapshot_id").to_owned();
+    if id.is_empty() {
+        return Err(ApiError::bad_request("missing snapshot ID"));
+    }
+    let secrets = secrets(&write.request)?;
+    let deleted = write
+        .api
+        .server
+        .volumes
+        .delete_snapshot(&plugin, &id, secrets)
+        .await;
+    deleted.map_err(refused)?;
+    Ok(Answer::nothing())
+}

@@ -1,0 +1,95 @@
+//! CSI volumes and plugins (PLG-03, VW-12).
+
+use std::sync::Arc;
+
+use drover_events::csi::{CsiVolumeClaimed, mode};
+use drover_projections::Scan;
+use drover_projections::query::csi;
+use drover_projections::tables::csi_plugins::CsiPlugins;
+use drover_projections::tables::csi_volumes::CsiVolumes;
+
+use super::Cutoffs;
+use crate::commands::Command;
+use crate::commands::csi::{ClaimVolume, DeleteCsiPlugin};
+use crate::error::ApiError;
+use crate::reactors::driver::{Context, Failure};
+use crate::reactors::each::Each;
+
+/// Volumes that are looked at in one view.
+const BATCH: usize = 1_000;
+
+/// Removes plugins of which nothing is left, and gives a sign for each volume with claims that
+/// should long be free: its index moves, and nothing else.
+pub(super) async fn collect(
+    context: &Context,
+    cutoffs: &Cutoffs,
+    each: &mut Each,
+) -> Result<(), Failure> {
+    for id in left_over(context, cutoffs)? {
+        let what = format!("plugin {id}");
+        submit(context, DeleteCsiPlugin { id }, &what, each).await?;
+    }
+    for (namespace, volume_id) in waiting(context, cutoffs)? {
+        let what = format!("claims on volume {volume_id} of namespace {namespace}");
+        let claim = CsiVolumeClaimed {
+            namespace,
+            volume_id,
+            claim: mode::GC,
+            ..CsiVolumeClaimed::default()
+        };
+        submit(context, ClaimVolume { claim }, &what, each).await?;
+    }
+    Ok(())
+}
+
+async fn submit(
+    context: &Context,
+    command: impl Command + 'static,
+    what: &str,
+    each: &mut Each,
+) -> Result<(), ApiError> {
+    match context.proposer.submit(Arc::new(command), "core_gc").await {
+        Err(error) if error.concerns_all() => Err(error),
+        done => {
+            each.take(what, done);
+            Ok(())
+        }
+    }
+}
+
+/// Plugins that nothing stands for any more.
+fn left_over(context: &Context, cutoffs: &Cutoffs) -> Result<Vec<String>, Failure> {
+    let view = context.projections.view();
+    let mut found = Vec::new();
+    for row in view.scan::<CsiPlugins>(Scan::all()) {
+        let row = row?;
+        if !row.in_use() && row.plugin.modify_time <= cutoffs.plugins {
+            found.push(row.plugin.id);
+        }
+    }
+    Ok(found)
+}
+
+/// Volumes with claims to free that have not changed for long.
+fn waiting(context: &Context, cutoffs: &Cutoffs) -> Result<Vec<(String, String)>, Failure> {
+    let view = context.projections.view();
+    let mut old = Vec::new();
+    for row in view.scan::<CsiVolumes>(Scan::all()) {
+        let row = row?;
+        if row.in_use() && row.volume.modify_time <= cutoffs.claims {
+            old.push(row);
+        }
+    }
+    drop(view);
+    let mut found = Vec::new();
+    for batch in old.chunks(BATCH) {
+        let view = context.projections.view();
+        for row in batch {
+            let past = csi::with_past_claims(&view, row)?.row.past_claims;
+            if !past.is_empty() {
+                found.push((row.volume.namespace.clone(), row.volume.id.clone()));
+            }
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,317 @@
+use drover_events::csi::{CsiVolumeClaimed, mode};
+use drover_events::model::status::access_mode::{
+    MULTI_NODE_MULTI_WRITER as MANY, SINGLE_NODE_WRITER as ONE,
+};
+use drover_testkit::LONG;
+
+use super::super::core_gc::{CoreGc, GcSettings};
+use super::super::driver::{Board, Running, start};
+use super::super::each::Each;
+use super::*;
+use crate::clock::Clock;
+use crate::commands::csi::{ClaimVolume, DeregisterVolumes};
+use crate::error::Code;
+use crate::volumes::testing::{Fault, World, node_id};
+
+/// A watcher that runs.
+struct Watched {
+    watcher: Arc<VolumeWatcher>,
+    context: Context,
+    _running: Running,
+}
+
+fn context(world: &World) -> Context {
+    Context {
+        projections: Arc::clone(&world.direct.projections),
+        proposer: world.direct.clone(),
+        clock: Clock::default(),
+    }
+}
+
+fn watched(world: &World) -> Watched {
+    let watcher = Arc::new(VolumeWatcher::new(Arc::clone(&world.volumes), "s1"));
+    let context = context(world);
+    let reactor: Arc<dyn Reactor> = watcher.clone();
+    Watched {
+        _running: start(reactor, context.clone(), Board::default()),
+        watcher,
+        context,
+    }
+}
+
+/// Waits for a condition that changes of the state, or the end of work, make true.
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let waited = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(LONG, waited)
+        .await
+        .unwrap_or_else(|_| panic!("{what}"));
+}
+
+impl Watched {
+    /// Everything that was said is followed, and nobody works any more.
+    async fn settled(&self) {
+        until("it settles", || {
+            let now = self.context.projections.applied_index();
+            *self.watcher.followed.lock() == Some(now) && self.watcher.workers() == 0
+        })
+        .await;
+    }
+}
+
+/// A volume that an allocation has mounted.
+async fn mounted(world: &World, number: usize, node: usize) -> (String, String) {
+    let volume = format!("data-{number}");
+    world.volume(&volume, ONE);
+    let alloc = world.alloc(number, node, &volume, ONE);
+    world.claim(&volume, &alloc).await.unwrap();
+    world.strict.mount(&volume, &node_id(node), &alloc, true);
+    (volume, alloc)
+}
+
+#[tokio::test]
+async fn vw_08_volumes_at_rest_have_no_worker_and_what_ends_is_freed() {
+    let world = World::new(1);
+    let mut held = Vec::new();
+    for number in 1..=20 {
+        held.push(mounted(&world, number, 0).await);
+    }
+    let watched = watched(&world);
+    watched.settled().await;
+    let calls = world.strict.calls().len();
+    for (volume, alloc) in &held[..10] {
+        world.alloc_is(alloc, "complete");
+        until("it is free", || !world.row(volume).in_use()).await;
+    }
+    watched.settled().await;
+    assert_eq!(
+        world.strict.calls().len() - calls,
+        20,
+        "one unmount and one detach each"
+    );
+    assert!(
+        held[10..]
+            .iter()
+            .all(|(volume, _)| world.row(volume).in_use()),
+        "those that live"
+    );
+    assert!(world.strict.wrong().is_empty());
+}
+
+#[tokio::test]
+async fn vw_04_what_was_missed_is_found_by_the_next_leader_without_another_event() {
+    let mut world = World::new(1);
+    let (volume, alloc) = mounted(&world, 1, 0).await;
+    world.alloc_is(&alloc, "complete");
+    world.alloc_goes(&alloc);
+    {
+        // The leader falls while its node is asked.
+        world.strict.fault("NodeDetachVolume", &[Fault::Hangs]);
+        let first = watched(&world);
+        until("it is asked", || {
+            world.strict.count("NodeDetachVolume") == 1
+        })
+        .await;
+        drop(first);
+    }
+    let calls = world.strict.calls().len();
+    world.elect();
+    assert_eq!(
+        world.strict.calls().len(),
+        calls,
+        "VW-02: who fell calls nothing"
+    );
+    let second = watched(&world);
+    until("it is free", || !world.row(&volume).in_use()).await;
+    second.settled().await;
+    assert!(world.strict.is_idle() && world.strict.wrong().is_empty());
+}
+
+#[tokio::test]
+async fn vw_12_a_sign_moves_the_index_and_nothing_else_and_vw_13_adds_no_claim() {
+    let world = World::new(1);
+    let (volume, alloc) = mounted(&world, 1, 0).await;
+    let gc = CoreGc::new(GcSettings::default().forced());
+    let collect = async || {
+        gc.collect(&context(&world), &mut Each::default())
+            .await
+            .unwrap();
+    };
+    let index = world.index();
+    collect().await;
+    assert_eq!(world.index(), index, "nothing is to be freed");
+    world.alloc_is(&alloc, "complete");
+    let before = world.row(&volume);
+    for _ in 0..100 {
+        collect().await;
+    }
+    let mut after = world.row(&volume);
+    assert_eq!(
+        after.volume.modify_index,
+        before.volume.modify_index.max(index) + 101
+    );
+    after.volume.modify_index = before.volume.modify_index;
+    assert_eq!(after, before);
+    // A watcher that heard nothing of the end hears of the sign (VW-11).
+    let watched = watched(&world);
+    until("it is free", || !world.row(&volume).in_use()).await;
+    watched.settled().await;
+}
+
+#[tokio::test]
+async fn vw_12_a_volume_is_left_alone_until_it_is_old_enough() {
+    let world = World::new(1);
+    let (_, alloc) = mounted(&world, 1, 0).await;
+    world.alloc_is(&alloc, "complete");
+    let index = world.index();
+    let gc = CoreGc::new(GcSettings::default());
+    gc.collect(&context(&world), &mut Each::default())
+        .await
+        .unwrap();
+    assert_eq!(world.index(), index);
+}
+
+#[tokio::test]
+async fn vw_16_one_dead_node_keeps_no_other_claim_from_being_freed() {
+    let world = World::new(3);
+    world
+        .strict
+        .shared
+        .store(true, std::sync::atomic::Ordering::SeqCst);
+    world.volume("data", MANY);
+    let mut allocs = Vec::new();
+    for node in 0..3 {
+        let alloc = world.alloc(node, node, "data", MANY);
+        world.claim("data", &alloc).await.unwrap();
+        world.strict.mount("data", &node_id(node), &alloc, true);
+        allocs.push(alloc);
+    }
+    let watched = watched(&world);
+    world.node_is(1, "down");
+    for alloc in &allocs {
+        world.alloc_is(alloc, "lost");
+    }
+    until("all but one are free", || {
+        world.row("data").holders().count() == 1
+    })
+    .await;
+    until("it is told", || {
+        !world.volumes.troubles(("default", "data")).is_empty()
+    })
+    .await;
+    let troubles = world.volumes.troubles(("default", "data"));
+    assert!(
+        troubles[&allocs[1]].error.contains("is not ready"),
+        "{troubles:?}"
+    );
+    world.node_is(1, "ready");
+    until("it is free when its node is back", || {
+        !world.row("data").in_use()
+    })
+    .await;
+    watched.settled().await;
+    assert!(world.volumes.troubles(("default", "data")).is_empty());
+    assert!(world.strict.wrong().is_empty());
+}
+
+#[tokio::test]
+async fn vw_10_a_volume_that_is_deleted_leaves_no_worker() {
+    let world = World::new(1);
+    let watched = watched(&world);
+    for number in 1..=5 {
+        let (volume, alloc) = mounted(&world, number, 0).await;
+        world
+            .strict
+            .fault("NodeDetachVolume", &[Fault::Says(Code::Unavailable)]);
+        world.alloc_is(&alloc, "complete");
+        until("it is tried", || {
+            !world.volumes.troubles(("default", &volume)).is_empty()
+        })
+        .await;
+        let command = DeregisterVolumes {
+            namespace: "default".into(),
+            ids: vec![volume],
+            force: true,
+        };
+        world.direct.command(&command).unwrap();
+    }
+    watched.settled().await;
+    assert!(world.volumes.all_troubles(10).is_empty());
+}
+
+#[tokio::test]
+async fn vw_09_what_is_said_while_a_worker_leaves_is_not_lost() {
+    let world = World::new(1);
+    let watched = watched(&world);
+    world.volume("data", ONE);
+    for number in 1..=50 {
+        let alloc = world.alloc(number, 0, "data", ONE);
+        world.claim("data", &alloc).await.unwrap();
+        world.strict.mount("data", &node_id(0), &alloc, true);
+        world.alloc_is(&alloc, "complete");
+        // The next one comes at the very moment at which the worker of the last one leaves.
+        until("it is free", || !world.row("data").in_use()).await;
+    }
+    watched.settled().await;
+    assert!(world.strict.is_idle() && world.strict.wrong().is_empty());
+}
+
+#[test]
+fn vw_20_a_plugin_that_fails_is_asked_less_and_less() {
+    let mut passed = Duration::ZERO;
+    let within = delays(FIRST).take_while(|delay| {
+        passed += *delay;
+        passed < Duration::from_secs(600)
+    });
+    let tries = within.count();
+    assert!(
+        (10..=20).contains(&tries),
+        "{tries} times within ten minutes"
+    );
+    assert_eq!(delays(FIRST).nth(100), Some(LONGEST));
+}
+
+#[tokio::test]
+async fn vw_20_it_is_asked_again_until_it_can() {
+    let world = World::new(1);
+    let (volume, alloc) = mounted(&world, 1, 0).await;
+    world.alloc_is(&alloc, "complete");
+    world
+        .strict
+        .fault("NodeDetachVolume", &[Fault::Says(Code::Unavailable); 4]);
+    world
+        .strict
+        .fault("ControllerDetachVolume", &[Fault::Lost; 3]);
+    let mut watcher = VolumeWatcher::new(Arc::clone(&world.volumes), "s1");
+    let shared = Arc::get_mut(&mut watcher.shared).unwrap();
+    shared.first = Duration::from_millis(1);
+    let worker = Worker {
+        shared: Arc::clone(&watcher.shared),
+        key: ("default".to_owned(), volume.clone()),
+        told: Arc::default(),
+    };
+    let freed = tokio::time::timeout(LONG, worker.free(alloc.clone())).await;
+    assert_eq!(freed.unwrap(), alloc);
+    assert_eq!(world.strict.count("NodeDetachVolume"), 5);
+    assert_eq!(world.strict.count("ControllerDetachVolume"), 4);
+    assert!(!world.row(&volume).in_use() && world.strict.wrong().is_empty());
+}
+
+#[tokio::test]
+async fn a_sign_of_nobody_is_no_claim() {
+    let world = World::new(1);
+    world.volume("data", ONE);
+    let sign = ClaimVolume {
+        claim: CsiVolumeClaimed {
+            namespace: "default".into(),
+            volume_id: "data".into(),
+            claim: mode::GC,
+            ..CsiVolumeClaimed::default()
+        },
+    };
+    world.direct.command(&sign).unwrap();
+    assert!(!world.row("data").in_use());
+}

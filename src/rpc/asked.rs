@@ -1,0 +1,204 @@
+//! Calls of servers to clients, each in a session of its own: a method by name, a request, an
+//! answer.
+//!
+//! A session begins with a head, like one for a request of the HTTP API, whose method is no word of
+//! HTTP and whose target is the name of a method: no path of a request is one. The client answers
+//! from handlers of its own; that a session was opened proves that a server asks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+
+use super::duplex::{Broken, Duplex, Inflow, Outflow};
+use super::service::{Call, Dispatch};
+use super::sessions::Sessions;
+use super::{Rpc, wire};
+use crate::error::{ApiError, Code};
+
+/// The method of the head.
+pub const METHOD: &str = "RPC";
+
+/// What is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Head {
+    /// [`METHOD`].
+    #[serde(rename = "Method")]
+    pub method: String,
+    /// The name of the method.
+    #[serde(rename = "Target")]
+    pub target: String,
+}
+
+/// What became of it; an answer follows where there is no code.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+struct Became {
+    /// The code of a refusal.
+    #[serde(rename = "Code")]
+    code: Option<Code>,
+    /// Its text.
+    #[serde(rename = "Error")]
+    error: String,
+}
+
+/// Why a client brought no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unanswered {
+    /// It was not asked: there is no way to it.
+    #[error("{0}")]
+    Unreached(String),
+    /// It was asked, and may have done it.
+    #[error("{0}")]
+    Unsure(String),
+    /// It answered that it did not.
+    #[error("{}", .0.message)]
+    Refused(ApiError),
+}
+
+impl Unanswered {
+    /// Whether the same may succeed later.
+    pub fn is_recoverable(&self) -> bool {
+        match self {
+            Self::Unreached(_) | Self::Unsure(_) => true,
+            Self::Refused(error) => matches!(
+                error.code,
+                Code::Unavailable | Code::Timeout | Code::Conflict | Code::TooManyRequests
+            ),
+        }
+    }
+}
+
+/// The way to the clients of nodes: from this server, or over the one that a node holds on to.
+pub trait Reach: Send + Sync {
+    /// Whether there is a way to the node.
+    fn reaches(&self, node: &str) -> bool;
+
+    /// Asks the client of a node, and waits no longer than `limit`.
+    fn ask(
+        &self,
+        node: &str,
+        method: &'static str,
+        body: Bytes,
+        limit: Duration,
+    ) -> BoxFuture<'static, Result<Bytes, Unanswered>>;
+}
+
+/// Asks the client of a node by a method.
+///
+/// # Errors
+/// Why there is no answer.
+pub async fn call<R: Rpc>(
+    reach: &dyn Reach,
+    node: &str,
+    asked: &R::Req,
+    limit: Duration,
+) -> Result<R::Res, Unanswered> {
+    let unreadable = |error: super::RpcError| Unanswered::Refused(error.into());
+    let body = wire::encode(asked).map_err(unreadable)?;
+    let answer = reach.ask(node, R::NAME, body, limit).await?;
+    let broken = |error: super::RpcError| Unanswered::Unsure(error.to_string());
+    wire::decode(&answer).map_err(broken)
+}
+
+impl Reach for Arc<Sessions> {
+    fn reaches(&self, node: &str) -> bool {
+        Sessions::reaches(self, node)
+    }
+
+    fn ask(
+        &self,
+        node: &str,
+        method: &'static str,
+        body: Bytes,
+        limit: Duration,
+    ) -> BoxFuture<'static, Result<Bytes, Unanswered>> {
+        let (sessions, node) = (Arc::clone(self), node.to_owned());
+        async move {
+            let stream = sessions.dial(&node).await;
+            let stream = stream.map_err(|error| Unanswered::Unreached(error.message))?;
+            let asked = timeout(limit, exchange(stream, method, body)).await;
+            let late = |_| {
+                Unanswered::Unsure(format!(
+                    "node {node:?} did not answer {method} within {limit:?}"
+                ))
+            };
+            asked.map_err(late)?
+        }
+        .boxed()
+    }
+}
+
+async fn exchange(stream: Duplex, method: &str, body: Bytes) -> Result<Bytes, Unanswered> {
+    let Duplex {
+        mut inflow,
+        mut outflow,
+    } = stream;
+    let lost = |broken: Broken| Unanswered::Unsure(format!("the node was lost: {broken}"));
+    let head = Head {
+        method: METHOD.to_owned(),
+        target: method.to_owned(),
+    };
+    outflow.message(&head).map_err(lost)?;
+    outflow.send(body).await.map_err(lost)?;
+    outflow.end();
+    let became: Became = inflow.message().await.map_err(lost)?;
+    match became.code {
+        Some(code) => Err(Unanswered::Refused(ApiError::new(code, became.error))),
+        None => whole(&mut inflow).await.map_err(lost),
+    }
+}
+
+/// Answers what a server asks by this method, from the handlers of a client; none where it has
+/// none.
+///
+/// # Errors
+/// Nobody waits for it any more.
+pub async fn answer(
+    handlers: Option<Arc<dyn Dispatch>>,
+    method: &str,
+    (mut inflow, mut outflow): (Inflow, Outflow),
+) -> Result<(), Broken> {
+    let body = whole(&mut inflow).await?;
+    drop(inflow);
+    let answered = match handlers {
+        Some(handlers) => {
+            let answer = handlers.dispatch(method, Call::default(), body);
+            // What was begun is ended, whoever waits for it: a call to a plugin is not cut.
+            let answer = tokio::spawn(answer).await;
+            answer.unwrap_or_else(|_| Err(ApiError::internal("the call ended by a panic")))
+        }
+        None => Err(ApiError::new(
+            Code::Unavailable,
+            "this node runs no CSI plugins",
+        )),
+    };
+    let became = match &answered {
+        Ok(_) => Became::default(),
+        Err(error) => Became {
+            code: Some(error.code),
+            error: error.message.clone(),
+        },
+    };
+    outflow.message(&became)?;
+    outflow.send(answered.unwrap_or_default()).await?;
+    outflow.end();
+    Ok(())
+}
+
+/// A body, whole.
+async fn whole(inflow: &mut Inflow) -> Result<Bytes, Broken> {
+    let mut body = BytesMut::new();
+    while let Some(piece) = inflow.data().await? {
+        if body.len() + piece.len() > wire::MAX_BODY {
+            return Err(Broken("the body is too long".to_owned()));
+        }
+        body.extend_from_slice(&piece);
+    }
+    Ok(body.freeze())
+}

@@ -1,0 +1,173 @@
+//! An allocation takes a volume: the claim is in the log first, then the controller attaches the
+//! volume to the node, and what it said is in the log before the client hears it.
+
+use std::sync::Arc;
+
+use drover_events::csi::{CsiVolumeClaimed, mode, state};
+use drover_events::gojson::Map;
+use drover_events::model::CsiVolume;
+use drover_projections::query::csi::Volume;
+use drover_projections::tables::allocs::Allocs;
+
+use super::{StepError, Volumes, external_node, filled};
+use crate::commands::csi::ClaimVolume;
+use crate::error::ApiError;
+use crate::proposer::Origin;
+use crate::rpc::csi::{ControllerAttachVolume, ControllerAttachVolumeRequest};
+
+/// The step, as errors begin.
+const PUBLISH: &str = "controller publish: ";
+
+/// A claim that was taken.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// The volume as a client needs it: with its secrets in clear, and its mount options.
+    pub volume: CsiVolume,
+    /// What the controller said when it attached the volume.
+    pub publish_context: Map<String>,
+    /// The index of the last event of it.
+    pub index: u64,
+}
+
+impl Volumes {
+    /// Takes a claim for an allocation. One that is taken already is answered as it was (CSI-23):
+    /// a client whose answer was lost asks again.
+    ///
+    /// # Errors
+    /// It is refused, or its controller cannot attach the volume.
+    pub async fn claim(
+        &self,
+        asked: CsiVolumeClaimed,
+        mut origin: Origin,
+    ) -> Result<Taken, StepError> {
+        self.must_lead()?;
+        let claim = self.completed(asked)?;
+        let key = (claim.namespace.clone(), claim.volume_id.clone());
+        let index = {
+            let _turn = self.taking.turn(key.clone()).await;
+            self.note(claim.clone(), &origin).await?
+        };
+        origin.cause = Some(index).filter(|index| *index > 0).or(origin.cause);
+        let view = self.projections.view();
+        let volume = self.load(&view, (&key.0, &key.1))?;
+        drop(view);
+        if !volume.row.volume.controller_required {
+            return self.taken(&claim, Map::empty(), index);
+        }
+        let (context, attached) = self.attach(&claim, &origin).await?;
+        self.taken(&claim, context, attached.max(index))
+    }
+
+    /// The claim with what servers know of it (CSI-21).
+    fn completed(&self, mut claim: CsiVolumeClaimed) -> Result<CsiVolumeClaimed, StepError> {
+        let view = self.projections.view();
+        let volume = self.load(&view, (&claim.namespace, &claim.volume_id))?;
+        claim.state = state::TAKEN;
+        claim.published = false;
+        claim.publish_context = Map::nil();
+        claim.external_node_id = String::new();
+        if let Some(alloc) = view.get::<Allocs>(claim.allocation_id.as_str())? {
+            // It is known before the controller is asked, so that whatever becomes of that call,
+            // the volume can be detached again.
+            let plugin = &volume.row.volume.plugin_id;
+            claim.external_node_id = external_node(&view, plugin, &alloc.alloc.node_id)?;
+            if volume.row.volume.controller_required && claim.external_node_id.is_empty() {
+                let text = format!(
+                    "CSI plugin \"{plugin}\" does not run on node \"{}\" yet",
+                    alloc.alloc.node_id
+                );
+                return Err(StepError {
+                    step: PUBLISH,
+                    text,
+                    code: crate::error::Code::Unavailable,
+                    recoverable: true,
+                });
+            }
+        }
+        Ok(claim)
+    }
+
+    /// Records a claim, or a step of it; its index, 0 where nothing changed.
+    pub(super) async fn note(
+        &self,
+        claim: CsiVolumeClaimed,
+        origin: &Origin,
+    ) -> Result<u64, StepError> {
+        let command = Arc::new(ClaimVolume { claim });
+        Ok(self.record.record(command, origin.clone()).await?.index)
+    }
+
+    /// Lets the controller attach the volume, once; what it said, and the index of that.
+    async fn attach(
+        &self,
+        claim: &CsiVolumeClaimed,
+        origin: &Origin,
+    ) -> Result<(Map<String>, u64), StepError> {
+        let (namespace, id) = (&claim.namespace, &claim.volume_id);
+        let held = self.held(claim)?.1;
+        let place = (namespace.clone(), id.clone(), held.node_id.clone());
+        let _turn = self.attaching.turn(place).await;
+        // While it waited for its turn, the claim may have been attached, or given back.
+        let (volume, held) = self.held(claim)?;
+        if held.published {
+            return Ok((held.publish_context, 0));
+        }
+        self.must_lead()?;
+        let row = &volume.row.volume;
+        let asked = ControllerAttachVolumeRequest {
+            plugin_id: row.plugin_id.clone(),
+            controller_node_id: String::new(),
+            volume_id: volume.plugin_name().to_owned(),
+            client_csi_node_id: held.external_node_id.clone(),
+            attachment_mode: held.attachment_mode.clone(),
+            access_mode: held.access_mode.clone(),
+            mount_options: row.mount_options.clone(),
+            read_only: held.claim == mode::READ,
+            secrets: self.secrets(&volume)?,
+            volume_context: filled(&row.context),
+        };
+        let answer = self.shim.controller::<ControllerAttachVolume>(asked).await;
+        let context = answer.map_err(StepError::of(PUBLISH))?.publish_context;
+        let mut attached = held;
+        attached.published = true;
+        attached.publish_context.clone_from(&context);
+        let index = self.note(attached, origin).await?;
+        Ok((context, index))
+    }
+
+    /// The volume, and the claim as it is held.
+    fn held(&self, claim: &CsiVolumeClaimed) -> Result<(Volume, CsiVolumeClaimed), StepError> {
+        let view = self.projections.view();
+        let volume = self.load(&view, (&claim.namespace, &claim.volume_id))?;
+        let alloc = claim.allocation_id.as_str();
+        let held = volume.row.claim_of(alloc);
+        let held = held.filter(|_| !volume.row.past_claims.contains_key(alloc));
+        match held.cloned() {
+            Some(held) => Ok((volume, held)),
+            None => Err(ApiError::refused(format!(
+                "claim of allocation \"{alloc}\" on volume \"{}\" was released",
+                claim.volume_id
+            ))
+            .into()),
+        }
+    }
+
+    fn taken(
+        &self,
+        claim: &CsiVolumeClaimed,
+        publish_context: Map<String>,
+        index: u64,
+    ) -> Result<Taken, StepError> {
+        let volume = self.held(claim)?.0;
+        let mut shown = volume.shown();
+        shown
+            .mount_options
+            .clone_from(&volume.row.volume.mount_options);
+        shown.secrets = self.secrets(&volume)?.0.into();
+        Ok(Taken {
+            volume: shown,
+            publish_context,
+            index,
+        })
+    }
+}

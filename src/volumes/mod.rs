@@ -1,0 +1,291 @@
+//! CSI volumes at work: what has to be done at plugins so that what the state says becomes true.
+//!
+//! An allocation takes a volume ([`claim`]), gives it back step by step ([`unpublish`]), an operator
+//! has one made, grown or deleted ([`provision`]). The state is the tables'; every change of it is
+//! a command, and every call to a plugin goes through one place ([`shim`]). Clients, operators and
+//! the volume watcher all call the same functions (VW-06).
+//!
+//! It must not know: HTTP, sessions ([`Reach`] is the way to a client), how events are replicated
+//! ([`Record`]).
+//!
+//! Invariants:
+//! 1. A volume is claimed in the log before its controller attaches it, so two writers never come to
+//!    the plugin at once (CSI-24).
+//! 2. A step is recorded after its call succeeded, never before (CSI-31), and nothing is recorded
+//!    that changes nothing. Whoever comes after a crash repeats at most the step that was under way,
+//!    which plugins bear (CSI-34).
+//! 3. A controller detaches a volume from a node only when nobody there holds it, or still has to
+//!    let go of it: found in the state at that moment, while nobody attaches it there (CSI-35).
+//! 4. A server that does not lead calls no plugin (VW-02).
+
+mod claim;
+mod keyed;
+#[cfg(test)]
+mod model_test;
+mod provision;
+mod shim;
+#[cfg(test)]
+pub(crate) mod testing;
+mod unpublish;
+#[cfg(test)]
+mod volumes_test;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use drover_events::csi::{CsiVolumeClaimed, state};
+use drover_events::gojson::Map;
+use drover_events::model::status::node as node_status;
+use drover_projections::query::csi::{self, Volume};
+use drover_projections::tables::nodes::{self, Nodes};
+use drover_projections::{Projections, View};
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+
+use self::keyed::Keyed;
+use self::shim::Shim;
+use crate::commands::Command;
+use crate::error::{ApiError, Code};
+use crate::keyring::Keyring;
+use crate::proposer::{Committed, Origin, Proposer};
+use crate::rpc::asked::{Reach, Unanswered};
+use crate::rpc::csi::Secrets;
+
+pub use claim::Taken;
+pub use provision::Page;
+pub use shim::Limits;
+
+/// A volume: its namespace and its id.
+pub type Key = (String, String);
+/// A claim: the volume's namespace, its id, and the allocation.
+type ClaimKey = (String, String, String);
+
+/// The way to change the state.
+pub trait Record: Send + Sync {
+    /// Whether this server leads and takes commands.
+    fn leads(&self) -> bool;
+
+    /// Decides, replicates and applies a command.
+    fn record(
+        &self,
+        command: Arc<dyn Command>,
+        origin: Origin,
+    ) -> BoxFuture<'_, Result<Committed, ApiError>>;
+}
+
+impl Record for Proposer {
+    fn leads(&self) -> bool {
+        self.ready().borrow().is_some()
+    }
+
+    fn record(
+        &self,
+        command: Arc<dyn Command>,
+        origin: Origin,
+    ) -> BoxFuture<'_, Result<Committed, ApiError>> {
+        Box::pin(self.submit(command, origin))
+    }
+}
+
+/// Why a step was not done, by the name of the step (PLG-10).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{step}{text}")]
+pub struct StepError {
+    /// The step, as a text begins; empty where none was begun.
+    pub step: &'static str,
+    /// Why: a plugin's own text, mostly.
+    pub text: String,
+    /// The kind of the refusal.
+    pub code: Code,
+    /// Whether the same may succeed later.
+    pub recoverable: bool,
+}
+
+impl StepError {
+    fn of(step: &'static str) -> impl Fn(Unanswered) -> Self {
+        move |error| Self {
+            step,
+            text: error.to_string(),
+            recoverable: error.is_recoverable(),
+            code: match error.is_recoverable() {
+                true => Code::Unavailable,
+                false => Code::Refused,
+            },
+        }
+    }
+}
+
+impl From<ApiError> for StepError {
+    fn from(error: ApiError) -> Self {
+        Self {
+            step: "",
+            recoverable: error.concerns_all() || error.code == Code::Conflict,
+            text: error.message,
+            code: error.code,
+        }
+    }
+}
+
+impl From<drover_projections::StorageError> for StepError {
+    fn from(error: drover_projections::StorageError) -> Self {
+        ApiError::from(error).into()
+    }
+}
+
+impl From<StepError> for ApiError {
+    fn from(error: StepError) -> Self {
+        Self::new(error.code, error.to_string())
+    }
+}
+
+/// What holds a claim up.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Trouble {
+    /// What is to be done next, and why it was not.
+    pub error: String,
+    /// When it failed first, Unix nanoseconds.
+    pub since: i64,
+    /// How often it failed.
+    pub tries: u64,
+}
+
+/// The volumes of one server.
+pub struct Volumes {
+    projections: Arc<Projections>,
+    record: Arc<dyn Record>,
+    shim: Shim,
+    keyring: Arc<Keyring>,
+    /// Who takes a volume, and who deletes it.
+    taking: Keyed<Key>,
+    /// Who gives a claim back: one at a time.
+    releasing: Keyed<ClaimKey>,
+    /// Who attaches a volume to a node, or detaches it: namespace, id, node.
+    attaching: Keyed<ClaimKey>,
+    troubles: Mutex<BTreeMap<ClaimKey, Trouble>>,
+}
+
+impl Volumes {
+    /// The volumes of the state, whose plugins are reached by `reach`.
+    pub fn new(
+        projections: Arc<Projections>,
+        record: Arc<dyn Record>,
+        reach: Arc<dyn Reach>,
+        keyring: Arc<Keyring>,
+    ) -> Arc<Self> {
+        Self::with_limits(projections, record, (reach, Limits::default()), keyring)
+    }
+
+    /// The same, with limits of the caller's.
+    pub fn with_limits(
+        projections: Arc<Projections>,
+        record: Arc<dyn Record>,
+        (reach, limits): (Arc<dyn Reach>, Limits),
+        keyring: Arc<Keyring>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            shim: Shim::new(Arc::clone(&projections), reach, limits),
+            projections,
+            record,
+            keyring,
+            taking: Keyed::default(),
+            releasing: Keyed::default(),
+            attaching: Keyed::default(),
+            troubles: Mutex::default(),
+        })
+    }
+
+    /// What holds up the claims of a volume, by allocation.
+    pub fn troubles(&self, (namespace, id): (&str, &str)) -> BTreeMap<String, Trouble> {
+        let troubles = self.troubles.lock();
+        let of = troubles
+            .iter()
+            .filter(|(key, _)| key.0 == namespace && key.1 == id);
+        of.map(|(key, trouble)| (key.2.clone(), trouble.clone()))
+            .collect()
+    }
+
+    /// All of that: namespace, volume, allocation, and what holds it up.
+    pub fn all_troubles(&self, most: usize) -> Vec<(ClaimKey, Trouble)> {
+        let troubles = self.troubles.lock();
+        let first = troubles.iter().take(most);
+        first
+            .map(|(key, trouble)| (key.clone(), trouble.clone()))
+            .collect()
+    }
+
+    /// Forgets what held up claims that are no more.
+    pub fn forget(&self, (namespace, id): (&str, &str), held: &[String]) {
+        let mut troubles = self.troubles.lock();
+        troubles.retain(|(of, volume, alloc), _| {
+            of != namespace || volume != id || held.contains(alloc)
+        });
+    }
+
+    fn load(&self, view: &View, (namespace, id): (&str, &str)) -> Result<Volume, StepError> {
+        let volume = csi::volume(view, (namespace, id))?;
+        let missing = || ApiError::refused(format!("volume not found: {id}"));
+        volume.ok_or_else(missing).map_err(StepError::from)
+    }
+
+    /// A server that does not lead must not change anything outside.
+    fn must_lead(&self) -> Result<(), StepError> {
+        match self.record.leads() {
+            true => Ok(()),
+            false => Err(ApiError::no_leader().into()),
+        }
+    }
+
+    /// The secrets of a volume, in clear.
+    fn secrets(&self, volume: &Volume) -> Result<Secrets, StepError> {
+        let row = &volume.row.volume;
+        let place = (row.namespace.as_str(), row.id.as_str());
+        let opened = self.keyring.open_volume_secrets(place, &row.secrets);
+        let opened = opened.map_err(|error| ApiError::internal(error.to_string()))?;
+        let clear = opened
+            .into_iter()
+            .map(|(name, secret)| (name, secret.to_string()));
+        Ok(Secrets(clear.collect()))
+    }
+}
+
+/// Every claim there is on a volume, each as far as it was given back.
+fn claims(volume: &Volume) -> BTreeMap<&str, &CsiVolumeClaimed> {
+    let row = &volume.row;
+    let mut claims = BTreeMap::new();
+    // What is past is further on than what the lists of holders say of it.
+    for known in [&row.read_claims, &row.write_claims, &row.past_claims] {
+        for (alloc, claim) in known.iter() {
+            claims.insert(alloc.as_str(), claim);
+        }
+    }
+    claims
+}
+
+/// Whether a claim still keeps its volume attached to its node.
+fn keeps_attached(claim: &CsiVolumeClaimed) -> bool {
+    state::rank(claim.state) < state::rank(state::CONTROLLER_DETACHED)
+}
+
+/// What a plugin calls a node; empty where the node does not say.
+fn external_node(view: &View, plugin: &str, node: &str) -> Result<String, StepError> {
+    let node = view.get::<Nodes>(node)?;
+    let info = node
+        .as_ref()
+        .and_then(|node| node.csi_node_plugins.get(plugin));
+    let told = info.and_then(|info| info.node_info.as_ref());
+    Ok(told.map(|told| told.id.clone()).unwrap_or_default())
+}
+
+/// Whether a node is there and ready.
+fn is_ready(view: &View, node: &str) -> Result<bool, drover_projections::StorageError> {
+    let node = nodes::get(view, node)?;
+    Ok(node.is_some_and(|node| node.status == node_status::READY))
+}
+
+/// Nothing, where a map is nil.
+fn filled(map: &Map<String>) -> Map<String> {
+    map.iter()
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+}

@@ -1,0 +1,170 @@
+//! Volumes of hosts: which node an allocation goes to for its volume.
+
+use drover_events::model::{ClientHostVolumeConfig, Job, Node, VolumeRequest};
+
+use super::world::World;
+use drover_testkit::fixtures::{SECOND, job, node, update};
+
+/// A node that offers these volumes.
+fn offers(number: usize, volumes: &[&str]) -> Node {
+    let mut node = node(number);
+    let offered = |name: &&str| {
+        let (name, read_only) = match name.strip_suffix(" ro") {
+            Some(name) => (name, true),
+            None => (*name, false),
+        };
+        let volume = ClientHostVolumeConfig {
+            name: name.to_owned(),
+            path: "/srv".to_owned(),
+            read_only,
+            ..ClientHostVolumeConfig::default()
+        };
+        (name.to_owned(), volume)
+    };
+    node.host_volumes = volumes.iter().map(offered).collect();
+    node
+}
+
+/// A job whose group asks for the volume `data`.
+fn asking(kind: &str, count: i64, per_alloc: bool) -> Job {
+    let mut spec = job(kind, count);
+    let request = VolumeRequest {
+        name: "v".to_owned(),
+        r#type: "host".to_owned(),
+        source: "data".to_owned(),
+        per_alloc,
+        ..VolumeRequest::default()
+    };
+    spec.task_groups[0].volumes = [("v".to_owned(), request)].into_iter().collect();
+    spec
+}
+
+fn world(nodes: &[&[&str]], spec: Job) -> World {
+    let mut world = World::new(0, spec);
+    for (number, volumes) in nodes.iter().enumerate() {
+        world.add_node(offers(number, volumes));
+    }
+    world
+}
+
+/// Names of live allocations without the job's, and the names of their nodes.
+fn places(world: &World) -> Vec<(String, String)> {
+    let live = world.live();
+    let place = |id: &String| {
+        let alloc = world.alloc(id);
+        (alloc.name, alloc.node_name)
+    };
+    live.iter().map(place).collect()
+}
+
+fn on(number: usize) -> String {
+    node(number).name
+}
+
+#[test]
+fn a_group_goes_only_where_its_volume_is_and_may_be_written() {
+    let mut world = world(
+        &[&[], &["data ro"], &["data"], &["other"]],
+        asking("service", 3, false),
+    );
+    let outcome = world.run("job-register");
+    assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
+    let nodes: Vec<String> = places(&world).into_iter().map(|(_, node)| node).collect();
+    assert_eq!(nodes, [on(2), on(2), on(2)]);
+}
+
+#[test]
+fn a_node_without_the_volume_is_filtered_in_the_words_users_know_and_the_job_waits() {
+    let spec = asking("service", 1, false);
+    let mut world = world(&[&[], &["data ro"]], spec);
+    let outcome = world.run("job-register");
+    let metric = &outcome.failed["g"];
+    let reasons: Vec<_> = metric.constraint_filtered.iter().collect();
+    assert_eq!(
+        reasons,
+        [(&"missing compatible host volumes".to_owned(), &2)]
+    );
+    assert_eq!((metric.nodes_filtered, metric.nodes_exhausted), (2, 0));
+    // The class as such is good: a node of it that has the volume lets the job go on.
+    let blocked = outcome.blocked.expect("it waits");
+    assert!(!blocked.escaped_computed_class);
+    assert!(blocked.class_eligibility.values().all(|eligible| *eligible));
+}
+
+#[test]
+fn hv_02_hv_04_each_index_goes_to_the_node_that_has_its_volume_and_stays_there() {
+    // All nodes are of one class, which knows nothing of indexes.
+    let nodes: [&[&str]; 4] = [&["data[2]"], &["data[0]"], &["data"], &["data[1]"]];
+    let mut spec = asking("service", 3, true);
+    spec.task_groups[0].update = Some(update(1, 0));
+    spec.task_groups[0]
+        .reschedule_policy
+        .as_mut()
+        .unwrap()
+        .delay = 0;
+    let mut world = world(&nodes, spec);
+    let outcome = world.run("job-register");
+    assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
+    let expected = [("j.g[0]", 1), ("j.g[1]", 3), ("j.g[2]", 0)]
+        .map(|(name, number)| (name.to_owned(), on(number)));
+    assert_eq!(places(&world), expected);
+    world.heal();
+    world.set_deployment("successful");
+    let second = world.live()[1].clone();
+    world.fail(&second);
+    world.now += 60 * SECOND;
+    world.run("alloc-failure");
+    assert_eq!(places(&world), expected, "rescheduled");
+    for _ in 0..3 {
+        world.heal();
+        world.change(|job| job.task_groups[0].tasks[0].user = "somebody".to_owned());
+        world.run("job-register");
+    }
+    assert_eq!(places(&world), expected, "updated");
+}
+
+#[test]
+fn hv_04_one_index_without_a_place_says_nothing_of_the_next() {
+    let mut world = world(&[&["data[1]"], &["data[3]"]], asking("service", 4, true));
+    let outcome = world.run("job-register");
+    let expected =
+        [("j.g[1]", 0), ("j.g[3]", 1)].map(|(name, number)| (name.to_owned(), on(number)));
+    assert_eq!(places(&world), expected);
+    assert_eq!(outcome.failed["g"].coalesced_failures, 1);
+    assert_eq!(outcome.finished.queued_allocations["g"], 2);
+    world.add_node(offers(7, &["data[0]", "data[2]"]));
+    let outcome = world.run("queued-allocs");
+    assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
+    assert_eq!(places(&world)[0], ("j.g[0]".to_owned(), on(7)));
+}
+
+#[test]
+fn a_change_in_place_needs_the_volume_still() {
+    let mut world = world(&[&["data"], &["data"]], asking("service", 1, false));
+    world.run("job-register");
+    world.all_are("running");
+    let (before, place) = (world.live(), places(&world)[0].1.clone());
+    world.change(|job| job.task_groups[0].tasks[0].kill_timeout = SECOND);
+    world.run("job-register");
+    assert_eq!(world.live(), before, "in place");
+    let number = usize::from(place == on(1));
+    world.add_node(offers(number, &["data ro"]));
+    world.all_are("running");
+    world.change(|job| job.task_groups[0].tasks[0].kill_timeout = 2 * SECOND);
+    world.run("job-register");
+    assert_eq!(
+        places(&world)[0].1,
+        on(1 - number),
+        "moved to the other one"
+    );
+}
+
+#[test]
+fn a_system_job_runs_where_its_volume_is() {
+    let mut world = world(&[&["data"], &[], &["data"]], asking("system", 1, false));
+    let outcome = world.run("job-register");
+    assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
+    let mut nodes: Vec<String> = places(&world).into_iter().map(|(_, node)| node).collect();
+    nodes.sort();
+    assert_eq!(nodes, [on(0), on(2)]);
+}
